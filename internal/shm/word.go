@@ -1,0 +1,55 @@
+package shm
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// WordSize is the size in bytes of a VMMC word (vmmc_WordSize).
+const WordSize = 4
+
+// Word is the word of b at byte offset off, as an atomic. Last words, states
+// and counts are touched only this way, by both processes: Go's atomics are
+// sequentially consistent, and "store the word, then look whether someone
+// sleeps" needs just that. The caller has checked the bounds and that the word
+// is aligned in memory; b's owner stays reachable as long as the word is used.
+func Word(b []byte, off int) *atomic.Uint32 {
+	_ = b[off+3]
+	return (*atomic.Uint32)(unsafe.Pointer(&b[off]))
+}
+
+// Word64 is Word for eight bytes.
+func Word64(b []byte, off int) *atomic.Uint64 {
+	_ = b[off+7]
+	return (*atomic.Uint64)(unsafe.Pointer(&b[off]))
+}
+
+// Aligned says whether b begins at a word's boundary in memory.
+func Aligned(b []byte) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%WordSize == 0
+}
+
+// LastWord reads the last four bytes of b, at any alignment.
+func LastWord(b []byte) uint32 {
+	return *(*uint32)(unsafe.Pointer(&b[len(b)-WordSize]))
+}
+
+// SetLastWord writes the last four bytes of b, at any alignment.
+func SetLastWord(b []byte, v uint32) {
+	*(*uint32)(unsafe.Pointer(&b[len(b)-WordSize])) = v
+}
+
+// Overlap says whether two pieces of memory share a byte.
+func Overlap(a, b []byte) bool {
+	pa, pb := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return len(a) > 0 && len(b) > 0 && pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
+}
+
+// Within says at which offset b lies in a, if it lies there whole.
+func Within(a, b []byte) (off int, ok bool) {
+	pa, pb := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	if len(b) == 0 || pb < pa || pb+uintptr(len(b)) > pa+uintptr(len(a)) {
+		return 0, false
+	}
+	return int(pb - pa), true
+}

@@ -1,0 +1,35 @@
+// Package unix holds every system call of the project. Nothing else imports
+// golang.org/x/sys/unix, so what the kernel is asked for can be read in one
+// place. On systems other than Linux each call returns [ErrUnsupported].
+package unix
+
+import (
+	"errors"
+	"runtime"
+)
+
+// ErrUnsupported is what every call returns on a system other than Linux.
+var ErrUnsupported = errors.New("vmmc does not support " + runtime.GOOS + ": it needs Linux (memfd, epoll)")
+
+// ErrSealed says that a descriptor which another process handed over does not
+// carry the seals without which mapping it would be dangerous.
+var ErrSealed = errors.New("memory is not sealed against resizing")
+
+// Event is what one look at an [Epoll] found.
+type Event struct {
+	ID uint64 // as given to Add
+}
+
+// Cred is who stands at the other end of a unix socket, as the kernel says.
+type Cred struct {
+	PID int
+	UID uint32
+	GID uint32
+}
+
+// MemoryInfo is what the kernel says of a memfd, whoever made it.
+type MemoryInfo struct {
+	Size     int64
+	Fixed    bool // it can neither shrink nor grow, and no seal can be added
+	ReadOnly bool // no new writable mapping can be made
+}

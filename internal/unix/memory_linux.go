@@ -1,0 +1,138 @@
+package unix
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	sys "golang.org/x/sys/unix"
+)
+
+// Memfd makes anonymous memory of size bytes. It has no name in any file
+// system, so it goes when the last descriptor and mapping go, kill -9 included.
+func Memfd(name string, size int64) (int, error) {
+	fd, err := sys.MemfdCreate(name, sys.MFD_CLOEXEC|sys.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fmt.Errorf("memfd_create: %w", err)
+	}
+	if err := sys.Ftruncate(fd, size); err != nil {
+		_ = sys.Close(fd)
+		return -1, fmt.Errorf("size memfd to %d bytes: %w", size, err)
+	}
+	return fd, nil
+}
+
+// Seal fixes the size of a memfd for good. With readOnly, mappings made from
+// now on cannot be writable, by mprotect neither; those made before stay so.
+func Seal(fd int, readOnly bool) error {
+	seals := sys.F_SEAL_SHRINK | sys.F_SEAL_GROW | sys.F_SEAL_SEAL
+	if readOnly {
+		seals |= sys.F_SEAL_FUTURE_WRITE
+	}
+	if _, err := sys.FcntlInt(uintptr(fd), sys.F_ADD_SEALS, seals); err != nil {
+		return fmt.Errorf("seal memfd: %w", err)
+	}
+	return nil
+}
+
+// Inspect asks the kernel, not the sender, what a received descriptor is.
+func Inspect(fd int) (MemoryInfo, error) {
+	var st sys.Stat_t
+	if err := sys.Fstat(fd, &st); err != nil {
+		return MemoryInfo{}, fmt.Errorf("fstat received descriptor: %w", err)
+	}
+	seals, err := sys.FcntlInt(uintptr(fd), sys.F_GET_SEALS, 0)
+	if err != nil {
+		return MemoryInfo{}, fmt.Errorf("received descriptor is no memfd: %w", err)
+	}
+	const fixed = sys.F_SEAL_SHRINK | sys.F_SEAL_GROW | sys.F_SEAL_SEAL
+	return MemoryInfo{
+		Size:     st.Size,
+		Fixed:    seals&fixed == fixed,
+		ReadOnly: seals&(sys.F_SEAL_FUTURE_WRITE|sys.F_SEAL_WRITE) != 0,
+	}, nil
+}
+
+// Map maps size bytes of fd. With populate the page tables are filled at once,
+// so that the first store of a send does not fault.
+func Map(fd int, size int, write, populate bool) (unsafe.Pointer, error) {
+	prot, flags := sys.PROT_READ, sys.MAP_SHARED
+	if write {
+		prot |= sys.PROT_WRITE
+	}
+	if populate {
+		flags |= sys.MAP_POPULATE
+	}
+	p, err := sys.MmapPtr(fd, 0, nil, uintptr(size), prot, flags)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes: %w", size, err)
+	}
+	return p, nil
+}
+
+// MapOver replaces the pages behind [p, p+size) by those of fd in one step.
+func MapOver(p unsafe.Pointer, fd, size int) error {
+	_, err := sys.MmapPtr(fd, 0, p, uintptr(size), sys.PROT_READ|sys.PROT_WRITE, sys.MAP_SHARED|sys.MAP_FIXED|sys.MAP_POPULATE)
+	if err != nil {
+		return fmt.Errorf("map %d bytes over a range: %w", size, err)
+	}
+	return nil
+}
+
+// MapNothing puts private zero pages over a range: stores by a late copier land
+// nowhere, instead of faulting or reaching what the kernel maps there next.
+func MapNothing(p unsafe.Pointer, size int, write bool) error {
+	prot := sys.PROT_READ
+	if write {
+		prot |= sys.PROT_WRITE
+	}
+	_, err := sys.MmapPtr(-1, 0, p, uintptr(size), prot, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_FIXED|sys.MAP_NORESERVE)
+	if err != nil {
+		return fmt.Errorf("map nothing over %d bytes: %w", size, err)
+	}
+	return nil
+}
+
+// Unmap ends a mapping.
+func Unmap(p unsafe.Pointer, size int) error { return sys.MunmapPtr(p, uintptr(size)) }
+
+// Prefault makes every page of b present and writable now. Where the kernel
+// cannot (before Linux 5.14), the first access does it, as it always would.
+func Prefault(b []byte) {
+	page := uintptr(os.Getpagesize())
+	p := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	start := p / page * page
+	_, _, _ = sys.Syscall(sys.SYS_MADVISE, start, (p-start+uintptr(len(b))+page-1)/page*page, sys.MADV_POPULATE_WRITE)
+	runtime.KeepAlive(b)
+}
+
+// Lock keeps the pages of b in memory until they are unmapped.
+func Lock(b []byte) error {
+	if err := sys.Mlock(b); err != nil {
+		return fmt.Errorf("lock %d bytes in memory (limit: ulimit -l): %w", len(b), err)
+	}
+	return nil
+}
+
+// Close closes a descriptor.
+func Close(fd int) error { return sys.Close(fd) }
+
+// Dup makes a second descriptor of the same description, closed on exec.
+func Dup(fd int) (int, error) {
+	n, err := sys.FcntlInt(uintptr(fd), sys.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	return n, nil
+}
+
+// Alias makes a second mapping of the shared pages behind [p, p+size), also of
+// a memfd whose seals forbid new writable mappings.
+func Alias(p unsafe.Pointer, size int) (unsafe.Pointer, error) {
+	r, _, e := sys.Syscall6(sys.SYS_MREMAP, uintptr(p), 0, uintptr(size), sys.MREMAP_MAYMOVE, 0, 0)
+	if e != 0 {
+		return nil, fmt.Errorf("mremap: %w", e)
+	}
+	return *(*unsafe.Pointer)(unsafe.Pointer(&r)), nil
+}

@@ -1,0 +1,49 @@
+//go:build !linux
+
+package unix
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+// IO does nothing on this system.
+type IO struct{}
+
+// Epoll does nothing on this system.
+type Epoll struct{}
+
+func Memfd(string, int64) (int, error)                  { return -1, ErrUnsupported }
+func Seal(int, bool) error                              { return ErrUnsupported }
+func Inspect(int) (MemoryInfo, error)                   { return MemoryInfo{}, ErrUnsupported }
+func Map(int, int, bool, bool) (unsafe.Pointer, error)  { return nil, ErrUnsupported }
+func MapOver(unsafe.Pointer, int, int) error            { return ErrUnsupported }
+func MapNothing(unsafe.Pointer, int, bool) error        { return ErrUnsupported }
+func Alias(unsafe.Pointer, int) (unsafe.Pointer, error) { return nil, ErrUnsupported }
+func Unmap(unsafe.Pointer, int) error                   { return ErrUnsupported }
+func Prefault([]byte)                                   {}
+func Lock([]byte) error                                 { return ErrUnsupported }
+func Close(int) error                                   { return ErrUnsupported }
+func Dup(int) (int, error)                              { return -1, ErrUnsupported }
+func (*IO) Send(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
+func (*IO) Recv(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
+func StreamPair() (a, b int, err error)                 { return -1, -1, ErrUnsupported }
+func IsStream(int) error                                { return ErrUnsupported }
+func TakeOver(syscall.Conn) (int, error)                { return -1, ErrUnsupported }
+func Borrow(syscall.Conn) (int, error)                  { return -1, ErrUnsupported }
+func PeerCred(*net.UnixConn) (Cred, error)              { return Cred{}, ErrUnsupported }
+func Rights([]int) []byte                               { return nil }
+func RightsSpace(int) int                               { return 0 }
+func ParseRights([]byte, int) ([]int, error)            { return nil, ErrUnsupported }
+func NewEpoll() (*Epoll, error)                         { return nil, ErrUnsupported }
+func (*Epoll) Add(int, uint64, bool) error              { return ErrUnsupported }
+func (*Epoll) Arm(int, uint64, bool) error              { return ErrUnsupported }
+func (*Epoll) Remove(int)                               {}
+func (*Epoll) Look([]Event) int                         { return 0 }
+func (*Epoll) Wait([]Event) (int, error)                { return 0, ErrUnsupported }
+func (*Epoll) Close() error                             { return nil }
+func Yield()                                            {}
+func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
+func Alive(int) bool                                    { return false }

@@ -1,0 +1,188 @@
+package unix
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	sys "golang.org/x/sys/unix"
+)
+
+// IO is the argument block of the raw transfer calls, kept by whoever owns the
+// socket so that no call allocates. One goroutine at a time may use one block.
+type IO struct {
+	msg sys.Msghdr
+	vec [2]sys.Iovec
+}
+
+// again are the errors after which the same call may be tried later.
+func again(e syscall.Errno) bool { return e == sys.EAGAIN || e == sys.EINTR }
+
+// set points the vector at a and b and says how many entries are in use.
+func (io *IO) set(a, b []byte) {
+	n := 0
+	for _, s := range [2][]byte{a, b} {
+		if len(s) > 0 {
+			io.vec[n].Base = &s[0]
+			io.vec[n].SetLen(len(s))
+			n++
+		}
+	}
+	io.msg.Iov = &io.vec[0]
+	io.msg.SetIovlen(n)
+}
+
+// clear drops the pointers, so that the block keeps no caller's memory alive.
+func (io *IO) clear() { io.vec[0].Base, io.vec[1].Base = nil, nil }
+
+// Send writes a and then b without ever blocking, whatever the flags of the
+// description say (the other holder of a description can change them). n is 0
+// with a nil error when the socket has no room. It is a raw call: it does not
+// tell the scheduler, so it must stay short.
+func (io *IO) Send(fd int, a, b []byte) (n int, err error) {
+	var r uintptr
+	var e syscall.Errno
+	if len(b) == 0 {
+		r, _, e = sys.RawSyscall6(sys.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&a[0])), uintptr(len(a)), sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL, 0, 0)
+		runtime.KeepAlive(a)
+	} else {
+		io.set(a, b)
+		r, _, e = sys.RawSyscall6(sys.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL, 0, 0, 0)
+		io.clear()
+	}
+	if e != 0 {
+		if again(e) {
+			return 0, nil
+		}
+		return 0, e
+	}
+	return int(r), nil
+}
+
+// Recv fills a and then b with what is there. n is 0 with a nil error when
+// nothing is; io.EOF when the peer has closed. Raw and non-blocking as Send.
+func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
+	var r uintptr
+	var e syscall.Errno
+	if len(b) == 0 {
+		r, _, e = sys.RawSyscall6(sys.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&a[0])), uintptr(len(a)), sys.MSG_DONTWAIT, 0, 0)
+		runtime.KeepAlive(a)
+	} else {
+		io.set(a, b)
+		r, _, e = sys.RawSyscall6(sys.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT, 0, 0, 0)
+		io.clear()
+	}
+	switch {
+	case e != 0 && again(e):
+		return 0, nil
+	case e != 0:
+		return 0, e
+	case r == 0:
+		return 0, errEOF
+	}
+	return int(r), nil
+}
+
+var errEOF = io.EOF
+
+// StreamPair makes two joined stream sockets.
+func StreamPair() (a, b int, err error) {
+	p, err := sys.Socketpair(sys.AF_UNIX, sys.SOCK_STREAM|sys.SOCK_CLOEXEC|sys.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, -1, fmt.Errorf("socketpair: %w", err)
+	}
+	return p[0], p[1], nil
+}
+
+// IsStream says whether a received descriptor is a stream socket; nothing else
+// may be given to the link engine.
+func IsStream(fd int) error {
+	t, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_TYPE)
+	if err != nil {
+		return fmt.Errorf("received descriptor is no socket: %w", err)
+	}
+	if t != sys.SOCK_STREAM {
+		return errors.New("received descriptor is no stream socket")
+	}
+	return nil
+}
+
+// TakeOver duplicates the descriptor under a connection and closes the
+// connection. net.Conn.File is not used: it makes the description, which both
+// holders share, blocking.
+func TakeOver(c syscall.Conn) (int, error) {
+	fd, err := Borrow(c)
+	if cl, ok := c.(io.Closer); ok {
+		_ = cl.Close()
+	}
+	return fd, err
+}
+
+// Borrow duplicates the descriptor under a connection, which stays open.
+func Borrow(c syscall.Conn) (int, error) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return -1, fmt.Errorf("take over connection: %w", err)
+	}
+	fd := -1
+	var derr error
+	if err := rc.Control(func(f uintptr) { fd, derr = Dup(int(f)) }); err != nil {
+		return -1, fmt.Errorf("take over connection: %w", err)
+	}
+	return fd, derr
+}
+
+// PeerCred says who is at the other end of a unix socket.
+func PeerCred(c *net.UnixConn) (Cred, error) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return Cred{}, err
+	}
+	var u *sys.Ucred
+	var uerr error
+	if err := rc.Control(func(f uintptr) { u, uerr = sys.GetsockoptUcred(int(f), sys.SOL_SOCKET, sys.SO_PEERCRED) }); err != nil {
+		return Cred{}, err
+	}
+	if uerr != nil {
+		return Cred{}, fmt.Errorf("peer credentials: %w", uerr)
+	}
+	return Cred{PID: int(u.Pid), UID: u.Uid, GID: u.Gid}, nil
+}
+
+// Rights packs descriptors into a control message.
+func Rights(fds []int) []byte {
+	if len(fds) == 0 {
+		return nil
+	}
+	return sys.UnixRights(fds...)
+}
+
+// RightsSpace is the room that n descriptors take in a control message.
+func RightsSpace(n int) int { return sys.CmsgSpace(4 * n) }
+
+// ParseRights takes the descriptors out of a control message. flags are those
+// that came with it: a truncated one means that this process has run out of
+// descriptors (the kernel drops them without another sign).
+func ParseRights(oob []byte, flags int) ([]int, error) {
+	var fds []int
+	msgs, err := sys.ParseSocketControlMessage(oob)
+	for i := range msgs {
+		if got, perr := sys.ParseUnixRights(&msgs[i]); perr == nil {
+			fds = append(fds, got...)
+		}
+	}
+	if flags&sys.MSG_CTRUNC != 0 {
+		err = errors.New("descriptors were lost on the way: this process is at its limit of open files (ulimit -n)")
+	}
+	if err != nil {
+		for _, fd := range fds {
+			_ = Close(fd)
+		}
+		return nil, err
+	}
+	return fds, nil
+}

@@ -1,0 +1,157 @@
+// Package wire is the form of what goes over a data link: the hello by which
+// two processes prove to each other that they hold the link's key, and the
+// frames that follow. It does no input or output. Numbers are little-endian;
+// only little-endian 64-bit hosts take part, so payload needs no conversion.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// HeaderSize is the size of a frame's header: one cache line.
+const HeaderSize = 64
+
+// MaxChunk is the most payload one frame carries. Larger messages go in
+// several, so that acknowledgements and replies are never stuck behind one.
+const MaxChunk = 256 << 10
+
+// Type is the kind of a frame.
+type Type uint8
+
+// The frames. "I" goes from the importing process to the exporting one, "E"
+// the other way.
+const (
+	Data   Type = iota + 1 // I: a chunk of a message; Seq, Off, Size, Chunk, Word
+	Get                    // I: ask for Size bytes at Off; Seq
+	Reply                  // E: a chunk of what Get Seq asked for; Off counts from the message's start
+	Ack                    // E: all up to Ack is applied; Credits returned in all
+	Nak                    // E: message Seq was refused, which counts as applied; Code
+	Bell                   // both: someone sleeps, look at the shared words (same node only)
+	Revoke                 // E: the import Handle is no more; Code
+	Detach                 // I: the import Handle was closed
+	Abort                  // I: message Seq ends here, its last word is not stored
+	Ping                   // I: acknowledge at once
+	numTypes
+)
+
+// Flags of a frame.
+const (
+	Last   uint8 = 1 << iota // the message's last chunk: Word is its last word (unless Bytes)
+	Notify                   // run the handler; Serial
+	Bytes                    // any length and alignment, no last word
+	AckNow                   // acknowledge as soon as this is applied
+	Skip                     // a receiver that does not know this type skips it
+)
+
+// Codes of Nak and Revoke.
+const (
+	CodeRevoked  uint32 = iota + 1 // the export was closed
+	CodeRange                      // outside the export
+	CodeRights                     // not allowed by the export's rights
+	CodeSequence                   // the peer broke the protocol
+)
+
+// Header is what every frame begins with. With Last and not Bytes the payload
+// is four bytes shorter than the chunk's share of the message: the last word
+// travels in Word, so that the receiver can put the rest in place first and
+// store that word when all else is there.
+type Header struct {
+	Type    Type
+	Flags   uint8
+	Handle  uint32 // which import, as the exporter numbered it
+	Seq     uint64 // the message's number on this link, from 1
+	Off     uint64 // byte offset in the export of this chunk
+	Size    uint64 // bytes of the whole message
+	Chunk   uint32 // payload bytes that follow this header
+	Word    uint32 // the message's last word, or a code
+	Ack     uint64 // total of messages applied
+	Credits uint32 // total of notification credits returned, modulo 2^32
+	Serial  uint32 // number of this notification on the link, modulo 2^32
+}
+
+// ErrFrame is what every malformed frame is.
+var ErrFrame = errors.New("malformed frame")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Put writes h to b, which has at least [HeaderSize] bytes.
+func (h *Header) Put(b []byte) {
+	b = b[:HeaderSize]
+	le := binary.LittleEndian
+	b[0], b[1] = byte(h.Type), h.Flags
+	le.PutUint16(b[2:], HeaderSize)
+	le.PutUint32(b[4:], h.Handle)
+	le.PutUint64(b[8:], h.Seq)
+	le.PutUint64(b[16:], h.Off)
+	le.PutUint64(b[24:], h.Size)
+	le.PutUint32(b[32:], h.Chunk)
+	le.PutUint32(b[36:], h.Word)
+	le.PutUint64(b[40:], h.Ack)
+	le.PutUint32(b[48:], h.Credits)
+	le.PutUint32(b[52:], h.Serial)
+	le.PutUint32(b[56:], 0) // for later versions
+	le.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
+}
+
+// Parse reads a header from b, which has at least [HeaderSize] bytes, and
+// checks all that can be checked without knowing the link.
+func (h *Header) Parse(b []byte) error {
+	b = b[:HeaderSize]
+	le := binary.LittleEndian
+	if sum := crc32.Checksum(b[:60], castagnoli); sum != le.Uint32(b[60:]) {
+		return fmt.Errorf("%w: checksum %#x, computed %#x", ErrFrame, le.Uint32(b[60:]), sum)
+	}
+	*h = Header{
+		Type: Type(b[0]), Flags: b[1],
+		Handle: le.Uint32(b[4:]), Seq: le.Uint64(b[8:]), Off: le.Uint64(b[16:]), Size: le.Uint64(b[24:]),
+		Chunk: le.Uint32(b[32:]), Word: le.Uint32(b[36:]), Ack: le.Uint64(b[40:]),
+		Credits: le.Uint32(b[48:]), Serial: le.Uint32(b[52:]),
+	}
+	if n := le.Uint16(b[2:]); n != HeaderSize {
+		return fmt.Errorf("%w: header of %d bytes, want %d", ErrFrame, n, HeaderSize)
+	}
+	if h.Chunk > MaxChunk {
+		return fmt.Errorf("%w: chunk of %d bytes, at most %d", ErrFrame, h.Chunk, MaxChunk)
+	}
+	if (h.Type == 0 || h.Type >= numTypes) && h.Flags&Skip == 0 {
+		return fmt.Errorf("%w: unknown type %d", ErrFrame, h.Type)
+	}
+	if h.Chunk > 0 && h.Type != Data && h.Type != Reply && h.Type < numTypes {
+		return fmt.Errorf("%w: type %d carries %d bytes of payload, it must carry none", ErrFrame, h.Type, h.Chunk)
+	}
+	if h.Type == Data || h.Type == Get || h.Type == Reply {
+		return h.checkRange()
+	}
+	return nil
+}
+
+// Span is how many bytes of the message this chunk stands for.
+func (h *Header) Span() uint64 {
+	if h.Flags&Last != 0 && h.Flags&Bytes == 0 {
+		return uint64(h.Chunk) + 4
+	}
+	return uint64(h.Chunk)
+}
+
+// Known says whether this version knows the frame's type; the payload of one
+// that it does not is skipped.
+func (h *Header) Known() bool { return h.Type > 0 && h.Type < numTypes }
+
+func (h *Header) checkRange() error {
+	span := h.Span()
+	if h.Type == Get {
+		span = h.Size
+	}
+	switch {
+	case h.Size == 0 || span == 0 || span > h.Size:
+		return fmt.Errorf("%w: chunk of %d bytes in a message of %d", ErrFrame, span, h.Size)
+	case h.Off+h.Size < h.Off || h.Off+span < h.Off:
+		return fmt.Errorf("%w: offset %d and size %d overflow", ErrFrame, h.Off, h.Size)
+	case h.Flags&Bytes == 0 && (h.Off|h.Size|uint64(h.Chunk))%4 != 0:
+		return fmt.Errorf("%w: offset %d, size %d, chunk %d are not whole words", ErrFrame, h.Off, h.Size, h.Chunk)
+	}
+	return nil
+}
