@@ -1,0 +1,223 @@
+// Package link is all that joins one importing process to one exporting
+// process: the mapped way (the exporter's own pages), the stream way (frames
+// over a socket), the order that holds over both, and the notifications.
+//
+// An [Engine] serves all links of a process. Whoever waits for a word polls
+// the sockets of the busiest links itself, so that a message goes from socket
+// to memory to waiter without another thread; when nobody waits, one goroutine
+// parked on the runtime's poller serves everything.
+package link
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// Engine serves the links of one process.
+type Engine struct {
+	ep       *unix.Epoll
+	sleepers wait.Sleepers
+	budget   wait.Budget
+	spinning atomic.Bool // one waiter at a time polls; more would starve each other
+	hot      [4]atomic.Pointer[stream]
+	hotNext  atomic.Uint32
+	notes    noteQueue
+
+	mu      sync.RWMutex
+	streams map[uint64]*stream
+	next    uint64
+	empty   *sync.Cond // no streams are left
+	closed  bool
+
+	stop chan struct{}
+	wg   sync.WaitGroup
+}
+
+// NewEngine starts one. sleepers is the count in the process's own page.
+func NewEngine(sleepers *atomic.Uint32) (*Engine, error) {
+	ep, err := unix.NewEpoll()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{ep: ep, streams: map[uint64]*stream{}, stop: make(chan struct{})}
+	e.sleepers.Count = sleepers
+	e.empty = sync.NewCond(&e.mu)
+	e.notes.init()
+	e.wg.Go(e.serve)
+	e.wg.Go(e.notes.run)
+	return e, nil
+}
+
+// Close ends all links with [ErrClosed] and waits until nothing of the engine
+// runs any more. It must not be called from a notification handler.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.closed = true
+	streams := make([]*stream, 0, len(e.streams))
+	for _, s := range e.streams {
+		streams = append(streams, s)
+	}
+	e.mu.Unlock()
+	for _, s := range streams {
+		s.fail(ErrClosed)
+	}
+	close(e.stop)
+	e.mu.Lock()
+	for len(e.streams) > 0 {
+		e.empty.Wait()
+	}
+	e.mu.Unlock()
+	e.sleepers.Wake()
+	e.notes.close()
+	_ = e.ep.Close()
+	e.wg.Wait()
+}
+
+// serve is the background goroutine. It takes events until there are none and
+// parks on the runtime's poller, in which the epoll set is edge-triggered.
+func (e *Engine) serve() {
+	var events [16]unix.Event
+	for {
+		n, err := e.ep.Wait(events[:])
+		if err != nil {
+			return // closed
+		}
+		e.dispatch(events[:n])
+	}
+}
+
+// dispatch serves events. Whoever takes an event off the set must serve it:
+// it is one-shot, and nobody else will hear of it.
+func (e *Engine) dispatch(events []unix.Event) {
+	for _, ev := range events {
+		e.mu.RLock()
+		s := e.streams[ev.ID>>1]
+		e.mu.RUnlock()
+		switch {
+		case s == nil: // closed meanwhile
+		case ev.ID&1 == 1:
+			s.writable()
+		default:
+			s.readable()
+		}
+	}
+}
+
+// register gives s a number and arms it; s is served from then on.
+func (e *Engine) register(s *stream) error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return ErrClosed
+	}
+	e.next++
+	s.id = e.next
+	e.streams[s.id] = s
+	e.mu.Unlock()
+	return e.ep.Add(s.fd, s.id<<1, false)
+}
+
+func (e *Engine) forget(s *stream) {
+	e.mu.Lock()
+	delete(e.streams, s.id)
+	if len(e.streams) == 0 {
+		e.empty.Broadcast()
+	}
+	e.mu.Unlock()
+	e.cool(s)
+}
+
+// cool ends the polling of s.
+func (e *Engine) cool(s *stream) {
+	for i := range e.hot {
+		if e.hot[i].CompareAndSwap(s, nil) {
+			s.warm.Store(false)
+		}
+	}
+}
+
+// stale is after how many looks in vain, over all waits, a link is left to the
+// background: polling it costs a system call a look.
+const stale = 4096
+
+// warm notes that messages arrive on s: waiters will poll it.
+func (e *Engine) warm(s *stream) {
+	if s.warm.Load() {
+		return
+	}
+	s.warm.Store(true)
+	i := e.hotNext.Add(1) % uint32(len(e.hot))
+	if old := e.hot[i].Swap(s); old != nil {
+		old.warm.Store(false)
+	}
+}
+
+// Wait returns when l holds. An error is the context's, or [ErrClosed].
+func (e *Engine) Wait(ctx context.Context, l wait.Look) error {
+	if l.Done() {
+		return nil
+	}
+	if e.spinning.CompareAndSwap(false, true) {
+		found := e.spin(l)
+		e.spinning.Store(false)
+		if found {
+			return nil
+		}
+	}
+	if err := e.sleepers.Sleep(ctx, l, e.stop); err != nil {
+		return err
+	}
+	if !l.Done() {
+		return ErrClosed
+	}
+	return nil
+}
+
+// spin looks, and polls the hot links between looks, until the budget is used.
+func (e *Engine) spin(l wait.Look) (found bool) {
+	var held [len(e.hot)]*stream
+	n := 0
+	for i := range e.hot {
+		if s := e.hot[i].Load(); s != nil && s.try() {
+			held[n] = s
+			n++
+		}
+	}
+	sp := e.budget.Begin()
+	var events [4]unix.Event
+	for i := 0; ; i++ {
+		if found = l.Done(); found {
+			break
+		}
+		cost := 1
+		for _, s := range held[:n] {
+			cost += 16
+			if s.idle++; s.receive(1) {
+				s.idle = 0
+			}
+		}
+		if n > 0 && i&7 == 7 {
+			e.dispatch(events[:e.ep.Look(events[:])])
+		}
+		if !sp.Next(cost) {
+			break
+		}
+	}
+	sp.End(found)
+	for _, s := range held[:n] {
+		if s.idle > stale {
+			s.idle = 0
+			e.cool(s)
+		}
+		s.release()
+	}
+	return found
+}

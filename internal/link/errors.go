@@ -1,0 +1,45 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// How an operation on a link fails.
+var (
+	ErrClosed   = errors.New("closed by this process")
+	ErrGone     = errors.New("the peer process is gone")
+	ErrRevoked  = errors.New("the export was closed by its owner")
+	ErrProtocol = errors.New("the peer broke the protocol")
+	ErrRights   = errors.New("the export's rights do not allow this")
+	// ErrUnknown is joined to an error when the message may or may not have
+	// arrived, in whole or in part.
+	ErrUnknown = errors.New("outcome unknown")
+)
+
+// unknown marks an error as one after which the outcome is not known.
+func unknown(err error) error { return fmt.Errorf("%w: %w", ErrUnknown, err) }
+
+func gone(err error) error { return fmt.Errorf("%w: %w", ErrGone, err) }
+
+func protocol(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+func isProtocol(err error) bool {
+	return errors.Is(err, ErrProtocol) || errors.Is(err, wire.ErrFrame) || errors.Is(err, page.ErrLayout)
+}
+
+// refusal is what a code on the wire means.
+func refusal(code uint32) error {
+	switch code {
+	case wire.CodeRevoked:
+		return ErrRevoked
+	case wire.CodeRights:
+		return ErrRights
+	}
+	return protocol("refused with code %d", code)
+}

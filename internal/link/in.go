@@ -1,0 +1,272 @@
+package link
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// Target is an export as one import of it sees it.
+type Target struct {
+	Handle uint32
+	Mem    []byte
+	Write  bool
+	Read   bool
+	Notify func(off int, word uint32) // nil without a handler
+
+	revoked bool // with rmu and tmu held
+}
+
+// In is the exporting side of a link: it puts what arrives where it belongs,
+// and answers. It never waits for anything but the socket.
+type In struct {
+	stream
+	pages *Pages // nil between nodes
+
+	targets map[uint32]*Target // with rmu
+	cur     message            // the message under way, with rmu
+
+	applied atomic.Uint64 // last message applied; written with rmu
+	unacked int           // messages applied since the last acknowledgement, with rmu
+	bytes   uint64        // and their bytes
+
+	ackDue  bool      // with tmu
+	replies []reply   // with tmu
+	acks    [2]uint64 // what was last said: applied, credits; with tmu
+
+	queued atomic.Bool // in the engine's queue of links with notes
+	nmu    sync.Mutex
+	notes  []note // that came over the stream
+	head   uint32 // notes taken out of the ring
+	ran    uint32 // serial of the last notification run
+
+	onDetach func(handle uint32)
+	onLost   func(err error)
+}
+
+// message is what is known of the message whose chunks are arriving.
+type message struct {
+	target *Target // nil: refused, its payload goes nowhere
+	active bool
+	seq    uint64
+	base   uint64
+	size   uint64
+	done   uint64
+	serial uint32
+	handle uint32
+	raw    bool
+}
+
+// The most that is applied without being acknowledged.
+const (
+	ackMessages = 64
+	ackBytes    = 512 << 10
+)
+
+// NewIn starts the exporting side, as [NewOut]. targets are there before the
+// first frame is looked at.
+func NewIn(e *Engine, fd int, pages *Pages, targets []*Target, onDetach func(uint32), onLost func(error)) (*In, error) {
+	in := &In{pages: pages, targets: map[uint32]*Target{}, onDetach: onDetach, onLost: onLost}
+	for _, t := range targets {
+		in.targets[t.Handle] = t
+	}
+	if err := in.start(e, fd, in); err != nil {
+		pages.retire()
+		return nil, err
+	}
+	return in, nil
+}
+
+// Close ends the link.
+func (in *In) Close() { in.fail(ErrClosed) }
+
+// Attach lets the importer reach t.
+func (in *In) Attach(t *Target) {
+	in.rmu.Lock()
+	in.targets[t.Handle] = t
+	in.rmu.Unlock()
+}
+
+// Revoke takes a target away. When it returns, nothing that arrives is stored
+// in it and nothing more is read from it, and the importer has been told.
+func (in *In) Revoke(handle uint32) {
+	in.rmu.Lock()
+	t := in.targets[handle]
+	if t == nil {
+		in.rmu.Unlock()
+		return
+	}
+	delete(in.targets, handle)
+	if in.cur.target == t {
+		in.cur.target = nil
+		in.rx.divert()
+	}
+	in.tmu.Lock()
+	t.revoked = true
+	if len(in.tx.pay) > 0 { // a reply may be half written: its rest must not follow the memory
+		in.tx.pay = append([]byte(nil), in.tx.pay...)
+	}
+	in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked})
+	in.pump()
+	in.tmu.Unlock()
+	in.rmu.Unlock()
+}
+
+func (in *In) frame(h *wire.Header) ([]byte, error) {
+	switch h.Type {
+	case wire.Data:
+		return in.data(h)
+	case wire.Get, wire.Abort:
+		if h.Seq != in.applied.Load()+1 {
+			return nil, protocol("message %d after %d", h.Seq, in.applied.Load())
+		}
+		if in.cur.active && (h.Type != wire.Abort || h.Seq != in.cur.seq) {
+			return nil, protocol("message %d before %d was complete", h.Seq, in.cur.seq)
+		}
+	case wire.Bell, wire.Detach, wire.Ping:
+	default:
+		return nil, protocol("the importer sent a frame of type %d", h.Type)
+	}
+	return nil, nil
+}
+
+// data judges a chunk: where a message begins, its range and rights; further
+// on, that it continues where the last chunk ended.
+func (in *In) data(h *wire.Header) ([]byte, error) {
+	m := &in.cur
+	if !m.active {
+		if h.Seq != in.applied.Load()+1 {
+			return nil, protocol("message %d after %d", h.Seq, in.applied.Load())
+		}
+		t := in.targets[h.Handle]
+		if t != nil {
+			if !t.Write {
+				return nil, protocol("a send to import %d, which is read-only", h.Handle)
+			}
+			if h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off {
+				return nil, protocol("a send of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
+			}
+		}
+		*m = message{target: t, active: true, seq: h.Seq, base: h.Off, size: h.Size, serial: h.Serial, handle: h.Handle, raw: h.Flags&wire.Bytes != 0}
+	}
+	span := h.Span()
+	if h.Seq != m.seq || h.Handle != m.handle || h.Size != m.size || h.Off != m.base+m.done || (h.Flags&wire.Bytes != 0) != m.raw ||
+		span > m.size-m.done || (h.Flags&wire.Last != 0) != (m.done+span == m.size) {
+		return nil, protocol("chunk at %d of message %d does not continue it", h.Off, h.Seq)
+	}
+	if m.target == nil || h.Chunk == 0 {
+		return nil, nil
+	}
+	return m.target.Mem[h.Off : h.Off+uint64(h.Chunk)], nil
+}
+
+func (in *In) placed(h *wire.Header) error {
+	switch h.Type {
+	case wire.Data:
+		in.cur.done += h.Span()
+		in.bytes += h.Span()
+		if h.Flags&wire.Last != 0 {
+			in.arrived(h)
+			in.e.warm(&in.stream)
+		}
+	case wire.Get:
+		return in.asked(h)
+	case wire.Abort:
+		if h.Flags&wire.Notify != 0 {
+			in.note(note{serial: h.Serial}) // runs nothing; its credit goes back
+		}
+		in.cur = message{}
+		in.apply(true)
+	case wire.Detach:
+		if t := in.targets[h.Handle]; t != nil {
+			delete(in.targets, h.Handle)
+			if in.cur.target == t {
+				in.cur.target = nil
+			}
+			in.onDetach(h.Handle)
+		}
+	case wire.Ping:
+		in.apply0(true)
+	case wire.Bell:
+		if in.pages != nil {
+			in.e.notes.add(in)
+		}
+	}
+	return nil
+}
+
+// arrived completes a message: the last word last, then the notification, then
+// the acknowledgement.
+func (in *In) arrived(h *wire.Header) {
+	m := &in.cur
+	n := note{serial: h.Serial, target: m.target, off: m.base + m.size - 4, word: h.Word}
+	switch {
+	case m.target == nil:
+		in.refuse(h, wire.CodeRevoked)
+	case !m.raw:
+		storeLast(m.target.Mem, n.off, h.Word)
+	}
+	if h.Flags&wire.Notify != 0 {
+		if m.target == nil || m.raw {
+			n.target = nil
+		}
+		in.note(n)
+	}
+	*m = message{}
+	in.apply(h.Flags&wire.AckNow != 0)
+}
+
+// apply counts a message as applied. rmu is held, so last word, notification
+// and number change as one for whoever resumes the link.
+func (in *In) apply(now bool) {
+	in.applied.Add(1)
+	in.unacked++
+	in.apply0(now || in.unacked >= ackMessages || in.bytes >= ackBytes)
+}
+
+// apply0 notes that an acknowledgement is due.
+func (in *In) apply0(due bool) {
+	if due {
+		in.unacked, in.bytes = 0, 0
+		in.tmu.Lock()
+		in.ackDue = true
+		in.tmu.Unlock()
+	}
+}
+
+func (in *In) refuse(h *wire.Header, code uint32) {
+	in.tmu.Lock()
+	in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Nak, Handle: h.Handle, Seq: h.Seq, Word: code})
+	in.tmu.Unlock()
+}
+
+// settled sends what the turn's frames made due.
+func (in *In) settled() { in.push() }
+
+// next gives acknowledgements first, then a chunk of the oldest reply.
+func (in *In) next(h *wire.Header) ([]byte, bool) {
+	if in.ackDue {
+		in.ackDue = false
+		*h = wire.Header{Type: wire.Ack, Ack: in.applied.Load(), Credits: in.credits()}
+		in.acks = [2]uint64{h.Ack, uint64(h.Credits)}
+		return nil, true
+	}
+	return in.nextReply(h)
+}
+
+func (in *In) lost(err error) {
+	in.rmu.Lock()
+	in.targets = map[uint32]*Target{}
+	in.cur = message{}
+	in.rmu.Unlock()
+	in.tmu.Lock()
+	in.replies = nil
+	in.tmu.Unlock()
+	in.onLost(err)
+	in.pages.retire()
+}
+
+// maxNotes bounds what an importer can queue: it has no more credits.
+const maxNotes = page.Credits

@@ -1,0 +1,131 @@
+package link
+
+import (
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// bufferSize is what one receive call may bring beyond a payload's place. Links
+// hold a buffer only while part of a frame is in it.
+const bufferSize = 16 << 10
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// receiver turns the socket's bytes into frames. Payload goes from the kernel
+// straight to its place, except what came along with a header.
+type receiver struct {
+	io         unix.IO
+	buf        *[bufferSize]byte
+	start, end int         // unread part of buf
+	hdr        wire.Header // the frame whose payload is awaited
+	dst        []byte      // where it goes; nil: nowhere
+	need       int         // payload bytes still to come
+}
+
+// take receives at most turns times. got says whether any frame was complete or
+// any payload moved.
+func (r *receiver) take(s *stream, turns int) (got bool, err error) {
+	if s.fd < 0 {
+		return false, nil
+	}
+	if r.buf == nil {
+		r.buf = buffers.Get().(*[bufferSize]byte)
+	}
+	for range turns {
+		n, rerr := r.fill(s.fd)
+		if rerr != nil {
+			err = rerr
+			break
+		}
+		if n == 0 {
+			break
+		}
+		got = true
+		if err = r.parse(s.h); err != nil {
+			break
+		}
+	}
+	if r.start == r.end {
+		r.start, r.end = 0, 0
+		buffers.Put(r.buf)
+		r.buf = nil
+	}
+	return got, err
+}
+
+// fill makes one receive call.
+func (r *receiver) fill(fd int) (n int, err error) {
+	if r.need > 0 { // then the buffer is empty
+		if r.dst == nil {
+			n, err = r.io.Recv(fd, r.buf[:min(r.need, bufferSize)], nil)
+			r.need -= n
+			return n, err
+		}
+		n, err = r.io.Recv(fd, r.dst, r.buf[:])
+		k := min(n, r.need)
+		r.dst, r.need = r.dst[k:], r.need-k
+		r.start, r.end = 0, n-k
+		return n, err
+	}
+	if r.start > 0 {
+		r.end = copy(r.buf[:], r.buf[r.start:r.end])
+		r.start = 0
+	}
+	n, err = r.io.Recv(fd, r.buf[r.end:], nil)
+	r.end += n
+	return n, err
+}
+
+// parse works through the buffer.
+func (r *receiver) parse(h handler) error {
+	for {
+		if k := min(r.need, r.end-r.start); k > 0 {
+			if r.dst != nil {
+				shm.Deposit(r.dst, r.buf[r.start:r.start+k])
+				r.dst = r.dst[k:]
+			}
+			r.start += k
+			r.need -= k
+		}
+		if r.need > 0 {
+			return nil
+		}
+		if r.hdr.Type != 0 {
+			if err := h.placed(&r.hdr); err != nil {
+				return err
+			}
+			r.hdr.Type, r.dst = 0, nil
+		}
+		if r.end-r.start < wire.HeaderSize {
+			return nil
+		}
+		if err := r.hdr.Parse(r.buf[r.start:r.end]); err != nil {
+			return err
+		}
+		r.start += wire.HeaderSize
+		r.need = int(r.hdr.Chunk)
+		if !r.hdr.Known() {
+			r.hdr.Type = 0
+			continue
+		}
+		dst, err := h.frame(&r.hdr)
+		if err != nil {
+			return err
+		}
+		r.dst = dst
+	}
+}
+
+// divert makes the rest of the payload under way go nowhere.
+func (r *receiver) divert() { r.dst = nil }
+
+func (r *receiver) drop() {
+	if r.buf != nil {
+		buffers.Put(r.buf)
+		r.buf = nil
+	}
+	r.dst = nil
+}

@@ -1,0 +1,82 @@
+package link
+
+import (
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// reply is a get that is being answered, with tmu held.
+type reply struct {
+	target *Target
+	handle uint32
+	seq    uint64
+	off    uint64
+	size   uint64
+	done   uint64
+	last   uint32 // the last word, read before the rest
+	raw    bool
+}
+
+// asked queues the answer to a get. A getter that does not read its answers has
+// no more gets taken than it may have outstanding.
+func (in *In) asked(h *wire.Header) error {
+	in.applied.Add(1)
+	t := in.targets[h.Handle]
+	if t == nil {
+		in.refuse(h, wire.CodeRevoked)
+		return nil
+	}
+	if !t.Read {
+		return protocol("a get from import %d, which is write-only", h.Handle)
+	}
+	if h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off {
+		return protocol("a get of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
+	}
+	in.tmu.Lock()
+	defer in.tmu.Unlock()
+	if len(in.replies) >= maxFetches {
+		return protocol("more than %d gets unanswered", maxFetches)
+	}
+	in.replies = append(in.replies, reply{target: t, handle: h.Handle, seq: h.Seq, off: h.Off, size: h.Size, raw: h.Flags&wire.Bytes != 0})
+	in.e.warm(&in.stream)
+	return nil
+}
+
+// nextReply gives the next chunk of the oldest reply. The last word is read
+// before the rest, at the beginning: a getter that finds a flag there finds the
+// data that the exporter stored before the flag.
+func (in *In) nextReply(h *wire.Header) ([]byte, bool) {
+	if len(in.replies) == 0 {
+		return nil, false
+	}
+	r := &in.replies[0]
+	if r.target.revoked {
+		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: wire.CodeRevoked}
+		in.popReply()
+		return nil, true
+	}
+	if r.done == 0 && !r.raw {
+		r.last = loadLast(r.target.Mem, r.off+r.size-4)
+	}
+	n := min(r.size-r.done, wire.MaxChunk)
+	*h = wire.Header{Type: wire.Reply, Handle: r.handle, Seq: r.seq, Off: r.done, Size: r.size, Chunk: uint32(n)}
+	if r.raw {
+		h.Flags = wire.Bytes
+	}
+	from := r.off + r.done
+	r.done += n
+	if r.done == r.size {
+		h.Flags |= wire.Last
+		if !r.raw {
+			h.Word = r.last
+			h.Chunk -= 4
+		}
+		defer in.popReply()
+	}
+	return r.target.Mem[from : from+uint64(h.Chunk)], true
+}
+
+func (in *In) popReply() {
+	n := copy(in.replies, in.replies[1:])
+	in.replies[n] = reply{}
+	in.replies = in.replies[:n]
+}

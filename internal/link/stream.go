@@ -1,0 +1,167 @@
+package link
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// The states of a stream's token (docs/models: handoff). Only the holder
+// receives and arms.
+const (
+	free uint32 = iota
+	held
+	missed // held, and an event came off the set meanwhile
+)
+
+// drain bounds how many receive calls one turn makes before others get theirs.
+const drain = 32
+
+// handler is the importing or the exporting side above a stream.
+type handler interface {
+	// frame judges a header and says where its payload goes; nil discards it.
+	// Called with rmu held.
+	frame(h *wire.Header) ([]byte, error)
+	// placed is called, with rmu held, once the payload is in place.
+	placed(h *wire.Header) error
+	// settled is called with rmu held at the end of a turn in which frames came.
+	settled()
+	// next gives the next frame that this side has to send on its own account.
+	// Called with tmu held.
+	next(h *wire.Header) (payload []byte, ok bool)
+	// lost is called once, when the stream is closed, with no lock held.
+	lost(err error)
+}
+
+// stream is one socket: raw, non-blocking, in the engine's epoll set.
+type stream struct {
+	e     *Engine
+	h     handler
+	id    uint64
+	token atomic.Uint32
+	warm  atomic.Bool
+	idle  int // looks in vain since the last frame; with the token
+
+	broken atomic.Bool // the cause is set before
+	cause  atomic.Pointer[error]
+
+	rmu sync.Mutex // receiving; taken before tmu
+	fd  int        // changed with rmu and tmu held; -1 when closed
+	rx  receiver
+
+	tmu sync.Mutex // transmitting: never held across a wait
+	wfd int        // a second descriptor, armed for writing independently; -1 before the first need
+	tx  transmitter
+}
+
+// start puts the socket under the engine's care, which owns it from now on.
+func (s *stream) start(e *Engine, fd int, h handler) error {
+	s.e, s.h, s.fd, s.wfd = e, h, fd, -1
+	if err := unix.IsStream(fd); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	if err := e.register(s); err != nil {
+		e.forget(s)
+		_ = unix.Close(fd)
+		return err
+	}
+	return nil
+}
+
+// try takes the token if it is free.
+func (s *stream) try() bool { return s.token.CompareAndSwap(free, held) }
+
+// readable serves an event.
+func (s *stream) readable() {
+	for !s.try() {
+		if s.token.CompareAndSwap(held, missed) || s.token.Load() == missed {
+			return // the holder will look again before it lets go
+		}
+	}
+	s.receive(drain)
+	s.release()
+}
+
+// release arms the descriptor and lets go. Arming first: the kernel looks again
+// when it arms, so what came since the last receive raises an event, and the
+// event either finds the token free or leaves its mark for this loop.
+func (s *stream) release() {
+	for {
+		s.rmu.Lock()
+		if s.fd >= 0 {
+			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
+		}
+		s.rmu.Unlock()
+		if s.token.CompareAndSwap(held, free) {
+			return
+		}
+		s.token.Store(held)
+		s.receive(drain)
+	}
+}
+
+// receive takes what the socket has, at most turns times, and wakes sleepers.
+// The caller holds the token.
+func (s *stream) receive(turns int) (got bool) {
+	s.rmu.Lock()
+	got, err := s.rx.take(s, turns)
+	if got {
+		s.h.settled()
+	}
+	s.rmu.Unlock()
+	if got {
+		s.e.sleepers.Wake() // after the words were stored
+	}
+	if err != nil {
+		if err == io.EOF {
+			err = ErrGone
+		} else if !isProtocol(err) {
+			err = fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		s.fail(err)
+	}
+	return got
+}
+
+// fail ends the stream. It may be called under any lock; the closing itself
+// happens on a goroutine of its own.
+func (s *stream) fail(err error) {
+	if !s.cause.CompareAndSwap(nil, &err) {
+		return
+	}
+	s.broken.Store(true)
+	s.e.sleepers.Wake()
+	go s.finish(err)
+}
+
+// err is why the stream ended, or nil.
+func (s *stream) err() error {
+	if p := s.cause.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (s *stream) finish(err error) {
+	s.rmu.Lock()
+	s.tmu.Lock()
+	for _, fd := range []int{s.fd, s.wfd} {
+		if fd >= 0 {
+			s.e.ep.Remove(fd)
+			_ = unix.Close(fd)
+		}
+	}
+	s.fd, s.wfd = -1, -1
+	s.rx.drop()
+	s.tx.drop()
+	s.tmu.Unlock()
+	s.rmu.Unlock()
+	s.h.lost(err)
+	s.e.sleepers.Wake()
+	s.e.forget(s)
+}

@@ -1,0 +1,104 @@
+package page
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+// Credits is how many notifications may be under way on one link: sent and not
+// yet returned from their handler.
+const Credits = 64
+
+// Note is a notification on its way: the export, and the message's last word
+// as it was sent, so that a later message cannot change what the handler sees.
+type Note struct {
+	Handle uint32
+	Serial uint32
+	Off    uint64 // byte offset of the last word in the export
+	Word   uint32
+}
+
+const (
+	noteSize = 32
+	ringAt   = 2 * line
+	linkSize = ringAt + Credits*noteSize
+)
+
+// Importer is the page that the importing side of a link writes: a ring of
+// notifications about mapped sends.
+type Importer struct{ *shm.Region }
+
+// NewImporter makes one.
+func NewImporter() (Importer, error) {
+	r, err := create("vmmc-importer", kindImporter, linkSize)
+	return Importer{r}, err
+}
+
+// OpenImporter maps a peer's.
+func OpenImporter(fd int) (Importer, error) {
+	r, err := open(fd, kindImporter, linkSize)
+	return Importer{r}, err
+}
+
+// tail counts the entries ever put.
+func (p Importer) tail() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
+
+// Put appends a note. The caller holds a credit, so there is room, and is the
+// only one to put. The entry is written plainly; the tail's atomic store after
+// it is what makes it visible, and the reader loads the tail first.
+func (p Importer) Put(n Note) (tail uint32) {
+	t := p.tail().Load()
+	b := p.Bytes()[ringAt+int(t%Credits)*noteSize:]
+	binary.LittleEndian.PutUint32(b, n.Handle)
+	binary.LittleEndian.PutUint32(b[4:], n.Serial)
+	binary.LittleEndian.PutUint64(b[8:], n.Off)
+	binary.LittleEndian.PutUint32(b[16:], n.Word)
+	p.tail().Store(t + 1)
+	return t
+}
+
+// Peek reads the note after the first head ones, if there is one. A tail that
+// no honest writer could have is an error.
+func (p Importer) Peek(head uint32) (n Note, ok bool, err error) {
+	t := p.tail().Load()
+	if t == head {
+		return Note{}, false, nil
+	}
+	if t-head > Credits {
+		return Note{}, false, fmt.Errorf("%w: notification ring at %d, read to %d", ErrLayout, t, head)
+	}
+	b := p.Bytes()[ringAt+int(head%Credits)*noteSize:]
+	return Note{
+		Handle: binary.LittleEndian.Uint32(b),
+		Serial: binary.LittleEndian.Uint32(b[4:]),
+		Off:    binary.LittleEndian.Uint64(b[8:]),
+		Word:   binary.LittleEndian.Uint32(b[16:]),
+	}, true, nil
+}
+
+// Exporter is the page that the exporting side of a link writes.
+type Exporter struct{ *shm.Region }
+
+// NewExporter makes one.
+func NewExporter() (Exporter, error) {
+	r, err := create("vmmc-exporter", kindExporter, 3*line)
+	return Exporter{r}, err
+}
+
+// OpenExporter maps a peer's.
+func OpenExporter(fd int) (Exporter, error) {
+	r, err := open(fd, kindExporter, 3*line)
+	return Exporter{r}, err
+}
+
+// Head counts the notes taken out of the importer's ring. The importer, having
+// moved the tail, loads it: if all before was taken, the exporter may sleep and
+// is rung. The exporter, having moved the head, loads the tail again. Both are
+// sequentially consistent, so one of the two sees the other.
+func (p Exporter) Head() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
+
+// Returned is the total of credits returned on the link, modulo 2^32.
+func (p Exporter) Returned() *atomic.Uint32 { return shm.Word(p.Bytes(), 2*line) }

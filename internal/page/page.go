@@ -1,0 +1,87 @@
+// Package page lays out the small pages that processes share: each has one
+// writer and is mapped read-only by the other side (design, D4). A hostile
+// writer spoils what it says itself, never what others say; each value read
+// from somebody else's page is checked before use.
+package page
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+// Every page begins with its kind, version and size.
+const (
+	version = 1
+
+	kindProcess  = 0x50434d56 // "VMCP"
+	kindImporter = 0x49434d56 // "VMCI"
+	kindExporter = 0x45434d56 // "VMCE"
+)
+
+// line keeps words that different processors write off one another's cache lines.
+const line = 64
+
+// ErrLayout is a page that is not what it should be.
+var ErrLayout = errors.New("shared page of an unknown layout")
+
+func create(name string, kind uint32, size int) (*shm.Region, error) {
+	r, err := shm.NewSparse(name, size, true)
+	if err != nil {
+		return nil, err
+	}
+	binary.LittleEndian.PutUint32(r.Bytes(), kind)
+	binary.LittleEndian.PutUint32(r.Bytes()[4:], version)
+	binary.LittleEndian.PutUint64(r.Bytes()[8:], uint64(r.Size()))
+	return r, nil
+}
+
+// open maps a received page, which the callee owns also when it fails.
+func open(fd int, kind uint32, size int) (*shm.Region, error) {
+	r, err := shm.Open(fd, shm.RoundUp(size), false)
+	if err != nil {
+		return nil, err
+	}
+	k, v := binary.LittleEndian.Uint32(r.Bytes()), binary.LittleEndian.Uint32(r.Bytes()[4:])
+	if k != kind || v != version {
+		r.Retire()
+		return nil, fmt.Errorf("%w: kind %#x version %d, want %#x version %d", ErrLayout, k, v, kind, version)
+	}
+	return r, nil
+}
+
+// Slots is how many exports a process can have at a time.
+const Slots = 1 << 16
+
+const processSize = 4096 + Slots*line
+
+// Process is the page of a process, mapped by all it has links with on its
+// node: how many of its goroutines sleep, and the state of each export. Its
+// pages appear as slots are used.
+type Process struct{ *shm.Region }
+
+// NewProcess makes this process's own.
+func NewProcess() (Process, error) {
+	r, err := create("vmmc-process", kindProcess, processSize)
+	return Process{r}, err
+}
+
+// OpenProcess maps a peer's.
+func OpenProcess(fd int) (Process, error) {
+	r, err := open(fd, kindProcess, processSize)
+	return Process{r}, err
+}
+
+// Sleepers counts the goroutines that wait asleep. Senders load it after their
+// last word; sleepers raise it before their last look.
+func (p Process) Sleepers() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
+
+// State is the word of export slot s: even means that there is none; each
+// export has another odd value, so that a slot's next user is not mistaken for
+// the one before.
+func (p Process) State(s uint32) *atomic.Uint32 {
+	return shm.Word(p.Bytes(), 4096+int(s)*line)
+}

@@ -1,0 +1,14 @@
+// Package timeout is the one table of how long the project waits for others.
+package timeout
+
+import "time"
+
+// What each one bounds.
+const (
+	Connect = 5 * time.Second  // dialling a node or an exporting process's node
+	Hello   = 5 * time.Second  // all of a hello, and the first byte on the port
+	Control = 10 * time.Second // one answer from a daemon or a process that need not wait for anybody
+	Ping    = 2 * time.Second  // reachability of a node
+	Idle    = 90 * time.Second // an unused control connection between nodes
+	Stop    = 5 * time.Second  // an orderly end
+)

@@ -1,0 +1,191 @@
+// Package wait is how a goroutine waits for a word in memory: it looks, yields,
+// and at last sleeps until whoever stores the word wakes it. Looking is for the
+// caller, who has more to do between looks (its sockets); this package has the
+// policy of when to give up looking, and the sleeping.
+package wait
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// Look is what is waited for: a word that differs from Old, or Until, or that
+// Broken becomes true. It is a value, so that waiting allocates nothing.
+type Look struct {
+	Word   *atomic.Uint32
+	Old    uint32
+	Until  func() bool
+	Broken *atomic.Bool
+}
+
+// Done takes one look. The loads are sequentially consistent: with the
+// sleeper's count raised before, either this sees the word or the one who
+// stored the word sees the count.
+func (l *Look) Done() bool {
+	if l.Word != nil && l.Word.Load() != l.Old {
+		return true
+	}
+	if l.Until != nil && l.Until() {
+		return true
+	}
+	return l.Broken != nil && l.Broken.Load()
+}
+
+// Sleepers are the goroutines of this process that sleep. Count is in memory
+// that senders of other processes can read; only this process writes it.
+type Sleepers struct {
+	Count *atomic.Uint32
+
+	mu   sync.Mutex
+	list []chan struct{}
+}
+
+// beds are reused; a wake-up left in one would only cost an extra look.
+var beds = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+
+// Sleep parks the goroutine until l holds, the context ends (its error is
+// returned) or stop is closed (nil is returned with l not holding).
+func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) error {
+	bed := beds.Get().(chan struct{})
+	s.mu.Lock()
+	s.list = append(s.list, bed)
+	s.mu.Unlock()
+	s.Count.Add(1) // before the look, see Done
+	defer func() {
+		s.Count.Add(^uint32(0))
+		s.mu.Lock()
+		for i, b := range s.list {
+			if b == bed {
+				last := len(s.list) - 1
+				s.list[i], s.list[last] = s.list[last], nil
+				s.list = s.list[:last]
+				break
+			}
+		}
+		s.mu.Unlock()
+		select {
+		case <-bed:
+		default:
+		}
+		beds.Put(bed)
+	}()
+	for !l.Done() {
+		select {
+		case <-bed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-stop:
+			return nil
+		}
+	}
+	return nil
+}
+
+// Wake makes every sleeper look again. A wake-up sticks: one that comes between
+// a sleeper's look and its parking is not lost. The caller has stored its word
+// before.
+func (s *Sleepers) Wake() {
+	if s.Count.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, b := range s.list {
+		select {
+		case b <- struct{}{}:
+		default:
+		}
+	}
+	s.mu.Unlock()
+}
+
+// The budget of looking before sleeping, in nanoseconds.
+const (
+	maxBudget = 100_000
+	minBudget = 3_000
+	// A yield that comes back later than this means that the processors are
+	// full of other work: looking on would take turns from those who store.
+	lateYield = 20_000
+)
+
+// Budget is how long waits of this process look before they sleep. It follows
+// what waits found: it grows when looking was enough and shrinks when yields
+// come back late or looking was in vain.
+type Budget struct{ ns atomic.Int64 }
+
+// Spin is one wait's looking phase.
+type Spin struct {
+	b     *Budget
+	start time.Time
+	last  time.Duration
+	looks int
+	used  bool
+}
+
+// Begin starts a looking phase.
+func (b *Budget) Begin() Spin { return Spin{b: b} }
+
+// Next is called between looks; every so often it yields: to goroutines of this
+// process (never from a locked thread) and to other processes, without which
+// two ends on one processor take a scheduler tick (4 ms) a message. cost is
+// about how many plain looks the caller's last one was worth. It returns false
+// when it is time to sleep.
+func (s *Spin) Next(cost int) bool {
+	s.looks += cost
+	if s.looks < 128 {
+		return true
+	}
+	s.looks = 0
+	if !s.used {
+		s.used = true
+		s.start = time.Now()
+	}
+	before := time.Since(s.start)
+	runtime.Gosched()
+	unix.Yield()
+	now := time.Since(s.start)
+	limit := s.limit()
+	if now-before > lateYield {
+		s.b.ns.Store(max(minBudget, limit/2))
+		return false
+	}
+	s.last = now
+	return int64(now) < limit
+}
+
+func (s *Spin) limit() int64 {
+	if v := s.b.ns.Load(); v != 0 {
+		return v
+	}
+	return maxBudget / 2
+}
+
+// End says whether the looking was enough.
+func (s *Spin) End(found bool) {
+	if !s.used {
+		return
+	}
+	limit := s.limit()
+	if found {
+		s.b.ns.Store(min(maxBudget, limit+limit/8+1))
+	} else {
+		s.b.ns.Store(max(minBudget, limit-limit/8))
+	}
+}
+
+// Tick is a word that moves when something happened, for waits whose condition
+// is checked under a lock.
+type Tick struct{ w atomic.Uint32 }
+
+// Now reads it, before the condition is checked.
+func (t *Tick) Now() uint32 { return t.w.Load() }
+
+// Move is called after the condition changed.
+func (t *Tick) Move() { t.w.Add(1) }
+
+// Word is what to wait for.
+func (t *Tick) Word() *atomic.Uint32 { return &t.w }
