@@ -1,0 +1,291 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// maxServing bounds the requests of one peer that wait for their answer.
+const maxServing = 4096
+
+// Handler answers a request. It owns fds; the descriptors that it returns are
+// closed once they are sent. It runs on a goroutine of its own, and its context
+// ends when the asker gives up or the connection goes.
+type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer any, answerFDs []int, err error)
+
+// Conn is one end of a connection. Its methods may be called concurrently.
+type Conn struct {
+	c       *net.UnixConn
+	handler Handler
+
+	wmu sync.Mutex
+
+	mu      sync.Mutex
+	next    uint64
+	calls   map[uint64]chan answer
+	serving map[uint64]context.CancelFunc
+	err     error
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	done   chan struct{}
+}
+
+type answer struct {
+	body []byte
+	fds  []int
+	err  error
+}
+
+// remote is an error as it travels.
+type remote struct {
+	Code code.Code
+	Text string
+}
+
+// NewConn starts reading. The connection is closed by Close, or when the peer
+// goes or says something malformed.
+func NewConn(c *net.UnixConn, h Handler) *Conn {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Conn{
+		c: c, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		ctx: ctx, cancel: cancel, done: make(chan struct{}),
+	}
+	go l.read()
+	return l
+}
+
+// Done is closed when the connection has ended and nothing of it runs any more.
+func (l *Conn) Done() <-chan struct{} { return l.done }
+
+// Err is why it ended.
+func (l *Conn) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Close ends the connection. It does not wait, so that a handler may call it.
+func (l *Conn) Close() {
+	l.fail(net.ErrClosed)
+}
+
+func (l *Conn) fail(err error) {
+	l.mu.Lock()
+	if l.err == nil {
+		l.err = err
+	}
+	l.mu.Unlock()
+	l.cancel()
+	_ = l.c.Close()
+}
+
+// Call asks and waits for the answer. fds stay the caller's; those returned are
+// the caller's too.
+func (l *Conn) Call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error) ([]int, error) {
+	ch := make(chan answer, 1)
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return nil, l.gone()
+	}
+	l.next++
+	id := l.next
+	l.calls[id] = ch
+	l.mu.Unlock()
+	if err := l.write(header{kind: request, method: m, id: id}, in, fds); err != nil {
+		l.forget(id, ch)
+		return nil, err
+	}
+	var a answer
+	select {
+	case a = <-ch:
+	case <-ctx.Done():
+		_ = l.write(header{kind: cancel, id: id}, nil, nil)
+		l.forget(id, ch)
+		return nil, context.Cause(ctx)
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	if out != nil {
+		if err := out(a.body); err != nil {
+			closeAll(a.fds)
+			return nil, err
+		}
+	}
+	return a.fds, nil
+}
+
+// Ask is Call with an answer of type T.
+func Ask[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T, got []int, err error) {
+	got, err = l.Call(ctx, m, in, fds, func(b []byte) (err error) {
+		v, err = Decode[T](b)
+		return err
+	})
+	return v, got, err
+}
+
+func (l *Conn) gone() error {
+	return code.New(code.NoDaemon, "the connection to the daemon is closed: %v", l.Err())
+}
+
+// forget drops a call; an answer that came all the same is thrown away.
+func (l *Conn) forget(id uint64, ch chan answer) {
+	l.mu.Lock()
+	delete(l.calls, id)
+	l.mu.Unlock()
+	select {
+	case a := <-ch:
+		closeAll(a.fds)
+	default:
+	}
+}
+
+func (l *Conn) write(h header, body any, fds []int) error {
+	h.fds = uint8(len(fds))
+	b, err := encode(h, body)
+	if err != nil {
+		return err
+	}
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if _, _, err := l.c.WriteMsgUnix(b, unix.Rights(fds), nil); err != nil {
+		return code.New(code.NoDaemon, "write to the unix socket: %v", err)
+	}
+	return nil
+}
+
+func (l *Conn) read() {
+	buf := make([]byte, MaxPacket+1)
+	oob := make([]byte, unix.RightsSpace(MaxDescriptors))
+	var err error
+	for err == nil {
+		var n, on, flags int
+		n, on, flags, _, err = l.c.ReadMsgUnix(buf, oob)
+		if err != nil {
+			break
+		}
+		err = l.packet(buf[:n], oob[:on], flags)
+	}
+	l.fail(err)
+	l.mu.Lock()
+	calls := l.calls
+	l.calls = map[uint64]chan answer{}
+	l.mu.Unlock()
+	for _, ch := range calls {
+		ch <- answer{err: l.gone()}
+	}
+	l.wg.Wait()
+	close(l.done)
+}
+
+func (l *Conn) packet(b, oob []byte, flags int) error {
+	var fds []int
+	if len(oob) > 0 || flags != 0 {
+		var err error
+		if fds, err = unix.ParseRights(oob, flags); err != nil {
+			return err
+		}
+	}
+	h, body, err := parse(b)
+	if err == nil && int(h.fds) != len(fds) {
+		err = fmt.Errorf("%w: %d descriptors came, %d were announced", ErrPacket, len(fds), h.fds)
+	}
+	if err != nil {
+		closeAll(fds)
+		return err
+	}
+	body = append([]byte(nil), body...)
+	switch h.kind {
+	case request:
+		l.serve(h, body, fds)
+	case cancel:
+		l.mu.Lock()
+		if c := l.serving[h.id]; c != nil {
+			c()
+		}
+		l.mu.Unlock()
+		closeAll(fds)
+	default:
+		l.deliver(h, body, fds)
+	}
+	return nil
+}
+
+func (l *Conn) deliver(h header, body []byte, fds []int) {
+	a := answer{body: body, fds: fds}
+	if h.kind == failure {
+		r, err := Decode[remote](body)
+		if a.err = err; err == nil {
+			a.err = &code.Error{Code: r.Code, Text: r.Text}
+		}
+		closeAll(fds)
+		a.fds = nil
+	}
+	l.mu.Lock()
+	ch := l.calls[h.id]
+	delete(l.calls, h.id)
+	if ch != nil {
+		ch <- a // has room for it; under mu, so that forget finds it
+	}
+	l.mu.Unlock()
+	if ch == nil {
+		closeAll(fds)
+	}
+}
+
+func (l *Conn) serve(h header, body []byte, fds []int) {
+	ctx, stop := context.WithCancel(l.ctx)
+	l.mu.Lock()
+	full := len(l.serving) >= maxServing || l.serving[h.id] != nil
+	if !full {
+		l.serving[h.id] = stop
+	}
+	l.mu.Unlock()
+	if full {
+		stop()
+		closeAll(fds)
+		_ = l.write(header{kind: failure, id: h.id}, remote{code.NoMem, fmt.Sprintf("more than %d requests of one process at a time", maxServing)}, nil)
+		return
+	}
+	l.wg.Go(func() {
+		out, outFDs, err := l.handler(ctx, h.method, body, fds)
+		l.mu.Lock()
+		delete(l.serving, h.id)
+		l.mu.Unlock()
+		stop()
+		if err != nil {
+			err = l.write(header{kind: failure, id: h.id}, travel(err), nil)
+		} else {
+			err = l.write(header{kind: reply, id: h.id}, out, outFDs)
+		}
+		closeAll(outFDs)
+		if err != nil {
+			l.fail(err)
+		}
+	})
+}
+
+// travel packs an error with the code it has.
+func travel(err error) remote {
+	c := code.BadArg
+	var coded code.Code
+	if errors.As(err, &coded) {
+		c = coded
+	}
+	return remote{c, err.Error()}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,151 @@
+package local
+
+// Version of this protocol; a daemon refuses a process with another.
+const Version = 1
+
+// Method names a request. Those of the first group go from a process to its
+// daemon, those of the second the other way.
+type Method uint16
+
+// The requests. All can be repeated after a reconnection: each names what it
+// is about, and the second of two equal ones finds the work done.
+const (
+	Register Method = iota + 1 // Hello -> Welcome
+	Export                     // ExportRequest -> Empty
+	Unexport                   // ExportRequest -> Empty
+	Import                     // ImportRequest -> Grant, with the memory's descriptor if it is mapped
+	Connect                    // ConnectRequest with page descriptors -> Connected with descriptors
+	Release                    // ReleaseRequest -> Empty
+	Nodes                      // Empty -> NodeList
+
+	Offer    // OfferRequest -> Grant
+	Accept   // AcceptRequest with page descriptors -> Empty with descriptors
+	Handover // HandoverRequest with a connection -> Empty
+	Withdraw // ReleaseRequest -> Empty: an import that was granted is not taken up
+)
+
+// Empty is an answer without content.
+type Empty struct{}
+
+// ProcessID names one incarnation of a process.
+type ProcessID struct {
+	Node        string
+	PID         uint32
+	Incarnation uint64 // random, so that a restarted process is never taken for the one before
+}
+
+// Hello is how a process joins its node.
+type Hello struct {
+	Version     int
+	Incarnation uint64
+	Session     string
+}
+
+// Welcome is the daemon's answer.
+type Welcome struct {
+	Process ProcessID
+	User    string
+	Hosts   []string // all nodes, in the hosts file's order
+}
+
+// Rights are what an importer may do, as bits.
+type Rights uint8
+
+// The rights.
+const (
+	MayWrite Rights = 1 << iota
+	MayRead
+)
+
+// ExportRequest announces a buffer, or its end.
+type ExportRequest struct {
+	ID     uint32
+	Size   int
+	Rights Rights
+}
+
+// ImportRequest asks for a buffer; it is answered once the buffer is exported.
+type ImportRequest struct {
+	Node string
+	PID  uint32
+	ID   uint32
+}
+
+// Importer says who wants to import, as daemons vouch for it.
+type Importer struct {
+	Process ProcessID
+	User    string
+	Session string
+}
+
+// OfferRequest asks an exporter to let somebody in whose rights were checked.
+type OfferRequest struct {
+	Importer Importer
+	ID       uint32
+	SameNode bool
+}
+
+// Grant is an import as the exporter numbered it.
+type Grant struct {
+	Exporter ProcessID
+	Handle   uint32 // names the import on its link; never used twice by one exporter
+	Size     int
+	Rights   Rights
+	Mapped   bool   // a descriptor of the memory comes with it
+	Slot     uint32 // of the export's state word in the exporter's page
+	State    uint32 // what that word holds while the export lives
+}
+
+// ReleaseRequest gives a grant back.
+type ReleaseRequest struct {
+	Importer ProcessID // filled in by the importer's daemon
+	Exporter ProcessID
+	Handle   uint32
+}
+
+// ConnectRequest asks for a link to an exporter; descriptors: the importer's
+// process page and ring page.
+type ConnectRequest struct{ Exporter ProcessID }
+
+// Connected is a link: on one node the descriptors of the exporter's process
+// page, its link page and one end of a socket pair; between nodes a key and
+// where to dial.
+type Connected struct {
+	SameNode bool
+	Link     uint64
+	Key      []byte
+	Address  string
+}
+
+// AcceptRequest tells an exporter of a new link, with the importer's page
+// descriptors on one node; it answers there with its own and a socket.
+type AcceptRequest struct {
+	Link     uint64
+	Importer ProcessID
+	SameNode bool
+	Key      []byte
+}
+
+// HandoverRequest gives an exporter a connection whose proof was checked.
+type HandoverRequest struct {
+	Link        uint64
+	Incarnation uint64 // of the exporter that is meant
+	Hello       []byte
+	Challenge   []byte
+}
+
+// NodeList is what a daemon knows of the nodes.
+type NodeList struct{ Nodes []NodeStatus }
+
+// NodeStatus is one of them.
+type NodeStatus struct {
+	Name      string
+	Control   string
+	Data      string
+	Self      bool
+	Reachable bool
+	RTT       int64 // nanoseconds
+	Processes int
+	Version   string
+	Error     string
+}
