@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// importBuffer finds the exporter, here or on another node.
+func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any, []int, error) {
+	im := local.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
+	if r.Node == p.n.cfg.Name {
+		g, fds, err := p.n.grant(ctx, im, r.PID, r.ID, true)
+		return g, fds, err
+	}
+	o, err := p.n.peerNode(r.Node)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := o.importBuffer(ctx, im, r)
+	return g, nil, err
+}
+
+// grant waits until process pid exports buffer id, checks rights, and has the
+// exporter let the importer in. It ends early when the exporter dies.
+func (n *Node) grant(ctx context.Context, im local.Importer, pid, id uint32, sameNode bool) (local.Grant, []int, error) {
+	p, err := n.lookup(pid)
+	if err != nil {
+		return local.Grant{}, nil, err
+	}
+	if im.User != p.user || im.Session != p.session {
+		return local.Grant{}, nil, code.New(code.NoRights,
+			"process %d on node %q (user %q, session %q) does not allow user %q of session %q to import", pid, n.cfg.Name, p.user, p.session, im.User, im.Session)
+	}
+	for {
+		p.mu.Lock()
+		_, there := p.exports[id]
+		changed := p.changed
+		p.mu.Unlock()
+		if there {
+			g, fds, err := p.offer(ctx, local.OfferRequest{Importer: im, ID: id, SameNode: sameNode})
+			if !errors.Is(err, code.BadRbufState) { // else it was closed meanwhile: wait for the next
+				return g, fds, err
+			}
+		}
+		select {
+		case <-changed:
+		case <-p.conn.Done():
+			return local.Grant{}, nil, code.New(code.NoSuchProcess, "process %d on node %q ended before it exported buffer %d", pid, n.cfg.Name, id)
+		case <-ctx.Done():
+			return local.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid, n.cfg.Name, id)
+		}
+	}
+}
+
+// offer asks the exporter. The question is not given up when the importer is:
+// the answer would leave a grant that nobody knows of.
+func (p *process) offer(ctx context.Context, r local.OfferRequest) (local.Grant, []int, error) {
+	octx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
+	defer stop()
+	g, fds, err := local.Ask[local.Grant](octx, p.conn, local.Offer, r, nil)
+	if err == nil && ctx.Err() != nil {
+		closeAll(fds)
+		p.withdraw(octx, local.ReleaseRequest{Importer: r.Importer.Process, Exporter: g.Exporter, Handle: g.Handle})
+		return local.Grant{}, nil, ctxCause(ctx, "import of buffer %d", r.ID)
+	}
+	return g, fds, p.asked(err)
+}
+
+// asked says of which process an answer failed to come.
+func (p *process) asked(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, code.NoDaemon): // its connection, seen from here
+		return code.New(code.NoSuchProcess, "process %d on node %q has ended", p.id.Load().PID, p.n.cfg.Name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return code.New(code.Timeout, "process %d on node %q does not answer its daemon", p.id.Load().PID, p.n.cfg.Name)
+	}
+	return err
+}
+
+func (p *process) withdraw(ctx context.Context, r local.ReleaseRequest) {
+	_, _ = p.conn.Call(ctx, local.Withdraw, r, nil, nil)
+}
+
+// release gives back a grant that never got a link; with a link, the importer
+// says so on it.
+func (p *process) release(ctx context.Context, r local.ReleaseRequest) error {
+	if r.Exporter.Node == p.n.cfg.Name {
+		return p.n.releaseHere(ctx, r)
+	}
+	o, err := p.n.peerNode(r.Exporter.Node)
+	if err != nil {
+		return err
+	}
+	return o.release(ctx, r)
+}
+
+func (n *Node) releaseHere(ctx context.Context, r local.ReleaseRequest) error {
+	e, err := n.exact(r.Exporter)
+	if err != nil {
+		return err
+	}
+	e.withdraw(ctx, r)
+	return nil
+}
+
+// exact finds a process and makes sure that it is the one meant.
+func (n *Node) exact(id local.ProcessID) (*process, error) {
+	p, err := n.lookup(id.PID)
+	if err != nil {
+		return nil, err
+	}
+	if p.id.Load().Incarnation != id.Incarnation {
+		return nil, code.New(code.StaleImport, "process %d on node %q is another one than was imported from: import again", id.PID, n.cfg.Name)
+	}
+	return p, nil
+}
+
+// connect makes a link from p to an exporter, for the grants that p has there.
+func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []int) (any, []int, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	im := local.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
+	if r.Exporter.Node != p.n.cfg.Name {
+		o, err := p.n.peerNode(r.Exporter.Node)
+		if err != nil {
+			return nil, nil, err
+		}
+		c, err := o.connect(ctx, im, r.Exporter)
+		return c, nil, err
+	}
+	e, err := p.n.exact(r.Exporter)
+	if err != nil {
+		return nil, nil, err
+	}
+	a := local.AcceptRequest{Link: random64(), Importer: im.Process, SameNode: true}
+	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, pages)
+	return local.Connected{SameNode: true, Link: a.Link}, fds, e.asked(err)
+}
+
+// dialled is a link whose importer is on another node: who may dial it, and
+// who gets the connection.
+type dialled struct {
+	exporter *process
+	key      []byte
+}
+
+// expect prepares a link for an importer on another node. The key goes to both
+// processes over control connections and to nobody else.
+func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.ProcessID) (local.Connected, error) {
+	e, err := n.exact(exporter)
+	if err != nil {
+		return local.Connected{}, err
+	}
+	if n.tcp == nil {
+		return local.Connected{}, code.New(code.BadConfig, "node %q does not listen for other nodes", n.cfg.Name)
+	}
+	key := make([]byte, wire.KeySize)
+	_, _ = rand.Read(key) // never fails since Go 1.24
+	a := local.AcceptRequest{Link: random64(), Importer: im.Process, Key: key}
+	n.mu.Lock()
+	n.links[a.Link] = &dialled{exporter: e, key: key}
+	n.mu.Unlock()
+	if _, _, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil); err != nil {
+		n.mu.Lock()
+		delete(n.links, a.Link)
+		n.mu.Unlock()
+		return local.Connected{}, e.asked(err)
+	}
+	return local.Connected{Link: a.Link, Key: key, Address: n.dataAddress()}, nil
+}

@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
+)
+
+// peer is another node as this one reaches it.
+type peer struct {
+	host      hosts.Host
+	transport *http.Transport
+	client    nodev1connect.NodeServiceClient
+}
+
+func newPeer(id *cert.Identity, h hosts.Host) *peer {
+	d := &net.Dialer{Timeout: timeout.Connect}
+	t := &http.Transport{
+		TLSClientConfig: id.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
+		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
+	}
+	return &peer{
+		host: h, transport: t,
+		client: nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket)),
+	}
+}
+
+func (p *peer) close() { p.transport.CloseIdleConnections() }
+
+// failed turns what came back into our own error.
+func (p *peer) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var ce *connect.Error
+	if errors.As(err, &ce) {
+		if c, perr := strconv.Atoi(ce.Meta().Get(codeHeader)); perr == nil {
+			return &code.Error{Code: code.Code(c), Text: ce.Message()}
+		}
+	}
+	return code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
+}
+
+func (p *peer) importBuffer(ctx context.Context, im local.Importer, r local.ImportRequest) (local.Grant, error) {
+	a, err := p.client.Import(ctx, connect.NewRequest(&nodev1.ImportRequest{
+		Importer: processID(im.Process), User: im.User, Session: im.Session, TargetPid: r.PID, BufferId: r.ID,
+	}))
+	if err != nil {
+		return local.Grant{}, p.failed(ctx, err)
+	}
+	m := a.Msg
+	return local.Grant{
+		Exporter: local.ProcessID{Node: p.host.Name, PID: m.GetExporter().GetPid(), Incarnation: m.GetExporter().GetIncarnation()},
+		Handle:   m.GetHandle(), Size: int(m.GetSize()), Rights: local.Rights(m.GetRights()),
+	}, nil
+}
+
+func (p *peer) connect(ctx context.Context, im local.Importer, exporter local.ProcessID) (local.Connected, error) {
+	a, err := p.client.Connect(ctx, connect.NewRequest(&nodev1.ConnectRequest{
+		Importer: processID(im.Process), User: im.User, Session: im.Session,
+		TargetPid: exporter.PID, TargetIncarnation: exporter.Incarnation,
+	}))
+	if err != nil {
+		return local.Connected{}, p.failed(ctx, err)
+	}
+	return local.Connected{Link: a.Msg.GetLink(), Key: a.Msg.GetKey(), Address: a.Msg.GetDataAddress()}, nil
+}
+
+func (p *peer) release(ctx context.Context, r local.ReleaseRequest) error {
+	_, err := p.client.Release(ctx, connect.NewRequest(&nodev1.ReleaseRequest{
+		Importer: processID(r.Importer), TargetPid: r.Exporter.PID, TargetIncarnation: r.Exporter.Incarnation, Handle: r.Handle,
+	}))
+	if err != nil {
+		return p.failed(ctx, err)
+	}
+	return nil
+}
+
+// ping measures a round trip on a connection that is already there.
+func (p *peer) ping(ctx context.Context) (m *nodev1.PingResponse, rtt time.Duration, err error) {
+	for range 2 { // the first may have to connect
+		start := time.Now()
+		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
+		if err != nil {
+			return nil, 0, p.failed(ctx, err)
+		}
+		m, rtt = a.Msg, time.Since(start)
+	}
+	return m, rtt, nil
+}
+
+// status asks all nodes at once whether they are there.
+func (n *Node) status(ctx context.Context) local.NodeList {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	out := local.NodeList{Nodes: make([]local.NodeStatus, len(n.cfg.Hosts))}
+	var wg sync.WaitGroup
+	for i, h := range n.cfg.Hosts {
+		s := &out.Nodes[i]
+		*s = local.NodeStatus{Name: h.Name, Control: h.Control, Data: h.Data}
+		if h.Name == n.cfg.Name {
+			n.mu.Lock()
+			s.Self, s.Reachable, s.Version, s.Processes = true, true, n.cfg.Version, len(n.processes)
+			n.mu.Unlock()
+			continue
+		}
+		wg.Go(func() {
+			m, rtt, err := n.peers[h.Name].ping(ctx)
+			if err != nil {
+				s.Error = err.Error()
+				return
+			}
+			s.Reachable, s.RTT, s.Version, s.Processes = true, int64(rtt), m.GetVersion(), int(m.GetProcesses())
+		})
+	}
+	wg.Wait()
+	return out
+}

@@ -1,0 +1,198 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// maxHandovers is how many descriptors a process may owe an answer for: one
+// that never reads would otherwise pin them in the kernel.
+const maxHandovers = 8
+
+// process is one local process and its control connection.
+type process struct {
+	n    *Node
+	conn *local.Conn
+	cred unix.Cred
+	user string
+
+	handing chan struct{}
+
+	id      atomic.Pointer[local.ProcessID] // nil before it registered
+	session string                          // set before id
+
+	mu      sync.Mutex
+	exports map[uint32]local.ExportRequest
+	changed chan struct{} // closed and replaced when exports change
+}
+
+// serveProcess takes a connection on.
+func (n *Node) serveProcess(c *net.UnixConn) error {
+	cred, err := unix.PeerCred(c)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(n.cfg.Socket, "@") && int(cred.UID) != os.Getuid() {
+		// Such a socket has no file mode to say who may connect.
+		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
+	}
+	p := &process{
+		n: n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
+		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
+	}
+	ready := make(chan struct{})
+	p.conn = local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+		<-ready
+		return p.handle(ctx, m, body, fds)
+	})
+	close(ready)
+	if !n.track(p.conn) {
+		p.conn.Close()
+		return nil
+	}
+	n.wg.Go(func() {
+		<-p.conn.Done()
+		n.untrack(p.conn)
+		p.gone()
+	})
+	return nil
+}
+
+// userName is how rights name a user: by name, which is the same on all nodes
+// of a cluster, where the number need not be.
+func userName(uid uint32) string {
+	s := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(s); err == nil {
+		return u.Username
+	}
+	return s
+}
+
+// gone forgets the process: waiting imports of its buffers end.
+func (p *process) gone() {
+	id := p.id.Load()
+	if id == nil {
+		return
+	}
+	n := p.n
+	n.mu.Lock()
+	if n.processes[id.PID] == p {
+		delete(n.processes, id.PID)
+	}
+	for l, d := range n.links {
+		if d.exporter == p {
+			delete(n.links, l)
+		}
+	}
+	n.mu.Unlock()
+	n.log.Info("process left", "pid", id.PID, "realpid", p.cred.PID, "why", p.conn.Err())
+}
+
+// handle answers a process.
+func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	defer closeAll(fds)
+	if m == local.Register {
+		return p.register(body)
+	}
+	if m == local.Nodes {
+		return p.n.status(ctx), nil, nil
+	}
+	id := p.id.Load()
+	if id == nil {
+		return nil, nil, code.New(code.BadArg, "request %d before registration", m)
+	}
+	switch m {
+	case local.Export, local.Unexport:
+		r, err := local.Decode[local.ExportRequest](body)
+		if err == nil {
+			err = p.export(r, m == local.Export)
+		}
+		return local.Empty{}, nil, err
+	case local.Import:
+		r, err := local.Decode[local.ImportRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p.importBuffer(ctx, r)
+	case local.Connect:
+		r, err := local.Decode[local.ConnectRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p.connect(ctx, r, fds)
+	case local.Release:
+		r, err := local.Decode[local.ReleaseRequest](body)
+		if err == nil {
+			r.Importer = *id
+			err = p.release(ctx, r)
+		}
+		return local.Empty{}, nil, err
+	}
+	return nil, nil, code.New(code.BadArg, "unknown request %d: the program's vmmc is newer than its daemon", m)
+}
+
+func (p *process) register(body []byte) (any, []int, error) {
+	h, err := local.Decode[local.Hello](body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.Version != local.Version {
+		return nil, nil, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, local.Version)
+	}
+	n := p.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p.id.Load() != nil {
+		return nil, nil, code.New(code.BadArg, "this connection has registered already")
+	}
+	hs := make([]string, len(n.cfg.Hosts))
+	index := 0
+	for i, o := range n.cfg.Hosts {
+		hs[i] = o.Name
+		if o.Name == n.cfg.Name {
+			index = i
+		}
+	}
+	id := local.ProcessID{Node: n.cfg.Name, PID: n.unix.pid(index), Incarnation: h.Incarnation}
+	for n.processes[id.PID] != nil { // a full round of numbers later
+		id.PID = n.unix.pid(index)
+	}
+	p.session = h.Session
+	p.id.Store(&id)
+	n.processes[id.PID] = p
+	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
+	return local.Welcome{Process: id, User: p.user, Hosts: hs}, nil, nil
+}
+
+// export notes a buffer, or its end, and lets waiting imports look again.
+func (p *process) export(r local.ExportRequest, begin bool) error {
+	if begin && (r.Size <= 0 || r.Rights == 0 || r.Rights&^(local.MayRead|local.MayWrite) != 0) {
+		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if begin {
+		p.exports[r.ID] = r
+	} else {
+		delete(p.exports, r.ID)
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+	return nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
+)
+
+// service answers other nodes and tools. Who asks comes from the certificate:
+// a node speaks for its own processes only.
+type service struct{ n *Node }
+
+// callerKey is where the TLS peer stands in a request's context.
+type callerKey struct{}
+
+// control is the handler of the control connections.
+func (n *Node) control() http.Handler {
+	_, h := nodev1connect.NewNodeServiceHandler(&service{n}, connect.WithReadMaxBytes(local.MaxPacket))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil {
+			http.Error(w, "mutual TLS only", http.StatusForbidden)
+			return
+		}
+		p, err := n.cfg.Identity.PeerOf(*r.TLS)
+		if err != nil {
+			n.log.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, p)))
+	})
+}
+
+// importer reads who wants to import, and checks that the caller may say so.
+func importer(ctx context.Context, id *nodev1.ProcessID, user, session string) (local.Importer, error) {
+	p, _ := ctx.Value(callerKey{}).(cert.Peer)
+	if p.Kind != cert.Node || p.Name != id.GetNode() {
+		return local.Importer{}, code.New(code.NoRights, "%v may not speak for a process of node %q", p, id.GetNode())
+	}
+	return local.Importer{
+		Process: local.ProcessID{Node: id.GetNode(), PID: id.GetPid(), Incarnation: id.GetIncarnation()},
+		User:    user, Session: session,
+	}, nil
+}
+
+func (s *service) Ping(context.Context, *connect.Request[nodev1.PingRequest]) (*connect.Response[nodev1.PingResponse], error) {
+	n := s.n
+	n.mu.Lock()
+	procs := len(n.processes)
+	n.mu.Unlock()
+	return connect.NewResponse(&nodev1.PingResponse{
+		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version, ProtocolVersion: local.Version,
+		Processes: uint32(procs), UptimeNs: int64(time.Since(n.started)),
+	}), nil
+}
+
+func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRequest]) (*connect.Response[nodev1.ImportResponse], error) {
+	im, err := importer(ctx, r.Msg.GetImporter(), r.Msg.GetUser(), r.Msg.GetSession())
+	if err != nil {
+		return nil, coded(err)
+	}
+	g, fds, err := s.n.grant(ctx, im, r.Msg.GetTargetPid(), r.Msg.GetBufferId(), false)
+	closeAll(fds)
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(&nodev1.ImportResponse{
+		Exporter: processID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size), Rights: uint32(g.Rights),
+	}), nil
+}
+
+func (s *service) Connect(ctx context.Context, r *connect.Request[nodev1.ConnectRequest]) (*connect.Response[nodev1.ConnectResponse], error) {
+	im, err := importer(ctx, r.Msg.GetImporter(), r.Msg.GetUser(), r.Msg.GetSession())
+	if err != nil {
+		return nil, coded(err)
+	}
+	c, err := s.n.expect(ctx, im, local.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()})
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(&nodev1.ConnectResponse{Link: c.Link, Key: c.Key, DataAddress: c.Address}), nil
+}
+
+func (s *service) Release(ctx context.Context, r *connect.Request[nodev1.ReleaseRequest]) (*connect.Response[nodev1.ReleaseResponse], error) {
+	im, err := importer(ctx, r.Msg.GetImporter(), "", "")
+	if err == nil {
+		err = s.n.releaseHere(ctx, local.ReleaseRequest{
+			Importer: im.Process,
+			Exporter: local.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
+			Handle:   r.Msg.GetHandle(),
+		})
+	}
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(&nodev1.ReleaseResponse{}), nil
+}
+
+func (s *service) Hosts(ctx context.Context, _ *connect.Request[nodev1.HostsRequest]) (*connect.Response[nodev1.HostsResponse], error) {
+	out := &nodev1.HostsResponse{}
+	for _, h := range s.n.status(ctx).Nodes {
+		out.Hosts = append(out.Hosts, &nodev1.Host{
+			Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Reachable: h.Reachable, RttNs: h.RTT, Error: h.Error,
+		})
+	}
+	return connect.NewResponse(out), nil
+}
+
+// codeHeader carries our code beside connect's own, which is coarser.
+const codeHeader = "Vmmc-Code"
+
+// coded gives an error the nearest of connect's codes, and ours.
+func coded(err error) error {
+	c, k := code.BadArg, connect.CodeInternal
+	var own code.Code
+	if errors.As(err, &own) {
+		c = own
+		switch own {
+		case code.NoSuchNode, code.NoSuchProcess:
+			k = connect.CodeNotFound
+		case code.NoRights:
+			k = connect.CodePermissionDenied
+		case code.StaleImport, code.BadRbufState:
+			k = connect.CodeFailedPrecondition
+		case code.BadArg:
+			k = connect.CodeInvalidArgument
+		}
+	}
+	e := connect.NewError(k, err)
+	e.Meta().Set(codeHeader, strconv.Itoa(int(c)))
+	return e
+}
+
+func processID(p local.ProcessID) *nodev1.ProcessID {
+	return &nodev1.ProcessID{Node: p.Node, Pid: p.PID, Incarnation: p.Incarnation}
+}

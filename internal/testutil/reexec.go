@@ -1,0 +1,82 @@
+package testutil
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+)
+
+// roleEnv names the role of a child, in its environment.
+const roleEnv = "VMMC_TEST_ROLE"
+
+// pipeGrace is how long Wait goes on reading a dead child's output when a grandchild holds the
+// pipe open.
+const pipeGrace = 5 * time.Second
+
+// roles is written before RunRole and only read afterwards, so it needs no lock.
+var roles = map[string]func() int{}
+
+// RegisterRole names what a child does instead of running the tests; f returns its exit code. Call
+// it from init or at the top of TestMain, before Main or RunRole.
+func RegisterRole(name string, f func() int) {
+	if _, twice := roles[name]; twice || name == "" {
+		panic(fmt.Sprintf("testutil: role %q is empty or registered twice; give each role a name of its own", name))
+	}
+	roles[name] = f
+}
+
+// RunRole runs the role that Command gave this process and exits with its result. In a process
+// without a role it returns.
+func RunRole() {
+	name := os.Getenv(roleEnv)
+	if name == "" {
+		return
+	}
+	// Programs that the role starts are not meant, even if they are this binary again.
+	_ = os.Unsetenv(roleEnv)
+	f, ok := roles[name]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "testutil: no role %q in %s; register it before Main\n", name, os.Args[0])
+		os.Exit(2)
+	}
+	os.Exit(f())
+}
+
+// Args returns the arguments that Command gave this role.
+func Args() []string { return os.Args[slices.Index(os.Args, "--")+1:] }
+
+// Command returns a command, not yet started, that runs this test binary in a role. The role reads
+// its arguments with Args. When the test ends, a child still there is killed and waited for; if the
+// test binary itself dies, so does the child (on Linux). Whoever waits for the child in another
+// goroutine must be done before the test ends.
+func Command(t testing.TB, role string, args ...string) *exec.Cmd {
+	t.Helper()
+	if _, ok := roles[role]; !ok {
+		t.Fatalf("testutil: no role %q; register it before Main", role)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatalf("testutil: finding the test binary to run it as %q: %v", role, err)
+	}
+	cmd := exec.Command(exe, append([]string{"--"}, args...)...)
+	cmd.Env = append(os.Environ(), roleEnv+"="+role)
+	return bound(t, cmd)
+}
+
+// bound ties a command's life to the test's.
+func bound(t testing.TB, cmd *exec.Cmd) *exec.Cmd {
+	cmd.WaitDelay = pipeGrace
+	dieWithParent(cmd)
+	t.Cleanup(func() {
+		if cmd.Process == nil {
+			return // never started
+		}
+		// Both fail if the test has waited itself; a process once waited for is never signalled.
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
