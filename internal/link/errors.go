@@ -4,24 +4,25 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // How an operation on a link fails.
 var (
-	ErrClosed   = errors.New("closed by this process")
-	ErrGone     = errors.New("the peer process is gone")
-	ErrRevoked  = errors.New("the export was closed by its owner")
-	ErrProtocol = errors.New("the peer broke the protocol")
-	ErrRights   = errors.New("the export's rights do not allow this")
+	ErrClosed   error = code.Closed
+	ErrGone     error = code.PeerGone
+	ErrRevoked  error = code.Revoked
+	ErrProtocol error = code.Protocol
+	ErrRights   error = code.NoRights
 	// ErrUnknown is joined to an error when the message may or may not have
 	// arrived, in whole or in part.
-	ErrUnknown = errors.New("outcome unknown")
+	ErrUnknown error = code.OutcomeUnknown
 )
 
 // unknown marks an error as one after which the outcome is not known.
-func unknown(err error) error { return fmt.Errorf("%w: %w", ErrUnknown, err) }
+func unknown(err error) error { return fmt.Errorf("%w (%w)", err, ErrUnknown) }
 
 func gone(err error) error { return fmt.Errorf("%w: %w", ErrGone, err) }
 

@@ -68,3 +68,6 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	}
 	return c.(*net.UnixConn), nil
 }
+
+// FromEnv is the socket that the environment names, or "".
+func FromEnv() string { return os.Getenv(Env) }

@@ -1,0 +1,274 @@
+package vmmc
+
+import (
+	"context"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// importer is a process that was granted imports here; all fields with p.mu.
+type importer struct {
+	id     local.ProcessID
+	grants map[uint32]*grant
+	in     *link.In // nil before the link is there
+
+	link    uint64 // between nodes: the link that the importer is to dial
+	key     []byte
+	attempt uint64 // the last that was accepted
+}
+
+// handle answers the daemon. It owns fds.
+func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	switch m {
+	case local.Offer:
+		r, err := local.Decode[local.OfferRequest](body)
+		closeAll(fds)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p.offer(r)
+	case local.Accept:
+		r, err := local.Decode[local.AcceptRequest](body)
+		if err != nil {
+			closeAll(fds)
+			return nil, nil, err
+		}
+		return p.accept(r, fds)
+	case local.Handover:
+		r, err := local.Decode[local.HandoverRequest](body)
+		if err != nil || len(fds) != 1 {
+			closeAll(fds)
+			return nil, nil, code.New(code.Protocol, "handover with %d descriptors: %v", len(fds), err)
+		}
+		return local.Empty{}, nil, p.takeOver(r, fds[0])
+	case local.Withdraw:
+		r, err := local.Decode[local.ReleaseRequest](body)
+		closeAll(fds)
+		if err == nil {
+			p.dropGrant(r.Importer.Incarnation, r.Handle)
+		}
+		return local.Empty{}, nil, err
+	}
+	closeAll(fds)
+	return nil, nil, code.New(code.NotImplemented, "unknown request %d: the daemon is newer than this program's vmmc", m)
+}
+
+// offer grants an import whose rights the daemon has checked.
+func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.exports[r.ID]
+	if e == nil || e.closed.Load() {
+		return nil, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
+	}
+	g := local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}
+	var fds []int
+	if e.memory != nil && r.SameNode {
+		fd, err := e.memory.region.Descriptor()
+		if err != nil {
+			return nil, nil, err
+		}
+		fds, g.Mapped = []int{fd}, true
+	}
+	p.number(&g)
+	peer := p.peers[r.Importer.Process.Incarnation]
+	if peer == nil {
+		peer = &importer{id: r.Importer.Process, grants: map[uint32]*grant{}}
+		p.peers[peer.id.Incarnation] = peer
+	}
+	t := &link.Target{Handle: g.Handle, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0}
+	if e.handler != nil {
+		t.Notify = e.notify
+	}
+	gr := &grant{e: e, target: t, peer: peer, in: peer.in}
+	peer.grants[g.Handle] = gr
+	e.grants[g.Handle] = gr
+	if peer.in != nil {
+		peer.in.Attach(t)
+	}
+	return g, fds, nil
+}
+
+// number numbers a grant; a number is not used twice, so that a frame for a
+// closed import never reaches another one.
+func (p *Process) number(g *local.Grant) {
+	p.last++
+	g.Handle = p.last
+}
+
+// accept makes the exporting side of a link: at once on this node, else when
+// the importer has dialled.
+func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
+	if !r.SameNode {
+		closeAll(fds)
+		if len(r.Key) != wire.KeySize {
+			return nil, nil, code.New(code.Protocol, "a key of %d bytes", len(r.Key))
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		peer := p.peers[r.Importer.Incarnation]
+		if peer == nil {
+			return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
+		}
+		delete(p.waiting, peer.link)
+		peer.link, peer.key, peer.attempt = r.Link, r.Key, 0
+		p.waiting[r.Link] = peer
+		return local.Empty{}, nil, nil
+	}
+	if len(fds) != 2 {
+		closeAll(fds)
+		return nil, nil, code.New(code.Protocol, "a link with %d descriptors, want 2", len(fds))
+	}
+	pages, out, err := p.exchangePages(fds)
+	if err != nil {
+		return nil, nil, err
+	}
+	near, far, err := unix.StreamPair()
+	if err != nil {
+		closeAll(out)
+		retire(pages)
+		return nil, nil, err
+	}
+	if err := p.join(r.Importer.Incarnation, near, pages); err != nil {
+		closeAll(append(out, far))
+		return nil, nil, err
+	}
+	return local.Empty{}, append(out, far), nil
+}
+
+// exchangePages maps the importer's pages and makes this side's.
+func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
+	peer, err := page.OpenProcess(fds[0])
+	if err != nil {
+		closeAll(fds[1:])
+		return nil, nil, err
+	}
+	pages := &link.Pages{Peer: peer}
+	if pages.Ring, err = page.OpenImporter(fds[1]); err != nil {
+		peer.Retire()
+		return nil, nil, err
+	}
+	if pages.Back, err = page.NewExporter(); err != nil {
+		peer.Retire()
+		pages.Ring.Retire()
+		return nil, nil, err
+	}
+	out, err := descriptors(p.page.Region, pages.Back.Region)
+	if err != nil {
+		retire(pages)
+	}
+	return pages, out, err
+}
+
+// join starts the link of an importer. It owns fd and pages.
+func (p *Process) join(incarnation uint64, fd int, pages *link.Pages) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.peers[incarnation]
+	if peer == nil || p.closed {
+		_ = unix.Close(fd)
+		retire(pages)
+		return code.New(code.BadRbufState, "nothing is granted to that process: import again")
+	}
+	targets := make([]*link.Target, 0, len(peer.grants))
+	for _, g := range peer.grants {
+		targets = append(targets, g.target)
+	}
+	var in *link.In
+	in, err := link.NewIn(p.engine, fd, pages, targets,
+		func(h uint32) { p.dropGrant(incarnation, h) },
+		func(err error) { p.lostImporter(incarnation, &in, err) })
+	if err != nil {
+		return err
+	}
+	old := peer.in
+	peer.in = in
+	for _, g := range peer.grants {
+		g.in = in
+	}
+	if old != nil {
+		old.Close()
+	}
+	return nil
+}
+
+// takeOver answers a dialled connection whose proof the daemon has checked, on
+// the connection that was checked, and only as the incarnation that was meant.
+func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
+	h, err := wire.ParseHello(r.Hello)
+	p.mu.Lock()
+	peer := p.waiting[r.Link]
+	var status wire.Status
+	switch {
+	case err != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
+		status = wire.RefusedLink
+	case h.Attempt <= peer.attempt || peer.in != nil && peer.attempt > 0:
+		status = wire.RefusedAttempt // one connection a link, for as long as links are not resumed
+	default:
+		peer.attempt = h.Attempt
+	}
+	var key []byte
+	if peer != nil {
+		key = peer.key
+	}
+	p.mu.Unlock()
+	a := wire.Answer{Status: status}
+	if status == wire.OK {
+		a.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge)
+	}
+	var io unix.IO
+	if n, err := io.Send(fd, a.Encode(), nil); err != nil || n != wire.AnswerSize || status != wire.OK {
+		_ = unix.Close(fd)
+		return nil // the importer has its answer, or is gone
+	}
+	return p.join(peer.id.Incarnation, fd, nil)
+}
+
+// dropGrant forgets an import that its importer closed.
+func (p *Process) dropGrant(incarnation uint64, handle uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.peers[incarnation]
+	if peer == nil {
+		return
+	}
+	if g := peer.grants[handle]; g != nil {
+		delete(peer.grants, handle)
+		delete(g.e.grants, handle)
+	}
+	p.forgetIdle(peer)
+}
+
+// forgetIdle drops an importer that has neither a link nor a grant.
+func (p *Process) forgetIdle(peer *importer) {
+	if peer.in == nil && len(peer.grants) == 0 {
+		delete(p.peers, peer.id.Incarnation)
+		delete(p.waiting, peer.link)
+	}
+}
+
+// lostImporter forgets what went with a link.
+func (p *Process) lostImporter(incarnation uint64, in **link.In, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.peers[incarnation]
+	if peer == nil {
+		return
+	}
+	p.log.Info("link from an importer ended", "importer", peer.id, "why", err)
+	for h, g := range peer.grants {
+		if g.in == *in {
+			delete(peer.grants, h)
+			delete(g.e.grants, h)
+		}
+	}
+	if peer.in == *in {
+		peer.in = nil
+	}
+	p.forgetIdle(peer)
+}

@@ -1,0 +1,116 @@
+package vmmc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// Code is a numbered return value: the manual's (page 24), or one of our own
+// from -64 down. It is an error; errors.Is(err, vmmc.ErrRevoked) finds it in
+// whatever a call returned. The numbers never change.
+type Code = code.Code
+
+// The return values that calls of this package give.
+const (
+	ErrBadAlignment     = code.BadAlignment     // offset, length or address not in whole words
+	ErrBufAlreadyExists = code.BufAlreadyExists // this id is exported already
+	ErrBadIbufState     = code.BadIbufState     // the import cannot be used; more precise codes are also this one
+	ErrBadRbufState     = code.BadRbufState     // the export cannot be used
+	ErrBadProxyAddr     = code.BadProxyAddr     // the range is not within the import
+	ErrBadSize          = code.BadSize          // not positive
+	ErrBadArg           = code.BadArg           // outside an argument's domain
+	ErrNotImplemented   = code.NotImplemented   // not on this system
+	ErrNoMem            = code.NoMem            // no memory, or no room in a table
+	ErrNoSuchNode       = code.NoSuchNode
+	ErrNoSuchProcess    = code.NoSuchProcess
+	ErrOverlappedBufs   = code.OverlappedBufs // the memory is exported already, in part or whole
+	ErrNoRights         = code.NoRights       // the exporter does not allow it
+	ErrPeerGone         = code.PeerGone       // the exporting process, or its node, is gone
+	ErrRevoked          = code.Revoked        // the exporter closed the export
+	ErrStaleImport      = code.StaleImport    // another incarnation of the peer
+	ErrTimeout          = code.Timeout
+	ErrOutcomeUnknown   = code.OutcomeUnknown // wholly, partly or not delivered
+	ErrNoDaemon         = code.NoDaemon       // no node daemon at the socket
+	ErrUnreachable      = code.Unreachable    // the other node does not answer
+	ErrClosed           = code.Closed         // closed by this process
+	ErrProtocol         = code.Protocol       // the peer broke the protocol
+)
+
+// ErrorStr is the text of a return value (the manual's vmmc_ErrorStr).
+func ErrorStr(c Code) string { return c.Error() }
+
+// Error is what every call of this package returns when it fails: what was
+// tried, with whom and on which path, and why it failed.
+type Error struct {
+	Op   string // what was tried, with its figures
+	Peer string // the other process, where there is one
+	Path string // "mapped" or "stream", where there is a link
+	Link uint64 // the link's number, where it has one
+	Code Code
+	Err  error // the cause
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("vmmc: " + e.Op)
+	if e.Peer != "" {
+		b.WriteString(", " + e.Peer)
+	}
+	if e.Path != "" {
+		fmt.Fprintf(&b, " (%s link %#x)", e.Path, e.Link)
+	}
+	b.WriteString(": ")
+	if e.Err != nil {
+		b.WriteString(e.Err.Error())
+	} else {
+		b.WriteString(e.Code.Error())
+	}
+	return b.String()
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is says whether target is this error's code, or the manual's nearest one.
+func (e *Error) Is(target error) bool {
+	c, ok := target.(Code)
+	if !ok {
+		return false
+	}
+	switch e.Code {
+	case ErrPeerGone, ErrRevoked, ErrStaleImport, ErrNoRights:
+		if c == ErrBadIbufState {
+			return true
+		}
+	}
+	return c == e.Code
+}
+
+// fail makes an Error of whatever the layers below returned.
+func fail(op string, err error) *Error {
+	return &Error{Op: op, Code: codeOf(err), Err: err}
+}
+
+// failf makes an Error of a code and a text.
+func failf(op string, c Code, format string, args ...any) *Error {
+	return &Error{Op: op, Code: c, Err: code.New(c, format, args...)}
+}
+
+func codeOf(err error) Code {
+	var c Code
+	switch {
+	case errors.As(err, &c):
+		return c
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return ErrTimeout
+	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, page.ErrLayout):
+		return ErrProtocol
+	}
+	return ErrBadArg
+}

@@ -1,0 +1,258 @@
+package vmmc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// Notification is what a handler gets: which export a message with a
+// notification went to, and its last word, as it was sent. A later message
+// cannot change what the handler sees.
+type Notification struct {
+	Export *Export
+	Offset int    // byte offset of the last word in the export
+	Word   uint32 // its value
+}
+
+// An ExportOption changes what [Process.Export] does.
+type ExportOption func(*Export)
+
+// ReadOnly lets importers only read.
+func ReadOnly() ExportOption { return func(e *Export) { e.rights = local.MayRead } }
+
+// WriteOnly lets importers only write. A mapping cannot keep them from reading
+// all the same: pages that can be written can be read. Where that matters, add
+// [Unmapped].
+func WriteOnly() ExportOption { return func(e *Export) { e.rights = local.MayWrite } }
+
+// ReadWrite lets importers read and write; it is the default.
+func ReadWrite() ExportOption {
+	return func(e *Export) { e.rights = local.MayRead | local.MayWrite }
+}
+
+// WithHandler runs h for each message that carries a notification, when its
+// data is in place. One handler runs at a time in a process, each sender's in
+// the order of its messages. A handler may Send and Get, and should not wait for
+// long: each sender waits once [page.Credits] of its notifications are under
+// way.
+func WithHandler(h func(Notification)) ExportOption { return func(e *Export) { e.handler = h } }
+
+// Locked keeps the buffer's pages in memory. The system limits how much
+// (ulimit -l); beyond that Export fails.
+func Locked() ExportOption { return func(e *Export) { e.lock = true } }
+
+// Unmapped never lets an importer map the memory: all goes through the stream,
+// which checks each access, also on one node.
+func Unmapped() ExportOption { return func(e *Export) { e.unmapped = true } }
+
+// Export is a buffer that others may import (the manual's receive buffer).
+type Export struct {
+	p       *Process
+	id      uint32
+	mem     []byte
+	rights  local.Rights
+	handler func(Notification)
+
+	lock     bool
+	unmapped bool
+	memory   *Memory // nil: reached by the stream alone
+	slot     uint32
+	alive    uint32 // what the slot's state holds while the export lives
+	closed   atomic.Bool
+
+	ending sync.Once
+	grants map[uint32]*grant // with p.mu
+}
+
+// Export offers mem to other processes under id, which must be unique among
+// this process's exports. len(mem) is the buffer's size in bytes: a positive
+// multiple of the word, word-aligned in memory, and not overlapping another
+// export. By default importers may read and write, and may be any process of the
+// same user and session on any node. The pages are made present at once.
+//
+// mem should be the whole of an allocation of [Process.Alloc]: importers on this
+// node then map it. Any other memory works too, a slice of the Go heap
+// included, but is reached through the stream: some microseconds a message
+// instead of some nanoseconds, and this process does the copying, in the
+// background. Importers can never reach beyond mem, in either case. mem stays
+// the caller's; it must not be freed or reused for other purposes before
+// [Export.Close].
+//
+// It is the manual's vmmc_ExportRecvBuf. Errors: [ErrBadSize],
+// [ErrBadAlignment], [ErrBufAlreadyExists], [ErrOverlappedBufs], [ErrNoMem],
+// [ErrNoDaemon].
+func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, error) {
+	op := fmt.Sprintf("export %d bytes as buffer %d", len(mem), id)
+	switch {
+	case len(mem) == 0:
+		return nil, failf(op, ErrBadSize, "the size must be positive")
+	case len(mem)%shm.WordSize != 0 || !shm.Aligned(mem):
+		return nil, failf(op, ErrBadAlignment, "memory and size must be multiples of the word (%d bytes)", shm.WordSize)
+	}
+	e := &Export{p: p, id: id, mem: mem, rights: local.MayRead | local.MayWrite, grants: map[uint32]*grant{}}
+	for _, o := range opts {
+		o(e)
+	}
+	shm.Prefault(mem)
+	if e.lock {
+		if err := shm.Lock(mem); err != nil {
+			return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
+		}
+	}
+	if err := p.admit(e, op); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
+	defer stop()
+	if _, err := p.conn.Call(ctx, local.Export, local.ExportRequest{ID: id, Size: len(mem), Rights: e.rights}, nil, nil); err != nil {
+		e.end()
+		return nil, fail(op, err)
+	}
+	return e, nil
+}
+
+// admit puts e into the tables, if it may stand beside what is there.
+func (p *Process) admit(e *Export, op string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return failf(op, ErrClosed, "the process is closed")
+	}
+	if p.exports[e.id] != nil {
+		return failf(op, ErrBufAlreadyExists, "this process exports buffer %d already: close it first, or take another id", e.id)
+	}
+	for _, o := range p.exports {
+		if shm.Overlap(o.mem, e.mem) {
+			return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
+		}
+	}
+	if !e.unmapped {
+		e.memory = p.memory(e.mem)
+	}
+	if e.memory != nil {
+		// Sealed before the first descriptor leaves: importers can neither shrink
+		// the memory under us nor, on a read-only export, write.
+		if err := e.memory.region.Seal(e.rights&local.MayWrite == 0); err != nil {
+			return &Error{Op: op, Code: ErrBadArg, Err: err}
+		}
+	}
+	switch n := len(p.slots); {
+	case n > 0:
+		e.slot, p.slots = p.slots[n-1], p.slots[:n-1]
+	case p.slotTop < page.Slots:
+		e.slot = p.slotTop
+		p.slotTop++
+	default:
+		return failf(op, ErrNoMem, "a process can have %d exports at a time", page.Slots)
+	}
+	state := p.page.State(e.slot)
+	e.alive = state.Load() + 1
+	state.Store(e.alive)
+	p.exports[e.id] = e
+	return nil
+}
+
+// ID is the buffer's id.
+func (e *Export) ID() uint32 { return e.id }
+
+// Size is the buffer's length in bytes.
+func (e *Export) Size() int { return len(e.mem) }
+
+// Bytes is the exported memory.
+func (e *Export) Bytes() []byte { return e.mem }
+
+// Word is the word at byte offset off, for polling and waiting. The errors are
+// [ErrBadAlignment] and [ErrBadArg].
+func (e *Export) Word(off int) (Word, error) {
+	op := fmt.Sprintf("word at %d of buffer %d", off, e.id)
+	switch {
+	case off < 0 || off > len(e.mem)-shm.WordSize:
+		return Word{}, failf(op, ErrBadArg, "the buffer has %d bytes", len(e.mem))
+	case off%shm.WordSize != 0:
+		return Word{}, failf(op, ErrBadAlignment, "the offset is not a multiple of the word (%d bytes)", shm.WordSize)
+	}
+	return Word{p: e.p, e: e, w: shm.Word(e.mem, off)}, nil
+}
+
+// Close ends the export (vmmc_UnexportRecvBuf). It waits for no importer. When
+// it returns, nobody else can change or read the memory any more, not even an
+// importer that bypasses the library and kept its mapping: the contents have
+// moved to fresh pages at the same addresses. A send that reported success
+// before is in them. Importers' calls return [ErrRevoked]. This process's own
+// goroutines must not write to the memory while Close runs.
+func (e *Export) Close() error {
+	e.end()
+	if e.p.conn.Err() != nil {
+		return nil // the daemon is gone and has nothing to forget
+	}
+	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
+	defer stop()
+	if _, err := e.p.conn.Call(ctx, local.Unexport, local.ExportRequest{ID: e.id}, nil, nil); err != nil {
+		return fail(fmt.Sprintf("close export of buffer %d", e.id), err)
+	}
+	return nil
+}
+
+// end takes the export down, once.
+func (e *Export) end() {
+	e.ending.Do(func() {
+		p := e.p
+		p.mu.Lock()
+		e.closed.Store(true)
+		grants := e.grants
+		e.grants = nil
+		p.mu.Unlock()
+		// The state changes by an atomic before the pages are read: a sender that
+		// still finds it unchanged after its last word has that word in the copy.
+		p.page.State(e.slot).Store(e.alive + 1)
+		for h, g := range grants {
+			g.revoke(h)
+		}
+		if e.memory != nil {
+			if err := e.memory.region.Renew("vmmc"); err != nil {
+				p.log.Error("the memory of a closed export could not be made private", "buffer", e.id, "err", err)
+			}
+		}
+		p.mu.Lock()
+		if p.exports[e.id] == e {
+			delete(p.exports, e.id)
+		}
+		p.slots = append(p.slots, e.slot)
+		p.mu.Unlock()
+	})
+}
+
+// notify runs the handler.
+func (e *Export) notify(off int, word uint32) {
+	if !e.closed.Load() {
+		e.handler(Notification{Export: e, Offset: off, Word: word})
+	}
+}
+
+// grant is what one import of an export is to the exporter.
+type grant struct {
+	e      *Export
+	target *link.Target
+	peer   *importer
+	in     *link.In // nil before the link is there; with p.mu
+}
+
+// revoke takes the grant away from its link.
+func (g *grant) revoke(handle uint32) {
+	p := g.e.p
+	p.mu.Lock()
+	in := g.in
+	delete(g.peer.grants, handle)
+	p.mu.Unlock()
+	if in != nil {
+		in.Revoke(handle)
+	}
+}

@@ -1,0 +1,144 @@
+package vmmc
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// maxSize bounds what an exporter may claim its buffer to have.
+const maxSize = 1 << 46
+
+// Import is a handle to another process's exported memory. Offsets and sizes
+// are in bytes.
+type Import struct {
+	p      *Process
+	l      *outLink
+	peer   ProcessID
+	id     uint32
+	handle uint32
+	size   int
+	rights local.Rights
+
+	mapped *link.Mapped // nil: the stream way
+	ended  atomic.Bool  // cause is set before
+	cause  atomic.Pointer[error]
+}
+
+// Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It
+// waits, for as long as the context allows, until the buffer is exported. One
+// buffer may be imported several times, and a process may import its own.
+//
+// Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
+// the process ends while this waits; [ErrNoRights]; [ErrUnreachable] when the
+// node does not answer; [ErrTimeout] when the context ends.
+func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
+	peer := ProcessID{node, pid}
+	op := fmt.Sprintf("import buffer %d", id)
+	im, err := p.importBuffer(ctx, peer, id)
+	if err != nil {
+		f := fail(op, err)
+		f.Peer = peer.String()
+		if f.Code == ErrTimeout && ctx.Err() != nil {
+			f.Err = fmt.Errorf("nobody exports it: %w", err)
+		}
+		return nil, f
+	}
+	return im, nil
+}
+
+func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (*Import, error) {
+	r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
+	g, fds, err := local.Ask[local.Grant](ctx, p.conn, local.Import, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	if g.Size <= 0 || g.Size > maxSize || g.Mapped != (len(fds) == 1) || g.Slot >= 1<<16 {
+		closeAll(fds)
+		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
+	}
+	l, err := p.linkTo(ctx, g.Exporter)
+	if err != nil {
+		closeAll(fds)
+		p.giveBack(g)
+		return nil, err
+	}
+	im := &Import{p: p, l: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
+	if g.Mapped {
+		reg, err := shm.Open(fds[0], shm.RoundUp(g.Size), g.Rights&local.MayWrite != 0)
+		if err != nil {
+			l.out.Detach(g.Handle)
+			return nil, err
+		}
+		im.mapped = link.NewMapped(l.out, g.Handle, reg, g.Size, g.Slot, g.State)
+	}
+	l.mu.Lock()
+	l.imports[g.Handle] = im
+	l.mu.Unlock()
+	return im, nil
+}
+
+// giveBack tells the exporter that a grant is not taken up.
+func (p *Process) giveBack(g local.Grant) {
+	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
+	defer stop()
+	_, _ = p.conn.Call(ctx, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+}
+
+// Size is the buffer's length in bytes.
+func (im *Import) Size() int { return im.size }
+
+// Exporter is the process that the buffer belongs to.
+func (im *Import) Exporter() ProcessID { return im.peer }
+
+// ID is the buffer's id at its exporter.
+func (im *Import) ID() uint32 { return im.id }
+
+// Path is how data travels: "mapped" or "stream".
+func (im *Import) Path() string {
+	if im.mapped != nil {
+		return "mapped"
+	}
+	return "stream"
+}
+
+// Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on
+// other goroutines end in an error, or go nowhere.
+func (im *Import) Close() error {
+	im.end(link.ErrClosed)
+	im.l.mu.Lock()
+	_, open := im.l.imports[im.handle]
+	delete(im.l.imports, im.handle)
+	im.l.mu.Unlock()
+	if open {
+		im.unmap()
+		im.l.out.Detach(im.handle)
+	}
+	return nil
+}
+
+// end makes every later call fail with err.
+func (im *Import) end(err error) {
+	if im.cause.CompareAndSwap(nil, &err) {
+		im.ended.Store(true)
+	}
+}
+
+func (im *Import) unmap() {
+	if im.mapped != nil {
+		im.mapped.Close()
+	}
+}
+
+// failed describes an error of an operation on the import.
+func (im *Import) failed(what string, n, off int, err error) error {
+	f := fail(fmt.Sprintf("%s %d bytes at %d of buffer %d (%d bytes)", what, n, off, im.id, im.size), err)
+	f.Peer, f.Path, f.Link = im.peer.String(), im.Path(), im.l.id
+	return f
+}

@@ -1,0 +1,243 @@
+package vmmc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// outLink is the link to one exporting process, shared by all imports from it.
+type outLink struct {
+	id    uint64
+	ready chan struct{} // closed when out or err is set
+	out   *link.Out
+	err   error
+
+	mu      sync.Mutex
+	imports map[uint32]*Import
+}
+
+// linkTo gives the link to an exporter, making it if need be. Importers of one
+// exporter that come together share the making.
+func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLink, error) {
+	for {
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return nil, code.New(code.Closed, "the process is closed")
+		}
+		l := p.links[exporter]
+		if l == nil {
+			l = &outLink{ready: make(chan struct{}), imports: map[uint32]*Import{}}
+			p.links[exporter] = l
+			p.mu.Unlock()
+			l.out, l.err = p.connect(ctx, exporter, l)
+			if l.err != nil {
+				p.dropLink(exporter, l)
+			}
+			close(l.ready)
+			return l, l.err
+		}
+		p.mu.Unlock()
+		select {
+		case <-l.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if l.err == nil && l.out.Err() == nil {
+			return l, nil
+		}
+		p.dropLink(exporter, l) // the one who made it failed, or it has ended since: make another
+	}
+}
+
+func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
+	p.mu.Lock()
+	if p.links[exporter] == l {
+		delete(p.links, exporter)
+	}
+	p.mu.Unlock()
+}
+
+// connect makes a link through the daemons.
+func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outLink) (*link.Out, error) {
+	r := local.ConnectRequest{Exporter: exporter}
+	if exporter.Node != p.id.Node {
+		c, fds, err := local.Ask[local.Connected](ctx, p.conn, local.Connect, r, nil)
+		closeAll(fds)
+		if err != nil {
+			return nil, err
+		}
+		l.id = c.Link
+		fd, err := dial(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		return p.newOut(fd, nil, exporter, l)
+	}
+	ring, err := page.NewImporter()
+	if err != nil {
+		return nil, err
+	}
+	mine, err := descriptors(p.page.Region, ring.Region)
+	if err != nil {
+		ring.Retire()
+		return nil, err
+	}
+	c, fds, err := local.Ask[local.Connected](ctx, p.conn, local.Connect, r, mine)
+	closeAll(mine)
+	if err == nil && len(fds) != 3 {
+		closeAll(fds)
+		err = code.New(code.Protocol, "a link came with %d descriptors, want 3", len(fds))
+	}
+	if err != nil {
+		ring.Retire()
+		return nil, err
+	}
+	l.id = c.Link
+	pages := &link.Pages{Ring: ring}
+	if pages.Peer, err = page.OpenProcess(fds[0]); err != nil {
+		closeAll(fds[1:])
+		retire(pages)
+		return nil, err
+	}
+	if pages.Back, err = page.OpenExporter(fds[1]); err != nil {
+		_ = unix.Close(fds[2])
+		retire(pages)
+		return nil, err
+	}
+	return p.newOut(fds[2], pages, exporter, l)
+}
+
+func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l *outLink) (*link.Out, error) {
+	return link.NewOut(p.engine, fd, pages, l.revoked, func(err error) {
+		p.dropLink(exporter, l)
+		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, im := range l.imports {
+			im.unmap()
+		}
+	})
+}
+
+// revoked marks an import that its exporter ended.
+func (l *outLink) revoked(handle uint32, err error) {
+	l.mu.Lock()
+	im := l.imports[handle]
+	l.mu.Unlock()
+	if im != nil {
+		im.end(err)
+	}
+}
+
+// dial makes the data connection between nodes: both sides prove that they hold
+// the link's key, over fresh nonces, before the first frame.
+func dial(ctx context.Context, c local.Connected) (int, error) {
+	d := net.Dialer{Timeout: timeout.Connect}
+	nc, err := d.DialContext(ctx, "tcp", c.Address)
+	if err != nil {
+		return -1, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
+	}
+	deadline := time.Now().Add(timeout.Hello)
+	if t, ok := ctx.Deadline(); ok && t.Before(deadline) {
+		deadline = t
+	}
+	_ = nc.SetDeadline(deadline)
+	if err := hello(nc, c); err != nil {
+		_ = nc.Close()
+		return -1, fmt.Errorf("hello to %s: %w", c.Address, err)
+	}
+	_ = nc.SetDeadline(time.Time{})
+	return unix.TakeOver(nc.(*net.TCPConn))
+}
+
+func hello(nc net.Conn, c local.Connected) error {
+	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: c.Link, Attempt: 1, Nonce: wire.NewNonce()}
+	raw := h.Encode()
+	if _, err := nc.Write(raw); err != nil {
+		return err
+	}
+	challenge := make([]byte, wire.ChallengeSize)
+	if _, err := io.ReadFull(nc, challenge); err != nil {
+		return err
+	}
+	if _, err := wire.ParseChallenge(challenge); err != nil {
+		return refused(err)
+	}
+	proof := wire.Prove(c.Key, wire.Importer, raw, challenge)
+	if _, err := nc.Write(proof[:]); err != nil {
+		return err
+	}
+	answer := make([]byte, wire.AnswerSize)
+	if _, err := io.ReadFull(nc, answer); err != nil {
+		return err
+	}
+	a, err := wire.ParseAnswer(answer)
+	if err != nil {
+		return refused(err)
+	}
+	if !wire.Verify(c.Key, wire.Exporter, raw, challenge, a.Proof[:]) {
+		return code.New(code.NoRights, "who answered does not hold the link's key")
+	}
+	return nil
+}
+
+// refused gives a refusal its code.
+func refused(err error) error {
+	if s, ok := err.(wire.Status); ok { //nolint:errorlint // a Status is returned as it is
+		switch s {
+		case wire.RefusedGone:
+			return code.New(code.PeerGone, "%v", s)
+		case wire.RefusedVersion:
+			return code.New(code.Protocol, "%v", s)
+		default:
+			return code.New(code.NoRights, "%v", s)
+		}
+	}
+	return err
+}
+
+// descriptors duplicates those of several regions, for sending.
+func descriptors(rs ...*shm.Region) ([]int, error) {
+	var fds []int
+	for _, r := range rs {
+		fd, err := r.Descriptor()
+		if err != nil {
+			closeAll(fds)
+			return nil, err
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// retire gives back what there is of a link's pages.
+func retire(p *link.Pages) {
+	if p == nil {
+		return
+	}
+	for _, r := range []*shm.Region{p.Peer.Region, p.Ring.Region, p.Back.Region} {
+		if r != nil {
+			r.Retire()
+		}
+	}
+}

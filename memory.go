@@ -1,0 +1,101 @@
+package vmmc
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// Alloc allocates size bytes (a positive multiple of the word) of zeroed
+// exportable memory, in pages of its own, present from the start. Each
+// allocation is protected as a whole: export one allocation per purpose.
+func (p *Process) Alloc(size int) (*Memory, error) {
+	op := fmt.Sprintf("allocate %d bytes", size)
+	switch {
+	case size <= 0:
+		return nil, failf(op, ErrBadSize, "the size must be positive")
+	case size%shm.WordSize != 0:
+		return nil, failf(op, ErrBadAlignment, "the size is not a multiple of the word (%d bytes)", shm.WordSize)
+	}
+	r, err := shm.New("vmmc", size, false)
+	if err != nil {
+		return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
+	}
+	m := &Memory{p: p, region: r, size: size}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		r.Retire()
+		return nil, failf(op, ErrClosed, "the process is closed")
+	}
+	p.memories = append(p.memories, m)
+	return m, nil
+}
+
+// Bytes is the memory itself. It must not be touched after Close.
+func (m *Memory) Bytes() []byte { return m.region.Bytes()[:m.size:m.size] }
+
+// Close gives the memory back. Memory that is exported stays, and the error is
+// [ErrBadRbufState]: close the export first.
+func (m *Memory) Close() error {
+	p := m.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.exports {
+		if shm.Overlap(e.mem, m.Bytes()) {
+			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
+		}
+	}
+	for i, o := range p.memories {
+		if o == m {
+			last := len(p.memories) - 1
+			p.memories[i], p.memories[last] = p.memories[last], nil
+			p.memories = p.memories[:last]
+			m.region.Retire()
+			break
+		}
+	}
+	return nil
+}
+
+// memory finds the allocation that b is the whole of; p.mu is held.
+func (p *Process) memory(b []byte) *Memory {
+	for _, m := range p.memories {
+		if off, ok := shm.Within(m.Bytes(), b); ok && off == 0 && len(b) == m.size {
+			return m
+		}
+	}
+	return nil
+}
+
+// Word is one word of an exported buffer, as this process sees it. Importers
+// store it atomically as the last word of a message; loading it atomically, and
+// finding it changed, means that the whole message is there.
+type Word struct {
+	p *Process
+	e *Export
+	w *atomic.Uint32
+}
+
+// Load reads the word.
+func (w Word) Load() uint32 { return w.w.Load() }
+
+// Store writes the word, to reset a flag for instance. It is not propagated.
+func (w Word) Store(v uint32) { w.w.Store(v) }
+
+// Wait returns the word's value once it differs from old. The goroutine looks
+// for a short while and then sleeps. The error is the context's, or [ErrClosed]
+// when the process is closed. Nothing tells that a sender has died: bound the
+// wait by its context where that matters.
+func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
+	if v := w.w.Load(); v != old {
+		return v, nil
+	}
+	if err := w.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old}); err != nil {
+		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
+	}
+	return w.w.Load(), nil
+}

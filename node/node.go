@@ -1,0 +1,74 @@
+// Package node runs a vmmc node inside a program, so that the program and the
+// processes it starts need no daemon. What it runs is the same node that vmmcd
+// is.
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/daemon"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// Node is a node that runs in this program.
+type Node struct {
+	d      *daemon.Node
+	socket string
+}
+
+// An Option changes what [Start] and [Embed] do.
+type Option func(*daemon.Config)
+
+// WithName names the node; it is "local" otherwise.
+func WithName(name string) Option { return func(c *daemon.Config) { c.Name = name } }
+
+// WithSocket gives the node a socket in the file system. Otherwise it has one
+// without a file, which nothing can leave behind and which only this user's
+// processes can use.
+func WithSocket(path string) Option { return func(c *daemon.Config) { c.Socket = path } }
+
+// WithLogger takes the node's log.
+func WithLogger(l *slog.Logger) Option { return func(c *daemon.Config) { c.Log = l } }
+
+// Start runs a node of its own, which knows no others, until Close.
+func Start(opts ...Option) (*Node, error) {
+	c := daemon.Config{Name: "local", Socket: fmt.Sprintf("@vmmc-%016x", rand.Uint64()), Version: vmmc.Release}
+	for _, o := range opts {
+		o(&c)
+	}
+	d, err := daemon.Start(c)
+	if err != nil {
+		return nil, fmt.Errorf("start a node: %w", err)
+	}
+	return &Node{d: d, socket: c.Socket}, nil
+}
+
+// Close ends the node. Links between processes that are made already go on.
+func (n *Node) Close() { n.d.Close() }
+
+// Socket is what processes connect to: give it to [vmmc.WithSocket].
+func (n *Node) Socket() string { return n.socket }
+
+// Environ is what a program started by this one needs in its environment to
+// join the node.
+func (n *Node) Environ() []string { return []string{local.Env + "=" + n.socket} }
+
+// Embed makes [vmmc.Open] run a node for as long as the process is open, unless
+// the environment names a daemon's socket already: then the program joins that
+// one. A program that starts copies of itself can therefore just call it.
+func Embed(opts ...Option) vmmc.Option {
+	return vmmc.WithEmbedded(func(context.Context) (string, func(), error) {
+		if s := local.FromEnv(); s != "" {
+			return s, func() {}, nil
+		}
+		n, err := Start(opts...)
+		if err != nil {
+			return "", nil, err
+		}
+		return n.Socket(), n.Close, nil
+	})
+}

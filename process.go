@@ -1,0 +1,200 @@
+package vmmc
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// Process is this program's membership of a node. A program may open several;
+// each is a process of its own to all others.
+type Process struct {
+	id    local.ProcessID
+	user  string
+	hosts []string
+	log   *slog.Logger
+
+	socket string
+	stop   func() // of an embedded node
+	conn   *local.Conn
+	page   page.Process
+	engine *link.Engine
+
+	mu       sync.Mutex
+	closed   bool
+	memories []*Memory
+	exports  map[uint32]*Export
+	slots    []uint32 // free slots of the page's state table
+	slotTop  uint32   // slots from here on were never used
+	last     uint32   // the last one given to an import
+	peers    map[uint64]*importer
+	waiting  map[uint64]*importer // by link, until its importer has dialled
+	links    map[local.ProcessID]*outLink
+}
+
+// An Option changes what [Open] does.
+type Option func(*options)
+
+type options struct {
+	socket  string
+	session string
+	log     *slog.Logger
+	embed   func(context.Context) (socket string, stop func(), err error)
+}
+
+// WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
+// else the system's default.
+func WithSocket(path string) Option { return func(o *options) { o.socket = path } }
+
+// WithSession joins a session; without it, $VMMCSESSION is used. Processes of
+// one user and one session may import from each other.
+func WithSession(name string) Option { return func(o *options) { o.session = name } }
+
+// WithLogger takes what the library has to say, which is little: a link that
+// was lost, a peer that broke the protocol.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
+
+// WithEmbedded runs a node for as long as the process is open; package node has
+// one to give: vmmc.Open(ctx, node.Embed()). start returns the socket that it
+// serves and what ends it.
+func WithEmbedded(start func(context.Context) (socket string, stop func(), err error)) Option {
+	return func(o *options) { o.embed = start }
+}
+
+// Open joins the local node. The context bounds joining only. The error is
+// [ErrNoDaemon] when no daemon answers.
+func Open(ctx context.Context, opts ...Option) (*Process, error) {
+	o := options{session: os.Getenv("VMMCSESSION"), log: slog.New(slog.DiscardHandler)}
+	for _, f := range opts {
+		f(&o)
+	}
+	p := &Process{
+		log: o.log, exports: map[uint32]*Export{}, peers: map[uint64]*importer{},
+		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
+	}
+	if err := p.open(ctx, &o); err != nil {
+		p.release()
+		return nil, fail("open", err)
+	}
+	return p, nil
+}
+
+func (p *Process) open(ctx context.Context, o *options) (err error) {
+	if o.embed != nil {
+		if o.socket, p.stop, err = o.embed(ctx); err != nil {
+			return err
+		}
+	}
+	if p.socket = o.socket; p.socket == "" {
+		p.socket = local.DefaultPath()
+	}
+	c, err := local.Dial(ctx, p.socket)
+	if err != nil {
+		return err
+	}
+	ready := make(chan struct{})
+	p.conn = local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+		<-ready
+		return p.handle(ctx, m, body, fds)
+	})
+	defer close(ready)
+	if p.page, err = page.NewProcess(); err != nil {
+		return err
+	}
+	if p.engine, err = link.NewEngine(p.page.Sleepers()); err != nil {
+		return err
+	}
+	var inc [8]byte
+	_, _ = rand.Read(inc[:]) // never fails since Go 1.24
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	w, _, err := local.Ask[local.Welcome](ctx, p.conn, local.Register, local.Hello{
+		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	p.id, p.user, p.hosts = w.Process, w.User, w.Hosts
+	return nil
+}
+
+// Environ is what a program started by this one needs in its environment to
+// join the same node: add it to exec.Cmd.Env.
+func (p *Process) Environ() []string { return []string{local.Env + "=" + p.socket} }
+
+// Close ends all exports and imports, waits for the running notification
+// handler, gives back all memory of [Process.Alloc], whose slices must not be
+// touched any more, and leaves the node. Peers find the process gone. It must
+// not be called from a notification handler.
+func (p *Process) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	exports := make([]*Export, 0, len(p.exports))
+	for _, e := range p.exports {
+		exports = append(exports, e)
+	}
+	p.mu.Unlock()
+	for _, e := range exports {
+		e.end()
+	}
+	p.release()
+	return nil
+}
+
+func (p *Process) release() {
+	if p.conn != nil {
+		p.conn.Close()
+		<-p.conn.Done()
+	}
+	if p.engine != nil {
+		p.engine.Close()
+	}
+	p.mu.Lock()
+	memories := p.memories
+	p.memories = nil
+	p.mu.Unlock()
+	for _, m := range memories {
+		m.region.Retire()
+	}
+	if p.page.Region != nil {
+		p.page.Retire()
+	}
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
+// WaitUntil returns when cond returns true. cond is called again after anything
+// that could have changed this process's memory from outside, and between; it
+// must only look, at atomics or [Word]s, and never wait. It may be called from
+// several goroutines' waits at a time. The goroutine looks for a short while
+// and then sleeps, so that waiting costs no processor. The error is the
+// context's, or [ErrClosed].
+func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
+	if err := p.engine.Wait(ctx, wait.Look{Until: cond}); err != nil {
+		return fail("wait", err)
+	}
+	return nil
+}
+
+// Memory is memory that can be exported and mapped by importers. It is a
+// memfd: no file, no name, and it goes with its last user.
+type Memory struct {
+	p      *Process
+	region *shm.Region
+	size   int
+}

@@ -1,0 +1,177 @@
+package vmmc
+
+import (
+	"context"
+	"io"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+// Send writes src into the buffer at byte offset off (vmmc_SendData). len(src)
+// and off are multiples of the word; src may lie anywhere. Send returns when src
+// may be reused: on the mapped way the data has arrived then, on the stream way
+// it is on its way, and a message over 64 KiB has arrived. The last word of a
+// message is stored last. A send allocates nothing. The context is looked at
+// only before Send has to wait.
+//
+// Errors: [ErrBadSize], [ErrBadAlignment], [ErrBadProxyAddr] (the range is not
+// within the buffer), [ErrNoRights], [ErrRevoked], [ErrPeerGone], [ErrClosed],
+// [ErrTimeout]. An error that is also [ErrOutcomeUnknown] leaves open how much
+// has arrived; otherwise nothing was written.
+func (im *Import) Send(ctx context.Context, src []byte, off int) error {
+	err := im.check(len(src), off, local.MayWrite)
+	switch {
+	case err != nil:
+	case im.mapped != nil:
+		err = im.mapped.Send(ctx, off, src)
+	default:
+		err = im.l.out.Send(ctx, link.Message{Handle: im.handle, Off: uint64(off), Src: src})
+	}
+	if err != nil {
+		return im.failed("send", len(src), off, err)
+	}
+	return nil
+}
+
+// SendNotify is Send with a notification: when the data is in place, the
+// export's handler is run with the address and value of the message's last word
+// (vmmc_SendDataNotify). Without a handler it is a Send. Each link has a bounded
+// number of notifications under way; SendNotify waits, before it sends
+// anything, for an earlier one's handler to return, or for its context.
+func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
+	err := im.check(len(src), off, local.MayWrite)
+	switch {
+	case err != nil:
+	case im.mapped != nil:
+		err = im.mapped.SendNotify(ctx, off, src)
+	default:
+		err = im.l.out.Send(ctx, link.Message{Handle: im.handle, Off: uint64(off), Src: src, Notify: true})
+	}
+	if err != nil {
+		return im.failed("send with notification", len(src), off, err)
+	}
+	return nil
+}
+
+// Get reads len(dst) bytes of the buffer from byte offset off (vmmc_GetData),
+// the last word first: who finds a flag there finds what was stored before it.
+// len(dst) and off are multiples of the word. When Get fails, dst holds anything.
+// It allocates nothing. Errors as [Import.Send].
+func (im *Import) Get(ctx context.Context, dst []byte, off int) error {
+	err := im.check(len(dst), off, local.MayRead)
+	if err == nil {
+		err = im.get(ctx, dst, off, false)
+	}
+	if err != nil {
+		return im.failed("get", len(dst), off, err)
+	}
+	return nil
+}
+
+func (im *Import) get(ctx context.Context, dst []byte, off int, raw bool) error {
+	if im.mapped != nil {
+		return im.mapped.Get(ctx, off, dst, raw)
+	}
+	return im.l.out.Get(ctx, im.handle, uint64(off), dst, raw)
+}
+
+// Fence returns when all that this process sent to the import's exporter before
+// has arrived there: what was sent is visible to the exporter's goroutines and
+// to gets of third parties.
+func (im *Import) Fence(ctx context.Context) error {
+	err := im.alive()
+	if err == nil {
+		err = im.l.out.Settle(ctx)
+	}
+	if err != nil {
+		return im.failed("fence", 0, 0, err)
+	}
+	return nil
+}
+
+// WriteAt writes any number of bytes at any offset ([io.WriterAt]). It makes no
+// promise about the order in which they appear, the last ones included; bytes of
+// a word that are not written are left alone. It does not wait for the far end,
+// except as Send does.
+func (im *Import) WriteAt(b []byte, off int64) (int, error) {
+	n := int(off)
+	err := im.checkBytes(len(b), off, local.MayWrite)
+	switch {
+	case err != nil:
+	case len(b) == 0:
+		return 0, nil
+	case im.mapped != nil:
+		err = im.mapped.Write(context.Background(), n, b)
+	default:
+		err = im.l.out.Send(context.Background(), link.Message{Handle: im.handle, Off: uint64(n), Src: b, Bytes: true})
+	}
+	if err != nil {
+		return 0, im.failed("write", len(b), n, err)
+	}
+	return len(b), nil
+}
+
+// ReadAt reads any number of bytes from any offset ([io.ReaderAt]), with no
+// promise about the order in which they are read.
+func (im *Import) ReadAt(b []byte, off int64) (int, error) {
+	err := im.alive()
+	if err == nil && off >= 0 && off <= int64(im.size) && int64(len(b)) > int64(im.size)-off {
+		return im.readToEnd(b, off)
+	}
+	if err == nil {
+		err = im.checkBytes(len(b), off, local.MayRead)
+	}
+	if err == nil && len(b) > 0 {
+		err = im.get(context.Background(), b, int(off), true)
+	}
+	if err != nil {
+		return 0, im.failed("read", len(b), int(off), err)
+	}
+	return len(b), nil
+}
+
+// check is what Send and Get ask before anything moves.
+func (im *Import) check(n, off int, need local.Rights) error {
+	if uint(off) > uint(im.size) || uint(n) > uint(im.size)-uint(off) {
+		return code.BadProxyAddr
+	}
+	if (n|off)%shm.WordSize != 0 {
+		return code.BadAlignment
+	}
+	if n == 0 {
+		return code.BadSize
+	}
+	if im.rights&need == 0 {
+		return code.NoRights
+	}
+	return im.alive()
+}
+
+func (im *Import) checkBytes(n int, off int64, need local.Rights) error {
+	if off < 0 || off > int64(im.size) || int64(n) > int64(im.size)-off {
+		return code.BadProxyAddr
+	}
+	if im.rights&need == 0 {
+		return code.NoRights
+	}
+	return im.alive()
+}
+
+func (im *Import) alive() error {
+	if im.ended.Load() {
+		return *im.cause.Load()
+	}
+	return nil
+}
+
+// readToEnd is ReadAt over the buffer's end: what there is, and io.EOF.
+func (im *Import) readToEnd(b []byte, off int64) (int, error) {
+	n, err := im.ReadAt(b[:int64(im.size)-off], off)
+	if err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
