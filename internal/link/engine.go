@@ -186,7 +186,7 @@ func (e *Engine) spin(l wait.Look) (found bool) {
 	var held [len(e.hot)]*stream
 	n := 0
 	for i := range e.hot {
-		if s := e.hot[i].Load(); s != nil && s.try() {
+		if s := e.hot[i].Load(); s != nil && s.tryQuiet() {
 			held[n] = s
 			n++
 		}
@@ -211,7 +211,7 @@ func (e *Engine) spin(l wait.Look) (found bool) {
 			break
 		}
 	}
-	sp.End(found)
+	sp.End()
 	for _, s := range held[:n] {
 		if s.idle > stale {
 			s.idle = 0

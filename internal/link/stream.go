@@ -76,6 +76,21 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 // try takes the token if it is free.
 func (s *stream) try() bool { return s.token.CompareAndSwap(free, held) }
 
+// tryQuiet takes the token for polling. The descriptor is disarmed: otherwise
+// each message that the poller takes would also wake the background goroutine's
+// thread, for nothing.
+func (s *stream) tryQuiet() bool {
+	if !s.try() {
+		return false
+	}
+	s.rmu.Lock()
+	if s.fd >= 0 {
+		s.e.ep.Disarm(s.fd, s.id<<1)
+	}
+	s.rmu.Unlock()
+	return true
+}
+
 // readable serves an event.
 func (s *stream) readable() {
 	for !s.try() {

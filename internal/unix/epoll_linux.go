@@ -58,6 +58,13 @@ func (e *Epoll) Arm(fd int, id uint64, write bool) error {
 	return nil
 }
 
+// Disarm asks for no event; one that is on its way comes all the same.
+func (e *Epoll) Disarm(fd int, id uint64) {
+	ev := event(id, false)
+	ev.Events = sys.EPOLLONESHOT
+	_, _, _ = sys.RawSyscall6(sys.SYS_EPOLL_CTL, uintptr(e.fd), sys.EPOLL_CTL_MOD, uintptr(fd), uintptr(unsafe.Pointer(&ev)), 0, 0)
+}
+
 // Remove takes fd out.
 func (e *Epoll) Remove(fd int) { _ = sys.EpollCtl(e.fd, sys.EPOLL_CTL_DEL, fd, nil) }
 

@@ -40,6 +40,7 @@ func ParseRights([]byte, int) ([]int, error)            { return nil, ErrUnsuppo
 func NewEpoll() (*Epoll, error)                         { return nil, ErrUnsupported }
 func (*Epoll) Add(int, uint64, bool) error              { return ErrUnsupported }
 func (*Epoll) Arm(int, uint64, bool) error              { return ErrUnsupported }
+func (*Epoll) Disarm(int, uint64)                       {}
 func (*Epoll) Remove(int)                               {}
 func (*Epoll) Look([]Event) int                         { return 0 }
 func (*Epoll) Wait([]Event) (int, error)                { return 0, ErrUnsupported }

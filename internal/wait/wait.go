@@ -103,27 +103,28 @@ func (s *Sleepers) Wake() {
 	s.mu.Unlock()
 }
 
-// The budget of looking before sleeping, in nanoseconds.
+// The budget of looking before sleeping.
 const (
-	maxBudget = 100_000
-	minBudget = 3_000
+	maxBudget = 50 * time.Microsecond
+	minBudget = 5 * time.Microsecond
 	// A yield that comes back later than this means that the processors are
 	// full of other work: looking on would take turns from those who store.
-	lateYield = 20_000
+	lateYield = 20 * time.Microsecond
 )
 
-// Budget is how long waits of this process look before they sleep. It follows
-// what waits found: it grows when looking was enough and shrinks when yields
-// come back late or looking was in vain.
+// Budget is how long waits of this process look before they sleep. It shrinks
+// when yields come back late, and comes back when they do not. That looking was
+// in vain does not shrink it: the next message may be a quick one, and a process
+// whose budget has shrunk below the time of a round trip would never find out.
 type Budget struct{ ns atomic.Int64 }
 
 // Spin is one wait's looking phase.
 type Spin struct {
 	b     *Budget
 	start time.Time
-	last  time.Duration
+	limit time.Duration
 	looks int
-	used  bool
+	late  bool
 }
 
 // Begin starts a looking phase.
@@ -140,40 +141,29 @@ func (s *Spin) Next(cost int) bool {
 		return true
 	}
 	s.looks = 0
-	if !s.used {
-		s.used = true
+	if s.limit == 0 { // many waits end before this
 		s.start = time.Now()
+		s.limit = time.Duration(s.b.ns.Load())
+		if s.limit == 0 {
+			s.limit = maxBudget
+		}
 	}
 	before := time.Since(s.start)
 	runtime.Gosched()
 	unix.Yield()
 	now := time.Since(s.start)
-	limit := s.limit()
-	if now-before > lateYield {
-		s.b.ns.Store(max(minBudget, limit/2))
-		return false
-	}
-	s.last = now
-	return int64(now) < limit
+	s.late = s.late || now-before > lateYield
+	return now < s.limit
 }
 
-func (s *Spin) limit() int64 {
-	if v := s.b.ns.Load(); v != 0 {
-		return v
-	}
-	return maxBudget / 2
-}
-
-// End says whether the looking was enough.
-func (s *Spin) End(found bool) {
-	if !s.used {
-		return
-	}
-	limit := s.limit()
-	if found {
-		s.b.ns.Store(min(maxBudget, limit+limit/8+1))
-	} else {
-		s.b.ns.Store(max(minBudget, limit-limit/8))
+// End closes the phase.
+func (s *Spin) End() {
+	switch {
+	case s.limit == 0:
+	case s.late:
+		s.b.ns.Store(int64(max(minBudget, s.limit-s.limit/4)))
+	case s.limit < maxBudget:
+		s.b.ns.Store(int64(min(maxBudget, s.limit+s.limit/4)))
 	}
 }
 
