@@ -19,6 +19,7 @@ type transmitter struct {
 	gone  uint64        // frames written whole
 	ctl   []wire.Header // frames that go before all others
 	bell  bool          // a bell is owed
+	own   wire.Header   // of this side's own frames; here so that none allocates
 	room  wait.Tick     // moves when the socket has room again
 }
 
@@ -87,12 +88,11 @@ func (s *stream) pump() (clear bool) {
 			t.bell = false
 			s.put(&wire.Header{Type: wire.Bell}, nil)
 		default:
-			var h wire.Header
-			pay, ok := s.h.next(&h)
+			pay, ok := s.h.next(&t.own)
 			if !ok {
 				return true
 			}
-			s.put(&h, pay)
+			s.put(&t.own, pay)
 		}
 	}
 	return false

@@ -1,0 +1,2 @@
+// Package integration has the tests that need several real processes and nodes.
+package integration
