@@ -60,18 +60,34 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 
 // offer grants an import whose rights the daemon has checked.
 func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
+	g, gr, fds, err := p.grantTo(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Not under p.mu, which the engine takes while it holds a link. If the export
+	// was closed since, its end did not find the target on the link: take it off.
+	if gr.in != nil {
+		gr.in.Attach(gr.target)
+		if gr.e.closed.Load() {
+			gr.in.Revoke(g.Handle)
+		}
+	}
+	return g, fds, nil
+}
+
+// grantTo enters the grant into the tables.
+func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.exports[r.ID]
 	if e == nil || e.closed.Load() {
-		return nil, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
+		return g, gr, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
 	}
-	g := local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}
-	var fds []int
+	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}
 	if e.memory != nil && r.SameNode {
 		fd, err := e.memory.region.Descriptor()
 		if err != nil {
-			return nil, nil, err
+			return g, gr, nil, err
 		}
 		fds, g.Mapped = []int{fd}, true
 	}
@@ -85,13 +101,10 @@ func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
 	if e.handler != nil {
 		t.Notify = e.notify
 	}
-	gr := &grant{e: e, target: t, peer: peer, in: peer.in}
-	peer.grants[g.Handle] = gr
-	e.grants[g.Handle] = gr
-	if peer.in != nil {
-		peer.in.Attach(t)
-	}
-	return g, fds, nil
+	kept := &grant{e: e, target: t, peer: peer, in: peer.in}
+	peer.grants[g.Handle] = kept
+	e.grants[g.Handle] = kept
+	return g, *kept, fds, nil
 }
 
 // number numbers a grant; a number is not used twice, so that a frame for a

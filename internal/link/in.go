@@ -188,7 +188,7 @@ func (in *In) placed(h *wire.Header) error {
 			in.onDetach(h.Handle)
 		}
 	case wire.Ping:
-		in.apply0(true)
+		in.owe(true)
 	case wire.Bell:
 		if in.pages != nil {
 			in.e.notes.add(in)
@@ -223,11 +223,11 @@ func (in *In) arrived(h *wire.Header) {
 func (in *In) apply(now bool) {
 	in.applied.Add(1)
 	in.unacked++
-	in.apply0(now || in.unacked >= ackMessages || in.bytes >= ackBytes)
+	in.owe(now || in.unacked >= ackMessages || in.bytes >= ackBytes)
 }
 
-// apply0 notes that an acknowledgement is due.
-func (in *In) apply0(due bool) {
+// owe notes that an acknowledgement is due.
+func (in *In) owe(due bool) {
 	if due {
 		in.unacked, in.bytes = 0, 0
 		in.tmu.Lock()
