@@ -64,13 +64,9 @@ func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Not under p.mu, which the engine takes while it holds a link. If the export
-	// was closed since, its end did not find the target on the link: take it off.
+	// Not under p.mu, which the engine takes while it holds a link.
 	if gr.in != nil {
-		gr.in.Attach(gr.target)
-		if gr.e.closed.Load() {
-			gr.in.Revoke(g.Handle)
-		}
+		gr.in.Attach(gr.target, &gr.e.closed)
 	}
 	return g, fds, nil
 }

@@ -2,6 +2,7 @@ package vmmc
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -28,7 +29,7 @@ func (im *Import) Send(ctx context.Context, src []byte, off int) error {
 	case im.mapped != nil:
 		err = im.mapped.Send(ctx, off, src)
 	default:
-		err = im.l.out.Send(ctx, link.Message{Handle: im.handle, Off: uint64(off), Src: src})
+		err = im.stream(ctx, link.Message{Off: uint64(off), Src: src})
 	}
 	if err != nil {
 		return im.failed("send", len(src), off, err)
@@ -48,10 +49,23 @@ func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 	case im.mapped != nil:
 		err = im.mapped.SendNotify(ctx, off, src)
 	default:
-		err = im.l.out.Send(ctx, link.Message{Handle: im.handle, Off: uint64(off), Src: src, Notify: true})
+		err = im.stream(ctx, link.Message{Off: uint64(off), Src: src, Notify: true})
 	}
 	if err != nil {
 		return im.failed("send with notification", len(src), off, err)
+	}
+	return nil
+}
+
+// stream sends on the stream way. An acknowledged message to an export that was
+// closed meanwhile went nowhere; the exporter said so before it acknowledged.
+func (im *Import) stream(ctx context.Context, m link.Message) error {
+	m.Handle = im.handle
+	if err := im.l.out.Send(ctx, m); err != nil || len(m.Src) <= link.Eager {
+		return err
+	}
+	if err := im.alive(); err != nil {
+		return fmt.Errorf("%w (%w)", err, code.OutcomeUnknown)
 	}
 	return nil
 }
@@ -84,7 +98,9 @@ func (im *Import) get(ctx context.Context, dst []byte, off int, raw bool) error 
 func (im *Import) Fence(ctx context.Context) error {
 	err := im.alive()
 	if err == nil {
-		err = im.l.out.Settle(ctx)
+		if err = im.l.out.Settle(ctx); err == nil {
+			err = im.alive() // what was sent after the export's end went nowhere
+		}
 	}
 	if err != nil {
 		return im.failed("fence", 0, 0, err)
@@ -106,7 +122,7 @@ func (im *Import) WriteAt(b []byte, off int64) (int, error) {
 	case im.mapped != nil:
 		err = im.mapped.Write(context.Background(), n, b)
 	default:
-		err = im.l.out.Send(context.Background(), link.Message{Handle: im.handle, Off: uint64(n), Src: b, Bytes: true})
+		err = im.stream(context.Background(), link.Message{Off: uint64(n), Src: b, Bytes: true})
 	}
 	if err != nil {
 		return 0, im.failed("write", len(b), n, err)

@@ -2,6 +2,8 @@ package vmmc_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"testing"
 	"time"
 
@@ -97,5 +99,102 @@ func TestSendGetNotify(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A process may import its own exports, by either way.
+func TestImportOfOnesOwn(t *testing.T) {
+	p := open(t, start(t))
+	for id, opts := range map[uint32][]vmmc.ExportOption{1: nil, 2: {vmmc.Unmapped()}} {
+		ran := make(chan uint32, 1)
+		opts = append(opts, vmmc.WithHandler(func(n vmmc.Notification) { ran <- n.Word }))
+		mem := alloc(t, p, 4096)
+		if _, err := p.Export(id, mem, opts...); err != nil {
+			t.Fatal(err)
+		}
+		im, err := p.Import(t.Context(), p.Node(), p.PID(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		twice, err := p.Import(t.Context(), p.Node(), p.PID(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := im.SendNotify(t.Context(), []byte{5, 0, 0, 0}, 8); err != nil {
+			t.Fatal(err)
+		}
+		if w := <-ran; w != 5 {
+			t.Errorf("handler got %d", w)
+		}
+		got := make([]byte, 4)
+		if err := twice.Get(t.Context(), got, 8); err != nil || got[0] != 5 {
+			t.Errorf("%v, %v", got, err)
+		}
+		if err := im.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := im.Send(t.Context(), got, 0); !errors.Is(err, vmmc.ErrClosed) {
+			t.Errorf("send to a closed import: %v", err)
+		}
+		if err := twice.Send(t.Context(), got, 0); err != nil {
+			t.Errorf("the other import of the buffer: %v", err)
+		}
+	}
+}
+
+// Close must not lose what a send reported as delivered, nor let anything in later.
+func TestCloseWhileSending(t *testing.T) {
+	for _, opts := range [][]vmmc.ExportOption{nil, {vmmc.Unmapped()}} {
+		n := start(t)
+		a, b := open(t, n), open(t, n)
+		for round := range 30 {
+			m, err := b.Alloc(64 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := b.Export(uint32(round), m.Bytes(), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			im, err := a.Import(t.Context(), b.Node(), b.PID(), uint32(round))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := make(chan uint32)
+			began := make(chan struct{})
+			go func() {
+				var last uint32
+				defer func() { sent <- last }()
+				buf := make([]byte, 4096)
+				for i := uint32(1); ; i++ {
+					binary.LittleEndian.PutUint32(buf[len(buf)-4:], i)
+					if err := im.Send(t.Context(), buf, 0); err != nil {
+						if !errors.Is(err, vmmc.ErrRevoked) {
+							t.Errorf("send to a closed export: %v", err)
+						}
+						return
+					}
+					last = i
+					if i == 50 {
+						close(began)
+					}
+				}
+			}()
+			<-began
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w := binary.LittleEndian.Uint32(m.Bytes()[4092:])
+			last := <-sent
+			if opts == nil && w < last {
+				t.Errorf("message %d was reported as delivered, the memory has %d", last, w)
+			}
+			if now := binary.LittleEndian.Uint32(m.Bytes()[4092:]); now != w {
+				t.Errorf("the memory changed from %d to %d after Close", w, now)
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -82,10 +82,13 @@ func NewIn(e *Engine, fd int, pages *Pages, targets []*Target, onDetach func(uin
 // Close ends the link.
 func (in *In) Close() { in.fail(ErrClosed) }
 
-// Attach lets the importer reach t.
-func (in *In) Attach(t *Target) {
+// Attach lets the importer reach t, unless its export is closed: closed is set
+// before Revoke is called, so either this finds it or Revoke finds the target.
+func (in *In) Attach(t *Target, closed *atomic.Bool) {
 	in.rmu.Lock()
-	in.targets[t.Handle] = t
+	if !closed.Load() {
+		in.targets[t.Handle] = t
+	}
 	in.rmu.Unlock()
 }
 
@@ -202,10 +205,7 @@ func (in *In) placed(h *wire.Header) error {
 func (in *In) arrived(h *wire.Header) {
 	m := &in.cur
 	n := note{serial: h.Serial, target: m.target, off: m.base + m.size - 4, word: h.Word}
-	switch {
-	case m.target == nil:
-		in.refuse(h, wire.CodeRevoked)
-	case !m.raw:
+	if m.target != nil && !m.raw { // else it went nowhere; the importer was told when the export ended
 		storeLast(m.target.Mem, n.off, h.Word)
 	}
 	if h.Flags&wire.Notify != 0 {
@@ -236,10 +236,18 @@ func (in *In) owe(due bool) {
 	}
 }
 
-func (in *In) refuse(h *wire.Header, code uint32) {
+// maxRefusals bounds what a getter that reads no answers can make this side keep.
+const maxRefusals = 4 * maxFetches
+
+// refuse answers a get of an import that is no more.
+func (in *In) refuse(h *wire.Header, code uint32) error {
 	in.tmu.Lock()
+	defer in.tmu.Unlock()
+	if len(in.tx.ctl) >= maxRefusals {
+		return protocol("more than %d gets unanswered", maxFetches)
+	}
 	in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Nak, Handle: h.Handle, Seq: h.Seq, Word: code})
-	in.tmu.Unlock()
+	return nil
 }
 
 // settled sends what the turn's frames made due.

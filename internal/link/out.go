@@ -11,9 +11,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// eager is the longest message whose send returns once the kernel has it. The
-// source is free then; longer ones return when they are acknowledged.
-const eager = 64 << 10
+// Eager is the longest message, in bytes, whose send returns once the kernel
+// has it. The source is free then; longer ones return when they are acknowledged.
+const Eager = 64 << 10
 
 // Out is the importing side of a link. All its methods may be called
 // concurrently.
@@ -108,7 +108,7 @@ func (o *Out) Send(ctx context.Context, m Message) error {
 	}
 	seq, err := o.transfer(ctx, &m)
 	o.giveTurn()
-	if err != nil || len(m.Src) <= eager {
+	if err != nil || len(m.Src) <= Eager {
 		return err
 	}
 	if err := o.settle(ctx, seq); err != nil {
@@ -165,7 +165,7 @@ func finish(h *wire.Header, m *Message, chunk []byte) []byte {
 	if m.Notify {
 		h.Flags |= wire.Notify
 	}
-	if len(m.Src) > eager {
+	if len(m.Src) > Eager {
 		h.Flags |= wire.AckNow
 	}
 	if m.Bytes {

@@ -22,8 +22,7 @@ func (in *In) asked(h *wire.Header) error {
 	in.applied.Add(1)
 	t := in.targets[h.Handle]
 	if t == nil {
-		in.refuse(h, wire.CodeRevoked)
-		return nil
+		return in.refuse(h, wire.CodeRevoked)
 	}
 	if !t.Read {
 		return protocol("a get from import %d, which is write-only", h.Handle)

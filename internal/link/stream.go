@@ -65,9 +65,13 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 		_ = unix.Close(fd)
 		return err
 	}
+	// With rmu: the first event, and the end, may come before this returns.
+	s.rmu.Lock()
+	defer s.rmu.Unlock()
 	if err := e.register(s); err != nil {
 		e.forget(s)
 		_ = unix.Close(fd)
+		s.fd = -1
 		return err
 	}
 	return nil
