@@ -79,7 +79,8 @@ func (p *process) handOver(c *net.TCPConn, r local.HandoverRequest) error {
 	defer func() { _ = unix.Close(fd) }()
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	_, err = p.conn.Call(ctx, local.Handover, r, []int{fd}, nil)
+	fds, err := p.conn.Call(ctx, local.Handover, r, []int{fd}, nil)
+	closeAll(fds) // an honest process sends none
 	return p.asked(err)
 }
 

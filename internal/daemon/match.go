@@ -64,6 +64,7 @@ func (p *process) offer(ctx context.Context, r local.OfferRequest) (local.Grant,
 	octx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
 	defer stop()
 	g, fds, err := local.Ask[local.Grant](octx, p.conn, local.Offer, r, nil)
+	g.Exporter = *p.id.Load() // whatever it says: the importer would send another process its data
 	if err == nil && ctx.Err() != nil {
 		closeAll(fds)
 		p.withdraw(octx, local.ReleaseRequest{Importer: r.Importer.Process, Exporter: g.Exporter, Handle: g.Handle})
@@ -86,7 +87,8 @@ func (p *process) asked(err error) error {
 }
 
 func (p *process) withdraw(ctx context.Context, r local.ReleaseRequest) {
-	_, _ = p.conn.Call(ctx, local.Withdraw, r, nil, nil)
+	fds, _ := p.conn.Call(ctx, local.Withdraw, r, nil, nil)
+	closeAll(fds) // an honest process sends none
 }
 
 // release gives back a grant that never got a link; with a link, the importer
@@ -168,7 +170,9 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 	n.mu.Lock()
 	n.links[a.Link] = &dialled{exporter: e, key: key}
 	n.mu.Unlock()
-	if _, _, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil); err != nil {
+	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil)
+	closeAll(fds) // an honest process sends none
+	if err != nil {
 		n.mu.Lock()
 		delete(n.links, a.Link)
 		n.mu.Unlock()

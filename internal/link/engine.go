@@ -26,6 +26,7 @@ type Engine struct {
 	hot      [4]atomic.Pointer[stream]
 	hotNext  atomic.Uint32
 	notes    noteQueue
+	guard    guard
 
 	mu      sync.RWMutex
 	streams map[uint64]*stream
@@ -49,6 +50,8 @@ func NewEngine(sleepers *atomic.Uint32) (*Engine, error) {
 	e.notes.init()
 	e.wg.Go(e.serve)
 	e.wg.Go(e.notes.run)
+	e.guard.more = make(chan struct{}, 1)
+	e.wg.Go(func() { e.guard.run(e.stop) })
 	return e, nil
 }
 
@@ -204,7 +207,7 @@ func (e *Engine) spin(l wait.Look) (found bool) {
 				s.idle = 0
 			}
 		}
-		if n > 0 && i&7 == 7 {
+		if n > 0 && i&31 == 31 {
 			e.dispatch(events[:e.ep.Look(events[:])])
 		}
 		if !sp.Next(cost) {
@@ -212,12 +215,19 @@ func (e *Engine) spin(l wait.Look) (found bool) {
 		}
 	}
 	sp.End()
+	rest := found && e.sleepers.Count.Load() == 0
 	for _, s := range held[:n] {
 		if s.idle > stale {
 			s.idle = 0
 			e.cool(s)
+			s.release()
+			continue
 		}
-		s.release()
+		if rest {
+			s.rest()
+		} else {
+			s.release()
+		}
 	}
 	return found
 }

@@ -44,7 +44,11 @@ type stream struct {
 	id    uint64
 	token atomic.Uint32
 	warm  atomic.Bool
-	idle  int // looks in vain since the last frame; with the token
+	idle  int  // looks in vain since the last frame; with the token
+	armed bool // with the token
+
+	used    atomic.Bool // came to rest since the guard's last tick
+	guarded atomic.Bool // is in the guard's list
 
 	broken atomic.Bool // the cause is set before
 	cause  atomic.Pointer[error]
@@ -65,6 +69,7 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 		_ = unix.Close(fd)
 		return err
 	}
+	s.armed = true
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
@@ -87,11 +92,14 @@ func (s *stream) tryQuiet() bool {
 	if !s.try() {
 		return false
 	}
-	s.rmu.Lock()
-	if s.fd >= 0 {
-		s.e.ep.Disarm(s.fd, s.id<<1)
+	if s.armed {
+		s.armed = false
+		s.rmu.Lock()
+		if s.fd >= 0 {
+			s.e.ep.Disarm(s.fd, s.id<<1)
+		}
+		s.rmu.Unlock()
 	}
-	s.rmu.Unlock()
 	return true
 }
 
@@ -111,6 +119,7 @@ func (s *stream) readable() {
 // event either finds the token free or leaves its mark for this loop.
 func (s *stream) release() {
 	for {
+		s.armed = true
 		s.rmu.Lock()
 		if s.fd >= 0 {
 			_ = s.e.ep.Arm(s.fd, s.id<<1, false)

@@ -9,10 +9,13 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
+// small is the longest payload that is copied beside its header.
+const small = 448
+
 // transmitter writes frames one after another; all of it is under tmu.
 type transmitter struct {
 	io    unix.IO
-	hdr   [wire.HeaderSize]byte
+	buf   [wire.HeaderSize + small]byte
 	head  []byte        // of the frame under way, what is not written yet
 	pay   []byte        // and of its payload; the sender's or the exporter's memory
 	begun uint64        // frames begun
@@ -28,9 +31,14 @@ func (t *transmitter) drop() { t.head, t.pay, t.ctl = nil, nil, nil }
 // put begins a frame; the one before is gone. It returns the frame's number.
 func (s *stream) put(h *wire.Header, payload []byte) uint64 {
 	t := &s.tx
-	h.Put(t.hdr[:])
-	t.head, t.pay = t.hdr[:], payload
+	h.Put(t.buf[:])
 	t.begun++
+	if len(payload) <= small { // one plain call is cheaper than one with a vector
+		n := copy(t.buf[wire.HeaderSize:], payload)
+		t.head, t.pay = t.buf[:wire.HeaderSize+n], nil
+	} else {
+		t.head, t.pay = t.buf[:wire.HeaderSize], payload
+	}
 	s.flush()
 	return t.begun
 }
@@ -123,11 +131,12 @@ func (s *stream) ring() {
 	} else if s.fd >= 0 {
 		h := wire.Header{Type: wire.Bell}
 		t := &s.tx
-		h.Put(t.hdr[:])
-		if n, err := t.io.Send(s.fd, t.hdr[:], nil); err != nil {
+		bell := t.buf[:wire.HeaderSize]
+		h.Put(bell)
+		if n, err := t.io.Send(s.fd, bell, nil); err != nil {
 			s.fail(gone(err))
-		} else if n > 0 && n < len(t.hdr) {
-			t.head, t.begun = t.hdr[n:], t.begun+1
+		} else if n > 0 && n < len(bell) {
+			t.head, t.begun = bell[n:], t.begun+1
 			s.armWrite()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -171,6 +172,9 @@ func (l *Conn) read() {
 		var n, on, flags int
 		n, on, flags, _, err = l.c.ReadMsgUnix(buf, oob)
 		if err != nil {
+			// An empty packet reads as the end, and may bring descriptors all the same.
+			fds, _ := unix.ParseRights(oob[:on], flags)
+			closeAll(fds)
 			break
 		}
 		err = l.packet(buf[:n], oob[:on], flags)
@@ -262,10 +266,11 @@ func (l *Conn) serve(h header, body []byte, fds []int) {
 		delete(l.serving, h.id)
 		l.mu.Unlock()
 		stop()
-		if err != nil {
-			err = l.write(header{kind: failure, id: h.id}, travel(err), nil)
-		} else {
+		if err == nil {
 			err = l.write(header{kind: reply, id: h.id}, out, outFDs)
+		}
+		if err != nil { // also one that did not fit
+			err = l.write(header{kind: failure, id: h.id}, travel(err), nil)
 		}
 		closeAll(outFDs)
 		if err != nil {
@@ -274,6 +279,10 @@ func (l *Conn) serve(h header, body []byte, fds []int) {
 	})
 }
 
+// maxText bounds an error's text on its way: it may quote what a stranger chose,
+// and must fit into a packet whatever JSON makes of it.
+const maxText = MaxPacket / 16
+
 // travel packs an error with the code it has.
 func travel(err error) remote {
 	c := code.BadArg
@@ -281,7 +290,11 @@ func travel(err error) remote {
 	if errors.As(err, &coded) {
 		c = coded
 	}
-	return remote{c, err.Error()}
+	text := err.Error()
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return remote{c, text}
 }
 
 func closeAll(fds []int) {

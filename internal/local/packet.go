@@ -65,6 +65,9 @@ func parse(b []byte) (header, []byte, error) {
 	if len(b) < headerSize {
 		return header{}, nil, fmt.Errorf("%w: %d bytes, at least %d", ErrPacket, len(b), headerSize)
 	}
+	if len(b) > MaxPacket {
+		return header{}, nil, fmt.Errorf("%w: %d bytes or more, at most %d", ErrPacket, len(b), MaxPacket)
+	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
 		return header{}, nil, fmt.Errorf("%w: begins with %#x, want %#x: is the other end vmmc, of a version that speaks protocol %d?", ErrPacket, m, magic, Version)
 	}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+func newCluster() *cobra.Command {
+	c := group("cluster", "Run a cluster on this machine")
+	c.Long = `Run a cluster of several nodes on this machine, in the background: for trying
+things out, and for tests. A directory holds all of it.`
+	c.Example = `  vmmc cluster up --nodes 3
+  vmmc cluster ls
+  vmmc cluster down`
+	c.AddCommand(newClusterUp(), newClusterDown(), newClusterLs())
+	return c
+}
+
+func clusterDirFlag(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "dir", "", "`directory` of the cluster (default: $XDG_STATE_HOME/vmmc/cluster or ~/.local/state/vmmc/cluster)")
+}
+
+// clusterDir is the directory that the flag or its default names. It is
+// absolute, since the nodes run in another directory than the tool.
+func clusterDir(flag string) (string, error) {
+	if flag == "" {
+		state := os.Getenv("XDG_STATE_HOME")
+		if state == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", fmt.Errorf("find the cluster's directory: %w; give one with --dir", err)
+			}
+			state = filepath.Join(home, ".local", "state")
+		}
+		flag = filepath.Join(state, "vmmc", "cluster")
+	}
+	dir, err := filepath.Abs(flag)
+	if err != nil {
+		return "", fmt.Errorf("find the cluster's directory: %w; give an absolute one with --dir", err)
+	}
+	return dir, nil
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// startTime bounds how long new nodes have until they reach each other.
+const startTime = 2 * timeout.Control
+
+var errSlow = fmt.Errorf("not all nodes reach each other after %v", startTime)
+
+// start runs the nodes and waits until each reaches all others. What it has
+// started is in s, also after an error.
+func (s *clusterState) start(ctx context.Context) error {
+	if runtime.GOOS != "linux" {
+		return unix.ErrUnsupported
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, startTime, errSlow)
+	defer stop()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	for i := range s.Nodes {
+		if err := s.startNode(&s.Nodes[i], fail); err != nil {
+			return fmt.Errorf("start node %q: %w", s.Nodes[i].Name, err)
+		}
+		// One by one, so that "down" finds them should this tool be killed.
+		if err := s.write(); err != nil {
+			return err
+		}
+	}
+	return s.ready(ctx)
+}
+
+// startNode runs this program again as vmmcd, in a session of its own so that
+// it outlives this one's terminal. The node's early end is told to fail.
+func (s *clusterState) startNode(n *nodeState, fail context.CancelCauseFunc) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	log, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make its log: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(exe, append([]string{"vmmcd"}, n.Args...)...) //nolint:noctx // it outlives every context of this program
+	cmd.Args[0] = os.Args[0]
+	cmd.Dir = "/" // holds no file system, nor a directory that is removed
+	cmd.Stdout, cmd.Stderr = log, log
+	detach(cmd)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if n.Process, err = findProcess(cmd.Process.Pid); err != nil {
+		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	go func() { // ends with the node or with this program
+		_ = cmd.Wait() // the state says it too
+		fail(ended(n, cmd.ProcessState))
+	}()
+	return nil
+}
+
+// errPortTaken is why a node ended whose port another program was faster to bind.
+var errPortTaken = errors.New("the port is taken")
+
+// ended explains a node's early end by what it said last.
+func ended(n *nodeState, state *os.ProcessState) error {
+	last := lastLine(n.Log)
+	if strings.Contains(last, syscall.EADDRINUSE.Error()) {
+		return fmt.Errorf("node %q ended: %w: %s", n.Name, errPortTaken, last)
+	}
+	return fmt.Errorf("node %q ended (%s): %s", n.Name, state, last)
+}
+
+// ready waits until each node says that it reaches all.
+func (s *clusterState) ready(ctx context.Context) error {
+	var last error
+	for i := 0; i < len(s.Nodes); {
+		if last = reachesAll(ctx, s.Nodes[i].Socket); last == nil {
+			i++
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			if errors.Is(err, errSlow) { // otherwise err knows better
+				err = fmt.Errorf("%w: node %q: %w", err, s.Nodes[i].Name, last)
+			}
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func reachesAll(ctx context.Context, socket string) error {
+	nodes, err := nodesAt(ctx, socket)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if !n.Reachable {
+			return fmt.Errorf("node %q: %s", n.Name, n.Error)
+		}
+	}
+	return nil
+}
+
+// lastLine is what a node said last, for an error.
+func lastLine(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	b = bytes.TrimSpace(b)
+	return string(b[bytes.LastIndexByte(b, '\n')+1:])
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// stateFile marks a directory as a cluster's.
+const stateFile = "cluster.json"
+
+// clusterState is what the tool has to remember of a cluster.
+type clusterState struct {
+	// Entries are the names in the directory that "up" made: all that "down"
+	// removes, whatever else is there by then.
+	Entries []string    `json:"entries"`
+	Sockets string      `json:"sockets,omitempty"` // directory of the sockets, if another
+	Nodes   []nodeState `json:"nodes"`
+
+	dir string
+}
+
+type nodeState struct {
+	Name    string   `json:"name"`
+	Address string   `json:"address"`
+	Socket  string   `json:"socket"`
+	Log     string   `json:"log"`
+	Args    []string `json:"args"` // of vmmcd
+	Process process  `json:"process"`
+}
+
+func readState(dir string) (*clusterState, error) {
+	path := filepath.Join(dir, stateFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's record: %w", err)
+	}
+	s := &clusterState{dir: dir}
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, fmt.Errorf("%s: %w; is this the directory of a cluster?", path, err)
+	}
+	// What is removed later must lie in the directory.
+	for _, e := range s.Entries {
+		if !filepath.IsLocal(e) || e != filepath.Base(e) || e == "." {
+			return nil, fmt.Errorf("%s: entry %q is not the name of a file; is this the directory of a cluster?", path, e)
+		}
+	}
+	return s, nil
+}
+
+// write replaces the record as a whole, so that a tool that is killed leaves
+// the old one or the new one.
+func (s *clusterState) write() error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the cluster's record: %w", err)
+	}
+	path := filepath.Join(s.dir, stateFile)
+	if err := os.WriteFile(path+".new", append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write the cluster's record: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write the cluster's record: %w", err)
+	}
+	return nil
+}
+
+// running names the nodes whose processes live.
+func (s *clusterState) running() []string {
+	var names []string
+	for _, n := range s.Nodes {
+		if n.Process.alive() {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// remove deletes what "up" made. The record goes last but for the directory, so
+// that what is interrupted can be done again.
+func (s *clusterState) remove() error {
+	if s.Sockets != "" {
+		if err := os.RemoveAll(s.Sockets); err != nil {
+			return fmt.Errorf("remove the cluster's sockets: %w", err)
+		}
+	}
+	for _, e := range s.Entries {
+		if err := os.RemoveAll(filepath.Join(s.dir, e)); err != nil {
+			return fmt.Errorf("remove the cluster's files: %w", err)
+		}
+	}
+	for _, f := range []string{stateFile + ".new", stateFile} {
+		if err := os.RemoveAll(filepath.Join(s.dir, f)); err != nil {
+			return fmt.Errorf("remove the cluster's record: %w", err)
+		}
+	}
+	return nil
+}

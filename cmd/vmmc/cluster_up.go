@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/serve"
+)
+
+// maxNodes keeps a slip of the finger from filling the machine.
+const maxNodes = 64
+
+// tries is how often a start is begun anew with other ports. Until a node binds
+// the port that was found free for it, any program may be given it.
+const tries = 3
+
+func newClusterUp() *cobra.Command {
+	var dir string
+	var nodes int
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster on this machine",
+		Long: `Start nodes in the background, each with its own socket, log and certificates,
+and wait until they reach each other. They run until "vmmc cluster down". The
+directory must be empty or not exist. A program joins the node whose socket
+VMMC_SOCKET names; copy one of the printed lines.`,
+		Example: `  vmmc cluster up --nodes 3
+  vmmc cluster up --nodes 2 --dir /tmp/lab`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if nodes < 1 || nodes > maxNodes {
+				return serve.Usage("--nodes %d: wanted 1 to %d", nodes, maxNodes)
+			}
+			dir, err := clusterDir(dir)
+			if err != nil {
+				return err
+			}
+			// An interrupted start stops what it has started.
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			s, err := up(ctx, dir, nodes)
+			if err != nil {
+				return fmt.Errorf("start a cluster in %s: %w", dir, err)
+			}
+			s.printSockets(c.OutOrStdout())
+			return nil
+		},
+	}
+	c.Flags().IntVar(&nodes, "nodes", 2, "`number` of nodes")
+	clusterDirFlag(c, &dir)
+	return c
+}
+
+func up(ctx context.Context, dir string, nodes int) (*clusterState, error) {
+	l, err := lockCluster(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer l.release()
+	if err := makeRoom(dir); err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		s, err := prepare(dir, nodes)
+		if err != nil {
+			return nil, err
+		}
+		if err = s.start(ctx); err == nil {
+			return s, nil
+		}
+		if err = errors.Join(err, s.stop()); try == tries || !errors.Is(err, errPortTaken) {
+			return nil, err
+		}
+	}
+}
+
+// makeRoom refuses a directory in which a cluster runs, or which holds anything
+// but one that does not run any more, and removes that.
+func makeRoom(dir string) error {
+	s, err := readState(dir)
+	if err == nil {
+		if running := s.running(); len(running) > 0 {
+			return fmt.Errorf("one is up there already (%s): stop it with \"vmmc cluster down --dir %s\", or choose another directory with --dir",
+				strings.Join(running, ", "), dir)
+		}
+		err = s.remove()
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != lockName {
+			return fmt.Errorf("the directory holds %s and no cluster: choose another with --dir", e.Name())
+		}
+	}
+	return nil
+}
+
+func (s *clusterState) printSockets(w io.Writer) {
+	for _, n := range s.Nodes {
+		fmt.Fprintf(w, "%s  %s  %s\n    export VMMC_SOCKET=%s\n", n.Name, n.Address, n.Socket, shellWord(n.Socket))
+	}
+}
+
+// shellWord quotes what a shell would take apart.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-@", r)
+	}
+	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,58 @@
+// Vmmc is the tool of vmmc: certificates, the state of nodes, and clusters on
+// one machine to try things on. See vmmc --help.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/serve"
+)
+
+func main() { os.Exit(serve.Execute(newRoot())) }
+
+func newRoot() *cobra.Command {
+	root := group("vmmc", "Remote memory for Go: certificates, nodes and clusters")
+	root.Long = `Tool of vmmc, remote memory for Go: makes certificates, shows the state of
+nodes, and runs clusters on one machine.
+
+Exit status: 0 all is well, 1 it failed, 2 it was called wrongly, 3 part of the
+cluster is not reachable.`
+	root.Example = `  # three nodes on this machine, and how they are
+  vmmc cluster up --nodes 3
+  vmmc node ls --socket SOCKET
+  vmmc cluster down`
+	root.Version = vmmc.Release
+	root.AddCommand(newCert(), newCluster(), newDemo(), newNode(), newVersion())
+	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
+	daemon := serve.Command("vmmcd")
+	daemon.Hidden = true
+	root.AddCommand(daemon, newDemoChild())
+	return root
+}
+
+// group is a command that only has others below it.
+func group(use, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		// Without these two cobra takes a misspelt command for a request for help
+		// and succeeds.
+		Args: noSuchCommand,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+}
+
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	c.SuggestionsMinimumDistance = 2
+	for _, s := range c.SuggestionsFor(args[0]) {
+		hint += "; did you mean " + s + "?"
+	}
+	return serve.Usage("no command %q%s", args[0], hint)
+}

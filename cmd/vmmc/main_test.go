@@ -1,0 +1,18 @@
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/vmmc-go/vmmc/internal/serve"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(testutil.Checked(m), map[string]func(){
+		"vmmc":  main,
+		"vmmcd": func() { os.Exit(serve.Execute(serve.Command("vmmcd"))) },
+	})
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// patience bounds every wait of a script.
+const patience = 30 * time.Second
+
+func TestScripts(t *testing.T) {
+	testutil.Require(t, runtime.GOOS == "linux", "nodes need Linux")
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
+			e.Setenv("VMMC_SOCKET", "")
+			// Under the race detector each command would wait a second at its end for
+			// reports of other threads.
+			e.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
+			e.Defer(func() { stopClusters(e.WorkDir) })
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status":   status,
+			"await":    await,
+			"nodes":    nodesOf,
+			"killnode": killNode,
+			"restart":  restart,
+			"freeport": freePort,
+		},
+	})
+}
+
+// stopClusters ends what a script that failed half way left running.
+func stopClusters(work string) {
+	_ = filepath.WalkDir(work, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == stateFile {
+			if s, err := readState(filepath.Dir(path)); err == nil {
+				_ = s.stop()
+			}
+		}
+		return nil
+	})
+}
+
+// status N COMMAND...: the command must end with exit status N.
+func status(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, wanted %d", got, want)
+	}
+}
+
+// await COMMAND...: the command must succeed at last.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	for deadline := time.Now().Add(patience); ; {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("still fails after %v: %v", patience, err)
+		}
+	}
+}
+
+// nodes DIR: sets NAME1, SOCKET1, ADDRESS1, CERTS1 and so on from the cluster.
+func nodesOf(ts *testscript.TestScript, _ bool, args []string) {
+	s, err := readState(ts.MkAbs(args[0]))
+	ts.Check(err)
+	for i, n := range s.Nodes {
+		set := func(what, value string) { ts.Setenv(fmt.Sprintf("%s%d", what, i+1), value) }
+		set("NAME", n.Name)
+		set("SOCKET", n.Socket)
+		set("ADDRESS", n.Address)
+		set("CERTS", n.Args[slices.Index(n.Args, "--certs")+1])
+	}
+}
+
+func find(ts *testscript.TestScript, dir, name string) nodeState {
+	s, err := readState(ts.MkAbs(dir))
+	ts.Check(err)
+	i := slices.IndexFunc(s.Nodes, func(n nodeState) bool { return n.Name == name })
+	if i < 0 {
+		ts.Fatalf("no node %q in %s", name, dir)
+	}
+	return s.Nodes[i]
+}
+
+// killnode DIR NAME: kills the node as kill -9 does, and waits for its end.
+func killNode(ts *testscript.TestScript, _ bool, args []string) {
+	p := find(ts, args[0], args[1]).Process
+	ts.Check(p.signal(syscall.SIGKILL))
+	if !gone([]process{p}, patience) {
+		ts.Fatalf("%s is there after %v", args[1], patience)
+	}
+}
+
+// restart DIR NAME: runs the node again, until the script ends.
+func restart(ts *testscript.TestScript, _ bool, args []string) {
+	exe, err := exec.LookPath("vmmcd")
+	ts.Check(err)
+	cmd := exec.Command(exe, find(ts, args[0], args[1]).Args...)
+	ts.Check(cmd.Start())
+	ts.Defer(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// freeport VAR: an address on this machine that nobody listens at.
+func freePort(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], l.Addr().String())
+	ts.Check(l.Close())
+}

@@ -1,0 +1,95 @@
+// Package docs_test checks what the pages for readers say against the code.
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// TestMain checks that the tests leave no goroutine and no descriptor behind.
+func TestMain(m *testing.M) { testutil.Main(m) }
+
+var pages = []string{"../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", "memory-model.md"}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// What the README shows is a piece of a program that is compiled and run.
+func TestReadmeShowsTheExample(t *testing.T) {
+	_, rest, ok := strings.Cut(read(t, "../README.md"), "```go\n")
+	shown, _, ended := strings.Cut(rest, "```\n")
+	if !ok || !ended {
+		t.Fatal("the README shows no Go")
+	}
+	if !strings.Contains(read(t, "../examples/hello/main.go"), shown) {
+		t.Errorf("the README shows other code than examples/hello/main.go has:\n%s", shown)
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, page := range pages {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+var test = regexp.MustCompile("`((?:Test|Example|Fuzz|Benchmark)[A-Z]\\w+)`")
+
+func TestNamedTestsExist(t *testing.T) {
+	var code strings.Builder
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			code.WriteString(read(t, path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, page := range pages {
+		for _, m := range test.FindAllStringSubmatch(read(t, page), -1) {
+			if named++; !strings.Contains(code.String(), "\nfunc "+m[1]+"(") {
+				t.Errorf("%s names %s, and there is no such test", page, m[1])
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no page names a test")
+	}
+}
+
+var file = regexp.MustCompile("`((?:[a-z]+/)*[a-z_]+\\.go)`")
+
+// Files are named with their folder, without it those of the root package or of
+// the folder that was named last.
+func TestNamedFilesExist(t *testing.T) {
+	for _, page := range pages {
+		folder := ".."
+		for _, m := range file.FindAllStringSubmatch(read(t, page), -1) {
+			path := filepath.Join("..", m[1])
+			if _, err := os.Stat(path); err == nil {
+				folder = filepath.Dir(path)
+			} else if _, err := os.Stat(filepath.Join(folder, m[1])); err != nil {
+				t.Errorf("%s names %s, and there is no such file", page, m[1])
+			}
+		}
+	}
+}

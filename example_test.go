@@ -1,0 +1,197 @@
+package vmmc_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/node"
+)
+
+// Two processes, here in one program, and a node of their own. Usually they are
+// two programs, and the node is vmmcd or one that the first of them embeds.
+func Example() {
+	ctx := context.Background()
+	n, err := node.Start()
+	check(err)
+	defer n.Close()
+
+	// One process offers memory and waits for its last word to change.
+	b, err := vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+	check(err)
+	defer b.Close()
+	mem, err := b.Alloc(16)
+	check(err)
+	exp, err := b.Export(1, mem.Bytes())
+	check(err)
+	last, err := exp.Word(12)
+	check(err)
+
+	// The other one writes there.
+	a, err := vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+	check(err)
+	defer a.Close()
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	check(im.Send(ctx, []byte("sixteen letters!"), 0))
+
+	_, err = last.Wait(ctx, 0)
+	check(err)
+	fmt.Printf("%s (%s)\n", mem.Bytes(), im.Path())
+	// Output: sixteen letters! (mapped)
+}
+
+// A message with a notification runs the exporter's handler when its data is in
+// place.
+func ExampleImport_SendNotify() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(4096)
+	check(err)
+	done := make(chan struct{})
+	_, err = b.Export(1, mem.Bytes(), vmmc.WithHandler(func(n vmmc.Notification) {
+		fmt.Printf("word %d at %d of buffer %d\n", n.Word, n.Offset, n.Export.ID())
+		if n.Word == 3 {
+			close(done)
+		}
+	}))
+	check(err)
+
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	for i := range uint32(3) {
+		msg := binary.LittleEndian.AppendUint32([]byte("data"), i+1)
+		check(im.SendNotify(ctx, msg, int(i)*8))
+	}
+	<-done
+	// Output:
+	// word 1 at 4 of buffer 1
+	// word 2 at 12 of buffer 1
+	// word 3 at 20 of buffer 1
+}
+
+// A get reads the exporter's memory as it is; the exporter does nothing for it.
+func ExampleImport_Get() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(8)
+	check(err)
+	copy(mem.Bytes(), "12345678")
+	_, err = b.Export(1, mem.Bytes(), vmmc.ReadOnly())
+	check(err)
+
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	half := make([]byte, 4)
+	check(im.Get(ctx, half, 4))
+	fmt.Printf("%s\n", half)
+	fmt.Println(errors.Is(im.Send(ctx, half, 0), vmmc.ErrNoRights))
+	// Output:
+	// 5678
+	// true
+}
+
+// An import is an io.WriterAt and an io.ReaderAt, for any number of bytes at any
+// offset.
+func ExampleImport_WriteAt() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(16)
+	check(err)
+	copy(mem.Bytes(), "----------------")
+	_, err = b.Export(1, mem.Bytes())
+	check(err)
+
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	_, err = im.WriteAt([]byte("odd bytes"), 3)
+	check(err)
+	all, err := io.ReadAll(io.NewSectionReader(im, 1, int64(im.Size())))
+	check(err)
+	fmt.Printf("%s\n", all)
+	// Output: --odd bytes----
+}
+
+// On the stream way Send returns when the source may be used again. Fence returns
+// when all has arrived.
+func ExampleImport_Fence() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(400)
+	check(err)
+	_, err = b.Export(1, mem.Bytes(), vmmc.Unmapped()) // as if on another node
+	check(err)
+
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	one := []byte("abc!")
+	for off := 0; off < im.Size(); off += len(one) {
+		check(im.Send(ctx, one, off))
+	}
+	check(im.Fence(ctx))
+	fmt.Printf("%s: %s ... %s\n", im.Path(), mem.Bytes()[:4], mem.Bytes()[396:])
+	// Output: stream: abc! ... abc!
+}
+
+// When an exporter closes a buffer it keeps its contents, and importers are told
+// by an error.
+func ExampleExport_Close() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(4)
+	check(err)
+	exp, err := b.Export(1, mem.Bytes())
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	check(im.Send(ctx, []byte("kept"), 0))
+	check(exp.Close())
+	err = im.Send(ctx, []byte("late"), 0)
+	switch {
+	case err == nil:
+		fmt.Println("sent")
+	case errors.Is(err, vmmc.ErrOutcomeUnknown):
+		fmt.Println("closed meanwhile: part of the message may be there")
+	case errors.Is(err, vmmc.ErrRevoked):
+		fmt.Println("closed before: nothing was written")
+	}
+	fmt.Printf("%s\n", mem.Bytes())
+	// Output:
+	// closed before: nothing was written
+	// kept
+}
+
+// pair opens two processes on a node of their own.
+func pair(ctx context.Context) (a, b *vmmc.Process, end func()) {
+	n, err := node.Start()
+	check(err)
+	a, err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+	check(err)
+	b, err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+	check(err)
+	return a, b, func() {
+		check(a.Close())
+		check(b.Close())
+		n.Close()
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

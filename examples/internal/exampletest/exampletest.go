@@ -1,0 +1,66 @@
+// Package exampletest is what the tests of the examples share.
+package exampletest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Output builds the example in the test's directory, runs it as its reader
+// would, and gives what it printed. It fails the test unless the program ends
+// with status 0, says nothing else, and leaves neither a file nor a process.
+func Output(t *testing.T) string {
+	t.Helper()
+	bin, cwd := filepath.Join(t.TempDir(), "example"), t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	c := exec.CommandContext(ctx, bin)
+	c.Dir, c.Env = cwd, alone()
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	if err := c.Run(); err != nil || stderr.Len() > 0 {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	left, err := os.ReadDir(cwd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range left {
+		t.Errorf("the program left a file %s", f.Name())
+	}
+	exes, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range exes {
+		if to, err := os.Readlink(e); err == nil && strings.HasPrefix(to, bin) {
+			t.Errorf("the program left a process: %s is %s", e, to)
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			t.Error(err)
+		}
+	}
+	return stdout.String()
+}
+
+// alone is this process's environment without a daemon and a session.
+func alone() []string {
+	var out []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "VMMC") {
+			out = append(out, e)
+		}
+	}
+	return out
+}

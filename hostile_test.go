@@ -1,0 +1,626 @@
+package vmmc_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+	"github.com/vmmc-go/vmmc/node"
+)
+
+// outlaw is a process that speaks the protocols by itself and keeps none of
+// their rules.
+type outlaw struct {
+	*local.Conn
+	id   local.ProcessID
+	page page.Process
+}
+
+func newOutlaw(t testing.TB, socket string, inc uint64, answer local.Handler) *outlaw {
+	t.Helper()
+	if answer == nil {
+		answer = func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+			closeAll(fds)
+			return nil, nil, code.New(code.NotImplemented, "request %d", m)
+		}
+	}
+	c, err := local.Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &outlaw{Conn: local.NewConn(c, answer)}
+	t.Cleanup(func() { o.Close(); <-o.Done() })
+	if o.page, err = page.NewProcess(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.page.Retire)
+	w, _, err := local.Ask[local.Welcome](t.Context(), o.Conn, local.Register, local.Hello{Version: local.Version, Incarnation: inc}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.id = w.Process
+	return o
+}
+
+// grab imports a buffer; a mapped one's memory is not used.
+func (o *outlaw) grab(t testing.TB, p *vmmc.Process, id uint32) local.Grant {
+	t.Helper()
+	r := local.ImportRequest{Node: p.Node().String(), PID: uint32(p.PID()), ID: id}
+	g, fds, err := local.Ask[local.Grant](t.Context(), o.Conn, local.Import, r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(fds)
+	return g
+}
+
+// raid is an outlaw's end of a link to one who exports, or who imports.
+type raid struct {
+	fd   int
+	io   unix.IO
+	ring page.Importer // the outlaw's own, when it imports
+	back page.Exporter // the outlaw's own, when it exports
+}
+
+// raid links the outlaw to a process that granted it something.
+func (o *outlaw) raid(t testing.TB, exporter local.ProcessID) *raid {
+	t.Helper()
+	ring, err := page.NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ring.Retire)
+	mine := []int{descriptor(t, o.page.Region), descriptor(t, ring.Region)}
+	_, fds, err := local.Ask[local.Connected](t.Context(), o.Conn, local.Connect, local.ConnectRequest{Exporter: exporter}, mine)
+	closeAll(mine)
+	if err != nil || len(fds) != 3 {
+		closeAll(fds)
+		t.Fatal(fds, err)
+	}
+	closeAll(fds[:2])
+	return newRaid(t, fds[2], ring, page.Exporter{})
+}
+
+func newRaid(t testing.TB, fd int, ring page.Importer, back page.Exporter) *raid {
+	r := &raid{fd: fd, ring: ring, back: back}
+	t.Cleanup(func() { _ = unix.Close(r.fd) })
+	return r
+}
+
+func descriptor(t testing.TB, r *shm.Region) int {
+	t.Helper()
+	fd, err := r.Descriptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// say writes all of b, for as long as the peer listens.
+func (r *raid) say(t testing.TB, b []byte) error {
+	t.Helper()
+	for end := time.Now().Add(bound); len(b) > 0; {
+		n, err := r.io.Send(r.fd, b, nil)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+		if time.Now().After(end) {
+			t.Fatal("the peer neither reads nor ends the link")
+		}
+	}
+	return nil
+}
+
+// hear gives what the peer says next, or the error with which it ended the link.
+func (r *raid) hear(t testing.TB) (b []byte, err error) {
+	t.Helper()
+	b = make([]byte, 1<<16)
+	for end := time.Now().Add(bound); time.Now().Before(end); {
+		n, err := r.io.Recv(r.fd, b, nil)
+		if n > 0 || err != nil {
+			return b[:n], err
+		}
+	}
+	t.Fatal("the peer neither says something nor ends the link")
+	return nil, nil
+}
+
+// over fails the test unless the peer ends the link.
+func (r *raid) over(t testing.TB) {
+	t.Helper()
+	for {
+		if _, err := r.hear(t); err != nil {
+			return
+		}
+	}
+}
+
+// answers fails the test unless the peer still listens.
+func (r *raid) answers(t testing.TB) {
+	t.Helper()
+	if err := r.say(t, frame(wire.Header{Type: wire.Ping}, nil)); err != nil {
+		t.Fatalf("the link was ended: %v", err)
+	}
+	var all []byte
+	for {
+		b, err := r.hear(t)
+		if err != nil {
+			t.Fatalf("the link was ended: %v", err)
+		}
+		all = append(all, b...)
+		for len(all) >= wire.HeaderSize {
+			var h wire.Header
+			if err := h.Parse(all); err != nil {
+				t.Fatal(err)
+			}
+			if h.Type == wire.Ack {
+				return
+			}
+			all = all[wire.HeaderSize:]
+		}
+	}
+}
+
+func frame(h wire.Header, payload []byte) []byte {
+	b := make([]byte, wire.HeaderSize, wire.HeaderSize+len(payload))
+	h.Put(b)
+	return append(b, payload...)
+}
+
+func frames(n int, each func(i int) wire.Header) []byte {
+	var b []byte
+	for i := range n {
+		b = append(b, frame(each(i), nil)...)
+	}
+	return b
+}
+
+// town is an exporting process, its honest importer, and what nobody may touch.
+type town struct {
+	socket string
+	b      *vmmc.Process
+	all    []byte // buffer 7 is in its middle
+	ro     []byte // buffer 8
+	ran    atomic.Int32
+	honest *vmmc.Import // of buffer 6
+	n      uint32
+}
+
+func newTown(t testing.TB) *town {
+	t.Helper()
+	n, err := node.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	w := &town{socket: n.Socket(), b: join(t, n.Socket())}
+	count := vmmc.WithHandler(func(vmmc.Notification) { w.ran.Add(1) })
+	var mem [4][]byte
+	for i := range mem {
+		m, err := w.b.Alloc(3 * size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem[i] = m.Bytes()
+		for j := range mem[i] {
+			mem[i][j] = guard
+		}
+	}
+	w.all, w.ro = mem[1], mem[2]
+	for id, e := range map[uint32]struct {
+		mem  []byte
+		opts []vmmc.ExportOption
+	}{
+		6: {mem[0], nil},
+		7: {mem[1][size : 2*size], []vmmc.ExportOption{vmmc.Unmapped(), count}},
+		8: {mem[2], []vmmc.ExportOption{vmmc.ReadOnly(), count}},
+		9: {mem[3], []vmmc.ExportOption{vmmc.WriteOnly(), vmmc.Unmapped()}},
+	} {
+		if _, err := w.b.Export(id, e.mem, e.opts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.honest, err = join(t, n.Socket()).Import(t.Context(), w.b.Node(), w.b.PID(), 6); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// goesOn fails the test if others cannot send and get as before, or if anything
+// outside buffer 7 has changed.
+func (w *town) goesOn(t testing.TB) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), bound)
+	defer stop()
+	var src, dst [64]byte
+	w.n++
+	binary.LittleEndian.PutUint32(src[60:], w.n)
+	if err := w.honest.SendNotify(ctx, src[:], 0); err != nil {
+		t.Fatalf("the link of others: %v", err)
+	}
+	if err := w.honest.Get(ctx, dst[:], 0); err != nil || src != dst {
+		t.Fatalf("the link of others: %v", err)
+	}
+	for what, b := range map[string][]byte{"before buffer 7": w.all[:size], "behind buffer 7": w.all[2*size:], "the read-only buffer": w.ro} {
+		for i := range b {
+			if b[i] != guard {
+				t.Fatalf("%s byte %d has changed", what, i)
+			}
+		}
+	}
+}
+
+func TestHostileImporter(t *testing.T) {
+	w := newTown(t)
+	chunk := make([]byte, 4096)
+	data := func(off, n uint64, more ...func(*wire.Header)) wire.Header {
+		h := wire.Header{Type: wire.Data, Flags: wire.Last, Seq: 1, Off: off, Size: n, Chunk: uint32(n - 4)}
+		for _, f := range more {
+			f(&h)
+		}
+		return h
+	}
+	first := wire.Header{Type: wire.Data, Seq: 1, Size: 8192, Chunk: 4096}
+	then := func(f func(*wire.Header)) []byte {
+		h := wire.Header{Type: wire.Data, Flags: wire.Last, Seq: 1, Off: 4096, Size: 8192, Chunk: 4092}
+		f(&h)
+		return append(frame(first, chunk), frame(h, chunk[:min(len(chunk), int(h.Chunk))])...)
+	}
+	// Handles are put in later: 0 becomes buffer 7's.
+	for name, c := range map[string]struct {
+		buffer uint32 // 7 unless given
+		bytes  []byte
+		ring   func(page.Importer)
+		lives  bool
+	}{
+		"garbage":                   {bytes: bytes.Repeat([]byte("garbage "), 100)},
+		"zeros":                     {bytes: make([]byte, 640)},
+		"unknown type":              {bytes: frame(wire.Header{Type: 40}, nil)},
+		"a number skipped":          {bytes: frame(data(0, 4, func(h *wire.Header) { h.Seq = 2 }), nil)},
+		"number 0":                  {bytes: frame(data(0, 4, func(h *wire.Header) { h.Seq = 0 }), nil)},
+		"a number twice":            {bytes: append(frame(data(0, 4), nil), frame(data(0, 4), nil)...)},
+		"at the end":                {bytes: frame(data(size, 4), nil)},
+		"over the end":              {bytes: frame(data(size-4, 8), chunk[:4])},
+		"far beyond":                {bytes: frame(data(1<<40, 64), chunk[:60])},
+		"nearly around":             {bytes: frame(data(^uint64(63), 32), chunk[:28])},
+		"longer than the buffer":    {bytes: frame(wire.Header{Type: wire.Data, Seq: 1, Size: 1 << 40, Chunk: 4096}, chunk)},
+		"odd offset":                {bytes: frame(data(2, 8), chunk[:4])},
+		"a chunk too large":         {bytes: frame(wire.Header{Type: wire.Data, Seq: 1, Size: 1 << 20, Chunk: wire.MaxChunk + 4}, chunk)},
+		"no size":                   {bytes: frame(wire.Header{Type: wire.Get, Seq: 1}, nil)},
+		"send to read-only":         {buffer: 8, bytes: frame(data(0, 4), nil)},
+		"get from write-only":       {buffer: 9, bytes: frame(wire.Header{Type: wire.Get, Seq: 1, Size: 4}, nil)},
+		"get over the end":          {bytes: frame(wire.Header{Type: wire.Get, Seq: 1, Off: size - 4, Size: 8}, nil)},
+		"get of everything":         {bytes: frame(wire.Header{Type: wire.Get, Seq: 1, Size: ^uint64(3)}, nil)},
+		"an exporter's frame":       {bytes: frame(wire.Header{Type: wire.Ack, Ack: 1}, nil)},
+		"a revocation":              {bytes: frame(wire.Header{Type: wire.Revoke, Word: wire.CodeRevoked}, nil)},
+		"a reply":                   {bytes: frame(wire.Header{Type: wire.Reply, Flags: wire.Last, Size: 4}, nil)},
+		"a chunk elsewhere":         {bytes: then(func(h *wire.Header) { h.Off += 4 })},
+		"a chunk too long":          {bytes: then(func(h *wire.Header) { h.Chunk += 4 })},
+		"a chunk too short to end":  {bytes: then(func(h *wire.Header) { h.Chunk -= 4 })},
+		"a chunk that does not end": {bytes: then(func(h *wire.Header) { h.Flags, h.Chunk = 0, 4096 })},
+		"a chunk of another size":   {bytes: then(func(h *wire.Header) { h.Size += 4 })},
+		"a chunk of another number": {bytes: then(func(h *wire.Header) { h.Seq++ })},
+		"a chunk of another kind":   {bytes: then(func(h *wire.Header) { h.Flags |= wire.Bytes })},
+		"a get in the middle":       {bytes: then(func(h *wire.Header) { *h = wire.Header{Type: wire.Get, Seq: 1, Size: 4} })},
+		"another's abort":           {bytes: then(func(h *wire.Header) { *h = wire.Header{Type: wire.Abort, Seq: 2} })},
+		"notes without credit": {bytes: frames(page.Credits+1, func(i int) wire.Header {
+			return data(0, 4, func(h *wire.Header) { h.Seq, h.Flags, h.Serial = uint64(i)+1, wire.Last|wire.Notify, uint32(i)+100 })
+		})},
+		"gets without reading": {bytes: frames(500, func(i int) wire.Header {
+			return wire.Header{Type: wire.Get, Seq: uint64(i) + 1, Size: size}
+		})},
+		"a ring that is overfull": {
+			bytes: frame(wire.Header{Type: wire.Bell}, nil),
+			ring:  func(r page.Importer) { shm.Word(r.Bytes(), 64).Store(page.Credits + 1) },
+		},
+		"a ring that ran backwards": {
+			bytes: frame(wire.Header{Type: wire.Bell}, nil),
+			ring:  func(r page.Importer) { shm.Word(r.Bytes(), 64).Store(^uint32(0)) },
+		},
+
+		"an unknown import":      {bytes: frame(data(0, 4096, func(h *wire.Header) { h.Handle = 1 << 31 }), chunk[:4092]), lives: true},
+		"a get of nothing known": {bytes: frame(wire.Header{Type: wire.Get, Handle: 1 << 31, Seq: 1, Size: 4}, nil), lives: true},
+		"an unknown detach":      {bytes: frame(wire.Header{Type: wire.Detach, Handle: 1 << 31}, nil), lives: true},
+		"a later version's":      {bytes: frame(wire.Header{Type: 40, Flags: wire.Skip, Chunk: 100}, chunk[:100]), lives: true},
+		"many bells":             {bytes: frames(5000, func(int) wire.Header { return wire.Header{Type: wire.Bell} }), lives: true},
+		"many pings":             {bytes: frames(5000, func(int) wire.Header { return wire.Header{Type: wire.Ping} }), lives: true},
+		"a note without its data": {
+			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
+			ring: func(r page.Importer) { r.Put(page.Note{Handle: 1 << 31, Serial: 1}) },
+		},
+		"a note beside the buffer": {
+			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
+			ring: func(r page.Importer) { r.Put(page.Note{Serial: 1, Off: 3 * size}) },
+		},
+		"a note at an odd place": {
+			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
+			ring: func(r page.Importer) { r.Put(page.Note{Serial: 1, Off: 2}) },
+		},
+		"a note far from the buffer": {
+			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
+			ring: func(r page.Importer) { r.Put(page.Note{Serial: 1, Off: 1<<63 + 4}) },
+		},
+		"a scribbled ring": {
+			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
+			ring: func(r page.Importer) {
+				rng := rand.New(rand.NewPCG(1, 2))
+				for i := 0; i < r.Size(); i += 4 {
+					shm.Word(r.Bytes(), i).Store(rng.Uint32() | 1<<20) // no serial that is next
+				}
+				shm.Word(r.Bytes(), 64).Store(9)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOutlaw(t, w.socket, rand.Uint64(), nil)
+			id := c.buffer
+			if id == 0 {
+				id = 7
+			}
+			g := o.grab(t, w.b, id)
+			r := o.raid(t, g.Exporter)
+			if c.ring != nil {
+				c.ring(r.ring)
+				for i := range page.Credits { // notes too get the buffer's handle
+					if h := shm.Word(r.ring.Bytes(), 128+32*i); h.Load() == 0 {
+						h.Store(g.Handle)
+					}
+				}
+			}
+			_ = r.say(t, addressed(c.bytes, g.Handle)) // it may be cut off in the middle
+			if c.lives {
+				r.answers(t)
+			} else {
+				r.over(t)
+			}
+			w.goesOn(t)
+			if n := w.ran.Load(); n != 0 {
+				t.Errorf("a handler ran %d times", n)
+			}
+		})
+	}
+}
+
+// addressed puts a handle into those frames at the start of b that have none.
+func addressed(b []byte, handle uint32) []byte {
+	b = bytes.Clone(b)
+	for at := 0; at+wire.HeaderSize <= len(b); {
+		raw := b[at : at+wire.HeaderSize]
+		var h wire.Header
+		err := h.Parse(raw)
+		if h.Type == 0 {
+			break // garbage
+		}
+		if h.Handle == 0 {
+			h.Handle = handle
+			h.Put(raw)
+		}
+		if err != nil {
+			break
+		}
+		at += wire.HeaderSize + int(h.Chunk)
+	}
+	return b
+}
+
+// Silence in the middle of a frame or of a message holds up nobody, and the
+// export can still be closed.
+func TestHostileSilence(t *testing.T) {
+	w := newTown(t)
+	for _, b := range [][]byte{
+		frame(wire.Header{Type: wire.Ping}, nil)[:17],
+		frame(wire.Header{Type: wire.Data, Seq: 1, Size: 8192, Chunk: 4096}, make([]byte, 100)),
+		frame(wire.Header{Type: wire.Data, Seq: 1, Size: 8192, Chunk: 4096}, make([]byte, 4096)),
+	} {
+		o := newOutlaw(t, w.socket, rand.Uint64(), nil)
+		g := o.grab(t, w.b, 7)
+		r := o.raid(t, g.Exporter)
+		if err := r.say(t, addressed(b, g.Handle)); err != nil {
+			t.Fatal(err)
+		}
+		w.goesOn(t)
+	}
+	if err := w.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FuzzHostileImporter throws frames at an exporter: the input is made into
+// frames whose checksums are right.
+func FuzzHostileImporter(f *testing.F) {
+	w := newTown(f)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		o := newOutlaw(t, w.socket, rand.Uint64(), nil)
+		g := o.grab(t, w.b, 7)
+		r := o.raid(t, g.Exporter)
+		var out []byte
+		for len(in) >= 12 {
+			// Small numbers nearly everywhere: large ones end the link at once.
+			h := wire.Header{
+				Type: wire.Type(in[0] % 12), Flags: in[1], Handle: g.Handle + uint32(in[2]&3)/3, Seq: uint64(in[3]),
+				Off: uint64(in[4]) << (in[5] & 15), Size: uint64(in[6]) << (in[7] & 15), Chunk: uint32(in[8]) << (in[9] & 7),
+				Word: uint32(in[10]), Serial: uint32(in[11]),
+			}
+			in = in[12:]
+			n := min(int(h.Chunk), len(in))
+			out = append(out, frame(h, in[:n])...)
+			in = in[n:]
+		}
+		_ = r.say(t, append(out, in...))
+		w.goesOn(t)
+	})
+}
+
+// An import does not carry over to who claims to be the same process: neither
+// does the honest one lose its link.
+func TestStolenIncarnation(t *testing.T) {
+	t.Skip("BUG accept.go: importers are known by their incarnation alone, which they choose themselves; remove this line when by all of local.ProcessID")
+	w := newTown(t)
+	one := newOutlaw(t, w.socket, 4711, nil)
+	g := one.grab(t, w.b, 7)
+	r := one.raid(t, g.Exporter)
+	r.answers(t)
+	thief := newOutlaw(t, w.socket, 4711, nil)
+	ring, err := page.NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Retire()
+	mine := []int{descriptor(t, thief.page.Region), descriptor(t, ring.Region)}
+	_, fds, err := local.Ask[local.Connected](t.Context(), thief.Conn, local.Connect, local.ConnectRequest{Exporter: g.Exporter}, mine)
+	closeAll(mine)
+	closeAll(fds)
+	if err == nil {
+		t.Error("a process that was granted nothing got a link, and with it what another one was granted")
+	}
+	r.answers(t)
+}
+
+// Who may only read cannot have a handler run.
+func TestNoteToReadOnly(t *testing.T) {
+	t.Skip("BUG internal/link/deliver.go nextNote: a note in the ring is not checked for the right to write; remove this line when it is")
+	w := newTown(t)
+	o := newOutlaw(t, w.socket, 1, nil)
+	g := o.grab(t, w.b, 8)
+	r := o.raid(t, g.Exporter)
+	r.ring.Put(page.Note{Handle: g.Handle, Serial: 1})
+	_ = r.say(t, frame(wire.Header{Type: wire.Bell}, nil))
+	for end := time.Now().Add(bound); ; {
+		if w.ran.Load() != 0 {
+			t.Fatal("the handler of a read-only buffer ran")
+		}
+		if b, err := r.io.Recv(r.fd, make([]byte, 64), nil); b > 0 || err != nil {
+			break // it was ended
+		}
+		// Or its credit came back without the handler: a second note is taken.
+		if r.ring.Bytes(); shm.Word(r.ring.Bytes(), 64).Load() == 1 && time.Now().After(end.Add(-bound+time.Second)) {
+			break
+		}
+	}
+}
+
+// Who sends and never reads must be held up or cut off: answers to it cannot
+// pile up in the exporter for ever.
+func TestNeverReading(t *testing.T) {
+	t.Skip("BUG internal/link/in.go refuse: refusals queue up in tx.ctl without a limit; remove this line when there is one")
+	w := newTown(t)
+	o := newOutlaw(t, w.socket, 1, nil)
+	r := o.raid(t, o.grab(t, w.b, 7).Exporter)
+	b := frames(100_000, func(i int) wire.Header {
+		return wire.Header{Type: wire.Get, Handle: 1 << 31, Seq: uint64(i) + 1, Size: 4}
+	})
+	idle := 0
+	for len(b) > 0 && idle < 10_000 {
+		n, err := r.io.Send(r.fd, b, nil)
+		if err != nil {
+			break
+		}
+		b = b[n:]
+		if idle++; n > 0 {
+			idle = 0
+		}
+		unix.Yield()
+	}
+	if len(b) == 0 {
+		t.Error("all of 100,000 requests were taken, and none of the answers")
+	}
+	w.goesOn(t)
+}
+
+// afterRole is an exporter whose program always waits, so that its links are
+// polled, and an importer that goes on after a frame that ends the link.
+func afterRole() int {
+	t := &failing{}
+	n, err := node.Start()
+	if err != nil {
+		return 1
+	}
+	b, err := vmmc.Open(context.Background(), vmmc.WithSocket(n.Socket()))
+	if err != nil {
+		return 1
+	}
+	m, err := b.Alloc(4096)
+	if err != nil {
+		return 1
+	}
+	if _, err := b.Export(7, m.Bytes(), vmmc.Unmapped()); err != nil {
+		return 1
+	}
+	var stop atomic.Bool
+	for range 4 {
+		go func() {
+			for !stop.Load() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+				_ = b.WaitUntil(ctx, func() bool { return false })
+				cancel()
+			}
+		}()
+	}
+	bad := addressed(append(frame(wire.Header{Type: wire.Get, Seq: 2000}, nil), frame(wire.Header{Type: wire.Ping}, nil)...), 1)
+	for i := range uint64(200) {
+		o := newOutlaw(t, n.Socket(), i+1, nil)
+		g := o.grab(t, b, 7)
+		r := o.raid(t, g.Exporter)
+		for j := range uint64(200) { // now the link is a busy one, which waiters poll
+			if r.say(t, frame(wire.Header{Type: wire.Data, Flags: wire.Last, Handle: g.Handle, Seq: j + 1, Size: 4}, nil)) != nil {
+				return 1
+			}
+		}
+		for range 100 {
+			if r.say(t, bad) != nil {
+				break
+			}
+		}
+		r.over(t)
+		_ = unix.Close(r.fd)
+		r.ring.Retire()
+		o.page.Retire()
+		o.Close()
+	}
+	stop.Store(true)
+	fmt.Println("survived")
+	return 0
+}
+
+// failing is a testing.TB for a role.
+type failing struct{ testing.TB }
+
+func (*failing) Helper()                  {}
+func (*failing) Cleanup(func())           {}
+func (*failing) Context() context.Context { return context.Background() }
+func (*failing) Fatal(a ...any)           { panic(fmt.Sprint(a...)) }
+func (*failing) Fatalf(f string, a ...any) {
+	panic(fmt.Sprintf(f, a...))
+}
+
+// What follows a frame that ends the link must not be looked at: the frame's own
+// header, which was refused, would be taken as good.
+func TestFramesAfterTheEnd(t *testing.T) {
+	out, err := testutil.Command(t, "after").CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("survived")) {
+		t.Errorf("the exporter ended with %v:\n%.3000s", err, out)
+	}
+}
+
+var _ = errors.Is

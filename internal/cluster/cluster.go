@@ -1,0 +1,91 @@
+// Package cluster lays out several nodes on one machine: certificates, hosts
+// file, addresses and sockets. Starting them is for the caller.
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+)
+
+// HostsFile is the name of the hosts file in the layout's directory.
+const HostsFile = "vmmc-hosts.txt"
+
+// Node is where a node's things are.
+type Node struct {
+	Name   string
+	Socket string // a path, or "@name" for one without a file
+	Certs  string // directory
+}
+
+// Layout is a prepared cluster.
+type Layout struct {
+	Dir   string
+	Hosts []hosts.Host
+	Nodes []Node
+}
+
+// Prepare makes, in dir, an authority and the certificates and hosts file of n
+// nodes, n1 to nN, at free loopback ports. The ports are free when it looks; a
+// node that finds its own taken says so when it starts.
+func Prepare(dir string, n int) (*Layout, error) {
+	l := &Layout{Dir: dir}
+	ca := filepath.Join(dir, "ca")
+	if err := cert.Init(ca, "local-"+strings.ToLower(rand.Text()[:8])); err != nil {
+		return nil, fmt.Errorf("lay out a cluster: %w", err)
+	}
+	ports, err := freeAddresses(n)
+	if err != nil {
+		return nil, err
+	}
+	for i, addr := range ports {
+		name := fmt.Sprintf("n%d", i+1)
+		node := Node{Name: name, Socket: filepath.Join(dir, name+".sock"), Certs: filepath.Join(dir, name)}
+		if err := cert.IssueNode(ca, name, node.Certs); err != nil {
+			return nil, fmt.Errorf("lay out a cluster: %w", err)
+		}
+		l.Hosts = append(l.Hosts, hosts.Host{Name: name, Control: addr, Data: addr})
+		l.Nodes = append(l.Nodes, node)
+	}
+	if err := os.WriteFile(filepath.Join(dir, HostsFile), []byte(hosts.Format(l.Hosts)), 0o600); err != nil {
+		return nil, fmt.Errorf("lay out a cluster: %w", err)
+	}
+	return l, nil
+}
+
+// freeAddresses holds all ports before it gives any up, so that they differ.
+func freeAddresses(n int) ([]string, error) {
+	var c net.ListenConfig
+	var out []string
+	for range n {
+		l, err := c.Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port on loopback: %w", err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}
+
+// Unlisted gives the nodes sockets without a file, which nothing can leave
+// behind and which only this user's processes can use.
+func (l *Layout) Unlisted() {
+	tag := strings.ToLower(rand.Text()[:12])
+	for i := range l.Nodes {
+		l.Nodes[i].Socket = fmt.Sprintf("@vmmc-%s-%s", tag, l.Nodes[i].Name)
+	}
+}
+
+// Args are vmmcd's flags for node i.
+func (l *Layout) Args(i int) []string {
+	n := l.Nodes[i]
+	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket}
+}

@@ -1,0 +1,14 @@
+package daemon_test
+
+import (
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// TestMain checks that the tests leave no goroutine and no descriptor behind.
+func TestMain(m *testing.M) {
+	testutil.RegisterRole("sit", sitRole)
+	testutil.RegisterRole("import", importRole)
+	testutil.Main(m)
+}

@@ -1,0 +1,111 @@
+// Package limit measures what the machine itself can do, with the same kind of
+// waiting as the library's: a raw flag and a copy in shared memory, and a raw
+// TCP connection. Figures of the library stand beside these, from the same run.
+package limit
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// patience ends a measurement whose other side has died.
+const patience = 20 * time.Second
+
+var errPatience = errors.New("the other side of a measurement does not answer")
+
+// Flag is memory with two words, each on a cache line of its own, for two
+// processes to store in turn.
+type Flag struct{ r *shm.Region }
+
+// NewFlag makes it.
+func NewFlag() (*Flag, error) {
+	r, err := shm.New("vmmc-limit", shm.PageSize, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Flag{r}, r.Seal(false)
+}
+
+// OpenFlag maps one that another process made.
+func OpenFlag(fd int) (*Flag, error) {
+	r, err := shm.Open(fd, shm.PageSize, true)
+	if err != nil {
+		return nil, err
+	}
+	return &Flag{r}, nil
+}
+
+// Descriptor is for the other process.
+func (f *Flag) Descriptor() (int, error) { return f.r.Descriptor() }
+
+// Close gives the memory back.
+func (f *Flag) Close() { f.r.Retire() }
+
+// Serve is the other side: it answers n flags.
+func (f *Flag) Serve(n int) error {
+	in, out := shm.Word(f.r.Bytes(), 0), shm.Word(f.r.Bytes(), 256)
+	for i := uint32(1); i <= uint32(n); i++ {
+		if err := spin(in, i); err != nil {
+			return err
+		}
+		out.Store(i)
+	}
+	return nil
+}
+
+// Measure stores n flags, waits for each answer, and reports each one way's
+// time, half the round trip's.
+func (f *Flag) Measure(n int, each func(time.Duration)) error {
+	out, in := shm.Word(f.r.Bytes(), 0), shm.Word(f.r.Bytes(), 256)
+	for i := uint32(1); i <= uint32(n); i++ {
+		start := time.Now()
+		out.Store(i)
+		if err := spin(in, i); err != nil {
+			return err
+		}
+		each(time.Since(start) / 2)
+	}
+	return nil
+}
+
+// spin looks for the value, and yields as the library's waits do.
+func spin(w *atomic.Uint32, v uint32) error {
+	var start time.Time
+	for looks := 0; w.Load() != v; {
+		if looks++; looks == 1024 { // a look costs less than the library's, so as often in time
+			looks = 0
+			if start.IsZero() {
+				start = time.Now()
+			}
+			if time.Since(start) > patience {
+				return errPatience
+			}
+			unix.Yield()
+		}
+	}
+	return nil
+}
+
+// Copies measures memmove of size bytes between two mappings, n times, and
+// returns bytes a second.
+func Copies(size, n int) (float64, error) {
+	src, err := shm.New("vmmc-limit", size, false)
+	if err != nil {
+		return 0, err
+	}
+	defer src.Retire()
+	dst, err := shm.New("vmmc-limit", size, false)
+	if err != nil {
+		return 0, err
+	}
+	defer dst.Retire()
+	start := time.Now()
+	for range n {
+		shm.Copy(dst.Bytes()[:size], src.Bytes()[:size])
+	}
+	return float64(size) * float64(n) / time.Since(start).Seconds(), nil
+}

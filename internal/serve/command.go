@@ -1,0 +1,66 @@
+// Package serve is the command that runs a node, so that vmmcd and the tool
+// that starts nodes in the background run the same one.
+package serve
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// options are the command's flags.
+type options struct {
+	name       string
+	hosts      string
+	certs      string
+	socket     string
+	listen     string
+	logFormat  string
+	logLevel   slog.Level
+	parentPipe int
+}
+
+// Command is vmmcd under the name use.
+func Command(use string) *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   use,
+		Short: "Run a vmmc node",
+		Long: `Run a vmmc node: the daemon that lets the processes of this machine find each
+other's memory and, with a hosts file and certificates, that of processes on
+other machines. No data passes through it.
+
+It runs until SIGTERM or SIGINT and then ends with status 0. Imports that
+processes have made go on without it.
+
+Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
+		Example: fmt.Sprintf(`  # a node alone, for the programs of this machine
+  %[1]s
+
+  # node n1 of the cluster in the hosts file
+  %[1]s --name n1 --hosts /etc/vmmc/vmmc-hosts.txt --certs /etc/vmmc/n1`, use),
+		Args:    cobra.NoArgs,
+		Version: vmmc.Release,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.name, "name", "", "the node's `name`, as in the hosts file (default: the host's name)")
+	f.StringVar(&o.hosts, "hosts", "", "`file` that lists the cluster's nodes, vmmc-hosts.txt (default: this node is alone)")
+	f.StringVar(&o.certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen")
+	f.StringVar(&o.socket, "socket", local.DefaultPath(), "`path` of the socket for this machine's processes")
+	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
+	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log on standard error: text or json")
+	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
+	f.IntVar(&o.parentPipe, "parent-pipe", -1, "end when this inherited `descriptor` reads its end")
+	if err := f.MarkHidden("parent-pipe"); err != nil {
+		panic(err) // the flag is defined one line above
+	}
+	return c
+}

@@ -1,0 +1,95 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/daemon"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+)
+
+// run serves until a signal, the parent's end or ctx's.
+func (o *options) run(ctx context.Context, log io.Writer) error {
+	// First of all, so that a signal during the start ends in an orderly way too.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	logger, err := o.logger(log)
+	if err != nil {
+		return err
+	}
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	if o.parentPipe >= 0 {
+		var release func()
+		if ctx, release, err = withParent(ctx, o.parentPipe); err != nil {
+			return err
+		}
+		defer release()
+	}
+	cfg.Log = logger
+	n, err := daemon.Start(cfg)
+	if err != nil {
+		return fmt.Errorf("start node %q: %w", cfg.Name, err)
+	}
+	<-ctx.Done()
+	stop() // a second signal kills, should the end take too long for somebody
+	logger.Info("node stops", "node", cfg.Name, "why", context.Cause(ctx))
+	n.Close()
+	return nil
+}
+
+func (o *options) logger(w io.Writer) (*slog.Logger, error) {
+	opts := &slog.HandlerOptions{Level: o.logLevel}
+	switch o.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	}
+	return nil, Usage("--log-format %q: use text or json", o.logFormat)
+}
+
+// config reads the files that the flags name.
+func (o *options) config() (cfg daemon.Config, err error) {
+	if o.listen != "" && o.certs == "" {
+		return cfg, Usage("--listen %s without --certs: nodes and tools prove who they are; make a certificate with \"vmmc cert node\"", o.listen)
+	}
+	if o.certs != "" && o.hosts == "" && o.listen == "" {
+		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.certs)
+	}
+	cfg = daemon.Config{Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release}
+	if cfg.Name == "" {
+		if cfg.Name, err = os.Hostname(); err != nil {
+			return cfg, fmt.Errorf("name the node after the host: %w; give one with --name", err)
+		}
+	}
+	if o.hosts != "" {
+		if cfg.Hosts, err = hosts.ReadFile(o.hosts); err != nil {
+			if errors.Is(err, os.ErrNotExist) {
+				err = fmt.Errorf("%w; check --hosts, or leave it out for a node alone", err)
+			}
+			return cfg, err
+		}
+		// To the daemon an empty list means a node alone, and whoever names a
+		// file does not mean that.
+		if len(cfg.Hosts) == 0 {
+			return cfg, fmt.Errorf("the hosts file %s names no node: add a line \"name host:port\" for each", o.hosts)
+		}
+	}
+	if o.certs != "" {
+		if cfg.Identity, err = cert.Load(o.certs); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,97 @@
+package serve
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// node is a vmmcd that runs.
+type node struct {
+	cmd *exec.Cmd
+	log *bufio.Scanner
+}
+
+// startNode runs vmmcd with a JSON log and waits until it says that it is up.
+// Its descriptor 3 is extra.
+func startNode(t *testing.T, extra *os.File, args ...string) *node {
+	t.Helper()
+	testutil.Require(t, runtime.GOOS == "linux", "nodes need Linux")
+	args = append(args, "--name", "n1", "--socket", filepath.Join(t.TempDir(), "s"), "--log-format", "json")
+	n := &node{cmd: testutil.Command(t, "vmmcd", args...)}
+	if extra != nil {
+		n.cmd.ExtraFiles = []*os.File{extra}
+	}
+	out, err := n.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n.log = bufio.NewScanner(out)
+	for n.log.Scan() {
+		var line struct{ Msg, Node string }
+		if err := json.Unmarshal(n.log.Bytes(), &line); err != nil {
+			t.Fatalf("log line %q: %v", n.log.Text(), err)
+		}
+		if line.Msg == "node is up" && line.Node == "n1" {
+			return n
+		}
+	}
+	t.Fatalf("vmmcd ended before it was up: %v", n.cmd.Wait())
+	return nil
+}
+
+// ends waits for the orderly end of the node.
+func (n *node) ends(t *testing.T) {
+	t.Helper()
+	for n.log.Scan() { // to its end: Wait closes the pipe
+		t.Log(n.log.Text())
+	}
+	if err := n.cmd.Wait(); err != nil {
+		t.Errorf("vmmcd ended with %v, wanted status 0", err)
+	}
+}
+
+func TestSignalsEndIt(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(s.String(), func(t *testing.T) {
+			n := startNode(t, nil)
+			if err := n.cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+			n.ends(t)
+		})
+	}
+}
+
+func TestEndsWithItsParent(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	n := startNode(t, r, "--parent-pipe", "3")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.ends(t)
+}
+
+func TestParentPipeMustBeThere(t *testing.T) {
+	out, err := testutil.Command(t, "vmmcd", "--parent-pipe", "99", "--socket", filepath.Join(t.TempDir(), "s")).CombinedOutput()
+	if e, ok := err.(*exec.ExitError); !ok || e.ExitCode() != Misused { //nolint:errorlint // as Wait returns it
+		t.Fatalf("ended with %v, wanted status %d; it said:\n%s", err, Misused, out)
+	}
+}
