@@ -105,10 +105,10 @@ func failf(op string, c Code, format string, args ...any) *Error {
 func codeOf(err error) Code {
 	var c Code
 	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return ErrTimeout // also where the outcome is unknown, which errors.Is finds beside it
 	case errors.As(err, &c):
 		return c
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return ErrTimeout
 	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, page.ErrLayout):
 		return ErrProtocol
 	}

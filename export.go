@@ -41,8 +41,7 @@ func ReadWrite() ExportOption {
 // WithHandler runs h for each message that carries a notification, when its
 // data is in place. One handler runs at a time in a process, each sender's in
 // the order of its messages. A handler may Send and Get, and should not wait for
-// long: each sender waits once [page.Credits] of its notifications are under
-// way.
+// long: each sender waits once 64 of its notifications are under way.
 func WithHandler(h func(Notification)) ExportOption { return func(e *Export) { e.handler = h } }
 
 // Locked keeps the buffer's pages in memory. The system limits how much
@@ -185,8 +184,9 @@ func (e *Export) Word(off int) (Word, error) {
 // Close ends the export (vmmc_UnexportRecvBuf). It waits for no importer. When
 // it returns, nobody else can change or read the memory any more, not even an
 // importer that bypasses the library and kept its mapping: the contents have
-// moved to fresh pages at the same addresses. A send that reported success
-// before is in them. Importers' calls return [ErrRevoked]. This process's own
+// moved to fresh pages at the same addresses. A mapped send that reported success
+// before is in them; one on the stream may have been on its way still, and is
+// not. Importers' calls return [ErrRevoked]. This process's own
 // goroutines must not write to the memory while Close runs.
 func (e *Export) Close() error {
 	e.end()

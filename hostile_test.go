@@ -472,6 +472,219 @@ func FuzzHostileImporter(f *testing.F) {
 	})
 }
 
+// tyrant is an outlaw that exports: it grants what it is told to, and answers a
+// link with what accept gives.
+type tyrant struct {
+	*outlaw
+	raids chan *raid
+}
+
+func newTyrant(t testing.TB, socket string, accept func(process, back, far int) []int) *tyrant {
+	t.Helper()
+	y := &tyrant{raids: make(chan *raid, 8)}
+	ready := make(chan struct{})
+	y.outlaw = newOutlaw(t, socket, rand.Uint64(), func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+		<-ready
+		closeAll(fds)
+		switch m {
+		case local.Offer:
+			return local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite}, nil, nil
+		case local.Accept:
+			back, err := page.NewExporter()
+			if err != nil {
+				return nil, nil, err
+			}
+			near, far, err := unix.StreamPair()
+			if err != nil {
+				return nil, nil, err
+			}
+			y.raids <- newRaid(t, near, page.Importer{}, back)
+			t.Cleanup(back.Retire)
+			return local.Empty{}, accept(descriptor(t, y.page.Region), descriptor(t, back.Region), far), nil
+		}
+		return local.Empty{}, nil, nil
+	})
+	close(ready)
+	r := local.ExportRequest{ID: 7, Size: size, Rights: local.MayRead | local.MayWrite}
+	if _, err := y.Call(t.Context(), local.Export, r, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return y
+}
+
+func honestly(process, back, far int) []int { return []int{process, back, far} }
+
+// What an exporter hands over instead of a link is an error of the import, and
+// all of it is closed.
+func TestHostileLink(t *testing.T) {
+	w := newTown(t)
+	memfd := func(seal bool) int {
+		r, err := shm.NewSparse("test", shm.PageSize, seal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Retire()
+		return descriptor(t, r)
+	}
+	for name, accept := range map[string]func(process, back, far int) []int{
+		"nothing":             func(p, b, f int) []int { closeAll([]int{p, b, f}); return nil },
+		"one too few":         func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b} },
+		"one too many":        func(p, b, f int) []int { return []int{p, b, f, memfd(true)} },
+		"another order":       func(p, b, f int) []int { return []int{b, p, f} },
+		"backwards":           func(p, b, f int) []int { return []int{f, b, p} },
+		"memory for a socket": func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b, memfd(true)} },
+		"an empty page":       func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(true), f} },
+		"a page that shrinks": func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(false), f} },
+		"sockets":             func(p, b, f int) []int { closeAll([]int{p, b}); return []int{dup(t, f), dup(t, f), f} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			y := newTyrant(t, w.socket, accept)
+			p := join(t, w.socket)
+			ctx, stop := context.WithTimeout(t.Context(), bound)
+			defer stop()
+			im, err := p.Import(ctx, p.Node(), vmmc.PID(y.id.PID), 7)
+			if err == nil {
+				t.Errorf("imported as %s", im.Path())
+			} else if ctx.Err() != nil {
+				t.Errorf("it waits for ever: %v", err)
+			}
+			r := <-y.raids
+			r.over(t) // its end of the pair was closed
+			if _, err := p.Import(t.Context(), w.b.Node(), w.b.PID(), 6); err != nil {
+				t.Errorf("import from an honest process: %v", err)
+			}
+			w.goesOn(t)
+		})
+	}
+}
+
+func dup(t testing.TB, fd int) int {
+	t.Helper()
+	d, err := unix.Dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// An exporter that breaks the protocol loses the link, and the importer's calls
+// say why; nothing else of the importer suffers.
+func TestHostileExporter(t *testing.T) {
+	w := newTown(t)
+	reply := wire.Header{Type: wire.Reply, Flags: wire.Last, Handle: 1, Seq: 1, Size: 8, Chunk: 4}
+	with := func(f func(*wire.Header)) []byte {
+		h := reply
+		f(&h)
+		return frame(h, make([]byte, min(h.Chunk, 1<<16)))
+	}
+	for name, b := range map[string][]byte{
+		"garbage":               bytes.Repeat([]byte("garbage "), 100),
+		"an importer's frame":   frame(wire.Header{Type: wire.Data, Flags: wire.Last, Seq: 1, Size: 4}, nil),
+		"too much acknowledged": frame(wire.Header{Type: wire.Ack, Ack: 2}, nil),
+		"another's reply":       with(func(h *wire.Header) { h.Seq = 2 }),
+		"a longer reply":        with(func(h *wire.Header) { h.Size, h.Chunk = 16, 12 }),
+		"a shorter reply":       with(func(h *wire.Header) { h.Size, h.Chunk = 4, 0 }),
+		"half a reply as all":   with(func(h *wire.Header) { h.Chunk = 0 }),
+		"a reply elsewhere":     with(func(h *wire.Header) { h.Off = 4 }),
+		"a reply in bytes":      with(func(h *wire.Header) { h.Flags |= wire.Bytes; h.Chunk = 8 }),
+		"an empty reply":        with(func(h *wire.Header) { h.Size, h.Chunk = 0, 0 }),
+		"a reply without end":   with(func(h *wire.Header) { h.Flags = 0; h.Chunk = 8 }),
+		"a strange refusal":     frame(wire.Header{Type: wire.Nak, Handle: 1, Seq: 1, Word: 99}, nil),
+		"a strange revocation":  frame(wire.Header{Type: wire.Revoke, Handle: 1, Word: 99}, nil),
+		"the end":               nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			y := newTyrant(t, w.socket, honestly)
+			p := join(t, w.socket)
+			im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := <-y.raids
+			got := bytes.Repeat([]byte{guard}, 24)
+			errs := make(chan error, 1)
+			go func() { errs <- im.Get(t.Context(), got[8:16], 0) }()
+			if _, err := r.hear(t); err != nil { // the get
+				t.Fatal(err)
+			}
+			if b == nil {
+				_ = unix.Close(r.fd)
+				r.fd = -1
+			} else {
+				_ = r.say(t, b)
+			}
+			// A strange word ends the import, the get with it only if that is refused.
+			if name == "a strange revocation" {
+				err := eventually(t, func() error { return im.Send(t.Context(), word, 0) })
+				if !errors.Is(err, vmmc.ErrProtocol) {
+					t.Errorf("%v, want %v", err, vmmc.ErrProtocol)
+				}
+				y.Close() // and its process: the get ends
+				_ = unix.Close(r.fd)
+				r.fd = -1
+			}
+			select {
+			case err := <-errs:
+				want := error(vmmc.ErrProtocol)
+				if r.fd < 0 {
+					want = vmmc.ErrPeerGone
+				}
+				if !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+			case <-time.After(bound):
+				t.Fatal("the get waits for ever")
+			}
+			if g := []byte{guard}; !bytes.Equal(got[:8], bytes.Repeat(g, 8)) || !bytes.Equal(got[16:], bytes.Repeat(g, 8)) {
+				t.Errorf("the reply went beyond its place: %x", got)
+			}
+			other, err := p.Import(t.Context(), w.b.Node(), w.b.PID(), 6)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Get(t.Context(), got[:4], 0); err != nil {
+				t.Errorf("get from an honest process: %v", err)
+			}
+			w.goesOn(t)
+		})
+	}
+}
+
+// An exporter that never answers holds up only those who ask it, and them only
+// for as long as their contexts allow.
+func TestExporterThatNeverAnswers(t *testing.T) {
+	w := newTown(t)
+	y := newTyrant(t, w.socket, honestly)
+	p := join(t, w.socket)
+	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	if err := im.Get(ctx, make([]byte, 8), 0); !errors.Is(err, vmmc.ErrTimeout) {
+		t.Errorf("get: %v", err)
+	}
+	if err := im.Fence(ctx); !errors.Is(err, vmmc.ErrTimeout) {
+		t.Errorf("fence: %v", err)
+	}
+	err = eventually(t, func() error { return im.SendNotify(ctx, word, 0) }) // until there is no credit
+	if !errors.Is(err, vmmc.ErrTimeout) {
+		t.Errorf("send with notification: %v", err)
+	}
+	err = eventually(t, func() error { return im.Send(ctx, make([]byte, 4096), 0) }) // until the socket is full
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("send: %v", err)
+	}
+	r := <-y.raids
+	shm.Word(r.back.Bytes(), 128).Store(1 << 20) // credits that were never taken
+	err = eventually(t, func() error { return im.SendNotify(t.Context(), word, 0) })
+	if !errors.Is(err, vmmc.ErrProtocol) {
+		t.Errorf("send with notification, after more credits than were taken: %v", err)
+	}
+	w.goesOn(t)
+}
+
 // An import does not carry over to who claims to be the same process: neither
 // does the honest one lose its link.
 func TestStolenIncarnation(t *testing.T) {
@@ -622,5 +835,3 @@ func TestFramesAfterTheEnd(t *testing.T) {
 		t.Errorf("the exporter ended with %v:\n%.3000s", err, out)
 	}
 }
-
-var _ = errors.Is

@@ -46,7 +46,7 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 		f := fail(op, err)
 		f.Peer = peer.String()
 		if f.Code == ErrTimeout && ctx.Err() != nil {
-			f.Err = fmt.Errorf("nobody exports it: %w", err)
+			f.Err = fmt.Errorf("nobody exports it, or its node does not answer: %w", err)
 		}
 		return nil, f
 	}

@@ -9,6 +9,14 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
+// Memory is memory that can be exported and mapped by importers. It is a
+// memfd: no file, no name, and it goes with its last user.
+type Memory struct {
+	p      *Process
+	region *shm.Region
+	size   int
+}
+
 // Alloc allocates size bytes (a positive multiple of the word) of zeroed
 // exportable memory, in pages of its own, present from the start. Each
 // allocation is protected as a whole: export one allocation per purpose.

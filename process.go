@@ -11,7 +11,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
-	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -134,7 +133,8 @@ func (p *Process) Environ() []string { return []string{local.Env + "=" + p.socke
 
 // Close ends all exports and imports, waits for the running notification
 // handler, gives back all memory of [Process.Alloc], whose slices must not be
-// touched any more, and leaves the node. Peers find the process gone. It must
+// touched any more, and leaves the node. Peers' calls return [ErrRevoked] or
+// [ErrPeerGone]. It must
 // not be called from a notification handler.
 func (p *Process) Close() error {
 	p.mu.Lock()
@@ -189,12 +189,4 @@ func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 		return fail("wait", err)
 	}
 	return nil
-}
-
-// Memory is memory that can be exported and mapped by importers. It is a
-// memfd: no file, no name, and it goes with its last user.
-type Memory struct {
-	p      *Process
-	region *shm.Region
-	size   int
 }

@@ -16,7 +16,7 @@ import (
 // may be reused: on the mapped way the data has arrived then, on the stream way
 // it is on its way, and a message over 64 KiB has arrived. The last word of a
 // message is stored last. A send allocates nothing. The context is looked at
-// only before Send has to wait.
+// only before Send has to wait, and between the pieces of a long one.
 //
 // Errors: [ErrBadSize], [ErrBadAlignment], [ErrBadProxyAddr] (the range is not
 // within the buffer), [ErrNoRights], [ErrRevoked], [ErrPeerGone], [ErrClosed],

@@ -205,7 +205,10 @@ func (in *In) placed(h *wire.Header) error {
 func (in *In) arrived(h *wire.Header) {
 	m := &in.cur
 	n := note{serial: h.Serial, target: m.target, off: m.base + m.size - 4, word: h.Word}
-	if m.target != nil && !m.raw { // else it went nowhere; the importer was told when the export ended
+	switch {
+	case m.target == nil:
+		in.tell(h.Handle)
+	case !m.raw:
 		storeLast(m.target.Mem, n.off, h.Word)
 	}
 	if h.Flags&wire.Notify != 0 {
@@ -233,6 +236,23 @@ func (in *In) owe(due bool) {
 		in.tmu.Lock()
 		in.ackDue = true
 		in.tmu.Unlock()
+	}
+}
+
+// tell says, before anything more is acknowledged, that an import is no more.
+// It is said when an export ends, and again when a message comes for it: the
+// importer may not have known of its import yet the first time. What is already
+// queued is not said twice.
+func (in *In) tell(handle uint32) {
+	in.tmu.Lock()
+	defer in.tmu.Unlock()
+	for _, c := range in.tx.ctl {
+		if c.Type == wire.Revoke && c.Handle == handle {
+			return
+		}
+	}
+	if len(in.tx.ctl) < maxRefusals {
+		in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked})
 	}
 }
 

@@ -140,8 +140,8 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 	return m.end()
 }
 
-// Get copies out of the exporter's pages, the last word first. The look at the
-// state afterwards is an atomic load and so not taken before the copy's.
+// Get copies out of the exporter's pages, the last word first. The state is
+// looked at again after the copy.
 func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
 	if err := m.begin(ctx); err != nil {
 		return err
@@ -151,6 +151,9 @@ func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
 		shm.Copy(dst, src)
 	} else {
 		shm.Take(dst, src)
+	}
+	if runtime.GOARCH != "amd64" {
+		m.fence.Add(1) // elsewhere an atomic load may pass plain loads before it
 	}
 	err := m.check()
 	runtime.KeepAlive(m)

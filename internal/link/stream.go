@@ -136,9 +136,12 @@ func (s *stream) release() {
 // receive takes what the socket has, at most turns times, and wakes sleepers.
 // The caller holds the token.
 func (s *stream) receive(turns int) (got bool) {
+	if s.broken.Load() {
+		return false // what follows a malformed frame is not looked at
+	}
 	s.rmu.Lock()
 	got, err := s.rx.take(s, turns)
-	if got {
+	if got && err == nil {
 		s.h.settled()
 	}
 	s.rmu.Unlock()

@@ -121,9 +121,7 @@ func (s *stream) push() {
 	s.tmu.Unlock()
 }
 
-// ring tells the peer process to look at the shared words. Where the socket is
-// full the bell is dropped: the peer has bytes to read and will look anyway,
-// after the caller's store.
+// ring tells the peer process to look at the shared words and the ring.
 func (s *stream) ring() {
 	s.tmu.Lock()
 	if s.tx.gone < s.tx.begun || len(s.tx.ctl) > 0 {
@@ -135,7 +133,10 @@ func (s *stream) ring() {
 		h.Put(bell)
 		if n, err := t.io.Send(s.fd, bell, nil); err != nil {
 			s.fail(gone(err))
-		} else if n > 0 && n < len(bell) {
+		} else if n == 0 {
+			t.bell = true // no room: it goes when there is
+			s.armWrite()
+		} else if n < len(bell) {
 			t.head, t.begun = bell[n:], t.begun+1
 			s.armWrite()
 		}

@@ -41,7 +41,7 @@ func create(name string, kind uint32, size int) (*shm.Region, error) {
 
 // open maps a received page, which the callee owns also when it fails.
 func open(fd int, kind uint32, size int) (*shm.Region, error) {
-	r, err := shm.Open(fd, shm.RoundUp(size), false)
+	r, err := shm.OpenSparse(fd, shm.RoundUp(size), false)
 	if err != nil {
 		return nil, err
 	}

@@ -27,13 +27,6 @@ func copyPiece(dst, src []byte) {
 //go:noinline
 func use(*[64]byte) {}
 
-// Deposit copies what arrived for somebody else's goroutines into memory that
-// they poll. The race detector is kept out of it: what orders such a store with
-// their reads went over a socket, which the detector cannot see.
-//
-//go:norace
-func Deposit(dst, src []byte) { copy(dst, src) }
-
 // Put writes a message: all but its last word in any order, then the last word
 // by an atomic exchange, so that who sees it sees the rest (design, D2), and so
 // that what the caller loads next is loaded after it. dst is aligned, both are

@@ -71,7 +71,12 @@ func create(name string, size int, readOnly, populate bool) (*Region, error) {
 // Open maps a descriptor that another process sent, and owns it from then on,
 // also when it fails. The kernel is asked for size and seals: a memfd that can
 // shrink under us would be a way to kill this process by SIGBUS.
-func Open(fd, size int, write bool) (*Region, error) {
+func Open(fd, size int, write bool) (*Region, error) { return open(fd, size, write, true) }
+
+// OpenSparse is Open for a region whose pages appear as they are touched.
+func OpenSparse(fd, size int, write bool) (*Region, error) { return open(fd, size, write, false) }
+
+func open(fd, size int, write, populate bool) (*Region, error) {
 	info, err := unix.Inspect(fd)
 	switch {
 	case err != nil:
@@ -86,7 +91,7 @@ func Open(fd, size int, write bool) (*Region, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	r, err := adopt(fd, size, write, true)
+	r, err := adopt(fd, size, write, populate)
 	if err != nil {
 		return nil, err
 	}

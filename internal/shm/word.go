@@ -14,14 +14,12 @@ const WordSize = 4
 // sleeps" needs just that. The caller has checked the bounds and that the word
 // is aligned in memory; b's owner stays reachable as long as the word is used.
 func Word(b []byte, off int) *atomic.Uint32 {
-	_ = b[off+3]
-	return (*atomic.Uint32)(unsafe.Pointer(&b[off]))
+	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(b[off : off+4])))
 }
 
 // Word64 is Word for eight bytes.
 func Word64(b []byte, off int) *atomic.Uint64 {
-	_ = b[off+7]
-	return (*atomic.Uint64)(unsafe.Pointer(&b[off]))
+	return (*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(b[off : off+8])))
 }
 
 // Aligned says whether b begins at a word's boundary in memory.

@@ -63,15 +63,14 @@ type NodeServiceClient interface {
 	// the cluster may call it.
 	Ping(context.Context, *connect.Request[v1.PingRequest]) (*connect.Response[v1.PingResponse], error)
 	// Import asks for a buffer of a process on this node. It waits until the
-	// process exists and has exported the buffer, for as long as the call's
-	// deadline allows, then fails with DEADLINE_EXCEEDED; a call without a deadline
-	// is refused. Only the importer's own node may call it, for a user it vouches
+	// process has exported the buffer, or is dead, for as long as the call lasts; a
+	// process that is not there fails at once with NOT_FOUND. Only the importer's own node may call it, for a user it vouches
 	// for. What it returns lasts until Release, or until either process is dead.
 	Import(context.Context, *connect.Request[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error)
 	// Connect prepares a link: it agrees on a key with which the importing process
 	// proves itself to the exporting one when it dials the data address. Only the
 	// importer's own node may call it. The link and its key last as long as both
-	// processes; a broken link is resumed with the same key, without a new call.
+	// processes.
 	Connect(context.Context, *connect.Request[v1.ConnectRequest]) (*connect.Response[v1.ConnectResponse], error)
 	// Release gives an import back. Only the importer's own node may call it. An
 	// import that is not there any more is no error, so the call can be repeated.
@@ -165,15 +164,14 @@ type NodeServiceHandler interface {
 	// the cluster may call it.
 	Ping(context.Context, *connect.Request[v1.PingRequest]) (*connect.Response[v1.PingResponse], error)
 	// Import asks for a buffer of a process on this node. It waits until the
-	// process exists and has exported the buffer, for as long as the call's
-	// deadline allows, then fails with DEADLINE_EXCEEDED; a call without a deadline
-	// is refused. Only the importer's own node may call it, for a user it vouches
+	// process has exported the buffer, or is dead, for as long as the call lasts; a
+	// process that is not there fails at once with NOT_FOUND. Only the importer's own node may call it, for a user it vouches
 	// for. What it returns lasts until Release, or until either process is dead.
 	Import(context.Context, *connect.Request[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error)
 	// Connect prepares a link: it agrees on a key with which the importing process
 	// proves itself to the exporting one when it dials the data address. Only the
 	// importer's own node may call it. The link and its key last as long as both
-	// processes; a broken link is resumed with the same key, without a new call.
+	// processes.
 	Connect(context.Context, *connect.Request[v1.ConnectRequest]) (*connect.Response[v1.ConnectResponse], error)
 	// Release gives an import back. Only the importer's own node may call it. An
 	// import that is not there any more is no error, so the call can be repeated.
