@@ -22,6 +22,9 @@ type importer struct {
 	attempt uint64 // the last that was accepted
 }
 
+// maxGrants bounds the imports that one process has here.
+const maxGrants = 1 << 16
+
 // handle answers the daemon. It owns fds.
 func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 	switch m {
@@ -50,7 +53,7 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 		r, err := local.Decode[local.ReleaseRequest](body)
 		closeAll(fds)
 		if err == nil {
-			p.dropGrant(r.Importer.Incarnation, r.Handle)
+			p.dropGrant(r.Importer, r.Handle)
 		}
 		return local.Empty{}, nil, err
 	}
@@ -88,10 +91,14 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 		fds, g.Mapped = []int{fd}, true
 	}
 	p.number(&g)
-	peer := p.peers[r.Importer.Process.Incarnation]
+	peer := p.peers[r.Importer.Process]
 	if peer == nil {
 		peer = &importer{id: r.Importer.Process, grants: map[uint32]*grant{}}
-		p.peers[peer.id.Incarnation] = peer
+		p.peers[peer.id] = peer
+	}
+	if len(peer.grants) >= maxGrants {
+		closeAll(fds)
+		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
 	}
 	t := &link.Target{Handle: g.Handle, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0}
 	if e.handler != nil {
@@ -120,7 +127,7 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		peer := p.peers[r.Importer.Incarnation]
+		peer := p.peers[r.Importer]
 		if peer == nil {
 			return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 		}
@@ -143,7 +150,7 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		retire(pages)
 		return nil, nil, err
 	}
-	if err := p.join(r.Importer.Incarnation, near, pages); err != nil {
+	if err := p.join(r.Importer, near, pages); err != nil {
 		closeAll(append(out, far))
 		return nil, nil, err
 	}
@@ -175,10 +182,11 @@ func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 }
 
 // join starts the link of an importer. It owns fd and pages.
-func (p *Process) join(incarnation uint64, fd int, pages *link.Pages) error {
+func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
+	p.cutOld(id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	peer := p.peers[incarnation]
+	peer := p.peers[id]
 	if peer == nil || p.closed {
 		_ = unix.Close(fd)
 		retire(pages)
@@ -190,20 +198,34 @@ func (p *Process) join(incarnation uint64, fd int, pages *link.Pages) error {
 	}
 	var in *link.In
 	in, err := link.NewIn(p.engine, fd, pages, targets,
-		func(h uint32) { p.dropGrant(incarnation, h) },
-		func(err error) { p.lostImporter(incarnation, &in, err) })
+		func(h uint32) { p.dropGrant(id, h) },
+		func(err error) { p.lostImporter(id, &in, err) })
 	if err != nil {
 		return err
 	}
-	old := peer.in
 	peer.in = in
 	for _, g := range peer.grants {
 		g.in = in
 	}
-	if old != nil {
-		old.Close()
-	}
 	return nil
+}
+
+// cutOld ends the link that an importer had before. Its grants move to the new
+// one only when nothing reaches them by the old any more. Not under p.mu.
+func (p *Process) cutOld(id local.ProcessID) {
+	p.mu.Lock()
+	var old *link.In
+	if peer := p.peers[id]; peer != nil {
+		old = peer.in
+		for _, g := range peer.grants {
+			g.in = nil // else the old link's end would drop them
+		}
+		peer.in = nil
+	}
+	p.mu.Unlock()
+	if old != nil {
+		old.Cut()
+	}
 }
 
 // takeOver answers a dialled connection whose proof the daemon has checked, on
@@ -235,20 +257,25 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 		_ = unix.Close(fd)
 		return nil // the importer has its answer, or is gone
 	}
-	return p.join(peer.id.Incarnation, fd, nil)
+	return p.join(peer.id, fd, nil)
 }
 
+// allUnlinked stands for every grant that has no link yet: its importer is dead.
+const allUnlinked = 0
+
 // dropGrant forgets an import that its importer closed.
-func (p *Process) dropGrant(incarnation uint64, handle uint32) {
+func (p *Process) dropGrant(id local.ProcessID, handle uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	peer := p.peers[incarnation]
+	peer := p.peers[id]
 	if peer == nil {
 		return
 	}
-	if g := peer.grants[handle]; g != nil {
-		delete(peer.grants, handle)
-		delete(g.e.grants, handle)
+	for h, g := range peer.grants {
+		if h == handle || handle == allUnlinked && g.in == nil {
+			delete(peer.grants, h)
+			delete(g.e.grants, h)
+		}
 	}
 	p.forgetIdle(peer)
 }
@@ -256,16 +283,16 @@ func (p *Process) dropGrant(incarnation uint64, handle uint32) {
 // forgetIdle drops an importer that has neither a link nor a grant.
 func (p *Process) forgetIdle(peer *importer) {
 	if peer.in == nil && len(peer.grants) == 0 {
-		delete(p.peers, peer.id.Incarnation)
+		delete(p.peers, peer.id)
 		delete(p.waiting, peer.link)
 	}
 }
 
 // lostImporter forgets what went with a link.
-func (p *Process) lostImporter(incarnation uint64, in **link.In, err error) {
+func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	peer := p.peers[incarnation]
+	peer := p.peers[id]
 	if peer == nil {
 		return
 	}

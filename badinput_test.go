@@ -717,8 +717,7 @@ func TestLongSendWithoutTime(t *testing.T) {
 			if !errors.Is(err, vmmc.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
-			const fixed = false // BUG errors.go codeOf: "outcome unknown" hides ErrTimeout, which send.go promises
-			if fixed && !errors.Is(err, vmmc.ErrTimeout) {
+			if !errors.Is(err, vmmc.ErrTimeout) {
 				t.Errorf("%v is not %v", err, vmmc.ErrTimeout)
 			}
 			if err := im.Send(t.Context(), word, 0); err != nil {

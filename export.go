@@ -2,10 +2,12 @@ package vmmc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -68,6 +70,7 @@ type Export struct {
 	closed   atomic.Bool
 
 	ending sync.Once
+	endErr error
 	grants map[uint32]*grant // with p.mu
 }
 
@@ -112,7 +115,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
 	if _, err := p.conn.Call(ctx, local.Export, local.ExportRequest{ID: id, Size: len(mem), Rights: e.rights}, nil, nil); err != nil {
-		e.end()
+		_ = e.end(false)
 		return nil, fail(op, err)
 	}
 	return e, nil
@@ -189,20 +192,15 @@ func (e *Export) Word(off int) (Word, error) {
 // not. Importers' calls return [ErrRevoked]. This process's own
 // goroutines must not write to the memory while Close runs.
 func (e *Export) Close() error {
-	e.end()
-	if e.p.conn.Err() != nil {
-		return nil // the daemon is gone and has nothing to forget
-	}
-	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
-	defer stop()
-	if _, err := e.p.conn.Call(ctx, local.Unexport, local.ExportRequest{ID: e.id}, nil, nil); err != nil {
+	if err := e.end(true); err != nil {
 		return fail(fmt.Sprintf("close export of buffer %d", e.id), err)
 	}
 	return nil
 }
 
-// end takes the export down, once.
-func (e *Export) end() {
+// end takes the export down, once. The id is free for another export only when
+// the daemon has forgotten this one.
+func (e *Export) end(tell bool) error {
 	e.ending.Do(func() {
 		p := e.p
 		p.mu.Lock()
@@ -217,9 +215,10 @@ func (e *Export) end() {
 			g.revoke(h)
 		}
 		if e.memory != nil {
-			if err := e.memory.region.Renew("vmmc"); err != nil {
-				p.log.Error("the memory of a closed export could not be made private", "buffer", e.id, "err", err)
-			}
+			e.endErr = e.memory.region.Renew("vmmc")
+		}
+		if tell {
+			e.endErr = errors.Join(e.endErr, p.unexport(e.id))
 		}
 		p.mu.Lock()
 		if p.exports[e.id] == e {
@@ -228,6 +227,21 @@ func (e *Export) end() {
 		p.slots = append(p.slots, e.slot)
 		p.mu.Unlock()
 	})
+	return e.endErr
+}
+
+// unexport lets the daemon forget a buffer; one that is gone has nothing to forget.
+func (p *Process) unexport(id uint32) error {
+	if p.conn.Err() != nil {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
+	defer stop()
+	_, err := p.conn.Call(ctx, local.Unexport, local.ExportRequest{ID: id}, nil, nil)
+	if errors.Is(err, code.NoDaemon) {
+		return nil
+	}
+	return err
 }
 
 // notify runs the handler.
@@ -251,6 +265,7 @@ func (g *grant) revoke(handle uint32) {
 	p.mu.Lock()
 	in := g.in
 	delete(g.peer.grants, handle)
+	p.forgetIdle(g.peer)
 	p.mu.Unlock()
 	if in != nil {
 		in.Revoke(handle)

@@ -2,12 +2,14 @@ package vmmc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -42,6 +44,10 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	peer := ProcessID{node, pid}
 	op := fmt.Sprintf("import buffer %d", id)
 	im, err := p.importBuffer(ctx, peer, id)
+	if errors.Is(err, code.BadRbufState) {
+		// The grant went with an older link that was just ending; ask for another.
+		im, err = p.importBuffer(ctx, peer, id)
+	}
 	if err != nil {
 		f := fail(op, err)
 		f.Peer = peer.String()
@@ -59,7 +65,11 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if err != nil {
 		return nil, err
 	}
-	if g.Size <= 0 || g.Size > maxSize || g.Mapped != (len(fds) == 1) || g.Slot >= 1<<16 {
+	want := 0
+	if g.Mapped {
+		want = 1
+	}
+	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots {
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
@@ -81,6 +91,9 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	l.mu.Lock()
 	l.imports[g.Handle] = im
 	l.mu.Unlock()
+	if l.out.Err() != nil { // the link's end may have looked before
+		im.unmap()
+	}
 	return im, nil
 }
 

@@ -36,7 +36,7 @@ type Process struct {
 	slots    []uint32 // free slots of the page's state table
 	slotTop  uint32   // slots from here on were never used
 	last     uint32   // the last one given to an import
-	peers    map[uint64]*importer
+	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
 }
@@ -78,7 +78,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		f(&o)
 	}
 	p := &Process{
-		log: o.log, exports: map[uint32]*Export{}, peers: map[uint64]*importer{},
+		log: o.log, exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
 	}
 	if err := p.open(ctx, &o); err != nil {
@@ -149,7 +149,7 @@ func (p *Process) Close() error {
 	}
 	p.mu.Unlock()
 	for _, e := range exports {
-		e.end()
+		_ = e.end(false)
 	}
 	p.release()
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -16,6 +17,11 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any,
 	im := local.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
 	if r.Node == p.n.cfg.Name {
 		g, fds, err := p.n.grant(ctx, im, r.PID, r.ID, true)
+		if e, lerr := p.n.lookup(r.PID); err == nil && lerr == nil {
+			p.mu.Lock()
+			p.granted[e] = struct{}{}
+			p.mu.Unlock()
+		}
 		return g, fds, err
 	}
 	o, err := p.n.peerNode(r.Node)
@@ -170,13 +176,18 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 	n.mu.Lock()
 	n.links[a.Link] = &dialled{exporter: e, key: key}
 	n.mu.Unlock()
+	time.AfterFunc(2*timeout.Control, func() { n.forgetLink(a.Link) }) // a link is dialled at once, and once
 	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil)
 	closeAll(fds) // an honest process sends none
 	if err != nil {
-		n.mu.Lock()
-		delete(n.links, a.Link)
-		n.mu.Unlock()
+		n.forgetLink(a.Link)
 		return local.Connected{}, e.asked(err)
 	}
 	return local.Connected{Link: a.Link, Key: key, Address: n.dataAddress()}, nil
+}
+
+func (n *Node) forgetLink(link uint64) {
+	n.mu.Lock()
+	delete(n.links, link)
+	n.mu.Unlock()
 }

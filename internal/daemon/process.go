@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -33,7 +34,8 @@ type process struct {
 
 	mu      sync.Mutex
 	exports map[uint32]local.ExportRequest
-	changed chan struct{} // closed and replaced when exports change
+	changed chan struct{}         // closed and replaced when exports change
+	granted map[*process]struct{} // exporters of this node that have let this process in
 }
 
 // serveProcess takes a connection on.
@@ -48,6 +50,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	}
 	p := &process{
 		n: n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
+		granted: map[*process]struct{}{},
 		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
 	}
 	ready := make(chan struct{})
@@ -95,6 +98,15 @@ func (p *process) gone() {
 		}
 	}
 	n.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for e := range p.granted { // what was granted and never linked would stay there
+		n.wg.Go(func() {
+			ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
+			defer stop()
+			e.withdraw(ctx, local.ReleaseRequest{Importer: *id})
+		})
+	}
 	n.log.Info("process left", "pid", id.PID, "realpid", p.cred.PID, "why", p.conn.Err())
 }
 

@@ -107,7 +107,7 @@ func (in *In) nextNote() (note, bool) {
 	t := in.targets[p.Handle]
 	in.rmu.Unlock()
 	n := note{serial: p.Serial, off: p.Off, word: p.Word}
-	if t != nil && p.Off%4 == 0 && p.Off < uint64(len(t.Mem)) { // else closed, or an importer that lies
+	if t != nil && t.Write && p.Off%4 == 0 && p.Off < uint64(len(t.Mem)) { // else closed, or an importer that lies
 		n.target = t
 	}
 	return n, true

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"sync"
 	"sync/atomic"
 
@@ -93,28 +94,41 @@ func (in *In) Attach(t *Target, closed *atomic.Bool) {
 }
 
 // Revoke takes a target away. When it returns, nothing that arrives is stored
-// in it and nothing more is read from it, and the importer has been told.
+// in it and nothing more is read from it; the importer is being told.
 func (in *In) Revoke(handle uint32) {
 	in.rmu.Lock()
-	t := in.targets[handle]
-	if t == nil {
-		in.rmu.Unlock()
-		return
+	if t := in.targets[handle]; t != nil {
+		in.withdraw(t)
+		in.tell(handle)
+		in.push()
 	}
-	delete(in.targets, handle)
+	in.rmu.Unlock()
+}
+
+// Cut ends the link, and does not return before nothing more is stored in or
+// read from any target of it.
+func (in *In) Cut() {
+	in.fail(ErrClosed)
+	in.rmu.Lock()
+	for _, t := range in.targets {
+		in.withdraw(t)
+	}
+	in.rmu.Unlock()
+}
+
+// withdraw makes nothing reach t any more, by whichever frame: the message under
+// way goes nowhere from here on, gets that are queued are refused, and of a
+// reply that is half written the rest is a copy. rmu is held.
+func (in *In) withdraw(t *Target) {
+	delete(in.targets, t.Handle)
 	if in.cur.target == t {
 		in.cur.target = nil
 		in.rx.divert()
 	}
 	in.tmu.Lock()
 	t.revoked = true
-	if len(in.tx.pay) > 0 { // a reply may be half written: its rest must not follow the memory
-		in.tx.pay = append([]byte(nil), in.tx.pay...)
-	}
-	in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked})
-	in.pump()
+	in.tx.pay = bytes.Clone(in.tx.pay)
 	in.tmu.Unlock()
-	in.rmu.Unlock()
 }
 
 func (in *In) frame(h *wire.Header) ([]byte, error) {
@@ -184,10 +198,7 @@ func (in *In) placed(h *wire.Header) error {
 		in.apply(true)
 	case wire.Detach:
 		if t := in.targets[h.Handle]; t != nil {
-			delete(in.targets, h.Handle)
-			if in.cur.target == t {
-				in.cur.target = nil
-			}
+			in.withdraw(t)
 			in.onDetach(h.Handle)
 		}
 	case wire.Ping:
@@ -239,6 +250,9 @@ func (in *In) owe(due bool) {
 	}
 }
 
+// maxNotices bounds what a slow importer can make this side keep.
+const maxNotices = 256
+
 // tell says, before anything more is acknowledged, that an import is no more.
 // It is said when an export ends, and again when a message comes for it: the
 // importer may not have known of its import yet the first time. What is already
@@ -251,23 +265,9 @@ func (in *In) tell(handle uint32) {
 			return
 		}
 	}
-	if len(in.tx.ctl) < maxRefusals {
+	if len(in.tx.ctl) < maxNotices {
 		in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked})
 	}
-}
-
-// maxRefusals bounds what a getter that reads no answers can make this side keep.
-const maxRefusals = 4 * maxFetches
-
-// refuse answers a get of an import that is no more.
-func (in *In) refuse(h *wire.Header, code uint32) error {
-	in.tmu.Lock()
-	defer in.tmu.Unlock()
-	if len(in.tx.ctl) >= maxRefusals {
-		return protocol("more than %d gets unanswered", maxFetches)
-	}
-	in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Nak, Handle: h.Handle, Seq: h.Seq, Word: code})
-	return nil
 }
 
 // settled sends what the turn's frames made due.

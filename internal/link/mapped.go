@@ -20,6 +20,7 @@ type Mapped struct {
 	alive    uint32         // what it holds while the export lives
 	sleepers *atomic.Uint32 // of the exporter
 	fence    atomic.Uint32  // see Write
+	closed   atomic.Bool
 }
 
 // NewMapped makes one; size is the export's, which the region covers.
@@ -32,7 +33,10 @@ func NewMapped(o *Out, handle uint32, r *shm.Region, size int, slot, alive uint3
 
 // Close puts nothing in the place of the pages; a copier that is still at work
 // hurts nobody.
-func (m *Mapped) Close() { m.region.Retire() }
+func (m *Mapped) Close() {
+	m.closed.Store(true)
+	m.region.Retire()
+}
 
 // check is what must hold before and after each copy. A state that changed
 // means that the exporter has closed the export: what was written is in no
@@ -43,6 +47,9 @@ func (m *Mapped) check() error {
 	}
 	if m.state.Load() != m.alive {
 		return ErrRevoked
+	}
+	if m.closed.Load() {
+		return ErrClosed
 	}
 	return nil
 }

@@ -201,13 +201,26 @@ func (o *Out) settle(ctx context.Context, seq uint64) error {
 		}
 		if !asked {
 			asked = true
-			o.control(wire.Header{Type: wire.Ping})
+			o.ping()
 			o.e.warm(&o.stream)
 		}
 		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken}); err != nil {
 			return err
 		}
 	}
+}
+
+// ping asks for an acknowledgement; once is enough while it waits for room.
+func (o *Out) ping() {
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	for _, c := range o.tx.ctl {
+		if c.Type == wire.Ping {
+			return
+		}
+	}
+	o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
+	o.pump()
 }
 
 // credit takes a notification credit, waiting for one if need be. No lock that
@@ -221,6 +234,9 @@ func (o *Out) credit(ctx context.Context) error {
 			if o.taken.CompareAndSwap(t, t+1) {
 				return nil
 			}
+			continue
+		}
+		if back.Load() != r { // t is younger than r, which is why they do not fit
 			continue
 		}
 		if t-r > 2*page.Credits { // no honest exporter returns more than was taken

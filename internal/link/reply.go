@@ -16,18 +16,20 @@ type reply struct {
 	raw    bool
 }
 
+// noTarget stands for an import that is no more.
+var noTarget = Target{revoked: true}
+
 // asked queues the answer to a get. A getter that does not read its answers has
 // no more gets taken than it may have outstanding.
 func (in *In) asked(h *wire.Header) error {
 	in.applied.Add(1)
 	t := in.targets[h.Handle]
-	if t == nil {
-		return in.refuse(h, wire.CodeRevoked)
-	}
-	if !t.Read {
+	switch {
+	case t == nil:
+		t = &noTarget // refused in its turn: answers keep the order of the gets
+	case !t.Read:
 		return protocol("a get from import %d, which is write-only", h.Handle)
-	}
-	if h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off {
+	case h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off:
 		return protocol("a get of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
 	}
 	in.tmu.Lock()

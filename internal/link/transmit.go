@@ -150,7 +150,9 @@ func (s *stream) armWrite() {
 	if s.wfd < 0 {
 		fd, err := unix.Dup(s.fd)
 		if err == nil {
-			err = s.e.ep.Add(fd, s.id<<1|1, true)
+			if err = s.e.ep.Add(fd, s.id<<1|1, true); err != nil {
+				_ = unix.Close(fd)
+			}
 		}
 		if err != nil {
 			s.fail(err)

@@ -7,8 +7,10 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -158,6 +160,8 @@ func (l *Conn) write(h header, body any, fds []int) error {
 	}
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
+	// Who does not read its socket for so long is cut off, not waited for.
+	_ = l.c.SetWriteDeadline(time.Now().Add(timeout.Control))
 	if _, _, err := l.c.WriteMsgUnix(b, unix.Rights(fds), nil); err != nil {
 		return code.New(code.NoDaemon, "write to the unix socket: %v", err)
 	}

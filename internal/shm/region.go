@@ -91,7 +91,9 @@ func open(fd, size int, write, populate bool) (*Region, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	r, err := adopt(fd, size, write, populate)
+	// Memory whose pages are not there is not made present here: a peer could
+	// announce any size.
+	r, err := adopt(fd, size, write, populate && info.Present >= info.Size)
 	if err != nil {
 		return nil, err
 	}

@@ -17,11 +17,6 @@ func Word(b []byte, off int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(b[off : off+4])))
 }
 
-// Word64 is Word for eight bytes.
-func Word64(b []byte, off int) *atomic.Uint64 {
-	return (*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(b[off : off+8])))
-}
-
 // Aligned says whether b begins at a word's boundary in memory.
 func Aligned(b []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%WordSize == 0

@@ -30,6 +30,7 @@ type Cred struct {
 // MemoryInfo is what the kernel says of a memfd, whoever made it.
 type MemoryInfo struct {
 	Size     int64
-	Fixed    bool // it can neither shrink nor grow, and no seal can be added
-	ReadOnly bool // no new writable mapping can be made
+	Present  int64 // bytes that have pages already
+	Fixed    bool  // it can neither shrink nor grow, and no seal can be added
+	ReadOnly bool  // no new writable mapping can be made
 }

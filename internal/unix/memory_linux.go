@@ -49,6 +49,7 @@ func Inspect(fd int) (MemoryInfo, error) {
 	const fixed = sys.F_SEAL_SHRINK | sys.F_SEAL_GROW | sys.F_SEAL_SEAL
 	return MemoryInfo{
 		Size:     st.Size,
+		Present:  st.Blocks * 512,
 		Fixed:    seals&fixed == fixed,
 		ReadOnly: seals&(sys.F_SEAL_FUTURE_WRITE|sys.F_SEAL_WRITE) != 0,
 	}, nil

@@ -48,10 +48,8 @@ const (
 
 // Codes of Nak and Revoke.
 const (
-	CodeRevoked  uint32 = iota + 1 // the export was closed
-	CodeRange                      // outside the export
-	CodeRights                     // not allowed by the export's rights
-	CodeSequence                   // the peer broke the protocol
+	CodeRevoked uint32 = iota + 1 // the export was closed
+	CodeRights                    // not allowed by the export's rights
 )
 
 // Header is what every frame begins with. With Last and not Bytes the payload

@@ -1,0 +1,124 @@
+package page
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+// kinds makes one page of each kind, by how it is opened.
+func kinds(t *testing.T) map[string]*shm.Region {
+	t.Helper()
+	p, err := NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := NewExporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*shm.Region{"process": p.Region, "importer": i.Region, "exporter": e.Region}
+	for _, r := range all {
+		t.Cleanup(r.Retire)
+	}
+	return all
+}
+
+func opened(t *testing.T, r *shm.Region, as string) error {
+	t.Helper()
+	fd, err := r.Descriptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got *shm.Region
+	switch as {
+	case "process":
+		p, oerr := OpenProcess(fd)
+		got, err = p.Region, oerr
+	case "importer":
+		p, oerr := OpenImporter(fd)
+		got, err = p.Region, oerr
+	default:
+		p, oerr := OpenExporter(fd)
+		got, err = p.Region, oerr
+	}
+	if err == nil {
+		got.Retire()
+	}
+	return err
+}
+
+func TestOpenTakesItsOwnKindOnly(t *testing.T) {
+	all := kinds(t)
+	for is, r := range all {
+		for as := range all {
+			if err := opened(t, r, as); (err == nil) != (is == as) {
+				t.Errorf("the page of a %s opened as that of a %s: %v", is, as, err)
+			}
+		}
+	}
+	r := all["exporter"]
+	r.Bytes()[4]++ // its version
+	if err := opened(t, r, "exporter"); !errors.Is(err, ErrLayout) {
+		t.Errorf("another version: %v", err)
+	}
+	for _, sealed := range []bool{true, false} {
+		m, err := shm.NewSparse("test", linkSize, sealed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := opened(t, m, "importer"); err == nil {
+			t.Errorf("empty memory (sealed: %v) passes as a page", sealed)
+		}
+		m.Retire()
+	}
+}
+
+func TestRing(t *testing.T) {
+	fd, err := kinds(t)["importer"].Descriptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := OpenImporter(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Retire()
+	own, err := NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Retire()
+	if n, ok, err := far.Peek(0); ok || err != nil {
+		t.Errorf("an empty ring has %+v (%v)", n, err)
+	}
+	for i := range uint32(3 * Credits) { // around more than once
+		want := Note{Handle: i, Serial: i + 1, Off: uint64(i) << 33, Word: ^i}
+		if at := own.Put(want); at != i {
+			t.Errorf("note %d was put at %d", i, at)
+		}
+		if n, ok, err := own.Peek(i); n != want || !ok || err != nil {
+			t.Fatalf("note %d is %+v, %v, %v", i, n, ok, err)
+		}
+	}
+	for head, bad := range map[uint32]bool{3 * Credits: false, 2 * Credits: false, 2*Credits - 1: true, 3*Credits + 1: true} {
+		if _, _, err := own.Peek(head); errors.Is(err, ErrLayout) != bad {
+			t.Errorf("read to %d of %d: %v", head, 3*Credits, err)
+		}
+	}
+}
+
+// The last slot's word lies within the page.
+func TestStates(t *testing.T) {
+	p := Process{kinds(t)["process"]}
+	p.State(Slots - 1).Store(7)
+	p.Sleepers().Store(3)
+	if p.State(Slots-1).Load() != 7 || p.State(0).Load() != 0 || p.Sleepers().Load() != 3 {
+		t.Error("words of the page overlap")
+	}
+}

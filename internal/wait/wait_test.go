@@ -1,0 +1,102 @@
+package wait
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
+
+// asleep waits until n goroutines sleep.
+func asleep(s *Sleepers, n uint32) {
+	for s.Count.Load() != n {
+		runtime.Gosched()
+	}
+}
+
+func TestWakeUpsAreNotLost(t *testing.T) {
+	var word, count atomic.Uint32
+	s := &Sleepers{Count: &count}
+	done := make(chan error)
+	const rounds, sleepers = 2000, 3
+	for range sleepers {
+		go func() {
+			for i := range uint32(rounds) {
+				if err := s.Sleep(context.Background(), Look{Word: &word, Old: i}, nil); err != nil {
+					done <- err
+					return
+				}
+				for word.Load() != i+1 { // the others have to see it too
+					runtime.Gosched()
+				}
+				done <- nil
+			}
+		}()
+	}
+	for range rounds {
+		word.Add(1)
+		s.Wake()
+		for range sleepers {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	asleep(s, 0)
+}
+
+func TestSleepEnds(t *testing.T) {
+	var word, count atomic.Uint32
+	s := &Sleepers{Count: &count}
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := make(chan struct{})
+	var broken atomic.Bool
+	errs := make(chan error)
+	look := Look{Word: &word, Broken: &broken}
+	go func() { errs <- s.Sleep(ctx, look, stop) }()
+	asleep(s, 1)
+	cancel(why)
+	if err := <-errs; !errors.Is(err, why) {
+		t.Errorf("with its context: %v", err)
+	}
+	go func() { errs <- s.Sleep(t.Context(), look, stop) }()
+	asleep(s, 1)
+	close(stop)
+	if err := <-errs; err != nil || look.Done() {
+		t.Errorf("when stopped: %v, %v", err, look.Done())
+	}
+	go func() { errs <- s.Sleep(t.Context(), look, nil) }()
+	asleep(s, 1)
+	broken.Store(true)
+	s.Wake()
+	if err := <-errs; err != nil {
+		t.Errorf("when broken: %v", err)
+	}
+	asleep(s, 0)
+}
+
+func TestLook(t *testing.T) {
+	var word atomic.Uint32
+	var broken atomic.Bool
+	for name, c := range map[string]struct {
+		l    Look
+		want bool
+	}{
+		"nothing":        {Look{}, false},
+		"the same word":  {Look{Word: &word}, false},
+		"another word":   {Look{Word: &word, Old: 1}, true},
+		"not yet":        {Look{Until: func() bool { return false }}, false},
+		"until":          {Look{Word: &word, Until: func() bool { return true }}, true},
+		"not broken yet": {Look{Broken: &broken}, false},
+	} {
+		if got := c.l.Done(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	broken.Store(true)
+	if l := (Look{Word: &word, Broken: &broken}); !l.Done() {
+		t.Error("broken: false")
+	}
+}
