@@ -20,6 +20,7 @@ type importer struct {
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
 	attempt uint64 // the last that was accepted
+	joining bool   // it was answered, its link is about to begin
 }
 
 // maxGrants bounds the imports that one process has here.
@@ -203,7 +204,7 @@ func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
 	if err != nil {
 		return err
 	}
-	peer.in = in
+	peer.in, peer.joining = in, false
 	for _, g := range peer.grants {
 		g.in = in
 	}
@@ -242,6 +243,7 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 		status = wire.RefusedAttempt // one connection a link, for as long as links are not resumed
 	default:
 		peer.attempt = h.Attempt
+		peer.joining = true
 	}
 	var key []byte
 	if peer != nil {
@@ -257,7 +259,10 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 		_ = unix.Close(fd)
 		return nil // the importer has its answer, or is gone
 	}
-	return p.join(peer.id, fd, nil)
+	if err := p.join(peer.id, fd, nil); err != nil {
+		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
+	}
+	return nil // the importer has its answer; nobody else may answer it now
 }
 
 // allUnlinked stands for every grant that has no link yet: its importer is dead.
@@ -282,7 +287,7 @@ func (p *Process) dropGrant(id local.ProcessID, handle uint32) {
 
 // forgetIdle drops an importer that has neither a link nor a grant.
 func (p *Process) forgetIdle(peer *importer) {
-	if peer.in == nil && len(peer.grants) == 0 {
+	if peer.in == nil && len(peer.grants) == 0 && !peer.joining {
 		delete(p.peers, peer.id)
 		delete(p.waiting, peer.link)
 	}

@@ -2,6 +2,7 @@ package vmmc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -183,6 +184,9 @@ func hello(nc net.Conn, c local.Connected) error {
 	}
 	answer := make([]byte, wire.AnswerSize)
 	if _, err := io.ReadFull(nc, answer); err != nil {
+		if errors.Is(err, io.EOF) {
+			return code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
+		}
 		return err
 	}
 	a, err := wire.ParseAnswer(answer)
@@ -201,6 +205,8 @@ func refused(err error) error {
 		switch s {
 		case wire.RefusedGone:
 			return code.New(code.PeerGone, "%v", s)
+		case wire.RefusedLink: // all its grants were revoked meanwhile
+			return code.New(code.BadRbufState, "%v", s)
 		case wire.RefusedVersion:
 			return code.New(code.Protocol, "%v", s)
 		default:

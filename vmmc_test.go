@@ -2,8 +2,10 @@ package vmmc_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,4 +199,75 @@ func TestCloseWhileSending(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A second Close of an export must not take away the next one of the same id.
+func TestCloseTwiceSparesTheSuccessor(t *testing.T) {
+	n := start(t)
+	a, b := open(t, n), open(t, n)
+	first, err := b.Export(1, alloc(t, b, 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Export(1, alloc(t, b, 128)); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if im.Size() != 128 {
+		t.Errorf("imported %d bytes, want the second export's", im.Size())
+	}
+}
+
+// Gets that are refused keep their place among those that are answered.
+func TestRefusedGetsKeepTheirOrder(t *testing.T) {
+	n := start(t)
+	a, b := open(t, n), open(t, n)
+	if _, err := b.Export(1, alloc(t, b, 1<<20), vmmc.Unmapped()); err != nil {
+		t.Fatal(err)
+	}
+	good, err := a.Import(t.Context(), b.Node(), b.PID(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	var gets sync.WaitGroup
+	for round := range 20 {
+		id := uint32(100 + round)
+		e, err := b.Export(id, alloc(t, b, 1<<16), vmmc.Unmapped())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bad, err := a.Import(ctx, b.Node(), b.PID(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			gets.Go(func() {
+				if err := good.Get(ctx, make([]byte, 1<<20), 0); err != nil {
+					t.Errorf("get from an export that lives: %v", err)
+				}
+			})
+			gets.Go(func() {
+				if err := bad.Get(ctx, make([]byte, 1<<16), 0); err != nil && !errors.Is(err, vmmc.ErrRevoked) {
+					t.Errorf("get from an export that ends: %v", err)
+				}
+			})
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gets.Wait()
 }

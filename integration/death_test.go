@@ -53,8 +53,11 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 		id     uint32
 		daemon bool // the daemon is killed before
 	}{
-		{"mapped", 0, 1, false}, {"mapped, daemon dead", 0, 1, true},
-		{"heap slice on one node", 0, 2, false}, {"between nodes", 1, 1, false}, {"between nodes, daemon dead", 1, 1, true},
+		{"mapped", 0, 1, false},
+		{"mapped, daemon dead", 0, 1, true},
+		{"heap slice on one node", 0, 2, false},
+		{"between nodes", 1, 1, false},
+		{"between nodes, daemon dead", 1, 1, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := up(t, 2, nil, nil)

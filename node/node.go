@@ -5,9 +5,10 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"strings"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/daemon"
@@ -36,7 +37,7 @@ func WithLogger(l *slog.Logger) Option { return func(c *daemon.Config) { c.Log =
 
 // Start runs a node of its own, which knows no others, until Close.
 func Start(opts ...Option) (*Node, error) {
-	c := daemon.Config{Name: "local", Socket: fmt.Sprintf("@vmmc-%016x", rand.Uint64()), Version: vmmc.Release}
+	c := daemon.Config{Name: "local", Socket: "@vmmc-" + strings.ToLower(rand.Text()), Version: vmmc.Release}
 	for _, o := range opts {
 		o(&c)
 	}

@@ -16,12 +16,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// startTime bounds how long new nodes have until they reach each other.
+// startTime bounds how long new nodes have until all of them answer.
 const startTime = 2 * timeout.Control
 
-var errSlow = fmt.Errorf("not all nodes reach each other after %v", startTime)
+var errSlow = fmt.Errorf("not all nodes answer after %v", startTime)
 
-// start runs the nodes and waits until each reaches all others. What it has
+// start runs the nodes and waits until all of them answer. What it has
 // started is in s, also after an error.
 func (s *clusterState) start(ctx context.Context) error {
 	if runtime.GOOS != "linux" {
@@ -31,21 +31,35 @@ func (s *clusterState) start(ctx context.Context) error {
 	defer stop()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	// Until all is recorded the nodes die with this tool, however it dies: closing
+	// leash, which the kernel does then, ends them. It is closed here in any case,
+	// but after a success only once they were let go.
+	hold, leash, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer hold.Close()
+	defer leash.Close()
 	for i := range s.Nodes {
-		if err := s.startNode(&s.Nodes[i], fail); err != nil {
+		if err := s.startNode(&s.Nodes[i], hold, fail); err != nil {
 			return fmt.Errorf("start node %q: %w", s.Nodes[i].Name, err)
 		}
-		// One by one, so that "down" finds them should this tool be killed.
-		if err := s.write(); err != nil {
-			return err
-		}
 	}
-	return s.ready(ctx)
+	if err := s.write(); err != nil {
+		return err
+	}
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if _, err := leash.Write(make([]byte, len(s.Nodes))); err != nil { // each reads one
+		return fmt.Errorf("let the nodes go: %w", err)
+	}
+	return nil
 }
 
 // startNode runs this program again as vmmcd, in a session of its own so that
 // it outlives this one's terminal. The node's early end is told to fail.
-func (s *clusterState) startNode(n *nodeState, fail context.CancelCauseFunc) error {
+func (s *clusterState) startNode(n *nodeState, hold *os.File, fail context.CancelCauseFunc) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -55,10 +69,11 @@ func (s *clusterState) startNode(n *nodeState, fail context.CancelCauseFunc) err
 		return fmt.Errorf("make its log: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(exe, append([]string{"vmmcd"}, n.Args...)...) //nolint:noctx // it outlives every context of this program
+	cmd := exec.Command(exe, append([]string{"vmmcd", "--parent-pipe", "3"}, n.Args...)...) //nolint:noctx // it outlives every context of this program
 	cmd.Args[0] = os.Args[0]
 	cmd.Dir = "/" // holds no file system, nor a directory that is removed
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{hold} // 3 there
 	detach(cmd)
 	if err := cmd.Start(); err != nil {
 		return err
@@ -85,25 +100,23 @@ func ended(n *nodeState, state *os.ProcessState) error {
 	return fmt.Errorf("node %q ended (%s): %s", n.Name, state, last)
 }
 
-// ready waits until each node says that it reaches all.
+// ready waits until the first node reaches all others. A node has its socket
+// before it answers others, so that programs can use them all then.
 func (s *clusterState) ready(ctx context.Context) error {
-	var last error
-	for i := 0; i < len(s.Nodes); {
-		if last = reachesAll(ctx, s.Nodes[i].Socket); last == nil {
-			i++
-			continue
+	for {
+		err := reachesAll(ctx, s.Nodes[0].Socket)
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			err := context.Cause(ctx)
-			if errors.Is(err, errSlow) { // otherwise err knows better
-				err = fmt.Errorf("%w: node %q: %w", err, s.Nodes[i].Name, last)
+			if cause := context.Cause(ctx); !errors.Is(cause, errSlow) {
+				return cause // it knows better than err
 			}
-			return err
+			return fmt.Errorf("%w: %w", errSlow, err)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return nil
 }
 
 func reachesAll(ctx context.Context, socket string) error {

@@ -29,7 +29,7 @@ func newClusterUp() *cobra.Command {
 		Use:   "up",
 		Short: "Start a cluster on this machine",
 		Long: `Start nodes in the background, each with its own socket, log and certificates,
-and wait until they reach each other. They run until "vmmc cluster down". The
+and wait until all of them answer. They run until "vmmc cluster down". The
 directory must be empty or not exist. A program joins the node whose socket
 VMMC_SOCKET names; copy one of the printed lines.`,
 		Example: `  vmmc cluster up --nodes 3

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -58,6 +59,9 @@ func (n *Node) dataLink(c *net.TCPConn, first byte) error {
 	if err := d.exporter.handOver(c, local.HandoverRequest{
 		Link: h.Link, Incarnation: d.exporter.id.Load().Incarnation, Hello: raw, Challenge: challenge,
 	}); err != nil {
+		if errors.Is(err, code.NoSuchProcess) || errors.Is(err, code.Timeout) {
+			return err // it may have answered already: closing says enough
+		}
 		return answer(c, wire.RefusedGone, err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -149,7 +150,7 @@ func (s *stream) receive(turns int) (got bool) {
 		s.e.sleepers.Wake() // after the words were stored
 	}
 	if err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = ErrGone
 		} else if !isProtocol(err) {
 			err = fmt.Errorf("%w: %w", ErrGone, err)

@@ -58,7 +58,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
-	f.IntVar(&o.parentPipe, "parent-pipe", -1, "end when this inherited `descriptor` reads its end")
+	f.IntVar(&o.parentPipe, "parent-pipe", -1, "end when this inherited `descriptor` reads its end before a byte")
 	if err := f.MarkHidden("parent-pipe"); err != nil {
 		panic(err) // the flag is defined one line above
 	}

@@ -50,11 +50,20 @@ func startNode(t *testing.T, extra *os.File, args ...string) *node {
 	return nil
 }
 
-// ends waits for the orderly end of the node.
-func (n *node) ends(t *testing.T) {
+// ends waits for the orderly end of the node, for the reason that it gives.
+func (n *node) ends(t *testing.T, why string) {
 	t.Helper()
+	said := ""
 	for n.log.Scan() { // to its end: Wait closes the pipe
 		t.Log(n.log.Text())
+		var line struct{ Why string }
+		if err := json.Unmarshal(n.log.Bytes(), &line); err != nil {
+			t.Errorf("log line: %v", err)
+		}
+		said += line.Why
+	}
+	if said != why {
+		t.Errorf("vmmcd ended because of %q, wanted %q", said, why)
 	}
 	if err := n.cmd.Wait(); err != nil {
 		t.Errorf("vmmcd ended with %v, wanted status 0", err)
@@ -68,7 +77,7 @@ func TestSignalsEndIt(t *testing.T) {
 			if err := n.cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
 			}
-			n.ends(t)
+			n.ends(t, s.String()+" signal received")
 		})
 	}
 }
@@ -86,7 +95,31 @@ func TestEndsWithItsParent(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	n.ends(t)
+	n.ends(t, errParentGone.Error())
+}
+
+func TestOutlivesAParentThatLetsGo(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	n := startNode(t, r, "--parent-pipe", "3")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	// The node closes its end once it has read the byte; then a write fails, and
+	// the end of the parent can tell it nothing any more.
+	for err == nil {
+		_, err = w.Write([]byte{1})
+	}
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	n.ends(t, "terminated signal received")
 }
 
 func TestParentPipeMustBeThere(t *testing.T) {
