@@ -811,7 +811,7 @@ func afterRole() int {
 		}()
 	}
 	bad := addressed(append(frame(wire.Header{Type: wire.Get, Seq: 2000}, nil), frame(wire.Header{Type: wire.Ping}, nil)...), 1)
-	for i := range uint64(200) {
+	for i := range uint64(60) {
 		o := newOutlaw(t, n.Socket(), i+1, nil)
 		g := o.grab(t, b, 7)
 		r := o.raid(t, g.Exporter)
