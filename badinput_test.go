@@ -304,7 +304,6 @@ func TestClosedImport(t *testing.T) {
 
 // TestClosedImportIsOfABadState: ErrBadIbufState says that "more precise codes are also this one".
 func TestClosedImportIsOfABadState(t *testing.T) {
-	t.Skip("BUG errors.go (*Error).Is: ErrClosed of an import is not also ErrBadIbufState; remove this line when it is")
 	for _, way := range ways {
 		s := exported(t, way)
 		if err := s.im.Close(); err != nil {

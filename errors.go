@@ -84,7 +84,7 @@ func (e *Error) Is(target error) bool {
 		return false
 	}
 	switch e.Code {
-	case ErrPeerGone, ErrRevoked, ErrStaleImport, ErrNoRights:
+	case ErrPeerGone, ErrRevoked, ErrStaleImport, ErrNoRights, ErrClosed:
 		if c == ErrBadIbufState {
 			return true
 		}

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -19,33 +21,47 @@ type clusterLock struct {
 	file *os.File
 }
 
+var errBusy = errors.New("another vmmc is changing the cluster")
+
+// lockCluster waits for another tool, but not for long: what takes time is the
+// start of many nodes, and who stops or starts a cluster meanwhile wants to know.
 func lockCluster(dir string) (*clusterLock, error) {
+	for deadline := time.Now().Add(timeout.Stop); ; time.Sleep(10 * time.Millisecond) {
+		l, err := tryLock(dir)
+		if !errors.Is(err, errBusy) {
+			return l, err
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("%w in %s: try again later, or choose another directory with --dir", err, dir)
+		}
+	}
+}
+
+func tryLock(dir string) (*clusterLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the cluster's directory: %w", err)
 	}
 	path := filepath.Join(dir, lockName)
-	busy := fmt.Errorf("another vmmc is changing the cluster in %s: wait for it, or choose another directory with --dir", dir)
 	f, err := unix.LockFile(path)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, busy
-	}
-	if err != nil {
+	switch {
+	// The directory too may have gone with the other tool's cluster.
+	case errors.Is(err, syscall.EWOULDBLOCK), errors.Is(err, os.ErrNotExist):
+		return nil, errBusy
+	case err != nil:
 		return nil, fmt.Errorf("lock the cluster's directory: %w", err)
 	}
 	// Another tool may have removed the file after it was opened here, and a
 	// third may hold the lock of the new one.
 	held, err := f.Stat()
+	var there os.FileInfo
 	if err == nil {
-		var there os.FileInfo
-		if there, err = os.Lstat(path); err == nil && !os.SameFile(held, there) {
-			err = busy
-		}
+		there, err = os.Lstat(path)
+	}
+	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(held, there) {
+		err = errBusy
 	}
 	if err != nil {
 		_ = f.Close()
-		if errors.Is(err, os.ErrNotExist) {
-			err = busy
-		}
 		return nil, err
 	}
 	return &clusterLock{dir, f}, nil

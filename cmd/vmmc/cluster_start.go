@@ -31,7 +31,7 @@ func (s *clusterState) start(ctx context.Context) error {
 	defer stop()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	// Until all is recorded the nodes die with this tool, however it dies: closing
+	// Until all nodes answer they die with this tool, however it dies: closing
 	// leash, which the kernel does then, ends them. It is closed here in any case,
 	// but after a success only once they were let go.
 	hold, leash, err := os.Pipe()
@@ -44,9 +44,10 @@ func (s *clusterState) start(ctx context.Context) error {
 		if err := s.startNode(&s.Nodes[i], hold, fail); err != nil {
 			return fmt.Errorf("start node %q: %w", s.Nodes[i].Name, err)
 		}
-	}
-	if err := s.write(); err != nil {
-		return err
+		// One by one, so that "down" can wait for their end.
+		if err := s.write(); err != nil {
+			return err
+		}
 	}
 	if err := s.ready(ctx); err != nil {
 		return err

@@ -10,6 +10,7 @@ package link
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -80,6 +81,9 @@ func (e *Engine) Close() {
 	e.mu.Unlock()
 	e.sleepers.Wake()
 	e.notes.close()
+	for !e.spinning.CompareAndSwap(false, true) { // a waiter may be about to look at the set
+		runtime.Gosched()
+	}
 	_ = e.ep.Close()
 	e.wg.Wait()
 }
