@@ -63,6 +63,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 			cl := up(t, 2, nil, nil)
 			p := join(t, cl, 0)
 			pid, peer, _ := spawn(t, cl, c.node, "hold")
+			import1(t, p, c.node, pid, 2) // its last export: it needs its daemon no more
 			im := import1(t, p, c.node, pid, c.id)
 			b := make([]byte, 64)
 			if err := im.Send(t.Context(), b, 0); err != nil {
