@@ -12,7 +12,13 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(testutil.Checked(m), map[string]func(){
-		"vmmc":  main,
-		"vmmcd": func() { os.Exit(serve.Execute(serve.Command("vmmcd"))) },
+		"vmmc": func() {
+			leashed()
+			main()
+		},
+		"vmmcd": func() {
+			leashed()
+			os.Exit(serve.Execute(serve.Command("vmmcd")))
+		},
 	})
 }

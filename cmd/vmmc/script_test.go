@@ -25,6 +25,7 @@ const patience = 30 * time.Second
 
 func TestScripts(t *testing.T) {
 	testutil.Require(t, runtime.GOOS == "linux", "nodes need Linux")
+	socket := leash(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -32,6 +33,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("VMMC_SOCKET", "")
+			e.Setenv(leashEnv, socket)
 			// Under the race detector each command would wait a second at its end for
 			// reports of other threads.
 			e.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
@@ -128,6 +130,7 @@ func restart(ts *testscript.TestScript, _ bool, args []string) {
 	exe, err := exec.LookPath("vmmcd")
 	ts.Check(err)
 	cmd := exec.Command(exe, find(ts, args[0], args[1]).Args...)
+	cmd.Env = append(os.Environ(), leashEnv+"="+ts.Getenv(leashEnv))
 	ts.Check(cmd.Start())
 	ts.Defer(func() {
 		_ = cmd.Process.Kill()

@@ -82,6 +82,9 @@ func (n *Node) configure() error {
 	if err := hosts.CheckName(n.cfg.Name); err != nil {
 		return code.New(code.BadConfig, "node name: %v", err)
 	}
+	if id := n.cfg.Identity; id != nil && (id.Kind != cert.Node || id.Name != n.cfg.Name) {
+		return code.New(code.BadConfig, "the certificate is for %s %q, this node is %q", id.Kind, id.Name, n.cfg.Name)
+	}
 	if len(n.cfg.Hosts) == 0 {
 		n.cfg.Hosts = []hosts.Host{{Name: n.cfg.Name, Control: n.cfg.Listen, Data: n.cfg.Listen}}
 		return nil
@@ -95,9 +98,6 @@ func (n *Node) configure() error {
 	}
 	if n.cfg.Identity == nil && len(n.cfg.Hosts) > 1 {
 		return code.New(code.BadConfig, "node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`", n.cfg.Name)
-	}
-	if id := n.cfg.Identity; id != nil && (id.Kind != cert.Node || id.Name != n.cfg.Name) {
-		return code.New(code.BadConfig, "the certificate is for %s %q, this node is %q", id.Kind, id.Name, n.cfg.Name)
 	}
 	for _, h := range n.cfg.Hosts {
 		if h.Name != n.cfg.Name {
