@@ -65,6 +65,13 @@ func Run(ctx context.Context, c Config) (Result, error) {
 func run(ctx context.Context, c Config) (r Result, err error) {
 	f := newFamily(ctx, c.Log)
 	defer f.end()
+	ctx = f.ctx
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // and not what that did to the call under way
+		}
+	}()
+	r.Paths = []Path{} // [] in JSON, however soon it fails
 	sockets, err := startNodes(f)
 	if err != nil {
 		return r, err

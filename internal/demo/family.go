@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
@@ -24,23 +25,29 @@ const Child = "demo-child"
 // then they end too.
 type family struct {
 	ctx      context.Context
+	cancel   context.CancelCauseFunc
 	log      io.Writer
 	children []*child
 	nodes    []*child
 }
 
 type child struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Reader
-	done bool
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	killed atomic.Bool   // on purpose
+	ended  chan struct{} // closed when it has ended, with err
+	err    error
 }
 
 func newFamily(ctx context.Context, log io.Writer) *family {
-	return &family{ctx: ctx, log: log}
+	f := &family{log: log}
+	f.ctx, f.cancel = context.WithCancelCause(ctx)
+	return f
 }
 
-// start runs this executable with args.
+// start runs this executable with args. A child that fails ends the family's
+// context: whoever waits for a word that it would have stored waits no longer.
 func (f *family) start(extra []*os.File, args ...string) (*child, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -61,8 +68,15 @@ func (f *family) start(extra []*os.File, args ...string) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
-	c := &child{cmd: cmd, in: in, out: bufio.NewReader(out)}
+	c := &child{cmd: cmd, in: in, out: bufio.NewReader(out), ended: make(chan struct{})}
 	f.children = append(f.children, c)
+	go func() {
+		c.err = cmd.Wait()
+		if c.err != nil && !c.killed.Load() {
+			f.cancel(fmt.Errorf("a process of the demo (%s) ended: %w", strings.Join(args[:min(2, len(args))], " "), c.err))
+		}
+		close(c.ended)
+	}()
 	return c, nil
 }
 
@@ -107,7 +121,10 @@ func (f *family) peer(role, socket string, args ...string) (*child, vmmc.PID, er
 	return c, vmmc.PID(pid), err
 }
 
-func (c *child) signalKill() { _ = c.cmd.Process.Kill() }
+func (c *child) signalKill() {
+	c.killed.Store(true)
+	_ = c.cmd.Process.Kill()
+}
 
 func (c *child) kill() {
 	c.signalKill()
@@ -115,11 +132,8 @@ func (c *child) kill() {
 }
 
 func (c *child) wait() error {
-	if c.done {
-		return nil
-	}
-	c.done = true
-	return c.cmd.Wait()
+	<-c.ended
+	return c.err
 }
 
 // finish waits for a child that ends by itself.
@@ -132,10 +146,9 @@ func (c *child) finish() error {
 
 // end lets all go: their pipes close, and what does not end by itself is killed.
 func (f *family) end() {
+	defer f.cancel(nil)
 	for _, c := range f.children {
-		if c.done {
-			continue
-		}
+		c.killed.Store(true)
 		_ = c.in.Close()
 		t := time.AfterFunc(3*time.Second, c.signalKill)
 		_ = c.wait()

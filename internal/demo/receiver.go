@@ -39,7 +39,7 @@ func RunChild(ctx context.Context, args []string) error {
 			return err
 		}
 		defer f.Close()
-		return f.Serve(n[0])
+		return f.Serve(ctx, n[0])
 	case "tcp":
 		return serveTCP(ctx, args[1], n[0], n[1], n[2])
 	}
@@ -73,7 +73,7 @@ func serveTCP(ctx context.Context, addr string, size, n, total int) error {
 		return err
 	}
 	defer t.Close()
-	return t.Serve(size, n, total)
+	return t.Serve(ctx, size, n, total)
 }
 
 // receive takes the file, says its sum, and answers pings. Args: the sender's

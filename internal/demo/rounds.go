@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -103,7 +104,7 @@ func (s *sender) ping(ctx context.Context, t target, size int, v uint32) (time.D
 
 // pump sends a round's pieces and returns bytes a second until all have arrived.
 func (s *sender) pump(ctx context.Context, t target) (float64, error) {
-	src := make([]byte, piece)
+	src := bytes.Repeat([]byte{1}, piece) // pages that were never written are all one page, and in the cache
 	start := time.Now()
 	for range pieces {
 		if err := t.data.Send(ctx, src, 0); err != nil {
@@ -120,7 +121,7 @@ func (s *sender) pump(ctx context.Context, t target) (float64, error) {
 func limits(ctx context.Context, f *family, path *Path, n int) (p50, bandwidth float64, err error) {
 	l := newLatencies()
 	if path.Path == "local" {
-		if err := rawFlag(f, n, l); err != nil {
+		if err := rawFlag(ctx, f, n, l); err != nil {
 			return 0, 0, err
 		}
 		bandwidth, err = limit.Copies(piece, pieces)
@@ -130,7 +131,7 @@ func limits(ctx context.Context, f *family, path *Path, n int) (p50, bandwidth f
 	return l.p50(), bandwidth, err
 }
 
-func rawFlag(f *family, n int, l *latencies) error {
+func rawFlag(ctx context.Context, f *family, n int, l *latencies) error {
 	flag, err := limit.NewFlag()
 	if err != nil {
 		return err
@@ -146,7 +147,7 @@ func rawFlag(f *family, n int, l *latencies) error {
 	if err != nil {
 		return err
 	}
-	if err := flag.Measure(n, l.add); err != nil {
+	if err := flag.Measure(ctx, n, l.add); err != nil {
 		return err
 	}
 	return c.finish()
@@ -159,6 +160,7 @@ func rawTCP(ctx context.Context, f *family, size, n int, l *latencies) (float64,
 		return 0, err
 	}
 	defer ln.Close()
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
 	c, err := f.start(nil, Child, "tcp", ln.Addr().String(), strconv.Itoa(size), strconv.Itoa(n), strconv.Itoa(piece*pieces))
 	if err != nil {
 		return 0, err
@@ -173,7 +175,7 @@ func rawTCP(ctx context.Context, f *family, size, n int, l *latencies) (float64,
 		return 0, err
 	}
 	defer t.Close()
-	bw, err := t.Measure(size, n, piece*pieces, piece, l.add)
+	bw, err := t.Measure(ctx, size, n, piece*pieces, piece, l.add)
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -46,10 +47,10 @@ func (f *Flag) Descriptor() (int, error) { return f.r.Descriptor() }
 func (f *Flag) Close() { f.r.Retire() }
 
 // Serve is the other side: it answers n flags.
-func (f *Flag) Serve(n int) error {
+func (f *Flag) Serve(ctx context.Context, n int) error {
 	in, out := shm.Word(f.r.Bytes(), 0), shm.Word(f.r.Bytes(), 256)
 	for i := uint32(1); i <= uint32(n); i++ {
-		if err := spin(in, i); err != nil {
+		if err := spin(ctx, in, i); err != nil {
 			return err
 		}
 		out.Store(i)
@@ -59,12 +60,12 @@ func (f *Flag) Serve(n int) error {
 
 // Measure stores n flags, waits for each answer, and reports each one way's
 // time, half the round trip's.
-func (f *Flag) Measure(n int, each func(time.Duration)) error {
+func (f *Flag) Measure(ctx context.Context, n int, each func(time.Duration)) error {
 	out, in := shm.Word(f.r.Bytes(), 0), shm.Word(f.r.Bytes(), 256)
 	for i := uint32(1); i <= uint32(n); i++ {
 		start := time.Now()
 		out.Store(i)
-		if err := spin(in, i); err != nil {
+		if err := spin(ctx, in, i); err != nil {
 			return err
 		}
 		each(time.Since(start) / 2)
@@ -73,7 +74,7 @@ func (f *Flag) Measure(n int, each func(time.Duration)) error {
 }
 
 // spin looks for the value, and yields as the library's waits do.
-func spin(w *atomic.Uint32, v uint32) error {
+func spin(ctx context.Context, w *atomic.Uint32, v uint32) error {
 	var start time.Time
 	for looks := 0; w.Load() != v; {
 		if looks++; looks == 1024 { // a look costs less than the library's, so as often in time
@@ -83,6 +84,9 @@ func spin(w *atomic.Uint32, v uint32) error {
 			}
 			if time.Since(start) > patience {
 				return errPatience
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
 			unix.Yield()
 		}
