@@ -83,6 +83,9 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	if e == nil || e.closed.Load() {
 		return g, gr, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
 	}
+	if err := e.mayImport(r.Importer.Process); err != nil {
+		return g, gr, nil, err
+	}
 	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}
 	if e.memory != nil && r.SameNode {
 		fd, err := e.memory.region.Descriptor()
@@ -90,8 +93,16 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 			return g, gr, nil, err
 		}
 		fds, g.Mapped = []int{fd}, true
+		if e.redirect != nil {
+			more, err := e.share(r.Importer.Process, &g)
+			if err != nil {
+				closeAll(fds)
+				return g, gr, nil, err
+			}
+			fds = append(fds, more...)
+		}
 	}
-	p.number(&g)
+	g.Handle = p.number()
 	peer := p.peers[r.Importer.Process]
 	if peer == nil {
 		peer = &importer{id: r.Importer.Process, grants: map[uint32]*grant{}}
@@ -101,7 +112,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 		closeAll(fds)
 		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
 	}
-	t := &link.Target{Handle: g.Handle, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0}
+	t := &link.Target{Handle: g.Handle, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
 	if e.handler != nil {
 		t.Notify = e.notify
 	}
@@ -111,11 +122,11 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	return g, *kept, fds, nil
 }
 
-// number numbers a grant; a number is not used twice, so that a frame for a
-// closed import never reaches another one.
-func (p *Process) number(g *local.Grant) {
+// number gives a number to a grant, which is not used twice, so that a frame for
+// a closed import never reaches another one; p.mu is held.
+func (p *Process) number() uint32 {
 	p.last++
-	g.Handle = p.last
+	return p.last
 }
 
 // accept makes the exporting side of a link: at once on this node, else when
@@ -295,8 +306,12 @@ func (p *Process) forgetIdle(peer *importer) {
 
 // lostImporter forgets what went with a link.
 func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
+	p.linkEnded(id, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, e := range p.exports {
+		e.importerLost(id)
+	}
 	peer := p.peers[id]
 	if peer == nil {
 		return

@@ -91,6 +91,11 @@ const size = 8192
 // exported makes a buffer 7 of size bytes on a way, filled with guard bytes.
 func exported(t testing.TB, way string, opts ...vmmc.ExportOption) *buffers {
 	t.Helper()
+	return exportedSize(t, way, size, opts...)
+}
+
+func exportedSize(t testing.TB, way string, size int, opts ...vmmc.ExportOption) *buffers {
+	t.Helper()
 	near, far := nodes(t, way)
 	s := &buffers{a: join(t, near), b: join(t, far)}
 	n, from := size, 0

@@ -26,20 +26,30 @@ const (
 	ErrBadSize          = code.BadSize          // not positive
 	ErrBadArg           = code.BadArg           // outside an argument's domain
 	ErrNotImplemented   = code.NotImplemented   // not on this system
-	ErrNoMem            = code.NoMem            // no memory, or no room in a table
-	ErrNoSuchNode       = code.NoSuchNode
-	ErrNoSuchProcess    = code.NoSuchProcess
-	ErrOverlappedBufs   = code.OverlappedBufs // the memory is exported already, in part or whole
-	ErrNoRights         = code.NoRights       // the exporter does not allow it
-	ErrPeerGone         = code.PeerGone       // the exporting process, or its node, is gone
-	ErrRevoked          = code.Revoked        // the exporter closed the export
-	ErrStaleImport      = code.StaleImport    // another incarnation of the peer
-	ErrTimeout          = code.Timeout
-	ErrOutcomeUnknown   = code.OutcomeUnknown // wholly, partly or not delivered
-	ErrNoDaemon         = code.NoDaemon       // no node daemon at the socket
-	ErrUnreachable      = code.Unreachable    // the other node does not answer
-	ErrClosed           = code.Closed         // closed by this process
-	ErrProtocol         = code.Protocol       // the peer broke the protocol
+
+	ErrBlockedNotifications = code.BlockedNotifications // notifications of the export are queued and blocked
+	ErrNoVirtDestSpace      = code.NoVirtDestSpace      // DestSpace is used up
+	ErrNotInHandler         = code.NotInHandler         // not to be called by a notification handler
+	ErrInProgress           = code.InProgress           // the request is not over yet
+	ErrBadAsyncHandle       = code.BadAsyncHandle       // a request that was never begun
+	ErrStaleHandle          = code.StaleHandle          // an import that was given out already
+	ErrNotRedirectable      = code.NotRedirectable      // the export is not
+	ErrNoCredit             = code.NoCredit             // a handler's notification would have to wait
+
+	ErrNoMem          = code.NoMem // no memory, or no room in a table
+	ErrNoSuchNode     = code.NoSuchNode
+	ErrNoSuchProcess  = code.NoSuchProcess
+	ErrOverlappedBufs = code.OverlappedBufs // the memory is exported already, in part or whole
+	ErrNoRights       = code.NoRights       // the exporter does not allow it
+	ErrPeerGone       = code.PeerGone       // the exporting process, or its node, is gone
+	ErrRevoked        = code.Revoked        // the exporter closed the export
+	ErrStaleImport    = code.StaleImport    // another incarnation of the peer
+	ErrTimeout        = code.Timeout
+	ErrOutcomeUnknown = code.OutcomeUnknown // wholly, partly or not delivered
+	ErrNoDaemon       = code.NoDaemon       // no node daemon at the socket
+	ErrUnreachable    = code.Unreachable    // the other node does not answer
+	ErrClosed         = code.Closed         // closed by this process
+	ErrProtocol       = code.Protocol       // the peer broke the protocol
 )
 
 // ErrorStr is the text of a return value (the manual's vmmc_ErrorStr).
@@ -86,6 +96,10 @@ func (e *Error) Is(target error) bool {
 	switch e.Code {
 	case ErrPeerGone, ErrRevoked, ErrStaleImport, ErrNoRights, ErrClosed:
 		if c == ErrBadIbufState {
+			return true
+		}
+	case ErrNotRedirectable:
+		if c == ErrBadRbufState {
 			return true
 		}
 	}

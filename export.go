@@ -22,6 +22,7 @@ type Notification struct {
 	Export *Export
 	Offset int    // byte offset of the last word in the export
 	Word   uint32 // its value
+	At     []byte // where the last word lies: in the buffer, or where it was redirected to
 }
 
 // An ExportOption changes what [Process.Export] does.
@@ -62,6 +63,14 @@ type Export struct {
 	rights  local.Rights
 	handler func(Notification)
 
+	discard  atomic.Bool
+	notified atomic.Uint64
+
+	redirect *link.Redirect // nil: not redirectable
+	targets  []*Memory
+	many     bool
+	shared   *sharing // with p.mu
+
 	lock     bool
 	unmapped bool
 	memory   *Memory // nil: reached by the stream alone
@@ -93,6 +102,9 @@ type Export struct {
 // [ErrNoDaemon].
 func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, error) {
 	op := fmt.Sprintf("export %d bytes as buffer %d", len(mem), id)
+	if err := inHandler(op); err != nil {
+		return nil, err
+	}
 	switch {
 	case len(mem) == 0:
 		return nil, failf(op, ErrBadSize, "the size must be positive")
@@ -136,7 +148,15 @@ func (p *Process) admit(e *Export, op string) error {
 			return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
 		}
 	}
-	if !e.unmapped {
+	for _, m := range p.memories {
+		if shm.Overlap(m.Bytes(), e.mem) && p.targetOf(m) != nil {
+			return failf(op, ErrOverlappedBufs, "the memory is a redirection target of buffer %d", p.targetOf(m).id)
+		}
+	}
+	if err := p.admitTargets(e, op); err != nil {
+		return err
+	}
+	if !e.unmapped && !e.many {
 		e.memory = p.memory(e.mem)
 	}
 	if e.memory != nil {
@@ -171,29 +191,27 @@ func (e *Export) Size() int { return len(e.mem) }
 // Bytes is the exported memory.
 func (e *Export) Bytes() []byte { return e.mem }
 
-// Word is the word at byte offset off, for polling and waiting. The errors are
-// [ErrBadAlignment] and [ErrBadArg].
-func (e *Export) Word(off int) (Word, error) {
-	op := fmt.Sprintf("word at %d of buffer %d", off, e.id)
-	switch {
-	case off < 0 || off > len(e.mem)-shm.WordSize:
-		return Word{}, failf(op, ErrBadArg, "the buffer has %d bytes", len(e.mem))
-	case off%shm.WordSize != 0:
-		return Word{}, failf(op, ErrBadAlignment, "the offset is not a multiple of the word (%d bytes)", shm.WordSize)
-	}
-	return Word{p: e.p, e: e, w: shm.Word(e.mem, off)}, nil
-}
-
 // Close ends the export (vmmc_UnexportRecvBuf). It waits for no importer. When
 // it returns, nobody else can change or read the memory any more, not even an
 // importer that bypasses the library and kept its mapping: the contents have
 // moved to fresh pages at the same addresses. A mapped send that reported success
 // before is in them; one on the stream may have been on its way still, and is
 // not. Importers' calls return [ErrRevoked]. This process's own
-// goroutines must not write to the memory while Close runs.
+// goroutines must not write to the memory while Close runs. A handler of the
+// buffer that is running goes on; none begins any more. While notifications of the
+// buffer are queued because they are blocked, Close fails at once with
+// [ErrBlockedNotifications] and the export stays as it is: unblock them and try
+// again. In a handler it fails with [ErrNotInHandler].
 func (e *Export) Close() error {
+	op := fmt.Sprintf("close export of buffer %d", e.id)
+	if err := inHandler(op); err != nil {
+		return err
+	}
+	if e.p.engine.Blocked() && e.pending() {
+		return failf(op, ErrBlockedNotifications, "%v", ErrBlockedNotifications)
+	}
 	if err := e.end(true); err != nil {
-		return fail(fmt.Sprintf("close export of buffer %d", e.id), err)
+		return fail(op, err)
 	}
 	return nil
 }
@@ -205,6 +223,7 @@ func (e *Export) end(tell bool) error {
 		p := e.p
 		p.mu.Lock()
 		e.closed.Store(true)
+		links := e.links()
 		grants := e.grants
 		e.grants = nil
 		p.mu.Unlock()
@@ -214,8 +233,9 @@ func (e *Export) end(tell bool) error {
 		for h, g := range grants {
 			g.revoke(h)
 		}
+		e.endErr = e.endRedirection(links)
 		if e.memory != nil {
-			e.endErr = e.memory.region.Renew("vmmc")
+			e.endErr = errors.Join(e.endErr, e.memory.region.Renew("vmmc"))
 		}
 		if tell {
 			e.endErr = errors.Join(e.endErr, p.unexport(e.id))
@@ -227,6 +247,7 @@ func (e *Export) end(tell bool) error {
 		p.slots = append(p.slots, e.slot)
 		p.mu.Unlock()
 	})
+	e.p.engine.Wake() // who waits for its notifications
 	return e.endErr
 }
 
@@ -242,13 +263,6 @@ func (p *Process) unexport(id uint32) error {
 		return nil
 	}
 	return err
-}
-
-// notify runs the handler.
-func (e *Export) notify(off int, word uint32) {
-	if !e.closed.Load() {
-		e.handler(Notification{Export: e, Offset: off, Word: word})
-	}
 }
 
 // grant is what one import of an export is to the exporter.

@@ -636,23 +636,6 @@ func TestHostileExporter(t *testing.T) {
 			} else {
 				_ = r.say(t, b)
 			}
-			// A strange word ends the import, the get with it only if that is refused.
-			if name == "a strange revocation" {
-				over, stop := context.WithCancel(t.Context())
-				stop() // a look is enough
-				err := eventually(t, func() error {
-					if err := im.Fence(over); !errors.Is(err, vmmc.ErrTimeout) {
-						return err
-					}
-					return nil
-				})
-				if !errors.Is(err, vmmc.ErrProtocol) {
-					t.Errorf("%v, want %v", err, vmmc.ErrProtocol)
-				}
-				y.Close() // and its process: the get ends
-				_ = unix.Close(r.fd)
-				r.fd = -1
-			}
 			select {
 			case err := <-errs:
 				want := error(vmmc.ErrProtocol)

@@ -29,8 +29,10 @@ type Import struct {
 	rights local.Rights
 
 	mapped *link.Mapped // nil: the stream way
-	ended  atomic.Bool  // cause is set before
+	addr   ProxyAddr
+	ended  atomic.Bool // cause and good are set before
 	cause  atomic.Pointer[error]
+	good   atomic.Uint64 // last message on the stream that arrived before the end
 }
 
 // Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It
@@ -43,6 +45,9 @@ type Import struct {
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}
 	op := fmt.Sprintf("import buffer %d", id)
+	if err := inHandler(op); err != nil {
+		return nil, err
+	}
 	im, err := p.importBuffer(ctx, peer, id)
 	if errors.Is(err, code.BadRbufState) {
 		// The grant went with an older link that was just ending; ask for another.
@@ -69,6 +74,9 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if g.Mapped {
 		want = 1
 	}
+	if g.Claims != 0 {
+		want += 2 + len(g.Targets)
+	}
 	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots {
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
@@ -83,10 +91,24 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if g.Mapped {
 		reg, err := shm.Open(fds[0], shm.RoundUp(g.Size), g.Rights&local.MayWrite != 0)
 		if err != nil {
+			closeAll(fds[1:])
 			l.out.Detach(g.Handle)
 			return nil, err
 		}
 		im.mapped = link.NewMapped(l.out, g.Handle, reg, g.Size, g.Slot, g.State)
+		im.mapped.Ended = &im.ended
+		if g.Claims != 0 {
+			if im.mapped.Claims, err = l.takeClaims(&g, fds[1:]); err != nil {
+				im.unmap()
+				l.out.Detach(g.Handle)
+				return nil, err
+			}
+		}
+	}
+	if err := p.dest.add(im); err != nil {
+		im.unmap()
+		l.out.Detach(g.Handle)
+		return nil, err
 	}
 	l.mu.Lock()
 	l.imports[g.Handle] = im
@@ -124,23 +146,35 @@ func (im *Import) Path() string {
 // Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on
 // other goroutines end in an error, or go nowhere.
 func (im *Import) Close() error {
-	im.end(link.ErrClosed)
+	if link.InHandler() {
+		return im.failed("close import", 0, 0, code.NotInHandler)
+	}
 	im.l.mu.Lock()
 	_, open := im.l.imports[im.handle]
 	delete(im.l.imports, im.handle)
 	im.l.mu.Unlock()
 	if open {
+		im.p.dest.remove(im)
+		im.end(link.ErrClosed, im.l.out.Cancel(im.handle))
 		im.unmap()
 		im.l.out.Detach(im.handle)
 	}
 	return nil
 }
 
-// end makes every later call fail with err.
-func (im *Import) end(err error) {
-	if im.cause.CompareAndSwap(nil, &err) {
-		im.ended.Store(true)
+// end makes every later call fail with err; those that wait, too. good is the
+// last message that arrived before.
+func (im *Import) end(err error, good uint64) (first bool) {
+	im.l.mu.Lock()
+	defer im.l.mu.Unlock()
+	if im.ended.Load() {
+		return false
 	}
+	im.good.Store(good)
+	im.cause.Store(&err)
+	im.ended.Store(true)
+	im.p.engine.Wake()
+	return true
 }
 
 func (im *Import) unmap() {

@@ -28,6 +28,7 @@ type outLink struct {
 
 	mu      sync.Mutex
 	imports map[uint32]*Import
+	claims  map[uint32]*link.Claims // of redirectable exports, by the number in their grants
 }
 
 // linkTo gives the link to an exporter, making it if need be. Importers of one
@@ -41,7 +42,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		}
 		l := p.links[exporter]
 		if l == nil {
-			l = &outLink{ready: make(chan struct{}), imports: map[uint32]*Import{}}
+			l = &outLink{ready: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*link.Claims{}}
 			p.links[exporter] = l
 			p.mu.Unlock()
 			l.out, l.err = p.connect(ctx, exporter, l)
@@ -127,20 +128,25 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 		p.dropLink(exporter, l)
 		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
 		l.mu.Lock()
-		defer l.mu.Unlock()
 		for _, im := range l.imports {
 			im.unmap()
 		}
+		for _, c := range l.claims {
+			c.Retire()
+		}
+		l.claims = nil
+		l.mu.Unlock()
+		p.linkEnded(exporter, err)
 	})
 }
 
 // revoked marks an import that its exporter ended.
-func (l *outLink) revoked(handle uint32, err error) {
+func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 	l.mu.Lock()
 	im := l.imports[handle]
 	l.mu.Unlock()
-	if im != nil {
-		im.end(err)
+	if im != nil && im.end(err, applied) {
+		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)})
 	}
 }
 

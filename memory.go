@@ -1,12 +1,9 @@
 package vmmc
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
-	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
 // Memory is memory that can be exported and mapped by importers. It is a
@@ -52,6 +49,9 @@ func (m *Memory) Close() error {
 	p := m.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if e := p.targetOf(m); e != nil {
+		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is a redirection target of buffer %d: close that export first", e.id)
+	}
 	for _, e := range p.exports {
 		if shm.Overlap(e.mem, m.Bytes()) {
 			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
@@ -77,33 +77,4 @@ func (p *Process) memory(b []byte) *Memory {
 		}
 	}
 	return nil
-}
-
-// Word is one word of an exported buffer, as this process sees it. Importers
-// store it atomically as the last word of a message; loading it atomically, and
-// finding it changed, means that the whole message is there.
-type Word struct {
-	p *Process
-	e *Export
-	w *atomic.Uint32
-}
-
-// Load reads the word.
-func (w Word) Load() uint32 { return w.w.Load() }
-
-// Store writes the word, to reset a flag for instance. It is not propagated.
-func (w Word) Store(v uint32) { w.w.Store(v) }
-
-// Wait returns the word's value once it differs from old. The goroutine looks
-// for a short while and then sleeps. The error is the context's, or [ErrClosed]
-// when the process is closed. Nothing tells that a sender has died: bound the
-// wait by its context where that matters.
-func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
-	if v := w.w.Load(); v != old {
-		return v, nil
-	}
-	if err := w.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old}); err != nil {
-		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
-	}
-	return w.w.Load(), nil
 }

@@ -39,6 +39,10 @@ type Process struct {
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
+
+	dest   destSpace
+	events func(Event)
+	begun  sync.WaitGroup // asynchronous imports, and who watches the daemon
 }
 
 // An Option changes what [Open] does.
@@ -49,6 +53,7 @@ type options struct {
 	session string
 	log     *slog.Logger
 	embed   func(context.Context) (socket string, stop func(), err error)
+	events  func(Event)
 }
 
 // WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
@@ -78,7 +83,8 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		f(&o)
 	}
 	p := &Process{
-		log: o.log, exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
+		events: o.events,
+		log:    o.log, exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
 	}
 	if err := p.open(ctx, &o); err != nil {
@@ -124,6 +130,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	p.id, p.user, p.hosts = w.Process, w.User, w.Hosts
+	p.begun.Go(p.watchNode)
 	return nil
 }
 
@@ -134,9 +141,12 @@ func (p *Process) Environ() []string { return []string{local.Env + "=" + p.socke
 // Close ends all exports and imports, waits for the running notification
 // handler, gives back all memory of [Process.Alloc], whose slices must not be
 // touched any more, and leaves the node. Peers' calls return [ErrRevoked] or
-// [ErrPeerGone]. It must
-// not be called from a notification handler.
+// [ErrPeerGone]. In a
+// notification handler it fails with [ErrNotInHandler].
 func (p *Process) Close() error {
+	if err := inHandler("close"); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -163,6 +173,7 @@ func (p *Process) release() {
 	if p.engine != nil {
 		p.engine.Close()
 	}
+	p.begun.Wait()
 	p.mu.Lock()
 	memories := p.memories
 	p.memories = nil
@@ -185,6 +196,9 @@ func (p *Process) release() {
 // and then sleeps, so that waiting costs no processor. The error is the
 // context's, or [ErrClosed].
 func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
+	if err := inHandler("wait"); err != nil {
+		return err
+	}
 	if err := p.engine.Wait(ctx, wait.Look{Until: cond}); err != nil {
 		return fail("wait", err)
 	}

@@ -2,8 +2,10 @@ package vmmc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
@@ -57,17 +59,82 @@ func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 	return nil
 }
 
+// SendV is Send of several pieces as one message: they lie one after another at
+// byte offset off, each a multiple of the word, and the last word of the last
+// piece is stored last. Pieces may be empty, but not all.
+func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
+	n, odd, last := 0, 0, -1
+	for i, b := range srcs {
+		n, odd = n+len(b), odd|len(b)
+		if len(b) > 0 {
+			last = i
+		}
+	}
+	err := im.check(n, off, local.MayWrite)
+	switch {
+	case err != nil:
+	case odd%shm.WordSize != 0:
+		err = code.BadAlignment
+	case im.mapped != nil:
+		err = im.mapped.Send(ctx, off, srcs[0], srcs[1:last+1]...)
+	case n <= link.Eager:
+		// One frame and one copy are cheaper than a frame for each piece.
+		b := gather.Get().(*[link.Eager]byte)
+		at := 0
+		for _, s := range srcs {
+			at += copy(b[at:], s)
+		}
+		err = im.stream(ctx, link.Message{Off: uint64(off), Src: b[:n]})
+		gather.Put(b)
+	default:
+		err = im.stream(ctx, link.Message{Off: uint64(off), Src: srcs[0], More: srcs[1 : last+1]})
+	}
+	if err != nil {
+		return im.failed("send", n, off, err)
+	}
+	return nil
+}
+
+var gather = sync.Pool{New: func() any { return new([link.Eager]byte) }}
+
 // stream sends on the stream way. An acknowledged message to an export that was
 // closed meanwhile went nowhere; the exporter said so before it acknowledged.
 func (im *Import) stream(ctx context.Context, m link.Message) error {
-	m.Handle = im.handle
-	if err := im.l.out.Send(ctx, m); err != nil || len(m.Src) <= link.Eager {
-		return err
+	im.address(&m)
+	seq, err := im.l.out.Send(ctx, m)
+	if err != nil {
+		return im.because(err)
 	}
-	if err := im.alive(); err != nil {
+	if m.Len() <= link.Eager {
+		return nil
+	}
+	return im.arrived(seq)
+}
+
+// address makes m a message to the import.
+func (im *Import) address(m *link.Message) {
+	m.Handle, m.ID, m.Ended = im.handle, im.id, &im.ended
+}
+
+// arrived says whether message seq, which was acknowledged, found the export
+// there.
+func (im *Import) arrived(seq uint64) error {
+	if err := im.alive(); err != nil && seq > im.good.Load() {
 		return fmt.Errorf("%w (%w)", err, code.OutcomeUnknown)
 	}
 	return nil
+}
+
+// because gives an operation that the import's end has ended the reason of it.
+func (im *Import) because(err error) error {
+	cause := im.alive()
+	switch {
+	case cause == nil || !errors.Is(err, link.ErrEnded):
+		return err
+	case errors.Is(err, link.ErrUnknown):
+		return fmt.Errorf("%w (%w)", cause, code.OutcomeUnknown)
+	}
+	return cause
 }
 
 // Get reads len(dst) bytes of the buffer from byte offset off (vmmc_GetData),
@@ -89,7 +156,11 @@ func (im *Import) get(ctx context.Context, dst []byte, off int, raw bool) error 
 	if im.mapped != nil {
 		return im.mapped.Get(ctx, off, dst, raw)
 	}
-	return im.l.out.Get(ctx, im.handle, uint64(off), dst, raw)
+	return im.because(im.l.out.Get(ctx, im.read(dst, off, raw)))
+}
+
+func (im *Import) read(dst []byte, off int, raw bool) link.Read {
+	return link.Read{Handle: im.handle, ID: im.id, Off: uint64(off), Dst: dst, Bytes: raw, Ended: &im.ended}
 }
 
 // Fence returns when all that this process sent to the import's exporter before
@@ -113,6 +184,11 @@ func (im *Import) Fence(ctx context.Context) error {
 // a word that are not written are left alone. It does not wait for the far end,
 // except as Send does.
 func (im *Import) WriteAt(b []byte, off int64) (int, error) {
+	return im.WriteAtContext(context.Background(), b, off)
+}
+
+// WriteAtContext is WriteAt that ends with the context.
+func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int, error) {
 	n := int(off)
 	err := im.checkBytes(len(b), off, local.MayWrite)
 	switch {
@@ -120,9 +196,9 @@ func (im *Import) WriteAt(b []byte, off int64) (int, error) {
 	case len(b) == 0:
 		return 0, nil
 	case im.mapped != nil:
-		err = im.mapped.Write(context.Background(), n, b)
+		err = im.mapped.Write(ctx, n, b)
 	default:
-		err = im.stream(context.Background(), link.Message{Off: uint64(n), Src: b, Bytes: true})
+		err = im.stream(ctx, link.Message{Off: uint64(n), Src: b, Bytes: true})
 	}
 	if err != nil {
 		return 0, im.failed("write", len(b), n, err)
@@ -133,15 +209,20 @@ func (im *Import) WriteAt(b []byte, off int64) (int, error) {
 // ReadAt reads any number of bytes from any offset ([io.ReaderAt]), with no
 // promise about the order in which they are read.
 func (im *Import) ReadAt(b []byte, off int64) (int, error) {
+	return im.ReadAtContext(context.Background(), b, off)
+}
+
+// ReadAtContext is ReadAt that ends with the context.
+func (im *Import) ReadAtContext(ctx context.Context, b []byte, off int64) (int, error) {
 	err := im.alive()
 	if err == nil && off >= 0 && off <= int64(im.size) && int64(len(b)) > int64(im.size)-off {
-		return im.readToEnd(b, off)
+		return im.readToEnd(ctx, b, off)
 	}
 	if err == nil {
 		err = im.checkBytes(len(b), off, local.MayRead)
 	}
 	if err == nil && len(b) > 0 {
-		err = im.get(context.Background(), b, int(off), true)
+		err = im.get(ctx, b, int(off), true)
 	}
 	if err != nil {
 		return 0, im.failed("read", len(b), int(off), err)
@@ -184,8 +265,8 @@ func (im *Import) alive() error {
 }
 
 // readToEnd is ReadAt over the buffer's end: what there is, and io.EOF.
-func (im *Import) readToEnd(b []byte, off int64) (int, error) {
-	n, err := im.ReadAt(b[:int64(im.size)-off], off)
+func (im *Import) readToEnd(ctx context.Context, b []byte, off int64) (int, error) {
+	n, err := im.ReadAtContext(ctx, b[:int64(im.size)-off], off)
 	if err == nil {
 		err = io.EOF
 	}

@@ -48,6 +48,7 @@ const (
 	Closed          Code = -73
 	Protocol        Code = -74
 	BadConfig       Code = -75
+	NoCredit        Code = -76
 )
 
 var texts = map[Code]string{
@@ -88,6 +89,7 @@ var texts = map[Code]string{
 	Closed:          "closed",
 	Protocol:        "the peer broke the protocol",
 	BadConfig:       "bad configuration",
+	NoCredit:        "all notification credits of the link are taken, and a handler may not wait for one",
 }
 
 // Error is the code's own text (the manual's vmmc_ErrorStr).

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"slices"
+
 	"github.com/vmmc-go/vmmc/internal/page"
 )
 
@@ -10,6 +12,7 @@ type note struct {
 	target *Target
 	off    uint64
 	word   uint32
+	at     []byte // where it lies
 }
 
 // note queues a notification; the importer's credits bound the queue.
@@ -36,7 +39,7 @@ func (in *In) deliver() bool {
 		return false
 	}
 	if n.target != nil && n.target.Notify != nil {
-		n.target.Notify(int(n.off), n.word)
+		n.target.Notify(int(n.off), n.word, n.at)
 	}
 	in.nmu.Lock()
 	in.ran++
@@ -79,13 +82,13 @@ func (in *In) credits() uint32 {
 func (in *In) nextNote() (note, bool) {
 	in.nmu.Lock()
 	want := in.ran + 1
-	if len(in.notes) > 0 && in.notes[0].serial == want {
+	if len(in.notes) > 0 && (in.notes[0].serial == want || in.gaps) {
 		n := in.notes[0]
 		in.notes = append(in.notes[:0], in.notes[1:]...)
 		in.nmu.Unlock()
 		return n, true
 	}
-	if in.pages == nil {
+	if in.pages == nil || in.gaps {
 		in.nmu.Unlock()
 		return note{}, false
 	}
@@ -104,11 +107,75 @@ func (in *In) nextNote() (note, bool) {
 		return note{}, false
 	}
 	in.rmu.Lock()
-	t := in.targets[p.Handle]
+	n := in.resolve(p)
 	in.rmu.Unlock()
-	n := note{serial: p.Serial, off: p.Off, word: p.Word}
-	if t != nil && t.Write && p.Off%4 == 0 && p.Off < uint64(len(t.Mem)) { // else closed, or an importer that lies
-		n.target = t
-	}
 	return n, true
+}
+
+// resolve finds what a note out of the ring is about; rmu is held. The importer
+// may lie: then it is about nothing, as when the import is closed.
+func (in *In) resolve(p page.Note) note {
+	n := note{serial: p.Serial, off: p.Off, word: p.Word}
+	t := in.targets[p.Handle]
+	if t == nil || !t.Write || p.Off%4 != 0 || p.Off >= uint64(len(t.Mem)) {
+		return n
+	}
+	n.target, n.at = t, t.Mem[p.Off:p.Off+4]
+	if p.Redir != 0 && t.Redirect != nil {
+		if at := t.Redirect.lies(p.Redir, p.Off); at != nil {
+			n.at = at
+		}
+	}
+	return n
+}
+
+// salvage takes what a dead importer has left in the ring, before the ring goes:
+// those messages have arrived. Nothing is taken from one that broke the
+// protocol. rmu is held.
+func (in *In) salvage(why error) {
+	in.nmu.Lock()
+	defer in.nmu.Unlock()
+	in.gaps = true
+	if isProtocol(why) {
+		in.notes = nil
+		return
+	}
+	for in.pages != nil {
+		p, ok, err := in.pages.Ring.Peek(in.head)
+		if !ok || err != nil || p.Serial-in.ran-1 >= page.Credits {
+			break
+		}
+		in.head++
+		in.notes = append(in.notes, in.resolve(p))
+	}
+	slices.SortFunc(in.notes, func(a, b note) int { return int(int32(a.serial - b.serial)) })
+	if len(in.notes) > 0 {
+		in.e.notes.add(in)
+	}
+}
+
+// Pending says whether notifications of an import wait for their handler.
+func (in *In) Pending(handle uint32) bool {
+	in.rmu.Lock()
+	t := in.targets[handle]
+	in.rmu.Unlock()
+	in.nmu.Lock()
+	defer in.nmu.Unlock()
+	for _, n := range in.notes {
+		if t != nil && n.target == t {
+			return true
+		}
+	}
+	if in.pages == nil || in.gaps {
+		return false
+	}
+	for head := in.head; ; head++ {
+		p, ok, err := in.pages.Ring.Peek(head)
+		if !ok || err != nil {
+			return false
+		}
+		if p.Handle == handle {
+			return true
+		}
+	}
 }

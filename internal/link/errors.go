@@ -16,6 +16,14 @@ var (
 	ErrRevoked  error = code.Revoked
 	ErrProtocol error = code.Protocol
 	ErrRights   error = code.NoRights
+
+	ErrNoCredit  error = code.NoCredit
+	ErrInHandler error = code.NotInHandler
+	ErrAlignment error = code.BadAlignment
+
+	// ErrEnded is of an operation whose import ended while it waited; the import
+	// knows why.
+	ErrEnded = code.New(code.Closed, "the import ended meanwhile")
 	// ErrUnknown is joined to an error when the message may or may not have
 	// arrived, in whole or in part.
 	ErrUnknown error = code.OutcomeUnknown
@@ -41,6 +49,8 @@ func refusal(code uint32) error {
 		return ErrRevoked
 	case wire.CodeRights:
 		return ErrRights
+	case wire.CodeAlignment:
+		return ErrAlignment
 	}
 	return protocol("refused with code %d", code)
 }

@@ -3,67 +3,153 @@ package link
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// maxFetches is how many gets may be unanswered on one link; the exporter ends
-// a link that has more.
+// maxFetches is how many gets and atomics may be unanswered on one link; the
+// exporter ends a link that has more.
 const maxFetches = 64
 
-// fetch is a Get that is not answered yet. Its fields but done are under the
-// link's gmu; dst is written by the engine under rmu.
+// fetch is a Get or an atomic that is not answered yet. Its fields but done are
+// under the link's gmu once it is asked; dst is written by the engine under rmu.
 type fetch struct {
-	dst  []byte
-	seq  uint64
-	got  int
-	raw  bool  // no last word
+	dst    []byte
+	handle uint32
+	id     uint32 // the buffer's
+	off    uint64
+	size   uint64
+	seq    uint64
+	got    int
+	raw    bool // no last word
+
+	op  wire.Op // of an atomic, else 0
+	a   uint64  // its operands
+	b   uint64
+	old uint64 // its result
+
 	err  error // set before done moves
 	done wait.Tick
 }
 
+// Read is what a get asks for.
+type Read struct {
+	Handle uint32
+	ID     uint32
+	Off    uint64
+	Dst    []byte
+	Bytes  bool
+	Ended  *atomic.Bool
+}
+
 var fetches = sync.Pool{New: func() any { return new(fetch) }}
+
+func (f *fetch) set(r *Read) {
+	f.dst, f.handle, f.id, f.off, f.size, f.raw = r.Dst, r.Handle, r.ID, r.Off, uint64(len(r.Dst)), r.Bytes
+	f.got, f.op, f.err = 0, 0, nil
+}
 
 func (f *fetch) end(err error) {
 	f.err = err
 	f.done.Move()
 }
 
-// Get fetches len(dst) bytes.
-func (o *Out) Get(ctx context.Context, handle uint32, off uint64, dst []byte, raw bool) error {
-	if err := o.takeTurn(ctx); err != nil {
-		return err
+// question is the frame that asks.
+func (f *fetch) question() wire.Header {
+	h := wire.Header{Type: wire.Get, Handle: f.handle, Seq: f.seq, Off: f.off, Size: f.size}
+	if f.op != 0 {
+		h.Type = wire.Atomic
+		h.SetOperands(f.op, f.a, f.b)
+	} else if f.raw {
+		h.Flags = wire.Bytes
 	}
+	return h
+}
+
+// Get fetches len(r.Dst) bytes.
+func (o *Out) Get(ctx context.Context, r Read) error {
 	f := fetches.Get().(*fetch)
-	f.dst, f.got, f.raw, f.err = dst, 0, raw, nil
-	tick := f.done.Now()
-	err := o.ask(ctx, f, handle, off)
-	o.giveTurn()
-	if err != nil {
-		return err
-	}
-	o.e.warm(&o.stream)
-	if err := o.e.Wait(ctx, wait.Look{Word: f.done.Word(), Old: tick}); err != nil {
-		if o.forsake(f) {
-			return err
-		}
-	}
-	err = f.err
-	f.dst = nil
-	fetches.Put(f)
+	f.set(&r)
+	_, err := o.call(ctx, f, r.Ended)
 	return err
 }
 
+// call asks and waits for the answer; f is not the caller's any more.
+func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint64, err error) {
+	if err := o.caughtUp(ctx); err != nil {
+		return 0, err
+	}
+	if err := o.takeTurn(ctx); err != nil {
+		return 0, err
+	}
+	tick := f.done.Now()
+	err = o.ask(ctx, f, ended)
+	o.giveTurn()
+	if err != nil {
+		return 0, err
+	}
+	o.e.warm(&o.stream)
+	if err := o.e.Wait(ctx, wait.Look{Word: f.done.Word(), Old: tick, Ended: ended}); err != nil || f.done.Now() == tick {
+		if o.forsake(f) {
+			if err == nil {
+				err = ErrEnded
+			}
+			if f.op != 0 {
+				err = unknown(err)
+			}
+			return 0, err
+		}
+	}
+	old, err = f.old, f.err
+	f.dst = nil
+	fetches.Put(f)
+	return old, err
+}
+
 // ask puts the request on the stream and in the queue of those unanswered.
-func (o *Out) ask(ctx context.Context, f *fetch, handle uint32, off uint64) error {
+func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
+	if err := o.slot(ctx); err != nil {
+		return err
+	}
+	if f.op != 0 {
+		if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+			return err
+		}
+	}
+	if err := o.ready(ctx, ended); err != nil {
+		return err
+	}
+	defer o.tmu.Unlock()
+	if err := o.err(); err != nil { // lost has emptied the queue, or is about to
+		return err
+	}
+	f.seq = o.seq.Load() + 1
+	o.seq.Store(f.seq)
+	o.expect(f)
+	h := f.question()
+	o.put(&h, nil) // a header is the engine's own copy: no need to wait for it
+	o.wrote(f.seq)
+	o.pump()
+	return nil
+}
+
+// expect puts f behind those unanswered; tmu is held, so the order is that of
+// the numbers.
+func (o *Out) expect(f *fetch) {
+	o.gmu.Lock()
+	o.gets = append(o.gets, f)
+	o.reads.Store(int32(len(o.gets)))
+	o.gmu.Unlock()
+}
+
+// slot waits until one more get may be asked.
+func (o *Out) slot(ctx context.Context) error {
 	for {
 		tick := o.room.Now()
-		o.gmu.Lock()
-		n := len(o.gets)
-		o.gmu.Unlock()
-		if n < maxFetches {
-			break
+		if o.reads.Load() < maxFetches {
+			return nil
 		}
 		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken}); err != nil {
 			return err
@@ -72,26 +158,27 @@ func (o *Out) ask(ctx context.Context, f *fetch, handle uint32, off uint64) erro
 			return err
 		}
 	}
-	if err := o.ready(ctx); err != nil {
-		return err
+}
+
+// GetAsync begins a get; r.Dst is the link's until the request is done.
+func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
+	f := new(fetch)
+	f.set(&r)
+	q := outgoing{m: Message{Handle: r.Handle, Ended: r.Ended}, f: f}
+	if !o.later.busy() && o.reads.Load() < maxFetches/2 {
+		if err := o.admit(ctx, &q); err != nil {
+			return Request{}, err
+		}
+		return Request{o: o, f: f}, nil
 	}
-	f.seq = o.seq.Load() + 1
-	h := wire.Header{Type: wire.Get, Handle: handle, Seq: f.seq, Off: off, Size: uint64(len(f.dst))}
-	if f.raw {
-		h.Flags = wire.Bytes
-	}
-	o.gmu.Lock()
-	if o.err() != nil { // lost has emptied the queue, or is about to
-		o.gmu.Unlock()
-		o.tmu.Unlock()
-		return o.err()
-	}
-	o.gets = append(o.gets, f)
-	o.gmu.Unlock()
-	o.seq.Store(f.seq)
-	o.put(&h, nil) // a header is the engine's own copy: no need to wait for it
-	o.tmu.Unlock()
-	return nil
+	req, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
+		if err := o.slot(ctx); err != nil {
+			return err
+		}
+		return o.admit(ctx, &q)
+	})
+	req.f = f
+	return req, err
 }
 
 // forsake makes an answer that is still to come go nowhere. It returns false if
@@ -113,29 +200,38 @@ func (o *Out) forsake(f *fetch) bool {
 	return false
 }
 
-// replyTo says where a reply's payload goes.
-func (o *Out) replyTo(h *wire.Header) ([]byte, error) {
+// place says where a reply's payload goes.
+func (o *Out) place(rest int) []byte {
+	f := o.reading
+	if f == nil {
+		return nil
+	}
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) == 0 || o.gets[0].seq != h.Seq {
-		return nil, protocol("a reply to %d, which was not asked for", h.Seq)
+	if f.dst == nil { // forsaken
+		return nil
+	}
+	at := f.got + int(o.rx.hdr.Chunk) - rest
+	return f.dst[at : at+rest]
+}
+
+// replyTo judges a reply.
+func (o *Out) replyTo(h *wire.Header) error {
+	o.gmu.Lock()
+	defer o.gmu.Unlock()
+	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 {
+		return protocol("a reply to %d, which was not asked for", h.Seq)
 	}
 	f := o.gets[0]
 	span := int(h.Span())
 	switch {
 	case f.raw != (h.Flags&wire.Bytes != 0), h.Off != uint64(f.got):
-		return nil, protocol("reply to %d at %d, expected at %d", h.Seq, h.Off, f.got)
-	case f.dst == nil: // forsaken; its length is not known any more
-		o.reading = f
-		return nil, nil
-	case uint64(len(f.dst)) != h.Size, f.got+span > len(f.dst), (h.Flags&wire.Last != 0) != (f.got+span == len(f.dst)):
-		return nil, protocol("reply of %d bytes to a get of %d", h.Size, len(f.dst))
+		return protocol("reply to %d at %d, expected at %d", h.Seq, h.Off, f.got)
+	case f.size != h.Size, h.Span() > f.size-uint64(f.got), (h.Flags&wire.Last != 0) != (uint64(f.got+span) == f.size):
+		return protocol("reply of %d bytes to a get of %d", h.Size, f.size)
 	}
 	o.reading = f
-	if h.Chunk == 0 {
-		return nil, nil
-	}
-	return f.dst[f.got : f.got+int(h.Chunk)], nil
+	return nil
 }
 
 // fetched is called when a reply's payload is in place.
@@ -153,10 +249,12 @@ func (o *Out) fetched(h *wire.Header) {
 	}
 }
 
-// refused takes a Nak: of a get, which ends, or of a message.
+// refused takes a Nak: of a get or an atomic, which ends, or of a message.
 func (o *Out) refused(h *wire.Header) error {
 	err := refusal(h.Word)
-	o.onRevoke(h.Handle, err)
+	if h.Word != wire.CodeAlignment { // that one is the request's fault, not the import's end
+		o.onRevoke(h.Handle, 0, err)
+	}
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
 	if len(o.gets) > 0 && o.gets[0].seq == h.Seq {
@@ -171,6 +269,8 @@ func (o *Out) answered(err error) {
 	n := copy(o.gets, o.gets[1:])
 	o.gets[n] = nil
 	o.gets = o.gets[:n]
+	o.reads.Store(int32(n))
 	f.end(err)
 	o.room.Move()
+	o.tick.Move()
 }

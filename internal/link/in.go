@@ -15,7 +15,9 @@ type Target struct {
 	Mem    []byte
 	Write  bool
 	Read   bool
-	Notify func(off int, word uint32) // nil without a handler
+	Notify func(off int, word uint32, at []byte) // nil without a handler
+
+	Redirect *Redirect // nil if the export is not redirectable
 
 	revoked bool // with rmu and tmu held
 }
@@ -42,6 +44,7 @@ type In struct {
 	notes  []note // that came over the stream
 	head   uint32 // notes taken out of the ring
 	ran    uint32 // serial of the last notification run
+	gaps   bool   // the link has ended: serials that are not there never come
 
 	onDetach func(handle uint32)
 	onLost   func(err error)
@@ -58,6 +61,8 @@ type message struct {
 	serial uint32
 	handle uint32
 	raw    bool
+
+	redirected bool // some of it was
 }
 
 // The most that is applied without being acknowledged.
@@ -122,6 +127,7 @@ func (in *In) Cut() {
 func (in *In) withdraw(t *Target) {
 	delete(in.targets, t.Handle)
 	if in.cur.target == t {
+		in.cut()
 		in.cur.target = nil
 		in.rx.divert()
 	}
@@ -131,39 +137,39 @@ func (in *In) withdraw(t *Target) {
 	in.tmu.Unlock()
 }
 
-func (in *In) frame(h *wire.Header) ([]byte, error) {
+func (in *In) frame(h *wire.Header) error {
 	switch h.Type {
 	case wire.Data:
 		return in.data(h)
-	case wire.Get, wire.Abort:
+	case wire.Get, wire.Abort, wire.Atomic:
 		if h.Seq != in.applied.Load()+1 {
-			return nil, protocol("message %d after %d", h.Seq, in.applied.Load())
+			return protocol("message %d after %d", h.Seq, in.applied.Load())
 		}
 		if in.cur.active && (h.Type != wire.Abort || h.Seq != in.cur.seq) {
-			return nil, protocol("message %d before %d was complete", h.Seq, in.cur.seq)
+			return protocol("message %d before %d was complete", h.Seq, in.cur.seq)
 		}
 	case wire.Bell, wire.Detach, wire.Ping:
 	default:
-		return nil, protocol("the importer sent a frame of type %d", h.Type)
+		return protocol("the importer sent a frame of type %d", h.Type)
 	}
-	return nil, nil
+	return nil
 }
 
 // data judges a chunk: where a message begins, its range and rights; further
 // on, that it continues where the last chunk ended.
-func (in *In) data(h *wire.Header) ([]byte, error) {
+func (in *In) data(h *wire.Header) error {
 	m := &in.cur
 	if !m.active {
 		if h.Seq != in.applied.Load()+1 {
-			return nil, protocol("message %d after %d", h.Seq, in.applied.Load())
+			return protocol("message %d after %d", h.Seq, in.applied.Load())
 		}
 		t := in.targets[h.Handle]
 		if t != nil {
 			if !t.Write {
-				return nil, protocol("a send to import %d, which is read-only", h.Handle)
+				return protocol("a send to import %d, which is read-only", h.Handle)
 			}
 			if h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off {
-				return nil, protocol("a send of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
+				return protocol("a send of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
 			}
 		}
 		*m = message{target: t, active: true, seq: h.Seq, base: h.Off, size: h.Size, serial: h.Serial, handle: h.Handle, raw: h.Flags&wire.Bytes != 0}
@@ -171,12 +177,9 @@ func (in *In) data(h *wire.Header) ([]byte, error) {
 	span := h.Span()
 	if h.Seq != m.seq || h.Handle != m.handle || h.Size != m.size || h.Off != m.base+m.done || (h.Flags&wire.Bytes != 0) != m.raw ||
 		span > m.size-m.done || (h.Flags&wire.Last != 0) != (m.done+span == m.size) {
-		return nil, protocol("chunk at %d of message %d does not continue it", h.Off, h.Seq)
+		return protocol("chunk at %d of message %d does not continue it", h.Off, h.Seq)
 	}
-	if m.target == nil || h.Chunk == 0 {
-		return nil, nil
-	}
-	return m.target.Mem[h.Off : h.Off+uint64(h.Chunk)], nil
+	return nil
 }
 
 func (in *In) placed(h *wire.Header) error {
@@ -190,10 +193,13 @@ func (in *In) placed(h *wire.Header) error {
 		}
 	case wire.Get:
 		return in.asked(h)
+	case wire.Atomic:
+		return in.change(h)
 	case wire.Abort:
 		if h.Flags&wire.Notify != 0 {
 			in.note(note{serial: h.Serial}) // runs nothing; its credit goes back
 		}
+		in.cut()
 		in.cur = message{}
 		in.apply(true)
 	case wire.Detach:
@@ -219,8 +225,12 @@ func (in *In) arrived(h *wire.Header) {
 	switch {
 	case m.target == nil:
 		in.tell(h.Handle)
-	case !m.raw:
+	case m.raw:
+	case m.target.Redirect != nil:
+		n.at = m.target.Redirect.settle(in, n.off, h.Word)
+	default:
 		storeLast(m.target.Mem, n.off, h.Word)
+		n.at = m.target.Mem[n.off : n.off+4]
 	}
 	if h.Flags&wire.Notify != 0 {
 		if m.target == nil || m.raw {
@@ -266,7 +276,7 @@ func (in *In) tell(handle uint32) {
 		}
 	}
 	if len(in.tx.ctl) < maxNotices {
-		in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked})
+		in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked, Ack: in.applied.Load()})
 	}
 }
 
@@ -286,6 +296,8 @@ func (in *In) next(h *wire.Header) ([]byte, bool) {
 
 func (in *In) lost(err error) {
 	in.rmu.Lock()
+	in.cut()
+	in.salvage(err)
 	in.targets = map[uint32]*Target{}
 	in.cur = message{}
 	in.rmu.Unlock()

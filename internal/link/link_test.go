@@ -87,7 +87,7 @@ func join(t *testing.T, pages bool, targets ...*Target) *pair {
 	if p.in, err = NewIn(b, fb, gb, targets, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if p.out, err = NewOut(a, fa, ga, func(uint32, error) {}, func(error) {}); err != nil {
+	if p.out, err = NewOut(a, fa, ga, func(uint32, uint64, error) {}, func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -104,7 +104,7 @@ func TestSendAndGetEverySize(t *testing.T) {
 			src[i] = byte(rng.Uint32())
 		}
 		off := uint64(rng.IntN((len(mem)-n)/4)) * 4
-		if err := p.out.Send(ctx, Message{Handle: 1, Off: off, Src: src}); err != nil {
+		if _, err := p.out.Send(ctx, Message{Handle: 1, Off: off, Src: src}); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.out.Settle(ctx); err != nil {
@@ -114,7 +114,7 @@ func TestSendAndGetEverySize(t *testing.T) {
 			t.Fatalf("%d bytes at %d: contents differ", n, off)
 		}
 		dst := make([]byte, n)
-		if err := p.out.Get(ctx, 1, off, dst, false); err != nil {
+		if err := p.out.Get(ctx, Read{Handle: 1, Off: off, Dst: dst}); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(dst, src) {
@@ -122,11 +122,11 @@ func TestSendAndGetEverySize(t *testing.T) {
 		}
 	}
 	odd := []byte("odd length")
-	if err := p.out.Send(ctx, Message{Handle: 1, Off: 3, Src: odd[:7], Bytes: true}); err != nil {
+	if _, err := p.out.Send(ctx, Message{Handle: 1, Off: 3, Src: odd[:7], Bytes: true}); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, 7)
-	if err := p.out.Get(ctx, 1, 3, got, true); err != nil || !bytes.Equal(got, odd[:7]) {
+	if err := p.out.Get(ctx, Read{Handle: 1, Off: 3, Dst: got, Bytes: true}); err != nil || !bytes.Equal(got, odd[:7]) {
 		t.Fatalf("%q, %v", got, err)
 	}
 }
@@ -139,7 +139,7 @@ func TestNotificationsRunInOrderOverBothWays(t *testing.T) {
 	defer r.Retire()
 	var next atomic.Uint32
 	wrong := make(chan [2]uint32, 1)
-	run := func(_ int, w uint32) {
+	run := func(_ int, w uint32, _ []byte) {
 		if n := next.Add(1); n != w {
 			select {
 			case wrong <- [2]uint32{n, w}:
@@ -167,7 +167,7 @@ func TestNotificationsRunInOrderOverBothWays(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			err = m.SendNotify(ctx, 0, b[:])
 		} else {
-			err = p.out.Send(ctx, Message{Handle: 2, Src: b[:], Notify: true})
+			_, err = p.out.Send(ctx, Message{Handle: 2, Src: b[:], Notify: true})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -191,7 +191,7 @@ func TestRevokeStopsAMessageUnderWay(t *testing.T) {
 	errs := make(chan error, 1)
 	go func() {
 		for {
-			if err := p.out.Get(t.Context(), 1, 0, src, false); err != nil {
+			if err := p.out.Get(t.Context(), Read{Handle: 1, Off: 0, Dst: src, Bytes: false}); err != nil {
 				errs <- err
 				return
 			}
@@ -199,7 +199,7 @@ func TestRevokeStopsAMessageUnderWay(t *testing.T) {
 	}()
 	p.in.Revoke(1)
 	clear(mem)
-	if err := p.out.Send(t.Context(), Message{Handle: 1, Src: src}); err != nil && !errors.Is(err, ErrUnknown) {
+	if _, err := p.out.Send(t.Context(), Message{Handle: 1, Src: src}); err != nil && !errors.Is(err, ErrUnknown) {
 		t.Fatal(err)
 	}
 	if err := p.out.Settle(t.Context()); err != nil {
@@ -220,7 +220,10 @@ func TestCancelledSendNeverStoresItsLastWord(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, 1)
 	src := bytes.Repeat([]byte{0xbb}, len(mem))
-	go func() { errs <- p.out.Send(ctx, Message{Handle: 1, Src: src}) }()
+	go func() {
+		_, err := p.out.Send(ctx, Message{Handle: 1, Src: src})
+		errs <- err
+	}()
 	for p.out.seq.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -232,7 +235,7 @@ func TestCancelledSendNeverStoresItsLastWord(t *testing.T) {
 	clear(src) // it is the caller's again
 	p.in.rmu.Unlock()
 	one := []byte{1, 2, 3, 4}
-	if err := p.out.Send(t.Context(), Message{Handle: 1, Off: 4, Src: one}); err != nil {
+	if _, err := p.out.Send(t.Context(), Message{Handle: 1, Off: 4, Src: one}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.out.Settle(t.Context()); err != nil {
@@ -251,12 +254,12 @@ func TestPeerGone(t *testing.T) {
 	p.in.Close()
 	var err error
 	for i := 0; i < 1000 && err == nil; i++ {
-		err = p.out.Get(t.Context(), 1, 0, make([]byte, 8), false)
+		err = p.out.Get(t.Context(), Read{Handle: 1, Dst: make([]byte, 8)})
 	}
 	if !errors.Is(err, ErrGone) {
 		t.Errorf("get from a closed peer: %v", err)
 	}
-	if err := p.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 8)}); !errors.Is(err, ErrGone) {
+	if _, err := p.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 8)}); !errors.Is(err, ErrGone) {
 		t.Errorf("send to a closed peer: %v", err)
 	}
 }

@@ -21,6 +21,9 @@ type Mapped struct {
 	sleepers *atomic.Uint32 // of the exporter
 	fence    atomic.Uint32  // see Write
 	closed   atomic.Bool
+
+	Claims *Claims      // nil: the export is not redirectable
+	Ended  *atomic.Bool // the import is no more
 }
 
 // NewMapped makes one; size is the export's, which the region covers.
@@ -64,18 +67,40 @@ func (m *Mapped) order(ctx context.Context) error {
 	return nil
 }
 
-// Send copies src into the exporter's pages, the last word last. Only someone
-// asleep over there costs a system call.
-func (m *Mapped) Send(ctx context.Context, off int, src []byte) error {
-	if err := m.begin(ctx); err != nil {
+// Send copies src, and then more, into the exporter's pages, the last word last.
+// Only someone asleep over there costs a system call.
+func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
+	if err := m.out.caughtUp(ctx); err != nil {
 		return err
+	}
+	_, err := m.send(ctx, off, src, more)
+	return err
+}
+
+// send returns the redirection that took the last word, 0 for none.
+func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (redir uint32, err error) {
+	if m.Claims != nil {
+		return m.redirected(ctx, off, src, more)
+	}
+	if err := m.begin(ctx); err != nil {
+		return 0, err
+	}
+	for _, next := range more {
+		if err := m.copyLong(ctx, m.mem[off:off+len(src)], src); err != nil {
+			return 0, err
+		}
+		off, src = off+len(src), next
 	}
 	dst := m.mem[off : off+len(src)]
 	if len(src) > shm.Piece {
-		return m.sendLong(ctx, dst, src)
+		n := (len(src) - 1) / shm.Piece * shm.Piece
+		if err := m.copyLong(ctx, dst[:n], src[:n]); err != nil {
+			return 0, err
+		}
+		dst, src = dst[n:], src[n:]
 	}
 	shm.Put(dst, src)
-	return m.end()
+	return 0, m.end()
 }
 
 func (m *Mapped) begin(ctx context.Context) error {
@@ -97,11 +122,12 @@ func (m *Mapped) end() error {
 	return err
 }
 
-// sendLong looks at the context and the export between pieces.
-func (m *Mapped) sendLong(ctx context.Context, dst, src []byte) error {
-	for len(src) > shm.Piece {
-		shm.Copy(dst[:shm.Piece], src[:shm.Piece])
-		dst, src = dst[shm.Piece:], src[shm.Piece:]
+// copyLong looks at the context and the export after each piece.
+func (m *Mapped) copyLong(ctx context.Context, dst, src []byte) error {
+	for len(src) > 0 {
+		n := min(len(src), shm.Piece)
+		shm.Copy(dst[:n], src[:n])
+		dst, src = dst[n:], src[n:]
 		err := m.check()
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -110,24 +136,41 @@ func (m *Mapped) sendLong(ctx context.Context, dst, src []byte) error {
 			return unknown(err)
 		}
 	}
-	shm.Put(dst, src)
-	return m.end()
+	return nil
 }
 
 // SendNotify sends, then leaves a note in the ring.
-func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte) error {
-	o := m.out
-	if err := o.credit(ctx); err != nil {
+func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]byte) error {
+	if err := m.out.credit(ctx, m.Ended); err != nil {
 		return err
 	}
-	if err := m.Send(ctx, off, src); err != nil {
+	err := m.out.caughtUp(ctx)
+	if err != nil {
+		m.out.uncredit(true)
+		return err
+	}
+	return m.notify(ctx, off, src, more)
+}
+
+// notify is SendNotify with the credit taken.
+func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte) error {
+	o := m.out
+	redir, err := m.send(ctx, off, src, more)
+	if err != nil {
 		o.uncredit(true) // no note without its data
 		return err
+	}
+	at := off + len(src) - 4
+	if n := len(more); n > 0 {
+		for _, b := range more {
+			at += len(b)
+		}
+		src = more[n-1]
 	}
 	o.nmu.Lock()
 	o.serial++
 	tail := o.pages.Ring.Put(page.Note{
-		Handle: m.handle, Serial: o.serial, Off: uint64(off + len(src) - 4), Word: lastWord(src),
+		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
 	})
 	caught := o.pages.Back.Head().Load() == tail // see page.Exporter.Head
 	o.nmu.Unlock()
@@ -137,8 +180,55 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte) error {
 	return nil
 }
 
+// inline is the longest asynchronous message that is copied at once; copying it
+// takes no longer than having it copied.
+const inline = 64 << 10
+
+// SendAsync copies a short message at once, unless something that is still
+// under way must come first.
+func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool) (Request, error) {
+	o := m.out
+	if notify {
+		if err := o.credit(ctx, m.Ended); err != nil {
+			return Request{}, err
+		}
+	}
+	if len(src) <= inline && m.free() {
+		return Request{o: o}, m.put(ctx, off, src, notify)
+	}
+	r, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error { return m.put(ctx, off, src, notify) })
+	if err != nil {
+		o.uncredit(notify)
+	}
+	return r, err
+}
+
+func (m *Mapped) put(ctx context.Context, off int, src []byte, notify bool) error {
+	if notify {
+		return m.notify(ctx, off, src, nil)
+	}
+	_, err := m.send(ctx, off, src, nil)
+	return err
+}
+
+// free says whether an operation would have to wait for none before it.
+func (m *Mapped) free() bool {
+	return !m.out.later.busy() && m.out.seq.Load() == m.out.acked.Load()
+}
+
+// GetAsync copies at once what is short and need not wait.
+func (m *Mapped) GetAsync(ctx context.Context, off int, dst []byte) (Request, error) {
+	if len(dst) <= inline && m.free() {
+		return Request{o: m.out}, m.get(ctx, off, dst, false)
+	}
+	return m.out.postpone(ctx, func(ctx context.Context, _ *deferred) error { return m.get(ctx, off, dst, false) })
+}
+
 // Write copies any bytes, with no promise about the last ones.
 func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
+	if err := m.out.caughtUp(ctx); err != nil {
+		return err
+	}
 	if err := m.begin(ctx); err != nil {
 		return err
 	}
@@ -150,6 +240,13 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 // Get copies out of the exporter's pages, the last word first. The state is
 // looked at again after the copy.
 func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
+	if err := m.out.caughtUp(ctx); err != nil {
+		return err
+	}
+	return m.get(ctx, off, dst, raw)
+}
+
+func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 	if err := m.begin(ctx); err != nil {
 		return err
 	}

@@ -7,12 +7,22 @@ import (
 // noteQueue runs notification handlers on a goroutine of its own, one at a
 // time for the whole process: never under a token nor on the goroutine that
 // serves links, so that a handler may wait for a Get on the very link that
-// notified it.
+// notified it. External events take their turn among them.
 type noteQueue struct {
 	mu     sync.Mutex
 	more   *sync.Cond
-	links  []*In // that may have notifications, each at most once
+	jobs   []job // each link at most once
+	level  int   // depth of Block, of a handler that does not unblock too
+	busy   bool  // a handler runs
+	inner  int   // how often that one has blocked
+	id     uint64
 	closed bool
+}
+
+// job is a link that may have notifications, or an event.
+type job struct {
+	in    *In
+	event func()
 }
 
 func (q *noteQueue) init() { q.more = sync.NewCond(&q.mu) }
@@ -21,38 +31,127 @@ func (q *noteQueue) init() { q.more = sync.NewCond(&q.mu) }
 // cleared before the link is drained, so a note that comes meanwhile queues it
 // again.
 func (q *noteQueue) add(in *In) {
-	if !in.queued.CompareAndSwap(false, true) {
-		return
+	if in.queued.CompareAndSwap(false, true) {
+		q.push(job{in: in})
 	}
+}
+
+func (q *noteQueue) push(j job) {
 	q.mu.Lock()
-	q.links = append(q.links, in)
+	q.jobs = append(q.jobs, j)
 	q.mu.Unlock()
-	q.more.Signal()
+	q.more.Broadcast()
 }
 
 func (q *noteQueue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	q.more.Signal()
+	q.more.Broadcast()
 }
 
 func (q *noteQueue) run() {
+	id := goroutine()
+	ids.Store(id, q)
+	defer ids.Delete(id)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.id = id
 	for {
-		q.mu.Lock()
-		for len(q.links) == 0 && !q.closed {
+		for (len(q.jobs) == 0 || q.level > 0) && !q.closed {
 			q.more.Wait()
 		}
 		if q.closed {
-			q.mu.Unlock()
 			return
 		}
-		in := q.links[0]
-		q.links = append(q.links[:0], q.links[1:]...)
+		j := q.jobs[0]
+		n := copy(q.jobs, q.jobs[1:])
+		q.jobs[n] = job{}
+		q.jobs = q.jobs[:n]
+		q.busy = true
 		q.mu.Unlock()
-		in.queued.Store(false)
-		if in.deliver() {
-			q.add(in) // others first
+		running.Add(1)
+		again := j.do()
+		running.Add(-1)
+		if again {
+			q.add(j.in) // others first
 		}
+		q.mu.Lock()
+		q.busy = false
+		q.level, q.inner = q.level+q.inner, 0
+		q.more.Broadcast()
 	}
 }
+
+// do runs one notification, or an event, and says whether the link may have more.
+func (j *job) do() (again bool) {
+	if j.event != nil {
+		j.event()
+		return false
+	}
+	j.in.queued.Store(false)
+	return j.in.deliver()
+}
+
+// handling says whether the caller is this queue's handler.
+func (q *noteQueue) handling() bool {
+	id := goroutine()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.busy && q.id == id
+}
+
+// Block keeps handlers from running until as many Unblocks. When it returns,
+// none runs, except the caller.
+func (e *Engine) Block() {
+	q := &e.notes
+	if q.handling() {
+		q.mu.Lock()
+		q.inner++
+		q.mu.Unlock()
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.level++
+	for q.busy {
+		q.more.Wait()
+	}
+}
+
+// Unblock undoes one Block, and says how many are left. In a handler the last
+// level is the handler's own and stays.
+func (e *Engine) Unblock() (remaining int, err error) {
+	q := &e.notes
+	if q.handling() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.inner == 0 {
+			return 1, ErrInHandler
+		}
+		q.inner--
+		return q.inner + 1, nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.level > 0 {
+		q.level--
+	}
+	if q.level == 0 {
+		q.more.Broadcast()
+	}
+	return q.level, nil
+}
+
+// Blocked says whether handlers are kept from running.
+func (e *Engine) Blocked() bool {
+	e.notes.mu.Lock()
+	defer e.notes.mu.Unlock()
+	return e.notes.level > 0
+}
+
+// Event runs f where handlers run, after those that are queued.
+func (e *Engine) Event(f func()) { e.notes.push(job{event: f}) }
+
+// Wake makes all who wait look again.
+func (e *Engine) Wake() { e.sleepers.Wake() }

@@ -21,7 +21,15 @@ type Out struct {
 	stream
 	pages *Pages // nil between nodes
 
-	turn chan struct{} // one message at a time is put on the stream
+	turn chan struct{} // one synchronous message at a time is put on the stream
+
+	queue []outgoing // asynchronous messages not wholly written, with tmu
+	mid   bool       // a synchronous message is between its chunks, with tmu
+	later backlog    // asynchronous operations that could not be queued yet
+
+	written uint64 // last message that is wholly in frames, with tmu
+	asked   uint64 // up to here an acknowledgement was asked for, with tmu
+	want    uint64 // and here one is to be asked for once it is written, with tmu
 
 	// seq is the last message begun, written with the turn and tmu held; acked
 	// the last one applied at the far end, written by the engine. They are
@@ -30,24 +38,26 @@ type Out struct {
 	acked atomic.Uint64
 	tick  wait.Tick // moves with acked
 
-	gmu     sync.Mutex // last in the order of locks
-	gets    []*fetch   // asked for and not answered, oldest first
-	room    wait.Tick  // moves when a get is answered
-	reading *fetch     // whose payload is arriving; with rmu
+	gmu     sync.Mutex   // last in the order of locks
+	gets    []*fetch     // asked for and not answered, oldest first
+	reads   atomic.Int32 // their number
+	room    wait.Tick    // moves when a get is answered
+	reading *fetch       // whose payload is arriving; with rmu
 
 	nmu      sync.Mutex // orders serials with the ring's entries
 	serial   uint32
 	taken    atomic.Uint32 // credits taken, in all
 	returned atomic.Uint32 // credits come back over the stream, in all
 
-	onRevoke func(handle uint32, err error)
+	onRevoke func(handle uint32, applied uint64, err error)
 	onLost   func(err error)
 }
 
 // NewOut starts the importing side on a connected socket, which it owns from
 // then on. pages is nil between nodes. onRevoke and onLost are called from the
-// engine; they must not block.
-func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(uint32, error), onLost func(error)) (*Out, error) {
+// engine; they must not block. onRevoke's applied is the last message that was
+// applied while the export lived.
+func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
 	o := &Out{pages: pages, turn: make(chan struct{}, 1), onRevoke: onRevoke, onLost: onLost}
 	if err := o.start(e, fd, o); err != nil {
 		pages.retire()
@@ -85,112 +95,16 @@ func (o *Out) takeTurn(ctx context.Context) error {
 
 func (o *Out) giveTurn() { <-o.turn }
 
-// Message is a send on the stream.
-type Message struct {
-	Handle uint32
-	Off    uint64
-	Src    []byte
-	Bytes  bool // any length and alignment
-	Notify bool
-}
-
-// Send puts a message on the stream. A short one is in the kernel's hands when
-// it returns, a long one at its place.
-func (o *Out) Send(ctx context.Context, m Message) error {
-	if m.Notify {
-		if err := o.credit(ctx); err != nil {
-			return err
-		}
-	}
-	if err := o.takeTurn(ctx); err != nil {
-		o.uncredit(m.Notify)
+// Settle waits until all that this process sent on the link so far, what was
+// put off included, has been applied.
+func (o *Out) Settle(ctx context.Context) error {
+	if err := o.caughtUp(ctx); err != nil {
 		return err
 	}
-	seq, err := o.transfer(ctx, &m)
-	o.giveTurn()
-	if err != nil || len(m.Src) <= Eager {
-		return err
-	}
-	if err := o.settle(ctx, seq); err != nil {
-		return unknown(err)
-	}
-	return nil
+	return o.settle(ctx, o.seq.Load())
 }
-
-// transfer writes m's chunks; the caller has the turn.
-func (o *Out) transfer(ctx context.Context, m *Message) (seq uint64, err error) {
-	h := wire.Header{Type: wire.Data, Handle: m.Handle, Size: uint64(len(m.Src))}
-	for done := 0; done < len(m.Src); {
-		chunk := m.Src[done:min(len(m.Src), done+wire.MaxChunk)]
-		h.Off, h.Flags = m.Off+uint64(done), 0
-		if m.Bytes {
-			h.Flags = wire.Bytes
-		}
-		first, last := done == 0, done+len(chunk) == len(m.Src)
-		done += len(chunk)
-		if last {
-			chunk = finish(&h, m, chunk)
-		}
-		h.Chunk = uint32(len(chunk))
-		if err := o.ready(ctx); err != nil {
-			if first {
-				o.uncredit(m.Notify)
-				return 0, err
-			}
-			o.abort(&h, m.Notify)
-			return 0, unknown(err)
-		}
-		if first {
-			h.Seq = o.seq.Load() + 1
-			o.seq.Store(h.Seq) // counts as outstanding before the first byte goes
-			if m.Notify {
-				h.Serial = o.nextSerial()
-			}
-		}
-		n := o.put(&h, chunk)
-		o.tmu.Unlock()
-		if err := o.complete(ctx, n); err != nil {
-			if !last {
-				o.abort(&h, m.Notify)
-			}
-			return 0, unknown(err)
-		}
-	}
-	return h.Seq, nil
-}
-
-// finish makes h a message's last header, and takes the last word off the payload.
-func finish(h *wire.Header, m *Message, chunk []byte) []byte {
-	h.Flags |= wire.Last
-	if m.Notify {
-		h.Flags |= wire.Notify
-	}
-	if len(m.Src) > Eager {
-		h.Flags |= wire.AckNow
-	}
-	if m.Bytes {
-		return chunk
-	}
-	h.Word = lastWord(chunk)
-	return chunk[:len(chunk)-4]
-}
-
-// abort ends a message whose last chunk has not begun (docs/models: cancel):
-// its last word is never stored. It takes the place of the message's number.
-func (o *Out) abort(h *wire.Header, notify bool) {
-	a := wire.Header{Type: wire.Abort, Handle: h.Handle, Seq: h.Seq, Serial: h.Serial}
-	if notify {
-		a.Flags = wire.Notify
-	}
-	o.control(a)
-}
-
-// Settle waits until all that this process sent on the stream so far has been
-// applied.
-func (o *Out) Settle(ctx context.Context) error { return o.settle(ctx, o.seq.Load()) }
 
 func (o *Out) settle(ctx context.Context, seq uint64) error {
-	asked := false
 	for {
 		tick := o.tick.Now()
 		if o.acked.Load() >= seq {
@@ -199,33 +113,16 @@ func (o *Out) settle(ctx context.Context, seq uint64) error {
 		if err := o.err(); err != nil {
 			return err
 		}
-		if !asked {
-			asked = true
-			o.ping()
-			o.e.warm(&o.stream)
-		}
+		o.ping(seq)
 		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken}); err != nil {
 			return err
 		}
 	}
 }
 
-// ping asks for an acknowledgement; once is enough while it waits for room.
-func (o *Out) ping() {
-	o.tmu.Lock()
-	defer o.tmu.Unlock()
-	for _, c := range o.tx.ctl {
-		if c.Type == wire.Ping {
-			return
-		}
-	}
-	o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
-	o.pump()
-}
-
 // credit takes a notification credit, waiting for one if need be. No lock that
 // data or acknowledgements need is held.
-func (o *Out) credit(ctx context.Context) error {
+func (o *Out) credit(ctx context.Context, ended *atomic.Bool) error {
 	back := o.back()
 	for {
 		r := back.Load()
@@ -245,7 +142,13 @@ func (o *Out) credit(ctx context.Context) error {
 		if err := o.err(); err != nil {
 			return err
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Broken: &o.broken}); err != nil {
+		if ended != nil && ended.Load() {
+			return ErrEnded
+		}
+		if InHandler() { // which two processes could do to each other for ever
+			return ErrNoCredit
+		}
+		if err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Broken: &o.broken, Ended: ended}); err != nil {
 			return err
 		}
 	}
@@ -275,14 +178,16 @@ func (o *Out) nextSerial() uint32 {
 }
 
 // frame takes what the exporter says.
-func (o *Out) frame(h *wire.Header) ([]byte, error) {
+func (o *Out) frame(h *wire.Header) error {
 	switch h.Type {
 	case wire.Ack, wire.Nak, wire.Bell, wire.Revoke:
-		return nil, nil
+		return nil
 	case wire.Reply:
 		return o.replyTo(h)
+	case wire.Result:
+		return o.resultTo(h)
 	}
-	return nil, protocol("the exporter sent a frame of type %d", h.Type)
+	return protocol("the exporter sent a frame of type %d", h.Type)
 }
 
 func (o *Out) placed(h *wire.Header) error {
@@ -297,16 +202,16 @@ func (o *Out) placed(h *wire.Header) error {
 	case wire.Nak:
 		return o.refused(h)
 	case wire.Revoke:
-		o.onRevoke(h.Handle, refusal(h.Word))
+		o.onRevoke(h.Handle, min(h.Ack, o.seq.Load()), refusal(h.Word))
 	case wire.Reply:
 		o.fetched(h)
+	case wire.Result:
+		o.computed(h)
 	}
 	return nil
 }
 
 func (o *Out) settled() {}
-
-func (o *Out) next(*wire.Header) ([]byte, bool) { return nil, false }
 
 func (o *Out) lost(err error) {
 	o.gmu.Lock()
@@ -314,7 +219,12 @@ func (o *Out) lost(err error) {
 		f.end(err)
 	}
 	o.gets = nil
+	o.reads.Store(0)
 	o.gmu.Unlock()
+	o.tmu.Lock()
+	o.queue, o.mid = nil, false
+	o.tmu.Unlock()
+	o.later.close()
 	o.tick.Move()
 	o.room.Move()
 	o.tx.room.Move()

@@ -21,7 +21,8 @@ type receiver struct {
 	buf        *[bufferSize]byte
 	start, end int         // unread part of buf
 	hdr        wire.Header // the frame whose payload is awaited
-	dst        []byte      // where it goes; nil: nowhere
+	dst        []byte      // where its next bytes go; empty: ask
+	waste      bool        // the payload goes nowhere
 	need       int         // payload bytes still to come
 }
 
@@ -35,7 +36,7 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 		r.buf = buffers.Get().(*[bufferSize]byte)
 	}
 	for range turns {
-		n, rerr := r.fill(s.fd)
+		n, rerr := r.fill(s.fd, s.h)
 		if rerr != nil {
 			err = rerr
 			break
@@ -57,15 +58,16 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 }
 
 // fill makes one receive call.
-func (r *receiver) fill(fd int) (n int, err error) {
+func (r *receiver) fill(fd int, h handler) (n int, err error) {
 	if r.need > 0 { // then the buffer is empty
-		if r.dst == nil {
+		r.ask(h)
+		if r.waste {
 			n, err = r.io.Recv(fd, r.buf[:min(r.need, bufferSize)], nil)
 			r.need -= n
 			return n, err
 		}
 		n, err = r.io.Recv(fd, r.dst, r.buf[:])
-		k := min(n, r.need)
+		k := min(n, len(r.dst)) // the rest, which may be of this payload too, is in the buffer
 		r.dst, r.need = r.dst[k:], r.need-k
 		r.start, r.end = 0, n-k
 		return n, err
@@ -82,8 +84,11 @@ func (r *receiver) fill(fd int) (n int, err error) {
 // parse works through the buffer.
 func (r *receiver) parse(h handler) error {
 	for {
-		if k := min(r.need, r.end-r.start); k > 0 {
-			if r.dst != nil {
+		for r.need > 0 && r.start < r.end {
+			r.ask(h)
+			k := min(r.need, r.end-r.start)
+			if !r.waste {
+				k = min(k, len(r.dst))
 				shm.Deposit(r.dst, r.buf[r.start:r.start+k])
 				r.dst = r.dst[k:]
 			}
@@ -99,6 +104,7 @@ func (r *receiver) parse(h handler) error {
 			}
 			r.hdr.Type, r.dst = 0, nil
 		}
+		r.waste = false
 		if r.end-r.start < wire.HeaderSize {
 			return nil
 		}
@@ -111,16 +117,25 @@ func (r *receiver) parse(h handler) error {
 			r.hdr.Type = 0
 			continue
 		}
-		dst, err := h.frame(&r.hdr)
-		if err != nil {
+		if err := h.frame(&r.hdr); err != nil {
 			return err
 		}
-		r.dst = dst
+	}
+}
+
+// ask learns where the next bytes of the payload go.
+func (r *receiver) ask(h handler) {
+	if len(r.dst) == 0 && !r.waste {
+		r.dst = h.place(r.need)
+		r.waste = len(r.dst) == 0
 	}
 }
 
 // divert makes the rest of the payload under way go nowhere.
-func (r *receiver) divert() { r.dst = nil }
+func (r *receiver) divert() { r.dst, r.waste = nil, true }
+
+// reconsider makes the next byte's place be asked for.
+func (r *receiver) reconsider() { r.dst = nil }
 
 func (r *receiver) drop() {
 	if r.buf != nil {

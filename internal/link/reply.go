@@ -14,6 +14,9 @@ type reply struct {
 	done   uint64
 	last   uint32 // the last word, read before the rest
 	raw    bool
+
+	result  bool   // of an atomic: what was there before is in off
+	refused uint32 // why there is no answer
 }
 
 // noTarget stands for an import that is no more.
@@ -32,12 +35,16 @@ func (in *In) asked(h *wire.Header) error {
 	case h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off:
 		return protocol("a get of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
 	}
+	return in.answer(reply{target: t, handle: h.Handle, seq: h.Seq, off: h.Off, size: h.Size, raw: h.Flags&wire.Bytes != 0})
+}
+
+func (in *In) answer(r reply) error {
 	in.tmu.Lock()
 	defer in.tmu.Unlock()
 	if len(in.replies) >= maxFetches {
 		return protocol("more than %d gets unanswered", maxFetches)
 	}
-	in.replies = append(in.replies, reply{target: t, handle: h.Handle, seq: h.Seq, off: h.Off, size: h.Size, raw: h.Flags&wire.Bytes != 0})
+	in.replies = append(in.replies, r)
 	in.e.warm(&in.stream)
 	return nil
 }
@@ -50,11 +57,22 @@ func (in *In) nextReply(h *wire.Header) ([]byte, bool) {
 		return nil, false
 	}
 	r := &in.replies[0]
-	if r.target.revoked {
+	switch {
+	case r.result: // also of an export that has ended since: it was done
+		*h = wire.Header{Type: wire.Result, Handle: r.handle, Seq: r.seq, Off: r.off}
+	case r.target.revoked:
 		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: wire.CodeRevoked}
-		in.popReply()
-		return nil, true
+	case r.refused != 0:
+		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: r.refused}
+	default:
+		return in.nextChunk(r, h), true
 	}
+	in.popReply()
+	return nil, true
+}
+
+// nextChunk is the next one of a get's answer.
+func (in *In) nextChunk(r *reply, h *wire.Header) []byte {
 	if r.done == 0 && !r.raw {
 		r.last = loadLast(r.target.Mem, r.off+r.size-4)
 	}
@@ -73,7 +91,7 @@ func (in *In) nextReply(h *wire.Header) ([]byte, bool) {
 		}
 		defer in.popReply()
 	}
-	return r.target.Mem[from : from+uint64(h.Chunk)], true
+	return r.target.Mem[from : from+uint64(h.Chunk)]
 }
 
 func (in *In) popReply() {

@@ -24,9 +24,11 @@ const drain = 32
 
 // handler is the importing or the exporting side above a stream.
 type handler interface {
-	// frame judges a header and says where its payload goes; nil discards it.
-	// Called with rmu held.
-	frame(h *wire.Header) ([]byte, error)
+	// frame judges a header. Called with rmu held.
+	frame(h *wire.Header) error
+	// place says where the next of rest payload bytes go; there may be room for
+	// fewer there, and it is called again. nil discards the rest. Called with rmu held.
+	place(rest int) []byte
 	// placed is called, with rmu held, once the payload is in place.
 	placed(h *wire.Header) error
 	// settled is called with rmu held at the end of a turn in which frames came.

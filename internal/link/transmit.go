@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -173,12 +174,12 @@ func (s *stream) writable() {
 
 // ready returns nil with tmu held and nothing before the caller's frame, or an
 // error without it.
-func (s *stream) ready(ctx context.Context) error {
+func (s *stream) ready(ctx context.Context, ended *atomic.Bool) error {
 	s.tmu.Lock()
 	for !s.pump() {
 		tick := s.tx.room.Now()
 		s.tmu.Unlock()
-		if err := s.await(ctx, tick); err != nil {
+		if err := s.await(ctx, tick, ended); err != nil {
 			return err
 		}
 		s.tmu.Lock()
@@ -186,13 +187,17 @@ func (s *stream) ready(ctx context.Context) error {
 	return nil
 }
 
-// await waits for room in the socket.
-func (s *stream) await(ctx context.Context, tick uint32) error {
+// await waits for room in the socket. ended, which may be nil, says that the
+// import is no more.
+func (s *stream) await(ctx context.Context, tick uint32, ended *atomic.Bool) error {
 	if err := s.err(); err != nil {
 		return err
 	}
-	if err := s.e.Wait(ctx, wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken}); err != nil {
+	if err := s.e.Wait(ctx, wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended}); err != nil {
 		return err
+	}
+	if ended != nil && ended.Load() {
+		return ErrEnded
 	}
 	return s.err()
 }
@@ -200,7 +205,7 @@ func (s *stream) await(ctx context.Context, tick uint32) error {
 // complete waits until frame n is written. When the context ends first, the
 // rest is copied, so that the caller's memory is its own again, and the engine
 // writes it in its time.
-func (s *stream) complete(ctx context.Context, n uint64) error {
+func (s *stream) complete(ctx context.Context, n uint64, ended *atomic.Bool) error {
 	for {
 		s.tmu.Lock()
 		s.flush()
@@ -210,7 +215,7 @@ func (s *stream) complete(ctx context.Context, n uint64) error {
 		}
 		tick := s.tx.room.Now()
 		s.tmu.Unlock()
-		if err := s.await(ctx, tick); err != nil {
+		if err := s.await(ctx, tick, ended); err != nil {
 			s.tmu.Lock()
 			if s.tx.gone < n {
 				s.tx.pay = bytes.Clone(s.tx.pay)

@@ -94,6 +94,12 @@ type Grant struct {
 	Mapped   bool   // a descriptor of the memory comes with it
 	Slot     uint32 // of the export's state word in the exporter's page
 	State    uint32 // what that word holds while the export lives
+
+	// Of a redirectable export that is mapped: its pages' number, and the sizes
+	// of the memories to redirect to. After the memory's descriptor come those of
+	// the post and claim page and of these.
+	Claims  uint32
+	Targets []int
 }
 
 // ReleaseRequest gives a grant back.

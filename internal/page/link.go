@@ -19,6 +19,7 @@ type Note struct {
 	Serial uint32
 	Off    uint64 // byte offset of the last word in the export
 	Word   uint32
+	Redir  uint32 // the redirection that took the last word, 0 for none
 }
 
 const (
@@ -33,13 +34,13 @@ type Importer struct{ *shm.Region }
 
 // NewImporter makes one.
 func NewImporter() (Importer, error) {
-	r, err := create("vmmc-importer", kindImporter, linkSize)
+	r, err := create("vmmc-importer", kindImporter, linkSize, true)
 	return Importer{r}, err
 }
 
 // OpenImporter maps a peer's.
 func OpenImporter(fd int) (Importer, error) {
-	r, err := open(fd, kindImporter, linkSize)
+	r, err := open(fd, kindImporter, linkSize, false)
 	return Importer{r}, err
 }
 
@@ -56,6 +57,7 @@ func (p Importer) Put(n Note) (tail uint32) {
 	binary.LittleEndian.PutUint32(b[4:], n.Serial)
 	binary.LittleEndian.PutUint64(b[8:], n.Off)
 	binary.LittleEndian.PutUint32(b[16:], n.Word)
+	binary.LittleEndian.PutUint32(b[20:], n.Redir)
 	p.tail().Store(t + 1)
 	return t
 }
@@ -76,6 +78,7 @@ func (p Importer) Peek(head uint32) (n Note, ok bool, err error) {
 		Serial: binary.LittleEndian.Uint32(b[4:]),
 		Off:    binary.LittleEndian.Uint64(b[8:]),
 		Word:   binary.LittleEndian.Uint32(b[16:]),
+		Redir:  binary.LittleEndian.Uint32(b[20:]),
 	}, true, nil
 }
 
@@ -84,13 +87,13 @@ type Exporter struct{ *shm.Region }
 
 // NewExporter makes one.
 func NewExporter() (Exporter, error) {
-	r, err := create("vmmc-exporter", kindExporter, 3*line)
+	r, err := create("vmmc-exporter", kindExporter, 3*line, true)
 	return Exporter{r}, err
 }
 
 // OpenExporter maps a peer's.
 func OpenExporter(fd int) (Exporter, error) {
-	r, err := open(fd, kindExporter, 3*line)
+	r, err := open(fd, kindExporter, 3*line, false)
 	return Exporter{r}, err
 }
 

@@ -20,6 +20,8 @@ const (
 	kindProcess  = 0x50434d56 // "VMCP"
 	kindImporter = 0x49434d56 // "VMCI"
 	kindExporter = 0x45434d56 // "VMCE"
+	kindPost     = 0x50524d56 // "VMRP"
+	kindClaim    = 0x43524d56 // "VMRC"
 )
 
 // line keeps words that different processors write off one another's cache lines.
@@ -28,9 +30,16 @@ const line = 64
 // ErrLayout is a page that is not what it should be.
 var ErrLayout = errors.New("shared page of an unknown layout")
 
-func create(name string, kind uint32, size int) (*shm.Region, error) {
-	r, err := shm.NewSparse(name, size, true)
+// create makes a page; without private, who it is sent to may write it.
+func create(name string, kind uint32, size int, private bool) (*shm.Region, error) {
+	r, err := shm.NewSparse(name, size, private)
+	if err == nil {
+		err = r.Seal(private)
+	}
 	if err != nil {
+		if r != nil {
+			r.Retire()
+		}
 		return nil, err
 	}
 	binary.LittleEndian.PutUint32(r.Bytes(), kind)
@@ -40,8 +49,8 @@ func create(name string, kind uint32, size int) (*shm.Region, error) {
 }
 
 // open maps a received page, which the callee owns also when it fails.
-func open(fd int, kind uint32, size int) (*shm.Region, error) {
-	r, err := shm.OpenSparse(fd, shm.RoundUp(size), false)
+func open(fd int, kind uint32, size int, write bool) (*shm.Region, error) {
+	r, err := shm.OpenSparse(fd, shm.RoundUp(size), write)
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +74,13 @@ type Process struct{ *shm.Region }
 
 // NewProcess makes this process's own.
 func NewProcess() (Process, error) {
-	r, err := create("vmmc-process", kindProcess, processSize)
+	r, err := create("vmmc-process", kindProcess, processSize, true)
 	return Process{r}, err
 }
 
 // OpenProcess maps a peer's.
 func OpenProcess(fd int) (Process, error) {
-	r, err := open(fd, kindProcess, processSize)
+	r, err := open(fd, kindProcess, processSize, false)
 	return Process{r}, err
 }
 

@@ -17,6 +17,15 @@ func Word(b []byte, off int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(b[off : off+4])))
 }
 
+// Word64 is the 64-bit word of b at byte offset off, as [Word]; the caller has
+// checked [Aligned64].
+func Word64(b []byte, off int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(unsafe.SliceData(b[off : off+8])))
+}
+
+// Aligned64 says whether b begins at a 64-bit boundary in memory.
+func Aligned64(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%8 == 0 }
+
 // Aligned says whether b begins at a word's boundary in memory.
 func Aligned(b []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%WordSize == 0

@@ -11,4 +11,6 @@ const (
 	Ping    = 2 * time.Second  // reachability of a node
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
+
+	EndRedir = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
 )

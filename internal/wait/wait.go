@@ -15,12 +15,13 @@ import (
 )
 
 // Look is what is waited for: a word that differs from Old, or Until, or that
-// Broken becomes true. It is a value, so that waiting allocates nothing.
+// Broken or Ended becomes true. It is a value, so that waiting allocates nothing.
 type Look struct {
 	Word   *atomic.Uint32
 	Old    uint32
 	Until  func() bool
 	Broken *atomic.Bool
+	Ended  *atomic.Bool
 }
 
 // Done takes one look. The loads are sequentially consistent: with the
@@ -33,7 +34,7 @@ func (l *Look) Done() bool {
 	if l.Until != nil && l.Until() {
 		return true
 	}
-	return l.Broken != nil && l.Broken.Load()
+	return l.Broken != nil && l.Broken.Load() || l.Ended != nil && l.Ended.Load()
 }
 
 // Sleepers are the goroutines of this process that sleep. Count is in memory

@@ -30,10 +30,12 @@ const (
 	Ack                    // E: all up to Ack is applied; Credits returned in all
 	Nak                    // E: message Seq was refused, which counts as applied; Code
 	Bell                   // both: someone sleeps, look at the shared words (same node only)
-	Revoke                 // E: the import Handle is no more; Code
+	Revoke                 // E: the import Handle is no more; Code; Ack: the last message applied before
 	Detach                 // I: the import Handle was closed
 	Abort                  // I: message Seq ends here, its last word is not stored
 	Ping                   // I: acknowledge at once
+	Atomic                 // I: change Size (4 or 8) bytes at Off; Seq; operands
+	Result                 // E: what was there before Atomic Seq, in Off
 	numTypes
 )
 
@@ -48,9 +50,32 @@ const (
 
 // Codes of Nak and Revoke.
 const (
-	CodeRevoked uint32 = iota + 1 // the export was closed
-	CodeRights                    // not allowed by the export's rights
+	CodeRevoked   uint32 = iota + 1 // the export was closed
+	CodeRights                      // not allowed by the export's rights
+	CodeAlignment                   // the export's memory is not aligned for this
 )
+
+// Op is what an Atomic does.
+type Op uint32
+
+// The atomics.
+const (
+	FetchAdd Op = iota + 1
+	Swap
+	CompareAndSwap
+	numOps
+)
+
+// SetOperands puts an atomic's operation and operands in the fields that other
+// frames use otherwise.
+func (h *Header) SetOperands(op Op, a, b uint64) {
+	h.Word, h.Ack, h.Credits, h.Serial = uint32(op), a, uint32(b), uint32(b>>32)
+}
+
+// Operands gives them: what to add or store, and what is expected.
+func (h *Header) Operands() (op Op, a, b uint64) {
+	return Op(h.Word), h.Ack, uint64(h.Credits) | uint64(h.Serial)<<32
+}
 
 // Header is what every frame begins with. With Last and not Bytes the payload
 // is four bytes shorter than the chunk's share of the message: the last word
@@ -120,8 +145,21 @@ func (h *Header) Parse(b []byte) error {
 	if h.Chunk > 0 && h.Type != Data && h.Type != Reply && h.Type < numTypes {
 		return fmt.Errorf("%w: type %d carries %d bytes of payload, it must carry none", ErrFrame, h.Type, h.Chunk)
 	}
-	if h.Type == Data || h.Type == Get || h.Type == Reply {
+	switch h.Type {
+	case Data, Get, Reply:
 		return h.checkRange()
+	case Atomic:
+		return h.checkAtomic()
+	}
+	return nil
+}
+
+func (h *Header) checkAtomic() error {
+	switch {
+	case h.Word == 0 || h.Word >= uint32(numOps):
+		return fmt.Errorf("%w: unknown atomic %d", ErrFrame, h.Word)
+	case h.Size != 4 && h.Size != 8, h.Off%h.Size != 0, h.Off+h.Size < h.Off:
+		return fmt.Errorf("%w: atomic of %d bytes at %d", ErrFrame, h.Size, h.Off)
 	}
 	return nil
 }

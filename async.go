@@ -1,0 +1,122 @@
+package vmmc
+
+import (
+	"context"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// Request is an asynchronous operation (the manual's vmmc_async_handle_t). It is
+// a value, which may be copied, asked by several goroutines and forgotten: an
+// operation goes on whether anybody asks after it or not. Until it is over its
+// memory belongs to it: the source of a send must not be written, and the
+// destination of a get not be looked at. Requests on imports from one process are
+// over in the order in which they were made.
+type Request struct {
+	im  *Import
+	r   link.Request
+	op  string
+	n   int
+	off int
+}
+
+// SendAsync begins a send and does not wait for it (vmmc_SendDataAsync). Only
+// when the request is over may src be written again, and then the data has
+// arrived: a request of a send that returned nil is a [Import.Fence] for it. Its
+// place in the order of all sends to the exporter's process is that of the call.
+// Up to 1024 requests of a process to another may wait for the connection; the
+// next one then waits here.
+//
+// Errors as [Import.Send]; when there is one, there is no request.
+func (im *Import) SendAsync(ctx context.Context, src []byte, off int) (Request, error) {
+	return im.sendAsync(ctx, "send", src, off, false)
+}
+
+// SendNotifyAsync is SendAsync with a notification (vmmc_SendDataAsyncNotify).
+// Like [Import.SendNotify] it waits for a credit before it begins.
+func (im *Import) SendNotifyAsync(ctx context.Context, src []byte, off int) (Request, error) {
+	return im.sendAsync(ctx, "send with notification", src, off, true)
+}
+
+func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int, notify bool) (Request, error) {
+	r := Request{im: im, op: op, n: len(src), off: off}
+	err := im.check(len(src), off, local.MayWrite)
+	switch {
+	case err != nil:
+	case im.mapped != nil:
+		r.r, err = im.mapped.SendAsync(ctx, off, src, notify)
+	default:
+		m := link.Message{Off: uint64(off), Src: src, Notify: notify}
+		im.address(&m)
+		r.r, err = im.l.out.SendAsync(ctx, m)
+	}
+	if err != nil {
+		return Request{}, im.failed("begin to "+op, len(src), off, im.because(err))
+	}
+	return r, nil
+}
+
+// GetAsync begins a get and does not wait for it (vmmc_GetDataAsync). When the
+// request is over dst has what the buffer held at some time between the call and
+// then; sends of this process to the same words that are made later are not in it.
+func (im *Import) GetAsync(ctx context.Context, dst []byte, off int) (Request, error) {
+	r := Request{im: im, op: "get", n: len(dst), off: off}
+	err := im.check(len(dst), off, local.MayRead)
+	switch {
+	case err != nil:
+	case im.mapped != nil:
+		r.r, err = im.mapped.GetAsync(ctx, off, dst)
+	default:
+		r.r, err = im.l.out.GetAsync(ctx, im.read(dst, off, false))
+	}
+	if err != nil {
+		return Request{}, im.failed("begin to get", len(dst), off, im.because(err))
+	}
+	return r, nil
+}
+
+// Status says how the request stands (vmmc_AsyncStatus): nil when it is over,
+// [ErrInProgress] when it is not, else why it failed. Asked again it says the
+// same. [ErrBadAsyncHandle] is that of the zero Request. It never waits.
+func (r Request) Status() error {
+	if r.im == nil {
+		return failf("ask for a request", ErrBadAsyncHandle, "this request was never begun")
+	}
+	done, err := r.r.Result()
+	if !done {
+		return code.InProgress
+	}
+	return r.outcome(err)
+}
+
+// outcome is the result of a request that is over.
+func (r Request) outcome(err error) error {
+	if seq := r.r.Seq(); err == nil && seq > 0 {
+		err = r.im.arrived(seq)
+	}
+	if err != nil {
+		return r.im.failed(r.op, r.n, r.off, r.im.because(err))
+	}
+	return nil
+}
+
+// Done says whether the request is over, well or not.
+func (r Request) Done() bool { return r.Status() != error(code.InProgress) } //nolint:errorlint // Status returns it as it is
+
+// Wait returns when the request is over, with its outcome, or with the context's
+// error; then the request goes on. It must not be called in a notification handler.
+func (r Request) Wait(ctx context.Context) error {
+	if r.im == nil {
+		return r.Status()
+	}
+	if link.InHandler() {
+		return r.im.failed("wait for a "+r.op, r.n, r.off, code.NotInHandler)
+	}
+	done, err := r.r.Wait(ctx)
+	if !done {
+		return r.im.failed("wait for a "+r.op, r.n, r.off, err)
+	}
+	return r.outcome(err)
+}

@@ -1,0 +1,79 @@
+package vmmc
+
+import (
+	"context"
+
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// The atomics change a word of the buffer and return what was there before, as
+// one step for all who look at it: other importers by either way, and the
+// exporter's own [Word] and [Word64]. Each has its place in the order of this
+// process's sends to the exporter, and wakes who waits for the word.
+//
+// off is in bytes and a multiple of the word's size; for 64 bits the exporter's
+// memory must be so aligned too, as that of [Process.Alloc] is. The import must
+// be readable and writable. Errors as [Import.Send]. With [ErrOutcomeUnknown] it
+// may have been done.
+
+// FetchAdd32 adds delta to the word at off.
+func (im *Import) FetchAdd32(ctx context.Context, off int, delta uint32) (old uint32, err error) {
+	v, err := im.change(ctx, "add to", link.Change{Op: wire.FetchAdd, A: uint64(delta)}, off)
+	return uint32(v), err
+}
+
+// FetchAdd64 adds delta to the 64-bit word at off.
+func (im *Import) FetchAdd64(ctx context.Context, off int, delta uint64) (old uint64, err error) {
+	return im.change(ctx, "add to", link.Change{Op: wire.FetchAdd, Wide: true, A: delta}, off)
+}
+
+// Swap32 puts v in the place of the word at off.
+func (im *Import) Swap32(ctx context.Context, off int, v uint32) (old uint32, err error) {
+	was, err := im.change(ctx, "swap", link.Change{Op: wire.Swap, A: uint64(v)}, off)
+	return uint32(was), err
+}
+
+// Swap64 puts v in the place of the 64-bit word at off.
+func (im *Import) Swap64(ctx context.Context, off int, v uint64) (old uint64, err error) {
+	return im.change(ctx, "swap", link.Change{Op: wire.Swap, Wide: true, A: v}, off)
+}
+
+// CompareAndSwap32 puts v in the place of the word at off if that is old. prev is
+// what was there; swapped says whether it was old.
+func (im *Import) CompareAndSwap32(ctx context.Context, off int, old, v uint32) (prev uint32, swapped bool, err error) {
+	was, err := im.change(ctx, "compare and swap", link.Change{Op: wire.CompareAndSwap, A: uint64(v), B: uint64(old)}, off)
+	return uint32(was), err == nil && uint32(was) == old, err
+}
+
+// CompareAndSwap64 is CompareAndSwap32 for the 64-bit word at off.
+func (im *Import) CompareAndSwap64(ctx context.Context, off int, old, v uint64) (prev uint64, swapped bool, err error) {
+	was, err := im.change(ctx, "compare and swap", link.Change{Op: wire.CompareAndSwap, Wide: true, A: v, B: old}, off)
+	return was, err == nil && was == old, err
+}
+
+func (im *Import) change(ctx context.Context, op string, c link.Change, off int) (old uint64, err error) {
+	c.Handle, c.ID, c.Off, c.Ended = im.handle, im.id, uint64(off), &im.ended
+	size := 4
+	if c.Wide {
+		size = 8
+	}
+	err = im.check(size, off, local.MayRead)
+	if err == nil {
+		err = im.check(size, off, local.MayWrite)
+	}
+	switch {
+	case err != nil:
+	case off%size != 0:
+		err = ErrBadAlignment
+	case im.mapped != nil:
+		old, err = im.mapped.Change(ctx, c)
+	default:
+		old, err = im.l.out.Change(ctx, c)
+	}
+	if err != nil {
+		return 0, im.failed(op, size, off, im.because(err))
+	}
+	return old, nil
+}

@@ -1,0 +1,89 @@
+package vmmc
+
+import (
+	"fmt"
+
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// EventKind says what an [Event] is about.
+type EventKind uint8
+
+// The events.
+const (
+	// PeerGone: another process has ended or cannot be reached any more, which
+	// imported from this one or exported to it. Imports from it are over.
+	PeerGone EventKind = iota + 1
+	// ImportRevoked: an exporter has closed an export that this process imported.
+	ImportRevoked
+	// NodeGone: this process's node daemon has ended. Links go on; nothing can be
+	// imported or exported any more.
+	NodeGone
+)
+
+// String is the event's name.
+func (k EventKind) String() string {
+	switch k {
+	case PeerGone:
+		return "peer gone"
+	case ImportRevoked:
+		return "import revoked"
+	case NodeGone:
+		return "node gone"
+	}
+	return fmt.Sprintf("event %d", uint8(k))
+}
+
+// Event is something that happened outside this process and that no call of it
+// has asked for.
+type Event struct {
+	Kind   EventKind
+	Peer   ProcessID // the other process, if one is concerned
+	Import *Import   // of ImportRevoked
+	Err    error     // what calls return from now on, or the cause
+}
+
+// WithEvents runs h for each external event of the process. It is run as
+// notification handlers are: one at a time with them, after those that came
+// before, held back by [Process.BlockNotifications], and with the same calls
+// allowed.
+func WithEvents(h func(Event)) Option { return func(o *options) { o.events = h } }
+
+// event has the handler run.
+func (p *Process) event(e Event) {
+	if p.events != nil {
+		p.engine.Event(func() { p.events(e) })
+	}
+}
+
+// linkEnded reports that a peer is gone, unless this process has left.
+func (p *Process) linkEnded(peer local.ProcessID, err error) {
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if !closed {
+		p.event(Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)})
+	}
+}
+
+// watchNode reports the end of the daemon.
+func (p *Process) watchNode() {
+	<-p.conn.Done()
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if !closed {
+		p.event(Event{Kind: NodeGone, Err: failf("node", ErrNoDaemon, "the node's daemon has ended: %v", p.conn.Err())})
+	}
+}
+
+func processID(p local.ProcessID) ProcessID { return ProcessID{NodeID{p.Node}, PID(p.PID)} }
+
+// inHandler refuses what a notification handler may not call.
+func inHandler(op string) error {
+	if link.InHandler() {
+		return failf(op, ErrNotInHandler, "%v", ErrNotInHandler)
+	}
+	return nil
+}

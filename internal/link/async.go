@@ -1,0 +1,179 @@
+package link
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/vmmc-go/vmmc/internal/wait"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// maxQueue is how many asynchronous messages of a link may wait for the socket;
+// beyond it beginning another one waits.
+const maxQueue = 1024
+
+// SendAsync numbers a message and queues it; its memory is the link's until the
+// request is done. What the socket takes at once is written before it returns.
+// It waits only for a credit, or where too much is queued.
+func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
+	if m.Notify {
+		if err := o.credit(ctx, m.Ended); err != nil {
+			return Request{}, err
+		}
+	}
+	q := outgoing{m: m, size: m.Len()}
+	if o.later.busy() || o.overlaps(m.ID, m.Off, uint64(q.size)) {
+		r, err = o.postpone(ctx, func(ctx context.Context, d *deferred) error {
+			err := o.unread(ctx, m.ID, m.Off, uint64(q.size))
+			if err == nil {
+				err = o.admit(ctx, &q)
+			}
+			if err != nil {
+				o.uncredit(m.Notify)
+			}
+			d.seq = q.seq
+			return err
+		})
+	} else {
+		err = o.admit(ctx, &q)
+		r = Request{o: o, seq: q.seq}
+	}
+	if err != nil {
+		o.uncredit(m.Notify)
+		return Request{}, err
+	}
+	return r, nil
+}
+
+// admit queues a message, once there is room, and writes what can be written.
+func (o *Out) admit(ctx context.Context, q *outgoing) error {
+	o.tmu.Lock()
+	for len(o.queue) >= maxQueue {
+		tick := o.tx.room.Now()
+		o.armWrite()
+		o.tmu.Unlock()
+		if err := o.await(ctx, tick, q.m.Ended); err != nil {
+			return err
+		}
+		o.tmu.Lock()
+	}
+	defer o.tmu.Unlock()
+	if err := o.err(); err != nil { // nobody would write it any more
+		return err
+	}
+	o.number(q)
+	if q.f != nil {
+		q.f.seq = q.seq
+		o.expect(q.f)
+	}
+	o.queue = append(o.queue, *q)
+	o.pump()
+	return nil
+}
+
+// next gives the next chunk of the oldest queued message, but nothing while a
+// synchronous one is in its middle.
+func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
+	if o.mid || len(o.queue) == 0 {
+		return nil, false
+	}
+	q := &o.queue[0]
+	over := true
+	switch {
+	case q.f != nil:
+		*h = q.f.question()
+	case q.abort:
+		*h = q.aborted()
+	default:
+		payload = q.chunk(h)
+		over = q.ended()
+	}
+	if over {
+		o.wrote(q.seq)
+		n := copy(o.queue, o.queue[1:])
+		o.queue[n] = outgoing{}
+		o.queue = o.queue[:n]
+	}
+	return payload, true
+}
+
+// wrote notes that message seq is wholly in frames; tmu is held.
+func (o *Out) wrote(seq uint64) {
+	o.written = seq
+	if o.want > 0 && o.want <= seq {
+		o.want = 0
+		o.askNow()
+	}
+}
+
+func (o *Out) askNow() {
+	o.asked = o.written
+	o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
+}
+
+// ping asks, once, for an acknowledgement of message seq; when seq is still
+// queued, as soon as it is written: a ping goes before what is queued.
+func (o *Out) ping(seq uint64) {
+	o.e.warm(&o.stream)
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	switch {
+	case o.written < seq:
+		o.want = max(o.want, seq)
+	case o.asked < seq:
+		o.askNow()
+	}
+	o.pump()
+}
+
+// Cancel ends what is queued for an import that is no more. Its memory is not
+// looked at any more when this returns. applied is the last message before those.
+func (o *Out) Cancel(handle uint32) (applied uint64) {
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	applied = o.seq.Load()
+	for i := range o.queue {
+		q := &o.queue[i]
+		if q.m.Handle != handle || q.f != nil || q.abort {
+			continue
+		}
+		q.abort = true
+		q.m.Src, q.m.More = nil, nil
+		applied = min(applied, q.seq-1)
+	}
+	o.tx.pay = bytes.Clone(o.tx.pay) // of the chunk under way
+	return applied
+}
+
+// overlaps says whether a get that is not answered yet reads what an update
+// would write. A get returns memory as of a moment before its answer is
+// complete, so the update waits.
+func (o *Out) overlaps(id uint32, off, size uint64) bool {
+	if o.reads.Load() == 0 {
+		return false
+	}
+	o.gmu.Lock()
+	defer o.gmu.Unlock()
+	for _, f := range o.gets {
+		if f.id == id && f.off < off+size && off < f.off+f.size {
+			return true
+		}
+	}
+	return false
+}
+
+// unread waits until nothing overlaps.
+func (o *Out) unread(ctx context.Context, id uint32, off, size uint64) error {
+	for {
+		tick := o.room.Now()
+		if !o.overlaps(id, off, size) {
+			return nil
+		}
+		if err := o.err(); err != nil {
+			return err
+		}
+		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken}); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package link
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// Redirect is the transfer redirection of one export, and its end of data. On
+// the stream this process places the data itself, and a message is redirected by
+// the links that receive it; on the mapped way the importer does, as the two
+// shared pages say (docs/models: redir). Only one of the two ways is used for an
+// export. Offsets and sizes are in bytes.
+type Redirect struct {
+	e *Engine
+
+	mu    sync.Mutex // after rmu
+	gen   uint32     // of the last post
+	state redirState
+	post  post
+	claim *In    // whose message is being redirected
+	first uint64 // of what was redirected, from the range's beginning
+	n     uint64
+	past  [page.Credits]post // for notifications that are on their way, by generation
+
+	end     uint64 // offset of the last message's last word, plus one word; 0 for none
+	cleared uint64 // messages of the claim page that ClearEnd has seen
+
+	shared *Shared // with the importer that has the export mapped; nil for none
+}
+
+// post is one call of Post.
+type post struct {
+	gen    uint32
+	lo, hi uint64
+	to     []byte
+}
+
+// at is where the buffer's bytes at off lie.
+func (p *post) at(off uint64) []byte { return p.to[off-p.lo:] }
+
+func (p *post) has(off uint64) bool { return off >= p.lo && off < p.hi }
+
+type redirState uint8
+
+const (
+	unposted redirState = iota
+	posted
+	claimed  // a message is being redirected
+	finished // it is over; what was redirected waits for End
+)
+
+// Shared is what a redirectable export shares with the one process that has it
+// mapped: two pages, and the memory that may be redirected to.
+type Shared struct {
+	Post    page.Post
+	Claim   page.Claim
+	Targets [][]byte
+	Gone    func() bool // the importer's link has ended
+}
+
+// NewRedirect makes one.
+func NewRedirect(e *Engine) *Redirect { return &Redirect{e: e} }
+
+// Share gives the importer's pages, or nil when it is no more.
+func (r *Redirect) Share(s *Shared) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if off, ok := r.dataEnd(); ok {
+		r.end = off + shm.WordSize
+	}
+	r.shared, r.cleared = s, 0
+	if s != nil {
+		s.Post.State().Store(page.Ending(r.gen))
+		if r.state == posted {
+			r.publish()
+		}
+	}
+}
+
+// Post redirects [off, off+len(to)) of the buffer to to. It is false when a
+// redirection is posted already. links are those whose messages may be arriving.
+func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
+	r.mu.Lock()
+	if r.state != unposted {
+		r.mu.Unlock()
+		return false
+	}
+	r.gen = r.gen%page.Generations + 1
+	r.post = post{gen: r.gen, lo: off, hi: off + uint64(len(to)), to: to}
+	r.past[r.gen%page.Credits] = r.post
+	r.state, r.first, r.n = posted, 0, 0
+	if r.shared != nil {
+		r.publish()
+	}
+	r.mu.Unlock()
+	for _, in := range links {
+		in.again(r)
+	}
+	return true
+}
+
+// publish tells the importer, if the target is memory that it has mapped.
+func (r *Redirect) publish() {
+	for i, t := range r.shared.Targets {
+		if off, ok := shm.Within(t, r.post.to); ok {
+			p := r.shared.Post
+			p.Low().Store(r.post.lo)
+			p.High().Store(r.post.hi)
+			p.Target().Store(uint32(i))
+			p.Offset().Store(uint64(off))
+			p.State().Store(page.Posted(r.gen)) // after the range: who finds it posted reads this one
+			return
+		}
+	}
+}
+
+// End ends the redirection and says how many bytes were redirected, and from
+// which byte of the target on. It is false when none was posted. On the mapped
+// way it waits for the importer's piece under way; on an error of the context
+// the redirection is still outstanding.
+func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error) {
+	for {
+		r.mu.Lock()
+		in := r.claim
+		switch {
+		case r.state == unposted:
+			r.mu.Unlock()
+			return 0, 0, false, nil
+		case in == nil && r.shared != nil && r.state == posted:
+			s := r.shared
+			g := r.gen
+			r.mu.Unlock()
+			return r.endShared(ctx, s, g)
+		case in == nil:
+			n, first = r.n, r.first
+			r.forget()
+			r.mu.Unlock()
+			return n, first, true, nil
+		}
+		r.mu.Unlock()
+		in.rmu.Lock() // nothing is received meanwhile
+		r.mu.Lock()
+		if r.claim == in {
+			in.stopRedirect()
+		}
+		r.mu.Unlock()
+		in.rmu.Unlock()
+	}
+}
+
+func (r *Redirect) forget() { r.state, r.claim, r.post = unposted, nil, post{} }
+
+// endShared ends what an importer may be writing to.
+func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
+	s.Post.State().Store(page.Ending(g)) // before the look at the claim, as the importer claims before it looks here
+	over := func() bool { return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g }
+	gone := false
+	if !over() {
+		err = r.e.Wait(ctx, wait.Look{Until: func() bool { return over() || s.Gone() }})
+		if err != nil && !over() {
+			return 0, 0, true, err
+		}
+		// What it stored before it died is all here by now, the end of it too. One
+		// that has lost the link only needs a moment to notice.
+		if !over() {
+			grace, stop := context.WithTimeout(ctx, timeout.EndRedir)
+			_ = r.e.Wait(grace, wait.Look{Until: over})
+			stop()
+		}
+		gone, err = !over(), nil
+	}
+	defer runtime.KeepAlive(s)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state == unposted {
+		return 0, 0, false, nil
+	}
+	size := uint64(len(r.post.to))
+	r.forget()
+	if s.Claim.Claimed().Load() != g {
+		return 0, 0, true, nil
+	}
+	n, first = s.Claim.Done().Load(), s.Claim.First().Load()
+	switch {
+	case first > size || n > size-first || (n|first)%shm.WordSize != 0:
+		return 0, 0, true, protocol("an importer says that it redirected %d bytes at %d of %d", n, first, size)
+	case gone:
+		return n, first, true, ErrGone
+	}
+	return n, first, true, nil
+}
+
+// Drop ends what is posted without waiting for anybody: the export ends, and
+// the importer's mappings of the targets with it.
+func (r *Redirect) Drop(links []*In) {
+	r.mu.Lock()
+	if r.shared != nil {
+		r.shared.Post.State().Store(page.Ending(r.gen))
+	}
+	r.mu.Unlock()
+	for _, in := range links {
+		in.rmu.Lock()
+		r.mu.Lock()
+		if r.claim == in {
+			in.stopRedirect()
+		}
+		r.mu.Unlock()
+		in.rmu.Unlock()
+	}
+	r.mu.Lock()
+	r.forget()
+	r.mu.Unlock()
+}
+
+// DataEnd is the offset of the last word of the last message.
+func (r *Redirect) DataEnd() (off uint64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dataEnd()
+}
+
+func (r *Redirect) dataEnd() (off uint64, ok bool) {
+	if r.shared != nil {
+		c := r.shared.Claim
+		n := c.Messages().Load()
+		off = c.End(n).Load()
+		for i := 0; c.Messages().Load() != n && i < 1000; i++ { // it sends all the while, or lies
+			n = c.Messages().Load()
+			off = c.End(n).Load()
+		}
+		if n != r.cleared {
+			return off, true
+		}
+	}
+	return r.end - shm.WordSize, r.end != 0
+}
+
+// ClearEnd forgets it.
+func (r *Redirect) ClearEnd() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end = 0
+	if r.shared != nil {
+		r.cleared = r.shared.Claim.Messages().Load()
+	}
+}
+
+// lies says where the last word of a notification lies that an importer has
+// redirected, or nil if it lies.
+func (r *Redirect) lies(gen uint32, off uint64) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.past[gen%page.Credits]
+	if p.gen != gen || !p.has(off) {
+		return nil
+	}
+	return p.at(off)[:shm.WordSize]
+}

@@ -1,0 +1,102 @@
+package vmmc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// BlockNotifications keeps notification handlers, and the handler of
+// [WithEvents], from running until [Process.UnblockNotifications] was called as
+// often (vmmc_BlockNotifications). When it returns, none is running: it waits for
+// one that is, which therefore must not wait for the caller. What comes meanwhile
+// is queued and delivered afterwards, each sender's in order. Data is not held
+// up. Each sender runs out of credits after 64 notifications and then waits: a
+// process that keeps them blocked until such a sender goes on waits for ever.
+//
+// It may be called in a handler, where it must be paired.
+func (p *Process) BlockNotifications() { p.engine.Block() }
+
+// UnblockNotifications undoes one [Process.BlockNotifications]
+// (vmmc_UnblockNotifications) and returns how many levels are left: with 0
+// notifications are delivered, now or already. In a handler, where one level is
+// always left, taking that one is [ErrNotInHandler]. A loop that unblocks
+// whatever the level:
+//
+//	for {
+//		if n, err := p.UnblockNotifications(); n == 0 || err != nil {
+//			break
+//		}
+//	}
+func (p *Process) UnblockNotifications() (remaining int, err error) {
+	remaining, err = p.engine.Unblock()
+	if err != nil {
+		return remaining, failf("unblock notifications", ErrNotInHandler, "notifications stay blocked while a handler runs")
+	}
+	return remaining, nil
+}
+
+// DiscardNotifications makes notifications of this buffer have no effect, or
+// have one again. It is decided when a notification's turn comes: those that are
+// queued are discarded too. The messages themselves arrive all the same.
+func (e *Export) DiscardNotifications(on bool) { e.discard.Store(on) }
+
+// Notified counts the notifications of this buffer whose handler has returned.
+func (e *Export) Notified() uint64 { return e.notified.Load() }
+
+// WaitNotified waits until [Export.Notified] is not seen any more, and returns it:
+// it suspends the goroutine until a particular buffer's notification was handled.
+// Read Notified before looking at what the handler changes, and none is missed.
+// Errors: the context's, [ErrClosed] when the process is closed, [ErrBadRbufState]
+// when the export is, [ErrNotInHandler].
+func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) {
+	op := fmt.Sprintf("wait for a notification of buffer %d", e.id)
+	if link.InHandler() {
+		return seen, failf(op, ErrNotInHandler, "%v", ErrNotInHandler)
+	}
+	l := wait.Look{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed}
+	if err := e.p.engine.Wait(ctx, l); err != nil {
+		return seen, fail(op, err)
+	}
+	if n := e.notified.Load(); n != seen {
+		return n, nil
+	}
+	return seen, failf(op, ErrBadRbufState, "the export is closed")
+}
+
+// notify runs the handler.
+func (e *Export) notify(off int, word uint32, at []byte) {
+	if e.closed.Load() || e.discard.Load() {
+		return
+	}
+	e.handler(Notification{Export: e, Offset: off, Word: word, At: at})
+	e.notified.Add(1)
+	e.p.engine.Wake()
+}
+
+// pending says whether notifications of this export wait for their handler.
+func (e *Export) pending() bool {
+	if e.handler == nil {
+		return false
+	}
+	type place struct {
+		in     *link.In
+		handle uint32
+	}
+	e.p.mu.Lock()
+	var places []place
+	for h, g := range e.grants {
+		if g.in != nil {
+			places = append(places, place{g.in, h})
+		}
+	}
+	e.p.mu.Unlock()
+	for _, at := range places {
+		if at.in.Pending(at.handle) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,125 @@
+package vmmc
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// Word is one word of an exported buffer, as this process sees it. Importers
+// store it atomically as the last word of a message; loading it atomically, and
+// finding it changed, means that the whole message is there.
+type Word struct {
+	p *Process
+	e *Export
+	w *atomic.Uint32
+}
+
+// Load reads the word.
+func (w Word) Load() uint32 { return w.w.Load() }
+
+// Store writes the word, to reset a flag for instance. It is not propagated.
+func (w Word) Store(v uint32) { w.w.Store(v) }
+
+// Add adds delta and returns the sum, as one step for importers' atomics too.
+func (w Word) Add(delta uint32) uint32 { return w.w.Add(delta) }
+
+// Swap stores v and returns what was there.
+func (w Word) Swap(v uint32) uint32 { return w.w.Swap(v) }
+
+// CompareAndSwap stores v if the word is old, and says whether it was.
+func (w Word) CompareAndSwap(old, v uint32) bool { return w.w.CompareAndSwap(old, v) }
+
+// Wait returns the word's value once it differs from old. The goroutine looks
+// for a short while and then sleeps. The error is the context's, [ErrNotInHandler],
+// or [ErrClosed] when the process is closed. Nothing tells that a sender has died:
+// bound the wait by its context where that matters, or see [WithEvents].
+func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
+	if err := inHandler("wait for a word"); err != nil {
+		return old, err
+	}
+	if v := w.w.Load(); v != old {
+		return v, nil
+	}
+	if err := w.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old}); err != nil {
+		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
+	}
+	return w.w.Load(), nil
+}
+
+// Watch is a word and the value that it is to lose.
+type Watch struct {
+	Word Word
+	Old  uint32
+}
+
+// WaitAny returns the index of a watch whose word differs from its old value, as
+// soon as there is one: words of several exports may be waited for at once. When
+// there are several, it is the first. Errors as [Word.Wait]; [ErrBadArg] without
+// a watch.
+func (p *Process) WaitAny(ctx context.Context, ws ...Watch) (int, error) {
+	if len(ws) == 0 {
+		return 0, failf("wait for words", ErrBadArg, "there is nothing to wait for")
+	}
+	i := 0
+	err := p.WaitUntil(ctx, func() bool {
+		for i = range ws {
+			if ws[i].Word.Load() != ws[i].Old {
+				return true
+			}
+		}
+		return false
+	})
+	return i, err
+}
+
+// Word64 is two words of an exported buffer as one, for counters that importers
+// change by their 64-bit atomics.
+type Word64 struct{ w *atomic.Uint64 }
+
+// Load reads the word.
+func (w Word64) Load() uint64 { return w.w.Load() }
+
+// Store writes the word.
+func (w Word64) Store(v uint64) { w.w.Store(v) }
+
+// Add adds delta and returns the sum.
+func (w Word64) Add(delta uint64) uint64 { return w.w.Add(delta) }
+
+// Swap stores v and returns what was there.
+func (w Word64) Swap(v uint64) uint64 { return w.w.Swap(v) }
+
+// CompareAndSwap stores v if the word is old, and says whether it was.
+func (w Word64) CompareAndSwap(old, v uint64) bool { return w.w.CompareAndSwap(old, v) }
+
+// Word is the word at byte offset off, for polling and waiting. The errors are
+// [ErrBadAlignment] and [ErrBadArg].
+func (e *Export) Word(off int) (Word, error) {
+	if err := e.checkWord(off, shm.WordSize); err != nil {
+		return Word{}, err
+	}
+	return Word{p: e.p, e: e, w: shm.Word(e.mem, off)}, nil
+}
+
+// Word64 is the 64-bit word at byte offset off, which must be a multiple of 8 in
+// memory. Errors as [Export.Word].
+func (e *Export) Word64(off int) (Word64, error) {
+	if err := e.checkWord(off, 8); err != nil {
+		return Word64{}, err
+	}
+	return Word64{w: shm.Word64(e.mem, off)}, nil
+}
+
+func (e *Export) checkWord(off, size int) error {
+	op := fmt.Sprintf("word at %d of buffer %d", off, e.id)
+	switch {
+	case off < 0 || off > len(e.mem)-size:
+		return failf(op, ErrBadArg, "the buffer has %d bytes", len(e.mem))
+	case off%size != 0 || size == 8 && !shm.Aligned64(e.mem[off:]):
+		return failf(op, ErrBadAlignment, "the offset is not a multiple of the word (%d bytes)", size)
+	}
+	return nil
+}
