@@ -155,6 +155,24 @@ func (s *buffers) wrong(t testing.TB, what string, err error, want ...error) {
 	}
 }
 
+// another exports one more buffer, and imports it.
+func (s *buffers) another(t testing.TB, id uint32, opts ...vmmc.ExportOption) (*vmmc.Export, *vmmc.Import) {
+	t.Helper()
+	m, err := s.b.Alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exp, err := s.b.Export(id, m.Bytes(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := s.a.Import(t.Context(), s.b.Node(), s.b.PID(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exp, im
+}
+
 // eventually calls f until it fails, and gives the error.
 func eventually(t testing.TB, f func() error) error {
 	t.Helper()
