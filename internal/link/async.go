@@ -21,20 +21,10 @@ func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 			return Request{}, err
 		}
 	}
-	q := outgoing{m: m, size: m.Len()}
-	if o.later.busy() || o.overlaps(m.ID, m.Off, uint64(q.size)) {
-		r, err = o.postpone(ctx, func(ctx context.Context, d *deferred) error {
-			err := o.unread(ctx, m.ID, m.Off, uint64(q.size))
-			if err == nil {
-				err = o.admit(ctx, &q)
-			}
-			if err != nil {
-				o.uncredit(m.Notify)
-			}
-			d.seq = q.seq
-			return err
-		})
+	if o.later.busy() || o.overlaps(m.ID, m.Off, uint64(m.Len())) {
+		r, err = o.sendLater(ctx, m)
 	} else {
+		q := outgoing{m: m, size: m.Len()}
 		err = o.admit(ctx, &q)
 		r = Request{o: o, seq: q.seq}
 	}
@@ -43,6 +33,22 @@ func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 		return Request{}, err
 	}
 	return r, nil
+}
+
+// sendLater queues a message when what must come before it is done.
+func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
+	return o.postpone(ctx, func(ctx context.Context, d *deferred) error {
+		q := outgoing{m: m, size: m.Len()}
+		err := o.unread(ctx, m.ID, m.Off, uint64(q.size))
+		if err == nil {
+			err = o.admit(ctx, &q)
+		}
+		if err != nil {
+			o.uncredit(m.Notify)
+		}
+		d.seq = q.seq
+		return err
+	})
 }
 
 // admit queues a message, once there is room, and writes what can be written.

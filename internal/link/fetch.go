@@ -162,11 +162,11 @@ func (o *Out) slot(ctx context.Context) error {
 
 // GetAsync begins a get; r.Dst is the link's until the request is done.
 func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
-	f := new(fetch)
+	f := new(fetch) // it is the request's, for as long as that is asked
 	f.set(&r)
-	q := outgoing{m: Message{Handle: r.Handle, Ended: r.Ended}, f: f}
+	ask := Message{Handle: r.Handle, Ended: r.Ended}
 	if !o.later.busy() && o.reads.Load() < maxFetches/2 {
-		if err := o.admit(ctx, &q); err != nil {
+		if err := o.admit(ctx, &outgoing{m: ask, f: f}); err != nil {
 			return Request{}, err
 		}
 		return Request{o: o, f: f}, nil
@@ -175,7 +175,7 @@ func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
 		if err := o.slot(ctx); err != nil {
 			return err
 		}
-		return o.admit(ctx, &q)
+		return o.admit(ctx, &outgoing{m: ask, f: f})
 	})
 	req.f = f
 	return req, err

@@ -1,0 +1,75 @@
+package vmmc_test
+
+import (
+	"testing"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// The calls of the data path allocate nothing, with the peer in this process and
+// serving it counted too; a GetAsync keeps its answer in one object.
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := exportedSize(t, way, 1<<20)
+			ctx := within(t)
+			small, large := make([]byte, 64), make([]byte, 200<<10)
+			var r vmmc.Request
+			for name, c := range map[string]struct {
+				call func() error
+				most float64
+			}{
+				"SendAsync and Status": {func() (err error) {
+					if r, err = s.im.SendAsync(ctx, small, 0); err == nil {
+						err = r.Wait(ctx)
+					}
+					if err == nil {
+						err = r.Status()
+					}
+					return err
+				}, 0},
+				"a long SendAsync": {func() (err error) {
+					if r, err = s.im.SendAsync(ctx, large, 0); err == nil {
+						err = r.Wait(ctx)
+					}
+					return err
+				}, 4},
+				"SendAsync to an address": {func() (err error) {
+					if r, err = s.a.SendAsync(ctx, small, s.im.Addr()); err == nil {
+						err = r.Wait(ctx)
+					}
+					return err
+				}, 0},
+				"GetAsync": {func() (err error) {
+					if r, err = s.im.GetAsync(ctx, small, 0); err == nil {
+						err = r.Wait(ctx)
+					}
+					return err
+				}, 1},
+				"Send to an address": {func() error { return s.a.Send(ctx, small, s.im.Addr()) }, 0},
+				"FetchAdd64":         {func() error { _, err := s.im.FetchAdd64(ctx, 0, 1); return err }, 0},
+				"SendV":              {func() error { return s.im.SendV(ctx, 0, small, small) }, 1},
+				"SendNotify":         {func() error { return s.im.SendNotify(ctx, small, 0) }, 0},
+				"Fence":              {func() error { return s.im.Fence(ctx) }, 0},
+			} {
+				var err error
+				for range 10 {
+					if err = c.call(); err != nil {
+						t.Fatal(name, err)
+					}
+				}
+				n := testing.AllocsPerRun(200, func() {
+					if e := c.call(); e != nil {
+						err = e
+					}
+				})
+				if err != nil || n > c.most {
+					t.Errorf("%s: %v allocations, at most %v: %v", name, n, c.most, err)
+				}
+			}
+		})
+	}
+}
