@@ -54,7 +54,7 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 		r, err := local.Decode[local.ReleaseRequest](body)
 		closeAll(fds)
 		if err == nil {
-			p.dropGrant(r.Importer, r.Handle)
+			p.withdraw(r.Importer, r.Handle)
 		}
 		return local.Empty{}, nil, err
 	}
@@ -71,6 +71,7 @@ func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
 	// Not under p.mu, which the engine takes while it holds a link.
 	if gr.in != nil {
 		gr.in.Attach(gr.target, &gr.e.closed)
+		p.dropIfWithdrawn(gr)
 	}
 	return g, fds, nil
 }
