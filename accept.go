@@ -81,7 +81,8 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.exports[r.ID]
-	if e == nil || e.closed.Load() {
+	// The daemon has checked the permissions of one export, not of the id.
+	if e == nil || e.closed.Load() || e.serial != r.Serial {
 		return g, gr, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
 	}
 	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}

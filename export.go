@@ -69,6 +69,10 @@ type Export struct {
 	alive    uint32 // what the slot's state holds while the export lives
 	closed   atomic.Bool
 
+	permits bool // Permit was given
+	permit  []local.Permission
+	serial  uint64 // unique in the process
+
 	ending sync.Once
 	endErr error
 	grants map[uint32]*grant // with p.mu
@@ -78,7 +82,8 @@ type Export struct {
 // this process's exports. len(mem) is the buffer's size in bytes: a positive
 // multiple of the word, word-aligned in memory, and not overlapping another
 // export. By default importers may read and write, and may be any process of the
-// same user and session on any node. The pages are made present at once.
+// same user and session on any node; [Permit] changes who. The pages are made
+// present at once.
 //
 // mem should be the whole of an allocation of [Process.Alloc]: importers on this
 // node then map it. Any other memory works too, a slice of the Go heap
@@ -103,6 +108,9 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	for _, o := range opts {
 		o(e)
 	}
+	if err := e.checkPermissions(op); err != nil {
+		return nil, err
+	}
 	shm.Prefault(mem)
 	if e.lock {
 		if err := shm.Lock(mem); err != nil {
@@ -114,7 +122,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	if _, err := p.conn.Call(ctx, local.Export, local.ExportRequest{ID: id, Size: len(mem), Rights: e.rights}, nil, nil); err != nil {
+	if _, err := p.conn.Call(ctx, local.Export, local.ExportRequest{ID: id, Size: len(mem), Rights: e.rights, Serial: e.serial, Permit: e.permit}, nil, nil); err != nil {
 		_ = e.end(false)
 		return nil, fail(op, err)
 	}
@@ -155,6 +163,8 @@ func (p *Process) admit(e *Export, op string) error {
 	default:
 		return failf(op, ErrNoMem, "a process can have %d exports at a time", page.Slots)
 	}
+	p.serial++
+	e.serial = p.serial
 	state := p.page.State(e.slot)
 	e.alive = state.Load() + 1
 	state.Store(e.alive)

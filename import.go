@@ -34,11 +34,12 @@ type Import struct {
 }
 
 // Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It
-// waits, for as long as the context allows, until the buffer is exported. One
-// buffer may be imported several times, and a process may import its own.
+// waits, for as long as the context allows, until the buffer is exported; who is
+// not of the exporter's user and session, see [Permit], is not always let wait.
+// One buffer may be imported several times, and a process may import its own.
 //
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
-// the process ends while this waits; [ErrNoRights]; [ErrUnreachable] when the
+// the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
 // node does not answer; [ErrTimeout] when the context ends.
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}

@@ -36,6 +36,7 @@ type Process struct {
 	slots    []uint32 // free slots of the page's state table
 	slotTop  uint32   // slots from here on were never used
 	last     uint32   // the last one given to an import
+	serial   uint64   // the last one given to an export
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
@@ -56,7 +57,8 @@ type options struct {
 func WithSocket(path string) Option { return func(o *options) { o.socket = path } }
 
 // WithSession joins a session; without it, $VMMCSESSION is used. Processes of
-// one user and one session may import from each other.
+// one user and one session may import from each other, and who else may, each
+// export can say ([Permit]).
 func WithSession(name string) Option { return func(o *options) { o.session = name } }
 
 // WithLogger takes what the library has to say, which is little: a link that
