@@ -87,11 +87,13 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	}
 	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}
 	if e.memory != nil && r.SameNode {
-		fd, err := e.memory.region.Descriptor()
+		fd, ok, err := e.memory.region.DescriptorOf(e.off, len(e.mem))
 		if err != nil {
 			return g, gr, nil, err
 		}
-		fds, g.Mapped = []int{fd}, true
+		if ok {
+			fds, g.Mapped, g.Memory, g.Offset = []int{fd}, true, e.memory.region.Size(), e.off
+		}
 	}
 	p.number(&g)
 	peer := p.peers[r.Importer.Process]

@@ -64,7 +64,11 @@ type Export struct {
 
 	lock     bool
 	unmapped bool
-	memory   *Memory // nil: reached by the stream alone
+	share    bool
+	global   bool
+	home     *Memory // the allocation that mem lies in, if it does
+	off      int     // where
+	memory   *Memory // the same, or nil: reached by the stream alone
 	slot     uint32
 	alive    uint32 // what the slot's state holds while the export lives
 	closed   atomic.Bool
@@ -86,10 +90,11 @@ type Export struct {
 // present at once.
 //
 // mem should be the whole of an allocation of [Process.Alloc]: importers on this
-// node then map it. Any other memory works too, a slice of the Go heap
+// node then map it ([SharePages] lets them map a part too). Any other memory works too, a slice of the Go heap
 // included, but is reached through the stream: some microseconds a message
 // instead of some nanoseconds, and this process does the copying, in the
-// background. Importers can never reach beyond mem, in either case. mem stays
+// background. Importers can never reach beyond mem, in either case, unless an
+// export of the same allocation has [SharePages]. mem stays
 // the caller's; it must not be freed or reused for other purposes before
 // [Export.Close].
 //
@@ -117,7 +122,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 			return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
 		}
 	}
-	if err := p.admit(e, op); err != nil {
+	if err := p.begin(e, op); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
@@ -144,8 +149,8 @@ func (p *Process) admit(e *Export, op string) error {
 			return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
 		}
 	}
-	if !e.unmapped {
-		e.memory = p.memory(e.mem)
+	if err := p.house(e, op); err != nil {
+		return err
 	}
 	if e.memory != nil {
 		// Sealed before the first descriptor leaves: importers can neither shrink
@@ -200,7 +205,16 @@ func (e *Export) Word(off int) (Word, error) {
 // moved to fresh pages at the same addresses. A mapped send that reported success
 // before is in them; one on the stream may have been on its way still, and is
 // not. Importers' calls return [ErrRevoked]. This process's own
-// goroutines must not write to the memory while Close runs.
+// goroutines must not write to the memory while Close runs, nor to the rest of
+// its first and last page.
+//
+// Where exports share an allocation ([SharePages]), the whole pages of this one
+// move. A page that it shares with another export that lives stays until that one
+// is closed, and with it what lies of this export there, within reach of importers
+// that bypass the library. Other exports of the allocation and their imports are
+// not disturbed. Memory that has moved is not mapped any more when it is exported
+// again, but goes by the stream, until an export of the whole allocation was
+// closed: take another allocation.
 func (e *Export) Close() error {
 	if err := e.end(true); err != nil {
 		return fail(fmt.Sprintf("close export of buffer %d", e.id), err)
@@ -213,6 +227,9 @@ func (e *Export) Close() error {
 func (e *Export) end(tell bool) error {
 	e.ending.Do(func() {
 		p := e.p
+		if e.home != nil {
+			e.home.changing.Lock()
+		}
 		p.mu.Lock()
 		e.closed.Store(true)
 		grants := e.grants
@@ -224,8 +241,9 @@ func (e *Export) end(tell bool) error {
 		for h, g := range grants {
 			g.revoke(h)
 		}
-		if e.memory != nil {
-			e.endErr = e.memory.region.Renew("vmmc")
+		e.endErr = e.renew()
+		if e.home != nil {
+			e.home.changing.Unlock()
 		}
 		if tell {
 			e.endErr = errors.Join(e.endErr, p.unexport(e.id))

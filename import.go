@@ -70,7 +70,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if g.Mapped {
 		want = 1
 	}
-	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots {
+	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots || !located(&g) {
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
@@ -82,12 +82,12 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	}
 	im := &Import{p: p, l: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
 	if g.Mapped {
-		reg, err := shm.Open(fds[0], shm.RoundUp(g.Size), g.Rights&local.MayWrite != 0)
+		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&local.MayWrite != 0)
 		if err != nil {
 			l.out.Detach(g.Handle)
 			return nil, err
 		}
-		im.mapped = link.NewMapped(l.out, g.Handle, reg, g.Size, g.Slot, g.State)
+		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State)
 	}
 	l.mu.Lock()
 	l.imports[g.Handle] = im

@@ -95,6 +95,8 @@ type Grant struct {
 	Size     int
 	Rights   Rights
 	Mapped   bool   // a descriptor of the memory comes with it
+	Memory   int    // bytes of that memory
+	Offset   int    // of the buffer in it
 	Slot     uint32 // of the export's state word in the exporter's page
 	State    uint32 // what that word holds while the export lives
 }
