@@ -27,6 +27,7 @@ const (
 	ErrBadArg           = code.BadArg           // outside an argument's domain
 	ErrNotImplemented   = code.NotImplemented   // not on this system
 	ErrNoMem            = code.NoMem            // no memory, or no room in a table
+	ErrNoPhysDestSpace  = code.NoPhysDestSpace  // the limit on imported bytes is reached
 	ErrNoSuchNode       = code.NoSuchNode
 	ErrNoSuchProcess    = code.NoSuchProcess
 	ErrOverlappedBufs   = code.OverlappedBufs // the memory is exported already, in part or whole

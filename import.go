@@ -40,7 +40,8 @@ type Import struct {
 //
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
 // the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
-// node does not answer; [ErrTimeout] when the context ends.
+// node does not answer; [ErrTimeout] when the context ends; [ErrNoPhysDestSpace]
+// beyond what [WithImportLimit] allows.
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}
 	op := fmt.Sprintf("import buffer %d", id)
@@ -74,6 +75,17 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
+	if err := p.imported.take(g.Size); err != nil {
+		closeAll(fds)
+		p.giveBack(g)
+		return nil, err
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			p.imported.give(g.Size)
+		}
+	}()
 	l, err := p.linkTo(ctx, g.Exporter)
 	if err != nil {
 		closeAll(fds)
@@ -95,6 +107,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if l.out.Err() != nil { // the link's end may have looked before
 		im.unmap()
 	}
+	kept = true
 	return im, nil
 }
 
@@ -133,6 +146,7 @@ func (im *Import) Close() error {
 	if open {
 		im.unmap()
 		im.l.out.Detach(im.handle)
+		im.p.imported.give(im.size)
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type Process struct {
 	page   page.Process
 	engine *link.Engine
 
+	imported budget
+
 	mu       sync.Mutex
 	closed   bool
 	memories []*Memory
@@ -50,6 +52,8 @@ type options struct {
 	session string
 	log     *slog.Logger
 	embed   func(context.Context) (socket string, stop func(), err error)
+
+	importLimit int64
 }
 
 // WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
@@ -79,9 +83,13 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	for _, f := range opts {
 		f(&o)
 	}
+	if o.importLimit < 0 {
+		return nil, failf("open", ErrBadArg, "the import limit is %d bytes, want at least 0", o.importLimit)
+	}
 	p := &Process{
 		log: o.log, exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
+		imported: budget{limit: o.importLimit},
 	}
 	if err := p.open(ctx, &o); err != nil {
 		p.release()
