@@ -210,9 +210,10 @@ func (e *Export) Word(off int) (Word, error) {
 //
 // Where exports share an allocation ([SharePages]), the whole pages of this one
 // move. A page that it shares with another export that lives stays until that one
-// is closed, and with it what lies of this export there, within reach of importers
-// that bypass the library. Other exports of the allocation and their imports are
-// not disturbed. Memory that has moved is not mapped any more when it is exported
+// is closed: what lies of this export there is still within reach of importers
+// that bypass the library, and a send that was under way may change it after Close
+// has returned. Exports that fill whole pages have no such page. Other exports of
+// the allocation and their imports are not disturbed. Memory that has moved is not mapped any more when it is exported
 // again, but goes by the stream, until an export of the whole allocation was
 // closed: take another allocation.
 func (e *Export) Close() error {
