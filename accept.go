@@ -54,7 +54,7 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 		r, err := local.Decode[local.ReleaseRequest](body)
 		closeAll(fds)
 		if err == nil {
-			p.dropGrant(r.Importer, r.Handle)
+			p.withdraw(r.Importer, r.Handle)
 		}
 		return local.Empty{}, nil, err
 	}
@@ -71,6 +71,7 @@ func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
 	// Not under p.mu, which the engine takes while it holds a link.
 	if gr.in != nil {
 		gr.in.Attach(gr.target, &gr.e.closed)
+		p.dropIfWithdrawn(gr)
 	}
 	return g, fds, nil
 }
@@ -80,7 +81,8 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.exports[r.ID]
-	if e == nil || e.closed.Load() {
+	// The daemon has checked the permissions of one export, not of the id.
+	if e == nil || e.closed.Load() || e.serial != r.Serial {
 		return g, gr, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
 	}
 	if err := e.mayImport(r.Importer.Process); err != nil {
@@ -88,18 +90,20 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	}
 	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}
 	if e.memory != nil && r.SameNode {
-		fd, err := e.memory.region.Descriptor()
+		fd, ok, err := e.memory.region.DescriptorOf(e.off, len(e.mem))
 		if err != nil {
 			return g, gr, nil, err
 		}
-		fds, g.Mapped = []int{fd}, true
-		if e.redirect != nil {
-			more, err := e.share(r.Importer.Process, &g)
-			if err != nil {
-				closeAll(fds)
-				return g, gr, nil, err
+		if ok {
+			fds, g.Mapped, g.Memory, g.Offset = []int{fd}, true, e.memory.region.Size(), e.off
+			if e.redirect != nil {
+				more, err := e.shareRedirection(r.Importer.Process, &g)
+				if err != nil {
+					closeAll(fds)
+					return g, gr, nil, err
+				}
+				fds = append(fds, more...)
 			}
-			fds = append(fds, more...)
 		}
 	}
 	g.Handle = p.number()

@@ -28,6 +28,7 @@ const (
 	ErrNotImplemented   = code.NotImplemented   // not on this system
 
 	ErrBlockedNotifications = code.BlockedNotifications // notifications of the export are queued and blocked
+	ErrNoPhysDestSpace      = code.NoPhysDestSpace      // the limit on imported bytes is reached
 	ErrNoVirtDestSpace      = code.NoVirtDestSpace      // DestSpace is used up
 	ErrNotInHandler         = code.NotInHandler         // not to be called by a notification handler
 	ErrInProgress           = code.InProgress           // the request is not over yet

@@ -73,10 +73,18 @@ type Export struct {
 
 	lock     bool
 	unmapped bool
-	memory   *Memory // nil: reached by the stream alone
+	share    bool
+	global   bool
+	home     *Memory // the allocation that mem lies in, if it does
+	off      int     // where
+	memory   *Memory // the same, or nil: reached by the stream alone
 	slot     uint32
 	alive    uint32 // what the slot's state holds while the export lives
 	closed   atomic.Bool
+
+	permits bool // Permit was given
+	permit  []local.Permission
+	serial  uint64 // unique in the process
 
 	ending sync.Once
 	endErr error
@@ -87,13 +95,15 @@ type Export struct {
 // this process's exports. len(mem) is the buffer's size in bytes: a positive
 // multiple of the word, word-aligned in memory, and not overlapping another
 // export. By default importers may read and write, and may be any process of the
-// same user and session on any node. The pages are made present at once.
+// same user and session on any node; [Permit] changes who. The pages are made
+// present at once.
 //
 // mem should be the whole of an allocation of [Process.Alloc]: importers on this
-// node then map it. Any other memory works too, a slice of the Go heap
+// node then map it ([SharePages] lets them map a part too). Any other memory works too, a slice of the Go heap
 // included, but is reached through the stream: some microseconds a message
 // instead of some nanoseconds, and this process does the copying, in the
-// background. Importers can never reach beyond mem, in either case. mem stays
+// background. Importers can never reach beyond mem, in either case, unless an
+// export of the same allocation has [SharePages]. mem stays
 // the caller's; it must not be freed or reused for other purposes before
 // [Export.Close].
 //
@@ -115,18 +125,21 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	for _, o := range opts {
 		o(e)
 	}
+	if err := e.checkPermissions(op); err != nil {
+		return nil, err
+	}
 	shm.Prefault(mem)
 	if e.lock {
 		if err := shm.Lock(mem); err != nil {
 			return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
 		}
 	}
-	if err := p.admit(e, op); err != nil {
+	if err := p.begin(e, op); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	if _, err := p.conn.Call(ctx, local.Export, local.ExportRequest{ID: id, Size: len(mem), Rights: e.rights}, nil, nil); err != nil {
+	if _, err := p.conn.Call(ctx, local.Export, local.ExportRequest{ID: id, Size: len(mem), Rights: e.rights, Serial: e.serial, Permit: e.permit}, nil, nil); err != nil {
 		_ = e.end(false)
 		return nil, fail(op, err)
 	}
@@ -156,8 +169,8 @@ func (p *Process) admit(e *Export, op string) error {
 	if err := p.admitTargets(e, op); err != nil {
 		return err
 	}
-	if !e.unmapped && !e.many {
-		e.memory = p.memory(e.mem)
+	if err := p.house(e, op); err != nil {
+		return err
 	}
 	if e.memory != nil {
 		// Sealed before the first descriptor leaves: importers can neither shrink
@@ -175,6 +188,8 @@ func (p *Process) admit(e *Export, op string) error {
 	default:
 		return failf(op, ErrNoMem, "a process can have %d exports at a time", page.Slots)
 	}
+	p.serial++
+	e.serial = p.serial
 	state := p.page.State(e.slot)
 	e.alive = state.Load() + 1
 	state.Store(e.alive)
@@ -197,11 +212,21 @@ func (e *Export) Bytes() []byte { return e.mem }
 // moved to fresh pages at the same addresses. A mapped send that reported success
 // before is in them; one on the stream may have been on its way still, and is
 // not. Importers' calls return [ErrRevoked]. This process's own
-// goroutines must not write to the memory while Close runs. A handler of the
-// buffer that is running goes on; none begins any more. While notifications of the
-// buffer are queued because they are blocked, Close fails at once with
-// [ErrBlockedNotifications] and the export stays as it is: unblock them and try
-// again. In a handler it fails with [ErrNotInHandler].
+// goroutines must not write to the memory while Close runs, nor to the rest of
+// its first and last page. A handler of the buffer that is running goes on; none
+// begins any more. While notifications of the buffer are queued because they are
+// blocked, Close fails at once with [ErrBlockedNotifications] and the export
+// stays as it is: unblock them and try again. In a handler it fails with
+// [ErrNotInHandler].
+//
+// Where exports share an allocation ([SharePages]), the whole pages of this one
+// move. A page that it shares with another export that lives stays until that one
+// is closed: what lies of this export there is still within reach of importers
+// that bypass the library, and a send that was under way may change it after Close
+// has returned. Exports that fill whole pages have no such page. Other exports of
+// the allocation and their imports are not disturbed. Memory that has moved is not
+// mapped any more when it is exported again, but goes by the stream, until an
+// export of the whole allocation was closed: take another allocation.
 func (e *Export) Close() error {
 	op := fmt.Sprintf("close export of buffer %d", e.id)
 	if err := inHandler(op); err != nil {
@@ -221,6 +246,9 @@ func (e *Export) Close() error {
 func (e *Export) end(tell bool) error {
 	e.ending.Do(func() {
 		p := e.p
+		if e.home != nil {
+			e.home.changing.Lock()
+		}
 		p.mu.Lock()
 		e.closed.Store(true)
 		links := e.links()
@@ -233,9 +261,9 @@ func (e *Export) end(tell bool) error {
 		for h, g := range grants {
 			g.revoke(h)
 		}
-		e.endErr = e.endRedirection(links)
-		if e.memory != nil {
-			e.endErr = errors.Join(e.endErr, e.memory.region.Renew("vmmc"))
+		e.endErr = errors.Join(e.endRedirection(links), e.renew())
+		if e.home != nil {
+			e.home.changing.Unlock()
 		}
 		if tell {
 			e.endErr = errors.Join(e.endErr, p.unexport(e.id))

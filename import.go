@@ -36,12 +36,14 @@ type Import struct {
 }
 
 // Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It
-// waits, for as long as the context allows, until the buffer is exported. One
-// buffer may be imported several times, and a process may import its own.
+// waits, for as long as the context allows, until the buffer is exported; who is
+// not of the exporter's user and session, see [Permit], is not always let wait.
+// One buffer may be imported several times, and a process may import its own.
 //
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
-// the process ends while this waits; [ErrNoRights]; [ErrUnreachable] when the
-// node does not answer; [ErrTimeout] when the context ends.
+// the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
+// node does not answer; [ErrTimeout] when the context ends; [ErrNoPhysDestSpace]
+// beyond what [WithImportLimit] allows.
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}
 	op := fmt.Sprintf("import buffer %d", id)
@@ -77,10 +79,21 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if g.Claims != 0 {
 		want += 2 + len(g.Targets)
 	}
-	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots {
+	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots || !located(&g) {
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
+	if err := p.imported.take(g.Size); err != nil {
+		closeAll(fds)
+		p.giveBack(g)
+		return nil, err
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			p.imported.give(g.Size)
+		}
+	}()
 	l, err := p.linkTo(ctx, g.Exporter)
 	if err != nil {
 		closeAll(fds)
@@ -89,13 +102,13 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	}
 	im := &Import{p: p, l: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
 	if g.Mapped {
-		reg, err := shm.Open(fds[0], shm.RoundUp(g.Size), g.Rights&local.MayWrite != 0)
+		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&local.MayWrite != 0)
 		if err != nil {
 			closeAll(fds[1:])
 			l.out.Detach(g.Handle)
 			return nil, err
 		}
-		im.mapped = link.NewMapped(l.out, g.Handle, reg, g.Size, g.Slot, g.State)
+		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State)
 		im.mapped.Ended = &im.ended
 		if g.Claims != 0 {
 			if im.mapped.Claims, err = l.takeClaims(&g, fds[1:]); err != nil {
@@ -116,6 +129,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if l.out.Err() != nil { // the link's end may have looked before
 		im.unmap()
 	}
+	kept = true
 	return im, nil
 }
 
@@ -158,6 +172,7 @@ func (im *Import) Close() error {
 		im.end(link.ErrClosed, im.l.out.Cancel(im.handle))
 		im.unmap()
 		im.l.out.Detach(im.handle)
+		im.p.imported.give(im.size)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package vmmc
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
@@ -12,6 +13,8 @@ type Memory struct {
 	p      *Process
 	region *shm.Region
 	size   int
+
+	changing sync.Mutex // an export of it begins or ends; before p.mu
 }
 
 // Alloc allocates size bytes (a positive multiple of the word) of zeroed
@@ -64,16 +67,6 @@ func (m *Memory) Close() error {
 			p.memories = p.memories[:last]
 			m.region.Retire()
 			break
-		}
-	}
-	return nil
-}
-
-// memory finds the allocation that b is the whole of; p.mu is held.
-func (p *Process) memory(b []byte) *Memory {
-	for _, m := range p.memories {
-		if off, ok := shm.Within(m.Bytes(), b); ok && off == 0 && len(b) == m.size {
-			return m
 		}
 	}
 	return nil

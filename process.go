@@ -29,6 +29,8 @@ type Process struct {
 	page   page.Process
 	engine *link.Engine
 
+	imported budget
+
 	mu       sync.Mutex
 	closed   bool
 	memories []*Memory
@@ -36,6 +38,7 @@ type Process struct {
 	slots    []uint32 // free slots of the page's state table
 	slotTop  uint32   // slots from here on were never used
 	last     uint32   // the last one given to an import
+	serial   uint64   // the last one given to an export
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
@@ -54,6 +57,8 @@ type options struct {
 	log     *slog.Logger
 	embed   func(context.Context) (socket string, stop func(), err error)
 	events  func(Event)
+
+	importLimit int64
 }
 
 // WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
@@ -61,7 +66,8 @@ type options struct {
 func WithSocket(path string) Option { return func(o *options) { o.socket = path } }
 
 // WithSession joins a session; without it, $VMMCSESSION is used. Processes of
-// one user and one session may import from each other.
+// one user and one session may import from each other, and who else may, each
+// export can say ([Permit]).
 func WithSession(name string) Option { return func(o *options) { o.session = name } }
 
 // WithLogger takes what the library has to say, which is little: a link that
@@ -82,10 +88,14 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	for _, f := range opts {
 		f(&o)
 	}
+	if o.importLimit < 0 {
+		return nil, failf("open", ErrBadArg, "the import limit is %d bytes, want at least 0", o.importLimit)
+	}
 	p := &Process{
 		events: o.events,
 		log:    o.log, exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
+		imported: budget{limit: o.importLimit},
 	}
 	if err := p.open(ctx, &o); err != nil {
 		p.release()

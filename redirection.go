@@ -209,9 +209,9 @@ func (e *Export) mayImport(id local.ProcessID) error {
 	return nil
 }
 
-// share gives the descriptors of what a mapped importer needs beside the memory;
+// shareRedirection gives the descriptors of what a mapped importer needs beside the memory;
 // p.mu is held.
-func (e *Export) share(id local.ProcessID, g *local.Grant) ([]int, error) {
+func (e *Export) shareRedirection(id local.ProcessID, g *local.Grant) ([]int, error) {
 	s := e.shared
 	if s == nil || s.peer != id || s.gone.Load() {
 		e.unshare()

@@ -32,24 +32,25 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any,
 	return g, nil, err
 }
 
-// grant waits until process pid exports buffer id, checks rights, and has the
-// exporter let the importer in. It ends early when the exporter dies.
+// grant waits until process pid exports buffer id, checks rights (rights.go), and
+// has the exporter let the importer in. It ends early when the exporter dies.
 func (n *Node) grant(ctx context.Context, im local.Importer, pid, id uint32, sameNode bool) (local.Grant, []int, error) {
 	p, err := n.lookup(pid)
 	if err != nil {
 		return local.Grant{}, nil, err
 	}
-	if im.User != p.user || im.Session != p.session {
-		return local.Grant{}, nil, code.New(code.NoRights,
-			"process %d on node %q (user %q, session %q) does not allow user %q of session %q to import", pid, n.cfg.Name, p.user, p.session, im.User, im.Session)
+	leave, err := p.enter(im)
+	if err != nil {
+		return local.Grant{}, nil, err
 	}
+	defer leave()
 	for {
-		p.mu.Lock()
-		_, there := p.exports[id]
-		changed := p.changed
-		p.mu.Unlock()
+		e, there, changed, err := p.admit(im, id)
+		if err != nil {
+			return local.Grant{}, nil, err
+		}
 		if there {
-			g, fds, err := p.offer(ctx, local.OfferRequest{Importer: im, ID: id, SameNode: sameNode})
+			g, fds, err := p.offer(ctx, local.OfferRequest{Importer: im, ID: id, Serial: e.Serial, SameNode: sameNode})
 			if !errors.Is(err, code.BadRbufState) { // else it was closed meanwhile: wait for the next
 				return g, fds, err
 			}

@@ -34,8 +34,10 @@ type process struct {
 
 	mu      sync.Mutex
 	exports map[uint32]local.ExportRequest
-	changed chan struct{}         // closed and replaced when exports change
-	granted map[*process]struct{} // exporters of this node that have let this process in
+	changed chan struct{}           // closed and replaced when exports change
+	granted map[*process]struct{}   // exporters of this node that have let this process in
+	guests  map[local.ProcessID]int // imports under way of others than its own user and session
+	weight  int                     // bytes that its exports' permissions take here
 }
 
 // serveProcess takes a connection on.
@@ -50,7 +52,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	}
 	p := &process{
 		n: n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
-		granted: map[*process]struct{}{},
+		granted: map[*process]struct{}{}, guests: map[local.ProcessID]int{},
 		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
 	}
 	ready := make(chan struct{})
@@ -191,12 +193,13 @@ func (p *process) export(r local.ExportRequest, begin bool) error {
 	if begin && (r.Size <= 0 || r.Rights == 0 || r.Rights&^(local.MayRead|local.MayWrite) != 0) {
 		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
 	}
+	if err := local.CheckPermissions(r.Permit); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if begin {
-		p.exports[r.ID] = r
-	} else {
-		delete(p.exports, r.ID)
+	if err := p.keep(r, begin); err != nil {
+		return err
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})

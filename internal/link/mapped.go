@@ -26,10 +26,10 @@ type Mapped struct {
 	Ended  *atomic.Bool // the import is no more
 }
 
-// NewMapped makes one; size is the export's, which the region covers.
-func NewMapped(o *Out, handle uint32, r *shm.Region, size int, slot, alive uint32) *Mapped {
+// NewMapped makes one; size is the export's, which lies in the region at off.
+func NewMapped(o *Out, handle uint32, r *shm.Region, off, size int, slot, alive uint32) *Mapped {
 	return &Mapped{
-		out: o, handle: handle, region: r, mem: r.Bytes()[:size:size],
+		out: o, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
 		state: o.pages.Peer.State(slot), alive: alive, sleepers: o.pages.Peer.Sleepers(),
 	}
 }

@@ -1,7 +1,7 @@
 package local
 
 // Version of this protocol; a daemon refuses a process with another.
-const Version = 1
+const Version = 2
 
 // Method names a request. Those of the first group go from a process to its
 // daemon, those of the second the other way.
@@ -62,6 +62,8 @@ type ExportRequest struct {
 	ID     uint32
 	Size   int
 	Rights Rights
+	Serial uint64       // of this export in its process: another one may get the id later
+	Permit []Permission `json:",omitempty"` // who may import; none: its own user and session
 }
 
 // ImportRequest asks for a buffer; it is answered once the buffer is exported.
@@ -82,6 +84,7 @@ type Importer struct {
 type OfferRequest struct {
 	Importer Importer
 	ID       uint32
+	Serial   uint64 // of the export whose permissions were checked
 	SameNode bool
 }
 
@@ -92,6 +95,8 @@ type Grant struct {
 	Size     int
 	Rights   Rights
 	Mapped   bool   // a descriptor of the memory comes with it
+	Memory   int    // bytes of that memory
+	Offset   int    // of the buffer in it
 	Slot     uint32 // of the export's state word in the exporter's page
 	State    uint32 // what that word holds while the export lives
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -20,7 +21,7 @@ func TestPacketRoundTrip(t *testing.T) {
 	if err != nil || h != want {
 		t.Fatalf("%+v, %v, want %+v", h, err, want)
 	}
-	if r, err := Decode[ExportRequest](body); err != nil || r != (ExportRequest{7, 8, MayRead}) {
+	if r, err := Decode[ExportRequest](body); err != nil || !reflect.DeepEqual(r, ExportRequest{ID: 7, Size: 8, Rights: MayRead}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -33,6 +33,10 @@ type Region struct {
 	mu      sync.Mutex
 	fd      int // -1 once given up
 	retired bool
+	handed  bool   // a descriptor of these pages has left
+	moved   []bool // pages that are not fd's any more; nil: none
+
+	renewing sync.Mutex // before mu
 }
 
 // New makes a region of size bytes (rounded up to pages), prefaulted. With
@@ -77,6 +81,11 @@ func Open(fd, size int, write bool) (*Region, error) { return open(fd, size, wri
 func OpenSparse(fd, size int, write bool) (*Region, error) { return open(fd, size, write, false) }
 
 func open(fd, size int, write, populate bool) (*Region, error) {
+	return openAt(fd, size, 0, size, write, populate)
+}
+
+// openAt maps n bytes from off on, whole pages of memory that has size bytes.
+func openAt(fd, size, off, n int, write, populate bool) (*Region, error) {
 	info, err := unix.Inspect(fd)
 	switch {
 	case err != nil:
@@ -93,7 +102,7 @@ func open(fd, size int, write, populate bool) (*Region, error) {
 	}
 	// Memory whose pages are not there is not made present here: a peer could
 	// announce any size.
-	r, err := adopt(fd, size, write, populate && info.Present >= info.Size)
+	r, err := adoptAt(fd, off, n, write, populate && info.Present >= info.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +112,11 @@ func open(fd, size int, write, populate bool) (*Region, error) {
 
 // adopt maps fd, which the region then owns.
 func adopt(fd, size int, write, populate bool) (*Region, error) {
-	p, err := unix.Map(fd, size, write, populate)
+	return adoptAt(fd, 0, size, write, populate)
+}
+
+func adoptAt(fd, off, size int, write, populate bool) (*Region, error) {
+	p, err := unix.MapAt(fd, off, size, write, populate)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
@@ -151,6 +164,7 @@ func (r *Region) Descriptor() (int, error) {
 	if r.fd < 0 {
 		return -1, os.ErrClosed
 	}
+	r.handed = true
 	return unix.Dup(r.fd)
 }
 
@@ -182,36 +196,20 @@ func (r *Region) Retire() {
 // "revoked" by an atomic, so a send that still reports success is in the copy.
 // This process's own writers must not write meanwhile.
 func (r *Region) Renew(name string) error {
+	r.renewing.Lock()
+	defer r.renewing.Unlock()
+	fd, err := r.replace(name, 0, r.size, r.runs(0, r.size))
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.retired || r.fd < 0 {
+	if r.retired {
+		_ = unix.Close(fd)
 		return os.ErrClosed
 	}
-	fd, err := unix.Memfd(name, int64(r.size))
-	if err != nil {
-		return err
-	}
-	p, err := unix.Map(fd, r.size, true, true)
-	if err != nil {
-		_ = unix.Close(fd)
-		return err
-	}
-	Copy(unsafe.Slice((*byte)(p), r.size), r.Bytes())
-	_ = unix.Unmap(p, r.size)
-	// The old pages are cleared by a second mapping made before they leave this
-	// range, so that a kept mapping shows none of what came before.
-	old := r.fd
-	alias, aliasErr := unix.Alias(r.base, r.size)
-	if err := unix.MapOver(r.base, fd, r.size); err != nil {
-		_ = unix.Close(fd)
-		return err
-	}
-	r.fd = fd
-	if aliasErr == nil {
-		clear(unsafe.Slice((*byte)(alias), r.size))
-		_ = unix.Unmap(alias, r.size)
-	}
-	_ = unix.Close(old)
+	_ = unix.Close(r.fd)
+	r.fd, r.moved, r.handed = fd, nil, false
 	return nil
 }
 

@@ -58,6 +58,11 @@ func Inspect(fd int) (MemoryInfo, error) {
 // Map maps size bytes of fd. With populate the page tables are filled at once,
 // so that the first store of a send does not fault.
 func Map(fd int, size int, write, populate bool) (unsafe.Pointer, error) {
+	return MapAt(fd, 0, size, write, populate)
+}
+
+// MapAt is Map of the bytes from off on, a multiple of the page.
+func MapAt(fd, off, size int, write, populate bool) (unsafe.Pointer, error) {
 	prot, flags := sys.PROT_READ, sys.MAP_SHARED
 	if write {
 		prot |= sys.PROT_WRITE
@@ -65,7 +70,7 @@ func Map(fd int, size int, write, populate bool) (unsafe.Pointer, error) {
 	if populate {
 		flags |= sys.MAP_POPULATE
 	}
-	p, err := sys.MmapPtr(fd, 0, nil, uintptr(size), prot, flags)
+	p, err := sys.MmapPtr(fd, int64(off), nil, uintptr(size), prot, flags)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}

@@ -48,3 +48,5 @@ func (*Epoll) Close() error                             { return nil }
 func Yield()                                            {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
 func Alive(int) bool                                    { return false }
+
+func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsupported }

@@ -1,0 +1,77 @@
+package local
+
+import (
+	"unicode/utf8"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+)
+
+// Permission says who may import, as the exporter's daemon checks it: whoever
+// every list that is not empty names.
+type Permission struct {
+	Users     []string  `json:",omitempty"` // AnyName: every one
+	Sessions  []string  `json:",omitempty"` // AnyName: every one; without Users, of the exporter's user
+	Nodes     []string  `json:",omitempty"`
+	Processes []Address `json:",omitempty"`
+}
+
+// Address is where a process is found.
+type Address struct {
+	Node string
+	PID  uint32
+}
+
+// AnyName in a list of users or sessions stands for all.
+const AnyName = "*"
+
+// What the permissions of one export may be in all, so that the request that
+// carries them fits into a packet whatever JSON makes of the names: six bytes for
+// one at worst, and 55 for an entry's frame.
+const (
+	MaxEntries = 256     // permissions, and names and processes in their lists
+	MaxNames   = 8 << 10 // bytes of all names
+)
+
+// Weigh counts the entries of permissions and the bytes of their names.
+func Weigh(ps []Permission) (entries, names int) {
+	for _, p := range ps {
+		entries += 1 + len(p.Users) + len(p.Sessions) + len(p.Nodes) + len(p.Processes)
+		for _, list := range [][]string{p.Users, p.Sessions, p.Nodes} {
+			for _, s := range list {
+				names += len(s)
+			}
+		}
+		for _, a := range p.Processes {
+			names += len(a.Node)
+		}
+	}
+	return entries, names
+}
+
+// CheckPermissions says what is wrong with permissions.
+func CheckPermissions(ps []Permission) error {
+	if n, bytes := Weigh(ps); n > MaxEntries || bytes > MaxNames {
+		return code.New(code.BadArg, "the permissions have %d entries and %d bytes of names, at most %d and %d: permit whole sessions, users or nodes",
+			n, bytes, MaxEntries, MaxNames)
+	}
+	for _, p := range ps {
+		for _, list := range [][]string{p.Users, p.Sessions} {
+			for _, s := range list {
+				if !utf8.ValidString(s) { // JSON would make another name of it
+					return code.New(code.BadArg, "the name %q in a permission is not valid UTF-8", s)
+				}
+			}
+		}
+		for _, n := range p.Nodes {
+			if n == "" {
+				return code.New(code.BadArg, "a permission names no node: the zero NodeID is none")
+			}
+		}
+		for _, a := range p.Processes {
+			if a.Node == "" {
+				return code.New(code.BadArg, "a permission names process %d on no node: the zero NodeID is none", a.PID)
+			}
+		}
+	}
+	return nil
+}
