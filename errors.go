@@ -29,6 +29,7 @@ const (
 	ErrNoMem            = code.NoMem            // no memory, or no room in a table
 	ErrNoSuchNode       = code.NoSuchNode
 	ErrNoSuchProcess    = code.NoSuchProcess
+	ErrNoParent         = code.NoParent       // no other process spawned this one
 	ErrOverlappedBufs   = code.OverlappedBufs // the memory is exported already, in part or whole
 	ErrNoRights         = code.NoRights       // the exporter does not allow it
 	ErrPeerGone         = code.PeerGone       // the exporting process, or its node, is gone

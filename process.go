@@ -23,6 +23,8 @@ type Process struct {
 	hosts []string
 	log   *slog.Logger
 
+	session hostChoice
+
 	socket string
 	stop   func() // of an embedded node
 	conn   *local.Conn
@@ -73,7 +75,7 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 // Open joins the local node. The context bounds joining only. The error is
 // [ErrNoDaemon] when no daemon answers.
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
-	o := options{session: os.Getenv("VMMCSESSION"), log: slog.New(slog.DiscardHandler)}
+	o := options{session: os.Getenv(local.SessionEnv), log: slog.New(slog.DiscardHandler)}
 	for _, f := range opts {
 		f(&o)
 	}
@@ -124,6 +126,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	p.id, p.user, p.hosts = w.Process, w.User, w.Hosts
+	p.chooseHosts(os.Getenv(local.HostsEnv))
 	return nil
 }
 
