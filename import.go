@@ -132,6 +132,7 @@ func (im *Import) Close() error {
 	if open {
 		im.unmap()
 		im.l.out.Detach(im.handle)
+		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -62,7 +63,8 @@ func WithSocket(path string) Option { return func(o *options) { o.socket = path 
 func WithSession(name string) Option { return func(o *options) { o.session = name } }
 
 // WithLogger takes what the library has to say, which is little: a link that
-// was lost, a peer that broke the protocol.
+// was lost, a peer that broke the protocol. At slog.LevelDebug it is more: see
+// [SetDebugLevel].
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
 // WithEmbedded runs a node for as long as the process is open; package node has
@@ -75,12 +77,12 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 // Open joins the local node. The context bounds joining only. The error is
 // [ErrNoDaemon] when no daemon answers.
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
-	o := options{session: os.Getenv(local.SessionEnv), log: slog.New(slog.DiscardHandler)}
+	o := options{session: os.Getenv(local.SessionEnv)}
 	for _, f := range opts {
 		f(&o)
 	}
 	p := &Process{
-		log: o.log, exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
+		log: withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
 	}
 	if err := p.open(ctx, &o); err != nil {
@@ -106,8 +108,12 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	ready := make(chan struct{})
 	p.conn = local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 		<-ready
-		return p.handle(ctx, m, body, fds)
+		start := time.Now()
+		out, outFDs, err := p.handle(ctx, m, body, fds)
+		p.told(m, time.Since(start), err)
+		return out, outFDs, err
 	})
+	p.conn.Trace(p.asked)
 	defer close(ready)
 	if p.page, err = page.NewProcess(); err != nil {
 		return err
@@ -127,6 +133,8 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	}
 	p.id, p.user, p.hosts = w.Process, w.User, w.Hosts
 	p.chooseHosts(os.Getenv(local.HostsEnv))
+	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
+	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.socket)
 	return nil
 }
 
@@ -155,6 +163,7 @@ func (p *Process) Close() error {
 		_ = e.end(false)
 	}
 	p.release()
+	p.log.Debug("left")
 	return nil
 }
 
