@@ -26,7 +26,7 @@ func (l *Conn) Call(ctx context.Context, m Method, in any, fds []int, out func([
 
 var methods = map[Method]string{
 	Register: "register", Export: "export", Unexport: "unexport", Import: "import",
-	Connect: "connect", Release: "release", Nodes: "nodes",
+	Connect: "connect", Release: "release", Nodes: "nodes", Spawn: "spawn",
 	Offer: "offer", Accept: "accept", Handover: "handover", Withdraw: "withdraw",
 }
 
