@@ -11,4 +11,6 @@ const (
 	Ping    = 2 * time.Second  // reachability of a node
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
+
+	Terminate = 2 * time.Second // from asking a spawned program to end to killing it
 )
