@@ -19,10 +19,11 @@ import (
 // Process is this program's membership of a node. A program may open several;
 // each is a process of its own to all others.
 type Process struct {
-	id    local.ProcessID
-	user  string
-	hosts []string
-	log   *slog.Logger
+	id     local.ProcessID
+	parent local.ProcessID
+	user   string
+	hosts  []string
+	log    *slog.Logger
 
 	session hostChoice
 
@@ -127,11 +128,12 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	defer stop()
 	w, _, err := local.Ask[local.Welcome](ctx, p.conn, local.Register, local.Hello{
 		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
+		Token: os.Getenv(local.TokenEnv),
 	}, nil)
 	if err != nil {
 		return err
 	}
-	p.id, p.user, p.hosts = w.Process, w.User, w.Hosts
+	p.id, p.parent, p.user, p.hosts = w.Process, w.Parent, w.User, w.Hosts
 	p.chooseHosts(os.Getenv(local.HostsEnv))
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
 	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.socket)
