@@ -16,41 +16,48 @@ import (
 // whatever a call returned. The numbers never change.
 type Code = code.Code
 
-// The return values that calls of this package give.
+// The return values. Those that no call of this package returns have a number and
+// a text all the same, for [ErrorStr] and other languages.
 const (
-	ErrBadAlignment     = code.BadAlignment     // offset, length or address not in whole words
-	ErrBufAlreadyExists = code.BufAlreadyExists // this id is exported already
-	ErrBadIbufState     = code.BadIbufState     // the import cannot be used; more precise codes are also this one
-	ErrBadRbufState     = code.BadRbufState     // the export cannot be used
-	ErrBadProxyAddr     = code.BadProxyAddr     // the range is not within the import
-	ErrBadSize          = code.BadSize          // not positive
-	ErrBadArg           = code.BadArg           // outside an argument's domain
-	ErrNotImplemented   = code.NotImplemented   // not on this system
+	Success = code.Success // the absence of an error
 
-	ErrBlockedNotifications = code.BlockedNotifications // notifications of the export are queued and blocked
-	ErrNoPhysDestSpace      = code.NoPhysDestSpace      // the limit on imported bytes is reached
-	ErrNoVirtDestSpace      = code.NoVirtDestSpace      // DestSpace is used up
-	ErrNotInHandler         = code.NotInHandler         // not to be called by a notification handler
-	ErrInProgress           = code.InProgress           // the request is not over yet
-	ErrBadAsyncHandle       = code.BadAsyncHandle       // a request that was never begun
-	ErrStaleHandle          = code.StaleHandle          // an import that was given out already
-	ErrNotRedirectable      = code.NotRedirectable      // the export is not
-	ErrNoCredit             = code.NoCredit             // a handler's notification would have to wait
+	ErrBadAlignment           = code.BadAlignment         // offset, length or address not in whole words
+	ErrBufAlreadyExists       = code.BufAlreadyExists     // this id is exported already
+	ErrBadIbufState           = code.BadIbufState         // the import cannot be used; more precise codes are also this one
+	ErrBadRbufState           = code.BadRbufState         // the export cannot be used
+	ErrBadProxyExtension      = code.BadProxyExtension    // of the C library alone
+	ErrBadProxyAddr           = code.BadProxyAddr         // the range is not within one import
+	ErrBadSize                = code.BadSize              // not positive
+	ErrBadArg                 = code.BadArg               // outside an argument's domain
+	ErrNotImplemented         = code.NotImplemented       // not on this system
+	ErrUnblockedNotifications = code.UnblockedNotifs      // of no call: unblocking twice has no effect
+	ErrBlockedNotifications   = code.BlockedNotifications // notifications of the export are queued and blocked
+	ErrNoPhysDestSpace        = code.NoPhysDestSpace      // the limit on imported bytes is reached
+	ErrNoVirtDestSpace        = code.NoVirtDestSpace      // DestSpace is used up
+	ErrNoMem                  = code.NoMem                // no memory, or no room in a table
+	ErrNoSuchNode             = code.NoSuchNode
+	ErrNoSuchProcess          = code.NoSuchProcess
+	ErrNotInHandler           = code.NotInHandler   // not to be called by a notification handler
+	ErrOverlappedBufs         = code.OverlappedBufs // the memory is exported already, in part or whole
+	ErrInProgress             = code.InProgress     // the request is not over yet
+	ErrNoSuchError            = code.NoSuchError    // of the C library's DataEnd; here it is ok == false
+	ErrNoParent               = code.NoParent       // no other process spawned this one
+	ErrBadAsyncHandle         = code.BadAsyncHandle // a request that was never begun
+	ErrStaleHandle            = code.StaleHandle    // an import that was given out already
 
-	ErrNoMem          = code.NoMem // no memory, or no room in a table
-	ErrNoSuchNode     = code.NoSuchNode
-	ErrNoSuchProcess  = code.NoSuchProcess
-	ErrOverlappedBufs = code.OverlappedBufs // the memory is exported already, in part or whole
-	ErrNoRights       = code.NoRights       // the exporter does not allow it
-	ErrPeerGone       = code.PeerGone       // the exporting process, or its node, is gone
-	ErrRevoked        = code.Revoked        // the exporter closed the export
-	ErrStaleImport    = code.StaleImport    // another incarnation of the peer
-	ErrTimeout        = code.Timeout
-	ErrOutcomeUnknown = code.OutcomeUnknown // wholly, partly or not delivered
-	ErrNoDaemon       = code.NoDaemon       // no node daemon at the socket
-	ErrUnreachable    = code.Unreachable    // the other node does not answer
-	ErrClosed         = code.Closed         // closed by this process
-	ErrProtocol       = code.Protocol       // the peer broke the protocol
+	ErrNoRights        = code.NoRights    // the exporter does not allow it
+	ErrPeerGone        = code.PeerGone    // the exporting process, or its node, is gone
+	ErrRevoked         = code.Revoked     // the exporter closed the export
+	ErrStaleImport     = code.StaleImport // another incarnation of the peer
+	ErrNotRedirectable = code.NotRedirectable
+	ErrTimeout         = code.Timeout
+	ErrOutcomeUnknown  = code.OutcomeUnknown // wholly, partly or not delivered
+	ErrNoDaemon        = code.NoDaemon       // no node daemon at the socket
+	ErrUnreachable     = code.Unreachable    // the other node does not answer
+	ErrClosed          = code.Closed         // closed by this process
+	ErrProtocol        = code.Protocol       // the peer broke the protocol
+	ErrBadConfig       = code.BadConfig      // a node's configuration does not hold together
+	ErrNoCredit        = code.NoCredit       // a handler's notification would have to wait
 )
 
 // ErrorStr is the text of a return value (the manual's vmmc_ErrorStr).

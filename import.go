@@ -173,6 +173,7 @@ func (im *Import) Close() error {
 		im.unmap()
 		im.l.out.Detach(im.handle)
 		im.p.imported.give(im.size)
+		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id)
 	}
 	return nil
 }

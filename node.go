@@ -2,11 +2,13 @@ package vmmc
 
 import "fmt"
 
-// NodeID names a node of the cluster. It is opaque and comparable with ==
-// (the manual's vmmc_node_t and vmmc_EqualNodes); the zero value names none.
+// NodeID names a node of the cluster (the manual's vmmc_node_t). It is opaque,
+// and == says whether two are the same node (vmmc_EqualNodes); it may be a map's
+// key. The zero value names none, and equals no node's.
 type NodeID struct{ name string }
 
-// String is the node's name in the hosts file (vmmc_NodeToName).
+// String is the node's name in the hosts file; [Process.NodeToName] also says
+// whether there is such a node.
 func (n NodeID) String() string { return n.name }
 
 // MarshalText makes node ids usable in JSON and on command lines.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -18,10 +19,13 @@ import (
 // Process is this program's membership of a node. A program may open several;
 // each is a process of its own to all others.
 type Process struct {
-	id    local.ProcessID
-	user  string
-	hosts []string
-	log   *slog.Logger
+	id     local.ProcessID
+	parent local.ProcessID
+	user   string
+	hosts  []string
+	log    *slog.Logger
+
+	session hostChoice
 
 	socket string
 	stop   func() // of an embedded node
@@ -71,7 +75,8 @@ func WithSocket(path string) Option { return func(o *options) { o.socket = path 
 func WithSession(name string) Option { return func(o *options) { o.session = name } }
 
 // WithLogger takes what the library has to say, which is little: a link that
-// was lost, a peer that broke the protocol.
+// was lost, a peer that broke the protocol. At slog.LevelDebug it is more: see
+// [SetDebugLevel].
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
 // WithEmbedded runs a node for as long as the process is open; package node has
@@ -84,7 +89,7 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 // Open joins the local node. The context bounds joining only. The error is
 // [ErrNoDaemon] when no daemon answers.
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
-	o := options{session: os.Getenv("VMMCSESSION"), log: slog.New(slog.DiscardHandler)}
+	o := options{session: os.Getenv(local.SessionEnv)}
 	for _, f := range opts {
 		f(&o)
 	}
@@ -93,7 +98,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	}
 	p := &Process{
 		events: o.events,
-		log:    o.log, exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
+		log:    withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
 		imported: budget{limit: o.importLimit},
 	}
@@ -120,8 +125,12 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	ready := make(chan struct{})
 	p.conn = local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 		<-ready
-		return p.handle(ctx, m, body, fds)
+		start := time.Now()
+		out, outFDs, err := p.handle(ctx, m, body, fds)
+		p.told(m, time.Since(start), err)
+		return out, outFDs, err
 	})
+	p.conn.Trace(p.asked)
 	defer close(ready)
 	if p.page, err = page.NewProcess(); err != nil {
 		return err
@@ -135,11 +144,15 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	defer stop()
 	w, _, err := local.Ask[local.Welcome](ctx, p.conn, local.Register, local.Hello{
 		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
+		Token: os.Getenv(local.TokenEnv),
 	}, nil)
 	if err != nil {
 		return err
 	}
-	p.id, p.user, p.hosts = w.Process, w.User, w.Hosts
+	p.id, p.parent, p.user, p.hosts = w.Process, w.Parent, w.User, w.Hosts
+	p.chooseHosts(os.Getenv(local.HostsEnv))
+	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
+	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.socket)
 	p.begun.Go(p.watchNode)
 	return nil
 }
@@ -172,6 +185,7 @@ func (p *Process) Close() error {
 		_ = e.end(false)
 	}
 	p.release()
+	p.log.Debug("left")
 	return nil
 }
 

@@ -107,7 +107,7 @@ func runNode() int {
 		return say(err)
 	}
 	d, err := daemon.Start(daemon.Config{
-		Name: name, Socket: filepath.Join(dir, name+".sock"), Hosts: hs, Identity: id,
+		Name: name, Socket: filepath.Join(dir, name+".sock"), Hosts: hs, Identity: id, SpawnRoot: true,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

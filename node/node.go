@@ -48,7 +48,9 @@ func Start(opts ...Option) (*Node, error) {
 	return &Node{d: d, socket: c.Socket}, nil
 }
 
-// Close ends the node. Links between processes that are made already go on.
+// Close ends the node, and the programs that it was asked to spawn: they get
+// SIGTERM, and SIGKILL two seconds later. Links between other processes that are
+// made already go on.
 func (n *Node) Close() { n.d.Close() }
 
 // Socket is what processes connect to: give it to [vmmc.WithSocket].

@@ -84,8 +84,9 @@ func (l *Layout) Unlisted() {
 	}
 }
 
-// Args are vmmcd's flags for node i.
+// Args are vmmcd's flags for node i. All nodes are one user's, on one machine: if
+// that is root, one is no more than another, and they may spawn on each other.
 func (l *Layout) Args(i int) []string {
 	n := l.Nodes[i]
-	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket}
+	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket, "--spawn-root"}
 }

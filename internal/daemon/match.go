@@ -35,7 +35,7 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any,
 // grant waits until process pid exports buffer id, checks rights (rights.go), and
 // has the exporter let the importer in. It ends early when the exporter dies.
 func (n *Node) grant(ctx context.Context, im local.Importer, pid, id uint32, sameNode bool) (local.Grant, []int, error) {
-	p, err := n.lookup(pid)
+	p, err := n.await(ctx, pid)
 	if err != nil {
 		return local.Grant{}, nil, err
 	}

@@ -30,6 +30,8 @@ type Config struct {
 	Identity *cert.Identity // needed to listen
 	Version  string         // of the product, for who asks
 	Log      *slog.Logger
+
+	SpawnRoot bool // let other nodes start programs as root here
 }
 
 // Node is a running node.
@@ -46,6 +48,7 @@ type Node struct {
 	processes map[uint32]*process
 	links     map[uint64]*dialled
 	conns     map[*local.Conn]struct{}
+	children  children
 	closed    bool
 
 	wg sync.WaitGroup
@@ -118,8 +121,9 @@ func (n *Node) Addr() string {
 // Socket is the path of the unix socket.
 func (n *Node) Socket() string { return n.cfg.Socket }
 
-// Close stops serving and waits until nothing of the node runs. Established
-// links do not notice.
+// Close stops serving and waits until nothing of the node runs, which includes
+// the programs that it has started: they are asked to end (SIGTERM), and soon
+// killed. Established links of others do not notice.
 func (n *Node) Close() {
 	n.mu.Lock()
 	if n.closed {
@@ -127,6 +131,9 @@ func (n *Node) Close() {
 		return
 	}
 	n.closed = true
+	n.mu.Unlock()
+	n.endChildren()
+	n.mu.Lock()
 	for c := range n.conns {
 		c.Close()
 	}

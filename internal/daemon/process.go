@@ -151,6 +151,13 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 			err = p.release(ctx, r)
 		}
 		return local.Empty{}, nil, err
+	case local.Spawn:
+		r, err := local.Decode[local.SpawnRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		pid, err := p.spawn(ctx, r)
+		return local.Spawned{PID: pid}, nil, err
 	}
 	return nil, nil, code.New(code.BadArg, "unknown request %d: the program's vmmc is newer than its daemon", m)
 }
@@ -170,22 +177,16 @@ func (p *process) register(body []byte) (any, []int, error) {
 		return nil, nil, code.New(code.BadArg, "this connection has registered already")
 	}
 	hs := make([]string, len(n.cfg.Hosts))
-	index := 0
 	for i, o := range n.cfg.Hosts {
 		hs[i] = o.Name
-		if o.Name == n.cfg.Name {
-			index = i
-		}
 	}
-	id := local.ProcessID{Node: n.cfg.Name, PID: n.unix.pid(index), Incarnation: h.Incarnation}
-	for n.processes[id.PID] != nil { // a full round of numbers later
-		id.PID = n.unix.pid(index)
-	}
+	pid, parent := n.claim(p, h.Token)
+	id := local.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
 	p.session = h.Session
 	p.id.Store(&id)
 	n.processes[id.PID] = p
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
-	return local.Welcome{Process: id, User: p.user, Hosts: hs}, nil, nil
+	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: hs}, nil, nil
 }
 
 // export notes a buffer, or its end, and lets waiting imports look again.

@@ -26,6 +26,7 @@ type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer
 type Conn struct {
 	c       *net.UnixConn
 	handler Handler
+	trace   Tracer // nil: nobody listens
 
 	wmu sync.Mutex
 
@@ -90,9 +91,7 @@ func (l *Conn) fail(err error) {
 	_ = l.c.Close()
 }
 
-// Call asks and waits for the answer. fds stay the caller's; those returned are
-// the caller's too.
-func (l *Conn) Call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error) ([]int, error) {
+func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error) ([]int, error) {
 	ch := make(chan answer, 1)
 	l.mu.Lock()
 	if l.err != nil {

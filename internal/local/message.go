@@ -7,7 +7,7 @@ const Version = 2
 // daemon, those of the second the other way.
 type Method uint16
 
-// The requests. All can be repeated after a reconnection: each names what it
+// The requests. All but [Spawn] can be repeated after a reconnection: each names what it
 // is about, and the second of two equal ones finds the work done.
 const (
 	Register Method = iota + 1 // Hello -> Welcome
@@ -39,11 +39,13 @@ type Hello struct {
 	Version     int
 	Incarnation uint64
 	Session     string
+	Token       string // see TokenEnv
 }
 
 // Welcome is the daemon's answer.
 type Welcome struct {
 	Process ProcessID
+	Parent  ProcessID // who spawned it; without a node: nobody
 	User    string
 	Hosts   []string // all nodes, in the hosts file's order
 }

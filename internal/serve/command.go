@@ -19,6 +19,7 @@ type options struct {
 	certs      string
 	socket     string
 	listen     string
+	spawnRoot  bool
 	logFormat  string
 	logLevel   slog.Level
 	parentPipe int
@@ -35,7 +36,7 @@ other's memory and, with a hosts file and certificates, that of processes on
 other machines. No data passes through it.
 
 It runs until SIGTERM or SIGINT and then ends with status 0. Imports that
-processes have made go on without it.
+processes have made go on without it; programs that they had it spawn end with it.
 
 Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 		Example: fmt.Sprintf(`  # a node alone, for the programs of this machine
@@ -56,6 +57,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen")
 	f.StringVar(&o.socket, "socket", local.DefaultPath(), "`path` of the socket for this machine's processes")
 	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
+	f.BoolVar(&o.spawnRoot, "spawn-root", false, "let processes of root on other nodes start programs as root here (when this runs as root)")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
 	f.IntVar(&o.parentPipe, "parent-pipe", -1, "end when this inherited `descriptor` reads its end before a byte")

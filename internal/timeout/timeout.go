@@ -12,5 +12,6 @@ const (
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
 
-	EndRedir = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
+	EndRedir  = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
+	Terminate = 2 * time.Second        // from asking a spawned program to end to killing it
 )

@@ -25,6 +25,8 @@ type Cred struct {
 	PID int
 	UID uint32
 	GID uint32
+
+	Groups []uint32 // beside GID
 }
 
 // MemoryInfo is what the kernel says of a memfd, whoever made it.

@@ -143,14 +143,18 @@ func PeerCred(c *net.UnixConn) (Cred, error) {
 		return Cred{}, err
 	}
 	var u *sys.Ucred
+	var groups []uint32
 	var uerr error
-	if err := rc.Control(func(f uintptr) { u, uerr = sys.GetsockoptUcred(int(f), sys.SOL_SOCKET, sys.SO_PEERCRED) }); err != nil {
+	if err := rc.Control(func(f uintptr) {
+		u, uerr = sys.GetsockoptUcred(int(f), sys.SOL_SOCKET, sys.SO_PEERCRED)
+		groups = peerGroups(int(f))
+	}); err != nil {
 		return Cred{}, err
 	}
 	if uerr != nil {
 		return Cred{}, fmt.Errorf("peer credentials: %w", uerr)
 	}
-	return Cred{PID: int(u.Pid), UID: u.Uid, GID: u.Gid}, nil
+	return Cred{PID: int(u.Pid), UID: u.Uid, GID: u.Gid, Groups: groups}, nil
 }
 
 // Rights packs descriptors into a control message.

@@ -642,6 +642,153 @@ func (*ReleaseResponse) Descriptor() ([]byte, []int) {
 	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
+// Paths and arguments are bytes, which need not be text.
+type SpawnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The process that spawns. Its node must be the caller.
+	Parent *ProcessID `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	// The user that it runs as.
+	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// Its session, which the program gets as VMMCSESSION.
+	Session string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	// The program, which is its argument 0 as well. A relative path is relative to
+	// the directory.
+	Path []byte `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	// The arguments from the first on, without the path.
+	Args [][]byte `protobuf:"bytes,5,rep,name=args,proto3" json:"args,omitempty"`
+	// The working directory of the program, an absolute path on the node that is
+	// asked.
+	Directory []byte `protobuf:"bytes,6,opt,name=directory,proto3" json:"directory,omitempty"`
+	// What the program gets as VMMCHOSTS; empty if the variable is not to be set.
+	Hosts         []byte `protobuf:"bytes,7,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpawnRequest) Reset() {
+	*x = SpawnRequest{}
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpawnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpawnRequest) ProtoMessage() {}
+
+func (x *SpawnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpawnRequest.ProtoReflect.Descriptor instead.
+func (*SpawnRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SpawnRequest) GetParent() *ProcessID {
+	if x != nil {
+		return x.Parent
+	}
+	return nil
+}
+
+func (x *SpawnRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SpawnRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *SpawnRequest) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *SpawnRequest) GetArgs() [][]byte {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *SpawnRequest) GetDirectory() []byte {
+	if x != nil {
+		return x.Directory
+	}
+	return nil
+}
+
+func (x *SpawnRequest) GetHosts() []byte {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+type SpawnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The logical pid, on the node that was asked.
+	Pid           uint32 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpawnResponse) Reset() {
+	*x = SpawnResponse{}
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpawnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpawnResponse) ProtoMessage() {}
+
+func (x *SpawnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpawnResponse.ProtoReflect.Descriptor instead.
+func (*SpawnResponse) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SpawnResponse) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
 type HostsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -650,7 +797,7 @@ type HostsRequest struct {
 
 func (x *HostsRequest) Reset() {
 	*x = HostsRequest{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +809,7 @@ func (x *HostsRequest) String() string {
 func (*HostsRequest) ProtoMessage() {}
 
 func (x *HostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +822,7 @@ func (x *HostsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostsRequest.ProtoReflect.Descriptor instead.
 func (*HostsRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 type HostsResponse struct {
@@ -688,7 +835,7 @@ type HostsResponse struct {
 
 func (x *HostsResponse) Reset() {
 	*x = HostsResponse{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +847,7 @@ func (x *HostsResponse) String() string {
 func (*HostsResponse) ProtoMessage() {}
 
 func (x *HostsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +860,7 @@ func (x *HostsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostsResponse.ProtoReflect.Descriptor instead.
 func (*HostsResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HostsResponse) GetHosts() []*Host {
@@ -745,7 +892,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +904,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +917,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Host) GetName() string {
@@ -862,7 +1009,17 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"target_pid\x18\x02 \x01(\rR\ttargetPid\x12-\n" +
 	"\x12target_incarnation\x18\x03 \x01(\x06R\x11targetIncarnation\x12\x16\n" +
 	"\x06handle\x18\x04 \x01(\rR\x06handle\"\x11\n" +
-	"\x0fReleaseResponse\"\x0e\n" +
+	"\x0fReleaseResponse\"\xc9\x01\n" +
+	"\fSpawnRequest\x12/\n" +
+	"\x06parent\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\x06parent\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\fR\x04path\x12\x12\n" +
+	"\x04args\x18\x05 \x03(\fR\x04args\x12\x1c\n" +
+	"\tdirectory\x18\x06 \x01(\fR\tdirectory\x12\x14\n" +
+	"\x05hosts\x18\a \x01(\fR\x05hosts\"!\n" +
+	"\rSpawnResponse\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\"\x0e\n" +
 	"\fHostsRequest\"9\n" +
 	"\rHostsResponse\x12(\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x12.vmmc.node.v1.HostR\x05hosts\"\xb1\x01\n" +
@@ -872,12 +1029,13 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\fdata_address\x18\x03 \x01(\tR\vdataAddress\x12\x1c\n" +
 	"\treachable\x18\x04 \x01(\bR\treachable\x12\x15\n" +
 	"\x06rtt_ns\x18\x05 \x01(\x03R\x05rttNs\x12\x14\n" +
-	"\x05error\x18\x06 \x01(\tR\x05error2\xe3\x02\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error2\xa5\x03\n" +
 	"\vNodeService\x12=\n" +
 	"\x04Ping\x12\x19.vmmc.node.v1.PingRequest\x1a\x1a.vmmc.node.v1.PingResponse\x12C\n" +
 	"\x06Import\x12\x1b.vmmc.node.v1.ImportRequest\x1a\x1c.vmmc.node.v1.ImportResponse\x12F\n" +
 	"\aConnect\x12\x1c.vmmc.node.v1.ConnectRequest\x1a\x1d.vmmc.node.v1.ConnectResponse\x12F\n" +
 	"\aRelease\x12\x1c.vmmc.node.v1.ReleaseRequest\x1a\x1d.vmmc.node.v1.ReleaseResponse\x12@\n" +
+	"\x05Spawn\x12\x1a.vmmc.node.v1.SpawnRequest\x1a\x1b.vmmc.node.v1.SpawnResponse\x12@\n" +
 	"\x05Hosts\x12\x1a.vmmc.node.v1.HostsRequest\x1a\x1b.vmmc.node.v1.HostsResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
 
 var (
@@ -892,7 +1050,7 @@ func file_vmmc_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_node_proto_rawDescData
 }
 
-var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_vmmc_node_v1_node_proto_goTypes = []any{
 	(*ProcessID)(nil),       // 0: vmmc.node.v1.ProcessID
 	(*PingRequest)(nil),     // 1: vmmc.node.v1.PingRequest
@@ -903,31 +1061,36 @@ var file_vmmc_node_v1_node_proto_goTypes = []any{
 	(*ConnectResponse)(nil), // 6: vmmc.node.v1.ConnectResponse
 	(*ReleaseRequest)(nil),  // 7: vmmc.node.v1.ReleaseRequest
 	(*ReleaseResponse)(nil), // 8: vmmc.node.v1.ReleaseResponse
-	(*HostsRequest)(nil),    // 9: vmmc.node.v1.HostsRequest
-	(*HostsResponse)(nil),   // 10: vmmc.node.v1.HostsResponse
-	(*Host)(nil),            // 11: vmmc.node.v1.Host
+	(*SpawnRequest)(nil),    // 9: vmmc.node.v1.SpawnRequest
+	(*SpawnResponse)(nil),   // 10: vmmc.node.v1.SpawnResponse
+	(*HostsRequest)(nil),    // 11: vmmc.node.v1.HostsRequest
+	(*HostsResponse)(nil),   // 12: vmmc.node.v1.HostsResponse
+	(*Host)(nil),            // 13: vmmc.node.v1.Host
 }
 var file_vmmc_node_v1_node_proto_depIdxs = []int32{
 	0,  // 0: vmmc.node.v1.ImportRequest.importer:type_name -> vmmc.node.v1.ProcessID
 	0,  // 1: vmmc.node.v1.ImportResponse.exporter:type_name -> vmmc.node.v1.ProcessID
 	0,  // 2: vmmc.node.v1.ConnectRequest.importer:type_name -> vmmc.node.v1.ProcessID
 	0,  // 3: vmmc.node.v1.ReleaseRequest.importer:type_name -> vmmc.node.v1.ProcessID
-	11, // 4: vmmc.node.v1.HostsResponse.hosts:type_name -> vmmc.node.v1.Host
-	1,  // 5: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
-	3,  // 6: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
-	5,  // 7: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
-	7,  // 8: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
-	9,  // 9: vmmc.node.v1.NodeService.Hosts:input_type -> vmmc.node.v1.HostsRequest
-	2,  // 10: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
-	4,  // 11: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
-	6,  // 12: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
-	8,  // 13: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
-	10, // 14: vmmc.node.v1.NodeService.Hosts:output_type -> vmmc.node.v1.HostsResponse
-	10, // [10:15] is the sub-list for method output_type
-	5,  // [5:10] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	0,  // 4: vmmc.node.v1.SpawnRequest.parent:type_name -> vmmc.node.v1.ProcessID
+	13, // 5: vmmc.node.v1.HostsResponse.hosts:type_name -> vmmc.node.v1.Host
+	1,  // 6: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
+	3,  // 7: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
+	5,  // 8: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
+	7,  // 9: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
+	9,  // 10: vmmc.node.v1.NodeService.Spawn:input_type -> vmmc.node.v1.SpawnRequest
+	11, // 11: vmmc.node.v1.NodeService.Hosts:input_type -> vmmc.node.v1.HostsRequest
+	2,  // 12: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
+	4,  // 13: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
+	6,  // 14: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
+	8,  // 15: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
+	10, // 16: vmmc.node.v1.NodeService.Spawn:output_type -> vmmc.node.v1.SpawnResponse
+	12, // 17: vmmc.node.v1.NodeService.Hosts:output_type -> vmmc.node.v1.HostsResponse
+	12, // [12:18] is the sub-list for method output_type
+	6,  // [6:12] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_vmmc_node_v1_node_proto_init() }
@@ -941,7 +1104,7 @@ func file_vmmc_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_node_proto_rawDesc), len(file_vmmc_node_v1_node_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

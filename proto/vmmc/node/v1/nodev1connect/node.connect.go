@@ -53,6 +53,8 @@ const (
 	NodeServiceConnectProcedure = "/vmmc.node.v1.NodeService/Connect"
 	// NodeServiceReleaseProcedure is the fully-qualified name of the NodeService's Release RPC.
 	NodeServiceReleaseProcedure = "/vmmc.node.v1.NodeService/Release"
+	// NodeServiceSpawnProcedure is the fully-qualified name of the NodeService's Spawn RPC.
+	NodeServiceSpawnProcedure = "/vmmc.node.v1.NodeService/Spawn"
 	// NodeServiceHostsProcedure is the fully-qualified name of the NodeService's Hosts RPC.
 	NodeServiceHostsProcedure = "/vmmc.node.v1.NodeService/Hosts"
 )
@@ -75,6 +77,13 @@ type NodeServiceClient interface {
 	// Release gives an import back. Only the importer's own node may call it. An
 	// import that is not there any more is no error, so the call can be repeated.
 	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
+	// Spawn starts a program on this node and returns when it runs, with the logical
+	// pid that it will have once it joins; imports from that pid wait until then.
+	// Only the node of the spawning process may call it, for a user it vouches for.
+	// The program runs as this node's user of the same name. It is given up, and
+	// killed if it runs by then, when the call ends before it was answered. A call
+	// must not be repeated: each one starts a program.
+	Spawn(context.Context, *connect.Request[v1.SpawnRequest]) (*connect.Response[v1.SpawnResponse], error)
 	// Hosts lists the nodes that this node knows and whether it reaches them now.
 	// Any node or user of the cluster may call it.
 	Hosts(context.Context, *connect.Request[v1.HostsRequest]) (*connect.Response[v1.HostsResponse], error)
@@ -115,6 +124,12 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(nodeServiceMethods.ByName("Release")),
 			connect.WithClientOptions(opts...),
 		),
+		spawn: connect.NewClient[v1.SpawnRequest, v1.SpawnResponse](
+			httpClient,
+			baseURL+NodeServiceSpawnProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("Spawn")),
+			connect.WithClientOptions(opts...),
+		),
 		hosts: connect.NewClient[v1.HostsRequest, v1.HostsResponse](
 			httpClient,
 			baseURL+NodeServiceHostsProcedure,
@@ -130,6 +145,7 @@ type nodeServiceClient struct {
 	_import *connect.Client[v1.ImportRequest, v1.ImportResponse]
 	connect *connect.Client[v1.ConnectRequest, v1.ConnectResponse]
 	release *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
+	spawn   *connect.Client[v1.SpawnRequest, v1.SpawnResponse]
 	hosts   *connect.Client[v1.HostsRequest, v1.HostsResponse]
 }
 
@@ -151,6 +167,11 @@ func (c *nodeServiceClient) Connect(ctx context.Context, req *connect.Request[v1
 // Release calls vmmc.node.v1.NodeService.Release.
 func (c *nodeServiceClient) Release(ctx context.Context, req *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error) {
 	return c.release.CallUnary(ctx, req)
+}
+
+// Spawn calls vmmc.node.v1.NodeService.Spawn.
+func (c *nodeServiceClient) Spawn(ctx context.Context, req *connect.Request[v1.SpawnRequest]) (*connect.Response[v1.SpawnResponse], error) {
+	return c.spawn.CallUnary(ctx, req)
 }
 
 // Hosts calls vmmc.node.v1.NodeService.Hosts.
@@ -176,6 +197,13 @@ type NodeServiceHandler interface {
 	// Release gives an import back. Only the importer's own node may call it. An
 	// import that is not there any more is no error, so the call can be repeated.
 	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
+	// Spawn starts a program on this node and returns when it runs, with the logical
+	// pid that it will have once it joins; imports from that pid wait until then.
+	// Only the node of the spawning process may call it, for a user it vouches for.
+	// The program runs as this node's user of the same name. It is given up, and
+	// killed if it runs by then, when the call ends before it was answered. A call
+	// must not be repeated: each one starts a program.
+	Spawn(context.Context, *connect.Request[v1.SpawnRequest]) (*connect.Response[v1.SpawnResponse], error)
 	// Hosts lists the nodes that this node knows and whether it reaches them now.
 	// Any node or user of the cluster may call it.
 	Hosts(context.Context, *connect.Request[v1.HostsRequest]) (*connect.Response[v1.HostsResponse], error)
@@ -212,6 +240,12 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(nodeServiceMethods.ByName("Release")),
 		connect.WithHandlerOptions(opts...),
 	)
+	nodeServiceSpawnHandler := connect.NewUnaryHandler(
+		NodeServiceSpawnProcedure,
+		svc.Spawn,
+		connect.WithSchema(nodeServiceMethods.ByName("Spawn")),
+		connect.WithHandlerOptions(opts...),
+	)
 	nodeServiceHostsHandler := connect.NewUnaryHandler(
 		NodeServiceHostsProcedure,
 		svc.Hosts,
@@ -228,6 +262,8 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 			nodeServiceConnectHandler.ServeHTTP(w, r)
 		case NodeServiceReleaseProcedure:
 			nodeServiceReleaseHandler.ServeHTTP(w, r)
+		case NodeServiceSpawnProcedure:
+			nodeServiceSpawnHandler.ServeHTTP(w, r)
 		case NodeServiceHostsProcedure:
 			nodeServiceHostsHandler.ServeHTTP(w, r)
 		default:
@@ -253,6 +289,10 @@ func (UnimplementedNodeServiceHandler) Connect(context.Context, *connect.Request
 
 func (UnimplementedNodeServiceHandler) Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Release is not implemented"))
+}
+
+func (UnimplementedNodeServiceHandler) Spawn(context.Context, *connect.Request[v1.SpawnRequest]) (*connect.Response[v1.SpawnResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Spawn is not implemented"))
 }
 
 func (UnimplementedNodeServiceHandler) Hosts(context.Context, *connect.Request[v1.HostsRequest]) (*connect.Response[v1.HostsResponse], error) {

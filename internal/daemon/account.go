@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// account is a user of this machine, as whom a program is to run.
+type account struct {
+	uid  uint32
+	name string
+	home string
+	as   *unix.Identity // nil: it is the daemon's own
+}
+
+// ownAccount is the daemon's. Programs that run as it are started without any
+// change of identity, for which a daemon that is not root's has no right.
+func ownAccount() account {
+	a := account{uid: uint32(os.Getuid()), home: "/"}
+	a.name = userName(a.uid)
+	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil {
+		a.home = u.HomeDir
+	}
+	return a
+}
+
+// account is that of a process of this node: exactly what the kernel said it had
+// when it connected, so that nobody gains a group by spawning.
+func (p *process) account() (account, error) {
+	own := ownAccount()
+	if p.cred.UID == own.uid {
+		return own, nil
+	}
+	if err := p.n.mayBecome(own, p.user); err != nil {
+		return account{}, err
+	}
+	a := account{
+		uid: p.cred.UID, name: p.user, home: "/",
+		as: &unix.Identity{UID: p.cred.UID, GID: p.cred.GID, Groups: p.cred.Groups},
+	}
+	if u, err := user.LookupId(strconv.FormatUint(uint64(a.uid), 10)); err == nil {
+		a.home = u.HomeDir
+	}
+	return a, nil
+}
+
+// accountNamed is that of the user whom another node vouches for. Names count,
+// not numbers, which differ between machines. Another node's word is not enough
+// to become root: one node that was broken into would be all nodes.
+func (n *Node) accountNamed(name string) (account, error) {
+	a := ownAccount()
+	if name != a.name {
+		if err := n.mayBecome(a, name); err != nil {
+			return account{}, err
+		}
+		var err error
+		if a, err = lookupAccount(name); err != nil {
+			return account{}, code.New(code.NoRights, "user %q has no account on node %q: %v", name, n.cfg.Name, err)
+		}
+	}
+	if a.uid == 0 && !n.cfg.SpawnRoot {
+		return account{}, code.New(code.NoRights, "node %q starts no programs as user %q for other nodes: spawn as another user, or start its daemon with --spawn-root", n.cfg.Name, name)
+	}
+	return a, nil
+}
+
+func (n *Node) mayBecome(own account, name string) error {
+	if own.uid != 0 {
+		return code.New(code.NoRights, "the daemon of node %q runs as user %q and cannot start programs as user %q: run it as root, or as that user", n.cfg.Name, own.name, name)
+	}
+	return nil
+}
+
+func lookupAccount(name string) (account, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return account{}, err
+	}
+	list, err := u.GroupIds()
+	if err != nil {
+		return account{}, err
+	}
+	var ids []uint32
+	for _, s := range append([]string{u.Uid, u.Gid}, list...) {
+		id, err := strconv.ParseUint(s, 10, 32)
+		if err != nil {
+			return account{}, fmt.Errorf("its number %q is none of this system's: %w", s, err)
+		}
+		ids = append(ids, uint32(id))
+	}
+	return account{uid: ids[0], name: name, home: u.HomeDir, as: &unix.Identity{UID: ids[0], GID: ids[1], Groups: ids[2:]}}, nil
+}

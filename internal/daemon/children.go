@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// maxChildren bounds the programs of one user that a node has started and that
+// still run.
+const maxChildren = 1024
+
+// children are the programs that a node has started and that still run. With the
+// node's mu.
+type children struct {
+	byPID   map[uint32]*child
+	byToken map[string]*child
+}
+
+func (cs *children) add(c *child) error {
+	if cs.byPID == nil {
+		cs.byPID, cs.byToken = map[uint32]*child{}, map[string]*child{}
+	}
+	same := 0
+	for _, o := range cs.byPID {
+		if o.who.uid == c.who.uid {
+			same++
+		}
+	}
+	if same >= maxChildren {
+		return code.New(code.NoMem, "user %q runs %d spawned programs on this node, which is the most: let some end", c.who.name, same)
+	}
+	cs.byPID[c.pid], cs.byToken[c.token] = c, c
+	return nil
+}
+
+// forget ends a child's claim to its logical pid.
+func (n *Node) forget(c *child) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.children.byPID, c.pid)
+	delete(n.children.byToken, c.token)
+}
+
+// await is lookup that waits for a program which was started and has not joined.
+func (n *Node) await(ctx context.Context, pid uint32) (*process, error) {
+	n.mu.Lock()
+	c := n.children.byPID[pid]
+	n.mu.Unlock()
+	if c != nil {
+		select {
+		case <-c.joined:
+		case <-c.ended:
+		case <-ctx.Done():
+			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid, n.cfg.Name)
+		}
+	}
+	p, err := n.lookup(pid)
+	if err != nil && c != nil {
+		err = code.New(code.NoSuchProcess, "process %d on node %q, which was spawned, has ended", pid, n.cfg.Name)
+	}
+	return p, err
+}
+
+// endChildren ends all programs, with all that they started in their process
+// groups: first they are asked to. The node is closed, so no new ones come.
+func (n *Node) endChildren() {
+	n.mu.Lock()
+	var running []*child
+	for _, c := range n.children.byPID {
+		if c.proc != nil { // else it is killed as soon as it is there
+			running = append(running, c)
+			c.proc.Signal(syscall.SIGTERM)
+		}
+	}
+	n.mu.Unlock()
+	late := time.NewTimer(timeout.Terminate)
+	defer late.Stop()
+	for i, c := range running {
+		select {
+		case <-c.ended:
+		case <-late.C:
+			for _, c := range running[i:] {
+				c.proc.Signal(syscall.SIGKILL)
+			}
+			return // Close waits for them as for all else
+		}
+	}
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// A user's programs are bounded, and no user takes the room of another.
+func TestChildrenOfAUser(t *testing.T) {
+	var cs children
+	add := func(pid, uid uint32) error {
+		c := newChild(order{who: account{uid: uid, name: "ann"}})
+		c.pid = pid
+		return cs.add(c)
+	}
+	for i := range uint32(maxChildren) {
+		if err := add(i+1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := add(maxChildren+1, 1); !errors.Is(err, code.NoMem) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := add(maxChildren+2, 2); err != nil {
+		t.Errorf("another user's: %v", err)
+	}
+	if len(cs.byPID) != maxChildren+1 || len(cs.byToken) != maxChildren+1 {
+		t.Errorf("%d pids and %d tokens", len(cs.byPID), len(cs.byToken))
+	}
+}
+
+// Whoever gives up before he knows of his program has none.
+func TestSpawnGivenUp(t *testing.T) {
+	n, err := Start(Config{Name: "one", Socket: "@vmmc-test-" + rand.Text()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	o := order{who: ownAccount(), SpawnRequest: local.SpawnRequest{
+		Path: []byte("/bin/sleep"), Args: [][]byte{[]byte("1000")}, Directory: []byte("/"),
+	}}
+	for range 8 {
+		if _, err := n.spawn(ctx, o); !errors.Is(err, code.Timeout) {
+			t.Errorf("spawn without time: %v", err)
+		}
+	}
+	running := func() int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.children.byPID)
+	}
+	for end := time.Now().Add(30 * time.Second); running() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d programs still run", running())
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// usualPath is where programs of other users than the daemon's look for programs.
+const usualPath = "/usr/local/bin:/usr/bin:/bin"
+
+// environ is all that a child finds in its environment. The caller's is not
+// copied: it speaks of another machine, and may have secrets.
+func (n *Node) environ(c *child) ([]string, error) {
+	socket := n.cfg.Socket
+	if !strings.HasPrefix(socket, "@") { // the child is in another directory
+		var err error
+		if socket, err = filepath.Abs(socket); err != nil {
+			return nil, err
+		}
+	}
+	path, shell := usualPath, ""
+	if c.who.as == nil { // the daemon's own user has chosen these
+		path, shell = cmp.Or(os.Getenv("PATH"), path), os.Getenv("SHELL")
+	}
+	e := environment{}
+	e.set("PATH", path)
+	e.set("SHELL", shell)
+	e.set("HOME", c.who.home)
+	e.set("USER", c.who.name)
+	e.set("LOGNAME", c.who.name)
+	e.set("LANG", os.Getenv("LANG"))
+	e.set("PWD", string(c.Directory))
+	e.set(local.Env, socket)
+	e.set(local.SessionEnv, c.session)
+	e.set(local.HostsEnv, string(c.Hosts))
+	e.set(local.TokenEnv, c.token)
+	return e, nil
+}
+
+type environment []string
+
+// set sets a variable, unless it would be empty: not all programs take that for
+// unset.
+func (e *environment) set(name, value string) {
+	if value != "" {
+		*e = append(*e, name+"="+value)
+	}
+}
