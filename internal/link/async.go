@@ -54,7 +54,7 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 // admit queues a message, once there is room, and writes what can be written.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	o.tmu.Lock()
-	for len(o.queue) >= maxQueue {
+	for o.queue.len() >= maxQueue {
 		tick := o.tx.room.Now()
 		o.armWrite()
 		o.tmu.Unlock()
@@ -72,7 +72,7 @@ func (o *Out) admit(ctx context.Context, q *outgoing) error {
 		q.f.seq = q.seq
 		o.expect(q.f)
 	}
-	o.queue = append(o.queue, *q)
+	o.queue.push(*q)
 	o.pump()
 	return nil
 }
@@ -80,10 +80,10 @@ func (o *Out) admit(ctx context.Context, q *outgoing) error {
 // next gives the next chunk of the oldest queued message, but nothing while a
 // synchronous one is in its middle.
 func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
-	if o.mid || len(o.queue) == 0 {
+	if o.mid || o.queue.len() == 0 {
 		return nil, false
 	}
-	q := &o.queue[0]
+	q := o.queue.at(0)
 	over := true
 	switch {
 	case q.f != nil:
@@ -96,9 +96,7 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 	}
 	if over {
 		o.wrote(q.seq)
-		n := copy(o.queue, o.queue[1:])
-		o.queue[n] = outgoing{}
-		o.queue = o.queue[:n]
+		o.queue.pop()
 	}
 	return payload, true
 }
@@ -138,8 +136,8 @@ func (o *Out) Cancel(handle uint32) (applied uint64) {
 	o.tmu.Lock()
 	defer o.tmu.Unlock()
 	applied = o.seq.Load()
-	for i := range o.queue {
-		q := &o.queue[i]
+	for i := range o.queue.len() {
+		q := o.queue.at(i)
 		if q.m.Handle != handle || q.f != nil || q.abort {
 			continue
 		}

@@ -27,9 +27,10 @@ type backlog struct {
 	dead  bool
 	begun atomic.Uint64 // in all
 	over  atomic.Uint64
+	left  atomic.Int32 // the difference, by itself: it is looked at for every message
 }
 
-func (b *backlog) busy() bool { return b.over.Load() != b.begun.Load() }
+func (b *backlog) busy() bool { return b.left.Load() != 0 }
 
 // postpone puts an operation off.
 func (o *Out) postpone(ctx context.Context, do func(context.Context, *deferred) error) (Request, error) {
@@ -53,6 +54,7 @@ func (o *Out) postpone(ctx context.Context, do func(context.Context, *deferred) 
 	}
 	b.ops = append(b.ops, d)
 	b.begun.Add(1)
+	b.left.Add(1)
 	if len(b.ops) == 1 {
 		o.e.wg.Go(o.workOff)
 	}
@@ -72,6 +74,7 @@ func (o *Out) workOff() {
 		}
 		d.done.Store(true)
 		b.over.Add(1)
+		b.left.Add(-1)
 		o.tick.Move()
 		o.e.sleepers.Wake()
 		b.mu.Lock()
@@ -82,9 +85,16 @@ func (o *Out) workOff() {
 	b.mu.Unlock()
 }
 
-// caughtUp waits until what was put off before this call is done. Two loads
+// caughtUp waits until what was put off before this call is done. One load
 // where nothing was.
 func (o *Out) caughtUp(ctx context.Context) error {
+	if !o.later.busy() {
+		return nil
+	}
+	return o.catchUp(ctx)
+}
+
+func (o *Out) catchUp(ctx context.Context) error {
 	b := &o.later
 	upTo := b.begun.Load()
 	for b.over.Load() < upTo {

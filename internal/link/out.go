@@ -23,9 +23,9 @@ type Out struct {
 
 	turn chan struct{} // one synchronous message at a time is put on the stream
 
-	queue []outgoing // asynchronous messages not wholly written, with tmu
-	mid   bool       // a synchronous message is between its chunks, with tmu
-	later backlog    // asynchronous operations that could not be queued yet
+	queue fifo[outgoing] // asynchronous messages not wholly written, with tmu
+	mid   bool           // a synchronous message is between its chunks, with tmu
+	later backlog        // asynchronous operations that could not be queued yet
 
 	written uint64 // last message that is wholly in frames, with tmu
 	asked   uint64 // up to here an acknowledgement was asked for, with tmu
@@ -222,7 +222,7 @@ func (o *Out) lost(err error) {
 	o.reads.Store(0)
 	o.gmu.Unlock()
 	o.tmu.Lock()
-	o.queue, o.mid = nil, false
+	o.queue, o.mid = fifo[outgoing]{}, false
 	o.tmu.Unlock()
 	o.later.close()
 	o.tick.Move()

@@ -1,0 +1,61 @@
+package vmmc_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// One operation after another, with the peer in this process: what a call itself
+// costs. The demo measures latencies between processes.
+func BenchmarkCalls(b *testing.B) {
+	for _, way := range ways {
+		s := exportedSize(b, way, 1<<20)
+		ctx := b.Context()
+		buf := make([]byte, 1<<20)
+		for _, n := range []int{8, 4096, 1 << 20} {
+			for name, call := range map[string]func() error{
+				"Send":        func() error { return s.im.Send(ctx, buf[:n], 0) },
+				"SendAddress": func() error { return s.a.Send(ctx, buf[:n], s.im.Addr()) },
+				"Get":         func() error { return s.im.Get(ctx, buf[:n], 0) },
+			} {
+				b.Run(fmt.Sprintf("%s/%s/%d", name, way, n), func(b *testing.B) {
+					b.SetBytes(int64(n))
+					for b.Loop() {
+						if err := call(); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			b.Run(fmt.Sprintf("SendAsync/%s/%d", way, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				var r vmmc.Request
+				var err error
+				for b.Loop() {
+					if r, err = s.im.SendAsync(ctx, buf[:n], 0); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := r.Wait(ctx); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+		b.Run("FetchAdd64/"+way, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.im.FetchAdd64(ctx, 0, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("SendNotify/"+way, func(b *testing.B) {
+			for b.Loop() {
+				if err := s.im.SendNotify(ctx, word, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
