@@ -175,6 +175,124 @@ func ExampleExport_Close() {
 	// kept
 }
 
+// Many sends may be under way. Only the last one is waited for here: requests on
+// one link are over in order.
+func ExampleImport_SendAsync() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(40)
+	check(err)
+	_, err = b.Export(1, mem.Bytes(), vmmc.Unmapped()) // as if on another node
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	src := []byte("these are ten words, sent one by one... ")
+	var r vmmc.Request
+	for off := 0; off < len(src); off += 4 {
+		r, err = im.SendAsync(ctx, src[off:off+4], off)
+		check(err)
+	}
+	check(r.Wait(ctx)) // src is ours again, and all of it has arrived
+	fmt.Printf("%s\n", mem.Bytes())
+	// Output: these are ten words, sent one by one...
+}
+
+// An import is a range of addresses in DestSpace.
+func ExampleProcess_Send() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(16)
+	check(err)
+	_, err = b.Export(1, mem.Bytes())
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	addr := im.Addr()
+	check(a.Send(ctx, []byte("word"), addr+4))
+	err = a.Send(ctx, []byte("word"), addr+16)
+	fmt.Printf("%q %v\n", mem.Bytes()[:8], errors.Is(err, vmmc.ErrBadProxyAddr))
+	// Output: "\x00\x00\x00\x00word" true
+}
+
+// The receiver says where the next message goes, and the sender need not know.
+func ExampleExport_PostRedir() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(4096)
+	check(err)
+	exp, err := b.Export(1, mem.Bytes(), vmmc.Redirectable(), vmmc.Unmapped()) // as if on another node
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	mine := make([]byte, 8) // any memory
+	check(exp.PostRedir(4, mine))
+	check(im.Send(ctx, []byte("headdata1234tail"), 0))
+	check(im.Fence(ctx))
+	n, first, err := exp.EndRedir(ctx)
+	check(err)
+	off, _ := exp.DataEnd()
+	fmt.Printf("%s; buffer %q; last word at %d\n", mine[first:first+n], mem.Bytes()[:16], off)
+	// Output: data1234; buffer "head\x00\x00\x00\x00\x00\x00\x00\x00tail"; last word at 12
+}
+
+// A word that several processes count in.
+func ExampleImport_FetchAdd64() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(8)
+	check(err)
+	exp, err := b.Export(1, mem.Bytes())
+	check(err)
+	count, err := exp.Word64(0)
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	count.Add(40)
+	old, err := im.FetchAdd64(ctx, 0, 2)
+	check(err)
+	fmt.Println(old, count.Load())
+	// Output: 40 42
+}
+
+// While notifications are blocked, what handlers change does not change.
+func ExampleProcess_BlockNotifications() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(4096)
+	check(err)
+	sum := uint32(0)
+	exp, err := b.Export(1, mem.Bytes(), vmmc.WithHandler(func(n vmmc.Notification) { sum += n.Word }))
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	b.BlockNotifications()
+	check(im.SendNotify(ctx, []byte{5, 0, 0, 0}, 0))
+	fmt.Println("blocked:", sum)
+	_, err = b.UnblockNotifications()
+	check(err)
+	_, err = exp.WaitNotified(ctx, 0)
+	check(err)
+	fmt.Println("delivered:", sum)
+	// Output:
+	// blocked: 0
+	// delivered: 5
+}
+
 // pair opens two processes on a node of their own.
 func pair(ctx context.Context) (a, b *vmmc.Process, end func()) {
 	n, err := node.Start()
