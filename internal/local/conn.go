@@ -87,8 +87,8 @@ func (l *Conn) fail(err error) {
 		l.err = err
 	}
 	l.mu.Unlock()
+	_ = l.c.Close() // first: a handler that is cancelled would answer the peer with that
 	l.cancel()
-	_ = l.c.Close()
 }
 
 func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error) ([]int, error) {
