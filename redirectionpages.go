@@ -1,0 +1,186 @@
+package vmmc
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+// sharing is what the one importer that has a redirectable export mapped was
+// given for it.
+type sharing struct {
+	peer   local.ProcessID
+	number uint32
+	pages  *link.Shared
+	gone   atomic.Bool
+}
+
+// admitTargets checks the memories that a mapped importer may be redirected to;
+// p.mu is held.
+func (p *Process) admitTargets(e *Export, op string) error {
+	for _, m := range e.targets {
+		if m == nil || m.p != p || !p.has(m) {
+			return failf(op, ErrBadArg, "a redirection target is not memory of this process's Alloc")
+		}
+		if shm.Overlap(m.Bytes(), e.mem) || p.exported(m.Bytes()) != nil || p.targetOf(m) != nil {
+			return failf(op, ErrOverlappedBufs, "a redirection target is exported, or a target of another export")
+		}
+		if err := m.region.Seal(false); err != nil {
+			return &Error{Op: op, Code: ErrBadArg, Err: err}
+		}
+	}
+	return nil
+}
+
+func (p *Process) has(m *Memory) bool {
+	for _, o := range p.memories {
+		if o == m {
+			return true
+		}
+	}
+	return false
+}
+
+// exported finds an export that overlaps b; p.mu is held.
+func (p *Process) exported(b []byte) *Export {
+	for _, o := range p.exports {
+		if shm.Overlap(o.mem, b) {
+			return o
+		}
+	}
+	return nil
+}
+
+// targetOf finds the export that m is a redirection target of; p.mu is held.
+func (p *Process) targetOf(m *Memory) *Export {
+	for _, o := range p.exports {
+		for _, t := range o.targets {
+			if t == m {
+				return o
+			}
+		}
+	}
+	return nil
+}
+
+// mayImport keeps a second process from a redirectable buffer; p.mu is held.
+func (e *Export) mayImport(id local.ProcessID) error {
+	if e.redirect == nil || e.many {
+		return nil
+	}
+	for _, g := range e.grants {
+		if g.peer.id != id {
+			return code.New(code.NoRights, "buffer %d is redirectable and imported by another process already", e.id)
+		}
+	}
+	return nil
+}
+
+// shareRedirection gives the descriptors of what a mapped importer needs beside the memory;
+// p.mu is held.
+func (e *Export) shareRedirection(id local.ProcessID, g *local.Grant) ([]int, error) {
+	s := e.shared
+	if s == nil || s.peer != id || s.gone.Load() {
+		e.unshare()
+		post, err := page.NewPost()
+		if err != nil {
+			return nil, err
+		}
+		claim, err := page.NewClaim()
+		if err != nil {
+			post.Retire()
+			return nil, err
+		}
+		s = &sharing{peer: id, number: e.p.number(), pages: &link.Shared{Post: post, Claim: claim}}
+		s.pages.Gone = s.gone.Load
+		for _, m := range e.targets {
+			s.pages.Targets = append(s.pages.Targets, m.Bytes())
+		}
+		e.shared = s
+		e.redirect.Share(s.pages)
+	}
+	regions := []*shm.Region{s.pages.Post.Region, s.pages.Claim.Region}
+	for _, m := range e.targets {
+		regions = append(regions, m.region)
+		g.Targets = append(g.Targets, m.size)
+	}
+	g.Claims = s.number
+	return descriptors(regions...)
+}
+
+// unshare takes the pages back from an importer that is no more; p.mu is held.
+func (e *Export) unshare() {
+	if s := e.shared; s != nil {
+		e.shared = nil
+		s.gone.Store(true)
+		e.redirect.Share(nil)
+		s.pages.Post.Retire()
+		s.pages.Claim.Retire()
+	}
+}
+
+// importerLost is called when a link has ended; p.mu is held.
+func (e *Export) importerLost(id local.ProcessID) {
+	if s := e.shared; s != nil && s.peer == id {
+		s.gone.Store(true)
+	}
+}
+
+// endRedirection takes down what redirection needs; the importers were told.
+func (e *Export) endRedirection(links []*link.In) error {
+	if e.redirect == nil {
+		return nil
+	}
+	e.redirect.Drop(links)
+	e.p.mu.Lock()
+	e.unshare()
+	e.p.mu.Unlock()
+	var err error
+	for _, m := range e.targets {
+		err = errors.Join(err, m.region.Renew("vmmc"))
+	}
+	return err
+}
+
+// takeClaims makes the importer's side of a redirectable export that is mapped,
+// or takes the one that an earlier import of it has made. It owns fds.
+func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.claims[g.Claims]; c != nil {
+		closeAll(fds)
+		return c, nil
+	}
+	post, err := page.OpenPost(fds[0])
+	if err != nil {
+		closeAll(fds[1:])
+		return nil, err
+	}
+	claim, err := page.OpenClaim(fds[1])
+	if err != nil {
+		closeAll(fds[2:])
+		post.Retire()
+		return nil, err
+	}
+	c := link.NewClaims(post, claim)
+	for i, fd := range fds[2:] {
+		r, err := shm.Open(fd, shm.RoundUp(g.Targets[i]), true)
+		if err != nil {
+			closeAll(fds[3+i:])
+			c.Retire()
+			return nil, err
+		}
+		c.AddTarget(r, g.Targets[i])
+	}
+	if l.claims == nil { // the link has ended
+		c.Retire()
+		return nil, l.out.Err()
+	}
+	l.claims[g.Claims] = c
+	return c, nil
+}
