@@ -172,6 +172,9 @@ func (im *Import) Fence(ctx context.Context) error {
 		if err = im.l.out.Settle(ctx); err == nil {
 			err = im.alive() // what was sent after the export's end went nowhere
 		}
+		if err == nil {
+			err = im.l.out.Err() // all has arrived, but a dead peer is to be noticed
+		}
 	}
 	if err != nil {
 		return im.failed("fence", 0, 0, err)
