@@ -187,3 +187,30 @@ func TestDataEndOfNothing(t *testing.T) {
 		})
 	}
 }
+
+// Who leaves does not wait for the notifications that it blocks itself: they are
+// discarded, and their sender hears that the exporter is gone.
+func TestLeavingWithBlockedNotifications(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := exported(t, way, vmmc.WithHandler(func(vmmc.Notification) { t.Error("a blocked handler ran") }))
+			ctx := within(t)
+			s.b.BlockNotifications()
+			for range 20 {
+				if err := s.im.SendNotify(ctx, word, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.im.Fence(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.b.Close(); err != nil {
+				t.Error(err)
+			}
+			err := eventually(t, func() error { return s.im.SendNotify(ctx, word, 0) })
+			if !errors.Is(err, vmmc.ErrBadIbufState) {
+				t.Error(err)
+			}
+		})
+	}
+}
