@@ -12,8 +12,9 @@ import (
 // a value, which may be copied, asked by several goroutines and forgotten: an
 // operation goes on whether anybody asks after it or not. Until it is over its
 // memory belongs to it: the source of a send must not be written, and the
-// destination of a get not be looked at. Requests on imports from one process are
-// over in the order in which they were made.
+// destination of a get not be looked at. Sends to one process are over in the order
+// in which they were made, and so are gets by one import; a send may be over before
+// a get that was made earlier, of other words than it writes.
 type Request struct {
 	im  *Import
 	r   link.Request
@@ -27,7 +28,7 @@ type Request struct {
 // arrived: a request of a send that returned nil is a [Import.Fence] for it. Its
 // place in the order of all sends to the exporter's process is that of the call.
 // Up to 1024 requests of a process to another may wait for the connection; the
-// next one then waits here.
+// next one then waits here. len(src) and off are in bytes, multiples of the word.
 //
 // Errors as [Import.Send]; when there is one, there is no request.
 func (im *Import) SendAsync(ctx context.Context, src []byte, off int) (Request, error) {
@@ -35,7 +36,8 @@ func (im *Import) SendAsync(ctx context.Context, src []byte, off int) (Request, 
 }
 
 // SendNotifyAsync is SendAsync with a notification (vmmc_SendDataAsyncNotify).
-// Like [Import.SendNotify] it waits for a credit before it begins.
+// Like [Import.SendNotify] it waits for a credit before it begins, and in a
+// handler fails with [ErrNoCredit] instead. Errors as [Import.SendAsync].
 func (im *Import) SendNotifyAsync(ctx context.Context, src []byte, off int) (Request, error) {
 	return im.sendAsync(ctx, "send with notification", src, off, true)
 }
@@ -60,7 +62,10 @@ func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int,
 
 // GetAsync begins a get and does not wait for it (vmmc_GetDataAsync). When the
 // request is over dst has what the buffer held at some time between the call and
-// then; sends of this process to the same words that are made later are not in it.
+// then, with all that this process sent before the call; sends of this process to
+// the same words that are made later are not in it. When the request fails, dst
+// holds anything. len(dst) and off are in bytes, multiples of the word. Errors as
+// [Import.Send]; when there is one, there is no request.
 func (im *Import) GetAsync(ctx context.Context, dst []byte, off int) (Request, error) {
 	r := Request{im: im, op: "get", n: len(dst), off: off}
 	err := im.check(len(dst), off, local.MayRead)

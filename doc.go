@@ -19,6 +19,12 @@
 // usually the last one of a message, because the last word of a message is
 // stored last, atomically, when all else of it is in place.
 //
+// [Import.SendAsync] and [Import.GetAsync] return before it is done, and their
+// [Request] says when it is. [Import.FetchAdd32] and its like change a word as one
+// step. A receiver may have a message put elsewhere than the sender addressed it
+// ([Export.PostRedir]). [Import.SendNotify] runs a handler at the exporter, which
+// [Process.BlockNotifications] holds back.
+//
 // All sends from one process to another arrive in the order in which they were
 // made, to whichever exports and by whichever way they travel. Sends of
 // goroutines that do not synchronise with each other have no order among them.
@@ -26,8 +32,9 @@
 // # Two ways
 //
 // An import is mapped when exporter and importer are on one node and the export
-// covers a whole allocation; otherwise its data goes through a stream (a socket)
-// into the exporting process, which the library serves in the background.
+// covers a whole allocation, or was made with [SharePages]; otherwise its data goes
+// through a stream (a socket) into the exporting process, which the library serves
+// in the background.
 // [Import.Path] says which. The calls and their promises are the same.
 //
 // # Lifetimes

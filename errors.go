@@ -74,6 +74,8 @@ type Error struct {
 	Err  error // the cause
 }
 
+// Error is the whole of it in one line: what was tried, with whom, on which path,
+// and why it failed. It is what the manual's vmmc_Error prints.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("vmmc: " + e.Op)
@@ -95,7 +97,9 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is says whether target is this error's code, or the manual's nearest one.
+// Is says whether target is this error's code, or the manual's nearest one:
+// [ErrBadIbufState] for [ErrPeerGone], [ErrRevoked], [ErrStaleImport],
+// [ErrNoRights] and [ErrClosed], and [ErrBadRbufState] for [ErrNotRedirectable].
 func (e *Error) Is(target error) bool {
 	c, ok := target.(Code)
 	if !ok {

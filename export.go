@@ -22,7 +22,7 @@ type Notification struct {
 	Export *Export
 	Offset int    // byte offset of the last word in the export
 	Word   uint32 // its value
-	At     []byte // where the last word lies: in the buffer, or where it was redirected to
+	At     []byte // where the last word lies: in the buffer, or where it was redirected to; a later message may change it
 }
 
 // An ExportOption changes what [Process.Export] does.
@@ -43,8 +43,11 @@ func ReadWrite() ExportOption {
 
 // WithHandler runs h for each message that carries a notification, when its
 // data is in place. One handler runs at a time in a process, each sender's in
-// the order of its messages. A handler may Send and Get, and should not wait for
-// long: each sender waits once 64 of its notifications are under way.
+// the order of its messages. A handler may send and get, also asynchronously,
+// block notifications in pairs, and redirect. Waiting for a word, a notification or a
+// request, and making or ending exports and imports, fail in it with [ErrNotInHandler].
+// It should not wait for long: each sender waits once 64 of its notifications are
+// under way.
 func WithHandler(h func(Notification)) ExportOption { return func(e *Export) { e.handler = h } }
 
 // Locked keeps the buffer's pages in memory. The system limits how much
@@ -55,7 +58,9 @@ func Locked() ExportOption { return func(e *Export) { e.lock = true } }
 // which checks each access, also on one node.
 func Unmapped() ExportOption { return func(e *Export) { e.unmapped = true } }
 
-// Export is a buffer that others may import (the manual's receive buffer).
+// Export is a buffer that others may import (the manual's receive buffer, and its
+// vmmc_exphandle_t). It lives until [Export.Close] or [Process.Close]. Offsets and
+// sizes are in bytes.
 type Export struct {
 	p       *Process
 	id      uint32
@@ -109,7 +114,8 @@ type Export struct {
 //
 // It is the manual's vmmc_ExportRecvBuf. Errors: [ErrBadSize],
 // [ErrBadAlignment], [ErrBufAlreadyExists], [ErrOverlappedBufs], [ErrNoMem],
-// [ErrNoDaemon].
+// [ErrBadArg] for options that cannot be, [ErrNoDaemon], [ErrClosed],
+// [ErrNotInHandler].
 func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, error) {
 	op := fmt.Sprintf("export %d bytes as buffer %d", len(mem), id)
 	if err := inHandler(op); err != nil {

@@ -17,8 +17,9 @@ import (
 // maxSize bounds what an exporter may claim its buffer to have.
 const maxSize = 1 << 46
 
-// Import is a handle to another process's exported memory. Offsets and sizes
-// are in bytes.
+// Import is a handle to another process's exported memory (the manual's
+// vmmc_imphandle_t). Offsets and sizes are in bytes. It lives until [Import.Close],
+// the end of the export, or that of the exporter.
 type Import struct {
 	p      *Process
 	l      *outLink
@@ -43,7 +44,8 @@ type Import struct {
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
 // the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
 // node does not answer; [ErrTimeout] when the context ends; [ErrNoPhysDestSpace]
-// beyond what [WithImportLimit] allows.
+// beyond what [WithImportLimit] allows; [ErrNoVirtDestSpace]; [ErrNoDaemon];
+// [ErrClosed]; [ErrNotInHandler].
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}
 	op := fmt.Sprintf("import buffer %d", id)
@@ -158,7 +160,9 @@ func (im *Import) Path() string {
 }
 
 // Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on
-// other goroutines end in an error, or go nowhere.
+// other goroutines, and requests that are not over, end in an error or go nowhere:
+// their memory is free when they are over. Closing twice is no error. In a
+// notification handler it fails with [ErrNotInHandler].
 func (im *Import) Close() error {
 	if link.InHandler() {
 		return im.failed("close import", 0, 0, code.NotInHandler)

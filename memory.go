@@ -19,7 +19,9 @@ type Memory struct {
 
 // Alloc allocates size bytes (a positive multiple of the word) of zeroed
 // exportable memory, in pages of its own, present from the start. Each
-// allocation is protected as a whole: export one allocation per purpose.
+// allocation is protected as a whole: export one allocation per purpose. It lives
+// until [Memory.Close] or [Process.Close]. Errors: [ErrBadSize],
+// [ErrBadAlignment], [ErrNoMem], [ErrClosed].
 func (p *Process) Alloc(size int) (*Memory, error) {
 	op := fmt.Sprintf("allocate %d bytes", size)
 	switch {
@@ -47,7 +49,8 @@ func (p *Process) Alloc(size int) (*Memory, error) {
 func (m *Memory) Bytes() []byte { return m.region.Bytes()[:m.size:m.size] }
 
 // Close gives the memory back. Memory that is exported stays, and the error is
-// [ErrBadRbufState]: close the export first.
+// [ErrBadRbufState]: close the export first. So it is with memory that is a
+// redirection target. Closing twice is no error.
 func (m *Memory) Close() error {
 	p := m.p
 	p.mu.Lock()

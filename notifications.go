@@ -16,7 +16,8 @@ import (
 // up. Each sender runs out of credits after 64 notifications and then waits: a
 // process that keeps them blocked until such a sender goes on waits for ever.
 //
-// It may be called in a handler, where it must be paired.
+// It may be called in a handler, where it must be paired: levels that a handler
+// leaves are the process's when it returns.
 func (p *Process) BlockNotifications() { p.engine.Block() }
 
 // UnblockNotifications undoes one [Process.BlockNotifications]
@@ -43,7 +44,8 @@ func (p *Process) UnblockNotifications() (remaining int, err error) {
 // queued are discarded too. The messages themselves arrive all the same.
 func (e *Export) DiscardNotifications(on bool) { e.discard.Store(on) }
 
-// Notified counts the notifications of this buffer whose handler has returned.
+// Notified counts the notifications of this buffer whose handler has returned;
+// discarded ones do not count.
 func (e *Export) Notified() uint64 { return e.notified.Load() }
 
 // WaitNotified waits until [Export.Notified] is not seen any more, and returns it:

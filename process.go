@@ -87,7 +87,8 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 }
 
 // Open joins the local node. The context bounds joining only. The error is
-// [ErrNoDaemon] when no daemon answers.
+// [ErrNoDaemon] when no daemon answers, or [ErrBadArg] for an option or a socket's
+// path that cannot be. The process lives until [Process.Close].
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	o := options{session: os.Getenv(local.SessionEnv)}
 	for _, f := range opts {
@@ -218,7 +219,7 @@ func (p *Process) release() {
 // must only look, at atomics or [Word]s, and never wait. It may be called from
 // several goroutines' waits at a time. The goroutine looks for a short while
 // and then sleeps, so that waiting costs no processor. The error is the
-// context's, or [ErrClosed].
+// context's, [ErrClosed], or in a notification handler [ErrNotInHandler].
 func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 	if err := inHandler("wait"); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (e *Export) EndRedir(ctx context.Context) (n, first int, err error) {
 // arrived last, also of a redirected one (vmmc_DataEnd). ok is false when none
 // arrived since the export was made or [Export.ClearDataEnd] was called
 // (vmmcErr_NoSuchError), and always when the buffer is not redirectable. It is
-// stored after the message.
+// stored after the message. [Import.WriteAt] and the atomics do not change it.
 func (e *Export) DataEnd() (off int, ok bool) {
 	if e.redirect == nil {
 		return 0, false
@@ -127,7 +127,9 @@ func (e *Export) DataEnd() (off int, ok bool) {
 	return int(end), true
 }
 
-// ClearDataEnd forgets it (vmmc_ClearDataEnd).
+// ClearDataEnd makes [Export.DataEnd] report nothing until the next message
+// (vmmc_ClearDataEnd). On a buffer that is not redirectable, or closed, it does
+// nothing.
 func (e *Export) ClearDataEnd() {
 	if e.redirect != nil {
 		e.redirect.ClearEnd()

@@ -43,7 +43,9 @@ func (im *Import) Send(ctx context.Context, src []byte, off int) error {
 // export's handler is run with the address and value of the message's last word
 // (vmmc_SendDataNotify). Without a handler it is a Send. Each link has a bounded
 // number of notifications under way; SendNotify waits, before it sends
-// anything, for an earlier one's handler to return, or for its context.
+// anything, for an earlier one's handler to return, or for its context. In a
+// notification handler it does not wait but fails with [ErrNoCredit]; nothing was
+// sent then. Other errors as [Import.Send].
 func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 	err := im.check(len(src), off, local.MayWrite)
 	switch {
@@ -61,7 +63,7 @@ func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 
 // SendV is Send of several pieces as one message: they lie one after another at
 // byte offset off, each a multiple of the word, and the last word of the last
-// piece is stored last. Pieces may be empty, but not all.
+// piece is stored last. Pieces may be empty, but not all. Errors as [Import.Send].
 func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 	n, odd, last := 0, 0, -1
 	for i, b := range srcs {
@@ -165,7 +167,8 @@ func (im *Import) read(dst []byte, off int, raw bool) link.Read {
 
 // Fence returns when all that this process sent to the import's exporter before
 // has arrived there: what was sent is visible to the exporter's goroutines and
-// to gets of third parties.
+// to gets of third parties. The errors are the context's, and those that say that
+// the import has ended: [ErrRevoked], [ErrPeerGone], [ErrClosed].
 func (im *Import) Fence(ctx context.Context) error {
 	err := im.alive()
 	if err == nil {
@@ -185,7 +188,8 @@ func (im *Import) Fence(ctx context.Context) error {
 // WriteAt writes any number of bytes at any offset ([io.WriterAt]). It makes no
 // promise about the order in which they appear, the last ones included; bytes of
 // a word that are not written are left alone. It does not wait for the far end,
-// except as Send does.
+// except as Send does. Errors as [Import.Send], without those about alignment and
+// size; no bytes are not an error.
 func (im *Import) WriteAt(b []byte, off int64) (int, error) {
 	return im.WriteAtContext(context.Background(), b, off)
 }
@@ -210,7 +214,8 @@ func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int,
 }
 
 // ReadAt reads any number of bytes from any offset ([io.ReaderAt]), with no
-// promise about the order in which they are read.
+// promise about the order in which they are read. At the buffer's end it returns
+// what there is, and [io.EOF]. Other errors as [Import.WriteAt].
 func (im *Import) ReadAt(b []byte, off int64) (int, error) {
 	return im.ReadAtContext(context.Background(), b, off)
 }

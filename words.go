@@ -11,7 +11,8 @@ import (
 
 // Word is one word of an exported buffer, as this process sees it. Importers
 // store it atomically as the last word of a message; loading it atomically, and
-// finding it changed, means that the whole message is there.
+// finding it changed, means that the whole message is there. It must not be used
+// after the memory is closed. Its methods may be called concurrently.
 type Word struct {
 	p *Process
 	e *Export
@@ -77,7 +78,7 @@ func (p *Process) WaitAny(ctx context.Context, ws ...Watch) (int, error) {
 }
 
 // Word64 is two words of an exported buffer as one, for counters that importers
-// change by their 64-bit atomics.
+// change by their 64-bit atomics. It is used as a [Word] is.
 type Word64 struct{ w *atomic.Uint64 }
 
 // Load reads the word.
