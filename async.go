@@ -12,9 +12,8 @@ import (
 // a value, which may be copied, asked by several goroutines and forgotten: an
 // operation goes on whether anybody asks after it or not. Until it is over its
 // memory belongs to it: the source of a send must not be written, and the
-// destination of a get not be looked at. Sends to one process are over in the order
-// in which they were made, and so are gets by one import; a send may be over before
-// a get that was made earlier, of other words than it writes.
+// destination of a get not be looked at. Requests to one process, sends and gets,
+// are over in the order in which they were made.
 type Request struct {
 	im  *Import
 	r   link.Request

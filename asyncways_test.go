@@ -143,6 +143,9 @@ func TestRequestsOfBothKinds(t *testing.T) {
 			if err := send.Wait(ctx); err != nil || !bytes.Equal(s.exp.Bytes()[4<<20-4:], w32(5)) {
 				t.Errorf("the send: %v", err)
 			}
+			if err := get.Status(); err != nil {
+				t.Errorf("the get, which was made before the send that is over: %v", err)
+			}
 			if err := get.Wait(ctx); err != nil || !bytes.Equal(dst, bytes.Repeat([]byte{guard}, len(dst))) {
 				t.Errorf("the get: %v", err)
 			}

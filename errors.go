@@ -72,6 +72,8 @@ type Error struct {
 	Link uint64 // the link's number, where it has one
 	Code Code
 	Err  error // the cause
+
+	ofExport bool // a call on this process's own export failed
 }
 
 // Error is the whole of it in one line: what was tried, with whom, on which path,
@@ -107,7 +109,7 @@ func (e *Error) Is(target error) bool {
 	}
 	switch e.Code {
 	case ErrPeerGone, ErrRevoked, ErrStaleImport, ErrNoRights, ErrClosed:
-		if c == ErrBadIbufState {
+		if e.ofExport && c == ErrBadRbufState || !e.ofExport && c == ErrBadIbufState {
 			return true
 		}
 	case ErrNotRedirectable:
@@ -139,4 +141,11 @@ func codeOf(err error) Code {
 		return ErrProtocol
 	}
 	return ErrBadArg
+}
+
+// failed describes an error of a call on the export.
+func (e *Export) failed(op string, err error) error {
+	f := fail(op, err)
+	f.ofExport = true
+	return f
 }

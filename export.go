@@ -242,7 +242,7 @@ func (e *Export) Close() error {
 		return failf(op, ErrBlockedNotifications, "%v", ErrBlockedNotifications)
 	}
 	if err := e.end(true); err != nil {
-		return fail(op, err)
+		return e.failed(op, err)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) 
 	}
 	l := wait.Look{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed}
 	if err := e.p.engine.Wait(ctx, l); err != nil {
-		return seen, fail(op, err)
+		return seen, e.failed(op, err)
 	}
 	if n := e.notified.Load(); n != seen {
 		return n, nil

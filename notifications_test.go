@@ -500,3 +500,44 @@ func TestEvents(t *testing.T) {
 		})
 	}
 }
+
+// What a process sent before it left is handled, also when notifications are
+// blocked meanwhile; who leaves itself does not wait for what it blocks.
+func TestNotificationsOfOneWhoLeft(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			ran := make(chan uint32, 20)
+			s := exported(t, way, vmmc.WithHandler(func(n vmmc.Notification) { ran <- n.Word }))
+			ctx := within(t)
+			s.b.BlockNotifications()
+			for i := range uint32(20) {
+				if err := s.im.SendNotify(ctx, w32(i), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.im.Fence(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.a.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.b.UnblockNotifications(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range uint32(20) {
+				select {
+				case w := <-ran:
+					if w != i {
+						t.Fatalf("notification %d ran in place of %d", w, i)
+					}
+				case <-ctx.Done():
+					t.Fatalf("notification %d was lost", i)
+				}
+			}
+			s.b.BlockNotifications()
+			if err := s.b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

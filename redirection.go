@@ -106,7 +106,7 @@ func (e *Export) EndRedir(ctx context.Context) (n, first int, err error) {
 	case !ok:
 		return 0, 0, failf(op, ErrBadRbufState, "no redirection is posted")
 	case err != nil:
-		return int(un), int(ufirst), fail(op, err)
+		return int(un), int(ufirst), e.failed(op, err)
 	}
 	return int(un), int(ufirst), nil
 }

@@ -34,11 +34,14 @@ import (
 //
 // Errors: [ErrBadArg] for an empty path, a zero byte, more than 32 KiB of
 // arguments, a directory or program that is not there or cannot be executed (the
-// text says which); [ErrNoRights]; [ErrNoSuchNode]; [ErrUnreachable];
+// text says which); [ErrNotInHandler]; [ErrNoRights]; [ErrNoSuchNode]; [ErrUnreachable];
 // [ErrNoMem]. If an error is also [ErrOutcomeUnknown], as it is when the context
 // ends or a node is lost meanwhile, the program may run all the same.
 // Spawn never tries twice by itself.
 func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...string) (PID, error) {
+	if err := inHandler(fmt.Sprintf("spawn %q on node %q", path, node.name)); err != nil {
+		return 0, err
+	}
 	pid, err := p.spawn(ctx, node, path, args)
 	if err != nil {
 		return 0, fail(fmt.Sprintf("spawn %q on node %q", path, node.name), err)

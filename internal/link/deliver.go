@@ -80,6 +80,8 @@ func (in *In) credits() uint32 {
 // next one is not here yet (a long message of the other way is still arriving),
 // its arrival will queue the link again.
 func (in *In) nextNote() (note, bool) {
+	in.rmu.Lock() // before the note is taken: a link that ends meanwhile forgets its targets
+	defer in.rmu.Unlock()
 	in.nmu.Lock()
 	want := in.ran + 1
 	if len(in.notes) > 0 && (in.notes[0].serial == want || in.gaps) {
@@ -106,10 +108,7 @@ func (in *In) nextNote() (note, bool) {
 	if !ok {
 		return note{}, false
 	}
-	in.rmu.Lock()
-	n := in.resolve(p)
-	in.rmu.Unlock()
-	return n, true
+	return in.resolve(p), true
 }
 
 // resolve finds what a note out of the ring is about; rmu is held. The importer

@@ -263,9 +263,40 @@ func (o *Out) refused(h *wire.Header) error {
 	return nil
 }
 
-// answered takes the oldest get off the queue; gmu is held.
+// unansweredBefore says whether a get or an atomic before message seq is not
+// answered yet: requests are over in order, whichever their kind.
+func (o *Out) unansweredBefore(seq uint64) bool {
+	if o.reads.Load() == 0 {
+		return false
+	}
+	o.gmu.Lock()
+	defer o.gmu.Unlock()
+	return len(o.gets) > 0 && o.gets[0].seq < seq
+}
+
+// allAnswered waits until all that was asked before message seq is answered.
+func (o *Out) allAnswered(ctx context.Context, seq uint64) error {
+	for {
+		tick := o.room.Now()
+		if !o.unansweredBefore(seq) {
+			return nil
+		}
+		if err := o.err(); err != nil {
+			return err
+		}
+		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken}); err != nil {
+			return err
+		}
+	}
+}
+
+// answered takes the oldest get off the queue; gmu is held. That it was answered
+// acknowledges all before it: the exporter works in order.
 func (o *Out) answered(err error) {
 	f := o.gets[0]
+	if o.acked.Load() < f.seq { // only the holder of rmu stores there
+		o.acked.Store(f.seq)
+	}
 	n := copy(o.gets, o.gets[1:])
 	o.gets[n] = nil
 	o.gets = o.gets[:n]

@@ -200,10 +200,16 @@ func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool
 			return Request{}, err
 		}
 	}
-	if len(src) <= inline && m.free() {
+	if len(src) <= inline && m.idle() {
 		return Request{o: o}, m.put(ctx, off, src, notify)
 	}
-	r, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error { return m.put(ctx, off, src, notify) })
+	r, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
+		if err := o.allAnswered(ctx, o.seq.Load()+1); err != nil {
+			o.uncredit(notify)
+			return err
+		}
+		return m.put(ctx, off, src, notify)
+	})
 	if err != nil {
 		o.uncredit(notify)
 	}
@@ -223,12 +229,21 @@ func (m *Mapped) free() bool {
 	return !m.out.later.busy() && m.out.seq.Load() == m.out.acked.Load()
 }
 
+// idle says whether a request that is over at once would be so in its turn.
+func (m *Mapped) idle() bool { return m.free() && m.out.reads.Load() == 0 }
+
 // GetAsync copies at once what is short and need not wait.
 func (m *Mapped) GetAsync(ctx context.Context, off int, dst []byte) (Request, error) {
-	if len(dst) <= inline && m.free() {
-		return Request{o: m.out}, m.get(ctx, off, dst, false)
+	o := m.out
+	if len(dst) <= inline && m.idle() {
+		return Request{o: o}, m.get(ctx, off, dst, false)
 	}
-	return m.out.postpone(ctx, func(ctx context.Context, _ *deferred) error { return m.get(ctx, off, dst, false) })
+	return o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
+		if err := o.allAnswered(ctx, o.seq.Load()+1); err != nil {
+			return err
+		}
+		return m.get(ctx, off, dst, false)
+	})
 }
 
 // Write copies any bytes, with no promise about the last ones.

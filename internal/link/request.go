@@ -47,7 +47,7 @@ func (r *Request) Result() (done bool, err error) {
 	}
 	broken := o.err() // before the look: what was acknowledged before the end has arrived
 	if o.acked.Load() >= seq {
-		return true, nil
+		return !o.unansweredBefore(seq), nil
 	}
 	if broken != nil {
 		return true, unknown(broken)
