@@ -22,7 +22,8 @@ import (
 // redirected only into targets, whole allocations of [Process.Alloc] that are
 // not exported, which the importing process maps too and can write to as long as
 // the export lives. A redirection to other memory redirects nothing of a mapped
-// importer's messages, and says so.
+// importer's messages, and says so. There can be 29 targets, beyond that Export
+// fails with [ErrBadArg].
 func Redirectable(targets ...*Memory) ExportOption {
 	return func(e *Export) {
 		e.redirect = link.NewRedirect(e.p.engine)
@@ -151,6 +152,9 @@ type sharing struct {
 // admitTargets checks the memories that a mapped importer may be redirected to;
 // p.mu is held.
 func (p *Process) admitTargets(e *Export, op string) error {
+	if n := len(e.targets); n > local.MaxTargets {
+		return failf(op, ErrBadArg, "%d redirection targets, there can be %d: make one large allocation a target, and redirect to parts of it", n, local.MaxTargets)
+	}
 	for _, m := range e.targets {
 		if m == nil || m.p != p || !p.has(m) {
 			return failf(op, ErrBadArg, "a redirection target is not memory of this process's Alloc")
