@@ -23,7 +23,8 @@ import (
 // not exported, which the importing process maps too and can write to as long as
 // the export lives. A redirection to other memory redirects nothing of a mapped
 // importer's messages, and says so. There can be 29 targets, beyond that Export
-// fails with [ErrBadArg].
+// fails with [ErrBadArg]. Where pages of a target have moved, as [Export.Close]
+// says, importers use the stream.
 func Redirectable(targets ...*Memory) ExportOption {
 	return func(e *Export) {
 		e.redirect = link.NewRedirect(e.p.engine)
@@ -167,6 +168,17 @@ func (p *Process) admitTargets(e *Export, op string) error {
 		}
 	}
 	return nil
+}
+
+// wholeTargets says whether importers can be given all pages of the targets;
+// those of a memory that was exported before may have moved (see [Export.Close]).
+func (e *Export) wholeTargets() bool {
+	for _, m := range e.targets {
+		if !m.region.Whole() {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *Process) has(m *Memory) bool {

@@ -50,6 +50,13 @@ func (r *Region) Handed() bool {
 	return r.handed
 }
 
+// Whole says whether descriptors give all of the region's pages.
+func (r *Region) Whole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moved == nil
+}
+
 // RenewPart is [Region.Renew] for n bytes at off, whole pages. They are out of
 // what descriptors give, those handed out later too, until the whole region is
 // renewed; the other pages stay what they are. Whoever is handed a descriptor
