@@ -27,7 +27,7 @@ import (
 // says, importers use the stream.
 func Redirectable(targets ...*Memory) ExportOption {
 	return func(e *Export) {
-		e.redirect = link.NewRedirect(e.p.engine)
+		e.redirect = link.NewRedirect(e.p.engine, len(e.mem))
 		e.targets = targets
 	}
 }
