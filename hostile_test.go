@@ -500,7 +500,11 @@ func FuzzHostileImporter(f *testing.F) {
 type tyrant struct {
 	*outlaw
 	raids chan *raid
+	grant atomic.Pointer[func() (local.Grant, []int)] // nil: a buffer on the stream
 }
+
+// gives says what a grant is from now on, and what comes with it.
+func (y *tyrant) gives(f func() (local.Grant, []int)) { y.grant.Store(&f) }
 
 func newTyrant(t testing.TB, socket string, accept func(process, back, far int) []int) *tyrant {
 	t.Helper()
@@ -511,6 +515,10 @@ func newTyrant(t testing.TB, socket string, accept func(process, back, far int) 
 		closeAll(fds)
 		switch m {
 		case local.Offer:
+			if give := y.grant.Load(); give != nil {
+				g, fds := (*give)()
+				return g, fds, nil
+			}
 			return local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite}, nil, nil
 		case local.Accept:
 			back, err := page.NewExporter()
