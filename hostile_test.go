@@ -481,7 +481,7 @@ func FuzzHostileImporter(f *testing.F) {
 		for len(in) >= 12 {
 			// Small numbers nearly everywhere: large ones end the link at once.
 			h := wire.Header{
-				Type: wire.Type(in[0] % 12), Flags: in[1], Handle: g.Handle + uint32(in[2]&3)/3, Seq: uint64(in[3]),
+				Type: wire.Type(in[0] % 14), Flags: in[1], Handle: g.Handle + uint32(in[2]&3)/3, Seq: uint64(in[3]),
 				Off: uint64(in[4]) << (in[5] & 15), Size: uint64(in[6]) << (in[7] & 15), Chunk: uint32(in[8]) << (in[9] & 7),
 				Word: uint32(in[10]), Serial: uint32(in[11]),
 			}
