@@ -87,7 +87,7 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 }
 
 // Open joins the local node. The context bounds joining only. The error is
-// [ErrNoDaemon] when no daemon answers.
+// [ErrNoDaemon] when no daemon answers, and [ErrTimeout] when the context ends.
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	o := options{session: os.Getenv(local.SessionEnv)}
 	for _, f := range opts {
