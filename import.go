@@ -43,7 +43,7 @@ type Import struct {
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
 // the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
 // node does not answer; [ErrTimeout] when the context ends; [ErrNoPhysDestSpace]
-// beyond what [WithImportLimit] allows.
+// beyond what [WithImportLimit] allows; [ErrClosed] of a process that is closed.
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}
 	op := fmt.Sprintf("import buffer %d", id)
@@ -67,6 +67,9 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 }
 
 func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (*Import, error) {
+	if err := p.usable(ctx); err != nil {
+		return nil, err
+	}
 	r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
 	g, fds, err := local.Ask[local.Grant](ctx, p.conn, local.Import, r, nil)
 	if err != nil {
