@@ -445,7 +445,6 @@ func TestKeptMappings(t *testing.T) {
 	if err := im.Send(ctx, pattern(128, 9), 0); err != nil {
 		t.Fatal(err)
 	}
-	l.post.Region.Retire()
 	if n, first, err := c.exp.EndRedir(ctx); n != 64 || first != 0 || err != nil || !bytes.Equal(target[:64], pattern(128, 9)[:64]) {
 		t.Errorf("%d bytes at %d: %v", n, first, err)
 	}
