@@ -193,12 +193,7 @@ func TestRangesOutsideAnImport(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
 			s := exported(t, way)
-			ops := map[string]func(n, off int) error{
-				"send":   func(n, off int) error { return s.im.Send(t.Context(), make([]byte, n), off) },
-				"notify": func(n, off int) error { return s.im.SendNotify(t.Context(), make([]byte, n), off) },
-				"get":    func(n, off int) error { return s.im.Get(t.Context(), make([]byte, n), off) },
-			}
-			for name, f := range ops {
+			for name, f := range transfers(t, s.im) {
 				for _, c := range []struct {
 					n, off int
 					want   error
@@ -217,22 +212,29 @@ func TestRangesOutsideAnImport(t *testing.T) {
 					{0, 0, vmmc.ErrBadSize},
 					{0, size, vmmc.ErrBadSize},
 				} {
-					s.wrong(t, fmt.Sprintf("%s of %d bytes at %d", name, c.n, c.off), f(c.n, c.off), c.want)
+					s.wrong(t, fmt.Sprintf("%s of %d bytes at %d", name, c.n, c.off), f(make([]byte, c.n), c.off), c.want)
 				}
 			}
 			for _, c := range []struct {
 				n   int
 				off int64
 			}{{1, size}, {3, size - 2}, {size + 1, 0}, {1, -1}, {1, math.MinInt64}, {8, math.MaxInt64}} {
-				n, err := s.im.WriteAt(make([]byte, c.n), c.off)
-				s.wrong(t, fmt.Sprintf("write of %d bytes at %d", c.n, c.off), err, vmmc.ErrBadProxyAddr)
-				if n != 0 {
-					t.Errorf("it says that it wrote %d bytes", n)
+				for name, write := range map[string]func([]byte, int64) (int, error){
+					"write":                s.im.WriteAt,
+					"write with a context": func(b []byte, off int64) (int, error) { return s.im.WriteAtContext(t.Context(), b, off) },
+				} {
+					n, err := write(make([]byte, c.n), c.off)
+					s.wrong(t, fmt.Sprintf("%s of %d bytes at %d", name, c.n, c.off), err, vmmc.ErrBadProxyAddr)
+					if n != 0 {
+						t.Errorf("%s says that it wrote %d bytes", name, n)
+					}
 				}
 			}
 			for _, off := range []int64{-1, math.MinInt64, size + 1, math.MaxInt64} {
 				_, err := s.im.ReadAt(make([]byte, 3), off)
 				s.wrong(t, fmt.Sprintf("read at %d", off), err, vmmc.ErrBadProxyAddr)
+				_, err = s.im.ReadAtContext(t.Context(), make([]byte, 3), off)
+				s.wrong(t, fmt.Sprintf("read with a context at %d", off), err, vmmc.ErrBadProxyAddr)
 			}
 			if err := s.im.Fence(t.Context()); err != nil {
 				t.Fatal(err)
@@ -247,11 +249,10 @@ func TestRights(t *testing.T) {
 		t.Run(way+"/read-only", func(t *testing.T) {
 			ran := make(chan vmmc.Notification, 1)
 			s := exported(t, way, vmmc.ReadOnly(), vmmc.WithHandler(func(n vmmc.Notification) { ran <- n }))
-			for name, f := range map[string]func() error{
-				"send":   func() error { return s.im.Send(t.Context(), word, 0) },
-				"notify": func() error { return s.im.SendNotify(t.Context(), word, 0) },
-				"write":  func() error { _, err := s.im.WriteAt(word, 1); return err },
-			} {
+			for name, f := range calls(t, s.im) {
+				if strings.HasPrefix(name, "Import.Get") || strings.HasPrefix(name, "Import.Read") {
+					continue
+				}
 				s.wrong(t, name, f(), vmmc.ErrNoRights, vmmc.ErrBadIbufState)
 			}
 			got := make([]byte, size)
@@ -272,6 +273,11 @@ func TestRights(t *testing.T) {
 				"read to the end":  func() error { _, err := s.im.ReadAt(got, size-4); return err },
 				"read at the end":  func() error { _, err := s.im.ReadAt(got, size); return err },
 				"read of no bytes": func() error { _, err := s.im.ReadAt(nil, 0); return err },
+				"read at all":      func() error { _, err := s.im.ReadAtContext(t.Context(), got[:3], 1); return err },
+				"async get":        func() error { _, err := s.im.GetAsync(t.Context(), got, 0); return err },
+				"add":              func() error { _, err := s.im.FetchAdd32(t.Context(), 0, 1); return err },
+				"swap":             func() error { _, err := s.im.Swap64(t.Context(), 0, 1); return err },
+				"compare and swap": func() error { _, _, err := s.im.CompareAndSwap64(t.Context(), 0, 1, 2); return err },
 			} {
 				s.wrong(t, name, f(), vmmc.ErrNoRights, vmmc.ErrBadIbufState)
 			}
@@ -282,18 +288,6 @@ func TestRights(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// calls are all that can be done with an import.
-func calls(t testing.TB, im *vmmc.Import) map[string]func() error {
-	return map[string]func() error{
-		"send":   func() error { return im.Send(t.Context(), word, 0) },
-		"long":   func() error { return im.Send(t.Context(), make([]byte, size), 0) },
-		"notify": func() error { return im.SendNotify(t.Context(), word, 0) },
-		"get":    func() error { return im.Get(t.Context(), make([]byte, 4), 0) },
-		"write":  func() error { _, err := im.WriteAt(word[:3], 1); return err },
-		"read":   func() error { _, err := im.ReadAt(make([]byte, 3), 1); return err },
 	}
 }
 
@@ -402,18 +396,6 @@ func TestOwnProcessClosed(t *testing.T) {
 			}
 			if err := s.im.Close(); err != nil {
 				t.Error(err)
-			}
-			for name, f := range map[string]func() error{
-				"alloc":  func() error { _, err := s.a.Alloc(4); return err },
-				"export": func() error { _, err := s.a.Export(1, make([]byte, 4)); return err },
-				"wait":   func() error { return s.a.WaitUntil(t.Context(), func() bool { return false }) },
-			} {
-				if err := f(); !errors.Is(err, vmmc.ErrClosed) {
-					t.Errorf("%s: %v, want %v", name, err, vmmc.ErrClosed)
-				}
-			}
-			if _, err := s.a.Import(t.Context(), s.b.Node(), s.b.PID(), 7); err == nil {
-				t.Error("a closed process imports")
 			}
 			s.untouched(t)
 		})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -137,7 +138,7 @@ func codeOf(err error) Code {
 		return ErrTimeout // also where the outcome is unknown, which errors.Is finds beside it
 	case errors.As(err, &c):
 		return c
-	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, page.ErrLayout):
+	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, page.ErrLayout), errors.Is(err, shm.ErrAnnounced):
 		return ErrProtocol
 	}
 	return ErrBadArg

@@ -481,7 +481,7 @@ func FuzzHostileImporter(f *testing.F) {
 		for len(in) >= 12 {
 			// Small numbers nearly everywhere: large ones end the link at once.
 			h := wire.Header{
-				Type: wire.Type(in[0] % 12), Flags: in[1], Handle: g.Handle + uint32(in[2]&3)/3, Seq: uint64(in[3]),
+				Type: wire.Type(in[0] % 14), Flags: in[1], Handle: g.Handle + uint32(in[2]&3)/3, Seq: uint64(in[3]),
 				Off: uint64(in[4]) << (in[5] & 15), Size: uint64(in[6]) << (in[7] & 15), Chunk: uint32(in[8]) << (in[9] & 7),
 				Word: uint32(in[10]), Serial: uint32(in[11]),
 			}
@@ -500,7 +500,11 @@ func FuzzHostileImporter(f *testing.F) {
 type tyrant struct {
 	*outlaw
 	raids chan *raid
+	grant atomic.Pointer[func() (local.Grant, []int)] // nil: a buffer on the stream
 }
+
+// gives says what a grant is from now on, and what comes with it.
+func (y *tyrant) gives(f func() (local.Grant, []int)) { y.grant.Store(&f) }
 
 func newTyrant(t testing.TB, socket string, accept func(process, back, far int) []int) *tyrant {
 	t.Helper()
@@ -511,6 +515,10 @@ func newTyrant(t testing.TB, socket string, accept func(process, back, far int) 
 		closeAll(fds)
 		switch m {
 		case local.Offer:
+			if give := y.grant.Load(); give != nil {
+				g, fds := (*give)()
+				return g, fds, nil
+			}
 			return local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite}, nil, nil
 		case local.Accept:
 			back, err := page.NewExporter()

@@ -69,6 +69,9 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 }
 
 func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (*Import, error) {
+	if err := p.usable(ctx); err != nil {
+		return nil, err
+	}
 	r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
 	g, fds, err := local.Ask[local.Grant](ctx, p.conn, local.Import, r, nil)
 	if err != nil {
@@ -77,9 +80,9 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	want := 0
 	if g.Mapped {
 		want = 1
-	}
-	if g.Claims != 0 {
-		want += 2 + len(g.Targets)
+		if g.Claims != 0 {
+			want += 2 + len(g.Targets)
+		}
 	}
 	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots || !located(&g) {
 		closeAll(fds)
@@ -126,8 +129,16 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		return nil, err
 	}
 	l.mu.Lock()
-	l.imports[g.Handle] = im
+	twice := l.imports[g.Handle] != nil
+	if !twice {
+		l.imports[g.Handle] = im
+	}
 	l.mu.Unlock()
+	if twice { // each of the two would be ended in the other's place
+		p.dest.remove(im)
+		im.unmap()
+		return nil, code.New(code.Protocol, "a grant with the handle %d of another import", g.Handle)
+	}
 	if l.out.Err() != nil { // the link's end may have looked before
 		im.unmap()
 	}

@@ -87,8 +87,9 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 }
 
 // Open joins the local node. The context bounds joining only. The error is
-// [ErrNoDaemon] when no daemon answers, or [ErrBadArg] for an option or a socket's
-// path that cannot be. The process lives until [Process.Close].
+// [ErrNoDaemon] when no daemon answers, [ErrTimeout] when the context ends, or
+// [ErrBadArg] for an option or a socket's path that cannot be. The process lives
+// until [Process.Close].
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	o := options{session: os.Getenv(local.SessionEnv)}
 	for _, f := range opts {

@@ -17,10 +17,12 @@ import (
 // redirected only into targets, whole allocations of [Process.Alloc] that are
 // not exported, which the importing process maps too and can write to as long as
 // the export lives. A redirection to other memory redirects nothing of a mapped
-// importer's messages, and says so.
+// importer's messages, and says so. There can be 29 targets, beyond that Export
+// fails with [ErrBadArg]. Where pages of a target have moved, as [Export.Close]
+// says, importers use the stream.
 func Redirectable(targets ...*Memory) ExportOption {
 	return func(e *Export) {
-		e.redirect = link.NewRedirect(e.p.engine)
+		e.redirect = link.NewRedirect(e.p.engine, len(e.mem))
 		e.targets = targets
 	}
 }

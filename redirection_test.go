@@ -423,3 +423,89 @@ func TestRedirectionOfSuccessors(t *testing.T) {
 		})
 	}
 }
+
+// An export can have many targets, each of which a mapped importer is redirected
+// to; one too many is refused, and harms nothing.
+func TestManyRedirectionTargets(t *testing.T) {
+	n := start(t)
+	a, b := open(t, n), open(t, n)
+	ctx := within(t)
+	targets := make([]*vmmc.Memory, 30)
+	for i := range targets {
+		var err error
+		if targets[i], err = b.Alloc(64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mem := alloc(t, b, 64)
+	if _, err := b.Export(7, mem, vmmc.Redirectable(targets...)); !errors.Is(err, vmmc.ErrBadArg) {
+		t.Errorf("%d targets: %v, want %v", len(targets), err, vmmc.ErrBadArg)
+	}
+	exp, err := b.Export(7, mem, vmmc.Redirectable(targets[1:]...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if im.Path() != "mapped" {
+		t.Errorf("the path is %s", im.Path())
+	}
+	for i, m := range targets[1:] {
+		src := pattern(64, uint32(i))
+		if err := exp.PostRedir(0, m.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		if err := im.Send(ctx, src, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n, first, err := exp.EndRedir(ctx); n != 64 || first != 0 || err != nil || !bytes.Equal(m.Bytes(), src) {
+			t.Fatalf("target %d: %d bytes at %d, %v", i, n, first, err)
+		}
+	}
+}
+
+// Pages of a target that have moved are not what importers would map: then they
+// use the stream.
+func TestRedirectionToMovedPages(t *testing.T) {
+	n := start(t)
+	a, b := open(t, n), open(t, n)
+	ctx := within(t)
+	page := vmmc.PageSize()
+	m, err := b.Alloc(2 * page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := b.Export(6, m.Bytes()[:page], vmmc.SharePages())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Import(ctx, b.Node(), b.PID(), 6); err != nil {
+		t.Fatal(err)
+	}
+	if err := part.Close(); err != nil {
+		t.Fatal(err)
+	}
+	exp, err := b.Export(7, alloc(t, b, 2*page), vmmc.Redirectable(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exp.PostRedir(0, m.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	src := pattern(2*page, 1)
+	if err := im.Send(ctx, src, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Fence(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n, first, err := exp.EndRedir(ctx); n != 2*page || first != 0 || err != nil || !bytes.Equal(m.Bytes(), src) {
+		t.Errorf("%d bytes at %d, %v; the target has them: %v", n, first, err, bytes.Equal(m.Bytes(), src))
+	}
+}

@@ -23,6 +23,9 @@ type sharing struct {
 // admitTargets checks the memories that a mapped importer may be redirected to;
 // p.mu is held.
 func (p *Process) admitTargets(e *Export, op string) error {
+	if n := len(e.targets); n > local.MaxTargets {
+		return failf(op, ErrBadArg, "%d redirection targets, there can be %d: make one large allocation a target, and redirect to parts of it", n, local.MaxTargets)
+	}
 	for _, m := range e.targets {
 		if m == nil || m.p != p || !p.has(m) {
 			return failf(op, ErrBadArg, "a redirection target is not memory of this process's Alloc")
@@ -35,6 +38,17 @@ func (p *Process) admitTargets(e *Export, op string) error {
 		}
 	}
 	return nil
+}
+
+// wholeTargets says whether importers can be given all pages of the targets;
+// those of a memory that was exported before may have moved (see [Export.Close]).
+func (e *Export) wholeTargets() bool {
+	for _, m := range e.targets {
+		if !m.region.Whole() {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *Process) has(m *Memory) bool {

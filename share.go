@@ -60,7 +60,7 @@ func (p *Process) house(e *Export, op string) error {
 		}
 		return nil
 	}
-	if !e.unmapped && !e.many && (e.share || len(e.mem) == e.home.size) {
+	if !e.unmapped && !e.many && e.wholeTargets() && (e.share || len(e.mem) == e.home.size) {
 		e.memory = e.home
 	}
 	return nil

@@ -36,11 +36,15 @@ func (w Word) CompareAndSwap(old, v uint32) bool { return w.w.CompareAndSwap(old
 
 // Wait returns the word's value once it differs from old. The goroutine looks
 // for a short while and then sleeps. The error is the context's, [ErrNotInHandler],
-// or [ErrClosed] when the process is closed. Nothing tells that a sender has died:
-// bound the wait by its context where that matters, or see [WithEvents].
+// or [ErrClosed] when the process is closed; [ErrBadArg] is the zero Word's. Nothing
+// tells that a sender has died: bound the wait by its context where that matters, or
+// see [WithEvents].
 func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if err := inHandler("wait for a word"); err != nil {
 		return old, err
+	}
+	if w.w == nil {
+		return old, failf("wait for a word", ErrBadArg, "it is of no export: Export.Word gives words")
 	}
 	if v := w.w.Load(); v != old {
 		return v, nil
@@ -60,10 +64,15 @@ type Watch struct {
 // WaitAny returns the index of a watch whose word differs from its old value, as
 // soon as there is one: words of several exports may be waited for at once. When
 // there are several, it is the first. Errors as [Word.Wait]; [ErrBadArg] without
-// a watch.
+// a watch, or with one of the zero Word.
 func (p *Process) WaitAny(ctx context.Context, ws ...Watch) (int, error) {
 	if len(ws) == 0 {
 		return 0, failf("wait for words", ErrBadArg, "there is nothing to wait for")
+	}
+	for i := range ws {
+		if ws[i].Word.w == nil {
+			return 0, failf("wait for words", ErrBadArg, "watch %d is of no export: Export.Word gives words", i)
+		}
 	}
 	i := 0
 	err := p.WaitUntil(ctx, func() bool {

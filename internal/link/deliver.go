@@ -139,7 +139,10 @@ func (in *In) salvage(why error) {
 		in.notes = nil
 		return
 	}
-	for in.pages != nil {
+	for range page.Credits { // it may go on writing, dead or not
+		if in.pages == nil {
+			break
+		}
 		p, ok, err := in.pages.Ring.Peek(in.head)
 		if !ok || err != nil || p.Serial-in.ran-1 >= page.Credits {
 			break
@@ -168,8 +171,8 @@ func (in *In) Pending(handle uint32) bool {
 	if in.pages == nil || in.gaps {
 		return false
 	}
-	for head := in.head; ; head++ {
-		p, ok, err := in.pages.Ring.Peek(head)
+	for i := range uint32(page.Credits) { // there can be more only if it writes all the while
+		p, ok, err := in.pages.Ring.Peek(in.head + i)
 		if !ok || err != nil {
 			return false
 		}
@@ -177,4 +180,5 @@ func (in *In) Pending(handle uint32) bool {
 			return true
 		}
 	}
+	return false
 }

@@ -17,7 +17,8 @@ import (
 // shared pages say (docs/models: redir). Only one of the two ways is used for an
 // export. Offsets and sizes are in bytes.
 type Redirect struct {
-	e *Engine
+	e    *Engine
+	size uint64 // of the export
 
 	mu    sync.Mutex // after rmu
 	gen   uint32     // of the last post
@@ -26,7 +27,7 @@ type Redirect struct {
 	claim *In    // whose message is being redirected
 	first uint64 // of what was redirected, from the range's beginning
 	n     uint64
-	past  [page.Credits]post // for notifications that are on their way, by generation
+	past  [page.Credits]post // that an importer was told of, by generation, for notifications on their way
 
 	end     uint64 // offset of the last message's last word, plus one word; 0 for none
 	cleared uint64 // messages of the claim page that ClearEnd has seen
@@ -64,8 +65,8 @@ type Shared struct {
 	Gone    func() bool // the importer's link has ended
 }
 
-// NewRedirect makes one.
-func NewRedirect(e *Engine) *Redirect { return &Redirect{e: e} }
+// NewRedirect makes one for an export of size bytes.
+func NewRedirect(e *Engine, size int) *Redirect { return &Redirect{e: e, size: uint64(size)} }
 
 // Share gives the importer's pages, or nil when it is no more.
 func (r *Redirect) Share(s *Shared) {
@@ -93,7 +94,6 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 	}
 	r.gen = r.gen%page.Generations + 1
 	r.post = post{gen: r.gen, lo: off, hi: off + uint64(len(to)), to: to}
-	r.past[r.gen%page.Credits] = r.post
 	r.state, r.first, r.n = posted, 0, 0
 	if r.shared != nil {
 		r.publish()
@@ -109,6 +109,7 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 func (r *Redirect) publish() {
 	for i, t := range r.shared.Targets {
 		if off, ok := shm.Within(t, r.post.to); ok {
+			r.past[r.gen%page.Credits] = r.post
 			p := r.shared.Post
 			p.Low().Store(r.post.lo)
 			p.High().Store(r.post.hi)
@@ -234,7 +235,7 @@ func (r *Redirect) dataEnd() (off uint64, ok bool) {
 			n = c.Messages().Load()
 			off = c.End(n).Load()
 		}
-		if n != r.cleared {
+		if n != r.cleared && off%shm.WordSize == 0 && off < r.size { // else it lies
 			return off, true
 		}
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -52,10 +53,13 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, timeout.Connect)
+	bounded, stop := context.WithTimeout(ctx, timeout.Connect)
 	defer stop()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "unixpacket", path)
+	c, err := d.DialContext(bounded, "unixpacket", path)
+	if err != nil && ctx.Err() != nil { // the caller's patience, and nothing about the daemon
+		return nil, fmt.Errorf("connect to the node daemon at %s: %w", path, context.Cause(ctx))
+	}
 	if err != nil {
 		hint := "is it running, and is this its socket?"
 		switch {

@@ -152,6 +152,9 @@ func (l *Conn) forget(id uint64, ch chan answer) {
 }
 
 func (l *Conn) write(h header, body any, fds []int) error {
+	if len(fds) > MaxDescriptors { // the other end would take it for garbage, and hang up
+		return fmt.Errorf("%w: %d descriptors, at most %d", ErrPacket, len(fds), MaxDescriptors)
+	}
 	h.fds = uint8(len(fds))
 	b, err := encode(h, body)
 	if err != nil {

@@ -456,3 +456,47 @@ func TestDefaultPath(t *testing.T) {
 		t.Errorf("without: %q", p)
 	}
 }
+
+// More descriptors than a packet can bring are the answer's failure, and not the
+// connection's.
+func TestTooManyDescriptorsAreRefused(t *testing.T) {
+	a, b := sockets(t)
+	fd, _ := pipe(t)
+	fds := make([]int, MaxDescriptors+1)
+	for i := range fds {
+		fds[i] = fd
+	}
+	full := true
+	served(t, b, func(context.Context, Method, []byte, []int) (any, []int, error) {
+		n := MaxDescriptors
+		if full {
+			n++
+		}
+		var out []int
+		for range n {
+			d, err := unix.Dup(fd)
+			if err != nil {
+				return nil, out, err
+			}
+			out = append(out, d)
+		}
+		return Empty{}, out, nil
+	})
+	l := served(t, a, none)
+	ctx, stop := context.WithTimeout(t.Context(), bound)
+	defer stop()
+	if _, err := l.Call(ctx, Import, Empty{}, fds, nil); !errors.Is(err, ErrPacket) {
+		t.Errorf("a request with %d descriptors: %v, want %v", len(fds), err, ErrPacket)
+	}
+	if got, err := l.Call(ctx, Import, Empty{}, nil, nil); err == nil {
+		closeAll(got)
+		t.Errorf("an answer with %d descriptors came", len(got))
+	}
+	full = false
+	got, err := l.Call(ctx, Import, Empty{}, nil, nil)
+	closeAll(got)
+	if err != nil || len(got) != MaxDescriptors {
+		t.Errorf("afterwards: %d descriptors, %v", len(got), err)
+	}
+	closeAll([]int{fd})
+}

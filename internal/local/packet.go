@@ -10,11 +10,16 @@ import (
 	"fmt"
 )
 
-// MaxPacket bounds a packet, MaxDescriptors what may come with one.
+// MaxPacket bounds a packet, MaxDescriptors what may come with one: the most
+// have grants of redirectable exports.
 const (
 	MaxPacket      = 64 << 10
-	MaxDescriptors = 4
+	MaxDescriptors = 32
 )
+
+// MaxTargets is how many memories an export can be redirected to that importers
+// map: a descriptor each, beside those of the buffer and two pages.
+const MaxTargets = MaxDescriptors - 3
 
 const (
 	magic      = 0x314c4d56 // "VML1"

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestPacketRefuses(t *testing.T) {
 		"wrong magic":          {with(0, 'X'), "is the other end vmmc"},
 		"kind 0":               {with(4, 0), "kind 0"},
 		"unknown kind":         {with(4, byte(cancel)+1), "kind 5"},
-		"too many descriptors": {with(5, MaxDescriptors+1), "5 descriptors"},
+		"too many descriptors": {with(5, MaxDescriptors+1), fmt.Sprint(MaxDescriptors+1, " descriptors")},
 		"too large":            {append(bytes.Clone(good), make([]byte, MaxPacket)...), "at most"},
 	} {
 		if _, _, err := parse(c.packet); !errors.Is(err, ErrPacket) || !strings.Contains(err.Error(), c.says) {

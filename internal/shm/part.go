@@ -16,7 +16,7 @@ import (
 func OpenPart(fd, size, off, n int, write bool) (r *Region, at int, err error) {
 	if off < 0 || n <= 0 || off > size-n || size != RoundUp(size) {
 		_ = unix.Close(fd)
-		return nil, 0, fmt.Errorf("%d bytes at %d of memory that has %d", n, off, size)
+		return nil, 0, fmt.Errorf("%w: %d bytes at %d of memory that has %d", ErrAnnounced, n, off, size)
 	}
 	at = off % PageSize
 	r, err = openAt(fd, size, off-at, RoundUp(at+n), write, true)
@@ -48,6 +48,13 @@ func (r *Region) Handed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.handed
+}
+
+// Whole says whether descriptors give all of the region's pages.
+func (r *Region) Whole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moved == nil
 }
 
 // RenewPart is [Region.Renew] for n bytes at off, whole pages. They are out of

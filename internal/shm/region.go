@@ -72,6 +72,9 @@ func create(name string, size int, readOnly, populate bool) (*Region, error) {
 	return r, nil
 }
 
+// ErrAnnounced is a descriptor that is not what its sender says.
+var ErrAnnounced = errors.New("received memory is not what was announced")
+
 // Open maps a descriptor that another process sent, and owns it from then on,
 // also when it fails. The kernel is asked for size and seals: a memfd that can
 // shrink under us would be a way to kill this process by SIGBUS.
@@ -92,13 +95,13 @@ func openAt(fd, size, off, n int, write, populate bool) (*Region, error) {
 	case !info.Fixed:
 		err = unix.ErrSealed
 	case info.Size != int64(size) || size <= 0:
-		err = fmt.Errorf("memory has %d bytes, %d were announced", info.Size, size)
+		err = fmt.Errorf("it has %d bytes, %d were announced", info.Size, size)
 	case write && info.ReadOnly:
-		err = errors.New("memory was announced as writable but is sealed read-only")
+		err = errors.New("it was announced as writable but is sealed read-only")
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrAnnounced, err)
 	}
 	// Memory whose pages are not there is not made present here: a peer could
 	// announce any size.
