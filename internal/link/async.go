@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -51,7 +52,11 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	})
 }
 
-// admit queues a message, once there is room, and writes what can be written.
+// errFull is of a get that must wait for a slot.
+var errFull = errors.New("no slot for a get")
+
+// admit queues a message, once there is room, and writes what can be written. A
+// get whose slot another one has taken meanwhile is refused with errFull.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	o.tmu.Lock()
 	for len(o.queue) >= maxQueue {
@@ -66,6 +71,9 @@ func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	defer o.tmu.Unlock()
 	if err := o.err(); err != nil { // nobody would write it any more
 		return err
+	}
+	if q.f != nil && o.reads.Load() >= maxFetches {
+		return errFull
 	}
 	o.number(q)
 	if q.f != nil {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -110,16 +111,22 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 
 // ask puts the request on the stream and in the queue of those unanswered.
 func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
-	if err := o.slot(ctx); err != nil {
-		return err
-	}
-	if f.op != 0 {
-		if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+	for {
+		if err := o.slot(ctx); err != nil {
 			return err
 		}
-	}
-	if err := o.ready(ctx, ended); err != nil {
-		return err
+		if f.op != 0 {
+			if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+				return err
+			}
+		}
+		if err := o.ready(ctx, ended); err != nil {
+			return err
+		}
+		if o.reads.Load() < maxFetches { // with tmu, under which it grows
+			break
+		}
+		o.tmu.Unlock()
 	}
 	defer o.tmu.Unlock()
 	if err := o.err(); err != nil { // lost has emptied the queue, or is about to
@@ -166,16 +173,23 @@ func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}
 	if !o.later.busy() && o.reads.Load() < maxFetches/2 {
-		if err := o.admit(ctx, &outgoing{m: ask, f: f}); err != nil {
+		err := o.admit(ctx, &outgoing{m: ask, f: f})
+		switch {
+		case err == nil:
+			return Request{o: o, f: f}, nil
+		case !errors.Is(err, errFull):
 			return Request{}, err
 		}
-		return Request{o: o, f: f}, nil
 	}
 	req, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
-		if err := o.slot(ctx); err != nil {
-			return err
+		for {
+			if err := o.slot(ctx); err != nil {
+				return err
+			}
+			if err := o.admit(ctx, &outgoing{m: ask, f: f}); !errors.Is(err, errFull) {
+				return err
+			}
 		}
-		return o.admit(ctx, &outgoing{m: ask, f: f})
 	})
 	req.f = f
 	return req, err
