@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -81,6 +82,9 @@ func (o *Out) admit(ctx context.Context, q *outgoing) error {
 		o.expect(q.f)
 	}
 	o.queue = append(o.queue, *q)
+	if invariant.Enabled {
+		o.checkQueue()
+	}
 	o.pump()
 	return nil
 }
@@ -98,6 +102,9 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 		*h = q.f.question()
 	case q.abort:
 		*h = q.aborted()
+		if invariant.Enabled {
+			o.trace("abort", q.m.Handle, q.seq, q.m.Off, uint64(q.done))
+		}
 	default:
 		payload = q.chunk(h)
 		over = q.ended()
@@ -113,6 +120,9 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 
 // wrote notes that message seq is wholly in frames; tmu is held.
 func (o *Out) wrote(seq uint64) {
+	if invariant.Enabled {
+		o.checkWritten(seq)
+	}
 	o.written = seq
 	if o.want > 0 && o.want <= seq {
 		o.want = 0

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -148,6 +149,10 @@ func (o *Out) expect(f *fetch) {
 	o.gmu.Lock()
 	o.gets = append(o.gets, f)
 	o.reads.Store(int32(len(o.gets)))
+	if invariant.Enabled {
+		o.checkGets()
+		o.traceFetch("ask for a", f)
+	}
 	o.gmu.Unlock()
 }
 
@@ -284,6 +289,10 @@ func (o *Out) answered(err error) {
 	o.gets[n] = nil
 	o.gets = o.gets[:n]
 	o.reads.Store(int32(n))
+	if invariant.Enabled {
+		o.checkGets()
+		o.traceFetch("answered", f)
+	}
 	f.end(err)
 	o.room.Move()
 	o.tick.Move()

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -98,6 +99,9 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 	if r.shared != nil {
 		r.publish()
 	}
+	if invariant.Enabled {
+		r.check()
+	}
 	r.mu.Unlock()
 	for _, in := range links {
 		in.again(r)
@@ -107,6 +111,9 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 
 // publish tells the importer, if the target is memory that it has mapped.
 func (r *Redirect) publish() {
+	if invariant.Enabled {
+		invariant.Check(!r.shared.Post.Retired() && !r.shared.Claim.Retired(), "redirection %d is published on pages given back", r.gen)
+	}
 	for i, t := range r.shared.Targets {
 		if off, ok := shm.Within(t, r.post.to); ok {
 			p := r.shared.Post
@@ -154,7 +161,12 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 	}
 }
 
-func (r *Redirect) forget() { r.state, r.claim, r.post = unposted, nil, post{} }
+func (r *Redirect) forget() {
+	if invariant.Enabled {
+		r.check()
+	}
+	r.state, r.claim, r.post = unposted, nil, post{}
+}
 
 // endShared ends what an importer may be writing to.
 func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
