@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -123,6 +124,9 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	kept := &grant{e: e, target: t, peer: peer, in: peer.in}
 	peer.grants[g.Handle] = kept
 	e.grants[g.Handle] = kept
+	if invariant.Enabled {
+		p.checkTables()
+	}
 	return g, *kept, fds, nil
 }
 
@@ -230,6 +234,9 @@ func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
 	for _, g := range peer.grants {
 		g.in = in
 	}
+	if invariant.Enabled {
+		p.checkTables()
+	}
 	return nil
 }
 
@@ -329,6 +336,9 @@ func (p *Process) forgetIdle(peer *importer) {
 		if p.waiting[peer.link] == peer {
 			delete(p.waiting, peer.link)
 		}
+	}
+	if invariant.Enabled {
+		p.checkTables()
 	}
 }
 
