@@ -235,11 +235,11 @@ func TestCallsInAHandler(t *testing.T) {
 			}
 			all := make(chan []called, 1)
 			var s *buffers
-			var back *vmmc.Import // of the notifying process
+			var to atomic.Pointer[vmmc.Import] // the notifying process; a message orders nothing for the race detector
 			mem := make([]byte, 64)
 			s = exported(t, way, vmmc.Redirectable(), vmmc.WithHandler(func(n vmmc.Notification) {
 				ctx := context.Background()
-				p, e := s.b, n.Export
+				p, e, back := s.b, n.Export, to.Load()
 				var cs []called
 				no := func(name string, err error) { cs = append(cs, called{name, err, vmmc.ErrNotInHandler}) }
 				yes := func(name string, err error) { cs = append(cs, called{name, err, nil}) }
@@ -293,10 +293,11 @@ func TestCallsInAHandler(t *testing.T) {
 			if _, err := s.a.Export(9, alloc(t, s.a, size)); err != nil {
 				t.Fatal(err)
 			}
-			var err error
-			if back, err = s.b.Import(ctx, s.a.Node(), s.a.PID(), 9); err != nil {
+			back, err := s.b.Import(ctx, s.a.Node(), s.a.PID(), 9)
+			if err != nil {
 				t.Fatal(err)
 			}
+			to.Store(back)
 			if err := s.im.SendNotify(ctx, word, 0); err != nil {
 				t.Fatal(err)
 			}
