@@ -82,6 +82,7 @@ func (in *In) checkPosition(pos uint64) {
 func (r *Redirect) check() {
 	size := r.post.hi - r.post.lo
 	invariant.Check((r.claim != nil) == (r.state == claimed), "redirection %d is in state %d, with a claim: %v", r.gen, r.state, r.claim != nil)
+	invariant.Check((r.left != nil) == (r.state == parted), "redirection %d is in state %d, with an importer's that is no more: %v", r.gen, r.state, r.left != nil)
 	invariant.Check(r.post.lo <= r.post.hi && size == uint64(len(r.post.to)), "redirection %d of [%d, %d) to %d bytes", r.gen, r.post.lo, r.post.hi, len(r.post.to))
 	invariant.Check(r.state == unposted && size == 0 || r.state != unposted && r.post.gen == r.gen, "redirection %d is in state %d, posted was %d", r.gen, r.state, r.post.gen)
 	if r.state == claimed || r.state == finished {

@@ -33,6 +33,8 @@ type Redirect struct {
 	cleared uint64 // messages of the claim page that ClearEnd has seen
 
 	shared *Shared // with the importer that has the export mapped; nil for none
+	left   *Shared // with the one before, which has begun to redirect what is still posted
+	ending bool    // End is under way, or was given up: nobody is told of the post any more
 }
 
 // post is one call of Post.
@@ -54,6 +56,7 @@ const (
 	posted
 	claimed  // a message is being redirected
 	finished // it is over; what was redirected waits for End
+	parted   // an importer that is no more has begun it, or all of it; End looks how far
 )
 
 // Shared is what a redirectable export shares with the one process that has it
@@ -68,19 +71,42 @@ type Shared struct {
 // NewRedirect makes one.
 func NewRedirect(e *Engine) *Redirect { return &Redirect{e: e} }
 
-// Share gives the importer's pages, or nil when it is no more.
+func (s *Shared) retire() {
+	s.Post.Retire()
+	s.Claim.Retire()
+}
+
+// Share gives the importer's pages, or nil when it is no more; they are given back
+// when the next ones come, or at the end of what was redirected by them.
 func (r *Redirect) Share(s *Shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if off, ok := r.dataEnd(); ok {
 		r.end = off + shm.WordSize
 	}
+	if r.shared != nil {
+		r.part(r.shared)
+	}
 	r.shared, r.cleared = s, 0
 	if s != nil {
 		s.Post.State().Store(page.Ending(r.gen))
-		if r.state == posted {
+		if r.state == posted && !r.ending {
 			r.publish()
 		}
+	}
+}
+
+// part takes leave of an importer that is no more, or that has lost its link and
+// does not know yet. What it has begun is nobody else's.
+func (r *Redirect) part(s *Shared) {
+	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in endShared
+	if r.state == posted && s.Claim.Claimed().Load() == r.gen {
+		r.state, r.left = parted, s
+	} else {
+		s.retire()
+	}
+	if invariant.Enabled {
+		r.check()
 	}
 }
 
@@ -139,9 +165,12 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 		case r.state == unposted:
 			r.mu.Unlock()
 			return 0, 0, false, nil
-		case in == nil && r.shared != nil && r.state == posted:
-			s := r.shared
-			g := r.gen
+		case r.state == parted || r.shared != nil && r.state == posted:
+			s, g := r.left, r.gen
+			if s == nil {
+				s = r.shared
+			}
+			r.ending = true
 			r.mu.Unlock()
 			return r.endShared(ctx, s, g)
 		case in == nil:
@@ -165,7 +194,10 @@ func (r *Redirect) forget() {
 	if invariant.Enabled {
 		r.check()
 	}
-	r.state, r.claim, r.post = unposted, nil, post{}
+	if r.left != nil {
+		r.left.retire()
+	}
+	r.state, r.claim, r.post, r.left, r.ending = unposted, nil, post{}, nil, false
 }
 
 // endShared ends what an importer may be writing to.
@@ -190,11 +222,11 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 	defer runtime.KeepAlive(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == unposted {
+	if r.state == unposted || r.gen != g { // ended meanwhile by somebody else
 		return 0, 0, false, nil
 	}
+	defer r.forget() // which may give back the pages
 	size := uint64(len(r.post.to))
-	r.forget()
 	if s.Claim.Claimed().Load() != g {
 		return 0, 0, true, nil
 	}
