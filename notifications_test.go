@@ -355,14 +355,12 @@ func TestHandlersThatNotifyEachOther(t *testing.T) {
 				}
 				x[0].to.Store(im)
 			}
-			if err := a.to.Load().SendNotify(ctx, word, 0); err != nil {
-				t.Fatal(err)
-			}
-			err := a.p.WaitUntil(ctx, func() bool {
-				return a.ran.Load() > 3000 && b.ran.Load() > 3000 && a.no.Load()+b.no.Load() > 0
-			})
-			if err != nil {
-				t.Fatalf("%d and %d handlers ran, %d were refused: %v", a.ran.Load(), b.ran.Load(), a.no.Load()+b.no.Load(), err)
+			// Handlers alone may all be refused at once, while credits are on their way back:
+			// then nobody notifies any more.
+			for a.ran.Load() <= 3000 || b.ran.Load() <= 3000 || a.no.Load()+b.no.Load() == 0 {
+				if err := a.to.Load().SendNotify(ctx, word, 0); err != nil {
+					t.Fatalf("%d and %d handlers ran, %d were refused: %v", a.ran.Load(), b.ran.Load(), a.no.Load()+b.no.Load(), err)
+				}
 			}
 		})
 	}
