@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -123,6 +124,9 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	kept := &grant{e: e, target: t, peer: peer, in: peer.in}
 	peer.grants[g.Handle] = kept
 	e.grants[g.Handle] = kept
+	if invariant.Enabled {
+		p.checkTables()
+	}
 	return g, *kept, fds, nil
 }
 
@@ -199,8 +203,15 @@ func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 
 // join starts the link of an importer. It owns fd and pages.
 func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
+	// An importer may ask for two links at once: the second one to come here cuts
+	// the first, or a link would be left that no revocation finds.
 	p.cutOld(id)
 	p.mu.Lock()
+	for p.peers[id] != nil && p.peers[id].in != nil {
+		p.mu.Unlock()
+		p.cutOld(id)
+		p.mu.Lock()
+	}
 	defer p.mu.Unlock()
 	peer := p.peers[id]
 	if peer == nil || p.closed {
@@ -222,6 +233,9 @@ func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
 	peer.in, peer.joining = in, false
 	for _, g := range peer.grants {
 		g.in = in
+	}
+	if invariant.Enabled {
+		p.checkTables()
 	}
 	return nil
 }
@@ -272,12 +286,24 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	var io unix.IO
 	if n, err := io.Send(fd, a.Encode(), nil); err != nil || n != wire.AnswerSize || status != wire.OK {
 		_ = unix.Close(fd)
+		if status == wire.OK {
+			p.notJoined(peer)
+		}
 		return nil // the importer has its answer, or is gone
 	}
 	if err := p.join(peer.id, fd, nil); err != nil {
+		p.notJoined(peer)
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 	return nil // the importer has its answer; nobody else may answer it now
+}
+
+// notJoined is of an importer whose link was to begin and did not.
+func (p *Process) notJoined(peer *importer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer.joining = false
+	p.forgetIdle(peer)
 }
 
 // allUnlinked stands for every grant that has no link yet: its importer is dead.
@@ -300,11 +326,19 @@ func (p *Process) dropGrant(id local.ProcessID, handle uint32) {
 	p.forgetIdle(peer)
 }
 
-// forgetIdle drops an importer that has neither a link nor a grant.
+// forgetIdle drops an importer that has neither a link nor a grant. It may have
+// been dropped before, and come again since.
 func (p *Process) forgetIdle(peer *importer) {
 	if peer.in == nil && len(peer.grants) == 0 && !peer.joining {
-		delete(p.peers, peer.id)
-		delete(p.waiting, peer.link)
+		if p.peers[peer.id] == peer {
+			delete(p.peers, peer.id)
+		}
+		if p.waiting[peer.link] == peer {
+			delete(p.waiting, peer.link)
+		}
+	}
+	if invariant.Enabled {
+		p.checkTables()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/invariant"
 )
 
 // The calls of the data path allocate nothing, with the peer in this process and
@@ -11,6 +12,9 @@ import (
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
+	}
+	if invariant.Enabled {
+		t.Skip("the checks allocate")
 	}
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {

@@ -21,7 +21,10 @@ var debugLevel atomic.Int64
 //   - 1: joining and leaving, exports, imports, links that are made and lost, spawns
 //   - 2 or more: also each request to the daemon and from it
 //
-// Data on its way is never written about, so a level costs sends nothing. What
+// Data on its way is not written about, so a level costs sends nothing: except in a
+// program built with the tag vmmcdebug (the manual's vmmcd.lib), which also checks
+// itself. There 2 shows each message, get, atomic and notification, at both ends:
+// its import's handle, number, offset and size. What
 // [WithLogger] was given gets the same lines whatever the level is, those of 1
 // as slog.LevelDebug and those of 2 as slog.LevelDebug-4, if it takes them.
 //

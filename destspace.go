@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
@@ -51,6 +52,9 @@ func (d *destSpace) add(im *Import) error {
 	im.addr = ProxyAddr(d.next)
 	d.next += room
 	list := slices.Concat(d.all(), []*Import{im})
+	if invariant.Enabled {
+		checkSpace(list, d.next)
+	}
 	d.list.Store(&list)
 	return nil
 }
@@ -66,6 +70,9 @@ func (d *destSpace) remove(im *Import) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := slices.DeleteFunc(slices.Clone(d.all()), func(o *Import) bool { return o == im })
+	if invariant.Enabled {
+		checkSpace(list, d.next)
+	}
 	d.list.Store(&list)
 }
 

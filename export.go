@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -200,6 +201,9 @@ func (p *Process) admit(e *Export, op string) error {
 	e.alive = state.Load() + 1
 	state.Store(e.alive)
 	p.exports[e.id] = e
+	if invariant.Enabled {
+		p.checkTables()
+	}
 	return nil
 }
 
@@ -279,6 +283,9 @@ func (e *Export) end(tell bool) error {
 			delete(p.exports, e.id)
 		}
 		p.slots = append(p.slots, e.slot)
+		if invariant.Enabled {
+			p.checkTables()
+		}
 		p.mu.Unlock()
 	})
 	e.p.engine.Wake() // who waits for its notifications

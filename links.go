@@ -23,6 +23,7 @@ import (
 type outLink struct {
 	id    uint64
 	ready chan struct{} // closed when out or err is set
+	over  chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
 	out   *link.Out
 	err   error
 
@@ -42,7 +43,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		}
 		l := p.links[exporter]
 		if l == nil {
-			l = &outLink{ready: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*link.Claims{}}
+			l = &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*link.Claims{}}
 			p.links[exporter] = l
 			p.mu.Unlock()
 			l.out, l.err = p.connect(ctx, exporter, l)
@@ -60,6 +61,13 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		}
 		if l.err == nil && l.out.Err() == nil {
 			return l, nil
+		}
+		if l.err == nil { // or a copy under way by the old one could mix with the new one's
+			select {
+			case <-l.over:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
 		}
 		p.dropLink(exporter, l) // the one who made it failed, or it has ended since: make another
 	}
@@ -125,7 +133,6 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 
 func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l *outLink) (*link.Out, error) {
 	return link.NewOut(p.engine, fd, pages, l.revoked, func(err error) {
-		p.dropLink(exporter, l)
 		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
 		l.mu.Lock()
 		for _, im := range l.imports {
@@ -136,6 +143,8 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 		}
 		l.claims = nil
 		l.mu.Unlock()
+		close(l.over)
+		p.dropLink(exporter, l)
 		p.linkEnded(exporter, err)
 	})
 }

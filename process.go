@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -139,6 +140,9 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	}
 	if p.engine, err = link.NewEngine(p.page.Sleepers()); err != nil {
 		return err
+	}
+	if invariant.Enabled {
+		p.engine.Trace(p.step)
 	}
 	var inc [8]byte
 	_, _ = rand.Read(inc[:]) // never fails since Go 1.24

@@ -95,7 +95,8 @@ func (e *Export) links() []*link.In {
 // A mapped importer that is just copying is waited for, at most 16 KiB of it. On
 // the context's error the redirection is still posted. [ErrPeerGone] comes with
 // what was redirected when the importer died in the middle: then up to 16 KiB
-// after these n bytes may have been written too. [ErrBadRbufState] when nothing
+// after these n bytes may have been written too, or, where it lives and has only
+// lost its link, be written yet. [ErrBadRbufState] when nothing
 // is posted or the export is closed; [ErrProtocol] when a mapped importer says
 // what cannot be.
 func (e *Export) EndRedir(ctx context.Context) (n, first int, err error) {

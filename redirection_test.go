@@ -509,3 +509,61 @@ func TestRedirectionToMovedPages(t *testing.T) {
 		t.Errorf("%d bytes at %d, %v; the target has them: %v", n, first, err, bytes.Equal(m.Bytes(), src))
 	}
 }
+
+// What an importer has redirected stays its own when it ends: the next one's
+// messages go to the buffer.
+func TestRedirectedByAPredecessor(t *testing.T) {
+	n := start(t)
+	b, c := open(t, n), open(t, n)
+	a, err := vmmc.Open(t.Context(), vmmc.WithSocket(n.Socket()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	m, err := b.Alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, target := alloc(t, b, size), m.Bytes()
+	exp, err := b.Export(7, all, vmmc.Redirectable(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exp.PostRedir(0, target); err != nil {
+		t.Fatal(err)
+	}
+	first, second := pattern(64, 1), pattern(64, 2)
+	if err := im.Send(ctx, first, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for im = nil; im == nil; { // until the exporter has heard of the end
+		if im, err = c.Import(ctx, b.Node(), b.PID(), 7); err != nil && !errors.Is(err, vmmc.ErrNoRights) {
+			t.Fatal(err)
+		}
+	}
+	if err := im.Send(ctx, second, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, at, err := exp.EndRedir(ctx); n != 64 || at != 0 || err != nil {
+		t.Errorf("%d bytes at %d: %v", n, at, err)
+	}
+	if !bytes.Equal(target[:64], first) || !bytes.Equal(all[:64], second) {
+		t.Error("the second importer's message was redirected")
+	}
+	if err := exp.PostRedir(0, target); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Send(ctx, second, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := exp.EndRedir(ctx); n != 64 || err != nil || !bytes.Equal(target[:64], second) {
+		t.Errorf("the next redirection: %d bytes, %v", n, err)
+	}
+}

@@ -132,9 +132,7 @@ func (e *Export) unshare() {
 	if s := e.shared; s != nil {
 		e.shared = nil
 		s.gone.Store(true)
-		e.redirect.Share(nil)
-		s.pages.Post.Retire()
-		s.pages.Claim.Retire()
+		e.redirect.Share(nil) // which gives them back
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 )
 
@@ -34,6 +35,13 @@ func (p *Process) told(m local.Method, took time.Duration, err error) {
 		level = slog.LevelDebug
 	}
 	p.traced(level, m, []any{"from", "daemon", "took", took}, err)
+}
+
+// step logs one of data on its way, in a program built with the tag vmmcdebug.
+func (p *Process) step(s link.Step) {
+	if ctx := context.Background(); p.log.Enabled(ctx, levelRequests) {
+		p.log.Log(ctx, levelRequests, s.Op, "link", s.Link, "handle", s.Handle, "seq", s.Seq, "offset", s.Off, "bytes", s.Size)
+	}
 }
 
 func (p *Process) traced(level slog.Level, m local.Method, what []any, err error) {

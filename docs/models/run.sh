@@ -5,16 +5,40 @@ set -eu
 cd "$(dirname "$0")"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-check() { # WANT FLAGS...
-	want=$1
-	shift
-	(cd "$dir" && spin -a "$@" "$OLDPWD/handoff.pml" >/dev/null && gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c && ./pan -m300000 >out)
+check() { # WANT MODEL FLAGS...
+	want=$1 model=$2
+	shift 2
+	(cd "$dir" && spin -a "$@" "$OLDPWD/$model.pml" >/dev/null && gcc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c && ./pan -m1000000 >out)
 	got=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' "$dir/out")
-	case "$want:$got" in ok:0 | broken:[1-9]*) echo "as it should be ($want): handoff $*" ;; *) echo "handoff $*: $got errors, want $want"; exit 1 ;; esac
+	states=$(sed -n 's/ *\([0-9]*\) states, stored.*/\1/p' "$dir/out")
+	case "$want:$got" in ok:0 | broken:[1-9]*) echo "as it should be ($want, $states states): $model $*" ;; *) echo "$model $*: $got errors, want $want"; exit 1 ;; esac
 }
-check ok -DNOREPL -DSTREAM_ONLY
-check ok -DNOREPL -DONE_EACH
-check ok -DNOREPL -DONE_EACH -DARM_ALWAYS
-check broken -DNOREPL -DSTREAM_ONLY -DNO_GUARD
-check broken -DNOREPL -DONE_EACH -DNO_GUARD
-check broken -DNOREPL -DSTREAM_ONLY -DNO_MISSED
+check ok handoff -DNOREPL -DSTREAM_ONLY
+check ok handoff -DNOREPL -DONE_EACH
+check ok handoff -DNOREPL -DONE_EACH -DARM_ALWAYS
+check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_GUARD
+check broken handoff -DNOREPL -DONE_EACH -DNO_GUARD
+check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_MISSED
+
+check ok redir
+check ok redir -DP=2
+check ok redir -DTWO -DM=1
+check ok redir -DLOSS
+check ok redir -DLOSS -DP=2
+check ok redir -DLOSS -DANEW -DM=1 -DPOSTS=1
+check ok redir -DREOPEN -DM=1 -DPOSTS=1
+check ok redir -DLOOK -DPOSTS=1 -DM=3
+for flag in NO_RECHECK PLAIN_CLAIM PLAIN_END NO_UNCLAIM NO_FIN USE_TWICE TORN UNSTOP; do check broken redir -D$flag; done
+check broken redir -DTWO -DM=1 -DNO_TURN
+for flag in COUNT_LATE SEE_ENDING; do check broken redir -DLOSS -D$flag; done
+for flag in REPUBLISH LEAVE_POSTED END_BLIND; do check broken redir -DLOSS -DANEW -DM=1 -DPOSTS=1 -D$flag; done
+for flag in EARLY FRESH; do check broken redir -DREOPEN -DM=1 -DPOSTS=1 -DREOPEN_$flag; done
+for flag in ONE_SLOT COUNT_FIRST; do check broken redir -DLOOK -DPOSTS=1 -DM=3 -D$flag; done
+
+check ok order -DNM=4
+check ok order -DOTHER -DNM=2
+check ok order -DCREDITS
+check ok order -DCREDITS -DOTHER -DNM=2
+for flag in NO_CATCH NO_BUSY NO_BUSY_STREAM NO_WAIT OVER_EARLY NUMBER_LATE SYNC_JUMPS NO_SERIAL; do check broken order -D$flag; done
+check broken order -DOTHER -DNM=2 -DNO_MID
+check broken order -DCREDITS -DCREDIT_LATE

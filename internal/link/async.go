@@ -3,7 +3,9 @@ package link
 import (
 	"bytes"
 	"context"
+	"errors"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -51,7 +53,11 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	})
 }
 
-// admit queues a message, once there is room, and writes what can be written.
+// errFull is of a get that must wait for a slot.
+var errFull = errors.New("no slot for a get")
+
+// admit queues a message, once there is room, and writes what can be written. A
+// get whose slot another one has taken meanwhile is refused with errFull.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	o.tmu.Lock()
 	for o.queue.len() >= maxQueue {
@@ -67,12 +73,18 @@ func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	if err := o.err(); err != nil { // nobody would write it any more
 		return err
 	}
+	if q.f != nil && o.reads.Load() >= maxFetches {
+		return errFull
+	}
 	o.number(q)
 	if q.f != nil {
 		q.f.seq = q.seq
 		o.expect(q.f)
 	}
 	o.queue.push(*q)
+	if invariant.Enabled {
+		o.checkQueue()
+	}
 	o.pump()
 	return nil
 }
@@ -90,6 +102,9 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 		*h = q.f.question()
 	case q.abort:
 		*h = q.aborted()
+		if invariant.Enabled {
+			o.trace("abort", q.m.Handle, q.seq, q.m.Off, uint64(q.done))
+		}
 	default:
 		payload = q.chunk(h)
 		over = q.ended()
@@ -103,6 +118,9 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 
 // wrote notes that message seq is wholly in frames; tmu is held.
 func (o *Out) wrote(seq uint64) {
+	if invariant.Enabled {
+		o.checkWritten(seq)
+	}
 	o.written = seq
 	if o.want > 0 && o.want <= seq {
 		o.want = 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -64,6 +65,9 @@ func (m *Mapped) Change(ctx context.Context, c Change) (old uint64, err error) {
 	if c.Wide && !shm.Aligned64(m.mem[c.Off:]) {
 		return 0, ErrAlignment
 	}
+	if invariant.Enabled {
+		m.trace("mapped atomic", int(c.Off), int(c.size()))
+	}
 	old = change(m.mem, &c)
 	return old, m.end()
 }
@@ -110,7 +114,10 @@ func change64(w *atomic.Uint64, c *Change) uint64 {
 // change does what an importer asks for. Executed when it arrives, it has its
 // place among the messages; its answer keeps the order of the gets.
 func (in *In) change(h *wire.Header) error {
-	in.applied.Add(1)
+	in.nextApplied(h.Seq)
+	if invariant.Enabled {
+		in.trace("atomic", h.Handle, h.Seq, h.Off, h.Size)
+	}
 	op, a, b := h.Operands()
 	c := Change{Off: h.Off, Wide: h.Size == 8, Op: op, A: a, B: b}
 	t := in.targets[h.Handle]

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
@@ -55,6 +56,9 @@ func (o *Out) postpone(ctx context.Context, do func(context.Context, *deferred) 
 	b.ops = append(b.ops, d)
 	b.begun.Add(1)
 	b.left.Add(1)
+	if invariant.Enabled {
+		b.check(true)
+	}
 	if len(b.ops) == 1 {
 		o.e.wg.Go(o.workOff)
 	}
@@ -81,6 +85,9 @@ func (o *Out) workOff() {
 		n := copy(b.ops, b.ops[1:])
 		b.ops[n] = nil
 		b.ops = b.ops[:n]
+		if invariant.Enabled {
+			b.check(false)
+		}
 	}
 	b.mu.Unlock()
 }

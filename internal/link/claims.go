@@ -110,8 +110,10 @@ func (m *Mapped) deliver(ctx context.Context, c *Claims, t *taken, off int, src 
 		}
 		m.piece(c, t, at, src[at-off:to-off], to == end)
 		at = to
-		if t.gen != 0 && c.post.State().Load() == page.Ending(t.gen) {
-			t.ending = at < end // else the last word has gone there already
+		// The next one may be posted already to an importer that has lost its link and
+		// does not know yet.
+		if t.gen != 0 && c.post.State().Load() != page.Posted(t.gen) {
+			t.ending = t.ending || at < end // else the last word has gone there already
 		}
 		if at == end {
 			return nil

@@ -3,6 +3,7 @@ package link
 import (
 	"slices"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 )
 
@@ -38,12 +39,19 @@ func (in *In) deliver() bool {
 	if !ok {
 		return false
 	}
+	if invariant.Enabled {
+		in.traceNote(n)
+	}
 	if n.target != nil && n.target.Notify != nil {
 		n.target.Notify(int(n.off), n.word, n.at)
 	}
 	in.nmu.Lock()
 	in.ran++
 	ran := in.ran
+	if invariant.Enabled {
+		invariant.Check(in.gaps || n.serial == ran, "notification %d ran as the %d.", n.serial, ran)
+		invariant.Check(len(in.notes) <= maxNotes || in.gaps, "%d notifications are queued", len(in.notes))
+	}
 	if in.pages != nil && !in.broken.Load() {
 		in.pages.Back.Returned().Store(ran) // the credit goes back when the handler has returned
 	}

@@ -28,6 +28,7 @@ type Engine struct {
 	hotNext  atomic.Uint32
 	notes    noteQueue
 	guard    guard
+	tracer   func(Step) // nil, or of a program that traces
 
 	mu      sync.RWMutex
 	streams map[uint64]*stream

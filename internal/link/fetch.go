@@ -2,9 +2,11 @@ package link
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -110,16 +112,22 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 
 // ask puts the request on the stream and in the queue of those unanswered.
 func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
-	if err := o.slot(ctx); err != nil {
-		return err
-	}
-	if f.op != 0 {
-		if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+	for {
+		if err := o.slot(ctx); err != nil {
 			return err
 		}
-	}
-	if err := o.ready(ctx, ended); err != nil {
-		return err
+		if f.op != 0 {
+			if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+				return err
+			}
+		}
+		if err := o.ready(ctx, ended); err != nil {
+			return err
+		}
+		if o.reads.Load() < maxFetches { // with tmu, under which it grows
+			break
+		}
+		o.tmu.Unlock()
 	}
 	defer o.tmu.Unlock()
 	if err := o.err(); err != nil { // lost has emptied the queue, or is about to
@@ -141,6 +149,10 @@ func (o *Out) expect(f *fetch) {
 	o.gmu.Lock()
 	o.gets = append(o.gets, f)
 	o.reads.Store(int32(len(o.gets)))
+	if invariant.Enabled {
+		o.checkGets()
+		o.traceFetch("ask for a", f)
+	}
 	o.gmu.Unlock()
 }
 
@@ -166,16 +178,23 @@ func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}
 	if !o.later.busy() && o.reads.Load() < maxFetches/2 {
-		if err := o.admit(ctx, &outgoing{m: ask, f: f}); err != nil {
+		err := o.admit(ctx, &outgoing{m: ask, f: f})
+		switch {
+		case err == nil:
+			return Request{o: o, f: f}, nil
+		case !errors.Is(err, errFull):
 			return Request{}, err
 		}
-		return Request{o: o, f: f}, nil
 	}
 	req, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
-		if err := o.slot(ctx); err != nil {
-			return err
+		for {
+			if err := o.slot(ctx); err != nil {
+				return err
+			}
+			if err := o.admit(ctx, &outgoing{m: ask, f: f}); !errors.Is(err, errFull) {
+				return err
+			}
 		}
-		return o.admit(ctx, &outgoing{m: ask, f: f})
 	})
 	req.f = f
 	return req, err
@@ -301,6 +320,10 @@ func (o *Out) answered(err error) {
 	o.gets[n] = nil
 	o.gets = o.gets[:n]
 	o.reads.Store(int32(n))
+	if invariant.Enabled {
+		o.checkGets()
+		o.traceFetch("answered", f)
+	}
 	f.end(err)
 	o.room.Move()
 	o.tick.Move()

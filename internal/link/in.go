@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -187,6 +188,9 @@ func (in *In) placed(h *wire.Header) error {
 	case wire.Data:
 		in.cur.done += h.Span()
 		in.bytes += h.Span()
+		if invariant.Enabled {
+			in.checkMessage()
+		}
 		if h.Flags&wire.Last != 0 {
 			in.arrived(h)
 			in.e.warm(&in.stream)
@@ -201,7 +205,7 @@ func (in *In) placed(h *wire.Header) error {
 		}
 		in.cut()
 		in.cur = message{}
-		in.apply(true)
+		in.apply(h.Seq, true)
 	case wire.Detach:
 		if t := in.targets[h.Handle]; t != nil {
 			in.withdraw(t)
@@ -221,6 +225,9 @@ func (in *In) placed(h *wire.Header) error {
 // the acknowledgement.
 func (in *In) arrived(h *wire.Header) {
 	m := &in.cur
+	if invariant.Enabled {
+		in.trace("arrived", m.handle, m.seq, m.base, m.size)
+	}
 	n := note{serial: h.Serial, target: m.target, off: m.base + m.size - 4, word: h.Word}
 	switch {
 	case m.target == nil:
@@ -239,15 +246,23 @@ func (in *In) arrived(h *wire.Header) {
 		in.note(n)
 	}
 	*m = message{}
-	in.apply(h.Flags&wire.AckNow != 0)
+	in.apply(h.Seq, h.Flags&wire.AckNow != 0)
 }
 
 // apply counts a message as applied. rmu is held, so last word, notification
 // and number change as one for whoever resumes the link.
-func (in *In) apply(now bool) {
-	in.applied.Add(1)
+func (in *In) apply(seq uint64, now bool) {
+	in.nextApplied(seq)
 	in.unacked++
 	in.owe(now || in.unacked >= ackMessages || in.bytes >= ackBytes)
+}
+
+// nextApplied moves on to message seq, which was judged before.
+func (in *In) nextApplied(seq uint64) {
+	n := in.applied.Add(1)
+	if invariant.Enabled {
+		invariant.Check(n == seq && !in.cur.active, "message %d applied as the %d., message %d under way: %v", seq, n, in.cur.seq, in.cur.active)
+	}
 }
 
 // owe notes that an acknowledgement is due.

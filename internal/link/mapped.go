@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
@@ -86,6 +87,9 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 
 // send returns the redirection that took the last word, 0 for none.
 func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (redir uint32, err error) {
+	if invariant.Enabled {
+		m.traceSend(off, src, more)
+	}
 	if m.Claims != nil {
 		return m.redirected(ctx, off, src, more)
 	}
@@ -176,6 +180,10 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	}
 	o.nmu.Lock()
 	o.serial++
+	if invariant.Enabled {
+		o.checkSerial()
+		o.trace("mapped notification", m.handle, uint64(o.serial), uint64(at), 4)
+	}
 	tail := o.pages.Ring.Put(page.Note{
 		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
 	})
@@ -254,6 +262,9 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 	if err := m.begin(ctx); err != nil {
 		return err
 	}
+	if invariant.Enabled {
+		m.trace("mapped write", off, len(src))
+	}
 	shm.Copy(m.mem[off:off+len(src)], src)
 	m.fence.Add(1) // a full barrier: plain stores would let end's loads pass them
 	return m.end()
@@ -271,6 +282,9 @@ func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
 func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 	if err := m.begin(ctx); err != nil {
 		return err
+	}
+	if invariant.Enabled {
+		m.trace("mapped get", off, len(dst))
 	}
 	src := m.mem[off : off+len(dst)]
 	if raw {

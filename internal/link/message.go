@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -138,6 +139,9 @@ func (o *Out) number(q *outgoing) {
 	if q.m.Notify {
 		q.serial = o.nextSerial()
 	}
+	if invariant.Enabled {
+		o.traceNumber(q)
+	}
 }
 
 // transfer writes a message's chunks; the caller has the turn.
@@ -178,6 +182,9 @@ func (o *Out) abandon(q *outgoing) {
 	o.tmu.Lock()
 	o.mid = false
 	o.tx.ctl = append(o.tx.ctl, q.aborted())
+	if invariant.Enabled {
+		o.trace("abort", q.m.Handle, q.seq, q.m.Off, uint64(q.done))
+	}
 	o.wrote(q.seq)
 	o.pump()
 	o.tmu.Unlock()

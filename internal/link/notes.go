@@ -2,6 +2,8 @@ package link
 
 import (
 	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/invariant"
 )
 
 // noteQueue runs notification handlers on a goroutine of its own, one at a
@@ -68,6 +70,9 @@ func (q *noteQueue) run() {
 		n := copy(q.jobs, q.jobs[1:])
 		q.jobs[n] = job{}
 		q.jobs = q.jobs[:n]
+		if invariant.Enabled {
+			q.check(false)
+		}
 		q.busy = true
 		q.mu.Unlock()
 		running.Add(1)
@@ -77,6 +82,9 @@ func (q *noteQueue) run() {
 			q.add(j.in) // others first
 		}
 		q.mu.Lock()
+		if invariant.Enabled {
+			q.check(true)
+		}
 		q.busy = false
 		q.level, q.inner = q.level+q.inner, 0
 		q.more.Broadcast()
@@ -130,12 +138,18 @@ func (e *Engine) Unblock() (remaining int, err error) {
 			return 1, ErrInHandler
 		}
 		q.inner--
+		if invariant.Enabled {
+			q.check(true)
+		}
 		return q.inner + 1, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.level > 0 {
 		q.level--
+	}
+	if invariant.Enabled {
+		q.check(q.busy)
 	}
 	if q.level == 0 {
 		q.more.Broadcast()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -173,6 +174,9 @@ func (o *Out) nextSerial() uint32 {
 	o.nmu.Lock()
 	o.serial++
 	n := o.serial
+	if invariant.Enabled {
+		o.checkSerial()
+	}
 	o.nmu.Unlock()
 	return n
 }
@@ -197,6 +201,9 @@ func (o *Out) placed(h *wire.Header) error {
 			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, o.seq.Load(), o.acked.Load())
 		}
 		o.acked.Store(h.Ack)
+		if invariant.Enabled {
+			o.checkAcked()
+		}
 		o.returned.Store(h.Credits)
 		o.tick.Move()
 	case wire.Nak:

@@ -1,6 +1,9 @@
 package link
 
-import "github.com/vmmc-go/vmmc/internal/shm"
+import (
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
 
 // Where the data of a message goes, as it arrives: into the export, or for the
 // part that a posted redirection covers, into the posted memory. All of it is
@@ -11,6 +14,9 @@ func (in *In) position() uint64 {
 	pos := in.cur.base + in.cur.done
 	if in.rx.hdr.Type != 0 {
 		pos += uint64(in.rx.hdr.Chunk) - uint64(in.rx.need)
+	}
+	if invariant.Enabled {
+		in.checkPosition(pos)
 	}
 	return pos
 }
@@ -57,6 +63,9 @@ func (r *Redirect) place(in *In, pos, end uint64) []byte {
 		default:
 			r.state, r.claim, r.first, r.n = claimed, in, from-p.lo, 0
 			m.redirected = true
+			if invariant.Enabled {
+				r.check()
+			}
 		}
 	}
 	if r.state == claimed && r.claim == in && p.has(pos) {
@@ -86,6 +95,9 @@ func (in *In) stopRedirect() {
 func (r *Redirect) close(pos uint64) {
 	r.n = min(pos&^(shm.WordSize-1), r.post.hi) - (r.post.lo + r.first)
 	r.state, r.claim = finished, nil
+	if invariant.Enabled {
+		r.check()
+	}
 }
 
 // settle stores a message's last word where it belongs, and ends the message's

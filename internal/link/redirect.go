@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -33,6 +34,8 @@ type Redirect struct {
 	cleared uint64 // messages of the claim page that ClearEnd has seen
 
 	shared *Shared // with the importer that has the export mapped; nil for none
+	left   *Shared // with the one before, which has begun to redirect what is still posted
+	ending bool    // End is under way, or was given up: nobody is told of the post any more
 }
 
 // post is one call of Post.
@@ -54,6 +57,7 @@ const (
 	posted
 	claimed  // a message is being redirected
 	finished // it is over; what was redirected waits for End
+	parted   // an importer that is no more has begun it, or all of it; End looks how far
 )
 
 // Shared is what a redirectable export shares with the one process that has it
@@ -68,19 +72,42 @@ type Shared struct {
 // NewRedirect makes one for an export of size bytes.
 func NewRedirect(e *Engine, size int) *Redirect { return &Redirect{e: e, size: uint64(size)} }
 
-// Share gives the importer's pages, or nil when it is no more.
+func (s *Shared) retire() {
+	s.Post.Retire()
+	s.Claim.Retire()
+}
+
+// Share gives the importer's pages, or nil when it is no more; they are given back
+// when the next ones come, or at the end of what was redirected by them.
 func (r *Redirect) Share(s *Shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if off, ok := r.dataEnd(); ok {
 		r.end = off + shm.WordSize
 	}
+	if r.shared != nil {
+		r.part(r.shared)
+	}
 	r.shared, r.cleared = s, 0
 	if s != nil {
 		s.Post.State().Store(page.Ending(r.gen))
-		if r.state == posted {
+		if r.state == posted && !r.ending {
 			r.publish()
 		}
+	}
+}
+
+// part takes leave of an importer that is no more, or that has lost its link and
+// does not know yet. What it has begun is nobody else's.
+func (r *Redirect) part(s *Shared) {
+	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in endShared
+	if r.state == posted && s.Claim.Claimed().Load() == r.gen {
+		r.state, r.left = parted, s
+	} else {
+		s.retire()
+	}
+	if invariant.Enabled {
+		r.check()
 	}
 }
 
@@ -98,6 +125,9 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 	if r.shared != nil {
 		r.publish()
 	}
+	if invariant.Enabled {
+		r.check()
+	}
 	r.mu.Unlock()
 	for _, in := range links {
 		in.again(r)
@@ -107,6 +137,9 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 
 // publish tells the importer, if the target is memory that it has mapped.
 func (r *Redirect) publish() {
+	if invariant.Enabled {
+		invariant.Check(!r.shared.Post.Retired() && !r.shared.Claim.Retired(), "redirection %d is published on pages given back", r.gen)
+	}
 	for i, t := range r.shared.Targets {
 		if off, ok := shm.Within(t, r.post.to); ok {
 			r.past[r.gen%page.Credits] = r.post
@@ -133,9 +166,12 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 		case r.state == unposted:
 			r.mu.Unlock()
 			return 0, 0, false, nil
-		case in == nil && r.shared != nil && r.state == posted:
-			s := r.shared
-			g := r.gen
+		case r.state == parted || r.shared != nil && r.state == posted:
+			s, g := r.left, r.gen
+			if s == nil {
+				s = r.shared
+			}
+			r.ending = true
 			r.mu.Unlock()
 			return r.endShared(ctx, s, g)
 		case in == nil:
@@ -155,7 +191,15 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 	}
 }
 
-func (r *Redirect) forget() { r.state, r.claim, r.post = unposted, nil, post{} }
+func (r *Redirect) forget() {
+	if invariant.Enabled {
+		r.check()
+	}
+	if r.left != nil {
+		r.left.retire()
+	}
+	r.state, r.claim, r.post, r.left, r.ending = unposted, nil, post{}, nil, false
+}
 
 // endShared ends what an importer may be writing to.
 func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
@@ -179,11 +223,11 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 	defer runtime.KeepAlive(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == unposted {
+	if r.state == unposted || r.gen != g { // ended meanwhile by somebody else
 		return 0, 0, false, nil
 	}
+	defer r.forget() // which may give back the pages
 	size := uint64(len(r.post.to))
-	r.forget()
 	if s.Claim.Claimed().Load() != g {
 		return 0, 0, true, nil
 	}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -25,7 +26,10 @@ var noTarget = Target{revoked: true}
 // asked queues the answer to a get. A getter that does not read its answers has
 // no more gets taken than it may have outstanding.
 func (in *In) asked(h *wire.Header) error {
-	in.applied.Add(1)
+	in.nextApplied(h.Seq)
+	if invariant.Enabled {
+		in.trace("get", h.Handle, h.Seq, h.Off, h.Size)
+	}
 	t := in.targets[h.Handle]
 	switch {
 	case t == nil:

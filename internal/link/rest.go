@@ -3,6 +3,8 @@ package link
 import (
 	"sync"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/invariant"
 )
 
 // Arming a descriptor and disarming it again around every wait costs two system
@@ -23,6 +25,9 @@ type guard struct {
 
 // rest lets go of the token without arming.
 func (s *stream) rest() {
+	if invariant.Enabled {
+		s.checkHeld("rest")
+	}
 	s.used.Store(true) // before the token is free, see tick
 	if !s.token.CompareAndSwap(held, free) {
 		s.token.Store(held) // an event was on its way when the descriptor was disarmed

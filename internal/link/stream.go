@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -121,6 +122,9 @@ func (s *stream) readable() {
 // when it arms, so what came since the last receive raises an event, and the
 // event either finds the token free or leaves its mark for this loop.
 func (s *stream) release() {
+	if invariant.Enabled {
+		s.checkHeld("arm")
+	}
 	for {
 		s.armed = true
 		s.rmu.Lock()
@@ -139,6 +143,9 @@ func (s *stream) release() {
 // receive takes what the socket has, at most turns times, and wakes sleepers.
 // The caller holds the token.
 func (s *stream) receive(turns int) (got bool) {
+	if invariant.Enabled {
+		s.checkHeld("receive")
+	}
 	if s.broken.Load() {
 		return false // what follows a malformed frame is not looked at
 	}

@@ -193,6 +193,13 @@ func (r *Region) Retire() {
 	}
 }
 
+// Retired says whether the pages were given back.
+func (r *Region) Retired() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.retired
+}
+
 // Renew replaces the pages by a private copy of them, at the same addresses
 // (design, "Revocation"): what importers keep mapped is from then on an orphan
 // that nobody here reads or writes. The caller has already told importers

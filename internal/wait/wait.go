@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -55,11 +56,14 @@ func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) erro
 	bed := beds.Get().(chan struct{})
 	s.mu.Lock()
 	s.list = append(s.list, bed)
-	s.mu.Unlock()
 	s.Count.Add(1) // before the look, see Done
+	if invariant.Enabled {
+		s.check(stop)
+	}
+	s.mu.Unlock()
 	defer func() {
-		s.Count.Add(^uint32(0))
 		s.mu.Lock()
+		s.Count.Add(^uint32(0))
 		for i, b := range s.list {
 			if b == bed {
 				last := len(s.list) - 1
@@ -67,6 +71,9 @@ func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) erro
 				s.list = s.list[:last]
 				break
 			}
+		}
+		if invariant.Enabled {
+			s.check(stop)
 		}
 		s.mu.Unlock()
 		select {
@@ -85,6 +92,17 @@ func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) erro
 		}
 	}
 	return nil
+}
+
+// check compares the two that say who sleeps; mu is held. Where waiting is over
+// for good the page of the count may be given back already.
+func (s *Sleepers) check(stop <-chan struct{}) {
+	select {
+	case <-stop:
+	default:
+		n := s.Count.Load()
+		invariant.Check(int(n) == len(s.list), "%d sleepers are counted, %d listed", n, len(s.list))
+	}
 }
 
 // Wake makes every sleeper look again. A wake-up sticks: one that comes between

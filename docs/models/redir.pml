@@ -1,0 +1,316 @@
+/* redir.pml - the redirection of an export whose importer has it mapped, as internal/link/claims.go (the
+ * importer, who stores the data) and internal/link/redirect.go (the exporter, who posts and ends) have it.
+ * Models: an export of N words; messages of a Claims from word 0 or 1 to the end, in pieces of P words, word by
+ * word; an exporter that posts and ends POSTS times, any range of at least two words; giving up between pieces.
+ * Options: -DTWO       two imports share a Claims, which sends one message at a time
+ *   -DLOSS    the link is lost at any time, and the importer, which lives, sees it at any time after: End
+ *             gives up waiting when it likes (the grace); what it promises then is in the asserts of Exp
+ *   -DLOSS -DANEW   another process imports after the loss, and gets pages of its own
+ *   -DREOPEN  the importer's end breaks first, the process imports again before the exporter knows, and its new
+ *             Claims gets the old one's pages: the old link is wholly given up by then (retired)
+ *   -DLOOK    somebody asks for the end of data all the while
+ * All words that are shared are sequentially consistent; a lock of the exporter's (mu) is a lock here too.
+ * Default: as built. Flags that break it:
+ *   -DNO_RECHECK   State is not looked at again after the claim      -DPLAIN_CLAIM  ... but before it
+ *   -DPLAIN_END    Claimed is loaded before Ending is stored         -DNO_UNCLAIM   a claim too late is not taken back
+ *   -DNO_FIN       giving up without Finished (End waits for ever)   -DUSE_TWICE    a post is claimed twice
+ *   -DTORN         the range is read when the claim is made          -DNO_TURN      (TWO) no turn
+ *   -DCOUNT_LATE   (LOSS) Done does not count the last word before it is stored: who has seen it is told fewer
+ *   -DSEE_ENDING   stop on Ending of this post only (LOSS: the next post hides it)
+ *   -DUNSTOP       the last piece forgets that the post has ended: the note says a wrong place
+ *   -DREPUBLISH    (ANEW) what one importer has begun is posted to the next
+ *   -DLEAVE_POSTED (ANEW) the pages of the lost one stay posted
+ *   -DEND_BLIND    (ANEW) a post that is just being ended is given to the next importer
+ *   -DREOPEN_EARLY the old link may still store                      -DREOPEN_FRESH the new Claims has used nothing
+ *   -DONE_SLOT, -DCOUNT_FIRST  (LOOK) one slot for the end; the count before the end
+ * Run: spin -a [flags] redir.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
+ *   (invalid end state = End waits for ever)
+ */
+#ifndef N
+#define N 3
+#endif
+#ifndef P
+#define P 1
+#endif
+#ifndef POSTS
+#define POSTS 2
+#endif
+#ifndef M
+#define M 2
+#endif
+#define POSTED(g) (2*(g))
+#define ENDING(g) (2*(g)+1)
+#define NONE 2
+/* the two pages, of up to two importers */
+byte State[2], Lo[2], Hi[2];
+byte Claimed[2], Finished[2], First[2], Done[2];
+byte Msgs, End[2];
+bool given[2];                 /* back: the exporter reads zeros there */
+/* Claims: 0 the first one, 1 another one's or the one of the second opening */
+byte used[2]; bool turn[2], broken[2], retired[2];
+bool lost[2];                  /* Shared.Gone */
+/* Redirect */
+mtype = { unposted, posted, parted };
+mtype st = unposted; byte gen, cur, left = NONE; bool ending, mu;
+/* what happened: of each post its range, what was stored, whose, and whether End has returned */
+byte glo[POSTS+1], ghi[POSTS+1], cnt[POSTS+1], fst[POSTS+1], own[POSTS+1], late[POSTS+1];
+bool over[POSTS+1], went[POSTS+1], seen[POSTS+1];
+
+#define LOCK atomic { !mu -> mu = 1 }
+#define UNLOCK mu = 0
+#define SEEN(o,k) (retired[o] -> 0 : State[k])      /* a retired mapping shows zeros */
+#define THEIRS(s,w) (given[s] -> 0 : w[s])
+#define ISOVER(s,g) (THEIRS(s,Claimed) != g || THEIRS(s,Finished) == g)
+inline ST(word,val) { if :: atomic { !retired[o] -> word = val } :: atomic { retired[o] -> skip } fi }
+
+/* one word of the message into the posted memory */
+inline STORE() { d_step {
+  if :: !retired[o] ->
+     assert(!over[g]);                                /* not after End has returned */
+     assert(w >= glo[g] && w < ghi[g]);               /* in the range that was posted */
+     if :: cnt[g] == 0 -> fst[g] = w - glo[g]; own[g] = m
+        :: else -> assert(w - glo[g] == fst[g] + cnt[g]); assert(own[g] == m) fi;  /* one run, of one message */
+     cnt[g]++; if :: w + 1 == N -> seen[g] = 1 :: else fi;
+     if :: went[g] -> late[g]++; assert(late[g] <= P) :: else fi    /* a lost importer: the rest of a piece at most */
+  :: else fi;
+  there = 1 } }
+
+#ifdef USE_TWICE
+#define FRESH true
+#else
+#define FRESH (s/2 != used[o])
+#endif
+inline TAKE() {
+  s = SEEN(o,k); 
+  if
+  :: s && s == POSTED(s/2) && FRESH ->
+#ifndef TORN
+     lo = Lo[k]; hi = Hi[k];
+#else
+     lo = 0; hi = N;
+#endif
+     if
+     :: lo < pe && hi > w ->
+        s2 = (w > lo -> w - lo : 0);
+        ST(First[k], s2);
+        ST(Done[k], 0);
+#ifdef PLAIN_CLAIM
+        s2 = SEEN(o,k);
+#endif
+        ST(Claimed[k], s/2);
+#ifdef NO_RECHECK
+        s2 = s;
+#else
+#ifndef PLAIN_CLAIM
+        s2 = SEEN(o,k);
+#endif
+#endif
+#ifdef TORN
+        lo = Lo[k]; hi = Hi[k];
+#endif
+        if :: s2 == s -> atomic { g = s/2; used[o] = g; n = 0 }
+           :: else ->
+#ifndef NO_UNCLAIM
+              ST(Claimed[k], 0)
+#else
+              skip
+#endif
+        fi
+     :: else fi
+  :: else fi; s = 0; s2 = 0
+}
+#define HAS(x) (g && !stop && x >= lo && x < hi)
+
+/* messages [m, to] of Claims o on pages k */
+proctype Snd(byte o, k, m, to) {
+  byte w, pe, s, s2, g, lo, hi, n, sent; bool stop, err, there;
+#ifdef LOOK
+  sent = Msgs;
+#endif
+  do
+  :: m > to -> break
+  :: else ->
+#ifndef NO_TURN
+     atomic { !turn[o] -> turn[o] = 1 };
+#endif
+     if :: broken[o] -> turn[o] = 0; break :: else fi;
+     atomic { if :: w = 0 :: w = 1 fi; g = 0; n = 0; stop = 0; err = 0; there = 0; lo = 0; hi = 0 };
+     do
+     :: pe = (w + P < N -> w + P : N);
+        if :: g == 0 -> TAKE() :: else fi;
+        do
+        :: w < pe ->
+           if :: HAS(w) -> n++ :: else fi;
+#ifndef COUNT_LATE
+           if :: w + 1 == N && g -> ST(Done[k], n) :: else fi;     /* the last word is counted before it is there */
+#endif
+           if :: HAS(w) -> STORE() :: else -> there = 0 fi; w++
+        :: else -> break
+        od;
+#ifdef COUNT_LATE
+        if :: g -> ST(Done[k], n) :: else fi;
+#else
+        if :: g && w < N -> ST(Done[k], n) :: else fi;
+#endif
+        s = SEEN(o,k);
+        if
+#ifdef SEE_ENDING
+        :: g && s == ENDING(g) ->
+#else
+        :: g && s != POSTED(g) ->
+#endif
+#ifdef UNSTOP
+           stop = w < N;
+#else
+           stop = stop || w < N;
+#endif
+        :: else fi; s = 0;
+        if :: w == N -> break :: else fi;
+        if :: broken[o] -> err = 1; break :: skip :: err = 1; break fi
+     od;
+     if
+     :: !err ->
+        assert(retired[o] || there == HAS(N-1));     /* what a note says of the last word's place */
+#ifdef LOOK
+        sent++;
+#ifdef COUNT_FIRST
+        Msgs = sent;
+#endif
+#ifdef ONE_SLOT
+        End[0] = sent;
+#else
+        End[sent%2] = sent;
+#endif
+        Msgs = sent
+#endif
+     :: else fi;
+#ifdef NO_FIN
+     if :: g && !err -> ST(Finished[k], g) :: else fi;
+#else
+     if :: g -> ST(Finished[k], g) :: else fi;
+#endif
+     atomic { turn[o] = 0; m++; g = 0; w = 0; pe = 0; lo = 0; hi = 0; n = 0; stop = 0; err = 0; there = 0 }
+  od
+}
+
+inline PUBLISH(k) { Lo[k] = glo[gen]; Hi[k] = ghi[gen]; State[k] = POSTED(gen) }
+inline FORGET() { d_step { st = unposted; ending = 0; if :: left != NONE -> given[left] = 1; left = NONE :: else fi } }
+
+proctype Exp() {
+  byte s, n, first; bool gone, last;
+  do
+  :: gen < POSTS ->
+     LOCK;
+     atomic { gen++; if :: glo[gen] = 0 :: glo[gen] = 1 fi; if :: ghi[gen] = N :: ghi[gen] = N-1 fi; 
+              if :: ghi[gen] - glo[gen] < 2 -> ghi[gen] = N :: else fi; st = posted };
+     if :: cur != NONE -> PUBLISH(cur) :: else fi;
+     UNLOCK;
+
+     LOCK; s = (st == parted -> left : cur);
+#ifndef END_BLIND
+     ending = 1;
+#endif
+     UNLOCK; n = 0; first = 0; gone = 0;
+     if
+     :: s == NONE -> LOCK; FORGET(); UNLOCK
+     :: else ->
+#ifdef PLAIN_END
+        if :: atomic { ISOVER(s,gen) -> gone = 1 } :: atomic { !ISOVER(s,gen) -> skip } fi;
+        State[s] = ENDING(gen);
+        if :: gone -> gone = 0; goto looked :: else fi;
+#else
+        if :: !given[s] -> State[s] = ENDING(gen) :: else fi;
+#endif
+        if
+        :: atomic { ISOVER(s,gen) -> skip }
+        :: atomic { lost[s] -> skip };
+           if :: atomic { ISOVER(s,gen) -> skip } :: atomic { !ISOVER(s,gen) -> gone = 1 } fi
+        fi;
+looked: LOCK;
+        if
+        :: atomic { THEIRS(s,Claimed) == gen -> skip };
+           atomic { last = seen[gen]; n = THEIRS(s,Done) }; first = THEIRS(s,First)
+        :: atomic { THEIRS(s,Claimed) != gen -> gone = 0 }
+        fi;
+        FORGET(); UNLOCK
+     fi;
+     d_step {
+       if :: !gone -> over[gen] = 1; assert(n == cnt[gen]); assert(n == 0 || first == fst[gen])
+          :: else -> went[gen] = 1; assert(n <= cnt[gen] + 1 && cnt[gen] <= n + P);
+                     assert(cnt[gen] == 0 || first == fst[gen]);
+                     assert(!last || n == cnt[gen]) fi;       /* who sees the last word is told all of them */
+       n = 0; first = 0; gone = 0; last = 0; s = 0 }
+  :: else -> break
+  od
+}
+
+#ifdef ANEW
+/* another process imports: shareRedirection, Share */
+proctype Anew() {
+end_an: atomic { lost[0] -> skip };
+  LOCK;
+#ifndef LEAVE_POSTED
+  State[0] = ENDING(gen);
+#endif
+#ifdef REPUBLISH
+  given[0] = 1;
+#else
+  if :: st == posted && Claimed[0] == gen -> st = parted; left = 0 :: else -> given[0] = 1 fi;
+#endif
+  cur = 1; State[1] = ENDING(gen);
+  if :: st == posted && !ending -> PUBLISH(1) :: else fi;
+  UNLOCK;
+  run Snd(1, 1, M+1, M+1)
+}
+#endif
+#ifdef LOSS
+proctype Loss() { if :: lost[0] = 1; if :: broken[0] = 1; retired[0] = 1 :: skip fi :: skip fi }
+#endif
+#ifdef REOPEN
+/* the importer's end breaks; its Claims is given up; the process imports again; the exporter learns of the loss */
+proctype Reopen() {
+  broken[0] = 1;
+#ifndef REOPEN_EARLY
+  retired[0] = 1;
+#endif
+#ifdef REOPEN_FRESH
+  used[1] = 0;
+#else
+  used[1] = Claimed[0];
+#endif
+  run Snd(1, 0, M+1, M+2);
+  lost[0] = 1
+}
+#endif
+#ifdef LOOK
+proctype Look() { byte n, v;
+end_look:
+  do
+  :: n = Msgs;
+#ifdef ONE_SLOT
+     v = End[0];
+#else
+     v = End[n%2];
+#endif
+     if :: atomic { Msgs == n -> assert(v == n); v = 0; n = 0 } :: atomic { Msgs != n -> v = 0; n = 0 } fi
+  od
+}
+#endif
+init { atomic {
+  run Snd(0, 0, 1, M); run Exp();
+#ifdef TWO
+  run Snd(0, 0, M+1, M+1);
+#endif
+#ifdef LOSS
+  run Loss();
+#endif
+#ifdef ANEW
+  run Anew();
+#endif
+#ifdef REOPEN
+  run Reopen();
+#endif
+#ifdef LOOK
+  run Look();
+#endif
+} }
