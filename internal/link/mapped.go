@@ -72,6 +72,9 @@ func (m *Mapped) order(ctx context.Context) error {
 // Only someone asleep over there costs a system call.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
 	if len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free() { // all there is to a short one
+		if invariant.Enabled {
+			m.traceSend(off, src, nil)
+		}
 		if err := m.check(); err != nil {
 			return err
 		}
