@@ -237,7 +237,9 @@ func TestCallsInAHandler(t *testing.T) {
 			var s *buffers
 			var back *vmmc.Import // of the notifying process
 			mem := make([]byte, 64)
+			ready := make(chan struct{}) // the race detector sees no message
 			s = exported(t, way, vmmc.Redirectable(), vmmc.WithHandler(func(n vmmc.Notification) {
+				<-ready
 				ctx := context.Background()
 				p, e := s.b, n.Export
 				var cs []called
@@ -297,6 +299,7 @@ func TestCallsInAHandler(t *testing.T) {
 			if back, err = s.b.Import(ctx, s.a.Node(), s.a.PID(), 9); err != nil {
 				t.Fatal(err)
 			}
+			close(ready)
 			if err := s.im.SendNotify(ctx, word, 0); err != nil {
 				t.Fatal(err)
 			}
