@@ -19,8 +19,9 @@ type importer struct {
 
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
-	attempt uint64 // the last that was accepted
-	joining bool   // it was answered, its link is about to begin
+	attempt uint64   // the last that was accepted
+	joining bool     // it was answered, its link is about to begin
+	missed  []uint32 // grants that ended meanwhile
 }
 
 // maxGrants bounds the imports that one process has here.
@@ -200,30 +201,40 @@ func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 // join starts the link of an importer. It owns fd and pages.
 func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
 	p.cutOld(id)
+	in, missed, err := p.enter(id, fd, pages)
+	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
+		in.Tell(h)
+	}
+	return err
+}
+
+// enter puts the link into the tables. missed are the grants that the importer is
+// still to be told of: they ended after it was answered.
+func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link.In, missed []uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]
 	if peer == nil || p.closed {
 		_ = unix.Close(fd)
 		retire(pages)
-		return code.New(code.BadRbufState, "nothing is granted to that process: import again")
+		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 	}
 	targets := make([]*link.Target, 0, len(peer.grants))
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
-	var in *link.In
-	in, err := link.NewIn(p.engine, fd, pages, targets,
+	in, err = link.NewIn(p.engine, fd, pages, targets,
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { p.lostImporter(id, &in, err) })
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	peer.in, peer.joining = in, false
+	missed = peer.missed
+	peer.in, peer.joining, peer.missed = in, false, nil
 	for _, g := range peer.grants {
 		g.in = in
 	}
-	return nil
+	return in, missed, nil
 }
 
 // cutOld ends the link that an importer had before. Its grants move to the new
