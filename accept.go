@@ -20,8 +20,9 @@ type importer struct {
 
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
-	attempt uint64 // the last that was accepted
-	joining bool   // it was answered, its link is about to begin
+	attempt uint64   // the last that was accepted
+	joining bool     // it was answered, its link is about to begin
+	missed  []uint32 // grants that ended meanwhile
 }
 
 // maxGrants bounds the imports that one process has here.
@@ -206,6 +207,16 @@ func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
 	// An importer may ask for two links at once: the second one to come here cuts
 	// the first, or a link would be left that no revocation finds.
 	p.cutOld(id)
+	in, missed, err := p.enter(id, fd, pages)
+	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
+		in.Tell(h)
+	}
+	return err
+}
+
+// enter puts the link into the tables. missed are the grants that the importer is
+// still to be told of: they ended after it was answered.
+func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link.In, missed []uint32, err error) {
 	p.mu.Lock()
 	for p.peers[id] != nil && p.peers[id].in != nil {
 		p.mu.Unlock()
@@ -217,27 +228,27 @@ func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
 	if peer == nil || p.closed {
 		_ = unix.Close(fd)
 		retire(pages)
-		return code.New(code.BadRbufState, "nothing is granted to that process: import again")
+		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 	}
 	targets := make([]*link.Target, 0, len(peer.grants))
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
-	var in *link.In
-	in, err := link.NewIn(p.engine, fd, pages, targets,
+	in, err = link.NewIn(p.engine, fd, pages, targets,
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { p.lostImporter(id, &in, err) })
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	peer.in, peer.joining = in, false
+	missed = peer.missed
+	peer.in, peer.joining, peer.missed = in, false, nil
 	for _, g := range peer.grants {
 		g.in = in
 	}
 	if invariant.Enabled {
 		p.checkTables()
 	}
-	return nil
+	return in, missed, nil
 }
 
 // cutOld ends the link that an importer had before. Its grants move to the new

@@ -320,6 +320,9 @@ func (g *grant) revoke(handle uint32) {
 	p.mu.Lock()
 	in := g.in
 	delete(g.peer.grants, handle)
+	if g.peer.joining {
+		g.peer.missed = append(g.peer.missed, handle)
+	}
 	p.forgetIdle(g.peer)
 	p.mu.Unlock()
 	if in != nil {

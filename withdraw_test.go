@@ -1,8 +1,10 @@
 package vmmc_test
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -35,4 +37,33 @@ func TestGrantGivenBackAndUsed(t *testing.T) {
 		t.Errorf("giving it back twice: %v", err)
 	}
 	w.goesOn(t)
+}
+
+// An export that ends at once after it was imported: the importer is told, also
+// between nodes, where its link begins at the exporter a little later than at the
+// importer.
+func TestExportThatEndsAtOnce(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			near, far := nodes(t, way)
+			for range 20 {
+				a, b := join(t, near), join(t, far)
+				e, err := b.Export(7, make([]byte, 64))
+				if err != nil {
+					t.Fatal(err)
+				}
+				im, err := a.Import(t.Context(), b.Node(), b.PID(), 7)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := e.Close(); err != nil {
+					t.Fatal(err)
+				}
+				err = eventually(t, func() error { return im.Fence(t.Context()) })
+				if !errors.Is(err, vmmc.ErrRevoked) {
+					t.Fatalf("%v, want %v", err, vmmc.ErrRevoked)
+				}
+			}
+		})
+	}
 }

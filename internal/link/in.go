@@ -111,6 +111,14 @@ func (in *In) Revoke(handle uint32) {
 	in.rmu.Unlock()
 }
 
+// Tell says that an import is no more which the link never had.
+func (in *In) Tell(handle uint32) {
+	in.rmu.Lock()
+	in.tell(handle)
+	in.push()
+	in.rmu.Unlock()
+}
+
 // Cut ends the link, and does not return before nothing more is stored in or
 // read from any target of it.
 func (in *In) Cut() {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -466,10 +467,10 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 	for i := range fds {
 		fds[i] = fd
 	}
-	full := true
+	var less atomic.Bool
 	served(t, b, func(context.Context, Method, []byte, []int) (any, []int, error) {
 		n := MaxDescriptors
-		if full {
+		if !less.Load() {
 			n++
 		}
 		var out []int
@@ -492,7 +493,7 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 		closeAll(got)
 		t.Errorf("an answer with %d descriptors came", len(got))
 	}
-	full = false
+	less.Store(true)
 	got, err := l.Call(ctx, Import, Empty{}, nil, nil)
 	closeAll(got)
 	if err != nil || len(got) != MaxDescriptors {
