@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -29,11 +30,13 @@ type Import struct {
 	size   int
 	rights local.Rights
 
-	mapped *link.Mapped // nil: the stream way
-	addr   ProxyAddr
-	ended  atomic.Bool // cause and good are set before
-	cause  atomic.Pointer[error]
-	good   atomic.Uint64 // last message on the stream that arrived before the end
+	mapped  *link.Mapped // nil: the stream way
+	claims  uint32       // the number of its claims, 0 for none
+	dropped sync.Once    // they were given back
+	addr    ProxyAddr
+	ended   atomic.Bool // cause and good are set before
+	cause   atomic.Pointer[error]
+	good    atomic.Uint64 // last message on the stream that arrived before the end
 }
 
 // Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It
@@ -116,11 +119,13 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State)
 		im.mapped.Ended = &im.ended
 		if g.Claims != 0 {
-			if im.mapped.Claims, err = l.takeClaims(&g, fds[1:]); err != nil {
+			c, err := l.takeClaims(&g, fds[1:])
+			if err != nil {
 				im.unmap()
 				l.out.Detach(g.Handle)
 				return nil, err
 			}
+			im.mapped.Claims, im.claims = c, g.Claims
 		}
 	}
 	if err := p.dest.add(im); err != nil {
@@ -128,19 +133,10 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		l.out.Detach(g.Handle)
 		return nil, err
 	}
-	l.mu.Lock()
-	twice := l.imports[g.Handle] != nil
-	if !twice {
-		l.imports[g.Handle] = im
-	}
-	l.mu.Unlock()
-	if twice { // each of the two would be ended in the other's place
+	if err := l.enter(im); err != nil {
 		p.dest.remove(im)
 		im.unmap()
-		return nil, code.New(code.Protocol, "a grant with the handle %d of another import", g.Handle)
-	}
-	if l.out.Err() != nil { // the link's end may have looked before
-		im.unmap()
+		return nil, err
 	}
 	kept = true
 	return im, nil
@@ -211,6 +207,9 @@ func (im *Import) end(err error, good uint64) (first bool) {
 func (im *Import) unmap() {
 	if im.mapped != nil {
 		im.mapped.Close()
+	}
+	if im.claims != 0 {
+		im.dropped.Do(func() { im.l.dropClaims(im.p, im.claims) })
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +31,18 @@ type outLink struct {
 
 	mu      sync.Mutex
 	imports map[uint32]*Import
-	claims  map[uint32]*link.Claims // of redirectable exports, by the number in their grants
+	claims  map[uint32]*claims  // of redirectable exports, by the number in their grants
+	early   map[uint32]revoking // of imports that are just being made
 }
+
+// revoking is the end of an export.
+type revoking struct {
+	applied uint64
+	err     error
+}
+
+// maxEarly bounds what an exporter can make this side keep.
+const maxEarly = 1024
 
 // linkTo gives the link to an exporter, making it if need be. Importers of one
 // exporter that come together share the making.
@@ -43,7 +55,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		}
 		l := p.links[exporter]
 		if l == nil {
-			l = &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*link.Claims{}}
+			l = &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, early: map[uint32]revoking{}}
 			p.links[exporter] = l
 			p.mu.Unlock()
 			l.out, l.err = p.connect(ctx, exporter, l)
@@ -135,14 +147,15 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 	return link.NewOut(p.engine, fd, pages, l.revoked, func(err error) {
 		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
 		l.mu.Lock()
-		for _, im := range l.imports {
-			im.unmap()
-		}
-		for _, c := range l.claims {
-			c.Retire()
-		}
+		imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
 		l.claims = nil
 		l.mu.Unlock()
+		for _, im := range imports {
+			im.unmap()
+		}
+		for _, c := range cs {
+			c.Retire()
+		}
 		close(l.over)
 		p.dropLink(exporter, l)
 		p.linkEnded(exporter, err)
@@ -153,10 +166,42 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 	l.mu.Lock()
 	im := l.imports[handle]
+	if im == nil && len(l.early) < maxEarly {
+		l.early[handle] = revoking{applied, err}
+	}
 	l.mu.Unlock()
-	if im != nil && im.end(err, applied) {
+	if im != nil {
+		im.revoked(applied, err)
+	}
+}
+
+func (im *Import) revoked(applied uint64, err error) {
+	if im.end(err, applied) {
 		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)})
 	}
+}
+
+// enter puts an import among those of its link. The exporter may have ended it
+// before.
+func (l *outLink) enter(im *Import) error {
+	l.mu.Lock()
+	twice := l.imports[im.handle] != nil
+	r, ended := l.early[im.handle]
+	if !twice {
+		l.imports[im.handle] = im
+		delete(l.early, im.handle)
+	}
+	l.mu.Unlock()
+	switch {
+	case twice: // each of the two would be ended in the other's place
+		return code.New(code.Protocol, "a grant with the handle %d of another import", im.handle)
+	case ended:
+		im.revoked(r.applied, r.err)
+	}
+	if l.out.Err() != nil { // the link's end may have looked before
+		im.unmap()
+	}
+	return nil
 }
 
 // dial makes the data connection between nodes: both sides prove that they hold

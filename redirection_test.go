@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"os"
+	"runtime"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -565,5 +567,70 @@ func TestRedirectedByAPredecessor(t *testing.T) {
 	}
 	if n, _, err := exp.EndRedir(ctx); n != 64 || err != nil || !bytes.Equal(target[:64], second) {
 		t.Errorf("the next redirection: %d bytes, %v", n, err)
+	}
+}
+
+// An importer that comes and goes keeps nothing of the exports that it had.
+func TestRedirectionPagesAreGivenBack(t *testing.T) {
+	n := start(t)
+	a, b := open(t, n), open(t, n)
+	ctx := within(t)
+	if _, err := b.Export(1, alloc(t, b, 64)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Import(ctx, b.Node(), b.PID(), 1); err != nil { // the link stays
+		t.Fatal(err)
+	}
+	maps := func() int {
+		runtime.GC() // mappings go with the collector
+		runtime.GC()
+		all, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Skip("no /proc: ", err)
+		}
+		return bytes.Count(all, []byte("vmmc-claim"))
+	}
+	before := maps()
+	for i := range 30 {
+		m, err := b.Alloc(64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exp, err := b.Export(7, alloc(t, b, 64), vmmc.Redirectable(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := exp.PostRedir(0, m.Bytes()); err != nil {
+				t.Fatal(err)
+			}
+			if err := im.Send(ctx, pattern(64, uint32(i)), 0); err != nil {
+				t.Fatal(err)
+			}
+			if n, _, err := exp.EndRedir(ctx); n != 64 || err != nil {
+				t.Fatal(n, err)
+			}
+			if maps() == 0 {
+				t.Fatal("no claim page is mapped")
+			}
+			if err := im.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := exp.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := eventually(t, func() error {
+		if n := maps(); n <= before+4 {
+			return errors.New("given back")
+		}
+		return nil
+	}); err == nil {
+		t.Error("claim pages stay mapped")
 	}
 }

@@ -166,7 +166,8 @@ func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
 	defer l.mu.Unlock()
 	if c := l.claims[g.Claims]; c != nil {
 		closeAll(fds)
-		return c, nil
+		c.users++
+		return c.Claims, nil
 	}
 	post, err := page.OpenPost(fds[0])
 	if err != nil {
@@ -193,6 +194,40 @@ func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
 		c.Retire()
 		return nil, l.out.Err()
 	}
-	l.claims[g.Claims] = c
+	l.claims[g.Claims] = &claims{Claims: c, users: 1}
 	return c, nil
+}
+
+// claims are an importer's part in a redirection, and how many imports use it.
+type claims struct {
+	*link.Claims
+	users int
+}
+
+// dropClaims gives back what no import uses any more, once no message is on its
+// way there. An import that is made meanwhile takes it over again.
+func (l *outLink) dropClaims(p *Process, number uint32) {
+	l.mu.Lock()
+	c := l.claims[number]
+	last := false
+	if c != nil {
+		c.users--
+		last = c.users == 0
+	}
+	l.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !last || p.closed { // then all of it goes with the link
+		return
+	}
+	p.begun.Go(func() {
+		c.Quiet(func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if c.users == 0 && l.claims[number] == c {
+				delete(l.claims, number)
+				c.Retire()
+			}
+		})
+	})
 }

@@ -46,6 +46,13 @@ func (c *Claims) Retire() {
 	}
 }
 
+// Quiet calls f when no message is on its way.
+func (c *Claims) Quiet(f func()) {
+	c.turn <- struct{}{}
+	f()
+	<-c.turn
+}
+
 // taken is the redirection of one message, as the importer has read it.
 type taken struct {
 	gen    uint32
