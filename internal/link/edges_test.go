@@ -1,0 +1,71 @@
+package link
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// half is one side of a link whose other side the test plays by hand.
+func half(t *testing.T) (e *Engine, fd, far int) {
+	t.Helper()
+	e, _ = engine(t)
+	fd, far, err := unix.StreamPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(far) })
+	return e, fd, far
+}
+
+func importer(t *testing.T) (o *Out, far int) {
+	t.Helper()
+	e, fd, far := half(t)
+	o, err := NewOut(e, fd, nil, func(uint32, uint64, error) {}, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o, far
+}
+
+// say puts a frame on the socket.
+func say(t *testing.T, fd int, h wire.Header, payload []byte) {
+	t.Helper()
+	b := make([]byte, wire.HeaderSize)
+	h.Put(b)
+	var io unix.IO
+	for b = append(b, payload...); len(b) > 0; {
+		n, err := io.Send(fd, b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = b[n:]
+	}
+}
+
+// The payload of a frame of a later version goes nowhere, in the middle of a
+// message too.
+func TestUnknownFrameInAMessage(t *testing.T) {
+	mem := memory(t, 4096)
+	e, fd, far := half(t)
+	in, err := NewIn(e, fd, nil, []*Target{{Handle: 1, Mem: mem[:64], Write: true}}, func(uint32) {}, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, far, wire.Header{Type: wire.Data, Handle: 1, Seq: 1, Size: 16, Chunk: 8}, bytes.Repeat([]byte{1}, 8))
+	say(t, far, wire.Header{Type: 200, Flags: wire.Skip, Chunk: 1024}, bytes.Repeat([]byte{2}, 1024))
+	say(t, far, wire.Header{Type: wire.Data, Flags: wire.Last, Handle: 1, Seq: 1, Off: 8, Size: 16, Chunk: 4, Word: 3}, bytes.Repeat([]byte{1}, 4))
+	for in.applied.Load() == 0 && in.err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := in.err(); err != nil {
+		t.Fatal(err)
+	}
+	want := append(bytes.Repeat([]byte{1}, 12), 3, 0, 0, 0)
+	if !bytes.Equal(mem[:64], append(want, make([]byte, 48)...)) {
+		t.Errorf("the memory has %v", mem[:64])
+	}
+}
