@@ -2,9 +2,11 @@ package link
 
 import (
 	"bytes"
+	"context"
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -67,5 +69,26 @@ func TestUnknownFrameInAMessage(t *testing.T) {
 	want := append(bytes.Repeat([]byte{1}, 12), 3, 0, 0, 0)
 	if !bytes.Equal(mem[:64], append(want, make([]byte, 48)...)) {
 		t.Errorf("the memory has %v", mem[:64])
+	}
+}
+
+// A credit that is given back without a notification goes to who waits for one.
+func TestCreditGivenBack(t *testing.T) {
+	o, _ := importer(t)
+	for range page.Credits {
+		if err := o.credit(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make(chan error, 1)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	go func() { got <- o.credit(ctx, nil) }()
+	for o.e.sleepers.Count.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	o.uncredit(true)
+	if err := <-got; err != nil {
+		t.Errorf("who waits for a credit: %v", err)
 	}
 }

@@ -148,7 +148,8 @@ func (o *Out) credit(ctx context.Context, ended *atomic.Bool) error {
 		if InHandler() { // which two processes could do to each other for ever
 			return ErrNoCredit
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Broken: &o.broken, Ended: ended}); err != nil {
+		given := func() bool { return o.taken.Load() != t } // back, by who took it in vain
+		if err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Until: given, Broken: &o.broken, Ended: ended}); err != nil {
 			return err
 		}
 	}
@@ -166,6 +167,7 @@ func (o *Out) back() *atomic.Uint32 {
 func (o *Out) uncredit(notify bool) {
 	if notify {
 		o.taken.Add(^uint32(0))
+		o.e.sleepers.Wake()
 	}
 }
 
