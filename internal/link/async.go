@@ -51,10 +51,21 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	})
 }
 
-// admit queues a message, once there is room, and writes what can be written.
+// admit queues a message or a get, once there is room, and writes what can be written.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	o.tmu.Lock()
-	for o.queue.len() >= maxQueue {
+	for {
+		if q.f != nil && o.reads.Load() >= maxFetches {
+			o.tmu.Unlock()
+			if err := o.slot(ctx); err != nil {
+				return err
+			}
+			o.tmu.Lock()
+			continue
+		}
+		if o.queue.len() < maxQueue {
+			break
+		}
 		tick := o.tx.room.Now()
 		o.armWrite()
 		o.tmu.Unlock()

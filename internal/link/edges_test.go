@@ -3,6 +3,8 @@ package link
 import (
 	"bytes"
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,4 +93,30 @@ func TestCreditGivenBack(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Errorf("who waits for a credit: %v", err)
 	}
+}
+
+// However many goroutines get at once, no more gets are unanswered than an
+// exporter takes.
+func TestManyGetsAtOnce(t *testing.T) {
+	o, _ := importer(t)
+	o.tmu.Lock() // all of them come as far as that
+	var wg sync.WaitGroup
+	for range 4 * maxFetches {
+		wg.Go(func() {
+			if _, err := o.GetAsync(t.Context(), Read{Handle: 1, Dst: make([]byte, 4)}); err != nil && !errors.Is(err, ErrGone) {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	o.tmu.Unlock()
+	for o.reads.Load() < maxFetches {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if n := o.reads.Load(); n > maxFetches {
+		t.Errorf("%d gets are unanswered, an exporter takes %d", n, maxFetches)
+	}
+	o.fail(ErrGone) // those that wait for a place
+	wg.Wait()
 }

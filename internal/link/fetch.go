@@ -110,16 +110,22 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 
 // ask puts the request on the stream and in the queue of those unanswered.
 func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
-	if err := o.slot(ctx); err != nil {
-		return err
-	}
-	if f.op != 0 {
-		if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+	for {
+		if err := o.slot(ctx); err != nil {
 			return err
 		}
-	}
-	if err := o.ready(ctx, ended); err != nil {
-		return err
+		if f.op != 0 {
+			if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+				return err
+			}
+		}
+		if err := o.ready(ctx, ended); err != nil {
+			return err
+		}
+		if o.reads.Load() < maxFetches { // else an asynchronous one was quicker
+			break
+		}
+		o.tmu.Unlock()
 	}
 	defer o.tmu.Unlock()
 	if err := o.err(); err != nil { // lost has emptied the queue, or is about to
@@ -144,7 +150,7 @@ func (o *Out) expect(f *fetch) {
 	o.gmu.Unlock()
 }
 
-// slot waits until one more get may be asked.
+// slot waits until one more get may be asked; only with tmu held it is still so.
 func (o *Out) slot(ctx context.Context) error {
 	for {
 		tick := o.room.Now()
@@ -172,9 +178,6 @@ func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
 		return Request{o: o, f: f}, nil
 	}
 	req, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
-		if err := o.slot(ctx); err != nil {
-			return err
-		}
 		return o.admit(ctx, &outgoing{m: ask, f: f})
 	})
 	req.f = f
