@@ -35,7 +35,7 @@ func importer(t *testing.T) (o *Out, far int) {
 	return o, far
 }
 
-// say puts a frame on the socket.
+// say puts a frame on the socket; hear takes one off it.
 func say(t *testing.T, fd int, h wire.Header, payload []byte) {
 	t.Helper()
 	b := make([]byte, wire.HeaderSize)
@@ -48,6 +48,23 @@ func say(t *testing.T, fd int, h wire.Header, payload []byte) {
 		}
 		b = b[n:]
 	}
+}
+
+func hear(t *testing.T, fd int) (h wire.Header) {
+	t.Helper()
+	b := make([]byte, wire.HeaderSize)
+	var io unix.IO
+	for at := 0; at < len(b); {
+		n, err := io.Recv(fd, b[at:], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at += n
+	}
+	if err := h.Parse(b); err != nil {
+		t.Fatal(err)
+	}
+	return h
 }
 
 // The payload of a frame of a later version goes nowhere, in the middle of a
@@ -119,4 +136,21 @@ func TestManyGetsAtOnce(t *testing.T) {
 	}
 	o.fail(ErrGone) // those that wait for a place
 	wg.Wait()
+}
+
+// An atomic that was asked for may have been done when the link ends.
+func TestAtomicOfALostLink(t *testing.T) {
+	o, far := importer(t)
+	got := make(chan error, 1)
+	go func() {
+		_, err := o.Change(t.Context(), Change{Handle: 1, Op: wire.FetchAdd, A: 1})
+		got <- err
+	}()
+	if h := hear(t, far); h.Type != wire.Atomic {
+		t.Fatal(h)
+	}
+	o.fail(ErrGone)
+	if err := <-got; !errors.Is(err, ErrGone) || !errors.Is(err, ErrUnknown) {
+		t.Errorf("the atomic: %v", err)
+	}
 }

@@ -218,7 +218,11 @@ func (o *Out) settled() {}
 func (o *Out) lost(err error) {
 	o.gmu.Lock()
 	for _, f := range o.gets {
-		f.end(err)
+		if f.op != 0 { // it may have been done
+			f.end(unknown(err))
+		} else {
+			f.end(err)
+		}
 	}
 	o.gets = nil
 	o.reads.Store(0)
