@@ -142,11 +142,11 @@ func (o *Out) ping(seq uint64) {
 }
 
 // Cancel ends what is queued for an import that is no more. Its memory is not
-// looked at any more when this returns. applied is the last message before those.
+// looked at any more when this returns. applied is the last message that is wholly
+// in frames: what is in its middle, synchronous ones included, does not arrive.
 func (o *Out) Cancel(handle uint32) (applied uint64) {
 	o.tmu.Lock()
 	defer o.tmu.Unlock()
-	applied = o.seq.Load()
 	for i := range o.queue.len() {
 		q := o.queue.at(i)
 		if q.m.Handle != handle || q.f != nil || q.abort {
@@ -154,10 +154,9 @@ func (o *Out) Cancel(handle uint32) (applied uint64) {
 		}
 		q.abort = true
 		q.m.Src, q.m.More = nil, nil
-		applied = min(applied, q.seq-1)
 	}
 	o.tx.pay = bytes.Clone(o.tx.pay) // of the chunk under way
-	return applied
+	return o.written
 }
 
 // overlaps says whether a get that is not answered yet reads what an update

@@ -154,3 +154,23 @@ func TestAtomicOfALostLink(t *testing.T) {
 		t.Errorf("the atomic: %v", err)
 	}
 }
+
+// A message that its import's end cuts short has not arrived, though it is
+// acknowledged.
+func TestCancelCountsNoHalfMessage(t *testing.T) {
+	o, _ := importer(t)
+	ctx, stop := context.WithCancel(t.Context())
+	sent := make(chan error, 1)
+	go func() {
+		_, err := o.Send(ctx, Message{Handle: 1, Src: make([]byte, 16<<20)})
+		sent <- err
+	}()
+	for o.seq.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if good := o.Cancel(1); good != 0 {
+		t.Errorf("message %d counts as arrived, nothing has", good)
+	}
+	stop()
+	<-sent
+}
