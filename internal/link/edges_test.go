@@ -174,3 +174,23 @@ func TestCancelCountsNoHalfMessage(t *testing.T) {
 	stop()
 	<-sent
 }
+
+// Until a request is over its memory is the link's, and not any longer: also
+// when the link ends.
+func TestRequestOfALostLink(t *testing.T) {
+	o, _ := importer(t)
+	src := make([]byte, 16<<20)
+	r, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: src})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.rmu.Lock() // so far the socket stays open
+	o.fail(ErrGone)
+	if done, _ := r.Result(); done {
+		t.Error("the request is over and its memory still being sent")
+	}
+	o.rmu.Unlock()
+	if done, err := r.Wait(t.Context()); !done || !errors.Is(err, ErrGone) || !errors.Is(err, ErrUnknown) {
+		t.Errorf("the request: %v, %v", done, err)
+	}
+}

@@ -26,6 +26,7 @@ type Out struct {
 	queue fifo[outgoing] // asynchronous messages not wholly written, with tmu
 	mid   bool           // a synchronous message is between its chunks, with tmu
 	later backlog        // asynchronous operations that could not be queued yet
+	over  atomic.Bool    // the link has ended, and no memory of a request is used any more
 
 	written uint64 // last message that is wholly in frames, with tmu
 	asked   uint64 // up to here an acknowledgement was asked for, with tmu
@@ -230,6 +231,7 @@ func (o *Out) lost(err error) {
 	o.tmu.Lock()
 	o.queue, o.mid = fifo[outgoing]{}, false
 	o.tmu.Unlock()
+	o.over.Store(true)
 	o.later.close()
 	o.tick.Move()
 	o.room.Move()
