@@ -121,6 +121,14 @@ func (o *Out) wrote(seq uint64) {
 	}
 }
 
+// sent is the last message that is wholly in frames. What is not cannot have
+// arrived, whatever the exporter says: its memory is still used.
+func (o *Out) sent() uint64 {
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	return o.written
+}
+
 func (o *Out) askNow() {
 	o.asked = o.written
 	o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})

@@ -194,3 +194,17 @@ func TestRequestOfALostLink(t *testing.T) {
 		t.Errorf("the request: %v, %v", done, err)
 	}
 }
+
+// An exporter cannot acknowledge what was not sent yet: its memory would be
+// sent when it is the caller's again.
+func TestAcknowledgedTooEarly(t *testing.T) {
+	o, far := importer(t)
+	r, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, 16<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, far, wire.Header{Type: wire.Ack, Ack: 1}, nil)
+	if _, err := r.Wait(t.Context()); !errors.Is(err, ErrProtocol) {
+		t.Errorf("the request: %v", err)
+	}
+}

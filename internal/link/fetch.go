@@ -220,9 +220,10 @@ func (o *Out) place(rest int) []byte {
 
 // replyTo judges a reply.
 func (o *Out) replyTo(h *wire.Header) error {
+	sent := o.sent()
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 {
+	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 || h.Seq > sent {
 		return protocol("a reply to %d, which was not asked for", h.Seq)
 	}
 	f := o.gets[0]
@@ -258,9 +259,10 @@ func (o *Out) refused(h *wire.Header) error {
 	if h.Word != wire.CodeAlignment { // that one is the request's fault, not the import's end
 		o.onRevoke(h.Handle, 0, err)
 	}
+	sent := o.sent()
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) > 0 && o.gets[0].seq == h.Seq {
+	if len(o.gets) > 0 && o.gets[0].seq == h.Seq && h.Seq <= sent {
 		o.answered(err)
 	}
 	return nil

@@ -196,8 +196,8 @@ func (o *Out) frame(h *wire.Header) error {
 func (o *Out) placed(h *wire.Header) error {
 	switch h.Type {
 	case wire.Ack:
-		if h.Ack > o.seq.Load() || h.Ack < o.acked.Load() {
-			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, o.seq.Load(), o.acked.Load())
+		if sent := o.sent(); h.Ack > sent || h.Ack < o.acked.Load() {
+			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, sent, o.acked.Load())
 		}
 		o.acked.Store(h.Ack)
 		o.returned.Store(h.Credits)
