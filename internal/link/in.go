@@ -204,6 +204,9 @@ func (in *In) placed(h *wire.Header) error {
 		in.apply(true)
 	case wire.Detach:
 		if t := in.targets[h.Handle]; t != nil {
+			in.nmu.Lock()
+			in.collect() // they find the target only as long as it is there
+			in.nmu.Unlock()
 			in.withdraw(t)
 			in.onDetach(h.Handle)
 		}
