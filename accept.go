@@ -310,7 +310,10 @@ func (p *Process) forgetIdle(peer *importer) {
 
 // lostImporter forgets what went with a link.
 func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
-	p.linkEnded(id, err)
+	p.mu.Lock() // once the link is there
+	ended := *in
+	p.mu.Unlock()
+	p.linkEnded(id, ended, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.exports {
@@ -322,12 +325,12 @@ func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
 	}
 	p.log.Info("link from an importer ended", "importer", peer.id, "why", err)
 	for h, g := range peer.grants {
-		if g.in == *in {
+		if g.in == ended {
 			delete(peer.grants, h)
 			delete(g.e.grants, h)
 		}
 	}
-	if peer.in == *in {
+	if peer.in == ended {
 		peer.in = nil
 	}
 	p.forgetIdle(peer)

@@ -1,6 +1,8 @@
 package vmmc_test
 
 import (
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,6 +52,67 @@ func TestNotificationsOfAClosedImport(t *testing.T) {
 				case <-time.After(5 * time.Second):
 					t.Fatalf("notification %d was lost", i)
 				}
+			}
+		})
+	}
+}
+
+// Who has gone is reported after its notifications.
+func TestPeerGoneAfterItsNotifications(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			near, far := nodes(t, way)
+			var mu sync.Mutex
+			var order []string
+			gone := make(chan struct{}, 10)
+			b, err := vmmc.Open(t.Context(), vmmc.WithSocket(far), vmmc.WithEvents(func(e vmmc.Event) {
+				mu.Lock()
+				order = append(order, e.Kind.String())
+				mu.Unlock()
+				gone <- struct{}{}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = b.Close() })
+			a := join(t, near)
+			opts := []vmmc.ExportOption{vmmc.WithHandler(func(vmmc.Notification) {
+				mu.Lock()
+				order = append(order, "note")
+				mu.Unlock()
+			})}
+			if way != "mapped" {
+				opts = append(opts, vmmc.Unmapped())
+			}
+			if _, err := b.Export(7, alloc(t, b, size), opts...); err != nil {
+				t.Fatal(err)
+			}
+			ctx := within(t)
+			im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.BlockNotifications()
+			for range 5 {
+				if err := im.SendNotify(ctx, word, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := im.Fence(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if _, err := b.UnblockNotifications(); err != nil {
+				t.Fatal(err)
+			}
+			<-gone
+			mu.Lock()
+			defer mu.Unlock()
+			if want := []string{"note", "note", "note", "note", "note", "peer gone"}; !slices.Equal(order, want) {
+				t.Errorf("there were %v, want %v", order, want)
 			}
 		})
 	}

@@ -136,7 +136,7 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 		}
 		l.claims = nil
 		l.mu.Unlock()
-		p.linkEnded(exporter, err)
+		p.linkEnded(exporter, nil, err)
 	})
 }
 
@@ -146,7 +146,7 @@ func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 	im := l.imports[handle]
 	l.mu.Unlock()
 	if im != nil && im.end(err, applied) {
-		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)})
+		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)}, nil)
 	}
 }
 

@@ -170,6 +170,13 @@ func (in *In) sort() {
 	slices.SortFunc(in.notes, func(a, b note) int { return int(int32(a.serial - b.serial)) })
 }
 
+// left says whether a link that has ended has notifications left.
+func (in *In) left() bool {
+	in.nmu.Lock()
+	defer in.nmu.Unlock()
+	return len(in.notes) > 0
+}
+
 // Pending says whether notifications of an import wait for their handler.
 func (in *In) Pending(handle uint32) bool {
 	in.rmu.Lock()

@@ -19,7 +19,8 @@ type noteQueue struct {
 	closed bool
 }
 
-// job is a link that may have notifications, or an event.
+// job is a link that may have notifications, or an event, with in that of a link
+// that has ended.
 type job struct {
 	in    *In
 	event func()
@@ -71,11 +72,8 @@ func (q *noteQueue) run() {
 		q.busy = true
 		q.mu.Unlock()
 		running.Add(1)
-		again := j.do()
+		q.do(&j)
 		running.Add(-1)
-		if again {
-			q.add(j.in) // others first
-		}
 		q.mu.Lock()
 		q.busy = false
 		q.level, q.inner = q.level+q.inner, 0
@@ -83,14 +81,19 @@ func (q *noteQueue) run() {
 	}
 }
 
-// do runs one notification, or an event, and says whether the link may have more.
-func (j *job) do() (again bool) {
-	if j.event != nil {
+// do runs one notification, or an event.
+func (q *noteQueue) do(j *job) {
+	switch {
+	case j.event == nil:
+		j.in.queued.Store(false)
+		if j.in.deliver() {
+			q.add(j.in) // others first
+		}
+	case j.in != nil && j.in.left():
+		q.push(*j) // behind it: the link is in the queue, and nothing is added to it any more
+	default:
 		j.event()
-		return false
 	}
-	j.in.queued.Store(false)
-	return j.in.deliver()
 }
 
 // handling says whether the caller is this queue's handler.
@@ -150,8 +153,9 @@ func (e *Engine) Blocked() bool {
 	return e.notes.level > 0
 }
 
-// Event runs f where handlers run, after those that are queued.
-func (e *Engine) Event(f func()) { e.notes.push(job{event: f}) }
+// Event runs f where handlers run, in its turn; of a link that has ended, which may
+// be nil, after its notifications.
+func (e *Engine) Event(of *In, f func()) { e.notes.push(job{in: of, event: f}) }
 
 // Wake makes all who wait look again.
 func (e *Engine) Wake() { e.sleepers.Wake() }
