@@ -1,12 +1,15 @@
 package vmmc_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/local"
 )
 
 // Notifications of a send that returned run, also when the import was closed
@@ -113,6 +116,46 @@ func TestPeerGoneAfterItsNotifications(t *testing.T) {
 			defer mu.Unlock()
 			if want := []string{"note", "note", "note", "note", "note", "peer gone"}; !slices.Equal(order, want) {
 				t.Errorf("there were %v, want %v", order, want)
+			}
+		})
+	}
+}
+
+// What an importer has redirected is reported also when it has left and another
+// one has come, which is not redirected any more.
+func TestRedirectedBeforeTheNextImporter(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			s, target := redirected(t, way, size)
+			ctx := within(t)
+			if err := s.exp.PostRedir(0, target[:64]); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.im.Send(ctx, pattern(32, 1), 16); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.im.Fence(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.a.Close(); err != nil {
+				t.Fatal(err)
+			}
+			a := join(t, strings.TrimPrefix(s.a.Environ()[0], local.Env+"="))
+			var im *vmmc.Import
+			var err error
+			for im == nil { // until the exporter has heard of the end of the one before
+				if im, err = a.Import(ctx, s.b.Node(), s.b.PID(), 7); err != nil && !errors.Is(err, vmmc.ErrNoRights) {
+					t.Fatal(err)
+				}
+			}
+			if err := im.Send(ctx, pattern(64, 2), 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := im.Fence(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if n, first, err := s.exp.EndRedir(ctx); n != 32 || first != 16 || err != nil {
+				t.Errorf("%d bytes at %d, %v; want 32 at 16", n, first, err)
 			}
 		})
 	}

@@ -27,6 +27,7 @@ type Redirect struct {
 	claim *In    // whose message is being redirected
 	first uint64 // of what was redirected, from the range's beginning
 	n     uint64
+	err   error              // why that may not be all
 	past  [page.Credits]post // that an importer was told of, by generation, for notifications on their way
 
 	end     uint64 // offset of the last message's last word, plus one word; 0 for none
@@ -75,6 +76,12 @@ func (r *Redirect) Share(s *Shared) {
 	if off, ok := r.dataEnd(); ok {
 		r.end = off + shm.WordSize
 	}
+	if r.shared != nil {
+		r.shared.Post.State().Store(page.Ending(r.gen)) // it may live, and have lost its link only
+		if r.state == posted {
+			r.settleShared(r.shared)
+		}
+	}
 	r.shared, r.cleared = s, 0
 	if s != nil {
 		s.Post.State().Store(page.Ending(r.gen))
@@ -94,7 +101,7 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 	}
 	r.gen = r.gen%page.Generations + 1
 	r.post = post{gen: r.gen, lo: off, hi: off + uint64(len(to)), to: to}
-	r.state, r.first, r.n = posted, 0, 0
+	r.state, r.first, r.n, r.err = posted, 0, 0, nil
 	if r.shared != nil {
 		r.publish()
 	}
@@ -136,13 +143,29 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 		case in == nil && r.shared != nil && r.state == posted:
 			s := r.shared
 			g := r.gen
+			s.Post.State().Store(page.Ending(g)) // before the look at the claim, as the importer claims before it looks here
 			r.mu.Unlock()
-			return r.endShared(ctx, s, g)
+			if err := r.awaitShared(ctx, s, g); err != nil {
+				return 0, 0, true, err
+			}
+			r.mu.Lock()
+			if r.gen != g { // somebody else has ended it
+				r.mu.Unlock()
+				return 0, 0, false, nil
+			}
+			if r.shared == s && r.state == posted {
+				r.settleShared(s)
+				if r.state == posted {
+					r.state = finished // nothing was redirected, and nothing is any more
+				}
+			}
+			r.mu.Unlock()
+			continue
 		case in == nil:
-			n, first = r.n, r.first
+			n, first, err = r.n, r.first, r.err
 			r.forget()
 			r.mu.Unlock()
-			return n, first, true, nil
+			return n, first, true, err
 		}
 		r.mu.Unlock()
 		in.rmu.Lock() // nothing is received meanwhile
@@ -157,44 +180,48 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 
 func (r *Redirect) forget() { r.state, r.claim, r.post = unposted, nil, post{} }
 
-// endShared ends what an importer may be writing to.
-func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
-	s.Post.State().Store(page.Ending(g)) // before the look at the claim, as the importer claims before it looks here
-	over := func() bool { return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g }
-	gone := false
-	if !over() {
-		err = r.e.Wait(ctx, wait.Look{Until: func() bool { return over() || s.Gone() }})
-		if err != nil && !over() {
-			return 0, 0, true, err
-		}
-		// What it stored before it died is all here by now, the end of it too. One
-		// that has lost the link only needs a moment to notice.
-		if !over() {
-			grace, stop := context.WithTimeout(ctx, timeout.EndRedir)
-			_ = r.e.Wait(grace, wait.Look{Until: over})
-			stop()
-		}
-		gone, err = !over(), nil
-	}
+// awaitShared waits until the importer does not write to redirection g any more,
+// or cannot.
+func (r *Redirect) awaitShared(ctx context.Context, s *Shared, g uint32) error {
 	defer runtime.KeepAlive(s)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.state == unposted {
-		return 0, 0, false, nil
+	if s.over(g) {
+		return nil
+	}
+	if err := r.e.Wait(ctx, wait.Look{Until: func() bool { return s.over(g) || s.Gone() }}); err != nil && !s.over(g) {
+		return err
+	}
+	// What it stored before it died is all here by now, the end of it too. One
+	// that has lost the link only needs a moment to notice.
+	if !s.over(g) {
+		grace, stop := context.WithTimeout(ctx, timeout.EndRedir)
+		_ = r.e.Wait(grace, wait.Look{Until: func() bool { return s.over(g) }})
+		stop()
+	}
+	return nil
+}
+
+// over says whether the importer does not write to redirection g.
+func (s *Shared) over(g uint32) bool {
+	return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g
+}
+
+// settleShared takes down what the importer says that it has redirected, if it
+// has; mu is held.
+func (r *Redirect) settleShared(s *Shared) {
+	defer runtime.KeepAlive(s)
+	if s.Claim.Claimed().Load() != r.gen {
+		return
 	}
 	size := uint64(len(r.post.to))
-	r.forget()
-	if s.Claim.Claimed().Load() != g {
-		return 0, 0, true, nil
+	if !s.over(r.gen) { // before the look at how far it has come
+		r.err = ErrGone
 	}
-	n, first = s.Claim.Done().Load(), s.Claim.First().Load()
-	switch {
-	case first > size || n > size-first || (n|first)%shm.WordSize != 0:
-		return 0, 0, true, protocol("an importer says that it redirected %d bytes at %d of %d", n, first, size)
-	case gone:
-		return n, first, true, ErrGone
+	n, first := s.Claim.Done().Load(), s.Claim.First().Load()
+	if first > size || n > size-first || (n|first)%shm.WordSize != 0 {
+		r.err = protocol("an importer says that it redirected %d bytes at %d of %d", n, first, size)
+		n, first = 0, 0
 	}
-	return n, first, true, nil
+	r.state, r.n, r.first = finished, n, first
 }
 
 // Drop ends what is posted without waiting for anybody: the export ends, and
