@@ -1,6 +1,8 @@
 package vmmc_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -158,5 +160,46 @@ func TestRedirectedBeforeTheNextImporter(t *testing.T) {
 				t.Errorf("%d bytes at %d, %v; want 32 at 16", n, first, err)
 			}
 		})
+	}
+}
+
+// EndRedir waits for a piece of a mapped importer's message, not for all of it.
+func TestEndRedirDoesNotWaitForTheMessage(t *testing.T) {
+	const size = 64 << 20
+	s, target := redirected(t, "mapped", size)
+	ctx, stop := context.WithTimeout(t.Context(), 60*time.Second)
+	defer stop()
+	src := bytes.Repeat([]byte{1}, size)
+	early := 0
+	for range 10 {
+		clear(target)
+		if err := s.exp.PostRedir(0, target); err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan error, 1)
+		var over time.Time
+		go func() {
+			err := s.im.Send(ctx, src, 0)
+			over = time.Now()
+			sent <- err
+		}()
+		for seen(ctx, target, 0); target[0] == 0; seen(ctx, target, 0) {
+		}
+		n, _, err := s.exp.EndRedir(ctx)
+		ended := time.Now()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d bytes were redirected; ended %v before the message", n, over.Sub(ended))
+		if n < size/2 && over.Sub(ended) > time.Millisecond {
+			early++
+			break
+		}
+	}
+	if early == 0 {
+		t.Error("no redirection ended before its message")
 	}
 }
