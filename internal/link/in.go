@@ -103,8 +103,8 @@ func (in *In) Attach(t *Target, closed *atomic.Bool) {
 func (in *In) Revoke(handle uint32) {
 	in.rmu.Lock()
 	if t := in.targets[handle]; t != nil {
+		in.tell(handle) // before gets of it are refused, which does not say what had arrived
 		in.withdraw(t)
-		in.tell(handle)
 		in.push()
 	}
 	in.rmu.Unlock()
