@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -201,5 +203,57 @@ func TestEndRedirDoesNotWaitForTheMessage(t *testing.T) {
 	}
 	if early == 0 {
 		t.Error("no redirection ended before its message")
+	}
+}
+
+// An importer keeps nothing of redirectable exports that it has closed: a target
+// that its exporter has freed takes no memory.
+func TestClosedImportsKeepNoTargets(t *testing.T) {
+	near, far := nodes(t, "mapped")
+	a, b := join(t, near), join(t, far)
+	ctx := within(t)
+	keep, err := b.Export(8, alloc(t, b, size)) // the link stays
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Import(ctx, b.Node(), b.PID(), keep.ID()); err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 10
+	for range rounds {
+		m, err := b.Alloc(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf, err := b.Alloc(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Export(7, buf.Bytes(), vmmc.Redirectable(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []interface{ Close() error }{im, e, m, buf} {
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	left := rounds
+	for i := 0; i < 100 && left > 1; i++ {
+		runtime.GC() // unmaps what nobody can be copying to
+		time.Sleep(10 * time.Millisecond)
+		maps, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Skip(err)
+		}
+		left = strings.Count(string(maps), "vmmc-claim")
+	}
+	if left > 1 {
+		t.Errorf("%d of %d importers' pages are still mapped", left, rounds)
 	}
 }

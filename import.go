@@ -30,6 +30,7 @@ type Import struct {
 	rights local.Rights
 
 	mapped *link.Mapped // nil: the stream way
+	claims uint32       // the number of those that mapped has, 0 for none
 	addr   ProxyAddr
 	ended  atomic.Bool // cause and good are set before
 	cause  atomic.Pointer[error]
@@ -121,10 +122,12 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 				l.out.Detach(g.Handle)
 				return nil, err
 			}
+			im.claims = g.Claims
 		}
 	}
 	if err := p.dest.add(im); err != nil {
 		im.unmap()
+		l.dropClaims(im.claims)
 		l.out.Detach(g.Handle)
 		return nil, err
 	}
@@ -137,6 +140,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if twice { // each of the two would be ended in the other's place
 		p.dest.remove(im)
 		im.unmap()
+		l.dropClaims(im.claims)
 		return nil, code.New(code.Protocol, "a grant with the handle %d of another import", g.Handle)
 	}
 	if l.out.Err() != nil { // the link's end may have looked before
@@ -186,6 +190,7 @@ func (im *Import) Close() error {
 		im.p.dest.remove(im)
 		im.end(link.ErrClosed, im.l.out.Cancel(im.handle))
 		im.unmap()
+		im.l.dropClaims(im.claims)
 		im.l.out.Detach(im.handle)
 		im.p.imported.give(im.size)
 		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id)

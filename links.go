@@ -28,7 +28,7 @@ type outLink struct {
 
 	mu      sync.Mutex
 	imports map[uint32]*Import
-	claims  map[uint32]*link.Claims // of redirectable exports, by the number in their grants
+	claims  map[uint32]*claims // of redirectable exports, by the number in their grants
 }
 
 // linkTo gives the link to an exporter, making it if need be. Importers of one
@@ -42,7 +42,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		}
 		l := p.links[exporter]
 		if l == nil {
-			l = &outLink{ready: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*link.Claims{}}
+			l = &outLink{ready: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}}
 			p.links[exporter] = l
 			p.mu.Unlock()
 			l.out, l.err = p.connect(ctx, exporter, l)

@@ -161,6 +161,24 @@ func (e *Export) endRedirection(links []*link.In) error {
 	return err
 }
 
+// claims are shared by so many imports.
+type claims struct {
+	*link.Claims
+	imports int
+}
+
+// dropClaims is takeClaims undone. A send that is under way still says there how
+// far it comes, so it is the collector that gives the pages back.
+func (l *outLink) dropClaims(number uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.claims[number]; c != nil {
+		if c.imports--; c.imports == 0 {
+			delete(l.claims, number)
+		}
+	}
+}
+
 // takeClaims makes the importer's side of a redirectable export that is mapped,
 // or takes the one that an earlier import of it has made. It owns fds.
 func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
@@ -168,7 +186,8 @@ func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
 	defer l.mu.Unlock()
 	if c := l.claims[g.Claims]; c != nil {
 		closeAll(fds)
-		return c, nil
+		c.imports++
+		return c.Claims, nil
 	}
 	post, err := page.OpenPost(fds[0])
 	if err != nil {
@@ -195,6 +214,6 @@ func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
 		c.Retire()
 		return nil, l.out.Err()
 	}
-	l.claims[g.Claims] = c
+	l.claims[g.Claims] = &claims{c, 1}
 	return c, nil
 }
