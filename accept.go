@@ -116,7 +116,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 		closeAll(fds)
 		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
 	}
-	t := &link.Target{Handle: g.Handle, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
+	t := &link.Target{Handle: g.Handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
 	if e.handler != nil {
 		t.Notify = e.notify
 	}

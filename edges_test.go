@@ -257,3 +257,44 @@ func TestClosedImportsKeepNoTargets(t *testing.T) {
 		t.Errorf("%d of %d importers' pages are still mapped", left, rounds)
 	}
 }
+
+// Blocked notifications keep an export from being closed also when who sent them
+// has closed the import or left.
+func TestCloseWithBlockedNotificationsOfOneWhoLeft(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := exported(t, way, vmmc.WithHandler(func(vmmc.Notification) {}))
+			ctx := within(t)
+			s.b.BlockNotifications()
+			if err := s.im.SendNotify(ctx, word, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.im.Fence(ctx); err != nil {
+				t.Fatal(err)
+			}
+			for _, leave := range []func() error{s.im.Close, s.a.Close} {
+				if err := leave(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(50 * time.Millisecond) // the exporter hears of it
+				if err := s.exp.Close(); !errors.Is(err, vmmc.ErrBlockedNotifications) {
+					t.Fatalf("close with blocked notifications: %v", err)
+				}
+			}
+			if _, err := s.b.UnblockNotifications(); err != nil {
+				t.Fatal(err)
+			}
+			if err := eventually(t, func() error {
+				if s.exp.Notified() == 1 {
+					return errors.New("it ran")
+				}
+				return nil
+			}); err == nil {
+				t.Fatal("the notification was lost")
+			}
+			if err := s.exp.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -177,6 +177,12 @@ func (in *In) left() bool {
 	return len(in.notes) > 0
 }
 
+func (in *In) holds(export uint64) bool {
+	in.nmu.Lock()
+	defer in.nmu.Unlock()
+	return slices.ContainsFunc(in.notes, func(n note) bool { return n.target != nil && n.target.Export == export })
+}
+
 // Pending says whether notifications of an import wait for their handler.
 func (in *In) Pending(handle uint32) bool {
 	in.rmu.Lock()

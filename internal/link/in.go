@@ -12,6 +12,7 @@ import (
 // Target is an export as one import of it sees it.
 type Target struct {
 	Handle uint32
+	Export uint64 // the export's number in its process
 	Mem    []byte
 	Write  bool
 	Read   bool

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"sync"
 )
 
@@ -151,6 +152,21 @@ func (e *Engine) Blocked() bool {
 	e.notes.mu.Lock()
 	defer e.notes.mu.Unlock()
 	return e.notes.level > 0
+}
+
+// Holds says whether notifications of an export are queued whose import has ended
+// meanwhile, which [In.Pending] does not find.
+func (e *Engine) Holds(export uint64) bool {
+	q := &e.notes
+	q.mu.Lock()
+	jobs := slices.Clone(q.jobs)
+	q.mu.Unlock()
+	for _, j := range jobs {
+		if j.in != nil && j.in.holds(export) {
+			return true
+		}
+	}
+	return false
 }
 
 // Event runs f where handlers run, in its turn; of a link that has ended, which may
