@@ -118,7 +118,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 		closeAll(fds)
 		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
 	}
-	t := &link.Target{Handle: g.Handle, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
+	t := &link.Target{Handle: g.Handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
 	if e.handler != nil {
 		t.Notify = e.notify
 	}
@@ -355,7 +355,10 @@ func (p *Process) forgetIdle(peer *importer) {
 
 // lostImporter forgets what went with a link.
 func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
-	p.linkEnded(id, err)
+	p.mu.Lock() // once the link is there
+	ended := *in
+	p.mu.Unlock()
+	p.linkEnded(id, ended, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.exports {
@@ -367,12 +370,12 @@ func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
 	}
 	p.log.Info("link from an importer ended", "importer", peer.id, "why", err)
 	for h, g := range peer.grants {
-		if g.in == *in {
+		if g.in == ended {
 			delete(peer.grants, h)
 			delete(g.e.grants, h)
 		}
 	}
-	if peer.in == *in {
+	if peer.in == ended {
 		peer.in = nil
 	}
 	p.forgetIdle(peer)

@@ -136,10 +136,10 @@ func codeOf(err error) Code {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return ErrTimeout // also where the outcome is unknown, which errors.Is finds beside it
+	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, page.ErrLayout), errors.Is(err, shm.ErrAnnounced):
+		return ErrProtocol // likewise
 	case errors.As(err, &c):
 		return c
-	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, page.ErrLayout), errors.Is(err, shm.ErrAnnounced):
-		return ErrProtocol
 	}
 	return ErrBadArg
 }

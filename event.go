@@ -45,25 +45,27 @@ type Event struct {
 }
 
 // WithEvents runs h for each external event of the process. It is run as
-// notification handlers are: one at a time with them, after those that came
-// before, held back by [Process.BlockNotifications], and with the same calls
+// notification handlers are: one at a time with them, [PeerGone] after the
+// notifications of that process, held back by [Process.BlockNotifications], and with the same calls
 // allowed.
 func WithEvents(h func(Event)) Option { return func(o *options) { o.events = h } }
 
-// event has the handler run.
-func (p *Process) event(e Event) {
+// event has the handler run; in is the link whose end it reports, if it is an
+// importer's.
+func (p *Process) event(e Event, in *link.In) {
 	if p.events != nil {
-		p.engine.Event(func() { p.events(e) })
+		p.engine.Event(in, func() { p.events(e) })
 	}
 }
 
-// linkEnded reports that a peer is gone, unless this process has left.
-func (p *Process) linkEnded(peer local.ProcessID, err error) {
+// linkEnded reports that a peer is gone, unless this process has left. in is nil
+// for the link to an exporter.
+func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
 	p.mu.Lock()
 	closed := p.closed
 	p.mu.Unlock()
 	if !closed {
-		p.event(Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)})
+		p.event(Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)}, in)
 	}
 }
 
@@ -74,7 +76,7 @@ func (p *Process) watchNode() {
 	closed := p.closed
 	p.mu.Unlock()
 	if !closed {
-		p.event(Event{Kind: NodeGone, Err: failf("node", ErrNoDaemon, "the node's daemon has ended: %v", p.conn.Err())})
+		p.event(Event{Kind: NodeGone, Err: failf("node", ErrNoDaemon, "the node's daemon has ended: %v", p.conn.Err())}, nil)
 	}
 }
 

@@ -128,7 +128,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	case len(mem)%shm.WordSize != 0 || !shm.Aligned(mem):
 		return nil, failf(op, ErrBadAlignment, "memory and size must be multiples of the word (%d bytes)", shm.WordSize)
 	}
-	e := &Export{p: p, id: id, mem: mem, rights: local.MayRead | local.MayWrite, grants: map[uint32]*grant{}}
+	e := &Export{p: p, id: id, mem: mem[:len(mem):len(mem)], rights: local.MayRead | local.MayWrite, grants: map[uint32]*grant{}}
 	for _, o := range opts {
 		o(e)
 	}

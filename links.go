@@ -158,7 +158,7 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 		}
 		close(l.over)
 		p.dropLink(exporter, l)
-		p.linkEnded(exporter, err)
+		p.linkEnded(exporter, nil, err)
 	})
 }
 
@@ -177,7 +177,7 @@ func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 
 func (im *Import) revoked(applied uint64, err error) {
 	if im.end(err, applied) {
-		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)})
+		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)}, nil)
 	}
 }
 

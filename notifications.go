@@ -100,5 +100,5 @@ func (e *Export) pending() bool {
 			return true
 		}
 	}
-	return false
+	return e.p.engine.Holds(e.serial)
 }

@@ -3,7 +3,6 @@ package link
 import (
 	"bytes"
 	"context"
-	"errors"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -53,14 +52,21 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	})
 }
 
-// errFull is of a get that must wait for a slot.
-var errFull = errors.New("no slot for a get")
-
-// admit queues a message, once there is room, and writes what can be written. A
-// get whose slot another one has taken meanwhile is refused with errFull.
+// admit queues a message or a get, once there is room, and writes what can be written.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	o.tmu.Lock()
-	for o.queue.len() >= maxQueue {
+	for {
+		if q.f != nil && o.reads.Load() >= maxFetches {
+			o.tmu.Unlock()
+			if err := o.slot(ctx); err != nil {
+				return err
+			}
+			o.tmu.Lock()
+			continue
+		}
+		if o.queue.len() < maxQueue {
+			break
+		}
 		tick := o.tx.room.Now()
 		o.armWrite()
 		o.tmu.Unlock()
@@ -72,9 +78,6 @@ func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	defer o.tmu.Unlock()
 	if err := o.err(); err != nil { // nobody would write it any more
 		return err
-	}
-	if q.f != nil && o.reads.Load() >= maxFetches {
-		return errFull
 	}
 	o.number(q)
 	if q.f != nil {
@@ -128,6 +131,14 @@ func (o *Out) wrote(seq uint64) {
 	}
 }
 
+// sent is the last message that is wholly in frames. What is not cannot have
+// arrived, whatever the exporter says: its memory is still used.
+func (o *Out) sent() uint64 {
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	return o.written
+}
+
 func (o *Out) askNow() {
 	o.asked = o.written
 	o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
@@ -149,11 +160,11 @@ func (o *Out) ping(seq uint64) {
 }
 
 // Cancel ends what is queued for an import that is no more. Its memory is not
-// looked at any more when this returns. applied is the last message before those.
+// looked at any more when this returns. applied is the last message that is wholly
+// in frames: what is in its middle, synchronous ones included, does not arrive.
 func (o *Out) Cancel(handle uint32) (applied uint64) {
 	o.tmu.Lock()
 	defer o.tmu.Unlock()
-	applied = o.seq.Load()
 	for i := range o.queue.len() {
 		q := o.queue.at(i)
 		if q.m.Handle != handle || q.f != nil || q.abort {
@@ -161,10 +172,9 @@ func (o *Out) Cancel(handle uint32) (applied uint64) {
 		}
 		q.abort = true
 		q.m.Src, q.m.More = nil, nil
-		applied = min(applied, q.seq-1)
 	}
 	o.tx.pay = bytes.Clone(o.tx.pay) // of the chunk under way
-	return applied
+	return o.written
 }
 
 // overlaps says whether a get that is not answered yet reads what an update

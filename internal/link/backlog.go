@@ -39,8 +39,8 @@ func (o *Out) postpone(ctx context.Context, do func(context.Context, *deferred) 
 	d := &deferred{do: do}
 	b.mu.Lock()
 	for len(b.ops) >= maxQueue {
-		b.mu.Unlock()
 		tick := o.tick.Now()
+		b.mu.Unlock()
 		if err := o.err(); err != nil {
 			return Request{}, err
 		}
@@ -77,17 +77,17 @@ func (o *Out) workOff() {
 			d.err = d.do(context.Background(), d)
 		}
 		d.done.Store(true)
-		b.over.Add(1)
-		b.left.Add(-1)
-		o.tick.Move()
-		o.e.sleepers.Wake()
 		b.mu.Lock()
 		n := copy(b.ops, b.ops[1:])
 		b.ops[n] = nil
 		b.ops = b.ops[:n]
+		b.over.Add(1)
+		b.left.Add(-1)
 		if invariant.Enabled {
 			b.check(false)
 		}
+		o.tick.Move()
+		o.e.sleepers.Wake()
 	}
 	b.mu.Unlock()
 }

@@ -96,12 +96,10 @@ func (m *Mapped) redirected(ctx context.Context, off int, src []byte, more [][]b
 	}
 	if t.gen != 0 {
 		c.claim.Finished().Store(t.gen) // on every way out, after the last store
+		m.wake()
 	}
 	if err == nil {
 		err = m.end()
-	}
-	if t.gen != 0 && m.sleepers.Load() != 0 { // who ends the redirection waits, however this went
-		m.out.ring()
 	}
 	runtime.KeepAlive(c)
 	return redir, err
@@ -112,18 +110,20 @@ func (m *Mapped) deliver(ctx context.Context, c *Claims, t *taken, off int, src 
 	end := off + len(src)
 	for at := off; at < end; {
 		to := min(end, at+redirPiece)
-		if t.gen == 0 {
-			c.take(t, at, to)
+		if t.gen == 0 && c.take(t, at, to) {
+			m.wake()
 		}
 		m.piece(c, t, at, src[at-off:to-off], to == end)
 		at = to
-		// The next one may be posted already to an importer that has lost its link and
-		// does not know yet.
-		if t.gen != 0 && c.post.State().Load() != page.Posted(t.gen) {
-			t.ending = t.ending || at < end // else the last word has gone there already
-		}
 		if at == end {
 			return nil
+		}
+		// The next one may be posted already to an importer that has lost its link and
+		// does not know yet.
+		if t.gen != 0 && !t.ending && c.post.State().Load() != page.Posted(t.gen) {
+			t.ending = true
+			c.claim.Finished().Store(t.gen) // after the last store there: who ends it need not wait for the rest
+			m.wake()
 		}
 		err := m.check()
 		if err == nil && ctx.Err() != nil {
@@ -136,31 +136,40 @@ func (m *Mapped) deliver(ctx context.Context, c *Claims, t *taken, off int, src 
 	return nil
 }
 
-// take claims what is posted for [at, to), if anything is.
-func (c *Claims) take(t *taken, at, to int) {
+// wake wakes who ends a redirection and waits for this side's word.
+func (m *Mapped) wake() {
+	if m.sleepers.Load() != 0 {
+		m.out.ring()
+	}
+}
+
+// take claims what is posted for [at, to), if anything is. gaveUp says that the
+// receiver was quicker, and may have seen the claim.
+func (c *Claims) take(t *taken, at, to int) (gaveUp bool) {
 	s := c.post.State().Load()
 	gen := s / 2
 	if s == 0 || s != page.Posted(gen) || gen == c.used {
-		return
+		return false
 	}
 	lo, hi := c.post.Low().Load(), c.post.High().Load() // once: the receiver may lie, and change its mind
 	i, from := c.post.Target().Load(), c.post.Offset().Load()
 	if int(i) >= len(c.targets) || lo >= hi || hi > maxOffset || from > uint64(c.sizes[i]) ||
 		hi-lo > uint64(c.sizes[i])-from || (lo|hi|from)%shm.WordSize != 0 {
-		return
+		return false
 	}
 	if int(lo) >= to || int(hi) <= at {
-		return
+		return false
 	}
 	c.claim.First().Store(uint64(max(at, int(lo))) - lo)
 	c.claim.Done().Store(0)
 	c.claim.Claimed().Swap(gen)
 	if c.post.State().Load() != s { // the receiver stores there before it looks at the claim
 		c.claim.Claimed().Swap(0)
-		return
+		return true
 	}
 	c.used = gen
 	*t = taken{gen: gen, lo: int(lo), hi: int(hi), to: c.targets[i].Bytes()[from : from+hi-lo]}
+	return false
 }
 
 // maxOffset bounds offsets that a peer gives, so that they stay numbers of this machine.
@@ -187,7 +196,7 @@ func (m *Mapped) piece(c *Claims, t *taken, at int, src []byte, last bool) {
 		p += n
 	}
 	if !last {
-		if t.gen != 0 {
+		if t.gen != 0 && !t.ending {
 			c.claim.Done().Store(uint64(t.n))
 		}
 		return
@@ -197,7 +206,7 @@ func (m *Mapped) piece(c *Claims, t *taken, at int, src []byte, last bool) {
 		t.n += shm.WordSize
 		dst = t.to[end-t.lo:]
 	}
-	if t.gen != 0 {
+	if t.gen != 0 && !t.ending {
 		c.claim.Done().Store(uint64(t.n)) // counts the last word before it can be seen
 	}
 	shm.Word(dst, 0).Swap(shm.LastWord(src))

@@ -22,6 +22,7 @@ func (in *In) note(n note) {
 	over := len(in.notes) >= maxNotes
 	if !over {
 		in.notes = append(in.notes, n)
+		in.sort() // of the mapped way there may be later ones
 	}
 	in.nmu.Unlock()
 	if over {
@@ -147,10 +148,19 @@ func (in *In) salvage(why error) {
 		in.notes = nil
 		return
 	}
-	for range page.Credits { // it may go on writing, dead or not
-		if in.pages == nil {
-			break
-		}
+	in.collect()
+	if len(in.notes) > 0 {
+		in.e.notes.add(in)
+	}
+}
+
+// collect takes what is in the ring to the notes of the stream, in order, while
+// what it is about is known. rmu and nmu are held.
+func (in *In) collect() {
+	if in.pages == nil {
+		return
+	}
+	for len(in.notes) < maxNotes { // it may go on writing, dead or not
 		p, ok, err := in.pages.Ring.Peek(in.head)
 		if !ok || err != nil || p.Serial-in.ran-1 >= page.Credits {
 			break
@@ -158,10 +168,27 @@ func (in *In) salvage(why error) {
 		in.head++
 		in.notes = append(in.notes, in.resolve(p))
 	}
-	slices.SortFunc(in.notes, func(a, b note) int { return int(int32(a.serial - b.serial)) })
-	if len(in.notes) > 0 {
-		in.e.notes.add(in)
+	if !in.gaps {
+		in.pages.Back.Head().Store(in.head)
 	}
+	in.sort()
+}
+
+func (in *In) sort() {
+	slices.SortFunc(in.notes, func(a, b note) int { return int(int32(a.serial - b.serial)) })
+}
+
+// left says whether a link that has ended has notifications left.
+func (in *In) left() bool {
+	in.nmu.Lock()
+	defer in.nmu.Unlock()
+	return len(in.notes) > 0
+}
+
+func (in *In) holds(export uint64) bool {
+	in.nmu.Lock()
+	defer in.nmu.Unlock()
+	return slices.ContainsFunc(in.notes, func(n note) bool { return n.target != nil && n.target.Export == export })
 }
 
 // Pending says whether notifications of an import wait for their handler.

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -156,7 +155,7 @@ func (o *Out) expect(f *fetch) {
 	o.gmu.Unlock()
 }
 
-// slot waits until one more get may be asked.
+// slot waits until one more get may be asked; only with tmu held it is still so.
 func (o *Out) slot(ctx context.Context) error {
 	for {
 		tick := o.room.Now()
@@ -178,23 +177,13 @@ func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}
 	if !o.later.busy() && o.reads.Load() < maxFetches/2 {
-		err := o.admit(ctx, &outgoing{m: ask, f: f})
-		switch {
-		case err == nil:
-			return Request{o: o, f: f}, nil
-		case !errors.Is(err, errFull):
+		if err := o.admit(ctx, &outgoing{m: ask, f: f}); err != nil {
 			return Request{}, err
 		}
+		return Request{o: o, f: f}, nil
 	}
 	req, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
-		for {
-			if err := o.slot(ctx); err != nil {
-				return err
-			}
-			if err := o.admit(ctx, &outgoing{m: ask, f: f}); !errors.Is(err, errFull) {
-				return err
-			}
-		}
+		return o.admit(ctx, &outgoing{m: ask, f: f})
 	})
 	req.f = f
 	return req, err
@@ -236,9 +225,10 @@ func (o *Out) place(rest int) []byte {
 
 // replyTo judges a reply.
 func (o *Out) replyTo(h *wire.Header) error {
+	sent := o.sent()
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 {
+	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 || h.Seq > sent {
 		return protocol("a reply to %d, which was not asked for", h.Seq)
 	}
 	f := o.gets[0]
@@ -274,9 +264,10 @@ func (o *Out) refused(h *wire.Header) error {
 	if h.Word != wire.CodeAlignment { // that one is the request's fault, not the import's end
 		o.onRevoke(h.Handle, 0, err)
 	}
+	sent := o.sent()
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) > 0 && o.gets[0].seq == h.Seq {
+	if len(o.gets) > 0 && o.gets[0].seq == h.Seq && h.Seq <= sent {
 		o.answered(err)
 	}
 	return nil

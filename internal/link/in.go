@@ -13,6 +13,7 @@ import (
 // Target is an export as one import of it sees it.
 type Target struct {
 	Handle uint32
+	Export uint64 // the export's number in its process
 	Mem    []byte
 	Write  bool
 	Read   bool
@@ -104,8 +105,8 @@ func (in *In) Attach(t *Target, closed *atomic.Bool) {
 func (in *In) Revoke(handle uint32) {
 	in.rmu.Lock()
 	if t := in.targets[handle]; t != nil {
+		in.tell(handle) // before gets of it are refused, which does not say what had arrived
 		in.withdraw(t)
-		in.tell(handle)
 		in.push()
 	}
 	in.rmu.Unlock()
@@ -216,6 +217,9 @@ func (in *In) placed(h *wire.Header) error {
 		in.apply(h.Seq, true)
 	case wire.Detach:
 		if t := in.targets[h.Handle]; t != nil {
+			in.nmu.Lock()
+			in.collect() // they find the target only as long as it is there
+			in.nmu.Unlock()
 			in.withdraw(t)
 			in.onDetach(h.Handle)
 		}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
@@ -21,7 +22,8 @@ type noteQueue struct {
 	closed bool
 }
 
-// job is a link that may have notifications, or an event.
+// job is a link that may have notifications, or an event, with in that of a link
+// that has ended.
 type job struct {
 	in    *In
 	event func()
@@ -76,11 +78,8 @@ func (q *noteQueue) run() {
 		q.busy = true
 		q.mu.Unlock()
 		running.Add(1)
-		again := j.do()
+		q.do(&j)
 		running.Add(-1)
-		if again {
-			q.add(j.in) // others first
-		}
 		q.mu.Lock()
 		if invariant.Enabled {
 			q.check(true)
@@ -91,14 +90,19 @@ func (q *noteQueue) run() {
 	}
 }
 
-// do runs one notification, or an event, and says whether the link may have more.
-func (j *job) do() (again bool) {
-	if j.event != nil {
+// do runs one notification, or an event.
+func (q *noteQueue) do(j *job) {
+	switch {
+	case j.event == nil:
+		j.in.queued.Store(false)
+		if j.in.deliver() {
+			q.add(j.in) // others first
+		}
+	case j.in != nil && j.in.left():
+		q.push(*j) // behind it: the link is in the queue, and nothing is added to it any more
+	default:
 		j.event()
-		return false
 	}
-	j.in.queued.Store(false)
-	return j.in.deliver()
 }
 
 // handling says whether the caller is this queue's handler.
@@ -164,8 +168,24 @@ func (e *Engine) Blocked() bool {
 	return e.notes.level > 0
 }
 
-// Event runs f where handlers run, after those that are queued.
-func (e *Engine) Event(f func()) { e.notes.push(job{event: f}) }
+// Holds says whether notifications of an export are queued whose import has ended
+// meanwhile, which [In.Pending] does not find.
+func (e *Engine) Holds(export uint64) bool {
+	q := &e.notes
+	q.mu.Lock()
+	jobs := slices.Clone(q.jobs)
+	q.mu.Unlock()
+	for _, j := range jobs {
+		if j.in != nil && j.in.holds(export) {
+			return true
+		}
+	}
+	return false
+}
+
+// Event runs f where handlers run, in its turn; of a link that has ended, which may
+// be nil, after its notifications.
+func (e *Engine) Event(of *In, f func()) { e.notes.push(job{in: of, event: f}) }
 
 // Wake makes all who wait look again.
 func (e *Engine) Wake() { e.sleepers.Wake() }

@@ -27,6 +27,7 @@ type Out struct {
 	queue fifo[outgoing] // asynchronous messages not wholly written, with tmu
 	mid   bool           // a synchronous message is between its chunks, with tmu
 	later backlog        // asynchronous operations that could not be queued yet
+	over  atomic.Bool    // the link has ended, and no memory of a request is used any more
 
 	written uint64 // last message that is wholly in frames, with tmu
 	asked   uint64 // up to here an acknowledgement was asked for, with tmu
@@ -149,7 +150,8 @@ func (o *Out) credit(ctx context.Context, ended *atomic.Bool) error {
 		if InHandler() { // which two processes could do to each other for ever
 			return ErrNoCredit
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Broken: &o.broken, Ended: ended}); err != nil {
+		given := func() bool { return o.taken.Load() != t } // back, by who took it in vain
+		if err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Until: given, Broken: &o.broken, Ended: ended}); err != nil {
 			return err
 		}
 	}
@@ -167,6 +169,7 @@ func (o *Out) back() *atomic.Uint32 {
 func (o *Out) uncredit(notify bool) {
 	if notify {
 		o.taken.Add(^uint32(0))
+		o.e.sleepers.Wake()
 	}
 }
 
@@ -197,8 +200,8 @@ func (o *Out) frame(h *wire.Header) error {
 func (o *Out) placed(h *wire.Header) error {
 	switch h.Type {
 	case wire.Ack:
-		if h.Ack > o.seq.Load() || h.Ack < o.acked.Load() {
-			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, o.seq.Load(), o.acked.Load())
+		if sent := o.sent(); h.Ack > sent || h.Ack < o.acked.Load() {
+			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, sent, o.acked.Load())
 		}
 		o.acked.Store(h.Ack)
 		if invariant.Enabled {
@@ -223,7 +226,11 @@ func (o *Out) settled() {}
 func (o *Out) lost(err error) {
 	o.gmu.Lock()
 	for _, f := range o.gets {
-		f.end(err)
+		if f.op != 0 { // it may have been done
+			f.end(unknown(err))
+		} else {
+			f.end(err)
+		}
 	}
 	o.gets = nil
 	o.reads.Store(0)
@@ -231,6 +238,7 @@ func (o *Out) lost(err error) {
 	o.tmu.Lock()
 	o.queue, o.mid = fifo[outgoing]{}, false
 	o.tmu.Unlock()
+	o.over.Store(true)
 	o.later.close()
 	o.tick.Move()
 	o.room.Move()

@@ -114,7 +114,7 @@ func (r *receiver) parse(h handler) error {
 		r.start += wire.HeaderSize
 		r.need = int(r.hdr.Chunk)
 		if !r.hdr.Known() {
-			r.hdr.Type = 0
+			r.hdr.Type, r.waste = 0, true
 			continue
 		}
 		if err := h.frame(&r.hdr); err != nil {

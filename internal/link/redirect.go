@@ -100,7 +100,7 @@ func (r *Redirect) Share(s *Shared) {
 // part takes leave of an importer that is no more, or that has lost its link and
 // does not know yet. What it has begun is nobody else's.
 func (r *Redirect) part(s *Shared) {
-	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in endShared
+	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in End
 	if r.state == posted && s.Claim.Claimed().Load() == r.gen {
 		r.state, r.left = parted, s
 	} else {
@@ -172,6 +172,7 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 				s = r.shared
 			}
 			r.ending = true
+			s.Post.State().Store(page.Ending(g)) // before the look at the claim, as the importer claims before it looks here
 			r.mu.Unlock()
 			return r.endShared(ctx, s, g)
 		case in == nil:
@@ -203,7 +204,6 @@ func (r *Redirect) forget() {
 
 // endShared ends what an importer may be writing to.
 func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
-	s.Post.State().Store(page.Ending(g)) // before the look at the claim, as the importer claims before it looks here
 	over := func() bool { return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g }
 	gone := false
 	if !over() {

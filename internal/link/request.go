@@ -45,12 +45,12 @@ func (r *Request) Result() (done bool, err error) {
 		}
 		return true, r.f.err
 	}
-	broken := o.err() // before the look: what was acknowledged before the end has arrived
+	over := o.over.Load() // before the look: what was acknowledged before the end has arrived
 	if o.acked.Load() >= seq {
 		return !o.unansweredBefore(seq), nil
 	}
-	if broken != nil {
-		return true, unknown(broken)
+	if over {
+		return true, unknown(o.err())
 	}
 	o.ping(seq)
 	return false, nil
