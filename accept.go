@@ -361,10 +361,12 @@ func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
 	p.linkEnded(id, ended, err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, e := range p.exports {
-		e.importerLost(id)
-	}
 	peer := p.peers[id]
+	if peer == nil || peer.in == nil || peer.in == ended { // else it has come again
+		for _, e := range p.exports {
+			e.importerLost(id)
+		}
+	}
 	if peer == nil {
 		return
 	}

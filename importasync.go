@@ -10,6 +10,7 @@ import (
 
 // ImportRequest is an import that is being made (vmmc_ImportRecvBufAsync).
 type ImportRequest struct {
+	p    *Process
 	stop context.CancelFunc
 	done chan struct{}
 
@@ -25,7 +26,7 @@ type ImportRequest struct {
 // never asked for is closed with the process.
 func (p *Process) ImportAsync(ctx context.Context, node NodeID, pid PID, id uint32) *ImportRequest {
 	ctx, stop := context.WithCancel(ctx)
-	r := &ImportRequest{stop: stop, done: make(chan struct{})}
+	r := &ImportRequest{p: p, stop: stop, done: make(chan struct{})}
 	if link.InHandler() {
 		r.finish(nil, failf("import", ErrNotInHandler, "%v", code.NotInHandler))
 		return r
@@ -36,7 +37,10 @@ func (p *Process) ImportAsync(ctx context.Context, node NodeID, pid PID, id uint
 		r.finish(nil, failf("import", ErrClosed, "the process is closed"))
 		return r
 	}
-	p.begun.Go(func() { r.finish(p.Import(ctx, node, pid, id)) })
+	p.begun.Go(func() {
+		defer context.AfterFunc(p.life, stop)()
+		r.finish(p.Import(ctx, node, pid, id))
+	})
 	return r
 }
 
@@ -91,14 +95,25 @@ func (r *ImportRequest) Wait(ctx context.Context) (*Import, error) {
 }
 
 // Cancel gives the request up, and closes the import if it was made and not yet
-// given out.
+// given out. In a notification handler it does not wait for that.
 func (r *ImportRequest) Cancel() {
 	if r == nil || r.done == nil {
 		return
 	}
 	r.stop()
-	<-r.done
-	if im, err := r.Status(); err == nil {
-		_ = im.Close()
+	drop := func() {
+		<-r.done
+		if im, err := r.Status(); err == nil {
+			_ = im.Close()
+		}
+	}
+	if !link.InHandler() {
+		drop()
+		return
+	}
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	if !r.p.closed { // which closes all imports
+		r.p.begun.Go(drop)
 	}
 }

@@ -50,7 +50,9 @@ type Process struct {
 
 	dest   destSpace
 	events func(Event)
-	begun  sync.WaitGroup // asynchronous imports, and who watches the daemon
+	begun  sync.WaitGroup  // asynchronous imports, and who watches the daemon
+	life   context.Context // until Close
+	die    context.CancelFunc
 }
 
 // An Option changes what [Open] does.
@@ -105,6 +107,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
 		imported: budget{limit: o.importLimit},
 	}
+	p.life, p.die = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {
 		p.release()
 		return nil, fail("open", err)
@@ -196,6 +199,7 @@ func (p *Process) Close() error {
 }
 
 func (p *Process) release() {
+	p.die()
 	if p.conn != nil {
 		p.conn.Close()
 		<-p.conn.Done()

@@ -131,7 +131,7 @@ func (im *Import) arrived(seq uint64) error {
 func (im *Import) because(err error) error {
 	cause := im.alive()
 	switch {
-	case cause == nil || !errors.Is(err, link.ErrEnded):
+	case cause == nil || !errors.Is(err, link.ErrEnded) && !errors.Is(err, link.ErrRevoked):
 		return err
 	case errors.Is(err, link.ErrUnknown):
 		return fmt.Errorf("%w (%w)", cause, code.OutcomeUnknown)

@@ -243,7 +243,7 @@ func (in *In) arrived(h *wire.Header) {
 	n := note{serial: h.Serial, target: m.target, off: m.base + m.size - 4, word: h.Word}
 	switch {
 	case m.target == nil:
-		in.tell(h.Handle)
+		in.remind(h.Handle)
 	case m.raw:
 	case m.target.Redirect != nil:
 		n.at = m.target.Redirect.settle(in, n.off, h.Word)
@@ -287,23 +287,29 @@ func (in *In) owe(due bool) {
 	}
 }
 
-// maxNotices bounds what a slow importer can make this side keep.
+// maxNotices bounds what a slow importer can make this side keep by what it sends.
 const maxNotices = 256
 
 // tell says, before anything more is acknowledged, that an import is no more.
-// It is said when an export ends, and again when a message comes for it: the
-// importer may not have known of its import yet the first time. What is already
-// queued is not said twice.
 func (in *In) tell(handle uint32) {
 	in.tmu.Lock()
-	defer in.tmu.Unlock()
+	in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked, Ack: in.applied.Load()})
+	in.tmu.Unlock()
+}
+
+// remind says it again when a message comes for it: the importer may not have
+// known of its import yet the first time. What is still queued is not said twice.
+func (in *In) remind(handle uint32) {
+	in.tmu.Lock()
+	n := len(in.tx.ctl)
 	for _, c := range in.tx.ctl {
 		if c.Type == wire.Revoke && c.Handle == handle {
-			return
+			n = maxNotices
 		}
 	}
-	if len(in.tx.ctl) < maxNotices {
-		in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked, Ack: in.applied.Load()})
+	in.tmu.Unlock()
+	if n < maxNotices {
+		in.tell(handle)
 	}
 }
 
