@@ -82,8 +82,8 @@ func (q *outgoing) last(h *wire.Header, pay []byte) []byte {
 	return pay[:len(pay)-4]
 }
 
-// aborted is what ends a message whose last chunk has not begun (docs/models:
-// cancel): its last word is never stored. It takes the place of its number.
+// aborted is what ends a message whose last chunk has not begun: its last word is
+// never stored. It takes the place of its number.
 func (q *outgoing) aborted() wire.Header {
 	a := wire.Header{Type: wire.Abort, Handle: q.m.Handle, Seq: q.seq, Serial: q.serial}
 	if q.m.Notify {
