@@ -142,7 +142,7 @@ proctype Snd(byte o, k, m, to) {
         :: w < pe ->
            if :: HAS(w) -> n++ :: else fi;
 #ifndef COUNT_LATE
-           if :: w + 1 == N && g -> ST(Done[k], n) :: else fi;     /* the last word is counted before it is there */
+           if :: w + 1 == N && g && !stop -> ST(Done[k], n) :: else fi;     /* the last word is counted before it is there */
 #endif
            if :: HAS(w) -> STORE() :: else -> there = 0 fi; w++
         :: else -> break
@@ -150,7 +150,7 @@ proctype Snd(byte o, k, m, to) {
 #ifdef COUNT_LATE
         if :: g -> ST(Done[k], n) :: else fi;
 #else
-        if :: g && w < N -> ST(Done[k], n) :: else fi;
+        if :: g && !stop && w < N -> ST(Done[k], n) :: else fi;
 #endif
         s = SEEN(o,k);
         if
@@ -162,7 +162,8 @@ proctype Snd(byte o, k, m, to) {
 #ifdef UNSTOP
            stop = w < N;
 #else
-           stop = stop || w < N;
+           if :: !stop && w < N -> stop = 1; ST(Finished[k], g)     /* nothing more is stored there */
+              :: else fi;
 #endif
         :: else fi; s = 0;
         if :: w == N -> break :: else fi;
