@@ -36,3 +36,12 @@ func Numbers(args []string, as ...Number) ([]int, error) {
 	}
 	return out, nil
 }
+
+// CheckMemory refuses messages of a length for which a rank would need more than
+// 1 GiB for what the others send to it.
+func CheckMemory(nodes, words int) error {
+	if most := 8 * MaxWords / (nodes - 1); words > most {
+		return Usage("%d words: with %d nodes a message has at most %d", words, nodes, most)
+	}
+	return nil
+}
