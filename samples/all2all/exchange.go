@@ -36,7 +36,7 @@ func (e *exchange) measure(ctx context.Context, m *ranks.Member) (took time.Dura
 	if err := e.mesh.Lay(ctx, e.words, places); err != nil {
 		return 0, err
 	}
-	e.order = rand.New(rand.NewPCG(e.flags.Seed, uint64(m.Rank)))
+	e.order = rand.New(rand.NewPCG(e.flags.Seed, uint64(m.Rank))) //nolint:gosec // the same each time is what it is for
 	e.memory = make([]byte, places*e.nodes*e.words*vmmc.WordSize())
 	if _, err := e.burst(ctx, min(places, e.iterations)); err != nil {
 		return 0, err

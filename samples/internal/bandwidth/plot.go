@@ -2,12 +2,15 @@ package bandwidth
 
 import (
 	"fmt"
+	"image/color"
 	"path/filepath"
 	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
+	vgdraw "gonum.org/v1/plot/vg/draw"
 	_ "gonum.org/v1/plot/vg/vgimg" // PNG
 	_ "gonum.org/v1/plot/vg/vgsvg" // SVG
 
@@ -16,11 +19,7 @@ import (
 
 // checkPlot says whether a curve can be drawn into a file of this name.
 func checkPlot(file string) error {
-	switch ext := strings.ToLower(filepath.Ext(file)); ext {
-	case "", ".svg", ".png":
-		if ext == "" && file != "" {
-			return fmt.Errorf("%s: the name must end in .svg or .png", file)
-		}
+	if ext := strings.ToLower(filepath.Ext(file)); file == "" || ext == ".svg" || ext == ".png" {
 		return nil
 	}
 	return fmt.Errorf("%s: the name must end in .svg or .png", file)
@@ -29,12 +28,14 @@ func checkPlot(file string) error {
 // draw draws the bandwidth over the size of a message.
 func draw(file, title string, points []curve.Point) error {
 	p := plot.New()
-	p.Title.Text = title
+	p.Title.Text, p.Title.Padding = title, vg.Points(8)
 	p.X.Label.Text = "message size (bytes)"
 	p.Y.Label.Text = "bandwidth (MB/s)"
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(marks)
-	p.Y.Min = 0
-	p.Add(plotter.NewGrid())
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, sizeMarks(points)
+	p.Y.Tick.Marker = plot.TickerFunc(evenMarks)
+	for _, t := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		t.Font.Variant = "Sans"
+	}
 	pts := make(plotter.XYs, len(points))
 	for i, s := range points {
 		pts[i] = plotter.XY{X: float64(s.Bytes), Y: s.MBps}
@@ -43,50 +44,14 @@ func draw(file, title string, points []curve.Point) error {
 	if err != nil {
 		return fmt.Errorf("draw %s: %w", file, err)
 	}
-	line.Width = vg.Points(1.5)
-	p.Add(line, dots)
-	p.Y.Max *= 1.05
-	if len(points) == 1 { // an axis needs some length
-		p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
-	}
+	line.Width, line.Color = vg.Points(1.5), color.RGBA{B: 0x99, G: 0x44, A: 0xff}
+	dots.Shape, dots.Color = vgdraw.CircleGlyph{}, line.Color
+	p.Add(plotter.NewGrid(), line, dots)
+	// Room for the dots at the edges, and an axis has some length if there is one alone.
+	p.X.Min, p.X.Max = p.X.Min/1.2, p.X.Max*1.2
+	p.Y.Min, p.Y.Max = 0, p.Y.Max*1.08
 	if err := p.Save(7*vg.Inch, 4.5*vg.Inch, file); err != nil {
 		return fmt.Errorf("draw %s: %w", file, err)
 	}
 	return nil
-}
-
-// most is how many sizes are written at the axis; of more, every second is left out.
-const most = 12
-
-// marks are powers of two.
-func marks(low, high float64) []plot.Tick {
-	var at []int64
-	for v := int64(1); float64(v) <= high*1.001; v *= 2 {
-		if float64(v) >= low*0.999 {
-			at = append(at, v)
-		}
-	}
-	step := 1
-	for len(at)/step > most {
-		step *= 2
-	}
-	var out []plot.Tick
-	for i, v := range at {
-		t := plot.Tick{Value: float64(v)}
-		if i%step == 0 {
-			t.Label = size(v)
-		}
-		out = append(out, t)
-	}
-	return out
-}
-
-func size(v int64) string {
-	switch {
-	case v >= 1<<20:
-		return fmt.Sprintf("%dM", v>>20)
-	case v >= 1<<10:
-		return fmt.Sprintf("%dK", v>>10)
-	}
-	return fmt.Sprint(v)
 }

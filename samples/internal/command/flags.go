@@ -21,7 +21,7 @@ type Flags struct {
 // New makes the command of a program with the flags; seeded programs take a seed.
 func (f *Flags) New(seeded bool, c *cobra.Command) *cobra.Command {
 	c.DisableFlagsInUseLine = true
-	c.Use = c.Use + " [flags]"
+	c.Use += " [flags]"
 	c.Long += `
 
 It joins the node whose socket VMMC_SOCKET names, and spawns the other processes
@@ -45,15 +45,15 @@ Exit status: 0 all is well, 1 it failed, 2 it was called wrongly.`
 			return Usage("--timeout %v: wanted more than 0", f.Timeout)
 		}
 		if seeded && !c.Flags().Changed("seed") {
-			f.Seed = uint64(rand.Uint32()) // short enough to be typed again
+			f.Seed = uint64(rand.Uint32()) //nolint:gosec // no secret; short enough to be typed again
 		}
 		return nil
 	}
 	return c
 }
 
-// forPeers is the command line of the processes that are spawned.
-func (f *Flags) forPeers(args []string) []string {
+// ForPeers is the command line of the processes that are spawned.
+func (f *Flags) ForPeers(args ...string) []string {
 	out := []string{"--peer", fmt.Sprintf("--timeout=%v", f.Timeout)}
 	if f.seeded {
 		out = append(out, fmt.Sprintf("--seed=%d", f.Seed))

@@ -27,7 +27,7 @@ func (f *Flags) start(m *ranks.Member, n int, args []string) error {
 	if f.peer {
 		return m.Follow()
 	}
-	return m.Lead(n, f.forPeers(args))
+	return m.Lead(n, f.ForPeers(args...))
 }
 
 // Join does work in this process, as a member of no run yet.
@@ -45,6 +45,3 @@ func (f *Flags) Join(c *cobra.Command, work func(context.Context, *ranks.Member)
 
 // Peer says whether a process of the same program has spawned this one.
 func (f *Flags) Peer() bool { return f.peer }
-
-// ForPeers is Lead's command line for processes with these arguments.
-func (f *Flags) ForPeers(args ...string) []string { return f.forPeers(args) }

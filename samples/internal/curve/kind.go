@@ -12,7 +12,7 @@ type Kind struct {
 	check   func(context.Context, *side) error
 }
 
-// PingPong: a message there, then one back.
+// PingPong is a message there, then one back.
 var PingPong = Kind{
 	Ways:    2,
 	prepare: (*side).fill,
@@ -37,7 +37,7 @@ var PingPong = Kind{
 	check: func(ctx context.Context, s *side) error { return s.checkAll(ctx) },
 }
 
-// Oneway: rank 0 sends without a pause, until rank 1 says that all has arrived.
+// Oneway is rank 0 sending without a pause, until rank 1 says that all has arrived.
 var Oneway = Kind{
 	Ways: 1,
 	prepare: func(s *side) {
@@ -65,7 +65,7 @@ var Oneway = Kind{
 	},
 }
 
-// Bidir: both send at the same time, until all has arrived at both.
+// Bidir is both sending at the same time, until all has arrived at both.
 var Bidir = Kind{
 	Ways:    2,
 	prepare: (*side).fill,
@@ -84,7 +84,7 @@ var Bidir = Kind{
 	check: func(ctx context.Context, s *side) error { return s.checkAll(ctx) },
 }
 
-// Fetch: rank 0 reads from rank 1's memory, which does nothing meanwhile.
+// Fetch is rank 0 reading from the memory of rank 1, which does nothing meanwhile.
 var Fetch = Kind{
 	Ways: 1,
 	prepare: func(s *side) {

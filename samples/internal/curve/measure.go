@@ -71,8 +71,11 @@ func addChecked(ctx context.Context, m *ranks.Member, points []Point) error {
 		return err
 	}
 	var checked []mesh.Count
-	if err := json.Unmarshal(results[0], &checked); err != nil || len(checked) != len(points) {
-		return fmt.Errorf("the result of %s: %d sizes, wanted %d (%v)", m.Name(1), len(checked), len(points), err)
+	if err := json.Unmarshal(results[0], &checked); err != nil {
+		return fmt.Errorf("the result of %s: %w", m.Name(1), err)
+	}
+	if len(checked) != len(points) {
+		return fmt.Errorf("the result of %s: %d sizes, wanted %d", m.Name(1), len(checked), len(points))
 	}
 	for i := range points {
 		points[i].Checked.Add(checked[i])
