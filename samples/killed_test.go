@@ -12,9 +12,8 @@ import (
 
 // long are runs that last until something is done to them.
 var long = []string{
-	"latency 1 1000000000", "all2all pairwise 3 1 1000000000", "all2all random 3 1 1000000000",
-	"PPBandwidth 1000000000 1 1", "FetchBandwidth 1000000000 1 1", "RandomChain 3 65536 400000",
-	"RandomAll2All 3 65536 50000", "spawn 250",
+	"latency 1 1000000000", "all2all random 3 1 1000000000", "FetchBandwidth 1000000000 1 1",
+	"RandomChain 3 65536 400000", "spawn 250",
 }
 
 // A peer that dies ends the run, with its name and status 1; the others end too.
