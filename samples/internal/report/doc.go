@@ -1,0 +1,3 @@
+// Package report is what the sample programs show: tables for people, JSON for
+// programs, and curves.
+package report
