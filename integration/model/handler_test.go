@@ -127,6 +127,10 @@ func (s *sequence) noCredit(full *imported) {
 	defer stop()
 	s.take(p, e, func() (*vmmc.Import, error) { return p.p.Import(ctx, p.id.Node, p.id.PID, e.id) })
 	im := s.imports[len(s.imports)-1]
+	if !full.live() { // it made room for the new one
+		s.unexport(e)
+		return
+	}
 	s.say("%s: a handler that sends a notification without credit", p.name)
 	var err error
 	s.inHandler(im, func() { err = full.im.SendNotify(context.Background(), make([]byte, 4), 0) })
