@@ -178,6 +178,9 @@ func (im *Import) Fence(ctx context.Context) error {
 		if err == nil {
 			err = im.l.out.Err() // all has arrived, but a dead peer is to be noticed
 		}
+		if err == nil && im.mapped != nil {
+			err = im.mapped.Alive()
+		}
 	}
 	if err != nil {
 		return im.failed("fence", 0, 0, err)

@@ -95,8 +95,7 @@ func (s *sequence) closeBlocked(e *export) {
 	for _, l := range s.links {
 		for _, n := range l.notes {
 			if n.exp == e {
-				seen := !laxPending || !n.im.closed && !n.im.p.closed
-				must, may = must || n.due && !n.optional && !n.never && seen, true
+				must, may = must || n.due && !n.optional && !n.never, true
 			}
 		}
 	}

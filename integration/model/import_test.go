@@ -190,11 +190,6 @@ func (s *sequence) unimport(im *imported) {
 	}
 	im.closed = true
 	s.drop(im)
-	if im.mapped && laxNotes {
-		for _, n := range im.link.notes {
-			n.optional = n.optional || n.im == im
-		}
-	}
 }
 
 // anImport picks one; nil if there is none. What has ended is forgotten after a

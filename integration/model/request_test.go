@@ -197,9 +197,6 @@ func (s *sequence) requestOutcomes(q *request) []result {
 		return []result{ok}
 	}
 	out := either(im.ends())
-	if im.closed && q.dst != nil && laxGets {
-		out = append(out, results(vmmc.ErrRevoked)...)
-	}
 	if !q.late && (q.m == nil || !q.m.lost) || im.closed && laxRequests {
 		out = append(out, ok)
 	}

@@ -395,8 +395,8 @@ func (s *sequence) fenceWith(ctx context.Context, im *imported, ended bool) {
 	s.say("%s: fence by %d of %s (%s), ended context %v", im.p.name, im.exp.id, im.exp.owner.name, im.way(), ended)
 	ends := im.ends()
 	allowed := ends
-	// A fence that finds nothing under way may not have heard of the end.
-	if len(ends) == 0 || !im.closed && !im.p.closed && (im.mapped && laxFence || !im.known && !im.lost) {
+	// A fence by the stream that finds nothing under way may not have heard of the end.
+	if len(ends) == 0 || !im.closed && !im.p.closed && !im.mapped && !im.known && !im.lost {
 		allowed = append(allowed, ok)
 	}
 	if ended {

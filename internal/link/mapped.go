@@ -58,6 +58,10 @@ func (m *Mapped) check() error {
 	return nil
 }
 
+// Alive says whether the export lives, as its exporter's page has it: the news of
+// its end may still be on the way.
+func (m *Mapped) Alive() error { return m.check() }
+
 // order waits until the stream's messages before this one are applied: data
 // sent through one way is never overtaken through the other. Two private loads
 // when there are none.
