@@ -14,30 +14,6 @@ type link struct {
 	taken    int        // credits, at most, while the receiver blocks notifications
 }
 
-// message is one send.
-type message struct {
-	im    *imported
-	exp   *export
-	by    *link
-	order int
-	off   int // in the export
-	data  []byte
-	began int
-	ws    []*write // what it changes
-	end   *write   // of the export's end of data; nil: it does not move that
-	note  *note    // nil without
-	raw   bool     // any bytes, no promise about the last ones
-	torn  bool     // it was cut short
-	taken bool     // part of it was redirected, which happens once to a message
-
-	targets []target // where it may have been redirected
-
-	sure bool // it arrives
-	done int  // as of its writes
-	told bool // its sender knows that it is done
-	lost bool // it never came, for sure
-}
-
 var _ = declare(
 	"states", "several messages under way", "messages under way on two links to one memory", "a message seen before its fence",
 	"a message under way when its export is closed", "a message under way when its sender is closed",
@@ -125,20 +101,6 @@ func (s *sequence) arrive(l *link, order int) (now int) {
 		}
 	}
 	return now
-}
-
-// doubt leaves open whether a message arrives.
-func (m *message) doubt() {
-	m.sure = false
-	for _, w := range m.ws {
-		w.sure, w.last = false, nil
-	}
-	if m.end != nil {
-		m.end.sure = false
-	}
-	if m.note != nil {
-		m.note.optional = true
-	}
 }
 
 // abandon leaves open what became, and will become, of the messages under way.

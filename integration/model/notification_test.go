@@ -11,7 +11,6 @@ import (
 // note is a notification that is to run.
 type note struct {
 	m        *message
-	im       *imported
 	exp      *export
 	off      int
 	word     uint32
