@@ -209,6 +209,9 @@ func (l *outLink) enter(im *Import) error {
 func dial(ctx context.Context, c local.Connected) (int, error) {
 	d := net.Dialer{Timeout: timeout.Connect}
 	nc, err := d.DialContext(ctx, "tcp", c.Address)
+	if ctx.Err() != nil && err != nil {
+		return -1, context.Cause(ctx)
+	}
 	if err != nil {
 		return -1, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
 	}
