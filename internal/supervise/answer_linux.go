@@ -59,7 +59,7 @@ func (s *supervisor) find(pid uint32) (*program, error) {
 // told is what others are told of a program. With mu.
 func (p *program) told() Program {
 	t := p.Program
-	if p.out != nil && !p.Ended {
+	if p.out != nil {
 		p.out.tell(&t)
 	}
 	return t
@@ -111,6 +111,7 @@ func (s *supervisor) await(ctx context.Context, r AwaitRequest) (Program, error)
 		if t.Ended {
 			if out != nil {
 				out.settle(late.C)
+				out.tell(&t)
 			}
 			return t, nil
 		}

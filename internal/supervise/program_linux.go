@@ -108,7 +108,14 @@ func (s *supervisor) launch(o Order, dir *os.File, file string) (Program, error)
 	s.mu.Unlock()
 	s.fork.Unlock()
 	c.Release() // reap has it
-	go out.copy()
+	go func() {
+		out.copy()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if out.tell(&p.Program); s.programs[p.PID] == p {
+			s.journal.note(&p.Program, s.each)
+		}
+	}()
 	_ = s.listed(t)
 	return t, nil
 }

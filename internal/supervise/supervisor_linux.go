@@ -22,6 +22,9 @@ import (
 // socketFile is where a supervisor listens, in the session's directory.
 const socketFile = "socket"
 
+// lockFile is held by the session's supervisor.
+const lockFile = "lock"
+
 // The descriptors that a supervisor inherits beside its spec on standard input.
 const (
 	dirFD   = 3 // the session's directory
@@ -32,6 +35,7 @@ type supervisor struct {
 	spec Spec
 	root *os.Root // the base
 	base string   // as the kernel names it
+	lock *os.File // kept open
 	over chan struct{}
 
 	// fork is held while a program is started, and while those that have ended are
@@ -86,6 +90,10 @@ func begin() (*supervisor, *net.UnixListener, error) {
 	if f, err := os.OpenFile("crash", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err == nil {
 		_ = debug.SetCrashOutput(f, debug.CrashOptions{})
 		_ = f.Close()
+	}
+	// For as long as this runs, so that a session never has two.
+	if s.lock, err = unix.LockFile(lockFile); err != nil {
+		return nil, nil, err
 	}
 	if err := unix.BecomeSubreaper(); err != nil {
 		return nil, nil, err
@@ -183,7 +191,7 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 		case <-s.over:
 			_ = l.Close()
 			s.hangUp()
-			for _, f := range []string{journalFile, journalFile + ".new", "crash", socketFile} {
+			for _, f := range []string{journalFile, journalFile + ".new", "crash", lockFile, socketFile} {
 				_ = os.Remove(f)
 			}
 			return nil
