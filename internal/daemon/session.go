@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/supervise"
@@ -119,7 +120,34 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	s.client = c
 	s.mu.Unlock()
 	s.adopt(ctx, c)
+	s.n.wg.Go(func() { s.mind(c) })
 	return c, nil
+}
+
+// mind replaces a supervisor that dies, so that what it left is ended: its output
+// goes nowhere, and nobody sees its end.
+func (s *session) mind(c *supervise.Client) {
+	pause := time.NewTimer(timeout.Replace) // one that dies at once is not replaced at once
+	defer pause.Stop()
+	for _, over := range []<-chan struct{}{c.Done(), nil} {
+		var late <-chan time.Time
+		if over == nil {
+			late = pause.C
+		}
+		select {
+		case <-over:
+		case <-late:
+		case <-s.gone:
+			return
+		case <-s.n.ctx.Done():
+			return
+		}
+	}
+	ctx, stop := context.WithTimeout(s.n.ctx, timeout.Control)
+	defer stop()
+	if _, err := s.reach(ctx); err != nil && !errors.Is(err, code.NoSuchSession) && s.n.ctx.Err() == nil {
+		s.n.log.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name, "err", err)
+	}
 }
 
 // launch starts a supervisor, and sees to it that somebody waits for its end

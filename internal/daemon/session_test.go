@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -402,6 +403,92 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 	}
 	if _, p := printed(t, c.as("user", me(t), "a", nil), "job", pid); p.GetExitStatus() != 0 || p.GetLost() {
 		t.Errorf("it ended with %v", p)
+	}
+}
+
+// sleeper starts a program with a child that leaves it, and gives both.
+func sleeper(t *testing.T, s nodev1connect.SessionServiceClient) (pid uint32, real []int) {
+	t.Helper()
+	r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{
+		Session: "job", Path: []byte("sh"), Directory: []byte("/"),
+		Args: [][]byte{[]byte("-c"), []byte("(setsid sleep 1000 >/dev/null & echo $!); exec sleep 1000")},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Msg.GetProcess()
+	l, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{Session: "job", Pid: p.GetPid(), TimeoutNs: int64(bound)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, err := strconv.Atoi(strings.TrimSpace(string(l.Msg.GetData())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.GetPid(), []int{int(p.GetRealPid()), below}
+}
+
+// Nobody has to ask for it: what a dead supervisor leaves is ended.
+func TestSupervisorIsReplaced(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	pid, real := sleeper(t, s)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", real[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, err := strconv.Atoi(strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))[1])
+	if err != nil || syscall.Kill(parent, syscall.SIGKILL) != nil {
+		t.Fatalf("kill supervisor %d: %v", parent, err)
+	}
+	for _, r := range real {
+		reaped(t, r)
+	}
+	if _, p := printed(t, s, "job", pid); !p.GetLost() {
+		t.Errorf("it is %v, want that it was lost", p)
+	}
+	if got, _ := output(t, s, "job", "echo again"); got != "again\n" {
+		t.Errorf("after that a program prints %q", got)
+	}
+}
+
+// What a daemon was deleting, or making, when it died is deleted by the next one.
+func TestHalfDeleted(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	_, real := sleeper(t, s)
+	c.nodes["a"].Close()
+	file := c.at("state-a/sessions/job.json")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.Replace(b, []byte(`"Ending": false`), []byte(`"Ending": true`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.start("a")
+	for _, r := range real {
+		reaped(t, r)
+	}
+	for deadline := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+		var left []string
+		for _, dir := range []string{"sessions", "run", "drives"} {
+			es, err := os.ReadDir(c.at("state-a/" + dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range es {
+				left = append(left, dir+"/"+e.Name())
+			}
+		}
+		if left == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v are left", left)
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func (n *Node) recallSessions() error {
 			continue
 		}
 		s := n.newSession(r)
-		t.byName[r.Name] = s
+		t.put(r.Name, s)
 		all.Go(func() {
 			ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
 			defer stop()
@@ -124,7 +124,7 @@ func (n *Node) recallSessions() error {
 		})
 	}
 	all.Wait()
-	for _, s := range t.byName {
+	for _, s := range n.sessionsAfter("") {
 		if s.Ending {
 			n.wg.Go(func() {
 				if err := n.deleteSession(n.ctx, s); err != nil {
@@ -237,8 +237,15 @@ func (n *Node) addSession(ctx context.Context, r record) (s *session, err error)
 		_ = os.RemoveAll(t.dir(r.Name))
 		_ = os.Remove(t.file(r.Name))
 		n.giveDrive(&r)
+		close(s.gone)
 	}
-	if err := n.makeRun(&r); err != nil {
+	// A daemon that dies meanwhile leaves a session that the next one deletes.
+	half := r
+	half.Ending = true
+	if err = t.write(half); err == nil {
+		err = n.makeRun(&r)
+	}
+	if err != nil {
 		undo()
 		return nil, err
 	}

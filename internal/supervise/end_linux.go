@@ -88,7 +88,9 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	if r.Signal <= 0 || r.Signal > 64 {
 		return Signalled{}, code.New(code.BadArg, "signal %d: signals are 1 to 64", r.Signal)
 	}
-	s.mu.Lock() // nothing is taken meanwhile: each number is still whose it was
+	s.fork.Lock() // nothing is taken meanwhile: each number is still whose it was
+	defer s.fork.Unlock()
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for _, p := range s.programs {
