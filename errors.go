@@ -59,6 +59,7 @@ const (
 	ErrProtocol        = code.Protocol       // the peer broke the protocol
 	ErrBadConfig       = code.BadConfig      // a node's configuration does not hold together
 	ErrNoCredit        = code.NoCredit       // a handler's notification would have to wait
+	ErrNoSuchSession   = code.NoSuchSession  // the node has no session of this name
 )
 
 // ErrorStr is the text of a return value (the manual's vmmc_ErrorStr).

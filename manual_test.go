@@ -33,9 +33,9 @@ func TestNearestManualError(t *testing.T) {
 		vmmc.ErrClosed:          vmmc.ErrBadIbufState,
 		vmmc.ErrNotRedirectable: vmmc.ErrBadRbufState,
 	}
-	for c := vmmc.ErrNoCredit; c < vmmc.Success; c++ {
+	for c := vmmc.ErrNoSuchSession; c < vmmc.Success; c++ {
 		err := fmt.Errorf("around it: %w", &vmmc.Error{Op: "try", Code: c, Err: c})
-		for other := vmmc.ErrNoCredit; other <= vmmc.Success; other++ {
+		for other := vmmc.ErrNoSuchSession; other <= vmmc.Success; other++ {
 			want := other == c || nearest[c] == other && other != vmmc.Success
 			if errors.Is(err, other) != want {
 				t.Errorf("errors.Is(%v, %v) is %v", c, other, !want)

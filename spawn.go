@@ -32,10 +32,16 @@ import (
 // embedded node: on an orderly stop that sends SIGTERM to the program's process
 // group, and soon SIGKILL. A daemon that crashed leaves it running.
 //
+// That is so where the session is a name. If the node has a session of this name
+// (vmmc session add), the program runs in the session of that name on the other
+// node, which must be there, as the session's user: in the same place of the
+// session's drive, which must be this process's too, and so for a path below it.
+// What it prints is kept, and it ends with the session and not with the daemon.
+//
 // Errors: [ErrBadArg] for an empty path, a zero byte, more than 32 KiB of
 // arguments, a directory or program that is not there or cannot be executed (the
-// text says which); [ErrNotInHandler]; [ErrNoRights]; [ErrNoSuchNode]; [ErrUnreachable];
-// [ErrNoMem]. If an error is also [ErrOutcomeUnknown], as it is when the context
+// text says which); [ErrNotInHandler]; [ErrNoRights]; [ErrNoSuchNode]; [ErrNoSuchSession];
+// [ErrUnreachable]; [ErrNoMem]. If an error is also [ErrOutcomeUnknown], as it is when the context
 // ends or a node is lost meanwhile, the program may run all the same.
 // Spawn never tries twice by itself.
 func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...string) (PID, error) {

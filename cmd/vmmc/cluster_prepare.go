@@ -28,7 +28,7 @@ func prepare(dir string, nodes int) (s *clusterState, err error) {
 	for i, n := range layout.Nodes {
 		s.Nodes = append(s.Nodes, nodeState{
 			Name: n.Name, Address: layout.Hosts[i].Control, Socket: n.Socket,
-			Log: filepath.Join(dir, n.Name+".log"), Args: layout.Args(i),
+			State: n.State, Log: filepath.Join(dir, n.Name+".log"), Args: layout.Args(i),
 		})
 	}
 	if err := s.note(); err != nil {
@@ -55,6 +55,7 @@ func (s *clusterState) note() error {
 	}
 	for _, n := range s.Nodes {
 		add(filepath.Base(n.Log))
+		add(filepath.Base(n.State))
 		if filepath.Dir(n.Socket) == s.dir {
 			add(filepath.Base(n.Socket))
 			add(filepath.Base(n.Socket) + ".lock")

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/vmmc-go/vmmc/internal/daemon"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // stateFile marks a directory as a cluster's.
@@ -26,7 +30,8 @@ type nodeState struct {
 	Address string   `json:"address"`
 	Socket  string   `json:"socket"`
 	Log     string   `json:"log"`
-	Args    []string `json:"args"` // of vmmcd
+	State   string   `json:"state,omitempty"` // directory
+	Args    []string `json:"args"`            // of vmmcd
 	Process process  `json:"process"`
 }
 
@@ -77,9 +82,27 @@ func (s *clusterState) running() []string {
 	return names
 }
 
-// remove deletes what "up" made. The record goes last but for the directory, so
+// endSessions ends what outlives the nodes.
+func (s *clusterState) endSessions() error {
+	ctx, stop := context.WithTimeout(context.Background(), 4*timeout.Stop)
+	defer stop()
+	for _, n := range s.Nodes {
+		if n.State == "" {
+			continue
+		}
+		if err := daemon.EndSessions(ctx, n.Name, n.State); err != nil {
+			return fmt.Errorf("end the sessions of node %q: %w; its files stay", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// remove deletes what "up" made, when the nodes have ended. The record goes last but for the directory, so
 // that what is interrupted can be done again.
 func (s *clusterState) remove() error {
+	if err := s.endSessions(); err != nil {
+		return err
+	}
 	if s.Sockets != "" {
 		if err := os.RemoveAll(s.Sockets); err != nil {
 			return fmt.Errorf("remove the cluster's sockets: %w", err)

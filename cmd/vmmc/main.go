@@ -14,18 +14,18 @@ import (
 func main() { os.Exit(serve.Execute(newRoot())) }
 
 func newRoot() *cobra.Command {
-	root := group("vmmc", "Remote memory for Go: certificates, nodes and clusters")
+	root := group("vmmc", "Remote memory for Go: certificates, nodes, clusters and sessions")
 	root.Long = `Tool of vmmc, remote memory for Go: makes certificates, shows the state of
-nodes, and runs clusters on one machine.
+nodes, runs clusters on one machine, and programs in sessions on the nodes.
 
 Exit status: 0 all is well, 1 it failed, 2 it was called wrongly, 3 part of the
-cluster is not reachable.`
+cluster is not reachable. "vmmc run" ends with that of the program.`
 	root.Example = `  # three nodes on this machine, and how they are
   vmmc cluster up --nodes 3
   vmmc node ls --socket SOCKET
   vmmc cluster down`
 	root.Version = vmmc.Release
-	root.AddCommand(newCert(), newCluster(), newDemo(), newNode(), newVersion())
+	root.AddCommand(newCert(), newCluster(), newDemo(), newKill(), newLogs(), newNode(), newPs(), newRun(), newSession(), newVersion())
 	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
 	daemon := serve.Command("vmmcd")
 	daemon.Hidden = true

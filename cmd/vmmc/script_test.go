@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -33,6 +34,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("VMMC_SOCKET", "")
+			if u, err := user.Current(); err == nil {
+				e.Setenv("ME", u.Username)
+			}
 			e.Setenv(leashEnv, socket)
 			// Under the race detector each command would wait a second at its end for
 			// reports of other threads.

@@ -49,6 +49,7 @@ const (
 	Protocol        Code = -74
 	BadConfig       Code = -75
 	NoCredit        Code = -76
+	NoSuchSession   Code = -77
 )
 
 var texts = map[Code]string{
@@ -89,6 +90,7 @@ var texts = map[Code]string{
 	Closed:          "closed",
 	Protocol:        "the peer broke the protocol",
 	BadConfig:       "bad configuration",
+	NoSuchSession:   "no such session",
 	NoCredit:        "all notification credits of the link are taken, and a handler may not wait for one",
 }
 

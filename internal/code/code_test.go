@@ -53,6 +53,7 @@ var numbers = []struct {
 	{code.Protocol, -74},
 	{code.BadConfig, -75},
 	{code.NoCredit, -76},
+	{code.NoSuchSession, -77},
 }
 
 const unknown = "unknown error code"

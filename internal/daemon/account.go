@@ -31,17 +31,19 @@ func ownAccount() account {
 
 // account is that of a process of this node: exactly what the kernel said it had
 // when it connected, so that nobody gains a group by spawning.
-func (p *process) account() (account, error) {
+func (p *process) account() (account, error) { return p.n.accountOf(p.cred, p.user) }
+
+func (n *Node) accountOf(cred unix.Cred, name string) (account, error) {
 	own := ownAccount()
-	if p.cred.UID == own.uid {
+	if cred.UID == own.uid {
 		return own, nil
 	}
-	if err := p.n.mayBecome(own, p.user); err != nil {
+	if err := n.mayBecome(own, name); err != nil {
 		return account{}, err
 	}
 	a := account{
-		uid: p.cred.UID, name: p.user, home: "/",
-		as: &unix.Identity{UID: p.cred.UID, GID: p.cred.GID, Groups: p.cred.Groups},
+		uid: cred.UID, name: name, home: "/",
+		as: &unix.Identity{UID: cred.UID, GID: cred.GID, Groups: cred.Groups},
 	}
 	if u, err := user.LookupId(strconv.FormatUint(uint64(a.uid), 10)); err == nil {
 		a.home = u.HomeDir

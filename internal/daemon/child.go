@@ -17,6 +17,9 @@ type order struct {
 	parent  local.ProcessID
 	session string
 	who     account
+	in      *session // nil: the session is a name that programs share, and no more
+	group   uint32   // run group, in a session; 0: a new one
+	search  bool     // see supervise.Order
 	local.SpawnRequest
 }
 

@@ -37,12 +37,17 @@ func (cs *children) add(c *child) error {
 	return nil
 }
 
+// drop is forget of a child that nothing waits for yet. With mu.
+func (cs *children) drop(c *child) {
+	delete(cs.byPID, c.pid)
+	delete(cs.byToken, c.token)
+}
+
 // forget ends a child's claim to its logical pid.
 func (n *Node) forget(c *child) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.children.byPID, c.pid)
-	delete(n.children.byToken, c.token)
+	n.children.drop(c)
 }
 
 // await is lookup that waits for a program which was started and has not joined.

@@ -33,7 +33,9 @@ func (n *Node) environ(c *child) ([]string, error) {
 	e.set("USER", c.who.name)
 	e.set("LOGNAME", c.who.name)
 	e.set("LANG", os.Getenv("LANG"))
-	e.set("PWD", string(c.Directory))
+	if c.in == nil { // else its supervisor knows where that is
+		e.set("PWD", string(c.Directory))
+	}
 	e.set(local.Env, socket)
 	e.set(local.SessionEnv, c.session)
 	e.set(local.HostsEnv, string(c.Hosts))

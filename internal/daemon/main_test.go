@@ -3,13 +3,22 @@
 package daemon_test
 
 import (
+	"os"
+	"slices"
 	"testing"
 
+	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) {
+	if slices.Equal(os.Args[1:], []string{supervisorArg}) {
+		if supervise.Main() != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	testutil.RegisterRole("sit", sitRole)
 	testutil.RegisterRole("import", importRole)
 	testutil.Main(m)

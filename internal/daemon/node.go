@@ -32,6 +32,10 @@ type Config struct {
 	Log      *slog.Logger
 
 	SpawnRoot bool // let other nodes start programs as root here
+
+	State      string   // directory for what outlives the daemon; empty: the node has no sessions
+	Drives     string   // directory of the drives of sessions; empty: one in State
+	Supervisor []string // the program, with arguments, that calls supervise.Main
 }
 
 // Node is a running node.
@@ -50,6 +54,10 @@ type Node struct {
 	conns     map[*local.Conn]struct{}
 	children  children
 	closed    bool
+	sessions  sessions
+
+	ctx    context.Context // ends when the node is closed
+	cancel context.CancelFunc
 
 	wg sync.WaitGroup
 }
@@ -63,6 +71,7 @@ func Start(cfg Config) (*Node, error) {
 		cfg: cfg, log: cfg.Log, incarnation: random64(), started: time.Now(),
 		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, peers: map[string]*peer{}, conns: map[*local.Conn]struct{}{},
 	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.configure(); err != nil {
 		return nil, err
 	}
@@ -75,6 +84,10 @@ func Start(cfg Config) (*Node, error) {
 			n.unix.close()
 			return nil, err
 		}
+	}
+	// Before programs come that were started by a daemon before this one.
+	if err := n.recallSessions(); err != nil {
+		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
 	n.wg.Go(n.acceptProcesses)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
@@ -123,7 +136,7 @@ func (n *Node) Socket() string { return n.cfg.Socket }
 
 // Close stops serving and waits until nothing of the node runs, which includes
 // the programs that it has started: they are asked to end (SIGTERM), and soon
-// killed. Established links of others do not notice.
+// killed. Those of sessions go on, as established links of others do.
 func (n *Node) Close() {
 	n.mu.Lock()
 	if n.closed {
@@ -133,6 +146,7 @@ func (n *Node) Close() {
 	n.closed = true
 	n.mu.Unlock()
 	n.endChildren()
+	n.cancel()
 	n.mu.Lock()
 	for c := range n.conns {
 		c.Close()
@@ -146,6 +160,7 @@ func (n *Node) Close() {
 		p.close()
 	}
 	n.wg.Wait()
+	n.sessions.close()
 	n.log.Info("node is down", "node", n.cfg.Name)
 }
 

@@ -31,6 +31,7 @@ type process struct {
 
 	id      atomic.Pointer[local.ProcessID] // nil before it registered
 	session string                          // set before id
+	member  *member                         // of a session that the node has; set before id
 
 	mu      sync.Mutex
 	exports map[uint32]local.ExportRequest
@@ -109,6 +110,9 @@ func (p *process) gone() {
 			e.withdraw(ctx, local.ReleaseRequest{Importer: *id})
 		})
 	}
+	if m := p.member; m != nil {
+		n.wg.Go(func() { m.leave(id.PID) })
+	}
 	n.log.Info("process left", "pid", id.PID, "realpid", p.cred.PID, "why", p.conn.Err())
 }
 
@@ -118,8 +122,16 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 	if m == local.Register {
 		return p.register(body)
 	}
-	if m == local.Nodes {
+	switch m {
+	case local.Nodes:
 		return p.n.status(ctx), nil, nil
+	case local.Control:
+		r, err := local.Decode[local.ControlRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		a, err := p.n.relay(ctx, caller{user: p.user, cred: &p.cred}, r)
+		return a, nil, err
 	}
 	id := p.id.Load()
 	if id == nil {
@@ -171,6 +183,10 @@ func (p *process) register(body []byte) (any, []int, error) {
 		return nil, nil, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, local.Version)
 	}
 	n := p.n
+	in := n.sessionNamed(h.Session)
+	if in != nil && in.User != p.user {
+		return nil, nil, code.New(code.NoRights, "session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name, p.user, local.SessionEnv)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p.id.Load() != nil {
@@ -180,9 +196,12 @@ func (p *process) register(body []byte) (any, []int, error) {
 	for i, o := range n.cfg.Hosts {
 		hs[i] = o.Name
 	}
-	pid, parent := n.claim(p, h.Token)
+	pid, parent, c := n.claim(p, h.Token)
 	id := local.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
 	p.session = h.Session
+	if in != nil {
+		p.member = n.joinSession(in, p, pid, c)
+	}
 	p.id.Store(&id)
 	n.processes[id.PID] = p
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)

@@ -25,7 +25,9 @@ type callerKey struct{}
 
 // control is the handler of the control connections.
 func (n *Node) control() http.Handler {
-	_, h := nodev1connect.NewNodeServiceHandler(&service{n}, connect.WithReadMaxBytes(local.MaxPacket))
+	h := http.NewServeMux()
+	h.Handle(nodev1connect.NewNodeServiceHandler(&service{n}, connect.WithReadMaxBytes(local.MaxPacket)))
+	h.Handle(n.sessionService())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
@@ -37,7 +39,8 @@ func (n *Node) control() http.Handler {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, p)))
+		ctx := context.WithValue(r.Context(), callerKey{}, p)
+		h.ServeHTTP(w, r.WithContext(context.WithValue(ctx, userKey{}, vouched(p, r.Header))))
 	})
 }
 
@@ -126,7 +129,7 @@ func coded(err error) error {
 	if errors.As(err, &own) {
 		c = own
 		switch own {
-		case code.NoSuchNode, code.NoSuchProcess:
+		case code.NoSuchNode, code.NoSuchProcess, code.NoSuchSession:
 			k = connect.CodeNotFound
 		case code.NoRights:
 			k = connect.CodePermissionDenied
@@ -134,6 +137,8 @@ func coded(err error) error {
 			k = connect.CodeFailedPrecondition
 		case code.BadArg:
 			k = connect.CodeInvalidArgument
+		case code.BufAlreadyExists:
+			k = connect.CodeAlreadyExists
 		}
 	}
 	e := connect.NewError(k, err)

@@ -18,12 +18,21 @@ func (p *process) spawn(ctx context.Context, r local.SpawnRequest) (uint32, erro
 		return 0, err
 	}
 	o := order{parent: *p.id.Load(), session: p.session, SpawnRequest: r}
+	if p.member != nil {
+		if err := p.member.order(ctx, &o); err != nil {
+			return 0, err
+		}
+	}
 	if r.Node != p.n.cfg.Name {
 		far, err := p.n.peerNode(r.Node)
 		if err != nil {
 			return 0, err
 		}
 		return far.spawn(ctx, o, p.user)
+	}
+	if o.in != nil {
+		q, err := p.n.runInSession(ctx, o)
+		return q.PID, err
 	}
 	var err error
 	if o.who, err = p.account(); err != nil {
@@ -88,10 +97,12 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 	if err := o.Check(o.session); err != nil {
 		return nil, coded(err)
 	}
-	if o.who, err = s.n.accountNamed(im.User); err != nil {
-		return nil, coded(err)
+	var pid uint32
+	if m.GetInSession() {
+		pid, err = s.n.spawnInSession(ctx, im, o, m.GetGroup())
+	} else if o.who, err = s.n.accountNamed(im.User); err == nil {
+		pid, err = s.n.spawn(ctx, o)
 	}
-	pid, err := s.n.spawn(ctx, o)
 	if err != nil {
 		return nil, coded(err)
 	}

@@ -5,6 +5,7 @@ package serve
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +24,9 @@ type options struct {
 	logFormat  string
 	logLevel   slog.Level
 	parentPipe int
+	state      string
+	drives     string
+	supervisor []string
 }
 
 // Command is vmmcd under the name use.
@@ -37,6 +41,8 @@ other machines. No data passes through it.
 
 It runs until SIGTERM or SIGINT and then ends with status 0. Imports that
 processes have made go on without it; programs that they had it spawn end with it.
+Those of sessions ("vmmc session") go on, and the next daemon with the same state
+directory finds them again.
 
 Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 		Example: fmt.Sprintf(`  # a node alone, for the programs of this machine
@@ -47,6 +53,8 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 		Args:    cobra.NoArgs,
 		Version: vmmc.Release,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// This very program, whatever becomes of its file.
+			o.supervisor = append([]string{"/proc/self/exe"}, append(strings.Fields(cmd.CommandPath()), superviseName)...)
 			return o.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
@@ -57,6 +65,8 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen")
 	f.StringVar(&o.socket, "socket", local.DefaultPath(), "`path` of the socket for this machine's processes")
 	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
+	f.StringVar(&o.state, "state", "", "`directory` for what outlives the daemon, its sessions (default: /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")
+	f.StringVar(&o.drives, "drives", "", "`directory` of the drives of sessions (default: drives in the state directory)")
 	f.BoolVar(&o.spawnRoot, "spawn-root", false, "let processes of root on other nodes start programs as root here (when this runs as root)")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
@@ -64,5 +74,6 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	if err := f.MarkHidden("parent-pipe"); err != nil {
 		panic(err) // the flag is defined one line above
 	}
+	c.AddCommand(newSupervise())
 	return c
 }

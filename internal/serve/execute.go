@@ -17,10 +17,15 @@ const (
 // StatusError is an error that chooses the exit status.
 type StatusError struct {
 	Status int
-	Err    error
+	Err    error // nil: there is nothing to say
 }
 
-func (e *StatusError) Error() string { return e.Err.Error() }
+func (e *StatusError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit status %d", e.Status)
+	}
+	return e.Err.Error()
+}
 
 // Unwrap gives the error without its status.
 func (e *StatusError) Unwrap() error { return e.Err }
@@ -49,7 +54,9 @@ func Execute(root *cobra.Command) int {
 	}
 	var own *StatusError
 	if errors.As(err, &own) {
-		status = own.Status
+		if status = own.Status; own.Err == nil {
+			return status
+		}
 	}
 	fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
 	if status == Misused {

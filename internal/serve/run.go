@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/vmmc-go/vmmc"
@@ -67,10 +68,20 @@ func (o *options) config() (cfg daemon.Config, err error) {
 	if o.certs != "" && o.hosts == "" && o.listen == "" {
 		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.certs)
 	}
-	cfg = daemon.Config{Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot}
+	cfg = daemon.Config{Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, State: o.state, Drives: o.drives, Supervisor: o.supervisor}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
 			return cfg, fmt.Errorf("name the node after the host: %w; give one with --name", err)
+		}
+	}
+	if cfg.State == "" {
+		cfg.State = defaultState(cfg.Name)
+	}
+	for _, dir := range []*string{&cfg.State, &cfg.Drives} {
+		if *dir != "" {
+			if *dir, err = filepath.Abs(*dir); err != nil {
+				return cfg, fmt.Errorf("name the state directory: %w", err)
+			}
 		}
 	}
 	if o.hosts != "" {

@@ -13,5 +13,8 @@ const (
 	Stop    = 5 * time.Second  // an orderly end
 
 	EndRedir  = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
+	Abandoned = 5 * time.Second        // between looks of a supervisor whether its session's directory is there
+	Replace   = time.Second            // at least, from a supervisor to the one that takes its place
+	Settle    = 2 * time.Second        // output of a program that has ended to get into its file
 	Terminate = 2 * time.Second        // from asking a spawned program to end to killing it
 )

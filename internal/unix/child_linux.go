@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	sys "golang.org/x/sys/unix"
 )
@@ -21,11 +22,11 @@ type Child struct {
 // the reason why it never will.
 func Start(p Program) (*Child, error) {
 	pidfd := -1
-	attr := &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd}
+	attr := &syscall.SysProcAttr{Setpgid: !p.Apart, Setsid: p.Apart, PidFD: &pidfd}
 	if p.As != nil {
 		attr.Credential = &syscall.Credential{Uid: p.As.UID, Gid: p.As.GID, Groups: p.As.Groups}
 	}
-	proc, err := os.StartProcess(p.Path, p.Args, &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: p.Files[:], Sys: attr})
+	proc, err := os.StartProcess(p.Path, p.Args, &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: append(p.Files[:], p.Extra...), Sys: attr})
 	if err != nil {
 		return nil, err
 	}
@@ -86,4 +87,44 @@ func (c *Child) Reap() string {
 		return err.Error() // somebody else has waited for it
 	}
 	return state.String()
+}
+
+// AwaitOr is Await that returns false when stop is closed first.
+func (c *Child) AwaitOr(stop <-chan struct{}) bool {
+	if c.watch == nil {
+		over := make(chan struct{})
+		go func() { // lasts as long as the program; kernels since 5.3 need none
+			c.Await()
+			close(over)
+		}()
+		select {
+		case <-over:
+			return true
+		case <-stop:
+			return false
+		}
+	}
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-stop:
+			_ = c.watch.SetReadDeadline(time.Unix(1, 0))
+		case <-over:
+		}
+	}()
+	rc, err := c.watch.SyscallConn()
+	return err == nil && rc.Read(ended) == nil
+}
+
+// Release gives a program up: nobody may signal it or wait for it by c any more.
+// Who reaps it is another's affair.
+func (c *Child) Release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reaped = true
+	if c.watch != nil {
+		_ = c.watch.Close()
+	}
+	_ = c.p.Release()
 }

@@ -17,4 +17,13 @@ type Program struct {
 	Dir   string
 	As    *Identity   // nil: as whom this process runs
 	Files [3]*os.File // its standard input, output and error output
+	Extra []*os.File  // its descriptors from 3 on
+	Apart bool        // in a session of its own, out of reach of the terminal's signals
+}
+
+// Ending is how a process ended: with an exit status, or by a signal if that is
+// not 0.
+type Ending struct {
+	Status int
+	Signal int
 }

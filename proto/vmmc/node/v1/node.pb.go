@@ -657,10 +657,15 @@ type SpawnRequest struct {
 	// The arguments from the first on, without the path.
 	Args [][]byte `protobuf:"bytes,5,rep,name=args,proto3" json:"args,omitempty"`
 	// The working directory of the program, an absolute path on the node that is
-	// asked.
+	// asked; of a session's program, absolute within the session's drive.
 	Directory []byte `protobuf:"bytes,6,opt,name=directory,proto3" json:"directory,omitempty"`
 	// What the program gets as VMMCHOSTS; empty if the variable is not to be set.
-	Hosts         []byte `protobuf:"bytes,7,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	Hosts []byte `protobuf:"bytes,7,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	// The parent is in a session that its node has: the program is started in this
+	// node's session of that name, and fails without one.
+	InSession bool `protobuf:"varint,8,opt,name=in_session,json=inSession,proto3" json:"in_session,omitempty"`
+	// The parent's run group, in a session.
+	Group         uint32 `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -742,6 +747,20 @@ func (x *SpawnRequest) GetHosts() []byte {
 		return x.Hosts
 	}
 	return nil
+}
+
+func (x *SpawnRequest) GetInSession() bool {
+	if x != nil {
+		return x.InSession
+	}
+	return false
+}
+
+func (x *SpawnRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
 }
 
 type SpawnResponse struct {
@@ -1009,7 +1028,7 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"target_pid\x18\x02 \x01(\rR\ttargetPid\x12-\n" +
 	"\x12target_incarnation\x18\x03 \x01(\x06R\x11targetIncarnation\x12\x16\n" +
 	"\x06handle\x18\x04 \x01(\rR\x06handle\"\x11\n" +
-	"\x0fReleaseResponse\"\xc9\x01\n" +
+	"\x0fReleaseResponse\"\xfe\x01\n" +
 	"\fSpawnRequest\x12/\n" +
 	"\x06parent\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\x06parent\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
@@ -1017,7 +1036,10 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x04path\x18\x04 \x01(\fR\x04path\x12\x12\n" +
 	"\x04args\x18\x05 \x03(\fR\x04args\x12\x1c\n" +
 	"\tdirectory\x18\x06 \x01(\fR\tdirectory\x12\x14\n" +
-	"\x05hosts\x18\a \x01(\fR\x05hosts\"!\n" +
+	"\x05hosts\x18\a \x01(\fR\x05hosts\x12\x1d\n" +
+	"\n" +
+	"in_session\x18\b \x01(\bR\tinSession\x12\x14\n" +
+	"\x05group\x18\t \x01(\rR\x05group\"!\n" +
 	"\rSpawnResponse\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\"\x0e\n" +
 	"\fHostsRequest\"9\n" +

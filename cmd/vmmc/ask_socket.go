@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// throughSocket carries calls to a node over the socket of this machine's.
+type throughSocket struct {
+	conn *local.Conn
+	node string
+}
+
+// Do makes one call.
+func (t *throughSocket) Do(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, local.MaxControl+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > local.MaxControl {
+		return nil, code.New(code.BadArg, "the request has more than %d bytes: give the program fewer arguments", local.MaxControl)
+	}
+	q := local.ControlRequest{Node: t.node, Path: r.URL.Path, Body: body, Headers: map[string]string{}}
+	for k := range r.Header {
+		q.Headers[k] = r.Header.Get(k)
+	}
+	a, fds, err := local.Ask[local.ControlAnswer](r.Context(), t.conn, local.Control, q, nil)
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := http.Header{}
+	for k, v := range a.Headers {
+		h.Set(k, v)
+	}
+	return &http.Response{
+		Status: strconv.Itoa(a.Status) + " " + http.StatusText(a.Status), StatusCode: a.Status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h, Body: io.NopCloser(bytes.NewReader(a.Body)), ContentLength: int64(len(a.Body)), Request: r,
+	}, nil
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/serve"
+)
+
+func newLogs() *cobra.Command {
+	var ask askFlags
+	var follow bool
+	c := &cobra.Command{
+		Use:   "logs [flags] SESSION [PID]",
+		Short: "Print what processes of a session have printed",
+		Long: `Print the output of the process with the logical pid as it is. Without a pid, print
+that of all processes of the session, with [NODE.PID] before each line. With
+--follow go on until they have ended.
+` + sessionStatus,
+		Example: `  vmmc logs test 1000123
+  vmmc logs -f test`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			var pid uint32
+			var err error
+			if len(args) == 2 {
+				if pid, err = parsePID(args[1]); err != nil {
+					return err
+				}
+			}
+			a, err := ask.open(ctx)
+			if err != nil {
+				return err
+			}
+			defer a.close()
+			if pid == 0 {
+				return a.allLogs(ctx, c.OutOrStdout(), args[0], follow)
+			}
+			n, err := a.having(ctx, args[0], pid)
+			if err == nil {
+				err = n.copyLog(ctx, c.OutOrStdout(), args[0], pid, follow)
+			}
+			if ctx.Err() != nil {
+				return &serve.StatusError{Status: serve.Failed, Err: context.Cause(ctx)}
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the end of the processes")
+	ask.add(c)
+	return c
+}
+
+// allLogs prints those of all processes that the session has now: one after the
+// other, or with follow as they come.
+func (a *askAt) allLogs(ctx context.Context, w io.Writer, session string, follow bool) error {
+	rows, errs := a.processes(ctx, []string{session}, false)
+	var mu, emu sync.Mutex
+	var all sync.WaitGroup
+	for _, p := range rows {
+		if p.State == "joined" || p.State == "left" {
+			continue // its output is not kept
+		}
+		n, err := a.find([]string{p.Node})
+		if err != nil {
+			return err
+		}
+		show := func() {
+			l := &lines{mu: &mu, w: w, name: fmt.Sprintf("%s.%d", p.Node, p.PID)}
+			err := n[0].copyLog(ctx, l, session, p.PID, follow)
+			if ferr := l.flush(); err == nil {
+				err = ferr
+			}
+			emu.Lock()
+			defer emu.Unlock()
+			errs = append(errs, err)
+		}
+		if follow {
+			all.Go(show)
+		} else {
+			show()
+		}
+	}
+	all.Wait()
+	return failure(fmt.Sprintf("print the output of session %q", session), errs)
+}

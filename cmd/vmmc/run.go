@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/serve"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// toolFailed is the exit status of "run" when it, and not the program, failed.
+const toolFailed = 125
+
+// maxRun keeps a slip of the finger from filling the cluster.
+const maxRun = 4096
+
+func newRun() *cobra.Command {
+	var ask askFlags
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "run [flags] SESSION PROGRAM [ARGUMENT...]",
+		Short: "Run a program in a session",
+		Long: `Run a program in a session, and print what it prints until it ends. The program is
+a path relative to the working directory, or a name in the node's PATH, or an
+absolute path on the node. No shell takes part. Its input is empty.
+
+It runs on this machine's node; with --node on the first one named. With -n it
+runs several times, on one node after the other: on those that --node names, or
+VMMCHOSTS, or on all; with [NODE.PID] before each line of output. All are one run
+group. If one cannot be started, those that were are ended again.
+
+SIGINT and SIGTERM are passed on. If this tool ends otherwise, the program does
+not.
+
+Exit status: that of the program, 128 and the signal's number if one ended it; of
+several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
+		Example: `  vmmc run test hostname
+  vmmc run --dir /bin test ./prog arg1 arg2
+  vmmc run -n 4 --node n1,n2 test ./prog
+  vmmc run --detach --json test sleep 1000`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			if o.count < 1 || o.count > maxRun {
+				return serve.Usage("-n %d: wanted 1 to %d", o.count, maxRun)
+			}
+			if o.asJSON && !o.detach {
+				return serve.Usage("--json without --detach: what is printed is the program's output")
+			}
+			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(os.Getenv(local.HostsEnv))}
+			for _, s := range args[2:] {
+				o.request.Args = append(o.request.Args, []byte(s))
+			}
+			// Taken from the start, so that none is lost while programs are started.
+			told := make(chan os.Signal, 8)
+			signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
+			defer signal.Stop(told)
+			status, err := o.run(c.Context(), &ask, told, c.OutOrStdout())
+			if err != nil {
+				return &serve.StatusError{Status: toolFailed, Err: err}
+			}
+			if status != 0 {
+				return &serve.StatusError{Status: status}
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(false) // what follows the program is the program's
+	f.IntVarP(&o.count, "count", "n", 1, "`number` of processes")
+	f.StringVar(&o.dir, "dir", "/", "working `directory`, absolute within the session's drive")
+	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait: print the logical pids and end")
+	ask.add(c)
+	jsonFlag(c, &o.asJSON)
+	return c
+}
+
+// places are the nodes that processes are started on in turn.
+func (o *runOptions) places(a *askAt) ([]*asked, error) {
+	if a.named {
+		return a.chosen, nil
+	}
+	if o.count == 1 {
+		return []*asked{a.first}, nil
+	}
+	names := strings.FieldsFunc(string(o.request.GetHosts()), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	if len(names) > 0 {
+		at, err := a.find(names)
+		if err != nil {
+			return nil, fmt.Errorf("%s=%q: %w", local.HostsEnv, o.request.GetHosts(), err)
+		}
+		return at, nil
+	}
+	// From this machine's on, wrapping around.
+	for i, n := range a.all {
+		if n == a.first {
+			return append(append([]*asked{}, a.all[i:]...), a.all[:i]...), nil
+		}
+	}
+	return a.all, nil
+}
+
+// unknown says whether a failed start may have started something.
+func unknown(err error) bool {
+	return errors.Is(err, code.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
+}

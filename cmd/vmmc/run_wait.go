@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// runOptions are what "run" is asked for.
+type runOptions struct {
+	count   int
+	dir     string
+	detach  bool
+	asJSON  bool
+	request *nodev1.RunRequest
+}
+
+// started is a process that runs.
+type started struct {
+	n *asked
+	p *nodev1.Process
+}
+
+// maxStarting is how many starts are under way at a time.
+const maxStarting = 16
+
+func (o *runOptions) run(ctx context.Context, ask *askFlags, told <-chan os.Signal, w io.Writer) (status int, err error) {
+	a, err := ask.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer a.close()
+	at, err := o.places(a)
+	if err != nil {
+		return 0, err
+	}
+	all, err := o.start(ctx, at)
+	if err != nil {
+		return 0, errors.Join(err, o.undo(ctx, all))
+	}
+	if o.detach {
+		var rows []processRow
+		for _, s := range all {
+			rows = append(rows, s.n.row(o.request.GetSession(), s.p))
+		}
+		if o.asJSON {
+			return 0, printProcesses(w, rows, true)
+		}
+		for _, r := range rows {
+			fmt.Fprintf(w, "%s %d\n", r.Node, r.PID)
+		}
+		return 0, nil
+	}
+	over := make(chan struct{})
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for {
+			select {
+			case s := <-told:
+				o.pass(ctx, all, s)
+			case <-over:
+				return
+			}
+		}
+	})
+	defer passing.Wait()
+	defer close(over)
+	return o.wait(ctx, all, w)
+}
+
+// start starts the first process, and then the others in its run group.
+func (o *runOptions) start(ctx context.Context, at []*asked) ([]started, error) {
+	ctx, stop := context.WithTimeout(ctx, 2*timeout.Control+time.Duration(o.count)*timeout.Ping)
+	defer stop()
+	first, err := o.one(ctx, at[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]started, o.count)
+	errs := make([]error, o.count)
+	all[0] = first
+	turns := make(chan struct{}, maxStarting)
+	var starting sync.WaitGroup
+	for i := 1; i < o.count; i++ {
+		turns <- struct{}{}
+		starting.Go(func() {
+			all[i], errs[i] = o.one(ctx, at[i%len(at)], first.p.GetGroup())
+			<-turns
+		})
+	}
+	starting.Wait()
+	bad := 0
+	for _, err := range errs {
+		if err != nil {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return all, nil
+	}
+	var some []started
+	for _, s := range all {
+		if s.p != nil {
+			some = append(some, s)
+		}
+	}
+	return some, fmt.Errorf("%d of %d processes cannot be started, the others are ended: %w", bad, o.count, errors.Join(compact(errs)...))
+}
+
+// one starts one process.
+func (o *runOptions) one(ctx context.Context, n *asked, group uint32) (started, error) {
+	a, err := n.client.Run(ctx, connect.NewRequest(&nodev1.RunRequest{
+		Session: o.request.GetSession(), Path: o.request.GetPath(), Args: o.request.GetArgs(),
+		Directory: o.request.GetDirectory(), Hosts: o.request.GetHosts(), Group: group,
+	}))
+	if err = told(n, err); err != nil {
+		if unknown(err) {
+			err = fmt.Errorf("%w; look with \"vmmc ps\"", err)
+		}
+		return started{}, err
+	}
+	return started{n, a.Msg.GetProcess()}, nil
+}
+
+// undo ends what was started.
+func (o *runOptions) undo(ctx context.Context, all []started) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
+	defer stop()
+	var errs []error
+	for _, s := range all {
+		_, err := s.n.client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: o.request.GetSession(), Pid: s.p.GetPid(), Signal: int32(syscall.SIGKILL)}))
+		if err = told(s.n, err); err != nil && !isMissing(err) {
+			errs = append(errs, fmt.Errorf("end process %d again: %w", s.p.GetPid(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pass passes a signal on.
+func (o *runOptions) pass(ctx context.Context, all []started, s os.Signal) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	number, _ := s.(syscall.Signal)
+	var passing sync.WaitGroup
+	for _, p := range all {
+		passing.Go(func() { // one that has ended already needs none
+			_, _ = p.n.client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: o.request.GetSession(), Pid: p.p.GetPid(), Signal: int32(number)}))
+		})
+	}
+	passing.Wait()
+}
+
+// wait prints what the processes print, until all have ended.
+func (o *runOptions) wait(ctx context.Context, all []started, w io.Writer) (status int, err error) {
+	var mu, out sync.Mutex
+	var errs []error
+	var waiting sync.WaitGroup
+	for _, s := range all {
+		waiting.Go(func() {
+			to := w
+			var l *lines
+			if len(all) > 1 {
+				l = &lines{mu: &out, w: w, name: fmt.Sprintf("%s.%d", s.n.name, s.p.GetPid())}
+				to = l
+			}
+			err := s.n.copyLog(ctx, to, o.request.GetSession(), s.p.GetPid(), true)
+			if l != nil {
+				_ = l.flush()
+			}
+			p, werr := s.n.wait(ctx, o.request.GetSession(), s.p.GetPid())
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err, werr)
+			status = max(status, statusOf(p))
+			if p.GetLost() {
+				errs = append(errs, fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), s.n.name))
+			}
+		})
+	}
+	waiting.Wait()
+	return status, errors.Join(errs...)
+}
+
+func statusOf(p *nodev1.Process) int {
+	if p.GetSignal() != 0 {
+		return 128 + int(p.GetSignal())
+	}
+	return int(p.GetExitStatus())
+}
+
+// compact leaves out what says the same again.
+func compact(errs []error) (out []error) {
+	seen := map[string]bool{}
+	for _, err := range errs {
+		if err != nil && !seen[err.Error()] && len(out) < 5 {
+			seen[err.Error()] = true
+			out = append(out, err)
+		}
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// userHeader is where a node says for which of its users it asks.
+const userHeader = "Vmmc-User"
+
+// rootName is the user who may do with all sessions what their own users may.
+const rootName = "root"
+
+// caller is the user who asks something about sessions.
+type caller struct {
+	user string
+	cred *unix.Cred // on this machine, what the kernel says of it
+}
+
+func (c caller) admin() bool { return c.user == rootName || c.cred != nil && c.cred.UID == 0 }
+
+// userKey is where the caller stands in a request's context.
+type userKey struct{}
+
+func callerOf(ctx context.Context) (caller, error) {
+	if c, ok := ctx.Value(userKey{}).(caller); ok && c.user != "" {
+		return c, nil
+	}
+	return caller{}, code.New(code.NoRights, "it is not known which user asks: a node says so in the header %s", userHeader)
+}
+
+// vouched is the user of a control connection. A user has no say in this, a node
+// is trusted with its own users.
+func vouched(p cert.Peer, h http.Header) caller {
+	if p.Kind == cert.User {
+		return caller{user: p.Name}
+	}
+	return caller{user: h.Get(userHeader)}
+}
+
+// owner is the account that a session gets: the caller's own, or for root that
+// of whom it names.
+func (n *Node) owner(c caller, name string) (account, error) {
+	switch {
+	case name == "" || name == c.user:
+		if c.cred == nil {
+			return n.accountNamed(c.user)
+		}
+		return n.accountOf(*c.cred, c.user)
+	case !c.admin():
+		return account{}, code.New(code.NoRights, "user %q may not make a session for user %q: root may", c.user, name)
+	case c.cred == nil:
+		return n.accountNamed(name)
+	}
+	own := ownAccount()
+	if own.name == name {
+		return own, nil
+	}
+	if err := n.mayBecome(own, name); err != nil {
+		return account{}, err
+	}
+	a, err := lookupAccount(name)
+	if err != nil {
+		return a, code.New(code.BadArg, "user %q has no account on node %q: %v", name, n.cfg.Name, err)
+	}
+	return a, nil
+}
+
+// newRecord checks what a session is to be.
+func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r record, err error) {
+	if err := supervise.CheckSession(name); err != nil {
+		return r, err
+	}
+	if output == "" {
+		return r, code.New(code.BadArg, "the output directory is empty: name one, absolute within the session's drive")
+	}
+	if err := supervise.CheckDirectory("output directory", output); err != nil {
+		return r, err
+	}
+	if drive, err = checkDrive(drive, share); err != nil {
+		return r, err
+	}
+	a, err := n.owner(c, user)
+	if err != nil {
+		return r, err
+	}
+	r = record{Name: name, User: a.name, As: user, UID: a.uid, Home: a.home, Drive: drive, Share: share, Output: output}
+	if a.as != nil {
+		r.GID, r.Groups = a.as.GID, a.as.Groups
+	}
+	return r, nil
+}

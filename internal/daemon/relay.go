@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
+)
+
+// relayed are the headers that say what a body is.
+var relayed = []string{"Content-Type", "Connect-Protocol-Version"}
+
+// sessionService answers calls about sessions.
+func (n *Node) sessionService() (string, http.Handler) {
+	return nodev1connect.NewSessionServiceHandler(&sessionService{n}, connect.WithReadMaxBytes(local.MaxPacket))
+}
+
+// relay passes a call of this machine's user on to the service for sessions,
+// here or on another node, which is told who the user is.
+func (n *Node) relay(ctx context.Context, c caller, r local.ControlRequest) (local.ControlAnswer, error) {
+	prefix, own := n.sessionService()
+	if !strings.HasPrefix(r.Path, prefix) || strings.ContainsAny(r.Path, "?#%") {
+		return local.ControlAnswer{}, code.New(code.BadArg, "%q is no call about sessions", r.Path)
+	}
+	if r.Node != "" && r.Node != n.cfg.Name {
+		p, err := n.peerNode(r.Node)
+		if err != nil {
+			return local.ControlAnswer{}, err
+		}
+		return p.relay(ctx, c, r)
+	}
+	q, err := controlHTTP(context.WithValue(ctx, userKey{}, c), r, "http://"+n.cfg.Name)
+	if err != nil {
+		return local.ControlAnswer{}, err
+	}
+	w := &recorder{header: http.Header{}, status: http.StatusOK}
+	own.ServeHTTP(w, q)
+	return answered(w.status, w.header, w.body.Bytes())
+}
+
+// relay asks another node, once.
+func (p *peer) relay(ctx context.Context, c caller, r local.ControlRequest) (local.ControlAnswer, error) {
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Store(true) }})
+	q, err := controlHTTP(ctx, r, "https://"+p.host.Control)
+	if err != nil {
+		return local.ControlAnswer{}, err
+	}
+	q.Header.Set(userHeader, c.user)
+	a, err := p.transport.RoundTrip(q)
+	if err == nil {
+		defer a.Body.Close()
+		var b []byte
+		if b, err = io.ReadAll(io.LimitReader(a.Body, local.MaxControl+1)); err == nil {
+			return answered(a.StatusCode, a.Header, b)
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return local.ControlAnswer{}, context.Cause(ctx)
+	case sent.Load():
+		return local.ControlAnswer{}, code.New(code.OutcomeUnknown, "node %q at %s was lost while it was asked; whether it has done it is not known: %v", p.host.Name, p.host.Control, err)
+	}
+	return local.ControlAnswer{}, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
+}
+
+func controlHTTP(ctx context.Context, r local.ControlRequest, base string) (*http.Request, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, base+r.Path, bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, code.New(code.BadArg, "%q is no call about sessions: %v", r.Path, err)
+	}
+	for _, h := range relayed {
+		if v := r.Headers[h]; v != "" {
+			q.Header.Set(h, v)
+		}
+	}
+	return q, nil
+}
+
+func answered(status int, h http.Header, body []byte) (local.ControlAnswer, error) {
+	if len(body) > local.MaxControl {
+		return local.ControlAnswer{}, code.New(code.Protocol, "an answer about sessions has more than %d bytes", local.MaxControl)
+	}
+	a := local.ControlAnswer{Status: status, Body: body, Headers: map[string]string{}}
+	for _, k := range append([]string{codeHeader}, relayed...) {
+		if v := h.Get(k); v != "" {
+			a.Headers[k] = v
+		}
+	}
+	return a, nil
+}
+
+// recorder is an answer in memory.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(status int)      { r.status = status }
+func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }

@@ -1,0 +1,272 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// record is what a node keeps of a session in its state directory.
+type record struct {
+	Name   string
+	User   string // that its processes run as
+	As     string // the user that the session was made with; may be empty
+	UID    uint32
+	GID    uint32
+	Groups []uint32
+	Home   string
+	Drive  string
+	Share  string // the directory that the drive was made for; empty: it was there
+	Output string
+	Base   string
+	Marker string
+	Ending bool // somebody has begun to delete it
+}
+
+// session is one with its supervisor, which runs as its user and has its
+// programs.
+type session struct {
+	n *Node
+	record
+
+	turn chan struct{} // the right to look for the supervisor, or to end it
+	gone chan struct{} // closed when the session was deleted
+
+	mu     sync.Mutex
+	client *supervise.Client // nil: not connected
+}
+
+func (n *Node) newSession(r record) *session {
+	return &session{n: n, record: r, turn: make(chan struct{}, 1), gone: make(chan struct{})}
+}
+
+// account is whom the session's programs run as.
+func (s *session) account() account {
+	a := account{uid: s.UID, name: s.User, home: s.Home}
+	if int(s.UID) != os.Getuid() {
+		a.as = &unix.Identity{UID: s.UID, GID: s.GID, Groups: s.Groups}
+	}
+	return a
+}
+
+func (s *session) greeting() supervise.Greeting {
+	return supervise.Greeting{Session: s.Name, Marker: s.Marker}
+}
+
+func (s *session) spec() supervise.Spec {
+	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Marker: s.Marker}
+}
+
+// connected is the supervisor, if there is a connection to it.
+func (s *session) connected() *supervise.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		select {
+		case <-s.client.Done():
+		default:
+			return s.client
+		}
+	}
+	return nil
+}
+
+// reach gives the supervisor. One that has died is replaced: the next one ends
+// what it left, and knows what there was.
+func (s *session) reach(ctx context.Context) (*supervise.Client, error) {
+	if c := s.connected(); c != nil {
+		return c, nil
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-s.gone:
+		return nil, code.New(code.NoSuchSession, "session %q on node %q was deleted", s.Name, s.n.cfg.Name)
+	case <-ctx.Done():
+		return nil, ctxCause(ctx, "reach the supervisor of session %q on node %q", s.Name, s.n.cfg.Name)
+	}
+	if c := s.connected(); c != nil {
+		return c, nil
+	}
+	return s.connect(ctx)
+}
+
+// connect is called with the turn.
+func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
+	dir, err := unix.OpenPath(s.n.sessions.dir(s.Name))
+	if err != nil {
+		return nil, code.New(code.NoSuchSession, "session %q on node %q has lost its state: %v; delete it", s.Name, s.n.cfg.Name, err)
+	}
+	defer dir.Close()
+	c, err := supervise.Dial(ctx, dir, s.UID, s.greeting())
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) { // nobody is there
+		if err = s.launch(ctx, dir); err == nil {
+			c, err = supervise.Dial(ctx, dir, s.UID, s.greeting())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.client = c
+	s.mu.Unlock()
+	s.adopt(ctx, c)
+	s.n.wg.Go(func() { s.mind(c) })
+	return c, nil
+}
+
+// mind replaces a supervisor that dies, so that what it left is ended: its output
+// goes nowhere, and nobody sees its end.
+func (s *session) mind(c *supervise.Client) {
+	pause := time.NewTimer(timeout.Replace) // one that dies at once is not replaced at once
+	defer pause.Stop()
+	for _, over := range []<-chan struct{}{c.Done(), nil} {
+		var late <-chan time.Time
+		if over == nil {
+			late = pause.C
+		}
+		select {
+		case <-over:
+		case <-late:
+		case <-s.gone:
+			return
+		case <-s.n.ctx.Done():
+			return
+		}
+	}
+	ctx, stop := context.WithTimeout(s.n.ctx, timeout.Control)
+	defer stop()
+	if _, err := s.reach(ctx); err != nil && !errors.Is(err, code.NoSuchSession) && s.n.ctx.Err() == nil {
+		s.n.log.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name, "err", err)
+	}
+}
+
+// launch starts a supervisor, and sees to it that somebody waits for its end
+// for as long as this daemon runs.
+func (s *session) launch(ctx context.Context, dir *os.File) error {
+	n := s.n
+	if len(n.cfg.Supervisor) == 0 {
+		return code.New(code.BadConfig, "node %q runs in a program that cannot supervise sessions: make them on a node of vmmcd", n.cfg.Name)
+	}
+	who := s.account()
+	env := environment{}
+	if who.as == nil {
+		env = os.Environ()
+	} else { // the daemon's is nobody else's business
+		env.set("PATH", usualPath)
+		env.set("HOME", who.home)
+	}
+	c, err := supervise.Launch(ctx, n.cfg.Supervisor, env, who.as, dir, s.spec())
+	if err != nil {
+		var own code.Code
+		if !errors.As(err, &own) {
+			own = code.BadConfig
+		}
+		return code.New(own, "session %q on node %q as user %q: %v", s.Name, n.cfg.Name, s.User, err)
+	}
+	n.log.Info("supervisor started", "session", s.Name, "user", s.User, "realpid", c.PID())
+	n.wg.Go(func() {
+		if !c.AwaitOr(n.ctx.Done()) {
+			c.Release() // it goes on without this daemon
+			return
+		}
+		n.log.Info("supervisor ended", "session", s.Name, "realpid", c.PID(), "how", c.Reap())
+	})
+	return nil
+}
+
+// adopt learns of the programs that run already: those that have not joined are
+// known by their tokens again, and those that had joined must do so again.
+func (s *session) adopt(ctx context.Context, c *supervise.Client) {
+	for r := (supervise.ListRequest{Running: true}); ; {
+		l, err := c.List(ctx, r)
+		if err != nil {
+			return
+		}
+		for _, p := range l.Programs {
+			r.After = p.PID
+			s.n.mu.Lock()
+			_, here := s.n.processes[p.PID]
+			known := s.n.children.byPID[p.PID] != nil
+			s.n.mu.Unlock()
+			switch {
+			case p.Joined && !here:
+				_ = c.Leave(ctx, p.PID)
+			case !p.Joined && !known && s.n.ownPID(p.PID):
+				s.n.readopt(s, c, p)
+			}
+		}
+		if !l.More || len(l.Programs) == 0 {
+			return
+		}
+	}
+}
+
+// end ends all of the session's processes and its supervisor. With the turn.
+func (s *session) end(ctx context.Context) error {
+	c := s.connected()
+	if c == nil {
+		var err error
+		if c, err = s.connect(ctx); err != nil {
+			return s.endAlone(ctx, err)
+		}
+	}
+	left, err := c.End(ctx)
+	if err == nil && len(left.Real) > 0 {
+		// Programs that have become another user: the supervisor may not end them,
+		// a daemon of root may.
+		if stay := supervise.KillAll(c.Real(), s.Marker, timeout.Stop); len(stay) > 0 {
+			return code.New(code.NoRights, "processes %v of session %q on node %q have become other users' and cannot be ended by user %d: end them, and delete the session again", stay, s.Name, s.n.cfg.Name, os.Getuid())
+		}
+		left, err = c.End(ctx)
+	}
+	if err == nil && len(left.Real) > 0 {
+		err = code.New(code.Timeout, "processes %v of session %q on node %q do not end", left.Real, s.Name, s.n.cfg.Name)
+	}
+	if err != nil {
+		return err
+	}
+	c.Close()
+	return nil
+}
+
+// endAlone is end without a supervisor, where none can be had because of err: the
+// session's base may be gone. Its processes are known by what is in their
+// environment.
+func (s *session) endAlone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	if left := supervise.KillAll(-1, s.Marker, timeout.Stop); len(left) > 0 {
+		return code.New(code.Timeout, "processes %v of session %q on node %q do not end, and it has no supervisor: %v", left, s.Name, s.n.cfg.Name, err)
+	}
+	return nil
+}
+
+// hangUp lets go of the supervisor, which goes on.
+func (s *session) hangUp() {
+	s.mu.Lock()
+	c := s.client
+	s.client = nil
+	s.mu.Unlock()
+	if c != nil {
+		c.Close()
+	}
+}
+
+// may says whether who asks may do anything with the session.
+func (s *session) may(c caller) error {
+	if c.user == s.User || c.admin() {
+		return nil
+	}
+	return code.New(code.NoRights, "session %q on node %q is of another user than %q", s.Name, s.n.cfg.Name, c.user)
+}

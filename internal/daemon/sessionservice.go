@@ -1,0 +1,202 @@
+package daemon
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// sessionService answers tools and other nodes for their users.
+type sessionService struct{ n *Node }
+
+// maxListed is how many sessions are in one answer.
+const maxListed = 16
+
+// reply makes an answer of what a call came to.
+func reply[T any](m *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(m), nil
+}
+
+// ask finds the caller's session and its supervisor.
+func (s *sessionService) ask(ctx context.Context, name string) (*session, *supervise.Client, error) {
+	c, err := callerOf(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := s.n.findSession(c, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	bounded, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	sup, err := in.reach(bounded)
+	return in, sup, err
+}
+
+func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[nodev1.AddSessionRequest]) (*connect.Response[nodev1.AddSessionResponse], error) {
+	c, err := callerOf(ctx)
+	var rec record
+	if err == nil {
+		rec, err = s.n.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(), r.Msg.GetShare(), r.Msg.GetOutputDirectory())
+	}
+	var in *session
+	if err == nil {
+		in, err = s.n.addSession(ctx, rec)
+	}
+	if err != nil {
+		return nil, coded(err)
+	}
+	return reply(&nodev1.AddSessionResponse{Session: s.n.describe(ctx, in)}, nil)
+}
+
+func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[nodev1.DeleteSessionRequest]) (*connect.Response[nodev1.DeleteSessionResponse], error) {
+	c, err := callerOf(ctx)
+	var in *session
+	if err == nil {
+		in, err = s.n.findSession(c, r.Msg.GetName())
+	}
+	if err == nil {
+		// Who gives up finds it deleted, or not: never half so.
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 4*timeout.Stop)
+		defer stop()
+		err = s.n.deleteSession(ctx, in)
+	}
+	return reply(&nodev1.DeleteSessionResponse{}, err)
+}
+
+func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[nodev1.ListSessionsRequest]) (*connect.Response[nodev1.ListSessionsResponse], error) {
+	c, err := callerOf(ctx)
+	if err != nil {
+		return nil, coded(err)
+	}
+	m := &nodev1.ListSessionsResponse{}
+	for _, in := range s.n.sessionsAfter(r.Msg.GetAfter()) {
+		if in.may(c) != nil {
+			continue
+		}
+		if len(m.Sessions) == maxListed {
+			m.More = true
+			break
+		}
+		m.Sessions = append(m.Sessions, s.n.describe(ctx, in))
+	}
+	return reply(m, nil)
+}
+
+func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunRequest]) (*connect.Response[nodev1.RunResponse], error) {
+	in, _, err := s.ask(ctx, r.Msg.GetSession())
+	if c, _ := callerOf(ctx); err == nil && in.UID == 0 && c.cred == nil && !s.n.cfg.SpawnRoot {
+		err = code.New(code.NoRights, "node %q starts no programs as user %q for who is elsewhere: start its daemon with --spawn-root", s.n.cfg.Name, in.User)
+	}
+	if err != nil {
+		return nil, coded(err)
+	}
+	o := order{session: in.Name, in: in, group: r.Msg.GetGroup(), search: true, SpawnRequest: local.SpawnRequest{
+		Node: s.n.cfg.Name, Path: r.Msg.GetPath(), Args: r.Msg.GetArgs(), Directory: r.Msg.GetDirectory(), Hosts: r.Msg.GetHosts(),
+	}}
+	if err := o.Check(o.session); err != nil {
+		return nil, coded(err)
+	}
+	p, err := s.n.runInSession(ctx, o)
+	return reply(&nodev1.RunResponse{Process: processInfo(p)}, err)
+}
+
+func (s *sessionService) ListProcesses(ctx context.Context, r *connect.Request[nodev1.ListProcessesRequest]) (*connect.Response[nodev1.ListProcessesResponse], error) {
+	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	var l supervise.Listing
+	if err == nil {
+		l, err = sup.List(ctx, supervise.ListRequest{After: r.Msg.GetAfter()})
+	}
+	m := &nodev1.ListProcessesResponse{More: l.More}
+	for _, p := range l.Programs {
+		m.Processes = append(m.Processes, processInfo(p))
+	}
+	return reply(m, err)
+}
+
+func (s *sessionService) Wait(ctx context.Context, r *connect.Request[nodev1.WaitRequest]) (*connect.Response[nodev1.WaitResponse], error) {
+	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	var p supervise.Program
+	if err == nil {
+		p, err = sup.Await(ctx, supervise.AwaitRequest{PID: r.Msg.GetPid(), For: patience(r.Msg.GetTimeoutNs())})
+	}
+	return reply(&nodev1.WaitResponse{Process: processInfo(p)}, err)
+}
+
+func (s *sessionService) Kill(ctx context.Context, r *connect.Request[nodev1.KillRequest]) (*connect.Response[nodev1.KillResponse], error) {
+	in, sup, err := s.ask(ctx, r.Msg.GetSession())
+	n := 0
+	if err == nil {
+		n, err = sup.Signal(ctx, supervise.SignalRequest{PID: r.Msg.GetPid(), Signal: int(r.Msg.GetSignal())})
+	}
+	if err == nil {
+		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
+	}
+	return reply(&nodev1.KillResponse{Processes: uint32(n)}, err)
+}
+
+func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.ReadLogRequest]) (*connect.Response[nodev1.ReadLogResponse], error) {
+	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	var c supervise.Chunk
+	if err == nil {
+		c, err = sup.Read(ctx, supervise.ReadRequest{PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs())})
+	}
+	if err == nil && len(c.Data) > supervise.MaxChunk {
+		err = code.New(code.Protocol, "the session's supervisor gave more output than was asked for")
+	}
+	return reply(&nodev1.ReadLogResponse{Data: c.Data, Done: c.Done}, err)
+}
+
+// patience bounds how long a call waits: who asks asks again.
+func patience(ns int64) time.Duration {
+	return max(0, min(time.Duration(ns), timeout.Control/2))
+}
+
+// describe tells of a session.
+func (n *Node) describe(ctx context.Context, s *session) *nodev1.Session {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	d := &nodev1.Session{Name: s.Name, User: s.User, Drive: s.Drive, Share: s.Share, OutputDirectory: s.Output, Base: s.Base}
+	c, err := s.reach(ctx)
+	if err != nil {
+		d.Error = err.Error()
+		return d
+	}
+	d.Base = c.Base
+	for r := (supervise.ListRequest{Running: true}); ; {
+		l, err := c.List(ctx, r)
+		if err != nil {
+			d.Error = err.Error()
+			return d
+		}
+		d.Processes += uint32(len(l.Programs))
+		if !l.More || len(l.Programs) == 0 {
+			return d
+		}
+		r.After = l.Programs[len(l.Programs)-1].PID
+	}
+}
+
+func processInfo(p supervise.Program) *nodev1.Process {
+	m := &nodev1.Process{
+		Pid: p.PID, RealPid: uint32(p.Real), Group: p.Group, Command: p.Command, Begun: timestamppb.New(p.Begun),
+		Joined: p.Joined, Ended: p.Ended, ExitStatus: int32(p.Status), Signal: int32(p.Signal), Lost: p.Lost,
+		OutputBytes: p.Output, MissingBytes: p.Missing, MissingWhy: p.Why,
+	}
+	if p.Ended {
+		m.EndedAt = timestamppb.New(p.End)
+	}
+	return m
+}

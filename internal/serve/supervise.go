@@ -1,0 +1,40 @@
+package serve
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/supervise"
+)
+
+const superviseName = "supervise"
+
+// newSupervise is what a daemon runs for each session.
+func newSupervise() *cobra.Command {
+	return &cobra.Command{
+		Use:    superviseName,
+		Short:  "Stay with a session's programs (the daemon starts this)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(*cobra.Command, []string) error { return supervise.Main() },
+	}
+}
+
+// defaultState is where a node of this user keeps what outlives it; "" if the
+// user has no place for that.
+func defaultState(node string) string {
+	if os.Getuid() == 0 {
+		return filepath.Join("/var/lib/vmmc", node)
+	}
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "vmmc", "nodes", node)
+}

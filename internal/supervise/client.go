@@ -1,0 +1,184 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// Client is a daemon's connection to a supervisor. It may be used concurrently.
+type Client struct {
+	State
+
+	conn *local.Conn
+	real int
+}
+
+// Launch starts a supervisor: argv is the program that calls [Main], as is the
+// user, dir the session's directory, which is that user's. It returns when the
+// supervisor listens.
+func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec) (*unix.Child, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	in, feed, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	defer feed.Close()
+	said, say, err := unix.OutputPipe()
+	if err != nil {
+		return nil, err
+	}
+	defer said.Close()
+	defer say.Close()
+	c, err := unix.Start(unix.Program{
+		Path: argv[0], Args: argv[1:], Env: env, Dir: "/", As: as, Apart: true,
+		Files: [3]*os.File{in, null, null}, Extra: []*os.File{dir, say},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start a supervisor (%s): %w", strings.Join(argv, " "), err)
+	}
+	_ = say.Close()
+	_ = in.Close()
+	err = json.NewEncoder(feed).Encode(spec) // fits into the pipe, which nobody may read
+	_ = feed.Close()
+	if err == nil {
+		err = hear(ctx, said)
+	}
+	if err != nil {
+		c.Signal(9)
+		c.Reap()
+		return nil, err
+	}
+	return c, nil
+}
+
+// hear waits until the supervisor is ready, or says why it is not.
+func hear(ctx context.Context, said *os.File) error {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = said.SetReadDeadline(time.Unix(1, 0)) })()
+	b, err := io.ReadAll(io.LimitReader(said, 4096))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return code.New(code.Timeout, "the supervisor does not say that it is ready: %v", context.Cause(ctx))
+	case err != nil:
+		return fmt.Errorf("hear from the supervisor: %w", err)
+	case len(b) == 0:
+		return errors.New("the supervisor ended before it was ready: can its user execute the daemon's program?")
+	case string(b) != ready:
+		return code.New(code.BadArg, "%s", b)
+	}
+	return nil
+}
+
+// Dial reaches the supervisor of the session whose directory is dir. It must run
+// as user uid: what is in the directory is that user's, and may lead elsewhere.
+func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, error) {
+	var d net.Dialer
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	// By the descriptor, because socket paths are short.
+	nc, err := d.DialContext(ctx, "unixpacket", fmt.Sprintf("/proc/self/fd/%d/socket", dir.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("reach the supervisor of session %q: %w", g.Session, err)
+	}
+	u := nc.(*net.UnixConn)
+	cred, err := unix.PeerCred(u)
+	if err == nil && cred.UID != uid {
+		err = fmt.Errorf("the supervisor of session %q runs as user %d, not %d", g.Session, cred.UID, uid)
+	}
+	if err != nil {
+		_ = u.Close()
+		return nil, err
+	}
+	c := &Client{real: cred.PID, conn: local.NewConn(u, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return nil, nil, code.New(code.BadArg, "a daemon answers no supervisor")
+	})}
+	if c.State, err = call[State](ctx, c, Greet, g); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close hangs up.
+func (c *Client) Close() {
+	c.conn.Close()
+	<-c.conn.Done()
+}
+
+// Done is closed when the supervisor is gone.
+func (c *Client) Done() <-chan struct{} { return c.conn.Done() }
+
+// Real is the supervisor's number, as the kernel has it.
+func (c *Client) Real() int { return c.real }
+
+func call[T any](ctx context.Context, c *Client, m local.Method, in any) (T, error) {
+	v, fds, err := local.Ask[T](ctx, c.conn, m, in, nil)
+	for _, fd := range fds { // an honest supervisor sends none
+		_ = unix.Close(fd)
+	}
+	return v, err
+}
+
+// Start starts a program.
+func (c *Client) Start(ctx context.Context, o Order) (Program, error) {
+	return call[Program](ctx, c, Start, o)
+}
+
+// Note lists a process that has joined; Leave says that it has left.
+func (c *Client) Note(ctx context.Context, p Program) error {
+	_, err := call[local.Empty](ctx, c, Note, p)
+	return err
+}
+
+// Leave is told of a process that was noted.
+func (c *Client) Leave(ctx context.Context, pid uint32) error {
+	_, err := call[local.Empty](ctx, c, Leave, ListRequest{After: pid})
+	return err
+}
+
+// List gives programs, a page at a time.
+func (c *Client) List(ctx context.Context, r ListRequest) (Listing, error) {
+	return call[Listing](ctx, c, List, r)
+}
+
+// Await waits for a program's end.
+func (c *Client) Await(ctx context.Context, r AwaitRequest) (Program, error) {
+	return call[Program](ctx, c, Await, r)
+}
+
+// Signal signals one program or all.
+func (c *Client) Signal(ctx context.Context, r SignalRequest) (int, error) {
+	s, err := call[Signalled](ctx, c, Signal, r)
+	return s.Programs, err
+}
+
+// Read gives a piece of output.
+func (c *Client) Read(ctx context.Context, r ReadRequest) (Chunk, error) {
+	return call[Chunk](ctx, c, Read, r)
+}
+
+// End ends the session's programs and the supervisor.
+func (c *Client) End(ctx context.Context) (Leftovers, error) {
+	return call[Leftovers](ctx, c, End, local.Empty{})
+}

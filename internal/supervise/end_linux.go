@@ -1,0 +1,173 @@
+package supervise
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// reap takes what has ended: the session's programs, and what these have left,
+// which is this process's since.
+func (s *supervisor) reap() {
+	for {
+		s.fork.Lock()
+		real, how, ok := unix.ReapAny()
+		if ok {
+			s.ended(real, how)
+		}
+		s.fork.Unlock()
+		if !ok {
+			return
+		}
+	}
+}
+
+func (s *supervisor) ended(real int, how unix.Ending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.byReal[real]
+	if p == nil {
+		return
+	}
+	delete(s.byReal, real)
+	p.out.tell(&p.Program)
+	p.Ended, p.Status, p.Signal, p.End = true, how.Status, how.Signal, time.Now()
+	s.journal.note(&p.Program, s.each)
+	s.forget()
+	s.tell()
+}
+
+// tell wakes who waits for an end. With mu.
+func (s *supervisor) tell() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// forget drops the oldest of those that have ended, when there are many. With mu.
+func (s *supervisor) forget() {
+	if len(s.programs) <= maxEnded+MaxRunning {
+		return
+	}
+	var over []*program
+	for _, p := range s.programs {
+		if p.Ended {
+			over = append(over, p)
+		}
+	}
+	slices.SortFunc(over, func(a, b *program) int { return cmp.Compare(a.End.UnixNano(), b.End.UnixNano()) })
+	for _, p := range over[:max(0, len(over)-maxEnded)] {
+		delete(s.programs, p.PID)
+	}
+}
+
+// settle waits until a program that has ended has its output in the file; what
+// it has left running may go on printing, so not for ever.
+func (o *output) settle(late <-chan time.Time) {
+	bound := time.NewTimer(timeout.Settle)
+	defer bound.Stop()
+	for !o.quiet() {
+		select {
+		case <-late:
+			return
+		case <-bound.C:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// signal sends a signal to a program with its process group, or to all.
+func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
+	if r.Signal <= 0 || r.Signal > 64 {
+		return Signalled{}, code.New(code.BadArg, "signal %d: signals are 1 to 64", r.Signal)
+	}
+	s.fork.Lock() // nothing is taken meanwhile: each number is still whose it was
+	defer s.fork.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, p := range s.programs {
+		if r.PID != 0 && p.PID != r.PID || p.Ended {
+			continue
+		}
+		switch {
+		case p.Joined:
+			if p.proc.Signal(syscall.Signal(r.Signal)) == nil {
+				n++
+			}
+		case s.byReal[p.Real] == p:
+			if unix.KillGroup(p.Real, r.Signal) == nil {
+				n++
+			}
+		}
+	}
+	if r.PID != 0 && n == 0 {
+		p, err := s.find(r.PID)
+		if err == nil {
+			err = code.New(code.NoSuchProcess, "process %d of session %q on node %q has ended", p.PID, s.spec.Session, s.spec.Node)
+		}
+		return Signalled{}, err
+	}
+	return Signalled{Programs: n}, nil
+}
+
+// end kills everything. It can be asked for again: what could not be ended may
+// have ended since.
+func (s *supervisor) end() Leftovers {
+	s.fork.Lock() // who is starting a program has done so, and nobody begins
+	s.mu.Lock()
+	s.ending = true
+	var out []*output
+	for _, p := range s.programs {
+		if p.Joined && !p.Ended {
+			_ = p.proc.Kill()
+		}
+		if p.out != nil {
+			out = append(out, p.out)
+		}
+	}
+	s.mu.Unlock()
+	s.fork.Unlock()
+	reaped := make(chan struct{})
+	stop := make(chan struct{})
+	go func() { // whoever else reaps may be the caller
+		defer close(reaped)
+		for {
+			s.reap()
+			select {
+			case <-stop:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	}()
+	left := KillAll(os.Getpid(), s.spec.Marker, timeout.Stop)
+	close(stop)
+	<-reaped
+	if len(left) > 0 {
+		return Leftovers{Real: left}
+	}
+	late, cancel := context.WithTimeout(context.Background(), timeout.Settle)
+	defer cancel()
+	for _, o := range out {
+		select {
+		case <-o.over:
+		case <-late.Done():
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.over:
+	default:
+		close(s.over)
+	}
+	return Leftovers{}
+}

@@ -1,0 +1,83 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// appendTo opens a file for output below the base, and makes it and its
+// directory if they are not there. The directory may be shared with others: what
+// somebody else has put under the name is not written to.
+func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
+	dir := within(s.spec.Output)
+	file := path.Join(dir, name)
+	for range 3 { // who makes and removes it meanwhile may have it so
+		f, err = s.root.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if err = s.root.MkdirAll(dir, 0o750); err != nil {
+				return nil, 0, err
+			}
+			continue
+		case errors.Is(err, fs.ErrExist):
+			f, err = s.openOwn(file, os.O_WRONLY|os.O_APPEND)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+		}
+		break
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
+}
+
+// openOwn opens a file that is this user's and a plain one, under its only name.
+func (s *supervisor) openOwn(file string, flag int) (*os.File, error) {
+	st, err := s.root.Lstat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no plain file: it is left alone", file)
+	}
+	f, err := s.root.OpenFile(file, flag|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	now, err := f.Stat()
+	if err == nil && !os.SameFile(st, now) {
+		err = fs.ErrNotExist // it was replaced meanwhile
+	}
+	var uid uint32
+	var links uint64
+	if err == nil {
+		uid, links, err = unix.OwnerOf(f)
+	}
+	if err == nil && (int(uid) != os.Getuid() || links != 1) {
+		err = fmt.Errorf("%s belongs to user %d and has %d names: it is left alone", file, uid, links)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removed says whether an open file has no name any more.
+func removed(f *os.File) bool {
+	_, links, err := unix.OwnerOf(f)
+	return err == nil && links == 0
+}

@@ -1,0 +1,48 @@
+package supervise
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// note lists a process that has joined the session by itself.
+func (s *supervisor) note(n Program) (local.Empty, error) {
+	proc, err := os.FindProcess(n.Real) // a handle: the number may be another's later
+	if err != nil {
+		return local.Empty{}, code.New(code.NoSuchProcess, "process %d has ended", n.Real)
+	}
+	p := &program{Program: n, proc: proc}
+	p.Joined, p.Begun = true, time.Now()
+	p.Command = strings.ToValidUTF8(p.Command, "�")
+	s.fork.Lock()
+	err = s.admit(p)
+	s.fork.Unlock()
+	if err != nil {
+		_ = proc.Release()
+		return local.Empty{}, err
+	}
+	s.mu.Lock()
+	s.journal.note(&p.Program, s.each)
+	t := p.told()
+	s.mu.Unlock()
+	_ = s.listed(t)
+	return local.Empty{}, nil
+}
+
+// leave says that a process which had joined has left.
+func (s *supervisor) leave(r ListRequest) (local.Empty, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.programs[r.After]; p != nil && p.Joined && !p.Ended {
+		p.Ended, p.Lost, p.End = true, true, time.Now()
+		_ = p.proc.Release()
+		s.journal.note(&p.Program, s.each)
+		s.forget()
+		s.tell()
+	}
+	return local.Empty{}, nil
+}

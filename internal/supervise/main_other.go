@@ -1,0 +1,15 @@
+//go:build !linux
+
+package supervise
+
+import (
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// Main does nothing on this system.
+func Main() error { return unix.ErrUnsupported }
+
+// KillAll does nothing on this system.
+func KillAll(int, string, time.Duration) []int { return nil }

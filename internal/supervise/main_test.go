@@ -1,0 +1,22 @@
+package supervise
+
+import (
+	"os"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// TestMain checks that the tests leave no goroutine and no descriptor behind.
+func TestMain(m *testing.M) {
+	if os.Getenv(supervisorEnv) != "" {
+		if Main() != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testutil.Main(m)
+}
+
+// supervisorEnv makes the test binary a supervisor.
+const supervisorEnv = "VMMC_TEST_SUPERVISOR"

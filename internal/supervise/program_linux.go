@@ -1,0 +1,173 @@
+package supervise
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// start runs a program as the daemon orders it.
+func (s *supervisor) start(o Order) (Program, error) {
+	if len(o.Path) == 0 {
+		return Program{}, code.New(code.BadArg, "the program's path is empty")
+	}
+	if err := CheckDirectory("working directory", string(o.Directory)); err != nil {
+		return Program{}, err
+	}
+	dir, err := s.root.Open(within(string(o.Directory)))
+	if err != nil {
+		return Program{}, code.New(code.BadArg, "enter the directory %s of the session's drive, which is %s on node %q: %v", o.Directory, s.base, s.spec.Node, plain(err))
+	}
+	defer dir.Close()
+	file, err := s.program(o)
+	if err != nil {
+		return Program{}, err
+	}
+	return s.launch(o, dir, file)
+}
+
+// program finds the file that is to run. A relative path stays in the drive; an
+// absolute one is the node's own.
+func (s *supervisor) program(o Order) (string, error) {
+	file := string(o.Path)
+	if filepath.IsAbs(file) {
+		return file, nil
+	}
+	drive := path.Join(string(o.Directory), file)
+	if err := CheckDirectory("program", string(o.Directory)+"/"+file); err != nil {
+		return "", err
+	}
+	_, err := s.root.Stat(within(drive))
+	if err == nil {
+		return file, nil
+	}
+	if o.Search && errors.Is(err, fs.ErrNotExist) && !strings.Contains(file, "/") {
+		for _, e := range o.Env {
+			list, is := bytes.CutPrefix(e, []byte("PATH="))
+			for _, d := range filepath.SplitList(string(list)) {
+				f := filepath.Join(d, file)
+				if st, err := os.Stat(f); is && err == nil && filepath.IsAbs(f) && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+					return f, nil
+				}
+			}
+		}
+	}
+	return "", code.New(code.BadArg, "find the program %s in directory %s of the session's drive, which is %s on node %q: %v", file, o.Directory, s.base, s.spec.Node, plain(err))
+}
+
+func (s *supervisor) launch(o Order, dir *os.File, file string) (Program, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	if err != nil {
+		return Program{}, code.New(code.NoMem, "start %s: %v", o.Path, err)
+	}
+	defer null.Close()
+	r, w, err := unix.OutputPipe()
+	if err != nil {
+		return Program{}, code.New(code.NoMem, "start %s: %v", o.Path, err)
+	}
+	defer w.Close()
+	p := &program{Program: Program{
+		PID: o.PID, Group: o.Group, Parent: o.Parent, Token: o.Token, Command: command(o), Begun: time.Now(),
+	}}
+	args := []string{string(o.Path)}
+	for _, a := range o.Args {
+		args = append(args, string(a))
+	}
+	env := []string{MarkerEnv + "=" + s.spec.Marker, "PWD=" + filepath.Join(s.base, within(string(o.Directory)))}
+	for _, e := range o.Env {
+		env = append(env, string(e))
+	}
+	s.fork.Lock()
+	err = s.admit(p)
+	var c *unix.Child
+	if err == nil {
+		c, err = start(dir, unix.Program{Path: file, Args: args, Env: env, Files: [3]*os.File{null, w, w}})
+		err = s.explain(o, err)
+	}
+	if err != nil {
+		s.withdraw(p)
+		s.fork.Unlock()
+		_ = r.Close()
+		return Program{}, err
+	}
+	out := s.openOutput(LogName(s.spec.Node, o.PID), r)
+	s.mu.Lock()
+	p.out, p.Real = out, c.PID()
+	s.byReal[p.Real] = p
+	s.journal.note(&p.Program, s.each)
+	t := p.told()
+	s.mu.Unlock()
+	s.fork.Unlock()
+	c.Release() // reap has it
+	go func() {
+		out.copy()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if out.tell(&p.Program); s.programs[p.PID] == p {
+			s.journal.note(&p.Program, s.each)
+		}
+	}()
+	_ = s.listed(t)
+	return t, nil
+}
+
+// start runs a program in a directory that is open: its name may mean another
+// one by now.
+func start(dir *os.File, p unix.Program) (c *unix.Child, err error) {
+	rc, err := dir.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if cerr := rc.Control(func(fd uintptr) {
+		p.Dir = fmt.Sprintf("/proc/self/fd/%d", fd)
+		c, err = unix.Start(p)
+	}); cerr != nil {
+		return nil, cerr
+	}
+	return c, err
+}
+
+// admit takes a program's place; with fork.
+func (s *supervisor) admit(p *program) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ending:
+		return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.spec.Session, s.spec.Node)
+	case s.programs[p.PID] != nil:
+		return code.New(code.BadArg, "session %q on node %q has a process %d already", s.spec.Session, s.spec.Node, p.PID)
+	case len(s.byReal) >= MaxRunning:
+		return code.New(code.NoMem, "session %q runs %d programs on node %q, which is the most: let some end", s.spec.Session, MaxRunning, s.spec.Node)
+	}
+	s.programs[p.PID] = p
+	return nil
+}
+
+// withdraw undoes admit, if it was done.
+func (s *supervisor) withdraw(p *program) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.programs[p.PID] == p {
+		delete(s.programs, p.PID)
+	}
+}
+
+// command is a command line for people to read.
+func command(o Order) string {
+	words := [][]byte{o.Path}
+	words = append(words, o.Args...)
+	b := bytes.Join(words, []byte(" "))
+	if len(b) > maxCommand {
+		b = append(b[:maxCommand:maxCommand], "…"...)
+	}
+	return strings.ToValidUTF8(string(b), "�")
+}

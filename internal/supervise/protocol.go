@@ -1,0 +1,91 @@
+package supervise
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// The requests of a daemon to a supervisor, in the packets of the local protocol.
+const (
+	Greet  local.Method = iota + 128 // Greeting -> State
+	Start                            // Order -> Program
+	Note                             // Program that has joined -> Empty
+	Leave                            // ListRequest.After is the pid that has left -> Empty
+	List                             // ListRequest -> Listing
+	Await                            // AwaitRequest -> Program
+	Signal                           // SignalRequest -> Signalled
+	Read                             // ReadRequest -> Chunk
+	End                              // Empty -> Leftovers, when nothing of the session runs any more
+)
+
+// ready is what a supervisor says to who started it; anything else is why not.
+const ready = "ready"
+
+// Greeting says which session the daemon takes this for.
+type Greeting struct {
+	Session string
+	Marker  string
+}
+
+// State is what a daemon must know of a supervisor.
+type State struct {
+	Base string // as the kernel names it
+}
+
+// ListRequest asks for the programs with a pid greater than After.
+type ListRequest struct {
+	After   uint32
+	Running bool // only those that have not ended
+}
+
+// Listing is as much of them as fits.
+type Listing struct {
+	Programs []Program
+	More     bool
+}
+
+// AwaitRequest waits for a program's end and for its output.
+type AwaitRequest struct {
+	PID uint32
+	For time.Duration // at most
+}
+
+// SignalRequest signals one program, or with 0 all of the session.
+type SignalRequest struct {
+	PID    uint32
+	Signal int
+}
+
+// Signalled says how many programs a signal went to.
+type Signalled struct{ Programs int }
+
+// ReadRequest asks for a program's output.
+type ReadRequest struct {
+	PID    uint32
+	Offset int64
+	Max    int
+	For    time.Duration // how long to wait for any
+}
+
+// Chunk is a piece of output. Done: the program has ended and there is no more.
+type Chunk struct {
+	Data []byte
+	Done bool
+}
+
+// Leftovers are processes that the supervisor may not end: programs that have
+// become another user.
+type Leftovers struct{ Real []int }
+
+// The bounds of what one supervisor keeps.
+const (
+	MaxRunning = 2048     // programs at a time
+	maxEnded   = 4096     // programs that have ended; the oldest are forgotten
+	MaxChunk   = 32 << 10 // output in one answer
+	maxPage    = 32 << 10 // a listing's JSON
+	maxCommand = 512      // of a command line, in listings
+)
+
+func uitoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -1,0 +1,251 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// socketFile is where a supervisor listens, in the session's directory.
+const socketFile = "socket"
+
+// lockFile is held by the session's supervisor.
+const lockFile = "lock"
+
+// The descriptors that a supervisor inherits beside its spec on standard input.
+const (
+	dirFD   = 3 // the session's directory
+	readyFD = 4 // it says here that it is ready, or why not
+)
+
+type supervisor struct {
+	spec Spec
+	root *os.Root // the base
+	base string   // as the kernel names it
+	lock *os.File // kept open
+	over chan struct{}
+
+	// fork is held while a program is started, and while those that have ended are
+	// taken: a program that fails at once must be known before it is.
+	fork sync.Mutex
+
+	mu       sync.Mutex // after fork
+	programs map[uint32]*program
+	byReal   map[int]*program
+	ending   bool
+	changed  chan struct{} // closed and replaced when a program ends
+	journal  journal
+	conns    map[*local.Conn]struct{}
+}
+
+// program is one that this supervisor has started, or that has joined, or that
+// the journal tells of.
+type program struct {
+	Program
+	out  *output     // nil: not started by this supervisor
+	proc *os.Process // of one that has joined
+}
+
+// Main is the supervisor's process. It returns when the session has ended.
+func Main() error {
+	said := os.NewFile(readyFD, "ready")
+	s, l, err := begin()
+	if err != nil {
+		fmt.Fprint(said, err)
+		_ = said.Close()
+		return err
+	}
+	_, _ = said.WriteString(ready)
+	_ = said.Close()
+	return s.serve(l)
+}
+
+func begin() (*supervisor, *net.UnixListener, error) {
+	dir := os.NewFile(dirFD, "session directory")
+	err := dir.Chdir()
+	_ = dir.Close()
+	if err != nil {
+		return nil, nil, fmt.Errorf("enter the session's directory: %w", err)
+	}
+	s := &supervisor{
+		over: make(chan struct{}), programs: map[uint32]*program{}, byReal: map[int]*program{},
+		changed: make(chan struct{}), conns: map[*local.Conn]struct{}{},
+	}
+	if err := json.NewDecoder(os.Stdin).Decode(&s.spec); err != nil {
+		return nil, nil, fmt.Errorf("read what the session is: %w", err)
+	}
+	if f, err := os.OpenFile("crash", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err == nil {
+		_ = debug.SetCrashOutput(f, debug.CrashOptions{})
+		_ = f.Close()
+	}
+	// For as long as this runs, so that a session never has two.
+	if s.lock, err = unix.LockFile(lockFile); err != nil {
+		return nil, nil, err
+	}
+	if err := unix.BecomeSubreaper(); err != nil {
+		return nil, nil, err
+	}
+	if err := s.enter(); err != nil {
+		return nil, nil, err
+	}
+	s.recall()
+	if err := os.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socketFile, Net: "unixpacket"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for the daemon: %w", err)
+	}
+	return s, l, nil
+}
+
+// enter opens the base, which everything is below from now on, and makes sure
+// that there is a place for output.
+func (s *supervisor) enter() (err error) {
+	if err := CheckDirectory("output directory", s.spec.Output); err != nil {
+		return err
+	}
+	if s.root, err = os.OpenRoot(s.spec.Base); err != nil {
+		return fmt.Errorf("open the session's base directory as user %d: %w", os.Getuid(), err)
+	}
+	d, err := s.root.Open(".")
+	if err != nil {
+		return fmt.Errorf("open the session's base directory as user %d: %w", os.Getuid(), err)
+	}
+	defer d.Close()
+	rc, err := d.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cerr := rc.Control(func(fd uintptr) { s.base, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)) }); cerr != nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("name the session's base directory: %w", err)
+	}
+	out := within(s.spec.Output)
+	if err := s.root.MkdirAll(out, 0o750); err != nil {
+		return fmt.Errorf("make the output directory %s in %s: %w", s.spec.Output, s.base, err)
+	}
+	return nil
+}
+
+// recall takes over from a supervisor that has died, as far as that is possible:
+// its programs' output has nowhere to go any more, so what is left of them is
+// ended.
+func (s *supervisor) recall() {
+	KillAll(os.Getpid(), s.spec.Marker, timeout.Stop)
+	for pid, p := range loadJournal() {
+		if !p.Ended {
+			p.Ended, p.Lost, p.End = true, true, time.Now()
+		}
+		s.programs[pid] = &program{Program: *p}
+	}
+	s.forget()
+	s.journal.rewrite(s.each)
+}
+
+// each calls f for all programs, with mu or before anybody else is there.
+func (s *supervisor) each(f func(*Program)) {
+	for _, p := range s.programs {
+		f(&p.Program)
+	}
+}
+
+// serve answers daemons until the session ends.
+func (s *supervisor) serve(l *net.UnixListener) error {
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+	go s.accept(l)
+	look := time.NewTicker(timeout.Abandoned)
+	defer look.Stop()
+	for {
+		s.reap()
+		select {
+		case <-died:
+		case <-look.C:
+			if _, err := os.Stat(socketFile); errors.Is(err, fs.ErrNotExist) {
+				// Nobody can reach this session any more, to end it or otherwise.
+				s.end()
+			}
+		case why := <-told:
+			// The machine goes down: the session stays, and a new supervisor will
+			// know by the journal what there was.
+			s.end()
+			return fmt.Errorf("supervisor of session %q: %v", s.spec.Session, why)
+		case <-s.over:
+			_ = l.Close()
+			s.hangUp()
+			for _, f := range []string{journalFile, journalFile + ".new", "crash", lockFile, socketFile} {
+				_ = os.Remove(f)
+			}
+			return nil
+		}
+	}
+}
+
+func (s *supervisor) accept(l *net.UnixListener) {
+	for {
+		c, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors: others may close some
+			continue
+		}
+		cred, err := unix.PeerCred(c)
+		if err != nil || cred.UID != 0 && int(cred.UID) != os.Getuid() {
+			_ = c.Close()
+			continue
+		}
+		gate := make(chan struct{})
+		conn := local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+			<-gate
+			for _, fd := range fds {
+				_ = unix.Close(fd)
+			}
+			a, err := s.answer(ctx, m, body)
+			return a, nil, err
+		})
+		s.mu.Lock()
+		s.conns[conn] = struct{}{}
+		s.mu.Unlock()
+		close(gate)
+		go func() {
+			<-conn.Done()
+			s.mu.Lock()
+			delete(s.conns, conn)
+			s.mu.Unlock()
+		}()
+	}
+}
+
+// hangUp gives who has asked for the end the time to hear of it.
+func (s *supervisor) hangUp() {
+	deadline := time.Now().Add(timeout.Stop)
+	for time.Now().Before(deadline) {
+		s.mu.Lock()
+		n := len(s.conns)
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,51 @@
+package unix
+
+import (
+	"fmt"
+	"os"
+
+	sys "golang.org/x/sys/unix"
+)
+
+// OutputPipe makes a pipe for a program's output: the end that is read does not
+// block a thread, the end that the program gets blocks as programs expect.
+func OutputPipe() (r, w *os.File, err error) {
+	var p [2]int
+	if err := sys.Pipe2(p[:], sys.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("pipe: %w", err)
+	}
+	// Each end has a description of its own, so this leaves the writing one alone.
+	if err := sys.SetNonblock(p[0], true); err != nil {
+		_, _ = Close(p[0]), Close(p[1])
+		return nil, nil, fmt.Errorf("pipe: %w", err)
+	}
+	return os.NewFile(uintptr(p[0]), "output"), os.NewFile(uintptr(p[1]), "output"), nil
+}
+
+// ReadSome reads what is there. again says that nothing is, yet; else n of 0 is
+// the end.
+func ReadSome(fd uintptr, b []byte) (n int, again bool) {
+	for {
+		n, err := sys.Read(int(fd), b)
+		switch {
+		case err == sys.EINTR:
+		case err == sys.EAGAIN:
+			return 0, true
+		case err != nil:
+			return 0, false
+		default:
+			return n, false
+		}
+	}
+}
+
+// Readable says whether there is anything to read from a pipe.
+func Readable(f *os.File) bool {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	there := false
+	_ = rc.Control(func(fd uintptr) { there = ended(fd) })
+	return there
+}
