@@ -144,8 +144,11 @@ type AddSessionRequest struct {
 	Share string `protobuf:"bytes,4,opt,name=share,proto3" json:"share,omitempty"`
 	// Where output goes, absolute within the drive.
 	OutputDirectory string `protobuf:"bytes,5,opt,name=output_directory,json=outputDirectory,proto3" json:"output_directory,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the share's server asks for, if the share is another machine's. The node
+	// keeps it no longer than it needs to mount the share, and never tells it.
+	Credentials   *Credentials `protobuf:"bytes,6,opt,name=credentials,proto3" json:"credentials,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AddSessionRequest) Reset() {
@@ -213,6 +216,67 @@ func (x *AddSessionRequest) GetOutputDirectory() string {
 	return ""
 }
 
+func (x *AddSessionRequest) GetCredentials() *Credentials {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
+}
+
+// Credentials are an account at a server of shares.
+type Credentials struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: nobody in particular.
+	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Password      string `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Credentials) Reset() {
+	*x = Credentials{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Credentials) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Credentials) ProtoMessage() {}
+
+func (x *Credentials) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Credentials.ProtoReflect.Descriptor instead.
+func (*Credentials) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Credentials) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Credentials) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
 type AddSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -222,7 +286,7 @@ type AddSessionResponse struct {
 
 func (x *AddSessionResponse) Reset() {
 	*x = AddSessionResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[2]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +298,7 @@ func (x *AddSessionResponse) String() string {
 func (*AddSessionResponse) ProtoMessage() {}
 
 func (x *AddSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[2]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +311,7 @@ func (x *AddSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSessionResponse.ProtoReflect.Descriptor instead.
 func (*AddSessionResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{2}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AddSessionResponse) GetSession() *Session {
@@ -266,7 +330,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[3]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -278,7 +342,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[3]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -291,7 +355,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{3}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeleteSessionRequest) GetName() string {
@@ -309,7 +373,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[4]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -321,7 +385,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[4]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -334,7 +398,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{5}
 }
 
 type ListSessionsRequest struct {
@@ -347,7 +411,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[5]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +423,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[5]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +436,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListSessionsRequest) GetAfter() string {
@@ -394,7 +458,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[6]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +470,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[6]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +483,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -458,7 +522,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[7]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +534,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[7]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +547,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunRequest) GetSession() string {
@@ -537,7 +601,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +613,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +626,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunResponse) GetProcess() *Process {
@@ -605,7 +669,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +681,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +694,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Process) GetPid() uint32 {
@@ -742,7 +806,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +818,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +831,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListProcessesRequest) GetSession() string {
@@ -796,7 +860,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +872,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +885,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*Process {
@@ -850,7 +914,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +926,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +939,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WaitRequest) GetSession() string {
@@ -909,7 +973,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +985,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +998,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitResponse) GetProcess() *Process {
@@ -957,7 +1021,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1033,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1046,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KillRequest) GetSession() string {
@@ -1016,7 +1080,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1092,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1105,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KillResponse) GetProcesses() uint32 {
@@ -1065,7 +1129,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1141,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1154,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReadLogRequest) GetSession() string {
@@ -1132,7 +1196,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1208,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1221,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -1187,13 +1251,17 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x10output_directory\x18\x05 \x01(\tR\x0foutputDirectory\x12\x12\n" +
 	"\x04base\x18\x06 \x01(\tR\x04base\x12\x1c\n" +
 	"\tprocesses\x18\a \x01(\rR\tprocesses\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\x92\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xcf\x01\n" +
 	"\x11AddSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
 	"\x05drive\x18\x03 \x01(\tR\x05drive\x12\x14\n" +
 	"\x05share\x18\x04 \x01(\tR\x05share\x12)\n" +
-	"\x10output_directory\x18\x05 \x01(\tR\x0foutputDirectory\"E\n" +
+	"\x10output_directory\x18\x05 \x01(\tR\x0foutputDirectory\x12;\n" +
+	"\vcredentials\x18\x06 \x01(\v2\x19.vmmc.node.v1.CredentialsR\vcredentials\"=\n" +
+	"\vCredentials\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\tR\bpassword\"E\n" +
 	"\x12AddSessionResponse\x12/\n" +
 	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"*\n" +
 	"\x14DeleteSessionRequest\x12\x12\n" +
@@ -1283,57 +1351,59 @@ func file_vmmc_node_v1_session_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_session_proto_rawDescData
 }
 
-var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_vmmc_node_v1_session_proto_goTypes = []any{
 	(*Session)(nil),               // 0: vmmc.node.v1.Session
 	(*AddSessionRequest)(nil),     // 1: vmmc.node.v1.AddSessionRequest
-	(*AddSessionResponse)(nil),    // 2: vmmc.node.v1.AddSessionResponse
-	(*DeleteSessionRequest)(nil),  // 3: vmmc.node.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil), // 4: vmmc.node.v1.DeleteSessionResponse
-	(*ListSessionsRequest)(nil),   // 5: vmmc.node.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 6: vmmc.node.v1.ListSessionsResponse
-	(*RunRequest)(nil),            // 7: vmmc.node.v1.RunRequest
-	(*RunResponse)(nil),           // 8: vmmc.node.v1.RunResponse
-	(*Process)(nil),               // 9: vmmc.node.v1.Process
-	(*ListProcessesRequest)(nil),  // 10: vmmc.node.v1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 11: vmmc.node.v1.ListProcessesResponse
-	(*WaitRequest)(nil),           // 12: vmmc.node.v1.WaitRequest
-	(*WaitResponse)(nil),          // 13: vmmc.node.v1.WaitResponse
-	(*KillRequest)(nil),           // 14: vmmc.node.v1.KillRequest
-	(*KillResponse)(nil),          // 15: vmmc.node.v1.KillResponse
-	(*ReadLogRequest)(nil),        // 16: vmmc.node.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 17: vmmc.node.v1.ReadLogResponse
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*Credentials)(nil),           // 2: vmmc.node.v1.Credentials
+	(*AddSessionResponse)(nil),    // 3: vmmc.node.v1.AddSessionResponse
+	(*DeleteSessionRequest)(nil),  // 4: vmmc.node.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil), // 5: vmmc.node.v1.DeleteSessionResponse
+	(*ListSessionsRequest)(nil),   // 6: vmmc.node.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 7: vmmc.node.v1.ListSessionsResponse
+	(*RunRequest)(nil),            // 8: vmmc.node.v1.RunRequest
+	(*RunResponse)(nil),           // 9: vmmc.node.v1.RunResponse
+	(*Process)(nil),               // 10: vmmc.node.v1.Process
+	(*ListProcessesRequest)(nil),  // 11: vmmc.node.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 12: vmmc.node.v1.ListProcessesResponse
+	(*WaitRequest)(nil),           // 13: vmmc.node.v1.WaitRequest
+	(*WaitResponse)(nil),          // 14: vmmc.node.v1.WaitResponse
+	(*KillRequest)(nil),           // 15: vmmc.node.v1.KillRequest
+	(*KillResponse)(nil),          // 16: vmmc.node.v1.KillResponse
+	(*ReadLogRequest)(nil),        // 17: vmmc.node.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 18: vmmc.node.v1.ReadLogResponse
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_vmmc_node_v1_session_proto_depIdxs = []int32{
-	0,  // 0: vmmc.node.v1.AddSessionResponse.session:type_name -> vmmc.node.v1.Session
-	0,  // 1: vmmc.node.v1.ListSessionsResponse.sessions:type_name -> vmmc.node.v1.Session
-	9,  // 2: vmmc.node.v1.RunResponse.process:type_name -> vmmc.node.v1.Process
-	18, // 3: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
-	18, // 4: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
-	9,  // 5: vmmc.node.v1.ListProcessesResponse.processes:type_name -> vmmc.node.v1.Process
-	9,  // 6: vmmc.node.v1.WaitResponse.process:type_name -> vmmc.node.v1.Process
-	1,  // 7: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
-	3,  // 8: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
-	5,  // 9: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
-	7,  // 10: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
-	10, // 11: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
-	12, // 12: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
-	14, // 13: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
-	16, // 14: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
-	2,  // 15: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
-	4,  // 16: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
-	6,  // 17: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
-	8,  // 18: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
-	11, // 19: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
-	13, // 20: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
-	15, // 21: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
-	17, // 22: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
-	15, // [15:23] is the sub-list for method output_type
-	7,  // [7:15] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	2,  // 0: vmmc.node.v1.AddSessionRequest.credentials:type_name -> vmmc.node.v1.Credentials
+	0,  // 1: vmmc.node.v1.AddSessionResponse.session:type_name -> vmmc.node.v1.Session
+	0,  // 2: vmmc.node.v1.ListSessionsResponse.sessions:type_name -> vmmc.node.v1.Session
+	10, // 3: vmmc.node.v1.RunResponse.process:type_name -> vmmc.node.v1.Process
+	19, // 4: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
+	19, // 5: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
+	10, // 6: vmmc.node.v1.ListProcessesResponse.processes:type_name -> vmmc.node.v1.Process
+	10, // 7: vmmc.node.v1.WaitResponse.process:type_name -> vmmc.node.v1.Process
+	1,  // 8: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
+	4,  // 9: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
+	6,  // 10: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
+	8,  // 11: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
+	11, // 12: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
+	13, // 13: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
+	15, // 14: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
+	17, // 15: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
+	3,  // 16: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
+	5,  // 17: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
+	7,  // 18: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
+	9,  // 19: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
+	12, // 20: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
+	14, // 21: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
+	16, // 22: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
+	18, // 23: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
+	16, // [16:24] is the sub-list for method output_type
+	8,  // [8:16] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_vmmc_node_v1_session_proto_init() }
@@ -1347,7 +1417,7 @@ func file_vmmc_node_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_session_proto_rawDesc), len(file_vmmc_node_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
