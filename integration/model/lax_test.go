@@ -3,10 +3,6 @@ package model_test
 // Where the library is laxer than its documents. Each of these is to become
 // false, and then to go.
 const (
-	// When a stream's import is closed after its export was, but before the news
-	// of that, a request of a send that went nowhere says that it arrived.
-	laxRequests = true
-
 	// An import between nodes that is given up while it dials says that the node
 	// does not answer.
 	laxDial = true
