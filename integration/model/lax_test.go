@@ -7,10 +7,6 @@ const (
 	// does not answer.
 	laxDial = true
 
-	// An Export that fails for its memory's rights leaves its redirection targets
-	// sealed: they cannot be exported read-only any more.
-	laxSeals = true
-
 	// A redirection that is ended in the middle of a word leaves what had arrived of
 	// it at the target, which EndRedir does not count.
 	laxWords = true
