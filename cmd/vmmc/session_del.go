@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -33,18 +34,27 @@ stays.
 				return err
 			}
 			defer a.close()
-			return a.delSession(ctx, args[0])
+			return a.delSession(ctx, args[0], c.ErrOrStderr())
 		},
 	}
 	ask.add(c)
 	return c
 }
 
-func (a *askAt) delSession(ctx context.Context, name string) error {
-	errs := a.each(func(_ int, n *asked) error {
-		_, err := n.client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: name}))
+func (a *askAt) delSession(ctx context.Context, name string, notices io.Writer) error {
+	said := make([]string, len(a.chosen))
+	errs := a.each(func(i int, n *asked) error {
+		d, err := n.client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: name}))
+		if err == nil {
+			said[i] = d.Msg.GetNotice()
+		}
 		return err
 	})
+	for _, s := range said {
+		if s != "" {
+			fmt.Fprintln(notices, "vmmc:", s)
+		}
+	}
 	return failure(fmt.Sprintf("delete session %q", name), a.somewhere(errs, code.NoSuchSession))
 }
 

@@ -22,6 +22,7 @@ type sessionInfo struct {
 	Base      string `json:"base"`
 	Output    string `json:"output"`
 	Processes int    `json:"processes"` // that run
+	Cgroup    string `json:"cgroup,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
 
@@ -70,7 +71,7 @@ func (a *askAt) sessions(ctx context.Context) ([]sessionInfo, []error) {
 				r.After = s.GetName()
 				found[i] = append(found[i], sessionInfo{
 					Node: n.name, Name: s.GetName(), User: s.GetUser(), Drive: s.GetDrive(), Share: s.GetShare(), Base: s.GetBase(),
-					Output: s.GetOutputDirectory(), Processes: int(s.GetProcesses()), Error: s.GetError(),
+					Output: s.GetOutputDirectory(), Processes: int(s.GetProcesses()), Cgroup: s.GetCgroup(), Error: s.GetError(),
 				})
 			}
 			if !l.Msg.GetMore() || len(l.Msg.GetSessions()) == 0 {

@@ -19,7 +19,7 @@ func EndSessions(ctx context.Context, name, state string) error {
 	}
 	var all error
 	for _, s := range n.sessionsAfter("") {
-		if err := n.deleteSession(ctx, s); err != nil && n.sessionNamed(s.Name) != nil {
+		if _, err := n.deleteSession(ctx, s); err != nil && n.sessionNamed(s.Name) != nil {
 			all = errors.Join(all, fmt.Errorf("delete session %q: %w", s.Name, err))
 		}
 	}

@@ -85,6 +85,9 @@ func Start(cfg Config) (*Node, error) {
 			return nil, err
 		}
 	}
+	if cfg.State != "" {
+		n.findCgroups()
+	}
 	// Before programs come that were started by a daemon before this one.
 	if err := n.recallSessions(); err != nil {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)

@@ -26,10 +26,14 @@ type record struct {
 	Home   string
 	Drive  string
 	Share  string // the directory that the drive was made for; empty: it was there
+	Mount  string // where the share is mounted; empty: it is a directory of this machine
 	Output string
 	Base   string
 	Marker string
 	Ending bool // somebody has begun to delete it
+
+	Account bool   // the share was mounted with credentials, which are not kept
+	Cgroup  string // that its processes are in; empty: none
 }
 
 // session is one with its supervisor, which runs as its user and has its
@@ -157,6 +161,9 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	if len(n.cfg.Supervisor) == 0 {
 		return code.New(code.BadConfig, "node %q runs in a program that cannot supervise sessions: make them on a node of vmmcd", n.cfg.Name)
 	}
+	if err := n.mountAgain(ctx, &s.record); err != nil {
+		return err
+	}
 	who := s.account()
 	env := environment{}
 	if who.as == nil {
@@ -165,7 +172,7 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 		env.set("PATH", usualPath)
 		env.set("HOME", who.home)
 	}
-	c, err := supervise.Launch(ctx, n.cfg.Supervisor, env, who.as, dir, s.spec())
+	c, err := supervise.Launch(ctx, n.cfg.Supervisor, env, who.as, dir, s.spec(), s.confine)
 	if err != nil {
 		var own code.Code
 		if !errors.As(err, &own) {

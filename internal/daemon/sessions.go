@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -28,7 +29,8 @@ const (
 // sessions are those of a node. Of each the state directory has a record, which
 // is the daemon's, and a directory, which is its user's.
 type sessions struct {
-	state string // "": none can be
+	state   string // "": none can be
+	cgroups string // the cgroup below which they get theirs; "": they get none
 
 	mu     sync.Mutex
 	lock   *os.File // held while this daemon uses the state directory
@@ -55,8 +57,11 @@ func (t *sessions) open(make bool) error {
 		return nil
 	}
 	// Users get through, to what is theirs, and see nothing else.
-	for dir, mode := range map[string]os.FileMode{"": 0o711, "sessions": 0o700, "run": 0o711} {
-		if err := os.MkdirAll(filepath.Join(t.state, dir), mode); err != nil {
+	for _, d := range []struct {
+		name string
+		mode os.FileMode
+	}{{"", 0o711}, {"sessions", 0o700}, {"run", 0o711}} {
+		if err := os.MkdirAll(filepath.Join(t.state, d.name), d.mode); err != nil {
 			return code.New(code.BadConfig, "make the state directory: %v", err)
 		}
 	}
@@ -127,7 +132,7 @@ func (n *Node) recallSessions() error {
 	for _, s := range n.sessionsAfter("") {
 		if s.Ending {
 			n.wg.Go(func() {
-				if err := n.deleteSession(n.ctx, s); err != nil {
+				if _, err := n.deleteSession(n.ctx, s); err != nil {
 					n.log.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
 				}
 			})
@@ -217,26 +222,37 @@ func (t *sessions) put(name string, s *session) {
 }
 
 // addSession makes a session with a supervisor that runs, or nothing.
-func (n *Node) addSession(ctx context.Context, r record) (s *session, err error) {
+func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) (s *session, err error) {
 	t := &n.sessions
 	if err := t.reserve(n.cfg.Name, r.Name, r.UID); err != nil {
 		return nil, err
 	}
+	kept := false // what is left of it, for who deletes it
 	defer func() {
-		if err != nil {
+		if err != nil && !kept {
 			t.put(r.Name, nil)
 		}
 	}()
-	r.Marker = rand.Text()
+	r.Marker, r.Account = rand.Text(), who != mount.Credentials{}
+	n.placeCgroup(&r)
+	if err := n.placeMount(&r); err != nil {
+		return nil, err
+	}
 	if err := n.takeDrive(&r); err != nil {
 		return nil, err
 	}
 	s = n.newSession(r)
 	undo := func() {
 		s.hangUp()
+		_ = s.dropCgroup()
 		_ = os.RemoveAll(t.dir(r.Name))
+		if derr := n.undoShare(ctx, s); derr != nil {
+			err, kept = errors.Join(err, derr), true
+			t.put(r.Name, s)
+			return
+		}
 		_ = os.Remove(t.file(r.Name))
-		n.giveDrive(&r)
+		n.giveDrive(&s.record)
 		close(s.gone)
 	}
 	// A daemon that dies meanwhile leaves a session that the next one deletes.
@@ -244,6 +260,9 @@ func (n *Node) addSession(ctx context.Context, r record) (s *session, err error)
 	half.Ending = true
 	if err = t.write(half); err == nil {
 		err = n.makeRun(&r)
+	}
+	if err == nil {
+		err = n.mountShare(ctx, &r, who)
 	}
 	if err != nil {
 		undo()
@@ -284,18 +303,20 @@ func (n *Node) makeRun(r *record) error {
 
 // deleteSession ends a session and all that is in it. What fails can be tried
 // again.
-func (n *Node) deleteSession(ctx context.Context, s *session) error {
+//
+// The notice says what was not as usual.
+func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, err error) {
 	select {
 	case s.turn <- struct{}{}: // not given back: nobody needs a supervisor after this
 	case <-s.gone:
-		return code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name, n.cfg.Name)
+		return "", code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name, n.cfg.Name)
 	case <-ctx.Done():
-		return ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
+		return "", ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
 	}
 	t := &n.sessions
-	again := func(err error) error {
+	again := func(err error) (string, error) {
 		<-s.turn
-		return err
+		return "", err
 	}
 	r := s.record
 	r.Ending = true
@@ -303,12 +324,17 @@ func (n *Node) deleteSession(ctx context.Context, s *session) error {
 		n.log.Warn("a session is deleted all the same", "session", s.Name, "err", err)
 	}
 	if _, err := os.Lstat(t.dir(s.Name)); err == nil {
-		if err := s.end(ctx); err != nil {
+		if err := s.endAll(ctx); err != nil {
 			return again(err)
 		}
+	} else if err := s.dropCgroup(); err != nil {
+		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, n.cfg.Name, err))
 	}
 	if err := os.RemoveAll(t.dir(s.Name)); err != nil {
 		return again(code.New(code.BadConfig, "remove the directory of session %q: %v", s.Name, err))
+	}
+	if notice, err = n.dropShare(ctx, &s.record); err != nil {
+		return again(err)
 	}
 	n.giveDrive(&r)
 	if err := os.Remove(t.file(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -317,5 +343,5 @@ func (n *Node) deleteSession(ctx context.Context, s *session) error {
 	t.put(s.Name, nil)
 	close(s.gone)
 	n.log.Info("session deleted", "session", s.Name, "user", s.User)
-	return nil
+	return notice, nil
 }

@@ -8,8 +8,10 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -53,7 +55,7 @@ func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[node
 	}
 	var in *session
 	if err == nil {
-		in, err = s.n.addSession(ctx, rec)
+		in, err = s.n.addSession(ctx, rec, mount.Credentials{User: r.Msg.GetCredentials().GetUser(), Password: r.Msg.GetCredentials().GetPassword()})
 	}
 	if err != nil {
 		return nil, coded(err)
@@ -64,6 +66,7 @@ func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[node
 func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[nodev1.DeleteSessionRequest]) (*connect.Response[nodev1.DeleteSessionResponse], error) {
 	c, err := callerOf(ctx)
 	var in *session
+	var notice string
 	if err == nil {
 		in, err = s.n.findSession(c, r.Msg.GetName())
 	}
@@ -71,9 +74,9 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[n
 		// Who gives up finds it deleted, or not: never half so.
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 4*timeout.Stop)
 		defer stop()
-		err = s.n.deleteSession(ctx, in)
+		notice, err = s.n.deleteSession(ctx, in)
 	}
-	return reply(&nodev1.DeleteSessionResponse{}, err)
+	return reply(&nodev1.DeleteSessionResponse{Notice: notice}, err)
 }
 
 func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[nodev1.ListSessionsRequest]) (*connect.Response[nodev1.ListSessionsResponse], error) {
@@ -175,6 +178,9 @@ func (n *Node) describe(ctx context.Context, s *session) *nodev1.Session {
 		return d
 	}
 	d.Base = c.Base
+	if s.Cgroup != "" && cgroup.Holds(s.Cgroup, c.Real()) {
+		d.Cgroup = s.Cgroup
+	}
 	for r := (supervise.ListRequest{Running: true}); ; {
 		l, err := c.List(ctx, r)
 		if err != nil {

@@ -26,9 +26,10 @@ type Client struct {
 }
 
 // Launch starts a supervisor: argv is the program that calls [Main], as is the
-// user, dir the session's directory, which is that user's. It returns when the
-// supervisor listens.
-func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec) (*unix.Child, error) {
+// user, dir the session's directory, which is that user's. place is told its
+// number before it begins; it may be nil. Launch returns when the supervisor
+// listens.
+func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec, place func(pid int)) (*unix.Child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -55,6 +56,9 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	}
 	_ = say.Close()
 	_ = in.Close()
+	if place != nil {
+		place(c.PID()) // it waits for its spec
+	}
 	err = json.NewEncoder(feed).Encode(spec) // fits into the pipe, which nobody may read
 	_ = feed.Close()
 	if err == nil {

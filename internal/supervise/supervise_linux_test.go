@@ -58,7 +58,7 @@ func (s *session) try() error {
 	}
 	defer d.Close()
 	env := append(os.Environ(), supervisorEnv+"=1")
-	if s.child, err = Launch(s.t.Context(), []string{"/proc/self/exe", os.Args[0]}, env, nil, d, s.spec); err != nil {
+	if s.child, err = Launch(s.t.Context(), []string{"/proc/self/exe", os.Args[0]}, env, nil, d, s.spec, nil); err != nil {
 		return err
 	}
 	s.Client, err = Dial(s.t.Context(), d, uint32(os.Getuid()), Greeting{s.spec.Session, s.spec.Marker})

@@ -16,5 +16,7 @@ const (
 	Abandoned = 5 * time.Second        // between looks of a supervisor whether its session's directory is there
 	Replace   = time.Second            // at least, from a supervisor to the one that takes its place
 	Settle    = 2 * time.Second        // output of a program that has ended to get into its file
+	Mount     = 10 * time.Second       // mount(8) to mount a session's share
+	Unmount   = 3 * time.Second        // umount(8), before a mount is detached
 	Terminate = 2 * time.Second        // from asking a spawned program to end to killing it
 )

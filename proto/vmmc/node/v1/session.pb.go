@@ -32,7 +32,8 @@ type Session struct {
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// The entry of the node's drive directory that it has.
 	Drive string `protobuf:"bytes,3,opt,name=drive,proto3" json:"drive,omitempty"`
-	// The directory that the drive was made for; empty if the drive was there.
+	// The directory, or the share of another machine, that the drive was made for;
+	// empty if the drive was there.
 	Share string `protobuf:"bytes,4,opt,name=share,proto3" json:"share,omitempty"`
 	// Where output goes, absolute within the drive.
 	OutputDirectory string `protobuf:"bytes,5,opt,name=output_directory,json=outputDirectory,proto3" json:"output_directory,omitempty"`
@@ -41,7 +42,10 @@ type Session struct {
 	// Processes that run.
 	Processes uint32 `protobuf:"varint,7,opt,name=processes,proto3" json:"processes,omitempty"`
 	// Why the session cannot be used at the moment, for people to read.
-	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	// The cgroup on this node that its processes are in; empty if the node can make
+	// none.
+	Cgroup        string `protobuf:"bytes,9,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -132,6 +136,13 @@ func (x *Session) GetError() string {
 	return ""
 }
 
+func (x *Session) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
 type AddSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Not empty.
@@ -140,7 +151,9 @@ type AddSessionRequest struct {
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// An entry of the node's drive directory, or "-" for one that is free.
 	Drive string `protobuf:"bytes,3,opt,name=drive,proto3" json:"drive,omitempty"`
-	// The directory that the drive is made for; empty: the drive must be there.
+	// The directory that the drive is made for, or a share of another machine, which
+	// is mounted: //server/path (CIFS) or server:/path (NFS). Empty: the drive must be
+	// there.
 	Share string `protobuf:"bytes,4,opt,name=share,proto3" json:"share,omitempty"`
 	// Where output goes, absolute within the drive.
 	OutputDirectory string `protobuf:"bytes,5,opt,name=output_directory,json=outputDirectory,proto3" json:"output_directory,omitempty"`
@@ -322,8 +335,11 @@ func (x *AddSessionResponse) GetSession() *Session {
 }
 
 type DeleteSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How long its processes have to end by themselves, after they were told of the
+	// end and were sent SIGTERM. Zero: they are killed at once.
+	GraceNs       int64 `protobuf:"varint,2,opt,name=grace_ns,json=graceNs,proto3" json:"grace_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,8 +381,17 @@ func (x *DeleteSessionRequest) GetName() string {
 	return ""
 }
 
+func (x *DeleteSessionRequest) GetGraceNs() int64 {
+	if x != nil {
+		return x.GraceNs
+	}
+	return 0
+}
+
 type DeleteSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was not as usual, for people to read.
+	Notice        string `protobuf:"bytes,1,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -399,6 +424,13 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
 	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DeleteSessionResponse) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 type ListSessionsRequest struct {
@@ -1242,7 +1274,7 @@ var File_vmmc_node_v1_session_proto protoreflect.FileDescriptor
 
 const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1avmmc/node/v1/session.proto\x12\fvmmc.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd0\x01\n" +
+	"\x1avmmc/node/v1/session.proto\x12\fvmmc.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x01\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -1251,7 +1283,8 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x10output_directory\x18\x05 \x01(\tR\x0foutputDirectory\x12\x12\n" +
 	"\x04base\x18\x06 \x01(\tR\x04base\x12\x1c\n" +
 	"\tprocesses\x18\a \x01(\rR\tprocesses\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\xcf\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12\x16\n" +
+	"\x06cgroup\x18\t \x01(\tR\x06cgroup\"\xcf\x01\n" +
 	"\x11AddSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -1263,10 +1296,12 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1a\n" +
 	"\bpassword\x18\x02 \x01(\tR\bpassword\"E\n" +
 	"\x12AddSessionResponse\x12/\n" +
-	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"*\n" +
+	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"E\n" +
 	"\x14DeleteSessionRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x17\n" +
-	"\x15DeleteSessionResponse\"+\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\bgrace_ns\x18\x02 \x01(\x03R\agraceNs\"/\n" +
+	"\x15DeleteSessionResponse\x12\x16\n" +
+	"\x06notice\x18\x01 \x01(\tR\x06notice\"+\n" +
 	"\x13ListSessionsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\"]\n" +
 	"\x14ListSessionsResponse\x121\n" +
