@@ -51,6 +51,7 @@ func TestScripts(t *testing.T) {
 			"killnode": killNode,
 			"restart":  restart,
 			"freeport": freePort,
+			"terminal": terminal,
 		},
 	})
 }
