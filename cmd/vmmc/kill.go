@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
-	"syscall"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -15,23 +13,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
-
-// signals are the names that people use. The numbers are Linux's, where the
-// nodes are, on most machines.
-var signals = map[string]int{
-	"HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "USR1": 10, "USR2": 12,
-	"ALRM": 14, "TERM": 15, "CONT": 18, "STOP": 19, "TSTP": 20, "WINCH": 28,
-}
-
-func parseSignal(s string) (int, error) {
-	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {
-		return n, nil
-	}
-	if n, ok := signals[strings.TrimPrefix(strings.ToUpper(s), "SIG")]; ok {
-		return n, nil
-	}
-	return 0, serve.Usage("--signal %q: give a number from 1 to 64, or a name as TERM, KILL, INT or HUP", s)
-}
 
 func parsePID(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
@@ -86,11 +67,11 @@ func (a *askAt) kill(ctx context.Context, r *nodev1.KillRequest) error {
 		_, err := n.client.Kill(ctx, connect.NewRequest(r))
 		return err
 	})
-	what := fmt.Sprintf("send %v to session %q", syscall.Signal(r.GetSignal()), r.GetSession())
+	what := fmt.Sprintf("send %s to session %q", signalName(int(r.GetSignal())), r.GetSession())
 	if r.GetPid() == 0 {
 		return failure(what, a.somewhere(errs, code.NoSuchSession))
 	}
-	return failure(fmt.Sprintf("send %v to process %d of session %q", syscall.Signal(r.GetSignal()), r.GetPid(), r.GetSession()), onlyOne(errs))
+	return failure(fmt.Sprintf("send %s to process %d of session %q", signalName(int(r.GetSignal())), r.GetPid(), r.GetSession()), onlyOne(errs))
 }
 
 // onlyOne are the errors of asking all nodes for what one of them has.

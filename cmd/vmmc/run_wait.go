@@ -22,6 +22,9 @@ type runOptions struct {
 	dir     string
 	detach  bool
 	asJSON  bool
+	input   bool
+	tty     bool
+	screen  *screen // with tty
 	request *nodev1.RunRequest
 }
 
@@ -61,13 +64,18 @@ func (o *runOptions) run(ctx context.Context, ask *askFlags, told <-chan os.Sign
 		}
 		return 0, nil
 	}
+	p := &passed{a: a, session: o.request.GetSession(), group: all[0].p.GetGroup()}
+	if o.input {
+		at := &attendance{started: all[0], session: o.request.GetSession(), screen: o.screen, in: os.Stdin, out: w}
+		return at.run(ctx, told, func(s os.Signal) { p.on(ctx, s) })
+	}
 	over := make(chan struct{})
 	var passing sync.WaitGroup
 	passing.Go(func() {
 		for {
 			select {
 			case s := <-told:
-				o.pass(ctx, all, s)
+				p.on(ctx, s)
 			case <-over:
 				return
 			}
@@ -122,6 +130,7 @@ func (o *runOptions) one(ctx context.Context, n *asked, group uint32) (started, 
 	a, err := n.client.Run(ctx, connect.NewRequest(&nodev1.RunRequest{
 		Session: o.request.GetSession(), Path: o.request.GetPath(), Args: o.request.GetArgs(),
 		Directory: o.request.GetDirectory(), Hosts: o.request.GetHosts(), Group: group,
+		Input: o.request.GetInput(), Terminal: o.request.GetTerminal(),
 	}))
 	if err = told(n, err); err != nil {
 		if unknown(err) {
@@ -144,20 +153,6 @@ func (o *runOptions) undo(ctx context.Context, all []started) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// pass passes a signal on.
-func (o *runOptions) pass(ctx context.Context, all []started, s os.Signal) {
-	ctx, stop := context.WithTimeout(ctx, timeout.Control)
-	defer stop()
-	number, _ := s.(syscall.Signal)
-	var passing sync.WaitGroup
-	for _, p := range all {
-		passing.Go(func() { // one that has ended already needs none
-			_, _ = p.n.client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: o.request.GetSession(), Pid: p.p.GetPid(), Signal: int32(number)}))
-		})
-	}
-	passing.Wait()
 }
 
 // wait prints what the processes print, until all have ended.

@@ -57,6 +57,7 @@ func TestScripts(t *testing.T) {
 			"killnode": killNode,
 			"restart":  restart,
 			"freeport": freePort,
+			"terminal": terminal,
 		},
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -19,7 +20,9 @@ type order struct {
 	who     account
 	in      *session // nil: the session is a name that programs share, and no more
 	group   uint32   // run group, in a session; 0: a new one
-	search  bool     // see supervise.Order
+	search  bool     // see supervise.Order, as the next two
+	input   bool
+	seat    *supervise.Terminal
 	local.SpawnRequest
 }
 

@@ -61,6 +61,7 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	order := supervise.Order{
 		PID: c.pid, Group: c.group, Parent: o.parent, Token: c.token,
 		Path: o.Path, Search: o.search, Args: o.Args, Directory: o.Directory,
+		Input: o.input, Terminal: o.seat,
 	}
 	for _, e := range env {
 		order.Env = append(order.Env, []byte(e))

@@ -106,7 +106,7 @@ func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunR
 	if err != nil {
 		return nil, coded(err)
 	}
-	o := order{session: in.Name, in: in, group: r.Msg.GetGroup(), search: true, SpawnRequest: local.SpawnRequest{
+	o := order{session: in.Name, in: in, group: r.Msg.GetGroup(), search: true, input: r.Msg.GetInput(), seat: seat(r.Msg.GetTerminal()), SpawnRequest: local.SpawnRequest{
 		Node: s.n.cfg.Name, Path: r.Msg.GetPath(), Args: r.Msg.GetArgs(), Directory: r.Msg.GetDirectory(), Hosts: r.Msg.GetHosts(),
 	}}
 	if err := o.Check(o.session); err != nil {
@@ -142,10 +142,10 @@ func (s *sessionService) Kill(ctx context.Context, r *connect.Request[nodev1.Kil
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	n := 0
 	if err == nil {
-		n, err = sup.Signal(ctx, supervise.SignalRequest{PID: r.Msg.GetPid(), Signal: int(r.Msg.GetSignal())})
+		n, err = sup.Signal(ctx, supervise.SignalRequest{PID: r.Msg.GetPid(), Group: r.Msg.GetGroup(), Signal: int(r.Msg.GetSignal())})
 	}
 	if err == nil {
-		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
+		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "group", r.Msg.GetGroup(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
 	}
 	return reply(&nodev1.KillResponse{Processes: uint32(n)}, err)
 }
@@ -154,7 +154,7 @@ func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.
 	_, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var c supervise.Chunk
 	if err == nil {
-		c, err = sup.Read(ctx, supervise.ReadRequest{PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs())})
+		c, err = sup.Read(ctx, supervise.ReadRequest{PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs()), Attended: r.Msg.GetAttended()})
 	}
 	if err == nil && len(c.Data) > supervise.MaxChunk {
 		err = code.New(code.Protocol, "the session's supervisor gave more output than was asked for")

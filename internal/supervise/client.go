@@ -186,3 +186,20 @@ func (c *Client) Read(ctx context.Context, r ReadRequest) (Chunk, error) {
 func (c *Client) End(ctx context.Context) (Leftovers, error) {
 	return call[Leftovers](ctx, c, End, local.Empty{})
 }
+
+// Attend holds a program's input or terminal until ctx ends or the program does.
+func (c *Client) Attend(ctx context.Context, r AttendRequest) error {
+	_, err := call[local.Empty](ctx, c, Attend, r)
+	return err
+}
+
+// Write gives a program input.
+func (c *Client) Write(ctx context.Context, r WriteRequest) (Written, error) {
+	return call[Written](ctx, c, Write, r)
+}
+
+// Resize changes the size of a program's terminal.
+func (c *Client) Resize(ctx context.Context, r ResizeRequest) error {
+	_, err := call[local.Empty](ctx, c, Resize, r)
+	return err
+}

@@ -83,7 +83,8 @@ func (o *output) settle(late <-chan time.Time) {
 	}
 }
 
-// signal sends a signal to a program with its process group, or to all.
+// signal sends a signal to a program with its process group, or to those of a run
+// group, or to all.
 func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	if r.Signal <= 0 || r.Signal > 64 {
 		return Signalled{}, code.New(code.BadArg, "signal %d: signals are 1 to 64", r.Signal)
@@ -94,7 +95,7 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	defer s.mu.Unlock()
 	n := 0
 	for _, p := range s.programs {
-		if r.PID != 0 && p.PID != r.PID || p.Ended {
+		if r.PID != 0 && p.PID != r.PID || r.Group != 0 && p.Group != r.Group || p.Ended {
 			continue
 		}
 		switch {
@@ -131,6 +132,9 @@ func (s *supervisor) end() Leftovers {
 		}
 		if p.out != nil {
 			out = append(out, p.out)
+			if p.out.to != nil {
+				p.out.to.release()
+			}
 		}
 	}
 	s.mu.Unlock()

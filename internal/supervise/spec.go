@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // Spec is what a supervisor is told of its session.
@@ -34,6 +35,14 @@ type Order struct {
 	Args      [][]byte
 	Directory []byte // absolute within the base
 	Env       [][]byte
+	Input     bool      // it reads what is written for it; else its input is empty
+	Terminal  *Terminal // it gets one, which is its input too; may be nil
+}
+
+// Terminal is what a program is to know of who looks at it.
+type Terminal struct {
+	unix.Size
+	Term string // may be empty
 }
 
 // Program is what a supervisor knows of a process of its session.

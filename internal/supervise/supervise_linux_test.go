@@ -142,13 +142,13 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("its file has %q (%v)", b, err)
 	}
 	q := s.sh("sleep 1000")
-	if n, err := s.Signal(t.Context(), SignalRequest{q.PID, int(syscall.SIGTERM)}); n != 1 || err != nil {
+	if n, err := s.Signal(t.Context(), SignalRequest{PID: q.PID, Signal: int(syscall.SIGTERM)}); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	if got := s.wait(q.PID); got.Signal != int(syscall.SIGTERM) || got.Status != -1 {
 		t.Errorf("%+v", got)
 	}
-	if _, err := s.Signal(t.Context(), SignalRequest{q.PID, 9}); !errors.Is(err, code.NoSuchProcess) {
+	if _, err := s.Signal(t.Context(), SignalRequest{PID: q.PID, Signal: 9}); !errors.Is(err, code.NoSuchProcess) {
 		t.Errorf("signal to one that has ended: %v", err)
 	}
 	if _, err := s.Await(t.Context(), AwaitRequest{PID: 99}); !errors.Is(err, code.NoSuchProcess) {

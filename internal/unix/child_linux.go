@@ -22,7 +22,7 @@ type Child struct {
 // the reason why it never will.
 func Start(p Program) (*Child, error) {
 	pidfd := -1
-	attr := &syscall.SysProcAttr{Setpgid: !p.Apart, Setsid: p.Apart, PidFD: &pidfd}
+	attr := &syscall.SysProcAttr{Setpgid: !p.Apart && !p.Seat, Setsid: p.Apart || p.Seat, Setctty: p.Seat, PidFD: &pidfd}
 	if p.As != nil {
 		attr.Credential = &syscall.Credential{Uid: p.As.UID, Gid: p.As.GID, Groups: p.As.Groups}
 	}

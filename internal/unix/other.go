@@ -51,12 +51,15 @@ func Alive(int) bool                                    { return false }
 
 func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsupported }
 
-func BecomeSubreaper() error                       { return ErrUnsupported }
-func ReapAny() (int, Ending, bool)                 { return 0, Ending{}, false }
-func Kill(int, int) error                          { return ErrUnsupported }
-func KillGroup(int, int) error                     { return ErrUnsupported }
-func OutputPipe() (r, w *os.File, err error)       { return nil, nil, ErrUnsupported }
-func ReadSome(uintptr, []byte) (n int, again bool) { return 0, false }
-func Readable(*os.File) bool                       { return false }
-func OwnerOf(*os.File) (uint32, uint64, error)     { return 0, 0, ErrUnsupported }
-func OpenPath(string) (*os.File, error)            { return nil, ErrUnsupported }
+func BecomeSubreaper() error                        { return ErrUnsupported }
+func ReapAny() (int, Ending, bool)                  { return 0, Ending{}, false }
+func Kill(int, int) error                           { return ErrUnsupported }
+func KillGroup(int, int) error                      { return ErrUnsupported }
+func OutputPipe() (r, w *os.File, err error)        { return nil, nil, ErrUnsupported }
+func InputPipe() (r, w *os.File, err error)         { return nil, nil, ErrUnsupported }
+func ReadSome(uintptr, []byte) (n int, again bool)  { return 0, false }
+func Readable(*os.File) bool                        { return false }
+func OwnerOf(*os.File) (uint32, uint64, error)      { return 0, 0, ErrUnsupported }
+func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported }
+func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupported }
+func Resize(*os.File, Size) error                   { return ErrUnsupported }
