@@ -36,7 +36,7 @@ func (s *supervisor) answer(ctx context.Context, m local.Method, body []byte) (a
 	case Read:
 		return with(body, func(r ReadRequest) (Chunk, error) { return s.read(ctx, r) })
 	case End:
-		return s.end(), nil
+		return s.end()
 	}
 	return nil, code.New(code.BadArg, "unknown request %d: the daemon is newer than this session's supervisor, which is of the time when the session was made", m)
 }

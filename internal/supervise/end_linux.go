@@ -120,7 +120,7 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 
 // end kills everything. It can be asked for again: what could not be ended may
 // have ended since.
-func (s *supervisor) end() Leftovers {
+func (s *supervisor) end() (Leftovers, error) {
 	s.fork.Lock() // who is starting a program has done so, and nobody begins
 	s.mu.Lock()
 	s.ending = true
@@ -152,7 +152,10 @@ func (s *supervisor) end() Leftovers {
 	close(stop)
 	<-reaped
 	if len(left) > 0 {
-		return Leftovers{Real: left}
+		return Leftovers{Real: left}, nil
+	}
+	if !s.emptied() {
+		return Leftovers{}, code.New(code.Timeout, "processes of session %q on node %q start others faster than they can be killed: delete it again", s.spec.Session, s.spec.Node)
 	}
 	late, cancel := context.WithTimeout(context.Background(), timeout.Settle)
 	defer cancel()
@@ -169,5 +172,20 @@ func (s *supervisor) end() Leftovers {
 	default:
 		close(s.over)
 	}
-	return Leftovers{}
+	return Leftovers{}, nil
+}
+
+// emptied returns true when no descendant is left, also none that is another
+// process whenever the kernel's table is read.
+func (s *supervisor) emptied() bool {
+	for deadline := time.Now().Add(timeout.Stop); time.Now().Before(deadline); {
+		s.reap()
+		if unix.Childless() {
+			return true
+		}
+		s.fork.Lock()
+		killChildren()
+		s.fork.Unlock()
+	}
+	return false
 }
