@@ -227,7 +227,7 @@ func (n *Node) addSession(ctx context.Context, r record) (s *session, err error)
 			t.put(r.Name, nil)
 		}
 	}()
-	r.Marker = rand.Text()
+	r.Marker, r.Key = rand.Text(), rand.Text()
 	if err := n.takeDrive(&r); err != nil {
 		return nil, err
 	}

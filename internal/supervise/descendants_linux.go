@@ -38,6 +38,18 @@ func readProc(pid int) (proc, bool) {
 	return proc{pid: pid, parent: parent, started: started, dead: dead}, true
 }
 
+// userOf is the user that a process was started by, or has become.
+func userOf(pid int) (uint32, bool) {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	for line := range bytes.Lines(b) {
+		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "Uid:" {
+			uid, err := strconv.ParseUint(string(f[1]), 10, 32)
+			return uint32(uid), err == nil
+		}
+	}
+	return 0, false
+}
+
 // Descendants are the living processes below one, and those that have the marker
 // in the environment that they began with, wherever they are.
 func Descendants(of int, marker string) []int { return pidsOf(descendants(of, marker)) }
