@@ -28,7 +28,8 @@ const (
 // sessions are those of a node. Of each the state directory has a record, which
 // is the daemon's, and a directory, which is its user's.
 type sessions struct {
-	state string // "": none can be
+	state string         // "": none can be
+	took  func(*os.File) // is told of the lock
 
 	mu     sync.Mutex
 	lock   *os.File // held while this daemon uses the state directory
@@ -67,7 +68,12 @@ func (t *sessions) open(make bool) error {
 	if err != nil {
 		return code.New(code.BadConfig, "take the state directory: %v", err)
 	}
+	if left, _ := t.files(); make && len(left) > 0 {
+		_ = f.Close()
+		return code.New(code.BadConfig, "the state directory %s has sessions of another vmmcd, which had it when this one started: start this one again to have them", t.state)
+	}
 	t.lock = f
+	t.took(f)
 	return nil
 }
 
@@ -91,14 +97,14 @@ func (t *sessions) write(r record) error {
 // programs.
 func (n *Node) recallSessions() error {
 	t := &n.sessions
-	t.state, t.byName = n.cfg.State, map[string]*session{}
+	t.state, t.byName, t.took = n.cfg.State, map[string]*session{}, n.keepPIDs
 	if t.state == "" {
 		return nil
 	}
 	if err := t.open(false); err != nil || t.lock == nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"))
+	files, err := t.files()
 	if err != nil {
 		return err
 	}
@@ -134,6 +140,11 @@ func (n *Node) recallSessions() error {
 		}
 	}
 	return nil
+}
+
+// files are the records.
+func (t *sessions) files() ([]string, error) {
+	return filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"))
 }
 
 // escapeGlob makes a path mean itself.
