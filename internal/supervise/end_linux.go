@@ -3,6 +3,7 @@ package supervise
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"syscall"
@@ -93,20 +94,30 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
+	var bad error
 	for _, p := range s.programs {
 		if r.PID != 0 && p.PID != r.PID || p.Ended {
 			continue
 		}
+		var err error
 		switch {
 		case p.Joined:
-			if p.proc.Signal(syscall.Signal(r.Signal)) == nil {
-				n++
-			}
+			err = p.proc.Signal(syscall.Signal(r.Signal))
 		case s.byReal[p.Real] == p:
-			if unix.KillGroup(p.Real, r.Signal) == nil {
-				n++
+			if err = unix.KillGroup(p.Real, r.Signal); errors.Is(err, syscall.ESRCH) {
+				err = unix.Kill(p.Real, r.Signal) // it has gone into another group
 			}
+		default:
+			continue // about to begin
 		}
+		if err == nil {
+			n++
+		} else {
+			bad = err
+		}
+	}
+	if n == 0 && errors.Is(bad, syscall.EPERM) {
+		return Signalled{}, code.New(code.NoRights, "the programs of session %q on node %q have become other users' and cannot be signalled by user %d", s.spec.Session, s.spec.Node, os.Getuid())
 	}
 	if r.PID != 0 && n == 0 {
 		p, err := s.find(r.PID)
