@@ -6,11 +6,14 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -58,5 +61,38 @@ func TestStateOfAnotherDaemon(t *testing.T) {
 	c.start("a")
 	if _, err := c.as("user", me(t), "a", nil).DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
 		t.Error(err)
+	}
+}
+
+// Sessions with long names of directories are listed all the same, in answers
+// that get through.
+func TestLongSessionsAreListed(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	for i := range 6 {
+		_, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
+			Name: strconv.Itoa(i), Drive: "-", Share: t.TempDir(), OutputDirectory: strings.Repeat("/"+strings.Repeat("d", 199), 18),
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var names []string
+	for after, more := "", true; more; {
+		l, err := s.ListSessions(t.Context(), connect.NewRequest(&nodev1.ListSessionsRequest{After: after}))
+		if err != nil || len(l.Msg.GetSessions()) == 0 || proto.Size(l.Msg) > local.MaxControl/2 {
+			t.Fatalf("%d sessions in %d bytes (%v)", len(l.Msg.GetSessions()), proto.Size(l.Msg), err)
+		}
+		for _, s := range l.Msg.GetSessions() {
+			after = s.GetName()
+			names = append(names, after)
+		}
+		more = l.Msg.GetMore()
+	}
+	if got := strings.Join(names, ""); got != "012345" {
+		t.Errorf("sessions %s are listed", got)
+	}
+	if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: "x", Drive: "-", Share: t.TempDir(), OutputDirectory: strings.Repeat("/d", 4000)})); !errors.Is(ownCode(err), code.BadArg) {
+		t.Errorf("a longer one: %v", err)
 	}
 }

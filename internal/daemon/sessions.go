@@ -34,6 +34,7 @@ type sessions struct {
 	mu     sync.Mutex
 	lock   *os.File // held while this daemon uses the state directory
 	byName map[string]*session
+	making map[string]uint32 // of which user; in byName they are nil
 }
 
 func (t *sessions) file(name string) string {
@@ -97,7 +98,7 @@ func (t *sessions) write(r record) error {
 // programs.
 func (n *Node) recallSessions() error {
 	t := &n.sessions
-	t.state, t.byName, t.took = n.cfg.State, map[string]*session{}, n.keepPIDs
+	t.state, t.byName, t.making, t.took = n.cfg.State, map[string]*session{}, map[string]uint32{}, n.keepPIDs
 	if t.state == "" {
 		return nil
 	}
@@ -206,6 +207,11 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 			same++
 		}
 	}
+	for _, u := range t.making {
+		if u == uid {
+			same++
+		}
+	}
 	_, taken := t.byName[name]
 	switch {
 	case taken:
@@ -213,13 +219,14 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 	case len(t.byName) >= maxSessions || same >= maxUserSessions:
 		return code.New(code.NoMem, "node %q has %d sessions, %d of them this user's: at most %d, and %d of one user", node, len(t.byName), same, maxSessions, maxUserSessions)
 	}
-	t.byName[name] = nil
+	t.byName[name], t.making[name] = nil, uid
 	return nil
 }
 
 func (t *sessions) put(name string, s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.making, name)
 	if s == nil {
 		delete(t.byName, name)
 		return

@@ -115,7 +115,10 @@ func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, e
 		}
 		return nil, nil, code.New(code.BadArg, "a daemon answers no supervisor")
 	})}
-	if c.State, err = call[State](ctx, c, Greet, g); err != nil {
+	if c.State, err = call[State](ctx, c, Greet, g); err == nil && len(c.Base) > 2*maxDirectory {
+		err = code.New(code.Protocol, "the supervisor of session %q names a base directory of %d bytes", g.Session, len(c.Base))
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}

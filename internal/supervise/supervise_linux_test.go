@@ -168,6 +168,27 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// Two that begin a run group's file at once are both in it.
+func TestControlFileIsBegunOnce(t *testing.T) {
+	base := t.TempDir()
+	s := newSession(t, base)
+	for group := range uint32(40) {
+		var both sync.WaitGroup
+		for i := range uint32(3) {
+			both.Go(func() {
+				if _, err := s.Start(t.Context(), Order{PID: 1000 + 3*group + i, Group: group, Path: []byte("/bin/true"), Directory: []byte("/")}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		b, err := os.ReadFile(filepath.Join(base, "out/deep", fmt.Sprintf("a%%2Fb_%d", group)))
+		if got := strings.Count(string(b), "VMMC_n1 "); err != nil || got != 3 {
+			t.Errorf("%d of 3 processes are in %q (%v)", got, b, err)
+		}
+	}
+}
+
 func TestControlLine(t *testing.T) {
 	got := controlLine("NODE2", Program{PID: 12, Real: 337, Begun: time.Date(1999, 2, 14, 13, 6, 0, 0, time.UTC)})
 	if want := "VMMC_NODE2 12 # HOST=NODE2 REALPID=337 TIME=1999/ 2/14-13: 6\n"; got != want { // as the manual prints it
