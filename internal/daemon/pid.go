@@ -1,6 +1,10 @@
 package daemon
 
-import "github.com/vmmc-go/vmmc/internal/local"
+import (
+	"os"
+
+	"github.com/vmmc-go/vmmc/internal/local"
+)
 
 // claim gives a process that joins its logical pid and its parent. The first one
 // with a child's token is that child. Another program with the token has it from
@@ -46,5 +50,14 @@ func (n *Node) freePID() uint32 {
 		if n.processes[pid] == nil && n.children.byPID[pid] == nil {
 			return pid
 		}
+	}
+}
+
+// keepPIDs keeps the count of pids with the sessions, whose processes have them.
+func (n *Node) keepPIDs(f *os.File) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unix != nil { // else the node does not run
+		n.unix.keepIn(f)
 	}
 }

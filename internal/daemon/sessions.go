@@ -29,12 +29,14 @@ const (
 // sessions are those of a node. Of each the state directory has a record, which
 // is the daemon's, and a directory, which is its user's.
 type sessions struct {
-	state   string // "": none can be
-	cgroups string // the cgroup below which they get theirs; "": they get none
+	state   string         // "": none can be
+	cgroups string         // the cgroup below which they get theirs; "": they get none
+	took    func(*os.File) // is told of the lock
 
 	mu     sync.Mutex
 	lock   *os.File // held while this daemon uses the state directory
 	byName map[string]*session
+	making map[string]uint32 // of which user; in byName they are nil
 }
 
 func (t *sessions) file(name string) string {
@@ -72,7 +74,12 @@ func (t *sessions) open(make bool) error {
 	if err != nil {
 		return code.New(code.BadConfig, "take the state directory: %v", err)
 	}
+	if left, _ := t.files(); make && len(left) > 0 {
+		_ = f.Close()
+		return code.New(code.BadConfig, "the state directory %s has sessions of another vmmcd, which had it when this one started: start this one again to have them", t.state)
+	}
 	t.lock = f
+	t.took(f)
 	return nil
 }
 
@@ -96,14 +103,14 @@ func (t *sessions) write(r record) error {
 // programs.
 func (n *Node) recallSessions() error {
 	t := &n.sessions
-	t.state, t.byName = n.cfg.State, map[string]*session{}
+	t.state, t.byName, t.making, t.took = n.cfg.State, map[string]*session{}, map[string]uint32{}, n.keepPIDs
 	if t.state == "" {
 		return nil
 	}
 	if err := t.open(false); err != nil || t.lock == nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"))
+	files, err := t.files()
 	if err != nil {
 		return err
 	}
@@ -139,6 +146,11 @@ func (n *Node) recallSessions() error {
 		}
 	}
 	return nil
+}
+
+// files are the records.
+func (t *sessions) files() ([]string, error) {
+	return filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"))
 }
 
 // escapeGlob makes a path mean itself.
@@ -200,6 +212,11 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 			same++
 		}
 	}
+	for _, u := range t.making {
+		if u == uid {
+			same++
+		}
+	}
 	_, taken := t.byName[name]
 	switch {
 	case taken:
@@ -207,13 +224,14 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 	case len(t.byName) >= maxSessions || same >= maxUserSessions:
 		return code.New(code.NoMem, "node %q has %d sessions, %d of them this user's: at most %d, and %d of one user", node, len(t.byName), same, maxSessions, maxUserSessions)
 	}
-	t.byName[name] = nil
+	t.byName[name], t.making[name] = nil, uid
 	return nil
 }
 
 func (t *sessions) put(name string, s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.making, name)
 	if s == nil {
 		delete(t.byName, name)
 		return
@@ -233,7 +251,7 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 			t.put(r.Name, nil)
 		}
 	}()
-	r.Marker, r.Account = rand.Text(), who != mount.Credentials{}
+	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), who != mount.Credentials{}
 	n.placeCgroup(&r)
 	if err := n.placeMount(&r); err != nil {
 		return nil, err

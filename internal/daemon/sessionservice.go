@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"sync"
 	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
@@ -20,8 +22,12 @@ import (
 // sessionService answers tools and other nodes for their users.
 type sessionService struct{ n *Node }
 
-// maxListed is how many sessions are in one answer.
-const maxListed = 16
+// maxListed is how many sessions are in one answer, maxListing about how many
+// bytes: one session's are less than what is then left of local.MaxControl.
+const (
+	maxListed  = 16
+	maxListing = 8 << 10
+)
 
 // reply makes an answer of what a call came to.
 func reply[T any](m *T, err error) (*connect.Response[T], error) {
@@ -85,15 +91,24 @@ func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[no
 		return nil, coded(err)
 	}
 	m := &nodev1.ListSessionsResponse{}
+	var page []*session
 	for _, in := range s.n.sessionsAfter(r.Msg.GetAfter()) {
 		if in.may(c) != nil {
 			continue
 		}
-		if len(m.Sessions) == maxListed {
-			m.More = true
+		if m.More = len(page) == maxListed; m.More {
 			break
 		}
-		m.Sessions = append(m.Sessions, s.n.describe(ctx, in))
+		page = append(page, in)
+	}
+	m.Sessions = make([]*nodev1.Session, len(page))
+	var all sync.WaitGroup
+	for i, in := range page { // at once, because some supervisors may not answer
+		all.Go(func() { m.Sessions[i] = s.n.describe(ctx, in) })
+	}
+	all.Wait()
+	for len(m.Sessions) > 1 && proto.Size(m) > maxListing {
+		m.Sessions, m.More = m.Sessions[:len(m.Sessions)-1], true
 	}
 	return reply(m, nil)
 }

@@ -42,7 +42,7 @@ func (s *supervisor) answer(ctx context.Context, m local.Method, body []byte) (a
 	case Resize:
 		return with(body, s.resize)
 	case End:
-		return s.end(), nil
+		return s.end()
 	}
 	return nil, code.New(code.BadArg, "unknown request %d: the daemon is newer than this session's supervisor, which is of the time when the session was made", m)
 }

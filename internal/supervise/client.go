@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -23,6 +24,7 @@ type Client struct {
 
 	conn *local.Conn
 	real int
+	uid  uint32
 }
 
 // Launch starts a supervisor: argv is the program that calls [Main], as is the
@@ -111,13 +113,16 @@ func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, e
 		_ = u.Close()
 		return nil, err
 	}
-	c := &Client{real: cred.PID, conn: local.NewConn(u, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
+	c := &Client{real: cred.PID, uid: uid, conn: local.NewConn(u, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
 		return nil, nil, code.New(code.BadArg, "a daemon answers no supervisor")
 	})}
-	if c.State, err = call[State](ctx, c, Greet, g); err != nil {
+	if c.State, err = call[State](ctx, c, Greet, g); err == nil && len(c.Base) > 2*maxDirectory {
+		err = code.New(code.Protocol, "the supervisor of session %q names a base directory of %d bytes", g.Session, len(c.Base))
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -133,8 +138,30 @@ func (c *Client) Close() {
 // Done is closed when the supervisor is gone.
 func (c *Client) Done() <-chan struct{} { return c.conn.Done() }
 
-// Real is the supervisor's number, as the kernel has it.
-func (c *Client) Real() int { return c.real }
+// Real is the supervisor's number, as the kernel has it, or -1. The number is that
+// of who began to listen: another process may have it now, but none of another
+// user is taken for it.
+func (c *Client) Real() int {
+	if uid, ok := userOf(c.real); c.real > 1 && ok && uid == c.uid {
+		return c.real
+	}
+	return -1
+}
+
+// sigCont is Linux's SIGCONT; not every system that this is compiled for has one.
+const sigCont = 18
+
+// Wake has a supervisor go on that somebody has stopped.
+func (c *Client) Wake() { c.signal(sigCont) }
+
+// Kill ends a supervisor that does not answer.
+func (c *Client) Kill() { c.signal(syscall.SIGKILL) }
+
+func (c *Client) signal(s syscall.Signal) {
+	if p := c.Real(); p > 0 {
+		_ = unix.Kill(p, int(s))
+	}
+}
 
 func call[T any](ctx context.Context, c *Client, m local.Method, in any) (T, error) {
 	v, fds, err := local.Ask[T](ctx, c.conn, m, in, nil)

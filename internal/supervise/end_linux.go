@@ -3,6 +3,7 @@ package supervise
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"syscall"
@@ -94,20 +95,30 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
+	var bad error
 	for _, p := range s.programs {
 		if r.PID != 0 && p.PID != r.PID || r.Group != 0 && p.Group != r.Group || p.Ended {
 			continue
 		}
+		var err error
 		switch {
 		case p.Joined:
-			if p.proc.Signal(syscall.Signal(r.Signal)) == nil {
-				n++
-			}
+			err = p.proc.Signal(syscall.Signal(r.Signal))
 		case s.byReal[p.Real] == p:
-			if unix.KillGroup(p.Real, r.Signal) == nil {
-				n++
+			if err = unix.KillGroup(p.Real, r.Signal); errors.Is(err, syscall.ESRCH) {
+				err = unix.Kill(p.Real, r.Signal) // it has gone into another group
 			}
+		default:
+			continue // about to begin
 		}
+		if err == nil {
+			n++
+		} else {
+			bad = err
+		}
+	}
+	if n == 0 && errors.Is(bad, syscall.EPERM) {
+		return Signalled{}, code.New(code.NoRights, "the programs of session %q on node %q have become other users' and cannot be signalled by user %d", s.spec.Session, s.spec.Node, os.Getuid())
 	}
 	if r.PID != 0 && n == 0 {
 		p, err := s.find(r.PID)
@@ -121,7 +132,7 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 
 // end kills everything. It can be asked for again: what could not be ended may
 // have ended since.
-func (s *supervisor) end() Leftovers {
+func (s *supervisor) end() (Leftovers, error) {
 	s.fork.Lock() // who is starting a program has done so, and nobody begins
 	s.mu.Lock()
 	s.ending = true
@@ -156,7 +167,10 @@ func (s *supervisor) end() Leftovers {
 	close(stop)
 	<-reaped
 	if len(left) > 0 {
-		return Leftovers{Real: left}
+		return Leftovers{Real: left}, nil
+	}
+	if !s.emptied() {
+		return Leftovers{}, code.New(code.Timeout, "processes of session %q on node %q start others faster than they can be killed: delete it again", s.spec.Session, s.spec.Node)
 	}
 	late, cancel := context.WithTimeout(context.Background(), timeout.Settle)
 	defer cancel()
@@ -173,5 +187,20 @@ func (s *supervisor) end() Leftovers {
 	default:
 		close(s.over)
 	}
-	return Leftovers{}
+	return Leftovers{}, nil
+}
+
+// emptied returns true when no descendant is left, also none that is another
+// process whenever the kernel's table is read.
+func (s *supervisor) emptied() bool {
+	for deadline := time.Now().Add(timeout.Stop); time.Now().Before(deadline); {
+		s.reap()
+		if unix.Childless() {
+			return true
+		}
+		s.fork.Lock()
+		killChildren()
+		s.fork.Unlock()
+	}
+	return false
 }

@@ -68,6 +68,9 @@ type Program struct {
 	Start   int64  // where its output begins in the file
 }
 
+// maxDirectory bounds the path of a directory, as the kernel does.
+const maxDirectory = 4095
+
 // MaxName bounds a session's name as it stands in file names, so that there is
 // room for a number behind it.
 const MaxName = 200
@@ -108,6 +111,9 @@ func CheckDirectory(what, dir string) error {
 		return code.New(code.BadArg, "the %s %q is not absolute: within the session's drive it begins with /", what, dir)
 	case strings.ContainsRune(dir, 0):
 		return code.New(code.BadArg, "the %s %q has a zero byte", what, dir)
+	}
+	if len(dir) > maxDirectory {
+		return code.New(code.BadArg, "the %s has %d bytes, at most %d", what, len(dir), maxDirectory)
 	}
 	depth := 0
 	for part := range strings.SplitSeq(dir, "/") {
