@@ -55,6 +55,7 @@ func BecomeSubreaper() error                       { return ErrUnsupported }
 func ReapAny() (int, Ending, bool)                 { return 0, Ending{}, false }
 func Childless() bool                              { return false }
 func Kill(int, int) error                          { return ErrUnsupported }
+func Wake(int) error                               { return ErrUnsupported }
 func KillGroup(int, int) error                     { return ErrUnsupported }
 func OutputPipe() (r, w *os.File, err error)       { return nil, nil, ErrUnsupported }
 func ReadSome(uintptr, []byte) (n int, again bool) { return 0, false }
