@@ -108,6 +108,7 @@ func overTLS(file, certs string) (*askAt, error) {
 	var open []*http.Transport
 	for _, h := range list {
 		t := &http.Transport{TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello}
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control} // a machine that has died says nothing
 		open = append(open, t)
 		a.all = append(a.all, &asked{h.Name, nodev1connect.NewSessionServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket))})
 	}

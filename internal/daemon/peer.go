@@ -32,6 +32,8 @@ func newPeer(id *cert.Identity, h hosts.Host) *peer {
 	t := &http.Transport{
 		TLSClientConfig: id.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
+		// A node whose machine has died says nothing, and there are calls that wait.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},
 	}
 	return &peer{
 		host: h, transport: t,

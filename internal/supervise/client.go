@@ -148,18 +148,17 @@ func (c *Client) Real() int {
 	return -1
 }
 
-// sigCont is Linux's SIGCONT; not every system that this is compiled for has one.
-const sigCont = 18
-
 // Wake has a supervisor go on that somebody has stopped.
-func (c *Client) Wake() { c.signal(sigCont) }
+func (c *Client) Wake() {
+	if p := c.Real(); p > 0 {
+		_ = unix.Wake(p)
+	}
+}
 
 // Kill ends a supervisor that does not answer.
-func (c *Client) Kill() { c.signal(syscall.SIGKILL) }
-
-func (c *Client) signal(s syscall.Signal) {
+func (c *Client) Kill() {
 	if p := c.Real(); p > 0 {
-		_ = unix.Kill(p, int(s))
+		_ = unix.Kill(p, int(syscall.SIGKILL))
 	}
 }
 

@@ -54,6 +54,7 @@ func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsu
 func BecomeSubreaper() error                        { return ErrUnsupported }
 func ReapAny() (int, Ending, bool)                  { return 0, Ending{}, false }
 func Childless() bool                               { return false }
+func Wake(int) error                                { return ErrUnsupported }
 func Kill(int, int) error                           { return ErrUnsupported }
 func KillGroup(int, int) error                      { return ErrUnsupported }
 func OutputPipe() (r, w *os.File, err error)        { return nil, nil, ErrUnsupported }

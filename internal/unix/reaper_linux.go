@@ -50,5 +50,8 @@ func Childless() bool {
 // that of the one it means.
 func Kill(pid, signal int) error { return sys.Kill(pid, syscall.Signal(signal)) }
 
+// Wake has a stopped process go on.
+func Wake(pid int) error { return sys.Kill(pid, sys.SIGCONT) }
+
 // KillGroup sends a signal to a process group.
 func KillGroup(pgid, signal int) error { return sys.Kill(-pgid, syscall.Signal(signal)) }
