@@ -37,6 +37,7 @@ stays.
 		},
 	}
 	ask.add(c)
+	c.ValidArgsFunction = ask.oneSession(cobra.NoFileCompletions)
 	return c
 }
 
