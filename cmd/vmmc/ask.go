@@ -38,6 +38,7 @@ func (f *askFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.hosts, "hosts", "", "`file` that lists the nodes to ask so, vmmc-hosts.txt")
 	c.MarkFlagsRequiredTogether("hosts", "certs")
 	c.MarkFlagsMutuallyExclusive("hosts", "socket")
+	offer(c, "node", f.nodeNames)
 }
 
 // asked is a node that can be asked.

@@ -59,6 +59,8 @@ stays.
 	}
 	c.Flags().StringVarP(&name, "signal", "s", "TERM", "`signal` to send, by name or number")
 	ask.add(c)
+	offer(c, "signal", signalNames)
+	c.ValidArgsFunction = ask.oneSession(ask.pids(true))
 	return c
 }
 

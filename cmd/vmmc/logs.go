@@ -13,6 +13,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
+// stoppedStatus is the exit status of a command that goes on until it is stopped,
+// and was.
+const stoppedStatus = 130
+
 func newLogs() *cobra.Command {
 	var ask askFlags
 	var follow bool
@@ -21,7 +25,8 @@ func newLogs() *cobra.Command {
 		Short: "Print what processes of a session have printed",
 		Long: `Print the output of the process with the logical pid as it is. Without a pid, print
 that of all processes of the session, with [NODE.PID] before each line. With
---follow go on until they have ended.
+--follow go on until they have ended, or SIGINT or SIGTERM: then the exit status is
+130.
 ` + sessionStatus,
 		Example: `  vmmc logs test 1000123
   vmmc logs -f test`,
@@ -42,20 +47,22 @@ that of all processes of the session, with [NODE.PID] before each line. With
 			}
 			defer a.close()
 			if pid == 0 {
-				return a.allLogs(ctx, c.OutOrStdout(), args[0], follow)
+				err = a.allLogs(ctx, c.OutOrStdout(), args[0], follow)
+			} else {
+				var n *asked
+				if n, err = a.having(ctx, args[0], pid); err == nil {
+					err = n.copyLog(ctx, c.OutOrStdout(), args[0], pid, follow)
+				}
 			}
-			n, err := a.having(ctx, args[0], pid)
-			if err == nil {
-				err = n.copyLog(ctx, c.OutOrStdout(), args[0], pid, follow)
-			}
-			if ctx.Err() != nil {
-				return &serve.StatusError{Status: serve.Failed, Err: context.Cause(ctx)}
+			if ctx.Err() != nil { // who has asked for that knows it
+				return &serve.StatusError{Status: stoppedStatus}
 			}
 			return err
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the end of the processes")
 	ask.add(c)
+	c.ValidArgsFunction = ask.oneSession(ask.pids(false))
 	return c
 }
 

@@ -20,5 +20,9 @@ func TestMain(m *testing.M) {
 			leashed()
 			os.Exit(serve.Execute(serve.Command("vmmcd")))
 		},
+		"joiner": func() {
+			leashed()
+			os.Exit(joiner())
+		},
 	})
 }

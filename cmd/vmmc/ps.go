@@ -67,6 +67,7 @@ the logical pid, which is unique in the cluster.
 		},
 	}
 	ask.add(c)
+	c.ValidArgsFunction = ask.oneSession(cobra.NoFileCompletions)
 	c.Flags().BoolVar(&running, "running", false, "only those that run")
 	jsonFlag(c, &asJSON)
 	return c

@@ -94,6 +94,9 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 	f.BoolVarP(&o.tty, "tty", "t", false, "with -i: give the program a terminal, as this one is")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait: print the logical pids and end")
 	ask.add(c)
+	c.ValidArgsFunction = ask.oneSession(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveDefault // files of this machine, which may have the drive
+	})
 	jsonFlag(c, &o.asJSON)
 	return c
 }

@@ -38,6 +38,7 @@ stays.
 		},
 	}
 	ask.add(c)
+	c.ValidArgsFunction = ask.oneSession(cobra.NoFileCompletions)
 	return c
 }
 

@@ -79,7 +79,7 @@ func terminal(ts *testscript.TestScript, _ bool, args []string) {
 	p.child = nil
 	late.Stop()
 	killed := args[1] == "killed"
-	if want := "exit status " + args[1]; how != want && !(killed && how == "signal: killed") {
+	if want := "exit status " + args[1]; how != want && (!killed || how != "signal: killed") {
 		ts.Fatalf("it ended with %s, wanted %s; last shown: %q", how, want, p.last())
 	}
 	if after, err := term.GetState(int(p.own.Fd())); !hung && !killed && (err != nil || !reflect.DeepEqual(after, before)) {

@@ -137,9 +137,10 @@ func (s *supervisor) end() (Leftovers, error) {
 	s.mu.Lock()
 	s.ending = true
 	var out []*output
+	var joined []*program
 	for _, p := range s.programs {
 		if p.Joined && !p.Ended {
-			_ = p.proc.Kill()
+			joined = append(joined, p)
 		}
 		if p.out != nil {
 			out = append(out, p.out)
@@ -150,6 +151,9 @@ func (s *supervisor) end() (Leftovers, error) {
 	}
 	s.mu.Unlock()
 	s.fork.Unlock()
+	for _, p := range joined {
+		p.killJoined()
+	}
 	reaped := make(chan struct{})
 	stop := make(chan struct{})
 	go func() { // whoever else reaps may be the caller
