@@ -32,7 +32,7 @@ func (n *Node) placeMount(r *record) error {
 		return nil
 	}
 	dir := filepath.Join(n.cfg.State, "mounts")
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // users get through, to what is mounted for them
 		return code.New(code.BadConfig, "make the directory of the mounts: %v", err)
 	}
 	// As the kernel names it, without a look at what is mounted in it.
