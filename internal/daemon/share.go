@@ -32,7 +32,7 @@ func (n *Node) placeMount(r *record) error {
 		return nil
 	}
 	dir := filepath.Join(n.cfg.State, "mounts")
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // users get through, to what is mounted for them
 		return code.New(code.BadConfig, "make the directory of the mounts: %v", err)
 	}
 	// As the kernel names it, without a look at what is mounted in it.
@@ -78,8 +78,11 @@ func (n *Node) mountShare(ctx context.Context, r *record, who mount.Credentials)
 // mountAgain mounts the share of a session that is older than the machine's
 // start, or whose mount somebody has taken away. The credentials are not kept.
 func (n *Node) mountAgain(ctx context.Context, r *record) error {
-	if r.Mount == "" || r.Ending {
+	if r.Mount == "" {
 		return nil
+	}
+	if r.Ending { // a supervisor would make its directories where nothing may be mounted
+		return code.New(code.NoSuchSession, "session %q on node %q is being deleted", r.Name, n.cfg.Name)
 	}
 	is, err := mount.Mounted(r.Mount)
 	if err != nil || is {
@@ -123,7 +126,7 @@ func (n *Node) dropShare(ctx context.Context, r *record) (notice string, err err
 		n.log.Warn("a session's share was busy and is detached", "session", r.Name, "share", r.Share, "at", r.Mount, "err", busy)
 	}
 	if err := os.Remove(r.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return notice, code.New(code.BadConfig, "remove what share %s was mounted at: %v", r.Share, err)
+		return notice, code.New(code.BadConfig, "remove what share %s was mounted at: %v: move away what is in it, and delete the session again", r.Share, err)
 	}
 	return notice, nil
 }

@@ -52,11 +52,10 @@ func Parse(text string) (Share, error) {
 		s.Source = "//" + server + "/" + path
 	} else {
 		s.Type = "nfs"
-		at := strings.Index(text, ":/")
-		if at < 0 {
+		var found bool
+		if server, path, found = strings.Cut(text, ":/"); !found {
 			return bad("it has no path that begins with /")
 		}
-		server, path = text[:at], text[at+1:]
 		s.Source = text
 	}
 	if !isServer(server) {

@@ -66,7 +66,7 @@ func TestRunnerIsEnded(t *testing.T) {
 	testutil.Require(t, err == nil, "needs perl, which forks fast enough")
 	base := t.TempDir()
 	s := newSession(t, base)
-	s.sh("exec env -u " + MarkerEnv + ` setsid perl -e 'use POSIX; while (1) { POSIX::_exit(0) if fork; if ($i++ % 100 == 0) { open(F, ">runs"); close F; exit if -e "stop" } }'`)
+	s.sh("exec env -u " + MarkerEnv + ` setsid perl -e 'use POSIX; my $late = time + 60; while (1) { POSIX::_exit(0) if fork; if ($i++ % 100 == 0) { open(F, ">runs"); close F; exit if -e "stop" || time > $late } }'`)
 	runs := func() bool {
 		_ = os.Remove(filepath.Join(base, "runs"))
 		time.Sleep(50 * time.Millisecond) // many generations

@@ -335,11 +335,8 @@ func (x *AddSessionResponse) GetSession() *Session {
 }
 
 type DeleteSessionRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// How long its processes have to end by themselves, after they were told of the
-	// end and were sent SIGTERM. Zero: they are killed at once.
-	GraceNs       int64 `protobuf:"varint,2,opt,name=grace_ns,json=graceNs,proto3" json:"grace_ns,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -379,13 +376,6 @@ func (x *DeleteSessionRequest) GetName() string {
 		return x.Name
 	}
 	return ""
-}
-
-func (x *DeleteSessionRequest) GetGraceNs() int64 {
-	if x != nil {
-		return x.GraceNs
-	}
-	return 0
 }
 
 type DeleteSessionResponse struct {
@@ -1729,10 +1719,9 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1a\n" +
 	"\bpassword\x18\x02 \x01(\tR\bpassword\"E\n" +
 	"\x12AddSessionResponse\x12/\n" +
-	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"E\n" +
+	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"*\n" +
 	"\x14DeleteSessionRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bgrace_ns\x18\x02 \x01(\x03R\agraceNs\"/\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"/\n" +
 	"\x15DeleteSessionResponse\x12\x16\n" +
 	"\x06notice\x18\x01 \x01(\tR\x06notice\"+\n" +
 	"\x13ListSessionsRequest\x12\x14\n" +
