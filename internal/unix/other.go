@@ -60,3 +60,4 @@ func ReadSome(uintptr, []byte) (n int, again bool) { return 0, false }
 func Readable(*os.File) bool                       { return false }
 func OwnerOf(*os.File) (uint32, uint64, error)     { return 0, 0, ErrUnsupported }
 func OpenPath(string) (*os.File, error)            { return nil, ErrUnsupported }
+func EraseArgument(arg string) (string, error)     { return arg, ErrUnsupported }
