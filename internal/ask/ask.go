@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -111,7 +112,10 @@ func overTLS(file, certs string) (*Cluster, error) {
 	a := &Cluster{}
 	var open []*http.Transport
 	for _, h := range list {
-		t := &http.Transport{TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello}
+		t := &http.Transport{
+			TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello,
+			DialContext: (&net.Dialer{Timeout: timeout.Connect}).DialContext,
+		}
 		open = append(open, t)
 		a.All = append(a.All, &Node{h.Name, nodev1connect.NewSessionServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket))})
 	}
@@ -180,12 +184,22 @@ func Told(n *Node, err error) error {
 		if k, perr := strconv.Atoi(ce.Meta().Get("Vmmc-Code")); perr == nil {
 			return code.New(code.Code(k), "%s", ce.Message())
 		}
-		if ce.Code() == connect.CodeUnavailable {
+		switch ce.Code() {
+		case connect.CodeUnavailable:
 			return code.New(code.Unreachable, "node %q cannot be reached: %s", n.Name, ce.Message())
+		case connect.CodeDeadlineExceeded: // nothing is refused where the network is cut
+			return late(n)
 		}
 		return code.New(code.Protocol, "node %q: %s", n.Name, ce.Message())
+	case errors.Is(err, context.DeadlineExceeded):
+		return late(n)
 	}
 	return err
+}
+
+// late is the error of a node from which nothing was heard.
+func late(n *Node) error {
+	return fmt.Errorf("node %q cannot be reached: %w (%w)", n.Name, context.DeadlineExceeded, code.Unreachable)
 }
 
 // Failure joins errors of nodes into one with the right exit status.

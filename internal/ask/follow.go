@@ -17,7 +17,9 @@ func (n *Node) CopyLog(ctx context.Context, w io.Writer, session string, pid uin
 		r.TimeoutNs = int64(timeout.Control / 2)
 	}
 	for {
-		a, err := n.Client.ReadLog(ctx, connect.NewRequest(r))
+		a, err := within(ctx, func(ctx context.Context) (*connect.Response[nodev1.ReadLogResponse], error) {
+			return n.Client.ReadLog(ctx, connect.NewRequest(r))
+		})
 		if err != nil {
 			return Told(n, err)
 		}
@@ -35,7 +37,9 @@ func (n *Node) CopyLog(ctx context.Context, w io.Writer, session string, pid uin
 // Wait returns when a process has ended.
 func (n *Node) Wait(ctx context.Context, session string, pid uint32) (*nodev1.Process, error) {
 	for {
-		a, err := n.Client.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: session, Pid: pid, TimeoutNs: int64(timeout.Control / 2)}))
+		a, err := within(ctx, func(ctx context.Context) (*connect.Response[nodev1.WaitResponse], error) {
+			return n.Client.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: session, Pid: pid, TimeoutNs: int64(timeout.Control / 2)}))
+		})
 		if err != nil {
 			return nil, Told(n, err)
 		}
@@ -43,4 +47,11 @@ func (n *Node) Wait(ctx context.Context, session string, pid uint32) (*nodev1.Pr
 			return p, nil
 		}
 	}
+}
+
+// within bounds one question of many: a node that is cut off does not say so.
+func within[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	return f(ctx)
 }
