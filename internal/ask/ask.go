@@ -188,19 +188,24 @@ func Told(n *Node, err error) error {
 		case connect.CodeUnavailable:
 			return code.New(code.Unreachable, "node %q cannot be reached: %s", n.Name, ce.Message())
 		case connect.CodeDeadlineExceeded: // nothing is refused where the network is cut
-			return late(n)
+			return &silence{n.Name}
 		}
 		return code.New(code.Protocol, "node %q: %s", n.Name, ce.Message())
 	case errors.Is(err, context.DeadlineExceeded):
-		return late(n)
+		return &silence{n.Name}
 	}
 	return err
 }
 
-// late is the error of a node from which nothing was heard.
-func late(n *Node) error {
-	return fmt.Errorf("node %q cannot be reached: %w (%w)", n.Name, context.DeadlineExceeded, code.Unreachable)
+// silence is the error of a node from which nothing was heard: it may have done
+// what it was asked.
+type silence struct{ node string }
+
+func (s *silence) Error() string {
+	return fmt.Sprintf("node %q cannot be reached: it has not answered in time", s.node)
 }
+
+func (s *silence) Unwrap() []error { return []error{code.Unreachable, context.DeadlineExceeded} }
 
 // Failure joins errors of nodes into one with the right exit status.
 func Failure(what string, errs []error) error {

@@ -58,9 +58,9 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-func (l *lab) path(p string) string     { return filepath.Join(l.dir, p) }
-func (l *lab) socket(i int) string      { return l.path(name(i) + ".sock") }
-func name(i int) string                 { return fmt.Sprintf("node%d", i+1) }
+func (l *lab) path(p string) string      { return filepath.Join(l.dir, p) }
+func (l *lab) socket(i int) string       { return l.path(name(i) + ".sock") }
+func name(i int) string                  { return fmt.Sprintf("node%d", i+1) }
 func (l *lab) bin(program string) string { return l.path("bin/" + program) }
 
 func check(t *testing.T, err error) {
