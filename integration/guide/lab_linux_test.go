@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -30,6 +31,7 @@ type lab struct {
 }
 
 func newLab(t *testing.T) *lab {
+	testutil.Require(t, !raceEnabled, "the programs are built without the race detector: it has nothing to see here")
 	l := &lab{net: testutil.NewNet(t, nodes+1)}
 	for _, tool := range []string{"go", "setpriv", "mount"} {
 		_, err := exec.LookPath(tool)
@@ -73,8 +75,23 @@ func check(t *testing.T, err error) {
 // build makes the programs as a user has them: the tools, and in the share the
 // samples.
 func (l *lab) build(t *testing.T) {
+	// "go test" gives an old result again unless a file has changed that the test
+	// itself has looked at, and not only the programs that it starts.
+	check(t, filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && len(d.Name()) > 2 && d.Name()[0] == '.' {
+			return filepath.SkipDir
+		}
+		if err == nil && filepath.Ext(path) == ".go" {
+			_, err = os.Stat(path)
+		}
+		return err
+	}))
 	for out, packages := range map[string]string{"bin/": "./cmd/...", "share/bin/": "./samples/..."} {
-		c := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", l.path(out)+"/", packages)
+		args := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", l.path(out) + "/"}
+		if invariant.Enabled {
+			args = append(args, "-tags=vmmcdebug")
+		}
+		c := exec.CommandContext(t.Context(), "go", append(args, packages)...)
 		c.Dir = "../.."
 		if b, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, b)

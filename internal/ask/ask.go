@@ -115,6 +115,8 @@ func overTLS(file, certs string) (*Cluster, error) {
 		t := &http.Transport{
 			TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello,
 			DialContext: (&net.Dialer{Timeout: timeout.Connect}).DialContext,
+			// A node that is cut off while a call waits there does not say so.
+			HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Ping, PingTimeout: timeout.Connect},
 		}
 		open = append(open, t)
 		a.All = append(a.All, &Node{h.Name, nodev1connect.NewSessionServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket))})
