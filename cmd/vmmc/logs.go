@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
@@ -18,7 +19,7 @@ import (
 const stoppedStatus = 130
 
 func newLogs() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	var follow bool
 	c := &cobra.Command{
 		Use:   "logs [flags] SESSION [PID]",
@@ -41,17 +42,17 @@ that of all processes of the session, with [NODE.PID] before each line. With
 					return err
 				}
 			}
-			a, err := ask.open(ctx)
+			a, err := where.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer a.close()
+			defer a.Close()
 			if pid == 0 {
-				err = a.allLogs(ctx, c.OutOrStdout(), args[0], follow)
+				err = allLogs(ctx, a, c.OutOrStdout(), args[0], follow)
 			} else {
-				var n *asked
-				if n, err = a.having(ctx, args[0], pid); err == nil {
-					err = n.copyLog(ctx, c.OutOrStdout(), args[0], pid, follow)
+				var n *ask.Node
+				if n, err = a.Having(ctx, args[0], pid); err == nil {
+					err = n.CopyLog(ctx, c.OutOrStdout(), args[0], pid, follow)
 				}
 			}
 			if ctx.Err() != nil { // who has asked for that knows it
@@ -61,28 +62,28 @@ that of all processes of the session, with [NODE.PID] before each line. With
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the end of the processes")
-	ask.add(c)
-	c.ValidArgsFunction = ask.oneSession(ask.pids(false))
+	where.Add(c)
+	c.ValidArgsFunction = where.OneSession(where.PIDs(false))
 	return c
 }
 
 // allLogs prints those of all processes that the session has now: one after the
 // other, or with follow as they come.
-func (a *askAt) allLogs(ctx context.Context, w io.Writer, session string, follow bool) error {
-	rows, errs := a.processes(ctx, []string{session}, false)
+func allLogs(ctx context.Context, a *ask.Cluster, w io.Writer, session string, follow bool) error {
+	rows, errs := a.Processes(ctx, []string{session}, false)
 	var mu, emu sync.Mutex
 	var all sync.WaitGroup
 	for _, p := range rows {
 		if p.State == "joined" || p.State == "left" {
 			continue // its output is not kept
 		}
-		n, err := a.find([]string{p.Node})
+		n, err := a.Find([]string{p.Node})
 		if err != nil {
 			return err
 		}
 		show := func() {
 			l := &lines{mu: &mu, w: w, name: fmt.Sprintf("%s.%d", p.Node, p.PID)}
-			err := n[0].copyLog(ctx, l, session, p.PID, follow)
+			err := n[0].CopyLog(ctx, l, session, p.PID, follow)
 			if ferr := l.flush(); err == nil {
 				err = ferr
 			}
@@ -97,5 +98,5 @@ func (a *askAt) allLogs(ctx context.Context, w io.Writer, session string, follow
 		}
 	}
 	all.Wait()
-	return failure(fmt.Sprintf("print the output of session %q", session), errs)
+	return ask.Failure(fmt.Sprintf("print the output of session %q", session), errs)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/vmmc-go/vmmc/internal/cfgvmmc"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
@@ -15,6 +16,10 @@ func TestMain(m *testing.M) {
 		"vmmc": func() {
 			leashed()
 			main()
+		},
+		"cfgvmmc": func() {
+			leashed()
+			os.Exit(serve.Execute(cfgvmmc.Command()))
 		},
 		"vmmcd": func() {
 			leashed()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
@@ -24,7 +25,7 @@ const toolFailed = 125
 const maxRun = 4096
 
 func newRun() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "run [flags] SESSION PROGRAM [ARGUMENT...]",
@@ -66,7 +67,7 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 			if o.asJSON && !o.detach {
 				return serve.Usage("--json without --detach: what is printed is the program's output")
 			}
-			if err := o.checkInput(&ask); err != nil {
+			if err := o.checkInput(&where); err != nil {
 				return err
 			}
 			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(os.Getenv(local.HostsEnv))}
@@ -76,7 +77,7 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 			}
 			told := heed()
 			defer signal.Stop(told)
-			status, err := o.run(c.Context(), &ask, told, c.OutOrStdout())
+			status, err := o.run(c.Context(), &where, told, c.OutOrStdout())
 			if err != nil {
 				return &serve.StatusError{Status: failedBy(err), Err: err}
 			}
@@ -93,8 +94,8 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 	f.BoolVarP(&o.input, "interactive", "i", false, "pass standard input on")
 	f.BoolVarP(&o.tty, "tty", "t", false, "with -i: give the program a terminal, as this one is")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait: print the logical pids and end")
-	ask.add(c)
-	c.ValidArgsFunction = ask.oneSession(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	where.Add(c)
+	c.ValidArgsFunction = where.OneSession(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault // files of this machine, which may have the drive
 	})
 	jsonFlag(c, &o.asJSON)
@@ -102,28 +103,28 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 }
 
 // places are the nodes that processes are started on in turn.
-func (o *runOptions) places(a *askAt) ([]*asked, error) {
-	if a.named {
-		return a.chosen, nil
+func (o *runOptions) places(a *ask.Cluster) ([]*ask.Node, error) {
+	if a.Named {
+		return a.Chosen, nil
 	}
 	if o.count == 1 {
-		return []*asked{a.first}, nil
+		return []*ask.Node{a.First}, nil
 	}
 	names := strings.FieldsFunc(string(o.request.GetHosts()), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 	if len(names) > 0 {
-		at, err := a.find(names)
+		at, err := a.Find(names)
 		if err != nil {
 			return nil, fmt.Errorf("%s=%q: %w", local.HostsEnv, o.request.GetHosts(), err)
 		}
 		return at, nil
 	}
 	// From this machine's on, wrapping around.
-	for i, n := range a.all {
-		if n == a.first {
-			return append(append([]*asked{}, a.all[i:]...), a.all[:i]...), nil
+	for i, n := range a.All {
+		if n == a.First {
+			return append(append([]*ask.Node{}, a.All[i:]...), a.All[:i]...), nil
 		}
 	}
-	return a.all, nil
+	return a.All, nil
 }
 
 // unknown says whether a failed start may have started something.

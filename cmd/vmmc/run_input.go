@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -19,13 +20,13 @@ import (
 )
 
 // checkInput refuses what input cannot be passed on to, before anything is started.
-func (o *runOptions) checkInput(ask *askFlags) (err error) {
+func (o *runOptions) checkInput(where *ask.Flags) (err error) {
 	switch {
 	case o.tty && !o.input:
 		return serve.Usage("-t without -i: nothing could be typed; give both, -it")
 	case !o.input:
 		return nil
-	case o.count > 1 || len(ask.nodes) > 1:
+	case o.count > 1 || len(where.Nodes) > 1:
 		return serve.Usage("-i with several processes or nodes: input goes to one process on one node")
 	case o.detach:
 		return serve.Usage("-i with --detach: input is passed on for as long as this tool runs")
@@ -90,7 +91,7 @@ func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(o
 	}
 	var p *nodev1.Process
 	if err == nil && ctx.Err() == nil {
-		p, err = a.n.wait(ctx, a.session, a.p.GetPid())
+		p, err = a.n.Wait(ctx, a.session, a.p.GetPid())
 	}
 	if why := context.Cause(ctx); why != nil {
 		err = why // which has ended the calls
@@ -98,7 +99,7 @@ func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(o
 	stop(nil)
 	all.Wait()
 	if err == nil && p.GetLost() {
-		err = fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), a.n.name)
+		err = fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), a.n.Name)
 	}
 	return statusOf(p), err
 }
@@ -106,9 +107,9 @@ func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(o
 // attend tells the program's node that somebody is here. When the call ends the
 // node knows that this is over.
 func (a *attendance) attend(ctx context.Context, stop context.CancelCauseFunc) {
-	_, err := a.n.client.Attend(ctx, connect.NewRequest(&nodev1.AttendRequest{Session: a.session, Pid: a.p.GetPid()}))
-	if err = told(a.n, err); err != nil && ctx.Err() == nil {
-		stop(fmt.Errorf("the connection to process %d on node %q is lost: %w", a.p.GetPid(), a.n.name, err))
+	_, err := a.n.Client.Attend(ctx, connect.NewRequest(&nodev1.AttendRequest{Session: a.session, Pid: a.p.GetPid()}))
+	if err = ask.Told(a.n, err); err != nil && ctx.Err() == nil {
+		stop(fmt.Errorf("the connection to process %d on node %q is lost: %w", a.p.GetPid(), a.n.Name, err))
 	}
 }
 
@@ -117,7 +118,7 @@ func (a *attendance) attend(ctx context.Context, stop context.CancelCauseFunc) {
 func (a *attendance) show(ctx context.Context) error {
 	r := &nodev1.ReadLogRequest{Session: a.session, Pid: a.p.GetPid(), Attended: true, TimeoutNs: int64(timeout.Control / 2)}
 	for {
-		m, err := answered(ctx, a.n, r, a.n.client.ReadLog)
+		m, err := answered(ctx, a.n, r, a.n.Client.ReadLog)
 		if err != nil {
 			return err
 		}
@@ -131,15 +132,15 @@ func (a *attendance) show(ctx context.Context) error {
 }
 
 // answered makes a call that the node answers within a bound.
-func answered[In, Out any](ctx context.Context, n *asked, r *In, call func(context.Context, *connect.Request[In]) (*connect.Response[Out], error)) (*Out, error) {
+func answered[In, Out any](ctx context.Context, n *ask.Node, r *In, call func(context.Context, *connect.Request[In]) (*connect.Response[Out], error)) (*Out, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	a, err := call(ctx, connect.NewRequest(r))
 	if err != nil {
 		if ctx.Err() == context.DeadlineExceeded {
-			return nil, code.New(code.Unreachable, "node %q does not answer", n.name)
+			return nil, code.New(code.Unreachable, "node %q does not answer", n.Name)
 		}
-		return nil, told(n, err)
+		return nil, ask.Told(n, err)
 	}
 	return a.Msg, nil
 }
@@ -176,10 +177,10 @@ func (a *attendance) pass(ctx context.Context, stop context.CancelCauseFunc) {
 			return
 		}
 		for {
-			m, err := answered(ctx, a.n, r, a.n.client.WriteInput)
+			m, err := answered(ctx, a.n, r, a.n.Client.WriteInput)
 			if err != nil {
-				if ctx.Err() == nil && !isMissing(err) {
-					stop(fmt.Errorf("pass input to process %d on node %q: %w", a.p.GetPid(), a.n.name, err))
+				if ctx.Err() == nil && !ask.IsMissing(err) {
+					stop(fmt.Errorf("pass input to process %d on node %q: %w", a.p.GetPid(), a.n.Name, err))
 				}
 				return
 			}
@@ -188,7 +189,7 @@ func (a *attendance) pass(ctx context.Context, stop context.CancelCauseFunc) {
 			}
 			n := m.GetTaken() - r.GetOffset()
 			if n < 0 || n > int64(len(r.Data)) {
-				stop(code.New(code.Protocol, "node %q has taken %d bytes of %d", a.n.name, n, len(r.Data)))
+				stop(code.New(code.Protocol, "node %q has taken %d bytes of %d", a.n.Name, n, len(r.Data)))
 				return
 			}
 			r.Offset, r.Data = m.GetTaken(), r.Data[n:]
@@ -232,7 +233,7 @@ func (a *attendance) resized(ctx context.Context) {
 	_ = a.screen.raw()
 	r := &nodev1.ResizeTerminalRequest{Session: a.session, Pid: a.p.GetPid()}
 	r.Rows, r.Columns = a.screen.size()
-	_, _ = answered(ctx, a.n, r, a.n.client.ResizeTerminal) // the other calls fail too if the node is gone
+	_, _ = answered(ctx, a.n, r, a.n.Client.ResizeTerminal) // the other calls fail too if the node is gone
 }
 
 // failedBy is the exit status of a tool that err has ended.

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -35,7 +36,7 @@ const harder = time.Second
 
 // passed are the signals that went to a run group.
 type passed struct {
-	a       *askAt
+	a       *ask.Cluster
 	session string
 	group   uint32
 
@@ -71,11 +72,11 @@ func (p *passed) on(ctx context.Context, s os.Signal) {
 		fmt.Fprintf(os.Stderr, "vmmc run: %s again: passed on as %s\n", signalName(int(number)), signalName(int(as)))
 	}
 	var passing sync.WaitGroup
-	for _, n := range p.a.all {
+	for _, n := range p.a.All {
 		passing.Go(func() {
-			_, err := n.client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: p.session, Group: p.group, Signal: int32(as)}))
+			_, err := n.Client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: p.session, Group: p.group, Signal: int32(as)}))
 			// Not all nodes have the session.
-			if err = told(n, err); err != nil && !isMissing(err) && !errors.Is(err, context.Canceled) {
+			if err = ask.Told(n, err); err != nil && !ask.IsMissing(err) && !errors.Is(err, context.Canceled) {
 				fmt.Fprintf(os.Stderr, "vmmc run: pass %s on: %v\n", signalName(int(as)), err)
 			}
 		})

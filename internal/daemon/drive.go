@@ -21,6 +21,15 @@ func (n *Node) drives() string {
 	return filepath.Join(n.cfg.State, "drives")
 }
 
+// driveEntry is where a drive is, as programs see it.
+func (n *Node) driveEntry(drive string) string {
+	entry := filepath.Join(n.drives(), drive)
+	if abs, err := filepath.Abs(entry); err == nil {
+		return abs
+	}
+	return entry
+}
+
 // checkDrive gives a drive its usual spelling.
 func checkDrive(drive, share string) (string, error) {
 	d := strings.ToUpper(drive)

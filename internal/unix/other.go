@@ -65,3 +65,4 @@ func OwnerOf(*os.File) (uint32, uint64, error)      { return 0, 0, ErrUnsupporte
 func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported }
 func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupported }
 func Resize(*os.File, Size) error                   { return ErrUnsupported }
+func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported }
