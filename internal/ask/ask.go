@@ -21,6 +21,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
 
@@ -36,6 +37,11 @@ type Flags struct {
 // Add gives a command the flags.
 func (f *Flags) Add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.Nodes, "node", nil, "`names` of nodes, separated by commas (default: all)")
+	f.AddWay(c)
+}
+
+// AddWay gives a command the flags without --node.
+func (f *Flags) AddWay(c *cobra.Command) {
 	c.Flags().StringVar(&f.Socket, "socket", local.DefaultPath(), "`path` of the socket of this machine's node, which asks the others")
 	c.Flags().StringVar(&f.Certs, "certs", "", "`directory` with a user's identity, to ask the nodes themselves")
 	c.Flags().StringVar(&f.Hosts, "hosts", "", "`file` that lists the nodes to ask so, vmmc-hosts.txt")
@@ -45,8 +51,15 @@ func (f *Flags) Add(c *cobra.Command) {
 
 // Node is one that can be asked.
 type Node struct {
-	Name   string
-	Client nodev1connect.SessionServiceClient
+	Name    string
+	Client  nodev1connect.SessionServiceClient
+	Cluster nodev1connect.ClusterServiceClient
+}
+
+// newNode makes both clients of one way to a node.
+func newNode(name string, way connect.HTTPClient, base string) *Node {
+	limit := connect.WithReadMaxBytes(local.MaxPacket)
+	return &Node{name, nodev1connect.NewSessionServiceClient(way, base, limit), nodev1connect.NewClusterServiceClient(way, base, limit)}
 }
 
 // Cluster is what can be asked.
@@ -113,7 +126,7 @@ func overTLS(file, certs string) (*Cluster, error) {
 	for _, h := range list {
 		t := &http.Transport{TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello}
 		open = append(open, t)
-		a.All = append(a.All, &Node{h.Name, nodev1connect.NewSessionServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket))})
+		a.All = append(a.All, newNode(h.Name, &http.Client{Transport: t}, "https://"+h.Control))
 	}
 	a.First = a.All[0]
 	a.Close = func() {
@@ -134,14 +147,15 @@ func throughNode(ctx context.Context, socket string) (*Cluster, error) {
 		conn.Close()
 		<-conn.Done()
 	}}
-	list, _, err := local.Ask[local.NodeList](ctx, conn, local.Nodes, local.Empty{}, nil)
+	own := newNode("", &throughSocket{conn, ""}, "http://node")
+	list, err := own.Hosts(ctx, nodev1.Look_LOOK_UNSPECIFIED)
 	if err != nil {
 		a.Close()
 		return nil, fmt.Errorf("ask the node at %s: %w", socket, err)
 	}
-	for _, n := range list.Nodes {
-		node := &Node{n.Name, nodev1connect.NewSessionServiceClient(&throughSocket{conn, n.Name}, "http://"+n.Name)}
-		if a.All = append(a.All, node); n.Self {
+	for _, h := range list {
+		node := newNode(h.GetName(), &throughSocket{conn, h.GetName()}, "http://"+h.GetName())
+		if a.All = append(a.All, node); h.GetSelf() {
 			a.First = node
 		}
 	}

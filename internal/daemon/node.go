@@ -56,6 +56,8 @@ type Node struct {
 	children  children
 	closed    bool
 	sessions  sessions
+	recalled  bool // the sessions of a daemon before this one were found
+	network   network
 
 	ctx    context.Context // ends when the node is closed
 	cancel context.CancelFunc
@@ -76,6 +78,7 @@ func Start(cfg Config) (*Node, error) {
 	if err := n.configure(); err != nil {
 		return nil, err
 	}
+	n.recallNetwork()
 	var err error
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return nil, err
@@ -90,6 +93,9 @@ func Start(cfg Config) (*Node, error) {
 	if err := n.recallSessions(); err != nil {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
+	n.mu.Lock()
+	n.recalled = true
+	n.mu.Unlock()
 	n.wg.Go(n.acceptProcesses)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	return n, nil

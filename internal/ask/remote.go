@@ -1,0 +1,19 @@
+package ask
+
+import (
+	"net/http"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// At is the node at an address, as whoever certs is for. Closing gives back the
+// connection.
+func At(address, certs, name string) (n *Node, closing func(), err error) {
+	id, err := cert.Load(certs)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &http.Transport{TLSClientConfig: id.ClientTLS(name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello}
+	return newNode(name, &http.Client{Transport: t}, "https://"+address), t.CloseIdleConnections, nil
+}
