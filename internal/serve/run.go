@@ -75,7 +75,7 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		}
 	}
 	if cfg.State == "" {
-		cfg.State = defaultState(cfg.Name)
+		cfg.State = DefaultState(cfg.Name)
 	}
 	for _, dir := range []*string{&cfg.State, &cfg.Drives} {
 		if *dir != "" {

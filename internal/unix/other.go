@@ -60,3 +60,10 @@ func ReadSome(uintptr, []byte) (n int, again bool) { return 0, false }
 func Readable(*os.File) bool                       { return false }
 func OwnerOf(*os.File) (uint32, uint64, error)     { return 0, 0, ErrUnsupported }
 func OpenPath(string) (*os.File, error)            { return nil, ErrUnsupported }
+
+func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
+func LimitFiles(uint64) error          { return ErrUnsupported }
+func LimitLocked(uint64) error         { return ErrUnsupported }
+func AsyncWriteProtect() error         { return ErrUnsupported }
+func ScanPages() error                 { return ErrUnsupported }
+func Owner(os.FileInfo) (uint32, bool) { return 0, false }
