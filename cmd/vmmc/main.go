@@ -29,7 +29,7 @@ cluster is not reachable. "vmmc run" ends with that of the program.`
 	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
 	daemon := serve.Command("vmmcd")
 	daemon.Hidden = true
-	root.AddCommand(daemon, newDemoChild())
+	root.AddCommand(daemon, newDemoChild(), newGen())
 	return root
 }
 
