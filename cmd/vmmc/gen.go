@@ -44,7 +44,7 @@ commands that are no more are removed from it.`,
 }
 
 func genMan(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are for everybody
 		return err
 	}
 	for _, root := range documented() {
