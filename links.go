@@ -24,6 +24,7 @@ import (
 // outLink is the link to one exporting process, shared by all imports from it.
 type outLink struct {
 	id    uint64
+	epoch uint64        // of this process's node, if the exporter is on another; set before ready
 	ready chan struct{} // closed when out or err is set
 	over  chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
 	out   *link.Out
@@ -66,6 +67,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 				p.dropLink(exporter, l)
 			}
 			close(l.ready)
+			p.severLate(l)
 			return l, l.err
 		}
 		p.mu.Unlock()
@@ -105,7 +107,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		if err != nil {
 			return nil, err
 		}
-		l.id = c.Link
+		l.id, l.epoch = c.Link, c.Epoch
 		fd, err := dial(ctx, c)
 		if err != nil {
 			return nil, err

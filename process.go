@@ -47,6 +47,8 @@ type Process struct {
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
+	severed  uint64 // the last epoch of the node that is over
+	why      error  // what its links ended with
 
 	dest   destSpace
 	events func(Event)

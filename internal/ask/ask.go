@@ -22,6 +22,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
 
@@ -37,20 +38,42 @@ type Flags struct {
 // Add gives a command the flags.
 func (f *Flags) Add(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.Nodes, "node", nil, "`names` of nodes, separated by commas (default: all)")
+	if err := c.RegisterFlagCompletionFunc("node", f.NodeNames); err != nil {
+		panic(err) // the flag is defined one line above
+	}
+	f.AddWay(c)
+}
+
+// AddWay gives a command the flags without --node.
+func (f *Flags) AddWay(c *cobra.Command) {
 	c.Flags().StringVar(&f.Socket, "socket", local.DefaultPath(), "`path` of the socket of this machine's node, which asks the others")
 	c.Flags().StringVar(&f.Certs, "certs", "", "`directory` with a user's identity, to ask the nodes themselves")
 	c.Flags().StringVar(&f.Hosts, "hosts", "", "`file` that lists the nodes to ask so, vmmc-hosts.txt")
 	c.MarkFlagsRequiredTogether("hosts", "certs")
 	c.MarkFlagsMutuallyExclusive("hosts", "socket")
-	if err := c.RegisterFlagCompletionFunc("node", f.NodeNames); err != nil {
-		panic(err) // the flag is defined a few lines above
-	}
 }
 
 // Node is one that can be asked.
 type Node struct {
-	Name   string
-	Client nodev1connect.SessionServiceClient
+	Name    string
+	Client  nodev1connect.SessionServiceClient
+	Cluster nodev1connect.ClusterServiceClient
+}
+
+// newNode makes both clients of one way to a node.
+func newNode(name string, way connect.HTTPClient, base string) *Node {
+	limit := connect.WithReadMaxBytes(local.MaxPacket)
+	return &Node{name, nodev1connect.NewSessionServiceClient(way, base, limit), nodev1connect.NewClusterServiceClient(way, base, limit)}
+}
+
+// transport carries calls to a node over TLS.
+func transport(id *cert.Identity, name string) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig: id.ClientTLS(name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello,
+		DialContext: (&net.Dialer{Timeout: timeout.Connect}).DialContext,
+		// A node that is cut off while a call waits there does not say so.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Ping, PingTimeout: timeout.Connect},
+	}
 }
 
 // Cluster is what can be asked.
@@ -115,14 +138,9 @@ func overTLS(file, certs string) (*Cluster, error) {
 	a := &Cluster{}
 	var open []*http.Transport
 	for _, h := range list {
-		t := &http.Transport{
-			TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello,
-			DialContext: (&net.Dialer{Timeout: timeout.Connect}).DialContext,
-			// A node that is cut off while a call waits there does not say so.
-			HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Ping, PingTimeout: timeout.Connect},
-		}
+		t := transport(id, h.Name)
 		open = append(open, t)
-		a.All = append(a.All, &Node{h.Name, nodev1connect.NewSessionServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket))})
+		a.All = append(a.All, newNode(h.Name, &http.Client{Transport: t}, "https://"+h.Control))
 	}
 	a.First = a.All[0]
 	a.Close = func() {
@@ -143,14 +161,15 @@ func throughNode(ctx context.Context, socket string) (*Cluster, error) {
 		conn.Close()
 		<-conn.Done()
 	}}
-	list, _, err := local.Ask[local.NodeList](ctx, conn, local.Nodes, local.Empty{}, nil)
+	own := newNode("", &throughSocket{conn, ""}, "http://node")
+	list, err := own.Hosts(ctx, nodev1.Look_LOOK_UNSPECIFIED)
 	if err != nil {
 		a.Close()
 		return nil, fmt.Errorf("ask the node at %s: %w", socket, err)
 	}
-	for _, n := range list.Nodes {
-		node := &Node{n.Name, nodev1connect.NewSessionServiceClient(&throughSocket{conn, n.Name}, "http://"+n.Name)}
-		if a.All = append(a.All, node); n.Self {
+	for _, h := range list {
+		node := newNode(h.GetName(), &throughSocket{conn, h.GetName()}, "http://"+h.GetName())
+		if a.All = append(a.All, node); h.GetSelf() {
 			a.First = node
 		}
 	}

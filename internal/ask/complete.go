@@ -45,6 +45,18 @@ func (f *Flags) NodeNames(c *cobra.Command, _ []string, typed string) ([]cobra.C
 	})
 }
 
+// CompleteNodes offers nodes for arguments, those of the arguments before left out.
+func (f *Flags) CompleteNodes(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return f.look(c, func(_ context.Context, a *Cluster) (out []cobra.Completion) {
+		for _, n := range a.All {
+			if !slices.Contains(args, n.Name) {
+				out = append(out, n.Name)
+			}
+		}
+		return out
+	})
+}
+
 // sessionNames offers sessions.
 func (f *Flags) sessionNames(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return f.look(c, func(ctx context.Context, a *Cluster) (out []cobra.Completion) {

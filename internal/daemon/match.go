@@ -28,6 +28,11 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any,
 	if err != nil {
 		return nil, nil, err
 	}
+	ctx, _, leave, err := p.n.network.use(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	g, err := o.importBuffer(ctx, im, r)
 	return g, nil, err
 }
@@ -142,7 +147,13 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		if err != nil {
 			return nil, nil, err
 		}
+		ctx, epoch, leave, err := p.n.network.use(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer leave()
 		c, err := o.connect(ctx, im, r.Exporter)
+		c.Epoch = epoch
 		return c, nil, err
 	}
 	e, err := p.n.exact(r.Exporter)
@@ -159,6 +170,7 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 type dialled struct {
 	exporter *process
 	key      []byte
+	epoch    uint64 // of the network
 }
 
 // expect prepares a link for an importer on another node. The key goes to both
@@ -171,11 +183,16 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 	if n.tcp == nil {
 		return local.Connected{}, code.New(code.BadConfig, "node %q does not listen for other nodes", n.cfg.Name)
 	}
+	ctx, epoch, leave, err := n.network.use(ctx)
+	if err != nil {
+		return local.Connected{}, err
+	}
+	defer leave()
 	key := make([]byte, wire.KeySize)
 	_, _ = rand.Read(key) // never fails since Go 1.24
 	a := local.AcceptRequest{Link: random64(), Importer: im.Process, Key: key}
 	n.mu.Lock()
-	n.links[a.Link] = &dialled{exporter: e, key: key}
+	n.links[a.Link] = &dialled{exporter: e, key: key, epoch: epoch}
 	n.mu.Unlock()
 	time.AfterFunc(2*timeout.Control, func() { n.forgetLink(a.Link) }) // a link is dialled at once, and once
 	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil)

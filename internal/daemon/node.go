@@ -31,7 +31,8 @@ type Config struct {
 	Version  string         // of the product, for who asks
 	Log      *slog.Logger
 
-	SpawnRoot bool // let other nodes start programs as root here
+	SpawnRoot bool     // let other nodes start programs as root here
+	Admins    []string // users who may administer the node, beside root and the daemon's own
 
 	State      string   // directory for what outlives the daemon; empty: the node has no sessions
 	Drives     string   // directory of the drives of sessions; empty: one in State
@@ -55,6 +56,8 @@ type Node struct {
 	children  children
 	closed    bool
 	sessions  sessions
+	recalled  bool // the sessions of a daemon before this one were found
+	network   network
 
 	ctx    context.Context // ends when the node is closed
 	cancel context.CancelFunc
@@ -75,6 +78,7 @@ func Start(cfg Config) (*Node, error) {
 	if err := n.configure(); err != nil {
 		return nil, err
 	}
+	n.recallNetwork()
 	var err error
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return nil, err
@@ -92,6 +96,9 @@ func Start(cfg Config) (*Node, error) {
 	if err := n.recallSessions(); err != nil {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
+	n.mu.Lock()
+	n.recalled = true
+	n.mu.Unlock()
 	n.wg.Go(n.acceptProcesses)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	return n, nil

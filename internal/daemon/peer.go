@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -90,45 +88,4 @@ func (p *peer) release(ctx context.Context, r local.ReleaseRequest) error {
 		return p.failed(ctx, err)
 	}
 	return nil
-}
-
-// ping measures a round trip on a connection that is already there.
-func (p *peer) ping(ctx context.Context) (m *nodev1.PingResponse, rtt time.Duration, err error) {
-	for range 2 { // the first may have to connect
-		start := time.Now()
-		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
-		if err != nil {
-			return nil, 0, p.failed(ctx, err)
-		}
-		m, rtt = a.Msg, time.Since(start)
-	}
-	return m, rtt, nil
-}
-
-// status asks all nodes at once whether they are there.
-func (n *Node) status(ctx context.Context) local.NodeList {
-	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
-	defer stop()
-	out := local.NodeList{Nodes: make([]local.NodeStatus, len(n.cfg.Hosts))}
-	var wg sync.WaitGroup
-	for i, h := range n.cfg.Hosts {
-		s := &out.Nodes[i]
-		*s = local.NodeStatus{Name: h.Name, Control: h.Control, Data: h.Data}
-		if h.Name == n.cfg.Name {
-			n.mu.Lock()
-			s.Self, s.Reachable, s.Version, s.Processes = true, true, n.cfg.Version, len(n.processes)
-			n.mu.Unlock()
-			continue
-		}
-		wg.Go(func() {
-			m, rtt, err := n.peers[h.Name].ping(ctx)
-			if err != nil {
-				s.Error = err.Error()
-				return
-			}
-			s.Reachable, s.RTT, s.Version, s.Processes = true, int64(rtt), m.GetVersion(), int(m.GetProcesses())
-		})
-	}
-	wg.Wait()
-	return out
 }

@@ -122,10 +122,7 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 	if m == local.Register {
 		return p.register(body)
 	}
-	switch m {
-	case local.Nodes:
-		return p.n.status(ctx), nil, nil
-	case local.Control:
+	if m == local.Control {
 		r, err := local.Decode[local.ControlRequest](body)
 		if err != nil {
 			return nil, nil, err

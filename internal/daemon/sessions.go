@@ -103,11 +103,16 @@ func (t *sessions) write(r record) error {
 // programs.
 func (n *Node) recallSessions() error {
 	t := &n.sessions
+	t.mu.Lock() // other nodes ask already
 	t.state, t.byName, t.making, t.took = n.cfg.State, map[string]*session{}, map[string]uint32{}, n.keepPIDs
 	if t.state == "" {
+		t.mu.Unlock()
 		return nil
 	}
-	if err := t.open(false); err != nil || t.lock == nil {
+	err := t.open(false)
+	none := t.lock == nil
+	t.mu.Unlock()
+	if err != nil || none {
 		return err
 	}
 	files, err := t.files()

@@ -19,6 +19,9 @@ import (
 // Env names the daemon's socket to programs.
 const Env = "VMMC_SOCKET"
 
+// SystemPath is where the system's daemon listens.
+const SystemPath = "/run/vmmc/node.sock"
+
 // maxPath is what fits into a socket's address, without the closing zero.
 const maxPath = 107
 
@@ -29,7 +32,7 @@ func DefaultPath() string {
 		return p
 	}
 	if os.Getuid() == 0 {
-		return "/run/vmmc/node.sock"
+		return SystemPath
 	}
 	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" {
 		return filepath.Join(d, "vmmc", "node.sock")

@@ -66,3 +66,10 @@ func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported
 func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupported }
 func Resize(*os.File, Size) error                   { return ErrUnsupported }
 func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported }
+
+func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
+func LimitFiles(uint64) error          { return ErrUnsupported }
+func LimitLocked(uint64) error         { return ErrUnsupported }
+func AsyncWriteProtect() error         { return ErrUnsupported }
+func ScanPages() error                 { return ErrUnsupported }
+func Owner(os.FileInfo) (uint32, bool) { return 0, false }
