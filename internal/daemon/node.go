@@ -31,7 +31,8 @@ type Config struct {
 	Version  string         // of the product, for who asks
 	Log      *slog.Logger
 
-	SpawnRoot bool // let other nodes start programs as root here
+	SpawnRoot bool     // let other nodes start programs as root here
+	Admins    []string // users who may administer the node, beside root and the daemon's own
 
 	State      string   // directory for what outlives the daemon; empty: the node has no sessions
 	Drives     string   // directory of the drives of sessions; empty: one in State

@@ -21,6 +21,7 @@ type options struct {
 	socket     string
 	listen     string
 	spawnRoot  bool
+	admins     []string
 	logFormat  string
 	logLevel   slog.Level
 	parentPipe int
@@ -68,6 +69,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.state, "state", "", "`directory` for what outlives the daemon, its sessions (default: /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")
 	f.StringVar(&o.drives, "drives", "", "`directory` of the drives of sessions (default: drives in the state directory)")
 	f.BoolVar(&o.spawnRoot, "spawn-root", false, "let processes of root on other nodes start programs as root here (when this runs as root)")
+	f.StringSliceVar(&o.admins, "admin", nil, "`user` who may administer the node: read its logs, take it down and up (may be given again; root and the daemon's own user always may)")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
 	f.IntVar(&o.parentPipe, "parent-pipe", -1, "end when this inherited `descriptor` reads its end before a byte")

@@ -68,7 +68,7 @@ func (o *options) config() (cfg daemon.Config, err error) {
 	if o.certs != "" && o.hosts == "" && o.listen == "" {
 		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.certs)
 	}
-	cfg = daemon.Config{Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, State: o.state, Drives: o.drives, Supervisor: o.supervisor}
+	cfg = daemon.Config{Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.state, Drives: o.drives, Supervisor: o.supervisor}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
 			return cfg, fmt.Errorf("name the node after the host: %w; give one with --name", err)
