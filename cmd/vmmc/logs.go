@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
 func newLogs() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	var follow bool
 	c := &cobra.Command{
 		Use:   "logs [flags] SESSION [PID]",
@@ -36,17 +37,17 @@ that of all processes of the session, with [NODE.PID] before each line. With
 					return err
 				}
 			}
-			a, err := ask.open(ctx)
+			a, err := where.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer a.close()
+			defer a.Close()
 			if pid == 0 {
-				return a.allLogs(ctx, c.OutOrStdout(), args[0], follow)
+				return allLogs(ctx, a, c.OutOrStdout(), args[0], follow)
 			}
-			n, err := a.having(ctx, args[0], pid)
+			n, err := a.Having(ctx, args[0], pid)
 			if err == nil {
-				err = n.copyLog(ctx, c.OutOrStdout(), args[0], pid, follow)
+				err = n.CopyLog(ctx, c.OutOrStdout(), args[0], pid, follow)
 			}
 			if ctx.Err() != nil {
 				return &serve.StatusError{Status: serve.Failed, Err: context.Cause(ctx)}
@@ -55,27 +56,27 @@ that of all processes of the session, with [NODE.PID] before each line. With
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the end of the processes")
-	ask.add(c)
+	where.Add(c)
 	return c
 }
 
 // allLogs prints those of all processes that the session has now: one after the
 // other, or with follow as they come.
-func (a *askAt) allLogs(ctx context.Context, w io.Writer, session string, follow bool) error {
-	rows, errs := a.processes(ctx, []string{session}, false)
+func allLogs(ctx context.Context, a *ask.Cluster, w io.Writer, session string, follow bool) error {
+	rows, errs := a.Processes(ctx, []string{session}, false)
 	var mu, emu sync.Mutex
 	var all sync.WaitGroup
 	for _, p := range rows {
 		if p.State == "joined" || p.State == "left" {
 			continue // its output is not kept
 		}
-		n, err := a.find([]string{p.Node})
+		n, err := a.Find([]string{p.Node})
 		if err != nil {
 			return err
 		}
 		show := func() {
 			l := &lines{mu: &mu, w: w, name: fmt.Sprintf("%s.%d", p.Node, p.PID)}
-			err := n[0].copyLog(ctx, l, session, p.PID, follow)
+			err := n[0].CopyLog(ctx, l, session, p.PID, follow)
 			if ferr := l.flush(); err == nil {
 				err = ferr
 			}
@@ -90,5 +91,5 @@ func (a *askAt) allLogs(ctx context.Context, w io.Writer, session string, follow
 		}
 	}
 	all.Wait()
-	return failure(fmt.Sprintf("print the output of session %q", session), errs)
+	return ask.Failure(fmt.Sprintf("print the output of session %q", session), errs)
 }

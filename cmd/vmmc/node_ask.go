@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/local"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -20,7 +21,7 @@ func nodesAt(ctx context.Context, socket string) ([]nodeInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := local.NewConn(c, nobody)
+	conn := local.NewConn(c, ask.Nobody)
 	defer func() {
 		conn.Close()
 		<-conn.Done()
@@ -37,11 +38,6 @@ func nodesAt(ctx context.Context, socket string) ([]nodeInfo, error) {
 		}
 	}
 	return nodes, nil
-}
-
-// nobody answers what a node asks of processes.
-func nobody(context.Context, local.Method, []byte, []int) (any, []int, error) {
-	return nil, nil, fmt.Errorf("this is not a process of the node")
 }
 
 // nodesOver asks a node at its control address, as whoever certs is for.

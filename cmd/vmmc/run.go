@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
@@ -25,7 +26,7 @@ const toolFailed = 125
 const maxRun = 4096
 
 func newRun() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "run [flags] SESSION PROGRAM [ARGUMENT...]",
@@ -64,7 +65,7 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 			told := make(chan os.Signal, 8)
 			signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
 			defer signal.Stop(told)
-			status, err := o.run(c.Context(), &ask, told, c.OutOrStdout())
+			status, err := o.run(c.Context(), &where, told, c.OutOrStdout())
 			if err != nil {
 				return &serve.StatusError{Status: toolFailed, Err: err}
 			}
@@ -79,34 +80,34 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 	f.IntVarP(&o.count, "count", "n", 1, "`number` of processes")
 	f.StringVar(&o.dir, "dir", "/", "working `directory`, absolute within the session's drive")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait: print the logical pids and end")
-	ask.add(c)
+	where.Add(c)
 	jsonFlag(c, &o.asJSON)
 	return c
 }
 
 // places are the nodes that processes are started on in turn.
-func (o *runOptions) places(a *askAt) ([]*asked, error) {
-	if a.named {
-		return a.chosen, nil
+func (o *runOptions) places(a *ask.Cluster) ([]*ask.Node, error) {
+	if a.Named {
+		return a.Chosen, nil
 	}
 	if o.count == 1 {
-		return []*asked{a.first}, nil
+		return []*ask.Node{a.First}, nil
 	}
 	names := strings.FieldsFunc(string(o.request.GetHosts()), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 	if len(names) > 0 {
-		at, err := a.find(names)
+		at, err := a.Find(names)
 		if err != nil {
 			return nil, fmt.Errorf("%s=%q: %w", local.HostsEnv, o.request.GetHosts(), err)
 		}
 		return at, nil
 	}
 	// From this machine's on, wrapping around.
-	for i, n := range a.all {
-		if n == a.first {
-			return append(append([]*asked{}, a.all[i:]...), a.all[:i]...), nil
+	for i, n := range a.All {
+		if n == a.First {
+			return append(append([]*ask.Node{}, a.All[i:]...), a.All[:i]...), nil
 		}
 	}
-	return a.all, nil
+	return a.All, nil
 }
 
 // unknown says whether a failed start may have started something.

@@ -2,20 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 func newSessionAdd() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	r := &nodev1.AddSessionRequest{}
 	c := &cobra.Command{
 		Use:   "add [flags] SESSION",
@@ -39,12 +36,12 @@ The session's programs run as the user who makes it; root may name another one.
 			r.Name = args[0]
 			ctx, stop := context.WithTimeout(c.Context(), 2*timeout.Control)
 			defer stop()
-			a, err := ask.open(ctx)
+			a, err := where.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer a.close()
-			return a.addSession(ctx, r)
+			defer a.Close()
+			return a.AddSession(ctx, r)
 		},
 	}
 	f := c.Flags()
@@ -52,38 +49,8 @@ The session's programs run as the user who makes it; root may name another one.
 	f.StringVar(&r.Share, "share", "", "`directory` on the nodes that the drive stands for")
 	f.StringVar(&r.OutputDirectory, "out", "", "`directory` for output, absolute within the drive (needed)")
 	f.StringVar(&r.User, "user", "", "`name` of the user that programs run as (default: who asks)")
-	ask.add(c)
+	where.Add(c)
 	return c
-}
-
-// addSession makes it everywhere or nowhere.
-func (a *askAt) addSession(ctx context.Context, r *nodev1.AddSessionRequest) error {
-	made := make([]bool, len(a.chosen))
-	errs := a.each(func(i int, n *asked) error {
-		_, err := n.client.AddSession(ctx, connect.NewRequest(r))
-		made[i] = err == nil
-		return err
-	})
-	err := failure(fmt.Sprintf("make session %q", r.Name), errs)
-	if err == nil {
-		return nil
-	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*timeout.Control)
-	defer stop()
-	undone := a.each(func(i int, n *asked) error {
-		if !made[i] {
-			return nil
-		}
-		_, err := n.client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: r.Name}))
-		if errors.Is(told(n, err), code.NoSuchSession) {
-			return nil
-		}
-		return err
-	})
-	if left := failure("take it back where it was made; delete it there", undone); left != nil {
-		return errors.Join(err, left)
-	}
-	return err
 }
 
 // when is a time for a table.
