@@ -47,6 +47,13 @@ func (f *Flags) Add(c *cobra.Command) {
 type Node struct {
 	Name   string
 	Client nodev1connect.SessionServiceClient
+	System nodev1connect.SystemServiceClient
+}
+
+// newNode makes the clients of one way to a node.
+func newNode(name string, way connect.HTTPClient, base string) *Node {
+	limit := connect.WithReadMaxBytes(local.MaxPacket)
+	return &Node{name, nodev1connect.NewSessionServiceClient(way, base, limit), nodev1connect.NewSystemServiceClient(way, base, limit)}
 }
 
 // Cluster is what can be asked.
@@ -113,7 +120,7 @@ func overTLS(file, certs string) (*Cluster, error) {
 	for _, h := range list {
 		t := &http.Transport{TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello}
 		open = append(open, t)
-		a.All = append(a.All, &Node{h.Name, nodev1connect.NewSessionServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket))})
+		a.All = append(a.All, newNode(h.Name, &http.Client{Transport: t}, "https://"+h.Control))
 	}
 	a.First = a.All[0]
 	a.Close = func() {
@@ -140,7 +147,7 @@ func throughNode(ctx context.Context, socket string) (*Cluster, error) {
 		return nil, fmt.Errorf("ask the node at %s: %w", socket, err)
 	}
 	for _, n := range list.Nodes {
-		node := &Node{n.Name, nodev1connect.NewSessionServiceClient(&throughSocket{conn, n.Name}, "http://"+n.Name)}
+		node := newNode(n.Name, &throughSocket{conn, n.Name}, "http://"+n.Name)
 		if a.All = append(a.All, node); n.Self {
 			a.First = node
 		}

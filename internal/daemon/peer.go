@@ -11,7 +11,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -23,16 +22,16 @@ import (
 // peer is another node as this one reaches it.
 type peer struct {
 	host      hosts.Host
-	transport *http.Transport
+	transport *way
 	client    nodev1connect.NodeServiceClient
 }
 
-func newPeer(id *cert.Identity, h hosts.Host) *peer {
+func (n *Node) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
-	t := &http.Transport{
-		TLSClientConfig: id.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
+	t := &way{n: n, host: h, Transport: &http.Transport{
+		TLSClientConfig: n.cfg.Identity.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
-	}
+	}}
 	return &peer{
 		host: h, transport: t,
 		client: nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket)),
@@ -107,9 +106,10 @@ func (p *peer) ping(ctx context.Context) (m *nodev1.PingResponse, rtt time.Durat
 func (n *Node) status(ctx context.Context) local.NodeList {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
-	out := local.NodeList{Nodes: make([]local.NodeStatus, len(n.cfg.Hosts))}
+	r := n.roster.Load()
+	out := local.NodeList{Nodes: make([]local.NodeStatus, len(r.hosts))}
 	var wg sync.WaitGroup
-	for i, h := range n.cfg.Hosts {
+	for i, h := range r.hosts {
 		s := &out.Nodes[i]
 		*s = local.NodeStatus{Name: h.Name, Control: h.Control, Data: h.Data}
 		if h.Name == n.cfg.Name {
@@ -119,7 +119,7 @@ func (n *Node) status(ctx context.Context) local.NodeList {
 			continue
 		}
 		wg.Go(func() {
-			m, rtt, err := n.peers[h.Name].ping(ctx)
+			m, rtt, err := r.peers[h.Name].ping(ctx)
 			if err != nil {
 				s.Error = err.Error()
 				return

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,7 +28,9 @@ type callerKey struct{}
 func (n *Node) control() http.Handler {
 	h := http.NewServeMux()
 	h.Handle(nodev1connect.NewNodeServiceHandler(&service{n}, connect.WithReadMaxBytes(local.MaxPacket)))
-	h.Handle(n.sessionService())
+	for _, s := range n.userServices() {
+		h.Handle(s.prefix, s.handler)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
@@ -35,8 +38,13 @@ func (n *Node) control() http.Handler {
 		}
 		p, err := n.cfg.Identity.PeerOf(*r.TLS)
 		if err != nil {
-			n.log.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
+			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
 			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		if !n.welcome(p) {
+			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr, "node", p.Name)
+			http.Error(w, fmt.Sprintf("node %q is not in the hosts file of node %q", p.Name, n.cfg.Name), http.StatusForbidden)
 			return
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, p)

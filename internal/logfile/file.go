@@ -33,6 +33,7 @@ const (
 type File struct {
 	path  string
 	limit int64
+	begun int64 // the first position of this program
 
 	mu      sync.Mutex
 	pending []byte
@@ -71,6 +72,7 @@ func Open(path string, limit int64) *File {
 	f.parts[0].start = start
 	f.disk.Lock()
 	_ = f.mend() // the first line says what is wrong
+	f.begun = f.parts[0].start + f.parts[0].size
 	f.disk.Unlock()
 	go f.run()
 	return f

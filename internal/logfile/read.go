@@ -19,6 +19,9 @@ func (f *File) End() int64 {
 	return f.parts[0].start + f.parts[0].size
 }
 
+// Begun is where this program has begun to write.
+func (f *File) Begun() int64 { return f.begun }
+
 // Last is the position of the first of the last lines, as many as there are.
 func (f *File) Last(lines int) int64 {
 	at := f.End()
