@@ -63,7 +63,7 @@ func (s *session) greeting() supervise.Greeting {
 }
 
 func (s *session) spec() supervise.Spec {
-	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Marker: s.Marker}
+	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Daemon: uint32(os.Getuid()), Marker: s.Marker}
 }
 
 // connected is the supervisor, if there is a connection to it.
