@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -44,7 +43,7 @@ func (n *Node) control() http.Handler {
 		}
 		if !n.welcome(p) {
 			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr, "node", p.Name)
-			http.Error(w, fmt.Sprintf("node %q is not in the hosts file of node %q", p.Name, n.cfg.Name), http.StatusForbidden)
+			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights, "node %q is not in the hosts file of node %q", p.Name, n.cfg.Name)))
 			return
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, p)
