@@ -105,8 +105,8 @@ func (n *Node) takeHosts(list []hosts.Host) error {
 		return code.New(code.BadConfig, "it names no node")
 	}
 	old := n.roster.Load()
-	was, is := old.self(n.cfg.Name), hosts.Host{}
-	is, _ = hosts.Lookup(list, n.cfg.Name)
+	was := old.self(n.cfg.Name)
+	is, _ := hosts.Lookup(list, n.cfg.Name)
 	if is.Name != "" && (is.Control != was.Control || is.Data != was.Data) {
 		return code.New(code.BadConfig, "the address of this node has changed from %s to %s: stop it and start it again", addresses(was), addresses(is))
 	}

@@ -215,7 +215,7 @@ func (f *File) mend() error {
 	if s, err := os.Lstat(f.path); err == nil && !s.Mode().IsRegular() {
 		return fmt.Errorf("open the log: %s is no plain file", f.path)
 	}
-	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640) //nolint:gosec // the group may read logs
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}

@@ -1,6 +1,7 @@
 package unix
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -36,7 +37,7 @@ func rights() (data [2]sys.CapUserData, err error) {
 func keepRights() error {
 	runtime.LockOSThread()
 	err := sys.Prctl(sys.PR_CAP_AMBIENT, sys.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	if err == sys.EINVAL { // kernels before 4.3 have no ambient set
+	if errors.Is(err, sys.EINVAL) { // kernels before 4.3 have no ambient set
 		err = nil
 	}
 	if err == nil {
