@@ -21,20 +21,33 @@ const stoppedStatus = 130
 func newLogs() *cobra.Command {
 	var where ask.Flags
 	var follow bool
+	var system systemLogFlags
 	c := &cobra.Command{
-		Use:   "logs [flags] SESSION [PID]",
-		Short: "Print what processes of a session have printed",
+		Use:   "logs [flags] SESSION [PID] | --system NODE server|driver",
+		Short: "Print what processes of a session have printed, or a node's own logs",
 		Long: `Print the output of the process with the logical pid as it is. Without a pid, print
 that of all processes of the session, with [NODE.PID] before each line. With
 --follow go on until they have ended, or SIGINT or SIGTERM: then the exit status is
 130.
+
+With --system, print what the node itself has logged: server has what concerns
+sessions and processes, driver links, other nodes and the network. Only
+administrators of the node may: root, the user that its daemon runs as, and those
+whom "vmmcd --admin" names. With --follow go on until interrupted.
 ` + sessionStatus,
 		Example: `  vmmc logs test 1000123
-  vmmc logs -f test`,
+  vmmc logs -f test
+  vmmc logs --system node1 -f -n 20 server`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
+			if system.node != "" {
+				return system.print(ctx, &where, c.OutOrStdout(), args, follow)
+			}
+			if system.lines.set {
+				return serve.Usage("--lines is for --system")
+			}
 			var pid uint32
 			var err error
 			if len(args) == 2 {
@@ -63,7 +76,8 @@ that of all processes of the session, with [NODE.PID] before each line. With
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the end of the processes")
 	where.Add(c)
-	c.ValidArgsFunction = where.OneSession(where.PIDs(false))
+	system.add(c)
+	c.ValidArgsFunction = system.orElse(where.OneSession(where.PIDs(false)))
 	return c
 }
 

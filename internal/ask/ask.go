@@ -20,6 +20,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -48,9 +49,9 @@ func (f *Flags) Add(c *cobra.Command) {
 func (f *Flags) AddWay(c *cobra.Command) {
 	c.Flags().StringVar(&f.Socket, "socket", local.DefaultPath(), "`path` of the socket of this machine's node, which asks the others")
 	c.Flags().StringVar(&f.Certs, "certs", "", "`directory` with a user's identity, to ask the nodes themselves")
-	c.Flags().StringVar(&f.Hosts, "hosts", "", "`file` that lists the nodes to ask so, vmmc-hosts.txt")
-	c.MarkFlagsRequiredTogether("hosts", "certs")
+	c.Flags().StringVar(&f.Hosts, "hosts", "", "`file` that lists the nodes to ask so (default: vmmc-hosts.txt in VMMC_ROOT)")
 	c.MarkFlagsMutuallyExclusive("hosts", "socket")
+	c.MarkFlagsMutuallyExclusive("certs", "socket")
 }
 
 // Node is one that can be asked.
@@ -58,12 +59,18 @@ type Node struct {
 	Name    string
 	Client  nodev1connect.SessionServiceClient
 	Cluster nodev1connect.ClusterServiceClient
+	System  nodev1connect.SystemServiceClient
 }
 
-// newNode makes both clients of one way to a node.
+// newNode makes the clients of one way to a node.
 func newNode(name string, way connect.HTTPClient, base string) *Node {
 	limit := connect.WithReadMaxBytes(local.MaxPacket)
-	return &Node{name, nodev1connect.NewSessionServiceClient(way, base, limit), nodev1connect.NewClusterServiceClient(way, base, limit)}
+	return &Node{
+		Name:    name,
+		Client:  nodev1connect.NewSessionServiceClient(way, base, limit),
+		Cluster: nodev1connect.NewClusterServiceClient(way, base, limit),
+		System:  nodev1connect.NewSystemServiceClient(way, base, limit),
+	}
 }
 
 // transport carries calls to a node over TLS.
@@ -87,6 +94,14 @@ type Cluster struct {
 
 // Open finds the nodes. None but this machine's has been asked yet.
 func (f *Flags) Open(ctx context.Context) (a *Cluster, err error) {
+	switch {
+	case f.Certs == "" && f.Hosts != "":
+		return nil, serve.Usage("--hosts %s without --certs: nodes want to know who asks them", f.Hosts)
+	case f.Certs != "" && f.Hosts == "":
+		if f.Hosts = root.FromEnv().Hosts(); f.Hosts == "" {
+			return nil, serve.Usage("--certs %s without --hosts, and %s is not set: name the file that lists the nodes to ask", f.Certs, root.Env)
+		}
+	}
 	if f.Certs != "" {
 		a, err = overTLS(f.Hosts, f.Certs)
 	} else {

@@ -23,7 +23,7 @@ type Node struct {
 	Name   string
 	Socket string // a path, or "@name" for one without a file
 	Certs  string // directory
-	State  string // directory, which the node makes when it has sessions
+	State  string // directory, which has the node's logs too
 }
 
 // Layout is a prepared cluster.
@@ -50,6 +50,9 @@ func Prepare(dir string, n int) (*Layout, error) {
 		name := fmt.Sprintf("n%d", i+1)
 		node := Node{Name: name, Socket: filepath.Join(dir, name+".sock"), Certs: filepath.Join(dir, name), State: filepath.Join(dir, name+".state")}
 		if err := cert.IssueNode(ca, name, node.Certs); err != nil {
+			return nil, fmt.Errorf("lay out a cluster: %w", err)
+		}
+		if err := os.Mkdir(node.State, 0o711); err != nil {
 			return nil, fmt.Errorf("lay out a cluster: %w", err)
 		}
 		l.Hosts = append(l.Hosts, hosts.Host{Name: name, Control: addr, Data: addr})
@@ -89,5 +92,5 @@ func (l *Layout) Unlisted() {
 // that is root, one is no more than another, and they may spawn on each other.
 func (l *Layout) Args(i int) []string {
 	n := l.Nodes[i]
-	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket, "--state", n.State, "--spawn-root"}
+	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket, "--state", n.State, "--root", n.State, "--spawn-root"}
 }

@@ -41,11 +41,12 @@ func page(all []hosts.Host, after string) (out []hosts.Host, more bool, err erro
 
 // Nodes lists the nodes, in pages.
 func (s *clusterService) Nodes(ctx context.Context, r *connect.Request[nodev1.NodesRequest]) (*connect.Response[nodev1.NodesResponse], error) {
-	hs, more, err := page(s.n.cfg.Hosts, r.Msg.GetAfter())
+	nodes := s.n.roster.Load()
+	hs, more, err := page(nodes.hosts, r.Msg.GetAfter())
 	if err != nil {
 		return nil, coded(err)
 	}
-	return connect.NewResponse(&nodev1.NodesResponse{Hosts: s.n.look(ctx, hs, r.Msg.GetLook()), More: more}), nil
+	return connect.NewResponse(&nodev1.NodesResponse{Hosts: s.n.look(ctx, nodes, hs, r.Msg.GetLook()), More: more}), nil
 }
 
 // administrator refuses all others.
@@ -63,7 +64,7 @@ func (s *clusterService) TakeDown(ctx context.Context, r *connect.Request[nodev1
 	if err != nil {
 		return nil, coded(err)
 	}
-	s.n.log.Info("an administrator takes the node down", "user", c.user)
+	s.n.driver.Info("an administrator takes the node down", "user", c.user)
 	return connect.NewResponse(s.n.takeDown(ctx, r.Msg.GetReason())), nil
 }
 
@@ -73,7 +74,7 @@ func (s *clusterService) BringUp(ctx context.Context, _ *connect.Request[nodev1.
 	if err != nil {
 		return nil, coded(err)
 	}
-	s.n.log.Info("an administrator brings the node up", "user", c.user)
+	s.n.driver.Info("an administrator brings the node up", "user", c.user)
 	if err := s.n.bringUp(); err != nil {
 		return nil, coded(err)
 	}

@@ -66,6 +66,7 @@ func (n *Node) dataLink(c *net.TCPConn, first byte) error {
 		}
 		return answer(c, wire.RefusedGone, err)
 	}
+	n.driverLog.Info("a link was accepted", "link", fmt.Sprintf("%#x", h.Link), "from", c.RemoteAddr(), "exporter", *d.exporter.id.Load())
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// look asks nodes, all at once, whether they are there.
-func (n *Node) look(ctx context.Context, hs []hosts.Host, what nodev1.Look) []*nodev1.Host {
+// look asks some of the nodes, all at once, whether they are there.
+func (n *Node) look(ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look) []*nodev1.Host {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
 	out := make([]*nodev1.Host, len(hs))
@@ -34,7 +34,7 @@ func (n *Node) look(ctx context.Context, hs []hosts.Host, what nodev1.Look) []*n
 		if what == nodev1.Look_LOOK_UNSPECIFIED {
 			continue
 		}
-		all.Go(func() { n.peers[h.Name].look(ctx, s) })
+		all.Go(func() { nodes.peers[h.Name].look(ctx, s) })
 		if what == nodev1.Look_LOOK_DATA {
 			all.Go(func() {
 				rtt, err := probe(ctx, h.Data)

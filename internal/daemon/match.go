@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -154,6 +155,9 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		defer leave()
 		c, err := o.connect(ctx, im, r.Exporter)
 		c.Epoch = epoch
+		if err == nil {
+			p.introduced(c.Link, im, r.Exporter)
+		}
 		return c, nil, err
 	}
 	e, err := p.n.exact(r.Exporter)
@@ -162,7 +166,23 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 	}
 	a := local.AcceptRequest{Link: random64(), Importer: im.Process, SameNode: true}
 	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, pages)
+	if err == nil {
+		p.introduced(a.Link, im, r.Exporter)
+		e.linked()
+	}
 	return local.Connected{SameNode: true, Link: a.Link}, fds, e.asked(err)
+}
+
+// introduced notes a link of this process.
+func (p *process) introduced(link uint64, im local.Importer, exporter local.ProcessID) {
+	p.linked()
+	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer", im.Process, "exporter", exporter, "user", im.User, "session", im.Session)
+}
+
+func (p *process) linked() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links++
 }
 
 // dialled is a link whose importer is on another node: who may dial it, and
@@ -201,6 +221,7 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 		n.forgetLink(a.Link)
 		return local.Connected{}, e.asked(err)
 	}
+	e.introduced(a.Link, im, exporter)
 	return local.Connected{Link: a.Link, Key: key, Address: n.dataAddress()}, nil
 }
 

@@ -100,7 +100,7 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 		return out
 	}
 	if err := n.keepDown(reason); err != nil {
-		n.log.Warn("that the node is down is not kept for the next daemon", "err", err)
+		n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
 	}
 	n.mu.Lock()
 	clear(n.links) // nobody dials any more
@@ -119,7 +119,7 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 		}
 	}
 	out.Links, out.Silent = uint32(links), silent
-	n.log.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent, "untold", out.Untold)
+	n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent, "untold", out.Untold)
 	return out
 }
 
@@ -137,7 +137,7 @@ func (n *Node) bringUp() error {
 	w.mu.Lock()
 	w.begin()
 	w.mu.Unlock()
-	n.log.Info("the node was brought up")
+	n.driver.Info("the node was brought up")
 	return nil
 }
 
@@ -147,10 +147,10 @@ func (n *Node) leave(ctx context.Context, why string) (untold []string) {
 	defer stop()
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	for _, p := range n.peers {
+	for _, p := range n.roster.Load().peers {
 		all.Go(func() {
 			if _, err := p.client.Leave(ctx, connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
-				n.log.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
+				n.driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
 				mu.Lock()
 				defer mu.Unlock()
 				untold = append(untold, p.host.Name)
@@ -223,8 +223,8 @@ func (n *Node) recallNetwork() {
 		return
 	}
 	if err != nil { // it is there: the safe side is down
-		n.log.Warn("why the node is down cannot be read", "err", err)
+		n.driver.Warn("why the node is down cannot be read", "err", err)
 	}
 	n.network.over(taken(n.cfg.Name, string(b)))
-	n.log.Warn("the node is down, as it was left", "why", n.network.reason())
+	n.driver.Warn("the node is down, as it was left", "why", n.network.reason())
 }

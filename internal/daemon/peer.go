@@ -9,7 +9,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -21,18 +20,18 @@ import (
 // peer is another node as this one reaches it.
 type peer struct {
 	host      hosts.Host
-	transport *http.Transport
+	transport *way
 	client    nodev1connect.NodeServiceClient
 }
 
-func newPeer(id *cert.Identity, h hosts.Host) *peer {
+func (n *Node) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
-	t := &http.Transport{
-		TLSClientConfig: id.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
+	t := &way{n: n, host: h, Transport: &http.Transport{
+		TLSClientConfig: n.cfg.Identity.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},
-	}
+	}}
 	return &peer{
 		host: h, transport: t,
 		client: nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket)),

@@ -35,6 +35,7 @@ func (n *Node) userServices() []userService {
 	return []userService{
 		of(nodev1connect.NewSessionServiceHandler(&sessionService{n}, limit)),
 		of(nodev1connect.NewClusterServiceHandler(&clusterService{n}, limit)),
+		of(nodev1connect.NewSystemServiceHandler(&systemService{n}, limit)),
 	}
 }
 
@@ -91,7 +92,7 @@ func (p *peer) relay(ctx context.Context, c caller, r local.ControlRequest) (loc
 func controlHTTP(ctx context.Context, r local.ControlRequest, base string) (*http.Request, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, base+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
-		return nil, code.New(code.BadArg, "%q is no call: %v", r.Path, err)
+		return nil, code.New(code.BadArg, "%q is no call of a service for users: %v", r.Path, err)
 	}
 	for _, h := range relayed {
 		if v := r.Headers[h]; v != "" {

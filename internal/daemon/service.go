@@ -26,8 +26,8 @@ type callerKey struct{}
 func (n *Node) control() http.Handler {
 	h := http.NewServeMux()
 	h.Handle(nodev1connect.NewNodeServiceHandler(&service{n}, connect.WithReadMaxBytes(local.MaxPacket)))
-	for _, u := range n.userServices() {
-		h.Handle(u.prefix, u.handler)
+	for _, s := range n.userServices() {
+		h.Handle(s.prefix, s.handler)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil {
@@ -36,8 +36,13 @@ func (n *Node) control() http.Handler {
 		}
 		p, err := n.cfg.Identity.PeerOf(*r.TLS)
 		if err != nil {
-			n.log.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
+			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
 			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		if !n.welcome(p) {
+			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr, "node", p.Name)
+			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights, "node %q is not in the hosts file of node %q", p.Name, n.cfg.Name)))
 			return
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, p)

@@ -81,7 +81,7 @@ func (s *session) greeting() supervise.Greeting {
 }
 
 func (s *session) spec() supervise.Spec {
-	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Marker: s.Marker}
+	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Daemon: uint32(os.Getuid()), Marker: s.Marker}
 }
 
 // connected is the supervisor, if there is a connection to it.
@@ -222,7 +222,9 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			switch {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
-			case !p.Joined && !known && s.n.ownPID(p.PID):
+			case !p.Joined && !s.n.ownPID(p.PID):
+				s.n.foreign.CompareAndSwap(nil, &foreign{session: s.Name, pid: p.PID})
+			case !p.Joined && !known:
 				s.n.readopt(s, c, p)
 			}
 		}

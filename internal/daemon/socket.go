@@ -53,7 +53,7 @@ func listenUnix(path string) (*unixSocket, error) {
 		// Anyone may connect to the system's daemon; who they are comes from the
 		// kernel. A user's own daemon serves that user.
 		mode := os.FileMode(0o600)
-		if os.Getuid() == 0 {
+		if os.Getuid() == 0 || unix.MaySwitchUsers() {
 			mode = 0o666
 		}
 		if err := os.Chmod(path, mode); err != nil {
@@ -66,7 +66,7 @@ func listenUnix(path string) (*unixSocket, error) {
 
 func (s *unixSocket) takeOver(path string) error {
 	mode := os.FileMode(0o700)
-	if os.Getuid() == 0 {
+	if os.Getuid() == 0 || unix.MaySwitchUsers() {
 		mode = 0o755
 	}
 	if err := os.MkdirAll(filepath.Dir(path), mode); err != nil {

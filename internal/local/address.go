@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -26,9 +27,13 @@ const SystemPath = "/run/vmmc/node.sock"
 const maxPath = 107
 
 // DefaultPath is where the daemon listens and programs look for it: what
-// [Env] says, else the system's or the user's run directory.
+// [Env] says, else what [root.Env] says, else the system's or the user's run
+// directory.
 func DefaultPath() string {
 	if p := os.Getenv(Env); p != "" {
+		return p
+	}
+	if p := root.FromEnv().Socket(); p != "" {
 		return p
 	}
 	if os.Getuid() == 0 {

@@ -18,6 +18,7 @@ type Spec struct {
 	User    string // as the session was made with; may be empty
 	Base    string // the directory that the session's drive stands for
 	Output  string // the directory for output, absolute within the base
+	Daemon  uint32 // the user whose daemons may reach the supervisor, beside root's and its own
 	Marker  string // in the environment of all programs: the next supervisor knows by it what this one left
 }
 

@@ -210,7 +210,7 @@ func (s *supervisor) accept(l *net.UnixListener) {
 			continue
 		}
 		cred, err := unix.PeerCred(c)
-		if err != nil || cred.UID != 0 && int(cred.UID) != os.Getuid() {
+		if err != nil || cred.UID != 0 && cred.UID != s.spec.Daemon && int(cred.UID) != os.Getuid() {
 			_ = c.Close()
 			continue
 		}

@@ -2,6 +2,7 @@ package unix
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -26,6 +27,12 @@ func Start(p Program) (*Child, error) {
 	if p.As != nil {
 		attr.Credential = &syscall.Credential{Uid: p.As.UID, Gid: p.As.GID, Groups: p.As.Groups}
 	}
+	// A daemon that may switch users without being root has the right to in its
+	// ambient set, which a change from one user to another leaves alone.
+	if err := keepRights(); err != nil {
+		return nil, err
+	}
+	defer runtime.UnlockOSThread()
 	proc, err := os.StartProcess(p.Path, p.Args, &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: append(p.Files[:], p.Extra...), Sys: attr})
 	if err != nil {
 		return nil, err

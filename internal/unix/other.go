@@ -47,6 +47,7 @@ func (*Epoll) Wait([]Event) (int, error)                { return 0, ErrUnsupport
 func (*Epoll) Close() error                             { return nil }
 func Yield()                                            {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
+func MaySwitchUsers() bool                              { return false }
 func Alive(int) bool                                    { return false }
 
 func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsupported }
