@@ -13,13 +13,13 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/root"
 )
 
 // What stands in for flags that are the same each time.
 const (
 	hostsEnv = "VMMC_HOSTS_FILE"
 	certsEnv = "VMMC_CERTS"
-	rootEnv  = "VMMC_ROOT"
 )
 
 // where is how nodes are asked, as far as the caller says so.
@@ -64,8 +64,8 @@ func hostsPlaces(named string) []string {
 		}
 	}
 	var list []string
-	if root := os.Getenv(rootEnv); root != "" {
-		list = append(list, filepath.Join(root, cluster.HostsFile))
+	if r := root.FromEnv(); r != "" {
+		list = append(list, r.Hosts())
 	}
 	if d, err := os.UserConfigDir(); err == nil {
 		list = append(list, filepath.Join(d, "vmmc", cluster.HostsFile))

@@ -128,7 +128,7 @@ func TestTerminalIsHungUp(t *testing.T) {
 	}
 	// Another one hears of it, and goes on without a terminal: from then on its input has
 	// an end.
-	v = s.attended(Order{Args: script(`trap 'heard=1' HUP; echo there; while read -r x; do :; done; trap - HUP; [ "$heard" ] && exit 5`), Terminal: seat})
+	v = s.attended(Order{Args: script(`trap 'heard=1' HUP; echo there; while read -r x; do :; done; while [ -z "$heard" ]; do sleep 0.01; done; exit 5`), Terminal: seat})
 	v.see("there")
 	v.leave()
 	if p := s.wait(v.pid); p.Status != 5 {
