@@ -31,6 +31,8 @@ type Layout struct {
 	Dir   string
 	Hosts []hosts.Host
 	Nodes []Node
+
+	unlisted bool
 }
 
 // Prepare makes, in dir, an authority and the certificates and hosts file of n
@@ -80,8 +82,10 @@ func freeAddresses(n int) ([]string, error) {
 }
 
 // Unlisted gives the nodes sockets without a file, which nothing can leave
-// behind and which only this user's processes can use.
+// behind and which only this user's processes can use, and no logs. The directory
+// may go once they run.
 func (l *Layout) Unlisted() {
+	l.unlisted = true
 	tag := strings.ToLower(rand.Text()[:12])
 	for i := range l.Nodes {
 		l.Nodes[i].Socket = fmt.Sprintf("@vmmc-%s-%s", tag, l.Nodes[i].Name)
@@ -92,5 +96,9 @@ func (l *Layout) Unlisted() {
 // that is root, one is no more than another, and they may spawn on each other.
 func (l *Layout) Args(i int) []string {
 	n := l.Nodes[i]
-	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket, "--state", n.State, "--root", n.State, "--spawn-root"}
+	root := n.State
+	if l.unlisted {
+		root = "" // nor that of the environment
+	}
+	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket, "--state", n.State, "--root", root, "--spawn-root"}
 }

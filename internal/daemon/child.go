@@ -65,7 +65,7 @@ func (n *Node) run(c *child) {
 	if late {
 		proc.Signal(syscall.SIGKILL)
 	}
-	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.who.name, "session", c.session, "path", string(c.Path), "parent", c.parent)
+	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.who.name, "session", c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
 	proc.Await()
 	n.mu.Lock()

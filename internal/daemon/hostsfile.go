@@ -68,9 +68,9 @@ func (n *Node) lookAtHosts(settled bool) {
 	now, err := os.Stat(n.cfg.HostsFile)
 	if err != nil {
 		f.seen = nil
-		if why := err.Error(); f.failed != why { // said once
+		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced
 			f.failed = why
-			n.keptHosts(err)
+			n.log.Info("the hosts file cannot be looked at, the nodes are those of before", "file", n.cfg.HostsFile, "err", err)
 		}
 		return
 	}

@@ -76,7 +76,7 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 		n.forget(c)
 		return p, n.gaveUp(sup, c, err, bounded.Err() != nil)
 	}
-	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.who.name, "session", s.Name, "path", string(o.Path), "parent", o.parent, "group", c.group)
+	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.who.name, "session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
 	n.wg.Go(func() { n.follow(sup, c) })
 	return p, nil
 }

@@ -1,5 +1,7 @@
 package local
 
+import "fmt"
+
 // Version of this protocol; a daemon refuses a process with another.
 const Version = 2
 
@@ -33,6 +35,14 @@ type ProcessID struct {
 	Node        string
 	PID         uint32
 	Incarnation uint64 // random, so that a restarted process is never taken for the one before
+}
+
+// String is for logs; of the zero one, "none".
+func (id ProcessID) String() string {
+	if id == (ProcessID{}) {
+		return "none"
+	}
+	return fmt.Sprintf("%s/%d", id.Node, id.PID)
 }
 
 // Hello is how a process joins its node.
