@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -229,6 +230,9 @@ func Told(n *Node, err error) error {
 		case connect.CodeDeadlineExceeded: // nothing is refused where the network is cut
 			return &silence{n.Name}
 		}
+		if lost := (*url.Error)(nil); errors.As(err, &lost) { // it died just now
+			return code.New(code.OutcomeUnknown, "node %q was lost while it was asked; whether it has done it is not known: %v", n.Name, lost.Err)
+		}
 		return code.New(code.Protocol, "node %q: %s", n.Name, ce.Message())
 	case errors.Is(err, context.DeadlineExceeded):
 		return &silence{n.Name}
@@ -255,7 +259,7 @@ func Failure(what string, errs []error) error {
 			continue
 		}
 		bad = append(bad, err)
-		if !errors.Is(err, code.Unreachable) {
+		if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.OutcomeUnknown) { // a node that was lost just now
 			status = serve.Failed
 		}
 	}
