@@ -26,12 +26,9 @@ type hostsFile struct {
 
 // beginWatch looks at the hosts file from now on.
 func (n *Node) beginWatch() {
-	f := &n.hostsFile
-	f.placed = n.roster.Load().places()
 	if n.cfg.HostsFile == "" {
 		return
 	}
-	f.taken = n.cfg.HostsRead
 	n.wg.Go(func() {
 		t := time.NewTicker(timeout.HostsFile)
 		defer t.Stop()
