@@ -22,6 +22,9 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	// First of all, so that a signal during the start ends in an orderly way too.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	defer signal.Stop(again)
 	tell := newNotifier()
 	logger, err := o.logger(log)
 	if err != nil {
@@ -45,7 +48,7 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 		return fmt.Errorf("start node %q: %w", cfg.Name, err)
 	}
 	tell.say("READY=1")
-	o.untilDone(ctx, n)
+	untilDone(ctx, n, again)
 	tell.say("STOPPING=1")
 	stop() // a second signal kills, should the end take too long for somebody
 	logger.Info("node stops", "node", cfg.Name, "why", context.Cause(ctx))
@@ -54,10 +57,7 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 }
 
 // untilDone reads the hosts file again whenever it is told to.
-func (o *options) untilDone(ctx context.Context, n *daemon.Node) {
-	again := make(chan os.Signal, 1)
-	signal.Notify(again, syscall.SIGHUP)
-	defer signal.Stop(again)
+func untilDone(ctx context.Context, n *daemon.Node, again <-chan os.Signal) {
 	for {
 		select {
 		case <-again:
