@@ -27,6 +27,7 @@ type outLink struct {
 	epoch uint64        // of this process's node, if the exporter is on another; set before ready
 	ready chan struct{} // closed when out or err is set
 	over  chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
+	left  error         // why the exporter's node has left while the link was made; with the process's mu
 	out   *link.Out
 	err   error
 
@@ -111,6 +112,13 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		fd, err := dial(ctx, c)
 		if err != nil {
 			return nil, err
+		}
+		p.mu.Lock()
+		left := l.left
+		p.mu.Unlock()
+		if left != nil {
+			_ = unix.Close(fd)
+			return nil, left
 		}
 		return p.newOut(fd, nil, exporter, l)
 	}

@@ -32,7 +32,10 @@ func (p *Process) sever(r local.SeverRequest) int {
 			if l.err == nil && l.out.Err() == nil && p.concerns(r, id, l.epoch) {
 				outs = append(outs, l)
 			}
-		default: // who makes it looks at p.severed then
+		default: // who makes it looks at p.severed then, and at what is said here
+			if r.Node != "" && r.Node == id.Node {
+				l.left = why
+			}
 		}
 	}
 	p.mu.Unlock()
@@ -62,10 +65,12 @@ func (p *Process) concerns(r local.SeverRequest, peer local.ProcessID, epoch uin
 // the link is ready, so either this or sever finds it.
 func (p *Process) severLate(l *outLink) {
 	p.mu.Lock()
-	why := p.why
-	late := l.err == nil && l.epoch != 0 && l.epoch <= p.severed
+	why := l.left
+	if l.epoch != 0 && l.epoch <= p.severed {
+		why = p.why
+	}
 	p.mu.Unlock()
-	if late {
+	if l.err == nil && why != nil {
 		l.out.Sever(why)
 	}
 }

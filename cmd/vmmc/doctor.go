@@ -10,12 +10,14 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/doctor"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 func newDoctor() *cobra.Command {
 	var n doctor.Node
+	var rootDir string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
@@ -29,6 +31,7 @@ Each line is ok, a warning (it works, but less well, or not for long) or failed.
 
 Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 		Example: `  vmmc doctor
+  vmmc doctor --name n1 --root /var/lib/vmmc
   vmmc doctor --name n1 --hosts /etc/vmmc/vmmc-hosts.txt --certs /etc/vmmc/n1
   vmmc doctor --json`,
 		Args: cobra.NoArgs,
@@ -40,6 +43,13 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 				}
 				n.Name = host
 			}
+			if rootDir != "" {
+				r := root.Dir(rootDir)
+				n.Below(r, false)
+				if !c.Flags().Changed("socket") && local.FromEnv() == "" {
+					n.Socket = r.Socket()
+				}
+			}
 			if n.State == "" {
 				n.State = serve.DefaultState(n.Name)
 			}
@@ -49,9 +59,10 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 		},
 	}
 	f := c.Flags()
+	f.StringVar(&rootDir, "root", os.Getenv(root.Env), "`directory` that the node keeps its things in, as for vmmcd (default: $VMMC_ROOT)")
 	f.StringVar(&n.Name, "name", "", "the node's `name` (default: the host's name)")
-	f.StringVar(&n.Hosts, "hosts", "", "`file` that lists the cluster's nodes (default: the node is alone)")
-	f.StringVar(&n.Certs, "certs", "", "`directory` with the node's certificate")
+	f.StringVar(&n.Hosts, "hosts", "", "`file` that lists the cluster's nodes (default: the one in the root, if it is there; else the node is alone)")
+	f.StringVar(&n.Certs, "certs", "", "`directory` with the node's certificate (default: the one in the root, if it is there)")
 	f.StringVar(&n.Socket, "socket", local.DefaultPath(), "`path` of the node's socket")
 	f.StringVar(&n.State, "state", "", "`directory` for what outlives the daemon (default: as for vmmcd)")
 	jsonFlag(c, &asJSON)

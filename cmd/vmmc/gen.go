@@ -74,6 +74,9 @@ func neutral(c *cobra.Command) {
 	if f := c.Flags().Lookup("socket"); f != nil {
 		f.DefValue = local.SystemPath
 	}
+	if f := c.Flags().Lookup("root"); f != nil {
+		f.DefValue = ""
+	}
 	for _, sub := range c.Commands() {
 		neutral(sub)
 	}

@@ -33,6 +33,7 @@ func TestManualPagesAreThoseOfTheCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("VMMC_SOCKET", "/elsewhere") // the pages are the same for everybody
+	t.Setenv("VMMC_ROOT", "/elsewhere")
 	t.Setenv("SOURCE_DATE_EPOCH", "1")
 	if err := genMan(dir); err != nil {
 		t.Fatal(err)

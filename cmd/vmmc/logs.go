@@ -38,7 +38,12 @@ whom "vmmcd --admin" names. With --follow go on until interrupted.
 		Example: `  vmmc logs test 1000123
   vmmc logs -f test
   vmmc logs --system node1 -f -n 20 server`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: func(c *cobra.Command, args []string) error {
+			if system.node != "" {
+				return system.check(args)
+			}
+			return cobra.RangeArgs(1, 2)(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()

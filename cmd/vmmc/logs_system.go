@@ -42,11 +42,15 @@ func (f *systemLogFlags) orElse(other ask.Completion) ask.Completion {
 	}
 }
 
-func (f *systemLogFlags) print(ctx context.Context, where *ask.Flags, w io.Writer, args []string, follow bool) error {
-	log, known := systemLogs[args[0]]
-	if len(args) != 1 || !known {
-		return serve.Usage("--system %s %q: a node has the logs server and driver", f.node, args)
+// check wants the name of one log.
+func (f *systemLogFlags) check(args []string) error {
+	if len(args) != 1 || systemLogs[args[0]] == nodev1.SystemLog_SYSTEM_LOG_UNSPECIFIED {
+		return serve.Usage("--system %s %q: a node has the logs server and driver, name one of them", f.node, args)
 	}
+	return nil
+}
+
+func (f *systemLogFlags) print(ctx context.Context, where *ask.Flags, w io.Writer, args []string, follow bool) error {
 	if len(where.Nodes) > 0 {
 		return serve.Usage("--node and --system do not go together: --system names the node")
 	}
@@ -63,7 +67,7 @@ func (f *systemLogFlags) print(ctx context.Context, where *ask.Flags, w io.Write
 	if f.lines.set {
 		lines = f.lines.n
 	}
-	err = n[0].CopySystemLog(ctx, w, log, lines, follow)
+	err = n[0].CopySystemLog(ctx, w, systemLogs[args[0]], lines, follow)
 	if follow && ctx.Err() != nil {
 		return &serve.StatusError{Status: stoppedStatus} // who follows has seen enough
 	}

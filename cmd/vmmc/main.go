@@ -1,5 +1,5 @@
-// Vmmc is the tool of vmmc: certificates, the state of nodes, and clusters on
-// one machine to try things on. See vmmc --help.
+// Vmmc is the tool of vmmc: certificates, the state of nodes, clusters on one
+// machine to try things on, and sessions with their programs. See vmmc --help.
 package main
 
 import (
@@ -22,7 +22,12 @@ Exit status: 0 all is well, 1 it failed, 2 it was called wrongly, 3 part of the
 cluster is not reachable. "vmmc run" ends with that of the program.`
 	root.Example = `  # three nodes on this machine, and how they are
   vmmc cluster up --nodes 3
-  vmmc node ls --socket SOCKET
+  export VMMC_SOCKET=...   # as it prints
+  vmmc node ls
+  # a program on each of them
+  vmmc session add --share /tmp --out /out test
+  vmmc run -n 3 test hostname
+  vmmc session del test
   vmmc cluster down`
 	root.Version = vmmc.Release
 	root.AddCommand(newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLogs(), newNet(), newNode(), newPs(), newRun(), newSession(), newVersion())

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 			leashed()
 			os.Exit(serve.Execute(serve.Command("vmmcd")))
 		},
+		"lister": func() { os.Exit(lister()) },
 		"joiner": func() {
 			leashed()
 			os.Exit(joiner())

@@ -2,18 +2,29 @@ package ask
 
 import (
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
+// begunAgain is how often a list is, whose nodes change while it is read.
+const begunAgain = 3
+
 // Hosts are all nodes as this one sees them, page by page; each page has a time of
 // its own.
 func (n *Node) Hosts(ctx context.Context, look nodev1.Look) (all []*nodev1.Host, err error) {
+	again := begunAgain
 	for r := (&nodev1.NodesRequest{Look: look}); ; {
 		page, err := n.hostsPage(ctx, r)
+		if r.After != "" && errors.Is(err, code.NoSuchNode) && again > 0 {
+			again--
+			r.After, all = "", nil // that node was removed meanwhile
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,9 @@ func (n *Node) CopySystemLog(ctx context.Context, w io.Writer, log nodev1.System
 		r.TimeoutNs = int64(timeout.Control / 2)
 	}
 	for {
-		a, err := n.System.ReadSystemLog(ctx, connect.NewRequest(r))
+		a, err := within(ctx, func(ctx context.Context) (*connect.Response[nodev1.ReadSystemLogResponse], error) {
+			return n.System.ReadSystemLog(ctx, connect.NewRequest(r))
+		})
 		if err != nil {
 			return Told(n, err)
 		}

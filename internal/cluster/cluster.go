@@ -54,7 +54,7 @@ func Prepare(dir string, n int) (*Layout, error) {
 		if err := cert.IssueNode(ca, name, node.Certs); err != nil {
 			return nil, fmt.Errorf("lay out a cluster: %w", err)
 		}
-		if err := os.Mkdir(node.State, 0o711); err != nil { //nolint:gosec // users of sessions reach theirs through it
+		if err := os.Mkdir(node.State, 0o711); err != nil { //nolint:gosec // users reach their sessions through it
 			return nil, fmt.Errorf("lay out a cluster: %w", err)
 		}
 		l.Hosts = append(l.Hosts, hosts.Host{Name: name, Control: addr, Data: addr})

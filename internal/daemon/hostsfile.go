@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -26,12 +27,9 @@ type hostsFile struct {
 
 // beginWatch looks at the hosts file from now on.
 func (n *Node) beginWatch() {
-	f := &n.hostsFile
-	f.placed = n.roster.Load().places()
 	if n.cfg.HostsFile == "" {
 		return
 	}
-	f.taken = n.cfg.HostsRead
 	n.wg.Go(func() {
 		t := time.NewTicker(timeout.HostsFile)
 		defer t.Stop()
@@ -66,6 +64,9 @@ func (n *Node) lookAtHosts(settled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now, err := os.Stat(n.cfg.HostsFile)
+	if err == nil && !now.Mode().IsRegular() { // a pipe may never have anything again
+		err = errors.New("it is no plain file")
+	}
 	if err != nil {
 		f.seen = nil
 		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced

@@ -264,11 +264,11 @@ func TestDownIsKept(t *testing.T) {
 func TestManyNodes(t *testing.T) {
 	ids, ann := userIdentity(t)
 	var hs []hosts.Host
-	for i := range 1500 {
+	for i := range 800 {
 		hs = append(hs, hosts.Host{Name: fmt.Sprintf("node-with-a-rather-long-name-%d", i), Control: "192.0.2.1:1", Data: "192.0.2.1:1"})
 	}
 	addr := freePort(t)
-	hs[700] = hosts.Host{Name: "a", Control: addr, Data: addr}
+	hs[400] = hosts.Host{Name: "a", Control: addr, Data: addr}
 	n := startNode(t, daemon.Config{Name: "a", Socket: anonymous(), Hosts: hs, Identity: ids["a"]})
 	cl := asUser(t, n.Addr(), ann.ClientTLS("a"))
 	var got []string

@@ -140,6 +140,9 @@ func (n *Node) configure() error {
 		return err
 	}
 	n.roster.Store(r)
+	// Before other nodes are listened to: one that is not in the list has the file
+	// looked at.
+	n.hostsFile.placed, n.hostsFile.taken = r.places(), n.cfg.HostsRead
 	if n.cfg.Listen == "" {
 		n.cfg.Listen = r.self(n.cfg.Name).Control
 	}

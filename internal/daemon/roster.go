@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -17,6 +19,10 @@ type roster struct {
 	place int              // this node's, by which its pids differ from those of others
 	only  bool             // no other node may ask: a file says which ones there are
 }
+
+// maxNames bounds the names of all nodes, in bytes: each process that joins is told
+// all of them in one packet, which other things are in too.
+const maxNames = 32 << 10
 
 // blocks is how many nodes can have a block of logical pids.
 const blocks = math.MaxUint32 / block
@@ -35,6 +41,13 @@ func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
 	}
 	if last := hosts.Place(r.hosts, len(r.hosts)-1); last >= blocks {
 		return nil, code.New(code.BadConfig, "the hosts file has %d places for nodes: at most %d", last+1, blocks)
+	}
+	size := 0
+	for _, h := range r.hosts {
+		size += len(h.Name) + len(`"",`)
+	}
+	if size > maxNames {
+		return nil, code.New(code.BadConfig, "the names of the %d nodes in the hosts file take %d bytes: at most %d; use shorter names", len(r.hosts), size, maxNames)
 	}
 	if n.cfg.Identity == nil && len(r.hosts) > 1 {
 		return nil, code.New(code.BadConfig, "node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`", n.cfg.Name)
@@ -88,13 +101,16 @@ func (n *Node) peerNode(name string) (*peer, error) {
 	return nil, code.New(code.NoSuchNode, "no node %q: the nodes are %s", name, names(r.hosts))
 }
 
+// mostNamed is how many nodes errors and lines of a log name.
+const mostNamed = 32
+
 func names(hs []hosts.Host) string {
-	s := ""
-	for i, h := range hs {
-		if i > 0 {
-			s += ", "
-		}
-		s += h.Name
+	var s []string
+	for _, h := range hs[:min(len(hs), mostNamed)] {
+		s = append(s, h.Name)
 	}
-	return s
+	if len(hs) > mostNamed {
+		s = append(s, fmt.Sprintf("... (%d in all)", len(hs)))
+	}
+	return strings.Join(s, ", ")
 }

@@ -120,7 +120,7 @@ func (s *service) Leave(ctx context.Context, r *connect.Request[nodev1.LeaveRequ
 		return nil, coded(code.New(code.NoRights, "%v is no node that could leave", p))
 	}
 	links, _ := s.n.severAll(ctx, local.SeverRequest{Node: p.Name, Why: clip(r.Msg.GetReason())})
-	s.n.log.Info("a node was taken down", "node", p.Name, "why", clip(r.Msg.GetReason()), "links", links)
+	s.n.driver.Info("a node was taken down", "node", p.Name, "why", clip(r.Msg.GetReason()), "links", links)
 	return connect.NewResponse(&nodev1.LeaveResponse{}), nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/root"
 )
 
 // Status is how a check went.
@@ -27,13 +29,10 @@ type Finding struct {
 	Mend   string `json:"mend,omitempty"` // how, unless all is well
 }
 
-// Node is what is to be checked: vmmcd's flags.
+// Node is what is to be checked: vmmcd's flags. Without a hosts file it is alone.
 type Node struct {
-	Name   string
-	Hosts  string // file; "": the node is alone
-	Certs  string // directory
-	Socket string
-	State  string // directory
+	root.Places
+	Name string
 
 	Now func() time.Time // nil: the clock
 }

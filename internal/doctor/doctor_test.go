@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -45,8 +46,11 @@ func well(t *testing.T) Node {
 		hs = append(hs, hosts.Host{Name: name, Control: addr, Data: addr})
 	}
 	n := Node{
-		Name: "n1", Hosts: filepath.Join(dir, "vmmc-hosts.txt"), Certs: filepath.Join(dir, "n1"),
-		Socket: filepath.Join(dir, "n1.sock"), State: filepath.Join(dir, "state", "n1"),
+		Name: "n1",
+		Places: root.Places{
+			Hosts: filepath.Join(dir, "vmmc-hosts.txt"), Certs: filepath.Join(dir, "n1"),
+			Socket: filepath.Join(dir, "n1.sock"), State: filepath.Join(dir, "state", "n1"),
+		},
 	}
 	if err := os.WriteFile(n.Hosts, []byte(hosts.Format(hs)), 0o600); err != nil {
 		t.Fatal(err)
@@ -129,7 +133,7 @@ func TestANodeAlone(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n := Node{Name: "x", Socket: filepath.Join(dir, "s"), State: dir}
+	n := Node{Name: "x", Places: root.Places{Socket: filepath.Join(dir, "s"), State: dir}}
 	for _, f := range Examine(t.Context(), n) {
 		if f.Status == Failed || f.Check == "certificates" || f.Check == "own addresses" {
 			t.Errorf("%+v", f)

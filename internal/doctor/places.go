@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	cgroups "github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -87,23 +88,14 @@ func writable(dir string) error {
 // cgroup looks whether sessions can have one.
 func cgroup(context.Context, *Node) []Finding {
 	const name = "cgroup"
-	b, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return bad(Warning, name, "mount /proc", "%v", err)
+	dir, err := cgroups.Home()
+	switch {
+	case err == nil:
+		return good(name, "sessions can have cgroups below %s", dir)
+	case dir == "":
+		return bad(Warning, name, "boot with systemd.unified_cgroup_hierarchy=1, or mount cgroup2 where vmmcd runs", "sessions are ended without cgroups: %v", err)
 	}
-	for line := range strings.Lines(string(b)) {
-		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !ok {
-			continue
-		}
-		dir := filepath.Join("/sys/fs/cgroup", path)
-		if f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0); err == nil {
-			_ = f.Close()
-			return good(name, "%s is delegated to this user", dir)
-		}
-		return bad(Warning, name, "Delegate=yes in the unit of vmmcd", "%s is not delegated to user %d: sessions are ended without cgroups", dir, os.Getuid())
-	}
-	return bad(Warning, name, "boot with systemd.unified_cgroup_hierarchy=1", "there are no cgroups of version 2: sessions are ended without them")
+	return bad(Warning, name, "Delegate=yes in the unit of vmmcd", "%s is not delegated to user %d, sessions are ended without cgroups: %v", dir, os.Getuid(), err)
 }
 
 // mounting looks for what mount(8) needs for shares of other machines.

@@ -3,7 +3,7 @@ package local
 import "fmt"
 
 // Version of this protocol; a daemon refuses a process with another.
-const Version = 2
+const Version = 3
 
 // Method names a request. Those of the first group go from a process to its
 // daemon, those of the second the other way.

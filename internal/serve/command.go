@@ -17,18 +17,15 @@ import (
 
 // options are the command's flags.
 type options struct {
-	root       string
+	root.Places
+	rootDir    string
 	name       string
-	hosts      string
-	certs      string
-	socket     string
 	listen     string
 	spawnRoot  bool
 	admins     []string
 	logFormat  string
 	logLevel   slog.Level
 	parentPipe int
-	state      string
 	drives     string
 	supervisor []string
 
@@ -75,13 +72,13 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.root, "root", os.Getenv(root.Env), "`directory` that the node keeps its things in: vmmc-hosts.txt, certs, logs, state and run (default: $VMMC_ROOT; none: each has a place of its own, and there are no logs)")
+	f.StringVar(&o.rootDir, "root", os.Getenv(root.Env), "`directory` that the node keeps its things in: vmmc-hosts.txt, certs, logs, state and run (default: $VMMC_ROOT; none: each has a place of its own, and there are no logs)")
 	f.StringVar(&o.name, "name", "", "the node's `name`, as in the hosts file (default: the host's name)")
-	f.StringVar(&o.hosts, "hosts", "", "`file` that lists the cluster's nodes, vmmc-hosts.txt (default: vmmc-hosts.txt in the root, if it is there; else this node is alone)")
-	f.StringVar(&o.certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen (default: certs in the root, if it is there)")
-	f.StringVar(&o.socket, "socket", local.DefaultPath(), "`path` of the socket for this machine's processes (with --root: run/node.sock in it, unless VMMC_SOCKET is set)")
+	f.StringVar(&o.Hosts, "hosts", "", "`file` that lists the cluster's nodes, vmmc-hosts.txt (default: vmmc-hosts.txt in the root, if it is there; else this node is alone)")
+	f.StringVar(&o.Certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen (default: certs in the root, if it is there)")
+	f.StringVar(&o.Socket, "socket", local.DefaultPath(), "`path` of the socket for this machine's processes (with --root: run/node.sock in it, unless VMMC_SOCKET is set)")
 	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
-	f.StringVar(&o.state, "state", "", "`directory` for what outlives the daemon, its sessions (default: state in the root; else /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")
+	f.StringVar(&o.State, "state", "", "`directory` for what outlives the daemon, its sessions (default: state in the root; else /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")
 	f.StringVar(&o.drives, "drives", "", "`directory` of the drives of sessions (default: drives in the state directory)")
 	f.BoolVar(&o.spawnRoot, "spawn-root", false, "let processes of root on other nodes start programs as root here (when this runs as root)")
 	f.StringSliceVar(&o.admins, "admin", nil, "`user` who may administer the node: read its logs, take it down and up (may be given again; root and the daemon's own user always may)")

@@ -15,10 +15,10 @@ import (
 // below finds in the root directory what no flag names, and gives the directory of
 // the logs; "" without a root.
 func (o *options) below() (logs string, err error) {
-	if o.root == "" {
+	if o.rootDir == "" {
 		return "", nil
 	}
-	abs, err := filepath.Abs(o.root)
+	abs, err := filepath.Abs(o.rootDir)
 	if err != nil {
 		return "", fmt.Errorf("name the root directory: %w", err)
 	}
@@ -30,18 +30,9 @@ func (o *options) below() (logs string, err error) {
 		return "", fmt.Errorf("use the root directory %s: %w; make it, or name another one with --root", abs, err)
 	}
 	r := root.Dir(abs)
-	there := func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, os.ErrNotExist) }
-	if o.hosts == "" && there(r.Hosts()) {
-		o.hosts = r.Hosts()
-	}
-	if o.certs == "" && (o.hosts != "" || o.listen != "") && there(r.Certs()) {
-		o.certs = r.Certs()
-	}
-	if o.state == "" {
-		o.state = r.State()
-	}
+	o.Below(r, o.listen != "")
 	if !o.socketGiven && local.FromEnv() == "" {
-		o.socket = r.Socket()
+		o.Socket = r.Socket()
 	}
 	return r.Logs(), o.takeRoot(abs)
 }

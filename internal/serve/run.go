@@ -22,6 +22,9 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	// First of all, so that a signal during the start ends in an orderly way too.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	defer signal.Stop(again)
 	tell := newNotifier()
 	logger, err := o.logger(log)
 	if err != nil {
@@ -45,7 +48,7 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 		return fmt.Errorf("start node %q: %w", cfg.Name, err)
 	}
 	tell.say("READY=1")
-	o.untilDone(ctx, n)
+	untilDone(ctx, n, again)
 	tell.say("STOPPING=1")
 	stop() // a second signal kills, should the end take too long for somebody
 	logger.Info("node stops", "node", cfg.Name, "why", context.Cause(ctx))
@@ -54,10 +57,7 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 }
 
 // untilDone reads the hosts file again whenever it is told to.
-func (o *options) untilDone(ctx context.Context, n *daemon.Node) {
-	again := make(chan os.Signal, 1)
-	signal.Notify(again, syscall.SIGHUP)
-	defer signal.Stop(again)
+func untilDone(ctx context.Context, n *daemon.Node, again <-chan os.Signal) {
 	for {
 		select {
 		case <-again:
@@ -85,13 +85,13 @@ func (o *options) config() (cfg daemon.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
-	if o.listen != "" && o.certs == "" {
+	if o.listen != "" && o.Certs == "" {
 		return cfg, Usage("--listen %s without --certs: nodes and tools prove who they are; make a certificate with \"vmmc cert node\"", o.listen)
 	}
-	if o.certs != "" && o.hosts == "" && o.listen == "" {
-		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.certs)
+	if o.Certs != "" && o.Hosts == "" && o.listen == "" {
+		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.Certs)
 	}
-	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.state, Drives: o.drives, Supervisor: o.supervisor}
+	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.Socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.State, Drives: o.drives, Supervisor: o.supervisor}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
 			return cfg, fmt.Errorf("name the node after the host: %w; give one with --name", err)
@@ -107,12 +107,12 @@ func (o *options) config() (cfg daemon.Config, err error) {
 			}
 		}
 	}
-	if o.hosts != "" {
-		if cfg.HostsFile, err = filepath.Abs(o.hosts); err != nil {
+	if o.Hosts != "" {
+		if cfg.HostsFile, err = filepath.Abs(o.Hosts); err != nil {
 			return cfg, fmt.Errorf("name the hosts file: %w", err)
 		}
 		cfg.HostsRead, _ = os.Stat(cfg.HostsFile) // before it is read: a change meanwhile is one
-		if cfg.Hosts, err = hosts.ReadFile(o.hosts); err != nil {
+		if cfg.Hosts, err = hosts.ReadFile(o.Hosts); err != nil {
 			if errors.Is(err, os.ErrNotExist) {
 				err = fmt.Errorf("%w; check --hosts, or leave it out for a node alone", err)
 			}
@@ -121,11 +121,11 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		// To the daemon an empty list means a node alone, and whoever names a
 		// file does not mean that.
 		if len(cfg.Hosts) == 0 {
-			return cfg, fmt.Errorf("the hosts file %s names no node: add a line \"name host:port\" for each", o.hosts)
+			return cfg, fmt.Errorf("the hosts file %s names no node: add a line \"name host:port\" for each", o.Hosts)
 		}
 	}
-	if o.certs != "" {
-		if cfg.Identity, err = cert.Load(o.certs); err != nil {
+	if o.Certs != "" {
+		if cfg.Identity, err = cert.Load(o.Certs); err != nil {
 			return cfg, err
 		}
 	}

@@ -82,6 +82,51 @@ func TestSignalsEndIt(t *testing.T) {
 	}
 }
 
+// TestSIGHUPWhileItStarts: it reads the list again later, and does not end.
+func TestSIGHUPWhileItStarts(t *testing.T) {
+	testutil.Require(t, runtime.GOOS == "linux", "nodes need Linux")
+	dir := t.TempDir()
+	hosts := filepath.Join(dir, "hosts")
+	if out, err := exec.CommandContext(t.Context(), "mkfifo", hosts).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	n := &node{cmd: testutil.Command(t, "vmmcd", "--hosts", hosts, "--name", "n1", "--socket", filepath.Join(dir, "s"), "--state", filepath.Join(dir, "state"), "--log-format", "json")}
+	out, err := n.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n.log = bufio.NewScanner(out)
+	w, err := os.OpenFile(hosts, os.O_WRONLY, 0) // returns when the node reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteString("n1 127.0.0.1:1\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for n.log.Scan() {
+		var line struct{ Msg, Err string }
+		if err := json.Unmarshal(n.log.Bytes(), &line); err != nil {
+			t.Fatalf("log line %q: %v", n.log.Text(), err)
+		}
+		if line.Msg == "the hosts file cannot be looked at, the nodes are those of before" && line.Err == "it is no plain file" {
+			break // it is up, and has the signal
+		}
+	}
+	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	n.ends(t, "terminated signal received")
+}
+
 func TestEndsWithItsParent(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
