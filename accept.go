@@ -238,7 +238,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link
 		retire(pages)
 		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 	}
-	if id.Node != p.id.Node && peer.epoch <= p.severed {
+	if id.Node != p.id.Node && peer.epoch <= p.refused {
 		_ = unix.Close(fd)
 		retire(pages)
 		return nil, nil, p.why

@@ -48,6 +48,7 @@ type Process struct {
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
 	severed  uint64 // the last epoch of the node that is over
+	refused  uint64 // the last one whose links importers are refused
 	why      error  // what its links ended with
 
 	dest   destSpace

@@ -21,6 +21,9 @@ func (p *Process) sever(r local.SeverRequest) int {
 	if r.Node == "" && r.Epoch > p.severed {
 		p.severed, p.why = r.Epoch, why
 	}
+	if r.Node == "" && !r.Soon { // before, the other side would see an end without a reason
+		p.refused = max(p.refused, r.Epoch)
+	}
 	for id, peer := range p.peers {
 		if peer.in != nil && p.concerns(r, id, peer.epoch) {
 			ins = append(ins, peer.in)

@@ -126,6 +126,7 @@ func (in *In) Cut() { in.Sever(ErrClosed) }
 // Sever ends the link, and does not return before nothing more is stored in or
 // read from any target of it.
 func (in *In) Sever(why error) {
+	in.Expect(why)
 	in.fail(why)
 	in.rmu.Lock()
 	for _, t := range in.targets {

@@ -77,7 +77,10 @@ func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(handle uint32, applie
 func (o *Out) Close() { o.fail(ErrClosed) }
 
 // Sever ends the link for somebody else's reason.
-func (o *Out) Sever(why error) { o.fail(why) }
+func (o *Out) Sever(why error) {
+	o.Expect(why)
+	o.fail(why)
+}
 
 // Err is why the link has ended, or nil.
 func (o *Out) Err() error { return o.err() }

@@ -184,9 +184,15 @@ func (s *stream) fail(err error) {
 	go s.finish(err)
 }
 
-// Expect says that the far end is going to end the link, and why. why is [ErrGone]
-// too.
-func (s *stream) Expect(why error) { s.notice.Store(&why) }
+// Expect says that the far end is going to end the link, or has done so just now,
+// and why. why is [ErrGone] too.
+func (s *stream) Expect(why error) {
+	s.notice.Store(&why)
+	// The end can be here before the news of its reason.
+	if c := s.cause.Load(); c != nil && errors.Is(*c, ErrGone) {
+		s.cause.CompareAndSwap(c, &why)
+	}
+}
 
 // err is why the stream ended, or nil.
 func (s *stream) err() error {
