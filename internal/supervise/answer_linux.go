@@ -22,7 +22,7 @@ func (s *supervisor) answer(ctx context.Context, m local.Method, body []byte) (a
 			return State{Base: s.base}, nil
 		})
 	case Start:
-		return with(body, s.start)
+		return with(body, func(o Order) (Program, error) { return s.start(ctx, o) })
 	case Note:
 		return with(body, s.note)
 	case Leave:

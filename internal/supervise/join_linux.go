@@ -20,10 +20,7 @@ func (s *supervisor) note(n Program) (local.Empty, error) {
 	p := &program{Program: n, proc: proc}
 	p.Joined, p.Begun = true, time.Now()
 	p.Command = strings.ToValidUTF8(p.Command, "�")
-	s.fork.Lock()
-	err = s.admit(p)
-	s.fork.Unlock()
-	if err != nil {
+	if err = s.admit(p); err != nil {
 		_ = proc.Release()
 		return local.Empty{}, err
 	}

@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"path"
 	"sync"
 	"syscall"
 	"time"
@@ -44,6 +45,20 @@ func (s *supervisor) openOutput(name string, e *ends) *output {
 	o := &output{s: s, name: name, pipe: e.output, to: e.to, over: make(chan struct{})}
 	o.reopen()
 	return o
+}
+
+// discard takes the file of a program that was not started away again.
+func (o *output) discard() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.f == nil {
+		return
+	}
+	if st, err := o.f.Stat(); err == nil && st.Size() == 0 {
+		_ = o.s.root.Remove(path.Join(within(o.s.spec.Output), o.name))
+	}
+	_ = o.f.Close()
+	o.f = nil
 }
 
 // copy runs until the program and all that have its output from it are gone.
