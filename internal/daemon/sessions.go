@@ -331,7 +331,10 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 	}
 	c, err := s.reach(ctx)
 	if err == nil {
-		if err = t.write(s.record); err != nil {
+		if err = t.write(s.record); err == nil && ctx.Err() != nil {
+			err = ctxCause(ctx, "make session %q on node %q", r.Name, n.cfg.Name)
+		}
+		if err != nil {
 			_, _ = c.End(context.WithoutCancel(ctx))
 		}
 	}
