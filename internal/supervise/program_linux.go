@@ -186,6 +186,12 @@ func (s *supervisor) admit(p *program) error {
 	return nil
 }
 
+func (s *supervisor) isEnding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending
+}
+
 func (s *supervisor) deleted() error {
 	return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.spec.Session, s.spec.Node)
 }
@@ -193,9 +199,7 @@ func (s *supervisor) deleted() error {
 // wanted says whether a program that was admitted is still to begin; with fork,
 // until it has.
 func (s *supervisor) wanted(ctx context.Context, o Order) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending {
+	if s.isEnding() {
 		return s.deleted()
 	}
 	if ctx.Err() != nil {
