@@ -164,6 +164,7 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	s.client = c
 	s.mu.Unlock()
 	s.adopt(ctx, c)
+	s.noteAgain(ctx, c)
 	s.n.wg.Go(func() { s.mind(c) })
 	return c, nil
 }
