@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,8 @@ type output struct {
 	pipe *os.File
 	over chan struct{} // closed when all that had the pipe are gone
 	to   *attended     // nil: the file has it all
+
+	written atomic.Int64 // counts when something may be in the file that was not
 
 	mu     sync.Mutex // held from reading to having written, which may take long
 	f      *os.File
@@ -81,6 +84,7 @@ func (o *output) copy() {
 			}
 			over = n == 0
 			o.write(buf[:n])
+			o.written.Add(1)
 			return true
 		})
 		if err != nil {
@@ -101,6 +105,7 @@ func (o *output) rest(rc syscall.RawConn, buf []byte) {
 				return
 			}
 			o.write(buf[:n])
+			o.written.Add(1)
 		}
 	})
 }
