@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -23,17 +25,32 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // printTable prints rows below a header. An empty cell is "-", so that columns
-// can be counted by a script all the same.
+// can be counted by a script all the same. Names and command lines are other users':
+// what would move the cursor or turn the text around is escaped.
 func printTable(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
 			// Errors come from elsewhere and may have lines and tabs of their own.
-			if row[i] = strings.Join(strings.Fields(cell), " "); row[i] == "" {
+			if row[i] = escaped(strings.Join(strings.Fields(cell), " ")); row[i] == "" {
 				row[i] = "-"
 			}
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
+}
+
+// escaped has what cannot be printed as Go writes it.
+func escaped(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r == ' ' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		q := strconv.QuoteRuneToASCII(r)
+		b.WriteString(q[1 : len(q)-1])
+	}
+	return b.String()
 }

@@ -52,7 +52,8 @@ this tool, and the terminal is hung up. If this tool ends otherwise, a program
 without -t does not.
 
 Exit status: that of the program, 128 and the signal's number if one ended it; of
-several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
+several, the greatest. 137 if the session was deleted meanwhile, 125 if this tool
+failed, 2 if it was called wrongly.`,
 		Example: `  vmmc run test hostname
   vmmc run --dir /bin test ./prog arg1 arg2
   vmmc run -n 4 --node n1,n2 test ./prog

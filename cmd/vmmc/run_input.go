@@ -101,7 +101,7 @@ func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(o
 	if err == nil && p.GetLost() {
 		err = fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), a.n.Name)
 	}
-	return statusOf(p), err
+	return statusOf(p), a.meanwhile(err)
 }
 
 // attend tells the program's node that somebody is here. When the call ends the
@@ -241,6 +241,10 @@ func failedBy(err error) int {
 	var h errHungUp
 	if errors.As(err, &h) {
 		return 128 + int(h.by)
+	}
+	var d errDeleted
+	if errors.As(err, &d) {
+		return 128 + int(syscall.SIGKILL)
 	}
 	return toolFailed
 }

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/ask"
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -173,10 +174,14 @@ func (o *runOptions) wait(ctx context.Context, all []started, w io.Writer) (stat
 			if l != nil {
 				_ = l.flush()
 			}
-			p, werr := s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
+			var p *nodev1.Process
+			var werr error
+			if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.NoSuchSession) { // it would say the same
+				p, werr = s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, err, werr)
+			errs = append(errs, s.meanwhile(err), s.meanwhile(werr))
 			status = max(status, statusOf(p))
 			if p.GetLost() {
 				errs = append(errs, fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), s.n.Name))
@@ -184,7 +189,22 @@ func (o *runOptions) wait(ctx context.Context, all []started, w io.Writer) (stat
 		})
 	}
 	waiting.Wait()
-	return status, errors.Join(errs...)
+	return status, errors.Join(compact(errs)...)
+}
+
+// errDeleted is what ends a run whose session was deleted.
+type errDeleted struct{ node string }
+
+func (e errDeleted) Error() string {
+	return fmt.Sprintf("the session was deleted on node %q, and its processes were killed", e.node)
+}
+
+// meanwhile is an error of what was asked of a program that has begun.
+func (s *started) meanwhile(err error) error {
+	if errors.Is(err, code.NoSuchSession) {
+		return errDeleted{s.n.Name}
+	}
+	return err
 }
 
 func statusOf(p *nodev1.Process) int {

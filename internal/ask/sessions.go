@@ -2,6 +2,7 @@ package ask
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -57,10 +58,9 @@ func (a *Cluster) Sessions(ctx context.Context) ([]Session, []error) {
 
 // AddSession makes it everywhere or nowhere.
 func (a *Cluster) AddSession(ctx context.Context, r *nodev1.AddSessionRequest) error {
-	made := make([]bool, len(a.Chosen))
-	errs := a.Each(func(i int, n *Node) error {
+	r.Attempt = rand.Text()
+	errs := a.Each(func(_ int, n *Node) error {
 		_, err := n.Client.AddSession(ctx, connect.NewRequest(r))
-		made[i] = err == nil
 		return err
 	})
 	err := Failure(fmt.Sprintf("make session %q", r.Name), errs)
@@ -70,12 +70,15 @@ func (a *Cluster) AddSession(ctx context.Context, r *nodev1.AddSessionRequest) e
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*timeout.Control)
 	defer stop()
 	undone := a.Each(func(i int, n *Node) error {
-		if !made[i] {
+		if errs[i] != nil && !maybeDone(errs[i]) {
 			return nil
 		}
-		_, err := n.Client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: r.Name}))
-		if errors.Is(Told(n, err), code.NoSuchSession) {
+		_, err := n.Client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: r.Name, Attempt: r.Attempt}))
+		if err = Told(n, err); err == nil || errors.Is(err, code.NoSuchSession) {
 			return nil
+		}
+		if errs[i] != nil {
+			return code.New(code.Unreachable, "whether node %q has made it is not known: %v", n.Name, err)
 		}
 		return err
 	})
@@ -83,6 +86,12 @@ func (a *Cluster) AddSession(ctx context.Context, r *nodev1.AddSessionRequest) e
 		return errors.Join(err, left)
 	}
 	return err
+}
+
+// maybeDone says whether a node that gave this error may have done what it was
+// asked.
+func maybeDone(err error) bool {
+	return errors.Is(err, code.OutcomeUnknown) || errors.Is(err, code.Unreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // DeleteSession deletes it where it is. What nodes have to say beside that goes to

@@ -54,8 +54,9 @@ func checkDrive(drive, share string) (string, error) {
 
 // takeDrive makes the session's drive, or finds the one that is there, and sets
 // the base. Nothing is looked at through the drive here: that is done with the
-// rights of the session's user.
-func (n *Node) takeDrive(r *record) error {
+// rights of the session's user. Before a drive is made the record is kept, so that a
+// daemon that dies then leaves none that nobody knows of.
+func (n *Node) takeDrive(r *record, keep func() error) error {
 	dir := n.drives()
 	if r.Share == "" {
 		entry := filepath.Join(dir, r.Drive)
@@ -72,40 +73,85 @@ func (n *Node) takeDrive(r *record) error {
 				r.Base = filepath.Join(dir, r.Base)
 			}
 		}
-		return nil
+		return keep()
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users look their drives up there
 		return code.New(code.BadConfig, "make the directory of the drives: %v", err)
 	}
-	letters := r.Drive
-	if r.Drive == anyDrive {
+	asked, letters := r.Drive, r.Drive[:1]
+	if asked == anyDrive {
 		letters = "ZYXWVUTSRQPONMLKJIHGFEDCBA"
-	} else {
-		letters = letters[:1]
 	}
 	for _, l := range letters {
-		err := os.Symlink(r.target(), filepath.Join(dir, string(l)+":"))
-		if err == nil {
-			r.Drive, r.Base = string(l)+":", r.target()
+		r.Drive = string(l) + ":"
+		switch made, err := n.makeDrive(r, keep); {
+		case err != nil:
+			return err
+		case made:
 			return nil
 		}
-		if !errors.Is(err, fs.ErrExist) {
-			return code.New(code.BadConfig, "make drive %c: of node %q: %v", l, n.cfg.Name, err)
-		}
 	}
+	r.Drive = asked
 	if r.Drive == anyDrive {
 		return code.New(code.NoMem, "node %q has no free drive: all of A: to Z: are in %s", n.cfg.Name, dir)
 	}
 	return code.New(code.BufAlreadyExists, "node %q has a drive %s already: use it with an empty share, or choose another, or \"-\" for one that is free", n.cfg.Name, r.Drive)
 }
 
+// makeDrive makes the record's drive, if that is free.
+func (n *Node) makeDrive(r *record, keep func() error) (made bool, err error) {
+	entry := filepath.Join(n.drives(), r.Drive)
+	if !n.sessions.claimDrive(r.Drive, r.Name) {
+		return false, nil
+	}
+	defer func() {
+		if !made {
+			r.Base = "" // whatever is there is somebody else's
+			n.sessions.letDrive(r)
+		}
+	}()
+	if _, err := os.Lstat(entry); err == nil {
+		return false, nil
+	}
+	r.Base = r.target()
+	if err := keep(); err != nil {
+		return false, err
+	}
+	if err := os.Symlink(r.target(), entry); err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, code.New(code.BadConfig, "make drive %s of node %q: %v", r.Drive, n.cfg.Name, err)
+	} else if err != nil {
+		return false, nil
+	}
+	return true, nil
+}
+
 // giveDrive removes a drive that takeDrive made, if it is still that.
 func (n *Node) giveDrive(r *record) {
-	if r.Share == "" {
+	if r.Share == "" || r.Base == "" {
 		return
 	}
 	entry := filepath.Join(n.drives(), r.Drive)
-	if to, err := os.Readlink(entry); err == nil && to == r.target() {
+	if to, err := os.Readlink(entry); err == nil && to == r.target() && n.sessions.claimDrive(r.Drive, r.Name) {
 		_ = os.Remove(entry)
+	}
+	n.sessions.letDrive(r)
+}
+
+// claimDrive keeps a drive for one session; it says whether that has it.
+func (t *sessions) claimDrive(drive, name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if has, taken := t.drives[drive]; taken {
+		return has == name
+	}
+	t.drives[drive] = name
+	return true
+}
+
+func (t *sessions) letDrive(r *record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.drives[r.Drive] == r.Name {
+		delete(t.drives, r.Drive)
 	}
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -24,9 +25,13 @@ func (s *session) endAll(ctx context.Context) error {
 		return err
 	}
 	defer supervisor.Close()
+	confined := s.Cgroup != "" && cgroup.Holds(s.Cgroup, c.Real()) // it may have to do without
 	err = s.end(ctx)
-	if err == nil && s.Cgroup == "" && !supervisor.Await(timeout.Stop) {
+	if err == nil && !confined && !supervisor.Await(timeout.Stop) {
 		err = code.New(code.Timeout, "the supervisor of session %q on node %q, process %d, does not end", s.Name, s.n.cfg.Name, c.Real())
+	}
+	if err != nil && !confined {
+		return err
 	}
 	return s.endRest(err)
 }

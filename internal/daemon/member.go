@@ -45,6 +45,32 @@ func (n *Node) joinSession(s *session, p *process, pid uint32, c *child) *member
 	return m
 }
 
+// noteAgain tells a supervisor of those that have joined: one that has taken the
+// place of another does not know them.
+func (s *session) noteAgain(ctx context.Context, c *supervise.Client) {
+	n := s.n
+	var all []*process
+	n.mu.Lock()
+	for _, p := range n.processes {
+		if p.member != nil && p.member.s == s && p.member.noted != nil {
+			all = append(all, p)
+		}
+	}
+	n.mu.Unlock()
+	for _, p := range all {
+		pid := p.id.Load().PID
+		if err := c.Note(ctx, supervise.Program{PID: pid, Group: pid, Real: p.cred.PID, Command: commandOf(p.cred.PID)}); err != nil {
+			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid, "err", err)
+		}
+		n.mu.Lock()
+		here := n.processes[pid] == p
+		n.mu.Unlock()
+		if !here { // it has left meanwhile, perhaps before it was noted
+			_ = c.Leave(ctx, pid)
+		}
+	}
+}
+
 // commandOf is the command line of a process of this machine.
 func commandOf(real int) string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(real) + "/cmdline")

@@ -37,6 +37,7 @@ type record struct {
 	Key    string // of the tokens of its programs; unlike the marker, its user does not know it
 	Ending bool   // somebody has begun to delete it
 
+	Attempt string // the call that made it; may be empty
 	Account bool   // the share was mounted with credentials, which are not kept
 	Cgroup  string // that its processes are in; empty: none
 }
@@ -108,7 +109,7 @@ func (s *session) reach(ctx context.Context) (*supervise.Client, error) {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-s.gone:
-		return nil, code.New(code.NoSuchSession, "session %q on node %q was deleted", s.Name, s.n.cfg.Name)
+		return nil, s.deleted()
 	case <-ctx.Done():
 		return nil, ctxCause(ctx, "reach the supervisor of session %q on node %q", s.Name, s.n.cfg.Name)
 	}
@@ -116,6 +117,31 @@ func (s *session) reach(ctx context.Context) (*supervise.Client, error) {
 		return c, nil
 	}
 	return s.connect(ctx)
+}
+
+func (s *session) deleted() error {
+	return code.New(code.NoSuchSession, "session %q on node %q was deleted", s.Name, s.n.cfg.Name)
+}
+
+// why says of a call that its supervisor did not answer whether the session was
+// deleted meanwhile.
+func (s *session) why(ctx context.Context, c *supervise.Client, err error) error {
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-c.Done():
+	default:
+		return err
+	}
+	select {
+	case s.turn <- struct{}{}: // nobody deletes it
+		<-s.turn
+	case <-s.gone:
+		return s.deleted()
+	case <-ctx.Done():
+	}
+	return err
 }
 
 // connect is called with the turn.
@@ -138,6 +164,7 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	s.client = c
 	s.mu.Unlock()
 	s.adopt(ctx, c)
+	s.noteAgain(ctx, c)
 	s.n.wg.Go(func() { s.mind(c) })
 	return c, nil
 }

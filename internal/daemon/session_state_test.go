@@ -3,11 +3,13 @@
 package daemon_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -94,5 +96,61 @@ func TestLongSessionsAreListed(t *testing.T) {
 	}
 	if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: "x", Drive: "-", Share: t.TempDir(), OutputDirectory: strings.Repeat("/d", 4000)})); !errors.Is(ownCode(err), code.BadArg) {
 		t.Errorf("a longer one: %v", err)
+	}
+}
+
+// A daemon that died between its record of a session and the drive for it leaves
+// nothing of that, and another session's drive alone, although both are for one
+// directory.
+func TestHalfMadeSession(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	base := t.TempDir()
+	c.add(s, "job", base)
+	c.nodes["a"].Close()
+	file := c.at("state-a/sessions/job.json")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drives := c.at("state-a/drives")
+	half := func(name, drive string) {
+		var r map[string]any
+		if err := json.Unmarshal(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		r["Name"], r["Drive"], r["Ending"], r["Marker"], r["Cgroup"] = name, drive, true, t.Name()+name, ""
+		b, err := json.Marshal(r)
+		if err == nil {
+			err = os.WriteFile(c.at("state-a/sessions/"+name+".json"), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	half("a", "Z:") // which is job's
+	half("more", "Q:")
+	if err := os.Symlink(base, drives+"/Q:"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file+".new", []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.start("a")
+	s = c.as("user", me(t), "a", nil)
+	for deadline := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+		es, err := os.ReadDir(c.at("state-a/sessions"))
+		if err == nil && len(es) == 1 && es[0].Name() == "job.json" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the records are %v (%v)", es, err)
+		}
+	}
+	if es, err := os.ReadDir(drives); err != nil || len(es) != 1 || es[0].Name() != "Z:" {
+		t.Errorf("the drives are %v (%v)", es, err)
+	}
+	if got, _ := output(t, s, "job", "echo here"); got != "here\n" {
+		t.Errorf("the session that was made prints %q", got)
 	}
 }

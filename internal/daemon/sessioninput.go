@@ -27,9 +27,10 @@ func seat(t *nodev1.Terminal) *supervise.Terminal {
 }
 
 func (s *sessionService) Attend(ctx context.Context, r *connect.Request[nodev1.AttendRequest]) (*connect.Response[nodev1.AttendResponse], error) {
-	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if err == nil {
 		err = sup.Attend(ctx, supervise.AttendRequest{PID: r.Msg.GetPid()})
+		err = in.why(ctx, sup, err)
 	}
 	return reply(&nodev1.AttendResponse{}, err)
 }
@@ -39,18 +40,20 @@ func (s *sessionService) WriteInput(ctx context.Context, r *connect.Request[node
 	if len(m.GetData()) > supervise.MaxChunk {
 		return nil, coded(code.New(code.BadArg, "write %d bytes of input: at most %d at a time", len(m.GetData()), supervise.MaxChunk))
 	}
-	_, sup, err := s.ask(ctx, m.GetSession())
+	in, sup, err := s.ask(ctx, m.GetSession())
 	var w supervise.Written
 	if err == nil {
 		w, err = sup.Write(ctx, supervise.WriteRequest{PID: m.GetPid(), Offset: m.GetOffset(), Data: m.GetData(), End: m.GetEnd(), For: patience(m.GetTimeoutNs())})
+		err = in.why(ctx, sup, err)
 	}
 	return reply(&nodev1.WriteInputResponse{Taken: w.Taken, Closed: w.Closed}, err)
 }
 
 func (s *sessionService) ResizeTerminal(ctx context.Context, r *connect.Request[nodev1.ResizeTerminalRequest]) (*connect.Response[nodev1.ResizeTerminalResponse], error) {
-	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if err == nil {
 		err = sup.Resize(ctx, supervise.ResizeRequest{PID: r.Msg.GetPid(), Size: size(r.Msg.GetRows(), r.Msg.GetColumns())})
+		err = in.why(ctx, sup, err)
 	}
 	return reply(&nodev1.ResizeTerminalResponse{}, err)
 }

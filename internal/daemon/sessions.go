@@ -37,6 +37,7 @@ type sessions struct {
 	lock   *os.File // held while this daemon uses the state directory
 	byName map[string]*session
 	making map[string]uint32 // of which user; in byName they are nil
+	drives map[string]string // which session each is made for
 }
 
 func (t *sessions) file(name string) string {
@@ -90,13 +91,39 @@ func (t *sessions) write(r record) error {
 		return err
 	}
 	f := t.file(r.Name)
-	if err := os.WriteFile(f+".new", append(b, '\n'), 0o600); err != nil {
-		return code.New(code.NoMem, "keep session %q: %v", r.Name, err)
+	if err = writeSynced(f+newRecord, append(b, '\n')); err == nil {
+		if err = os.Rename(f+newRecord, f); err == nil {
+			err = syncDir(filepath.Dir(f))
+		}
 	}
-	if err := os.Rename(f+".new", f); err != nil {
+	if err != nil {
+		_ = os.Remove(f + newRecord)
 		return code.New(code.NoMem, "keep session %q: %v", r.Name, err)
 	}
 	return nil
+}
+
+// newRecord is behind the name of a record that is being written.
+const newRecord = ".new"
+
+func writeSynced(name string, b []byte) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// syncDir makes the names in a directory outlive a loss of power.
+func syncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // recallSessions finds the sessions of a daemon before this one, with their
@@ -105,6 +132,7 @@ func (n *Node) recallSessions() error {
 	t := &n.sessions
 	t.mu.Lock() // other nodes ask already
 	t.state, t.byName, t.making, t.took = n.cfg.State, map[string]*session{}, map[string]uint32{}, n.keepPIDs
+	t.drives = map[string]string{}
 	if t.state == "" {
 		t.mu.Unlock()
 		return nil
@@ -114,6 +142,10 @@ func (n *Node) recallSessions() error {
 	t.mu.Unlock()
 	if err != nil || none {
 		return err
+	}
+	torn, _ := filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"+newRecord))
+	for _, f := range torn { // of a daemon that died while it wrote
+		_ = os.Remove(f)
 	}
 	files, err := t.files()
 	if err != nil {
@@ -132,6 +164,9 @@ func (n *Node) recallSessions() error {
 		}
 		s := n.newSession(r)
 		t.put(r.Name, s)
+		if r.Share != "" && !r.Ending {
+			t.claimDrive(r.Drive, r.Name)
+		}
 		all.Go(func() {
 			ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
 			defer stop()
@@ -143,6 +178,9 @@ func (n *Node) recallSessions() error {
 	all.Wait()
 	for _, s := range n.sessionsAfter("") {
 		if s.Ending {
+			if s.Share != "" {
+				t.claimDrive(s.Drive, s.Name)
+			}
 			n.wg.Go(func() {
 				if _, err := n.deleteSession(n.ctx, s); err != nil {
 					n.log.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
@@ -261,9 +299,6 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 	if err := n.placeMount(&r); err != nil {
 		return nil, err
 	}
-	if err := n.takeDrive(&r); err != nil {
-		return nil, err
-	}
 	s = n.newSession(r)
 	undo := func() {
 		s.hangUp()
@@ -274,18 +309,21 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 			t.put(r.Name, s)
 			return
 		}
-		_ = os.Remove(t.file(r.Name))
 		n.giveDrive(&s.record)
+		_ = os.Remove(t.file(r.Name))
 		close(s.gone)
 	}
 	// A daemon that dies meanwhile leaves a session that the next one deletes.
-	half := r
-	half.Ending = true
-	if err = t.write(half); err == nil {
-		err = n.makeRun(&r)
+	err = n.takeDrive(&s.record, func() error {
+		half := s.record
+		half.Ending = true
+		return t.write(half)
+	})
+	if err == nil {
+		err = n.makeRun(&s.record)
 	}
 	if err == nil {
-		err = n.mountShare(ctx, &r, who)
+		err = n.mountShare(ctx, &s.record, who)
 	}
 	if err != nil {
 		undo()
@@ -293,7 +331,10 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 	}
 	c, err := s.reach(ctx)
 	if err == nil {
-		if err = t.write(s.record); err != nil {
+		if err = t.write(s.record); err == nil && ctx.Err() != nil {
+			err = ctxCause(ctx, "make session %q on node %q", r.Name, n.cfg.Name)
+		}
+		if err != nil {
 			_, _ = c.End(context.WithoutCancel(ctx))
 		}
 	}
@@ -302,7 +343,7 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 		return nil, err
 	}
 	t.put(r.Name, s)
-	n.log.Info("session made", "session", r.Name, "user", r.User, "drive", r.Drive, "base", c.Base, "output", r.Output)
+	n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base, "output", r.Output)
 	return s, nil
 }
 

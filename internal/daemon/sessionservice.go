@@ -29,6 +29,9 @@ const (
 	maxListing = 8 << 10
 )
 
+// maxAttempt is how long the name of a call that makes a session may be.
+const maxAttempt = 64
+
 // reply makes an answer of what a call came to.
 func reply[T any](m *T, err error) (*connect.Response[T], error) {
 	if err != nil {
@@ -60,6 +63,9 @@ func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[node
 		rec, err = s.n.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(), r.Msg.GetShare(), r.Msg.GetOutputDirectory())
 	}
 	var in *session
+	if rec.Attempt = r.Msg.GetAttempt(); err == nil && len(rec.Attempt) > maxAttempt {
+		err = code.New(code.BadArg, "the name of an attempt has %d bytes: at most %d", len(rec.Attempt), maxAttempt)
+	}
 	if err == nil {
 		in, err = s.n.addSession(ctx, rec, mount.Credentials{User: r.Msg.GetCredentials().GetUser(), Password: r.Msg.GetCredentials().GetPassword()})
 	}
@@ -75,6 +81,9 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[n
 	var notice string
 	if err == nil {
 		in, err = s.n.findSession(c, r.Msg.GetName())
+	}
+	if a := r.Msg.GetAttempt(); err == nil && a != "" && a != in.Attempt {
+		err = code.New(code.NoSuchSession, "session %q on node %q was made by somebody else's call", in.Name, s.n.cfg.Name)
 	}
 	if err == nil {
 		// Who gives up finds it deleted, or not: never half so.
@@ -132,10 +141,11 @@ func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunR
 }
 
 func (s *sessionService) ListProcesses(ctx context.Context, r *connect.Request[nodev1.ListProcessesRequest]) (*connect.Response[nodev1.ListProcessesResponse], error) {
-	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var l supervise.Listing
 	if err == nil {
 		l, err = sup.List(ctx, supervise.ListRequest{After: r.Msg.GetAfter()})
+		err = in.why(ctx, sup, err)
 	}
 	m := &nodev1.ListProcessesResponse{More: l.More}
 	for _, p := range l.Programs {
@@ -145,10 +155,11 @@ func (s *sessionService) ListProcesses(ctx context.Context, r *connect.Request[n
 }
 
 func (s *sessionService) Wait(ctx context.Context, r *connect.Request[nodev1.WaitRequest]) (*connect.Response[nodev1.WaitResponse], error) {
-	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var p supervise.Program
 	if err == nil {
 		p, err = sup.Await(ctx, supervise.AwaitRequest{PID: r.Msg.GetPid(), For: patience(r.Msg.GetTimeoutNs())})
+		err = in.why(ctx, sup, err)
 	}
 	return reply(&nodev1.WaitResponse{Process: processInfo(p)}, err)
 }
@@ -158,6 +169,7 @@ func (s *sessionService) Kill(ctx context.Context, r *connect.Request[nodev1.Kil
 	n := 0
 	if err == nil {
 		n, err = sup.Signal(ctx, supervise.SignalRequest{PID: r.Msg.GetPid(), Group: r.Msg.GetGroup(), Signal: int(r.Msg.GetSignal())})
+		err = in.why(ctx, sup, err)
 	}
 	if err == nil {
 		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "group", r.Msg.GetGroup(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
@@ -166,10 +178,11 @@ func (s *sessionService) Kill(ctx context.Context, r *connect.Request[nodev1.Kil
 }
 
 func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.ReadLogRequest]) (*connect.Response[nodev1.ReadLogResponse], error) {
-	_, sup, err := s.ask(ctx, r.Msg.GetSession())
+	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var c supervise.Chunk
 	if err == nil {
 		c, err = sup.Read(ctx, supervise.ReadRequest{PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs()), Attended: r.Msg.GetAttended()})
+		err = in.why(ctx, sup, err)
 	}
 	if err == nil && len(c.Data) > supervise.MaxChunk {
 		err = code.New(code.Protocol, "the session's supervisor gave more output than was asked for")

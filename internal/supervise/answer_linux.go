@@ -22,7 +22,7 @@ func (s *supervisor) answer(ctx context.Context, m local.Method, body []byte) (a
 			return State{Base: s.base}, nil
 		})
 	case Start:
-		return with(body, s.start)
+		return with(body, func(o Order) (Program, error) { return s.start(ctx, o) })
 	case Note:
 		return with(body, s.note)
 	case Leave:
@@ -141,12 +141,30 @@ func (s *supervisor) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 	}
 	deadline := time.Now().Add(r.For)
 	for {
+		before := s.printed(r.PID)
 		c, err := s.readNow(r)
-		if err != nil || len(c.Data) > 0 || c.Done || time.Now().After(deadline) || ctx.Err() != nil {
-			return c, err
+		for {
+			if err != nil || len(c.Data) > 0 || c.Done || time.Now().After(deadline) || ctx.Err() != nil {
+				return c, err
+			}
+			time.Sleep(20 * time.Millisecond) // files do not say that they have grown
+			if now := s.printed(r.PID); now < 0 || now != before {
+				break
+			}
 		}
-		time.Sleep(20 * time.Millisecond) // files do not say that they have grown
 	}
+}
+
+// printed is how often a program that runs has got output into its file, or -1
+// where that is not known: then the file must be looked at.
+func (s *supervisor) printed(pid uint32) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.programs[pid]
+	if p == nil || p.out == nil || p.Ended {
+		return -1
+	}
+	return p.out.written.Load()
 }
 
 func (s *supervisor) readNow(r ReadRequest) (Chunk, error) {

@@ -94,7 +94,7 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	defer s.fork.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	n, begins := 0, false
 	var bad error
 	for _, p := range s.programs {
 		if r.PID != 0 && p.PID != r.PID || r.Group != 0 && p.Group != r.Group || p.Ended {
@@ -109,7 +109,8 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 				err = unix.Kill(p.Real, r.Signal) // it has gone into another group
 			}
 		default:
-			continue // about to begin
+			begins = p.PID == r.PID
+			continue
 		}
 		if err == nil {
 			n++
@@ -119,6 +120,9 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	}
 	if n == 0 && errors.Is(bad, syscall.EPERM) {
 		return Signalled{}, code.New(code.NoRights, "the programs of session %q on node %q have become other users' and cannot be signalled by user %d", s.spec.Session, s.spec.Node, os.Getuid())
+	}
+	if begins {
+		return Signalled{}, code.New(code.NoSuchProcess, "process %d of session %q on node %q has not begun yet", r.PID, s.spec.Session, s.spec.Node)
 	}
 	if r.PID != 0 && n == 0 {
 		p, err := s.find(r.PID)

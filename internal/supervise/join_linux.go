@@ -11,7 +11,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// note lists a process that has joined the session by itself.
+// note lists a process that has joined the session by itself. A supervisor that has
+// taken the place of another one is told again of those that are still there.
 func (s *supervisor) note(n Program) (local.Empty, error) {
 	proc, err := os.FindProcess(n.Real) // a handle: the number may be another's later
 	if err != nil {
@@ -20,10 +21,19 @@ func (s *supervisor) note(n Program) (local.Empty, error) {
 	p := &program{Program: n, proc: proc}
 	p.Joined, p.Begun = true, time.Now()
 	p.Command = strings.ToValidUTF8(p.Command, "�")
-	s.fork.Lock()
-	err = s.admit(p)
-	s.fork.Unlock()
-	if err != nil {
+	s.mu.Lock()
+	old := s.programs[n.PID]
+	again := old != nil && old.Joined && old.Real == n.Real
+	known := again && !old.Ended
+	if again && !known { // from the journal
+		p.Begun = old.Begun
+		delete(s.programs, n.PID)
+	}
+	s.mu.Unlock()
+	if !known {
+		err = s.admit(p)
+	}
+	if known || err != nil {
 		_ = proc.Release()
 		return local.Empty{}, err
 	}
@@ -31,7 +41,9 @@ func (s *supervisor) note(n Program) (local.Empty, error) {
 	s.journal.note(&p.Program, s.each)
 	t := p.told()
 	s.mu.Unlock()
-	_ = s.listed(t)
+	if !again {
+		_ = s.listed(t)
+	}
 	return local.Empty{}, nil
 }
 

@@ -3,7 +3,9 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"path"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +29,8 @@ type output struct {
 	over chan struct{} // closed when all that had the pipe are gone
 	to   *attended     // nil: the file has it all
 
+	written atomic.Int64 // counts when something may be in the file that was not
+
 	mu     sync.Mutex // held from reading to having written, which may take long
 	f      *os.File
 	tried  time.Time
@@ -44,6 +48,20 @@ func (s *supervisor) openOutput(name string, e *ends) *output {
 	o := &output{s: s, name: name, pipe: e.output, to: e.to, over: make(chan struct{})}
 	o.reopen()
 	return o
+}
+
+// discard takes the file of a program that was not started away again.
+func (o *output) discard() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.f == nil {
+		return
+	}
+	if st, err := o.f.Stat(); err == nil && st.Size() == 0 {
+		_ = o.s.root.Remove(path.Join(within(o.s.spec.Output), o.name))
+	}
+	_ = o.f.Close()
+	o.f = nil
 }
 
 // copy runs until the program and all that have its output from it are gone.
@@ -66,6 +84,7 @@ func (o *output) copy() {
 			}
 			over = n == 0
 			o.write(buf[:n])
+			o.written.Add(1)
 			return true
 		})
 		if err != nil {
@@ -86,6 +105,7 @@ func (o *output) rest(rc syscall.RawConn, buf []byte) {
 				return
 			}
 			o.write(buf[:n])
+			o.written.Add(1)
 		}
 	})
 }

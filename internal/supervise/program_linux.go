@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -16,7 +18,7 @@ import (
 )
 
 // start runs a program as the daemon orders it.
-func (s *supervisor) start(o Order) (Program, error) {
+func (s *supervisor) start(ctx context.Context, o Order) (Program, error) {
 	if len(o.Path) == 0 {
 		return Program{}, code.New(code.BadArg, "the program's path is empty")
 	}
@@ -32,7 +34,7 @@ func (s *supervisor) start(o Order) (Program, error) {
 	if err != nil {
 		return Program{}, err
 	}
-	return s.launch(o, dir, file)
+	return s.launch(ctx, o, dir, file)
 }
 
 // program finds the file that is to run. A relative path stays in the drive; an
@@ -64,7 +66,7 @@ func (s *supervisor) program(o Order) (string, error) {
 	return "", code.New(code.BadArg, "find the program %s in directory %s of the session's drive, which is %s on node %q: %v", file, o.Directory, s.base, s.spec.Node, plain(err))
 }
 
-func (s *supervisor) launch(o Order, dir *os.File, file string) (Program, error) {
+func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file string) (Program, error) {
 	e, err := s.ends(o)
 	if err != nil {
 		return Program{}, err
@@ -72,6 +74,13 @@ func (s *supervisor) launch(o Order, dir *os.File, file string) (Program, error)
 	p := &program{Program: Program{
 		PID: o.PID, Group: o.Group, Parent: o.Parent, Token: o.Token, Command: command(o), Begun: time.Now(),
 	}}
+	if err := s.admit(p); err != nil {
+		e.close()
+		return Program{}, err
+	}
+	// A file system that hangs does so here, where it holds up nobody else.
+	touch(dir, file)
+	out := s.openOutput(LogName(s.spec.Node, o.PID), e)
 	args := []string{string(o.Path)}
 	for _, a := range o.Args {
 		args = append(args, string(a))
@@ -84,20 +93,20 @@ func (s *supervisor) launch(o Order, dir *os.File, file string) (Program, error)
 		env = append(env, "TERM="+o.Terminal.Term)
 	}
 	s.fork.Lock()
-	err = s.admit(p)
+	err = s.wanted(ctx, o)
 	var c *unix.Child
 	if err == nil {
 		c, err = start(dir, unix.Program{Path: file, Args: args, Env: env, Files: e.program, Seat: o.Terminal != nil})
 		err = s.explain(o, err)
 	}
 	if err != nil {
-		s.withdraw(p)
 		s.fork.Unlock()
+		s.withdraw(p)
+		out.discard()
 		e.close()
 		return Program{}, err
 	}
 	e.closeProgram()
-	out := s.openOutput(LogName(s.spec.Node, o.PID), e)
 	s.mu.Lock()
 	p.out, p.Real = out, c.PID()
 	s.byReal[p.Real] = p
@@ -134,19 +143,68 @@ func start(dir *os.File, p unix.Program) (c *unix.Child, err error) {
 	return c, err
 }
 
-// admit takes a program's place; with fork.
+// touch looks at a program's file, so that a server that has died is noticed before
+// the program is started: from the fork to the exec this process cannot do anything.
+func touch(dir *os.File, file string) {
+	rc, err := dir.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = rc.Control(func(fd uintptr) {
+		if !filepath.IsAbs(file) {
+			file = fmt.Sprintf("/proc/self/fd/%d/%s", fd, file)
+		}
+		if st, err := os.Stat(file); err != nil || !st.Mode().IsRegular() {
+			return // starting it will say why
+		}
+		if f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
+			_, _ = f.Read(make([]byte, 1))
+			_ = f.Close()
+		}
+	})
+}
+
+// admit takes a program's place.
 func (s *supervisor) admit(p *program) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	running := 0
+	for _, q := range s.programs {
+		if !q.Ended && !q.Joined {
+			running++
+		}
+	}
 	switch {
 	case s.ending:
-		return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.spec.Session, s.spec.Node)
+		return s.deleted()
 	case s.programs[p.PID] != nil:
 		return code.New(code.BadArg, "session %q on node %q has a process %d already", s.spec.Session, s.spec.Node, p.PID)
-	case len(s.byReal) >= MaxRunning:
+	case running >= MaxRunning:
 		return code.New(code.NoMem, "session %q runs %d programs on node %q, which is the most: let some end", s.spec.Session, MaxRunning, s.spec.Node)
 	}
 	s.programs[p.PID] = p
+	return nil
+}
+
+func (s *supervisor) isEnding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending
+}
+
+func (s *supervisor) deleted() error {
+	return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.spec.Session, s.spec.Node)
+}
+
+// wanted says whether a program that was admitted is still to begin; with fork,
+// until it has.
+func (s *supervisor) wanted(ctx context.Context, o Order) error {
+	if s.isEnding() {
+		return s.deleted()
+	}
+	if ctx.Err() != nil {
+		return code.New(code.Timeout, "start %s in session %q on node %q: nobody waits for it any more", o.Path, s.spec.Session, s.spec.Node)
+	}
 	return nil
 }
 

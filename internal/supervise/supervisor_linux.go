@@ -39,7 +39,8 @@ type supervisor struct {
 	over chan struct{}
 
 	// fork is held while a program is started, and while those that have ended are
-	// taken: a program that fails at once must be known before it is.
+	// taken: a program that fails at once must be known before it is. Nothing that
+	// may hang is done meanwhile, but for the exec itself.
 	fork sync.Mutex
 
 	mu       sync.Mutex // after fork
@@ -236,9 +237,10 @@ func (s *supervisor) accept(l *net.UnixListener) {
 	}
 }
 
-// hangUp gives who has asked for the end the time to hear of it.
+// hangUp gives who has asked for the end the time to hear of it. A call that hangs
+// in a file system keeps its connection, and must not keep this.
 func (s *supervisor) hangUp() {
-	deadline := time.Now().Add(timeout.Stop)
+	deadline := time.Now().Add(timeout.Settle)
 	for time.Now().Before(deadline) {
 		s.mu.Lock()
 		n := len(s.conns)

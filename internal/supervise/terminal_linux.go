@@ -144,6 +144,9 @@ func (s *supervisor) readAttended(ctx context.Context, r ReadRequest) (Chunk, er
 			out.to.release()
 			return Chunk{Done: true}, nil
 		case news == nil && !ended:
+			if s.isEnding() { // which was set first
+				return Chunk{}, s.deleted()
+			}
 			return Chunk{}, code.New(code.BadRbufState, "process %d of session %q on node %q was hung up", r.PID, s.spec.Session, s.spec.Node)
 		}
 		var soon <-chan time.Time

@@ -159,7 +159,10 @@ type AddSessionRequest struct {
 	OutputDirectory string `protobuf:"bytes,5,opt,name=output_directory,json=outputDirectory,proto3" json:"output_directory,omitempty"`
 	// What the share's server asks for, if the share is another machine's. The node
 	// keeps it no longer than it needs to mount the share, and never tells it.
-	Credentials   *Credentials `protobuf:"bytes,6,opt,name=credentials,proto3" json:"credentials,omitempty"`
+	Credentials *Credentials `protobuf:"bytes,6,opt,name=credentials,proto3" json:"credentials,omitempty"`
+	// Names this call, at most 64 bytes, for who has to take it back and does not know
+	// whether it has made the session.
+	Attempt       string `protobuf:"bytes,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -234,6 +237,13 @@ func (x *AddSessionRequest) GetCredentials() *Credentials {
 		return x.Credentials
 	}
 	return nil
+}
+
+func (x *AddSessionRequest) GetAttempt() string {
+	if x != nil {
+		return x.Attempt
+	}
+	return ""
 }
 
 // Credentials are an account at a server of shares.
@@ -335,8 +345,10 @@ func (x *AddSessionResponse) GetSession() *Session {
 }
 
 type DeleteSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Only the session that this AddSession made; empty: whoever made it.
+	Attempt       string `protobuf:"bytes,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -374,6 +386,13 @@ func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
 func (x *DeleteSessionRequest) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteSessionRequest) GetAttempt() string {
+	if x != nil {
+		return x.Attempt
 	}
 	return ""
 }
@@ -1707,21 +1726,23 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x04base\x18\x06 \x01(\tR\x04base\x12\x1c\n" +
 	"\tprocesses\x18\a \x01(\rR\tprocesses\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\x12\x16\n" +
-	"\x06cgroup\x18\t \x01(\tR\x06cgroup\"\xcf\x01\n" +
+	"\x06cgroup\x18\t \x01(\tR\x06cgroup\"\xe9\x01\n" +
 	"\x11AddSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
 	"\x05drive\x18\x03 \x01(\tR\x05drive\x12\x14\n" +
 	"\x05share\x18\x04 \x01(\tR\x05share\x12)\n" +
 	"\x10output_directory\x18\x05 \x01(\tR\x0foutputDirectory\x12;\n" +
-	"\vcredentials\x18\x06 \x01(\v2\x19.vmmc.node.v1.CredentialsR\vcredentials\"=\n" +
+	"\vcredentials\x18\x06 \x01(\v2\x19.vmmc.node.v1.CredentialsR\vcredentials\x12\x18\n" +
+	"\aattempt\x18\a \x01(\tR\aattempt\"=\n" +
 	"\vCredentials\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1a\n" +
 	"\bpassword\x18\x02 \x01(\tR\bpassword\"E\n" +
 	"\x12AddSessionResponse\x12/\n" +
-	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"*\n" +
+	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"D\n" +
 	"\x14DeleteSessionRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"/\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\tR\aattempt\"/\n" +
 	"\x15DeleteSessionResponse\x12\x16\n" +
 	"\x06notice\x18\x01 \x01(\tR\x06notice\"+\n" +
 	"\x13ListSessionsRequest\x12\x14\n" +

@@ -1,0 +1,108 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// hang mounts a file system at a directory whose server answers nothing, until
+// the returned function ends it.
+func hang(t *testing.T, dir string) (over func()) {
+	t.Helper()
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR|syscall.O_NONBLOCK, 0)
+	testutil.Require(t, err == nil, "needs /dev/fuse: "+fmt.Sprint(err))
+	rc, err := server.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var merr error
+	err = rc.Control(func(fd uintptr) {
+		merr = syscall.Mount("hung", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", fd, os.Getuid(), os.Getgid()))
+	})
+	testutil.Require(t, err == nil && merr == nil, "needs to mount: "+fmt.Sprint(merr))
+	over = func() {
+		_ = server.Close() // all who wait get an error
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(over)
+	return over
+}
+
+// An output directory that hangs holds up those who begin in it, and neither the
+// programs that run nor the signals for them.
+func TestHungOutput(t *testing.T) {
+	base := t.TempDir()
+	s := newSession(t, base)
+	first := s.sh("exec sleep 1000")
+	over := hang(t, filepath.Join(base, "out/deep"))
+	held := make(chan error, 1)
+	go func() {
+		_, err := s.order("/bin/sh", "/", "-c", "exit 3")
+		held <- err
+	}()
+	for { // it is about to begin
+		l, err := s.List(t.Context(), ListRequest{After: first.PID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.Programs) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := s.Signal(t.Context(), SignalRequest{PID: 2, Signal: int(syscall.SIGTERM)}); !errors.Is(err, code.NoSuchProcess) {
+		t.Errorf("a signal to who has not begun: %v", err)
+	}
+	if n, err := s.Signal(t.Context(), SignalRequest{PID: first.PID, Signal: int(syscall.SIGTERM)}); err != nil || n != 1 {
+		t.Errorf("a signal reaches %d (%v)", n, err)
+	}
+	if got := s.wait(first.PID); got.Signal != int(syscall.SIGTERM) {
+		t.Errorf("it has ended so: %+v", got)
+	}
+	select {
+	case err := <-held:
+		t.Fatalf("nothing hung: %v", err)
+	default:
+	}
+	over()
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	if got := s.wait(2); got.Status != 3 {
+		t.Errorf("it has ended so: %+v", got)
+	}
+}
+
+// The end of a session does not wait for who hangs before it has begun, and such
+// a one does not begin later.
+func TestEndWhileOneHangs(t *testing.T) {
+	base := t.TempDir()
+	s := newSession(t, base)
+	hang(t, filepath.Join(base, "out/deep"))
+	held := make(chan error, 1)
+	go func() {
+		_, err := s.order("/bin/sh", "/", "-c", "exec sleep 5090")
+		held <- err
+	}()
+	for begun := false; !begun; time.Sleep(time.Millisecond) {
+		l, err := s.List(t.Context(), ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun = len(l.Programs) > 0
+	}
+	s.end()
+	if err := <-held; err == nil {
+		t.Error("it has begun")
+	}
+}
