@@ -154,20 +154,49 @@ func killNode(ts *testscript.TestScript, _ bool, args []string) {
 func restart(ts *testscript.TestScript, _ bool, args []string) {
 	exe, err := exec.LookPath("vmmcd")
 	ts.Check(err)
+	node := find(ts, args[0], args[1])
 	argv := append(slices.Clone(args[2:]), exe)
-	argv = append(argv, find(ts, args[0], args[1]).Args...)
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), leashEnv+"="+ts.Getenv(leashEnv))
-	log, err := os.OpenFile(find(ts, args[0], args[1]).Log, os.O_APPEND|os.O_WRONLY, 0)
-	ts.Check(err)
-	cmd.Stderr = log
-	err = cmd.Start()
-	_ = log.Close()
-	ts.Check(err)
-	ts.Defer(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	argv = append(argv, node.Args...)
+	// Its port is one of those that connections get, so somebody may have it for a moment.
+	for range 100 {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), leashEnv+"="+ts.Getenv(leashEnv))
+		log, err := os.OpenFile(node.Log, os.O_APPEND|os.O_WRONLY, 0)
+		ts.Check(err)
+		cmd.Stderr = log
+		err = cmd.Start()
+		_ = log.Close()
+		ts.Check(err)
+		over := make(chan struct{})
+		go func() {
+			_ = cmd.Wait()
+			close(over)
+		}()
+		ts.Defer(func() {
+			_ = cmd.Process.Kill()
+			<-over
+		})
+		if answers(node.Socket, over) {
+			return
+		}
+	}
+	log, _ := os.ReadFile(node.Log)
+	ts.Fatalf("node %s does not start: %s", args[1], log)
+}
+
+// answers waits until a node does, or is over.
+func answers(socket string, over <-chan struct{}) bool {
+	for {
+		if c, err := net.Dial("unixpacket", socket); err == nil {
+			_ = c.Close()
+			return true
+		}
+		select {
+		case <-over:
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // freeport VAR: an address on this machine that nobody listens at.
