@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -14,6 +15,9 @@ type IO struct{}
 
 // Epoll does nothing on this system.
 type Epoll struct{}
+
+// Watch does nothing on this system.
+type Watch struct{}
 
 func Memfd(string, int64) (int, error)                  { return -1, ErrUnsupported }
 func Seal(int, bool) error                              { return ErrUnsupported }
@@ -48,6 +52,15 @@ func (*Epoll) Close() error                             { return nil }
 func Yield()                                            {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
 func Alive(int) bool                                    { return false }
+
+func NewWatch(unsafe.Pointer, int) (*Watch, error)                       { return nil, ErrUnsupported }
+func (*Watch) Protect(int, int) error                                    { return ErrUnsupported }
+func (*Watch) Written(int, int, bool, []PageRun) (n, end int, err error) { return 0, 0, ErrUnsupported }
+func (*Watch) Close()                                                    {}
+func Nap(time.Duration)                                                  {}
+func MapPrivate(int) (unsafe.Pointer, error)                             { return nil, ErrUnsupported }
+func MapAlias(_, _ unsafe.Pointer, _ int) error                          { return ErrUnsupported }
+func MapBack(unsafe.Pointer, int, int, int) error                        { return ErrUnsupported }
 
 func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsupported }
 
