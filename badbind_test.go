@@ -69,6 +69,8 @@ func badBindings(t *testing.T, s *buffers, way string) []bad {
 		{"Binding.Store", "behind the end", func() error { return b.Store(t.Context(), 64, 1) }, vmmc.ErrBadProxyAddr},
 		{"Binding.Store", "before the beginning", func() error { return b.Store(t.Context(), -4, 1) }, vmmc.ErrBadProxyAddr},
 		{"Binding.Store", "odd", func() error { return b.Store(t.Context(), 2, 1) }, vmmc.ErrBadAlignment},
+		{"Binding.Word", "behind the end", func() error { _, err := b.Word(64); return err }, vmmc.ErrBadProxyAddr},
+		{"Binding.Word", "odd", func() error { _, err := b.Word(3); return err }, vmmc.ErrBadAlignment},
 		{"Memory.Close", "bound", taken.Close, vmmc.ErrBadRbufState},
 		{"Process.Export", "bound memory", export(taken.Bytes()[:64]), vmmc.ErrOverlappedBufs},
 		{"Process.Export", "in the page of bound memory", export(taken.Bytes()[64:128]), vmmc.ErrOverlappedBufs},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
@@ -314,6 +315,16 @@ func (b *Binding) Store(ctx context.Context, off int, v uint32) error {
 		return b.failed(fmt.Sprintf("store word %d", off), err)
 	}
 	return nil
+}
+
+// Word is the bound word at byte offset off, as an atomic: flags are to be stored by
+// one. It is carried over as any other store. It must not be used after the memory is
+// closed. The errors are [ErrBadAlignment] and [ErrBadProxyAddr].
+func (b *Binding) Word(off int) (*atomic.Uint32, error) {
+	if err := b.checkWord(off); err != nil {
+		return nil, b.failed(fmt.Sprintf("word %d", off), err)
+	}
+	return shm.Word(b.mem, off), nil
 }
 
 // failed describes an error of a call on the binding.

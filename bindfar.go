@@ -44,13 +44,22 @@ func (f far) Done() error {
 	return f.b.im.because(f.b.im.mapped.Updated())
 }
 
-func (b *Binding) store(ctx context.Context, off int, v uint32) error {
+// checkWord says whether there is a bound word at off.
+func (b *Binding) checkWord(off int) error {
 	switch {
 	case off < 0 || off > len(b.mem)-shm.WordSize:
 		return code.New(code.BadProxyAddr, "the memory has %d bytes", len(b.mem))
 	case off%shm.WordSize != 0:
 		return code.New(code.BadAlignment, "the offset is not a multiple of the word (%d bytes)", shm.WordSize)
-	case b.notify && link.InHandler():
+	}
+	return nil
+}
+
+func (b *Binding) store(ctx context.Context, off int, v uint32) error {
+	if err := b.checkWord(off); err != nil {
+		return err
+	}
+	if b.notify && link.InHandler() {
 		return code.NotInHandler
 	}
 	if b.u == nil {

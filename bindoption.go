@@ -23,7 +23,7 @@ type bindOptions struct {
 // FlagRange declares n bytes at byte offset off of the bound memory as flags, both
 // multiples of the word. A flag is carried over after all data that was stored
 // before it, and by one atomic store, so who finds it at the far end finds that data
-// too: store it by an atomic. Among flags there is no order. Each flag is looked at
+// too: store it by an atomic ([Binding.Word]). Among flags there is no order. Each flag is looked at
 // in every pass, and one that has changed costs a look at all of the bound memory,
 // so there should be few. It may be given several times.
 func FlagRange(off, n int) BindOption {
