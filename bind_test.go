@@ -2,6 +2,7 @@ package vmmc_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -241,7 +242,7 @@ func TestFlagsComeAfterTheirData(t *testing.T) {
 		}()
 		for r := uint32(1); r <= rounds; r++ {
 			for k := range 8 {
-				*(*uint32)(pointer(mem, place(r, k))) = r + uint32(k)
+				binary.LittleEndian.PutUint32(mem[place(r, k):], r+uint32(k)) // a plain store
 			}
 			shm.Word(mem, 4096).Store(r)
 			if b.Stats().Mode == "alias" {
