@@ -72,6 +72,7 @@ inline cold(p) {
 		:: atomic { !prot[p] -> skip };
 			if
 			:: hot[p] = true; compare(p)           /* room: it stays writable */
+			:: compare(p)                          /* a sweep that does not protect */
 			:: 
 #ifdef DIFF_FIRST
 				compare(p); prot[p] = true

@@ -86,16 +86,13 @@ func (t *Twin) Next(at, end int) (from, to int) {
 func (t *Twin) take(at, end int) int {
 	p := unsafe.Pointer(unsafe.SliceData(t.near[:end]))
 	q := unsafe.Pointer(unsafe.SliceData(t.copy[:end]))
-	for at+8 <= end {
-		if (uintptr(p)+uintptr(at))%8 != 0 {
-			v, c := atomic.LoadUint32((*uint32)(unsafe.Add(p, at))), (*uint32)(unsafe.Add(q, at))
-			if v == *c {
-				return at
-			}
-			*c = v
-			at += WordSize
-			continue
+	if at < end && uintptr(unsafe.Add(p, at))%8 != 0 {
+		if !takeWord(unsafe.Add(p, at), unsafe.Add(q, at)) {
+			return at
 		}
+		at += WordSize
+	}
+	for ; at+8 <= end; at += 8 {
 		v, c := atomic.LoadUint64((*uint64)(unsafe.Add(p, at))), (*uint64)(unsafe.Add(q, at))
 		d := v ^ *c
 		if uint32(d) == 0 { // hosts are little-endian: the low half comes first
@@ -105,17 +102,18 @@ func (t *Twin) take(at, end int) int {
 		if d>>32 == 0 {
 			return at + WordSize
 		}
-		at += 8
 	}
-	for at < end {
-		v, c := atomic.LoadUint32((*uint32)(unsafe.Add(p, at))), (*uint32)(unsafe.Add(q, at))
-		if v == *c {
-			return at
-		}
-		*c = v
+	if at < end && takeWord(unsafe.Add(p, at), unsafe.Add(q, at)) {
 		at += WordSize
 	}
 	return at
+}
+
+func takeWord(p, q unsafe.Pointer) (differed bool) {
+	v, c := atomic.LoadUint32((*uint32)(p)), (*uint32)(q)
+	differed = v != *c
+	*c = v
+	return differed
 }
 
 // PutWords copies whole words, each by a store of its own or of two at a time, so
@@ -129,6 +127,10 @@ func PutWords(dst, src []byte) {
 		if uintptr(p)%8 != 0 && n > 0 {
 			*(*uint32)(p) = *(*uint32)(q)
 			at = WordSize
+		}
+		for ; at+32 <= n; at += 32 {
+			d, s := (*[4]uint64)(unsafe.Add(p, at)), (*[4]uint64)(unsafe.Add(q, at))
+			d[0], d[1], d[2], d[3] = s[0], s[1], s[2], s[3]
 		}
 		for ; at+8 <= n; at += 8 {
 			*(*uint64)(unsafe.Add(p, at)) = *(*uint64)(unsafe.Add(q, at))

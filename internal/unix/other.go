@@ -58,6 +58,7 @@ func (*Watch) Protect(int, int) error                                    { retur
 func (*Watch) Written(int, int, bool, []PageRun) (n, end int, err error) { return 0, 0, ErrUnsupported }
 func (*Watch) Close()                                                    {}
 func Nap(time.Duration)                                                  {}
+func CPUTime() time.Duration                                             { return 0 }
 func MapPrivate(int) (unsafe.Pointer, error)                             { return nil, ErrUnsupported }
 func MapAlias(_, _ unsafe.Pointer, _ int) error                          { return ErrUnsupported }
 func MapBack(unsafe.Pointer, int, int, int) error                        { return ErrUnsupported }

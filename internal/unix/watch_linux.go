@@ -190,3 +190,12 @@ func MapBack(dst unsafe.Pointer, fd, off, size int) error {
 	}
 	return nil
 }
+
+// CPUTime is what all threads of this process have used so far.
+func CPUTime() time.Duration {
+	var ru sys.Rusage
+	if sys.Getrusage(sys.RUSAGE_SELF, &ru) != nil {
+		return 0
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+}

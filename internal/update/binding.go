@@ -56,6 +56,11 @@ type Binding struct {
 	hot    hotPages      // these with the turn
 	cold   int           // where the next look at cold pages begins
 	runs   [128]shm.PageRun
+
+	protected  int64 // when a sweep last protected what it found
+	protecting bool  // and whether this one does
+	heating    bool  // what is sent makes its page hot
+
 	raised []uint32 // the flags as they were loaded
 	put    bool     // this pass has put something
 	fresh  bool     // the contents are to be sent

@@ -19,9 +19,10 @@
 //     the last time. So a store after that comparison either finds the page protected,
 //     which makes the kernel note it, or came after another store that did.
 //
-// A page becomes hot without being protected. When it cools it is protected first,
-// then compared once more, and only then left to the scan. Where many pages changed,
-// one scan notes and protects them in one step, and they are compared after it. To
+// A page that was compared without being protected is noted as stored to still, so it
+// is compared in the next sweep as well. A page becomes hot without being protected. When it cools it is protected first,
+// then compared once more, and only then left to the scan. A sweep that
+// protects does so in one step with the kernel's note, and compares after it. To
 // compare first and protect then loses the stores between the two; docs/models has
 // both (update.pml).
 //

@@ -17,8 +17,14 @@ func now() int64 { return int64(time.Since(began)) }
 const (
 	slice     = 16 << 20
 	thinSlice = 1 << 20
-	coldEvery = 4         // passes
+	coldEvery = 8         // passes
 	compared  = 128 << 10 // of a slice, where the kernel does not help
+
+	// How often pages are protected again, and how often where comparing all that may
+	// have been stored to takes no longer than a millisecond or so.
+	protectEvery = 5 * time.Millisecond
+	lazyProtect  = 20 * time.Millisecond
+	lazySize     = 16 << 20
 )
 
 // pass carries over what has changed: in the edges, hot pages and a slice of the
@@ -138,35 +144,49 @@ func (b *Binding) someCold() error {
 
 // coldSlice looks at all pages of [from, to).
 func (b *Binding) coldSlice(from, to int) error {
-	if b.watch == nil {
-		return b.compareAll(from, to)
+	if from == b.lo {
+		b.sweep()
 	}
-	b.scans.Add(1)
-	n, _, err := b.watch.Written(from-b.lo, to-b.lo, false, b.runs[:])
-	if err != nil || n == 0 {
+	if b.watch == nil {
+		b.heating = true
+		err := b.data(from, to)
+		b.heating = false
 		return err
 	}
-	if n < len(b.runs) {
-		if done, err := b.heat(b.runs[:n]); done || err != nil {
-			return err
-		}
-	}
-	// Many: protected in one step with the looking, and compared after it.
 	for at := from; at < to; {
-		n, end, err := b.watch.Written(at-b.lo, to-b.lo, true, b.runs[:])
-		if err != nil {
+		b.scans.Add(1)
+		n, end, err := b.watch.Written(at-b.lo, to-b.lo, b.protecting, b.runs[:])
+		if err != nil || n == 0 {
 			return err
 		}
+		if !b.protecting && at == from && n < len(b.runs) {
+			if done, err := b.heat(b.runs[:n]); done || err != nil {
+				return err
+			}
+		}
+		// Many, or just protected: these pages are compared now, and again in the
+		// next sweep as long as they are not protected.
 		for _, r := range b.runs[:n] {
 			if err := b.data(b.lo+int(r.Start), b.lo+int(r.End)); err != nil {
 				return err
 			}
 		}
-		if at = b.lo + end; n == 0 {
-			break
-		}
+		at = b.lo + end
 	}
 	return nil
+}
+
+// sweep begins to look at the cold pages from the first on. Those that were stored to
+// are protected again only now and then: much that is written over and over costs
+// its writer a fault a page for each time.
+func (b *Binding) sweep() {
+	t, every := now(), protectEvery
+	if b.hi-b.lo <= lazySize {
+		every = lazyProtect
+	}
+	if b.protecting = t-b.protected >= int64(every); b.protecting {
+		b.protected = t
+	}
 }
 
 // heat makes pages hot that were stored to, if there is room for all of them. They
@@ -195,20 +215,6 @@ func (b *Binding) heat(runs []shm.PageRun) (done bool, err error) {
 		}
 	}
 	return true, nil
-}
-
-// compareAll is a look at cold pages without the kernel's help.
-func (b *Binding) compareAll(from, to int) error {
-	for page := from; page < to; page += shm.PageSize {
-		before := b.words.Load()
-		if err := b.data(page, page+shm.PageSize); err != nil {
-			return err
-		}
-		if b.words.Load() != before {
-			b.hot.add(page)
-		}
-	}
-	return nil
 }
 
 // longest is the longest message, in bytes. What follows it goes in the next.
@@ -253,6 +259,9 @@ func (b *Binding) send(from, to int) error {
 	b.put = true
 	b.messages.Add(1)
 	b.words.Add(uint64(to-from) / shm.WordSize)
+	if b.heating && to-from <= shm.PageSize { // much at once is not soon followed by more
+		b.hot.add(b.lo + (from-b.lo)/shm.PageSize*shm.PageSize)
+	}
 	return b.c.Far.Put(b.life, from, b.twin.Copied(from, to))
 }
 

@@ -18,6 +18,8 @@ const (
 
 	// A page is hot for this long after its last change.
 	cooling = time.Millisecond
+	// and this long where finding it again takes a comparison of everything
+	slowCooling = 50 * time.Millisecond
 
 	// A yield that comes back later than this means that the processors are full of
 	// other work, which the looking would take turns from.
@@ -98,7 +100,11 @@ func (b *Binding) look(s *scanner) bool {
 			break
 		}
 	}
-	if err := b.cool(now() - int64(cooling)); err != nil {
+	hotFor := cooling
+	if b.watch == nil {
+		hotFor = slowCooling
+	}
+	if err := b.cool(now() - int64(hotFor)); err != nil {
 		b.Fail(err)
 		return false
 	}
