@@ -2,6 +2,7 @@ package vmmc_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -224,7 +226,8 @@ func TestFlagsComeAfterTheirData(t *testing.T) {
 		}
 		rounds := uint32(scaled(t, 2000))
 		seen := make(chan error)
-		ctx := within(t)
+		ctx, stop := context.WithTimeout(context.Background(), max(bound, time.Duration(rounds)*10*time.Millisecond))
+		defer stop()
 		go func() {
 			for last := uint32(0); last < rounds; {
 				v, err := flag.Wait(ctx, last)

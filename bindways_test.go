@@ -121,7 +121,11 @@ func TestStoreOfABoundWord(t *testing.T) {
 			if got := shm.Word(mem, 12).Load(); got != v {
 				t.Fatalf("%d here, want %d", got, v)
 			}
+			w.Store(7777)
 			flush(t, b)
+			if got := w.Load(); got != 7777 {
+				t.Fatalf("%d was carried over a second time", got)
+			}
 		}
 	})
 }
