@@ -14,6 +14,7 @@ import (
 func newBenchAU() *cobra.Command {
 	var asJSON bool
 	idle, rounds := int64(1<<30), 20000
+	sizes := []int{4 << 10, 64 << 10, 1 << 20, 16 << 20}
 	ways := []string{bench.Mapped, bench.Stream, bench.Remote}
 	c := &cobra.Command{
 		Use:   "au",
@@ -37,10 +38,15 @@ where all memory is compared with a copy.`,
 					return serve.Usage("--ways %s: there are %s, %s and %s", w, bench.Mapped, bench.Stream, bench.Remote)
 				}
 			}
+			for _, n := range sizes {
+				if n < 4096 || n%4 != 0 {
+					return serve.Usage("--sizes %d: want at least 4096, in whole words", n)
+				}
+			}
 			if rounds < 10 || idle < 0 || idle%4 != 0 {
 				return serve.Usage("--rounds is at least 10, --idle a number of whole words")
 			}
-			r, err := bench.RunAU(cmd.Context(), bench.AUConfig{Ways: ways, Rounds: rounds, Idle: idle, Bulk: 16 << 20})
+			r, err := bench.RunAU(cmd.Context(), bench.AUConfig{Ways: ways, Sizes: sizes, Rounds: rounds, Idle: idle, Bulk: 16 << 20})
 			if err != nil {
 				return err
 			}
@@ -51,6 +57,7 @@ where all memory is compared with a copy.`,
 		},
 	}
 	c.Flags().StringSliceVar(&ways, "ways", ways, "which `ways` data takes")
+	c.Flags().IntSliceVar(&sizes, "sizes", sizes, "how many `bytes` are bound, for latencies")
 	c.Flags().IntVar(&rounds, "rounds", rounds, "how many stores are timed for a latency")
 	c.Flags().Int64Var(&idle, "idle", idle, "how many `bytes` are bound for the cost of idleness; 0 for none")
 	jsonFlag(c, &asJSON)

@@ -76,6 +76,7 @@ type Idle struct {
 // AUConfig says how much is measured.
 type AUConfig struct {
 	Ways   []string
+	Sizes  []int // bound, for latencies
 	Rounds int   // of a latency
 	Idle   int64 // bytes that are bound and idle; 0: no measurement of idleness
 	Bulk   int
@@ -155,7 +156,7 @@ func modes() map[string][]vmmc.BindOption {
 
 func (r *AU) way(ctx context.Context, c AUConfig, way string) error {
 	for _, mode := range []string{"watch", "compare"} {
-		for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 16 << 20} {
+		for _, size := range c.Sizes {
 			for _, hot := range []int{1, 8} {
 				if hot*apart > size && hot > 1 {
 					continue
@@ -372,8 +373,8 @@ func (r *AU) writers(ctx context.Context) error {
 		}
 		cold := func() float64 {
 			var ts []time.Duration
-			for k := range 10 {
-				if pause(ctx, 100*time.Millisecond) != nil { // until it is protected
+			for k := range 8 {
+				if pause(ctx, 50*time.Millisecond) != nil { // until it is protected
 					return 0
 				}
 				start := time.Now()

@@ -23,11 +23,15 @@ func TestMain(m *testing.M) { testutil.Main(m) }
 type mirror struct {
 	mem       []byte
 	onPublish func(off int)
+	onPut     func(off, n int)
 	done      int
 }
 
 func (m *mirror) Put(_ context.Context, off int, words []byte) error {
 	shm.PutWords(m.mem[off:off+len(words)], words)
+	if m.onPut != nil {
+		m.onPut(off, len(words))
+	}
 	return nil
 }
 
@@ -121,10 +125,40 @@ func TestPasses(t *testing.T) {
 						}
 					}
 				}
+				far.onPut = func(off, n int) {
+					for at := off; at < off+n; at += 4 {
+						if is(at) {
+							t.Fatalf("flag %d goes as data", at)
+						}
+					}
+				}
 				word := rapid.IntRange(0, n/4-1)
 				t.Repeat(map[string]func(*rapid.T){
 					"store": func(t *rapid.T) {
 						shm.Word(near, 4*word.Draw(t, "word")).Store(rapid.Uint32().Draw(t, "value"))
+					},
+					"store at once": func(t *rapid.T) {
+						b.full(t)
+						off, v := 4*word.Draw(t, "word"), rapid.Uint32().Draw(t, "value")
+						fails := rapid.Bool().Draw(t, "fails")
+						sent := 0
+						err := b.Store(context.Background(), off, v, func(w []byte) error {
+							if sent++; fails {
+								return context.Canceled
+							}
+							shm.Word(far.mem, off).Store(shm.LastWord(w))
+							return nil
+						}, func(error) bool { return false })
+						if sent != 1 || fails != (err != nil) || shm.Word(near, off).Load() != v {
+							t.Fatalf("sent %d times, %v", sent, err)
+						}
+						if !fails { // and not again
+							shm.Word(far.mem, off).Add(1)
+							b.full(t)
+							if got := shm.Word(far.mem, off).Add(^uint32(0)); got != v {
+								t.Fatalf("%d was sent again", got)
+							}
+						}
 					},
 					"run": func(t *rapid.T) {
 						from := word.Draw(t, "word")
