@@ -84,6 +84,7 @@ func pressure(t *testing.T) {
 				return
 			default:
 				kept[i%64] = make([]byte, 64<<10)
+				runtime.KeepAlive(kept)
 				if i%256 == 0 {
 					runtime.GC()
 				}

@@ -57,6 +57,7 @@ where all memory is compared with a copy.`,
 		},
 	}
 	c.Flags().StringSliceVar(&ways, "ways", ways, "which `ways` data takes")
+	_ = c.RegisterFlagCompletionFunc("ways", cobra.FixedCompletions(ways, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().IntSliceVar(&sizes, "sizes", sizes, "how many `bytes` are bound, for latencies")
 	c.Flags().IntVar(&rounds, "rounds", rounds, "how many stores are timed for a latency")
 	c.Flags().Int64Var(&idle, "idle", idle, "how many `bytes` are bound for the cost of idleness; 0 for none")

@@ -71,7 +71,7 @@ func (p *place) nodes(way string) ([2]string, error) {
 	var hs []hosts.Host
 	var ls []net.Listener // open until there are both, so that the ports differ
 	for _, name := range []string{"near", "far"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			return [2]string{}, err
 		}

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -202,84 +200,6 @@ func TestPasses(t *testing.T) {
 				})
 			})
 		})
-	}
-}
-
-// A writer that never waits, on huge pages too: nothing of what it stored before a
-// full pass is missing after it.
-func TestStoresBesidePasses(t *testing.T) {
-	const size = 8 << 20
-	for _, huge := range []bool{false, true} {
-		for _, twin := range []bool{false, true} {
-			t.Run(fmt.Sprintf("huge %v, twin %v", huge, twin), func(t *testing.T) {
-				r, err := shm.NewSparse("test", size, false)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer r.Retire()
-				if huge {
-					const madvHugepage = 14
-					if err := syscall.Madvise(r.Bytes(), madvHugepage); err != nil {
-						t.Skip("no huge pages: ", err)
-					}
-				}
-				for i := 0; i < size; i += 4096 {
-					r.Bytes()[i] = 1
-				}
-				b, far, near := made(t, r, 0, size, func(c *Config) { c.Twin, c.All = twin, true })
-				if huge {
-					const madvHugepage = 14
-					_ = syscall.Madvise(r.Bytes(), madvHugepage) // after it is bound: as bad as it can be
-				}
-				b.Start()
-				defer func() { b.Fail(context.Canceled); <-b.Gone() }()
-				// The writer counts in a word of each of many pages, and says how far it is.
-				stop, over := make(chan struct{}), make(chan struct{})
-				count := make([]byte, 256)
-				go func() {
-					defer close(over)
-					rnd := rand.New(rand.NewPCG(1, 2))
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						for range 5000 {
-							k := rnd.IntN(64)
-							shm.Word(near, k*size/64+4*k).Add(1)
-							shm.Word(count, 4*k).Add(1)
-						}
-						if rnd.IntN(20) == 0 {
-							from := rnd.IntN(64) * size / 64
-							copy(near[from+4096:], bytes.Repeat([]byte{byte(rnd.Uint32())}, size/64-4096))
-						}
-					}
-				}()
-				for range 300 {
-					var before [64]uint32
-					for k := range before {
-						before[k] = shm.Word(count, 4*k).Load()
-					}
-					if _, err := b.Request(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					for k := range before {
-						if v := shm.Word(far.mem, k*size/64+4*k).Load(); int32(v-before[k]) < 0 {
-							t.Fatalf("word %d: %d were stored before the flush, %d are there", k, before[k], v)
-						}
-					}
-				}
-				close(stop)
-				<-over
-				if _, err := b.Request(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if !bytes.Equal(far.mem, near) {
-					t.Error("they differ at the end")
-				}
-			})
-		}
 	}
 }
 

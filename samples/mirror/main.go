@@ -18,13 +18,15 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-func main() {
+func main() { os.Exit(execute()) }
+
+func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
-		stop()
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func newCommand() *cobra.Command {

@@ -40,7 +40,7 @@ func TestMirror(t *testing.T) {
 	if _, err := fmt.Fscanf(r, "mirror run %s %d\n", &to, &pid); err != nil {
 		t.Fatal(err)
 	}
-	go io.Copy(io.Discard, r)
+	go func() { _, _ = io.Copy(io.Discard, r) }()
 	var played bytes.Buffer
 	if err := run(t.Context(), ps[1], &played, ps[0].Node(), pid, 300, time.Millisecond); err != nil {
 		t.Fatal(err)
