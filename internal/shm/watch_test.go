@@ -238,7 +238,13 @@ func BenchmarkTwinOfAllNew(b *testing.B) {
 }
 
 func BenchmarkScanOfAClean1GiB(b *testing.B) {
-	r, err := NewSparse("test", 1<<30, false)
+	b.Run("present", func(b *testing.B) { scanClean(b, New) })
+	b.Run("absent", func(b *testing.B) { scanClean(b, NewSparse) })
+}
+
+func scanClean(b *testing.B, make func(string, int, bool) (*Region, error)) {
+	b.Helper()
+	r, err := make("test", 1<<30, false)
 	if err != nil {
 		b.Fatal(err)
 	}
