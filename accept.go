@@ -20,6 +20,7 @@ type importer struct {
 
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
+	epoch   uint64   // of this process's node, once it has dialled
 	attempt uint64   // the last that was accepted
 	joining bool     // it was answered, its link is about to begin
 	missed  []uint32 // grants that ended meanwhile
@@ -59,6 +60,13 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 			p.withdraw(r.Importer, r.Handle)
 		}
 		return local.Empty{}, nil, err
+	case local.Sever:
+		r, err := local.Decode[local.SeverRequest](body)
+		closeAll(fds)
+		if err != nil {
+			return nil, nil, err
+		}
+		return local.Severed{Links: p.sever(r)}, nil, nil
 	}
 	closeAll(fds)
 	return nil, nil, code.New(code.NotImplemented, "unknown request %d: the daemon is newer than this program's vmmc", m)
@@ -230,6 +238,11 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link
 		retire(pages)
 		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 	}
+	if id.Node != p.id.Node && peer.epoch <= p.severed {
+		_ = unix.Close(fd)
+		retire(pages)
+		return nil, nil, p.why
+	}
 	targets := make([]*link.Target, 0, len(peer.grants))
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
@@ -282,7 +295,7 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	case h.Attempt <= peer.attempt || peer.in != nil && peer.attempt > 0:
 		status = wire.RefusedAttempt // one connection a link, for as long as links are not resumed
 	default:
-		peer.attempt = h.Attempt
+		peer.attempt, peer.epoch = h.Attempt, r.Epoch
 		peer.joining = true
 	}
 	var key []byte

@@ -182,21 +182,17 @@ func (p *Process) admit(e *Export, op string) error {
 	if err := p.house(e, op); err != nil {
 		return err
 	}
-	if e.memory != nil {
-		// Sealed before the first descriptor leaves: importers can neither shrink
-		// the memory under us nor, on a read-only export, write.
-		if err := e.memory.region.Seal(e.rights&local.MayWrite == 0); err != nil {
-			return &Error{Op: op, Code: ErrBadArg, Err: err}
-		}
+	if len(p.slots) == 0 && p.slotTop == page.Slots {
+		return failf(op, ErrNoMem, "a process can have %d exports at a time", page.Slots)
 	}
-	switch n := len(p.slots); {
-	case n > 0:
+	if err := e.seal(op); err != nil {
+		return err
+	}
+	if n := len(p.slots); n > 0 {
 		e.slot, p.slots = p.slots[n-1], p.slots[:n-1]
-	case p.slotTop < page.Slots:
+	} else {
 		e.slot = p.slotTop
 		p.slotTop++
-	default:
-		return failf(op, ErrNoMem, "a process can have %d exports at a time", page.Slots)
 	}
 	p.serial++
 	e.serial = p.serial

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -36,7 +37,7 @@ type Import struct {
 	addr    ProxyAddr
 	ended   atomic.Bool // cause and good are set before
 	cause   atomic.Pointer[error]
-	good    atomic.Uint64 // last message on the stream that arrived before the end
+	good    atomic.Uint64 // last message on the stream that can have arrived before the end
 
 	bindings map[*Binding]struct{} // with l.mu
 }
@@ -111,6 +112,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		return nil, err
 	}
 	im := &Import{p: p, l: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
+	im.good.Store(math.MaxUint64)
 	if g.Mapped {
 		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&local.MayWrite != 0)
 		if err != nil {
@@ -177,8 +179,7 @@ func (im *Import) Close() error {
 		return im.failed("close import", 0, 0, code.NotInHandler)
 	}
 	im.l.mu.Lock()
-	_, open := im.l.imports[im.handle]
-	delete(im.l.imports, im.handle)
+	open := im.l.close(im)
 	im.l.mu.Unlock()
 	if open {
 		im.p.dest.remove(im)
@@ -202,7 +203,7 @@ func (im *Import) end(err error, good uint64) (first bool) {
 	if im.ended.Load() {
 		return false
 	}
-	im.good.Store(good)
+	im.good.Store(min(im.good.Load(), good))
 	im.cause.Store(&err)
 	im.ended.Store(true)
 	im.p.engine.Wake()

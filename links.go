@@ -24,6 +24,7 @@ import (
 // outLink is the link to one exporting process, shared by all imports from it.
 type outLink struct {
 	id    uint64
+	epoch uint64        // of this process's node, if the exporter is on another; set before ready
 	ready chan struct{} // closed when out or err is set
 	over  chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
 	out   *link.Out
@@ -31,17 +32,20 @@ type outLink struct {
 
 	mu      sync.Mutex
 	imports map[uint32]*Import
-	claims  map[uint32]*claims  // of redirectable exports, by the number in their grants
-	early   map[uint32]revoking // of imports that are just being made
+	claims  map[uint32]*claims // of redirectable exports, by the number in their grants
+	early   []revoking         // of imports that are just being made, or were closed; oldest first
+	closing map[uint32]*Import // closed, with messages that are not acknowledged yet
 }
 
 // revoking is the end of an export.
 type revoking struct {
+	handle  uint32
 	applied uint64
 	err     error
 }
 
-// maxEarly bounds what an exporter can make this side keep.
+// maxEarly bounds what an exporter can make this side keep: the oldest go, which
+// are those of imports that were closed.
 const maxEarly = 1024
 
 // linkTo gives the link to an exporter, making it if need be. Importers of one
@@ -55,7 +59,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		}
 		l := p.links[exporter]
 		if l == nil {
-			l = &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, early: map[uint32]revoking{}}
+			l = &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closing: map[uint32]*Import{}}
 			p.links[exporter] = l
 			p.mu.Unlock()
 			l.out, l.err = p.connect(ctx, exporter, l)
@@ -63,6 +67,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 				p.dropLink(exporter, l)
 			}
 			close(l.ready)
+			p.severLate(l)
 			return l, l.err
 		}
 		p.mu.Unlock()
@@ -102,7 +107,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		if err != nil {
 			return nil, err
 		}
-		l.id = c.Link
+		l.id, l.epoch = c.Link, c.Epoch
 		fd, err := dial(ctx, c)
 		if err != nil {
 			return nil, err
@@ -167,8 +172,19 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 	l.mu.Lock()
 	im := l.imports[handle]
-	if im == nil && len(l.early) < maxEarly {
-		l.early[handle] = revoking{applied, err}
+	switch closed := l.closing[handle]; {
+	case im != nil:
+		if applied == link.NotSaid {
+			applied = 0
+		}
+	case applied == link.NotSaid: // of one that was closed, and whose last get comes after that
+	case closed != nil:
+		closed.good.Store(min(closed.good.Load(), applied))
+	default:
+		if len(l.early) >= maxEarly {
+			l.early = slices.Delete(l.early, 0, 1)
+		}
+		l.early = append(l.early, revoking{handle, applied, err})
 	}
 	l.mu.Unlock()
 	if im != nil {
@@ -183,21 +199,41 @@ func (im *Import) revoked(applied uint64, err error) {
 	}
 }
 
+// close forgets an import that its own process ends, as soon as the fate of all
+// its messages is known: the exporter may have ended it before, and what was
+// written since went nowhere. It says so before it acknowledges such messages.
+// It is called with l.mu.
+func (l *outLink) close(im *Import) (open bool) {
+	if l.imports[im.handle] != im {
+		return false
+	}
+	maps.DeleteFunc(l.closing, func(_ uint32, c *Import) bool { return l.out.Acked() >= c.good.Load() && c.ended.Load() })
+	delete(l.imports, im.handle)
+	if im.mapped == nil && !im.ended.Load() {
+		l.closing[im.handle] = im
+	}
+	return true
+}
+
 // enter puts an import among those of its link. The exporter may have ended it
 // before.
 func (l *outLink) enter(im *Import) error {
 	l.mu.Lock()
 	twice := l.imports[im.handle] != nil
-	r, ended := l.early[im.handle]
+	early := slices.IndexFunc(l.early, func(r revoking) bool { return r.handle == im.handle })
+	var r revoking
 	if !twice {
 		l.imports[im.handle] = im
-		delete(l.early, im.handle)
+		if early >= 0 {
+			r = l.early[early]
+			l.early = slices.Delete(l.early, early, early+1)
+		}
 	}
 	l.mu.Unlock()
 	switch {
 	case twice: // each of the two would be ended in the other's place
 		return code.New(code.Protocol, "a grant with the handle %d of another import", im.handle)
-	case ended:
+	case early >= 0:
 		im.revoked(r.applied, r.err)
 	}
 	if l.out.Err() != nil { // the link's end may have looked before

@@ -51,6 +51,8 @@ type Process struct {
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
 	bindings map[*Binding]struct{}
+	severed  uint64 // the last epoch of the node that is over
+	why      error  // what its links ended with
 
 	duty   update.Duty // of all bindings
 	dest   destSpace

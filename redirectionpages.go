@@ -1,6 +1,7 @@
 package vmmc
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 
@@ -36,9 +37,32 @@ func (p *Process) admitTargets(e *Export, op string) error {
 		if p.bound(m.Bytes()) != nil {
 			return failf(op, ErrOverlappedBufs, "a redirection target is bound to an import")
 		}
-		if err := m.region.Seal(false); err != nil {
-			return &Error{Op: op, Code: ErrBadArg, Err: err}
+	}
+	return nil
+}
+
+// seal fixes the memories of an export before the first descriptor leaves:
+// importers can neither shrink them under us nor, on a read-only export, write.
+// All of them are looked at first, since seals cannot be taken back.
+func (e *Export) seal(op string) error {
+	readOnly := e.rights&local.MayWrite == 0
+	var err error
+	if e.memory != nil {
+		err = e.memory.region.Sealable(readOnly)
+	}
+	for _, m := range e.targets {
+		err = cmp.Or(err, m.region.Sealable(false))
+	}
+	if err == nil && e.memory != nil {
+		err = e.memory.region.Seal(readOnly)
+	}
+	for _, m := range e.targets {
+		if err == nil {
+			err = m.region.Seal(false)
 		}
+	}
+	if err != nil {
+		return &Error{Op: op, Code: ErrBadArg, Err: err}
 	}
 	return nil
 }

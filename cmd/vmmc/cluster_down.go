@@ -17,8 +17,9 @@ func newClusterDown() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Stop the cluster on this machine",
-		Long: `Stop the nodes that "vmmc cluster up" started and remove the files it made. When
-there is nothing to stop, that is fine too.`,
+		Long: `Stop the nodes that "vmmc cluster up" started, end all their sessions with the
+programs in them, and remove the files it made. When there is nothing to stop, that
+is fine too.`,
 		Example: `  vmmc cluster down
   vmmc cluster down --dir /tmp/lab`,
 		Args: cobra.NoArgs,

@@ -126,8 +126,8 @@ func reachesAll(ctx context.Context, socket string) error {
 		return err
 	}
 	for _, n := range nodes {
-		if !n.Reachable {
-			return fmt.Errorf("node %q: %s", n.Name, n.Error)
+		if n.State != stateUp {
+			return fmt.Errorf("node %q is %s: %s", n.Name, n.State, n.Error)
 		}
 	}
 	return nil

@@ -31,7 +31,11 @@ func newClusterUp() *cobra.Command {
 		Long: `Start nodes in the background, each with its own socket, log and certificates,
 and wait until all of them answer. They run until "vmmc cluster down". The
 directory must be empty or not exist. A program joins the node whose socket
-VMMC_SOCKET names; copy one of the printed lines.`,
+VMMC_SOCKET names; copy one of the printed lines.
+
+Everything works as on several machines: sessions, which are kept in the directory,
+"vmmc run", "vmmc node", "vmmc net map". Users who have a certificate of the authority
+in its directory ca need no socket.`,
 		Example: `  vmmc cluster up --nodes 3
   vmmc cluster up --nodes 2 --dir /tmp/lab`,
 		Args: cobra.NoArgs,

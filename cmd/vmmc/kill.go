@@ -2,36 +2,15 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"strings"
-	"syscall"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
-
-// signals are the names that people use. The numbers are Linux's, where the
-// nodes are, on most machines.
-var signals = map[string]int{
-	"HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "USR1": 10, "USR2": 12,
-	"ALRM": 14, "TERM": 15, "CONT": 18, "STOP": 19, "TSTP": 20, "WINCH": 28,
-}
-
-func parseSignal(s string) (int, error) {
-	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {
-		return n, nil
-	}
-	if n, ok := signals[strings.TrimPrefix(strings.ToUpper(s), "SIG")]; ok {
-		return n, nil
-	}
-	return 0, serve.Usage("--signal %q: give a number from 1 to 64, or a name as TERM, KILL, INT or HUP", s)
-}
 
 func parsePID(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
@@ -42,7 +21,7 @@ func parsePID(s string) (uint32, error) {
 }
 
 func newKill() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	var name string
 	c := &cobra.Command{
 		Use:   "kill [flags] SESSION [PID]",
@@ -68,46 +47,17 @@ stays.
 			}
 			ctx, stop := context.WithTimeout(c.Context(), timeout.Control)
 			defer stop()
-			a, err := ask.open(ctx)
+			a, err := where.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer a.close()
-			return a.kill(ctx, r)
+			defer a.Close()
+			return a.Kill(ctx, r)
 		},
 	}
 	c.Flags().StringVarP(&name, "signal", "s", "TERM", "`signal` to send, by name or number")
-	ask.add(c)
+	where.Add(c)
+	offer(c, "signal", signalNames)
+	c.ValidArgsFunction = where.OneSession(where.PIDs(true))
 	return c
-}
-
-func (a *askAt) kill(ctx context.Context, r *nodev1.KillRequest) error {
-	errs := a.each(func(_ int, n *asked) error {
-		_, err := n.client.Kill(ctx, connect.NewRequest(r))
-		return err
-	})
-	what := fmt.Sprintf("send %v to session %q", syscall.Signal(r.GetSignal()), r.GetSession())
-	if r.GetPid() == 0 {
-		return failure(what, a.somewhere(errs, code.NoSuchSession))
-	}
-	return failure(fmt.Sprintf("send %v to process %d of session %q", syscall.Signal(r.GetSignal()), r.GetPid(), r.GetSession()), onlyOne(errs))
-}
-
-// onlyOne are the errors of asking all nodes for what one of them has.
-func onlyOne(errs []error) []error {
-	var missing, other []error
-	for _, err := range errs {
-		switch {
-		case err == nil:
-			return nil
-		case isMissing(err):
-			missing = append(missing, err)
-		default:
-			other = append(other, err)
-		}
-	}
-	if other != nil {
-		return other
-	}
-	return mostTelling(missing)
 }

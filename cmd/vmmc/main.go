@@ -25,11 +25,11 @@ cluster is not reachable. "vmmc run" ends with that of the program.`
   vmmc node ls --socket SOCKET
   vmmc cluster down`
 	root.Version = vmmc.Release
-	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newKill(), newLogs(), newNode(), newPs(), newRun(), newSession(), newVersion())
+	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLogs(), newNet(), newNode(), newPs(), newRun(), newSession(), newVersion())
 	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
 	daemon := serve.Command("vmmcd")
 	daemon.Hidden = true
-	root.AddCommand(daemon, newDemoChild())
+	root.AddCommand(daemon, newDemoChild(), newGen())
 	return root
 }
 

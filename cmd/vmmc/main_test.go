@@ -6,6 +6,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/vmmc-go/vmmc/internal/cfgvmmc"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
@@ -16,9 +17,17 @@ func TestMain(m *testing.M) {
 			leashed()
 			main()
 		},
+		"cfgvmmc": func() {
+			leashed()
+			os.Exit(serve.Execute(cfgvmmc.Command()))
+		},
 		"vmmcd": func() {
 			leashed()
 			os.Exit(serve.Execute(serve.Command("vmmcd")))
+		},
+		"joiner": func() {
+			leashed()
+			os.Exit(joiner())
 		},
 	})
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,30 +14,21 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
-	"github.com/vmmc-go/vmmc/internal/timeout"
 )
-
-// nodeInfo is a node as the one that was asked sees it. What that one does not
-// tell is left out.
-type nodeInfo struct {
-	Name      string `json:"name"`
-	Control   string `json:"control,omitempty"`
-	Data      string `json:"data,omitempty"`
-	Reachable bool   `json:"reachable"`
-	RTT       int64  `json:"rtt_ns,omitempty"`
-	Processes *int   `json:"processes,omitempty"`
-	Version   string `json:"version,omitempty"`
-	Error     string `json:"error,omitempty"`
-}
 
 func newNodeLs() *cobra.Command {
 	var socket, remote, certs, node string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "ls",
-		Short: "List the nodes of a cluster and whether they can be reached",
+		Short: "List the nodes of a cluster with their state and load",
 		Long: `List the nodes of a cluster, as one of them sees the others: this machine's, or
 with --remote any node that is asked over mutual TLS.
+
+A node is up; down, if an administrator has taken it down ("vmmc node down");
+starting or stopping, while its daemon does; or unreachable. RTT is from the node
+that was asked to this one and back, EXPORTED what its processes export, LOAD that
+of its machine over a minute, PATH how it was reached.
 
 Exit status: 0 all nodes are up, 3 some are not, 1 the node that was asked did
 not answer.`,
@@ -44,8 +37,7 @@ not answer.`,
   vmmc node ls --remote 10.0.0.1:7600 --node n1 --certs ~/.config/vmmc`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, stop := context.WithTimeout(c.Context(), timeout.Control)
-			defer stop()
+			ctx := c.Context() // each page of the list has its time
 			var nodes []nodeInfo
 			var err error
 			if remote != "" {
@@ -71,35 +63,71 @@ not answer.`,
 }
 
 func printNodes(w io.Writer, nodes []nodeInfo, asJSON bool) error {
-	rows := [][]string{{"NAME", "CONTROL", "STATE", "RTT", "PROCESSES", "VERSION", "ERROR"}}
-	var down []string
-	for _, n := range nodes {
-		state, rtt, processes := "up", "", ""
-		if !n.Reachable {
-			state = "down"
-			down = append(down, n.Name)
-		}
-		if n.RTT > 0 {
-			rtt = time.Duration(n.RTT).Round(time.Microsecond).String()
-		}
-		if n.Processes != nil {
-			processes = strconv.Itoa(*n.Processes)
-		}
-		rows = append(rows, []string{n.Name, n.Control, state, rtt, processes, n.Version, n.Error})
-	}
-	var err error
 	if asJSON {
-		err = printJSON(w, struct {
+		if err := printJSON(w, struct {
 			Nodes []nodeInfo `json:"nodes"`
-		}{nodes})
-	} else {
-		err = printTable(w, rows)
+		}{nodes}); err != nil {
+			return err
+		}
+	} else if err := printTable(w, nodeRows(nodes)); err != nil {
+		return err
 	}
-	if err == nil && len(down) > 0 {
-		err = &serve.StatusError{
-			Status: serve.Partly,
-			Err:    fmt.Errorf("%d of %d nodes cannot be reached: %s", len(down), len(nodes), strings.Join(down, ", ")),
+	away := map[string][]string{}
+	for _, n := range nodes {
+		if n.State != stateUp {
+			away[n.State] = append(away[n.State], n.Name)
 		}
 	}
-	return err
+	if len(away) == 0 {
+		return nil
+	}
+	var says []string
+	for _, state := range slices.Sorted(maps.Keys(away)) {
+		says = append(says, fmt.Sprintf("%d of %d nodes %s: %s", len(away[state]), len(nodes), stateSays(state), strings.Join(away[state], ", ")))
+	}
+	return &serve.StatusError{Status: serve.Partly, Err: errors.New(strings.Join(says, "; "))}
+}
+
+func stateSays(state string) string {
+	switch state {
+	case stateUnreachable:
+		return "cannot be reached"
+	case stateDown:
+		return "were taken down"
+	}
+	return "are " + state
+}
+
+func nodeRows(nodes []nodeInfo) [][]string {
+	rows := [][]string{{"NAME", "CONTROL", "STATE", "RTT", "PROCESSES", "SESSIONS", "EXPORTED", "LOAD", "UPTIME", "VERSION", "PATH", "ERROR"}}
+	for _, n := range nodes {
+		row := []string{n.Name, n.Control, n.State, roundTrip(n.RTT), "", "", "", "", "", n.Version, n.Path, n.Error}
+		if n.Processes != nil {
+			row[4], row[5] = strconv.FormatUint(uint64(*n.Processes), 10), strconv.FormatUint(uint64(*n.Sessions), 10)
+			row[6], row[7] = sized(*n.Exported), strconv.FormatFloat(*n.Load, 'f', 2, 64)
+			row[8] = time.Duration(n.Uptime).Round(time.Second).String()
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func roundTrip(ns int64) string {
+	if ns <= 0 {
+		return ""
+	}
+	return time.Duration(ns).Round(time.Microsecond).String()
+}
+
+// sized writes bytes for people.
+func sized(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, i := float64(n), 0
+	for ; v >= 1024 && i < len(units)-1; i++ {
+		v /= 1024
+	}
+	if i == 0 {
+		return strconv.FormatUint(n, 10) + "B"
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64) + units[i]
 }

@@ -7,11 +7,11 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"syscall"
 	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
@@ -25,28 +25,39 @@ const toolFailed = 125
 const maxRun = 4096
 
 func newRun() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "run [flags] SESSION PROGRAM [ARGUMENT...]",
 		Short: "Run a program in a session",
 		Long: `Run a program in a session, and print what it prints until it ends. The program is
 a path relative to the working directory, or a name in the node's PATH, or an
-absolute path on the node. No shell takes part. Its input is empty.
+absolute path on the node. No shell takes part.
+
+Its input is empty. With -i it is this tool's, and with -it the program gets a
+terminal on its node, of the kind and the size of this one, and all keys. If this
+tool or the way to the node is lost, that terminal is hung up: the program gets
+SIGHUP; with -i alone its input ends. While this tool shows nothing, the program
+waits when it has printed 256 KiB more.
 
 It runs on this machine's node; with --node on the first one named. With -n it
 runs several times, on one node after the other: on those that --node names, or
 VMMCHOSTS, or on all; with [NODE.PID] before each line of output. All are one run
 group. If one cannot be started, those that were are ended again.
 
-SIGINT and SIGTERM are passed on. If this tool ends otherwise, the program does
-not.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all that is in
+the run group on all nodes. A second SIGINT, a second or more after the first, is
+passed on as SIGTERM, and a third one as SIGKILL. With -t SIGTERM and SIGHUP end
+this tool, and the terminal is hung up. If this tool ends otherwise, a program
+without -t does not.
 
 Exit status: that of the program, 128 and the signal's number if one ended it; of
 several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 		Example: `  vmmc run test hostname
   vmmc run --dir /bin test ./prog arg1 arg2
   vmmc run -n 4 --node n1,n2 test ./prog
+  vmmc run -it --node n2 test bash
+  vmmc run -i test sha256sum < FILE
   vmmc run --detach --json test sleep 1000`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -56,17 +67,19 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 			if o.asJSON && !o.detach {
 				return serve.Usage("--json without --detach: what is printed is the program's output")
 			}
+			if err := o.checkInput(&where); err != nil {
+				return err
+			}
 			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(os.Getenv(local.HostsEnv))}
+			o.askForInput()
 			for _, s := range args[2:] {
 				o.request.Args = append(o.request.Args, []byte(s))
 			}
-			// Taken from the start, so that none is lost while programs are started.
-			told := make(chan os.Signal, 8)
-			signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
+			told := heed()
 			defer signal.Stop(told)
-			status, err := o.run(c.Context(), &ask, told, c.OutOrStdout())
+			status, err := o.run(c.Context(), &where, told, c.OutOrStdout())
 			if err != nil {
-				return &serve.StatusError{Status: toolFailed, Err: err}
+				return &serve.StatusError{Status: failedBy(err), Err: err}
 			}
 			if status != 0 {
 				return &serve.StatusError{Status: status}
@@ -78,35 +91,40 @@ several, the greatest. 125 if this tool failed, 2 if it was called wrongly.`,
 	f.SetInterspersed(false) // what follows the program is the program's
 	f.IntVarP(&o.count, "count", "n", 1, "`number` of processes")
 	f.StringVar(&o.dir, "dir", "/", "working `directory`, absolute within the session's drive")
+	f.BoolVarP(&o.input, "interactive", "i", false, "pass standard input on")
+	f.BoolVarP(&o.tty, "tty", "t", false, "with -i: give the program a terminal, as this one is")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait: print the logical pids and end")
-	ask.add(c)
+	where.Add(c)
+	c.ValidArgsFunction = where.OneSession(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveDefault // files of this machine, which may have the drive
+	})
 	jsonFlag(c, &o.asJSON)
 	return c
 }
 
 // places are the nodes that processes are started on in turn.
-func (o *runOptions) places(a *askAt) ([]*asked, error) {
-	if a.named {
-		return a.chosen, nil
+func (o *runOptions) places(a *ask.Cluster) ([]*ask.Node, error) {
+	if a.Named {
+		return a.Chosen, nil
 	}
 	if o.count == 1 {
-		return []*asked{a.first}, nil
+		return []*ask.Node{a.First}, nil
 	}
 	names := strings.FieldsFunc(string(o.request.GetHosts()), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 	if len(names) > 0 {
-		at, err := a.find(names)
+		at, err := a.Find(names)
 		if err != nil {
 			return nil, fmt.Errorf("%s=%q: %w", local.HostsEnv, o.request.GetHosts(), err)
 		}
 		return at, nil
 	}
 	// From this machine's on, wrapping around.
-	for i, n := range a.all {
-		if n == a.first {
-			return append(append([]*asked{}, a.all[i:]...), a.all[:i]...), nil
+	for i, n := range a.All {
+		if n == a.First {
+			return append(append([]*ask.Node{}, a.All[i:]...), a.All[:i]...), nil
 		}
 	}
-	return a.all, nil
+	return a.All, nil
 }
 
 // unknown says whether a failed start may have started something.

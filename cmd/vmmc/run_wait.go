@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -22,24 +23,27 @@ type runOptions struct {
 	dir     string
 	detach  bool
 	asJSON  bool
+	input   bool
+	tty     bool
+	screen  *screen // with tty
 	request *nodev1.RunRequest
 }
 
 // started is a process that runs.
 type started struct {
-	n *asked
+	n *ask.Node
 	p *nodev1.Process
 }
 
 // maxStarting is how many starts are under way at a time.
 const maxStarting = 16
 
-func (o *runOptions) run(ctx context.Context, ask *askFlags, told <-chan os.Signal, w io.Writer) (status int, err error) {
-	a, err := ask.open(ctx)
+func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.Signal, w io.Writer) (status int, err error) {
+	a, err := where.Open(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer a.close()
+	defer a.Close()
 	at, err := o.places(a)
 	if err != nil {
 		return 0, err
@@ -49,9 +53,9 @@ func (o *runOptions) run(ctx context.Context, ask *askFlags, told <-chan os.Sign
 		return 0, errors.Join(err, o.undo(ctx, all))
 	}
 	if o.detach {
-		var rows []processRow
+		var rows []ask.Process
 		for _, s := range all {
-			rows = append(rows, s.n.row(o.request.GetSession(), s.p))
+			rows = append(rows, s.n.Row(o.request.GetSession(), s.p))
 		}
 		if o.asJSON {
 			return 0, printProcesses(w, rows, true)
@@ -61,13 +65,18 @@ func (o *runOptions) run(ctx context.Context, ask *askFlags, told <-chan os.Sign
 		}
 		return 0, nil
 	}
+	p := &passed{a: a, session: o.request.GetSession(), group: all[0].p.GetGroup()}
+	if o.input {
+		at := &attendance{started: all[0], session: o.request.GetSession(), screen: o.screen, in: os.Stdin, out: w}
+		return at.run(ctx, told, func(s os.Signal) { p.on(ctx, s) })
+	}
 	over := make(chan struct{})
 	var passing sync.WaitGroup
 	passing.Go(func() {
 		for {
 			select {
 			case s := <-told:
-				o.pass(ctx, all, s)
+				p.on(ctx, s)
 			case <-over:
 				return
 			}
@@ -79,7 +88,7 @@ func (o *runOptions) run(ctx context.Context, ask *askFlags, told <-chan os.Sign
 }
 
 // start starts the first process, and then the others in its run group.
-func (o *runOptions) start(ctx context.Context, at []*asked) ([]started, error) {
+func (o *runOptions) start(ctx context.Context, at []*ask.Node) ([]started, error) {
 	ctx, stop := context.WithTimeout(ctx, 2*timeout.Control+time.Duration(o.count)*timeout.Ping)
 	defer stop()
 	first, err := o.one(ctx, at[0], 0)
@@ -118,12 +127,13 @@ func (o *runOptions) start(ctx context.Context, at []*asked) ([]started, error) 
 }
 
 // one starts one process.
-func (o *runOptions) one(ctx context.Context, n *asked, group uint32) (started, error) {
-	a, err := n.client.Run(ctx, connect.NewRequest(&nodev1.RunRequest{
+func (o *runOptions) one(ctx context.Context, n *ask.Node, group uint32) (started, error) {
+	a, err := n.Client.Run(ctx, connect.NewRequest(&nodev1.RunRequest{
 		Session: o.request.GetSession(), Path: o.request.GetPath(), Args: o.request.GetArgs(),
 		Directory: o.request.GetDirectory(), Hosts: o.request.GetHosts(), Group: group,
+		Input: o.request.GetInput(), Terminal: o.request.GetTerminal(),
 	}))
-	if err = told(n, err); err != nil {
+	if err = ask.Told(n, err); err != nil {
 		if unknown(err) {
 			err = fmt.Errorf("%w; look with \"vmmc ps\"", err)
 		}
@@ -138,26 +148,12 @@ func (o *runOptions) undo(ctx context.Context, all []started) error {
 	defer stop()
 	var errs []error
 	for _, s := range all {
-		_, err := s.n.client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: o.request.GetSession(), Pid: s.p.GetPid(), Signal: int32(syscall.SIGKILL)}))
-		if err = told(s.n, err); err != nil && !isMissing(err) {
+		_, err := s.n.Client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: o.request.GetSession(), Pid: s.p.GetPid(), Signal: int32(syscall.SIGKILL)}))
+		if err = ask.Told(s.n, err); err != nil && !ask.IsMissing(err) {
 			errs = append(errs, fmt.Errorf("end process %d again: %w", s.p.GetPid(), err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// pass passes a signal on.
-func (o *runOptions) pass(ctx context.Context, all []started, s os.Signal) {
-	ctx, stop := context.WithTimeout(ctx, timeout.Control)
-	defer stop()
-	number, _ := s.(syscall.Signal)
-	var passing sync.WaitGroup
-	for _, p := range all {
-		passing.Go(func() { // one that has ended already needs none
-			_, _ = p.n.client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: o.request.GetSession(), Pid: p.p.GetPid(), Signal: int32(number)}))
-		})
-	}
-	passing.Wait()
 }
 
 // wait prints what the processes print, until all have ended.
@@ -170,20 +166,20 @@ func (o *runOptions) wait(ctx context.Context, all []started, w io.Writer) (stat
 			to := w
 			var l *lines
 			if len(all) > 1 {
-				l = &lines{mu: &out, w: w, name: fmt.Sprintf("%s.%d", s.n.name, s.p.GetPid())}
+				l = &lines{mu: &out, w: w, name: fmt.Sprintf("%s.%d", s.n.Name, s.p.GetPid())}
 				to = l
 			}
-			err := s.n.copyLog(ctx, to, o.request.GetSession(), s.p.GetPid(), true)
+			err := s.n.CopyLog(ctx, to, o.request.GetSession(), s.p.GetPid(), true)
 			if l != nil {
 				_ = l.flush()
 			}
-			p, werr := s.n.wait(ctx, o.request.GetSession(), s.p.GetPid())
+			p, werr := s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, err, werr)
 			status = max(status, statusOf(p))
 			if p.GetLost() {
-				errs = append(errs, fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), s.n.name))
+				errs = append(errs, fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), s.n.Name))
 			}
 		})
 	}

@@ -44,6 +44,12 @@ func TestScripts(t *testing.T) {
 			e.Defer(func() { stopClusters(e.WorkDir) })
 			return nil
 		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "mounts" {
+				return false, fmt.Errorf("no condition %q", cond)
+			}
+			return mounts(), nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status":   status,
 			"await":    await,
@@ -51,8 +57,21 @@ func TestScripts(t *testing.T) {
 			"killnode": killNode,
 			"restart":  restart,
 			"freeport": freePort,
+			"terminal": terminal,
 		},
 	})
+}
+
+// mounts says whether a script can have programs of mount(8) of its own.
+func mounts() bool {
+	if os.Getuid() != 0 {
+		return false
+	}
+	if _, err := exec.LookPath("nsenter"); err != nil {
+		return false
+	}
+	return exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c",
+		`mount -t overlay -o lowerdir=/bin:"$(readlink -f /sbin)" none "$(readlink -f /sbin)"`).Run() == nil
 }
 
 // stopClusters ends what a script that failed half way left running.
@@ -106,6 +125,7 @@ func nodesOf(ts *testscript.TestScript, _ bool, args []string) {
 		set("NAME", n.Name)
 		set("SOCKET", n.Socket)
 		set("ADDRESS", n.Address)
+		set("PID", strconv.Itoa(n.Process.PID))
 		set("CERTS", n.Args[slices.Index(n.Args, "--certs")+1])
 	}
 }
@@ -129,13 +149,21 @@ func killNode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// restart DIR NAME: runs the node again, until the script ends.
+// restart DIR NAME [COMMAND...]: runs the node again, by a command if there is one,
+// until the script ends.
 func restart(ts *testscript.TestScript, _ bool, args []string) {
 	exe, err := exec.LookPath("vmmcd")
 	ts.Check(err)
-	cmd := exec.Command(exe, find(ts, args[0], args[1]).Args...)
+	argv := append(slices.Clone(args[2:]), exe)
+	argv = append(argv, find(ts, args[0], args[1]).Args...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), leashEnv+"="+ts.Getenv(leashEnv))
-	ts.Check(cmd.Start())
+	log, err := os.OpenFile(find(ts, args[0], args[1]).Log, os.O_APPEND|os.O_WRONLY, 0)
+	ts.Check(err)
+	cmd.Stderr = log
+	err = cmd.Start()
+	_ = log.Close()
+	ts.Check(err)
 	ts.Defer(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -2,20 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/ask"
+	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 func newSessionAdd() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
+	var credentials string
 	r := &nodev1.AddSessionRequest{}
 	c := &cobra.Command{
 		Use:   "add [flags] SESSION",
@@ -26,64 +25,53 @@ of them or, if one fails, on none. The name may have any characters.
 The drive is a letter and a colon, as in K:, and is an entry of each node's drive
 directory; "-" takes one that is free, which need not be the same on all nodes.
 With --share the drive is made for that directory of the node, and removed with
-the session; without, it must be there. Output of programs goes to the directory
+the session; without, it must be there. A share of another machine, //server/path
+or \\server\path (CIFS) or server:/path (NFS), is mounted by each node, if that
+may mount and has mount.cifs or mount.nfs, and unmounted with the session. Output of programs goes to the directory
 --out in the drive, which is made if it is not there.
+
+What the share's server asks for is read from the file --credentials, "-" for
+standard input: the lines username=NAME, password=TEXT and perhaps domain=NAME, as
+mount.cifs has them, or two lines, the user and the password. At a terminal "-"
+asks for both. The nodes do not keep them.
 
 The session's programs run as the user who makes it; root may name another one.
 ` + sessionStatus,
 		Example: `  vmmc session add --share /home/guest --out /tmp test
   vmmc session add --drive K: --share /srv/jobs --out /out --node n1,n2 test
-  vmmc session add --drive F: --out /tmp test`,
+  vmmc session add --drive F: --out /tmp test
+  vmmc session add --share //fs/guest --credentials ~/.fs --out /tmp test
+  vmmc session add --share fs:/export/jobs --out /tmp test`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			r.Name = args[0]
-			ctx, stop := context.WithTimeout(c.Context(), 2*timeout.Control)
+			if credentials != "" {
+				if !mount.IsRemote(r.Share) {
+					return errNoServer
+				}
+				var err error
+				if r.Credentials, err = readCredentials(credentials, c.InOrStdin(), c.ErrOrStderr()); err != nil {
+					return err
+				}
+			}
+			ctx, stop := context.WithTimeout(c.Context(), 2*timeout.Control+timeout.Mount)
 			defer stop()
-			a, err := ask.open(ctx)
+			a, err := where.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer a.close()
-			return a.addSession(ctx, r)
+			defer a.Close()
+			return a.AddSession(ctx, r)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&r.Drive, "drive", "-", "`letter` and colon of the drive, or - for a free one")
-	f.StringVar(&r.Share, "share", "", "`directory` on the nodes that the drive stands for")
+	f.StringVar(&r.Share, "share", "", "`directory` on the nodes, or share of another machine, that the drive stands for")
+	f.StringVar(&credentials, "credentials", "", "`file` with what the share's server asks for, or - for standard input")
 	f.StringVar(&r.OutputDirectory, "out", "", "`directory` for output, absolute within the drive (needed)")
 	f.StringVar(&r.User, "user", "", "`name` of the user that programs run as (default: who asks)")
-	ask.add(c)
+	where.Add(c)
 	return c
-}
-
-// addSession makes it everywhere or nowhere.
-func (a *askAt) addSession(ctx context.Context, r *nodev1.AddSessionRequest) error {
-	made := make([]bool, len(a.chosen))
-	errs := a.each(func(i int, n *asked) error {
-		_, err := n.client.AddSession(ctx, connect.NewRequest(r))
-		made[i] = err == nil
-		return err
-	})
-	err := failure(fmt.Sprintf("make session %q", r.Name), errs)
-	if err == nil {
-		return nil
-	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*timeout.Control)
-	defer stop()
-	undone := a.each(func(i int, n *asked) error {
-		if !made[i] {
-			return nil
-		}
-		_, err := n.client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: r.Name}))
-		if errors.Is(told(n, err), code.NoSuchSession) {
-			return nil
-		}
-		return err
-	})
-	if left := failure("take it back where it was made; delete it there", undone); left != nil {
-		return errors.Join(err, left)
-	}
-	return err
 }
 
 // when is a time for a table.

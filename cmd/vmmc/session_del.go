@@ -2,19 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
-	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
-	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 func newSessionDel() *cobra.Command {
-	var ask askFlags
+	var where ask.Flags
 	c := &cobra.Command{
 		Use:   "del [flags] SESSION",
 		Short: "End all that runs in a session, and remove it",
@@ -28,47 +24,15 @@ stays.
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, stop := context.WithTimeout(c.Context(), 6*timeout.Stop)
 			defer stop()
-			a, err := ask.open(ctx)
+			a, err := where.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer a.close()
-			return a.delSession(ctx, args[0])
+			defer a.Close()
+			return a.DeleteSession(ctx, args[0], c.ErrOrStderr())
 		},
 	}
-	ask.add(c)
+	where.Add(c)
+	c.ValidArgsFunction = where.OneSession(cobra.NoFileCompletions)
 	return c
-}
-
-func (a *askAt) delSession(ctx context.Context, name string) error {
-	errs := a.each(func(_ int, n *asked) error {
-		_, err := n.client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: name}))
-		return err
-	})
-	return failure(fmt.Sprintf("delete session %q", name), a.somewhere(errs, code.NoSuchSession))
-}
-
-// somewhere makes no error of what is missing on some nodes, if it was there on
-// one and the nodes were not named.
-func (a *askAt) somewhere(errs []error, missing code.Code) []error {
-	var out []error
-	found := false
-	var none error
-	for _, err := range errs {
-		switch {
-		case err == nil:
-			found = true
-		case errors.Is(err, missing):
-			none = err
-			if a.named {
-				out = append(out, err)
-			}
-		default:
-			out = append(out, err)
-		}
-	}
-	if !found && out == nil && none != nil {
-		out = append(out, none)
-	}
-	return out
 }

@@ -175,7 +175,6 @@ func (s *sequence) offer(e *export, opts []vmmc.ExportOption) {
 	if s.expect("Export", err, append(may, ok)...) != ok {
 		if e.named != nil {
 			e.named.aside, e.other.aside = nil, nil
-			e.named.shared = laxSeals
 		}
 		return // the memory's rights are what they were
 	}

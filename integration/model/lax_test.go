@@ -3,17 +3,9 @@ package model_test
 // Where the library is laxer than its documents. Each of these is to become
 // false, and then to go.
 const (
-	// When a stream's import is closed after its export was, but before the news
-	// of that, a request of a send that went nowhere says that it arrived.
-	laxRequests = true
-
 	// An import between nodes that is given up while it dials says that the node
 	// does not answer.
 	laxDial = true
-
-	// An Export that fails for its memory's rights leaves its redirection targets
-	// sealed: they cannot be exported read-only any more.
-	laxSeals = true
 
 	// A redirection that is ended in the middle of a word leaves what had arrived of
 	// it at the target, which EndRedir does not count.

@@ -197,7 +197,7 @@ func (s *sequence) requestOutcomes(q *request) []result {
 		return []result{ok}
 	}
 	out := either(im.ends())
-	if !q.late && (q.m == nil || !q.m.lost) || im.closed && laxRequests {
+	if !q.late && (q.m == nil || !q.m.lost) {
 		out = append(out, ok)
 	}
 	return out

@@ -23,7 +23,7 @@ type Node struct {
 	Name   string
 	Socket string // a path, or "@name" for one without a file
 	Certs  string // directory
-	State  string // directory, which the node makes when it has sessions
+	State  string // directory, which has the node's logs too
 }
 
 // Layout is a prepared cluster.
@@ -31,6 +31,8 @@ type Layout struct {
 	Dir   string
 	Hosts []hosts.Host
 	Nodes []Node
+
+	unlisted bool
 }
 
 // Prepare makes, in dir, an authority and the certificates and hosts file of n
@@ -50,6 +52,9 @@ func Prepare(dir string, n int) (*Layout, error) {
 		name := fmt.Sprintf("n%d", i+1)
 		node := Node{Name: name, Socket: filepath.Join(dir, name+".sock"), Certs: filepath.Join(dir, name), State: filepath.Join(dir, name+".state")}
 		if err := cert.IssueNode(ca, name, node.Certs); err != nil {
+			return nil, fmt.Errorf("lay out a cluster: %w", err)
+		}
+		if err := os.Mkdir(node.State, 0o711); err != nil { //nolint:gosec // users of sessions reach theirs through it
 			return nil, fmt.Errorf("lay out a cluster: %w", err)
 		}
 		l.Hosts = append(l.Hosts, hosts.Host{Name: name, Control: addr, Data: addr})
@@ -77,8 +82,10 @@ func freeAddresses(n int) ([]string, error) {
 }
 
 // Unlisted gives the nodes sockets without a file, which nothing can leave
-// behind and which only this user's processes can use.
+// behind and which only this user's processes can use, and no logs. The directory
+// may go once they run.
 func (l *Layout) Unlisted() {
+	l.unlisted = true
 	tag := strings.ToLower(rand.Text()[:12])
 	for i := range l.Nodes {
 		l.Nodes[i].Socket = fmt.Sprintf("@vmmc-%s-%s", tag, l.Nodes[i].Name)
@@ -89,5 +96,9 @@ func (l *Layout) Unlisted() {
 // that is root, one is no more than another, and they may spawn on each other.
 func (l *Layout) Args(i int) []string {
 	n := l.Nodes[i]
-	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket, "--state", n.State, "--spawn-root"}
+	root := n.State
+	if l.unlisted {
+		root = "" // nor that of the environment
+	}
+	return []string{"--name", n.Name, "--hosts", filepath.Join(l.Dir, HostsFile), "--certs", n.Certs, "--socket", n.Socket, "--state", n.State, "--root", root, "--spawn-root"}
 }

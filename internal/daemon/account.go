@@ -72,8 +72,8 @@ func (n *Node) accountNamed(name string) (account, error) {
 }
 
 func (n *Node) mayBecome(own account, name string) error {
-	if own.uid != 0 {
-		return code.New(code.NoRights, "the daemon of node %q runs as user %q and cannot start programs as user %q: run it as root, or as that user", n.cfg.Name, own.name, name)
+	if !unix.MaySwitchUsers() {
+		return code.New(code.NoRights, "the daemon of node %q runs as user %q and cannot start programs as user %q: run it as root, with CAP_SETUID, CAP_SETGID and CAP_KILL, or as that user", n.cfg.Name, own.name, name)
 	}
 	return nil
 }

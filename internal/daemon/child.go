@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -19,7 +20,9 @@ type order struct {
 	who     account
 	in      *session // nil: the session is a name that programs share, and no more
 	group   uint32   // run group, in a session; 0: a new one
-	search  bool     // see supervise.Order
+	search  bool     // see supervise.Order, as the next two
+	input   bool
+	seat    *supervise.Terminal
 	local.SpawnRequest
 }
 
@@ -62,7 +65,7 @@ func (n *Node) run(c *child) {
 	if late {
 		proc.Signal(syscall.SIGKILL)
 	}
-	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.who.name, "session", c.session, "path", string(c.Path), "parent", c.parent)
+	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.who.name, "session", c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
 	proc.Await()
 	n.mu.Lock()

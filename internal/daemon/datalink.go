@@ -47,7 +47,9 @@ func (n *Node) dataLink(c *net.TCPConn, first byte) error {
 		return fmt.Errorf("challenge: %w", err)
 	}
 	proof := make([]byte, wire.ProofSize)
-	if _, err := io.ReadFull(c, proof); err != nil {
+	if n, err := io.ReadFull(c, proof); n == 0 && h.Link == probeLink {
+		return nil // somebody has looked whether the data plane answers
+	} else if err != nil {
 		return fmt.Errorf("proof: %w", err)
 	}
 	if d == nil {
@@ -57,13 +59,14 @@ func (n *Node) dataLink(c *net.TCPConn, first byte) error {
 		return answer(c, wire.RefusedProof, fmt.Errorf("link %#x: %w", h.Link, wire.RefusedProof))
 	}
 	if err := d.exporter.handOver(c, local.HandoverRequest{
-		Link: h.Link, Incarnation: d.exporter.id.Load().Incarnation, Hello: raw, Challenge: challenge,
+		Link: h.Link, Incarnation: d.exporter.id.Load().Incarnation, Hello: raw, Challenge: challenge, Epoch: d.epoch,
 	}); err != nil {
 		if errors.Is(err, code.NoSuchProcess) || errors.Is(err, code.Timeout) {
 			return err // it may have answered already: closing says enough
 		}
 		return answer(c, wire.RefusedGone, err)
 	}
+	n.driverLog.Info("a link was accepted", "link", fmt.Sprintf("%#x", h.Link), "from", c.RemoteAddr(), "exporter", *d.exporter.id.Load())
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/mount"
 )
 
 // anyDrive asks for a drive that is free.
@@ -20,18 +21,29 @@ func (n *Node) drives() string {
 	return filepath.Join(n.cfg.State, "drives")
 }
 
+// driveEntry is where a drive is, as programs see it.
+func (n *Node) driveEntry(drive string) string {
+	entry := filepath.Join(n.drives(), drive)
+	if abs, err := filepath.Abs(entry); err == nil {
+		return abs
+	}
+	return entry
+}
+
 // checkDrive gives a drive its usual spelling.
 func checkDrive(drive, share string) (string, error) {
 	d := strings.ToUpper(drive)
 	if d != anyDrive && (len(d) != 2 || d[0] < 'A' || d[0] > 'Z' || d[1] != ':') {
 		return "", code.New(code.BadArg, "drive %q: a drive is a letter and a colon as in \"K:\", or \"-\" for one that is free", drive)
 	}
+	if mount.IsRemote(share) {
+		_, err := mount.Parse(share)
+		return d, err
+	}
 	switch {
 	case share == "" && d == anyDrive:
 		return "", code.New(code.BadArg, "drive \"-\" without a share: say which directory the free drive is to stand for, or name a drive that is there")
 	case share == "":
-	case strings.HasPrefix(share, `\\`), strings.HasPrefix(share, "//"), !strings.HasPrefix(share, "/") && strings.Contains(share, ":"):
-		return "", code.New(code.BadArg, "share %q: shares of other machines are not mounted by this version: mount it on the node, and give its directory", share)
 	case !filepath.IsAbs(share):
 		return "", code.New(code.BadArg, "share %q: a share is a directory of the node and begins with /", share)
 	case strings.ContainsRune(share, 0):
@@ -72,9 +84,9 @@ func (n *Node) takeDrive(r *record) error {
 		letters = letters[:1]
 	}
 	for _, l := range letters {
-		err := os.Symlink(r.Share, filepath.Join(dir, string(l)+":"))
+		err := os.Symlink(r.target(), filepath.Join(dir, string(l)+":"))
 		if err == nil {
-			r.Drive, r.Base = string(l)+":", r.Share
+			r.Drive, r.Base = string(l)+":", r.target()
 			return nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
@@ -93,7 +105,7 @@ func (n *Node) giveDrive(r *record) {
 		return
 	}
 	entry := filepath.Join(n.drives(), r.Drive)
-	if to, err := os.Readlink(entry); err == nil && to == r.Share {
+	if to, err := os.Readlink(entry); err == nil && to == r.target() {
 		_ = os.Remove(entry)
 	}
 }

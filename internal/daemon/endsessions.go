@@ -9,7 +9,9 @@ import (
 
 // EndSessions ends and removes all sessions of a node that does not run.
 func EndSessions(ctx context.Context, name, state string) error {
-	n := &Node{cfg: Config{Name: name, State: state}, log: slog.New(slog.DiscardHandler)}
+	n := &Node{cfg: Config{Name: name, State: state, Log: slog.New(slog.DiscardHandler)}}
+	n.openLogs()
+	n.roster.Store(&roster{})
 	n.ctx, n.cancel = context.WithCancel(ctx)
 	defer n.sessions.close()
 	defer n.wg.Wait()
@@ -19,7 +21,7 @@ func EndSessions(ctx context.Context, name, state string) error {
 	}
 	var all error
 	for _, s := range n.sessionsAfter("") {
-		if err := n.deleteSession(ctx, s); err != nil && n.sessionNamed(s.Name) != nil {
+		if _, err := n.deleteSession(ctx, s); err != nil && n.sessionNamed(s.Name) != nil {
 			all = errors.Join(all, fmt.Errorf("delete session %q: %w", s.Name, err))
 		}
 	}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -37,7 +35,7 @@ type front struct {
 func (n *Node) listenTCP() (*front, error) {
 	f := &front{n: n, control: make(chan net.Conn), strangers: make(chan struct{}, maxStrangers), stop: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	addrs := []string{n.cfg.Listen}
-	if self, ok := hosts.Lookup(n.cfg.Hosts, n.cfg.Name); ok && self.Data != "" && self.Data != self.Control {
+	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
 		addrs = append(addrs, self.Data)
 	}
 	for _, a := range addrs {
@@ -55,7 +53,7 @@ func (n *Node) listenTCP() (*front, error) {
 		TLSConfig:         n.cfg.Identity.ServerTLS(),
 		ReadHeaderTimeout: timeout.Hello,
 		IdleTimeout:       timeout.Idle,
-		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
+		ErrorLog:          n.httpErrors(),
 	}
 	for _, l := range f.listeners {
 		f.wg.Go(func() { f.accept(l) })
@@ -68,7 +66,7 @@ func (f *front) addr() string { return f.listeners[0].Addr().String() }
 
 // dataAddress is what importers dial.
 func (n *Node) dataAddress() string {
-	if self, ok := hosts.Lookup(n.cfg.Hosts, n.cfg.Name); ok && self.Data != "" {
+	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" {
 		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
 			return self.Data
 		}
@@ -83,7 +81,7 @@ func (f *front) accept(l net.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			f.n.log.Warn("accept", "err", err)
+			f.n.driver.Warn("accept", "err", err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -100,6 +98,7 @@ func (f *front) accept(l net.Listener) {
 				<-f.strangers
 			})
 		default:
+			f.n.driverLog.Warn("a connection was refused: too many have not said what they are", "from", c.RemoteAddr())
 			_ = c.Close()
 		}
 	}
@@ -124,11 +123,11 @@ func (f *front) sort(c net.Conn) {
 		}
 	case wire.Magic[0]:
 		if err := f.n.dataLink(c.(*net.TCPConn), first[0]); err != nil {
-			f.n.log.Warn("a data connection was refused", "from", c.RemoteAddr(), "err", err)
+			f.n.driver.Warn("a data connection was refused", "from", c.RemoteAddr(), "err", err)
 		}
 		_ = c.Close()
 	default:
-		f.n.log.Warn("a connection speaks neither TLS nor vmmc", "from", c.RemoteAddr(), "first", first[0])
+		f.n.driver.Warn("a connection speaks neither TLS nor vmmc", "from", c.RemoteAddr(), "first", first[0])
 		_ = c.Close()
 	}
 }

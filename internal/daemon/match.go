@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -28,6 +29,11 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any,
 	if err != nil {
 		return nil, nil, err
 	}
+	ctx, _, leave, err := p.n.network.use(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	g, err := o.importBuffer(ctx, im, r)
 	return g, nil, err
 }
@@ -142,7 +148,16 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		if err != nil {
 			return nil, nil, err
 		}
+		ctx, epoch, leave, err := p.n.network.use(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer leave()
 		c, err := o.connect(ctx, im, r.Exporter)
+		c.Epoch = epoch
+		if err == nil {
+			p.introduced(c.Link, im, r.Exporter)
+		}
 		return c, nil, err
 	}
 	e, err := p.n.exact(r.Exporter)
@@ -151,7 +166,23 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 	}
 	a := local.AcceptRequest{Link: random64(), Importer: im.Process, SameNode: true}
 	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, pages)
+	if err == nil {
+		p.introduced(a.Link, im, r.Exporter)
+		e.linked()
+	}
 	return local.Connected{SameNode: true, Link: a.Link}, fds, e.asked(err)
+}
+
+// introduced notes a link of this process.
+func (p *process) introduced(link uint64, im local.Importer, exporter local.ProcessID) {
+	p.linked()
+	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer", im.Process, "exporter", exporter, "user", im.User, "session", im.Session)
+}
+
+func (p *process) linked() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links++
 }
 
 // dialled is a link whose importer is on another node: who may dial it, and
@@ -159,6 +190,7 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 type dialled struct {
 	exporter *process
 	key      []byte
+	epoch    uint64 // of the network
 }
 
 // expect prepares a link for an importer on another node. The key goes to both
@@ -171,11 +203,16 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 	if n.tcp == nil {
 		return local.Connected{}, code.New(code.BadConfig, "node %q does not listen for other nodes", n.cfg.Name)
 	}
+	ctx, epoch, leave, err := n.network.use(ctx)
+	if err != nil {
+		return local.Connected{}, err
+	}
+	defer leave()
 	key := make([]byte, wire.KeySize)
 	_, _ = rand.Read(key) // never fails since Go 1.24
 	a := local.AcceptRequest{Link: random64(), Importer: im.Process, Key: key}
 	n.mu.Lock()
-	n.links[a.Link] = &dialled{exporter: e, key: key}
+	n.links[a.Link] = &dialled{exporter: e, key: key, epoch: epoch}
 	n.mu.Unlock()
 	time.AfterFunc(2*timeout.Control, func() { n.forgetLink(a.Link) }) // a link is dialled at once, and once
 	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil)
@@ -184,6 +221,7 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 		n.forgetLink(a.Link)
 		return local.Connected{}, e.asked(err)
 	}
+	e.introduced(a.Link, im, exporter)
 	return local.Connected{Link: a.Link, Key: key, Address: n.dataAddress()}, nil
 }
 

@@ -90,11 +90,12 @@ func (m *member) order(ctx context.Context, o *order) error {
 	return nil
 }
 
-// inDrive gives a path of this node as one within the drive. The base has two
-// names: the one that the session was made with, and the kernel's.
+// inDrive gives a path of this node as one within the drive. The base has three
+// names: the kernel's, the one that the session was made with, and the drive's, by
+// which a shell enters it.
 func (m *member) inDrive(real, p string) (string, bool) {
 	p = path.Clean(p)
-	for _, base := range []string{real, path.Clean(m.s.Base)} {
+	for _, base := range []string{real, path.Clean(m.s.Base), m.s.n.driveEntry(m.s.Drive)} {
 		if p == base || base == "/" {
 			return "/" + strings.TrimLeft(p[len(base):], "/"), true
 		}

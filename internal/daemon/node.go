@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
@@ -30,8 +32,13 @@ type Config struct {
 	Identity *cert.Identity // needed to listen
 	Version  string         // of the product, for who asks
 	Log      *slog.Logger
+	Logs     string // directory for server.log and driver.log; empty: there are none
 
-	SpawnRoot bool // let other nodes start programs as root here
+	HostsFile string      // that Hosts are from, and that is looked at again; may be empty
+	HostsRead os.FileInfo // the file as Hosts were read from it; nil: that is not known
+
+	SpawnRoot bool     // let other nodes start programs as root here
+	Admins    []string // users who may administer the node, beside root and the daemon's own
 
 	State      string   // directory for what outlives the daemon; empty: the node has no sessions
 	Drives     string   // directory of the drives of sessions; empty: one in State
@@ -40,11 +47,12 @@ type Config struct {
 
 // Node is a running node.
 type Node struct {
-	cfg         Config
-	log         *slog.Logger
+	cfg Config
+	systemLogs
 	incarnation uint64
 	started     time.Time
-	peers       map[string]*peer // the other nodes
+	hostsFile   hostsFile
+	roster      atomic.Pointer[roster]
 	unix        *unixSocket
 	tcp         *front // nil when this node is alone
 
@@ -55,6 +63,10 @@ type Node struct {
 	children  children
 	closed    bool
 	sessions  sessions
+	recalled  bool // the sessions of a daemon before this one were found
+	network   network
+
+	foreign atomic.Pointer[foreign]
 
 	ctx    context.Context // ends when the node is closed
 	cancel context.CancelFunc
@@ -68,30 +80,52 @@ func Start(cfg Config) (*Node, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Node{
-		cfg: cfg, log: cfg.Log, incarnation: random64(), started: time.Now(),
-		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, peers: map[string]*peer{}, conns: map[*local.Conn]struct{}{},
+		cfg: cfg, incarnation: random64(), started: time.Now(),
+		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, conns: map[*local.Conn]struct{}{},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.configure(); err != nil {
 		return nil, err
 	}
-	var err error
-	if n.unix, err = listenUnix(cfg.Socket); err != nil {
+	n.openLogs()
+	n.recallNetwork()
+	if err := n.serve(); err != nil {
+		n.closeLogs()
 		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) serve() (err error) {
+	cfg := n.cfg
+	if n.unix, err = listenUnix(cfg.Socket); err != nil {
+		return err
 	}
 	if cfg.Identity != nil && n.cfg.Listen != "" {
 		if n.tcp, err = n.listenTCP(); err != nil {
 			n.unix.close()
-			return nil, err
+			return err
 		}
+	}
+	if cfg.State != "" {
+		n.findCgroups()
 	}
 	// Before programs come that were started by a daemon before this one.
 	if err := n.recallSessions(); err != nil {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
+	n.mu.Lock()
+	n.recalled = true
+	n.mu.Unlock()
+	if err := n.ownPlace(); err != nil {
+		n.Close()
+		return err
+	}
+	n.beginWatch()
 	n.wg.Go(n.acceptProcesses)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
-	return n, nil
+	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes", names(n.roster.Load().hosts))
+	return nil
 }
 
 func (n *Node) configure() error {
@@ -101,24 +135,13 @@ func (n *Node) configure() error {
 	if id := n.cfg.Identity; id != nil && (id.Kind != cert.Node || id.Name != n.cfg.Name) {
 		return code.New(code.BadConfig, "the certificate is for %s %q, this node is %q", id.Kind, id.Name, n.cfg.Name)
 	}
-	if len(n.cfg.Hosts) == 0 {
-		n.cfg.Hosts = []hosts.Host{{Name: n.cfg.Name, Control: n.cfg.Listen, Data: n.cfg.Listen}}
-		return nil
+	r, err := n.newRoster(n.cfg.Hosts, nil)
+	if err != nil {
+		return err
 	}
-	self, ok := hosts.Lookup(n.cfg.Hosts, n.cfg.Name)
-	if !ok {
-		return code.New(code.BadConfig, "node %q is not in the hosts file, which names %s: use one of them", n.cfg.Name, names(n.cfg.Hosts))
-	}
+	n.roster.Store(r)
 	if n.cfg.Listen == "" {
-		n.cfg.Listen = self.Control
-	}
-	if n.cfg.Identity == nil && len(n.cfg.Hosts) > 1 {
-		return code.New(code.BadConfig, "node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`", n.cfg.Name)
-	}
-	for _, h := range n.cfg.Hosts {
-		if h.Name != n.cfg.Name {
-			n.peers[h.Name] = newPeer(n.cfg.Identity, h)
-		}
+		n.cfg.Listen = r.self(n.cfg.Name).Control
 	}
 	return nil
 }
@@ -156,23 +179,14 @@ func (n *Node) Close() {
 	if n.tcp != nil {
 		n.tcp.close()
 	}
-	for _, p := range n.peers {
+	n.wg.Wait()
+	for _, p := range n.roster.Load().peers {
 		p.close()
 	}
-	n.wg.Wait()
 	n.sessions.close()
 	n.log.Info("node is down", "node", n.cfg.Name)
-}
-
-func names(hs []hosts.Host) string {
-	s := ""
-	for i, h := range hs {
-		if i > 0 {
-			s += ", "
-		}
-		s += h.Name
-	}
-	return s
+	n.driverLog.Info("node is down", "node", n.cfg.Name)
+	n.closeLogs()
 }
 
 func random64() uint64 {
@@ -225,14 +239,6 @@ func (n *Node) lookup(pid uint32) (*process, error) {
 		return p, nil
 	}
 	return nil, code.New(code.NoSuchProcess, "node %q has no process %d", n.cfg.Name, pid)
-}
-
-// peerNode finds another node.
-func (n *Node) peerNode(name string) (*peer, error) {
-	if p := n.peers[name]; p != nil {
-		return p, nil
-	}
-	return nil, code.New(code.NoSuchNode, "no node %q: the nodes are %s", name, names(n.cfg.Hosts))
 }
 
 func ctxCause(ctx context.Context, what string, args ...any) error {

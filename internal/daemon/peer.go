@@ -6,12 +6,9 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 
-	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -23,16 +20,18 @@ import (
 // peer is another node as this one reaches it.
 type peer struct {
 	host      hosts.Host
-	transport *http.Transport
+	transport *way
 	client    nodev1connect.NodeServiceClient
 }
 
-func newPeer(id *cert.Identity, h hosts.Host) *peer {
+func (n *Node) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
-	t := &http.Transport{
-		TLSClientConfig: id.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
+	t := &way{n: n, host: h, Transport: &http.Transport{
+		TLSClientConfig: n.cfg.Identity.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
-	}
+		// A node whose machine has died says nothing, and there are calls that wait.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},
+	}}
 	return &peer{
 		host: h, transport: t,
 		client: nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket)),
@@ -88,45 +87,4 @@ func (p *peer) release(ctx context.Context, r local.ReleaseRequest) error {
 		return p.failed(ctx, err)
 	}
 	return nil
-}
-
-// ping measures a round trip on a connection that is already there.
-func (p *peer) ping(ctx context.Context) (m *nodev1.PingResponse, rtt time.Duration, err error) {
-	for range 2 { // the first may have to connect
-		start := time.Now()
-		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
-		if err != nil {
-			return nil, 0, p.failed(ctx, err)
-		}
-		m, rtt = a.Msg, time.Since(start)
-	}
-	return m, rtt, nil
-}
-
-// status asks all nodes at once whether they are there.
-func (n *Node) status(ctx context.Context) local.NodeList {
-	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
-	defer stop()
-	out := local.NodeList{Nodes: make([]local.NodeStatus, len(n.cfg.Hosts))}
-	var wg sync.WaitGroup
-	for i, h := range n.cfg.Hosts {
-		s := &out.Nodes[i]
-		*s = local.NodeStatus{Name: h.Name, Control: h.Control, Data: h.Data}
-		if h.Name == n.cfg.Name {
-			n.mu.Lock()
-			s.Self, s.Reachable, s.Version, s.Processes = true, true, n.cfg.Version, len(n.processes)
-			n.mu.Unlock()
-			continue
-		}
-		wg.Go(func() {
-			m, rtt, err := n.peers[h.Name].ping(ctx)
-			if err != nil {
-				s.Error = err.Error()
-				return
-			}
-			s.Reachable, s.RTT, s.Version, s.Processes = true, int64(rtt), m.GetVersion(), int(m.GetProcesses())
-		})
-	}
-	wg.Wait()
-	return out
 }

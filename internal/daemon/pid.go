@@ -1,6 +1,11 @@
 package daemon
 
-import "github.com/vmmc-go/vmmc/internal/local"
+import (
+	"os"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
 
 // claim gives a process that joins its logical pid and its parent. The first one
 // with a child's token is that child. Another program with the token has it from
@@ -25,15 +30,8 @@ func (n *Node) claim(p *process, token string) (pid uint32, parent local.Process
 }
 
 // place is where the node stands in the hosts file, by which its pids differ
-// from those of others.
-func (n *Node) place() int {
-	for i, h := range n.cfg.Hosts {
-		if h.Name == n.cfg.Name {
-			return i
-		}
-	}
-	return 0
-}
+// from those of others. It stays the same while the node runs.
+func (n *Node) place() int { return n.roster.Load().place }
 
 // ownPID says whether a pid is one that this node gives out.
 func (n *Node) ownPID(pid uint32) bool { return pid%block != 0 && int(pid/block) == n.place() }
@@ -47,4 +45,31 @@ func (n *Node) freePID() uint32 {
 			return pid
 		}
 	}
+}
+
+// keepPIDs keeps the count of pids with the sessions, whose processes have them.
+func (n *Node) keepPIDs(f *os.File) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unix != nil { // else the node does not run
+		n.unix.keepIn(f)
+	}
+}
+
+// foreign is a program of a session that has a logical pid which this node does
+// not give out: the node had another place in the hosts file when it began.
+type foreign struct {
+	session string
+	pid     uint32
+}
+
+// ownPlace refuses to start in another place while there are such programs: the
+// node that has their place now would give out their pids again.
+func (n *Node) ownPlace() error {
+	f := n.foreign.Load()
+	if f == nil {
+		return nil
+	}
+	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of its session %q has run since it was in place %d: put it there again, with lines \"-\" before it where others were removed, until the session is deleted",
+		n.cfg.Name, n.place()+1, f.pid, f.session, f.pid/block+1)
 }

@@ -38,6 +38,7 @@ type process struct {
 	changed chan struct{}           // closed and replaced when exports change
 	granted map[*process]struct{}   // exporters of this node that have let this process in
 	guests  map[local.ProcessID]int // imports under way of others than its own user and session
+	links   int                     // that were introduced
 	weight  int                     // bytes that its exports' permissions take here
 }
 
@@ -103,6 +104,9 @@ func (p *process) gone() {
 	n.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.links > 0 {
+		n.driverLog.Info("links ended with their process", "pid", id.PID, "links", p.links, "why", p.conn.Err())
+	}
 	for e := range p.granted { // what was granted and never linked would stay there
 		n.wg.Go(func() {
 			ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
@@ -122,10 +126,7 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 	if m == local.Register {
 		return p.register(body)
 	}
-	switch m {
-	case local.Nodes:
-		return p.n.status(ctx), nil, nil
-	case local.Control:
+	if m == local.Control {
 		r, err := local.Decode[local.ControlRequest](body)
 		if err != nil {
 			return nil, nil, err
@@ -192,8 +193,9 @@ func (p *process) register(body []byte) (any, []int, error) {
 	if p.id.Load() != nil {
 		return nil, nil, code.New(code.BadArg, "this connection has registered already")
 	}
-	hs := make([]string, len(n.cfg.Hosts))
-	for i, o := range n.cfg.Hosts {
+	nodes := n.roster.Load().hosts // as they are now, for as long as the process runs
+	hs := make([]string, len(nodes))
+	for i, o := range nodes {
 		hs[i] = o.Name
 	}
 	pid, parent, c := n.claim(p, h.Token)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -19,17 +20,32 @@ import (
 // relayed are the headers that say what a body is.
 var relayed = []string{"Content-Type", "Connect-Protocol-Version"}
 
-// sessionService answers calls about sessions.
-func (n *Node) sessionService() (string, http.Handler) {
-	return nodev1connect.NewSessionServiceHandler(&sessionService{n}, connect.WithReadMaxBytes(local.MaxPacket))
+// userService is one that users call: with a certificate, or through the node of
+// their machine.
+type userService struct {
+	prefix  string // of its procedures' paths
+	handler http.Handler
 }
 
-// relay passes a call of this machine's user on to the service for sessions,
-// here or on another node, which is told who the user is.
+// userServices are all of them. Services in which a node is trusted more than its
+// users are not among them: what is relayed comes with this node's certificate.
+func (n *Node) userServices() []userService {
+	limit := connect.WithReadMaxBytes(local.MaxPacket)
+	of := func(prefix string, h http.Handler) userService { return userService{prefix, h} }
+	return []userService{
+		of(nodev1connect.NewSessionServiceHandler(&sessionService{n}, limit)),
+		of(nodev1connect.NewClusterServiceHandler(&clusterService{n}, limit)),
+		of(nodev1connect.NewSystemServiceHandler(&systemService{n}, limit)),
+	}
+}
+
+// relay passes a call of this machine's user on to a service for users, here or
+// on another node, which is told who the user is.
 func (n *Node) relay(ctx context.Context, c caller, r local.ControlRequest) (local.ControlAnswer, error) {
-	prefix, own := n.sessionService()
-	if !strings.HasPrefix(r.Path, prefix) || strings.ContainsAny(r.Path, "?#%") {
-		return local.ControlAnswer{}, code.New(code.BadArg, "%q is no call about sessions", r.Path)
+	services := n.userServices()
+	i := slices.IndexFunc(services, func(u userService) bool { return strings.HasPrefix(r.Path, u.prefix) })
+	if i < 0 || strings.ContainsAny(r.Path, "?#%") {
+		return local.ControlAnswer{}, code.New(code.BadArg, "%q is no call of a service for users", r.Path)
 	}
 	if r.Node != "" && r.Node != n.cfg.Name {
 		p, err := n.peerNode(r.Node)
@@ -43,7 +59,7 @@ func (n *Node) relay(ctx context.Context, c caller, r local.ControlRequest) (loc
 		return local.ControlAnswer{}, err
 	}
 	w := &recorder{header: http.Header{}, status: http.StatusOK}
-	own.ServeHTTP(w, q)
+	services[i].handler.ServeHTTP(w, q)
 	return answered(w.status, w.header, w.body.Bytes())
 }
 
@@ -76,7 +92,7 @@ func (p *peer) relay(ctx context.Context, c caller, r local.ControlRequest) (loc
 func controlHTTP(ctx context.Context, r local.ControlRequest, base string) (*http.Request, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, base+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
-		return nil, code.New(code.BadArg, "%q is no call about sessions: %v", r.Path, err)
+		return nil, code.New(code.BadArg, "%q is no call of a service for users: %v", r.Path, err)
 	}
 	for _, h := range relayed {
 		if v := r.Headers[h]; v != "" {
@@ -88,7 +104,7 @@ func controlHTTP(ctx context.Context, r local.ControlRequest, base string) (*htt
 
 func answered(status int, h http.Header, body []byte) (local.ControlAnswer, error) {
 	if len(body) > local.MaxControl {
-		return local.ControlAnswer{}, code.New(code.Protocol, "an answer about sessions has more than %d bytes", local.MaxControl)
+		return local.ControlAnswer{}, code.New(code.Protocol, "an answer has more than %d bytes", local.MaxControl)
 	}
 	a := local.ControlAnswer{Status: status, Body: body, Headers: map[string]string{}}
 	for _, k := range append([]string{codeHeader}, relayed...) {

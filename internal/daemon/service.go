@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -27,7 +26,9 @@ type callerKey struct{}
 func (n *Node) control() http.Handler {
 	h := http.NewServeMux()
 	h.Handle(nodev1connect.NewNodeServiceHandler(&service{n}, connect.WithReadMaxBytes(local.MaxPacket)))
-	h.Handle(n.sessionService())
+	for _, s := range n.userServices() {
+		h.Handle(s.prefix, s.handler)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
@@ -35,8 +36,13 @@ func (n *Node) control() http.Handler {
 		}
 		p, err := n.cfg.Identity.PeerOf(*r.TLS)
 		if err != nil {
-			n.log.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
+			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
 			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		if !n.welcome(p) {
+			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr, "node", p.Name)
+			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights, "node %q is not in the hosts file of node %q", p.Name, n.cfg.Name)))
 			return
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, p)
@@ -57,14 +63,7 @@ func importer(ctx context.Context, id *nodev1.ProcessID, user, session string) (
 }
 
 func (s *service) Ping(context.Context, *connect.Request[nodev1.PingRequest]) (*connect.Response[nodev1.PingResponse], error) {
-	n := s.n
-	n.mu.Lock()
-	procs := len(n.processes)
-	n.mu.Unlock()
-	return connect.NewResponse(&nodev1.PingResponse{
-		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version, ProtocolVersion: local.Version,
-		Processes: uint32(procs), UptimeNs: int64(time.Since(n.started)),
-	}), nil
+	return connect.NewResponse(s.n.pong()), nil
 }
 
 func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRequest]) (*connect.Response[nodev1.ImportResponse], error) {
@@ -72,6 +71,11 @@ func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRe
 	if err != nil {
 		return nil, coded(err)
 	}
+	ctx, _, leave, err := s.n.network.use(ctx)
+	if err != nil {
+		return nil, coded(err)
+	}
+	defer leave()
 	g, fds, err := s.n.grant(ctx, im, r.Msg.GetTargetPid(), r.Msg.GetBufferId(), false)
 	closeAll(fds)
 	if err != nil {
@@ -109,14 +113,15 @@ func (s *service) Release(ctx context.Context, r *connect.Request[nodev1.Release
 	return connect.NewResponse(&nodev1.ReleaseResponse{}), nil
 }
 
-func (s *service) Hosts(ctx context.Context, _ *connect.Request[nodev1.HostsRequest]) (*connect.Response[nodev1.HostsResponse], error) {
-	out := &nodev1.HostsResponse{}
-	for _, h := range s.n.status(ctx).Nodes {
-		out.Hosts = append(out.Hosts, &nodev1.Host{
-			Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Reachable: h.Reachable, RttNs: h.RTT, Error: h.Error,
-		})
+// Leave is asked by a node that was taken down.
+func (s *service) Leave(ctx context.Context, r *connect.Request[nodev1.LeaveRequest]) (*connect.Response[nodev1.LeaveResponse], error) {
+	p, _ := ctx.Value(callerKey{}).(cert.Peer)
+	if p.Kind != cert.Node {
+		return nil, coded(code.New(code.NoRights, "%v is no node that could leave", p))
 	}
-	return connect.NewResponse(out), nil
+	links, _ := s.n.severAll(ctx, local.SeverRequest{Node: p.Name, Why: clip(r.Msg.GetReason())})
+	s.n.log.Info("a node was taken down", "node", p.Name, "why", clip(r.Msg.GetReason()), "links", links)
+	return connect.NewResponse(&nodev1.LeaveResponse{}), nil
 }
 
 // codeHeader carries our code beside connect's own, which is coarser.

@@ -2,6 +2,10 @@ package daemon
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -26,10 +30,15 @@ type record struct {
 	Home   string
 	Drive  string
 	Share  string // the directory that the drive was made for; empty: it was there
+	Mount  string // where the share is mounted; empty: it is a directory of this machine
 	Output string
 	Base   string
-	Marker string
-	Ending bool // somebody has begun to delete it
+	Marker string // what its processes have in their environment
+	Key    string // of the tokens of its programs; unlike the marker, its user does not know it
+	Ending bool   // somebody has begun to delete it
+
+	Account bool   // the share was mounted with credentials, which are not kept
+	Cgroup  string // that its processes are in; empty: none
 }
 
 // session is one with its supervisor, which runs as its user and has its
@@ -58,12 +67,21 @@ func (s *session) account() account {
 	return a
 }
 
+// token is what a program of the session with this logical pid joins by. A daemon
+// that starts again knows by it that one before it has given out the pid: the
+// supervisor is the user's, and may claim anything.
+func (s *session) token(pid uint32) string {
+	h := hmac.New(sha256.New, []byte(s.Key))
+	_ = binary.Write(h, binary.LittleEndian, pid)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
 func (s *session) greeting() supervise.Greeting {
 	return supervise.Greeting{Session: s.Name, Marker: s.Marker}
 }
 
 func (s *session) spec() supervise.Spec {
-	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Marker: s.Marker}
+	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Daemon: uint32(os.Getuid()), Marker: s.Marker}
 }
 
 // connected is the supervisor, if there is a connection to it.
@@ -157,6 +175,9 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	if len(n.cfg.Supervisor) == 0 {
 		return code.New(code.BadConfig, "node %q runs in a program that cannot supervise sessions: make them on a node of vmmcd", n.cfg.Name)
 	}
+	if err := n.mountAgain(ctx, &s.record); err != nil {
+		return err
+	}
 	who := s.account()
 	env := environment{}
 	if who.as == nil {
@@ -165,7 +186,7 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 		env.set("PATH", usualPath)
 		env.set("HOME", who.home)
 	}
-	c, err := supervise.Launch(ctx, n.cfg.Supervisor, env, who.as, dir, s.spec())
+	c, err := supervise.Launch(ctx, n.cfg.Supervisor, env, who.as, dir, s.spec(), s.confine)
 	if err != nil {
 		var own code.Code
 		if !errors.As(err, &own) {
@@ -201,7 +222,9 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			switch {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
-			case !p.Joined && !known && s.n.ownPID(p.PID):
+			case !p.Joined && !s.n.ownPID(p.PID):
+				s.n.foreign.CompareAndSwap(nil, &foreign{session: s.Name, pid: p.PID})
+			case !p.Joined && !known:
 				s.n.readopt(s, c, p)
 			}
 		}
@@ -209,47 +232,6 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			return
 		}
 	}
-}
-
-// end ends all of the session's processes and its supervisor. With the turn.
-func (s *session) end(ctx context.Context) error {
-	c := s.connected()
-	if c == nil {
-		var err error
-		if c, err = s.connect(ctx); err != nil {
-			return s.endAlone(ctx, err)
-		}
-	}
-	left, err := c.End(ctx)
-	if err == nil && len(left.Real) > 0 {
-		// Programs that have become another user: the supervisor may not end them,
-		// a daemon of root may.
-		if stay := supervise.KillAll(c.Real(), s.Marker, timeout.Stop); len(stay) > 0 {
-			return code.New(code.NoRights, "processes %v of session %q on node %q have become other users' and cannot be ended by user %d: end them, and delete the session again", stay, s.Name, s.n.cfg.Name, os.Getuid())
-		}
-		left, err = c.End(ctx)
-	}
-	if err == nil && len(left.Real) > 0 {
-		err = code.New(code.Timeout, "processes %v of session %q on node %q do not end", left.Real, s.Name, s.n.cfg.Name)
-	}
-	if err != nil {
-		return err
-	}
-	c.Close()
-	return nil
-}
-
-// endAlone is end without a supervisor, where none can be had because of err: the
-// session's base may be gone. Its processes are known by what is in their
-// environment.
-func (s *session) endAlone(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return err
-	}
-	if left := supervise.KillAll(-1, s.Marker, timeout.Stop); len(left) > 0 {
-		return code.New(code.Timeout, "processes %v of session %q on node %q do not end, and it has no supervisor: %v", left, s.Name, s.n.cfg.Name, err)
-	}
-	return nil
 }
 
 // hangUp lets go of the supervisor, which goes on.

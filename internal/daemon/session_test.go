@@ -23,6 +23,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
@@ -499,5 +500,88 @@ func TestSessionsNeedVmmcd(t *testing.T) {
 	r.Header().Set("Vmmc-User", me(t))
 	if _, err := s.AddSession(t.Context(), r); err == nil {
 		t.Error("a node that keeps no state has a session")
+	}
+}
+
+// escape starts a process that nothing of the session tells of: another user, in a
+// session of its own, with another parent, without environment.
+func escape(t *testing.T, s nodev1connect.SessionServiceClient) int {
+	t.Helper()
+	const script = `(setsid setpriv --reuid 65534 --clear-groups env -i sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' &); exec sleep 1000`
+	r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{Session: "job", Path: []byte("sh"), Directory: []byte("/"), Args: [][]byte{[]byte("-c"), []byte(script)}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{Session: "job", Pid: r.Msg.GetProcess().GetPid(), TimeoutNs: int64(bound)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	real, err := strconv.Atoi(strings.TrimSpace(string(l.Msg.GetData())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return real
+}
+
+// dead waits until a process runs no more, whoever is to wait for it.
+func dead(t *testing.T, real int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("process %d still runs", real), func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", real))
+		return len(b) == 0
+	})
+}
+
+func TestProgramsOfOtherUsersEnd(t *testing.T) {
+	testutil.Require(t, os.Getuid() == 0, "becoming another user needs root; run the tests as root")
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	real := escape(t, s)
+	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+		t.Fatal(err)
+	}
+	dead(t, real)
+}
+
+// In a cgroup even what has lost its supervisor is ended.
+func TestNothingLeavesACgroup(t *testing.T) {
+	_, err := cgroup.Home()
+	testutil.Require(t, err == nil && os.Getuid() == 0, "needs root and cgroups of version 2 that it may make")
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	real := escape(t, s)
+	l, err := s.ListSessions(t.Context(), connect.NewRequest(&nodev1.ListSessionsRequest{}))
+	if err != nil || len(l.Msg.GetSessions()) != 1 {
+		t.Fatal(l, err)
+	}
+	dir := l.Msg.GetSessions()[0].GetCgroup()
+	if !cgroup.Holds(dir, real) {
+		t.Fatalf("process %d is not in the session's cgroup %q", real, dir)
+	}
+	c.nodes["a"].Close()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", real))
+	if err != nil {
+		t.Fatal(err)
+	}
+	supervisor, err := strconv.Atoi(strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))[1])
+	if err != nil || supervisor == 1 || syscall.Kill(supervisor, syscall.SIGKILL) != nil {
+		t.Fatalf("kill supervisor %d: %v", supervisor, err)
+	}
+	dead(t, supervisor)
+	if st, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", real)); err != nil || len(st) == 0 || bytes.Contains(st, []byte("VMMC")) {
+		t.Fatalf("process %d ended with its supervisor, or has the session's mark: %q (%v)", real, st, err)
+	}
+	c.start("a")
+	dead(t, real)
+	if got, _ := output(t, s, "job", "echo again"); got != "again\n" {
+		t.Errorf("after that a program prints %q", got)
+	}
+	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the cgroup %s is left (%v)", dir, err)
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/hmac"
 	"syscall"
 	"time"
 
@@ -40,15 +41,12 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 		return supervise.Program{}, err
 	}
 	c := newChild(o)
-	env, err := n.environ(c)
-	if err != nil {
-		return supervise.Program{}, err
-	}
 	n.mu.Lock()
 	if n.closed {
 		err = code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
 	} else {
 		c.pid = n.freePID()
+		c.token = s.token(c.pid)
 		if c.group == 0 {
 			c.group = c.pid
 		}
@@ -58,9 +56,16 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	if err != nil {
 		return supervise.Program{}, err
 	}
+	env, err := n.environ(c)
+	if err != nil {
+		close(c.ended)
+		n.forget(c)
+		return supervise.Program{}, err
+	}
 	order := supervise.Order{
 		PID: c.pid, Group: c.group, Parent: o.parent, Token: c.token,
 		Path: o.Path, Search: o.search, Args: o.Args, Directory: o.Directory,
+		Input: o.input, Terminal: o.seat,
 	}
 	for _, e := range env {
 		order.Env = append(order.Env, []byte(e))
@@ -71,7 +76,7 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 		n.forget(c)
 		return p, n.gaveUp(sup, c, err, bounded.Err() != nil)
 	}
-	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.who.name, "session", s.Name, "path", string(o.Path), "parent", o.parent, "group", c.group)
+	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.who.name, "session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
 	n.wg.Go(func() { n.follow(sup, c) })
 	return p, nil
 }
@@ -116,13 +121,19 @@ func (n *Node) follow(sup *supervise.Client, c *child) {
 
 // readopt takes on a program that a daemon before this one has started.
 func (n *Node) readopt(s *session, sup *supervise.Client, p supervise.Program) {
-	if p.Token == "" {
+	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
+		n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name, "pid", p.PID)
 		return
 	}
 	c := newChild(order{parent: p.Parent, session: s.Name, who: s.account(), in: s, group: p.Group})
 	c.pid, c.token = p.PID, p.Token
 	n.mu.Lock()
-	err := n.children.add(c)
+	var err error
+	if n.processes[p.PID] == nil && n.children.byPID[p.PID] == nil { // it has joined, or ended once
+		err = n.children.add(c)
+	} else {
+		err = code.New(code.BadArg, "pid %d is another process's", p.PID)
+	}
 	n.mu.Unlock()
 	if err != nil {
 		n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID, "err", err)

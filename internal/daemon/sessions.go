@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -28,11 +29,14 @@ const (
 // sessions are those of a node. Of each the state directory has a record, which
 // is the daemon's, and a directory, which is its user's.
 type sessions struct {
-	state string // "": none can be
+	state   string         // "": none can be
+	cgroups string         // the cgroup below which they get theirs; "": they get none
+	took    func(*os.File) // is told of the lock
 
 	mu     sync.Mutex
 	lock   *os.File // held while this daemon uses the state directory
 	byName map[string]*session
+	making map[string]uint32 // of which user; in byName they are nil
 }
 
 func (t *sessions) file(name string) string {
@@ -55,8 +59,11 @@ func (t *sessions) open(make bool) error {
 		return nil
 	}
 	// Users get through, to what is theirs, and see nothing else.
-	for dir, mode := range map[string]os.FileMode{"": 0o711, "sessions": 0o700, "run": 0o711} {
-		if err := os.MkdirAll(filepath.Join(t.state, dir), mode); err != nil {
+	for _, d := range []struct {
+		name string
+		mode os.FileMode
+	}{{"", 0o711}, {"sessions", 0o700}, {"run", 0o711}} {
+		if err := os.MkdirAll(filepath.Join(t.state, d.name), d.mode); err != nil {
 			return code.New(code.BadConfig, "make the state directory: %v", err)
 		}
 	}
@@ -67,7 +74,12 @@ func (t *sessions) open(make bool) error {
 	if err != nil {
 		return code.New(code.BadConfig, "take the state directory: %v", err)
 	}
+	if left, _ := t.files(); make && len(left) > 0 {
+		_ = f.Close()
+		return code.New(code.BadConfig, "the state directory %s has sessions of another vmmcd, which had it when this one started: start this one again to have them", t.state)
+	}
 	t.lock = f
+	t.took(f)
 	return nil
 }
 
@@ -91,14 +103,19 @@ func (t *sessions) write(r record) error {
 // programs.
 func (n *Node) recallSessions() error {
 	t := &n.sessions
-	t.state, t.byName = n.cfg.State, map[string]*session{}
+	t.mu.Lock() // other nodes ask already
+	t.state, t.byName, t.making, t.took = n.cfg.State, map[string]*session{}, map[string]uint32{}, n.keepPIDs
 	if t.state == "" {
+		t.mu.Unlock()
 		return nil
 	}
-	if err := t.open(false); err != nil || t.lock == nil {
+	err := t.open(false)
+	none := t.lock == nil
+	t.mu.Unlock()
+	if err != nil || none {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"))
+	files, err := t.files()
 	if err != nil {
 		return err
 	}
@@ -127,13 +144,18 @@ func (n *Node) recallSessions() error {
 	for _, s := range n.sessionsAfter("") {
 		if s.Ending {
 			n.wg.Go(func() {
-				if err := n.deleteSession(n.ctx, s); err != nil {
+				if _, err := n.deleteSession(n.ctx, s); err != nil {
 					n.log.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
 				}
 			})
 		}
 	}
 	return nil
+}
+
+// files are the records.
+func (t *sessions) files() ([]string, error) {
+	return filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"))
 }
 
 // escapeGlob makes a path mean itself.
@@ -195,6 +217,11 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 			same++
 		}
 	}
+	for _, u := range t.making {
+		if u == uid {
+			same++
+		}
+	}
 	_, taken := t.byName[name]
 	switch {
 	case taken:
@@ -202,13 +229,14 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 	case len(t.byName) >= maxSessions || same >= maxUserSessions:
 		return code.New(code.NoMem, "node %q has %d sessions, %d of them this user's: at most %d, and %d of one user", node, len(t.byName), same, maxSessions, maxUserSessions)
 	}
-	t.byName[name] = nil
+	t.byName[name], t.making[name] = nil, uid
 	return nil
 }
 
 func (t *sessions) put(name string, s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.making, name)
 	if s == nil {
 		delete(t.byName, name)
 		return
@@ -217,26 +245,37 @@ func (t *sessions) put(name string, s *session) {
 }
 
 // addSession makes a session with a supervisor that runs, or nothing.
-func (n *Node) addSession(ctx context.Context, r record) (s *session, err error) {
+func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) (s *session, err error) {
 	t := &n.sessions
 	if err := t.reserve(n.cfg.Name, r.Name, r.UID); err != nil {
 		return nil, err
 	}
+	kept := false // what is left of it, for who deletes it
 	defer func() {
-		if err != nil {
+		if err != nil && !kept {
 			t.put(r.Name, nil)
 		}
 	}()
-	r.Marker = rand.Text()
+	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), who != mount.Credentials{}
+	n.placeCgroup(&r)
+	if err := n.placeMount(&r); err != nil {
+		return nil, err
+	}
 	if err := n.takeDrive(&r); err != nil {
 		return nil, err
 	}
 	s = n.newSession(r)
 	undo := func() {
 		s.hangUp()
+		_ = s.dropCgroup()
 		_ = os.RemoveAll(t.dir(r.Name))
+		if derr := n.undoShare(ctx, s); derr != nil {
+			err, kept = errors.Join(err, derr), true
+			t.put(r.Name, s)
+			return
+		}
 		_ = os.Remove(t.file(r.Name))
-		n.giveDrive(&r)
+		n.giveDrive(&s.record)
 		close(s.gone)
 	}
 	// A daemon that dies meanwhile leaves a session that the next one deletes.
@@ -244,6 +283,9 @@ func (n *Node) addSession(ctx context.Context, r record) (s *session, err error)
 	half.Ending = true
 	if err = t.write(half); err == nil {
 		err = n.makeRun(&r)
+	}
+	if err == nil {
+		err = n.mountShare(ctx, &r, who)
 	}
 	if err != nil {
 		undo()
@@ -284,18 +326,20 @@ func (n *Node) makeRun(r *record) error {
 
 // deleteSession ends a session and all that is in it. What fails can be tried
 // again.
-func (n *Node) deleteSession(ctx context.Context, s *session) error {
+//
+// The notice says what was not as usual.
+func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, err error) {
 	select {
 	case s.turn <- struct{}{}: // not given back: nobody needs a supervisor after this
 	case <-s.gone:
-		return code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name, n.cfg.Name)
+		return "", code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name, n.cfg.Name)
 	case <-ctx.Done():
-		return ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
+		return "", ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
 	}
 	t := &n.sessions
-	again := func(err error) error {
+	again := func(err error) (string, error) {
 		<-s.turn
-		return err
+		return "", err
 	}
 	r := s.record
 	r.Ending = true
@@ -303,12 +347,17 @@ func (n *Node) deleteSession(ctx context.Context, s *session) error {
 		n.log.Warn("a session is deleted all the same", "session", s.Name, "err", err)
 	}
 	if _, err := os.Lstat(t.dir(s.Name)); err == nil {
-		if err := s.end(ctx); err != nil {
+		if err := s.endAll(ctx); err != nil {
 			return again(err)
 		}
+	} else if err := s.dropCgroup(); err != nil {
+		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, n.cfg.Name, err))
 	}
 	if err := os.RemoveAll(t.dir(s.Name)); err != nil {
 		return again(code.New(code.BadConfig, "remove the directory of session %q: %v", s.Name, err))
+	}
+	if notice, err = n.dropShare(ctx, &s.record); err != nil {
+		return again(err)
 	}
 	n.giveDrive(&r)
 	if err := os.Remove(t.file(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -317,5 +366,5 @@ func (n *Node) deleteSession(ctx context.Context, s *session) error {
 	t.put(s.Name, nil)
 	close(s.gone)
 	n.log.Info("session deleted", "session", s.Name, "user", s.User)
-	return nil
+	return notice, nil
 }

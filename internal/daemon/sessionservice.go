@@ -2,14 +2,18 @@ package daemon
 
 import (
 	"context"
+	"sync"
 	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -18,8 +22,12 @@ import (
 // sessionService answers tools and other nodes for their users.
 type sessionService struct{ n *Node }
 
-// maxListed is how many sessions are in one answer.
-const maxListed = 16
+// maxListed is how many sessions are in one answer, maxListing about how many
+// bytes: one session's are less than what is then left of local.MaxControl.
+const (
+	maxListed  = 16
+	maxListing = 8 << 10
+)
 
 // reply makes an answer of what a call came to.
 func reply[T any](m *T, err error) (*connect.Response[T], error) {
@@ -53,7 +61,7 @@ func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[node
 	}
 	var in *session
 	if err == nil {
-		in, err = s.n.addSession(ctx, rec)
+		in, err = s.n.addSession(ctx, rec, mount.Credentials{User: r.Msg.GetCredentials().GetUser(), Password: r.Msg.GetCredentials().GetPassword()})
 	}
 	if err != nil {
 		return nil, coded(err)
@@ -64,6 +72,7 @@ func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[node
 func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[nodev1.DeleteSessionRequest]) (*connect.Response[nodev1.DeleteSessionResponse], error) {
 	c, err := callerOf(ctx)
 	var in *session
+	var notice string
 	if err == nil {
 		in, err = s.n.findSession(c, r.Msg.GetName())
 	}
@@ -71,9 +80,9 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[n
 		// Who gives up finds it deleted, or not: never half so.
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 4*timeout.Stop)
 		defer stop()
-		err = s.n.deleteSession(ctx, in)
+		notice, err = s.n.deleteSession(ctx, in)
 	}
-	return reply(&nodev1.DeleteSessionResponse{}, err)
+	return reply(&nodev1.DeleteSessionResponse{Notice: notice}, err)
 }
 
 func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[nodev1.ListSessionsRequest]) (*connect.Response[nodev1.ListSessionsResponse], error) {
@@ -82,15 +91,24 @@ func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[no
 		return nil, coded(err)
 	}
 	m := &nodev1.ListSessionsResponse{}
+	var page []*session
 	for _, in := range s.n.sessionsAfter(r.Msg.GetAfter()) {
 		if in.may(c) != nil {
 			continue
 		}
-		if len(m.Sessions) == maxListed {
-			m.More = true
+		if m.More = len(page) == maxListed; m.More {
 			break
 		}
-		m.Sessions = append(m.Sessions, s.n.describe(ctx, in))
+		page = append(page, in)
+	}
+	m.Sessions = make([]*nodev1.Session, len(page))
+	var all sync.WaitGroup
+	for i, in := range page { // at once, because some supervisors may not answer
+		all.Go(func() { m.Sessions[i] = s.n.describe(ctx, in) })
+	}
+	all.Wait()
+	for len(m.Sessions) > 1 && proto.Size(m) > maxListing {
+		m.Sessions, m.More = m.Sessions[:len(m.Sessions)-1], true
 	}
 	return reply(m, nil)
 }
@@ -103,7 +121,7 @@ func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunR
 	if err != nil {
 		return nil, coded(err)
 	}
-	o := order{session: in.Name, in: in, group: r.Msg.GetGroup(), search: true, SpawnRequest: local.SpawnRequest{
+	o := order{session: in.Name, in: in, group: r.Msg.GetGroup(), search: true, input: r.Msg.GetInput(), seat: seat(r.Msg.GetTerminal()), SpawnRequest: local.SpawnRequest{
 		Node: s.n.cfg.Name, Path: r.Msg.GetPath(), Args: r.Msg.GetArgs(), Directory: r.Msg.GetDirectory(), Hosts: r.Msg.GetHosts(),
 	}}
 	if err := o.Check(o.session); err != nil {
@@ -139,10 +157,10 @@ func (s *sessionService) Kill(ctx context.Context, r *connect.Request[nodev1.Kil
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	n := 0
 	if err == nil {
-		n, err = sup.Signal(ctx, supervise.SignalRequest{PID: r.Msg.GetPid(), Signal: int(r.Msg.GetSignal())})
+		n, err = sup.Signal(ctx, supervise.SignalRequest{PID: r.Msg.GetPid(), Group: r.Msg.GetGroup(), Signal: int(r.Msg.GetSignal())})
 	}
 	if err == nil {
-		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
+		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "group", r.Msg.GetGroup(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
 	}
 	return reply(&nodev1.KillResponse{Processes: uint32(n)}, err)
 }
@@ -151,7 +169,7 @@ func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.
 	_, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var c supervise.Chunk
 	if err == nil {
-		c, err = sup.Read(ctx, supervise.ReadRequest{PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs())})
+		c, err = sup.Read(ctx, supervise.ReadRequest{PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs()), Attended: r.Msg.GetAttended()})
 	}
 	if err == nil && len(c.Data) > supervise.MaxChunk {
 		err = code.New(code.Protocol, "the session's supervisor gave more output than was asked for")
@@ -175,6 +193,9 @@ func (n *Node) describe(ctx context.Context, s *session) *nodev1.Session {
 		return d
 	}
 	d.Base = c.Base
+	if s.Cgroup != "" && cgroup.Holds(s.Cgroup, c.Real()) {
+		d.Cgroup = s.Cgroup
+	}
 	for r := (supervise.ListRequest{Running: true}); ; {
 		l, err := c.List(ctx, r)
 		if err != nil {

@@ -25,7 +25,9 @@ type unixSocket struct {
 	l    *net.UnixListener
 	lock *os.File // nil for a socket without a file
 	next uint32   // logical pids given out; with the node's mu
-	kept uint32   // up to here the lock file says they are
+	kept uint32   // up to here the files say they are
+
+	state *os.File // keeps the count too, because sessions outlive the socket's directory
 }
 
 func listenUnix(path string) (*unixSocket, error) {
@@ -51,7 +53,7 @@ func listenUnix(path string) (*unixSocket, error) {
 		// Anyone may connect to the system's daemon; who they are comes from the
 		// kernel. A user's own daemon serves that user.
 		mode := os.FileMode(0o600)
-		if os.Getuid() == 0 {
+		if os.Getuid() == 0 || unix.MaySwitchUsers() {
 			mode = 0o666
 		}
 		if err := os.Chmod(path, mode); err != nil {
@@ -64,7 +66,7 @@ func listenUnix(path string) (*unixSocket, error) {
 
 func (s *unixSocket) takeOver(path string) error {
 	mode := os.FileMode(0o700)
-	if os.Getuid() == 0 {
+	if os.Getuid() == 0 || unix.MaySwitchUsers() {
 		mode = 0o755
 	}
 	if err := os.MkdirAll(filepath.Dir(path), mode); err != nil {
@@ -78,27 +80,44 @@ func (s *unixSocket) takeOver(path string) error {
 		return code.New(code.BadConfig, "lock of the socket: %v", err)
 	}
 	s.lock = lock
-	b, err := io.ReadAll(io.LimitReader(lock, 64))
-	if n, perr := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 32); err == nil && perr == nil {
-		s.next, s.kept = uint32(n), uint32(n)
-	}
+	s.next = countIn(lock)
+	s.kept = s.next
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return code.New(code.BadConfig, "remove the socket of a daemon that died: %v", err)
 	}
 	return nil
 }
 
+// countIn is how many logical pids a file says were given out.
+func countIn(f *os.File) uint32 {
+	b, err := io.ReadAll(io.LimitReader(f, 64))
+	n, perr := strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 32)
+	if err != nil || perr != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+// keepIn keeps the count in another file too, and goes on from what that says.
+func (s *unixSocket) keepIn(f *os.File) {
+	s.state, s.next, s.kept = f, max(s.next, countIn(f)), 0
+}
+
 // block is how many logical pids a node has; each node's begin at its place in
 // the hosts file, so they are unique in the cluster.
 const block = 1_000_000
 
-// pid gives out the next logical pid of the node at place index. The lock file
-// is written ahead, 256 at a time.
+// pid gives out the next logical pid of the node at place index. The files
+// are written ahead, 256 at a time.
 func (s *unixSocket) pid(index int) uint32 {
 	s.next = s.next%(block-1) + 1
-	if s.lock != nil && (s.next > s.kept || s.kept-s.next > 256) {
+	if s.next > s.kept || s.kept-s.next > 256 {
 		s.kept = s.next + 255
-		_, _ = s.lock.WriteAt([]byte(fmt.Sprintf("%-10d\n", s.kept)), 0)
+		for _, f := range []*os.File{s.lock, s.state} {
+			if f != nil {
+				_, _ = f.WriteAt([]byte(fmt.Sprintf("%-10d\n", s.kept)), 0)
+			}
+		}
 	}
 	return uint32(index)*block + s.next
 }

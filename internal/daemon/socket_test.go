@@ -105,7 +105,7 @@ func TestRequestsOutOfPlace(t *testing.T) {
 	if err := call(local.Unexport, local.ExportRequest{ID: 77}, 0); err != nil {
 		t.Errorf("the end of what is not exported can be repeated: %v", err)
 	}
-	if err := call(local.Nodes, local.Empty{}, 1); err != nil || c.Err() != nil {
+	if err := call(local.Unexport, local.ExportRequest{ID: 78}, 1); err != nil || c.Err() != nil {
 		t.Errorf("the connection did not survive: %v, %v", err, c.Err())
 	}
 	tr.goesOn(t)

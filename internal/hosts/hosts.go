@@ -9,7 +9,9 @@
 // are skipped, and a # begins a comment that lasts to the end of the line.
 //
 // The order of the lines means something: it is the order in which the nodes are
-// reported to programs, so every node of a cluster should have the same file.
+// reported to programs, and a node's place gives it its block of logical pids, so
+// every node of a cluster should have the same file. A line with nothing but a dash
+// keeps a place free: put it where a node was that is no more.
 package hosts
 
 import (
@@ -27,6 +29,9 @@ const (
 	maxLine  = 1024 // bytes, without the line's end
 )
 
+// keep is the line of a place that is kept free. It is no node's name.
+const keep = "-"
+
 const rightLine = `a line is "name host:port [data-host:port]", as in "node1 10.0.0.1:7600"`
 
 // Host is one node of the cluster.
@@ -34,6 +39,16 @@ type Host struct {
 	Name    string
 	Control string // host:port
 	Data    string // host:port; the same as Control unless the file gave one
+	Free    int    // places before this node that are kept free
+}
+
+// Place is where the i-th node of the list stands in the file, counted from 0.
+func Place(list []Host, i int) int {
+	place := i
+	for _, h := range list[:i+1] {
+		place += h.Free
+	}
+	return place
 }
 
 // ReadFile reads the hosts file at path.
@@ -56,7 +71,7 @@ func Parse(r io.Reader, file string) ([]Host, error) {
 
 	var hosts []Host
 	seen := make(map[string]int) // name to line
-	line := 0
+	line, free := 0, 0
 	for in.Scan() {
 		line++
 		if line > maxLines {
@@ -72,6 +87,11 @@ func Parse(r io.Reader, file string) ([]Host, error) {
 		if !ok {
 			continue
 		}
+		if h.Name == keep {
+			free++
+			continue
+		}
+		h.Free, free = free, 0
 		if first, dup := seen[h.Name]; dup {
 			return nil, fmt.Errorf("%s:%d: node %q is already on line %d; give every node a name of its own", file, line, h.Name, first)
 		}
@@ -98,6 +118,11 @@ func parseLine(text string) (h Host, ok bool, err error) {
 	switch len(fields) {
 	case 0:
 		return Host{}, false, nil
+	case 1:
+		if fields[0] == keep {
+			return Host{Name: keep}, true, nil
+		}
+		return Host{}, false, errors.New("found 1 field(s), wanted 2 or 3")
 	case 2:
 		h = Host{Name: fields[0], Control: fields[1], Data: fields[1]}
 	case 3:
@@ -122,6 +147,7 @@ func parseLine(text string) (h Host, ok bool, err error) {
 func Format(hosts []Host) string {
 	var b strings.Builder
 	for _, h := range hosts {
+		b.WriteString(strings.Repeat(keep+"\n", h.Free))
 		b.WriteString(h.Name + " " + h.Control)
 		if h.Data != "" && h.Data != h.Control {
 			b.WriteString(" " + h.Data)

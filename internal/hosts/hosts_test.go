@@ -22,17 +22,18 @@ func TestParse(t *testing.T) {
 	}{
 		{"empty", "", nil},
 		{"comments and blanks", "# a cluster\n\n   \t\n#end", nil},
-		{"no last newline", "a h:1", []hosts.Host{{"a", "h:1", "h:1"}}},
-		{"carriage returns", "a h:1\r\nb h:2\r\n", []hosts.Host{{"a", "h:1", "h:1"}, {"b", "h:2", "h:2"}}},
-		{"data address", "a h:1 g:65535 # fast", []hosts.Host{{"a", "h:1", "g:65535"}}},
-		{"comment without a space", "a h:1# fast", []hosts.Host{{"a", "h:1", "h:1"}}},
-		{"order kept", "z h:1\na h:2\nM h:3\n", []hosts.Host{{"z", "h:1", "h:1"}, {"a", "h:2", "h:2"}, {"M", "h:3", "h:3"}}},
-		{"case counts", "a h:1\nA h:2", []hosts.Host{{"a", "h:1", "h:1"}, {"A", "h:2", "h:2"}}},
-		{"all name characters", "Az09-_. h:1", []hosts.Host{{"Az09-_.", "h:1", "h:1"}}},
-		{"IPv4 and IPv6", "a 10.0.0.1:1 [fe80::1%eth0]:2", []hosts.Host{{"a", "10.0.0.1:1", "[fe80::1%eth0]:2"}}},
-		{"longest name", strings.Repeat("n", 64) + " h:1", []hosts.Host{{strings.Repeat("n", 64), "h:1", "h:1"}}},
-		{"longest line", "a h:1 #" + strings.Repeat("x", 1017) + "\r\nb h:2", []hosts.Host{{"a", "h:1", "h:1"}, {"b", "h:2", "h:2"}}},
-		{"most lines", strings.Repeat("#\n", 9_999) + "a h:1\n", []hosts.Host{{"a", "h:1", "h:1"}}},
+		{"no last newline", "a h:1", []hosts.Host{{"a", "h:1", "h:1", 0}}},
+		{"carriage returns", "a h:1\r\nb h:2\r\n", []hosts.Host{{"a", "h:1", "h:1", 0}, {"b", "h:2", "h:2", 0}}},
+		{"data address", "a h:1 g:65535 # fast", []hosts.Host{{"a", "h:1", "g:65535", 0}}},
+		{"comment without a space", "a h:1# fast", []hosts.Host{{"a", "h:1", "h:1", 0}}},
+		{"places kept free", "-\na h:1\n - # was b\n-\nc h:2\n-\n", []hosts.Host{{"a", "h:1", "h:1", 1}, {"c", "h:2", "h:2", 2}}},
+		{"order kept", "z h:1\na h:2\nM h:3\n", []hosts.Host{{"z", "h:1", "h:1", 0}, {"a", "h:2", "h:2", 0}, {"M", "h:3", "h:3", 0}}},
+		{"case counts", "a h:1\nA h:2", []hosts.Host{{"a", "h:1", "h:1", 0}, {"A", "h:2", "h:2", 0}}},
+		{"all name characters", "Az09-_. h:1", []hosts.Host{{"Az09-_.", "h:1", "h:1", 0}}},
+		{"IPv4 and IPv6", "a 10.0.0.1:1 [fe80::1%eth0]:2", []hosts.Host{{"a", "10.0.0.1:1", "[fe80::1%eth0]:2", 0}}},
+		{"longest name", strings.Repeat("n", 64) + " h:1", []hosts.Host{{strings.Repeat("n", 64), "h:1", "h:1", 0}}},
+		{"longest line", "a h:1 #" + strings.Repeat("x", 1017) + "\r\nb h:2", []hosts.Host{{"a", "h:1", "h:1", 0}, {"b", "h:2", "h:2", 0}}},
+		{"most lines", strings.Repeat("#\n", 9_999) + "a h:1\n", []hosts.Host{{"a", "h:1", "h:1", 0}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,6 +74,7 @@ func TestParseErrors(t *testing.T) {
 		{"not ASCII", "ä h:1", []string{`character 'ä'`}},
 		{"dots", ".. h:1", []string{"begins with"}},
 		{"option", "-a h:1", []string{"begins with"}},
+		{"free place with an address", "- h:1", []string{"begins with"}},
 		{"long name", strings.Repeat("n", 65) + " h:1", []string{"has 65 bytes, the limit is 64"}},
 		{"line too long by one", "#\n#" + strings.Repeat("x", 1024) + "\n", []string{"f:2: ", "longer than 1024 bytes"}},
 		{"line far too long", "#\n#" + strings.Repeat("x", 1<<16), []string{"f:2: ", "longer than 1024 bytes"}},
@@ -106,7 +108,7 @@ func TestReadFile(t *testing.T) {
 	if _, err := hosts.ReadFile(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file gave %v", err)
 	}
-	want := []hosts.Host{{"b", "h:1", "h:1"}, {"a", "h:2", "h:3"}}
+	want := []hosts.Host{{"b", "h:1", "h:1", 0}, {"a", "h:2", "h:3", 0}}
 	if err := os.WriteFile(path, []byte(hosts.Format(want)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +122,24 @@ func TestReadFile(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	list := []hosts.Host{{"a", "h:1", "h:1"}, {"b", "h:2", "h:2"}}
+	list := []hosts.Host{{"a", "h:1", "h:1", 0}, {"b", "h:2", "h:2", 0}}
 	if h, ok := hosts.Lookup(list, "b"); !ok || h != list[1] {
 		t.Errorf("Lookup(b) = %v, %v", h, ok)
 	}
 	if h, ok := hosts.Lookup(list, "B"); ok {
 		t.Errorf("Lookup(B) found %v", h)
+	}
+}
+
+func TestPlace(t *testing.T) {
+	list, err := hosts.Parse(strings.NewReader("-\na h:1\n-\n-\nb h:2\nc h:3\n"), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 4, 5} {
+		if got := hosts.Place(list, i); got != want {
+			t.Errorf("node %s has place %d, wanted %d", list[i].Name, got, want)
+		}
 	}
 }
 

@@ -262,7 +262,7 @@ func (o *Out) fetched(h *wire.Header) {
 func (o *Out) refused(h *wire.Header) error {
 	err := refusal(h.Word)
 	if h.Word != wire.CodeAlignment { // that one is the request's fault, not the import's end
-		o.onRevoke(h.Handle, 0, err)
+		o.onRevoke(h.Handle, NotSaid, err)
 	}
 	sent := o.sent()
 	o.gmu.Lock()

@@ -120,10 +120,13 @@ func (in *In) Tell(handle uint32) {
 	in.rmu.Unlock()
 }
 
-// Cut ends the link, and does not return before nothing more is stored in or
+// Cut is Sever by this process's own wish.
+func (in *In) Cut() { in.Sever(ErrClosed) }
+
+// Sever ends the link, and does not return before nothing more is stored in or
 // read from any target of it.
-func (in *In) Cut() {
-	in.fail(ErrClosed)
+func (in *In) Sever(why error) {
+	in.fail(why)
 	in.rmu.Lock()
 	for _, t := range in.targets {
 		in.withdraw(t)

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +16,10 @@ import (
 // Eager is the longest message, in bytes, whose send returns once the kernel
 // has it. The source is free then; longer ones return when they are acknowledged.
 const Eager = 64 << 10
+
+// NotSaid is in place of the last message that was applied where an import's end
+// is known from a refusal.
+const NotSaid = math.MaxUint64
 
 // Out is the importing side of a link. All its methods may be called
 // concurrently.
@@ -58,7 +63,7 @@ type Out struct {
 // NewOut starts the importing side on a connected socket, which it owns from
 // then on. pages is nil between nodes. onRevoke and onLost are called from the
 // engine; they must not block. onRevoke's applied is the last message that was
-// applied while the export lived.
+// applied while the export lived, or NotSaid.
 func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
 	o := &Out{pages: pages, turn: make(chan struct{}, 1), onRevoke: onRevoke, onLost: onLost}
 	if err := o.start(e, fd, o); err != nil {
@@ -71,8 +76,14 @@ func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(handle uint32, applie
 // Close ends the link.
 func (o *Out) Close() { o.fail(ErrClosed) }
 
+// Sever ends the link for somebody else's reason.
+func (o *Out) Sever(why error) { o.fail(why) }
+
 // Err is why the link has ended, or nil.
 func (o *Out) Err() error { return o.err() }
+
+// Acked is the last message that has been applied, or went nowhere, at the far end.
+func (o *Out) Acked() uint64 { return o.acked.Load() }
 
 // Detach tells the exporter that an import is no more.
 func (o *Out) Detach(handle uint32) {

@@ -56,6 +56,7 @@ type stream struct {
 
 	broken atomic.Bool // the cause is set before
 	cause  atomic.Pointer[error]
+	notice atomic.Pointer[error] // why the far end will be gone, once it is
 
 	rmu sync.Mutex // receiving; taken before tmu
 	fd  int        // changed with rmu and tmu held; -1 when closed
@@ -172,6 +173,9 @@ func (s *stream) receive(turns int) (got bool) {
 // fail ends the stream. It may be called under any lock; the closing itself
 // happens on a goroutine of its own.
 func (s *stream) fail(err error) {
+	if n := s.notice.Load(); n != nil && errors.Is(err, ErrGone) {
+		err = *n
+	}
 	if !s.cause.CompareAndSwap(nil, &err) {
 		return
 	}
@@ -179,6 +183,10 @@ func (s *stream) fail(err error) {
 	s.e.sleepers.Wake()
 	go s.finish(err)
 }
+
+// Expect says that the far end is going to end the link, and why. why is [ErrGone]
+// too.
+func (s *stream) Expect(why error) { s.notice.Store(&why) }
 
 // err is why the stream ended, or nil.
 func (s *stream) err() error {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -19,17 +20,24 @@ import (
 // Env names the daemon's socket to programs.
 const Env = "VMMC_SOCKET"
 
+// SystemPath is where the system's daemon listens.
+const SystemPath = "/run/vmmc/node.sock"
+
 // maxPath is what fits into a socket's address, without the closing zero.
 const maxPath = 107
 
 // DefaultPath is where the daemon listens and programs look for it: what
-// [Env] says, else the system's or the user's run directory.
+// [Env] says, else what [root.Env] says, else the system's or the user's run
+// directory.
 func DefaultPath() string {
 	if p := os.Getenv(Env); p != "" {
 		return p
 	}
+	if p := root.FromEnv().Socket(); p != "" {
+		return p
+	}
 	if os.Getuid() == 0 {
-		return "/run/vmmc/node.sock"
+		return SystemPath
 	}
 	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" {
 		return filepath.Join(d, "vmmc", "node.sock")

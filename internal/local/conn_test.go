@@ -176,13 +176,13 @@ func TestAnswerTooLarge(t *testing.T) {
 	a, b := sockets(t)
 	fd, w := pipe(t)
 	served(t, b, func(_ context.Context, m Method, _ []byte, _ []int) (any, []int, error) {
-		if m == Nodes {
+		if m == Release {
 			return strings.Repeat("x", MaxPacket), []int{fd}, nil
 		}
 		return Empty{}, nil, nil
 	})
 	l := served(t, a, none)
-	if _, err := l.Call(t.Context(), Nodes, Empty{}, nil, nil); err == nil || errors.Is(err, code.NoDaemon) {
+	if _, err := l.Call(t.Context(), Release, Empty{}, nil, nil); err == nil || errors.Is(err, code.NoDaemon) {
 		t.Errorf("an answer that is too large arrived as %v", err)
 	}
 	closed(t, w)
@@ -229,7 +229,7 @@ func TestCancellationReachesTheHandler(t *testing.T) {
 	case <-time.After(bound):
 		t.Fatal("the handler was not cancelled")
 	}
-	if _, err := l.Call(t.Context(), Nodes, Empty{}, nil, nil); err != nil {
+	if _, err := l.Call(t.Context(), Release, Empty{}, nil, nil); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 }
@@ -403,11 +403,11 @@ func TestStrangePackets(t *testing.T) {
 	closed(t, say(header{kind: failure, id: 9}, "not a remote"))
 	closed(t, say(header{kind: cancel, id: 10}, nil))
 	say(header{kind: request, method: Import, id: 5}, Empty{})
-	closed(t, say(header{kind: request, method: Nodes, id: 5}, Empty{}))
+	closed(t, say(header{kind: request, method: Release, id: 5}, Empty{}))
 	hear(header{kind: failure, id: 5}) // of the second
 	close(hold)
 	hear(header{kind: reply, id: 5}) // of the first
-	closed(t, say(header{kind: request, method: Nodes, id: 6}, Empty{}))
+	closed(t, say(header{kind: request, method: Release, id: 6}, Empty{}))
 	hear(header{kind: reply, id: 6})
 	if l.Err() != nil {
 		t.Error(l.Err())

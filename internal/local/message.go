@@ -1,5 +1,7 @@
 package local
 
+import "fmt"
+
 // Version of this protocol; a daemon refuses a process with another.
 const Version = 2
 
@@ -16,12 +18,13 @@ const (
 	Import                     // ImportRequest -> Grant, with the memory's descriptor if it is mapped
 	Connect                    // ConnectRequest with page descriptors -> Connected with descriptors
 	Release                    // ReleaseRequest -> Empty
-	Nodes                      // Empty -> NodeList
+	_                          // was a list of the nodes
 
 	Offer    // OfferRequest -> Grant
 	Accept   // AcceptRequest with page descriptors -> Empty with descriptors
 	Handover // HandoverRequest with a connection -> Empty
 	Withdraw // ReleaseRequest -> Empty: an import that was granted is not taken up
+	Sever    // SeverRequest -> Severed
 )
 
 // Empty is an answer without content.
@@ -32,6 +35,14 @@ type ProcessID struct {
 	Node        string
 	PID         uint32
 	Incarnation uint64 // random, so that a restarted process is never taken for the one before
+}
+
+// String is for logs; of the zero one, "none".
+func (id ProcessID) String() string {
+	if id == (ProcessID{}) {
+		return "none"
+	}
+	return fmt.Sprintf("%s/%d", id.Node, id.PID)
 }
 
 // Hello is how a process joins its node.
@@ -128,6 +139,7 @@ type Connected struct {
 	Link     uint64
 	Key      []byte
 	Address  string
+	Epoch    uint64 // between nodes, see SeverRequest
 }
 
 // AcceptRequest tells an exporter of a new link, with the importer's page
@@ -145,20 +157,19 @@ type HandoverRequest struct {
 	Incarnation uint64 // of the exporter that is meant
 	Hello       []byte
 	Challenge   []byte
+	Epoch       uint64 // see SeverRequest
 }
 
-// NodeList is what a daemon knows of the nodes.
-type NodeList struct{ Nodes []NodeStatus }
-
-// NodeStatus is one of them.
-type NodeStatus struct {
-	Name      string
-	Control   string
-	Data      string
-	Self      bool
-	Reachable bool
-	RTT       int64 // nanoseconds
-	Processes int
-	Version   string
-	Error     string
+// SeverRequest has a process end its links with processes of another node, or of
+// all others. Each link between nodes belongs to an epoch of the process's own
+// node, which begins when that is brought up: what comes late of one that is over
+// is refused, and a request that comes late ends nothing of the next.
+type SeverRequest struct {
+	Node  string // "": all others
+	Epoch uint64 // with Node "": the last that is over
+	Why   string
+	Soon  bool // begin none, and expect that the other side ends those that are there
 }
+
+// Severed counts the links that were ended.
+type Severed struct{ Links int }

@@ -87,7 +87,7 @@ func FuzzPacket(f *testing.F) {
 		stable[Connected](t, body)
 		stable[AcceptRequest](t, body)
 		stable[HandoverRequest](t, body)
-		stable[NodeList](t, body)
+		stable[SeverRequest](t, body)
 		stable[remote](t, body)
 	})
 }

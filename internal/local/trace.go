@@ -26,8 +26,8 @@ func (l *Conn) Call(ctx context.Context, m Method, in any, fds []int, out func([
 
 var methods = map[Method]string{
 	Register: "register", Export: "export", Unexport: "unexport", Import: "import",
-	Connect: "connect", Release: "release", Nodes: "nodes", Spawn: "spawn",
-	Offer: "offer", Accept: "accept", Handover: "handover", Withdraw: "withdraw",
+	Connect: "connect", Release: "release", Spawn: "spawn",
+	Offer: "offer", Accept: "accept", Handover: "handover", Withdraw: "withdraw", Sever: "sever",
 }
 
 // String is the request's name, for logs.

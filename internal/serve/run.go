@@ -22,11 +22,13 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	// First of all, so that a signal during the start ends in an orderly way too.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	tell := newNotifier()
 	logger, err := o.logger(log)
 	if err != nil {
 		return err
 	}
 	cfg, err := o.config()
+	defer o.giveRoot()
 	if err != nil {
 		return err
 	}
@@ -42,11 +44,28 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("start node %q: %w", cfg.Name, err)
 	}
-	<-ctx.Done()
+	tell.say("READY=1")
+	o.untilDone(ctx, n)
+	tell.say("STOPPING=1")
 	stop() // a second signal kills, should the end take too long for somebody
 	logger.Info("node stops", "node", cfg.Name, "why", context.Cause(ctx))
 	n.Close()
 	return nil
+}
+
+// untilDone reads the hosts file again whenever it is told to.
+func (o *options) untilDone(ctx context.Context, n *daemon.Node) {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	defer signal.Stop(again)
+	for {
+		select {
+		case <-again:
+			n.Reload()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (o *options) logger(w io.Writer) (*slog.Logger, error) {
@@ -62,20 +81,24 @@ func (o *options) logger(w io.Writer) (*slog.Logger, error) {
 
 // config reads the files that the flags name.
 func (o *options) config() (cfg daemon.Config, err error) {
+	logs, err := o.below()
+	if err != nil {
+		return cfg, err
+	}
 	if o.listen != "" && o.certs == "" {
 		return cfg, Usage("--listen %s without --certs: nodes and tools prove who they are; make a certificate with \"vmmc cert node\"", o.listen)
 	}
 	if o.certs != "" && o.hosts == "" && o.listen == "" {
 		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.certs)
 	}
-	cfg = daemon.Config{Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, State: o.state, Drives: o.drives, Supervisor: o.supervisor}
+	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.state, Drives: o.drives, Supervisor: o.supervisor}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
 			return cfg, fmt.Errorf("name the node after the host: %w; give one with --name", err)
 		}
 	}
 	if cfg.State == "" {
-		cfg.State = defaultState(cfg.Name)
+		cfg.State = DefaultState(cfg.Name)
 	}
 	for _, dir := range []*string{&cfg.State, &cfg.Drives} {
 		if *dir != "" {
@@ -85,6 +108,10 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		}
 	}
 	if o.hosts != "" {
+		if cfg.HostsFile, err = filepath.Abs(o.hosts); err != nil {
+			return cfg, fmt.Errorf("name the hosts file: %w", err)
+		}
+		cfg.HostsRead, _ = os.Stat(cfg.HostsFile) // before it is read: a change meanwhile is one
 		if cfg.Hosts, err = hosts.ReadFile(o.hosts); err != nil {
 			if errors.Is(err, os.ErrNotExist) {
 				err = fmt.Errorf("%w; check --hosts, or leave it out for a node alone", err)

@@ -22,9 +22,9 @@ func newSupervise() *cobra.Command {
 	}
 }
 
-// defaultState is where a node of this user keeps what outlives it; "" if the
+// DefaultState is where a node of this user keeps what outlives it; "" if the
 // user has no place for that.
-func defaultState(node string) string {
+func DefaultState(node string) string {
 	if os.Getuid() == 0 {
 		return filepath.Join("/var/lib/vmmc", node)
 	}

@@ -146,23 +146,40 @@ func (r *Region) Size() int { return r.size }
 func (r *Region) Bytes() []byte { return unsafe.Slice((*byte)(r.base), r.size) }
 
 // Seal fixes the size before the descriptor leaves this process, and with
-// readOnly forbids new writable mappings.
+// readOnly forbids new writable mappings. It cannot be undone.
 func (r *Region) Seal(readOnly bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fd < 0 {
-		return os.ErrClosed
-	}
-	if info, err := unix.Inspect(r.fd); err == nil && info.Fixed {
-		if readOnly && !info.ReadOnly {
-			return errors.New("memory was exported writable before and cannot be sealed read-only now: allocate other memory")
-		}
-		if !readOnly && info.ReadOnly {
-			return errors.New("memory was exported read-only before and cannot be exported writable: allocate other memory")
-		}
-		return nil
+	if sealed, err := r.sealed(readOnly); sealed || err != nil {
+		return err
 	}
 	return unix.Seal(r.fd, readOnly)
+}
+
+// Sealable says why Seal would fail, and changes nothing.
+func (r *Region) Sealable(readOnly bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.sealed(readOnly)
+	return err
+}
+
+// sealed says whether the region has the seals, or cannot have them. It is called
+// with the lock.
+func (r *Region) sealed(readOnly bool) (bool, error) {
+	if r.fd < 0 {
+		return false, os.ErrClosed
+	}
+	info, err := unix.Inspect(r.fd)
+	switch {
+	case err != nil || !info.Fixed:
+		return false, nil
+	case readOnly && !info.ReadOnly:
+		return false, errors.New("memory was exported writable before and cannot be sealed read-only now: allocate other memory")
+	case !readOnly && info.ReadOnly:
+		return false, errors.New("memory was exported read-only before and cannot be exported writable: allocate other memory")
+	}
+	return true, nil
 }
 
 // Descriptor duplicates the descriptor for sending; the caller closes it.

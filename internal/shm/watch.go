@@ -22,7 +22,7 @@ func newPrivate(size int) (*Region, error) {
 // that mapping of it. Stores through another mapping are not seen.
 type Watch struct {
 	r  *Region // the pages stay mapped while they are watched
-	w  *unix.Watch
+	w  *unix.PageWatch
 	of int
 }
 
@@ -35,7 +35,7 @@ func NewWatch(r *Region, off, n int) (*Watch, error) {
 	if off%PageSize != 0 || n%PageSize != 0 || n <= 0 || off < 0 || off+n > r.size {
 		return nil, fmt.Errorf("watch %d bytes at %d of %d: not whole pages of it", n, off, r.size)
 	}
-	w, err := unix.NewWatch(unsafe.Add(r.base, off), n)
+	w, err := unix.NewPageWatch(unsafe.Add(r.base, off), n)
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,14 @@ func (s *supervisor) answer(ctx context.Context, m local.Method, body []byte) (a
 		return with(body, s.signal)
 	case Read:
 		return with(body, func(r ReadRequest) (Chunk, error) { return s.read(ctx, r) })
+	case Attend:
+		return with(body, func(r AttendRequest) (local.Empty, error) { return s.attend(ctx, r) })
+	case Write:
+		return with(body, func(r WriteRequest) (Written, error) { return s.write(ctx, r) })
+	case Resize:
+		return with(body, s.resize)
 	case End:
-		return s.end(), nil
+		return s.end()
 	}
 	return nil, code.New(code.BadArg, "unknown request %d: the daemon is newer than this session's supervisor, which is of the time when the session was made", m)
 }
@@ -129,6 +135,9 @@ func (s *supervisor) await(ctx context.Context, r AwaitRequest) (Program, error)
 func (s *supervisor) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 	if r.Offset < 0 || r.Max < 0 {
 		return Chunk{}, code.New(code.BadArg, "read %d bytes of output from byte %d on", r.Max, r.Offset)
+	}
+	if r.Attended {
+		return s.readAttended(ctx, r)
 	}
 	deadline := time.Now().Add(r.For)
 	for {

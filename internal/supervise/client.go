@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -23,12 +24,14 @@ type Client struct {
 
 	conn *local.Conn
 	real int
+	uid  uint32
 }
 
 // Launch starts a supervisor: argv is the program that calls [Main], as is the
-// user, dir the session's directory, which is that user's. It returns when the
-// supervisor listens.
-func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec) (*unix.Child, error) {
+// user, dir the session's directory, which is that user's. place is told its
+// number before it begins; it may be nil. Launch returns when the supervisor
+// listens.
+func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec, place func(pid int)) (*unix.Child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -55,6 +58,9 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	}
 	_ = say.Close()
 	_ = in.Close()
+	if place != nil {
+		place(c.PID()) // it waits for its spec
+	}
 	err = json.NewEncoder(feed).Encode(spec) // fits into the pipe, which nobody may read
 	_ = feed.Close()
 	if err == nil {
@@ -107,13 +113,16 @@ func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, e
 		_ = u.Close()
 		return nil, err
 	}
-	c := &Client{real: cred.PID, conn: local.NewConn(u, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
+	c := &Client{real: cred.PID, uid: uid, conn: local.NewConn(u, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
 		return nil, nil, code.New(code.BadArg, "a daemon answers no supervisor")
 	})}
-	if c.State, err = call[State](ctx, c, Greet, g); err != nil {
+	if c.State, err = call[State](ctx, c, Greet, g); err == nil && len(c.Base) > 2*maxDirectory {
+		err = code.New(code.Protocol, "the supervisor of session %q names a base directory of %d bytes", g.Session, len(c.Base))
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -129,8 +138,29 @@ func (c *Client) Close() {
 // Done is closed when the supervisor is gone.
 func (c *Client) Done() <-chan struct{} { return c.conn.Done() }
 
-// Real is the supervisor's number, as the kernel has it.
-func (c *Client) Real() int { return c.real }
+// Real is the supervisor's number, as the kernel has it, or -1. The number is that
+// of who began to listen: another process may have it now, but none of another
+// user is taken for it.
+func (c *Client) Real() int {
+	if uid, ok := userOf(c.real); c.real > 1 && ok && uid == c.uid {
+		return c.real
+	}
+	return -1
+}
+
+// Wake has a supervisor go on that somebody has stopped.
+func (c *Client) Wake() {
+	if p := c.Real(); p > 0 {
+		_ = unix.Wake(p)
+	}
+}
+
+// Kill ends a supervisor that does not answer.
+func (c *Client) Kill() {
+	if p := c.Real(); p > 0 {
+		_ = unix.Kill(p, int(syscall.SIGKILL))
+	}
+}
 
 func call[T any](ctx context.Context, c *Client, m local.Method, in any) (T, error) {
 	v, fds, err := local.Ask[T](ctx, c.conn, m, in, nil)
@@ -181,4 +211,21 @@ func (c *Client) Read(ctx context.Context, r ReadRequest) (Chunk, error) {
 // End ends the session's programs and the supervisor.
 func (c *Client) End(ctx context.Context) (Leftovers, error) {
 	return call[Leftovers](ctx, c, End, local.Empty{})
+}
+
+// Attend holds a program's input or terminal until ctx ends or the program does.
+func (c *Client) Attend(ctx context.Context, r AttendRequest) error {
+	_, err := call[local.Empty](ctx, c, Attend, r)
+	return err
+}
+
+// Write gives a program input.
+func (c *Client) Write(ctx context.Context, r WriteRequest) (Written, error) {
+	return call[Written](ctx, c, Write, r)
+}
+
+// Resize changes the size of a program's terminal.
+func (c *Client) Resize(ctx context.Context, r ResizeRequest) error {
+	_, err := call[local.Empty](ctx, c, Resize, r)
+	return err
 }

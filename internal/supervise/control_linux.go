@@ -20,6 +20,13 @@ func (s *supervisor) listed(p Program) error {
 		return err
 	}
 	f, _, err := s.appendTo(name)
+	for range 20 { // who begins it right now is about to take its first name away
+		if !errors.Is(err, errNames) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+		f, _, err = s.appendTo(name)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package supervise
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"syscall"
@@ -83,7 +84,8 @@ func (o *output) settle(late <-chan time.Time) {
 	}
 }
 
-// signal sends a signal to a program with its process group, or to all.
+// signal sends a signal to a program with its process group, or to those of a run
+// group, or to all.
 func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	if r.Signal <= 0 || r.Signal > 64 {
 		return Signalled{}, code.New(code.BadArg, "signal %d: signals are 1 to 64", r.Signal)
@@ -93,20 +95,30 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
+	var bad error
 	for _, p := range s.programs {
-		if r.PID != 0 && p.PID != r.PID || p.Ended {
+		if r.PID != 0 && p.PID != r.PID || r.Group != 0 && p.Group != r.Group || p.Ended {
 			continue
 		}
+		var err error
 		switch {
 		case p.Joined:
-			if p.proc.Signal(syscall.Signal(r.Signal)) == nil {
-				n++
-			}
+			err = p.proc.Signal(syscall.Signal(r.Signal))
 		case s.byReal[p.Real] == p:
-			if unix.KillGroup(p.Real, r.Signal) == nil {
-				n++
+			if err = unix.KillGroup(p.Real, r.Signal); errors.Is(err, syscall.ESRCH) {
+				err = unix.Kill(p.Real, r.Signal) // it has gone into another group
 			}
+		default:
+			continue // about to begin
 		}
+		if err == nil {
+			n++
+		} else {
+			bad = err
+		}
+	}
+	if n == 0 && errors.Is(bad, syscall.EPERM) {
+		return Signalled{}, code.New(code.NoRights, "the programs of session %q on node %q have become other users' and cannot be signalled by user %d", s.spec.Session, s.spec.Node, os.Getuid())
 	}
 	if r.PID != 0 && n == 0 {
 		p, err := s.find(r.PID)
@@ -120,21 +132,28 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 
 // end kills everything. It can be asked for again: what could not be ended may
 // have ended since.
-func (s *supervisor) end() Leftovers {
+func (s *supervisor) end() (Leftovers, error) {
 	s.fork.Lock() // who is starting a program has done so, and nobody begins
 	s.mu.Lock()
 	s.ending = true
 	var out []*output
+	var joined []*program
 	for _, p := range s.programs {
 		if p.Joined && !p.Ended {
-			_ = p.proc.Kill()
+			joined = append(joined, p)
 		}
 		if p.out != nil {
 			out = append(out, p.out)
+			if p.out.to != nil {
+				p.out.to.release()
+			}
 		}
 	}
 	s.mu.Unlock()
 	s.fork.Unlock()
+	for _, p := range joined {
+		p.killJoined()
+	}
 	reaped := make(chan struct{})
 	stop := make(chan struct{})
 	go func() { // whoever else reaps may be the caller
@@ -152,7 +171,10 @@ func (s *supervisor) end() Leftovers {
 	close(stop)
 	<-reaped
 	if len(left) > 0 {
-		return Leftovers{Real: left}
+		return Leftovers{Real: left}, nil
+	}
+	if !s.emptied() {
+		return Leftovers{}, code.New(code.Timeout, "processes of session %q on node %q start others faster than they can be killed: delete it again", s.spec.Session, s.spec.Node)
 	}
 	late, cancel := context.WithTimeout(context.Background(), timeout.Settle)
 	defer cancel()
@@ -169,5 +191,20 @@ func (s *supervisor) end() Leftovers {
 	default:
 		close(s.over)
 	}
-	return Leftovers{}
+	return Leftovers{}, nil
+}
+
+// emptied returns true when no descendant is left, also none that is another
+// process whenever the kernel's table is read.
+func (s *supervisor) emptied() bool {
+	for deadline := time.Now().Add(timeout.Stop); time.Now().Before(deadline); {
+		s.reap()
+		if unix.Childless() {
+			return true
+		}
+		s.fork.Lock()
+		killChildren()
+		s.fork.Unlock()
+	}
+	return false
 }

@@ -44,6 +44,8 @@ func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
 	return f, st.Size(), nil
 }
 
+var errNames = errors.New("has several names")
+
 // openOwn opens a file that is this user's and a plain one, under its only name.
 func (s *supervisor) openOwn(file string, flag int) (*os.File, error) {
 	st, err := s.root.Lstat(file)
@@ -66,8 +68,11 @@ func (s *supervisor) openOwn(file string, flag int) (*os.File, error) {
 	if err == nil {
 		uid, links, err = unix.OwnerOf(f)
 	}
-	if err == nil && (int(uid) != os.Getuid() || links != 1) {
-		err = fmt.Errorf("%s belongs to user %d and has %d names: it is left alone", file, uid, links)
+	if err == nil && int(uid) != os.Getuid() {
+		err = fmt.Errorf("%s belongs to user %d: it is left alone", file, uid)
+	}
+	if err == nil && links != 1 {
+		err = fmt.Errorf("%s %w, %d: it is left alone", file, errNames, links)
 	}
 	if err != nil {
 		_ = f.Close()

@@ -3,10 +3,12 @@ package supervise
 import (
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // note lists a process that has joined the session by itself.
@@ -45,4 +47,13 @@ func (s *supervisor) leave(r ListRequest) (local.Empty, error) {
 		s.tell()
 	}
 	return local.Empty{}, nil
+}
+
+// killJoined ends a process that has joined, with all that it has started, which
+// nothing but that marks as the session's.
+func (p *program) killJoined() {
+	if p.proc.Signal(syscall.SIGSTOP) == nil { // its number cannot become another's while it is stopped
+		KillAll(p.Real, "", timeout.Stop)
+		_ = p.proc.Kill()
+	}
 }

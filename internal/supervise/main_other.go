@@ -11,5 +11,7 @@ import (
 // Main does nothing on this system.
 func Main() error { return unix.ErrUnsupported }
 
+func userOf(int) (uint32, bool) { return 0, false }
+
 // KillAll does nothing on this system.
 func KillAll(int, string, time.Duration) []int { return nil }

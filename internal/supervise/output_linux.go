@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -24,6 +25,7 @@ type output struct {
 	name string
 	pipe *os.File
 	over chan struct{} // closed when all that had the pipe are gone
+	to   *attended     // nil: the file has it all
 
 	mu     sync.Mutex // held from reading to having written, which may take long
 	f      *os.File
@@ -38,8 +40,8 @@ type output struct {
 }
 
 // openOutput opens the file before the program starts, if that can be.
-func (s *supervisor) openOutput(name string, pipe *os.File) *output {
-	o := &output{s: s, name: name, pipe: pipe, over: make(chan struct{})}
+func (s *supervisor) openOutput(name string, e *ends) *output {
+	o := &output{s: s, name: name, pipe: e.output, to: e.to, over: make(chan struct{})}
 	o.reopen()
 	return o
 }
@@ -54,6 +56,7 @@ func (o *output) copy() {
 	}
 	buf := make([]byte, bufferSize)
 	for over := false; !over; {
+		o.to.room()
 		err := rc.Read(func(fd uintptr) bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -66,9 +69,25 @@ func (o *output) copy() {
 			return true
 		})
 		if err != nil {
+			o.rest(rc, buf)
 			return
 		}
 	}
+}
+
+// rest takes what is there when nobody waits for more: the terminal is hung up.
+func (o *output) rest(rc syscall.RawConn, buf []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_ = rc.Control(func(fd uintptr) {
+		for range 16 { // it may go on printing
+			n, again := unix.ReadSome(fd, buf)
+			if again || n == 0 {
+				return
+			}
+			o.write(buf[:n])
+		}
+	})
 }
 
 // quiet says whether all that was printed so far has been written.
@@ -91,6 +110,7 @@ func (o *output) write(b []byte) {
 	if len(b) == 0 {
 		return
 	}
+	defer o.to.show(b) // and it is in the file when it is seen
 	if (o.f == nil || removed(o.f)) && !o.reopen() {
 		o.lose(len(b), nil)
 		return

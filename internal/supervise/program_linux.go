@@ -65,16 +65,10 @@ func (s *supervisor) program(o Order) (string, error) {
 }
 
 func (s *supervisor) launch(o Order, dir *os.File, file string) (Program, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	e, err := s.ends(o)
 	if err != nil {
-		return Program{}, code.New(code.NoMem, "start %s: %v", o.Path, err)
+		return Program{}, err
 	}
-	defer null.Close()
-	r, w, err := unix.OutputPipe()
-	if err != nil {
-		return Program{}, code.New(code.NoMem, "start %s: %v", o.Path, err)
-	}
-	defer w.Close()
 	p := &program{Program: Program{
 		PID: o.PID, Group: o.Group, Parent: o.Parent, Token: o.Token, Command: command(o), Begun: time.Now(),
 	}}
@@ -83,23 +77,27 @@ func (s *supervisor) launch(o Order, dir *os.File, file string) (Program, error)
 		args = append(args, string(a))
 	}
 	env := []string{MarkerEnv + "=" + s.spec.Marker, "PWD=" + filepath.Join(s.base, within(string(o.Directory)))}
-	for _, e := range o.Env {
-		env = append(env, string(e))
+	for _, v := range o.Env {
+		env = append(env, string(v))
+	}
+	if o.Terminal != nil && o.Terminal.Term != "" {
+		env = append(env, "TERM="+o.Terminal.Term)
 	}
 	s.fork.Lock()
 	err = s.admit(p)
 	var c *unix.Child
 	if err == nil {
-		c, err = start(dir, unix.Program{Path: file, Args: args, Env: env, Files: [3]*os.File{null, w, w}})
+		c, err = start(dir, unix.Program{Path: file, Args: args, Env: env, Files: e.program, Seat: o.Terminal != nil})
 		err = s.explain(o, err)
 	}
 	if err != nil {
 		s.withdraw(p)
 		s.fork.Unlock()
-		_ = r.Close()
+		e.close()
 		return Program{}, err
 	}
-	out := s.openOutput(LogName(s.spec.Node, o.PID), r)
+	e.closeProgram()
+	out := s.openOutput(LogName(s.spec.Node, o.PID), e)
 	s.mu.Lock()
 	p.out, p.Real = out, c.PID()
 	s.byReal[p.Real] = p

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // The requests of a daemon to a supervisor, in the packets of the local protocol.
@@ -18,6 +19,9 @@ const (
 	Signal                           // SignalRequest -> Signalled
 	Read                             // ReadRequest -> Chunk
 	End                              // Empty -> Leftovers, when nothing of the session runs any more
+	Attend                           // AttendRequest -> Empty, at the program's end
+	Write                            // WriteRequest -> Written
+	Resize                           // ResizeRequest -> Empty
 )
 
 // ready is what a supervisor says to who started it; anything else is why not.
@@ -52,9 +56,11 @@ type AwaitRequest struct {
 	For time.Duration // at most
 }
 
-// SignalRequest signals one program, or with 0 all of the session.
+// SignalRequest signals one program, or a run group, or with 0 for both all of
+// the session.
 type SignalRequest struct {
 	PID    uint32
+	Group  uint32
 	Signal int
 }
 
@@ -67,12 +73,40 @@ type ReadRequest struct {
 	Offset int64
 	Max    int
 	For    time.Duration // how long to wait for any
+
+	Attended bool // who asks attends to the program, and is done with all before Offset
 }
 
 // Chunk is a piece of output. Done: the program has ended and there is no more.
 type Chunk struct {
 	Data []byte
 	Done bool
+}
+
+// AttendRequest holds a program's input or terminal for as long as it is under
+// way.
+type AttendRequest struct{ PID uint32 }
+
+// WriteRequest gives a program input.
+type WriteRequest struct {
+	PID    uint32
+	Offset int64 // of Data, in all of its input
+	Data   []byte
+	End    bool // the input ends behind Data
+	For    time.Duration
+}
+
+// Written says how much input a program has got in all, and whether nobody reads
+// any more.
+type Written struct {
+	Taken  int64
+	Closed bool
+}
+
+// ResizeRequest changes the size of a program's terminal.
+type ResizeRequest struct {
+	PID  uint32
+	Size unix.Size
 }
 
 // Leftovers are processes that the supervisor may not end: programs that have

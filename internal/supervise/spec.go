@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // Spec is what a supervisor is told of its session.
@@ -17,6 +18,7 @@ type Spec struct {
 	User    string // as the session was made with; may be empty
 	Base    string // the directory that the session's drive stands for
 	Output  string // the directory for output, absolute within the base
+	Daemon  uint32 // the user whose daemons may reach the supervisor, beside root's and its own
 	Marker  string // in the environment of all programs: the next supervisor knows by it what this one left
 }
 
@@ -34,6 +36,14 @@ type Order struct {
 	Args      [][]byte
 	Directory []byte // absolute within the base
 	Env       [][]byte
+	Input     bool      // it reads what is written for it; else its input is empty
+	Terminal  *Terminal // it gets one, which is its input too; may be nil
+}
+
+// Terminal is what a program is to know of who looks at it.
+type Terminal struct {
+	unix.Size
+	Term string // may be empty
 }
 
 // Program is what a supervisor knows of a process of its session.
@@ -58,6 +68,9 @@ type Program struct {
 	Why     string // why the last of them were not
 	Start   int64  // where its output begins in the file
 }
+
+// maxDirectory bounds the path of a directory, as the kernel does.
+const maxDirectory = 4095
 
 // MaxName bounds a session's name as it stands in file names, so that there is
 // room for a number behind it.
@@ -99,6 +112,9 @@ func CheckDirectory(what, dir string) error {
 		return code.New(code.BadArg, "the %s %q is not absolute: within the session's drive it begins with /", what, dir)
 	case strings.ContainsRune(dir, 0):
 		return code.New(code.BadArg, "the %s %q has a zero byte", what, dir)
+	}
+	if len(dir) > maxDirectory {
+		return code.New(code.BadArg, "the %s has %d bytes, at most %d", what, len(dir), maxDirectory)
 	}
 	depth := 0
 	for part := range strings.SplitSeq(dir, "/") {

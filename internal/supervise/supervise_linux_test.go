@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ type session struct {
 	child *unix.Child
 	next  uint32
 	ended bool
+	limit string // what the shell does before the supervisor begins
 }
 
 func newSession(t *testing.T, base string) *session {
@@ -58,7 +60,11 @@ func (s *session) try() error {
 	}
 	defer d.Close()
 	env := append(os.Environ(), supervisorEnv+"=1")
-	if s.child, err = Launch(s.t.Context(), []string{"/proc/self/exe", os.Args[0]}, env, nil, d, s.spec); err != nil {
+	argv := []string{"/proc/self/exe", os.Args[0]}
+	if s.limit != "" {
+		argv = []string{"/bin/sh", "sh", "-c", s.limit + `; exec "$0"`, os.Args[0]}
+	}
+	if s.child, err = Launch(s.t.Context(), argv, env, nil, d, s.spec, nil); err != nil {
 		return err
 	}
 	s.Client, err = Dial(s.t.Context(), d, uint32(os.Getuid()), Greeting{s.spec.Session, s.spec.Marker})
@@ -142,13 +148,13 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("its file has %q (%v)", b, err)
 	}
 	q := s.sh("sleep 1000")
-	if n, err := s.Signal(t.Context(), SignalRequest{q.PID, int(syscall.SIGTERM)}); n != 1 || err != nil {
+	if n, err := s.Signal(t.Context(), SignalRequest{PID: q.PID, Signal: int(syscall.SIGTERM)}); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	if got := s.wait(q.PID); got.Signal != int(syscall.SIGTERM) || got.Status != -1 {
 		t.Errorf("%+v", got)
 	}
-	if _, err := s.Signal(t.Context(), SignalRequest{q.PID, 9}); !errors.Is(err, code.NoSuchProcess) {
+	if _, err := s.Signal(t.Context(), SignalRequest{PID: q.PID, Signal: 9}); !errors.Is(err, code.NoSuchProcess) {
 		t.Errorf("signal to one that has ended: %v", err)
 	}
 	if _, err := s.Await(t.Context(), AwaitRequest{PID: 99}); !errors.Is(err, code.NoSuchProcess) {
@@ -159,6 +165,27 @@ func TestPrograms(t *testing.T) {
 	want := fmt.Sprintf("VMMC_n1 2 # HOST=n1 REALPID=%d TIME=%4d/%2d/", q.Real, q.Begun.Year(), q.Begun.Month())
 	if err != nil || len(lines) != 6 || lines[1] != "# VMMC Output Control For Session [a/b] Run #1 User [alice]" || !strings.HasPrefix(lines[4], want) {
 		t.Errorf("control file %q (%v)", b, err)
+	}
+}
+
+// Two that begin a run group's file at once are both in it.
+func TestControlFileIsBegunOnce(t *testing.T) {
+	base := t.TempDir()
+	s := newSession(t, base)
+	for group := range uint32(40) {
+		var both sync.WaitGroup
+		for i := range uint32(3) {
+			both.Go(func() {
+				if _, err := s.Start(t.Context(), Order{PID: 1000 + 3*group + i, Group: group, Path: []byte("/bin/true"), Directory: []byte("/")}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		b, err := os.ReadFile(filepath.Join(base, "out/deep", fmt.Sprintf("a%%2Fb_%d", group)))
+		if got := strings.Count(string(b), "VMMC_n1 "); err != nil || got != 3 {
+			t.Errorf("%d of 3 processes are in %q (%v)", got, b, err)
+		}
 	}
 }
 
@@ -398,6 +425,34 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the file ends with %q (%v)", b[max(0, len(b)-200):], err)
 	}
 	s.end() // before its disk goes
+}
+
+// The limit of a file's size is as a full disk.
+func TestFileSizeLimit(t *testing.T) {
+	s := &session{t: t, dir: t.TempDir(), limit: "ulimit -f 64", spec: Spec{Session: "a", Node: "n1", Base: t.TempDir(), Output: "/out", Marker: t.Name() + strconv.Itoa(os.Getpid())}}
+	s.launch()
+	p := s.sh("head -c 1000000 /dev/zero; exit 3")
+	if got := s.wait(p.PID); got.Status != 3 || got.Output != 1_000_000 || got.Missing == 0 || !strings.Contains(got.Why, "too large") {
+		t.Errorf("%+v", got)
+	}
+	s.end()
+}
+
+// A program that has left its process group is signalled all the same.
+func TestSignalToAnotherGroup(t *testing.T) {
+	_, err := exec.LookPath("perl")
+	testutil.Require(t, err == nil, "needs perl, which can go into another process group")
+	s := newSession(t, t.TempDir())
+	p := s.sh(`exec perl -e '$| = 1; my $q = fork; if (!$q) { setpgrp(0, 0); sleep 1000 } select(undef, undef, undef, 0.01) until setpgrp(0, $q); print "ok"; sleep 1000'`)
+	for s.first(p.PID) != "ok" {
+		continue
+	}
+	if n, err := s.Signal(t.Context(), SignalRequest{PID: p.PID, Signal: int(syscall.SIGTERM)}); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if got := s.wait(p.PID); got.Signal != int(syscall.SIGTERM) {
+		t.Errorf("%+v", got)
+	}
 }
 
 func TestFloodIsBounded(t *testing.T) {

@@ -181,12 +181,12 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 		case <-look.C:
 			if _, err := os.Stat(socketFile); errors.Is(err, fs.ErrNotExist) {
 				// Nobody can reach this session any more, to end it or otherwise.
-				s.end()
+				_, _ = s.end() // else when it is looked at again
 			}
 		case why := <-told:
 			// The machine goes down: the session stays, and a new supervisor will
 			// know by the journal what there was.
-			s.end()
+			_, _ = s.end()
 			return fmt.Errorf("supervisor of session %q: %v", s.spec.Session, why)
 		case <-s.over:
 			_ = l.Close()
@@ -210,7 +210,7 @@ func (s *supervisor) accept(l *net.UnixListener) {
 			continue
 		}
 		cred, err := unix.PeerCred(c)
-		if err != nil || cred.UID != 0 && int(cred.UID) != os.Getuid() {
+		if err != nil || cred.UID != 0 && cred.UID != s.spec.Daemon && int(cred.UID) != os.Getuid() {
 			_ = c.Close()
 			continue
 		}

@@ -12,9 +12,12 @@ const (
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
 
+	HostsFile = time.Second            // between looks at the list of nodes
 	EndRedir  = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
 	Abandoned = 5 * time.Second        // between looks of a supervisor whether its session's directory is there
 	Replace   = time.Second            // at least, from a supervisor to the one that takes its place
 	Settle    = 2 * time.Second        // output of a program that has ended to get into its file
+	Mount     = 10 * time.Second       // mount(8) to mount a session's share
+	Unmount   = 3 * time.Second        // umount(8), before a mount is detached
 	Terminate = 2 * time.Second        // from asking a spawned program to end to killing it
 )

@@ -2,6 +2,7 @@ package unix
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -22,10 +23,16 @@ type Child struct {
 // the reason why it never will.
 func Start(p Program) (*Child, error) {
 	pidfd := -1
-	attr := &syscall.SysProcAttr{Setpgid: !p.Apart, Setsid: p.Apart, PidFD: &pidfd}
+	attr := &syscall.SysProcAttr{Setpgid: !p.Apart && !p.Seat, Setsid: p.Apart || p.Seat, Setctty: p.Seat, PidFD: &pidfd}
 	if p.As != nil {
 		attr.Credential = &syscall.Credential{Uid: p.As.UID, Gid: p.As.GID, Groups: p.As.Groups}
 	}
+	// A daemon that may switch users without being root has the right to in its
+	// ambient set, which a change from one user to another leaves alone.
+	if err := keepRights(); err != nil {
+		return nil, err
+	}
+	defer runtime.UnlockOSThread()
 	proc, err := os.StartProcess(p.Path, p.Args, &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: append(p.Files[:], p.Extra...), Sys: attr})
 	if err != nil {
 		return nil, err

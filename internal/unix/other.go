@@ -16,8 +16,8 @@ type IO struct{}
 // Epoll does nothing on this system.
 type Epoll struct{}
 
-// Watch does nothing on this system.
-type Watch struct{}
+// PageWatch does nothing on this system.
+type PageWatch struct{}
 
 func Memfd(string, int64) (int, error)                  { return -1, ErrUnsupported }
 func Seal(int, bool) error                              { return ErrUnsupported }
@@ -51,26 +51,42 @@ func (*Epoll) Wait([]Event) (int, error)                { return 0, ErrUnsupport
 func (*Epoll) Close() error                             { return nil }
 func Yield()                                            {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
+func MaySwitchUsers() bool                              { return false }
 func Alive(int) bool                                    { return false }
 
-func NewWatch(unsafe.Pointer, int) (*Watch, error)                       { return nil, ErrUnsupported }
-func (*Watch) Protect(int, int) error                                    { return ErrUnsupported }
-func (*Watch) Written(int, int, bool, []PageRun) (n, end int, err error) { return 0, 0, ErrUnsupported }
-func (*Watch) Close()                                                    {}
-func Nap(time.Duration)                                                  {}
-func CPUTime() time.Duration                                             { return 0 }
-func MapPrivate(int) (unsafe.Pointer, error)                             { return nil, ErrUnsupported }
-func MapAlias(_, _ unsafe.Pointer, _ int) error                          { return ErrUnsupported }
-func MapBack(unsafe.Pointer, int, int, int) error                        { return ErrUnsupported }
+func NewPageWatch(unsafe.Pointer, int) (*PageWatch, error) { return nil, ErrUnsupported }
+
+func (*PageWatch) Protect(int, int) error { return ErrUnsupported }
+
+func (*PageWatch) Written(int, int, bool, []PageRun) (n, end int, err error) {
+	return 0, 0, ErrUnsupported
+}
+func (*PageWatch) Close()                         {}
+func Nap(time.Duration)                           {}
+func CPUTime() time.Duration                      { return 0 }
+func MapPrivate(int) (unsafe.Pointer, error)      { return nil, ErrUnsupported }
+func MapAlias(_, _ unsafe.Pointer, _ int) error   { return ErrUnsupported }
+func MapBack(unsafe.Pointer, int, int, int) error { return ErrUnsupported }
 
 func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsupported }
 
-func BecomeSubreaper() error                       { return ErrUnsupported }
-func ReapAny() (int, Ending, bool)                 { return 0, Ending{}, false }
-func Kill(int, int) error                          { return ErrUnsupported }
-func KillGroup(int, int) error                     { return ErrUnsupported }
-func OutputPipe() (r, w *os.File, err error)       { return nil, nil, ErrUnsupported }
-func ReadSome(uintptr, []byte) (n int, again bool) { return 0, false }
-func Readable(*os.File) bool                       { return false }
-func OwnerOf(*os.File) (uint32, uint64, error)     { return 0, 0, ErrUnsupported }
-func OpenPath(string) (*os.File, error)            { return nil, ErrUnsupported }
+func BecomeSubreaper() error                        { return ErrUnsupported }
+func ReapAny() (int, Ending, bool)                  { return 0, Ending{}, false }
+func Childless() bool                               { return false }
+func Wake(int) error                                { return ErrUnsupported }
+func Kill(int, int) error                           { return ErrUnsupported }
+func KillGroup(int, int) error                      { return ErrUnsupported }
+func OutputPipe() (r, w *os.File, err error)        { return nil, nil, ErrUnsupported }
+func InputPipe() (r, w *os.File, err error)         { return nil, nil, ErrUnsupported }
+func ReadSome(uintptr, []byte) (n int, again bool)  { return 0, false }
+func Readable(*os.File) bool                        { return false }
+func OwnerOf(*os.File) (uint32, uint64, error)      { return 0, 0, ErrUnsupported }
+func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported }
+func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupported }
+func Resize(*os.File, Size) error                   { return ErrUnsupported }
+func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported }
+
+func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
+func LimitFiles(uint64) error          { return ErrUnsupported }
+func LimitLocked(uint64) error         { return ErrUnsupported }
+func Owner(os.FileInfo) (uint32, bool) { return 0, false }

@@ -22,6 +22,20 @@ func OutputPipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(p[0]), "output"), os.NewFile(uintptr(p[1]), "output"), nil
 }
 
+// InputPipe makes a pipe for a program's input: the end that is written does not
+// block a thread.
+func InputPipe() (r, w *os.File, err error) {
+	var p [2]int
+	if err := sys.Pipe2(p[:], sys.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("pipe: %w", err)
+	}
+	if err := sys.SetNonblock(p[1], true); err != nil {
+		_, _ = Close(p[0]), Close(p[1])
+		return nil, nil, fmt.Errorf("pipe: %w", err)
+	}
+	return os.NewFile(uintptr(p[0]), "input"), os.NewFile(uintptr(p[1]), "input"), nil
+}
+
 // ReadSome reads what is there. again says that nothing is, yet; else n of 0 is
 // the end.
 func ReadSome(fd uintptr, b []byte) (n int, again bool) {

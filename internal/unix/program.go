@@ -19,7 +19,11 @@ type Program struct {
 	Files [3]*os.File // its standard input, output and error output
 	Extra []*os.File  // its descriptors from 3 on
 	Apart bool        // in a session of its own, out of reach of the terminal's signals
+	Seat  bool        // Apart, and its standard input is a terminal that becomes its own
 }
+
+// Size is a terminal's.
+type Size struct{ Rows, Columns uint16 }
 
 // Ending is how a process ended: with an exit status, or by a signal if that is
 // not 0.

@@ -35,9 +35,23 @@ func ReapAny() (pid int, how Ending, ok bool) {
 	}
 }
 
+// Childless says whether this process has no child, dead or alive. That of a
+// subreaper is the kernel's word that it has no descendant either.
+func Childless() bool {
+	for {
+		err := sys.Waitid(sys.P_ALL, 0, nil, sys.WEXITED|sys.WNOHANG|sys.WNOWAIT, nil)
+		if err != sys.EINTR {
+			return err == sys.ECHILD
+		}
+	}
+}
+
 // Kill sends a signal to one process. The caller knows that the number is still
 // that of the one it means.
 func Kill(pid, signal int) error { return sys.Kill(pid, syscall.Signal(signal)) }
+
+// Wake has a stopped process go on.
+func Wake(pid int) error { return sys.Kill(pid, sys.SIGCONT) }
 
 // KillGroup sends a signal to a process group.
 func KillGroup(pgid, signal int) error { return sys.Kill(-pgid, syscall.Signal(signal)) }

@@ -48,19 +48,19 @@ type pmScanArg struct {
 	categoryInverted, categoryMask, categoryAnyof, retMask uint64
 }
 
-// Watch tells which pages of a range were stored to, by write protection that the
+// PageWatch tells which pages of a range were stored to, by write protection that the
 // kernel takes off by itself at the first store (Linux 6.7). No store ever waits
 // for anybody.
-type Watch struct {
+type PageWatch struct {
 	base    uintptr
 	size    int
 	uffd    int
 	pagemap int
 }
 
-// NewWatch protects whole pages from p on. The error says what the system lacks.
-func NewWatch(p unsafe.Pointer, size int) (w *Watch, err error) {
-	w = &Watch{base: uintptr(p), size: size, uffd: -1, pagemap: -1}
+// NewPageWatch protects whole pages from p on. The error says what the system lacks.
+func NewPageWatch(p unsafe.Pointer, size int) (w *PageWatch, err error) {
+	w = &PageWatch{base: uintptr(p), size: size, uffd: -1, pagemap: -1}
 	defer func() {
 		if err != nil {
 			w.Close()
@@ -95,7 +95,7 @@ func NewWatch(p unsafe.Pointer, size int) (w *Watch, err error) {
 }
 
 // Protect makes the next store to each of these pages known.
-func (w *Watch) Protect(off, n int) error {
+func (w *PageWatch) Protect(off, n int) error {
 	arg := uffdioWriteprotectArg{start: uint64(w.base) + uint64(off), len: uint64(n), mode: uffdioWriteprotectModeWP}
 	for {
 		err := ioctl(w.uffd, uffdioWriteprotect, unsafe.Pointer(&arg))
@@ -111,7 +111,7 @@ func (w *Watch) Protect(off, n int) error {
 // Written finds runs of pages in [from, to) that were stored to since they were
 // protected, and with protect protects them again in the same step. It stops when
 // out is full; end is how far it has come.
-func (w *Watch) Written(from, to int, protect bool, out []PageRun) (n, end int, err error) {
+func (w *PageWatch) Written(from, to int, protect bool, out []PageRun) (n, end int, err error) {
 	arg := pmScanArg{
 		size: uint64(unsafe.Sizeof(pmScanArg{})), flags: pmScanCheckWPAsync,
 		start: uint64(w.base) + uint64(from), end: uint64(w.base) + uint64(to),
@@ -141,7 +141,7 @@ func (w *Watch) Written(from, to int, protect bool, out []PageRun) (n, end int, 
 }
 
 // Close ends the watching; the kernel takes all protection off.
-func (w *Watch) Close() {
+func (w *PageWatch) Close() {
 	for _, fd := range []int{w.uffd, w.pagemap} {
 		if fd >= 0 {
 			_ = sys.Close(fd)

@@ -34,6 +34,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// NodeState is what a node says of itself.
+type NodeState int32
+
+const (
+	// The node is older than this field.
+	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
+	NodeState_NODE_STATE_UP          NodeState = 1
+	// An administrator has taken it down: its processes have no links with other
+	// nodes. All else is served.
+	NodeState_NODE_STATE_DOWN NodeState = 2
+	// It finds its sessions again.
+	NodeState_NODE_STATE_STARTING NodeState = 3
+	NodeState_NODE_STATE_STOPPING NodeState = 4
+)
+
+// Enum value maps for NodeState.
+var (
+	NodeState_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "NODE_STATE_UP",
+		2: "NODE_STATE_DOWN",
+		3: "NODE_STATE_STARTING",
+		4: "NODE_STATE_STOPPING",
+	}
+	NodeState_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"NODE_STATE_UP":          1,
+		"NODE_STATE_DOWN":        2,
+		"NODE_STATE_STARTING":    3,
+		"NODE_STATE_STOPPING":    4,
+	}
+)
+
+func (x NodeState) Enum() *NodeState {
+	p := new(NodeState)
+	*p = x
+	return p
+}
+
+func (x NodeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_vmmc_node_v1_node_proto_enumTypes[0].Descriptor()
+}
+
+func (NodeState) Type() protoreflect.EnumType {
+	return &file_vmmc_node_v1_node_proto_enumTypes[0]
+}
+
+func (x NodeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState.Descriptor instead.
+func (NodeState) EnumDescriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{0}
+}
+
 // ProcessID names one run of one process in the whole cluster.
 type ProcessID struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -146,7 +206,19 @@ type PingResponse struct {
 	// Processes attached to this node at this moment, over all sessions.
 	Processes uint32 `protobuf:"varint,5,opt,name=processes,proto3" json:"processes,omitempty"`
 	// Nanoseconds since the daemon started, by a monotonic clock.
-	UptimeNs      int64 `protobuf:"varint,6,opt,name=uptime_ns,json=uptimeNs,proto3" json:"uptime_ns,omitempty"`
+	UptimeNs int64 `protobuf:"varint,6,opt,name=uptime_ns,json=uptimeNs,proto3" json:"uptime_ns,omitempty"`
+	// Whether processes of other nodes can be linked with processes here.
+	State NodeState `protobuf:"varint,7,opt,name=state,proto3,enum=vmmc.node.v1.NodeState" json:"state,omitempty"`
+	// Why not, for people to read.
+	Reason   string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Sessions uint32 `protobuf:"varint,9,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// Processes that wait for a processor or a disk, over the last minute, in
+	// thousandths, as the machine counts them; 0 if it is not known.
+	Load_1MMillis uint32 `protobuf:"varint,10,opt,name=load_1m_millis,json=load1mMillis,proto3" json:"load_1m_millis,omitempty"`
+	// Bytes in the exports of the processes attached to this node.
+	ExportedBytes uint64 `protobuf:"varint,11,opt,name=exported_bytes,json=exportedBytes,proto3" json:"exported_bytes,omitempty"`
+	// The node's clock when it answered, in nanoseconds since 1970.
+	ClockUnixNs   int64 `protobuf:"varint,12,opt,name=clock_unix_ns,json=clockUnixNs,proto3" json:"clock_unix_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +291,48 @@ func (x *PingResponse) GetProcesses() uint32 {
 func (x *PingResponse) GetUptimeNs() int64 {
 	if x != nil {
 		return x.UptimeNs
+	}
+	return 0
+}
+
+func (x *PingResponse) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *PingResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PingResponse) GetSessions() uint32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *PingResponse) GetLoad_1MMillis() uint32 {
+	if x != nil {
+		return x.Load_1MMillis
+	}
+	return 0
+}
+
+func (x *PingResponse) GetExportedBytes() uint64 {
+	if x != nil {
+		return x.ExportedBytes
+	}
+	return 0
+}
+
+func (x *PingResponse) GetClockUnixNs() int64 {
+	if x != nil {
+		return x.ClockUnixNs
 	}
 	return 0
 }
@@ -808,64 +922,71 @@ func (x *SpawnResponse) GetPid() uint32 {
 	return 0
 }
 
-type HostsRequest struct {
+type LeaveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why, for people to read.
+	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveRequest) Reset() {
+	*x = LeaveRequest{}
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveRequest) ProtoMessage() {}
+
+func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
+func (*LeaveRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *LeaveRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type LeaveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HostsRequest) Reset() {
-	*x = HostsRequest{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *HostsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*HostsRequest) ProtoMessage() {}
-
-func (x *HostsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use HostsRequest.ProtoReflect.Descriptor instead.
-func (*HostsRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{11}
-}
-
-type HostsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order of the node's hosts file, itself included.
-	Hosts         []*Host `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *HostsResponse) Reset() {
-	*x = HostsResponse{}
+func (x *LeaveResponse) Reset() {
+	*x = LeaveResponse{}
 	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HostsResponse) String() string {
+func (x *LeaveResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HostsResponse) ProtoMessage() {}
+func (*LeaveResponse) ProtoMessage() {}
 
-func (x *HostsResponse) ProtoReflect() protoreflect.Message {
+func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -877,108 +998,9 @@ func (x *HostsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HostsResponse.ProtoReflect.Descriptor instead.
-func (*HostsResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
+func (*LeaveResponse) Descriptor() ([]byte, []int) {
 	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *HostsResponse) GetHosts() []*Host {
-	if x != nil {
-		return x.Hosts
-	}
-	return nil
-}
-
-// Host is a node as seen from the node that answers.
-type Host struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the hosts file.
-	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where its daemon listens, as host:port.
-	ControlAddress string `protobuf:"bytes,2,opt,name=control_address,json=controlAddress,proto3" json:"control_address,omitempty"`
-	// Where its data plane listens, as host:port; it may be the same.
-	DataAddress string `protobuf:"bytes,3,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
-	// Whether a Ping was answered while this call was served. The node that answers
-	// counts itself as reachable.
-	Reachable bool `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	// The time of that Ping in nanoseconds, from call to answer; 0 if unreachable.
-	RttNs int64 `protobuf:"varint,5,opt,name=rtt_ns,json=rttNs,proto3" json:"rtt_ns,omitempty"`
-	// Why it is not reachable, for people to read; empty if it is.
-	Error         string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Host) Reset() {
-	*x = Host{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Host) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Host) ProtoMessage() {}
-
-func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Host.ProtoReflect.Descriptor instead.
-func (*Host) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *Host) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *Host) GetControlAddress() string {
-	if x != nil {
-		return x.ControlAddress
-	}
-	return ""
-}
-
-func (x *Host) GetDataAddress() string {
-	if x != nil {
-		return x.DataAddress
-	}
-	return ""
-}
-
-func (x *Host) GetReachable() bool {
-	if x != nil {
-		return x.Reachable
-	}
-	return false
-}
-
-func (x *Host) GetRttNs() int64 {
-	if x != nil {
-		return x.RttNs
-	}
-	return 0
-}
-
-func (x *Host) GetError() string {
-	if x != nil {
-		return x.Error
-	}
-	return ""
 }
 
 var File_vmmc_node_v1_node_proto protoreflect.FileDescriptor
@@ -990,14 +1012,21 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x06R\vincarnation\"\r\n" +
-	"\vPingRequest\"\xc4\x01\n" +
+	"\vPingRequest\"\x98\x03\n" +
 	"\fPingResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12)\n" +
 	"\x10protocol_version\x18\x04 \x01(\rR\x0fprotocolVersion\x12\x1c\n" +
 	"\tprocesses\x18\x05 \x01(\rR\tprocesses\x12\x1b\n" +
-	"\tuptime_ns\x18\x06 \x01(\x03R\buptimeNs\"\xae\x01\n" +
+	"\tuptime_ns\x18\x06 \x01(\x03R\buptimeNs\x12-\n" +
+	"\x05state\x18\a \x01(\x0e2\x17.vmmc.node.v1.NodeStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x1a\n" +
+	"\bsessions\x18\t \x01(\rR\bsessions\x12$\n" +
+	"\x0eload_1m_millis\x18\n" +
+	" \x01(\rR\fload1mMillis\x12%\n" +
+	"\x0eexported_bytes\x18\v \x01(\x04R\rexportedBytes\x12\"\n" +
+	"\rclock_unix_ns\x18\f \x01(\x03R\vclockUnixNs\"\xae\x01\n" +
 	"\rImportRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
@@ -1041,24 +1070,23 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"in_session\x18\b \x01(\bR\tinSession\x12\x14\n" +
 	"\x05group\x18\t \x01(\rR\x05group\"!\n" +
 	"\rSpawnResponse\x12\x10\n" +
-	"\x03pid\x18\x01 \x01(\rR\x03pid\"\x0e\n" +
-	"\fHostsRequest\"9\n" +
-	"\rHostsResponse\x12(\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x12.vmmc.node.v1.HostR\x05hosts\"\xb1\x01\n" +
-	"\x04Host\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
-	"\x0fcontrol_address\x18\x02 \x01(\tR\x0econtrolAddress\x12!\n" +
-	"\fdata_address\x18\x03 \x01(\tR\vdataAddress\x12\x1c\n" +
-	"\treachable\x18\x04 \x01(\bR\treachable\x12\x15\n" +
-	"\x06rtt_ns\x18\x05 \x01(\x03R\x05rttNs\x12\x14\n" +
-	"\x05error\x18\x06 \x01(\tR\x05error2\xa5\x03\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\"&\n" +
+	"\fLeaveRequest\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x0f\n" +
+	"\rLeaveResponse*\x81\x01\n" +
+	"\tNodeState\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rNODE_STATE_UP\x10\x01\x12\x13\n" +
+	"\x0fNODE_STATE_DOWN\x10\x02\x12\x17\n" +
+	"\x13NODE_STATE_STARTING\x10\x03\x12\x17\n" +
+	"\x13NODE_STATE_STOPPING\x10\x042\xa5\x03\n" +
 	"\vNodeService\x12=\n" +
 	"\x04Ping\x12\x19.vmmc.node.v1.PingRequest\x1a\x1a.vmmc.node.v1.PingResponse\x12C\n" +
 	"\x06Import\x12\x1b.vmmc.node.v1.ImportRequest\x1a\x1c.vmmc.node.v1.ImportResponse\x12F\n" +
 	"\aConnect\x12\x1c.vmmc.node.v1.ConnectRequest\x1a\x1d.vmmc.node.v1.ConnectResponse\x12F\n" +
 	"\aRelease\x12\x1c.vmmc.node.v1.ReleaseRequest\x1a\x1d.vmmc.node.v1.ReleaseResponse\x12@\n" +
 	"\x05Spawn\x12\x1a.vmmc.node.v1.SpawnRequest\x1a\x1b.vmmc.node.v1.SpawnResponse\x12@\n" +
-	"\x05Hosts\x12\x1a.vmmc.node.v1.HostsRequest\x1a\x1b.vmmc.node.v1.HostsResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
+	"\x05Leave\x12\x1a.vmmc.node.v1.LeaveRequest\x1a\x1b.vmmc.node.v1.LeaveResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
 
 var (
 	file_vmmc_node_v1_node_proto_rawDescOnce sync.Once
@@ -1072,42 +1100,43 @@ func file_vmmc_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_node_proto_rawDescData
 }
 
-var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_vmmc_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_vmmc_node_v1_node_proto_goTypes = []any{
-	(*ProcessID)(nil),       // 0: vmmc.node.v1.ProcessID
-	(*PingRequest)(nil),     // 1: vmmc.node.v1.PingRequest
-	(*PingResponse)(nil),    // 2: vmmc.node.v1.PingResponse
-	(*ImportRequest)(nil),   // 3: vmmc.node.v1.ImportRequest
-	(*ImportResponse)(nil),  // 4: vmmc.node.v1.ImportResponse
-	(*ConnectRequest)(nil),  // 5: vmmc.node.v1.ConnectRequest
-	(*ConnectResponse)(nil), // 6: vmmc.node.v1.ConnectResponse
-	(*ReleaseRequest)(nil),  // 7: vmmc.node.v1.ReleaseRequest
-	(*ReleaseResponse)(nil), // 8: vmmc.node.v1.ReleaseResponse
-	(*SpawnRequest)(nil),    // 9: vmmc.node.v1.SpawnRequest
-	(*SpawnResponse)(nil),   // 10: vmmc.node.v1.SpawnResponse
-	(*HostsRequest)(nil),    // 11: vmmc.node.v1.HostsRequest
-	(*HostsResponse)(nil),   // 12: vmmc.node.v1.HostsResponse
-	(*Host)(nil),            // 13: vmmc.node.v1.Host
+	(NodeState)(0),          // 0: vmmc.node.v1.NodeState
+	(*ProcessID)(nil),       // 1: vmmc.node.v1.ProcessID
+	(*PingRequest)(nil),     // 2: vmmc.node.v1.PingRequest
+	(*PingResponse)(nil),    // 3: vmmc.node.v1.PingResponse
+	(*ImportRequest)(nil),   // 4: vmmc.node.v1.ImportRequest
+	(*ImportResponse)(nil),  // 5: vmmc.node.v1.ImportResponse
+	(*ConnectRequest)(nil),  // 6: vmmc.node.v1.ConnectRequest
+	(*ConnectResponse)(nil), // 7: vmmc.node.v1.ConnectResponse
+	(*ReleaseRequest)(nil),  // 8: vmmc.node.v1.ReleaseRequest
+	(*ReleaseResponse)(nil), // 9: vmmc.node.v1.ReleaseResponse
+	(*SpawnRequest)(nil),    // 10: vmmc.node.v1.SpawnRequest
+	(*SpawnResponse)(nil),   // 11: vmmc.node.v1.SpawnResponse
+	(*LeaveRequest)(nil),    // 12: vmmc.node.v1.LeaveRequest
+	(*LeaveResponse)(nil),   // 13: vmmc.node.v1.LeaveResponse
 }
 var file_vmmc_node_v1_node_proto_depIdxs = []int32{
-	0,  // 0: vmmc.node.v1.ImportRequest.importer:type_name -> vmmc.node.v1.ProcessID
-	0,  // 1: vmmc.node.v1.ImportResponse.exporter:type_name -> vmmc.node.v1.ProcessID
-	0,  // 2: vmmc.node.v1.ConnectRequest.importer:type_name -> vmmc.node.v1.ProcessID
-	0,  // 3: vmmc.node.v1.ReleaseRequest.importer:type_name -> vmmc.node.v1.ProcessID
-	0,  // 4: vmmc.node.v1.SpawnRequest.parent:type_name -> vmmc.node.v1.ProcessID
-	13, // 5: vmmc.node.v1.HostsResponse.hosts:type_name -> vmmc.node.v1.Host
-	1,  // 6: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
-	3,  // 7: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
-	5,  // 8: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
-	7,  // 9: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
-	9,  // 10: vmmc.node.v1.NodeService.Spawn:input_type -> vmmc.node.v1.SpawnRequest
-	11, // 11: vmmc.node.v1.NodeService.Hosts:input_type -> vmmc.node.v1.HostsRequest
-	2,  // 12: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
-	4,  // 13: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
-	6,  // 14: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
-	8,  // 15: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
-	10, // 16: vmmc.node.v1.NodeService.Spawn:output_type -> vmmc.node.v1.SpawnResponse
-	12, // 17: vmmc.node.v1.NodeService.Hosts:output_type -> vmmc.node.v1.HostsResponse
+	0,  // 0: vmmc.node.v1.PingResponse.state:type_name -> vmmc.node.v1.NodeState
+	1,  // 1: vmmc.node.v1.ImportRequest.importer:type_name -> vmmc.node.v1.ProcessID
+	1,  // 2: vmmc.node.v1.ImportResponse.exporter:type_name -> vmmc.node.v1.ProcessID
+	1,  // 3: vmmc.node.v1.ConnectRequest.importer:type_name -> vmmc.node.v1.ProcessID
+	1,  // 4: vmmc.node.v1.ReleaseRequest.importer:type_name -> vmmc.node.v1.ProcessID
+	1,  // 5: vmmc.node.v1.SpawnRequest.parent:type_name -> vmmc.node.v1.ProcessID
+	2,  // 6: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
+	4,  // 7: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
+	6,  // 8: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
+	8,  // 9: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
+	10, // 10: vmmc.node.v1.NodeService.Spawn:input_type -> vmmc.node.v1.SpawnRequest
+	12, // 11: vmmc.node.v1.NodeService.Leave:input_type -> vmmc.node.v1.LeaveRequest
+	3,  // 12: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
+	5,  // 13: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
+	7,  // 14: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
+	9,  // 15: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
+	11, // 16: vmmc.node.v1.NodeService.Spawn:output_type -> vmmc.node.v1.SpawnResponse
+	13, // 17: vmmc.node.v1.NodeService.Leave:output_type -> vmmc.node.v1.LeaveResponse
 	12, // [12:18] is the sub-list for method output_type
 	6,  // [6:12] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
@@ -1125,13 +1154,14 @@ func file_vmmc_node_v1_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_node_proto_rawDesc), len(file_vmmc_node_v1_node_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   14,
+			NumEnums:      1,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_vmmc_node_v1_node_proto_goTypes,
 		DependencyIndexes: file_vmmc_node_v1_node_proto_depIdxs,
+		EnumInfos:         file_vmmc_node_v1_node_proto_enumTypes,
 		MessageInfos:      file_vmmc_node_v1_node_proto_msgTypes,
 	}.Build()
 	File_vmmc_node_v1_node_proto = out.File

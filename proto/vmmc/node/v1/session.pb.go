@@ -32,7 +32,8 @@ type Session struct {
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// The entry of the node's drive directory that it has.
 	Drive string `protobuf:"bytes,3,opt,name=drive,proto3" json:"drive,omitempty"`
-	// The directory that the drive was made for; empty if the drive was there.
+	// The directory, or the share of another machine, that the drive was made for;
+	// empty if the drive was there.
 	Share string `protobuf:"bytes,4,opt,name=share,proto3" json:"share,omitempty"`
 	// Where output goes, absolute within the drive.
 	OutputDirectory string `protobuf:"bytes,5,opt,name=output_directory,json=outputDirectory,proto3" json:"output_directory,omitempty"`
@@ -41,7 +42,10 @@ type Session struct {
 	// Processes that run.
 	Processes uint32 `protobuf:"varint,7,opt,name=processes,proto3" json:"processes,omitempty"`
 	// Why the session cannot be used at the moment, for people to read.
-	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	// The cgroup on this node that its processes are in; empty if the node can make
+	// none.
+	Cgroup        string `protobuf:"bytes,9,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -132,6 +136,13 @@ func (x *Session) GetError() string {
 	return ""
 }
 
+func (x *Session) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
 type AddSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Not empty.
@@ -140,7 +151,9 @@ type AddSessionRequest struct {
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// An entry of the node's drive directory, or "-" for one that is free.
 	Drive string `protobuf:"bytes,3,opt,name=drive,proto3" json:"drive,omitempty"`
-	// The directory that the drive is made for; empty: the drive must be there.
+	// The directory that the drive is made for, or a share of another machine, which
+	// is mounted: //server/path (CIFS) or server:/path (NFS). Empty: the drive must be
+	// there.
 	Share string `protobuf:"bytes,4,opt,name=share,proto3" json:"share,omitempty"`
 	// Where output goes, absolute within the drive.
 	OutputDirectory string `protobuf:"bytes,5,opt,name=output_directory,json=outputDirectory,proto3" json:"output_directory,omitempty"`
@@ -366,7 +379,9 @@ func (x *DeleteSessionRequest) GetName() string {
 }
 
 type DeleteSessionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was not as usual, for people to read.
+	Notice        string `protobuf:"bytes,1,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -399,6 +414,13 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
 	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DeleteSessionResponse) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
 }
 
 type ListSessionsRequest struct {
@@ -515,7 +537,11 @@ type RunRequest struct {
 	// What the program gets as VMMCHOSTS; empty if the variable is not to be set.
 	Hosts []byte `protobuf:"bytes,5,opt,name=hosts,proto3" json:"hosts,omitempty"`
 	// The run group to start it in; 0 for a new one that it leads.
-	Group         uint32 `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`
+	Group uint32 `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`
+	// The program reads what WriteInput writes; else its input is empty.
+	Input bool `protobuf:"varint,7,opt,name=input,proto3" json:"input,omitempty"`
+	// The program gets a terminal of this kind, which is its input too.
+	Terminal      *Terminal `protobuf:"bytes,8,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,6 +618,82 @@ func (x *RunRequest) GetGroup() uint32 {
 	return 0
 }
 
+func (x *RunRequest) GetInput() bool {
+	if x != nil {
+		return x.Input
+	}
+	return false
+}
+
+func (x *RunRequest) GetTerminal() *Terminal {
+	if x != nil {
+		return x.Terminal
+	}
+	return nil
+}
+
+// Terminal is what a program is to know of who looks at it.
+type Terminal struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Rows    uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns uint32                 `protobuf:"varint,2,opt,name=columns,proto3" json:"columns,omitempty"`
+	// What the program gets as TERM; empty if the variable is not to be set.
+	Term          string `protobuf:"bytes,3,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Terminal) Reset() {
+	*x = Terminal{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Terminal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Terminal) ProtoMessage() {}
+
+func (x *Terminal) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
+func (*Terminal) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Terminal) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Terminal) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *Terminal) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
 type RunResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Process       *Process               `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
@@ -601,7 +703,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +715,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +728,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunResponse) GetProcess() *Process {
@@ -669,7 +771,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +783,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +796,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Process) GetPid() uint32 {
@@ -806,7 +908,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +920,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +933,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListProcessesRequest) GetSession() string {
@@ -860,7 +962,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +974,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +987,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*Process {
@@ -914,7 +1016,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1028,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1041,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitRequest) GetSession() string {
@@ -973,7 +1075,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1087,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1100,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WaitResponse) GetProcess() *Process {
@@ -1014,14 +1116,16 @@ type KillRequest struct {
 	// The logical pid; 0: all processes of the session.
 	Pid uint32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
 	// The signal's number.
-	Signal        int32 `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	Signal int32 `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	// Instead of a logical pid a run group: all of its processes on this node.
+	Group         uint32 `protobuf:"varint,4,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1137,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1150,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KillRequest) GetSession() string {
@@ -1070,6 +1174,13 @@ func (x *KillRequest) GetSignal() int32 {
 	return 0
 }
 
+func (x *KillRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
 type KillResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// To how many processes the signal went.
@@ -1080,7 +1191,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1203,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1216,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KillResponse) GetProcesses() uint32 {
@@ -1122,14 +1233,17 @@ type ReadLogRequest struct {
 	// The first byte, counted from the beginning of the process's output.
 	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// How long to wait for any; the node may answer earlier.
-	TimeoutNs     int64 `protobuf:"varint,4,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	TimeoutNs int64 `protobuf:"varint,4,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	// Who asks attends to the program, and has shown all that is before the offset:
+	// a program that is far ahead of that waits.
+	Attended      bool `protobuf:"varint,5,opt,name=attended,proto3" json:"attended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1141,7 +1255,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1154,7 +1268,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadLogRequest) GetSession() string {
@@ -1185,6 +1299,13 @@ func (x *ReadLogRequest) GetTimeoutNs() int64 {
 	return 0
 }
 
+func (x *ReadLogRequest) GetAttended() bool {
+	if x != nil {
+		return x.Attended
+	}
+	return false
+}
+
 type ReadLogResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
@@ -1196,7 +1317,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1329,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1342,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -1238,11 +1359,345 @@ func (x *ReadLogResponse) GetDone() bool {
 	return false
 }
 
+type AttendRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Pid           uint32                 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttendRequest) Reset() {
+	*x = AttendRequest{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttendRequest) ProtoMessage() {}
+
+func (x *AttendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttendRequest.ProtoReflect.Descriptor instead.
+func (*AttendRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AttendRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *AttendRequest) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+type AttendResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttendResponse) Reset() {
+	*x = AttendResponse{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttendResponse) ProtoMessage() {}
+
+func (x *AttendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttendResponse.ProtoReflect.Descriptor instead.
+func (*AttendResponse) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+type WriteInputRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Pid     uint32                 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	// Of the first byte of data, counted from the beginning of the program's input.
+	Offset int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data   []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	// Behind the data the input ends. A program with a terminal is hung up.
+	End bool `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
+	// How long to wait for the program to take it; the node may answer earlier.
+	TimeoutNs     int64 `protobuf:"varint,6,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputRequest) Reset() {
+	*x = WriteInputRequest{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputRequest) ProtoMessage() {}
+
+func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
+func (*WriteInputRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *WriteInputRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *WriteInputRequest) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *WriteInputRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *WriteInputRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *WriteInputRequest) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *WriteInputRequest) GetTimeoutNs() int64 {
+	if x != nil {
+		return x.TimeoutNs
+	}
+	return 0
+}
+
+type WriteInputResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How much input the program has got in all: what is behind that is to be
+	// written again.
+	Taken int64 `protobuf:"varint,1,opt,name=taken,proto3" json:"taken,omitempty"`
+	// Nobody reads any more.
+	Closed        bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputResponse) Reset() {
+	*x = WriteInputResponse{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputResponse) ProtoMessage() {}
+
+func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
+func (*WriteInputResponse) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *WriteInputResponse) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *WriteInputResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+type ResizeTerminalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Pid           uint32                 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	Rows          uint32                 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32                 `protobuf:"varint,4,opt,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeTerminalRequest) Reset() {
+	*x = ResizeTerminalRequest{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeTerminalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeTerminalRequest) ProtoMessage() {}
+
+func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
+func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ResizeTerminalRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *ResizeTerminalRequest) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *ResizeTerminalRequest) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ResizeTerminalRequest) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+type ResizeTerminalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeTerminalResponse) Reset() {
+	*x = ResizeTerminalResponse{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeTerminalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeTerminalResponse) ProtoMessage() {}
+
+func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeTerminalResponse.ProtoReflect.Descriptor instead.
+func (*ResizeTerminalResponse) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{25}
+}
+
 var File_vmmc_node_v1_session_proto protoreflect.FileDescriptor
 
 const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1avmmc/node/v1/session.proto\x12\fvmmc.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd0\x01\n" +
+	"\x1avmmc/node/v1/session.proto\x12\fvmmc.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x01\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -1251,7 +1706,8 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x10output_directory\x18\x05 \x01(\tR\x0foutputDirectory\x12\x12\n" +
 	"\x04base\x18\x06 \x01(\tR\x04base\x12\x1c\n" +
 	"\tprocesses\x18\a \x01(\rR\tprocesses\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\xcf\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12\x16\n" +
+	"\x06cgroup\x18\t \x01(\tR\x06cgroup\"\xcf\x01\n" +
 	"\x11AddSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -1265,13 +1721,14 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x12AddSessionResponse\x12/\n" +
 	"\asession\x18\x01 \x01(\v2\x15.vmmc.node.v1.SessionR\asession\"*\n" +
 	"\x14DeleteSessionRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x17\n" +
-	"\x15DeleteSessionResponse\"+\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"/\n" +
+	"\x15DeleteSessionResponse\x12\x16\n" +
+	"\x06notice\x18\x01 \x01(\tR\x06notice\"+\n" +
 	"\x13ListSessionsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\tR\x05after\"]\n" +
 	"\x14ListSessionsResponse\x121\n" +
 	"\bsessions\x18\x01 \x03(\v2\x15.vmmc.node.v1.SessionR\bsessions\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\x98\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xe2\x01\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x12\n" +
@@ -1279,7 +1736,13 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x04args\x18\x03 \x03(\fR\x04args\x12\x1c\n" +
 	"\tdirectory\x18\x04 \x01(\fR\tdirectory\x12\x14\n" +
 	"\x05hosts\x18\x05 \x01(\fR\x05hosts\x12\x14\n" +
-	"\x05group\x18\x06 \x01(\rR\x05group\">\n" +
+	"\x05group\x18\x06 \x01(\rR\x05group\x12\x14\n" +
+	"\x05input\x18\a \x01(\bR\x05input\x122\n" +
+	"\bterminal\x18\b \x01(\v2\x16.vmmc.node.v1.TerminalR\bterminal\"L\n" +
+	"\bTerminal\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\x02 \x01(\rR\acolumns\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\tR\x04term\">\n" +
 	"\vRunResponse\x12/\n" +
 	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\"\xb3\x03\n" +
 	"\aProcess\x12\x10\n" +
@@ -1312,22 +1775,45 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ns\x18\x03 \x01(\x03R\ttimeoutNs\"?\n" +
 	"\fWaitResponse\x12/\n" +
-	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\"Q\n" +
+	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\"g\n" +
 	"\vKillRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
-	"\x06signal\x18\x03 \x01(\x05R\x06signal\",\n" +
+	"\x06signal\x18\x03 \x01(\x05R\x06signal\x12\x14\n" +
+	"\x05group\x18\x04 \x01(\rR\x05group\",\n" +
 	"\fKillResponse\x12\x1c\n" +
-	"\tprocesses\x18\x01 \x01(\rR\tprocesses\"s\n" +
+	"\tprocesses\x18\x01 \x01(\rR\tprocesses\"\x8f\x01\n" +
 	"\x0eReadLogRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x1d\n" +
 	"\n" +
-	"timeout_ns\x18\x04 \x01(\x03R\ttimeoutNs\"9\n" +
+	"timeout_ns\x18\x04 \x01(\x03R\ttimeoutNs\x12\x1a\n" +
+	"\battended\x18\x05 \x01(\bR\battended\"9\n" +
 	"\x0fReadLogResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done2\xee\x04\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\";\n" +
+	"\rAttendRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\rR\x03pid\"\x10\n" +
+	"\x0eAttendResponse\"\x9c\x01\n" +
+	"\x11WriteInputRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x10\n" +
+	"\x03end\x18\x05 \x01(\bR\x03end\x12\x1d\n" +
+	"\n" +
+	"timeout_ns\x18\x06 \x01(\x03R\ttimeoutNs\"B\n" +
+	"\x12WriteInputResponse\x12\x14\n" +
+	"\x05taken\x18\x01 \x01(\x03R\x05taken\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed\"q\n" +
+	"\x15ResizeTerminalRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\x04 \x01(\rR\acolumns\"\x18\n" +
+	"\x16ResizeTerminalResponse2\xe1\x06\n" +
 	"\x0eSessionService\x12O\n" +
 	"\n" +
 	"AddSession\x12\x1f.vmmc.node.v1.AddSessionRequest\x1a .vmmc.node.v1.AddSessionResponse\x12X\n" +
@@ -1337,7 +1823,11 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\rListProcesses\x12\".vmmc.node.v1.ListProcessesRequest\x1a#.vmmc.node.v1.ListProcessesResponse\x12=\n" +
 	"\x04Wait\x12\x19.vmmc.node.v1.WaitRequest\x1a\x1a.vmmc.node.v1.WaitResponse\x12=\n" +
 	"\x04Kill\x12\x19.vmmc.node.v1.KillRequest\x1a\x1a.vmmc.node.v1.KillResponse\x12F\n" +
-	"\aReadLog\x12\x1c.vmmc.node.v1.ReadLogRequest\x1a\x1d.vmmc.node.v1.ReadLogResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
+	"\aReadLog\x12\x1c.vmmc.node.v1.ReadLogRequest\x1a\x1d.vmmc.node.v1.ReadLogResponse\x12C\n" +
+	"\x06Attend\x12\x1b.vmmc.node.v1.AttendRequest\x1a\x1c.vmmc.node.v1.AttendResponse\x12O\n" +
+	"\n" +
+	"WriteInput\x12\x1f.vmmc.node.v1.WriteInputRequest\x1a .vmmc.node.v1.WriteInputResponse\x12[\n" +
+	"\x0eResizeTerminal\x12#.vmmc.node.v1.ResizeTerminalRequest\x1a$.vmmc.node.v1.ResizeTerminalResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
 
 var (
 	file_vmmc_node_v1_session_proto_rawDescOnce sync.Once
@@ -1351,59 +1841,73 @@ func file_vmmc_node_v1_session_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_session_proto_rawDescData
 }
 
-var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_vmmc_node_v1_session_proto_goTypes = []any{
-	(*Session)(nil),               // 0: vmmc.node.v1.Session
-	(*AddSessionRequest)(nil),     // 1: vmmc.node.v1.AddSessionRequest
-	(*Credentials)(nil),           // 2: vmmc.node.v1.Credentials
-	(*AddSessionResponse)(nil),    // 3: vmmc.node.v1.AddSessionResponse
-	(*DeleteSessionRequest)(nil),  // 4: vmmc.node.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil), // 5: vmmc.node.v1.DeleteSessionResponse
-	(*ListSessionsRequest)(nil),   // 6: vmmc.node.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 7: vmmc.node.v1.ListSessionsResponse
-	(*RunRequest)(nil),            // 8: vmmc.node.v1.RunRequest
-	(*RunResponse)(nil),           // 9: vmmc.node.v1.RunResponse
-	(*Process)(nil),               // 10: vmmc.node.v1.Process
-	(*ListProcessesRequest)(nil),  // 11: vmmc.node.v1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 12: vmmc.node.v1.ListProcessesResponse
-	(*WaitRequest)(nil),           // 13: vmmc.node.v1.WaitRequest
-	(*WaitResponse)(nil),          // 14: vmmc.node.v1.WaitResponse
-	(*KillRequest)(nil),           // 15: vmmc.node.v1.KillRequest
-	(*KillResponse)(nil),          // 16: vmmc.node.v1.KillResponse
-	(*ReadLogRequest)(nil),        // 17: vmmc.node.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 18: vmmc.node.v1.ReadLogResponse
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Session)(nil),                // 0: vmmc.node.v1.Session
+	(*AddSessionRequest)(nil),      // 1: vmmc.node.v1.AddSessionRequest
+	(*Credentials)(nil),            // 2: vmmc.node.v1.Credentials
+	(*AddSessionResponse)(nil),     // 3: vmmc.node.v1.AddSessionResponse
+	(*DeleteSessionRequest)(nil),   // 4: vmmc.node.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),  // 5: vmmc.node.v1.DeleteSessionResponse
+	(*ListSessionsRequest)(nil),    // 6: vmmc.node.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),   // 7: vmmc.node.v1.ListSessionsResponse
+	(*RunRequest)(nil),             // 8: vmmc.node.v1.RunRequest
+	(*Terminal)(nil),               // 9: vmmc.node.v1.Terminal
+	(*RunResponse)(nil),            // 10: vmmc.node.v1.RunResponse
+	(*Process)(nil),                // 11: vmmc.node.v1.Process
+	(*ListProcessesRequest)(nil),   // 12: vmmc.node.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil),  // 13: vmmc.node.v1.ListProcessesResponse
+	(*WaitRequest)(nil),            // 14: vmmc.node.v1.WaitRequest
+	(*WaitResponse)(nil),           // 15: vmmc.node.v1.WaitResponse
+	(*KillRequest)(nil),            // 16: vmmc.node.v1.KillRequest
+	(*KillResponse)(nil),           // 17: vmmc.node.v1.KillResponse
+	(*ReadLogRequest)(nil),         // 18: vmmc.node.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),        // 19: vmmc.node.v1.ReadLogResponse
+	(*AttendRequest)(nil),          // 20: vmmc.node.v1.AttendRequest
+	(*AttendResponse)(nil),         // 21: vmmc.node.v1.AttendResponse
+	(*WriteInputRequest)(nil),      // 22: vmmc.node.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),     // 23: vmmc.node.v1.WriteInputResponse
+	(*ResizeTerminalRequest)(nil),  // 24: vmmc.node.v1.ResizeTerminalRequest
+	(*ResizeTerminalResponse)(nil), // 25: vmmc.node.v1.ResizeTerminalResponse
+	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
 }
 var file_vmmc_node_v1_session_proto_depIdxs = []int32{
 	2,  // 0: vmmc.node.v1.AddSessionRequest.credentials:type_name -> vmmc.node.v1.Credentials
 	0,  // 1: vmmc.node.v1.AddSessionResponse.session:type_name -> vmmc.node.v1.Session
 	0,  // 2: vmmc.node.v1.ListSessionsResponse.sessions:type_name -> vmmc.node.v1.Session
-	10, // 3: vmmc.node.v1.RunResponse.process:type_name -> vmmc.node.v1.Process
-	19, // 4: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
-	19, // 5: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
-	10, // 6: vmmc.node.v1.ListProcessesResponse.processes:type_name -> vmmc.node.v1.Process
-	10, // 7: vmmc.node.v1.WaitResponse.process:type_name -> vmmc.node.v1.Process
-	1,  // 8: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
-	4,  // 9: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
-	6,  // 10: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
-	8,  // 11: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
-	11, // 12: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
-	13, // 13: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
-	15, // 14: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
-	17, // 15: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
-	3,  // 16: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
-	5,  // 17: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
-	7,  // 18: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
-	9,  // 19: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
-	12, // 20: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
-	14, // 21: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
-	16, // 22: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
-	18, // 23: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
-	16, // [16:24] is the sub-list for method output_type
-	8,  // [8:16] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	9,  // 3: vmmc.node.v1.RunRequest.terminal:type_name -> vmmc.node.v1.Terminal
+	11, // 4: vmmc.node.v1.RunResponse.process:type_name -> vmmc.node.v1.Process
+	26, // 5: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
+	26, // 6: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
+	11, // 7: vmmc.node.v1.ListProcessesResponse.processes:type_name -> vmmc.node.v1.Process
+	11, // 8: vmmc.node.v1.WaitResponse.process:type_name -> vmmc.node.v1.Process
+	1,  // 9: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
+	4,  // 10: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
+	6,  // 11: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
+	8,  // 12: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
+	12, // 13: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
+	14, // 14: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
+	16, // 15: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
+	18, // 16: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
+	20, // 17: vmmc.node.v1.SessionService.Attend:input_type -> vmmc.node.v1.AttendRequest
+	22, // 18: vmmc.node.v1.SessionService.WriteInput:input_type -> vmmc.node.v1.WriteInputRequest
+	24, // 19: vmmc.node.v1.SessionService.ResizeTerminal:input_type -> vmmc.node.v1.ResizeTerminalRequest
+	3,  // 20: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
+	5,  // 21: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
+	7,  // 22: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
+	10, // 23: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
+	13, // 24: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
+	15, // 25: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
+	17, // 26: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
+	19, // 27: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
+	21, // 28: vmmc.node.v1.SessionService.Attend:output_type -> vmmc.node.v1.AttendResponse
+	23, // 29: vmmc.node.v1.SessionService.WriteInput:output_type -> vmmc.node.v1.WriteInputResponse
+	25, // 30: vmmc.node.v1.SessionService.ResizeTerminal:output_type -> vmmc.node.v1.ResizeTerminalResponse
+	20, // [20:31] is the sub-list for method output_type
+	9,  // [9:20] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_vmmc_node_v1_session_proto_init() }
@@ -1417,7 +1921,7 @@ func file_vmmc_node_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_session_proto_rawDesc), len(file_vmmc_node_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

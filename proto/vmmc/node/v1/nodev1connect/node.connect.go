@@ -55,8 +55,8 @@ const (
 	NodeServiceReleaseProcedure = "/vmmc.node.v1.NodeService/Release"
 	// NodeServiceSpawnProcedure is the fully-qualified name of the NodeService's Spawn RPC.
 	NodeServiceSpawnProcedure = "/vmmc.node.v1.NodeService/Spawn"
-	// NodeServiceHostsProcedure is the fully-qualified name of the NodeService's Hosts RPC.
-	NodeServiceHostsProcedure = "/vmmc.node.v1.NodeService/Hosts"
+	// NodeServiceLeaveProcedure is the fully-qualified name of the NodeService's Leave RPC.
+	NodeServiceLeaveProcedure = "/vmmc.node.v1.NodeService/Leave"
 )
 
 // NodeServiceClient is a client for the vmmc.node.v1.NodeService service.
@@ -84,9 +84,10 @@ type NodeServiceClient interface {
 	// killed if it runs by then, when the call ends before it was answered. A call
 	// must not be repeated: each one starts a program.
 	Spawn(context.Context, *connect.Request[v1.SpawnRequest]) (*connect.Response[v1.SpawnResponse], error)
-	// Hosts lists the nodes that this node knows and whether it reaches them now.
-	// Any node or user of the cluster may call it.
-	Hosts(context.Context, *connect.Request[v1.HostsRequest]) (*connect.Response[v1.HostsResponse], error)
+	// Leave says that the calling node was taken down: processes on the node that is
+	// asked end their links with processes there, and hear why. Only the node that
+	// leaves may call it.
+	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 }
 
 // NewNodeServiceClient constructs a client for the vmmc.node.v1.NodeService service. By default, it
@@ -130,10 +131,10 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(nodeServiceMethods.ByName("Spawn")),
 			connect.WithClientOptions(opts...),
 		),
-		hosts: connect.NewClient[v1.HostsRequest, v1.HostsResponse](
+		leave: connect.NewClient[v1.LeaveRequest, v1.LeaveResponse](
 			httpClient,
-			baseURL+NodeServiceHostsProcedure,
-			connect.WithSchema(nodeServiceMethods.ByName("Hosts")),
+			baseURL+NodeServiceLeaveProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("Leave")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -146,7 +147,7 @@ type nodeServiceClient struct {
 	connect *connect.Client[v1.ConnectRequest, v1.ConnectResponse]
 	release *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
 	spawn   *connect.Client[v1.SpawnRequest, v1.SpawnResponse]
-	hosts   *connect.Client[v1.HostsRequest, v1.HostsResponse]
+	leave   *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
 }
 
 // Ping calls vmmc.node.v1.NodeService.Ping.
@@ -174,9 +175,9 @@ func (c *nodeServiceClient) Spawn(ctx context.Context, req *connect.Request[v1.S
 	return c.spawn.CallUnary(ctx, req)
 }
 
-// Hosts calls vmmc.node.v1.NodeService.Hosts.
-func (c *nodeServiceClient) Hosts(ctx context.Context, req *connect.Request[v1.HostsRequest]) (*connect.Response[v1.HostsResponse], error) {
-	return c.hosts.CallUnary(ctx, req)
+// Leave calls vmmc.node.v1.NodeService.Leave.
+func (c *nodeServiceClient) Leave(ctx context.Context, req *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
+	return c.leave.CallUnary(ctx, req)
 }
 
 // NodeServiceHandler is an implementation of the vmmc.node.v1.NodeService service.
@@ -204,9 +205,10 @@ type NodeServiceHandler interface {
 	// killed if it runs by then, when the call ends before it was answered. A call
 	// must not be repeated: each one starts a program.
 	Spawn(context.Context, *connect.Request[v1.SpawnRequest]) (*connect.Response[v1.SpawnResponse], error)
-	// Hosts lists the nodes that this node knows and whether it reaches them now.
-	// Any node or user of the cluster may call it.
-	Hosts(context.Context, *connect.Request[v1.HostsRequest]) (*connect.Response[v1.HostsResponse], error)
+	// Leave says that the calling node was taken down: processes on the node that is
+	// asked end their links with processes there, and hear why. Only the node that
+	// leaves may call it.
+	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 }
 
 // NewNodeServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -246,10 +248,10 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(nodeServiceMethods.ByName("Spawn")),
 		connect.WithHandlerOptions(opts...),
 	)
-	nodeServiceHostsHandler := connect.NewUnaryHandler(
-		NodeServiceHostsProcedure,
-		svc.Hosts,
-		connect.WithSchema(nodeServiceMethods.ByName("Hosts")),
+	nodeServiceLeaveHandler := connect.NewUnaryHandler(
+		NodeServiceLeaveProcedure,
+		svc.Leave,
+		connect.WithSchema(nodeServiceMethods.ByName("Leave")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/vmmc.node.v1.NodeService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -264,8 +266,8 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 			nodeServiceReleaseHandler.ServeHTTP(w, r)
 		case NodeServiceSpawnProcedure:
 			nodeServiceSpawnHandler.ServeHTTP(w, r)
-		case NodeServiceHostsProcedure:
-			nodeServiceHostsHandler.ServeHTTP(w, r)
+		case NodeServiceLeaveProcedure:
+			nodeServiceLeaveHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -295,6 +297,6 @@ func (UnimplementedNodeServiceHandler) Spawn(context.Context, *connect.Request[v
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Spawn is not implemented"))
 }
 
-func (UnimplementedNodeServiceHandler) Hosts(context.Context, *connect.Request[v1.HostsRequest]) (*connect.Response[v1.HostsResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Hosts is not implemented"))
+func (UnimplementedNodeServiceHandler) Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Leave is not implemented"))
 }

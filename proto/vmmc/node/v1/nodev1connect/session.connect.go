@@ -54,6 +54,14 @@ const (
 	SessionServiceKillProcedure = "/vmmc.node.v1.SessionService/Kill"
 	// SessionServiceReadLogProcedure is the fully-qualified name of the SessionService's ReadLog RPC.
 	SessionServiceReadLogProcedure = "/vmmc.node.v1.SessionService/ReadLog"
+	// SessionServiceAttendProcedure is the fully-qualified name of the SessionService's Attend RPC.
+	SessionServiceAttendProcedure = "/vmmc.node.v1.SessionService/Attend"
+	// SessionServiceWriteInputProcedure is the fully-qualified name of the SessionService's WriteInput
+	// RPC.
+	SessionServiceWriteInputProcedure = "/vmmc.node.v1.SessionService/WriteInput"
+	// SessionServiceResizeTerminalProcedure is the fully-qualified name of the SessionService's
+	// ResizeTerminal RPC.
+	SessionServiceResizeTerminalProcedure = "/vmmc.node.v1.SessionService/ResizeTerminal"
 )
 
 // SessionServiceClient is a client for the vmmc.node.v1.SessionService service.
@@ -78,6 +86,16 @@ type SessionServiceClient interface {
 	Kill(context.Context, *connect.Request[v1.KillRequest]) (*connect.Response[v1.KillResponse], error)
 	// ReadLog reads a piece of what a process has printed.
 	ReadLog(context.Context, *connect.Request[v1.ReadLogRequest]) (*connect.Response[v1.ReadLogResponse], error)
+	// Attend holds a program's input, or its terminal, for as long as the call lasts,
+	// which is to the program's end. When the last call ends before that, for
+	// whatever reason, a program with a terminal is hung up, and the input of
+	// another ends.
+	Attend(context.Context, *connect.Request[v1.AttendRequest]) (*connect.Response[v1.AttendResponse], error)
+	// WriteInput gives a program input. It may be repeated: what the program has got
+	// already is known by its offset.
+	WriteInput(context.Context, *connect.Request[v1.WriteInputRequest]) (*connect.Response[v1.WriteInputResponse], error)
+	// ResizeTerminal changes the size of a program's terminal.
+	ResizeTerminal(context.Context, *connect.Request[v1.ResizeTerminalRequest]) (*connect.Response[v1.ResizeTerminalResponse], error)
 }
 
 // NewSessionServiceClient constructs a client for the vmmc.node.v1.SessionService service. By
@@ -139,19 +157,40 @@ func NewSessionServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(sessionServiceMethods.ByName("ReadLog")),
 			connect.WithClientOptions(opts...),
 		),
+		attend: connect.NewClient[v1.AttendRequest, v1.AttendResponse](
+			httpClient,
+			baseURL+SessionServiceAttendProcedure,
+			connect.WithSchema(sessionServiceMethods.ByName("Attend")),
+			connect.WithClientOptions(opts...),
+		),
+		writeInput: connect.NewClient[v1.WriteInputRequest, v1.WriteInputResponse](
+			httpClient,
+			baseURL+SessionServiceWriteInputProcedure,
+			connect.WithSchema(sessionServiceMethods.ByName("WriteInput")),
+			connect.WithClientOptions(opts...),
+		),
+		resizeTerminal: connect.NewClient[v1.ResizeTerminalRequest, v1.ResizeTerminalResponse](
+			httpClient,
+			baseURL+SessionServiceResizeTerminalProcedure,
+			connect.WithSchema(sessionServiceMethods.ByName("ResizeTerminal")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // sessionServiceClient implements SessionServiceClient.
 type sessionServiceClient struct {
-	addSession    *connect.Client[v1.AddSessionRequest, v1.AddSessionResponse]
-	deleteSession *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
-	listSessions  *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
-	run           *connect.Client[v1.RunRequest, v1.RunResponse]
-	listProcesses *connect.Client[v1.ListProcessesRequest, v1.ListProcessesResponse]
-	wait          *connect.Client[v1.WaitRequest, v1.WaitResponse]
-	kill          *connect.Client[v1.KillRequest, v1.KillResponse]
-	readLog       *connect.Client[v1.ReadLogRequest, v1.ReadLogResponse]
+	addSession     *connect.Client[v1.AddSessionRequest, v1.AddSessionResponse]
+	deleteSession  *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
+	listSessions   *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
+	run            *connect.Client[v1.RunRequest, v1.RunResponse]
+	listProcesses  *connect.Client[v1.ListProcessesRequest, v1.ListProcessesResponse]
+	wait           *connect.Client[v1.WaitRequest, v1.WaitResponse]
+	kill           *connect.Client[v1.KillRequest, v1.KillResponse]
+	readLog        *connect.Client[v1.ReadLogRequest, v1.ReadLogResponse]
+	attend         *connect.Client[v1.AttendRequest, v1.AttendResponse]
+	writeInput     *connect.Client[v1.WriteInputRequest, v1.WriteInputResponse]
+	resizeTerminal *connect.Client[v1.ResizeTerminalRequest, v1.ResizeTerminalResponse]
 }
 
 // AddSession calls vmmc.node.v1.SessionService.AddSession.
@@ -194,6 +233,21 @@ func (c *sessionServiceClient) ReadLog(ctx context.Context, req *connect.Request
 	return c.readLog.CallUnary(ctx, req)
 }
 
+// Attend calls vmmc.node.v1.SessionService.Attend.
+func (c *sessionServiceClient) Attend(ctx context.Context, req *connect.Request[v1.AttendRequest]) (*connect.Response[v1.AttendResponse], error) {
+	return c.attend.CallUnary(ctx, req)
+}
+
+// WriteInput calls vmmc.node.v1.SessionService.WriteInput.
+func (c *sessionServiceClient) WriteInput(ctx context.Context, req *connect.Request[v1.WriteInputRequest]) (*connect.Response[v1.WriteInputResponse], error) {
+	return c.writeInput.CallUnary(ctx, req)
+}
+
+// ResizeTerminal calls vmmc.node.v1.SessionService.ResizeTerminal.
+func (c *sessionServiceClient) ResizeTerminal(ctx context.Context, req *connect.Request[v1.ResizeTerminalRequest]) (*connect.Response[v1.ResizeTerminalResponse], error) {
+	return c.resizeTerminal.CallUnary(ctx, req)
+}
+
 // SessionServiceHandler is an implementation of the vmmc.node.v1.SessionService service.
 type SessionServiceHandler interface {
 	// AddSession makes a session on this node. It fails with ALREADY_EXISTS if there
@@ -216,6 +270,16 @@ type SessionServiceHandler interface {
 	Kill(context.Context, *connect.Request[v1.KillRequest]) (*connect.Response[v1.KillResponse], error)
 	// ReadLog reads a piece of what a process has printed.
 	ReadLog(context.Context, *connect.Request[v1.ReadLogRequest]) (*connect.Response[v1.ReadLogResponse], error)
+	// Attend holds a program's input, or its terminal, for as long as the call lasts,
+	// which is to the program's end. When the last call ends before that, for
+	// whatever reason, a program with a terminal is hung up, and the input of
+	// another ends.
+	Attend(context.Context, *connect.Request[v1.AttendRequest]) (*connect.Response[v1.AttendResponse], error)
+	// WriteInput gives a program input. It may be repeated: what the program has got
+	// already is known by its offset.
+	WriteInput(context.Context, *connect.Request[v1.WriteInputRequest]) (*connect.Response[v1.WriteInputResponse], error)
+	// ResizeTerminal changes the size of a program's terminal.
+	ResizeTerminal(context.Context, *connect.Request[v1.ResizeTerminalRequest]) (*connect.Response[v1.ResizeTerminalResponse], error)
 }
 
 // NewSessionServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -273,6 +337,24 @@ func NewSessionServiceHandler(svc SessionServiceHandler, opts ...connect.Handler
 		connect.WithSchema(sessionServiceMethods.ByName("ReadLog")),
 		connect.WithHandlerOptions(opts...),
 	)
+	sessionServiceAttendHandler := connect.NewUnaryHandler(
+		SessionServiceAttendProcedure,
+		svc.Attend,
+		connect.WithSchema(sessionServiceMethods.ByName("Attend")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sessionServiceWriteInputHandler := connect.NewUnaryHandler(
+		SessionServiceWriteInputProcedure,
+		svc.WriteInput,
+		connect.WithSchema(sessionServiceMethods.ByName("WriteInput")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sessionServiceResizeTerminalHandler := connect.NewUnaryHandler(
+		SessionServiceResizeTerminalProcedure,
+		svc.ResizeTerminal,
+		connect.WithSchema(sessionServiceMethods.ByName("ResizeTerminal")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/vmmc.node.v1.SessionService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SessionServiceAddSessionProcedure:
@@ -291,6 +373,12 @@ func NewSessionServiceHandler(svc SessionServiceHandler, opts ...connect.Handler
 			sessionServiceKillHandler.ServeHTTP(w, r)
 		case SessionServiceReadLogProcedure:
 			sessionServiceReadLogHandler.ServeHTTP(w, r)
+		case SessionServiceAttendProcedure:
+			sessionServiceAttendHandler.ServeHTTP(w, r)
+		case SessionServiceWriteInputProcedure:
+			sessionServiceWriteInputHandler.ServeHTTP(w, r)
+		case SessionServiceResizeTerminalProcedure:
+			sessionServiceResizeTerminalHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -330,4 +418,16 @@ func (UnimplementedSessionServiceHandler) Kill(context.Context, *connect.Request
 
 func (UnimplementedSessionServiceHandler) ReadLog(context.Context, *connect.Request[v1.ReadLogRequest]) (*connect.Response[v1.ReadLogResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.SessionService.ReadLog is not implemented"))
+}
+
+func (UnimplementedSessionServiceHandler) Attend(context.Context, *connect.Request[v1.AttendRequest]) (*connect.Response[v1.AttendResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.SessionService.Attend is not implemented"))
+}
+
+func (UnimplementedSessionServiceHandler) WriteInput(context.Context, *connect.Request[v1.WriteInputRequest]) (*connect.Response[v1.WriteInputResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.SessionService.WriteInput is not implemented"))
+}
+
+func (UnimplementedSessionServiceHandler) ResizeTerminal(context.Context, *connect.Request[v1.ResizeTerminalRequest]) (*connect.Response[v1.ResizeTerminalResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.SessionService.ResizeTerminal is not implemented"))
 }

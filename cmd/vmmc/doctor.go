@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/doctor"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/serve"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+func newDoctor() *cobra.Command {
+	var n doctor.Node
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what a node needs of this machine, and say how to mend it",
+		Long: `Check limits, shared memory, the tracking of pages, the node's socket and state
+directory, certificates and their keys, the addresses in the hosts file, whether the
+other nodes answer and what time they have, cgroups, and the mounting of shares.
+Give it the flags of this machine's vmmcd, and run it as its user.
+
+Each line is ok, a warning (it works, but less well, or not for long) or failed.
+
+Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
+		Example: `  vmmc doctor
+  vmmc doctor --name n1 --hosts /etc/vmmc/vmmc-hosts.txt --certs /etc/vmmc/n1
+  vmmc doctor --json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if n.Name == "" {
+				host, err := os.Hostname()
+				if err != nil {
+					return fmt.Errorf("name the node after the host: %w; give one with --name", err)
+				}
+				n.Name = host
+			}
+			if n.State == "" {
+				n.State = serve.DefaultState(n.Name)
+			}
+			ctx, stop := context.WithTimeout(c.Context(), 3*timeout.Control)
+			defer stop()
+			return printFindings(c.OutOrStdout(), doctor.Examine(ctx, n), asJSON)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&n.Name, "name", "", "the node's `name` (default: the host's name)")
+	f.StringVar(&n.Hosts, "hosts", "", "`file` that lists the cluster's nodes (default: the node is alone)")
+	f.StringVar(&n.Certs, "certs", "", "`directory` with the node's certificate")
+	f.StringVar(&n.Socket, "socket", local.DefaultPath(), "`path` of the node's socket")
+	f.StringVar(&n.State, "state", "", "`directory` for what outlives the daemon (default: as for vmmcd)")
+	jsonFlag(c, &asJSON)
+	return c
+}
+
+func printFindings(w io.Writer, found []doctor.Finding, asJSON bool) error {
+	if asJSON {
+		if err := printJSON(w, struct {
+			Checks []doctor.Finding `json:"checks"`
+		}{found}); err != nil {
+			return err
+		}
+	}
+	failed := 0
+	for _, f := range found {
+		if f.Status == doctor.Failed {
+			failed++
+		}
+		if asJSON {
+			continue
+		}
+		fmt.Fprintf(w, "%-8s %s: %s\n", f.Status, f.Check, f.Found)
+		if f.Mend != "" {
+			fmt.Fprintf(w, "         to mend it: %s\n", f.Mend)
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d checks failed", failed, len(found))
+	}
+	return nil
+}

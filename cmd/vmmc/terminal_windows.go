@@ -1,0 +1,12 @@
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// watchScreen is never told: this system has no signal for it.
+func watchScreen(chan<- os.Signal) {}
+
+// passedOn are the signals that "run" passes on.
+var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package guide
+
+const raceEnabled = false

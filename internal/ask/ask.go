@@ -1,0 +1,266 @@
+// Package ask asks the nodes of a cluster about sessions, for the tools: over this
+// machine's node, or with a user's certificate from a machine that has none.
+package ask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/root"
+	"github.com/vmmc-go/vmmc/internal/serve"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
+)
+
+// Flags say how the nodes of a cluster are asked about sessions: through this
+// machine's node, or with a certificate from anywhere.
+type Flags struct {
+	Socket string   // of this machine's node
+	Hosts  string   // file; with it the nodes are asked without this machine's
+	Certs  string   // directory, of a user
+	Nodes  []string // empty: all
+}
+
+// Add gives a command the flags.
+func (f *Flags) Add(c *cobra.Command) {
+	c.Flags().StringSliceVar(&f.Nodes, "node", nil, "`names` of nodes, separated by commas (default: all)")
+	if err := c.RegisterFlagCompletionFunc("node", f.NodeNames); err != nil {
+		panic(err) // the flag is defined one line above
+	}
+	f.AddWay(c)
+}
+
+// AddWay gives a command the flags without --node.
+func (f *Flags) AddWay(c *cobra.Command) {
+	c.Flags().StringVar(&f.Socket, "socket", local.DefaultPath(), "`path` of the socket of this machine's node, which asks the others")
+	c.Flags().StringVar(&f.Certs, "certs", "", "`directory` with a user's identity, to ask the nodes themselves")
+	c.Flags().StringVar(&f.Hosts, "hosts", "", "`file` that lists the nodes to ask so (default: vmmc-hosts.txt in VMMC_ROOT)")
+	c.MarkFlagsMutuallyExclusive("hosts", "socket")
+	c.MarkFlagsMutuallyExclusive("certs", "socket")
+}
+
+// Node is one that can be asked.
+type Node struct {
+	Name    string
+	Client  nodev1connect.SessionServiceClient
+	Cluster nodev1connect.ClusterServiceClient
+	System  nodev1connect.SystemServiceClient
+}
+
+// newNode makes the clients of one way to a node.
+func newNode(name string, way connect.HTTPClient, base string) *Node {
+	limit := connect.WithReadMaxBytes(local.MaxPacket)
+	return &Node{
+		Name:    name,
+		Client:  nodev1connect.NewSessionServiceClient(way, base, limit),
+		Cluster: nodev1connect.NewClusterServiceClient(way, base, limit),
+		System:  nodev1connect.NewSystemServiceClient(way, base, limit),
+	}
+}
+
+// transport carries calls to a node over TLS.
+func transport(id *cert.Identity, name string) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig: id.ClientTLS(name), ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout.Hello,
+		DialContext: (&net.Dialer{Timeout: timeout.Connect}).DialContext,
+		// A node that is cut off while a call waits there does not say so.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Ping, PingTimeout: timeout.Connect},
+	}
+}
+
+// Cluster is what can be asked.
+type Cluster struct {
+	All    []*Node // in the hosts file's order
+	Chosen []*Node // those that --node names, in its order; or all
+	First  *Node   // this machine's, or the hosts file's first
+	Named  bool    // they were named
+	Close  func()
+}
+
+// Open finds the nodes. None but this machine's has been asked yet.
+func (f *Flags) Open(ctx context.Context) (a *Cluster, err error) {
+	switch {
+	case f.Certs == "" && f.Hosts != "":
+		return nil, serve.Usage("--hosts %s without --certs: nodes want to know who asks them", f.Hosts)
+	case f.Certs != "" && f.Hosts == "":
+		if f.Hosts = root.FromEnv().Hosts(); f.Hosts == "" {
+			return nil, serve.Usage("--certs %s without --hosts, and %s is not set: name the file that lists the nodes to ask", f.Certs, root.Env)
+		}
+	}
+	if f.Certs != "" {
+		a, err = overTLS(f.Hosts, f.Certs)
+	} else {
+		a, err = throughNode(ctx, f.Socket)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.Chosen, a.Named = a.All, len(f.Nodes) > 0
+	if a.Named {
+		if a.Chosen, err = a.Find(f.Nodes); err != nil {
+			a.Close()
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Find gives nodes by name, each once.
+func (a *Cluster) Find(names []string) (out []*Node, err error) {
+	var known []string
+	for _, n := range a.All {
+		known = append(known, n.Name)
+	}
+	for _, name := range names {
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, code.New(code.NoSuchNode, "no node %q: the nodes are %s", name, strings.Join(known, ", "))
+		}
+		if !slices.Contains(out, a.All[i]) {
+			out = append(out, a.All[i])
+		}
+	}
+	return out, nil
+}
+
+func overTLS(file, certs string) (*Cluster, error) {
+	id, err := cert.Load(certs)
+	if err != nil {
+		return nil, err
+	}
+	list, err := hosts.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("the hosts file %s names no node", file)
+	}
+	a := &Cluster{}
+	var open []*http.Transport
+	for _, h := range list {
+		t := transport(id, h.Name)
+		open = append(open, t)
+		a.All = append(a.All, newNode(h.Name, &http.Client{Transport: t}, "https://"+h.Control))
+	}
+	a.First = a.All[0]
+	a.Close = func() {
+		for _, t := range open {
+			t.CloseIdleConnections()
+		}
+	}
+	return a, nil
+}
+
+func throughNode(ctx context.Context, socket string) (*Cluster, error) {
+	c, err := local.Dial(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	conn := local.NewConn(c, Nobody)
+	a := &Cluster{Close: func() {
+		conn.Close()
+		<-conn.Done()
+	}}
+	own := newNode("", &throughSocket{conn, ""}, "http://node")
+	list, err := own.Hosts(ctx, nodev1.Look_LOOK_UNSPECIFIED)
+	if err != nil {
+		a.Close()
+		return nil, fmt.Errorf("ask the node at %s: %w", socket, err)
+	}
+	for _, h := range list {
+		node := newNode(h.GetName(), &throughSocket{conn, h.GetName()}, "http://"+h.GetName())
+		if a.All = append(a.All, node); h.GetSelf() {
+			a.First = node
+		}
+	}
+	if a.First == nil && len(a.All) > 0 {
+		a.First = a.All[0]
+	}
+	return a, nil
+}
+
+// Nobody answers what a node asks of processes: a tool does not join it.
+func Nobody(context.Context, local.Method, []byte, []int) (any, []int, error) {
+	return nil, nil, fmt.Errorf("this is not a process of the node")
+}
+
+// Each asks all chosen nodes at once.
+func (a *Cluster) Each(f func(i int, n *Node) error) []error {
+	errs := make([]error, len(a.Chosen))
+	var all sync.WaitGroup
+	for i, n := range a.Chosen {
+		all.Go(func() { errs[i] = Told(n, f(i, n)) })
+	}
+	all.Wait()
+	return errs
+}
+
+// Told is an error of a node as this program knows errors.
+func Told(n *Node, err error) error {
+	var ce *connect.Error
+	var own *code.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &own):
+		return own // without connect's word for it
+	case errors.As(err, &ce):
+		if k, perr := strconv.Atoi(ce.Meta().Get("Vmmc-Code")); perr == nil {
+			return code.New(code.Code(k), "%s", ce.Message())
+		}
+		switch ce.Code() {
+		case connect.CodeUnavailable:
+			return code.New(code.Unreachable, "node %q cannot be reached: %s", n.Name, ce.Message())
+		case connect.CodeDeadlineExceeded: // nothing is refused where the network is cut
+			return &silence{n.Name}
+		}
+		return code.New(code.Protocol, "node %q: %s", n.Name, ce.Message())
+	case errors.Is(err, context.DeadlineExceeded):
+		return &silence{n.Name}
+	}
+	return err
+}
+
+// silence is the error of a node from which nothing was heard: it may have done
+// what it was asked.
+type silence struct{ node string }
+
+func (s *silence) Error() string {
+	return fmt.Sprintf("node %q cannot be reached: it has not answered in time", s.node)
+}
+
+func (s *silence) Unwrap() []error { return []error{code.Unreachable, context.DeadlineExceeded} }
+
+// Failure joins errors of nodes into one with the right exit status.
+func Failure(what string, errs []error) error {
+	var bad []error
+	status := serve.Partly
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		bad = append(bad, err)
+		if !errors.Is(err, code.Unreachable) {
+			status = serve.Failed
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	return &serve.StatusError{Status: status, Err: fmt.Errorf("%s: %w", what, errors.Join(bad...))}
+}

@@ -1,0 +1,91 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// IsMissing says whether a node has no such process, or no such session.
+func IsMissing(err error) bool {
+	return errors.Is(err, code.NoSuchProcess) || errors.Is(err, code.NoSuchSession)
+}
+
+// mostTelling leaves out the nodes without the session if others have it, and
+// all but one that say the same.
+func mostTelling(errs []error) []error {
+	for _, err := range errs {
+		if errors.Is(err, code.NoSuchProcess) {
+			return []error{err}
+		}
+	}
+	return errs[:min(1, len(errs))]
+}
+
+// Having finds the node that has a process.
+func (a *Cluster) Having(ctx context.Context, session string, pid uint32) (*Node, error) {
+	var mu sync.Mutex
+	var found *Node
+	errs := a.Each(func(_ int, n *Node) error {
+		_, err := n.Client.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: session, Pid: pid}))
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			found = n
+		}
+		return err
+	})
+	if found != nil {
+		return found, nil
+	}
+	return nil, Failure("find the process", OnlyOne(errs))
+}
+
+// OnlyOne are the errors of asking all nodes for what one of them has.
+func OnlyOne(errs []error) []error {
+	var missing, other []error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			return nil
+		case IsMissing(err):
+			missing = append(missing, err)
+		default:
+			other = append(other, err)
+		}
+	}
+	if other != nil {
+		return other
+	}
+	return mostTelling(missing)
+}
+
+// Somewhere makes no error of what is missing on some nodes, if it was there on
+// one and the nodes were not named.
+func (a *Cluster) Somewhere(errs []error, missing code.Code) []error {
+	var out []error
+	found := false
+	var none error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			found = true
+		case errors.Is(err, missing):
+			none = err
+			if a.Named {
+				out = append(out, err)
+			}
+		default:
+			out = append(out, err)
+		}
+	}
+	if !found && out == nil && none != nil {
+		out = append(out, none)
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// hostsFile is the list of nodes as a file has it, which may change while the node
+// runs.
+type hostsFile struct {
+	mu     sync.Mutex     // one look at a time
+	placed map[int]string // each node's place, while this daemon runs
+	seen   os.FileInfo    // as it was looked at last; nil: it could not be
+	taken  os.FileInfo    // as it was read last
+	failed string         // why it could not be looked at
+}
+
+// beginWatch looks at the hosts file from now on.
+func (n *Node) beginWatch() {
+	f := &n.hostsFile
+	f.placed = n.roster.Load().places()
+	if n.cfg.HostsFile == "" {
+		return
+	}
+	f.taken = n.cfg.HostsRead
+	n.wg.Go(func() {
+		t := time.NewTicker(timeout.HostsFile)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				n.lookAtHosts(true)
+			case <-n.ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// Reload reads the hosts file again, if there is one, whether it has changed or
+// not. A list that cannot be taken changes nothing.
+func (n *Node) Reload() {
+	if n.cfg.HostsFile == "" {
+		n.log.Info("there is no hosts file to read again", "node", n.cfg.Name)
+		return
+	}
+	n.hostsFile.mu.Lock()
+	n.hostsFile.taken = nil
+	n.hostsFile.mu.Unlock()
+	n.lookAtHosts(false)
+}
+
+// lookAtHosts takes the file up when it has changed; when settled is set, only if it
+// is as it was at the look before: else somebody may be writing it.
+func (n *Node) lookAtHosts(settled bool) {
+	f := &n.hostsFile
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, err := os.Stat(n.cfg.HostsFile)
+	if err != nil {
+		f.seen = nil
+		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced
+			f.failed = why
+			n.log.Info("the hosts file cannot be looked at, the nodes are those of before", "file", n.cfg.HostsFile, "err", err)
+		}
+		return
+	}
+	f.failed = ""
+	before := f.seen
+	f.seen = now
+	if f.taken != nil && same(f.taken, now) || settled && (before == nil || !same(before, now)) {
+		return
+	}
+	f.taken = now
+	list, err := hosts.ReadFile(n.cfg.HostsFile)
+	if err == nil {
+		err = n.takeHosts(list)
+	}
+	if err != nil {
+		n.keptHosts(err)
+	}
+}
+
+func (n *Node) keptHosts(err error) {
+	n.log.Warn("the hosts file is not taken, the nodes are those of before", "file", n.cfg.HostsFile, "err", err)
+}
+
+func same(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
+
+// takeHosts makes a list of nodes that of this node, or says why not. With the
+// hosts file's mu.
+func (n *Node) takeHosts(list []hosts.Host) error {
+	if len(list) == 0 {
+		return code.New(code.BadConfig, "it names no node")
+	}
+	old := n.roster.Load()
+	was := old.self(n.cfg.Name)
+	is, _ := hosts.Lookup(list, n.cfg.Name)
+	if is.Name != "" && (is.Control != was.Control || is.Data != was.Data) {
+		return code.New(code.BadConfig, "the address of this node has changed from %s to %s: stop it and start it again", addresses(was), addresses(is))
+	}
+	r, err := n.newRoster(list, old)
+	if err != nil {
+		return err
+	}
+	if err := n.hostsFile.place(r); err != nil {
+		return err
+	}
+	n.roster.Store(r)
+	var added, removed, moved []string
+	for name, p := range r.peers {
+		switch o := old.peers[name]; {
+		case o == nil:
+			added = append(added, name)
+		case o != p:
+			moved = append(moved, name)
+		}
+	}
+	for name, o := range old.peers {
+		if r.peers[name] == nil {
+			removed = append(removed, name)
+		}
+		if r.peers[name] != o {
+			o.close() // what is asked meanwhile is answered
+		}
+	}
+	for _, l := range [][]string{added, removed, moved} {
+		slices.Sort(l)
+	}
+	n.log.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added, ", "), "removed", strings.Join(removed, ", "), "moved", strings.Join(moved, ", "))
+	return nil
+}
+
+func addresses(h hosts.Host) string {
+	if h.Data == h.Control {
+		return h.Control
+	}
+	return fmt.Sprintf("%s and %s", h.Control, h.Data)
+}
+
+// place refuses what would give two nodes one block of logical pids while
+// processes of both may run: a place is a node's for as long as this daemon runs.
+func (f *hostsFile) place(r *roster) error {
+	places := r.places()
+	for place, name := range f.placed {
+		if now, there := places[place]; there && now != name {
+			return code.New(code.BadConfig, "node %q has the place of node %q, and would give out its logical pids again: keep the order, put a line \"-\" where a node was removed, and add nodes at the end", now, name)
+		}
+	}
+	known := map[string]int{}
+	for place, name := range f.placed {
+		known[name] = place
+	}
+	for place, name := range places {
+		if was, there := known[name]; there && was != place {
+			return code.New(code.BadConfig, "node %q has moved from place %d to %d, and with that its logical pids: keep the order, put a line \"-\" where a node was removed, and add nodes at the end", name, was+1, place+1)
+		}
+	}
+	for place, name := range places {
+		f.placed[place] = name
+	}
+	return nil
+}
+
+// welcome says whether who asks is one of the cluster. A node that is not in the
+// list may have been added to the file just now.
+func (n *Node) welcome(p cert.Peer) bool {
+	if n.roster.Load().knows(p) {
+		return true
+	}
+	n.lookAtHosts(false)
+	return n.roster.Load().knows(p)
+}

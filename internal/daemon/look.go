@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/wire"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// look asks some of the nodes, all at once, whether they are there.
+func (n *Node) look(ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look) []*nodev1.Host {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	out := make([]*nodev1.Host, len(hs))
+	var all sync.WaitGroup
+	for i, h := range hs {
+		s := &nodev1.Host{Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data}
+		if out[i] = s; h.Name == n.cfg.Name {
+			s.Self, s.Reachable, s.Ping = true, true, n.pong()
+			continue
+		}
+		if what == nodev1.Look_LOOK_UNSPECIFIED {
+			continue
+		}
+		all.Go(func() { nodes.peers[h.Name].look(ctx, s) })
+		if what == nodev1.Look_LOOK_DATA {
+			all.Go(func() {
+				rtt, err := probe(ctx, h.Data)
+				if err != nil {
+					s.DataError = brief(err)
+					return
+				}
+				s.DataRttNs = int64(rtt)
+			})
+		}
+	}
+	all.Wait()
+	return out
+}
+
+// maxBrief bounds an error in a list of many nodes.
+const maxBrief = 240
+
+func brief(err error) string {
+	s := err.Error()
+	if len(s) > maxBrief {
+		s = strings.ToValidUTF8(s[:maxBrief], "") + "…"
+	}
+	return s
+}
+
+// look measures a round trip on a connection that is already there, and says what
+// came back.
+func (p *peer) look(ctx context.Context, s *nodev1.Host) {
+	var from atomic.Pointer[string]
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		a := i.Conn.LocalAddr().String()
+		from.Store(&a)
+	}})
+	for range 2 { // the first may have to connect
+		start := time.Now()
+		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
+		if err != nil {
+			if ctx.Err() != nil {
+				err = fmt.Errorf("node %q at %s does not answer within %v", s.Name, s.ControlAddress, timeout.Ping)
+			} else {
+				err = p.failed(ctx, err)
+			}
+			s.Reachable, s.RttNs, s.Ping, s.Error = false, 0, nil, brief(err)
+			return
+		}
+		rtt := time.Since(start)
+		s.Reachable, s.RttNs, s.Ping = true, int64(rtt), a.Msg
+		if c := a.Msg.GetClockUnixNs(); c != 0 {
+			s.ClockAheadNs = c - start.Add(rtt/2).UnixNano()
+		}
+		if f := from.Load(); f != nil {
+			s.FromAddress = *f
+		}
+	}
+}
+
+// probeLink is in the hello of who only looks. No link has it but by a chance of
+// one in 2^64, and then it is dialled with a proof.
+const probeLink = 0
+
+// probe looks whether a data plane answers: it says hello and hears the challenge.
+func probe(ctx context.Context, addr string) (time.Duration, error) {
+	start := time.Now()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return 0, fmt.Errorf("data address %s: %w", addr, err)
+	}
+	defer c.Close()
+	if t, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(t)
+	}
+	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: probeLink, Attempt: 1, Nonce: wire.NewNonce()}
+	if _, err := c.Write(h.Encode()); err != nil {
+		return 0, fmt.Errorf("data address %s: %w", addr, err)
+	}
+	challenge := make([]byte, wire.ChallengeSize)
+	if _, err := io.ReadFull(c, challenge); err != nil {
+		return 0, fmt.Errorf("data address %s does not answer a hello: %w", addr, err)
+	}
+	if _, err := wire.ParseChallenge(challenge); err != nil {
+		return 0, fmt.Errorf("data address %s: %w", addr, err)
+	}
+	return time.Since(start), nil
+}

@@ -1,0 +1,230 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// network says whether processes here may be linked with those of other nodes:
+// the manual's MCPStart and MCPStop.
+type network struct {
+	turn sync.Mutex // of who takes down or brings up
+
+	mu     sync.Mutex
+	epoch  uint64          // of the links that are made now
+	down   string          // why there are none; "": there may be
+	life   context.Context // of the epoch
+	finish context.CancelCauseFunc
+}
+
+// begin starts an epoch; mu is held, or nobody else is there yet.
+func (w *network) begin() {
+	w.epoch++
+	w.down = ""
+	w.life, w.finish = context.WithCancelCause(context.Background())
+}
+
+// use is for what needs other nodes: its context ends, with the reason, when this
+// one is taken down. leave must be called.
+func (w *network) use(ctx context.Context) (_ context.Context, epoch uint64, leave func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down != "" {
+		return nil, 0, nil, code.New(code.Unreachable, "%s", w.down)
+	}
+	life := w.life
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
+	return ctx, w.epoch, func() { stop(); cancel(nil) }, nil
+}
+
+// reason is why the node is down, or "".
+func (w *network) reason() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.down
+}
+
+// over ends the epoch; false if none was.
+func (w *network) over(why string) (epoch uint64, was bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down != "" {
+		return w.epoch, false
+	}
+	w.down = why
+	w.finish(code.New(code.Unreachable, "%s", why))
+	return w.epoch, true
+}
+
+// maxReason bounds what an administrator or another node gives as its reason.
+const maxReason = 512
+
+func clip(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
+}
+
+// taken is what everybody hears of a node that is down.
+func taken(node, reason string) string {
+	if reason = strings.Join(strings.Fields(clip(reason)), " "); reason != "" {
+		reason = ": " + reason
+	}
+	return fmt.Sprintf("node %q was taken down by an administrator%s", node, reason)
+}
+
+// takeDown ends all links with other nodes and refuses new ones. Links live in the
+// processes, which are asked to end them: one that does not answer keeps its own,
+// until it ends.
+func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResponse {
+	w := &n.network
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	out := &nodev1.TakeDownResponse{}
+	why := taken(n.cfg.Name, reason)
+	epoch, was := w.over(why)
+	if !was {
+		return out
+	}
+	if err := n.keepDown(reason); err != nil {
+		n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
+	}
+	n.mu.Lock()
+	clear(n.links) // nobody dials any more
+	n.mu.Unlock()
+	// Whichever side of a link ends it first, the other one knows why. All of it is
+	// done whether or not who asked waits.
+	ctx = context.WithoutCancel(ctx)
+	r := local.SeverRequest{Epoch: epoch, Why: why, Soon: true}
+	links, silent := n.severAll(ctx, r)
+	out.Untold = n.leave(ctx, why)
+	r.Soon = false
+	_, again := n.severAll(ctx, r)
+	for _, pid := range again {
+		if !slices.Contains(silent, pid) {
+			silent = append(silent, pid)
+		}
+	}
+	out.Links, out.Silent = uint32(links), silent
+	n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent, "untold", out.Untold)
+	return out
+}
+
+// bringUp is the end of that.
+func (n *Node) bringUp() error {
+	w := &n.network
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	if w.reason() == "" {
+		return nil
+	}
+	if err := os.Remove(n.downFile()); n.cfg.State != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return code.New(code.BadConfig, "node %q stays down, the next daemon would find it so: %v", n.cfg.Name, err)
+	}
+	w.mu.Lock()
+	w.begin()
+	w.mu.Unlock()
+	n.driver.Info("the node was brought up")
+	return nil
+}
+
+// leave tells all other nodes at once, and returns those that do not hear it.
+func (n *Node) leave(ctx context.Context, why string) (untold []string) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, p := range n.roster.Load().peers {
+		all.Go(func() {
+			if _, err := p.client.Leave(ctx, connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
+				n.driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
+				mu.Lock()
+				defer mu.Unlock()
+				untold = append(untold, p.host.Name)
+			}
+		})
+	}
+	all.Wait()
+	return untold
+}
+
+// severAll asks all processes at once to end links.
+func (n *Node) severAll(ctx context.Context, r local.SeverRequest) (links int, silent []uint32) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	n.mu.Lock()
+	var ps []*process
+	for _, p := range n.processes {
+		ps = append(ps, p)
+	}
+	n.mu.Unlock()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, p := range ps {
+		all.Go(func() {
+			s, fds, err := local.Ask[local.Severed](ctx, p.conn, local.Sever, r, nil)
+			closeAll(fds) // an honest process sends none
+			if err = p.asked(err); errors.Is(err, code.NoSuchProcess) {
+				return // its links went with it
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if links += max(s.Links, 0); err != nil {
+				silent = append(silent, p.id.Load().PID)
+			}
+		})
+	}
+	all.Wait()
+	return links, silent
+}
+
+func (n *Node) downFile() string { return filepath.Join(n.cfg.State, "down") }
+
+// keepDown is for the next daemon: who has taken a node down does not expect it up
+// because the daemon or the machine was restarted.
+func (n *Node) keepDown(reason string) error {
+	if n.cfg.State == "" {
+		return errors.New("this node keeps no state")
+	}
+	n.sessions.mu.Lock()
+	err := n.sessions.open(true)
+	n.sessions.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	f := n.downFile()
+	if err := os.WriteFile(f+".new", []byte(clip(reason)+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(f+".new", f)
+}
+
+// recallNetwork begins as the daemon before this one ended.
+func (n *Node) recallNetwork() {
+	n.network.begin()
+	if n.cfg.State == "" {
+		return
+	}
+	b, err := os.ReadFile(n.downFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil { // it is there: the safe side is down
+		n.driver.Warn("why the node is down cannot be read", "err", err)
+	}
+	n.network.over(taken(n.cfg.Name, string(b)))
+	n.driver.Warn("the node is down, as it was left", "why", n.network.reason())
+}

@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"math"
+	"slices"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+)
+
+// roster is the nodes of the cluster as this one knows them. It does not change:
+// another hosts file is another roster.
+type roster struct {
+	hosts []hosts.Host
+	peers map[string]*peer // the other nodes
+	place int              // this node's, by which its pids differ from those of others
+	only  bool             // no other node may ask: a file says which ones there are
+}
+
+// blocks is how many nodes can have a block of logical pids.
+const blocks = math.MaxUint32 / block
+
+// roster makes a list of nodes this node's, if it can be. Peers of old that are
+// what they were stay, with their connections.
+func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
+	r := &roster{hosts: slices.Clone(list), peers: map[string]*peer{}, only: n.cfg.HostsFile != ""}
+	if len(list) == 0 {
+		r.hosts = []hosts.Host{{Name: n.cfg.Name, Control: n.cfg.Listen, Data: n.cfg.Listen}}
+		return r, nil
+	}
+	self := slices.IndexFunc(r.hosts, func(h hosts.Host) bool { return h.Name == n.cfg.Name })
+	if self < 0 {
+		return nil, code.New(code.BadConfig, "node %q is not in the hosts file, which names %s: use one of them", n.cfg.Name, names(r.hosts))
+	}
+	if last := hosts.Place(r.hosts, len(r.hosts)-1); last >= blocks {
+		return nil, code.New(code.BadConfig, "the hosts file has %d places for nodes: at most %d", last+1, blocks)
+	}
+	if n.cfg.Identity == nil && len(r.hosts) > 1 {
+		return nil, code.New(code.BadConfig, "node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`", n.cfg.Name)
+	}
+	r.place = hosts.Place(r.hosts, self)
+	for _, h := range r.hosts {
+		if h.Name == n.cfg.Name {
+			continue
+		}
+		if old != nil {
+			if p := old.peers[h.Name]; p != nil && p.host.Control == h.Control && p.host.Data == h.Data {
+				r.peers[h.Name] = p
+				continue
+			}
+		}
+		r.peers[h.Name] = n.newPeer(h)
+	}
+	return r, nil
+}
+
+func (r *roster) self(name string) hosts.Host {
+	h, _ := hosts.Lookup(r.hosts, name)
+	return h
+}
+
+// knows says whether who asks may be one of the cluster. A user may, with a
+// certificate; a node must be in the list, if there is one.
+func (r *roster) knows(p cert.Peer) bool {
+	if p.Kind != cert.Node || !r.only {
+		return true
+	}
+	_, there := hosts.Lookup(r.hosts, p.Name)
+	return there
+}
+
+// places gives the name of the node at each place.
+func (r *roster) places() map[int]string {
+	out := map[int]string{}
+	for i, h := range r.hosts {
+		out[hosts.Place(r.hosts, i)] = h.Name
+	}
+	return out
+}
+
+// peerNode finds another node.
+func (n *Node) peerNode(name string) (*peer, error) {
+	r := n.roster.Load()
+	if p := r.peers[name]; p != nil {
+		return p, nil
+	}
+	return nil, code.New(code.NoSuchNode, "no node %q: the nodes are %s", name, names(r.hosts))
+}
+
+func names(hs []hosts.Host) string {
+	s := ""
+	for i, h := range hs {
+		if i > 0 {
+			s += ", "
+		}
+		s += h.Name
+	}
+	return s
+}

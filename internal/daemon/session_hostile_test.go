@@ -1,0 +1,125 @@
+//go:build linux
+
+package daemon_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// parentOf is the supervisor of a program, as the kernel has it.
+func parentOf(t *testing.T, real int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", real))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, err := strconv.Atoi(strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parent
+}
+
+// A program may stop its supervisor; that keeps nothing alive.
+func TestStoppedSupervisorIsEnded(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	_, real := sleeper(t, s)
+	sup := parentOf(t, real[0])
+	if err := syscall.Kill(sup, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+		t.Error(err)
+	}
+	for _, r := range append(real, sup) {
+		reaped(t, r)
+	}
+}
+
+// A supervisor is its user's, who may put another program in its place. That one
+// claims the pid of a process which is not its.
+func TestSupervisorClaimsAnothersPID(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	_, real := sleeper(t, s)
+	victim, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer victim.Close()
+
+	socket := c.at("state-a/run/job/socket")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan struct{}, 1)
+	over := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		u, err := l.AcceptUnix()
+		l.Close()
+		if err != nil {
+			return
+		}
+		conn := local.NewConn(u, func(ctx context.Context, m local.Method, body []byte, _ []int) (any, []int, error) {
+			switch m {
+			case supervise.Greet:
+				return supervise.State{Base: "/"}, nil, nil
+			case supervise.List:
+				r, _ := local.Decode[supervise.ListRequest](body)
+				if r.After != 0 {
+					told <- struct{}{}
+					return supervise.Listing{}, nil, nil
+				}
+				return supervise.Listing{More: true, Programs: []supervise.Program{{PID: uint32(victim.ID().PID), Group: 1, Token: "stolen"}}}, nil, nil
+			case supervise.Await:
+				<-ctx.Done()
+			}
+			return nil, nil, code.New(code.BadArg, "not by me")
+		})
+		<-over
+		conn.Close()
+		<-conn.Done()
+	}()
+	if err := syscall.Kill(parentOf(t, real[0]), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-told
+	t.Setenv(local.TokenEnv, "stolen")
+	thief, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer thief.Close()
+	if thief.ID().PID == victim.ID().PID {
+		t.Errorf("two processes are %v", victim.ID())
+	}
+	for _, r := range real { // the daemon does not know that the supervisor was not
+		_ = syscall.Kill(r, syscall.SIGKILL)
+	}
+	close(over)
+	<-done
+}

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/logfile"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// systemLogs are the node's own logs, as the manual has them. What is said to log
+// goes to Config.Log and to server.log: sessions and processes. What is said to
+// driver goes to Config.Log and to driver.log: other nodes and strangers; and what
+// is said to driverLog to the file alone.
+type systemLogs struct {
+	log       *slog.Logger
+	driver    *slog.Logger
+	driverLog *slog.Logger
+
+	files map[nodev1.SystemLog]*logfile.File
+}
+
+// openLogs begins to log.
+func (n *Node) openLogs() {
+	n.log, n.driver, n.driverLog = n.cfg.Log, n.cfg.Log, slog.New(slog.DiscardHandler)
+	if n.cfg.Logs == "" {
+		return
+	}
+	server := logfile.Open(filepath.Join(n.cfg.Logs, "server.log"), logfile.Size)
+	driver := logfile.Open(filepath.Join(n.cfg.Logs, "driver.log"), logfile.Size)
+	n.files = map[nodev1.SystemLog]*logfile.File{nodev1.SystemLog_SYSTEM_LOG_SERVER: server, nodev1.SystemLog_SYSTEM_LOG_DRIVER: driver}
+	toServer, toDriver := logfile.Limit(slog.NewTextHandler(server, nil)), logfile.Limit(slog.NewTextHandler(driver, nil))
+	n.log = slog.New(slog.NewMultiHandler(n.cfg.Log.Handler(), toServer))
+	n.driver = slog.New(slog.NewMultiHandler(n.cfg.Log.Handler(), toDriver))
+	n.driverLog = slog.New(toDriver)
+}
+
+func (s *systemLogs) closeLogs() {
+	for _, f := range s.files {
+		f.Close()
+	}
+}
+
+// httpErrors is where the HTTP server says what went wrong with a connection. The
+// text is not the line's, for lines that say the same are counted.
+func (n *Node) httpErrors() *log.Logger { return log.New(httpErrors{n}, "", 0) }
+
+type httpErrors struct{ n *Node }
+
+func (e httpErrors) Write(b []byte) (int, error) {
+	e.n.driver.Warn("a control connection failed", "what", strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// systemService answers administrators.
+type systemService struct{ n *Node }
+
+func (s *systemService) ReadSystemLog(ctx context.Context, r *connect.Request[nodev1.ReadSystemLogRequest]) (*connect.Response[nodev1.ReadSystemLogResponse], error) {
+	n := s.n
+	c, err := callerOf(ctx)
+	if err == nil && !n.administrates(c) {
+		err = code.New(code.NoRights, "user %q may not read the logs of node %q: root, the daemon's user and those named with --admin may", c.user, n.cfg.Name)
+	}
+	if err != nil {
+		return nil, coded(err)
+	}
+	f := n.files[r.Msg.GetLog()]
+	switch {
+	case n.files == nil:
+		return nil, coded(code.New(code.BadConfig, "node %q keeps no logs: start its daemon with --root", n.cfg.Name))
+	case f == nil:
+		return nil, coded(code.New(code.BadArg, "node %q has no log %v: there are server and driver", n.cfg.Name, r.Msg.GetLog()))
+	}
+	at := r.Msg.GetPosition()
+	switch last := r.Msg.GetLines(); {
+	case r.Msg.GetIncarnation() == n.incarnation:
+	case r.Msg.GetIncarnation() != 0:
+		at = f.Begun()
+	case last < 0:
+		at = 0
+	default:
+		at = f.Last(int(last))
+	}
+	// Who asks is let go in time to hear of it, and when the node stops.
+	wait, stop := context.WithTimeout(ctx, max(patience(r.Msg.GetTimeoutNs()), time.Millisecond))
+	defer stop()
+	defer context.AfterFunc(n.ctx, stop)()
+	b := make([]byte, supervise.MaxChunk)
+	read, next := f.Read(wait, at, b)
+	return reply(&nodev1.ReadSystemLogResponse{Data: b[:read], Position: next, Incarnation: n.incarnation}, nil)
+}

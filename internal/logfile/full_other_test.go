@@ -1,0 +1,5 @@
+//go:build !linux
+
+package logfile
+
+func roleFullDisk() int { return 1 }

@@ -1,0 +1,71 @@
+package unix
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	sys "golang.org/x/sys/unix"
+)
+
+// Secret makes a file that has no name in any file system and cannot be changed,
+// for a program that this one starts. It is not inherited but by who is handed it.
+func Secret(content []byte) (*os.File, error) {
+	fd, err := sys.MemfdCreate("secret", sys.MFD_CLOEXEC|sys.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "secret")
+	err = sys.Fchmod(fd, 0o400)
+	if err == nil {
+		_, err = f.Write(content)
+	}
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err == nil {
+		_, err = sys.FcntlInt(uintptr(fd), sys.F_ADD_SEALS, sys.F_SEAL_SHRINK|sys.F_SEAL_GROW|sys.F_SEAL_WRITE|sys.F_SEAL_SEAL)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("write a memfd: %w", err)
+	}
+	return f, nil
+}
+
+// Detach takes what is mounted at a path out of the tree. It does not wait for
+// who still uses it, nor for a server.
+func Detach(path string) error {
+	if err := sys.Unmount(path, sys.MNT_DETACH|sys.UMOUNT_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "umount", Path: path, Err: err}
+	}
+	return nil
+}
+
+// Watch is an eye on a process that need not be a child.
+type Watch struct{ fd int }
+
+// WatchProcess begins to watch a process. The caller knows that the number is
+// still that of the one it means.
+func WatchProcess(pid int) (*Watch, error) {
+	fd, err := sys.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	return &Watch{fd}, nil
+}
+
+// Close ends the watch.
+func (w *Watch) Close() { _ = sys.Close(w.fd) }
+
+// Await says whether the process ends within a time.
+func (w *Watch) Await(patience time.Duration) bool {
+	deadline := time.Now().Add(patience)
+	for {
+		p := []sys.PollFd{{Fd: int32(w.fd), Events: sys.POLLIN}}
+		n, err := sys.Poll(p, max(0, int(time.Until(deadline).Milliseconds())))
+		if err != sys.EINTR {
+			return err == nil && n > 0
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package vmmc
+
+import (
+	"fmt"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// sever ends links with other nodes, because this process's or the other one was
+// taken down, and returns how many there were. What was exported stays so:
+// importers that come back import again.
+func (p *Process) sever(r local.SeverRequest) int {
+	// Gone, as after every other end of a link that this process has not chosen;
+	// and the reason.
+	why := fmt.Errorf("%w: %w", link.ErrGone, code.New(code.Unreachable, "%s", r.Why))
+	var ins []*link.In
+	var outs []*outLink
+	p.mu.Lock()
+	if r.Node == "" && r.Epoch > p.severed {
+		p.severed, p.why = r.Epoch, why
+	}
+	for id, peer := range p.peers {
+		if peer.in != nil && p.concerns(r, id, peer.epoch) {
+			ins = append(ins, peer.in)
+		}
+	}
+	for id, l := range p.links {
+		select {
+		case <-l.ready:
+			if l.err == nil && l.out.Err() == nil && p.concerns(r, id, l.epoch) {
+				outs = append(outs, l)
+			}
+		default: // who makes it looks at p.severed then
+		}
+	}
+	p.mu.Unlock()
+	// Not under p.mu, which the engine takes while it holds a link.
+	for _, in := range ins {
+		if in.Expect(why); !r.Soon {
+			in.Sever(why)
+		}
+	}
+	for _, l := range outs {
+		if l.out.Expect(why); !r.Soon {
+			l.out.Sever(why)
+		}
+	}
+	return len(ins) + len(outs)
+}
+
+// concerns says whether a link with a process is to end.
+func (p *Process) concerns(r local.SeverRequest, peer local.ProcessID, epoch uint64) bool {
+	if r.Node != "" {
+		return peer.Node == r.Node
+	}
+	return peer.Node != p.id.Node && epoch <= r.Epoch
+}
+
+// severLate ends a link that was made while its epoch ended. It is called when
+// the link is ready, so either this or sever finds it.
+func (p *Process) severLate(l *outLink) {
+	p.mu.Lock()
+	why := p.why
+	late := l.err == nil && l.epoch != 0 && l.epoch <= p.severed
+	p.mu.Unlock()
+	if late {
+		l.out.Sever(why)
+	}
+}
