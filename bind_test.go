@@ -39,14 +39,29 @@ func scaled(t testing.TB, n int) int {
 // everyBinding runs f on each way and in each mode, with a buffer of size bytes.
 func everyBinding(t *testing.T, size int, f func(t *testing.T, s *buffers, opts []vmmc.BindOption)) {
 	t.Helper()
+	everyWay(t, func(t *testing.T, exported func(*testing.T, int) *buffers, opts []vmmc.BindOption) {
+		f(t, exported(t, size), opts)
+	})
+}
+
+// everyWay runs f on each way and in each mode. exported makes a buffer of zeros; the
+// nodes are the same for all of a way, since it takes a while until two of them have met.
+func everyWay(t *testing.T, f func(t *testing.T, exported func(t *testing.T, size int) *buffers, opts []vmmc.BindOption)) {
+	t.Helper()
 	for _, way := range ways {
-		for mode, opts := range modes {
-			t.Run(way+", "+mode, func(t *testing.T) {
-				s := exportedSize(t, way, size)
-				clear(s.exp.Bytes())
-				f(t, s, opts)
-			})
-		}
+		t.Run(way, func(t *testing.T) {
+			near, far := nodes(t, way)
+			for mode, opts := range modes {
+				t.Run(mode, func(t *testing.T) {
+					f(t, func(t *testing.T, size int) *buffers {
+						t.Helper()
+						s := exportedAt(t, near, far, way, size)
+						clear(s.exp.Bytes())
+						return s
+					}, opts)
+				})
+			}
+		})
 	}
 }
 
@@ -129,9 +144,10 @@ func scribble(mem []byte, rnd *rand.Rand, stores int) {
 // nothing around it has changed.
 func TestBoundMemoryIsCarriedOver(t *testing.T) {
 	sizes := []int{4, 64, 12 << 10, 1<<20 + 8, 20 << 20}
-	for _, n := range sizes {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			everyBinding(t, n+16, func(t *testing.T, s *buffers, opts []vmmc.BindOption) {
+	everyWay(t, func(t *testing.T, exported func(*testing.T, int) *buffers, opts []vmmc.BindOption) {
+		for _, n := range sizes {
+			t.Run(fmt.Sprint(n), func(t *testing.T) {
+				s := exported(t, n+16)
 				if n > 4096 {
 					pressure(t)
 				}
@@ -147,8 +163,8 @@ func TestBoundMemoryIsCarriedOver(t *testing.T) {
 						t.Fatal(err)
 					}
 					rnd := rand.New(rand.NewPCG(uint64(n), uint64(at)))
-					for range 10 {
-						scribble(mem, rnd, scaled(t, 100_000))
+					for range 6 {
+						scribble(mem, rnd, scaled(t, 30_000))
 						flush(t, b)
 						if far := s.exp.Bytes()[8 : 8+n]; !bytes.Equal(far, mem) {
 							t.Fatalf("they differ after a flush: %+v", b.Stats())
@@ -174,8 +190,8 @@ func TestBoundMemoryIsCarriedOver(t *testing.T) {
 					}
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // Two goroutines store while a third flushes and the collector works. What the one
@@ -186,7 +202,7 @@ func TestStoresWhileItIsCarriedOver(t *testing.T) {
 		pressure(t)
 		mem := alloc(t, s.a, n)
 		b := bind(t, s.im, mem, 0, opts...)
-		stores := scaled(t, 3_000_000)
+		stores := scaled(t, 1_000_000)
 		done := make(chan struct{}, 2)
 		for i := range 2 {
 			go func() {
@@ -225,7 +241,7 @@ func TestFlagsComeAfterTheirData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rounds := uint32(scaled(t, 2000))
+		rounds := uint32(scaled(t, 600))
 		seen := make(chan error)
 		ctx, stop := context.WithTimeout(context.Background(), max(bound, time.Duration(rounds)*10*time.Millisecond))
 		defer stop()

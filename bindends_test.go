@@ -26,17 +26,18 @@ func TestTheEndOfABinding(t *testing.T) {
 		"import closed":   {func(s *buffers) error { return s.im.Close() }, vmmc.ErrClosed},
 		"process closed":  {func(s *buffers) error { return s.a.Close() }, vmmc.ErrClosed},
 	}
-	for what, end := range ends {
-		t.Run(what, func(t *testing.T) {
-			everyBinding(t, n, func(t *testing.T, s *buffers, opts []vmmc.BindOption) {
+	each := func(t *testing.T, exported func(*testing.T, int) *buffers, opts []vmmc.BindOption) {
+		for what, end := range ends {
+			t.Run(what, func(t *testing.T) {
+				s := exported(t, n)
 				endOfABinding(t, s, opts, what, func() error { return end.do(s) }, end.want)
 			})
-			t.Run("alias", func(t *testing.T) {
-				s := exportedSize(t, "mapped", n)
-				endOfABinding(t, s, []vmmc.BindOption{vmmc.AliasPages()}, what, func() error { return end.do(s) }, end.want)
-			})
-		})
+		}
 	}
+	everyWay(t, each)
+	t.Run("alias", func(t *testing.T) {
+		each(t, func(t *testing.T, n int) *buffers { return exportedSize(t, "mapped", n) }, []vmmc.BindOption{vmmc.AliasPages()})
+	})
 }
 
 func endOfABinding(t *testing.T, s *buffers, opts []vmmc.BindOption, what string, end func() error, want error) {

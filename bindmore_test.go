@@ -19,7 +19,7 @@ func TestTheKernelStoresToBoundMemory(t *testing.T) {
 		mem := alloc(t, s.a, n)
 		b := bind(t, s.im, mem, 0, opts...)
 		name := t.TempDir() + "/file"
-		for round := range 5 {
+		for round := range 3 {
 			flush(t, b)
 			time.Sleep(30 * time.Millisecond) // pages are protected then, most of all times; it must hold without, too
 			content := bytes.Repeat([]byte{byte(round + 1), 2, 3}, n/6)

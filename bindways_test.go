@@ -282,7 +282,7 @@ func TestBindingsBesideEachOther(t *testing.T) {
 			mem := alloc(t, s.a, 2*half)
 			x := bind(t, s.im, mem[:half], 16)
 			y := bind(t, im, mem[half:][:size-16], 4)
-			for i := range uint32(100) {
+			for i := range uint32(30) {
 				for at := 0; at < len(mem); at += 4 * (1 + int(i)) {
 					shm.Word(mem, at).Add(1)
 				}
