@@ -124,7 +124,7 @@ func (s *scanner) yield() {
 // spent on all bindings within the duty.
 func (b *Binding) nap(s *scanner) {
 	s.naps = min(max(2*s.naps, firstNap), b.c.Duty.pause())
-	s.sleeper.Reset(s.naps)
+	s.sleeper.Reset(until(s.naps, now()))
 	select {
 	case <-s.sleeper.C:
 	case <-b.kick:
@@ -134,25 +134,37 @@ func (b *Binding) nap(s *scanner) {
 	}
 }
 
+// until is how long it is to the next beat of a clock that beats every so often:
+// idle bindings look one after another then, and the processor is woken once for all.
+// The beat is a power of two of milliseconds, so that a quick one falls on each slow one.
+func until(nap time.Duration, t int64) time.Duration {
+	beat := firstNap
+	for beat < nap {
+		beat *= 2
+	}
+	return beat - time.Duration(t)%beat
+}
+
 // Duty bounds the time that the idle bindings of a process take together, to a 200th
 // of one processor.
 type Duty struct{ cost atomic.Int64 } // ns, of one pass over each
 
 const (
 	duty       = 200
-	wakeCost   = 15 * time.Microsecond
-	longestNap = time.Second
+	wakeCost   = 40 * time.Microsecond // of the processor
+	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
+	longestNap = 1024 * firstNap
 )
 
 // change makes what the caller counts for now.
 func (d *Duty) change(mine *time.Duration, to time.Duration) {
 	if to > 0 {
-		to = (*mine*3 + to + wakeCost) / 4
+		to = (*mine*3 + to + turnCost) / 4
 	}
 	d.cost.Add(int64(to - *mine))
 	*mine = to
 }
 
 func (d *Duty) pause() time.Duration {
-	return min(max(firstNap, duty*time.Duration(d.cost.Load())), longestNap)
+	return min(duty*(wakeCost+time.Duration(d.cost.Load())), longestNap)
 }
