@@ -193,6 +193,32 @@ func TestFlushOfNothing(t *testing.T) {
 	})
 }
 
+// A call that its context has ended leaves the binding as it was, and loses nothing.
+func TestCancelledCallsOfABinding(t *testing.T) {
+	const n = 1 << 20
+	everyBinding(t, n, func(t *testing.T, s *buffers, opts []vmmc.BindOption) {
+		mem := alloc(t, s.a, n)
+		b := bind(t, s.im, mem, 0, opts...)
+		for i := range 30 {
+			ctx, stop := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
+			for at := 0; at < n; at += 256 {
+				shm.Word(mem, at).Add(1)
+			}
+			if err := b.Store(ctx, 4, uint32(i)); err != nil && !errors.Is(err, vmmc.ErrTimeout) {
+				t.Fatal(err)
+			}
+			if err := b.Flush(ctx); err != nil && !errors.Is(err, vmmc.ErrTimeout) {
+				t.Fatal(err)
+			}
+			stop()
+			flush(t, b)
+			if !bytes.Equal(s.exp.Bytes(), mem) {
+				t.Fatalf("they differ in round %d: %+v", i, b.Stats())
+			}
+		}
+	})
+}
+
 // A stopped reader of the stream holds up a flush, and nothing else.
 func TestFlushEndsWithItsContext(t *testing.T) {
 	w := newTown(t)
