@@ -43,12 +43,15 @@ type carrier interface {
 
 // Bind makes plain stores to mem appear in the import at byte offset off, and the
 // words after it, by themselves (the SBL's SBL_Map): within microseconds while stores
-// come; the first one after a while without takes longer, up to 200 times what a look
-// at the bound memory takes (some milliseconds, for 1 GiB some 100).
+// come. The first one after a while without takes longer, since all that is bound is
+// looked at for a 200th of a processor then: about 10 ms, for 1 GiB or for 100 bindings
+// some 100, and a second at most.
 //
 // mem is a piece of an allocation of [Process.Alloc], word-aligned, in whole words,
 // and it is bound once: memory of the Go heap is refused, as is memory in whose pages
-// an export lies. Stores through other mappings of it are not seen. Several bindings
+// an export lies. Stores through other mappings of it are not seen, nor is what a device
+// puts there past this process (O_DIRECT, RDMA); what a system call copies there is. The
+// pages are the library's: do not mremap, mprotect or unmap them. Several bindings
 // may lie in one allocation, and any number of senders may bind memory to one buffer:
 // only words that changed are carried over, whole, so nobody overwrites another's
 // words. Storing the value that is there already is no change. Words that change
@@ -59,7 +62,9 @@ type carrier interface {
 // A store never waits for anybody, nor fails, whatever becomes of the far end; the
 // first one to a page costs about a microsecond, others nothing. A goroutine of this
 // process carries over; it sleeps when there is nothing to do. Bound memory has a
-// copy, and takes as much memory again once it is in use.
+// copy, and takes as much memory again once it is in use; a binding of more than 32 KiB
+// takes two descriptors. Where there are none, or the kernel cannot tell what was stored
+// to, all of the memory is compared with the copy: [Binding.Stats] says so.
 //
 // Errors: [ErrBadSize], [ErrBadAlignment], [ErrBadProxyAddr] (mem reaches beyond the
 // import), [ErrNoRights] (an import without write right), [ErrOverlappedBufs] (mem is
@@ -304,8 +309,8 @@ func (b *Binding) flush(ctx context.Context) error {
 }
 
 // Store stores v at byte offset off of the bound memory, and at the far end at once:
-// it waits for no pass and for no order, so data that was stored before may come
-// after it. Storing the value that is there already sends it all the same. When it
+// it waits for no order, so data that was stored before may come after it, and for
+// nothing but what is being carried over just then. Storing the value that is there already sends it all the same. When it
 // fails, the word is stored here, or not if nothing can be carried over any more.
 // Errors are those of [Import.Send] for a word, and [ErrNotInHandler] for a binding
 // with [NotifyUpdates].
