@@ -258,6 +258,7 @@ func badOfAWay(t *testing.T, way string) []bad {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bindings := badBindings(t, s, way)
 	post := func(off int, to []byte) func() error { return func() error { return red.exp.PostRedir(off, to) } }
 	word32 := func(off int) func() error { return func() error { _, err := s.exp.Word(off); return err } }
 	word64 := func(off int) func() error { return func() error { _, err := s.exp.Word64(off); return err } }
@@ -296,6 +297,7 @@ func badOfAWay(t *testing.T, way string) []bad {
 		{"Process.Lookup", "nowhere", func() error { _, _, err := s.a.Lookup(0); return err }, vmmc.ErrBadProxyAddr},
 		{"Process.Lookup", "behind the end", func() error { _, _, err := s.a.Lookup(s.im.Addr() + size); return err }, vmmc.ErrBadProxyAddr},
 	}
+	all = append(all, bindings...)
 	for _, off := range []int{-4, size, 1 << 62} {
 		for name, f := range narrow {
 			all = append(all, bad{name, fmt.Sprint("at ", off), func() error { return f(off) }, vmmc.ErrBadProxyAddr})
@@ -449,6 +451,12 @@ var notBad = map[string]string{
 	"Locked":        "no argument; the system's limit depends on the machine",
 	"ManySenders":   "no argument",
 	"Unmapped":      "no argument",
+	"AliasPages":    "no argument; with others: Import.Bind",
+	"CompareOnly":   "no argument",
+	"NotifyUpdates": "no argument",
+	"WithContents":  "no argument",
+	"Binding.Close": "closing twice is no error: TestTheEndOfABinding; TestCallsInAHandler",
+	"Binding.Err":   "no argument; TestTheEndOfABinding",
 	"WithHandler":   "nil is no handler",
 	"WithEvents":    "nil is no handler",
 	"WithLogger":    "nil is no logger",
@@ -479,7 +487,8 @@ func TestEveryCallIsInATable(t *testing.T) {
 		name, _, _ = strings.Cut(name, ",")
 		named[name] = true
 	}
-	for _, name := range []string{"Import.Fence"} { // TestCallsOnWhatIsClosed, TestRequestInProgress
+	// TestCallsOnWhatIsClosed, TestRequestInProgress; TestTheEndOfABinding, TestFlushEndsWithItsContext
+	for _, name := range []string{"Import.Fence", "Binding.Flush"} {
 		named[name] = true
 	}
 	there := fallible(t)
@@ -530,7 +539,7 @@ func fallible(t *testing.T) (names []string) {
 			}
 			for _, r := range f.Type.Results.List {
 				switch typeName(r.Type) {
-				case "error", "Option", "ExportOption", "ImportRequest":
+				case "error", "Option", "ExportOption", "BindOption", "ImportRequest":
 					names = append(names, name)
 				}
 			}

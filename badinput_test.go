@@ -97,6 +97,12 @@ func exported(t testing.TB, way string, opts ...vmmc.ExportOption) *buffers {
 func exportedSize(t testing.TB, way string, size int, opts ...vmmc.ExportOption) *buffers {
 	t.Helper()
 	near, far := nodes(t, way)
+	return exportedAt(t, near, far, way, size, opts...)
+}
+
+// exportedAt is exportedSize for processes of nodes that are there already.
+func exportedAt(t testing.TB, near, far, way string, size int, opts ...vmmc.ExportOption) *buffers {
+	t.Helper()
 	s := &buffers{a: join(t, near), b: join(t, far)}
 	n, from := size, 0
 	if way != "mapped" { // the stream reaches part of an allocation, with something on either side

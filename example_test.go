@@ -144,6 +144,38 @@ func ExampleImport_Fence() {
 	// Output: stream: abc! ... abc!
 }
 
+// Plain stores to bound memory show up at the exporter by themselves. A word that is
+// declared a flag does so after the data that was stored before it.
+func ExampleImport_Bind() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	there, err := b.Alloc(64 << 10)
+	check(err)
+	exp, err := b.Export(1, there.Bytes())
+	check(err)
+	ready, err := exp.Word(0)
+	check(err)
+
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	here, err := a.Alloc(64 << 10)
+	check(err)
+	bound, err := im.Bind(here.Bytes(), 0, vmmc.FlagWords(0))
+	check(err)
+	defer bound.Close()
+	flag, err := bound.Word(0)
+	check(err)
+	copy(here.Bytes()[40<<10:], "no call was needed")
+	flag.Store(1)
+
+	_, err = ready.Wait(ctx, 0)
+	check(err)
+	fmt.Printf("%s\n", there.Bytes()[40<<10:][:18])
+	// Output: no call was needed
+}
+
 // When an exporter closes a buffer it keeps its contents, and importers are told
 // by an error.
 func ExampleExport_Close() {

@@ -168,6 +168,9 @@ func (p *Process) admit(e *Export, op string) error {
 			return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
 		}
 	}
+	if b := p.bound(e.mem); b != nil {
+		return failf(op, ErrOverlappedBufs, "the memory, or the rest of its pages, is bound to buffer %d of %v", b.im.id, b.im.peer)
+	}
 	for _, m := range p.memories {
 		if shm.Overlap(m.Bytes(), e.mem) && p.targetOf(m) != nil {
 			return failf(op, ErrOverlappedBufs, "the memory is a redirection target of buffer %d", p.targetOf(m).id)

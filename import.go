@@ -38,6 +38,8 @@ type Import struct {
 	ended   atomic.Bool // cause and good are set before
 	cause   atomic.Pointer[error]
 	good    atomic.Uint64 // last message on the stream that can have arrived before the end
+
+	bindings map[*Binding]struct{} // with l.mu
 }
 
 // Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It
@@ -182,6 +184,9 @@ func (im *Import) Close() error {
 	if open {
 		im.p.dest.remove(im)
 		im.end(link.ErrClosed, im.l.out.Cancel(im.handle))
+		for _, b := range im.endBindings(link.ErrClosed) {
+			_ = b.close()
+		}
 		im.unmap()
 		im.l.out.Detach(im.handle)
 		im.p.imported.give(im.size)

@@ -164,6 +164,7 @@ func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l 
 		l.claims = nil
 		l.mu.Unlock()
 		for _, im := range imports {
+			im.endBindings(err)
 			im.unmap()
 		}
 		for _, c := range cs {
@@ -201,6 +202,7 @@ func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 
 func (im *Import) revoked(applied uint64, err error) {
 	if im.end(err, applied) {
+		im.endBindings(err)
 		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)}, nil)
 	}
 }

@@ -9,5 +9,6 @@ import (
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) {
 	testutil.RegisterRole("after", afterRole)
+	testutil.RegisterRole("bound", boundRole)
 	testutil.Main(m)
 }

@@ -50,7 +50,7 @@ func (m *Memory) Bytes() []byte { return m.region.Bytes()[:m.size:m.size] }
 
 // Close gives the memory back. Memory that is exported stays, and the error is
 // [ErrBadRbufState]: close the export first. So it is with memory that is a
-// redirection target. Closing twice is no error.
+// redirection target, or bound (see [Import.Bind]). Closing twice is no error.
 func (m *Memory) Close() error {
 	p := m.p
 	p.mu.Lock()
@@ -61,6 +61,11 @@ func (m *Memory) Close() error {
 	for _, e := range p.exports {
 		if shm.Overlap(e.mem, m.Bytes()) {
 			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
+		}
+	}
+	for b := range p.bindings {
+		if b.home == m {
+			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is bound to buffer %d of %v: close that binding first", b.im.id, b.im.peer)
 		}
 	}
 	for i, o := range p.memories {

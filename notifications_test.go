@@ -237,6 +237,8 @@ func TestCallsInAHandler(t *testing.T) {
 			type means struct {
 				p    *vmmc.Process
 				back *vmmc.Import // of the notifying process
+				b    *vmmc.Binding
+				each *vmmc.Binding // notifies
 			}
 			// By a channel: that a notification comes after it, the race detector
 			// does not see.
@@ -259,6 +261,11 @@ func TestCallsInAHandler(t *testing.T) {
 				no("ImportAsync", err)
 				no("Export.Close", e.Close())
 				no("Import.Close", back.Close())
+				_, err = back.Bind(mem, 0)
+				no("Bind", err)
+				no("Flush", g.b.Flush(ctx))
+				no("Binding.Close", g.b.Close())
+				no("Store that notifies", g.each.Store(ctx, 0, 1))
 				no("Process.Close", p.Close())
 				_, err = w.Wait(ctx, w.Load())
 				no("Word.Wait", err)
@@ -272,6 +279,7 @@ func TestCallsInAHandler(t *testing.T) {
 				yes("SendNotify", back.SendNotify(ctx, mem, 0))
 				yes("Get", back.Get(ctx, mem, 0)) // over the link that notified
 				yes("Fence", back.Fence(ctx))
+				yes("Store", g.b.Store(ctx, 0, 1))
 				_, err = back.FetchAdd32(ctx, 0, 1)
 				yes("FetchAdd32", err)
 				r, err := back.SendAsync(ctx, mem, 0)
@@ -303,7 +311,8 @@ func TestCallsInAHandler(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			given <- means{s.b, back}
+			pages := alloc(t, s.b, size)
+			given <- means{s.b, back, bind(t, back, pages[:64], 0), bind(t, back, pages[64:128], 0, vmmc.NotifyUpdates())}
 			if err := s.im.SendNotify(ctx, word, 0); err != nil {
 				t.Fatal(err)
 			}

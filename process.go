@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/update"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
@@ -47,10 +50,12 @@ type Process struct {
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
+	bindings map[*Binding]struct{}
 	severed  uint64 // the last epoch of the node that is over
 	refused  uint64 // the last one whose links importers are refused
 	why      error  // what its links ended with
 
+	duty   update.Duty // of all bindings
 	dest   destSpace
 	events func(Event)
 	begun  sync.WaitGroup  // asynchronous imports, and who watches the daemon
@@ -107,7 +112,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	p := &Process{
 		events: o.events,
 		log:    withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
-		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{},
+		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit},
 	}
 	p.life, p.die = context.WithCancel(context.Background())
@@ -192,7 +197,11 @@ func (p *Process) Close() error {
 	for _, e := range p.exports {
 		exports = append(exports, e)
 	}
+	bindings := slices.Collect(maps.Keys(p.bindings))
 	p.mu.Unlock()
+	for _, b := range bindings { // while the memory is there
+		_ = b.close()
+	}
 	for _, e := range exports {
 		_ = e.end(false)
 	}

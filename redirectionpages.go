@@ -34,6 +34,9 @@ func (p *Process) admitTargets(e *Export, op string) error {
 		if shm.Overlap(m.Bytes(), e.mem) || p.exported(m.Bytes()) != nil || p.targetOf(m) != nil {
 			return failf(op, ErrOverlappedBufs, "a redirection target is exported, or a target of another export")
 		}
+		if p.bound(m.Bytes()) != nil {
+			return failf(op, ErrOverlappedBufs, "a redirection target is bound to an import")
+		}
 	}
 	return nil
 }

@@ -42,3 +42,7 @@ check ok order -DCREDITS -DOTHER -DNM=2
 for flag in NO_CATCH NO_BUSY NO_BUSY_STREAM NO_WAIT OVER_EARLY NUMBER_LATE SYNC_JUMPS NO_SERIAL; do check broken order -D$flag; done
 check broken order -DOTHER -DNM=2 -DNO_MID
 check broken order -DCREDITS -DCREDIT_LATE
+
+check ok update
+check ok update -DROUNDS=2
+for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT; do check broken update -D$flag; done

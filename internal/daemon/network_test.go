@@ -93,6 +93,7 @@ func TestTakeDown(t *testing.T) {
 	if _, err := p.Import(t.Context(), q.Node(), q.PID(), 1); err != nil {
 		t.Fatal(err)
 	}
+	bound := boundMemory(t, c.a, c.b)
 	// Imports that wait for an export, in both directions.
 	waits := make(chan error, 2)
 	for _, w := range [][2]*vmmc.Process{{p, q}, {q, p}} {
@@ -108,14 +109,19 @@ func TestTakeDown(t *testing.T) {
 	from.goesOn(t)
 
 	r := takeDown(t, admin, "new\n card")
-	if r.GetLinks() != 3 || len(r.GetSilent()) > 0 || len(r.GetUntold()) > 0 {
-		t.Errorf("of a, %v; want its 3 links ended", r)
+	if r.GetLinks() != 4 || len(r.GetSilent()) > 0 || len(r.GetUntold()) > 0 {
+		t.Errorf("of a, %v; want its 4 links ended", r)
 	}
 	const says = `node "a" was taken down by an administrator: new card`
 	for what, im := range map[string]*vmmc.Import{"from a": from.im, "to a": to.im} {
 		err := fails(t, im)
 		check(t, what, err, vmmc.ErrPeerGone, says)
 		check(t, what, err, vmmc.ErrUnreachable)
+	}
+	<-bound.Done()
+	for call, err := range map[string]error{"Flush": bound.Flush(t.Context()), "Err": bound.Err(), "Store": bound.Store(t.Context(), 0, 1)} {
+		check(t, call+" of bound memory", err, vmmc.ErrPeerGone, says)
+		check(t, call+" of bound memory", err, vmmc.ErrUnreachable)
 	}
 	for range 2 {
 		check(t, "an import that waited", <-waits, vmmc.ErrUnreachable, says)
@@ -148,6 +154,31 @@ func TestTakeDown(t *testing.T) {
 	if err := im.Send(t.Context(), make([]byte, 64), 0); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// boundMemory is memory of a process of one node, bound to a buffer on another.
+func boundMemory(t *testing.T, from, to *daemon.Node) *vmmc.Binding {
+	t.Helper()
+	p, q := open(t, from), open(t, to)
+	if _, err := q.Export(1, make([]byte, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	im, err := p.Import(t.Context(), q.Node(), q.PID(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := p.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := im.Bind(m.Bytes(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // A link that is made while the node is taken down does not escape.

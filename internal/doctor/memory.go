@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -32,21 +33,17 @@ func memory(context.Context, *Node) []Finding {
 	return good(name, "memfd and its seals work")
 }
 
-// pageTracking is what bindings of automatic update need.
+// pageTracking is how bindings of automatic update find what was stored to.
 func pageTracking(context.Context, *Node) []Finding {
 	const name = "page tracking"
-	err := unix.AsyncWriteProtect()
-	if err != nil {
+	if err := shm.CanWatch(); err != nil {
 		says := ""
 		if v, rerr := number("/proc/sys/vm/unprivileged_userfaultfd"); rerr == nil && v == 0 && os.Getuid() != 0 {
 			says = "; vm.unprivileged_userfaultfd is 0, which still allows what vmmc asks for, so a sandbox may forbid it"
 		}
-		return bad(Warning, name, "use Linux 6.7 or later with CONFIG_USERFAULTFD, outside of a sandbox that forbids it; automatic update is not possible without", "%v%s", err, says)
+		return bad(Warning, name, "use Linux 6.7 or later with CONFIG_USERFAULTFD, outside of a sandbox that forbids it; automatic update compares all of the bound memory instead, which for much memory is slow", "%v%s", err, says)
 	}
-	if err := unix.ScanPages(); err != nil {
-		return bad(Warning, name, "use Linux 6.7 or later; automatic update is not possible without", "%v", err)
-	}
-	return good(name, "userfaultfd (asynchronous write protection) and PAGEMAP_SCAN work")
+	return good(name, "the kernel tells which pages were stored to (userfaultfd's asynchronous write protection, PAGEMAP_SCAN); automatic update uses that")
 }
 
 // hugePages only informs: nothing of vmmc needs them.

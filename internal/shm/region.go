@@ -124,9 +124,14 @@ func adoptAt(fd, off, size int, write, populate bool) (*Region, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
+	return own(p, size, write, fd), nil
+}
+
+// own makes a region of a mapping, which goes with it.
+func own(p unsafe.Pointer, size int, write bool, fd int) *Region {
 	r := &Region{base: p, size: size, write: write, fd: fd}
 	runtime.AddCleanup(r, func(m mapping) { _ = unix.Unmap(m.base, m.size) }, mapping{p, size})
-	return r, nil
+	return r
 }
 
 type mapping struct {

@@ -36,3 +36,7 @@ type MemoryInfo struct {
 	Fixed    bool  // it can neither shrink nor grow, and no seal can be added
 	ReadOnly bool  // no new writable mapping can be made
 }
+
+// PageRun is a run of whole pages, as offsets in what is watched; the layout is the
+// kernel's.
+type PageRun struct{ Start, End, Categories uint64 }

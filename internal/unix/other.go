@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -14,6 +15,9 @@ type IO struct{}
 
 // Epoll does nothing on this system.
 type Epoll struct{}
+
+// PageWatch does nothing on this system.
+type PageWatch struct{}
 
 func Memfd(string, int64) (int, error)                  { return -1, ErrUnsupported }
 func Seal(int, bool) error                              { return ErrUnsupported }
@@ -50,6 +54,20 @@ func LockFile(string) (*os.File, error)                 { return nil, ErrUnsuppo
 func MaySwitchUsers() bool                              { return false }
 func Alive(int) bool                                    { return false }
 
+func NewPageWatch(unsafe.Pointer, int) (*PageWatch, error) { return nil, ErrUnsupported }
+
+func (*PageWatch) Protect(int, int) error { return ErrUnsupported }
+
+func (*PageWatch) Written(int, int, bool, []PageRun) (n, end int, err error) {
+	return 0, 0, ErrUnsupported
+}
+func (*PageWatch) Close()                         {}
+func Nap(time.Duration)                           {}
+func CPUTime() time.Duration                      { return 0 }
+func MapPrivate(int) (unsafe.Pointer, error)      { return nil, ErrUnsupported }
+func MapAlias(_, _ unsafe.Pointer, _ int) error   { return ErrUnsupported }
+func MapBack(unsafe.Pointer, int, int, int) error { return ErrUnsupported }
+
 func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsupported }
 
 func BecomeSubreaper() error                        { return ErrUnsupported }
@@ -71,6 +89,4 @@ func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported
 func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
 func LimitFiles(uint64) error          { return ErrUnsupported }
 func LimitLocked(uint64) error         { return ErrUnsupported }
-func AsyncWriteProtect() error         { return ErrUnsupported }
-func ScanPages() error                 { return ErrUnsupported }
 func Owner(os.FileInfo) (uint32, bool) { return 0, false }

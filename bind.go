@@ -1,0 +1,364 @@
+package vmmc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/update"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// Binding is automatic update: plain stores to local memory show up in an import by
+// themselves. It lives until [Binding.Close], or the end of its import or process.
+// Its methods may be called concurrently.
+type Binding struct {
+	im     *Import
+	mem    []byte
+	off    int // in the import
+	home   *Memory
+	at     int // where mem lies in it
+	notify bool
+	direct bool // carrying over never waits
+
+	making  sync.Mutex      // held until carrier is there
+	carrier carrier         // nil: Bind has failed
+	u       *update.Binding // the carrier, unless the memory is the far buffer itself
+	tick    wait.Tick       // moves when a flush may go on
+	closing sync.Once
+	err     error // of closing
+}
+
+// carrier is what makes stores appear at the far end.
+type carrier interface {
+	Fail(error)
+	Err() error
+	Ended() <-chan struct{}
+}
+
+// Bind makes plain stores to mem appear in the import at byte offset off, and the
+// words after it, by themselves (the SBL's SBL_Map): within microseconds while stores
+// come. The first one after a while without takes longer, since all that is bound is
+// looked at for a 200th of a processor then: about 10 ms, for 1 GiB or for 100 bindings
+// some 100, and a second at most.
+//
+// mem is a piece of an allocation of [Process.Alloc], word-aligned, in whole words,
+// and it is bound once: memory of the Go heap is refused, as is memory in whose pages
+// an export lies. Stores through other mappings of it are not seen, nor is what a device
+// puts there past this process (O_DIRECT, RDMA); what a system call copies there is. The
+// pages are the library's: do not mremap, mprotect or unmap them. Several bindings
+// may lie in one allocation, and any number of senders may bind memory to one buffer:
+// only words that changed are carried over, whole, so nobody overwrites another's
+// words. Storing the value that is there already is no change. Words that change
+// together may be seen in any order, and of several values that a word had in a short
+// time only the last; see [FlagWords], [Binding.Flush] and [Binding.Store] for order,
+// and docs/memory-model.md.
+//
+// A store never waits for anybody, nor fails, whatever becomes of the far end; the
+// first one to a page costs about a microsecond, others nothing. A goroutine of this
+// process carries over; it sleeps when there is nothing to do. Bound memory has a
+// copy, and takes as much memory again once it is in use; a binding of more than 32 KiB
+// takes two descriptors. Where there are none, or the kernel cannot tell what was stored
+// to, all of the memory is compared with the copy: [Binding.Stats] says so.
+//
+// Errors: [ErrBadSize], [ErrBadAlignment], [ErrBadProxyAddr] (mem reaches beyond the
+// import), [ErrNoRights] (an import without write right), [ErrOverlappedBufs] (mem is
+// bound already, or exported), [ErrBadArg] (memory that is not of Alloc, or options
+// that cannot be), [ErrNoMem], [ErrRevoked], [ErrPeerGone], [ErrClosed],
+// [ErrNotInHandler].
+func (im *Import) Bind(mem []byte, off int, opts ...BindOption) (*Binding, error) {
+	if link.InHandler() {
+		return nil, im.failed("bind", len(mem), off, code.NotInHandler)
+	}
+	b, err := im.bind(mem, off, opts)
+	if err != nil {
+		return nil, im.failed("bind", len(mem), off, err)
+	}
+	return b, nil
+}
+
+func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error) {
+	if err := im.check(len(mem), off, local.MayWrite); err != nil {
+		return nil, err
+	}
+	if !shm.Aligned(mem) {
+		return nil, code.New(code.BadAlignment, "the memory does not begin at a word (%d bytes)", shm.WordSize)
+	}
+	var o bindOptions
+	for _, f := range opts {
+		f(&o)
+	}
+	if err := o.check(len(mem)); err != nil {
+		return nil, err
+	}
+	b := &Binding{im: im, mem: mem[:len(mem):len(mem)], off: off, notify: o.notify}
+	b.direct = im.mapped != nil && im.mapped.Direct() && !o.notify
+	b.making.Lock()
+	defer b.making.Unlock()
+	if err := im.p.bindMemory(b); err != nil {
+		return nil, err
+	}
+	err := b.begin(&o)
+	if err == nil {
+		err = im.enterBinding(b)
+	}
+	if err != nil {
+		b.carrier = nil
+		im.p.unbind(b)
+		return nil, err
+	}
+	im.p.log.Debug("memory bound", "exporter", im.peer, "buffer", im.id, "bytes", len(mem), "mode", b.Stats().Mode)
+	return b, nil
+}
+
+func (b *Binding) begin(o *bindOptions) (err error) {
+	if o.alias {
+		b.carrier, err = b.alias()
+		return err
+	}
+	p := b.im.p
+	b.u, err = update.New(update.Config{
+		Near: b.mem, Region: b.home.region, At: b.at, Flags: o.flags, Twin: o.compare, All: o.contents,
+		Far: far{b}, Direct: b.direct, Duty: &p.duty, Moved: func() { b.tick.Move(); p.engine.Wake() },
+	})
+	if err != nil {
+		return code.New(code.NoMem, "no copy of the memory can be made: %v", err)
+	}
+	b.carrier = b.u
+	b.u.Start()
+	return nil
+}
+
+// bindMemory enters the binding in the process's table, if its memory is free.
+func (p *Process) bindMemory(b *Binding) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return code.New(code.Closed, "the process is closed")
+	}
+	if b.home, b.at = p.home(b.mem); b.home == nil {
+		return code.New(code.BadArg, "the memory is not of Process.Alloc: memory of the Go heap has no pages of its own that the system could watch")
+	}
+	for o := range p.bindings {
+		if shm.Overlap(o.mem, b.mem) {
+			return code.New(code.OverlappedBufs, "the memory is bound already, to buffer %d of %v: close that binding first", o.im.id, o.im.peer)
+		}
+	}
+	if e := p.exported(b.pages()); e != nil {
+		return code.New(code.OverlappedBufs, "the memory, or the rest of its pages, is exported as buffer %d", e.id)
+	}
+	if e := p.targetOf(b.home); e != nil {
+		return code.New(code.OverlappedBufs, "the memory is a redirection target of buffer %d", e.id)
+	}
+	p.bindings[b] = struct{}{}
+	return nil
+}
+
+// bound finds a binding whose pages mem has a part in; p.mu is held.
+func (p *Process) bound(mem []byte) *Binding {
+	for b := range p.bindings {
+		if shm.Overlap(b.pages(), mem) {
+			return b
+		}
+	}
+	return nil
+}
+
+// pages are those that the memory lies in.
+func (b *Binding) pages() []byte {
+	return b.home.region.Bytes()[b.at/shm.PageSize*shm.PageSize : shm.RoundUp(b.at+len(b.mem))]
+}
+
+func (p *Process) unbind(b *Binding) {
+	p.mu.Lock()
+	delete(p.bindings, b)
+	p.mu.Unlock()
+}
+
+// enterBinding makes the import's end the binding's.
+func (im *Import) enterBinding(b *Binding) error {
+	im.l.mu.Lock()
+	err := im.alive()
+	if err == nil {
+		err = im.l.out.Err()
+	}
+	if err == nil {
+		if im.bindings == nil {
+			im.bindings = map[*Binding]struct{}{}
+		}
+		im.bindings[b] = struct{}{}
+	}
+	im.l.mu.Unlock()
+	if err != nil {
+		b.carrier.Fail(err)
+		_ = b.finish()
+		return err
+	}
+	if err := im.l.out.Err(); err != nil { // the link's end may have looked before
+		b.carrier.Fail(err)
+	}
+	return nil
+}
+
+// endBindings ends all bindings to the import. It waits for nothing.
+func (im *Import) endBindings(err error) (all []*Binding) {
+	im.l.mu.Lock()
+	for b := range im.bindings {
+		all = append(all, b)
+	}
+	im.l.mu.Unlock()
+	for _, b := range all {
+		b.carrier.Fail(err)
+	}
+	return all
+}
+
+// Close ends the binding: stores to the memory are ordinary ones from then on, and it
+// may be bound or exported again. It does not flush. Closing twice is no error. In a
+// notification handler it fails with [ErrNotInHandler].
+func (b *Binding) Close() error {
+	if link.InHandler() {
+		return b.failed("close binding", code.NotInHandler)
+	}
+	return b.close()
+}
+
+func (b *Binding) close() error {
+	b.closing.Do(func() {
+		b.making.Lock() // the process may be closed while Bind is at work
+		made := b.carrier != nil
+		b.making.Unlock()
+		if !made {
+			return
+		}
+		b.carrier.Fail(code.Closed)
+		b.err = b.finish()
+		b.im.l.mu.Lock()
+		delete(b.im.bindings, b)
+		b.im.l.mu.Unlock()
+		b.im.p.unbind(b)
+	})
+	return b.err
+}
+
+// finish leaves the memory as it would be without the binding, which has ended.
+func (b *Binding) finish() error {
+	if b.u != nil {
+		<-b.u.Gone()
+		return nil
+	}
+	if err := b.unalias(); err != nil {
+		return b.failed("close binding", err)
+	}
+	return nil
+}
+
+// Done is closed when the binding has ended and nothing is carried over any more:
+// [Binding.Err] says why.
+func (b *Binding) Done() <-chan struct{} { return b.carrier.Ended() }
+
+// Err is nil as long as the binding lives, and then why it does not: [ErrRevoked],
+// [ErrPeerGone], [ErrClosed].
+func (b *Binding) Err() error {
+	if err := b.carrier.Err(); err != nil {
+		return b.failed("carry over", err)
+	}
+	return nil
+}
+
+// Flush returns when all that was stored to the bound memory before it was called, by
+// this goroutine or what it has synchronised with, has arrived at the exporter, and
+// all that this process sent it before as well ([Import.Fence]). What this process
+// sends afterwards comes after it. Errors: the context's; what has ended the binding,
+// see [Binding.Err]; [ErrNotInHandler]. After the context's error it may have arrived
+// or not, and will if nothing ends the binding.
+func (b *Binding) Flush(ctx context.Context) error {
+	if link.InHandler() {
+		return b.failed("flush", code.NotInHandler)
+	}
+	err := b.flush(ctx)
+	if err == nil {
+		err = b.im.Fence(ctx)
+	}
+	if err != nil {
+		return b.failed("flush", err)
+	}
+	return nil
+}
+
+func (b *Binding) flush(ctx context.Context) error {
+	if b.u == nil {
+		return b.wakeFar()
+	}
+	n, err := b.u.Request(ctx)
+	for err == nil && b.u.Passed() < n {
+		tick := b.tick.Now()
+		if b.u.Passed() >= n {
+			break
+		}
+		if err = b.carrier.Err(); err == nil {
+			err = b.im.p.engine.Wait(ctx, wait.Look{Word: b.tick.Word(), Old: tick})
+		}
+	}
+	return err
+}
+
+// Store stores v at byte offset off of the bound memory, and at the far end at once:
+// it waits for no order, so data that was stored before may come after it, and for
+// nothing but what is being carried over just then. Storing the value that is there already sends it all the same. When it
+// fails, the word is stored here, or not if nothing can be carried over any more.
+// Errors are those of [Import.Send] for a word, and [ErrNotInHandler] for a binding
+// with [NotifyUpdates].
+func (b *Binding) Store(ctx context.Context, off int, v uint32) error {
+	err := b.store(ctx, off, v)
+	if err != nil {
+		return b.failed(fmt.Sprintf("store word %d", off), err)
+	}
+	return nil
+}
+
+// Word is the bound word at byte offset off, as an atomic: flags are to be stored by
+// one. It is carried over as any other store. It must not be used after the memory is
+// closed. The errors are [ErrBadAlignment] and [ErrBadProxyAddr].
+func (b *Binding) Word(off int) (*atomic.Uint32, error) {
+	if err := b.checkWord(off); err != nil {
+		return nil, b.failed(fmt.Sprintf("word %d", off), err)
+	}
+	return shm.Word(b.mem, off), nil
+}
+
+// failed describes an error of a call on the binding.
+func (b *Binding) failed(what string, err error) error {
+	return b.im.failed(what+": bound", len(b.mem), b.off, err)
+}
+
+// BindingStats is what a binding has done so far.
+type BindingStats struct {
+	Mode     string // "watch": the kernel tells which pages were stored to; "compare"; "alias"
+	Reason   string // why not "watch"
+	Path     string // "mapped" or "stream"
+	Messages uint64 // runs of words carried over
+	Words    uint64 // in them
+	Passes   uint64 // looks at what is hot
+	Scans    uint64 // questions to the kernel
+}
+
+// Stats may be called at any time, also after Close.
+func (b *Binding) Stats() BindingStats {
+	out := BindingStats{Mode: "alias", Reason: "asked for", Path: b.im.Path()}
+	if b.u == nil {
+		return out
+	}
+	s := b.u.Stats()
+	out.Messages, out.Words, out.Passes, out.Scans = s.Messages, s.Words, s.Passes, s.Scans
+	out.Mode, out.Reason = "watch", ""
+	if !s.Watched {
+		out.Mode, out.Reason = "compare", s.Why.Error()
+	}
+	return out
+}

@@ -1,0 +1,46 @@
+// Package update carries plain stores to memory over to another memory: automatic
+// update. It watches the near memory, finds the words that changed, and gives runs
+// of them to whoever takes them to the far one.
+//
+// # Why no store is lost
+//
+// A [Binding] has a copy of the near memory, the twin: the far memory holds, or is on
+// the way to holding, what the twin holds. A pass looks at memory and, for each word
+// that differs from its twin, takes over the value it has just loaded into the twin
+// and sends that. One pass runs at a time (the turn). So a word whose near and far
+// values differ for good would be one that differs from its twin and that no pass
+// compares again. Which words does a pass compare?
+//
+//   - The edges: pages that are not wholly the binding's, and all of a small region.
+//     Always.
+//   - Hot pages: always, whether or not they are protected.
+//   - All others are cold. A cold page is compared if the kernel says that it was
+//     stored to since it was protected. It was protected *before* it was compared
+//     the last time. So a store after that comparison either finds the page protected,
+//     which makes the kernel note it, or came after another store that did.
+//
+// A page that was compared without being protected is noted as stored to still, so it
+// is compared in the next sweep as well. A page becomes hot without being protected. When it cools it is protected first,
+// then compared once more, and only then left to the scan. A sweep that
+// protects does so in one step with the kernel's note, and compares after it. To
+// compare first and protect then loses the stores between the two; docs/models has
+// both (update.pml).
+//
+// A region without the kernel's help has cold pages too: they are compared in turn.
+//
+// # Order
+//
+// Passes go through memory in the order of addresses, and stores are made in any
+// other, so data has no order. Flags have: a pass first loads all flags, then, if
+// one of them differs from its twin, compares *all* other memory and sends what
+// changed, and then sends the flags as it loaded them. Whatever was stored before a
+// flag was in memory when the flag was loaded, so the comparison after that finds
+// it. A flag's later value waits for the next pass. Flags are left out wherever data
+// is compared.
+//
+// # Waiting
+//
+// No store ever waits for anybody: the writer has no part in any of this but a fault
+// of about a microsecond at the first store to a protected page. A pass may wait for
+// a socket or a credit, with the turn. Who then wants the turn waits with a context.
+package update

@@ -1,0 +1,170 @@
+package update
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// How long the scanner looks without a pause after a store, and how long with short
+// ones. After that it naps, longer and longer.
+const (
+	looking  = 200 * time.Microsecond
+	dozing   = 5 * time.Millisecond
+	doze     = 50 * time.Microsecond
+	firstNap = time.Millisecond
+
+	// A page is hot for this long after its last change.
+	cooling = time.Millisecond
+	// and this long where finding it again takes a comparison of everything
+	slowCooling = 50 * time.Millisecond
+
+	// A yield that comes back later than this means that the processors are full of
+	// other work, which the looking would take turns from.
+	lateYield = 20 * time.Microsecond
+)
+
+// yieldEvery is after how many passes the scanner lets others have the processor,
+// and manyYields after how many of those goroutines of this process too.
+const (
+	yieldEvery = 16
+	manyYields = 16
+)
+
+var alone = runtime.GOMAXPROCS(0) == 1
+
+// scanner is what run has to remember of time.
+type scanner struct {
+	last    int64 // when something changed
+	late    bool  // the processors are busy
+	naps    time.Duration
+	cost    time.Duration // counted in Duty
+	yields  int
+	sleeper *time.Timer
+}
+
+// run passes over the memory until the binding ends.
+func (b *Binding) run() {
+	s := scanner{last: now(), sleeper: time.NewTimer(time.Hour)}
+	defer func() {
+		s.sleeper.Stop()
+		b.c.Duty.change(&s.cost, 0)
+		b.turn <- struct{}{} // for good: nobody looks any more
+		b.release()
+		close(b.gone)
+	}()
+	for b.look(&s) {
+		quiet := time.Duration(now() - s.last)
+		limit := looking
+		if s.late {
+			limit /= 10
+		}
+		switch {
+		case quiet < limit:
+			s.yield()
+		case quiet < dozing:
+			unix.Nap(doze)
+		default:
+			b.nap(&s)
+		}
+	}
+}
+
+// look makes some passes with the turn.
+func (b *Binding) look(s *scanner) bool {
+	if b.take(b.life) != nil {
+		return false
+	}
+	defer b.give()
+	idle := s.naps > 0
+	for range yieldEvery {
+		start := now()
+		changed, err := b.pass(idle)
+		switch {
+		case err != nil:
+			b.Fail(err)
+			return false
+		case changed:
+			s.last = now()
+			if idle {
+				s.naps = 0
+				b.c.Duty.change(&s.cost, 0)
+			}
+		case idle:
+			b.c.Duty.change(&s.cost, time.Duration(now()-start))
+			return true
+		}
+		if b.wanted.Load() != 0 || b.Err() != nil {
+			break
+		}
+	}
+	hotFor := cooling
+	if b.watch == nil {
+		hotFor = slowCooling
+	}
+	if err := b.cool(now() - int64(hotFor)); err != nil {
+		b.Fail(err)
+		return false
+	}
+	return true
+}
+
+func (s *scanner) yield() {
+	before := now()
+	if s.yields++; alone || s.yields%manyYields == 0 {
+		runtime.Gosched()
+	}
+	unix.Yield()
+	s.late = time.Duration(now()-before) > lateYield
+}
+
+// nap sleeps for longer the longer nothing has changed, up to what keeps the time
+// spent on all bindings within the duty.
+func (b *Binding) nap(s *scanner) {
+	s.naps = min(max(2*s.naps, firstNap), b.c.Duty.pause())
+	s.sleeper.Reset(until(s.naps, now()))
+	select {
+	case <-s.sleeper.C:
+	case <-b.kick:
+		s.naps = 0
+		b.c.Duty.change(&s.cost, 0)
+	case <-b.ended:
+	}
+}
+
+// until is how long it is to the next beat of a clock that beats every so often:
+// idle bindings look one after another then, and the processor is woken once for all.
+// The beat is a power of two of milliseconds, so that a quick one falls on each slow one.
+func until(nap time.Duration, t int64) time.Duration {
+	beat := firstNap
+	for beat < nap {
+		beat *= 2
+	}
+	return beat - time.Duration(t)%beat
+}
+
+// Duty bounds the time that the idle bindings of a process take together, to a 200th
+// of one processor.
+type Duty struct{ cost atomic.Int64 } // ns, of one pass over each
+
+const (
+	duty       = 200
+	wakeCost   = 40 * time.Microsecond // of the processor
+	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
+	longestNap = 1024 * firstNap
+)
+
+// change makes what the caller counts for now.
+func (d *Duty) change(mine *time.Duration, to time.Duration) {
+	if to > 0 {
+		to = (*mine*3 + to + turnCost) / 4
+	}
+	d.cost.Add(int64(to - *mine))
+	*mine = to
+}
+
+func (d *Duty) pause() time.Duration {
+	return min(duty*(wakeCost+time.Duration(d.cost.Load())), longestNap)
+}
