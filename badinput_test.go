@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -46,13 +46,13 @@ func nodes(t testing.TB, way string) (importer, exporter string) {
 		t.Fatal(err)
 	}
 	var hs []hosts.Host
-	for _, name := range []string{"a", "b"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close() // a port that is free now
-		hs = append(hs, hosts.Host{Name: name, Control: l.Addr().String(), Data: l.Addr().String()})
+	names := []string{"a", "b"}
+	as, err := cluster.FreeAddresses(len(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		hs = append(hs, hosts.Host{Name: name, Control: as[i], Data: as[i]})
 	}
 	var sockets []string
 	for _, h := range hs {

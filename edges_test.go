@@ -173,7 +173,8 @@ func TestEndRedirDoesNotWaitForTheMessage(t *testing.T) {
 	defer stop()
 	src := bytes.Repeat([]byte{1}, size)
 	early := 0
-	for range 10 {
+	// How often the two get processors as this wants is the system's affair.
+	for tries := 0; early == 0 && (tries < 10 || ctx.Err() == nil); tries++ {
 		clear(target)
 		if err := s.exp.PostRedir(0, target); err != nil {
 			t.Fatal(err)
@@ -198,7 +199,6 @@ func TestEndRedirDoesNotWaitForTheMessage(t *testing.T) {
 		t.Logf("%d bytes were redirected; ended %v before the message", n, over.Sub(ended))
 		if n < size/2 && over.Sub(ended) > time.Millisecond {
 			early++
-			break
 		}
 	}
 	if early == 0 {

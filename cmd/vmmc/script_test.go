@@ -18,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -201,8 +202,7 @@ func answers(socket string, over <-chan struct{}) bool {
 
 // freeport VAR: an address on this machine that nobody listens at.
 func freePort(ts *testscript.TestScript, _ bool, args []string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	as, err := cluster.FreeAddresses(1)
 	ts.Check(err)
-	ts.Setenv(args[0], l.Addr().String())
-	ts.Check(l.Close())
+	ts.Setenv(args[0], as[0])
 }

@@ -3,7 +3,6 @@ package model_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 )
@@ -52,13 +52,13 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	var hs []hosts.Host
-	for _, name := range []string{"a", "b", silent} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Close() // a port that is free now
-		hs = append(hs, hosts.Host{Name: name, Control: l.Addr().String(), Data: l.Addr().String()})
+	names := []string{"a", "b", silent}
+	as, err := cluster.FreeAddresses(len(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		hs = append(hs, hosts.Host{Name: name, Control: as[i], Data: as[i]})
 	}
 	for _, h := range hs[:2] {
 		s := filepath.Join(t.TempDir(), h.Name)

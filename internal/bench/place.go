@@ -6,11 +6,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"strings"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/node"
@@ -69,17 +69,13 @@ func (p *place) nodes(way string) ([2]string, error) {
 		return [2]string{}, err
 	}
 	var hs []hosts.Host
-	var ls []net.Listener // open until there are both, so that the ports differ
-	for _, name := range []string{"near", "far"} {
-		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			return [2]string{}, err
-		}
-		hs = append(hs, hosts.Host{Name: name, Control: l.Addr().String(), Data: l.Addr().String()})
-		ls = append(ls, l)
+	names := []string{"near", "far"}
+	as, err := cluster.FreeAddresses(len(names))
+	if err != nil {
+		return [2]string{}, err
 	}
-	for _, l := range ls {
-		_ = l.Close()
+	for i, name := range names {
+		hs = append(hs, hosts.Host{Name: name, Control: as[i], Data: as[i]})
 	}
 	var sockets [2]string
 	tag := strings.ToLower(rand.Text())

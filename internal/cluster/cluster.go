@@ -3,10 +3,8 @@
 package cluster
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,7 +42,7 @@ func Prepare(dir string, n int) (*Layout, error) {
 	if err := cert.Init(ca, "local-"+strings.ToLower(rand.Text()[:8])); err != nil {
 		return nil, fmt.Errorf("lay out a cluster: %w", err)
 	}
-	ports, err := freeAddresses(n)
+	ports, err := FreeAddresses(n)
 	if err != nil {
 		return nil, err
 	}
@@ -64,21 +62,6 @@ func Prepare(dir string, n int) (*Layout, error) {
 		return nil, fmt.Errorf("lay out a cluster: %w", err)
 	}
 	return l, nil
-}
-
-// freeAddresses holds all ports before it gives any up, so that they differ.
-func freeAddresses(n int) ([]string, error) {
-	var c net.ListenConfig
-	var out []string
-	for range n {
-		l, err := c.Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port on loopback: %w", err)
-		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
-	}
-	return out, nil
 }
 
 // Unlisted gives the nodes sockets without a file, which nothing can leave
