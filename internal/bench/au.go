@@ -194,14 +194,15 @@ func (r *AU) sight(ctx context.Context, c AUConfig, way, mode string, size, hot 
 	if err := b.b.Close(); err != nil {
 		return err
 	}
-	word := make([]byte, 4)
+	word, src := make([]byte, 4), make([]byte, 4)
 	over := make(chan error, 1)
 	first, last := v+1, v+uint32(c.Rounds+c.Rounds/10)
 	go func() {
 		var err error
 		for v := first; v <= last && err == nil; v++ {
 			if err = look(ctx, shm.Word(word, 0), v); err == nil {
-				err = b.im.Send(ctx, word, 0)
+				shm.Word(src, 0).Store(v)
+				err = b.im.Send(ctx, src, 0)
 			}
 		}
 		over <- err

@@ -30,6 +30,7 @@ func TestStoresBesidePasses(t *testing.T) {
 					}
 				}
 				b, far, near := made(t, r, 0, size, func(c *Config) { c.Twin, c.All = twin, true })
+				far.mem = aligned(t, size).Bytes() // as an exporter's is, which the race detector knows nothing of
 				if huge {
 					_ = syscall.Madvise(r.Bytes(), madvCollapse) // while it is bound: as bad as it can be
 				}
