@@ -151,10 +151,10 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 		return nil, code.New(code.NoSuchSession, "session %q on node %q has lost its state: %v; delete it", s.Name, s.n.cfg.Name, err)
 	}
 	defer dir.Close()
-	c, err := supervise.Dial(ctx, dir, s.UID, s.greeting())
+	c, err := s.dial(ctx, dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) { // nobody is there
 		if err = s.launch(ctx, dir); err == nil {
-			c, err = supervise.Dial(ctx, dir, s.UID, s.greeting())
+			c, err = s.dial(ctx, dir)
 		}
 	}
 	if err != nil {
@@ -167,6 +167,17 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	s.noteAgain(ctx, c)
 	s.n.wg.Go(func() { s.mind(c) })
 	return c, nil
+}
+
+// dial reaches the supervisor that is there. One that is just dying still takes
+// connections, and drops them: until it refuses them it is not to be replaced.
+func (s *session) dial(ctx context.Context, dir *os.File) (c *supervise.Client, err error) {
+	for deadline := time.Now().Add(timeout.Stop); ; time.Sleep(timeout.Stop / 1000) {
+		c, err = supervise.Dial(ctx, dir, s.UID, s.greeting())
+		if !errors.Is(err, code.NoDaemon) || ctx.Err() != nil || time.Now().After(deadline) {
+			return c, err
+		}
+	}
 }
 
 // mind replaces a supervisor that dies, so that what it left is ended: its output

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -122,4 +123,42 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 	}
 	close(over)
 	<-done
+}
+
+// A supervisor that dies takes connections until its last descriptor is closed. A
+// daemon that starts just then finds what that one left, and ends it.
+func TestDaemonStartsWhileASupervisorDies(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	_, real := sleeper(t, s)
+	c.nodes["a"].Close()
+	if err := syscall.Kill(parentOf(t, real[0]), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	socket := c.at("state-a/run/job/socket")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.SetDeadline(time.Now().Add(bound))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer l.Close()
+		for range 3 {
+			if u, err := l.AcceptUnix(); err == nil {
+				_ = u.Close()
+			}
+		}
+	}()
+	c.start("a")
+	<-done
+	for _, r := range real {
+		dead(t, r)
+	}
 }
