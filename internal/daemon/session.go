@@ -19,29 +19,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// record is what a node keeps of a session in its state directory.
-type record struct {
-	Name   string
-	User   string // that its processes run as
-	As     string // the user that the session was made with; may be empty
-	UID    uint32
-	GID    uint32
-	Groups []uint32
-	Home   string
-	Drive  string
-	Share  string // the directory that the drive was made for; empty: it was there
-	Mount  string // where the share is mounted; empty: it is a directory of this machine
-	Output string
-	Base   string
-	Marker string // what its processes have in their environment
-	Key    string // of the tokens of its programs; unlike the marker, its user does not know it
-	Ending bool   // somebody has begun to delete it
-
-	Attempt string // the call that made it; may be empty
-	Account bool   // the share was mounted with credentials, which are not kept
-	Cgroup  string // that its processes are in; empty: none
-}
-
 // session is one with its supervisor, which runs as its user and has its
 // programs.
 type session struct {

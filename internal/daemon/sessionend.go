@@ -2,12 +2,106 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
+
+// deleteSession ends a session and all that is in it. What fails can be tried
+// again.
+//
+// The notice says what was not as usual.
+func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, err error) {
+	select {
+	case s.turn <- struct{}{}: // not given back: nobody needs a supervisor after this
+	case <-s.gone:
+		return "", code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name, n.cfg.Name)
+	case <-ctx.Done():
+		return "", ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
+	}
+	t := &n.sessions
+	again := func(err error) (string, error) {
+		<-s.turn
+		return "", err
+	}
+	r := s.record
+	r.Ending = true
+	if err := t.write(r); err != nil {
+		n.log.Warn("a session is deleted all the same", "session", s.Name, "err", err)
+	}
+	if _, err := os.Lstat(t.dir(s.Name)); err == nil {
+		if err := s.endAll(ctx); err != nil {
+			return again(err)
+		}
+	} else if err := s.dropCgroup(); err != nil {
+		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, n.cfg.Name, err))
+	}
+	if err := os.RemoveAll(t.dir(s.Name)); err != nil {
+		return again(code.New(code.BadConfig, "remove the directory of session %q: %v", s.Name, err))
+	}
+	if notice, err = n.dropShare(ctx, &s.record); err != nil {
+		return again(err)
+	}
+	n.giveDrive(&r)
+	if err := os.Remove(t.file(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return again(code.New(code.BadConfig, "remove the record of session %q: %v", s.Name, err))
+	}
+	t.put(s.Name, nil)
+	close(s.gone)
+	n.log.Info("session deleted", "session", s.Name, "user", s.User)
+	return notice, nil
+}
+
+// endAll ends the session's processes and its supervisor, and waits until that is
+// gone too: it has the base open. With the turn.
+func (s *session) endAll(ctx context.Context) error {
+	c := s.connected()
+	if c == nil {
+		var err error
+		if c, err = s.connect(ctx); err != nil {
+			return s.endRest(s.endAlone(ctx, err))
+		}
+	}
+	supervisor, err := unix.WatchProcess(c.Real())
+	if err != nil {
+		return err
+	}
+	defer supervisor.Close()
+	confined := s.Cgroup != "" && cgroup.Holds(s.Cgroup, c.Real()) // it may have to do without
+	err = s.end(ctx)
+	if err == nil && !confined && !supervisor.Await(timeout.Stop) {
+		err = code.New(code.Timeout, "the supervisor of session %q on node %q, process %d, does not end", s.Name, s.n.cfg.Name, c.Real())
+	}
+	if err != nil && !confined {
+		return err
+	}
+	return s.endRest(err)
+}
+
+// endRest ends what has got away from the supervisor, or from where it could not
+// be ended by err: nothing leaves a cgroup.
+func (s *session) endRest(err error) error {
+	if s.Cgroup == "" {
+		return err
+	}
+	if cerr := s.dropCgroup(); cerr != nil {
+		return code.New(code.Timeout, "end session %q on node %q: %v", s.Name, s.n.cfg.Name, cerr)
+	}
+	if err == nil {
+		return nil
+	}
+	s.hangUp() // the supervisor is gone
+	if left := supervise.KillAll(-1, s.Marker, timeout.Stop); len(left) > 0 {
+		return err
+	}
+	return nil
+}
 
 // end ends all of the session's processes and its supervisor. With the turn.
 func (s *session) end(ctx context.Context) error {
