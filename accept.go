@@ -22,7 +22,8 @@ type importer struct {
 	key     []byte
 	epoch   uint64   // of this process's node, once it has dialled
 	attempt uint64   // the last that was accepted
-	joining bool     // it was answered, its link is about to begin
+	order   uint64   // of the latest link that was introduced
+	joining int      // links of which it was answered, and which are about to begin
 	missed  []uint32 // grants that ended meanwhile
 }
 
@@ -160,6 +161,9 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		if peer == nil {
 			return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 		}
+		if err := peer.latest(r.Order); err != nil {
+			return nil, nil, err
+		}
 		delete(p.waiting, peer.link)
 		peer.link, peer.key, peer.attempt = r.Link, r.Key, 0
 		p.waiting[r.Link] = peer
@@ -179,7 +183,7 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		retire(pages)
 		return nil, nil, err
 	}
-	if err := p.join(r.Importer, near, pages); err != nil {
+	if err := p.join(r.Importer, r.Order, near, pages); err != nil {
 		closeAll(append(out, far))
 		return nil, nil, err
 	}
@@ -210,11 +214,28 @@ func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 	return pages, out, err
 }
 
+// latest refuses a link that comes later than one that was introduced after it:
+// its importer has given it up, and would lose the one that it uses. p.mu is held.
+func (peer *importer) latest(order uint64) error {
+	if order < peer.order {
+		return code.New(code.BadRbufState, "that process has asked for another link since")
+	}
+	peer.order = order
+	return nil
+}
+
 // join starts the link of an importer. It owns fd and pages.
-func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
-	// An importer may ask for two links at once: the second one to come here cuts
-	// the first, or a link would be left that no revocation finds.
-	p.cutOld(id)
+func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pages) error {
+	p.joins.Lock()
+	defer p.joins.Unlock()
+	// An importer may ask for two links at once: the later one cuts the other, or a
+	// link would be left that no revocation finds.
+	err := p.cutOld(id, order)
+	if err != nil {
+		_ = unix.Close(fd)
+		retire(pages)
+		return err
+	}
 	in, missed, err := p.enter(id, fd, pages)
 	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
 		in.Tell(h)
@@ -226,11 +247,6 @@ func (p *Process) join(id local.ProcessID, fd int, pages *link.Pages) error {
 // still to be told of: they ended after it was answered.
 func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link.In, missed []uint32, err error) {
 	p.mu.Lock()
-	for p.peers[id] != nil && p.peers[id].in != nil {
-		p.mu.Unlock()
-		p.cutOld(id)
-		p.mu.Lock()
-	}
 	defer p.mu.Unlock()
 	peer := p.peers[id]
 	if peer == nil || p.closed {
@@ -254,7 +270,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link
 		return nil, nil, err
 	}
 	missed = peer.missed
-	peer.in, peer.joining, peer.missed = in, false, nil
+	peer.in, peer.missed = in, nil
 	for _, g := range peer.grants {
 		g.in = in
 	}
@@ -264,12 +280,16 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link
 	return in, missed, nil
 }
 
-// cutOld ends the link that an importer had before. Its grants move to the new
-// one only when nothing reaches them by the old any more. Not under p.mu.
-func (p *Process) cutOld(id local.ProcessID) {
+// cutOld ends the link that an importer had before this one. Its grants move to
+// the new one only when nothing reaches them by the old any more. Not under p.mu.
+func (p *Process) cutOld(id local.ProcessID, order uint64) error {
 	p.mu.Lock()
 	var old *link.In
 	if peer := p.peers[id]; peer != nil {
+		if err := peer.latest(order); err != nil {
+			p.mu.Unlock()
+			return err
+		}
 		old = peer.in
 		for _, g := range peer.grants {
 			g.in = nil // else the old link's end would drop them
@@ -280,6 +300,7 @@ func (p *Process) cutOld(id local.ProcessID) {
 	if old != nil {
 		old.Cut()
 	}
+	return nil
 }
 
 // takeOver answers a dialled connection whose proof the daemon has checked, on
@@ -296,11 +317,13 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 		status = wire.RefusedAttempt // one connection a link, for as long as links are not resumed
 	default:
 		peer.attempt, peer.epoch = h.Attempt, r.Epoch
-		peer.joining = true
+		peer.joining++
+		defer p.joined(peer)
 	}
 	var key []byte
+	var order uint64
 	if peer != nil {
-		key = peer.key
+		key, order = peer.key, peer.order
 	}
 	p.mu.Unlock()
 	a := wire.Answer{Status: status}
@@ -310,23 +333,21 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	var io unix.IO
 	if n, err := io.Send(fd, a.Encode(), nil); err != nil || n != wire.AnswerSize || status != wire.OK {
 		_ = unix.Close(fd)
-		if status == wire.OK {
-			p.notJoined(peer)
-		}
 		return nil // the importer has its answer, or is gone
 	}
-	if err := p.join(peer.id, fd, nil); err != nil {
-		p.notJoined(peer)
+	if err := p.join(peer.id, order, fd, nil); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 	return nil // the importer has its answer; nobody else may answer it now
 }
 
-// notJoined is of an importer whose link was to begin and did not.
-func (p *Process) notJoined(peer *importer) {
+// joined is of an importer whose link was about to begin, and has or has not.
+func (p *Process) joined(peer *importer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	peer.joining = false
+	if peer.joining--; peer.joining == 0 {
+		peer.missed = nil
+	}
 	p.forgetIdle(peer)
 }
 
@@ -353,7 +374,7 @@ func (p *Process) dropGrant(id local.ProcessID, handle uint32) {
 // forgetIdle drops an importer that has neither a link nor a grant. It may have
 // been dropped before, and come again since.
 func (p *Process) forgetIdle(peer *importer) {
-	if peer.in == nil && len(peer.grants) == 0 && !peer.joining {
+	if peer.in == nil && len(peer.grants) == 0 && peer.joining == 0 {
 		if p.peers[peer.id] == peer {
 			delete(p.peers, peer.id)
 		}

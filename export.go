@@ -319,7 +319,7 @@ func (g *grant) revoke(handle uint32) {
 	p.mu.Lock()
 	in := g.in
 	delete(g.peer.grants, handle)
-	if g.peer.joining {
+	if g.peer.joining > 0 {
 		g.peer.missed = append(g.peer.missed, handle)
 	}
 	p.forgetIdle(g.peer)

@@ -1,8 +1,16 @@
 package vmmc
 
+import "github.com/vmmc-go/vmmc/internal/local"
+
 // UseUpDestSpace leaves room for n more bytes of DestSpace addresses.
 func UseUpDestSpace(p *Process, n uint64) {
 	p.dest.mu.Lock()
 	p.dest.next = -n - 1
 	p.dest.mu.Unlock()
+}
+
+// JoinLate begins the link of an importer that was introduced as the order-th one,
+// as where its process did not get to run between the answer and this.
+func JoinLate(p *Process, id local.ProcessID, order uint64, fd int) error {
+	return p.join(id, order, fd, nil)
 }

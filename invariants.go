@@ -23,7 +23,7 @@ func (p *Process) checkTables() {
 	}
 	for id, peer := range p.peers {
 		invariant.Check(peer.id == id, "importer %v is listed as %v", peer.id, id)
-		invariant.Check(peer.in != nil || len(peer.grants) > 0 || peer.joining, "importer %v has neither link nor grant", id)
+		invariant.Check(peer.in != nil || len(peer.grants) > 0 || peer.joining > 0, "importer %v has neither link nor grant", id)
 		if len(peer.grants) > mostChecked {
 			continue
 		}

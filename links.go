@@ -67,8 +67,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 			if l.err != nil {
 				p.dropLink(exporter, l)
 			}
-			close(l.ready)
-			p.severLate(l)
+			p.made(l)
 			return l, l.err
 		}
 		p.mu.Unlock()

@@ -39,6 +39,7 @@ type Process struct {
 
 	imported budget
 
+	joins    sync.Mutex // one link of an importer begins at a time; taken before mu
 	mu       sync.Mutex
 	closed   bool
 	memories []*Memory

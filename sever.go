@@ -35,7 +35,7 @@ func (p *Process) sever(r local.SeverRequest) int {
 			if l.err == nil && l.out.Err() == nil && p.concerns(r, id, l.epoch) {
 				outs = append(outs, l)
 			}
-		default: // who makes it looks at p.severed then, and at what is said here
+		default: // made looks at p.severed, and at what is said here
 			if r.Node != "" && r.Node == id.Node {
 				l.left = why
 			}
@@ -64,16 +64,22 @@ func (p *Process) concerns(r local.SeverRequest, peer local.ProcessID, epoch uin
 	return peer.Node != p.id.Node && epoch <= r.Epoch
 }
 
-// severLate ends a link that was made while its epoch ended. It is called when
-// the link is ready, so either this or sever finds it.
-func (p *Process) severLate(l *outLink) {
+// made lets in who waits for a link. One that was made while its epoch ended has
+// to end, too: either this finds it, or sever does, which comes once more where the
+// other side is yet to be told why.
+func (p *Process) made(l *outLink) {
 	p.mu.Lock()
-	why := l.left
+	why, end := l.left, true
 	if l.epoch != 0 && l.epoch <= p.severed {
-		why = p.why
+		why, end = p.why, l.epoch <= p.refused
 	}
+	end = end && why != nil && l.err == nil
+	if why != nil && l.err == nil {
+		l.out.Expect(why) // before anybody sees its end
+	}
+	close(l.ready)
 	p.mu.Unlock()
-	if l.err == nil && why != nil {
+	if end {
 		l.out.Sever(why)
 	}
 }

@@ -164,7 +164,7 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 	if err != nil {
 		return nil, nil, err
 	}
-	a := local.AcceptRequest{Link: random64(), Importer: im.Process, SameNode: true}
+	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, SameNode: true}
 	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, pages)
 	if err == nil {
 		p.introduced(a.Link, im, r.Exporter)
@@ -210,7 +210,7 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 	defer leave()
 	key := make([]byte, wire.KeySize)
 	_, _ = rand.Read(key) // never fails since Go 1.24
-	a := local.AcceptRequest{Link: random64(), Importer: im.Process, Key: key}
+	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, Key: key}
 	n.mu.Lock()
 	n.links[a.Link] = &dialled{exporter: e, key: key, epoch: epoch}
 	n.mu.Unlock()

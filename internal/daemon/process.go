@@ -27,7 +27,8 @@ type process struct {
 	cred unix.Cred
 	user string
 
-	handing chan struct{}
+	handing       chan struct{}
+	introductions atomic.Uint64 // of links to it, begun
 
 	id      atomic.Pointer[local.ProcessID] // nil before it registered
 	session string                          // set before id

@@ -146,6 +146,7 @@ type Connected struct {
 // descriptors on one node; it answers there with its own and a socket.
 type AcceptRequest struct {
 	Link     uint64
+	Order    uint64 // grows with each: of two links of one importer the later is the one it uses
 	Importer ProcessID
 	SameNode bool
 	Key      []byte
