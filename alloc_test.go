@@ -77,3 +77,32 @@ func TestAllocations(t *testing.T) {
 		})
 	}
 }
+
+// Nor do the calls and waits of a message's way, sender and receiver taken together.
+func TestHotPathAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	if invariant.Enabled {
+		t.Skip("the checks allocate")
+	}
+	ctx := within(t)
+	p, err := newHotPair(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	for _, c := range p.hotPaths(ctx) {
+		n := testing.AllocsPerRun(200, func() {
+			if c.Before != nil && err == nil {
+				err = c.Before()
+			}
+			if err == nil {
+				err = c.Run()
+			}
+		})
+		if err != nil || n > 0 {
+			t.Errorf("%s: %v allocations, at most 0: %v", c.Name, n, err)
+		}
+	}
+}

@@ -10,5 +10,6 @@ import (
 func TestMain(m *testing.M) {
 	testutil.RegisterRole("after", afterRole)
 	testutil.RegisterRole("bound", boundRole)
+	testutil.RegisterRole("hotpaths", hotPathsRole)
 	testutil.Main(m)
 }

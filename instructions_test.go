@@ -1,0 +1,111 @@
+package vmmc_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"go/version"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/vmmc-go/vmmc/internal/count"
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// instructionsFile has a line for each hot path: the most instructions that it may take, as many
+// as it took when it was last measured, and its name. "go test -run '^TestInstructions$' . -update"
+// measures anew and writes it.
+const instructionsFile = "testdata/instructions.txt"
+
+var update = flag.Bool("update", false, "TestInstructions writes "+instructionsFile+" instead of comparing with it")
+
+// TestInstructions holds what the calls of the data path cost, in instructions of user mode,
+// against what they did: a time would say nothing on a machine that others use too.
+func TestInstructions(t *testing.T) {
+	testutil.Require(t, !raceEnabled, "the race detector adds instructions")
+	testutil.Require(t, !invariant.Enabled, "the checks add instructions")
+	testutil.Require(t, testing.CoverMode() == "", "counting what is covered adds instructions")
+	testutil.Require(t, runtime.GOARCH == "amd64", "the instructions that were counted are amd64's")
+	testutil.Require(t, cpu.X86.HasAVX && cpu.X86.HasPCLMULQDQ, "needs a processor with AVX and PCLMULQDQ: copies and checksums take more instructions on others")
+	most, compiler := limits(t)
+	testutil.Require(t, *update || compiler == version.Lang(runtime.Version()), instructionsFile+" is of "+compiler+", this is "+runtime.Version()+": measure again, with -update")
+
+	counts, err := count.Of(within(t), testutil.Command(t, "hotpaths"))
+	if errors.Is(err, count.ErrNotHere) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		write(t, counts)
+		return
+	}
+	if len(counts) != len(most) {
+		t.Errorf("%d paths were counted, %s has %d: measure again, with -update", len(counts), instructionsFile, len(most))
+	}
+	for _, c := range counts {
+		t.Logf("%5d of at most %5d  %-28s %d", c.Median(), most[c.Name], c.Name, c.Rounds)
+		if c.Median() > most[c.Name] {
+			t.Errorf("%s: %d instructions, at most %d: find out why; if it is worth it, measure again with -update", c.Name, c.Median(), most[c.Name])
+		}
+	}
+}
+
+// limits reads the file, and which Go it was made with.
+func limits(t *testing.T) (most map[string]int, compiler string) {
+	t.Helper()
+	f, err := os.Open(instructionsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	most = map[string]int{}
+	for in := bufio.NewScanner(f); in.Scan(); {
+		if line, comment := strings.CutPrefix(in.Text(), "# of "); comment {
+			compiler = line
+		}
+		var limit, measured int
+		if n, _ := fmt.Sscan(in.Text(), &limit, &measured); n == 2 {
+			most[strings.Join(strings.Fields(in.Text())[2:], " ")] = limit
+		}
+	}
+	return most, compiler
+}
+
+// write leaves an eighth for what other versions of the compiler and libraries do differently.
+func write(t *testing.T, counts []count.Count) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Instructions of user mode on amd64, at most and as measured. TestInstructions asserts\n"+
+		"# them; go test -run '^TestInstructions$' . -update writes them anew.\n# of %s\n", version.Lang(runtime.Version()))
+	for _, c := range counts {
+		n := c.Median()
+		fmt.Fprintf(&b, "%6d %6d  %s\n", n+n/8, n, c.Name)
+	}
+	if err := os.WriteFile(instructionsFile, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(b.String())
+}
+
+// hotPathsRole is the process whose instructions are counted.
+func hotPathsRole() int {
+	p, err := newHotPair(context.Background())
+	if err == nil {
+		defer p.close()
+		err = count.Run(os.Stdin, os.Stdout, p.hotPaths(context.Background()))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
