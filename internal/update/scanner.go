@@ -149,7 +149,7 @@ func until(nap time.Duration, t int64) time.Duration {
 type Duty struct{ cost atomic.Int64 } // ns, of one pass over each
 
 const (
-	duty       = 160                   // of the time, one part: 0.6 % of one processor
+	duty       = 128                   // 0.8 % of one processor
 	firstPause = 32                    // times its own cost, while the naps grow
 	wakeCost   = 40 * time.Microsecond // of the processor
 	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
