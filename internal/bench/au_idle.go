@@ -30,14 +30,22 @@ func (b *bound) idle(ctx context.Context) (Idle, error) {
 	for off := 0; off < len(b.mem); off += 4096 {
 		shm.Word(b.mem, off).Store(1) // pages of zeros are compared without reading memory
 	}
-	flushes, err := sample(5, func(int) error { return b.b.Flush(ctx) })
+	for range 2 { // the second one finds pages that may be protected, and does so
+		if err := b.b.Flush(ctx); err != nil {
+			return row, err
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return row, err
+		}
+	}
+	flushes, err := sample(11, func(int) error { return b.b.Flush(ctx) })
 	if err != nil {
 		return row, err
 	}
 	row.CleanUS = at(flushes, 50) / 1e3
 	// The longer a look takes, the longer are the naps, and the longer until they are so.
 	look := time.Duration(at(flushes, 50))
-	settle, span, stores := max(time.Second, 50*look), max(3*time.Second, 250*look), 8
+	settle, span, stores := max(time.Second, 20*look), max(3*time.Second, 250*look), 8
 	if span > 10*time.Second {
 		stores = 1 // it may take as long
 	}

@@ -95,8 +95,12 @@ func (t *Twin) take(at, end int) int {
 		}
 		at += WordSize
 	}
-	if end-at >= block && uintptr(unsafe.Add(p, at))%16 == 0 {
-		at += takeBlocks(unsafe.Add(p, at), unsafe.Add(q, at), (end-at)/block*block)
+	for end-at >= block && uintptr(unsafe.Add(p, at))%16 == 0 {
+		piece := min((end-at)/block*block, Piece)
+		n := takeBlocks(unsafe.Add(p, at), unsafe.Add(q, at), piece)
+		if at += n; n < piece {
+			break
+		}
 	}
 	for ; at+8 <= end; at += 8 {
 		v, c := atomic.LoadUint64((*uint64)(unsafe.Add(p, at))), (*uint64)(unsafe.Add(q, at))

@@ -89,19 +89,11 @@ func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
 
 var errEOF = io.EOF
 
-// underWay is how much may be between the ends of a pair: enough that a sender who
-// has other work between two messages does not find the receiver asleep. The
-// system may allow less.
-const underWay = 1 << 20
-
 // StreamPair makes two joined stream sockets.
 func StreamPair() (a, b int, err error) {
 	p, err := sys.Socketpair(sys.AF_UNIX, sys.SOCK_STREAM|sys.SOCK_CLOEXEC|sys.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, -1, fmt.Errorf("socketpair: %w", err)
-	}
-	for _, fd := range p {
-		_ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_SNDBUF, underWay)
 	}
 	return p[0], p[1], nil
 }

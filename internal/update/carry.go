@@ -6,9 +6,13 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// longest is the longest message, in bytes. What follows it goes in the next. So much
-// of the twin is still in the processor's cache when it is sent.
-const longest = 256 << 10
+// longest is the longest message, in bytes. What follows it goes in the next. Stored
+// by this process, so much of the twin is still in the processor's cache when it is sent;
+// a socket's reader falls asleep between two messages, so there they are fewer.
+const (
+	longest       = 256 << 10
+	longestStream = 1 << 20
+)
 
 // data compares [from, to) without its flags, and sends what has changed.
 func (b *Binding) data(from, to int) error { return b.outside(from, to, b.carry) }
@@ -30,8 +34,12 @@ func (b *Binding) outside(from, to int, do func(from, to int) error) error {
 }
 
 func (b *Binding) carry(from, to int) error {
+	most := longestStream
+	if b.c.Direct {
+		most = longest
+	}
 	for from < to {
-		end := min(from+longest, to)
+		end := min(from+most, to)
 		at, upTo := b.twin.Next(from, end)
 		if err := b.send(at, upTo); err != nil {
 			return err

@@ -150,16 +150,18 @@ type Duty struct{ cost atomic.Int64 } // ns, of one pass over each
 
 const (
 	duty       = 128                   // 0.8 % of one processor
-	firstPause = 32                    // times its own cost, while the naps grow
+	firstPause = 100                   // times its own cost, while the naps grow
 	wakeCost   = 40 * time.Microsecond // of the processor
 	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
-	longestNap = 65536 * firstNap      // comparing 1 GiB takes some 100 ms
+	longestNap = 65536 * firstNap      // comparing 1 GiB takes some 225 ms
 )
 
 // change makes what the caller counts for now.
 func (d *Duty) change(mine *time.Duration, to time.Duration) {
 	if to > 0 {
-		to = (*mine*3 + to + turnCost) / 4
+		if to += turnCost; *mine > 0 {
+			to = (*mine*3 + to) / 4
+		}
 	}
 	d.cost.Add(int64(to - *mine))
 	*mine = to
