@@ -21,7 +21,7 @@ func (f far) Put(ctx context.Context, off int, words []byte) error {
 	off += b.off
 	switch {
 	case im.mapped == nil:
-		return im.stream(ctx, link.Message{Off: uint64(off), Src: words, Notify: b.notify})
+		return im.stream(ctx, link.Message{Off: uint64(off), Src: words, Notify: b.notify, Later: true})
 	case b.notify:
 		return im.because(im.mapped.SendNotify(ctx, off, words))
 	}

@@ -40,7 +40,7 @@ func FlagWords(offs ...int) BindOption {
 }
 
 // NotifyUpdates makes each message of the binding carry a notification, with its
-// last word: each run of consecutive words that changed, of at most 64 KiB, and each
+// last word: each run of consecutive words that changed, of at most 1 MiB, and each
 // flag. Without it none does (the two choices that SBL_Map has). Where the exporter's
 // handlers are slower than the stores, carrying over waits for them, and several
 // stores to a word in that time are one.

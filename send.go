@@ -107,7 +107,7 @@ func (im *Import) stream(ctx context.Context, m link.Message) error {
 	if err != nil {
 		return im.because(err)
 	}
-	if m.Len() <= link.Eager {
+	if m.Later || m.Len() <= link.Eager {
 		return nil
 	}
 	return im.arrived(seq)

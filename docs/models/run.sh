@@ -45,4 +45,4 @@ check broken order -DCREDITS -DCREDIT_LATE
 
 check ok update
 check ok update -DROUNDS=2
-for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT; do check broken update -D$flag; done
+for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT CUT_FLAG; do check broken update -D$flag; done

@@ -17,6 +17,7 @@ type Message struct {
 	More   [][]byte // what follows Src in the same message
 	Bytes  bool     // any length and alignment
 	Notify bool
+	Later  bool         // a long one's send does not wait until it is acknowledged either
 	Ended  *atomic.Bool // the import is no more
 }
 
@@ -72,7 +73,7 @@ func (q *outgoing) last(h *wire.Header, pay []byte) []byte {
 	if q.m.Notify {
 		h.Flags |= wire.Notify
 	}
-	if q.size > Eager {
+	if q.size > Eager && !q.m.Later {
 		h.Flags |= wire.AckNow
 	}
 	if q.m.Bytes {
@@ -93,7 +94,7 @@ func (q *outgoing) aborted() wire.Header {
 }
 
 // Send puts a message on the stream. A short one is in the kernel's hands when
-// it returns, a long one at its place. seq is its number.
+// it returns, a long one at its place unless it may be so later. seq is its number.
 func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 	if m.Notify {
 		if err := o.credit(ctx, m.Ended); err != nil {
@@ -107,7 +108,7 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 	}
 	seq, err = o.transfer(ctx, &outgoing{m: m, size: size})
 	o.giveTurn()
-	if err != nil || size <= Eager {
+	if err != nil || size <= Eager || m.Later {
 		return seq, err
 	}
 	if err := o.settle(ctx, seq); err != nil {

@@ -82,6 +82,9 @@ func (t *Twin) Next(at, end int) (from, to int) {
 	return end, end
 }
 
+// block is what takeBlocks and putPast do in one step.
+const block = 64
+
 // take takes words over as long as they differ.
 func (t *Twin) take(at, end int) int {
 	p := unsafe.Pointer(unsafe.SliceData(t.near[:end]))
@@ -91,6 +94,13 @@ func (t *Twin) take(at, end int) int {
 			return at
 		}
 		at += WordSize
+	}
+	for end-at >= block && uintptr(unsafe.Add(p, at))%16 == 0 {
+		piece := min((end-at)/block*block, Piece)
+		n := takeBlocks(unsafe.Add(p, at), unsafe.Add(q, at), piece)
+		if at += n; n < piece {
+			break
+		}
 	}
 	for ; at+8 <= end; at += 8 {
 		v, c := atomic.LoadUint64((*uint64)(unsafe.Add(p, at))), (*uint64)(unsafe.Add(q, at))
@@ -123,8 +133,12 @@ func PutWords(dst, src []byte) {
 	_ = dst[:n]
 	p, q := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	at := 0
+	if n >= past && (uintptr(p)|uintptr(q))%16 == 0 {
+		at = n / block * block
+		putPast(p, q, at)
+	}
 	if (uintptr(p)^uintptr(q))%8 == 0 {
-		if uintptr(p)%8 != 0 && n > 0 {
+		if uintptr(p)%8 != 0 && n > at {
 			*(*uint32)(p) = *(*uint32)(q)
 			at = WordSize
 		}

@@ -184,7 +184,8 @@ func (b *Binding) still() error {
 func (b *Binding) give() { <-b.turn }
 
 // Request asks for a pass over all memory and gives its number; it is over when
-// [Binding.Passed] is not less. A pass that can be made here and now is.
+// [Binding.Passed] is not less. A pass that can be made here and now is; when the
+// context ends in its middle, the scanner makes another one.
 func (b *Binding) Request(ctx context.Context) (n uint64, err error) {
 	if err := b.Err(); err != nil {
 		return 0, err
@@ -197,8 +198,12 @@ func (b *Binding) Request(ctx context.Context) (n uint64, err error) {
 	if err := b.take(ctx); err != nil {
 		return n, err
 	}
-	_, err = b.pass(true)
+	_, err = b.pass(ctx, true)
 	b.give()
+	if errors.Is(err, errCut) {
+		b.wake() // the scanner finishes it
+		return n, context.Cause(ctx)
+	}
 	if err != nil {
 		b.Fail(err)
 	}

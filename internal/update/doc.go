@@ -28,6 +28,11 @@
 //
 // A region without the kernel's help has cold pages too: they are compared in turn.
 //
+// A look at cold pages may end before it is through: for a flush whose context ends,
+// or for somebody who waits for the turn. Pages that it has protected are compared
+// before that, all of them. A full pass that ends so is none: it sends no flag, and
+// the flush that asked for it is not over.
+//
 // # Order
 //
 // Passes go through memory in the order of addresses, and stores are made in any
@@ -43,4 +48,8 @@
 // No store ever waits for anybody: the writer has no part in any of this but a fault
 // of about a microsecond at the first store to a protected page. A pass may wait for
 // a socket or a credit, with the turn. Who then wants the turn waits with a context.
+//
+// So each binding has a goroutine. One for all bindings of a process would let a
+// reader that does not read the stream, or a handler that gives no credit back, hold
+// up everybody's stores.
 package update

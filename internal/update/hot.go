@@ -1,5 +1,7 @@
 package update
 
+import "github.com/vmmc-go/vmmc/internal/shm"
+
 // maxHot is how many pages are compared in every pass. 64 take some 4 us.
 const maxHot = 64
 
@@ -36,4 +38,53 @@ func (h *hotPages) add(page int) bool {
 func (h *hotPages) drop(i int) {
 	h.n--
 	h.at[i], h.seen[i] = h.at[h.n], h.seen[h.n]
+}
+
+// cool leaves pages to the scan that have not changed since t. They are protected
+// first and compared after it.
+func (b *Binding) cool(t int64) error {
+	for i := b.hot.n - 1; i >= 0; i-- {
+		if b.hot.seen[i] > t {
+			continue
+		}
+		page := b.hot.at[i]
+		if b.watch != nil {
+			if err := b.watch.Protect(page-b.lo, shm.PageSize); err != nil {
+				return err
+			}
+		}
+		b.hot.drop(i)
+		if err := b.data(page, page+shm.PageSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// heat makes pages hot that were stored to, if there is room for all of them. They
+// were compared already if they are hot.
+func (b *Binding) heat(runs []shm.PageRun) (done bool, err error) {
+	fresh := 0
+	for _, r := range runs {
+		for page := b.lo + int(r.Start); page < b.lo+int(r.End); page += shm.PageSize {
+			if !b.hot.has(page) {
+				fresh++
+			}
+			if fresh > maxHot-b.hot.n {
+				return false, nil
+			}
+		}
+	}
+	for _, r := range runs {
+		for page := b.lo + int(r.Start); page < b.lo+int(r.End); page += shm.PageSize {
+			if b.hot.has(page) {
+				continue
+			}
+			b.hot.add(page)
+			if err := b.data(page, page+shm.PageSize); err != nil {
+				return true, err
+			}
+		}
+	}
+	return true, nil
 }

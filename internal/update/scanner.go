@@ -81,7 +81,7 @@ func (b *Binding) look(s *scanner) bool {
 	idle := s.naps > 0
 	for range yieldEvery {
 		start := now()
-		changed, err := b.pass(idle)
+		changed, err := b.pass(b.life, idle)
 		switch {
 		case err != nil:
 			b.Fail(err)
@@ -123,7 +123,7 @@ func (s *scanner) yield() {
 // nap sleeps for longer the longer nothing has changed, up to what keeps the time
 // spent on all bindings within the duty.
 func (b *Binding) nap(s *scanner) {
-	s.naps = min(max(2*s.naps, firstNap), b.c.Duty.pause())
+	s.naps = min(max(2*s.naps, firstNap, firstPause*s.cost), b.c.Duty.pause())
 	s.sleeper.Reset(until(s.naps, now()))
 	select {
 	case <-s.sleeper.C:
@@ -145,21 +145,23 @@ func until(nap time.Duration, t int64) time.Duration {
 	return beat - time.Duration(t)%beat
 }
 
-// Duty bounds the time that the idle bindings of a process take together, to a 200th
-// of one processor.
+// Duty bounds the time that the idle bindings of a process take together.
 type Duty struct{ cost atomic.Int64 } // ns, of one pass over each
 
 const (
-	duty       = 200
+	duty       = 128                   // 0.8 % of one processor
+	firstPause = 100                   // times its own cost, while the naps grow
 	wakeCost   = 40 * time.Microsecond // of the processor
 	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
-	longestNap = 1024 * firstNap
+	longestNap = 65536 * firstNap      // comparing 1 GiB takes some 225 ms
 )
 
 // change makes what the caller counts for now.
 func (d *Duty) change(mine *time.Duration, to time.Duration) {
 	if to > 0 {
-		to = (*mine*3 + to + turnCost) / 4
+		if to += turnCost; *mine > 0 {
+			to = (*mine*3 + to) / 4
+		}
 	}
 	d.cost.Add(int64(to - *mine))
 	*mine = to

@@ -3,6 +3,7 @@ package update
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -43,6 +44,19 @@ func (m *mirror) Publish(_ context.Context, off int, flag []byte) error {
 
 func (m *mirror) Done() error { m.done++; return nil }
 
+// ending is a context that ends after some looks at it.
+type ending struct {
+	context.Context
+	after int
+}
+
+func (e *ending) Err() error {
+	if e.after--; e.after < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
 type fatal interface {
 	Helper()
 	Fatal(...any)
@@ -67,7 +81,8 @@ func made(t fatal, r *shm.Region, at, n int, change func(*Config)) (*Binding, *m
 
 func (b *Binding) full(t fatal) {
 	t.Helper()
-	if _, err := b.pass(true); err != nil {
+	b.asked.Add(1)
+	if _, err := b.pass(b.life, true); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -170,8 +185,19 @@ func TestPasses(t *testing.T) {
 						}
 					},
 					"pass": func(t *rapid.T) {
-						if _, err := b.pass(false); err != nil {
+						if _, err := b.pass(b.life, rapid.Bool().Draw(t, "all")); err != nil {
 							t.Fatal(err)
+						}
+					},
+					"cut": func(t *rapid.T) { // a flush that is given up, at once or after a while
+						ctx := &ending{Context: b.life, after: rapid.IntRange(0, 3).Draw(t, "after")}
+						asked := b.asked.Add(1)
+						_, err := b.pass(ctx, true)
+						switch cut := errors.Is(err, errCut); {
+						case err != nil && !cut:
+							t.Fatal(err)
+						case cut == (b.passed.Load() == asked):
+							t.Fatalf("%v, and pass %d of %d", err, b.passed.Load(), asked)
 						}
 					},
 					"protect": func(*rapid.T) { b.protected = now() - int64(time.Hour) },

@@ -1,0 +1,147 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+func (r *AU) sight(ctx context.Context, c AUConfig, way, mode string, size, hot int) error {
+	b, err := newBound(ctx, way, size, modes()[mode]...)
+	if err != nil {
+		return err
+	}
+	defer b.end()
+	see := b.seer(way)
+	v := uint32(0)
+	times, err := sample(c.Rounds, func(i int) error {
+		v++
+		off := i % hot * apart
+		shm.Word(b.mem, off).Store(v)
+		return see(ctx, off, v)
+	})
+	if err != nil {
+		return err
+	}
+	row := Sight{Way: way, Mode: b.b.Stats().Mode, Bytes: size, HotPages: hot, P50NS: at(times, 50), P99NS: at(times, 99)}
+	if err := b.b.Close(); err != nil {
+		return err
+	}
+	word, src := make([]byte, 4), make([]byte, 4)
+	over := make(chan error, 1)
+	first, last := v+1, v+uint32(c.Rounds+c.Rounds/10)
+	go func() {
+		var err error
+		for v := first; v <= last && err == nil; v++ {
+			if err = look(ctx, shm.Word(word, 0), v); err == nil {
+				shm.Word(src, 0).Store(v)
+				err = b.im.Send(ctx, src, 0)
+			}
+		}
+		over <- err
+	}()
+	times, err = sample(c.Rounds, func(int) error {
+		v++
+		shm.Word(word, 0).Store(v)
+		return see(ctx, 0, v)
+	})
+	row.SendNS = at(times, 50)
+	r.Sights = append(r.Sights, row)
+	return errors.Join(err, <-over)
+}
+
+// seer waits for a value at the far end: by looking, where nobody has to fetch it.
+func (b *bound) seer(way string) func(ctx context.Context, off int, v uint32) error {
+	if way != Mapped {
+		return func(ctx context.Context, off int, v uint32) error {
+			w := shm.Word(b.there, off)
+			return b.far.WaitUntil(ctx, func() bool { return w.Load() == v })
+		}
+	}
+	return func(ctx context.Context, off int, v uint32) error {
+		return look(ctx, shm.Word(b.there, off), v)
+	}
+}
+
+func look(ctx context.Context, w *atomic.Uint32, v uint32) error {
+	for i := 1; w.Load() != v; i++ {
+		if i%256 == 0 {
+			runtime.Gosched()
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// sample times f, after a while of getting used to it.
+func sample(rounds int, f func(i int) error) ([]time.Duration, error) {
+	out := make([]time.Duration, 0, rounds)
+	for i := range rounds + rounds/10 {
+		start := time.Now()
+		if err := f(i); err != nil {
+			return nil, err
+		}
+		if i >= rounds/10 {
+			out = append(out, time.Since(start))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// at is a percentile of sorted times, in ns.
+func at(sorted []time.Duration, percent int) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return float64(sorted[min(len(sorted)-1, len(sorted)*percent/100)])
+}
+
+// flag is a ping-pong between this goroutine and another one.
+func (r *AU) flag(ctx context.Context, c AUConfig) error {
+	b, err := newBound(ctx, Mapped, 4096, vmmc.AliasPages())
+	if err != nil {
+		return err
+	}
+	defer b.end()
+	turn := func(out, in, there, back *atomic.Uint32) (float64, error) {
+		over := make(chan error, 1)
+		n := uint32(c.Rounds + c.Rounds/10)
+		go func() {
+			for v := uint32(1); v <= n; v++ {
+				if err := look(ctx, there, v); err != nil {
+					over <- err
+					return
+				}
+				back.Store(v)
+			}
+			over <- nil
+		}()
+		v := uint32(0)
+		times, err := sample(c.Rounds, func(int) error {
+			v++
+			out.Store(v)
+			return look(ctx, in, v)
+		})
+		return at(times, 50) / 2, errors.Join(err, <-over)
+	}
+	var row Flag
+	if row.AliasNS, err = turn(shm.Word(b.mem, 0), shm.Word(b.mem, 2048), shm.Word(b.there, 0), shm.Word(b.there, 2048)); err != nil {
+		return err
+	}
+	raw := make([]byte, 4096)
+	if row.RawNS, err = turn(shm.Word(raw, 0), shm.Word(raw, 2048), shm.Word(raw, 0), shm.Word(raw, 2048)); err != nil {
+		return err
+	}
+	row.Ratio = row.AliasNS / row.RawNS
+	r.Flags = append(r.Flags, row)
+	return nil
+}
