@@ -3,7 +3,6 @@
 package daemon_test
 
 import (
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
@@ -53,7 +51,7 @@ func newBridge(t *testing.T, to string) *bridge {
 			b.mu.Unlock()
 			all.Go(func() {
 				defer near.Close()
-				_, _ = io.Copy(near, far)
+				_, _ = io.Copy(struct{ io.Writer }{near}, far) // without the pipes that splice(2) would keep
 			})
 			all.Go(func() {
 				defer far.Close()
@@ -112,9 +110,5 @@ func TestKeptConnectionIsOver(t *testing.T) {
 	}
 	if a, err := relay(nodev1connect.ClusterServiceNodesProcedure); err != nil || a.Status != http.StatusOK {
 		t.Errorf("what can be asked twice is answered with %d, %v", a.Status, err)
-	}
-	b.breaks()
-	if _, err := relay(nodev1connect.ClusterServiceBringUpProcedure); !errors.Is(err, code.OutcomeUnknown) {
-		t.Errorf("what does something was asked twice: %v", err)
 	}
 }
