@@ -25,26 +25,30 @@ func findProcess(pid int) (process, error) {
 // alive says whether the process runs. A dead one that nobody has waited for
 // does not; where nobody does, in some containers, it would be there for ever.
 func (p process) alive() bool {
-	state, started, err := procStat(p.PID)
-	return err == nil && started == p.Started && state != 'Z' && state != 'X'
+	ended, started, err := procStat(p.PID)
+	return err == nil && started == p.Started && !ended
 }
 
-// procStat reads state and start time, fields 3 and 22 of /proc/PID/stat. Field
-// 2 is the name in parentheses and may hold spaces and parentheses itself.
-func procStat(pid int) (state byte, started uint64, err error) {
+// procStat reads whether a process has ended and when it was started, fields 3, 20
+// and 22 of /proc/PID/stat. Field 2 is the name in parentheses and may hold spaces
+// and parentheses itself.
+func procStat(pid int) (ended bool, started uint64, err error) {
 	path := "/proc/" + strconv.Itoa(pid) + "/stat"
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0, 0, fmt.Errorf("look at process %d: %w", pid, err)
+		return false, 0, fmt.Errorf("look at process %d: %w", pid, err)
 	}
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 20 {
-		return 0, 0, fmt.Errorf("look at process %d: %s has %d fields behind the name, wanted 20 or more", pid, path, len(f))
+		return false, 0, fmt.Errorf("look at process %d: %s has %d fields behind the name, wanted 20 or more", pid, path, len(f))
 	}
 	if started, err = strconv.ParseUint(string(f[19]), 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("look at process %d: start time in %s: %w", pid, path, err)
+		return false, 0, fmt.Errorf("look at process %d: start time in %s: %w", pid, path, err)
 	}
-	return f[0][0], started, nil
+	// One whose first thread has ended is listed as a zombie too: the others still
+	// have its files and its sockets open.
+	ended = f[0][0] == 'X' || f[0][0] == 'Z' && string(f[17]) <= "1"
+	return ended, started, nil
 }
 
 // signal sends a signal to the process and to no other: the handle is taken

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -19,6 +19,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/vmmc-go/vmmc/internal/cluster"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -158,7 +160,7 @@ func restart(ts *testscript.TestScript, _ bool, args []string) {
 	node := find(ts, args[0], args[1])
 	argv := append(slices.Clone(args[2:]), exe)
 	argv = append(argv, node.Args...)
-	// Its port is one of those that connections get, so somebody may have it for a moment.
+	// Somebody who looks for a free port may have it for a moment.
 	for range 100 {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Env = append(os.Environ(), leashEnv+"="+ts.Getenv(leashEnv))
@@ -185,12 +187,17 @@ func restart(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("node %s does not start: %s", args[1], log)
 }
 
-// answers waits until a node does, or is over.
+// answers waits until a node does, or is over. One that finds its port taken listens
+// at its socket before, and never answers.
 func answers(socket string, over <-chan struct{}) bool {
 	for {
-		if c, err := net.Dial("unixpacket", socket); err == nil {
-			_ = c.Close()
-			return true
+		if c, err := local.Dial(context.Background(), socket); err == nil {
+			conn := local.NewConn(c, nil)
+			_, err = conn.Call(context.Background(), local.Unexport, local.ExportRequest{}, nil, nil)
+			conn.Close()
+			if !errors.Is(err, code.NoDaemon) { // it has refused
+				return true
+			}
 		}
 		select {
 		case <-over:

@@ -83,7 +83,7 @@ func (p *peer) relay(ctx context.Context, c caller, r local.ControlRequest) (loc
 	switch {
 	case ctx.Err() != nil:
 		return local.ControlAnswer{}, context.Cause(ctx)
-	case sent.Load():
+	case sent.Load() && !harmless[r.Path]:
 		return local.ControlAnswer{}, code.New(code.OutcomeUnknown, "node %q at %s was lost while it was asked; whether it has done it is not known: %v", p.host.Name, p.host.Control, err)
 	}
 	return local.ControlAnswer{}, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)

@@ -160,6 +160,9 @@ func (s *sessionService) Wait(ctx context.Context, r *connect.Request[nodev1.Wai
 	if err == nil {
 		p, err = sup.Await(ctx, supervise.AwaitRequest{PID: r.Msg.GetPid(), For: patience(r.Msg.GetTimeoutNs())})
 		err = in.why(ctx, sup, err)
+		if err == nil && p.Swept {
+			err = in.deleted()
+		}
 	}
 	return reply(&nodev1.WaitResponse{Process: processInfo(p)}, err)
 }

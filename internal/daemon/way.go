@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"net/http"
+	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
 
 // way is how another node is reached. It notices when the node is lost, and found
@@ -19,10 +22,30 @@ type way struct {
 	used bool // before: the first answer finds nothing that was lost
 }
 
-// RoundTrip asks the node.
+// harmless are the calls that may be made twice.
+var harmless = map[string]bool{
+	nodev1connect.NodeServicePingProcedure:             true,
+	nodev1connect.ClusterServiceNodesProcedure:         true,
+	nodev1connect.SessionServiceListSessionsProcedure:  true,
+	nodev1connect.SessionServiceListProcessesProcedure: true,
+	nodev1connect.SessionServiceReadLogProcedure:       true,
+	nodev1connect.SystemServiceReadSystemLogProcedure:  true,
+}
+
+// RoundTrip asks the node. A connection that was kept may end under a call because
+// the node has ended before, and it may have been started again: what is harmless
+// is asked once more, on a new connection, and the answer is of the node as it is.
 func (w *way) RoundTrip(r *http.Request) (*http.Response, error) {
-	a, err := w.Transport.RoundTrip(r)
-	if err == nil || r.Context().Err() == nil { // else who asked has given up, which says nothing
+	var kept atomic.Bool
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept.Store(i.Reused) }})
+	a, err := w.Transport.RoundTrip(r.WithContext(ctx))
+	if err != nil && kept.Load() && harmless[r.URL.Path] && r.GetBody != nil && ctx.Err() == nil {
+		again := r.WithContext(r.Context())
+		if again.Body, err = r.GetBody(); err == nil {
+			a, err = w.Transport.RoundTrip(again)
+		}
+	}
+	if err == nil || ctx.Err() == nil { // else who asked has given up, which says nothing
 		w.seen(err)
 	}
 	return a, err

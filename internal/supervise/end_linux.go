@@ -40,6 +40,7 @@ func (s *supervisor) ended(real int, how unix.Ending) {
 	delete(s.byReal, real)
 	p.out.tell(&p.Program)
 	p.Ended, p.Status, p.Signal, p.End = true, how.Status, how.Signal, time.Now()
+	p.Swept = s.ending // also where it only found its input at an end
 	s.journal.note(&p.Program, s.each)
 	s.forget()
 	s.tell()

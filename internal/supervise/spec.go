@@ -62,6 +62,7 @@ type Program struct {
 	Status int  // exit status; -1 if a signal ended it
 	Signal int
 	End    time.Time
+	Swept  bool `json:",omitempty"` // it ended with its session
 
 	Output  int64  // bytes that it has printed
 	Missing int64  // those of them that could not be kept

@@ -439,6 +439,29 @@ func TestFileSizeLimit(t *testing.T) {
 }
 
 // A program that has left its process group is signalled all the same.
+// Who waits for a program that is killed with its session either learns that, or is
+// cut off: it does not look like a kill of that program.
+func TestWaitUntilTheEnd(t *testing.T) {
+	s := newSession(t, t.TempDir())
+	p, q := s.sh("exec sleep 1000"), s.sh("exec sleep 1000")
+	if _, err := s.Signal(t.Context(), SignalRequest{PID: q.PID, Signal: int(syscall.SIGKILL)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.wait(q.PID); got.Signal != int(syscall.SIGKILL) || got.Swept {
+		t.Errorf("%+v, it was killed alone", got)
+	}
+	var waits sync.WaitGroup
+	for range 8 {
+		waits.Go(func() {
+			if p, err := s.Await(context.Background(), AwaitRequest{PID: p.PID, For: bound}); err == nil && !p.Swept {
+				t.Errorf("%+v, it was killed with the session", p)
+			}
+		})
+	}
+	s.end()
+	waits.Wait()
+}
+
 func TestSignalToAnotherGroup(t *testing.T) {
 	_, err := exec.LookPath("perl")
 	testutil.Require(t, err == nil, "needs perl, which can go into another process group")
