@@ -1,0 +1,69 @@
+package report
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/bench/internal/sample"
+)
+
+// eachOurs calls f with all series of ours of one measurement in a place, by way and size.
+func (d *data) eachOurs(what, place string, f func(*series)) {
+	for _, w := range d.ways(what, place) {
+		if w.contender != sample.Ours {
+			continue
+		}
+		for _, size := range d.sizes(what, place) {
+			if s := d.at(w.contender, w.how, what, place, size); s != nil {
+				f(s)
+			}
+		}
+	}
+}
+
+// callBars are of what calls cost, and of what lasts; only our tool measures them.
+func (d *data) callBars() []*bar {
+	var all []*bar
+	for _, place := range []string{sample.Local, sample.Loopback, sample.Veth} {
+		sends := &bar{what: "asynchronous send, ns of its caller; and until it is complete, µs", where: place, bound: "≤ 300; ≤ 1000"}
+		for _, size := range []int{8, 64} {
+			sends.most(byteSize(size), d.at(sample.Ours, "async", "overhead", place, size).median(), 300)
+			sends.most("complete", d.at(sample.Ours, "completion", "overhead", place, size).median()/1e3, 1000)
+		}
+		all = append(all, sends)
+	}
+	for _, b := range []struct {
+		how, what, bound string
+		most             float64
+	}{
+		{"spinning", "notification, handler entered : raw flag, spinning", "≤ 2.0", 2},
+		{"asleep", "notification, handler entered : raw futex wake, asleep", "≤ 1.3", 1.3},
+	} {
+		one := &bar{what: b.what, where: sample.Local, bound: b.bound}
+		d.eachOurs("notify", sample.Local, func(s *series) {
+			if s.key.How == b.how {
+				one.most(byteSize(s.key.Size), s.ownRatio(), b.most)
+			}
+		})
+		one.missing = one.missing || len(one.measured) == 0
+		all = append(all, one)
+	}
+	imports := &bar{what: "import and close, µs, by exports", where: sample.Local, bound: "≤ 150, flat"}
+	var costs []float64
+	d.eachOurs("import", sample.Local, func(s *series) {
+		if s.unit == sample.Nanoseconds {
+			imports.most(strings.TrimSuffix(label(s), " B"), s.median()/1e3, 150)
+			costs = append(costs, s.median())
+		}
+	})
+	if len(costs) > 1 {
+		imports.also("most : least", slices.Max(costs)/slices.Min(costs), "")
+	}
+	imports.missing = imports.missing || len(costs) == 0
+	scale := &bar{what: "1,000 importers, 1,000 links", where: sample.Local, bound: "p50 grows ≤ 20 %; ≤ 32 KiB a link"}
+	d.eachOurs("scale", sample.Local, func(s *series) {
+		scale.told(strings.TrimSpace(label(s) + " " + short(s.median()) + " " + s.unit))
+	})
+	scale.missing = true // told of, not judged: what grows beside what is in the notes
+	return append(all, imports, scale)
+}
