@@ -56,12 +56,19 @@ func (e *end) rate(ctx context.Context, j job, unit int, f func(job) error) (flo
 	return float64(unit) * float64(j.N) / (float64(took) / 1e3), err
 }
 
-// stream sends src n times; the last message has another last word than the
-// others, and on the remote path is answered by one word.
+// stream pours src n times, and on the remote path waits for the answer, one word.
 func (e *end) stream(ctx context.Context, src []byte, n int, last uint32, async bool) error {
+	if err := e.pour(ctx, src, n, last, async); err != nil || e.Path == Local {
+		return err
+	}
+	return e.await(ctx, 4, last)
+}
+
+// pour sends src n times, by Send or with sends in flight, and then a word that ends
+// them where their last word went.
+func (e *end) pour(ctx context.Context, src []byte, n int, last uint32, async bool) error {
 	var flying [inFlight]vmmc.Request
-	binary.LittleEndian.PutUint32(src[len(src)-4:], 1)
-	for i := range n - 1 {
+	for i := range n {
 		if !async {
 			if err := e.out.Send(ctx, src, 0); err != nil {
 				return err
@@ -79,19 +86,15 @@ func (e *end) stream(ctx context.Context, src []byte, n int, last uint32, async 
 			return err
 		}
 	}
-	for _, r := range flying[:min(len(flying), n-1)] {
-		if !async {
-			break
-		}
-		if err := r.Wait(ctx); err != nil { // src is theirs until then
+	if err := e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, last), len(src)-4); err != nil || !async {
+		return err
+	}
+	for _, r := range flying[:min(len(flying), n)] {
+		if err := r.Wait(ctx); err != nil {
 			return err
 		}
 	}
-	binary.LittleEndian.PutUint32(src[len(src)-4:], last)
-	if err := e.out.Send(ctx, src, 0); err != nil || e.Path == Local {
-		return err
-	}
-	return e.await(ctx, 4, last)
+	return nil
 }
 
 // sink is the far end of a stream.

@@ -34,6 +34,10 @@ type end struct {
 	seq   uint32
 	done  int
 	total int
+
+	socket  string       // of this end's node
+	handled *vmmc.Export // of the far end: with a handler
+	crowd   []crowded    // of the far end: many exports
 }
 
 // inbox is how long the inboxes are.
@@ -58,7 +62,7 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 	if len(args) != 3 {
 		return fmt.Errorf("role, socket and configuration wanted, got %q", args)
 	}
-	e := &end{say: json.NewEncoder(os.Stdout), seq: 1 << 29}
+	e := &end{say: json.NewEncoder(os.Stdout), seq: 1 << 29, socket: args[1]}
 	if err := json.Unmarshal([]byte(args[2]), &e.Config); err != nil {
 		return err
 	}

@@ -8,17 +8,17 @@ import (
 
 // measurement is one thing that is measured.
 type measurement struct {
-	name   string
-	local  []int // sizes, if the user gives none
-	remote []int
-	run    func(ctx context.Context, e *end, size int) error
+	name  string
+	sizes []int // if the user gives none; of one that has no sizes, its greatest number
+	fixed bool  // it has no sizes
+	run   func(ctx context.Context, e *end, size int) error
 }
 
 // farJob is what the far end does in a job. It calls ready when the clock may run.
 type farJob func(ctx context.Context, e *end, j job) ([]float64, error)
 
 // Fixed says whether a measurement has no sizes.
-func Fixed(name string) bool { return len(find(name).local) == 1 && find(name).local[0] == 0 }
+func Fixed(name string) bool { return find(name).fixed }
 
 // Measurements are the names of all, in the order of a run.
 func Measurements() []string {
@@ -39,24 +39,35 @@ func find(name string) measurement {
 }
 
 func measurements() []measurement {
-	long := Doubling(64<<10, 4<<20)
+	small, long := []int{4, 64, 1024, 4096}, Doubling(64<<10, 4<<20)
 	return []measurement{
-		{"latency", []int{4, 64, 1024, 4096}, []int{4, 64, 1024, 4096}, latency},
-		{"bandwidth", long, long, bandwidth},
-		{"fetch", []int{4, 64, 4096}, []int{4, 64, 4096}, fetch},
-		{"rate", []int{8}, []int{8}, rate},
-		{"overhead", []int{8, 64, 1024}, []int{8, 64, 1024}, overhead},
+		{"latency", small, false, latency},
+		{"bandwidth", long, false, bandwidth},
+		{"bidir", long, false, bidir},
+		{"fetch", []int{4, 64, 4096}, false, fetch},
+		{"rate", []int{8}, false, rate},
+		{"overhead", []int{8, 64, 1024}, false, overhead},
+		{"notify", []int{4}, true, notify},
+		{"import", []int{10000}, true, imports},
+		{"scale", []int{1000}, true, scale},
+		{"breakdown", []int{64}, false, breakdown},
 	}
 }
 
 // jobs are what the far end can do.
 var jobs = map[string]farJob{
-	"pong":    pong,
-	"sink":    sink,
-	"provide": provide,
-	"count":   count,
-	"bursts":  takeBursts,
-	"confirm": confirm,
+	"pong":      pong,
+	"sink":      sink,
+	"both":      bothFar,
+	"provide":   provide,
+	"count":     count,
+	"bursts":    takeBursts,
+	"confirm":   confirm,
+	"handle":    handle,
+	"signalled": signalled,
+	"exports":   exports,
+	"memory":    memory,
+	"stamp":     stamp,
 }
 
 // measure is the near end: all that is wanted, one after another.
@@ -71,11 +82,8 @@ func (e *end) measure(ctx context.Context) error {
 		if m.run == nil {
 			return fmt.Errorf("no measurement %q", name)
 		}
-		sizes := m.local
-		if e.Path == Remote {
-			sizes = m.remote
-		}
-		if len(e.Sizes) > 0 && !Fixed(name) {
+		sizes := m.sizes
+		if len(e.Sizes) > 0 && !m.fixed {
 			sizes = e.Sizes
 		}
 		for _, s := range sizes {

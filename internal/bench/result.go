@@ -30,6 +30,7 @@ type Result struct {
 // Units.
 const (
 	Nanos     = "ns"
+	Micros    = "us"
 	Rate      = "M/s" // a million messages a second
 	Bandwidth = "MB/s"
 	Bytes     = "bytes"

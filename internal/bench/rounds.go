@@ -83,6 +83,38 @@ func (e *end) compare(ctx context.Context, r Result, ours, limit probe) error {
 	return e.report(r)
 }
 
+// compareTo runs ours alone and reports it beside a limit that is there already. It
+// returns the median.
+func (e *end) compareTo(ctx context.Context, r Result, ours probe) (float64, error) {
+	s := &side{run: ours, all: newHist()}
+	for i := range e.Rounds + 1 {
+		if err := s.round(ctx, i > 0); err != nil {
+			return 0, fmt.Errorf("%s, %s: %w", r.What, r.Variant, err)
+		}
+	}
+	scale := 1.0
+	if r.Unit == Micros {
+		scale = 1e3
+	}
+	r.Rounds, r.Value = e.Rounds, median(s.values)/scale
+	r.P50, r.P99, r.P999, r.Most = s.all.at(50)/scale, s.all.at(99)/scale, s.all.at(99.9)/scale, float64(s.all.h.Max())/scale
+	if r.Limit > 0 {
+		r.Ratio = r.Value / r.Limit
+	}
+	return r.Value, e.report(r)
+}
+
+// measureOnly runs ours alone and reports nothing.
+func (e *end) measureOnly(ctx context.Context, ours probe) (float64, error) {
+	s := &side{run: ours, all: newHist()}
+	for i := range e.Rounds + 1 {
+		if err := s.round(ctx, i > 0); err != nil {
+			return 0, err
+		}
+	}
+	return median(s.values), nil
+}
+
 // report passes a result on, and how far the run is.
 func (e *end) report(r Result) error {
 	r.Path, r.Pin = e.Path, e.Pin

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // Memory is what two processes share to measure memory itself: for each a region,
@@ -80,9 +80,6 @@ func Move(dst, src []byte) {
 	}
 }
 
-// Out is the region that this process stores into.
-func (m *Memory) Out() []byte { return m.out.Bytes() }
-
 // Take reads a message of dst's length that the other process may store at offset
 // 0: its last word, and then the rest.
 func (m *Memory) Take(dst []byte) uint32 {
@@ -91,12 +88,50 @@ func (m *Memory) Take(dst []byte) uint32 {
 	return v
 }
 
-// Flag is the first word of what this process gets.
-func (m *Memory) Flag() *atomic.Uint32 { return shm.Word(m.in.Bytes(), 0) }
-
 // Await waits until the last word of a message of size bytes at offset 0 is v.
 func (m *Memory) Await(ctx context.Context, size int, v uint32) error {
 	return spin(ctx, shm.Word(m.in.Bytes(), size-shm.WordSize), v)
+}
+
+// Wake wakes the other process where it sleeps for the message of size bytes.
+func (m *Memory) Wake(size int) { unix.Rouse(shm.Word(m.out.Bytes(), size-shm.WordSize)) }
+
+// Sleep is Await in a futex.
+func (m *Memory) Sleep(ctx context.Context, size int, v uint32) error {
+	w := shm.Word(m.in.Bytes(), size-shm.WordSize)
+	for start := time.Now(); ; {
+		have := w.Load()
+		if have == v {
+			return nil
+		}
+		if err := unix.SleepOn(w, have, 100*time.Millisecond); err != nil {
+			return err
+		}
+		if time.Since(start) > patience {
+			return errPatience
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Look is Await with a call before each look.
+func (m *Memory) Look(ctx context.Context, size int, v uint32, before func()) error {
+	w := shm.Word(m.in.Bytes(), size-shm.WordSize)
+	return look(ctx, func() bool {
+		before()
+		return w.Load() == v
+	})
+}
+
+// In is the region that the other process stores into.
+func (m *Memory) In() []byte { return m.in.Bytes() }
+
+// Reached is Await where the other process may be one message ahead.
+func (m *Memory) Reached(ctx context.Context, size int, v uint32) error {
+	w := shm.Word(m.in.Bytes(), size-shm.WordSize)
+	return look(ctx, func() bool { have := w.Load(); return have == v || have == v+1 })
 }
 
 // Ping sends n messages of src's size whose last words are first and on, waits for

@@ -96,6 +96,35 @@ func (t *TCP) Send(ctx context.Context, b []byte) error { return t.write(ctx, b)
 // Receive fills b.
 func (t *TCP) Receive(ctx context.Context, b []byte) error { return t.read(ctx, b) }
 
+// Rest sleeps until something can be read, as blocking programs do, and fills b.
+func (t *TCP) Rest(ctx context.Context, b []byte) error {
+	for start := time.Now(); ; {
+		if n, err := t.io.Recv(t.fd, b, nil); n > 0 || err != nil {
+			if b = b[n:]; len(b) == 0 || err != nil {
+				return err
+			}
+			continue
+		}
+		if err := unix.AwaitInput(t.fd, 100*time.Millisecond); err != nil {
+			return err
+		}
+		if time.Since(start) > patience {
+			return errPatience
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Look is Receive with a call before each look.
+func (t *TCP) Look(ctx context.Context, b []byte, look func()) error {
+	return t.turn(ctx, b, func(b []byte) (int, error) {
+		look()
+		return t.io.Recv(t.fd, b, nil)
+	})
+}
+
 // Both writes src and reads dst n times each, both ways at once: the other side
 // does the same.
 func (t *TCP) Both(ctx context.Context, src, dst []byte, n int) error {
@@ -178,16 +207,9 @@ func (t *TCP) until(ctx context.Context, step func() (moved, done bool, err erro
 		}
 		if looks++; !moved && looks >= 8 {
 			looks = 0
-			if start.IsZero() {
-				start = time.Now()
+			if err := rest(ctx, &start); err != nil {
+				return err
 			}
-			if time.Since(start) > patience {
-				return errPatience
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			unix.Yield()
 		}
 	}
 }
