@@ -1,12 +1,14 @@
 package main
 
 import (
+	"net"
 	"os"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/vmmc-go/vmmc/internal/bench"
+	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
@@ -15,6 +17,8 @@ type benchOptions struct {
 	path, size, sizes, pin string
 	rounds, count          int
 	quick, asJSON          bool
+	farNetns               string
+	nearAddr, farAddr      string
 }
 
 func (o *benchOptions) register(c *cobra.Command, sized bool) {
@@ -30,6 +34,9 @@ func (o *benchOptions) register(c *cobra.Command, sized bool) {
 	f.IntVar(&o.rounds, "rounds", 7, "how many `rounds` count, after one that does not")
 	f.IntVar(&o.count, "count", 0, "how many `exchanges` a round has (default: by size)")
 	f.BoolVar(&o.quick, "quick", false, "fewer rounds and exchanges: figures that are less certain")
+	f.StringVar(&o.farNetns, "far-netns", "", "have the far end and its node in another network namespace, by its `name`; needs both addresses")
+	f.StringVar(&o.nearAddr, "near-addr", "", "the `address` of the near end's node on the remote path (default: loopback)")
+	f.StringVar(&o.farAddr, "far-addr", "", "the `address` of the far end's node on the remote path (default: loopback)")
 	jsonFlag(c, &o.asJSON)
 	fixed := func(name string, values ...string) {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -45,6 +52,15 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 		return nil, err
 	}
 	c := bench.Config{What: what, Rounds: o.rounds, Count: o.count, Quick: o.quick, Pin: o.pin}
+	if o.farNetns != "" && (o.nearAddr == "" || o.farAddr == "" || o.path != bench.Remote) {
+		return nil, serve.Usage("--far-netns needs --path remote, --near-addr and --far-addr")
+	}
+	for _, a := range []string{o.nearAddr, o.farAddr} {
+		if a != "" && net.ParseIP(a) == nil {
+			return nil, serve.Usage("%q is no IP address", a)
+		}
+	}
+	c.Near, c.Far = family.Site{Host: o.nearAddr}, family.Site{Host: o.farAddr, Network: o.farNetns}
 	if o.pin != "" && o.pin != bench.Same && o.pin != bench.Apart {
 		return nil, serve.Usage("--pin %s: there are same and apart", o.pin)
 	}

@@ -38,6 +38,9 @@ type Config struct {
 	Count  int      `json:"count"`  // exchanges in a round; 0: by size
 	Quick  bool     `json:"quick"`
 	Pin    string   `json:"pin"` // "", Same or Apart
+
+	Near family.Site `json:"near"` // of the remote path
+	Far  family.Site `json:"far"`
 }
 
 // Sink is told what is found; Progress may be nil.
@@ -66,11 +69,12 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 			err = cause // and not what that did to the call under way
 		}
 	}()
+	at := sites(c)
 	n := 1
 	if c.Path == Remote {
 		n = 2
 	}
-	sockets, err := f.Cluster(n)
+	sockets, err := f.ClusterAt(at[:n]...)
 	if err != nil {
 		return fmt.Errorf("start nodes: %w", err)
 	}
@@ -92,6 +96,14 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 			to.Progress(e.What, e.Done, e.Of)
 		}
 	}
+}
+
+// sites are those of the ends. On the local path both have one node.
+func sites(c Config) []family.Site {
+	if c.Path == Remote {
+		return []family.Site{c.Near, c.Far}
+	}
+	return make([]family.Site, 2)
 }
 
 // startEnds starts both, joined by a socket and by raw memory, and returns the near
@@ -122,7 +134,10 @@ func startEnds(f *family.Family, c Config, nearSocket, farSocket string) (near *
 	if err != nil {
 		return nil, err
 	}
-	_, err = startEnd(f, c.Pin, 1, ends[1], "far", farSocket, string(conf))
+	err = unix.InNetwork(sites(c)[1].Network, func() error {
+		_, err := startEnd(f, c.Pin, 1, ends[1], "far", farSocket, string(conf))
+		return err
+	})
 	return near, err
 }
 

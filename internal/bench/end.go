@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,7 +126,7 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	var ln net.Listener
 	if e.Path == Remote && near {
 		var lc net.ListenConfig
-		if ln, err = lc.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+		if ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(e.Near.Host, "127.0.0.1"), "0")); err != nil {
 			return err
 		}
 		defer ln.Close()
