@@ -12,14 +12,17 @@ import (
 
 // ours is our tool, one measurement at a time, so that others come between them.
 func (k *kit) ours() []Job {
-	path, whats := "remote", []string{"latency", "latency --pin same", "bandwidth", "bidir", "fetch", "overhead", "notify"}
+	path, whats := "remote", []string{"latency", "latency --pin same --size 64", "bandwidth", "bidir", "fetch", "overhead", "notify"}
 	if k.shared() {
 		path, whats = "local", []string{"latency", "bandwidth", "bidir", "fetch", "rate", "overhead", "notify", "import", "scale"}
+	}
+	if k.at.Name == sample.Loopback {
+		whats = append(whats, "scale") // of memory, which a namespace does not change
 	}
 	var jobs []Job
 	for _, what := range whats {
 		words := append([]string{"bench"}, strings.Fields(what)...)
-		words = append(words, "--path", path, "--rounds", "3", "--json")
+		words = append(words, "--path", path, "--rounds", "2", "--json")
 		if k.at.NS[place.Near] != "" {
 			words = append(words, "--far-netns", k.at.NS[place.Far],
 				"--near-addr", k.at.Addr[place.Near], "--far-addr", k.at.Addr[place.Far])

@@ -124,8 +124,10 @@ func (d *data) remoteBars(place string) []*bar {
 		get.also(how, ours(how, sample.Fetch, 64).ownRatio(), "")
 	}
 	both := &bar{what: "both ways at once, total : raw TCP", where: place, bound: "≥ 0.95"}
-	d.eachOurs(sample.Bidir, place, func(s *series) { both.least(label(s), s.ownRatio(), .95) })
-	both.missing = both.missing || len(both.measured) == 0
+	for _, size := range bulk {
+		both.least(byteSize(size), ours("stream", sample.Bidir, size).ownRatio(), .95)
+		both.also("exchange", ours("exchange", sample.Bidir, size).ownRatio(), "")
+	}
 	return []*bar{raw, pinned, one, two, flood, mega, get, both}
 }
 

@@ -60,10 +60,19 @@ func (d *data) callBars() []*bar {
 		imports.also("most : least", slices.Max(costs)/slices.Min(costs), "")
 	}
 	imports.missing = imports.missing || len(costs) == 0
-	scale := &bar{what: "1,000 importers, 1,000 links", where: sample.Local, bound: "p50 grows ≤ 20 %; ≤ 32 KiB a link"}
-	d.eachOurs("scale", sample.Local, func(s *series) {
-		scale.told(strings.TrimSpace(label(s) + " " + short(s.median()) + " " + s.unit))
-	})
-	scale.missing = true // told of, not judged: what grows beside what is in the notes
-	return append(all, imports, scale)
+	all = append(all, imports)
+	for _, place := range []string{sample.Local, sample.Loopback} {
+		scale := &bar{what: "beside 1,000 idle links, importers of one buffer: p50 : alone; KiB of memory a link", where: place, bound: "≤ 1.2; ≤ 32"}
+		d.eachOurs("scale", place, func(s *series) {
+			switch {
+			case strings.HasPrefix(s.key.How, "latency beside 1000 "):
+				scale.most(strings.TrimPrefix(s.key.How, "latency beside "), s.ownRatio(), 1.2)
+			case strings.HasPrefix(s.key.How, "memory of an idle link"):
+				scale.most(s.key.How, s.median()/1024, 32)
+			}
+		})
+		scale.missing = scale.missing || len(scale.measured) == 0
+		all = append(all, scale)
+	}
+	return all
 }
