@@ -148,7 +148,7 @@ func (o *options) open(ctx context.Context) (*sample.Run, error) {
 		o.run = now.Format("2006-01-02-150405")
 	}
 	if o.seed == 0 {
-		o.seed = rand.Uint64N(1 << 32)
+		o.seed = rand.Uint64N(1 << 32) //nolint:gosec // no secret
 	}
 	return &sample.Run{ID: o.run, Seed: o.seed, Began: now, Machine: machine, Versions: versions}, nil
 }

@@ -25,8 +25,11 @@ func (k *kit) pair(ctx context.Context, server, client func(side int, port strin
 	if err := s.Start(); err != nil {
 		return nil, err
 	}
-	over := make(chan error, 1)
-	go func() { over <- s.Wait() }()
+	over := make(chan struct{})
+	go func() {
+		_ = s.Wait() // what it said is told where its client fails
+		close(over)
+	}()
 	var out []byte
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

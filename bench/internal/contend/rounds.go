@@ -24,7 +24,7 @@ func Only(jobs []Job, match *regexp.Regexp) (kept []Job) {
 // Round runs each job once, in an order that the seed and the round's number give, so that what the
 // machine does beside them meets all alike. A job that fails is told of, and the others go on.
 func Round(ctx context.Context, jobs []Job, run *sample.Run, round int, log io.Writer) error {
-	order := rand.New(rand.NewPCG(run.Seed, uint64(round))).Perm(len(jobs))
+	order := rand.New(rand.NewPCG(run.Seed, uint64(round))).Perm(len(jobs)) //nolint:gosec // no secret
 	for i, at := range order {
 		j := jobs[at]
 		began := time.Now()

@@ -157,7 +157,8 @@ func (p *Place) Port() (string, error) {
 		// Nobody else is in there; a port of the range that the kernel gives to nobody.
 		return strconv.Itoa(20000 + int(time.Now().UnixNano()/1e6)%10000), nil
 	}
-	l, err := net.Listen("tcp4", p.Addr[Far]+":0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp4", p.Addr[Far]+":0")
 	if err != nil {
 		return "", err
 	}

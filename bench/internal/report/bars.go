@@ -163,13 +163,6 @@ func named(s *series) string {
 	return way{s.key.Contender, s.key.How}.name()
 }
 
-func label(s *series) string {
-	if s.key.Size == 0 {
-		return s.key.How
-	}
-	return strings.TrimSpace(s.key.How + " " + byteSize(s.key.Size))
-}
-
 func byteSize(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:

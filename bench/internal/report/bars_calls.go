@@ -52,7 +52,7 @@ func (d *data) callBars() []*bar {
 	var costs []float64
 	d.eachOurs("import", sample.Local, func(s *series) {
 		if s.unit == sample.Nanoseconds {
-			imports.most(strings.TrimSuffix(label(s), " B"), s.median()/1e3, 150)
+			imports.most(s.key.How, s.median()/1e3, 150)
 			costs = append(costs, s.median())
 		}
 	})

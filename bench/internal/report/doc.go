@@ -28,7 +28,7 @@ func Write(run *sample.Run, docs string) error {
 		return fmt.Errorf("run %s has no samples", run.ID)
 	}
 	d := newData(run)
-	if err := os.MkdirAll(filepath.Join(docs, figures), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(docs, figures), 0o755); err != nil { //nolint:gosec // a document for everybody
 		return err
 	}
 	drawn, err := d.draw(filepath.Join(docs, figures))
@@ -39,7 +39,7 @@ func Write(run *sample.Run, docs string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(filepath.Join(docs, document), d.document(drawn, byHand), 0o644)
+	return os.WriteFile(filepath.Join(docs, document), d.document(drawn, byHand), 0o644) //nolint:gosec // a document for everybody
 }
 
 const head = `# Performance

@@ -12,7 +12,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/vmmc-go/vmmc/bench/internal/sample"
 )
@@ -100,7 +99,7 @@ func (d *data) style(line *plotter.Line, marks *plotter.Scatter, w way, n int) {
 		line.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
 	}
 	line.Color, line.Width = c, width
-	marks.Color, marks.Shape, marks.Radius = c, draw.GlyphDrawer(plotutil.Shape(n)), vg.Points(2.5)
+	marks.Color, marks.Shape, marks.Radius = c, plotutil.Shape(n), vg.Points(2.5)
 }
 
 func (d *data) points(f figure, place string, w way) (points plotter.XYs) {

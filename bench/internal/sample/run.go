@@ -87,10 +87,10 @@ func (r *Run) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // results are for everybody
 		return err
 	}
-	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
+	if err := os.WriteFile(path+".new", b, 0o644); err != nil { //nolint:gosec // results are for everybody
 		return errors.Join(err, os.Remove(path+".new"))
 	}
 	return os.Rename(path+".new", path)
