@@ -79,8 +79,8 @@ func (e *end) import1(ctx context.Context, k, n int, alone bool, h *hist) error 
 }
 
 // exports has the far end export as many pages as it is told.
-func exports(_ context.Context, e *end, j job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+func exports(ctx context.Context, e *end, j job) ([]float64, error) {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	for len(e.crowd) < j.N {

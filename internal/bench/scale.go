@@ -118,8 +118,8 @@ func (e *end) footprint(ctx context.Context) ([]float64, error) {
 }
 
 // memory is the far end of footprint.
-func memory(_ context.Context, e *end, _ job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+func memory(ctx context.Context, e *end, _ job) ([]float64, error) {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	time.Sleep(50 * time.Millisecond) // what an end of links leaves to the background

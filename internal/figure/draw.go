@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -34,8 +35,12 @@ func (s *sheet) draw(file string) error {
 	p.Title.Text, p.Title.Padding = s.title, vg.Points(8)
 	p.X.Label.Text, p.Y.Label.Text = "message size (bytes)", s.y
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(sizeMarks)
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.YOffs, p.Legend.XOffs = -vg.Points(4), vg.Points(8)
+	p.Legend.Top, p.Legend.Left = !s.rising, !s.rising // where no line is
+	p.Legend.YOffs, p.Legend.XOffs = -vg.Points(8), vg.Points(10)
+	if s.rising {
+		p.Legend.YOffs, p.Legend.XOffs = vg.Points(10), -vg.Points(10)
+	}
+	p.Legend.Padding = vg.Points(3)
 	p.Legend.ThumbnailWidth = vg.Points(28)
 	for _, t := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
 		t.Font.Variant = "Sans"
@@ -66,7 +71,7 @@ func (s *sheet) draw(file string) error {
 }
 
 // scale chooses the axes: powers of ten where values are far apart, with room for
-// the legend above the lines.
+// a legend above the lines.
 func (s *sheet) scale(p *plot.Plot) {
 	p.X.Min, p.X.Max = p.X.Min/1.3, p.X.Max*1.3
 	low, high := math.Inf(1), 0.0
@@ -75,7 +80,10 @@ func (s *sheet) scale(p *plot.Plot) {
 			low, high = min(low, pt.Y), max(high, pt.Y)
 		}
 	}
-	room := 0.055 * float64(len(s.series)) // the legend's part of the height
+	room := 0.0 // the legend's part of the height
+	if !s.rising {
+		room = 0.055 * float64(len(s.series))
+	}
 	if high/low > 30 {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(decadeMarks)
 		p.Y.Min = low / 1.3
@@ -123,7 +131,7 @@ func decadeMarks(low, high float64) []plot.Tick {
 			}
 			t := plot.Tick{Value: v}
 			if m == 1 || few && (m == 2 || m == 5) {
-				t.Label = fmt.Sprintf("%.4g", v)
+				t.Label = strconv.FormatFloat(v, 'f', -1, 64)
 			}
 			out = append(out, t)
 		}

@@ -34,6 +34,7 @@ const (
 // sheet is one figure.
 type sheet struct {
 	file, title, y string
+	rising         bool // the lines go from the bottom left to the top right
 	series         []series
 }
 
@@ -119,7 +120,7 @@ func (d *data) title(n int, what string) string {
 }
 
 func (d *data) limits() sheet {
-	s := sheet{file: "figure-1-limits", title: d.title(1, "The machine's limits ("+d.limitName()+")"), y: "bandwidth (MB/s)"}
+	s := sheet{file: "figure-1-limits", title: d.title(1, "The machine's limits ("+d.limitName()+")"), y: "bandwidth (MB/s)", rising: true}
 	s.add("ping-pong", limit, 0, d.line("latency", "", pingPong(least)))
 	s.add("one-way", limit, 1, d.line("bandwidth", "async", least))
 	s.add("both ways", limit, 2, d.line("bidir", "stream", least))
@@ -141,7 +142,7 @@ func (d *data) latency() sheet {
 }
 
 func (d *data) bandwidth() sheet {
-	s := sheet{file: "figure-3-bandwidth", title: d.title(3, "Bandwidth"), y: "bandwidth (MB/s)"}
+	s := sheet{file: "figure-3-bandwidth", title: d.title(3, "Bandwidth"), y: "bandwidth (MB/s)", rising: true}
 	for i, l := range []struct {
 		name, what, variant string
 		y                   func(func(bench.Result) float64) func(bench.Result) float64
@@ -163,7 +164,7 @@ func (d *data) bandwidth() sheet {
 func same(of func(bench.Result) float64) func(bench.Result) float64 { return of }
 
 func (d *data) overhead() sheet {
-	s := sheet{file: "figure-4-overhead", title: d.title(4, "Overhead of a send"), y: "of the caller's time (µs)"}
+	s := sheet{file: "figure-4-overhead", title: d.title(4, "Overhead of a send"), y: "of the caller's time (µs)", rising: true}
 	s.add("synchronous", ours, 0, d.line("overhead", "sync", micros(value)))
 	s.add("asynchronous", ours, 1, d.line("overhead", "async", micros(value)))
 	s.add(d.limitName(), limit, 0, d.line("overhead", "sync", micros(least)))
