@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc/internal/bench"
+	"github.com/vmmc-go/vmmc/internal/figure"
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
@@ -43,6 +44,12 @@ func runBench(cmd *cobra.Command, what []string, o *benchOptions) error {
 	if err != nil {
 		return err
 	}
+	var peers []figure.Peer
+	if o.peers != "" {
+		if peers, err = figure.ReadPeers(o.peers); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	sigs := make(chan os.Signal, 1)
@@ -72,6 +79,11 @@ func runBench(cmd *cobra.Command, what []string, o *benchOptions) error {
 		}
 		if err != nil {
 			return fmt.Errorf("%s path: %w", c.Path, err)
+		}
+	}
+	if o.plot != "" {
+		if _, err := figure.Draw(o.plot, results, peers); err != nil {
+			return err
 		}
 	}
 	if o.asJSON {

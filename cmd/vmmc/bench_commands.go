@@ -87,7 +87,7 @@ func newBenchOf(what string) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd, []string{what}, &o) },
 	}
-	o.register(c, !bench.Fixed(what))
+	o.register(c, !bench.Fixed(what), bench.Drawn(what))
 	return c
 }
 
@@ -95,13 +95,19 @@ func newBenchOf(what string) *cobra.Command {
 func newBenchAll() *cobra.Command {
 	var o benchOptions
 	c := &cobra.Command{
-		Use:     "all",
-		Short:   "Measure everything but automatic update",
-		Long:    `Run all measurements but "vmmc bench au", one after another, on both paths.`,
-		Example: `  vmmc bench all --quick --json > results.json`,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runBench(cmd, bench.Measurements(), &o) },
+		Use:   "all",
+		Short: "Measure everything but automatic update",
+		Long: `Run all measurements but "vmmc bench au", one after another, on both paths. It takes
+some minutes.
+
+With --plot it draws, for each path, what the Figures 1 to 4 of the paper about VMMC
+on Myrinet show: the limits by size of block, the latency of short messages, the
+bandwidth of ping-pong, one-way and bidirectional traffic, and the overhead of sends.`,
+		Example: `  vmmc bench all --quick --json > results.json
+  vmmc bench all --plot figures`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd, bench.Measurements(), &o) },
 	}
-	o.register(c, true)
+	o.register(c, true, true)
 	return c
 }

@@ -15,13 +15,14 @@ import (
 // benchOptions are the flags of all measurements.
 type benchOptions struct {
 	path, size, sizes, pin string
+	plot, peers            string
 	rounds, count          int
 	quick, asJSON          bool
 	farNetns               string
 	nearAddr, farAddr      string
 }
 
-func (o *benchOptions) register(c *cobra.Command, sized bool) {
+func (o *benchOptions) register(c *cobra.Command, sized, drawn bool) {
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.path, "path", "", "measure one `path`: local or remote (default: both)")
@@ -34,6 +35,12 @@ func (o *benchOptions) register(c *cobra.Command, sized bool) {
 	f.IntVar(&o.rounds, "rounds", 7, "how many `rounds` count, after one that does not")
 	f.IntVar(&o.count, "count", 0, "how many `exchanges` a round has (default: by size)")
 	f.BoolVar(&o.quick, "quick", false, "fewer rounds and exchanges: figures that are less certain")
+	if drawn {
+		f.StringVar(&o.plot, "plot", "", "draw figures into a `directory`, as SVG and PNG; sizes are 4:4M then")
+		f.StringVar(&o.peers, "peers", "", "draw other libraries' lines too, from a `file` of bench/results")
+		_ = c.MarkFlagDirname("plot")
+		_ = c.MarkFlagFilename("peers", "json")
+	}
 	f.StringVar(&o.farNetns, "far-netns", "", "have the far end and its node in another network namespace, by its `name`; needs both addresses")
 	f.StringVar(&o.nearAddr, "near-addr", "", "the `address` of the near end's node on the remote path (default: loopback)")
 	f.StringVar(&o.farAddr, "far-addr", "", "the `address` of the far end's node on the remote path (default: loopback)")
@@ -51,7 +58,7 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := bench.Config{What: what, Rounds: o.rounds, Count: o.count, Quick: o.quick, Pin: o.pin}
+	c := bench.Config{What: what, Rounds: o.rounds, Count: o.count, Quick: o.quick, Pin: o.pin, Curve: o.plot != ""}
 	if o.farNetns != "" && (o.nearAddr == "" || o.farAddr == "" || o.path != bench.Remote) {
 		return nil, serve.Usage("--far-netns needs --path remote, --near-addr and --far-addr")
 	}
@@ -72,6 +79,9 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 	}
 	if o.quick {
 		c.Rounds = min(c.Rounds, 3)
+	}
+	if o.peers != "" && o.plot == "" {
+		return nil, serve.Usage("--peers is for --plot: what they did is drawn")
 	}
 	switch {
 	case o.size != "":

@@ -100,7 +100,7 @@ func (e *end) pour(ctx context.Context, src []byte, n int, last uint32, async bo
 // sink is the far end of a stream.
 func sink(ctx context.Context, e *end, j job) ([]float64, error) {
 	dst := bytes.Repeat([]byte{1}, j.Size)
-	if err := e.ready(); err != nil || e.Path == Local {
+	if err := e.ready(ctx); err != nil || e.Path == Local {
 		return nil, err
 	}
 	if j.Raw {

@@ -37,7 +37,8 @@ type Config struct {
 	Rounds int      `json:"rounds"` // that count
 	Count  int      `json:"count"`  // exchanges in a round; 0: by size
 	Quick  bool     `json:"quick"`
-	Pin    string   `json:"pin"` // "", Same or Apart
+	Curve  bool     `json:"curve"` // of what is drawn, without Sizes: 4 bytes to 4 MiB
+	Pin    string   `json:"pin"`   // "", Same or Apart
 
 	Near family.Site `json:"near"` // of the remote path
 	Far  family.Site `json:"far"`

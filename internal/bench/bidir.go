@@ -68,7 +68,7 @@ func (e *end) both(ctx context.Context, j job) error {
 
 // bothFar is the far end of bidir.
 func bothFar(ctx context.Context, e *end, j job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	return nil, e.both(ctx, j)

@@ -123,7 +123,7 @@ func stamp(ctx context.Context, e *end, j job) ([]float64, error) {
 	}
 	b := make([]byte, j.Size)
 	out := make([]float64, 0, 3*j.N)
-	if err := e.ready(); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	for v := j.First; v != j.First+uint32(j.N); v++ {

@@ -41,7 +41,7 @@ func completion(ctx context.Context, e *end, size int) error {
 
 // confirm is the far end of completion.
 func confirm(ctx context.Context, e *end, j job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	word := make([]byte, 4)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // inboxID is what each end exports for the other's messages.
@@ -36,6 +37,7 @@ type end struct {
 	done  int
 	total int
 
+	settles bool         // nothing else says where the ends run
 	socket  string       // of this end's node
 	handled *vmmc.Export // of the far end: with a handler
 	crowd   []crowded    // of the far end: many exports
@@ -67,6 +69,11 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 	if err := json.Unmarshal([]byte(args[2]), &e.Config); err != nil {
 		return err
 	}
+	cpus, err := unix.CPUs()
+	if err != nil {
+		return err
+	}
+	e.settles = e.Pin == "" && len(cpus) > 1
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over := make(chan struct{})

@@ -73,7 +73,7 @@ func provide(ctx context.Context, e *end, j job) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.ready(); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	if j.Raw {

@@ -24,7 +24,7 @@ func imports(ctx context.Context, e *end, most int) error {
 	}
 	most = min(most, max(1, int(limits.Files)-1000)) // each has a descriptor
 	defer func() { _, _ = e.with(ctx, job{Do: "exports"}, func() error { return nil }) }()
-	n := e.count(4, e.often(200, 100), 1<<30)
+	n := e.count(4, e.often(100, 50), 1<<30)
 	var first [2]float64
 	for k := 1; k <= most; k *= 10 {
 		if _, err := e.with(ctx, job{Do: "exports", N: k}, func() error { return nil }); err != nil {
@@ -49,34 +49,38 @@ func imports(ctx context.Context, e *end, most int) error {
 	return nil
 }
 
-// import1 imports one of k exports n times. A process without another import from
-// the far end has no link either.
+// import1 imports one of k exports n times: from this process, which has a link to
+// the far end, or each time from another one, which has none.
 func (e *end) import1(ctx context.Context, k, n int, alone bool, h *hist) error {
-	p := e.p
-	if alone {
-		var err error
-		if p, err = vmmc.Open(ctx, vmmc.WithSocket(e.socket)); err != nil {
-			return err
-		}
-		defer func() { _ = p.Close() }()
-	}
 	for i := range n {
+		p := e.p
+		if alone {
+			var err error
+			if p, err = vmmc.Open(ctx, vmmc.WithSocket(e.socket)); err != nil {
+				return err
+			}
+		}
 		start := time.Now()
 		im, err := p.Import(ctx, e.node, e.pid, crowdID+uint32(i%k))
+		if err == nil {
+			err = im.Close()
+		}
+		h.add(time.Since(start))
+		if alone {
+			if cerr := p.Close(); err == nil {
+				err = cerr
+			}
+		}
 		if err != nil {
 			return err
 		}
-		if err := im.Close(); err != nil {
-			return err
-		}
-		h.add(time.Since(start))
 	}
 	return nil
 }
 
 // exports has the far end export as many pages as it is told.
-func exports(_ context.Context, e *end, j job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+func exports(ctx context.Context, e *end, j job) ([]float64, error) {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	for len(e.crowd) < j.N {

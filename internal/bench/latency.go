@@ -66,7 +66,7 @@ func (e *end) ping(ctx context.Context, j job, each func(time.Duration)) error {
 
 // pong is the far end of ping.
 func pong(ctx context.Context, e *end, j job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	src := make([]byte, j.Size)

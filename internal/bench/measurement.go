@@ -11,6 +11,7 @@ type measurement struct {
 	name  string
 	sizes []int // if the user gives none; of one that has no sizes, its greatest number
 	fixed bool  // it has no sizes
+	curve bool  // it is drawn
 	run   func(ctx context.Context, e *end, size int) error
 }
 
@@ -19,6 +20,9 @@ type farJob func(ctx context.Context, e *end, j job) ([]float64, error)
 
 // Fixed says whether a measurement has no sizes.
 func Fixed(name string) bool { return find(name).fixed }
+
+// Drawn says whether there is a figure of a measurement.
+func Drawn(name string) bool { return find(name).curve }
 
 // Measurements are the names of all, in the order of a run.
 func Measurements() []string {
@@ -41,16 +45,16 @@ func find(name string) measurement {
 func measurements() []measurement {
 	small, long := []int{4, 64, 1024, 4096}, Doubling(64<<10, 4<<20)
 	return []measurement{
-		{"latency", small, false, latency},
-		{"bandwidth", long, false, bandwidth},
-		{"bidir", long, false, bidir},
-		{"fetch", []int{4, 64, 4096}, false, fetch},
-		{"rate", []int{8}, false, rate},
-		{"overhead", []int{8, 64, 1024}, false, overhead},
-		{"notify", []int{4}, true, notify},
-		{"import", []int{10000}, true, imports},
-		{"scale", []int{1000}, true, scale},
-		{"breakdown", []int{64}, false, breakdown},
+		{"latency", small, false, true, latency},
+		{"bandwidth", long, false, true, bandwidth},
+		{"bidir", long, false, true, bidir},
+		{"fetch", []int{4, 64, 4096}, false, false, fetch},
+		{"rate", []int{8}, false, false, rate},
+		{"overhead", []int{8, 64, 1024}, false, true, overhead},
+		{"notify", []int{4}, true, false, notify},
+		{"import", []int{10000}, true, false, imports},
+		{"scale", []int{1000}, true, false, scale},
+		{"breakdown", []int{64}, false, false, breakdown},
 	}
 }
 
@@ -83,6 +87,9 @@ func (e *end) measure(ctx context.Context) error {
 			return fmt.Errorf("no measurement %q", name)
 		}
 		sizes := m.sizes
+		if e.Curve && m.curve {
+			sizes = Doubling(4, 4<<20)
+		}
 		if len(e.Sizes) > 0 && !m.fixed {
 			sizes = e.Sizes
 		}

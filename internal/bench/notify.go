@@ -84,8 +84,8 @@ func (e *end) signals(ctx context.Context, j job, im *vmmc.Import, pause time.Du
 }
 
 // handle exports the buffer with a handler.
-func handle(_ context.Context, e *end, _ job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+func handle(ctx context.Context, e *end, _ job) ([]float64, error) {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	m, err := e.p.Alloc(e.inbox())
@@ -108,7 +108,7 @@ func (e *end) confirm(at int64, v uint32) {
 // signalled is the far end of notify.
 func signalled(ctx context.Context, e *end, j job) ([]float64, error) {
 	seen, last := e.handled.Notified(), e.handled.Notified()+uint64(j.N)
-	if err := e.ready(); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	if !j.Raw {

@@ -88,7 +88,7 @@ func (e *end) rawBursts(ctx context.Context, j job, h *hist) error {
 
 // takeBursts is the far end of overhead: on the remote path it looks all the time.
 func takeBursts(ctx context.Context, e *end, j job) ([]float64, error) {
-	if err := e.ready(); err != nil || e.Path == Local {
+	if err := e.ready(ctx); err != nil || e.Path == Local {
 		return nil, err
 	}
 	if !j.Raw {

@@ -67,7 +67,7 @@ func (e *end) puts(ctx context.Context, j job, span int) error {
 // put, and one that looks at what is put slows the stores down, so where nobody is
 // to poll it does nothing at all.
 func count(ctx context.Context, e *end, j job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	switch {

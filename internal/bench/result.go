@@ -52,9 +52,9 @@ func median(v []float64) float64 {
 // ratios are those of the rounds in which there is a limit.
 func ratios(ours, limit []float64) []float64 {
 	var out []float64
-	for i := range min(len(ours), len(limit)) {
-		if limit[i] > 0 {
-			out = append(out, ours[i]/limit[i])
+	for i, v := range ours {
+		if i < len(limit) && limit[i] > 0 {
+			out = append(out, v/limit[i])
 		}
 	}
 	return out

@@ -41,10 +41,6 @@ func (e *end) crowded(ctx context.Context, variant string, most int) error {
 	if err != nil {
 		return err
 	}
-	before, err := e.footprint(ctx)
-	if err != nil {
-		return err
-	}
 	exports := most
 	if variant == "importers" {
 		exports = 1
@@ -59,12 +55,22 @@ func (e *end) crowded(ctx context.Context, variant string, most int) error {
 			_ = p.Close()
 		}
 	}()
+	empty, err := e.footprint(ctx)
+	if err != nil {
+		return err
+	}
 	for i := 0; variant != "exports" && i < most; i++ {
 		p, err := vmmc.Open(ctx, vmmc.WithSocket(e.socket))
 		if err != nil {
 			return err
 		}
 		crowd = append(crowd, p)
+	}
+	before, err := e.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	for i, p := range crowd {
 		if _, err := p.Import(ctx, e.node, e.pid, crowdID+uint32(i%exports)); err != nil {
 			return err
 		}
@@ -84,9 +90,10 @@ func (e *end) crowded(ctx context.Context, variant string, most int) error {
 		value float64
 	}{
 		{"memory of an idle link, both ends", each(0) + each(1) + each(2)},
-		{"importer's end, with its process", each(0)},
-		{"exporter's end, with its export", each(1)},
-		{"sockets", each(2)},
+		{"its importer's end", each(0)},
+		{"its exporter's end", each(1)},
+		{"its sockets", each(2)},
+		{"an importing process without it", max(0, before[0]-empty[0]) / float64(most)},
 	} {
 		m := Result{What: "scale", Variant: fmt.Sprintf("%s, %d %s", part.name, most, variant), Size: 4, Unit: Bytes, Value: part.value, Count: most}
 		if err := e.report(m); err != nil {
@@ -111,8 +118,8 @@ func (e *end) footprint(ctx context.Context) ([]float64, error) {
 }
 
 // memory is the far end of footprint.
-func memory(_ context.Context, e *end, _ job) ([]float64, error) {
-	if err := e.ready(); err != nil {
+func memory(ctx context.Context, e *end, _ job) ([]float64, error) {
+	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	time.Sleep(50 * time.Millisecond) // what an end of links leaves to the background

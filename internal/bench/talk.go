@@ -87,8 +87,10 @@ func (e *end) begin(ctx context.Context, j job) error {
 	if err := e.talk.send(j); err != nil {
 		return err
 	}
-	_, err := e.hear(ctx)
-	return err
+	if _, err := e.hear(ctx); err != nil || !e.settles {
+		return err
+	}
+	return e.raw.Settle(ctx)
 }
 
 // finish returns when the far end has done what it has begun.
@@ -141,5 +143,12 @@ func (e *end) serve(ctx context.Context) error {
 	}
 }
 
-// ready tells the near end that the job's clock may run.
-func (e *end) ready() error { return e.talk.send(answer{}) }
+// ready tells the near end that the job may begin. It returns when both ends are on
+// processors of their own, unless they are pinned: then they are where they are.
+func (e *end) ready(ctx context.Context) error {
+	ready := func() error { return e.talk.send(answer{}) }
+	if !e.settles {
+		return ready()
+	}
+	return e.raw.Follow(ctx, ready)
+}

@@ -14,11 +14,11 @@ import (
 // of the same kind as exported memory, that the other stores into.
 type Memory struct{ in, out *shm.Region }
 
-// ShareMemory makes both regions and gives the files for the one process and, in
+// ShareMemory makes both regions, for messages of size bytes, and gives the files for the one process and, in
 // the other order, for the other one. The caller closes them.
 func ShareMemory(size int) (one, other []*os.File, err error) {
 	for range 2 {
-		r, err := shm.New("vmmc-limit", size, false)
+		r, err := shm.New("vmmc-limit", size+shm.PageSize, false)
 		if err != nil {
 			return nil, nil, errors.Join(err, closeAll(one))
 		}
@@ -42,14 +42,14 @@ func closeAll(fs []*os.File) (err error) {
 	return err
 }
 
-// OpenMemory maps regions of size bytes: what this process gets and what it
+// OpenMemory maps regions for messages of size bytes: what this process gets and what it
 // stores into. It owns the descriptors from then on.
 func OpenMemory(in, out, size int) (*Memory, error) {
-	i, err := shm.Open(in, size, true)
+	i, err := shm.Open(in, size+shm.PageSize, true)
 	if err != nil {
 		return nil, err
 	}
-	o, err := shm.Open(out, size, true)
+	o, err := shm.Open(out, size+shm.PageSize, true)
 	if err != nil {
 		i.Retire()
 		return nil, err

@@ -3,7 +3,6 @@ package unix
 import (
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -23,7 +22,7 @@ func SleepOn(w *atomic.Uint32, old uint32, patience time.Duration) error {
 	_, _, e := sys.Syscall6(sys.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(old), uintptr(unsafe.Pointer(&ts)), 0, 0)
 	runtime.KeepAlive(w)
 	if e != 0 && e != sys.EAGAIN && e != sys.EINTR && e != sys.ETIMEDOUT {
-		return syscall.Errno(e)
+		return e
 	}
 	return nil
 }
@@ -37,7 +36,7 @@ func Rouse(w *atomic.Uint32) {
 // AwaitInput sleeps until something can be read, or for patience.
 func AwaitInput(fd int, patience time.Duration) error {
 	p := []sys.PollFd{{Fd: int32(fd), Events: sys.POLLIN}}
-	if _, err := sys.Poll(p, int(patience.Milliseconds())); err != nil && err != sys.EINTR { //nolint:errorlint // x/sys returns them as they are
+	if _, err := sys.Poll(p, int(patience.Milliseconds())); err != nil && err != sys.EINTR {
 		return err
 	}
 	return nil
