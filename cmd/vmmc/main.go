@@ -34,7 +34,7 @@ cluster is not reachable. "vmmc run" ends with that of the program.`
 	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
 	daemon := serve.Command("vmmcd")
 	daemon.Hidden = true
-	root.AddCommand(daemon, newDemoChild(), newGen())
+	root.AddCommand(daemon, newDemoChild(), newBenchEnd(), newGen())
 	return root
 }
 

@@ -37,16 +37,21 @@ type Layout struct {
 // nodes, n1 to nN, at free loopback ports. The ports are free when it looks; a
 // node that finds its own taken says so when it starts.
 func Prepare(dir string, n int) (*Layout, error) {
+	addrs, err := FreeAddresses(n)
+	if err != nil {
+		return nil, err
+	}
+	return PrepareAt(dir, addrs)
+}
+
+// PrepareAt is Prepare for nodes at given addresses, host and port.
+func PrepareAt(dir string, addrs []string) (*Layout, error) {
 	l := &Layout{Dir: dir}
 	ca := filepath.Join(dir, "ca")
 	if err := cert.Init(ca, "local-"+strings.ToLower(rand.Text()[:8])); err != nil {
 		return nil, fmt.Errorf("lay out a cluster: %w", err)
 	}
-	ports, err := FreeAddresses(n)
-	if err != nil {
-		return nil, err
-	}
-	for i, addr := range ports {
+	for i, addr := range addrs {
 		name := fmt.Sprintf("n%d", i+1)
 		node := Node{Name: name, Socket: filepath.Join(dir, name+".sock"), Certs: filepath.Join(dir, name), State: filepath.Join(dir, name+".state")}
 		if err := cert.IssueNode(ca, name, node.Certs); err != nil {

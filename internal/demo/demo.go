@@ -8,11 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/cluster"
+	"github.com/vmmc-go/vmmc/internal/family"
 )
 
 // Result is what the demo found, in the form that --json prints.
@@ -63,16 +62,16 @@ func Run(ctx context.Context, c Config) (Result, error) {
 }
 
 func run(ctx context.Context, c Config) (r Result, err error) {
-	f := newFamily(ctx, c.Log)
-	defer f.end()
-	ctx = f.ctx
+	f := family.New(ctx, "demo", c.Log)
+	defer f.End()
+	ctx = f.Context()
 	defer func() {
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx) // and not what that did to the call under way
 		}
 	}()
 	r.Paths = []Path{} // [] in JSON, however soon it fails
-	sockets, err := startNodes(f)
+	sockets, err := f.Cluster(2)
 	if err != nil {
 		return r, err
 	}
@@ -95,41 +94,14 @@ func run(ctx context.Context, c Config) (r Result, err error) {
 	if r.PeerGoneMS, err = master.death(ctx, f, sockets[0], nil); err != nil {
 		return r, err
 	}
-	r.PeerGoneDaemonDeadMS, err = master.death(ctx, f, sockets[0], f.nodes[0])
+	r.PeerGoneDaemonDeadMS, err = master.death(ctx, f, sockets[0], f.Nodes()[0])
 	return r, err
-}
-
-// startNodes brings two nodes up. Their certificates are on disk only until
-// both have read them, so that not even kill -9 of the demo leaves a file.
-func startNodes(f *family) (sockets []string, err error) {
-	dir, err := os.MkdirTemp("", "vmmc-demo-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	l, err := cluster.Prepare(dir, 2)
-	if err != nil {
-		return nil, err
-	}
-	l.Unlisted()
-	for i, n := range l.Nodes {
-		if err := f.node(l.Args(i)); err != nil {
-			return nil, err
-		}
-		sockets = append(sockets, n.Socket)
-	}
-	for _, s := range sockets {
-		if err := f.answers(s); err != nil {
-			return nil, err
-		}
-	}
-	return sockets, nil
 }
 
 // death kills a process that this one imports from, and measures how long
 // calls go on to succeed. With a daemon, that is killed first.
-func (s *sender) death(ctx context.Context, f *family, socket string, daemon *child) (ms float64, err error) {
-	victim, pid, err := f.peer("hold", socket)
+func (s *sender) death(ctx context.Context, f *family.Family, socket string, daemon *family.Child) (ms float64, err error) {
+	victim, pid, err := startPeer(f, "hold", socket)
 	if err != nil {
 		return 0, err
 	}
@@ -138,14 +110,14 @@ func (s *sender) death(ctx context.Context, f *family, socket string, daemon *ch
 		return 0, err
 	}
 	if daemon != nil {
-		daemon.kill()
+		daemon.Kill()
 	}
 	b := make([]byte, 64)
 	if err := im.Send(ctx, b, 0); err != nil {
 		return 0, fmt.Errorf("send to a peer that lives: %w", err)
 	}
 	start := time.Now()
-	victim.signalKill()
+	victim.Slay()
 	for ctx.Err() == nil {
 		err := im.Send(ctx, b, 0)
 		d := time.Since(start)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/limit"
 )
 
@@ -45,7 +46,7 @@ func (l *latencies) p50() float64 { return float64(l.h.ValueAtQuantile(50)) }
 
 // rounds measures this path and the machine's limit by turns, and keeps the
 // median of each.
-func (s *sender) rounds(ctx context.Context, f *family, t target, path *Path) error {
+func (s *sender) rounds(ctx context.Context, f *family.Family, t target, path *Path) error {
 	var lat, limLat, bw, limBW []float64
 	n := 20000
 	if path.Path == "remote" {
@@ -118,7 +119,7 @@ func (s *sender) pump(ctx context.Context, t target) (float64, error) {
 }
 
 // limits measures the raw flag and memmove, or raw TCP.
-func limits(ctx context.Context, f *family, path *Path, n int) (p50, bandwidth float64, err error) {
+func limits(ctx context.Context, f *family.Family, path *Path, n int) (p50, bandwidth float64, err error) {
 	l := newLatencies()
 	if path.Path == "local" {
 		if err := rawFlag(ctx, f, n, l); err != nil {
@@ -131,7 +132,7 @@ func limits(ctx context.Context, f *family, path *Path, n int) (p50, bandwidth f
 	return l.p50(), bandwidth, err
 }
 
-func rawFlag(ctx context.Context, f *family, n int, l *latencies) error {
+func rawFlag(ctx context.Context, f *family.Family, n int, l *latencies) error {
 	flag, err := limit.NewFlag()
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ func rawFlag(ctx context.Context, f *family, n int, l *latencies) error {
 		return err
 	}
 	file := os.NewFile(uintptr(fd), "flag")
-	c, err := f.start([]*os.File{file}, Child, "flag", "-", strconv.Itoa(n))
+	c, err := f.Start([]*os.File{file}, Child, "flag", "-", strconv.Itoa(n))
 	_ = file.Close()
 	if err != nil {
 		return err
@@ -150,10 +151,10 @@ func rawFlag(ctx context.Context, f *family, n int, l *latencies) error {
 	if err := flag.Measure(ctx, n, l.add); err != nil {
 		return err
 	}
-	return c.finish()
+	return c.Finish()
 }
 
-func rawTCP(ctx context.Context, f *family, size, n int, l *latencies) (float64, error) {
+func rawTCP(ctx context.Context, f *family.Family, size, n int, l *latencies) (float64, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -161,7 +162,7 @@ func rawTCP(ctx context.Context, f *family, size, n int, l *latencies) (float64,
 	}
 	defer ln.Close()
 	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
-	c, err := f.start(nil, Child, "tcp", ln.Addr().String(), strconv.Itoa(size), strconv.Itoa(n), strconv.Itoa(piece*pieces))
+	c, err := f.Start(nil, Child, "tcp", ln.Addr().String(), strconv.Itoa(size), strconv.Itoa(n), strconv.Itoa(piece*pieces))
 	if err != nil {
 		return 0, err
 	}
@@ -179,5 +180,5 @@ func rawTCP(ctx context.Context, f *family, size, n int, l *latencies) (float64,
 	if err != nil {
 		return 0, err
 	}
-	return bw, c.finish()
+	return bw, c.Finish()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/family"
 )
 
 // sender is the tool's own process.
@@ -42,14 +43,14 @@ func (s *sender) reach(ctx context.Context, node string, pid vmmc.PID) (t target
 }
 
 // measure does all that is done on one path.
-func (s *sender) measure(ctx context.Context, f *family, c Config, name, node, socket string) (Path, error) {
+func (s *sender) measure(ctx context.Context, f *family.Family, c Config, name, node, socket string) (Path, error) {
 	size := 4
 	if name == "remote" {
 		size = 64
 	}
 	path := Path{Path: name, LatencyMessageBytes: size}
 	clear(s.answer.Bytes())
-	rx, pid, err := f.peer("receive", socket, s.p.Node().String(), strconv.FormatUint(uint64(s.p.PID()), 10), strconv.Itoa(size))
+	rx, pid, err := startPeer(f, "receive", socket, s.p.Node().String(), strconv.FormatUint(uint64(s.p.PID()), 10), strconv.Itoa(size))
 	if err != nil {
 		return path, err
 	}
@@ -68,7 +69,7 @@ func (s *sender) measure(ctx context.Context, f *family, c Config, name, node, s
 	if err := t.ping.Send(ctx, stop, 0); err != nil {
 		return path, err
 	}
-	return path, rx.finish()
+	return path, rx.Finish()
 }
 
 // moveFile sends the file through the receiver's two windows.

@@ -79,18 +79,40 @@ func spin(ctx context.Context, w *atomic.Uint32, v uint32) error {
 	for looks := 0; w.Load() != v; {
 		if looks++; looks == 1024 { // a look costs less than the library's, so as often in time
 			looks = 0
-			if start.IsZero() {
-				start = time.Now()
+			if err := rest(ctx, &start); err != nil {
+				return err
 			}
-			if time.Since(start) > patience {
-				return errPatience
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			unix.Yield()
 		}
 	}
+	return nil
+}
+
+// look is spin for any condition.
+func look(ctx context.Context, found func() bool) error {
+	var start time.Time
+	for looks := 0; !found(); {
+		if looks++; looks == 256 {
+			looks = 0
+			if err := rest(ctx, &start); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rest yields, as long as there is hope.
+func rest(ctx context.Context, start *time.Time) error {
+	if start.IsZero() {
+		*start = time.Now()
+	}
+	if time.Since(*start) > patience {
+		return errPatience
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	unix.Yield()
 	return nil
 }
 

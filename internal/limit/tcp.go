@@ -28,42 +28,141 @@ func NewTCP(c *net.TCPConn) (*TCP, error) {
 // Close ends the connection.
 func (t *TCP) Close() { _ = unix.Close(t.fd) }
 
-// Serve answers n messages of size bytes, then swallows total bytes and answers
-// with one.
-func (t *TCP) Serve(ctx context.Context, size, n, total int) error {
-	b := make([]byte, size)
+// Ping writes n requests, reads the answer to each, and reports each round trip's
+// time.
+func (t *TCP) Ping(ctx context.Context, request, answer, n int, each func(time.Duration)) error {
+	out, in := make([]byte, request), make([]byte, answer)
 	for range n {
-		if err := t.read(ctx, b); err != nil {
+		start := time.Now()
+		if err := t.write(ctx, out); err != nil {
 			return err
 		}
-		if err := t.write(ctx, b); err != nil {
+		if err := t.read(ctx, in); err != nil {
+			return err
+		}
+		each(time.Since(start))
+	}
+	return nil
+}
+
+// Pong is the other side of Ping.
+func (t *TCP) Pong(ctx context.Context, request, answer, n int) error {
+	in, out := make([]byte, request), make([]byte, answer)
+	for range n {
+		if err := t.read(ctx, in); err != nil {
+			return err
+		}
+		if err := t.write(ctx, out); err != nil {
 			return err
 		}
 	}
-	sink := make([]byte, 256<<10)
-	for total > 0 {
-		part := sink[:min(len(sink), total)]
-		if err := t.read(ctx, part); err != nil {
+	return nil
+}
+
+// Pump writes src n times and returns when all has been read: one byte says so.
+func (t *TCP) Pump(ctx context.Context, src []byte, n int) error {
+	for range n {
+		if err := t.write(ctx, src); err != nil {
 			return err
 		}
-		total -= len(part)
+	}
+	return t.read(ctx, make([]byte, 1))
+}
+
+// Sink is the other side of Pump: it reads into dst n times.
+func (t *TCP) Sink(ctx context.Context, dst []byte, n int) error {
+	for range n {
+		if err := t.read(ctx, dst); err != nil {
+			return err
+		}
+	}
+	return t.write(ctx, dst[:1])
+}
+
+// Swallow is the other side of Pump where what arrives is not kept.
+func (t *TCP) Swallow(ctx context.Context, total int) error {
+	sink := make([]byte, 256<<10)
+	for left := total; left > 0; left -= len(sink) {
+		if err := t.read(ctx, sink[:min(len(sink), left)]); err != nil {
+			return err
+		}
 	}
 	return t.write(ctx, sink[:1])
+}
+
+// Send writes b, for what is not one of the patterns here.
+func (t *TCP) Send(ctx context.Context, b []byte) error { return t.write(ctx, b) }
+
+// Receive fills b.
+func (t *TCP) Receive(ctx context.Context, b []byte) error { return t.read(ctx, b) }
+
+// Rest sleeps until something can be read, as blocking programs do, and fills b.
+func (t *TCP) Rest(ctx context.Context, b []byte) error {
+	for start := time.Now(); ; {
+		if n, err := t.io.Recv(t.fd, b, nil); n > 0 || err != nil {
+			if b = b[n:]; len(b) == 0 || err != nil {
+				return err
+			}
+			continue
+		}
+		if err := unix.AwaitInput(t.fd, 100*time.Millisecond); err != nil {
+			return err
+		}
+		if time.Since(start) > patience {
+			return errPatience
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Look is Receive with a call before each look.
+func (t *TCP) Look(ctx context.Context, b []byte, look func()) error {
+	return t.turn(ctx, b, func(b []byte) (int, error) {
+		look()
+		return t.io.Recv(t.fd, b, nil)
+	})
+}
+
+// Both writes src and reads dst n times each, both ways at once: the other side
+// does the same.
+func (t *TCP) Both(ctx context.Context, src, dst []byte, n int) error {
+	w, r := 0, 0
+	return t.until(ctx, func() (moved, done bool, err error) {
+		if end := n * len(src); w < end {
+			at := w % len(src)
+			k, err := t.io.Send(t.fd, src[at:], nil)
+			if err != nil {
+				return false, false, err
+			}
+			w, moved = w+k, k > 0
+		}
+		if end := n * len(dst); r < end {
+			at := r % len(dst)
+			k, err := t.io.Recv(t.fd, dst[at:], nil)
+			if err != nil {
+				return false, false, err
+			}
+			r, moved = r+k, moved || k > 0
+		}
+		return moved, w == n*len(src) && r == n*len(dst), nil
+	})
+}
+
+// Serve is Pong with answers of the same size, and then Sink of total bytes.
+func (t *TCP) Serve(ctx context.Context, size, n, total int) error {
+	if err := t.Pong(ctx, size, size, n); err != nil {
+		return err
+	}
+	return t.Swallow(ctx, total)
 }
 
 // Measure is the other side of Serve: it reports each one way's time, and
 // returns bytes a second for total bytes written in pieces of piece.
 func (t *TCP) Measure(ctx context.Context, size, n, total, piece int, each func(time.Duration)) (float64, error) {
-	b := make([]byte, size)
-	for range n {
-		start := time.Now()
-		if err := t.write(ctx, b); err != nil {
-			return 0, err
-		}
-		if err := t.read(ctx, b); err != nil {
-			return 0, err
-		}
-		each(time.Since(start) / 2)
+	if err := t.Ping(ctx, size, size, n, func(d time.Duration) { each(d / 2) }); err != nil {
+		return 0, err
 	}
 	src := make([]byte, piece)
 	start := time.Now()
@@ -72,7 +171,7 @@ func (t *TCP) Measure(ctx context.Context, size, n, total, piece int, each func(
 			return 0, err
 		}
 	}
-	if err := t.read(ctx, b[:1]); err != nil {
+	if err := t.read(ctx, src[:1]); err != nil {
 		return 0, err
 	}
 	return float64(total) / time.Since(start).Seconds(), nil
@@ -88,29 +187,29 @@ func (t *TCP) write(ctx context.Context, b []byte) error {
 
 // turn repeats a call until all of b is done.
 func (t *TCP) turn(ctx context.Context, b []byte, call func([]byte) (int, error)) error {
-	var start time.Time
-	for looks := 0; len(b) > 0; {
+	return t.until(ctx, func() (moved, done bool, err error) {
 		n, err := call(b)
-		if err != nil {
-			if err == io.EOF { //nolint:errorlint // returned as it is
-				err = io.ErrUnexpectedEOF
-			}
+		b = b[n:]
+		return n > 0, len(b) == 0, err
+	})
+}
+
+// until repeats a step until it is done, and yields where nothing moves.
+func (t *TCP) until(ctx context.Context, step func() (moved, done bool, err error)) error {
+	var start time.Time
+	for looks := 0; ; {
+		moved, done, err := step()
+		if err == io.EOF { //nolint:errorlint // returned as it is
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil || done {
 			return err
 		}
-		b = b[n:]
-		if looks++; n == 0 && looks >= 8 {
+		if looks++; !moved && looks >= 8 {
 			looks = 0
-			if start.IsZero() {
-				start = time.Now()
+			if err := rest(ctx, &start); err != nil {
+				return err
 			}
-			if time.Since(start) > patience {
-				return errPatience
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			unix.Yield()
 		}
 	}
-	return nil
 }

@@ -1,0 +1,94 @@
+package contend
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/bench/internal/place"
+	"github.com/vmmc-go/vmmc/bench/internal/sample"
+)
+
+// ours is our tool, one measurement at a time, so that others come between them.
+func (k *kit) ours() []Job {
+	path, whats := "remote", []string{"latency", "latency --pin same --size 64", "bandwidth", "bidir", "fetch", "overhead", "notify"}
+	if k.shared() {
+		path, whats = "local", []string{"latency", "bandwidth", "bidir", "fetch", "rate", "overhead", "notify", "import", "scale"}
+	}
+	if k.at.Name == sample.Loopback {
+		whats = append(whats, "scale") // of memory, which a namespace does not change
+	}
+	var jobs []Job
+	for _, what := range whats {
+		words := append([]string{"bench"}, strings.Fields(what)...)
+		words = append(words, "--path", path, "--rounds", "2", "--json")
+		if k.at.NS[place.Near] != "" {
+			words = append(words, "--far-netns", k.at.NS[place.Far],
+				"--near-addr", k.at.Addr[place.Near], "--far-addr", k.at.Addr[place.Far])
+		}
+		jobs = append(jobs, Job{"vmmc " + what, func(ctx context.Context) ([]sample.Sample, error) {
+			out, err := output(k.at.Command(ctx, place.Near, k.VMMC, words...))
+			if err != nil {
+				return nil, err
+			}
+			return k.parseOurs(out)
+		}})
+	}
+	return jobs
+}
+
+// figure is what our tool prints of one measurement; the limit is the machine's, measured beside it.
+type figure struct {
+	What    string  `json:"what"`
+	Variant string  `json:"variant"`
+	Pin     string  `json:"pin"`
+	Size    int     `json:"size"`
+	Value   float64 `json:"value"`
+	Limit   float64 `json:"limit"`
+	Ratio   float64 `json:"ratio"`
+	Unit    string  `json:"unit"`
+	P99     float64 `json:"p99"`
+	P999    float64 `json:"p99.9"`
+}
+
+var units = map[string]struct {
+	unit  string
+	times float64
+}{
+	"ns": {sample.Nanoseconds, 1}, "us": {sample.Nanoseconds, 1e3}, "µs": {sample.Nanoseconds, 1e3}, "ms": {sample.Nanoseconds, 1e6},
+	"MB/s": {sample.Megabytes, 1}, "GB/s": {sample.Megabytes, 1e3},
+	"1/s": {sample.PerSecond, 1}, "M/s": {sample.PerSecond, 1e6},
+}
+
+func (k *kit) parseOurs(out []byte) ([]sample.Sample, error) {
+	var figures []figure
+	if err := json.Unmarshal(out, &figures); err != nil {
+		return nil, fmt.Errorf("reading what vmmc bench printed: %w", err)
+	}
+	if len(figures) == 0 {
+		return nil, fmt.Errorf("vmmc bench printed no figure")
+	}
+	var all []sample.Sample
+	for _, f := range figures {
+		u, ok := units[f.Unit]
+		if !ok {
+			u.unit, u.times = f.Unit, 1
+		}
+		if f.What == "" {
+			return nil, fmt.Errorf("vmmc bench printed a figure of nothing: %+v", f)
+		}
+		how := f.Variant
+		if f.Pin == "same" {
+			how = strings.TrimPrefix(how+oneCPU, ", ")
+		}
+		all = append(all, sample.Sample{
+			Key: k.key(sample.Ours, how, f.What, f.Size), Value: f.Value * u.times, Unit: u.unit,
+			P99: f.P99 * u.times, P999: f.P999 * u.times, Ratio: f.Ratio,
+		})
+		if f.Limit > 0 {
+			all = append(all, sample.Sample{Key: k.key(sample.Limit, how, f.What, f.Size), Value: f.Limit * u.times, Unit: u.unit})
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,141 @@
+package contend
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/bench/internal/place"
+	"github.com/vmmc-go/vmmc/bench/internal/sample"
+	"github.com/vmmc-go/vmmc/bench/internal/setup"
+)
+
+// The C programs run, briefly, and what they print is understood.
+func TestRawPrograms(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the C programs need Linux")
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("the C programs need gcc; install it")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	defer cancel()
+	program := filepath.Join(t.TempDir(), "raw")
+	if err := setup.Compile(ctx, "gcc", program, filepath.Join("..", "..", "c", "raw.c")); err != nil {
+		t.Fatal(err)
+	}
+	programs := &setup.Programs{Raw: program}
+	local, net := &kit{programs, place.Memory()}, &kit{programs, place.Loop()}
+	few := func(int) int { return 20 }
+	for _, c := range []struct {
+		job  Job
+		want []sample.Key
+	}{
+		{local.rawLocal("", "flag", "yield", "100"), []sample.Key{local.key("C", "flag, yield", "latency", 4)}},
+		{local.rawLocal("", "memmove", "65536", "1000000"), []sample.Key{local.key("C", "memmove", "bandwidth", 65536)}},
+		{net.rawTCP("", "latency", "yield", "-1", []int{1, 4096}, few), []sample.Key{
+			net.key("C", "TCP, yield", "latency", 1), net.key("C", "TCP, yield", "latency", 4096),
+		}},
+		{net.rawTCP("", "latency", "yield", "0", []int{64}, few), []sample.Key{net.key("C", "TCP, yield, one CPU", "latency", 64)}},
+		{net.rawTCP("", "bandwidth", "yield", "-1", []int{1 << 20}, few), []sample.Key{net.key("C", "TCP, yield", "bandwidth", 1<<20)}},
+		{net.rawTCP("", "bidir", "yield", "-1", []int{1 << 20}, few), []sample.Key{net.key("C", "TCP, yield", "bidir", 1<<20)}},
+	} {
+		got, err := c.job.run(ctx)
+		if err != nil {
+			t.Errorf("%v: %v", c.want, err)
+			continue
+		}
+		var keys []sample.Key
+		for _, s := range got {
+			keys = append(keys, s.Key)
+			if s.Value <= 0 {
+				t.Errorf("%+v has no value", s)
+			}
+		}
+		if !slices.Equal(keys, c.want) {
+			t.Errorf("%v was measured, not %v", keys, c.want)
+		}
+	}
+	for _, args := range [][]string{{}, {"flag"}, {"flag", "spin", "many"}, {"memmove", "0", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "sleep", "spin", "-1", "1", "10"}} {
+		err := exec.CommandContext(ctx, program, args...).Run()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+			t.Errorf("raw %q: %v, and not exit status 2", args, err)
+		}
+	}
+}
+
+// A contender that fails is told of and does not stop the others, and each round has its own order.
+func TestRounds(t *testing.T) {
+	var ran []string
+	job := func(name string, err error) Job {
+		return Job{name, func(context.Context) ([]sample.Sample, error) {
+			ran = append(ran, name)
+			if err != nil {
+				return nil, err
+			}
+			return []sample.Sample{{Key: sample.Key{Contender: name}, Value: 1}}, nil
+		}}
+	}
+	jobs := []Job{job("local/a", nil), job("local/b", errors.New("no such thing")), job("veth/c", nil), job("veth/d", nil), job("veth/e", nil)}
+	run := &sample.Run{ID: "x", Seed: 7}
+	orders := map[string]bool{}
+	for round := 1; round <= 4; round++ {
+		ran = nil
+		var log strings.Builder
+		if err := Round(t.Context(), jobs, run, round, &log); err != nil {
+			t.Fatal(err)
+		}
+		orders[strings.Join(ran, " ")] = true
+		if len(ran) != len(jobs) || !strings.Contains(log.String(), "no such thing") {
+			t.Errorf("round %d ran %v and said %s", round, ran, log.String())
+		}
+	}
+	if len(orders) < 2 {
+		t.Errorf("all rounds had one order: %v", orders)
+	}
+	if len(run.Samples) != 16 || len(run.Failures) != 4 || run.Samples[15].Round != 4 {
+		t.Errorf("%d samples, %d failures", len(run.Samples), len(run.Failures))
+	}
+	again, want := &sample.Run{Seed: 7}, slices.Clone(ran)
+	ran = nil
+	if err := Round(t.Context(), jobs, again, 4, os.Stderr); err != nil || !slices.Equal(ran, want) {
+		t.Errorf("the seed gave %v before and %v now: %v", want, ran, err)
+	}
+	if kept := Only(jobs, regexp.MustCompile("^veth/")); len(kept) != 3 {
+		t.Errorf("%d jobs of veth", len(kept))
+	}
+}
+
+func TestCancelledRoundSavesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	run := &sample.Run{}
+	jobs := []Job{{"a", func(ctx context.Context) ([]sample.Sample, error) {
+		cancel()
+		return nil, ctx.Err()
+	}}}
+	if err := Round(ctx, jobs, run, 1, os.Stderr); !errors.Is(err, context.Canceled) || len(run.Failures) != 0 {
+		t.Error(err, run.Failures)
+	}
+}
+
+func TestNamesOfJobsDiffer(t *testing.T) {
+	seen := map[string]bool{}
+	for _, j := range Jobs(&setup.Programs{}, []*place.Place{place.Memory(), place.Loop(), {Name: sample.Veth}}) {
+		if seen[j.Name] {
+			t.Errorf("two jobs are named %s", j.Name)
+		}
+		seen[j.Name] = true
+	}
+	if len(seen) < 50 {
+		t.Errorf("%d jobs", len(seen))
+	}
+}

@@ -1,0 +1,47 @@
+package place_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/bench/internal/place"
+)
+
+func TestVeth(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root; run the tests as root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("network namespaces need the ip tool; install iproute2")
+	}
+	p, err := place.NewVeth(t.Context())
+	if err != nil {
+		t.Skip("network namespaces are not to be had here:", err)
+	}
+	names := p.NS
+	for side, device := range []string{"10.78.0.1/24", "10.78.0.2/24"} {
+		out, err := p.Command(t.Context(), side, "ip", "-br", "addr", "show", p.Device).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), device) || !strings.Contains(string(out), "UP") {
+			t.Errorf("side %d: %v: %s", side, err, out)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "ip", "netns", "list").Output()
+	if err != nil || strings.Contains(string(out), names[0]) || strings.Contains(string(out), names[1]) {
+		t.Errorf("namespaces are left: %v: %s", err, out)
+	}
+	if err := p.Close(); err != nil {
+		t.Error("closed twice:", err)
+	}
+}
+
+func TestPortIsFree(t *testing.T) {
+	port, err := place.Loop().Port()
+	if err != nil || port == "" || port == "0" {
+		t.Errorf("port %q: %v", port, err)
+	}
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/bench"
+)
+
+const benchLong = `Measure the library between two processes, as programs use it, beside what this
+machine can do itself: a raw flag in shared memory and memmove, and raw TCP on the
+loopback address, by the same two processes with the same kind of waiting.
+
+The tool starts a node for the local path, two on loopback for the remote one, and a
+process at each end. Rounds of ours and of the limit take turns, after one of each
+that does not count. A figure is the median over the rounds (of each round's median,
+where it is a latency), and the ratio is the median of the rounds' ratios. p99 and
+p99.9 are of all exchanges of all rounds.
+
+What is timed: each exchange by itself, except where a command says so. An exchange
+begins when the one before is over, so a delay makes one exchange late and holds up
+those behind it, which are then not counted as late: the percentiles are those of a
+program that waits for each answer, not of one whose requests come at given times.`
+
+// benchTexts say what each measurement is.
+var benchTexts = map[string][2]string{
+	"latency": {"Measure one-way latency", `Measure half the round trip of a message that the far end answers with one of the
+same size. Each exchange is timed. The limit is a raw flag in shared memory with the
+rest of the message moved before it, and raw TCP with the same number of bytes.`},
+	"bandwidth": {"Measure one-way bandwidth", `Measure the bandwidth of one-way traffic, until all has arrived: messages one after
+another to the same place, by Send (sync), and with 8 sends of SendAsync in flight
+(async). A round is timed as a whole. The limit is memmove between mappings of the
+same kind, and raw TCP into memory of the same size.`},
+	"bidir": {"Measure the bandwidth of both ways at once", `Measure the bandwidth of both ways together. exchange: each end sends a message,
+waits for the other's and goes on. stream: each end has 8 asynchronous sends in
+flight. The limit is the same done with memmove, or by raw TCP both ways at once.`},
+	"fetch": {"Measure gets", `Measure the round trip of a get: on the remote path from an exporter that waits
+and looks as raw TCP's end does, from one that computes and makes no call of the
+library, and from one that sleeps. The limit is a raw TCP round trip of 8 bytes there
+and the message back. On the local path a get is a copy out of the exporter's memory
+and so is its limit; up to 4 KiB the mean of 64 is one exchange, because one is too
+short for the clock.`},
+	"rate": {"Measure how many small puts a second", `Measure how many small puts a second one sender makes, one call a put, until all
+have arrived: to successive addresses that nobody polls (successive), and to one word
+that the far end polls (polled). The sender does not wait in between: there are no
+intended times, and a put that is late makes the rate less.`},
+	"overhead": {"Measure what a send takes of its caller", `Measure the mean time of a send call over bursts of 64, synchronous and
+asynchronous. A burst begins when all of the one before has arrived; its percentiles
+are those of bursts. completion is the time from the first of 64 asynchronous sends
+until the far end has found the last one, while the sender makes no other call.`},
+	"notify": {"Measure notifications", `Measure the time from a send with a notification until its handler is entered, by the
+clock that all processes of a machine have: with a receiver that looks all the time
+(spinning), and with one that sleeps before each (asleep, 0.5 ms apart). The limit is a
+raw flag and a raw futex wake; on the remote path raw TCP, looking and blocking.`},
+	"import": {"Measure imports", `Measure the time of an import and its close, with 1 to 10,000 exports in the far
+process: with a link there already (linked), and from a process of which each import
+makes a link (first). The limit is the same with 1 export.`},
+	"scale": {"Measure what idle links cost", `Measure the latency of one word on one link beside 1,000 idle links from as many
+processes, 1,000 importers of one buffer, and 1,000 exports; the limit is the same
+latency without them, earlier in the same run. And the memory of an idle link, as the
+growth of both ends' proportional share (PSS) and of the machine's TCP buffers.
+--count says how many.`},
+	"breakdown": {"Measure where the time of a message goes", `Measure where the time of a message goes, by the clock that all processes of a machine
+have:
+
+  post      the send call
+  transfer  from its end until the receiver's last look that found nothing; less than
+            0 where the kernel delivers within the call
+  arrival   from there to the look that found it: taken off the socket, checked, stored
+  sight     from that look until the wait has returned
+
+each the median over the messages of a round, beside their sum and the median of the
+whole, with the same points in time of the limit. Reading the clock is in the figures.`},
+}
+
+// newBenchOf is the command of one measurement.
+func newBenchOf(what string) *cobra.Command {
+	var o benchOptions
+	t := benchTexts[what]
+	c := &cobra.Command{
+		Use:   what,
+		Short: t[0],
+		Long:  t[1],
+		Example: fmt.Sprintf(`  vmmc bench %[1]s
+  vmmc bench %[1]s --path remote --json`, what),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd, []string{what}, &o) },
+	}
+	o.register(c, !bench.Fixed(what), bench.Drawn(what))
+	return c
+}
+
+// newBenchAll measures everything.
+func newBenchAll() *cobra.Command {
+	var o benchOptions
+	c := &cobra.Command{
+		Use:   "all",
+		Short: "Measure everything but automatic update",
+		Long: `Run all measurements but "vmmc bench au", one after another, on both paths. It takes
+some minutes.
+
+With --plot it draws, for each path, what the Figures 1 to 4 of the paper about VMMC
+on Myrinet show: the limits by size of block, the latency of short messages, the
+bandwidth of ping-pong, one-way and bidirectional traffic, and the overhead of sends.`,
+		Example: `  vmmc bench all --quick --json > results.json
+  vmmc bench all --plot figures`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd, bench.Measurements(), &o) },
+	}
+	o.register(c, true, true)
+	return c
+}

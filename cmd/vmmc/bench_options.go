@@ -1,0 +1,109 @@
+package main
+
+import (
+	"net"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/vmmc-go/vmmc/internal/bench"
+	"github.com/vmmc-go/vmmc/internal/family"
+	"github.com/vmmc-go/vmmc/internal/serve"
+)
+
+// benchOptions are the flags of all measurements.
+type benchOptions struct {
+	path, size, sizes, pin string
+	plot, peers            string
+	rounds, count          int
+	quick, asJSON          bool
+	farNetns               string
+	nearAddr, farAddr      string
+}
+
+func (o *benchOptions) register(c *cobra.Command, sized, drawn bool) {
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.path, "path", "", "measure one `path`: local or remote (default: both)")
+	if sized {
+		f.StringVar(&o.size, "size", "", "measure messages of `N` bytes, for instance 64 or 64K")
+		f.StringVar(&o.sizes, "sizes", "", "measure sizes `FROM:TO`, each twice the one before")
+		c.MarkFlagsMutuallyExclusive("size", "sizes")
+	}
+	f.StringVar(&o.pin, "pin", "", "have both ends on one processor (same) or one on each (`apart`)")
+	f.IntVar(&o.rounds, "rounds", 7, "how many `rounds` count, after one that does not")
+	f.IntVar(&o.count, "count", 0, "how many `exchanges` a round has (default: by size)")
+	f.BoolVar(&o.quick, "quick", false, "fewer rounds and exchanges: figures that are less certain")
+	if drawn {
+		f.StringVar(&o.plot, "plot", "", "draw figures into a `directory`, as SVG and PNG; sizes are 4:4M then")
+		f.StringVar(&o.peers, "peers", "", "draw other libraries' lines too, from a `file` of bench/results")
+		_ = c.MarkFlagDirname("plot")
+		_ = c.MarkFlagFilename("peers", "json")
+	}
+	f.StringVar(&o.farNetns, "far-netns", "", "have the far end and its node in another network namespace, by its `name`; needs both addresses")
+	f.StringVar(&o.nearAddr, "near-addr", "", "the `address` of the near end's node on the remote path (default: loopback)")
+	f.StringVar(&o.farAddr, "far-addr", "", "the `address` of the far end's node on the remote path (default: loopback)")
+	jsonFlag(c, &o.asJSON)
+	fixed := func(name string, values ...string) {
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	fixed("path", bench.Local, bench.Remote)
+	fixed("pin", bench.Same, bench.Apart)
+}
+
+// configs are what to run, a path each.
+func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
+	paths, err := o.paths()
+	if err != nil {
+		return nil, err
+	}
+	c := bench.Config{What: what, Rounds: o.rounds, Count: o.count, Quick: o.quick, Pin: o.pin, Curve: o.plot != ""}
+	if o.farNetns != "" && (o.nearAddr == "" || o.farAddr == "" || o.path != bench.Remote) {
+		return nil, serve.Usage("--far-netns needs --path remote, --near-addr and --far-addr")
+	}
+	for _, a := range []string{o.nearAddr, o.farAddr} {
+		if a != "" && net.ParseIP(a) == nil {
+			return nil, serve.Usage("%q is no IP address", a)
+		}
+	}
+	c.Near, c.Far = family.Site{Host: o.nearAddr}, family.Site{Host: o.farAddr, Network: o.farNetns}
+	if o.pin != "" && o.pin != bench.Same && o.pin != bench.Apart {
+		return nil, serve.Usage("--pin %s: there are same and apart", o.pin)
+	}
+	if o.rounds < 1 || o.rounds > 1000 {
+		return nil, serve.Usage("--rounds %d: want 1 to 1000", o.rounds)
+	}
+	if o.count < 0 || o.count > 1<<24 {
+		return nil, serve.Usage("--count %d: want 1 to %d", o.count, 1<<24)
+	}
+	if o.quick {
+		c.Rounds = min(c.Rounds, 3)
+	}
+	if o.peers != "" && o.plot == "" {
+		return nil, serve.Usage("--peers is for --plot: what they did is drawn")
+	}
+	switch {
+	case o.size != "":
+		n, err := bench.ParseSize(o.size)
+		if err != nil {
+			return nil, serve.Usage("--size %w", err)
+		}
+		c.Sizes = []int{n}
+	case o.sizes != "":
+		if c.Sizes, err = bench.ParseSizes(o.sizes); err != nil {
+			return nil, serve.Usage("--sizes %w", err)
+		}
+	}
+	var out []bench.Config
+	for _, p := range paths {
+		c.Path = p
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// progress says whether somebody watches.
+func (o *benchOptions) progress() bool {
+	return !o.asJSON && term.IsTerminal(int(os.Stderr.Fd()))
+}

@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// inFlight is how many asynchronous sends are under way at a time.
+const inFlight = 8
+
+// bandwidth is that of one-way traffic, until all has arrived: messages one after
+// another to the same place, by Send and with sends in flight. What the far end
+// says when the last one is there is in the time.
+func bandwidth(ctx context.Context, e *end, size int) error {
+	n := e.count(size, 1<<14, e.often(512<<20, 128<<20))
+	src := bytes.Repeat([]byte{1}, size) // pages that were never written are all one page, and in the cache
+	for _, variant := range []string{"sync", "async"} {
+		ours := func(ctx context.Context, _ *hist) (float64, error) {
+			return e.rate(ctx, job{Do: "sink", Size: size, N: n, First: e.next(2)}, size, func(j job) error {
+				return e.stream(ctx, src, n, j.First+1, variant == "async")
+			})
+		}
+		limit := func(ctx context.Context, _ *hist) (float64, error) {
+			return e.rate(ctx, job{Do: "sink", Raw: true, Size: size, N: n, First: e.next(2)}, size, func(j job) error {
+				if e.Path == Remote {
+					return e.tcp.Pump(ctx, src, n)
+				}
+				for range n {
+					e.raw.Put(src, 0, j.First)
+				}
+				return nil
+			})
+		}
+		r := Result{What: "bandwidth", Variant: variant, Size: size, Unit: Bandwidth, Count: n, LimitIs: e.limitIs("memmove", "raw TCP")}
+		if err := e.compare(ctx, r, ours, limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rate runs f while the far end does j, and returns bytes, each of the job's
+// messages counting as unit, per microsecond.
+func (e *end) rate(ctx context.Context, j job, unit int, f func(job) error) (float64, error) {
+	var took time.Duration
+	_, err := e.with(ctx, j, func() error {
+		start := time.Now()
+		err := f(j)
+		took = time.Since(start)
+		return err
+	})
+	return float64(unit) * float64(j.N) / (float64(took) / 1e3), err
+}
+
+// stream pours src n times, and on the remote path waits for the answer, one word.
+func (e *end) stream(ctx context.Context, src []byte, n int, last uint32, async bool) error {
+	if err := e.pour(ctx, src, n, last, async); err != nil || e.Path == Local {
+		return err
+	}
+	return e.await(ctx, 4, last)
+}
+
+// pour sends src n times, by Send or with sends in flight, and then a word that ends
+// them where their last word went.
+func (e *end) pour(ctx context.Context, src []byte, n int, last uint32, async bool) error {
+	var flying [inFlight]vmmc.Request
+	for i := range n {
+		if !async {
+			if err := e.out.Send(ctx, src, 0); err != nil {
+				return err
+			}
+			continue
+		}
+		r := &flying[i%inFlight]
+		if i >= inFlight {
+			if err := r.Wait(ctx); err != nil {
+				return err
+			}
+		}
+		var err error
+		if *r, err = e.out.SendAsync(ctx, src, 0); err != nil {
+			return err
+		}
+	}
+	if err := e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, last), len(src)-4); err != nil || !async {
+		return err
+	}
+	for _, r := range flying[:min(len(flying), n)] {
+		if err := r.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sink is the far end of a stream.
+func sink(ctx context.Context, e *end, j job) ([]float64, error) {
+	dst := bytes.Repeat([]byte{1}, j.Size)
+	if err := e.ready(ctx); err != nil || e.Path == Local {
+		return nil, err
+	}
+	if j.Raw {
+		return nil, e.tcp.Sink(ctx, dst, j.N)
+	}
+	if err := e.look(ctx, j.Size, j.First+1); err != nil {
+		return nil, err
+	}
+	return nil, e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, j.First+1), 0)
+}

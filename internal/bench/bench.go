@@ -1,0 +1,166 @@
+// Package bench is what `vmmc bench` measures: the library between two processes,
+// beside what the machine can do itself, round by round in the same processes.
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/vmmc-go/vmmc/internal/family"
+	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// Child is the hidden command in which the tool runs itself as one end.
+const Child = "bench-end"
+
+// The paths.
+const (
+	Local = "local" // one node; Remote is two, TCP on loopback
+)
+
+// The places of the ends, if they are pinned.
+const (
+	Same  = "same"
+	Apart = "apart"
+)
+
+// Config says what is measured, and how much.
+type Config struct {
+	What   []string `json:"what"` // names of [Measurements]
+	Path   string   `json:"path"`
+	Sizes  []int    `json:"sizes"`  // nil: each measurement's own
+	Rounds int      `json:"rounds"` // that count
+	Count  int      `json:"count"`  // exchanges in a round; 0: by size
+	Quick  bool     `json:"quick"`
+	Curve  bool     `json:"curve"` // of what is drawn, without Sizes: 4 bytes to 4 MiB
+	Pin    string   `json:"pin"`   // "", Same or Apart
+
+	Near family.Site `json:"near"` // of the remote path
+	Far  family.Site `json:"far"`
+}
+
+// Sink is told what is found; Progress may be nil.
+type Sink struct {
+	Result   func(Result)
+	Progress func(what string, done, of int)
+	Log      io.Writer // the children's standard error
+}
+
+// event is a line that the near end prints.
+type event struct {
+	Result *Result `json:"result,omitempty"`
+	What   string  `json:"what,omitempty"`
+	Done   int     `json:"done,omitempty"`
+	Of     int     `json:"of,omitempty"`
+	Over   bool    `json:"over,omitempty"`
+}
+
+// Run starts the nodes and both ends, and passes on what the near one finds. What
+// it started has ended when it returns.
+func Run(ctx context.Context, c Config, to Sink) (err error) {
+	f := family.New(ctx, "benchmark", to.Log)
+	defer f.End()
+	defer func() {
+		if cause := context.Cause(f.Context()); err != nil && cause != nil {
+			err = cause // and not what that did to the call under way
+		}
+	}()
+	at := sites(c)
+	n := 1
+	if c.Path == Remote {
+		n = 2
+	}
+	sockets, err := f.ClusterAt(at[:n]...)
+	if err != nil {
+		return fmt.Errorf("start nodes: %w", err)
+	}
+	near, err := startEnds(f, c, sockets[0], sockets[n-1])
+	if err != nil {
+		return err
+	}
+	for d := json.NewDecoder(near.Out); ; {
+		var e event
+		if err := d.Decode(&e); err != nil {
+			return errors.Join(fmt.Errorf("what the near end says: %w", err), near.Wait())
+		}
+		switch {
+		case e.Over:
+			return nil
+		case e.Result != nil:
+			to.Result(*e.Result)
+		case to.Progress != nil:
+			to.Progress(e.What, e.Done, e.Of)
+		}
+	}
+}
+
+// sites are those of the ends. On the local path both have one node.
+func sites(c Config) []family.Site {
+	if c.Path == Remote {
+		return []family.Site{c.Near, c.Far}
+	}
+	return make([]family.Site, 2)
+}
+
+// startEnds starts both, joined by a socket and by raw memory, and returns the near
+// one.
+func startEnds(f *family.Family, c Config, nearSocket, farSocket string) (near *family.Child, err error) {
+	conf, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	a, b, err := unix.StreamPair()
+	if err != nil {
+		return nil, err
+	}
+	ends := [2][]*os.File{{os.NewFile(uintptr(a), "near")}, {os.NewFile(uintptr(b), "far")}}
+	defer func() {
+		for _, e := range ends {
+			for _, x := range e {
+				_ = x.Close()
+			}
+		}
+	}()
+	one, other, err := limit.ShareMemory(c.inbox())
+	if err != nil {
+		return nil, err
+	}
+	ends[0], ends[1] = append(ends[0], one...), append(ends[1], other...)
+	near, err = startEnd(f, c.Pin, 0, ends[0], "near", nearSocket, string(conf))
+	if err != nil {
+		return nil, err
+	}
+	err = unix.InNetwork(sites(c)[1].Network, func() error {
+		_, err := startEnd(f, c.Pin, 1, ends[1], "far", farSocket, string(conf))
+		return err
+	})
+	return near, err
+}
+
+// startEnd starts one, on a processor of its own if that is wanted.
+func startEnd(f *family.Family, pin string, which int, files []*os.File, args ...string) (c *family.Child, err error) {
+	args = append([]string{Child}, args...)
+	if pin == "" {
+		return f.Start(files, args...)
+	}
+	cpus, err := unix.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	if pin == Same {
+		which = 0
+	}
+	if which >= len(cpus) {
+		return nil, fmt.Errorf("--pin %s: this machine gives one processor", pin)
+	}
+	err = unix.OnCPU(cpus[which], func() error {
+		c, err = f.Start(files, args...)
+		return err
+	})
+	return c, err
+}

@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+)
+
+// bidir is the bandwidth of both ways together. In an exchange each end sends one
+// message, waits for the other's and goes on, as the paper has it; in a stream each
+// end has sends in flight, and at last waits for all of the other's.
+func bidir(ctx context.Context, e *end, size int) error {
+	n := e.count(size, 1<<13, e.often(256<<20, 64<<20))
+	for _, variant := range []string{"exchange", "stream"} {
+		both := func(raw bool) probe {
+			return func(ctx context.Context, _ *hist) (float64, error) {
+				j := job{Do: "both", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(n)}
+				return e.rate(ctx, j, 2*size, func(j job) error { return e.both(ctx, j) })
+			}
+		}
+		r := Result{What: "bidir", Variant: variant, Size: size, Unit: Bandwidth, Count: n, LimitIs: e.limitIs("memmove both ways at once", "raw TCP both ways at once")}
+		if err := e.compare(ctx, r, both(false), both(true)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// both is what each end does.
+func (e *end) both(ctx context.Context, j job) error {
+	src, dst := bytes.Repeat([]byte{1}, j.Size), bytes.Repeat([]byte{1}, j.Size)
+	last := j.First + uint32(j.N) - 1
+	switch {
+	case j.Mode == "stream" && j.Raw && e.Path == Remote:
+		return e.tcp.Both(ctx, src, dst, j.N)
+	case j.Mode == "stream" && !j.Raw:
+		if err := e.pour(ctx, src, j.N, last, true); err != nil {
+			return err
+		}
+		return e.look(ctx, j.Size, last)
+	}
+	for i := range j.N {
+		v := j.First + uint32(i)
+		var err error
+		switch {
+		case j.Raw && e.Path == Remote:
+			err = e.tcp.Both(ctx, src, dst, 1)
+		case j.Raw:
+			e.raw.Put(src, 0, v)
+			if j.Mode == "exchange" {
+				err = e.raw.Reached(ctx, j.Size, v)
+			}
+		default:
+			binary.LittleEndian.PutUint32(src[j.Size-4:], v)
+			if err = e.out.Send(ctx, src, 0); err == nil {
+				err = e.reached(ctx, j.Size, v)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if j.Raw && e.Path == Local {
+		return e.raw.Await(ctx, j.Size, last)
+	}
+	return nil
+}
+
+// bothFar is the far end of bidir.
+func bothFar(ctx context.Context, e *end, j job) ([]float64, error) {
+	if err := e.ready(ctx); err != nil {
+		return nil, err
+	}
+	return nil, e.both(ctx, j)
+}
+
+// reached waits until the last word of a message is v or a later one: the other end
+// may be one message ahead, and no further.
+func (e *end) reached(ctx context.Context, size int, v uint32) error {
+	w, err := e.in.Word(size - 4)
+	if err != nil {
+		return err
+	}
+	for have := w.Load(); have != v && have != v+1; {
+		if have, err = w.Wait(ctx, have); err != nil {
+			return err
+		}
+	}
+	return nil
+}

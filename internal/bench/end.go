@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// inboxID is what each end exports for the other's messages.
+const inboxID = 1
+
+// end is one of the two processes. Each has an inbox that the other imports, raw
+// memory of the same shape, and on the remote path a raw TCP connection.
+type end struct {
+	Config
+	p     *vmmc.Process
+	in    *vmmc.Export
+	out   *vmmc.Import
+	node  vmmc.NodeID // the other's
+	pid   vmmc.PID
+	raw   *limit.Memory
+	tcp   *limit.TCP
+	talk  *talk
+	say   *json.Encoder // the near end's, to the command
+	seq   uint32
+	done  int
+	total int
+
+	settles bool         // nothing else says where the ends run
+	socket  string       // of this end's node
+	handled *vmmc.Export // of the far end: with a handler
+	crowd   []crowded    // of the far end: many exports
+}
+
+// inbox is how long the inboxes are.
+func (c *Config) inbox() int {
+	most := 4 << 20
+	if len(c.Sizes) > 0 {
+		most = slices.Max(c.Sizes)
+	}
+	return max(most, 1<<20)
+}
+
+// introduction is the first thing that each end says to the other.
+type introduction struct {
+	Node string
+	PID  vmmc.PID
+	TCP  string
+}
+
+// RunEnd is what a child does: args are the role, the node's socket and the
+// configuration.
+func RunEnd(ctx context.Context, args []string) (err error) {
+	if len(args) != 3 {
+		return fmt.Errorf("role, socket and configuration wanted, got %q", args)
+	}
+	e := &end{say: json.NewEncoder(os.Stdout), seq: 1 << 29, socket: args[1]}
+	if err := json.Unmarshal([]byte(args[2]), &e.Config); err != nil {
+		return err
+	}
+	cpus, err := unix.CPUs()
+	if err != nil {
+		return err
+	}
+	e.settles = e.Pin == "" && len(cpus) > 1
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	over := make(chan struct{})
+	go func() { // the command is gone, or has all that it wants
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(over)
+		cancel(errOver)
+	}()
+	if e.talk, err = newTalk(3, cancel); err != nil {
+		return err
+	}
+	defer e.talk.close()
+	if e.raw, err = limit.OpenMemory(4, 5, e.inbox()); err != nil {
+		return err
+	}
+	defer e.raw.Close()
+	if e.p, err = vmmc.Open(ctx, vmmc.WithSocket(args[1])); err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := e.p.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	near := args[0] == "near"
+	if err := e.meet(ctx, near); err != nil {
+		return fmt.Errorf("join both ends: %w", err)
+	}
+	if e.tcp != nil {
+		defer e.tcp.Close()
+	}
+	if !near {
+		return e.serve(ctx)
+	}
+	if err := e.measure(ctx); err != nil {
+		return err
+	}
+	if err := e.say.Encode(event{Over: true}); err != nil {
+		return err
+	}
+	<-over
+	return nil
+}
+
+var errOver = errors.New("the command has ended")
+
+// meet makes all that the two ends have in common.
+func (e *end) meet(ctx context.Context, near bool) error {
+	m, err := e.p.Alloc(e.inbox())
+	if err != nil {
+		return err
+	}
+	if e.in, err = e.p.Export(inboxID, m.Bytes()); err != nil {
+		return err
+	}
+	me := introduction{Node: e.p.Node().String(), PID: e.p.PID()}
+	var ln net.Listener
+	if e.Path == Remote && near {
+		var lc net.ListenConfig
+		if ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(e.Near.Host, "127.0.0.1"), "0")); err != nil {
+			return err
+		}
+		defer ln.Close()
+		_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+		me.TCP = ln.Addr().String()
+	}
+	if err := e.talk.send(me); err != nil {
+		return err
+	}
+	var other introduction
+	if err := e.talk.receive(ctx, &other); err != nil {
+		return err
+	}
+	if e.node, err = e.p.NameToNode(other.Node); err != nil {
+		return err
+	}
+	e.pid = other.PID
+	if e.out, err = e.p.Import(ctx, e.node, e.pid, inboxID); err != nil {
+		return err
+	}
+	var c net.Conn
+	switch {
+	case ln != nil:
+		c, err = ln.Accept()
+	case other.TCP != "":
+		var d net.Dialer
+		c, err = d.DialContext(ctx, "tcp", other.TCP)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e.tcp, err = limit.NewTCP(c.(*net.TCPConn))
+	return err
+}
+
+// await waits until the last word of a message of size bytes in the inbox is v.
+func (e *end) await(ctx context.Context, size int, v uint32) error {
+	w, err := e.in.Word(size - 4)
+	if err != nil {
+		return err
+	}
+	for have := w.Load(); have != v; {
+		if have, err = w.Wait(ctx, have); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next reserves n values for last words; none is used twice in a run.
+func (e *end) next(n int) (first uint32) {
+	first = e.seq
+	e.seq += uint32(n)
+	return first
+}

@@ -1,0 +1,61 @@
+package bench
+
+import "slices"
+
+// Result is one figure, in the form that --json prints. Value and Limit are medians
+// over the rounds, and Ratio is the median of the rounds' own ratios, Value : Limit.
+// The percentiles are of all exchanges of all rounds.
+type Result struct {
+	What    string  `json:"what"`
+	Variant string  `json:"variant,omitempty"`
+	Path    string  `json:"path"`
+	Size    int     `json:"size"`
+	Pin     string  `json:"pin,omitempty"`
+	Value   float64 `json:"value"`
+	Limit   float64 `json:"limit,omitempty"`
+	Ratio   float64 `json:"ratio,omitempty"`
+	Unit    string  `json:"unit"`
+	LimitIs string  `json:"limit_is,omitempty"`
+	P50     float64 `json:"p50,omitempty"`
+	P99     float64 `json:"p99,omitempty"`
+	P999    float64 `json:"p99.9,omitempty"`
+	Most    float64 `json:"max,omitempty"`
+	Rounds  int     `json:"rounds,omitempty"`
+	Count   int     `json:"count,omitempty"` // in a round
+
+	LimitP99  float64 `json:"limit_p99,omitempty"`
+	LimitP999 float64 `json:"limit_p99.9,omitempty"`
+}
+
+// Units.
+const (
+	Nanos     = "ns"
+	Micros    = "us"
+	Rate      = "M/s" // a million messages a second
+	Bandwidth = "MB/s"
+	Bytes     = "bytes"
+)
+
+// median of what a round each gave.
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	switch n := len(s); {
+	case n == 0:
+		return 0
+	case n%2 == 1:
+		return s[n/2]
+	default:
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+}
+
+// ratios are those of the rounds in which there is a limit.
+func ratios(ours, limit []float64) []float64 {
+	var out []float64
+	for i, v := range ours {
+		if i < len(limit) && limit[i] > 0 {
+			out = append(out, v/limit[i])
+		}
+	}
+	return out
+}

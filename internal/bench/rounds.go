@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A probe is one round of a measurement. It returns a rate, or records latencies
+// into h, whose median is then the round's value.
+type probe func(ctx context.Context, h *hist) (float64, error)
+
+// hist is a round's latencies.
+type hist struct{ h *hdrhistogram.Histogram }
+
+func newHist() *hist { return &hist{hdrhistogram.New(1, int64(time.Minute), 3)} }
+
+func (h *hist) add(d time.Duration) { _ = h.h.RecordValue(int64(d)) }
+
+func (h *hist) at(q float64) float64 { return float64(h.h.ValueAtQuantile(q)) }
+
+// skipping leaves out the first n of what is added.
+func (h *hist) skipping(n int) func(time.Duration) {
+	return func(d time.Duration) {
+		if n--; n < 0 {
+			h.add(d)
+		}
+	}
+}
+
+// side is ours, or the limit.
+type side struct {
+	run    probe
+	values []float64
+	all    *hist
+}
+
+func (s *side) round(ctx context.Context, counts bool) error {
+	h := newHist()
+	v, err := s.run(ctx, h)
+	if err != nil || !counts {
+		return err
+	}
+	if h.h.TotalCount() > 0 {
+		v = h.at(50)
+		s.all.h.Merge(h.h)
+	}
+	s.values = append(s.values, v)
+	return nil
+}
+
+// compare runs ours and the limit by turns, so that a disturbed moment hits both,
+// and reports. The first round warms up and does not count. limit may be nil.
+func (e *end) compare(ctx context.Context, r Result, ours, limit probe) error {
+	sides := []*side{{run: ours, all: newHist()}}
+	if limit != nil {
+		sides = append(sides, &side{run: limit, all: newHist()})
+	}
+	for i := range e.Rounds + 1 {
+		for k, s := range sides {
+			if err := s.round(ctx, i > 0); err != nil {
+				whose := "ours"
+				if k > 0 {
+					whose = "the limit"
+				}
+				return fmt.Errorf("%s, %s, %d bytes: %w", r.What, whose, r.Size, err)
+			}
+		}
+	}
+	r.Rounds, r.Value = e.Rounds, median(sides[0].values)
+	if h := sides[0].all; h.h.TotalCount() > 0 {
+		r.P50, r.P99, r.P999, r.Most = h.at(50), h.at(99), h.at(99.9), float64(h.h.Max())
+	}
+	if limit != nil {
+		r.Limit = median(sides[1].values)
+		r.Ratio = median(ratios(sides[0].values, sides[1].values))
+		if h := sides[1].all; h.h.TotalCount() > 0 {
+			r.LimitP99, r.LimitP999 = h.at(99), h.at(99.9)
+		}
+	}
+	return e.report(r)
+}
+
+// compareTo runs ours alone and reports it beside a limit that is there already. It
+// returns the median.
+func (e *end) compareTo(ctx context.Context, r Result, ours probe) (float64, error) {
+	s := &side{run: ours, all: newHist()}
+	for i := range e.Rounds + 1 {
+		if err := s.round(ctx, i > 0); err != nil {
+			return 0, fmt.Errorf("%s, %s: %w", r.What, r.Variant, err)
+		}
+	}
+	scale := 1.0
+	if r.Unit == Micros {
+		scale = 1e3
+	}
+	r.Rounds, r.Value = e.Rounds, median(s.values)/scale
+	r.P50, r.P99, r.P999, r.Most = s.all.at(50)/scale, s.all.at(99)/scale, s.all.at(99.9)/scale, float64(s.all.h.Max())/scale
+	if r.Limit > 0 {
+		r.Ratio = r.Value / r.Limit
+	}
+	return r.Value, e.report(r)
+}
+
+// measureOnly runs ours alone and reports nothing.
+func (e *end) measureOnly(ctx context.Context, ours probe) (float64, error) {
+	s := &side{run: ours, all: newHist()}
+	for i := range e.Rounds + 1 {
+		if err := s.round(ctx, i > 0); err != nil {
+			return 0, err
+		}
+	}
+	return median(s.values), nil
+}
+
+// report passes a result on, and how far the run is.
+func (e *end) report(r Result) error {
+	r.Path, r.Pin = e.Path, e.Pin
+	return e.say.Encode(event{Result: &r})
+}
+
+// progress says that another of the run's steps is done.
+func (e *end) progress(what string) error {
+	e.done++
+	return e.say.Encode(event{What: what, Done: e.done, Of: e.total})
+}
+
+// count is how many exchanges a round has: most, fewer if the messages are long, so
+// that about total bytes go.
+func (e *end) count(size, most, total int) int {
+	if e.Count > 0 {
+		return e.Count
+	}
+	n := min(most, max(8, total/size))
+	if e.Quick {
+		n = max(8, n/10)
+	}
+	return n
+}

@@ -1,0 +1,45 @@
+package unix
+
+import (
+	"fmt"
+	"runtime"
+
+	sys "golang.org/x/sys/unix"
+)
+
+// CPUs are the processors that this thread may run on.
+func CPUs() ([]int, error) {
+	var set sys.CPUSet
+	if err := sys.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	var out []int
+	for i := 0; len(out) < set.Count(); i++ {
+		if set.IsSet(i) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// OnCPU runs f on a thread that may run on one processor only. A program that f
+// starts stays on it.
+func OnCPU(cpu int, f func() error) error {
+	runtime.LockOSThread()
+	var was, set sys.CPUSet
+	if err := sys.SchedGetaffinity(0, &was); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	set.Set(cpu)
+	if err := sys.SchedSetaffinity(0, &set); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("confine a thread to processor %d: %w", cpu, err)
+	}
+	err := f()
+	// A thread that cannot be given back stays locked and ends with its goroutine.
+	if sys.SchedSetaffinity(0, &was) == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}
