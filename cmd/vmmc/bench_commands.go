@@ -47,8 +47,8 @@ that the far end polls (polled). The sender does not wait in between: there are 
 intended times, and a put that is late makes the rate less.`},
 	"overhead": {"Measure what a send takes of its caller", `Measure the mean time of a send call over bursts of 64, synchronous and
 asynchronous. A burst begins when all of the one before has arrived; its percentiles
-are those of bursts. completion is the time from the first of 64 asynchronous sends
-until the far end has found the last one, while the sender makes no other call.`},
+are those of bursts. completion is the time from the call of the last of 64 asynchronous
+sends until the far end has found it, while the sender makes no other call.`},
 	"notify": {"Measure notifications", `Measure the time from a send with a notification until its handler is entered, by the
 clock that all processes of a machine have: with a receiver that looks all the time
 (spinning), and with one that sleeps before each (asleep, 0.5 ms apart). The limit is a
