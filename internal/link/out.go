@@ -130,7 +130,7 @@ func (o *Out) settle(ctx context.Context, seq uint64) error {
 			return err
 		}
 		o.ping(seq)
-		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken}); err != nil {
+		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
 			return err
 		}
 	}
