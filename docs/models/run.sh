@@ -47,7 +47,6 @@ check ok update
 check ok update -DROUNDS=2
 for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT; do check broken update -D$flag; done
 
-check ok sleep
+check ok sleep -DR=1
 check ok sleep -DSLOTS=2 -DR=1
-check ok sleep -DNS=3 -DSLOTS=1 -DR=1
 for flag in ENTRY_LATE COUNT_LATE LOAD_EARLY SHARED; do check broken sleep -D$flag; done
