@@ -212,7 +212,8 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	tail := o.pages.Ring.Put(page.Note{
 		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
 	})
-	caught := o.pages.Back.Head().Load() == tail // see page.Exporter.Head
+	// See page.Exporter, Awake and Head.
+	caught := o.pages.Back.Awake().Load() == 0 && o.pages.Back.Head().Load() == tail
 	o.nmu.Unlock()
 	if caught {
 		o.ring()
