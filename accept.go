@@ -99,7 +99,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	if err := e.mayImport(r.Importer.Process); err != nil {
 		return g, gr, nil, err
 	}
-	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive}
+	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive, Place: e.place(0)}
 	if e.memory != nil && r.SameNode {
 		fd, ok, err := e.memory.region.DescriptorOf(e.off, len(e.mem))
 		if err != nil {

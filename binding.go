@@ -124,7 +124,7 @@ func (b *Binding) flush(ctx context.Context) error {
 			break
 		}
 		if err = b.carrier.Err(); err == nil {
-			err = b.im.p.engine.Wait(ctx, wait.Look{Word: b.tick.Word(), Old: tick})
+			err = b.im.p.engine.Wait(ctx, wait.Look{Word: b.tick.Word(), Old: tick, Own: true})
 		}
 	}
 	return err

@@ -120,7 +120,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			l.out.Detach(g.Handle)
 			return nil, err
 		}
-		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State)
+		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
 		im.mapped.Ended = &im.ended
 		if g.Claims != 0 {
 			c, err := l.takeClaims(&g, fds[1:])

@@ -36,6 +36,7 @@ type Process struct {
 	conn   *local.Conn
 	page   page.Process
 	engine *link.Engine
+	origin uint64 // see Export.place
 
 	imported budget
 
@@ -150,7 +151,10 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	if p.page, err = page.NewProcess(); err != nil {
 		return err
 	}
-	if p.engine, err = link.NewEngine(p.page.Sleepers()); err != nil {
+	var origin [8]byte
+	_, _ = rand.Read(origin[:])                             // never fails since Go 1.24
+	p.origin = binary.LittleEndian.Uint64(origin[:]) &^ 0x7 // words stay aligned
+	if p.engine, err = link.NewEngine(p.page.Board()); err != nil {
 		return err
 	}
 	if invariant.Enabled {

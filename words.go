@@ -17,6 +17,8 @@ type Word struct {
 	p *Process
 	e *Export
 	w *atomic.Uint32
+
+	place uint64
 }
 
 // Load reads the word.
@@ -49,7 +51,7 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if v := w.w.Load(); v != old {
 		return v, nil
 	}
-	if err := w.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old}); err != nil {
+	if err := w.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old, Place: w.place}); err != nil {
 		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
 	}
 	return w.w.Load(), nil
@@ -111,7 +113,7 @@ func (e *Export) Word(off int) (Word, error) {
 	if err := e.checkWord(off, shm.WordSize); err != nil {
 		return Word{}, err
 	}
-	return Word{p: e.p, e: e, w: shm.Word(e.mem, off)}, nil
+	return Word{p: e.p, e: e, w: shm.Word(e.mem, off), place: e.place(off)}, nil
 }
 
 // Word64 is the 64-bit word at byte offset off, which must be a multiple of 8 in
@@ -122,6 +124,11 @@ func (e *Export) Word64(off int) (Word64, error) {
 	}
 	return Word64{w: shm.Word64(e.mem, off)}, nil
 }
+
+// place names the byte at off to importers, for as long as its memory lives: who
+// sleeps says by it which word it waits for. They learn how far buffers are from
+// each other, but not where.
+func (e *Export) place(off int) uint64 { return shm.Place(e.mem, off) + e.p.origin }
 
 func (e *Export) checkWord(off, size int) error {
 	op := fmt.Sprintf("word at %d of buffer %d", off, e.id)

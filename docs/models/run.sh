@@ -46,3 +46,7 @@ check broken order -DCREDITS -DCREDIT_LATE
 check ok update
 check ok update -DROUNDS=2
 for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT CUT_FLAG; do check broken update -D$flag; done
+
+check ok sleep -DR=1
+check ok sleep -DSLOTS=2 -DR=1
+for flag in ENTRY_LATE COUNT_LATE LOAD_EARLY SHARED; do check broken sleep -D$flag; done

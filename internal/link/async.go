@@ -204,7 +204,7 @@ func (o *Out) unread(ctx context.Context, id uint32, off, size uint64) error {
 		if err := o.err(); err != nil {
 			return err
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken}); err != nil {
+		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
 			return err
 		}
 	}

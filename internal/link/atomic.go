@@ -70,7 +70,7 @@ func (m *Mapped) Change(ctx context.Context, c Change) (old uint64, err error) {
 		m.trace("mapped atomic", int(c.Off), int(c.size()))
 	}
 	old = change(m.mem, &c)
-	return old, m.end()
+	return old, m.end(int(c.Off), int(c.size()))
 }
 
 // change is an atomic of this machine: importers that map the memory and the

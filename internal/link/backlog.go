@@ -44,7 +44,7 @@ func (o *Out) postpone(ctx context.Context, do func(context.Context, *deferred) 
 		if err := o.err(); err != nil {
 			return Request{}, err
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken}); err != nil {
+		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
 			return Request{}, err
 		}
 		b.mu.Lock()
@@ -112,7 +112,7 @@ func (o *Out) catchUp(ctx context.Context) error {
 		if err := o.err(); err != nil {
 			return err
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken}); err != nil {
+		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
 			return err
 		}
 	}

@@ -99,7 +99,12 @@ func (m *Mapped) redirected(ctx context.Context, off int, src []byte, more [][]b
 		m.wake()
 	}
 	if err == nil {
-		err = m.end()
+		if err = m.check(); err != nil {
+			err = unknown(err)
+		} else { // of redirected words nobody knows from here who waits for them
+			m.wake()
+		}
+		runtime.KeepAlive(m)
 	}
 	runtime.KeepAlive(c)
 	return redir, err
@@ -138,7 +143,7 @@ func (m *Mapped) deliver(ctx context.Context, c *Claims, t *taken, off int, src 
 
 // wake wakes who ends a redirection and waits for this side's word.
 func (m *Mapped) wake() {
-	if m.sleepers.Load() != 0 {
+	if m.board.Count.Load() != 0 {
 		m.out.ring()
 	}
 }

@@ -49,7 +49,7 @@ func TestEndWhileCopying(t *testing.T) {
 				t.Fatal(err)
 			}
 			far := view(t, r, func(fd int) (*shm.Region, error) { return shm.Open(fd, size, true) })
-			m := NewMapped(p.out, 1, far, 0, size, 0, 0)
+			m := NewMapped(p.out, 1, far, 0, size, 0, 0, 0)
 			t.Cleanup(m.Close)
 			c := NewClaims(post, claim)
 			t.Cleanup(c.Retire)

@@ -65,7 +65,7 @@ func (in *In) deliver() bool {
 // repay tells the importer of returned credits: at once when it may be waiting.
 func (in *In) repay(ran uint32, idle bool) {
 	if in.pages != nil {
-		if in.pages.Peer.Sleepers().Load() != 0 {
+		if in.board.Count.Load() != 0 {
 			in.ring()
 		}
 		return

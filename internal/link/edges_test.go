@@ -103,7 +103,7 @@ func TestCreditGivenBack(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	go func() { got <- o.credit(ctx, nil) }()
-	for o.e.sleepers.Count.Load() == 0 {
+	for !o.e.sleepers.Asleep() {
 		time.Sleep(time.Millisecond)
 	}
 	o.uncredit(true)

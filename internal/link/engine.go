@@ -40,14 +40,14 @@ type Engine struct {
 	wg   sync.WaitGroup
 }
 
-// NewEngine starts one. sleepers is the count in the process's own page.
-func NewEngine(sleepers *atomic.Uint32) (*Engine, error) {
+// NewEngine starts one. board is that of the process's own page.
+func NewEngine(board wait.Board) (*Engine, error) {
 	ep, err := unix.NewEpoll()
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{ep: ep, streams: map[uint64]*stream{}, stop: make(chan struct{})}
-	e.sleepers.Count = sleepers
+	e.sleepers.Board = board
 	e.empty = sync.NewCond(&e.mu)
 	e.notes.init()
 	e.wg.Go(e.serve)
@@ -220,7 +220,7 @@ func (e *Engine) spin(l wait.Look) (found bool) {
 		}
 	}
 	sp.End()
-	rest := found && e.sleepers.Count.Load() == 0
+	rest := found && !e.sleepers.Asleep()
 	for _, s := range held[:n] {
 		if s.idle > stale {
 			s.idle = 0

@@ -92,7 +92,7 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 		return 0, err
 	}
 	o.e.warm(&o.stream)
-	if err := o.e.Wait(ctx, wait.Look{Word: f.done.Word(), Old: tick, Ended: ended}); err != nil || f.done.Now() == tick {
+	if err := o.e.Wait(ctx, wait.Look{Word: f.done.Word(), Old: tick, Ended: ended, Own: true}); err != nil || f.done.Now() == tick {
 		if o.forsake(f) {
 			if err == nil {
 				err = ErrEnded
@@ -162,7 +162,7 @@ func (o *Out) slot(ctx context.Context) error {
 		if o.reads.Load() < maxFetches {
 			return nil
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken}); err != nil {
+		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
 			return err
 		}
 		if err := o.err(); err != nil {
@@ -294,7 +294,7 @@ func (o *Out) allAnswered(ctx context.Context, seq uint64) error {
 		if err := o.err(); err != nil {
 			return err
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken}); err != nil {
+		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -28,7 +29,8 @@ type Target struct {
 // and answers. It never waits for anything but the socket.
 type In struct {
 	stream
-	pages *Pages // nil between nodes
+	pages *Pages     // nil between nodes
+	board wait.Board // the importer's, with pages
 
 	targets map[uint32]*Target // with rmu
 	cur     message            // the message under way, with rmu
@@ -79,6 +81,9 @@ func NewIn(e *Engine, fd int, pages *Pages, targets []*Target, onDetach func(uin
 	in := &In{pages: pages, targets: map[uint32]*Target{}, onDetach: onDetach, onLost: onLost}
 	for _, t := range targets {
 		in.targets[t.Handle] = t
+	}
+	if pages != nil {
+		in.board = pages.Peer.Board()
 	}
 	if err := in.start(e, fd, in); err != nil {
 		pages.retire()

@@ -41,7 +41,7 @@ func engine(t *testing.T) (*Engine, page.Process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := NewEngine(p.Sleepers())
+	e, err := NewEngine(p.Board())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestNotificationsRunInOrderOverBothWays(t *testing.T) {
 	}
 	// The state word of slot 0 is what the exporter would set.
 	far := view(t, r, func(fd int) (*shm.Region, error) { return shm.Open(fd, shm.PageSize, true) })
-	m := NewMapped(p.out, 1, far, 0, shm.PageSize, 0, 0)
+	m := NewMapped(p.out, 1, far, 0, shm.PageSize, 0, 0, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(3, 3))

@@ -8,30 +8,32 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
 // Mapped is an import whose pages this process has mapped. Its methods may be
 // called concurrently; offsets and lengths were checked by the caller.
 type Mapped struct {
-	out      *Out
-	handle   uint32
-	region   *shm.Region
-	mem      []byte
-	state    *atomic.Uint32 // of the export, in the exporter's page
-	alive    uint32         // what it holds while the export lives
-	sleepers *atomic.Uint32 // of the exporter
-	fence    atomic.Uint32  // see Write
-	closed   atomic.Bool
+	out    *Out
+	handle uint32
+	region *shm.Region
+	mem    []byte
+	state  *atomic.Uint32 // of the export, in the exporter's page
+	alive  uint32         // what it holds while the export lives
+	board  wait.Board     // of the exporter
+	place  uint64         // where the export is, as its exporter says it there; 0 if it does not
+	fence  atomic.Uint32  // see Write
+	closed atomic.Bool
 
 	Claims *Claims      // nil: the export is not redirectable
 	Ended  *atomic.Bool // the import is no more
 }
 
 // NewMapped makes one; size is the export's, which lies in the region at off.
-func NewMapped(o *Out, handle uint32, r *shm.Region, off, size int, slot, alive uint32) *Mapped {
+func NewMapped(o *Out, handle uint32, r *shm.Region, off, size int, slot, alive uint32, place uint64) *Mapped {
 	return &Mapped{
 		out: o, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
-		state: o.pages.Peer.State(slot), alive: alive, sleepers: o.pages.Peer.Sleepers(),
+		state: o.pages.Peer.State(slot), alive: alive, board: o.pages.Peer.Board(), place: place,
 	}
 }
 
@@ -83,7 +85,7 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 			return err
 		}
 		shm.Put(m.mem[off:off+len(src)], src)
-		return m.end()
+		return m.end(off, len(src))
 	}
 	if err := m.out.caughtUp(ctx); err != nil {
 		return err
@@ -103,6 +105,10 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (
 	if err := m.begin(ctx); err != nil {
 		return 0, err
 	}
+	from, end := off, off+len(src)
+	for _, b := range more {
+		end += len(b)
+	}
 	for _, next := range more {
 		if err := m.copyLong(ctx, m.mem[off:off+len(src)], src); err != nil {
 			return 0, err
@@ -118,7 +124,7 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (
 		dst, src = dst[n:], src[n:]
 	}
 	shm.Put(dst, src)
-	return 0, m.end()
+	return 0, m.end(from, end-from)
 }
 
 func (m *Mapped) begin(ctx context.Context) error {
@@ -128,16 +134,28 @@ func (m *Mapped) begin(ctx context.Context) error {
 	return m.check()
 }
 
-// end comes after the last word's exchange, which orders it before these loads.
-func (m *Mapped) end() error {
+// end comes after the last word's exchange, which orders it before these loads. n
+// bytes at off were stored.
+func (m *Mapped) end(off, n int) error {
 	err := m.check()
 	if err != nil {
 		err = unknown(err)
-	} else if m.sleepers.Load() != 0 {
-		m.out.ring()
+	} else if m.board.Count.Load() != 0 {
+		m.awaken(off, n)
 	}
 	runtime.KeepAlive(m) // and so the pages, until the copy is over
 	return err
+}
+
+// awaken rings if somebody may sleep for one of n bytes at off.
+func (m *Mapped) awaken(off, n int) {
+	place := m.place
+	if place != 0 {
+		place += uint64(off)
+	}
+	if m.board.Concerns(place, n) {
+		m.out.ring()
+	}
 }
 
 // copyLong looks at the context and the export after each piece.
@@ -194,7 +212,8 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	tail := o.pages.Ring.Put(page.Note{
 		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
 	})
-	caught := o.pages.Back.Head().Load() == tail // see page.Exporter.Head
+	// See page.Exporter, Awake and Head.
+	caught := o.pages.Back.Awake().Load() == 0 && o.pages.Back.Head().Load() == tail
 	o.nmu.Unlock()
 	if caught {
 		o.ring()
@@ -274,7 +293,7 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 	}
 	shm.Copy(m.mem[off:off+len(src)], src)
 	m.fence.Add(1) // a full barrier: plain stores would let end's loads pass them
-	return m.end()
+	return m.end(off, len(src))
 }
 
 // Get copies out of the exporter's pages, the last word first. The state is

@@ -3,6 +3,7 @@ package link
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 )
@@ -20,6 +21,9 @@ type noteQueue struct {
 	inner  int   // how often that one has blocked
 	id     uint64
 	closed bool
+
+	posted atomic.Bool // something is in jobs, or closed, that polling has to end for
+	watch  watch       // of who runs the queue
 }
 
 // job is a link that may have notifications, or an event, with in that of a link
@@ -43,6 +47,7 @@ func (q *noteQueue) add(in *In) {
 func (q *noteQueue) push(j job) {
 	q.mu.Lock()
 	q.jobs = append(q.jobs, j)
+	q.posted.Store(true)
 	q.mu.Unlock()
 	q.more.Broadcast()
 }
@@ -50,6 +55,7 @@ func (q *noteQueue) push(j job) {
 func (q *noteQueue) close() {
 	q.mu.Lock()
 	q.closed = true
+	q.posted.Store(true)
 	q.mu.Unlock()
 	q.more.Broadcast()
 }
@@ -62,16 +68,10 @@ func (q *noteQueue) run() {
 	defer q.mu.Unlock()
 	q.id = id
 	for {
-		for (len(q.jobs) == 0 || q.level > 0) && !q.closed {
-			q.more.Wait()
-		}
-		if q.closed {
+		j, ok := q.take()
+		if !ok {
 			return
 		}
-		j := q.jobs[0]
-		n := copy(q.jobs, q.jobs[1:])
-		q.jobs[n] = job{}
-		q.jobs = q.jobs[:n]
 		if invariant.Enabled {
 			q.check(false)
 		}
@@ -90,12 +90,52 @@ func (q *noteQueue) run() {
 	}
 }
 
+// take waits for the next job; mu is held. It polls for a while where notifications
+// have come before.
+func (q *noteQueue) take() (j job, ok bool) {
+	for !q.closed {
+		switch {
+		case q.level == 0 && len(q.jobs) > 0:
+			j = q.jobs[0]
+			n := copy(q.jobs, q.jobs[1:])
+			q.jobs[n] = job{}
+			q.jobs = q.jobs[:n]
+			q.posted.Store(n > 0)
+			return j, true
+		case q.watch.n == 0:
+			q.more.Wait()
+			continue
+		}
+		polling := q.level == 0
+		q.mu.Unlock()
+		var in *In
+		if polling {
+			in, polling = q.watch.poll(&q.posted)
+		}
+		if !polling {
+			q.watch.end(q)
+		}
+		q.mu.Lock()
+		switch {
+		case in == nil:
+		case q.level == 0 && !q.closed:
+			return job{in: in}, true
+		case in.queued.CompareAndSwap(false, true): // blocked meanwhile: in its turn
+			q.jobs = append(q.jobs, job{in: in})
+			q.posted.Store(true)
+		}
+	}
+	return job{}, false
+}
+
 // do runs one notification, or an event.
 func (q *noteQueue) do(j *job) {
 	switch {
 	case j.event == nil:
 		j.in.queued.Store(false)
-		if j.in.deliver() {
+		// Polling finds what comes to the ring; the next one may be among those that
+		// came over the stream before.
+		if j.in.deliver() && (!q.watch.add(j.in) || j.in.left()) {
 			q.add(j.in) // others first
 		}
 	case j.in != nil && j.in.left():

@@ -55,6 +55,7 @@ type Out struct {
 	serial   uint32
 	taken    atomic.Uint32 // credits taken, in all
 	returned atomic.Uint32 // credits come back over the stream, in all
+	seen     atomic.Uint32 // of the credits come back, those known here: the exporter's word is far away
 
 	onRevoke func(handle uint32, applied uint64, err error)
 	onLost   func(err error)
@@ -130,7 +131,7 @@ func (o *Out) settle(ctx context.Context, seq uint64) error {
 			return err
 		}
 		o.ping(seq)
-		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken}); err != nil {
+		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
 			return err
 		}
 	}
@@ -139,12 +140,16 @@ func (o *Out) settle(ctx context.Context, seq uint64) error {
 // credit takes a notification credit, waiting for one if need be. No lock that
 // data or acknowledgements need is held.
 func (o *Out) credit(ctx context.Context, ended *atomic.Bool) error {
+	if t := o.taken.Load(); t-o.seen.Load() < page.Credits && o.taken.CompareAndSwap(t, t+1) {
+		return nil
+	}
 	back := o.back()
 	for {
 		r := back.Load()
 		t := o.taken.Load()
 		if t-r < page.Credits {
 			if o.taken.CompareAndSwap(t, t+1) {
+				o.seen.Store(r)
 				return nil
 			}
 			continue

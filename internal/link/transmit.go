@@ -193,7 +193,7 @@ func (s *stream) await(ctx context.Context, tick uint32, ended *atomic.Bool) err
 	if err := s.err(); err != nil {
 		return err
 	}
-	if err := s.e.Wait(ctx, wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended}); err != nil {
+	if err := s.e.Wait(ctx, wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended, Own: true}); err != nil {
 		return err
 	}
 	if ended != nil && ended.Load() {

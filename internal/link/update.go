@@ -51,7 +51,7 @@ func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
 // export has ended meanwhile.
 func (m *Mapped) Updated() error {
 	m.fence.Add(1) // as in Write: the loads of end come after the stores
-	return m.end()
+	return m.end(0, len(m.mem))
 }
 
 // Pages are those that the import lies in, and where in them it begins.

@@ -112,6 +112,7 @@ type Grant struct {
 	Offset   int    // of the buffer in it
 	Slot     uint32 // of the export's state word in the exporter's page
 	State    uint32 // what that word holds while the export lives
+	Place    uint64 // of the buffer, as the exporter names it when it sleeps; 0: it does not
 
 	// Of a redirectable export that is mapped: its pages' number, and the sizes
 	// of the memories to redirect to. After the memory's descriptor come those of

@@ -58,19 +58,32 @@ func (p Importer) Put(n Note) (tail uint32) {
 	binary.LittleEndian.PutUint64(b[8:], n.Off)
 	binary.LittleEndian.PutUint32(b[16:], n.Word)
 	binary.LittleEndian.PutUint32(b[20:], n.Redir)
+	shm.Word(b, stampAt).Store(t + 1)
 	p.tail().Store(t + 1)
 	return t
+}
+
+// stampAt is where an entry says itself that it is there, so that who polls for the
+// next one has all of it with one cache line. The tail says the same of all, and
+// an error in a writer that does not count right.
+const stampAt = 24
+
+// There says whether the note after the first head ones is in the ring.
+func (p Importer) There(head uint32) bool {
+	return shm.Word(p.Bytes(), ringAt+int(head%Credits)*noteSize+stampAt).Load() == head+1
 }
 
 // Peek reads the note after the first head ones, if there is one. A tail that
 // no honest writer could have is an error.
 func (p Importer) Peek(head uint32) (n Note, ok bool, err error) {
-	t := p.tail().Load()
-	if t == head {
-		return Note{}, false, nil
-	}
-	if t-head > Credits {
-		return Note{}, false, fmt.Errorf("%w: notification ring at %d, read to %d", ErrLayout, t, head)
+	if !p.There(head) {
+		t := p.tail().Load()
+		if t == head {
+			return Note{}, false, nil
+		}
+		if t-head > Credits {
+			return Note{}, false, fmt.Errorf("%w: notification ring at %d, read to %d", ErrLayout, t, head)
+		}
 	}
 	b := p.Bytes()[ringAt+int(head%Credits)*noteSize:]
 	return Note{
@@ -87,13 +100,13 @@ type Exporter struct{ *shm.Region }
 
 // NewExporter makes one.
 func NewExporter() (Exporter, error) {
-	r, err := create("vmmc-exporter", kindExporter, 3*line, true)
+	r, err := create("vmmc-exporter", kindExporter, 4*line, true)
 	return Exporter{r}, err
 }
 
 // OpenExporter maps a peer's.
 func OpenExporter(fd int) (Exporter, error) {
-	r, err := open(fd, kindExporter, 3*line, false)
+	r, err := open(fd, kindExporter, 4*line, false)
 	return Exporter{r}, err
 }
 
@@ -105,3 +118,9 @@ func (p Exporter) Head() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
 
 // Returned is the total of credits returned on the link, modulo 2^32.
 func (p Exporter) Returned() *atomic.Uint32 { return shm.Word(p.Bytes(), 2*line) }
+
+// Awake is 1 while the exporter polls the importer's ring: then a note rings no
+// bell. The importer puts its note and then loads this word; the exporter, before
+// it stops polling, stores 0 and then looks into the ring once more. All of it is
+// sequentially consistent, so one of the two sees the other.
+func (p Exporter) Awake() *atomic.Uint32 { return shm.Word(p.Bytes(), 3*line) }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
 // Every page begins with its kind, version and size.
@@ -84,9 +85,15 @@ func OpenProcess(fd int) (Process, error) {
 	return Process{r}, err
 }
 
-// Sleepers counts the goroutines that wait asleep. Senders load it after their
-// last word; sleepers raise it before their last look.
-func (p Process) Sleepers() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
+// Board says how many goroutines wait asleep, and for which words. Senders look
+// at it after their last word.
+func (p Process) Board() wait.Board {
+	b := wait.Board{Count: shm.Word(p.Bytes(), line), Any: shm.Word(p.Bytes(), line+4)}
+	for i := range b.Words {
+		b.Words[i] = shm.Word64(p.Bytes(), line+8+8*i)
+	}
+	return b
+}
 
 // State is the word of export slot s: even means that there is none; each
 // export has another odd value, so that a slot's next user is not mistaken for

@@ -117,8 +117,8 @@ func TestRing(t *testing.T) {
 func TestStates(t *testing.T) {
 	p := Process{kinds(t)["process"]}
 	p.State(Slots - 1).Store(7)
-	p.Sleepers().Store(3)
-	if p.State(Slots-1).Load() != 7 || p.State(0).Load() != 0 || p.Sleepers().Load() != 3 {
+	p.Board().Count.Store(3)
+	if p.State(Slots-1).Load() != 7 || p.State(0).Load() != 0 || p.Board().Count.Load() != 3 {
 		t.Error("words of the page overlap")
 	}
 }

@@ -23,6 +23,9 @@ type Look struct {
 	Until  func() bool
 	Broken *atomic.Bool
 	Ended  *atomic.Bool
+
+	Place uint64 // where Word is, as senders know it; 0: they cannot tell what is waited for
+	Own   bool   // only this process changes what is waited for, and calls Wake then
 }
 
 // Done takes one look. The loads are sequentially consistent: with the
@@ -38,14 +41,17 @@ func (l *Look) Done() bool {
 	return l.Broken != nil && l.Broken.Load() || l.Ended != nil && l.Ended.Load()
 }
 
-// Sleepers are the goroutines of this process that sleep. Count is in memory
-// that senders of other processes can read; only this process writes it.
+// Sleepers are the goroutines of this process that sleep.
 type Sleepers struct {
-	Count *atomic.Uint32
+	Board Board
 
 	mu   sync.Mutex
 	list []chan struct{}
+	n    atomic.Int32 // their number
 }
+
+// Asleep says whether anybody sleeps.
+func (s *Sleepers) Asleep() bool { return s.n.Load() != 0 }
 
 // beds are reused; a wake-up left in one would only cost an extra look.
 var beds = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
@@ -56,14 +62,16 @@ func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) erro
 	bed := beds.Get().(chan struct{})
 	s.mu.Lock()
 	s.list = append(s.list, bed)
-	s.Count.Add(1) // before the look, see Done
+	s.n.Add(1)
+	sign := s.Board.enter(&l) // before the look, see Done
 	if invariant.Enabled {
 		s.check(stop)
 	}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.Count.Add(^uint32(0))
+		s.n.Add(-1)
+		s.Board.leave(sign)
 		for i, b := range s.list {
 			if b == bed {
 				last := len(s.list) - 1
@@ -94,14 +102,16 @@ func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) erro
 	return nil
 }
 
-// check compares the two that say who sleeps; mu is held. Where waiting is over
-// for good the page of the count may be given back already.
+// check compares what says who sleeps; mu is held. Where waiting is over for good
+// the page of the board may be given back already.
 func (s *Sleepers) check(stop <-chan struct{}) {
 	select {
 	case <-stop:
 	default:
-		n := s.Count.Load()
-		invariant.Check(int(n) == len(s.list), "%d sleepers are counted, %d listed", n, len(s.list))
+		n := int(s.n.Load())
+		invariant.Check(n == len(s.list), "%d sleepers are counted, %d listed", n, len(s.list))
+		shown := int(s.Board.Count.Load())
+		invariant.Check(shown <= n, "%d sleepers are shown to senders, there are %d", shown, n)
 	}
 }
 
@@ -109,7 +119,7 @@ func (s *Sleepers) check(stop <-chan struct{}) {
 // a sleeper's look and its parking is not lost. The caller has stored its word
 // before.
 func (s *Sleepers) Wake() {
-	if s.Count.Load() == 0 {
+	if !s.Asleep() {
 		return
 	}
 	s.mu.Lock()

@@ -8,16 +8,25 @@ import (
 	"testing"
 )
 
+// board is one that only this process reads.
+func board(count *atomic.Uint32) Board {
+	b := Board{Count: count, Any: new(atomic.Uint32)}
+	for i := range b.Words {
+		b.Words[i] = new(atomic.Uint64)
+	}
+	return b
+}
+
 // asleep waits until n goroutines sleep.
 func asleep(s *Sleepers, n uint32) {
-	for s.Count.Load() != n {
+	for s.Board.Count.Load() != n {
 		runtime.Gosched()
 	}
 }
 
 func TestWakeUpsAreNotLost(t *testing.T) {
 	var word, count atomic.Uint32
-	s := &Sleepers{Count: &count}
+	s := &Sleepers{Board: board(&count)}
 	done := make(chan error)
 	const rounds, sleepers = 2000, 3
 	for range sleepers {
@@ -48,7 +57,7 @@ func TestWakeUpsAreNotLost(t *testing.T) {
 
 func TestSleepEnds(t *testing.T) {
 	var word, count atomic.Uint32
-	s := &Sleepers{Count: &count}
+	s := &Sleepers{Board: board(&count)}
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := make(chan struct{})
