@@ -69,7 +69,7 @@ type message struct {
 
 // The most that is applied without being acknowledged.
 const (
-	ackMessages = 64
+	ackMessages = 1024
 	ackBytes    = 512 << 10
 )
 

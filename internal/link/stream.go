@@ -75,6 +75,7 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 		return err
 	}
 	s.armed = true
+	s.rx.quiet = unix.Piecewise(fd)
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
@@ -130,6 +131,7 @@ func (s *stream) release() {
 		s.armed = true
 		s.rmu.Lock()
 		if s.fd >= 0 {
+			_ = s.rx.empty(s.fd) // what is known would raise an event; an error is there at the next look
 			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
 		}
 		s.rmu.Unlock()

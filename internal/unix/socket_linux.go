@@ -76,6 +76,32 @@ func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
 		r, _, e = sys.RawSyscall6(sys.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT, 0, 0, 0)
 		io.clear()
 	}
+	return outcome(r, e)
+}
+
+// Piecewise makes each [IO.Peek] of a TCP socket begin where the last one ended,
+// and says whether that is so: kernels before 6.9 have it for other sockets only.
+func Piecewise(fd int) bool {
+	p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL)
+	return err == nil && p == sys.IPPROTO_TCP && sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PEEK_OFF, 0) == nil
+}
+
+// Peek is Recv that leaves in the socket what it gives.
+func (io *IO) Peek(fd int, a []byte) (n int, err error) {
+	r, _, e := sys.RawSyscall6(sys.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&a[0])), uintptr(len(a)), sys.MSG_DONTWAIT|sys.MSG_PEEK, 0, 0)
+	runtime.KeepAlive(a)
+	return outcome(r, e)
+}
+
+// Discard takes n bytes, which were peeked at, out of a TCP socket. They are not
+// copied.
+func (io *IO) Discard(fd, n int) (int, error) {
+	r, _, e := sys.RawSyscall6(sys.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), sys.MSG_DONTWAIT|sys.MSG_TRUNC, 0, 0)
+	return outcome(r, e)
+}
+
+// outcome is what a receive call has given.
+func outcome(r uintptr, e syscall.Errno) (n int, err error) {
 	switch {
 	case e != 0 && again(e):
 		return 0, nil
