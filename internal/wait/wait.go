@@ -51,8 +51,9 @@ type Sleepers struct {
 var beds = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
 // Sleep parks the goroutine until l holds, the context ends (its error is
-// returned) or stop is closed (nil is returned with l not holding).
-func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) error {
+// returned) or stop is closed (nil is returned with l not holding). Woken for
+// something else within nap it returns too, with again: more of that may come.
+func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap time.Duration) (again bool, err error) {
 	bed := beds.Get().(chan struct{})
 	s.mu.Lock()
 	s.list = append(s.list, bed)
@@ -83,15 +84,19 @@ func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) erro
 		beds.Put(bed)
 	}()
 	for !l.Done() {
+		start := time.Now()
 		select {
 		case <-bed:
+			if !l.Done() && time.Since(start) < nap {
+				return true, nil
+			}
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case <-stop:
-			return nil
+			return false, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // check compares the two that say who sleeps; mu is held. Where waiting is over
@@ -149,7 +154,7 @@ type Spin struct {
 }
 
 // gosched is how many yields to other processes come before one to goroutines.
-const gosched = 16
+const gosched = 64
 
 // alone says that this process runs one goroutine at a time.
 var alone = runtime.GOMAXPROCS(0) == 1
@@ -187,6 +192,9 @@ func (s *Spin) Next(cost int) bool {
 	s.late = s.late || now-before > lateYield
 	return now < s.limit
 }
+
+// Again begins the phase anew: the caller's looks have brought something.
+func (s *Spin) Again() { s.limit, s.looks = 0, 0 }
 
 // End closes the phase.
 func (s *Spin) End() {
