@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"sync/atomic"
 
@@ -54,7 +53,7 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 }
 
 // admit queues a message or a get, once there is room. A short one is left to the
-// background, which writes many in one call, unless nothing else is under way.
+// background, which writes many in one call, or to who waits for it.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	o.imu.Lock()
 	for {
@@ -96,10 +95,9 @@ func (o *Out) enter(q *outgoing) {
 	}
 	first := !o.due
 	o.due = true
-	alone := o.acked.Load()+1 == q.seq
 	o.imu.Unlock()
 	switch {
-	case alone || q.size > small:
+	case q.size > small:
 		o.push()
 	case first: // a waiter or the background comes for it, and for all that follow meanwhile
 		o.tmu.Lock()
@@ -249,7 +247,7 @@ func (o *Out) Cancel(handle uint32) (applied uint64) {
 			q.m.Src, q.m.More = nil, nil
 		}
 	}
-	o.tx.pay = bytes.Clone(o.tx.pay) // of the chunk under way
+	o.tx.keep()
 	return o.written
 }
 

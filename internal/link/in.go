@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"sync"
 	"sync/atomic"
 
@@ -147,7 +146,7 @@ func (in *In) withdraw(t *Target) {
 	}
 	in.tmu.Lock()
 	t.revoked = true
-	in.tx.pay = bytes.Clone(in.tx.pay)
+	in.tx.keep()
 	in.tmu.Unlock()
 }
 

@@ -159,10 +159,14 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 			o.abandon(q)
 			return q.seq, unknown(err)
 		}
-		pay := q.chunk(&h)
+		for more := true; more && !q.ended(); {
+			pay := q.chunk(&h)
+			more = o.tx.add(&h, pay)
+		}
 		o.mid = !q.ended()
 		o.tx.attended++ // by complete
-		n := o.put(&h, pay)
+		o.flush()
+		n := o.tx.begun
 		if q.ended() {
 			o.wrote(q.seq, h.Flags&wire.AckNow != 0)
 			o.pump() // what came while this one was in its middle

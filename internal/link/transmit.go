@@ -18,22 +18,32 @@ type transmitter struct {
 	io    unix.IO
 	buf   [wire.HeaderSize + small]byte
 	big   *[bufferSize]byte // in place of buf, while many frames are under way
-	head  []byte            // of the frames under way, what is not written yet
-	pay   []byte            // and of the last one's payload; the sender's or the exporter's memory
-	begun uint64            // frames begun
-	gone  uint64            // frames written whole
-	ctl   []wire.Header     // frames that go before all others
-	bell  bool              // a bell is owed
-	own   wire.Header       // of this side's own frames; here so that none allocates
-	room  wait.Tick         // moves when the socket has room again
+	parts [unix.MaxPieces / 2]part
+	heads [unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte // of the parts but the first
+	first int                                                 // part under way
+	count int                                                 // of parts in use, the first ones included
+	begun uint64                                              // frames begun
+	gone  uint64                                              // frames written whole
+	ctl   []wire.Header                                       // frames that go before all others
+	bell  bool                                                // a bell is owed
+	own   wire.Header                                         // of this side's own frames; here so that none allocates
+	room  wait.Tick                                           // moves when the socket has room again
 
 	stuck    atomic.Bool // the socket has no room for what there is; with tmu
 	attended int         // waiters that try again between their looks
 	armed    bool        // an event will come, or is on its way
 }
 
+// part is what is not written yet of some frames, and of the last one's payload.
+type part struct {
+	head []byte // a copy
+	pay  []byte // the sender's or the exporter's memory, if it is long
+}
+
 func (t *transmitter) drop() {
-	t.head, t.pay, t.ctl = nil, nil, nil
+	t.ctl = nil
+	clear(t.parts[:])
+	t.first, t.count = 0, 0
 	t.giveBack()
 }
 
@@ -45,31 +55,95 @@ func (t *transmitter) giveBack() {
 }
 
 // add puts a frame behind those that are about to be written, and says whether
-// another one may come behind it: a long payload stays where it is and is the end.
+// another one may come behind it. Long payloads stay where they are; a call that
+// writes several is faster than as many calls.
 func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	t.begun++
-	at := len(t.head)
 	size := wire.HeaderSize + len(payload)
 	whole := len(payload) <= small
 	if !whole {
 		size = wire.HeaderSize
 	}
+	if t.count == 0 || t.parts[t.count-1].pay != nil {
+		t.count++
+	}
+	p := &t.parts[t.count-1]
+	at := len(p.head)
 	switch {
+	case t.count > 1:
+		p.head = t.heads[t.count-2][:size]
 	case at == 0:
-		t.head = t.buf[:size]
-	case at+size <= cap(t.head):
-		t.head = t.head[:at+size]
-	default: // which happens with buf only: see frames
+		p.head = t.buf[:size]
+	case at+size <= cap(p.head):
+		p.head = p.head[:at+size]
+	default: // which happens with buf only
 		t.big = buffers.Get().(*[bufferSize]byte)
-		t.head = t.big[:copy(t.big[:], t.head)+size]
+		p.head = t.big[:copy(t.big[:], p.head)+size]
 	}
-	h.Put(t.head[at:])
+	h.Put(p.head[at:])
 	if !whole {
-		t.pay = payload
-		return false
+		p.pay = payload
+		return t.count < len(t.parts)
 	}
-	copy(t.head[at+wire.HeaderSize:], payload)
-	return t.big == nil || len(t.head)+len(t.buf) <= len(t.big)
+	copy(p.head[at+wire.HeaderSize:], payload)
+	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
+}
+
+// send makes one call. It returns how much the socket took.
+func (t *transmitter) send(fd int) (n int, err error) {
+	p := &t.parts[t.first]
+	switch {
+	case t.count-t.first > 1:
+		var pieces [unix.MaxPieces][]byte
+		k := 0
+		for _, p := range t.parts[t.first:t.count] {
+			pieces[k], pieces[k+1] = p.head, p.pay
+			k += 2
+		}
+		n, err = t.io.SendPieces(fd, pieces[:k])
+	case len(p.head) > 0:
+		n, err = t.io.Send(fd, p.head, p.pay)
+	default:
+		n, err = t.io.Send(fd, p.pay, nil)
+	}
+	if err == nil {
+		t.took(n)
+	}
+	return n, err
+}
+
+// took notes that the socket has taken n bytes more.
+func (t *transmitter) took(n int) {
+	for ; t.first < t.count; t.first++ {
+		p := &t.parts[t.first]
+		k := min(n, len(p.head))
+		p.head, n = p.head[k:], n-k
+		k = min(n, len(p.pay))
+		p.pay, n = p.pay[k:], n-k
+		if len(p.head)+len(p.pay) > 0 {
+			return
+		}
+		*p = part{}
+	}
+	t.first, t.count = 0, 0
+	t.giveBack()
+	t.gone = t.begun
+}
+
+// left is how many bytes are not written.
+func (t *transmitter) left() (n int) {
+	for _, p := range t.parts[t.first:t.count] {
+		n += len(p.head) + len(p.pay)
+	}
+	return n
+}
+
+// keep copies what is left of payloads, whose memory is not the link's any more.
+func (t *transmitter) keep() {
+	for i := range t.parts[t.first:t.count] {
+		p := &t.parts[t.first+i]
+		p.pay = bytes.Clone(p.pay)
+	}
 }
 
 // put begins a frame; the one before is gone. It returns the frame's number.
@@ -86,13 +160,7 @@ func (s *stream) flush() (done bool) {
 		if s.fd < 0 {
 			return false
 		}
-		var n int
-		var err error
-		if len(t.head) > 0 {
-			n, err = t.io.Send(s.fd, t.head, t.pay)
-		} else {
-			n, err = t.io.Send(s.fd, t.pay, nil)
-		}
+		n, err := t.send(s.fd)
 		if err != nil {
 			s.fail(gone(err))
 			return false
@@ -100,13 +168,6 @@ func (s *stream) flush() (done bool) {
 		if n == 0 {
 			s.stick()
 			return false
-		}
-		k := min(n, len(t.head))
-		t.head, t.pay = t.head[k:], t.pay[n-k:]
-		if len(t.head)+len(t.pay) == 0 {
-			t.head, t.pay = nil, nil
-			t.giveBack()
-			t.gone = t.begun
 		}
 	}
 	return true
@@ -184,7 +245,7 @@ func (s *stream) ring() {
 			t.bell = true // no room: it goes when there is
 			s.stick()
 		} else if n < len(bell) {
-			t.head, t.begun = bell[n:], t.begun+1
+			t.parts[0].head, t.count, t.begun = bell[n:], 1, t.begun+1
 			s.stick()
 		}
 	}
@@ -215,11 +276,11 @@ func (s *stream) attend() {
 // advance writes what the socket takes now, and says whether it took anything.
 func (s *stream) advance() bool {
 	s.tmu.Lock()
-	n, left := s.tx.gone, len(s.tx.pay)
+	n, left := s.tx.gone, s.tx.left()
 	s.tx.stuck.Store(false)
 	done := s.pump()
 	over := done || s.tx.gone > n
-	moved := over || len(s.tx.pay) < left
+	moved := over || s.tx.left() < left
 	s.tmu.Unlock()
 	if over {
 		s.tx.room.Move()
@@ -274,6 +335,10 @@ func (s *stream) writable() {
 	s.tmu.Unlock()
 	s.tx.room.Move()
 	s.e.sleepers.Wake()
+	if !s.listening.Load() && s.try() { // at rest, and what was written may be answered
+		s.receive(drain)
+		s.release()
+	}
 }
 
 // ready returns nil with tmu held and nothing before the caller's frame, or an
@@ -335,7 +400,7 @@ func (s *stream) complete(ctx context.Context, n uint64, ended *atomic.Bool) err
 		s.tmu.Lock()
 		if err != nil {
 			if s.tx.gone < n {
-				s.tx.pay = bytes.Clone(s.tx.pay)
+				s.tx.keep()
 			}
 			return err
 		}

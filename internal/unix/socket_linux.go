@@ -16,16 +16,16 @@ import (
 // socket so that no call allocates. One goroutine at a time may use one block.
 type IO struct {
 	msg sys.Msghdr
-	vec [2]sys.Iovec
+	vec [MaxPieces]sys.Iovec
 }
 
 // again are the errors after which the same call may be tried later.
 func again(e syscall.Errno) bool { return e == sys.EAGAIN || e == sys.EINTR }
 
 // set points the vector at a and b and says how many entries are in use.
-func (io *IO) set(a, b []byte) {
+func (io *IO) set(pieces ...[]byte) {
 	n := 0
-	for _, s := range [2][]byte{a, b} {
+	for _, s := range pieces {
 		if len(s) > 0 {
 			io.vec[n].Base = &s[0]
 			io.vec[n].SetLen(len(s))
@@ -37,7 +37,7 @@ func (io *IO) set(a, b []byte) {
 }
 
 // clear drops the pointers, so that the block keeps no caller's memory alive.
-func (io *IO) clear() { io.vec[0].Base, io.vec[1].Base = nil, nil }
+func (io *IO) clear() { clear(io.vec[:]) }
 
 // Send writes a and then b without ever blocking, whatever the flags of the
 // description say (the other holder of a description can change them). n is 0
@@ -54,6 +54,20 @@ func (io *IO) Send(fd int, a, b []byte) (n int, err error) {
 		r, _, e = sys.RawSyscall6(sys.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL, 0, 0, 0)
 		io.clear()
 	}
+	if e != 0 {
+		if again(e) {
+			return 0, nil
+		}
+		return 0, e
+	}
+	return int(r), nil
+}
+
+// SendPieces is Send of up to [MaxPieces] pieces, one after another.
+func (io *IO) SendPieces(fd int, pieces [][]byte) (n int, err error) {
+	io.set(pieces...)
+	r, _, e := sys.RawSyscall6(sys.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL, 0, 0, 0)
+	io.clear()
 	if e != 0 {
 		if again(e) {
 			return 0, nil
