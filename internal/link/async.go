@@ -1,8 +1,8 @@
 package link
 
 import (
-	"bytes"
 	"context"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -52,51 +52,111 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	})
 }
 
-// admit queues a message or a get, once there is room, and writes what can be written.
+// admit queues a message or a get, once there is room. A short one is left to the
+// background, which writes many in one call, or to who waits for it.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
-	o.tmu.Lock()
+	o.imu.Lock()
 	for {
-		if q.f != nil && o.reads.Load() >= maxFetches {
-			o.tmu.Unlock()
-			if err := o.slot(ctx); err != nil {
-				return err
+		var err error
+		switch {
+		case q.f != nil && o.reads.Load() >= maxFetches:
+			o.imu.Unlock()
+			err = o.slot(ctx)
+		case o.queued.Load() >= maxQueue:
+			o.imu.Unlock()
+			err = o.lessQueued(ctx, q.m.Ended)
+		default:
+			err = o.err() // nobody would write it any more
+			if err == nil {
+				o.enter(q)
+				return nil
 			}
-			o.tmu.Lock()
-			continue
+			o.imu.Unlock()
 		}
-		if o.queue.len() < maxQueue {
-			break
-		}
-		tick := o.tx.room.Now()
-		o.armWrite()
-		o.tmu.Unlock()
-		if err := o.await(ctx, tick, q.m.Ended); err != nil {
+		if err != nil {
 			return err
 		}
-		o.tmu.Lock()
+		o.imu.Lock()
 	}
-	defer o.tmu.Unlock()
-	if err := o.err(); err != nil { // nobody would write it any more
-		return err
-	}
+}
+
+// enter puts q into the inbox and sees to it that it is written; imu is held, and
+// not any more when this returns.
+func (o *Out) enter(q *outgoing) {
 	o.number(q)
 	if q.f != nil {
 		q.f.seq = q.seq
 		o.expect(q.f)
 	}
-	o.queue.push(*q)
+	o.inbox.push(*q)
+	o.queued.Add(1)
 	if invariant.Enabled {
-		o.checkQueue()
+		o.checkInbox()
 	}
-	o.pump()
-	return nil
+	first := !o.due
+	o.due = true
+	o.imu.Unlock()
+	switch {
+	case q.size > small:
+		o.push()
+	case first: // a waiter or the background comes for it, and for all that follow meanwhile
+		o.tmu.Lock()
+		o.stick()
+		o.tmu.Unlock()
+	}
+}
+
+// lessQueued waits until something that is queued is written.
+func (o *Out) lessQueued(ctx context.Context, ended *atomic.Bool) error {
+	o.tmu.Lock()
+	o.tx.attended++
+	o.stick()
+	tick := o.tx.room.Now()
+	full := o.queued.Load() >= maxQueue
+	o.tmu.Unlock()
+	var err error
+	if full {
+		err = o.await(ctx, tick, ended)
+	}
+	o.leave()
+	return err
+}
+
+// only returns nil with tmu and imu held and nothing queued, so that the next
+// number is the caller's; or an error without them.
+func (o *Out) only(ctx context.Context, ended *atomic.Bool) error {
+	for {
+		if err := o.ready(ctx, ended); err != nil {
+			return err
+		}
+		o.imu.Lock()
+		if o.inbox.len() == 0 {
+			return nil
+		}
+		o.imu.Unlock()
+		o.tmu.Unlock()
+	}
+}
+
+// collect moves what came into the inbox to the queue, which is empty, and says
+// whether there is any.
+func (o *Out) collect() bool {
+	o.imu.Lock()
+	defer o.imu.Unlock()
+	o.queue, o.inbox = o.inbox, o.queue
+	o.due = o.queue.len() > 0
+	return o.due
 }
 
 // next gives the next chunk of the oldest queued message, but nothing while a
-// synchronous one is in its middle.
+// synchronous one is in its middle. The last message for now asks for its
+// acknowledgement, so that requests are over without anybody asking after them.
 func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
-	if o.mid || o.queue.len() == 0 {
+	if o.mid || o.queue.len() == 0 && !o.collect() {
 		return nil, false
+	}
+	if invariant.Enabled {
+		o.checkQueue()
 	}
 	q := o.queue.at(0)
 	over := true
@@ -111,23 +171,33 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 	default:
 		payload = q.chunk(h)
 		over = q.ended()
+		if over && o.queued.Load() == 1 {
+			h.Flags |= wire.AckNow
+		}
 	}
 	if over {
-		o.wrote(q.seq)
+		o.wrote(q.seq, h.Flags&wire.AckNow != 0)
 		o.queue.pop()
+		o.queued.Add(-1)
 	}
 	return payload, true
 }
 
-// wrote notes that message seq is wholly in frames; tmu is held.
-func (o *Out) wrote(seq uint64) {
+// wrote notes that message seq is wholly in frames, and whether it asks for its
+// acknowledgement itself; tmu is held.
+func (o *Out) wrote(seq uint64, acks bool) {
 	if invariant.Enabled {
 		o.checkWritten(seq)
 	}
 	o.written = seq
+	if acks {
+		o.asked = seq
+	}
 	if o.want > 0 && o.want <= seq {
 		o.want = 0
-		o.askNow()
+		if !acks {
+			o.askNow()
+		}
 	}
 }
 
@@ -165,15 +235,19 @@ func (o *Out) ping(seq uint64) {
 func (o *Out) Cancel(handle uint32) (applied uint64) {
 	o.tmu.Lock()
 	defer o.tmu.Unlock()
-	for i := range o.queue.len() {
-		q := o.queue.at(i)
-		if q.m.Handle != handle || q.f != nil || q.abort {
-			continue
+	o.imu.Lock()
+	defer o.imu.Unlock()
+	for _, f := range []*fifo[outgoing]{&o.queue, &o.inbox} {
+		for i := range f.len() {
+			q := f.at(i)
+			if q.m.Handle != handle || q.f != nil || q.abort {
+				continue
+			}
+			q.abort = true
+			q.m.Src, q.m.More = nil, nil
 		}
-		q.abort = true
-		q.m.Src, q.m.More = nil, nil
 	}
-	o.tx.pay = bytes.Clone(o.tx.pay) // of the chunk under way
+	o.tx.keep()
 	return o.written
 }
 
@@ -204,7 +278,7 @@ func (o *Out) unread(ctx context.Context, id uint32, off, size uint64) error {
 		if err := o.err(); err != nil {
 			return err
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
+		if err := o.e.wait(ctx, &wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}, &o.stream); err != nil {
 			return err
 		}
 	}

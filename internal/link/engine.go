@@ -11,8 +11,10 @@ package link
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -169,28 +171,78 @@ func (e *Engine) warm(s *stream) {
 }
 
 // Wait returns when l holds. An error is the context's, or [ErrClosed].
-func (e *Engine) Wait(ctx context.Context, l wait.Look) error {
-	if l.Done() {
+func (e *Engine) Wait(ctx context.Context, l wait.Look) error { return e.wait(ctx, &l, nil) }
+
+// wait is Wait for something that writing on own helps to come about; nil for none.
+func (e *Engine) wait(ctx context.Context, l *wait.Look, own *stream) error {
+	if e.look(l, own) {
 		return nil
 	}
-	if e.spinning.CompareAndSwap(false, true) {
-		found := e.spin(l)
-		e.spinning.Store(false)
-		if found {
+	return e.sleep(ctx, l, own)
+}
+
+// look looks for as long as looking is worth while, and says whether l holds.
+func (e *Engine) look(l *wait.Look, own *stream) (found bool) {
+	if l.Done() {
+		return true
+	}
+	if !e.spinning.CompareAndSwap(false, true) {
+		return false
+	}
+	found = e.spin(l, own)
+	e.spinning.Store(false)
+	return found
+}
+
+// nap is how short a sleep is that was broken off by something else than what was
+// waited for, for its end to be worth looking on.
+const nap = time.Millisecond
+
+// sleep parks the goroutine until l holds. Where messages come that are not what
+// is waited for, it looks again, and serves them while it does.
+func (e *Engine) sleep(ctx context.Context, l *wait.Look, own *stream) error {
+	for {
+		again, err := e.sleepers.Sleep(ctx, l, e.stop, nap)
+		switch {
+		case err != nil:
+			return err
+		case !again && l.Done():
+			return nil
+		case !again:
+			return ErrClosed
+		case e.look(l, own):
 			return nil
 		}
 	}
-	if err := e.sleepers.Sleep(ctx, l, e.stop); err != nil {
-		return err
+}
+
+// writers are the streams whose unwritten frames a waiter writes.
+type writers struct {
+	list [len(Engine{}.hot) + 1]*stream
+	n    int
+}
+
+// help writes on s if it was stuck, and says whether the socket took anything.
+func (w *writers) help(s *stream) bool {
+	if !s.tx.stuck.Load() {
+		return false
 	}
-	if !l.Done() {
-		return ErrClosed
+	if !slices.Contains(w.list[:w.n], s) {
+		s.attend()
+		w.list[w.n] = s
+		w.n++
 	}
-	return nil
+	return s.advance()
+}
+
+func (w *writers) leave() {
+	for _, s := range w.list[:w.n] {
+		s.leave()
+	}
 }
 
 // spin looks, and polls the hot links between looks, until the budget is used.
-func (e *Engine) spin(l wait.Look) (found bool) {
+func (e *Engine) spin(l *wait.Look, own *stream) (found bool) {
 	var held [len(e.hot)]*stream
 	n := 0
 	for i := range e.hot {
@@ -201,25 +253,35 @@ func (e *Engine) spin(l wait.Look) (found bool) {
 	}
 	sp := e.budget.Begin()
 	var events [4]unix.Event
+	var w writers
 	for i := 0; ; i++ {
 		if found = l.Done(); found {
 			break
 		}
 		cost := 1
+		moved := own != nil && w.help(own)
 		for _, s := range held[:n] {
 			cost += 16
 			if s.idle++; s.receive(1) {
 				s.idle = 0
+				moved = true
+			}
+			if s != own && w.help(s) {
+				moved = true
 			}
 		}
 		if n > 0 && i&31 == 31 {
 			e.dispatch(events[:e.ep.Look(events[:])])
+		}
+		if moved {
+			sp.Again() // where something goes on more will come
 		}
 		if !sp.Next(cost) {
 			break
 		}
 	}
 	sp.End()
+	w.leave()
 	rest := found && !e.sleepers.Asleep()
 	for _, s := range held[:n] {
 		if s.idle > stale {

@@ -92,7 +92,7 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 		return 0, err
 	}
 	o.e.warm(&o.stream)
-	if err := o.e.Wait(ctx, wait.Look{Word: f.done.Word(), Old: tick, Ended: ended, Own: true}); err != nil || f.done.Now() == tick {
+	if err := o.e.wait(ctx, &wait.Look{Word: f.done.Word(), Old: tick, Ended: ended, Own: true}, &o.stream); err != nil || f.done.Now() == tick {
 		if o.forsake(f) {
 			if err == nil {
 				err = ErrEnded
@@ -120,29 +120,32 @@ func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 				return err
 			}
 		}
-		if err := o.ready(ctx, ended); err != nil {
+		if err := o.only(ctx, ended); err != nil {
 			return err
 		}
-		if o.reads.Load() < maxFetches { // with tmu, under which it grows
+		if o.reads.Load() < maxFetches { // with imu, under which it grows
 			break
 		}
+		o.imu.Unlock()
 		o.tmu.Unlock()
 	}
 	defer o.tmu.Unlock()
 	if err := o.err(); err != nil { // lost has emptied the queue, or is about to
+		o.imu.Unlock()
 		return err
 	}
 	f.seq = o.seq.Load() + 1
 	o.seq.Store(f.seq)
 	o.expect(f)
+	o.imu.Unlock()
 	h := f.question()
 	o.put(&h, nil) // a header is the engine's own copy: no need to wait for it
-	o.wrote(f.seq)
+	o.wrote(f.seq, false)
 	o.pump()
 	return nil
 }
 
-// expect puts f behind those unanswered; tmu is held, so the order is that of
+// expect puts f behind those unanswered; imu is held, so the order is that of
 // the numbers.
 func (o *Out) expect(f *fetch) {
 	o.gmu.Lock()
@@ -155,14 +158,14 @@ func (o *Out) expect(f *fetch) {
 	o.gmu.Unlock()
 }
 
-// slot waits until one more get may be asked; only with tmu held it is still so.
+// slot waits until one more get may be asked; only with imu held it is still so.
 func (o *Out) slot(ctx context.Context) error {
 	for {
 		tick := o.room.Now()
 		if o.reads.Load() < maxFetches {
 			return nil
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
+		if err := o.e.wait(ctx, &wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}, &o.stream); err != nil {
 			return err
 		}
 		if err := o.err(); err != nil {
@@ -294,7 +297,7 @@ func (o *Out) allAnswered(ctx context.Context, seq uint64) error {
 		if err := o.err(); err != nil {
 			return err
 		}
-		if err := o.e.Wait(ctx, wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
+		if err := o.e.wait(ctx, &wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}, &o.stream); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"sync"
 	"sync/atomic"
 
@@ -71,7 +70,7 @@ type message struct {
 
 // The most that is applied without being acknowledged.
 const (
-	ackMessages = 64
+	ackMessages = 1024
 	ackBytes    = 512 << 10
 )
 
@@ -152,7 +151,7 @@ func (in *In) withdraw(t *Target) {
 	}
 	in.tmu.Lock()
 	t.revoked = true
-	in.tx.pay = bytes.Clone(in.tx.pay)
+	in.tx.keep()
 	in.tmu.Unlock()
 }
 

@@ -17,17 +17,20 @@ func (o *Out) checkAcked() {
 	invariant.Check(a <= n, "message %d is acknowledged, %d was the last", a, n)
 }
 
-// checkQueue: numbers are given in the order of the queue, and a synchronous
-// message gets one only when the queue is empty.
-func (o *Out) checkQueue() {
+// checkInbox: numbers are given in the order in which messages come; imu is held.
+func (o *Out) checkInbox() {
 	n := o.seq.Load()
-	for i := range o.queue.len() {
-		want := n - uint64(o.queue.len()-1-i)
-		invariant.Check(o.queue.at(i).seq == want, "message %d is queued in the place of %d, the last is %d", o.queue.at(i).seq, want, n)
+	for i := range o.inbox.len() {
+		want := n - uint64(o.inbox.len()-1-i)
+		invariant.Check(o.inbox.at(i).seq == want, "message %d has come in the place of %d, the last is %d", o.inbox.at(i).seq, want, n)
 	}
-	if !o.mid && o.queue.len() > 0 {
-		next := o.queue.at(0).seq
-		invariant.Check(next == o.written+1, "message %d is next in the queue, %d was written", next, o.written)
+}
+
+// checkQueue: a synchronous message gets a number only when nothing is queued.
+func (o *Out) checkQueue() {
+	for i := range o.queue.len() {
+		want := o.written + 1 + uint64(i)
+		invariant.Check(o.queue.at(i).seq == want, "message %d is queued in the place of %d, %d was written", o.queue.at(i).seq, want, o.written)
 	}
 }
 

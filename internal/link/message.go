@@ -132,7 +132,7 @@ func (o *Out) begin(ctx context.Context, m *Message, size int) error {
 	return err
 }
 
-// number gives a message its place; tmu is held. It counts as outstanding before
+// number gives a message its place; imu is held. It counts as outstanding before
 // its first byte goes.
 func (o *Out) number(q *outgoing) {
 	q.seq = o.seq.Load() + 1
@@ -149,22 +149,27 @@ func (o *Out) number(q *outgoing) {
 func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error) {
 	var h wire.Header
 	for !q.ended() {
-		if err := o.ready(ctx, q.m.Ended); err != nil {
-			if q.seq == 0 {
+		if q.seq == 0 {
+			if err := o.only(ctx, q.m.Ended); err != nil {
 				o.uncredit(q.m.Notify)
 				return 0, err
 			}
+			o.number(q)
+			o.imu.Unlock()
+		} else if err := o.ready(ctx, q.m.Ended); err != nil {
 			o.abandon(q)
 			return q.seq, unknown(err)
 		}
-		if q.seq == 0 {
-			o.number(q)
+		for more := true; more && !q.ended(); {
+			pay := q.chunk(&h)
+			more = o.tx.add(&h, pay)
 		}
-		pay := q.chunk(&h)
 		o.mid = !q.ended()
-		n := o.put(&h, pay)
+		o.tx.attended++ // by complete
+		o.flush()
+		n := o.tx.begun
 		if q.ended() {
-			o.wrote(q.seq)
+			o.wrote(q.seq, h.Flags&wire.AckNow != 0)
 			o.pump() // what came while this one was in its middle
 		}
 		o.tmu.Unlock()
@@ -186,7 +191,7 @@ func (o *Out) abandon(q *outgoing) {
 	if invariant.Enabled {
 		o.trace("abort", q.m.Handle, q.seq, q.m.Off, uint64(q.done))
 	}
-	o.wrote(q.seq)
+	o.wrote(q.seq, false)
 	o.pump()
 	o.tmu.Unlock()
 }

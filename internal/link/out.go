@@ -29,7 +29,14 @@ type Out struct {
 
 	turn chan struct{} // one synchronous message at a time is put on the stream
 
-	queue fifo[outgoing] // asynchronous messages not wholly written, with tmu
+	// Asynchronous messages not wholly written come into inbox, and from there all
+	// at once into queue, so that beginning one never waits for a write.
+	imu    sync.Mutex // after tmu
+	inbox  fifo[outgoing]
+	due    bool         // whoever holds tmu next, or the background, looks into inbox; with imu
+	queued atomic.Int32 // those in both; grows with imu
+
+	queue fifo[outgoing] // with tmu
 	mid   bool           // a synchronous message is between its chunks, with tmu
 	later backlog        // asynchronous operations that could not be queued yet
 	over  atomic.Bool    // the link has ended, and no memory of a request is used any more
@@ -38,7 +45,7 @@ type Out struct {
 	asked   uint64 // up to here an acknowledgement was asked for, with tmu
 	want    uint64 // and here one is to be asked for once it is written, with tmu
 
-	// seq is the last message begun, written with the turn and tmu held; acked
+	// seq is the last message begun, written with imu held; acked
 	// the last one applied at the far end, written by the engine. They are
 	// equal when nothing is under way, which mapped sends check.
 	seq   atomic.Uint64
@@ -131,7 +138,7 @@ func (o *Out) settle(ctx context.Context, seq uint64) error {
 			return err
 		}
 		o.ping(seq)
-		if err := o.e.Wait(ctx, wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken, Own: true}); err != nil {
+		if err := o.e.wait(ctx, &wait.Look{Word: o.tick.Word(), Old: tick, Broken: &o.broken, Own: true}, &o.stream); err != nil {
 			return err
 		}
 	}
@@ -255,7 +262,10 @@ func (o *Out) lost(err error) {
 	o.reads.Store(0)
 	o.gmu.Unlock()
 	o.tmu.Lock()
-	o.queue, o.mid = fifo[outgoing]{}, false
+	o.imu.Lock()
+	o.queue, o.inbox, o.mid = fifo[outgoing]{}, fifo[outgoing]{}, false
+	o.queued.Store(0)
+	o.imu.Unlock()
 	o.tmu.Unlock()
 	o.over.Store(true)
 	o.later.close()

@@ -24,6 +24,13 @@ type receiver struct {
 	dst        []byte      // where its next bytes go; empty: ask
 	waste      bool        // the payload goes nowhere
 	need       int         // payload bytes still to come
+
+	quiet  bool // the socket can be looked at piece by piece: see settle
+	quick  bool // short messages come one by one
+	peeked int  // bytes that were worked through and are in the socket still
+	newest int  // of them, those of the last look
+	kept   int  // looks since the socket was emptied
+	vain   int  // looks since anything came
 }
 
 // take receives at most turns times. got says whether any frame was complete or
@@ -34,6 +41,12 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 	}
 	if r.buf == nil {
 		r.buf = buffers.Get().(*[bufferSize]byte)
+	}
+	r.quick = r.quick && turns == 1
+	if r.peeked > 0 {
+		if err := r.settle(s.fd); err != nil {
+			return false, err
+		}
 	}
 	for range turns {
 		n, rerr := r.fill(s.fd, s.h)
@@ -59,6 +72,11 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 
 // fill makes one receive call.
 func (r *receiver) fill(fd int, h handler) (n int, err error) {
+	if r.peeked > 0 && (r.need > 0 || r.end > 0) { // a look has ended in the middle of a frame
+		if err := r.empty(fd); err != nil {
+			return 0, err
+		}
+	}
 	if r.need > 0 { // then the buffer is empty
 		r.ask(h)
 		if r.waste {
@@ -76,8 +94,18 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 		r.end = copy(r.buf[:], r.buf[r.start:r.end])
 		r.start = 0
 	}
+	if r.quick && r.end == 0 {
+		n, err = r.io.Peek(fd, r.buf[:])
+		if n > 0 {
+			r.peeked, r.newest, r.vain = r.peeked+n, n, 0
+			r.kept++
+		}
+		r.end = n
+		return n, err
+	}
 	n, err = r.io.Recv(fd, r.buf[r.end:], nil)
 	r.end += n
+	r.quick = r.quiet && n > 0 && n <= wire.HeaderSize+small
 	return n, err
 }
 
@@ -121,6 +149,42 @@ func (r *receiver) parse(h handler) error {
 			return err
 		}
 	}
+}
+
+// TCP sends an acknowledgement, a packet of its own, from within the call that
+// takes the second short segment out of a socket that is empty then, if nothing was
+// sent the other way. That is more than half of what such a message costs
+// altogether. Where short messages come one by one, a waiter therefore looks at
+// them and takes the last one's bytes out when the next one is there, so that the
+// socket is rarely empty; now and then, and when nothing has come for a while, it
+// is emptied, for the far end's TCP sends only so much without an acknowledgement.
+const (
+	mostKept = 8
+	mostVain = 32
+)
+
+// settle takes out of the socket what need not be there any more.
+func (r *receiver) settle(fd int) error {
+	r.vain++
+	if !r.quick || r.kept >= mostKept || r.vain >= mostVain {
+		return r.empty(fd)
+	}
+	return r.discard(fd, r.peeked-r.newest)
+}
+
+// empty takes all that was looked at out of the socket.
+func (r *receiver) empty(fd int) error {
+	r.newest, r.kept, r.vain = 0, 0, 0
+	return r.discard(fd, r.peeked)
+}
+
+func (r *receiver) discard(fd, n int) error {
+	if n == 0 {
+		return nil
+	}
+	n, err := r.io.Discard(fd, n)
+	r.peeked -= n
+	return err
 }
 
 // ask learns where the next bytes of the payload go.

@@ -63,7 +63,7 @@ func (r *Request) Wait(ctx context.Context) (done bool, err error) {
 		if done, err := r.Result(); done {
 			return true, err
 		}
-		if err := r.o.e.Wait(ctx, wait.Look{Word: r.o.tick.Word(), Old: tick, Own: true}); err != nil {
+		if err := r.o.e.wait(ctx, &wait.Look{Word: r.o.tick.Word(), Old: tick, Own: true}, &r.o.stream); err != nil {
 			return false, err
 		}
 	}

@@ -43,13 +43,13 @@ type handler interface {
 
 // stream is one socket: raw, non-blocking, in the engine's epoll set.
 type stream struct {
-	e     *Engine
-	h     handler
-	id    uint64
-	token atomic.Uint32
-	warm  atomic.Bool
-	idle  int  // looks in vain since the last frame; with the token
-	armed bool // with the token
+	e         *Engine
+	h         handler
+	id        uint64
+	token     atomic.Uint32
+	warm      atomic.Bool
+	idle      int         // looks in vain since the last frame; with the token
+	listening atomic.Bool // armed for reading; stored with the token
 
 	used    atomic.Bool // came to rest since the guard's last tick
 	guarded atomic.Bool // is in the guard's list
@@ -74,7 +74,8 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 		_ = unix.Close(fd)
 		return err
 	}
-	s.armed = true
+	s.listening.Store(true)
+	s.rx.quiet = unix.Piecewise(fd)
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
@@ -97,8 +98,8 @@ func (s *stream) tryQuiet() bool {
 	if !s.try() {
 		return false
 	}
-	if s.armed {
-		s.armed = false
+	if s.listening.Load() {
+		s.listening.Store(false)
 		s.rmu.Lock()
 		if s.fd >= 0 {
 			s.e.ep.Disarm(s.fd, s.id<<1)
@@ -127,9 +128,10 @@ func (s *stream) release() {
 		s.checkHeld("arm")
 	}
 	for {
-		s.armed = true
+		s.listening.Store(true)
 		s.rmu.Lock()
 		if s.fd >= 0 {
+			_ = s.rx.empty(s.fd) // what is known would raise an event; an error is there at the next look
 			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
 		}
 		s.rmu.Unlock()

@@ -17,31 +17,140 @@ const small = 448
 type transmitter struct {
 	io    unix.IO
 	buf   [wire.HeaderSize + small]byte
-	head  []byte        // of the frame under way, what is not written yet
-	pay   []byte        // and of its payload; the sender's or the exporter's memory
-	begun uint64        // frames begun
-	gone  uint64        // frames written whole
-	ctl   []wire.Header // frames that go before all others
-	bell  bool          // a bell is owed
-	own   wire.Header   // of this side's own frames; here so that none allocates
-	room  wait.Tick     // moves when the socket has room again
+	big   *[bufferSize]byte // in place of buf, while many frames are under way
+	parts [unix.MaxPieces / 2]part
+	heads [unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte // of the parts but the first
+	first int                                                 // part under way
+	count int                                                 // of parts in use, the first ones included
+	begun uint64                                              // frames begun
+	gone  uint64                                              // frames written whole
+	ctl   []wire.Header                                       // frames that go before all others
+	bell  bool                                                // a bell is owed
+	own   wire.Header                                         // of this side's own frames; here so that none allocates
+	room  wait.Tick                                           // moves when the socket has room again
+
+	stuck    atomic.Bool // the socket has no room for what there is; with tmu
+	attended int         // waiters that try again between their looks
+	armed    bool        // an event will come, or is on its way
 }
 
-func (t *transmitter) drop() { t.head, t.pay, t.ctl = nil, nil, nil }
+// part is what is not written yet of some frames, and of the last one's payload.
+type part struct {
+	head []byte // a copy
+	pay  []byte // the sender's or the exporter's memory, if it is long
+}
+
+func (t *transmitter) drop() {
+	t.ctl = nil
+	clear(t.parts[:])
+	t.first, t.count = 0, 0
+	t.giveBack()
+}
+
+func (t *transmitter) giveBack() {
+	if t.big != nil {
+		buffers.Put(t.big)
+		t.big = nil
+	}
+}
+
+// add puts a frame behind those that are about to be written, and says whether
+// another one may come behind it. Long payloads stay where they are; a call that
+// writes several is faster than as many calls.
+func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
+	t.begun++
+	size := wire.HeaderSize + len(payload)
+	whole := len(payload) <= small
+	if !whole {
+		size = wire.HeaderSize
+	}
+	if t.count == 0 || t.parts[t.count-1].pay != nil {
+		t.count++
+	}
+	p := &t.parts[t.count-1]
+	at := len(p.head)
+	switch {
+	case t.count > 1:
+		p.head = t.heads[t.count-2][:size]
+	case at == 0:
+		p.head = t.buf[:size]
+	case at+size <= cap(p.head):
+		p.head = p.head[:at+size]
+	default: // which happens with buf only
+		t.big = buffers.Get().(*[bufferSize]byte)
+		p.head = t.big[:copy(t.big[:], p.head)+size]
+	}
+	h.Put(p.head[at:])
+	if !whole {
+		p.pay = payload
+		return t.count < len(t.parts)
+	}
+	copy(p.head[at+wire.HeaderSize:], payload)
+	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
+}
+
+// send makes one call. It returns how much the socket took.
+func (t *transmitter) send(fd int) (n int, err error) {
+	p := &t.parts[t.first]
+	switch {
+	case t.count-t.first > 1:
+		var pieces [unix.MaxPieces][]byte
+		k := 0
+		for _, p := range t.parts[t.first:t.count] {
+			pieces[k], pieces[k+1] = p.head, p.pay
+			k += 2
+		}
+		n, err = t.io.SendPieces(fd, pieces[:k])
+	case len(p.head) > 0:
+		n, err = t.io.Send(fd, p.head, p.pay)
+	default:
+		n, err = t.io.Send(fd, p.pay, nil)
+	}
+	if err == nil {
+		t.took(n)
+	}
+	return n, err
+}
+
+// took notes that the socket has taken n bytes more.
+func (t *transmitter) took(n int) {
+	for ; t.first < t.count; t.first++ {
+		p := &t.parts[t.first]
+		k := min(n, len(p.head))
+		p.head, n = p.head[k:], n-k
+		k = min(n, len(p.pay))
+		p.pay, n = p.pay[k:], n-k
+		if len(p.head)+len(p.pay) > 0 {
+			return
+		}
+		*p = part{}
+	}
+	t.first, t.count = 0, 0
+	t.giveBack()
+	t.gone = t.begun
+}
+
+// left is how many bytes are not written.
+func (t *transmitter) left() (n int) {
+	for _, p := range t.parts[t.first:t.count] {
+		n += len(p.head) + len(p.pay)
+	}
+	return n
+}
+
+// keep copies what is left of payloads, whose memory is not the link's any more.
+func (t *transmitter) keep() {
+	for i := range t.parts[t.first:t.count] {
+		p := &t.parts[t.first+i]
+		p.pay = bytes.Clone(p.pay)
+	}
+}
 
 // put begins a frame; the one before is gone. It returns the frame's number.
 func (s *stream) put(h *wire.Header, payload []byte) uint64 {
-	t := &s.tx
-	h.Put(t.buf[:])
-	t.begun++
-	if len(payload) <= small { // one plain call is cheaper than one with a vector
-		n := copy(t.buf[wire.HeaderSize:], payload)
-		t.head, t.pay = t.buf[:wire.HeaderSize+n], nil
-	} else {
-		t.head, t.pay = t.buf[:wire.HeaderSize], payload
-	}
+	s.tx.add(h, payload)
 	s.flush()
-	return t.begun
+	return s.tx.begun
 }
 
 // flush writes what the socket takes of the frame under way.
@@ -51,60 +160,58 @@ func (s *stream) flush() (done bool) {
 		if s.fd < 0 {
 			return false
 		}
-		var n int
-		var err error
-		if len(t.head) > 0 {
-			n, err = t.io.Send(s.fd, t.head, t.pay)
-		} else {
-			n, err = t.io.Send(s.fd, t.pay, nil)
-		}
+		n, err := t.send(s.fd)
 		if err != nil {
 			s.fail(gone(err))
 			return false
 		}
 		if n == 0 {
-			s.armWrite()
+			s.stick()
 			return false
-		}
-		k := min(n, len(t.head))
-		t.head, t.pay = t.head[k:], t.pay[n-k:]
-		if len(t.head)+len(t.pay) == 0 {
-			t.pay = nil
-			t.gone++
 		}
 	}
 	return true
 }
 
-// burst bounds how many frames one pump writes before other links get a turn.
+// burst bounds how many calls one pump makes before other links get a turn.
 const burst = 8
 
 // pump writes all that goes before a sender's next frame, and says whether
 // that is done.
 func (s *stream) pump() (clear bool) {
-	t := &s.tx
 	for i := 0; s.flush(); i++ {
 		if i == burst {
-			s.armWrite() // raises an event at once if there is room
+			s.stick() // raises an event at once if there is room
 			return false
 		}
+		if !s.frames() {
+			return true
+		}
+	}
+	return false
+}
+
+// frames begins as many frames as one call can write, and says whether there are any.
+func (s *stream) frames() (any bool) {
+	t := &s.tx
+	for more := true; more; any = true {
 		switch {
 		case len(t.ctl) > 0:
 			h := t.ctl[0]
 			t.ctl = append(t.ctl[:0], t.ctl[1:]...)
-			s.put(&h, nil)
+			more = t.add(&h, nil)
 		case t.bell:
 			t.bell = false
-			s.put(&wire.Header{Type: wire.Bell}, nil)
+			more = t.add(&wire.Header{Type: wire.Bell}, nil)
 		default:
 			pay, ok := s.h.next(&t.own)
 			if !ok {
-				return true
+				return any
 			}
-			s.put(&t.own, pay)
+			more = t.add(&t.own, pay)
 		}
 	}
-	return false
+	return any
 }
 
 // control queues a frame that goes before others, and sends what can be sent.
@@ -136,18 +243,72 @@ func (s *stream) ring() {
 			s.fail(gone(err))
 		} else if n == 0 {
 			t.bell = true // no room: it goes when there is
-			s.armWrite()
+			s.stick()
 		} else if n < len(bell) {
-			t.head, t.begun = bell[n:], t.begun+1
-			s.armWrite()
+			t.parts[0].head, t.count, t.begun = bell[n:], 1, t.begun+1
+			s.stick()
 		}
 	}
 	s.tmu.Unlock()
 }
 
+// stick notes that there is more to write than the socket has room for.
+func (s *stream) stick() {
+	s.tx.stuck.Store(true)
+	if s.tx.attended == 0 {
+		s.armWrite()
+	}
+}
+
+// attend makes the caller, which waits anyway, write what the socket had no room
+// for: by advance, between its looks. Without that each piece of a long message
+// would wake the background's thread, which then writes it.
+func (s *stream) attend() {
+	s.tmu.Lock()
+	s.tx.attended++
+	if s.tx.armed && s.wfd >= 0 {
+		s.tx.armed = false
+		s.e.ep.Disarm(s.wfd, s.id<<1|1)
+	}
+	s.tmu.Unlock()
+}
+
+// advance writes what the socket takes now, and says whether it took anything.
+func (s *stream) advance() bool {
+	s.tmu.Lock()
+	n, left := s.tx.gone, s.tx.left()
+	s.tx.stuck.Store(false)
+	done := s.pump()
+	over := done || s.tx.gone > n
+	moved := over || s.tx.left() < left
+	s.tmu.Unlock()
+	if over {
+		s.tx.room.Move()
+		s.e.sleepers.Wake()
+	}
+	return moved
+}
+
+// leave gives what is left to the background.
+func (s *stream) leave() {
+	s.tmu.Lock()
+	s.unattend()
+	s.tmu.Unlock()
+}
+
+func (s *stream) unattend() {
+	if s.tx.attended--; s.tx.attended == 0 && s.tx.stuck.Load() {
+		s.armWrite()
+	}
+}
+
 // armWrite asks for one event when the socket has room, on a descriptor of its
 // own, so that it does not disturb the arming for reads.
 func (s *stream) armWrite() {
+	if s.fd < 0 {
+		return
+	}
+	s.tx.armed = true
 	if s.wfd < 0 {
 		fd, err := unix.Dup(s.fd)
 		if err == nil {
@@ -167,34 +328,53 @@ func (s *stream) armWrite() {
 
 // writable serves a write event: what is left over goes on, senders are woken.
 func (s *stream) writable() {
-	s.push()
+	s.tmu.Lock()
+	s.tx.armed = false
+	s.tx.stuck.Store(false)
+	s.pump()
+	s.tmu.Unlock()
 	s.tx.room.Move()
 	s.e.sleepers.Wake()
+	if !s.listening.Load() && s.try() { // at rest, and what was written may be answered
+		s.receive(drain)
+		s.release()
+	}
 }
 
 // ready returns nil with tmu held and nothing before the caller's frame, or an
 // error without it.
 func (s *stream) ready(ctx context.Context, ended *atomic.Bool) error {
 	s.tmu.Lock()
+	s.tx.attended++
 	for !s.pump() {
 		tick := s.tx.room.Now()
 		s.tmu.Unlock()
-		if err := s.await(ctx, tick, ended); err != nil {
+		err := s.await(ctx, tick, ended)
+		s.tmu.Lock()
+		if err != nil {
+			s.unattend()
+			s.tmu.Unlock()
 			return err
 		}
-		s.tmu.Lock()
 	}
+	s.tx.attended--
 	return nil
 }
 
-// await waits for room in the socket. ended, which may be nil, says that the
-// import is no more.
+// await waits for room in the socket; the caller is counted in attended. ended,
+// which may be nil, says that the import is no more.
 func (s *stream) await(ctx context.Context, tick uint32, ended *atomic.Bool) error {
 	if err := s.err(); err != nil {
 		return err
 	}
-	if err := s.e.Wait(ctx, wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended, Own: true}); err != nil {
-		return err
+	l := wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended, Own: true}
+	if !s.e.look(&l, s) {
+		s.leave()
+		err := s.e.sleep(ctx, &l, nil)
+		s.attend()
+		if err != nil {
+			return err
+		}
 	}
 	if ended != nil && ended.Load() {
 		return ErrEnded
@@ -202,25 +382,26 @@ func (s *stream) await(ctx context.Context, tick uint32, ended *atomic.Bool) err
 	return s.err()
 }
 
-// complete waits until frame n is written. When the context ends first, the
-// rest is copied, so that the caller's memory is its own again, and the engine
-// writes it in its time.
+// complete waits until frame n is written; the caller is counted in attended, and
+// not any more when this returns. When the context ends first, the rest is copied,
+// so that the caller's memory is its own again, and the engine writes it in its time.
 func (s *stream) complete(ctx context.Context, n uint64, ended *atomic.Bool) error {
+	s.tmu.Lock()
+	defer s.tmu.Unlock()
+	defer s.unattend()
 	for {
-		s.tmu.Lock()
 		s.flush()
 		if s.tx.gone >= n {
-			s.tmu.Unlock()
 			return nil
 		}
 		tick := s.tx.room.Now()
 		s.tmu.Unlock()
-		if err := s.await(ctx, tick, ended); err != nil {
-			s.tmu.Lock()
+		err := s.await(ctx, tick, ended)
+		s.tmu.Lock()
+		if err != nil {
 			if s.tx.gone < n {
-				s.tx.pay = bytes.Clone(s.tx.pay)
+				s.tx.keep()
 			}
-			s.tmu.Unlock()
 			return err
 		}
 	}

@@ -15,6 +15,9 @@ var ErrUnsupported = errors.New("vmmc does not support " + runtime.GOOS + ": it 
 // carry the seals without which mapping it would be dangerous.
 var ErrSealed = errors.New("memory is not sealed against resizing")
 
+// MaxPieces is how many pieces one call can send.
+const MaxPieces = 8
+
 // Event is what one look at an [Epoll] found.
 type Event struct {
 	ID uint64 // as given to Add

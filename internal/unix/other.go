@@ -32,8 +32,12 @@ func Lock([]byte) error                                 { return ErrUnsupported 
 func Close(int) error                                   { return ErrUnsupported }
 func Dup(int) (int, error)                              { return -1, ErrUnsupported }
 func (*IO) Send(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
+func (*IO) SendPieces(int, [][]byte) (int, error)       { return 0, ErrUnsupported }
 func (*IO) Recv(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
 func StreamPair() (a, b int, err error)                 { return -1, -1, ErrUnsupported }
+func (*IO) Peek(int, []byte) (int, error)               { return 0, ErrUnsupported }
+func (*IO) Discard(int, int) (int, error)               { return 0, ErrUnsupported }
+func Piecewise(int) bool                                { return false }
 func IsStream(int) error                                { return ErrUnsupported }
 func TakeOver(syscall.Conn) (int, error)                { return -1, ErrUnsupported }
 func Borrow(syscall.Conn) (int, error)                  { return -1, ErrUnsupported }

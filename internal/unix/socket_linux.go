@@ -16,16 +16,16 @@ import (
 // socket so that no call allocates. One goroutine at a time may use one block.
 type IO struct {
 	msg sys.Msghdr
-	vec [2]sys.Iovec
+	vec [MaxPieces]sys.Iovec
 }
 
 // again are the errors after which the same call may be tried later.
 func again(e syscall.Errno) bool { return e == sys.EAGAIN || e == sys.EINTR }
 
 // set points the vector at a and b and says how many entries are in use.
-func (io *IO) set(a, b []byte) {
+func (io *IO) set(pieces ...[]byte) {
 	n := 0
-	for _, s := range [2][]byte{a, b} {
+	for _, s := range pieces {
 		if len(s) > 0 {
 			io.vec[n].Base = &s[0]
 			io.vec[n].SetLen(len(s))
@@ -37,7 +37,7 @@ func (io *IO) set(a, b []byte) {
 }
 
 // clear drops the pointers, so that the block keeps no caller's memory alive.
-func (io *IO) clear() { io.vec[0].Base, io.vec[1].Base = nil, nil }
+func (io *IO) clear() { clear(io.vec[:]) }
 
 // Send writes a and then b without ever blocking, whatever the flags of the
 // description say (the other holder of a description can change them). n is 0
@@ -63,6 +63,20 @@ func (io *IO) Send(fd int, a, b []byte) (n int, err error) {
 	return int(r), nil
 }
 
+// SendPieces is Send of up to [MaxPieces] pieces, one after another.
+func (io *IO) SendPieces(fd int, pieces [][]byte) (n int, err error) {
+	io.set(pieces...)
+	r, _, e := sys.RawSyscall6(sys.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL, 0, 0, 0)
+	io.clear()
+	if e != 0 {
+		if again(e) {
+			return 0, nil
+		}
+		return 0, e
+	}
+	return int(r), nil
+}
+
 // Recv fills a and then b with what is there. n is 0 with a nil error when
 // nothing is; io.EOF when the peer has closed. Raw and non-blocking as Send.
 func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
@@ -76,6 +90,32 @@ func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
 		r, _, e = sys.RawSyscall6(sys.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT, 0, 0, 0)
 		io.clear()
 	}
+	return outcome(r, e)
+}
+
+// Piecewise makes each [IO.Peek] of a TCP socket begin where the last one ended,
+// and says whether that is so: kernels before 6.9 have it for other sockets only.
+func Piecewise(fd int) bool {
+	p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL)
+	return err == nil && p == sys.IPPROTO_TCP && sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PEEK_OFF, 0) == nil
+}
+
+// Peek is Recv that leaves in the socket what it gives.
+func (io *IO) Peek(fd int, a []byte) (n int, err error) {
+	r, _, e := sys.RawSyscall6(sys.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&a[0])), uintptr(len(a)), sys.MSG_DONTWAIT|sys.MSG_PEEK, 0, 0)
+	runtime.KeepAlive(a)
+	return outcome(r, e)
+}
+
+// Discard takes n bytes, which were peeked at, out of a TCP socket. They are not
+// copied.
+func (io *IO) Discard(fd, n int) (int, error) {
+	r, _, e := sys.RawSyscall6(sys.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), sys.MSG_DONTWAIT|sys.MSG_TRUNC, 0, 0)
+	return outcome(r, e)
+}
+
+// outcome is what a receive call has given.
+func outcome(r uintptr, e syscall.Errno) (n int, err error) {
 	switch {
 	case e != 0 && again(e):
 		return 0, nil

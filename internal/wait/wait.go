@@ -57,13 +57,14 @@ func (s *Sleepers) Asleep() bool { return s.n.Load() != 0 }
 var beds = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
 // Sleep parks the goroutine until l holds, the context ends (its error is
-// returned) or stop is closed (nil is returned with l not holding).
-func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) error {
+// returned) or stop is closed (nil is returned with l not holding). Woken for
+// something else within nap it returns too, with again: more of that may come.
+func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap time.Duration) (again bool, err error) {
 	bed := beds.Get().(chan struct{})
 	s.mu.Lock()
 	s.list = append(s.list, bed)
 	s.n.Add(1)
-	sign := s.Board.enter(&l) // before the look, see Done
+	sign := s.Board.enter(l) // before the look, see Done
 	if invariant.Enabled {
 		s.check(stop)
 	}
@@ -91,15 +92,19 @@ func (s *Sleepers) Sleep(ctx context.Context, l Look, stop <-chan struct{}) erro
 		beds.Put(bed)
 	}()
 	for !l.Done() {
+		start := time.Now()
 		select {
 		case <-bed:
+			if !l.Done() && time.Since(start) < nap {
+				return true, nil
+			}
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case <-stop:
-			return nil
+			return false, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // check compares what says who sleeps; mu is held. Where waiting is over for good
@@ -159,7 +164,7 @@ type Spin struct {
 }
 
 // gosched is how many yields to other processes come before one to goroutines.
-const gosched = 16
+const gosched = 64
 
 // alone says that this process runs one goroutine at a time.
 var alone = runtime.GOMAXPROCS(0) == 1
@@ -197,6 +202,9 @@ func (s *Spin) Next(cost int) bool {
 	s.late = s.late || now-before > lateYield
 	return now < s.limit
 }
+
+// Again begins the phase anew: the caller's looks have brought something.
+func (s *Spin) Again() { s.limit, s.looks = 0, 0 }
 
 // End closes the phase.
 func (s *Spin) End() {

@@ -32,7 +32,7 @@ func TestWakeUpsAreNotLost(t *testing.T) {
 	for range sleepers {
 		go func() {
 			for i := range uint32(rounds) {
-				if err := s.Sleep(context.Background(), Look{Word: &word, Old: i}, nil); err != nil {
+				if _, err := s.Sleep(context.Background(), &Look{Word: &word, Old: i}, nil, 0); err != nil {
 					done <- err
 					return
 				}
@@ -64,19 +64,19 @@ func TestSleepEnds(t *testing.T) {
 	var broken atomic.Bool
 	errs := make(chan error)
 	look := Look{Word: &word, Broken: &broken}
-	go func() { errs <- s.Sleep(ctx, look, stop) }()
+	go func() { _, err := s.Sleep(ctx, &look, stop, 0); errs <- err }()
 	asleep(s, 1)
 	cancel(why)
 	if err := <-errs; !errors.Is(err, why) {
 		t.Errorf("with its context: %v", err)
 	}
-	go func() { errs <- s.Sleep(t.Context(), look, stop) }()
+	go func() { _, err := s.Sleep(t.Context(), &look, stop, 0); errs <- err }()
 	asleep(s, 1)
 	close(stop)
 	if err := <-errs; err != nil || look.Done() {
 		t.Errorf("when stopped: %v, %v", err, look.Done())
 	}
-	go func() { errs <- s.Sleep(t.Context(), look, nil) }()
+	go func() { _, err := s.Sleep(t.Context(), &look, nil, 0); errs <- err }()
 	asleep(s, 1)
 	broken.Store(true)
 	s.Wake()
