@@ -2,6 +2,7 @@ package shm
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 )
@@ -143,8 +144,16 @@ func TestPutWordsAtEveryAlignment(t *testing.T) {
 	for i := range src {
 		src[i] = uint64(i)<<32 | uint64(i) + 1000
 	}
-	raw := func() []byte { r, _ := newPrivate(len(src) * 8); return r.Bytes() }
-	in := raw()
+	raw := func() *Region {
+		r, err := newPrivate(len(src) * 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	whole := raw()
+	defer runtime.KeepAlive(whole) // its memory goes with it
+	in := whole.Bytes()
 	for i, v := range src {
 		Word64(in, i*8).Store(v)
 	}
@@ -154,11 +163,13 @@ func TestPutWordsAtEveryAlignment(t *testing.T) {
 				if n == 44 {
 					n = 128 << 10 // bulk, and then some
 				}
-				out := raw()
+				there := raw()
+				out := there.Bytes()
 				PutWords(out[to:to+n], in[from:from+n])
 				if string(out[to:to+n]) != string(in[from:from+n]) || string(out[to+n:to+n+8]) != string(make([]byte, 8)) {
 					t.Errorf("%d words from %d to %d", n/4, from, to)
 				}
+				runtime.KeepAlive(there)
 			}
 		}
 	}
