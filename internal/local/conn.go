@@ -76,6 +76,12 @@ func (l *Conn) Err() error {
 	return l.err
 }
 
+// Alive says whether the far end is there still. Err knows what was read so far.
+func (l *Conn) Alive() bool {
+	c, err := l.c.SyscallConn()
+	return err == nil && l.Err() == nil && !unix.HungUp(c)
+}
+
 // Close ends the connection. It does not wait, so that a handler may call it.
 func (l *Conn) Close() {
 	l.fail(net.ErrClosed)

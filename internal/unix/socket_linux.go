@@ -176,6 +176,16 @@ func Borrow(c syscall.Conn) (int, error) {
 	return fd, derr
 }
 
+// HungUp says whether the far end of a connection is closed, without reading from it.
+func HungUp(c syscall.RawConn) (gone bool) {
+	err := c.Control(func(f uintptr) {
+		p := []sys.PollFd{{Fd: int32(f)}}
+		n, err := sys.Poll(p, 0)
+		gone = err == nil && n > 0 && p[0].Revents&(sys.POLLHUP|sys.POLLERR) != 0
+	})
+	return gone || err != nil
+}
+
 // PeerCred says who is at the other end of a unix socket.
 func PeerCred(c *net.UnixConn) (Cred, error) {
 	rc, err := c.SyscallConn()
