@@ -99,6 +99,10 @@ func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported
 func (*IO) RecvPassed(int, []byte, []byte, *Passed) (int, error) { return 0, ErrUnsupported }
 func (*IO) SendPassed(int, []byte, int) (int, bool, error)       { return 0, false, ErrUnsupported }
 
+func RecvPacket(syscall.RawConn, func() (b, oob []byte), func()) (n, on, flags int, err error) {
+	return 0, 0, 0, ErrUnsupported
+}
+
 func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
 func LimitFiles(uint64) error          { return ErrUnsupported }
 func LimitLocked(uint64) error         { return ErrUnsupported }

@@ -2,7 +2,6 @@ package unix
 
 import (
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	sys "golang.org/x/sys/unix"
@@ -82,7 +81,7 @@ func (io *IO) SendPassed(fd int, a []byte, pass int) (n int, ok bool, err error)
 	io.msg.Control, io.msg.Controllen = nil, 0
 	io.clear()
 	switch {
-	case e == syscall.Errno(sys.ETOOMANYREFS):
+	case e == sys.ETOOMANYREFS:
 		return 0, false, nil
 	case e != 0 && again(e):
 		return 0, true, nil
