@@ -15,6 +15,7 @@ import (
 // importer is a process that was granted imports here; all fields with p.mu.
 type importer struct {
 	id     local.ProcessID
+	who    local.Importer // as the daemon vouches for it
 	grants map[uint32]*grant
 	in     *link.In // nil before the link is there
 
@@ -120,24 +121,29 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	g.Handle = p.number()
 	peer := p.peers[r.Importer.Process]
 	if peer == nil {
-		peer = &importer{id: r.Importer.Process, grants: map[uint32]*grant{}}
+		peer = &importer{id: r.Importer.Process, who: r.Importer, grants: map[uint32]*grant{}}
 		p.peers[peer.id] = peer
 	}
 	if len(peer.grants) >= maxGrants {
 		closeAll(fds)
 		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
 	}
-	t := &link.Target{Handle: g.Handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
+	return g, *p.admitted(peer, e, g.Handle), fds, nil
+}
+
+// admitted notes a grant; p.mu is held.
+func (p *Process) admitted(peer *importer, e *Export, handle uint32) *grant {
+	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
 	if e.handler != nil {
 		t.Notify = e.notify
 	}
-	kept := &grant{e: e, target: t, peer: peer, in: peer.in}
-	peer.grants[g.Handle] = kept
-	e.grants[g.Handle] = kept
+	g := &grant{e: e, target: t, peer: peer, in: peer.in}
+	peer.grants[handle] = g
+	e.grants[handle] = g
 	if invariant.Enabled {
 		p.checkTables()
 	}
-	return g, *kept, fds, nil
+	return g
 }
 
 // number gives a number to a grant, which is not used twice, so that a frame for
@@ -187,7 +193,7 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		closeAll(append(out, far))
 		return nil, nil, err
 	}
-	return local.Empty{}, append(out, far), nil
+	return local.Accepted{Imports: true}, append(out, far), nil
 }
 
 // exchangePages maps the importer's pages and makes this side's.
@@ -263,7 +269,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
-	in, err = link.NewIn(p.engine, fd, pages, targets,
+	in, err = link.NewIn(p.engine, fd, pages, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { p.lostImporter(id, &in, err) })
 	if err != nil {

@@ -116,7 +116,7 @@ func (l *loot) anything(t testing.TB, rng *rand.Rand, says bool) {
 		})
 	case 6:
 		h := wire.Header{
-			Type: wire.Type(rng.UintN(14)), Flags: uint8(rng.UintN(32)), Handle: l.g.Handle,
+			Type: wire.Type(rng.UintN(16)), Flags: uint8(rng.UintN(32)), Handle: l.g.Handle,
 			Seq: uint64(1 + rng.UintN(3)), Off: uint64(4 * rng.UintN(size/2)), Size: uint64(4 + 4*rng.UintN(64)), Chunk: uint32(4 * rng.UintN(8)), Word: uint32(rng.UintN(5)),
 		}
 		if l.say(t, frame(h, make([]byte, h.Chunk))) != nil {

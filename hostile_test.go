@@ -359,6 +359,11 @@ func TestHostileImporter(t *testing.T) {
 			ring:  func(r page.Importer) { shm.Word(r.Bytes(), 64).Store(^uint32(0)) },
 		},
 
+		"imports without reading": {bytes: frames(10000, func(i int) wire.Header {
+			return wire.Header{Type: wire.Import, Handle: 6, Serial: uint32(i)}
+		})},
+		"a grant": {bytes: frame(wire.Header{Type: wire.Grant}, nil)},
+
 		"an unknown import":      {bytes: frame(data(0, 4096, func(h *wire.Header) { h.Handle = 1 << 31 }), chunk[:4092]), lives: true},
 		"a get of nothing known": {bytes: frame(wire.Header{Type: wire.Get, Handle: 1 << 31, Seq: 1, Size: 4}, nil), lives: true},
 		"an unknown detach":      {bytes: frame(wire.Header{Type: wire.Detach, Handle: 1 << 31}, nil), lives: true},
@@ -481,7 +486,7 @@ func FuzzHostileImporter(f *testing.F) {
 		for len(in) >= 12 {
 			// Small numbers nearly everywhere: large ones end the link at once.
 			h := wire.Header{
-				Type: wire.Type(in[0] % 14), Flags: in[1], Handle: g.Handle + uint32(in[2]&3)/3, Seq: uint64(in[3]),
+				Type: wire.Type(in[0] % 16), Flags: in[1], Handle: g.Handle + uint32(in[2]&3)/3, Seq: uint64(in[3]),
 				Off: uint64(in[4]) << (in[5] & 15), Size: uint64(in[6]) << (in[7] & 15), Chunk: uint32(in[8]) << (in[9] & 7),
 				Word: uint32(in[10]), Serial: uint32(in[11]),
 			}
@@ -499,8 +504,10 @@ func FuzzHostileImporter(f *testing.F) {
 // link with what accept gives.
 type tyrant struct {
 	*outlaw
-	raids chan *raid
-	grant atomic.Pointer[func() (local.Grant, []int)] // nil: a buffer on the stream
+	raids  chan *raid
+	grant  atomic.Pointer[func() (local.Grant, []int)] // nil: a buffer on the stream
+	direct atomic.Bool                                 // it says that it takes imports on links
+	offers atomic.Int32                                // that it was asked for by its node
 }
 
 // gives says what a grant is from now on, and what comes with it.
@@ -515,6 +522,7 @@ func newTyrant(t testing.TB, socket string, accept func(process, back, far int) 
 		closeAll(fds)
 		switch m {
 		case local.Offer:
+			y.offers.Add(1)
 			if give := y.grant.Load(); give != nil {
 				g, fds := (*give)()
 				return g, fds, nil
@@ -531,7 +539,7 @@ func newTyrant(t testing.TB, socket string, accept func(process, back, far int) 
 			}
 			y.raids <- newRaid(t, near, page.Importer{}, back)
 			t.Cleanup(back.Retire)
-			return local.Empty{}, accept(descriptor(t, y.page.Region), descriptor(t, back.Region), far), nil
+			return local.Accepted{Imports: y.direct.Load()}, accept(descriptor(t, y.page.Region), descriptor(t, back.Region), far), nil
 		}
 		return local.Empty{}, nil, nil
 	})
@@ -683,7 +691,7 @@ func TestExporterThatNeverAnswers(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
-	if err := im.Get(ctx, make([]byte, 8), 0); !errors.Is(err, vmmc.ErrTimeout) {
+	if err := im.Get(ctx, make([]byte, 8), size-8); !errors.Is(err, vmmc.ErrTimeout) {
 		t.Errorf("get: %v", err)
 	}
 	if err := im.Fence(ctx); !errors.Is(err, vmmc.ErrTimeout) {

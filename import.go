@@ -78,10 +78,20 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if err := p.usable(ctx); err != nil {
 		return nil, err
 	}
-	r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
-	g, fds, err := local.Ask[local.Grant](ctx, p.conn, local.Import, r, nil)
-	if err != nil {
-		return nil, err
+	l, g, fds, direct := p.askExporter(ctx, peer, id)
+	if !direct {
+		r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
+		var err error
+		if g, fds, err = local.Ask[local.Grant](ctx, p.conn, local.Import, r, nil); err != nil {
+			return nil, err
+		}
+	}
+	giveBack := func() {
+		if direct {
+			l.out.Detach(g.Handle)
+		} else {
+			p.giveBack(g)
+		}
 	}
 	want := 0
 	if g.Mapped {
@@ -96,7 +106,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	}
 	if err := p.imported.take(g.Size); err != nil {
 		closeAll(fds)
-		p.giveBack(g)
+		giveBack()
 		return nil, err
 	}
 	kept := false
@@ -105,11 +115,13 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			p.imported.give(g.Size)
 		}
 	}()
-	l, err := p.linkTo(ctx, g.Exporter)
-	if err != nil {
-		closeAll(fds)
-		p.giveBack(g)
-		return nil, err
+	if !direct {
+		var err error
+		if l, err = p.linkTo(ctx, g.Exporter); err != nil {
+			closeAll(fds)
+			giveBack()
+			return nil, err
+		}
 	}
 	im := &Import{p: p, l: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
 	im.good.Store(math.MaxUint64)

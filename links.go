@@ -23,13 +23,14 @@ import (
 
 // outLink is the link to one exporting process, shared by all imports from it.
 type outLink struct {
-	id    uint64
-	epoch uint64        // of this process's node, if the exporter is on another; set before ready
-	ready chan struct{} // closed when out or err is set
-	over  chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
-	left  error         // why the exporter's node has left while the link was made; with the process's mu
-	out   *link.Out
-	err   error
+	id     uint64
+	epoch  uint64        // of this process's node, if the exporter is on another; set before ready
+	direct bool          // the exporter takes imports on it; set before ready
+	ready  chan struct{} // closed when out or err is set
+	over   chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
+	left   error         // why the exporter's node has left while the link was made; with the process's mu
+	out    *link.Out
+	err    error
 
 	mu      sync.Mutex
 	imports map[uint32]*Import
@@ -62,6 +63,9 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		if l == nil {
 			l = &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closing: map[uint32]*Import{}}
 			p.links[exporter] = l
+			if exporter.Node == p.id.Node {
+				p.near[exporter.PID] = exporter
+			}
 			p.mu.Unlock()
 			l.out, l.err = p.connect(ctx, exporter, l)
 			if l.err != nil {
@@ -94,6 +98,9 @@ func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
 	p.mu.Lock()
 	if p.links[exporter] == l {
 		delete(p.links, exporter)
+		if p.near[exporter.PID] == exporter {
+			delete(p.near, exporter.PID)
+		}
 	}
 	p.mu.Unlock()
 }
@@ -140,7 +147,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		ring.Retire()
 		return nil, err
 	}
-	l.id = c.Link
+	l.id, l.direct = c.Link, c.Imports
 	pages := &link.Pages{Ring: ring}
 	if pages.Peer, err = page.OpenProcess(fds[0]); err != nil {
 		closeAll(fds[1:])

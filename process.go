@@ -30,6 +30,7 @@ type Process struct {
 	log    *slog.Logger
 
 	session hostChoice
+	party   string // the session that it has joined
 
 	socket string
 	stop   func() // of an embedded node
@@ -52,6 +53,7 @@ type Process struct {
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
+	near     map[uint32]local.ProcessID // of links, those to processes of this node, by their pids
 	bindings map[*Binding]struct{}
 	severed  uint64 // the last epoch of the node that is over
 	refused  uint64 // the last one whose links importers are refused
@@ -114,7 +116,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	p := &Process{
 		events: o.events,
 		log:    withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
-		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, bindings: map[*Binding]struct{}{},
+		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit},
 	}
 	p.life, p.die = context.WithCancel(context.Background())
@@ -171,7 +173,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	p.id, p.parent, p.user, p.hosts = w.Process, w.Parent, w.User, w.Hosts
+	p.id, p.parent, p.user, p.hosts, p.party = w.Process, w.Parent, w.User, w.Hosts, o.session
 	p.chooseHosts(os.Getenv(local.HostsEnv))
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
 	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.socket)

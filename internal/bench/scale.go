@@ -26,6 +26,11 @@ func scale(ctx context.Context, e *end, most int) error {
 	return nil
 }
 
+// The memory of a link is what all links add to processes that are open already, by
+// their number, in PSS: each side's part of the Go heap and stacks, and the pages
+// of the link's two page files and of the buffer, which are counted half at either
+// end. The kernel's own structures for sockets and descriptors are not in it; what
+// waits in the buffers of TCP sockets is, as a part of its own.
 func (e *end) crowded(ctx context.Context, variant string, most int) error {
 	n := e.often(20000, 4000)
 	if e.Quick || e.Count > 0 {

@@ -165,12 +165,12 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		return nil, nil, err
 	}
 	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, SameNode: true}
-	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, pages)
+	accepted, fds, err := local.Ask[local.Accepted](ctx, e.conn, local.Accept, a, pages)
 	if err == nil {
 		p.introduced(a.Link, im, r.Exporter)
 		e.linked()
 	}
-	return local.Connected{SameNode: true, Link: a.Link}, fds, e.asked(err)
+	return local.Connected{SameNode: true, Link: a.Link, Imports: accepted.Imports}, fds, e.asked(err)
 }
 
 // introduced notes a link of this process.

@@ -24,11 +24,8 @@ const (
 	maxWeight  = 16 << 20 // bytes of permissions
 )
 
-// kin says whether im is of the exporter's own user and session. A session
-// belongs to one user: the same name is another session to another user.
-func (p *process) kin(im local.Importer) bool {
-	return im.User == p.user && im.Session == p.session
-}
+// kin says whether im is of the exporter's own user and session.
+func (p *process) kin(im local.Importer) bool { return local.Kin(im, p.user, p.session) }
 
 // admit says whether buffer id is there for im, and if it is not, what tells of
 // a change. The error is for whoever is not let in.
@@ -83,29 +80,7 @@ func (p *process) knows(im local.Importer) bool {
 
 // lets says whether im may import e.
 func (p *process) lets(e local.ExportRequest, im local.Importer) bool {
-	if len(e.Permit) == 0 {
-		return p.kin(im)
-	}
-	return slices.ContainsFunc(e.Permit, func(m local.Permission) bool { return p.matches(m, im) })
-}
-
-func (p *process) matches(m local.Permission, im local.Importer) bool {
-	address := local.Address{Node: im.Process.Node, PID: im.Process.PID}
-	switch {
-	case len(m.Users) == 0 && len(m.Sessions) == 0 && len(m.Processes) == 0 && !p.kin(im),
-		len(m.Users) > 0 && !named(m.Users, im.User),
-		len(m.Sessions) > 0 && !named(m.Sessions, im.Session),
-		// Anybody can give a session any name.
-		len(m.Sessions) > 0 && len(m.Users) == 0 && im.User != p.user,
-		len(m.Nodes) > 0 && !slices.Contains(m.Nodes, im.Process.Node),
-		len(m.Processes) > 0 && !slices.Contains(m.Processes, address):
-		return false
-	}
-	return true
-}
-
-func named(list []string, name string) bool {
-	return slices.Contains(list, name) || slices.Contains(list, local.AnyName)
+	return local.Lets(e.Permit, im, p.user, p.session)
 }
 
 // terms says whom permissions let in, without the names, which are not for

@@ -72,7 +72,7 @@ func hear(t *testing.T, fd int) (h wire.Header) {
 func TestUnknownFrameInAMessage(t *testing.T) {
 	mem := memory(t, 4096)
 	e, fd, far := half(t)
-	in, err := NewIn(e, fd, nil, []*Target{{Handle: 1, Mem: mem[:64], Write: true}}, func(uint32) {}, func(error) {})
+	in, err := NewIn(e, fd, nil, []*Target{{Handle: 1, Mem: mem[:64], Write: true}}, nil, func(uint32) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

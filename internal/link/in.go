@@ -49,6 +49,7 @@ type In struct {
 	ran    uint32 // serial of the last notification run
 	gaps   bool   // the link has ended: serials that are not there never come
 
+	answerer Answerer // nil: imports are asked for elsewhere
 	onDetach func(handle uint32)
 	onLost   func(err error)
 }
@@ -75,9 +76,9 @@ const (
 )
 
 // NewIn starts the exporting side, as [NewOut]. targets are there before the
-// first frame is looked at.
-func NewIn(e *Engine, fd int, pages *Pages, targets []*Target, onDetach func(uint32), onLost func(error)) (*In, error) {
-	in := &In{pages: pages, targets: map[uint32]*Target{}, onDetach: onDetach, onLost: onLost}
+// first frame is looked at. imports, which may be nil, answers those on the link.
+func NewIn(e *Engine, fd int, pages *Pages, targets []*Target, imports Answerer, onDetach func(uint32), onLost func(error)) (*In, error) {
+	in := &In{pages: pages, targets: map[uint32]*Target{}, answerer: imports, onDetach: onDetach, onLost: onLost}
 	for _, t := range targets {
 		in.targets[t.Handle] = t
 	}
@@ -166,7 +167,7 @@ func (in *In) frame(h *wire.Header) error {
 		if in.cur.active && (h.Type != wire.Abort || h.Seq != in.cur.seq) {
 			return protocol("message %d before %d was complete", h.Seq, in.cur.seq)
 		}
-	case wire.Bell, wire.Detach, wire.Ping:
+	case wire.Bell, wire.Detach, wire.Ping, wire.Import:
 	default:
 		return protocol("the importer sent a frame of type %d", h.Type)
 	}
@@ -233,6 +234,8 @@ func (in *In) placed(h *wire.Header) error {
 		}
 	case wire.Ping:
 		in.owe(true)
+	case wire.Import:
+		return in.sought(h)
 	case wire.Bell:
 		if in.pages != nil {
 			in.e.notes.add(in)

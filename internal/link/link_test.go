@@ -84,7 +84,7 @@ func join(t *testing.T, pages bool, targets ...*Target) *pair {
 		gb = &Pages{Peer: view(t, pa.Region, page.OpenProcess), Ring: view(t, ring.Region, page.OpenImporter), Back: back}
 	}
 	p := &pair{a: a, b: b, lost: make(chan error, 2)}
-	if p.in, err = NewIn(b, fb, gb, targets, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
+	if p.in, err = NewIn(b, fb, gb, targets, nil, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
 		t.Fatal(err)
 	}
 	if p.out, err = NewOut(a, fa, ga, func(uint32, uint64, error) {}, func(error) {}); err != nil {

@@ -64,6 +64,8 @@ type Out struct {
 	returned atomic.Uint32 // credits come back over the stream, in all
 	seen     atomic.Uint32 // of the credits come back, those known here: the exporter's word is far away
 
+	seeks seeks
+
 	onRevoke func(handle uint32, applied uint64, err error)
 	onLost   func(err error)
 }
@@ -213,7 +215,7 @@ func (o *Out) nextSerial() uint32 {
 // frame takes what the exporter says.
 func (o *Out) frame(h *wire.Header) error {
 	switch h.Type {
-	case wire.Ack, wire.Nak, wire.Bell, wire.Revoke:
+	case wire.Ack, wire.Nak, wire.Bell, wire.Revoke, wire.Grant:
 		return nil
 	case wire.Reply:
 		return o.replyTo(h)
@@ -243,6 +245,8 @@ func (o *Out) placed(h *wire.Header) error {
 		o.fetched(h)
 	case wire.Result:
 		o.computed(h)
+	case wire.Grant:
+		return o.granted(h)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // straight to its place, except what came along with a header.
 type receiver struct {
 	io         unix.IO
+	passed     *unix.Passed // nil: no descriptors are awaited, and the kernel drops any
 	buf        *[bufferSize]byte
 	start, end int         // unread part of buf
 	hdr        wire.Header // the frame whose payload is awaited
@@ -70,6 +71,14 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 	return got, err
 }
 
+// recv is one call that takes what is there out of the socket.
+func (r *receiver) recv(fd int, a, b []byte) (int, error) {
+	if r.passed != nil {
+		return r.io.RecvPassed(fd, a, b, r.passed)
+	}
+	return r.io.Recv(fd, a, b)
+}
+
 // fill makes one receive call.
 func (r *receiver) fill(fd int, h handler) (n int, err error) {
 	if r.peeked > 0 && (r.need > 0 || r.end > 0) { // a look has ended in the middle of a frame
@@ -80,11 +89,11 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 	if r.need > 0 { // then the buffer is empty
 		r.ask(h)
 		if r.waste {
-			n, err = r.io.Recv(fd, r.buf[:min(r.need, bufferSize)], nil)
+			n, err = r.recv(fd, r.buf[:min(r.need, bufferSize)], nil)
 			r.need -= n
 			return n, err
 		}
-		n, err = r.io.Recv(fd, r.dst, r.buf[:])
+		n, err = r.recv(fd, r.dst, r.buf[:])
 		k := min(n, len(r.dst)) // the rest, which may be of this payload too, is in the buffer
 		r.dst, r.need = r.dst[k:], r.need-k
 		r.start, r.end = 0, n-k
@@ -103,7 +112,7 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 		r.end = n
 		return n, err
 	}
-	n, err = r.io.Recv(fd, r.buf[r.end:], nil)
+	n, err = r.recv(fd, r.buf[r.end:], nil)
 	r.end += n
 	r.quick = r.quiet && n > 0 && n <= wire.HeaderSize+small
 	return n, err
@@ -207,4 +216,13 @@ func (r *receiver) drop() {
 		r.buf = nil
 	}
 	r.dst = nil
+	r.refuse()
+}
+
+// refuse takes no descriptors any more.
+func (r *receiver) refuse() {
+	if r.passed != nil {
+		r.passed.Close()
+		r.passed = nil
+	}
 }

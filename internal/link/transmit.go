@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -15,19 +16,20 @@ const small = 448
 
 // transmitter writes frames one after another; all of it is under tmu.
 type transmitter struct {
-	io    unix.IO
-	buf   [wire.HeaderSize + small]byte
-	big   *[bufferSize]byte // in place of buf, while many frames are under way
-	parts [unix.MaxPieces / 2]part
-	heads [unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte // of the parts but the first
-	first int                                                 // part under way
-	count int                                                 // of parts in use, the first ones included
-	begun uint64                                              // frames begun
-	gone  uint64                                              // frames written whole
-	ctl   []wire.Header                                       // frames that go before all others
-	bell  bool                                                // a bell is owed
-	own   wire.Header                                         // of this side's own frames; here so that none allocates
-	room  wait.Tick                                           // moves when the socket has room again
+	io     unix.IO
+	buf    [wire.HeaderSize + small]byte
+	big    *[bufferSize]byte // in place of buf, while many frames are under way
+	parts  [unix.MaxPieces / 2]part
+	heads  *[unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte // of the parts but the first, while there are any
+	first  int                                                  // part under way
+	count  int                                                  // of parts in use, the first ones included
+	begun  uint64                                               // frames begun
+	gone   uint64                                               // frames written whole
+	ctl    []wire.Header                                        // frames that go before all others
+	bell   bool                                                 // a bell is owed
+	grants []granting                                           // answers to imports, oldest first
+	own    wire.Header                                          // of this side's own frames; here so that none allocates
+	room   wait.Tick                                            // moves when the socket has room again
 
 	stuck    atomic.Bool // the socket has no room for what there is; with tmu
 	attended int         // waiters that try again between their looks
@@ -45,6 +47,12 @@ func (t *transmitter) drop() {
 	clear(t.parts[:])
 	t.first, t.count = 0, 0
 	t.giveBack()
+	for _, g := range t.grants {
+		if g.fd >= 0 {
+			_ = unix.Close(g.fd)
+		}
+	}
+	t.grants = nil
 }
 
 func (t *transmitter) giveBack() {
@@ -52,7 +60,15 @@ func (t *transmitter) giveBack() {
 		buffers.Put(t.big)
 		t.big = nil
 	}
+	if t.heads != nil {
+		heads.Put(t.heads)
+		t.heads = nil
+	}
 }
+
+// heads are for links that write several long frames in one call; one that is idle
+// holds none.
+var heads = sync.Pool{New: func() any { return new([unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte) }}
 
 // add puts a frame behind those that are about to be written, and says whether
 // another one may come behind it. Long payloads stay where they are; a call that
@@ -71,6 +87,9 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	at := len(p.head)
 	switch {
 	case t.count > 1:
+		if t.heads == nil {
+			t.heads = heads.Get().(*[unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte)
+		}
 		p.head = t.heads[t.count-2][:size]
 	case at == 0:
 		p.head = t.buf[:size]
@@ -184,6 +203,12 @@ func (s *stream) pump() (clear bool) {
 			s.stick() // raises an event at once if there is room
 			return false
 		}
+		if len(s.tx.grants) > 0 && s.fd >= 0 {
+			if !s.grant() {
+				return false
+			}
+			continue
+		}
 		if !s.frames() {
 			return true
 		}
@@ -232,7 +257,7 @@ func (s *stream) push() {
 // ring tells the peer process to look at the shared words and the ring.
 func (s *stream) ring() {
 	s.tmu.Lock()
-	if s.tx.gone < s.tx.begun || len(s.tx.ctl) > 0 {
+	if s.tx.gone < s.tx.begun || len(s.tx.ctl) > 0 || len(s.tx.grants) > 0 {
 		s.tx.bell = true // goes with the frame under way
 	} else if s.fd >= 0 {
 		h := wire.Header{Type: wire.Bell}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -74,6 +76,12 @@ func (l *Conn) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
+}
+
+// Alive says whether the far end is there still. Err knows what was read so far.
+func (l *Conn) Alive() bool {
+	c, err := l.c.SyscallConn()
+	return err == nil && l.Err() == nil && !unix.HungUp(c)
 }
 
 // Close ends the connection. It does not wait, so that a handler may call it.
@@ -170,20 +178,19 @@ func (l *Conn) write(h header, body any, fds []int) error {
 	return nil
 }
 
+// room is what one packet is received in. Connections hold one only while there is
+// a packet in it: a node has many that are idle.
+type room struct {
+	packet [MaxPacket + 1]byte
+	oob    []byte
+}
+
+var rooms = sync.Pool{New: func() any { return &room{oob: make([]byte, unix.RightsSpace(MaxDescriptors))} }}
+
 func (l *Conn) read() {
-	buf := make([]byte, MaxPacket+1)
-	oob := make([]byte, unix.RightsSpace(MaxDescriptors))
-	var err error
+	c, err := l.c.SyscallConn()
 	for err == nil {
-		var n, on, flags int
-		n, on, flags, _, err = l.c.ReadMsgUnix(buf, oob)
-		if err != nil {
-			// An empty packet reads as the end, and may bring descriptors all the same.
-			fds, _ := unix.ParseRights(oob[:on], flags)
-			closeAll(fds)
-			break
-		}
-		err = l.packet(buf[:n], oob[:on], flags)
+		err = l.receive(c)
 	}
 	l.fail(err)
 	l.mu.Lock()
@@ -195,6 +202,33 @@ func (l *Conn) read() {
 	}
 	l.wg.Wait()
 	close(l.done)
+}
+
+// receive waits for one packet, and takes it.
+func (l *Conn) receive(c syscall.RawConn) error {
+	var r *room
+	drop := func() {
+		if r != nil {
+			rooms.Put(r)
+			r = nil
+		}
+	}
+	defer drop()
+	n, on, flags, err := unix.RecvPacket(c, func() (b, oob []byte) {
+		r = rooms.Get().(*room)
+		return r.packet[:], r.oob
+	}, drop)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		if r != nil { // an empty packet reads as the end, and may bring descriptors all the same
+			fds, _ := unix.ParseRights(r.oob[:on], flags)
+			closeAll(fds)
+		}
+		return err
+	}
+	return l.packet(r.packet[:n], r.oob[:on], flags)
 }
 
 func (l *Conn) packet(b, oob []byte, flags int) error {

@@ -21,7 +21,7 @@ const (
 	_                          // was a list of the nodes
 
 	Offer    // OfferRequest -> Grant
-	Accept   // AcceptRequest with page descriptors -> Empty with descriptors
+	Accept   // AcceptRequest with page descriptors -> Accepted with descriptors
 	Handover // HandoverRequest with a connection -> Empty
 	Withdraw // ReleaseRequest -> Empty: an import that was granted is not taken up
 	Sever    // SeverRequest -> Severed
@@ -141,6 +141,7 @@ type Connected struct {
 	Key      []byte
 	Address  string
 	Epoch    uint64 // between nodes, see SeverRequest
+	Imports  bool   // see Accepted
 }
 
 // AcceptRequest tells an exporter of a new link, with the importer's page
@@ -151,6 +152,11 @@ type AcceptRequest struct {
 	Importer ProcessID
 	SameNode bool
 	Key      []byte
+}
+
+// Accepted is an exporter's answer to that.
+type Accepted struct {
+	Imports bool // it takes imports on the link
 }
 
 // HandoverRequest gives an exporter a connection whose proof was checked.

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -74,4 +75,38 @@ func CheckPermissions(ps []Permission) error {
 		}
 	}
 	return nil
+}
+
+// Kin says whether an importer is of the exporter's own user and session. A session
+// belongs to one user: the same name is another session to another user.
+func Kin(im Importer, user, session string) bool {
+	return im.User == user && im.Session == session
+}
+
+// Lets says whether the permissions of an export, whose process is of that user and
+// session, let an importer in.
+func Lets(ps []Permission, im Importer, user, session string) bool {
+	if len(ps) == 0 {
+		return Kin(im, user, session)
+	}
+	return slices.ContainsFunc(ps, func(p Permission) bool { return p.matches(im, user, session) })
+}
+
+func (p *Permission) matches(im Importer, user, session string) bool {
+	address := Address{Node: im.Process.Node, PID: im.Process.PID}
+	switch {
+	case len(p.Users) == 0 && len(p.Sessions) == 0 && len(p.Processes) == 0 && !Kin(im, user, session),
+		len(p.Users) > 0 && !named(p.Users, im.User),
+		len(p.Sessions) > 0 && !named(p.Sessions, im.Session),
+		// Anybody can give a session any name.
+		len(p.Sessions) > 0 && len(p.Users) == 0 && im.User != user,
+		len(p.Nodes) > 0 && !slices.Contains(p.Nodes, im.Process.Node),
+		len(p.Processes) > 0 && !slices.Contains(p.Processes, address):
+		return false
+	}
+	return true
+}
+
+func named(list []string, name string) bool {
+	return slices.Contains(list, name) || slices.Contains(list, AnyName)
 }

@@ -13,6 +13,9 @@ import (
 // IO does nothing on this system.
 type IO struct{}
 
+// Passed does nothing on this system.
+type Passed struct{}
+
 // Epoll does nothing on this system.
 type Epoll struct{}
 
@@ -34,11 +37,14 @@ func Dup(int) (int, error)                              { return -1, ErrUnsuppor
 func (*IO) Send(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
 func (*IO) SendPieces(int, [][]byte) (int, error)       { return 0, ErrUnsupported }
 func (*IO) Recv(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
+func (*Passed) Take() int                               { return -1 }
+func (*Passed) Close()                                  {}
 func StreamPair() (a, b int, err error)                 { return -1, -1, ErrUnsupported }
 func (*IO) Peek(int, []byte) (int, error)               { return 0, ErrUnsupported }
 func (*IO) Discard(int, int) (int, error)               { return 0, ErrUnsupported }
 func Piecewise(int) bool                                { return false }
 func IsStream(int) error                                { return ErrUnsupported }
+func HungUp(syscall.RawConn) bool                       { return true }
 func TakeOver(syscall.Conn) (int, error)                { return -1, ErrUnsupported }
 func Borrow(syscall.Conn) (int, error)                  { return -1, ErrUnsupported }
 func PeerCred(*net.UnixConn) (Cred, error)              { return Cred{}, ErrUnsupported }
@@ -89,6 +95,13 @@ func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported
 func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupported }
 func Resize(*os.File, Size) error                   { return ErrUnsupported }
 func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported }
+
+func (*IO) RecvPassed(int, []byte, []byte, *Passed) (int, error) { return 0, ErrUnsupported }
+func (*IO) SendPassed(int, []byte, int) (int, bool, error)       { return 0, false, ErrUnsupported }
+
+func RecvPacket(syscall.RawConn, func() (b, oob []byte), func()) (n, on, flags int, err error) {
+	return 0, 0, 0, ErrUnsupported
+}
 
 func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
 func LimitFiles(uint64) error          { return ErrUnsupported }

@@ -176,6 +176,40 @@ func Borrow(c syscall.Conn) (int, error) {
 	return fd, derr
 }
 
+// RecvPacket takes one packet of a connection that keeps their boundaries, with the
+// control message beside it, once there is one. buffers gives room for it when the
+// kernel is asked, which may be in vain: then again is called. n is 0 at the end.
+func RecvPacket(c syscall.RawConn, buffers func() (b, oob []byte), again func()) (n, on, flags int, err error) {
+	rerr := c.Read(func(f uintptr) bool {
+		b, oob := buffers()
+		for {
+			n, on, flags, _, err = sys.Recvmsg(int(f), b, oob, sys.MSG_DONTWAIT|sys.MSG_CMSG_CLOEXEC)
+			switch {
+			case errors.Is(err, sys.EINTR):
+				continue
+			case errors.Is(err, sys.EAGAIN):
+				again()
+				return false
+			}
+			return true
+		}
+	})
+	if rerr != nil {
+		return 0, 0, 0, rerr
+	}
+	return max(n, 0), on, flags, err
+}
+
+// HungUp says whether the far end of a connection is closed, without reading from it.
+func HungUp(c syscall.RawConn) (gone bool) {
+	err := c.Control(func(f uintptr) {
+		p := []sys.PollFd{{Fd: int32(f)}}
+		n, err := sys.Poll(p, 0)
+		gone = err == nil && n > 0 && p[0].Revents&(sys.POLLHUP|sys.POLLERR) != 0
+	})
+	return gone || err != nil
+}
+
 // PeerCred says who is at the other end of a unix socket.
 func PeerCred(c *net.UnixConn) (Cred, error) {
 	rc, err := c.SyscallConn()

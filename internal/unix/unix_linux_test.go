@@ -186,3 +186,80 @@ func TestEpollIsOneShot(t *testing.T) {
 	ep.Remove(b)
 	look("removed", 0)
 }
+
+// Each descriptor is that of its frame, and one that cannot be told from others is
+// none.
+func TestPassed(t *testing.T) {
+	a, b := pair(t)
+	inode := func(fd int) uint64 {
+		var st sys.Stat_t
+		if err := sys.Fstat(fd, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Ino
+	}
+	var out, in IO
+	var inodes []uint64
+	for i := range 3 {
+		fd, err := Memfd("test", 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inodes = append(inodes, inode(fd))
+		if n, ok, err := out.SendPassed(a, []byte{byte(i), 1}, fd); n != 2 || !ok || err != nil {
+			t.Fatal(n, ok, err)
+		}
+		_ = Close(fd)
+		if n, err := out.Send(a, []byte("xyz"), nil); n != 3 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	var p Passed
+	var got []byte
+	for len(got) < 15 {
+		buf, more := make([]byte, 2), make([]byte, 64)
+		n, err := in.RecvPassed(b, buf, more, &p)
+		if n <= 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		got = append(got, append(buf, more...)[:n]...)
+	}
+	if want := "\x00\x01xyz\x01\x01xyz\x02\x01xyz"; string(got) != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for i, want := range inodes[:2] {
+		fd := p.Take()
+		if fd < 0 || inode(fd) != want {
+			t.Errorf("descriptor %d is %d, of another file", i, fd)
+		}
+		if flags, err := sys.FcntlInt(uintptr(fd), sys.F_GETFD, 0); err != nil || flags&sys.FD_CLOEXEC == 0 {
+			t.Errorf("descriptor %d goes to programs: %v", i, err)
+		}
+		_ = Close(fd)
+	}
+	p.Close() // the third
+	if fd := p.Take(); fd != -1 {
+		t.Errorf("one more: %d", fd)
+	}
+
+	for n := range 4 { // so many with one byte
+		fds := make([]int, n)
+		for i := range fds {
+			fds[i] = a
+		}
+		if err := sys.Sendmsg(a, []byte{1}, Rights(fds), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		one := make([]byte, 1)
+		if got, err := in.RecvPassed(b, one, nil, &p); got != 1 || err != nil {
+			t.Fatal(got, err)
+		}
+		fd := p.Take()
+		if (fd >= 0) != (n == 1) {
+			t.Errorf("with %d descriptors there is %d", n, fd)
+		}
+		if fd >= 0 {
+			_ = Close(fd)
+		}
+	}
+}

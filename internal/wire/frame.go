@@ -36,6 +36,8 @@ const (
 	Ping                   // I: acknowledge at once
 	Atomic                 // I: change Size (4 or 8) bytes at Off; Seq; operands
 	Result                 // E: what was there before Atomic Seq, in Off
+	Import                 // I: let this process import buffer Handle; Serial (same node only)
+	Grant                  // E: the answer to Import Serial, see [Granted]; a descriptor may go with it
 	numTypes
 )
 

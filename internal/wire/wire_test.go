@@ -127,3 +127,23 @@ func FuzzHello(f *testing.F) {
 func sum(b []byte) {
 	binary.LittleEndian.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
 }
+
+func TestGrantedRoundTrip(t *testing.T) {
+	for _, g := range []Granted{
+		{},
+		{Handle: 1<<32 - 1, Size: 1 << 46, Rights: 3, Mapped: true, Memory: 1<<46 + 4096, Offset: 1 << 45, Slot: 1<<16 - 1, State: 1<<32 - 1, Place: 1<<64 - 8},
+		{Handle: 2, Size: 4, Rights: 255, Slot: 7},
+		{Handle: 2, Size: 4, Mapped: true, Slot: 1 << 15},
+	} {
+		var h, got Header
+		h.SetGranted(99, &g)
+		var b [HeaderSize]byte
+		h.Put(b[:])
+		if err := got.Parse(b[:]); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(g, got.Granted()); d != "" || got.Serial != 99 || got.Type != Grant {
+			t.Errorf("%+v: %s", got, d)
+		}
+	}
+}

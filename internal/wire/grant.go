@@ -1,0 +1,36 @@
+package wire
+
+// Granted is an import as the exporter numbered it, in answer to an Import. What it
+// says of the memory is where the buffer lies in what the descriptor gives.
+type Granted struct {
+	Handle uint32
+	Size   uint64
+	Rights uint8  // as bits; 0: not granted here, and the nodes may know why
+	Mapped bool   // a descriptor of the memory goes with it
+	Memory uint64 // bytes of that memory
+	Offset uint64 // of the buffer in it
+	Slot   uint16 // of the export's state word in the exporter's page
+	State  uint32 // what that word holds while the export lives
+	Place  uint64 // of the buffer, as the exporter names it when it sleeps; 0: it does not
+}
+
+// SetGranted makes h the answer to Import number n. The fields are those that other
+// frames use otherwise.
+func (h *Header) SetGranted(n uint32, g *Granted) {
+	about := uint32(g.Slot) | uint32(g.Rights)<<16
+	if g.Mapped {
+		about |= 1 << 24
+	}
+	*h = Header{
+		Type: Grant, Serial: n, Handle: g.Handle, Size: g.Size, Off: g.Offset, Ack: g.Memory,
+		Seq: g.Place, Word: g.State, Credits: about,
+	}
+}
+
+// Granted gives what SetGranted has put.
+func (h *Header) Granted() Granted {
+	return Granted{
+		Handle: h.Handle, Size: h.Size, Offset: h.Off, Memory: h.Ack, Place: h.Seq, State: h.Word,
+		Slot: uint16(h.Credits), Rights: uint8(h.Credits >> 16), Mapped: h.Credits>>24&1 != 0,
+	}
+}
