@@ -152,7 +152,7 @@ func (o *Out) collect() bool {
 // synchronous one is in its middle. The last message for now asks for its
 // acknowledgement, so that requests are over without anybody asking after them.
 func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
-	if o.mid || o.queue.len() == 0 && !(o.due.Load() && o.collect()) {
+	if o.mid || o.queue.len() == 0 && (!o.due.Load() || !o.collect()) {
 		return nil, false
 	}
 	if invariant.Enabled {

@@ -342,6 +342,9 @@ func (s *stream) writable() {
 // ready returns nil with tmu held and nothing before the caller's frame, or an
 // error without it.
 func (s *stream) ready(ctx context.Context, ended *atomic.Bool) error {
+	if err := s.err(); err != nil { // the socket may still take something
+		return err
+	}
 	s.tmu.Lock()
 	s.tx.attended.Add(1)
 	for !s.pump() {
