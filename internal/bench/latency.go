@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // latency is half the round trip of a message that the other end answers with one
@@ -52,14 +54,14 @@ func (e *end) ping(ctx context.Context, j job, each func(time.Duration)) error {
 	src := make([]byte, j.Size)
 	for v := j.First; v != j.First+uint32(j.N); v++ {
 		binary.LittleEndian.PutUint32(src[j.Size-4:], v)
-		start := time.Now()
+		start := unix.Monotonic() // the clock of the limit's
 		if err := e.out.Send(ctx, src, 0); err != nil {
 			return err
 		}
 		if err := e.await(ctx, j.Size, v); err != nil {
 			return err
 		}
-		each(time.Since(start) / 2)
+		each(time.Duration(unix.Monotonic()-start) / 2)
 	}
 	return nil
 }

@@ -138,12 +138,12 @@ func (m *Memory) Reached(ctx context.Context, size int, v uint32) error {
 // each answer, and reports each one way's time, half the round trip's.
 func (m *Memory) Ping(ctx context.Context, src []byte, first uint32, n int, each func(time.Duration)) error {
 	for v := first; v != first+uint32(n); v++ {
-		start := time.Now()
+		start := unix.Monotonic()
 		m.Put(src, 0, v)
 		if err := m.Await(ctx, len(src), v); err != nil {
 			return err
 		}
-		each(time.Since(start) / 2)
+		each(time.Duration(unix.Monotonic()-start) / 2)
 	}
 	return nil
 }

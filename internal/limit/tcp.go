@@ -12,9 +12,13 @@ import (
 // TCP is a raw connection: non-blocking calls on the descriptor, and yields
 // between looks as in the library's waits.
 type TCP struct {
-	io unix.IO
-	fd int
+	io     unix.IO
+	fd     int
+	shared bool // the last yield let another thread run: looks before are of no use
 }
+
+// longRest is what a yield takes at least, in nanoseconds, if somebody else runs.
+const longRest = 2000
 
 // NewTCP takes a connection over.
 func NewTCP(c *net.TCPConn) (*TCP, error) {
@@ -202,14 +206,20 @@ func (t *TCP) until(ctx context.Context, step func() (moved, done bool, err erro
 		if err == io.EOF { //nolint:errorlint // returned as it is
 			err = io.ErrUnexpectedEOF
 		}
-		if err != nil || done {
+		switch {
+		case err != nil || done:
+			return err
+		case moved:
+			continue
+		}
+		if looks++; looks < 8 && !t.shared {
+			continue
+		}
+		looks = 0
+		before := unix.Monotonic()
+		if err := rest(ctx, &start); err != nil {
 			return err
 		}
-		if looks++; !moved && looks >= 8 {
-			looks = 0
-			if err := rest(ctx, &start); err != nil {
-				return err
-			}
-		}
+		t.shared = unix.Monotonic()-before > longRest
 	}
 }

@@ -93,8 +93,7 @@ func (o *Out) enter(q *outgoing) {
 	if invariant.Enabled {
 		o.checkInbox()
 	}
-	first := !o.due
-	o.due = true
+	first := !o.due.Swap(true)
 	o.imu.Unlock()
 	switch {
 	case q.size > small:
@@ -109,7 +108,7 @@ func (o *Out) enter(q *outgoing) {
 // lessQueued waits until something that is queued is written.
 func (o *Out) lessQueued(ctx context.Context, ended *atomic.Bool) error {
 	o.tmu.Lock()
-	o.tx.attended++
+	o.tx.attended.Add(1)
 	o.stick()
 	tick := o.tx.room.Now()
 	full := o.queued.Load() >= maxQueue
@@ -144,15 +143,16 @@ func (o *Out) collect() bool {
 	o.imu.Lock()
 	defer o.imu.Unlock()
 	o.queue, o.inbox = o.inbox, o.queue
-	o.due = o.queue.len() > 0
-	return o.due
+	any := o.queue.len() > 0
+	o.due.Store(any)
+	return any
 }
 
 // next gives the next chunk of the oldest queued message, but nothing while a
 // synchronous one is in its middle. The last message for now asks for its
 // acknowledgement, so that requests are over without anybody asking after them.
 func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
-	if o.mid || o.queue.len() == 0 && !o.collect() {
+	if o.mid || o.queue.len() == 0 && (!o.due.Load() || !o.collect()) {
 		return nil, false
 	}
 	if invariant.Enabled {
@@ -184,12 +184,12 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 }
 
 // wrote notes that message seq is wholly in frames, and whether it asks for its
-// acknowledgement itself; tmu is held.
+// acknowledgement itself, before the last of them can be answered; tmu is held.
 func (o *Out) wrote(seq uint64, acks bool) {
 	if invariant.Enabled {
 		o.checkWritten(seq)
 	}
-	o.written = seq
+	o.written.Store(seq)
 	if acks {
 		o.asked = seq
 	}
@@ -203,14 +203,10 @@ func (o *Out) wrote(seq uint64, acks bool) {
 
 // sent is the last message that is wholly in frames. What is not cannot have
 // arrived, whatever the exporter says: its memory is still used.
-func (o *Out) sent() uint64 {
-	o.tmu.Lock()
-	defer o.tmu.Unlock()
-	return o.written
-}
+func (o *Out) sent() uint64 { return o.written.Load() }
 
 func (o *Out) askNow() {
-	o.asked = o.written
+	o.asked = o.written.Load()
 	o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
 }
 
@@ -221,7 +217,7 @@ func (o *Out) ping(seq uint64) {
 	o.tmu.Lock()
 	defer o.tmu.Unlock()
 	switch {
-	case o.written < seq:
+	case o.written.Load() < seq:
 		o.want = max(o.want, seq)
 	case o.asked < seq:
 		o.askNow()
@@ -248,7 +244,7 @@ func (o *Out) Cancel(handle uint32) (applied uint64) {
 		}
 	}
 	o.tx.keep()
-	return o.written
+	return o.written.Load()
 }
 
 // overlaps says whether a get that is not answered yet reads what an update

@@ -275,6 +275,7 @@ func (e *Engine) spin(l *wait.Look, own *stream) (found bool) {
 		}
 		if moved {
 			sp.Again() // where something goes on more will come
+			cost = 1   // and may be what was waited for: no yield before it is looked at
 		}
 		if !sp.Next(cost) {
 			break

@@ -139,7 +139,7 @@ func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 	o.expect(f)
 	o.imu.Unlock()
 	h := f.question()
-	o.put(&h, nil) // a header is the engine's own copy: no need to wait for it
+	o.tx.add(&h, nil) // a header is the engine's own copy: no need to wait for it
 	o.wrote(f.seq, false)
 	o.pump()
 	return nil

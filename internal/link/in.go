@@ -36,6 +36,7 @@ type In struct {
 
 	applied atomic.Uint64 // last message applied; written with rmu
 	unacked int           // messages applied since the last acknowledgement, with rmu
+	asks    bool          // and one of them asked for one, with rmu
 	bytes   uint64        // and their bytes
 
 	ackDue  bool      // with tmu
@@ -73,6 +74,7 @@ type message struct {
 const (
 	ackMessages = 1024
 	ackBytes    = 512 << 10
+	ackShared   = 128 << 10 // by messages that asked for it
 )
 
 // NewIn starts the exporting side, as [NewOut]. targets are there before the
@@ -277,7 +279,8 @@ func (in *In) arrived(h *wire.Header) {
 func (in *In) apply(seq uint64, now bool) {
 	in.nextApplied(seq)
 	in.unacked++
-	in.owe(now || in.unacked >= ackMessages || in.bytes >= ackBytes)
+	in.asks = in.asks || now
+	in.owe(in.unacked >= ackMessages || in.bytes >= ackBytes)
 }
 
 // nextApplied moves on to message seq, which was judged before.
@@ -291,7 +294,7 @@ func (in *In) nextApplied(seq uint64) {
 // owe notes that an acknowledgement is due.
 func (in *In) owe(due bool) {
 	if due {
-		in.unacked, in.bytes = 0, 0
+		in.unacked, in.bytes, in.asks = 0, 0, false
 		in.tmu.Lock()
 		in.ackDue = true
 		in.tmu.Unlock()
@@ -324,8 +327,12 @@ func (in *In) remind(handle uint32) {
 	}
 }
 
-// settled sends what the turn's frames made due.
-func (in *In) settled() { in.push() }
+// settled sends what the turn's frames made due. Where more is arriving, messages
+// that ask for an acknowledgement share one: each costs both ends a call.
+func (in *In) settled(more bool) {
+	in.owe(in.asks && (in.bytes >= ackShared || !more))
+	in.push()
+}
 
 // next gives acknowledgements first, then a chunk of the oldest reply.
 func (in *In) next(h *wire.Header) ([]byte, bool) {

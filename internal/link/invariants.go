@@ -29,8 +29,8 @@ func (o *Out) checkInbox() {
 // checkQueue: a synchronous message gets a number only when nothing is queued.
 func (o *Out) checkQueue() {
 	for i := range o.queue.len() {
-		want := o.written + 1 + uint64(i)
-		invariant.Check(o.queue.at(i).seq == want, "message %d is queued in the place of %d, %d was written", o.queue.at(i).seq, want, o.written)
+		want := o.written.Load() + 1 + uint64(i)
+		invariant.Check(o.queue.at(i).seq == want, "message %d is queued in the place of %d, %d was written", o.queue.at(i).seq, want, o.written.Load())
 	}
 }
 
@@ -38,7 +38,7 @@ func (o *Out) checkQueue() {
 // is queued.
 func (o *Out) checkWritten(seq uint64) {
 	n := o.seq.Load()
-	invariant.Check(o.err() != nil || seq == o.written+1 && seq <= n, "message %d is written after %d, the last is %d", seq, o.written, n)
+	invariant.Check(o.err() != nil || seq == o.written.Load()+1 && seq <= n, "message %d is written after %d, the last is %d", seq, o.written.Load(), n)
 }
 
 // checkSerial: each notification that has a serial took a credit before, and none

@@ -164,15 +164,22 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 			pay := q.chunk(&h)
 			more = o.tx.add(&h, pay)
 		}
-		o.mid = !q.ended()
-		o.tx.attended++ // by complete
-		o.flush()
+		o.tx.attended.Add(1) // by complete
 		n := o.tx.begun
-		if q.ended() {
+		if o.mid = !q.ended(); o.mid {
+			o.flush()
+		} else {
 			o.wrote(q.seq, h.Flags&wire.AckNow != 0)
-			o.pump() // what came while this one was in its middle
+			o.pump() // and what came while this one was in its middle
+		}
+		written := o.tx.gone >= n
+		if written {
+			o.unattend()
 		}
 		o.tmu.Unlock()
+		if written {
+			continue
+		}
 		if err := o.complete(ctx, n, q.m.Ended); err != nil {
 			if !q.ended() {
 				o.abandon(q)

@@ -33,7 +33,7 @@ type Out struct {
 	// at once into queue, so that beginning one never waits for a write.
 	imu    sync.Mutex // after tmu
 	inbox  fifo[outgoing]
-	due    bool         // whoever holds tmu next, or the background, looks into inbox; with imu
+	due    atomic.Bool  // whoever holds tmu next, or the background, looks into inbox; with imu
 	queued atomic.Int32 // those in both; grows with imu
 
 	queue fifo[outgoing] // with tmu
@@ -41,9 +41,9 @@ type Out struct {
 	later backlog        // asynchronous operations that could not be queued yet
 	over  atomic.Bool    // the link has ended, and no memory of a request is used any more
 
-	written uint64 // last message that is wholly in frames, with tmu
-	asked   uint64 // up to here an acknowledgement was asked for, with tmu
-	want    uint64 // and here one is to be asked for once it is written, with tmu
+	written atomic.Uint64 // last message that is wholly in frames; grows with tmu
+	asked   uint64        // up to here an acknowledgement was asked for, with tmu
+	want    uint64        // and here one is to be asked for once it is written, with tmu
 
 	// seq is the last message begun, written with imu held; acked
 	// the last one applied at the far end, written by the engine. They are
@@ -251,7 +251,7 @@ func (o *Out) placed(h *wire.Header) error {
 	return nil
 }
 
-func (o *Out) settled() {}
+func (o *Out) settled(bool) {}
 
 func (o *Out) lost(err error) {
 	o.gmu.Lock()

@@ -204,6 +204,9 @@ func (r *receiver) ask(h handler) {
 	}
 }
 
+// begun says whether a part of a frame is here whose rest is still to come.
+func (r *receiver) begun() bool { return r.need > 0 || r.start < r.end }
+
 // divert makes the rest of the payload under way go nowhere.
 func (r *receiver) divert() { r.dst, r.waste = nil, true }
 

@@ -28,6 +28,11 @@ func (s *stream) rest() {
 	if invariant.Enabled {
 		s.checkHeld("rest")
 	}
+	if s.rx.begun() { // it may be long until the next turn
+		s.rmu.Lock()
+		s.h.settled(false)
+		s.rmu.Unlock()
+	}
 	s.used.Store(true) // before the token is free, see tick
 	if !s.token.CompareAndSwap(held, free) {
 		s.token.Store(held) // an event was on its way when the descriptor was disarmed

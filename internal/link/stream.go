@@ -32,8 +32,9 @@ type handler interface {
 	place(rest int) []byte
 	// placed is called, with rmu held, once the payload is in place.
 	placed(h *wire.Header) error
-	// settled is called with rmu held at the end of a turn in which frames came.
-	settled()
+	// settled is called with rmu held at the end of a turn in which frames came;
+	// more says that part of another one did, and that it will be called again.
+	settled(more bool)
 	// next gives the next frame that this side has to send on its own account.
 	// Called with tmu held.
 	next(h *wire.Header) (payload []byte, ok bool)
@@ -155,7 +156,7 @@ func (s *stream) receive(turns int) (got bool) {
 	s.rmu.Lock()
 	got, err := s.rx.take(s, turns)
 	if got && err == nil {
-		s.h.settled()
+		s.h.settled(s.rx.begun())
 	}
 	s.rmu.Unlock()
 	if got {

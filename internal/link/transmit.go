@@ -31,9 +31,9 @@ type transmitter struct {
 	own    wire.Header                                          // of this side's own frames; here so that none allocates
 	room   wait.Tick                                            // moves when the socket has room again
 
-	stuck    atomic.Bool // the socket has no room for what there is; with tmu
-	attended int         // waiters that try again between their looks
-	armed    bool        // an event will come, or is on its way
+	stuck    atomic.Bool  // the socket has no room for what there is; with tmu
+	attended atomic.Int32 // waiters that try again between their looks; with tmu
+	armed    bool         // an event will come, or is on its way
 }
 
 // part is what is not written yet of some frames, and of the last one's payload.
@@ -165,13 +165,6 @@ func (t *transmitter) keep() {
 	}
 }
 
-// put begins a frame; the one before is gone. It returns the frame's number.
-func (s *stream) put(h *wire.Header, payload []byte) uint64 {
-	s.tx.add(h, payload)
-	s.flush()
-	return s.tx.begun
-}
-
 // flush writes what the socket takes of the frame under way.
 func (s *stream) flush() (done bool) {
 	t := &s.tx
@@ -280,7 +273,7 @@ func (s *stream) ring() {
 // stick notes that there is more to write than the socket has room for.
 func (s *stream) stick() {
 	s.tx.stuck.Store(true)
-	if s.tx.attended == 0 {
+	if s.tx.attended.Load() == 0 {
 		s.armWrite()
 	}
 }
@@ -290,7 +283,7 @@ func (s *stream) stick() {
 // would wake the background's thread, which then writes it.
 func (s *stream) attend() {
 	s.tmu.Lock()
-	s.tx.attended++
+	s.tx.attended.Add(1)
 	if s.tx.armed && s.wfd >= 0 {
 		s.tx.armed = false
 		s.e.ep.Disarm(s.wfd, s.id<<1|1)
@@ -322,7 +315,7 @@ func (s *stream) leave() {
 }
 
 func (s *stream) unattend() {
-	if s.tx.attended--; s.tx.attended == 0 && s.tx.stuck.Load() {
+	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() {
 		s.armWrite()
 	}
 }
@@ -351,15 +344,20 @@ func (s *stream) armWrite() {
 	_ = s.e.ep.Arm(s.wfd, s.id<<1|1, true)
 }
 
-// writable serves a write event: what is left over goes on, senders are woken.
+// writable serves a write event: what is left over goes on, senders are woken. It
+// keeps away from the lock where a sender sees to that itself, who arms again if
+// anything is left: a sender of long messages has the lock nearly all the time, and
+// the background, which gets it only when it starves, would take its processor.
 func (s *stream) writable() {
-	s.tmu.Lock()
-	s.tx.armed = false
-	s.tx.stuck.Store(false)
-	s.pump()
-	s.tmu.Unlock()
-	s.tx.room.Move()
-	s.e.sleepers.Wake()
+	if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {
+		s.tmu.Lock()
+		s.tx.armed = false
+		s.tx.stuck.Store(false)
+		s.pump()
+		s.tmu.Unlock()
+		s.tx.room.Move()
+		s.e.sleepers.Wake()
+	}
 	if !s.listening.Load() && s.try() { // at rest, and what was written may be answered
 		s.receive(drain)
 		s.release()
@@ -369,8 +367,11 @@ func (s *stream) writable() {
 // ready returns nil with tmu held and nothing before the caller's frame, or an
 // error without it.
 func (s *stream) ready(ctx context.Context, ended *atomic.Bool) error {
+	if err := s.err(); err != nil { // the socket may still take something
+		return err
+	}
 	s.tmu.Lock()
-	s.tx.attended++
+	s.tx.attended.Add(1)
 	for !s.pump() {
 		tick := s.tx.room.Now()
 		s.tmu.Unlock()
@@ -382,7 +383,7 @@ func (s *stream) ready(ctx context.Context, ended *atomic.Bool) error {
 			return err
 		}
 	}
-	s.tx.attended--
+	s.tx.attended.Add(-1)
 	return nil
 }
 

@@ -141,16 +141,39 @@ func (s *Sleepers) Wake() {
 const (
 	maxBudget = 50 * time.Microsecond
 	minBudget = 5 * time.Microsecond
-	// A yield that comes back later than this means that the processors are
-	// full of other work: looking on would take turns from those who store.
+	// A yield that comes back later than this, to find nothing, means that the
+	// processors are full of other work: looking on would take turns from those
+	// who store.
 	lateYield = 20 * time.Microsecond
+	// A yield that took longer than this has let somebody else run, who may be
+	// the one that is waited for.
+	longYield = 2 * time.Microsecond
 )
 
 // Budget is how long waits of this process look before they sleep. It shrinks
 // when yields come back late, and comes back when they do not. That looking was
 // in vain does not shrink it: the next message may be a quick one, and a process
 // whose budget has shrunk below the time of a round trip would never find out.
-type Budget struct{ ns atomic.Int64 }
+type Budget struct {
+	ns     atomic.Int64
+	shared atomic.Bool   // others want this processor
+	yields atomic.Uint32 // of a process that runs one goroutine at a time
+}
+
+// most is how long a wait looks now.
+func (b *Budget) most() time.Duration {
+	if ns := b.ns.Load(); ns != 0 {
+		return time.Duration(ns)
+	}
+	return maxBudget
+}
+
+// How many looks come between yields. On a processor that is shared nothing new
+// comes before the other end has run.
+const (
+	ownLooks    = 128
+	sharedLooks = 16
+)
 
 // Spin is one wait's looking phase.
 type Spin struct {
@@ -158,62 +181,83 @@ type Spin struct {
 	start time.Time
 	limit time.Duration
 	looks int
+	most  int  // of them before a yield
+	slow  bool // the last yield came back late
 	late  bool
 
 	yields int
 }
 
-// gosched is how many yields to other processes come before one to goroutines.
-const gosched = 64
+// How many yields to other processes come before one to goroutines. That wakes an
+// idle processor's thread to take the goroutine over, which costs more than a
+// message does; it is needed where goroutines of this process have no other
+// processor to run on.
+const (
+	gosched      = 64
+	goschedAlone = 8 // over all waits, which may be short
+)
 
 // alone says that this process runs one goroutine at a time.
 var alone = runtime.GOMAXPROCS(0) == 1
 
 // Begin starts a looking phase.
-func (b *Budget) Begin() Spin { return Spin{b: b} }
+func (b *Budget) Begin() Spin {
+	s := Spin{b: b, most: ownLooks}
+	if b.shared.Load() {
+		s.most = sharedLooks
+	}
+	return s
+}
 
 // Next is called between looks; every so often it yields: to goroutines of this
 // process (never from a locked thread) and to other processes, without which
 // two ends on one processor take a scheduler tick (4 ms) a message. cost is
 // about how many plain looks the caller's last one was worth. It returns false
-// when it is time to sleep.
+// when it is time to sleep; never after a yield, before another look.
 func (s *Spin) Next(cost int) bool {
+	s.late = s.late || s.slow // who ran meanwhile was not who is waited for
+	s.slow = false
 	s.looks += cost
-	if s.looks < 128 {
+	if s.looks < s.most {
 		return true
 	}
 	s.looks = 0
-	if s.limit == 0 { // many waits end before this
+	if s.limit == 0 {
 		s.start = time.Now()
-		s.limit = time.Duration(s.b.ns.Load())
-		if s.limit == 0 {
-			s.limit = maxBudget
-		}
+		s.limit = s.b.most()
 	}
 	before := time.Since(s.start)
-	// Gosched wakes an idle processor's thread to take the goroutine over, which
-	// costs more than a message does; it is needed only where goroutines of this
-	// process have no other processor to run on.
-	if s.yields++; alone || s.yields%gosched == 0 {
+	if before >= s.limit {
+		return false
+	}
+	if s.yields++; alone && s.b.yields.Add(1)%goschedAlone == 0 || s.yields%gosched == 0 {
 		runtime.Gosched()
 	}
 	unix.Yield()
-	now := time.Since(s.start)
-	s.late = s.late || now-before > lateYield
-	return now < s.limit
+	took := time.Since(s.start) - before
+	s.slow = took > lateYield
+	if shared := took > longYield; shared != (s.most == sharedLooks) {
+		s.b.shared.Store(shared)
+		s.most = ownLooks
+		if shared {
+			s.most = sharedLooks
+		}
+	}
+	return true
 }
 
 // Again begins the phase anew: the caller's looks have brought something.
-func (s *Spin) Again() { s.limit, s.looks = 0, 0 }
+func (s *Spin) Again() { s.limit, s.looks, s.slow = 0, 0, false }
 
 // End closes the phase.
 func (s *Spin) End() {
+	limit := s.b.most()
 	switch {
-	case s.limit == 0:
+	case s.yields == 0: // many waits end before the first
 	case s.late:
-		s.b.ns.Store(int64(max(minBudget, s.limit-s.limit/4)))
-	case s.limit < maxBudget:
-		s.b.ns.Store(int64(min(maxBudget, s.limit+s.limit/4)))
+		s.b.ns.Store(int64(max(minBudget, limit-limit/4)))
+	case limit < maxBudget:
+		s.b.ns.Store(int64(min(maxBudget, limit+limit/4)))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // board is one that only this process reads.
@@ -107,5 +108,59 @@ func TestLook(t *testing.T) {
 	broken.Store(true)
 	if l := (Look{Word: &word, Broken: &broken}); !l.Done() {
 		t.Error("broken: false")
+	}
+}
+
+// A yield that comes back late says something only if nothing had come meanwhile.
+func TestLateYields(t *testing.T) {
+	var b Budget
+	late := func(found bool) time.Duration {
+		s := b.Begin()
+		s.yields, s.slow = 1, true
+		if found {
+			s.Again()
+		}
+		s.Next(0)
+		s.End()
+		return b.most()
+	}
+	if late(true) != maxBudget {
+		t.Error("a late yield that brought something makes the budget smaller")
+	}
+	for was, i := maxBudget, 0; i < 20; i++ {
+		if is := late(false); is < minBudget || is >= was && was > minBudget {
+			t.Errorf("after a late yield the budget is %v, it was %v", is, was)
+		} else {
+			was = is
+		}
+	}
+	for i := 0; b.most() < maxBudget; i++ {
+		s := b.Begin()
+		s.yields = 1
+		s.End()
+		if i == 100 {
+			t.Fatalf("after %d yields in time the budget is %v", i, b.most())
+		}
+	}
+	s := b.Begin()
+	s.End()
+	if b.most() != maxBudget {
+		t.Error("a wait without a yield changes the budget")
+	}
+}
+
+// Every phase of looking ends, and not between a yield and the look after it.
+func TestLookingEnds(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		var b Budget
+		b.shared.Store(shared)
+		s := b.Begin()
+		for yields := 0; s.Next(ownLooks); yields = s.yields {
+			if s.yields == yields {
+				t.Fatal("a look that cost as much as many was not followed by a yield")
+			}
+			s.slow = false
+		}
+		s.End()
 	}
 }
