@@ -36,8 +36,8 @@ func Rouse(w *atomic.Uint32) {
 
 // futexWaitv is the kernel's struct futex_waitv.
 type futexWaitv struct {
-	val, uaddr      uint64
-	flags, reserved uint32
+	val, uaddr uint64
+	flags, _   uint32
 }
 
 // futex32 is the size of a word, FUTEX2_SIZE_U32. Without FUTEX2_PRIVATE it may be in
