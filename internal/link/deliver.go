@@ -126,10 +126,10 @@ func (in *In) nextNote() (note, bool) {
 }
 
 // polled is nextNote for who polls the ring, and says how many notes were taken out of
-// it. Most are about what the one before was about, and come when nothing else does:
+// it. more says that some of these are not run yet: the ring has them no more. Most are about what the one before was about, and come when nothing else does:
 // then nmu alone is enough, because a target that is withdrawn is not the last one any
 // more, and [page.Exporter.Head] has nobody who reads it.
-func (in *In) polled() (n note, head uint32, ok bool) {
+func (in *In) polled() (n note, head uint32, more, ok bool) {
 	in.nmu.Lock()
 	if t := in.last; t != nil && len(in.notes) == 0 && !in.gaps {
 		p, there, _ := in.pages.Ring.Peek(in.head)
@@ -137,15 +137,15 @@ func (in *In) polled() (n note, head uint32, ok bool) {
 			in.head++
 			head = in.head
 			in.nmu.Unlock()
-			return resolve(p, t), head, true
+			return resolve(p, t), head, false, true
 		}
 	}
 	in.nmu.Unlock()
 	n, ok = in.nextNote()
 	in.nmu.Lock()
-	head = in.head
+	head, more = in.head, ok && len(in.notes) > 0
 	in.nmu.Unlock()
-	return n, head, ok
+	return n, head, more, ok
 }
 
 // resolve says what a note out of the ring is about, t among the targets. The importer

@@ -106,7 +106,7 @@ func (w *watch) poll(q *noteQueue) (quiet bool) {
 			for i := range w.seats[:w.n] {
 				if s := &w.seats[i]; s.there() {
 					found = true
-					w.serve(s)
+					w.serve(q, s)
 				}
 			}
 		}
@@ -126,8 +126,8 @@ func (w *watch) poll(q *noteQueue) (quiet bool) {
 }
 
 // serve runs the handler of the note that is there, if it is its turn.
-func (w *watch) serve(s *seat) {
-	n, head, ok := s.in.polled()
+func (w *watch) serve(q *noteQueue, s *seat) {
+	n, head, more, ok := s.in.polled()
 	if ok {
 		running.Add(1)
 		s.in.run(n)
@@ -140,6 +140,9 @@ func (w *watch) serve(s *seat) {
 		}
 	}
 	s.to(head)
+	if more {
+		q.add(s.in)
+	}
 }
 
 // sleep sleeps on the rings until a note comes or something is posted, and says

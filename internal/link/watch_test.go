@@ -167,6 +167,33 @@ func TestBlockEndsPolling(t *testing.T) {
 	}
 }
 
+// Notes that a closed import has left in the ring are all run, whoever takes them out.
+func TestNotesOfAClosedImportAreRun(t *testing.T) {
+	n := newNotifier(t)
+	n.notify(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 300 {
+		before := n.ran.Load()
+		for range 5 {
+			if err := n.m.SendNotify(ctx, 0, make([]byte, 4)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.in.rmu.Lock() // as a frame that says so
+		n.in.nmu.Lock()
+		n.in.collect()
+		n.in.nmu.Unlock()
+		n.in.rmu.Unlock()
+		for n.ran.Load() != before+5 {
+			if ctx.Err() != nil {
+				t.Fatalf("%d of 5 handlers ran", n.ran.Load()-before)
+			}
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+}
+
 // linkTo is another importer's link to an exporter, and its import.
 func linkTo(t *testing.T, a *Engine, pa page.Process, b *Engine, pb page.Process, run func(int, uint32, []byte)) *Mapped {
 	t.Helper()
