@@ -50,3 +50,9 @@ for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT CUT_FLAG; do check 
 check ok sleep -DR=1
 check ok sleep -DSLOTS=2 -DR=1
 for flag in ENTRY_LATE COUNT_LATE LOAD_EARLY SHARED; do check broken sleep -D$flag; done
+
+check ok notes
+check ok notes -DNI=1 -DM=3 -DOTHER
+check ok notes -DOTHER -DM=1
+for flag in LEAVE_LATE HEAD_LATE LOAD_EARLY NO_COMPARE POLL_EARLY; do check broken notes -D$flag; done
+check broken notes -DOTHER -DM=1 -DNO_POSTED

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
@@ -37,10 +38,12 @@ type end struct {
 	done  int
 	total int
 
-	settles bool         // nothing else says where the ends run
-	socket  string       // of this end's node
-	handled *vmmc.Export // of the far end: with a handler
-	crowd   []crowded    // of the far end: many exports
+	settles bool          // nothing else says where the ends run
+	socket  string        // of this end's node
+	handled *vmmc.Export  // of the far end: with a handler
+	final   atomic.Uint32 // the word after which that one says that it is over
+	over    chan struct{}
+	crowd   []crowded // of the far end: many exports
 }
 
 // inbox is how long the inboxes are.

@@ -37,9 +37,14 @@ func (in *In) note(n note) {
 // and they run in its order.
 func (in *In) deliver() bool {
 	n, ok := in.nextNote()
-	if !ok {
-		return false
+	if ok {
+		in.run(n)
 	}
+	return ok
+}
+
+// run runs the handler of the next notification.
+func (in *In) run(n note) {
 	if invariant.Enabled {
 		in.traceNote(n)
 	}
@@ -59,7 +64,6 @@ func (in *In) deliver() bool {
 	idle := len(in.notes) == 0
 	in.nmu.Unlock()
 	in.repay(ran, idle)
-	return true
 }
 
 // repay tells the importer of returned credits: at once when it may be waiting.
@@ -107,6 +111,7 @@ func (in *In) nextNote() (note, bool) {
 	if ok && p.Serial == want {
 		in.head++
 		in.pages.Back.Head().Store(in.head)
+		in.last = in.targets[p.Handle]
 	} else {
 		ok = false
 	}
@@ -117,14 +122,36 @@ func (in *In) nextNote() (note, bool) {
 	if !ok {
 		return note{}, false
 	}
-	return in.resolve(p), true
+	return resolve(p, in.targets[p.Handle]), true
 }
 
-// resolve finds what a note out of the ring is about; rmu is held. The importer
+// polled is nextNote for who polls the ring, and says how many notes were taken out of
+// it. more says that some of these are not run yet: the ring has them no more. Most are about what the one before was about, and come when nothing else does:
+// then nmu alone is enough, because a target that is withdrawn is not the last one any
+// more, and [page.Exporter.Head] has nobody who reads it.
+func (in *In) polled() (n note, head uint32, more, ok bool) {
+	in.nmu.Lock()
+	if t := in.last; t != nil && len(in.notes) == 0 && !in.gaps {
+		p, there, _ := in.pages.Ring.Peek(in.head)
+		if there && p.Serial == in.ran+1 && p.Handle == t.Handle && p.Redir == 0 {
+			in.head++
+			head = in.head
+			in.nmu.Unlock()
+			return resolve(p, t), head, false, true
+		}
+	}
+	in.nmu.Unlock()
+	n, ok = in.nextNote()
+	in.nmu.Lock()
+	head, more = in.head, ok && len(in.notes) > 0
+	in.nmu.Unlock()
+	return n, head, more, ok
+}
+
+// resolve says what a note out of the ring is about, t among the targets. The importer
 // may lie: then it is about nothing, as when the import is closed.
-func (in *In) resolve(p page.Note) note {
+func resolve(p page.Note, t *Target) note {
 	n := note{serial: p.Serial, off: p.Off, word: p.Word}
-	t := in.targets[p.Handle]
 	if t == nil || !t.Write || p.Off%4 != 0 || p.Off >= uint64(len(t.Mem)) {
 		return n
 	}
@@ -143,7 +170,7 @@ func (in *In) resolve(p page.Note) note {
 func (in *In) salvage(why error) {
 	in.nmu.Lock()
 	defer in.nmu.Unlock()
-	in.gaps = true
+	in.gaps, in.last = true, nil
 	if isProtocol(why) {
 		in.notes = nil
 		return
@@ -166,7 +193,7 @@ func (in *In) collect() {
 			break
 		}
 		in.head++
-		in.notes = append(in.notes, in.resolve(p))
+		in.notes = append(in.notes, resolve(p, in.targets[p.Handle]))
 	}
 	if !in.gaps {
 		in.pages.Back.Head().Store(in.head)

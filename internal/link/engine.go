@@ -51,7 +51,7 @@ func NewEngine(board wait.Board) (*Engine, error) {
 	e := &Engine{ep: ep, streams: map[uint64]*stream{}, stop: make(chan struct{})}
 	e.sleepers.Board = board
 	e.empty = sync.NewCond(&e.mu)
-	e.notes.init()
+	e.notes.init(&e.spinning)
 	e.wg.Go(e.serve)
 	e.wg.Go(e.notes.run)
 	e.guard.more = make(chan struct{}, 1)

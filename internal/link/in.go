@@ -43,12 +43,14 @@ type In struct {
 	replies []reply   // with tmu
 	acks    [2]uint64 // what was last said: applied, credits; with tmu
 
-	queued atomic.Bool // in the engine's queue of links with notes
-	nmu    sync.Mutex
-	notes  []note // that came over the stream
-	head   uint32 // notes taken out of the ring
-	ran    uint32 // serial of the last notification run
-	gaps   bool   // the link has ended: serials that are not there never come
+	queued  atomic.Bool // in the engine's queue of links with notes
+	watched atomic.Bool // in its watch
+	nmu     sync.Mutex
+	notes   []note  // that came over the stream
+	head    uint32  // notes taken out of the ring
+	ran     uint32  // serial of the last notification run
+	last    *Target // of the last note of the ring, while it is among the targets
+	gaps    bool    // the link has ended: serials that are not there never come
 
 	answerer Answerer // nil: imports are asked for elsewhere
 	onDetach func(handle uint32)
@@ -147,6 +149,11 @@ func (in *In) Sever(why error) {
 // reply that is half written the rest is a copy. rmu is held.
 func (in *In) withdraw(t *Target) {
 	delete(in.targets, t.Handle)
+	in.nmu.Lock()
+	if in.last == t {
+		in.last = nil
+	}
+	in.nmu.Unlock()
 	if in.cur.target == t {
 		in.cut()
 		in.cur.target = nil
@@ -356,6 +363,7 @@ func (in *In) lost(err error) {
 	in.replies = nil
 	in.tmu.Unlock()
 	in.onLost(err)
+	in.e.notes.leave(in)
 	in.pages.retire()
 }
 

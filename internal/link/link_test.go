@@ -72,16 +72,7 @@ func join(t *testing.T, pages bool, targets ...*Target) *pair {
 	}
 	var ga, gb *Pages
 	if pages {
-		ring, err := page.NewImporter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := page.NewExporter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ga = &Pages{Peer: view(t, pb.Region, page.OpenProcess), Ring: ring, Back: view(t, back.Region, page.OpenExporter)}
-		gb = &Pages{Peer: view(t, pa.Region, page.OpenProcess), Ring: view(t, ring.Region, page.OpenImporter), Back: back}
+		ga, gb = shared(t, pa, pb)
 	}
 	p := &pair{a: a, b: b, lost: make(chan error, 2)}
 	if p.in, err = NewIn(b, fb, gb, targets, nil, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
@@ -91,6 +82,21 @@ func join(t *testing.T, pages bool, targets ...*Target) *pair {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// shared are the pages of a link between two processes, as each needs them.
+func shared(t *testing.T, pa, pb page.Process) (ga, gb *Pages) {
+	t.Helper()
+	ring, err := page.NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := page.NewExporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Pages{Peer: view(t, pb.Region, page.OpenProcess), Ring: ring, Back: view(t, back.Region, page.OpenExporter)},
+		&Pages{Peer: view(t, pa.Region, page.OpenProcess), Ring: view(t, ring.Region, page.OpenImporter), Back: back}
 }
 
 func TestSendAndGetEverySize(t *testing.T) {

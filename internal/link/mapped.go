@@ -8,6 +8,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
@@ -212,12 +213,18 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	tail := o.pages.Ring.Put(page.Note{
 		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
 	})
-	// See page.Exporter, Awake and Head.
-	caught := o.pages.Back.Awake().Load() == 0 && o.pages.Back.Head().Load() == tail
+	awake := o.pages.Back.Awake().Load() // after the note
 	o.nmu.Unlock()
-	if caught {
-		o.ring()
+	switch awake {
+	case page.Polls:
+	case page.Sleeps:
+		unix.Rouse(o.pages.Ring.Stamp(tail))
+	default:
+		if o.pages.Back.Head().Load() == tail {
+			o.ring()
+		}
 	}
+	runtime.KeepAlive(o)
 	return nil
 }
 

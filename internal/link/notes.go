@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // noteQueue runs notification handlers on a goroutine of its own, one at a
@@ -17,13 +18,15 @@ type noteQueue struct {
 	more   *sync.Cond
 	jobs   []job // each link at most once
 	level  int   // depth of Block, of a handler that does not unblock too
-	busy   bool  // a handler runs
-	inner  int   // how often that one has blocked
+	busy   bool  // a handler runs, or may begin to: rings are polled
+	inner  int   // how often that one has blocked; only its goroutine stores it
 	id     uint64
 	closed bool
+	asleep bool // on posted, among other words
 
-	posted atomic.Bool // something is in jobs, or closed, that polling has to end for
-	watch  watch       // of who runs the queue
+	posted   atomic.Uint32 // 1: something has come that polling and sleeping have to end for
+	watch    watch         // of who runs the queue
+	spinning *atomic.Bool  // a goroutine of this process looks for a word
 }
 
 // job is a link that may have notifications, or an event, with in that of a link
@@ -33,7 +36,9 @@ type job struct {
 	event func()
 }
 
-func (q *noteQueue) init() { q.more = sync.NewCond(&q.mu) }
+func (q *noteQueue) init(spinning *atomic.Bool) {
+	q.more, q.spinning = sync.NewCond(&q.mu), spinning
+}
 
 // add queues a link. in.queued says whether it is in the queue already; it is
 // cleared before the link is drained, so a note that comes meanwhile queues it
@@ -47,7 +52,7 @@ func (q *noteQueue) add(in *In) {
 func (q *noteQueue) push(j job) {
 	q.mu.Lock()
 	q.jobs = append(q.jobs, j)
-	q.posted.Store(true)
+	q.post()
 	q.mu.Unlock()
 	q.more.Broadcast()
 }
@@ -55,9 +60,26 @@ func (q *noteQueue) push(j job) {
 func (q *noteQueue) close() {
 	q.mu.Lock()
 	q.closed = true
-	q.posted.Store(true)
+	q.post()
 	q.mu.Unlock()
 	q.more.Broadcast()
+}
+
+// post ends polling and sleeping; mu is held.
+func (q *noteQueue) post() {
+	q.posted.Store(1)
+	if q.asleep {
+		unix.Rouse(&q.posted)
+	}
+}
+
+// leave is of a link that has ended: it is watched no longer.
+func (q *noteQueue) leave(in *In) {
+	if in.watched.Load() {
+		q.mu.Lock()
+		q.post()
+		q.mu.Unlock()
+	}
 }
 
 func (q *noteQueue) run() {
@@ -81,17 +103,12 @@ func (q *noteQueue) run() {
 		q.do(&j)
 		running.Add(-1)
 		q.mu.Lock()
-		if invariant.Enabled {
-			q.check(true)
-		}
-		q.busy = false
-		q.level, q.inner = q.level+q.inner, 0
-		q.more.Broadcast()
+		q.idle()
 	}
 }
 
-// take waits for the next job; mu is held. It polls for a while where notifications
-// have come before.
+// take waits for the next job; mu is held. Where notifications have come before it
+// polls for a while, and runs their handlers itself, and then sleeps on their rings.
 func (q *noteQueue) take() (j job, ok bool) {
 	for !q.closed {
 		switch {
@@ -100,32 +117,52 @@ func (q *noteQueue) take() (j job, ok bool) {
 			n := copy(q.jobs, q.jobs[1:])
 			q.jobs[n] = job{}
 			q.jobs = q.jobs[:n]
-			q.posted.Store(n > 0)
 			return j, true
 		case q.watch.n == 0:
 			q.more.Wait()
-			continue
-		}
-		polling := q.level == 0
-		q.mu.Unlock()
-		var in *In
-		if polling {
-			in, polling = q.watch.poll(&q.posted)
-		}
-		if !polling {
-			q.watch.end(q)
-		}
-		q.mu.Lock()
-		switch {
-		case in == nil:
-		case q.level == 0 && !q.closed:
-			return job{in: in}, true
-		case in.queued.CompareAndSwap(false, true): // blocked meanwhile: in its turn
-			q.jobs = append(q.jobs, job{in: in})
-			q.posted.Store(true)
+		case q.level > 0:
+			q.away(func() bool { q.watch.end(q); return true })
+		default:
+			q.posted.Store(0) // nothing is there; what comes sets it again, with mu
+			q.attend()
 		}
 	}
 	return job{}, false
+}
+
+// attend polls, sleeps if nothing comes, or ends the watch if it cannot; mu is held.
+func (q *noteQueue) attend() {
+	q.busy = true
+	quiet := q.away(func() bool { return q.watch.poll(q) })
+	q.idle()
+	if !quiet || q.posted.Load() != 0 {
+		return
+	}
+	q.asleep = true
+	slept := q.away(func() bool { return q.watch.sleep(q) })
+	q.asleep = false
+	if !slept {
+		if q.watch.refused++; q.watch.refused >= crowded || !unix.CanSleepOnWords() {
+			q.away(func() bool { q.watch.end(q); return true })
+		}
+	}
+}
+
+// away does f without mu, which is held.
+func (q *noteQueue) away(f func() bool) bool {
+	q.mu.Unlock()
+	defer q.mu.Lock()
+	return f()
+}
+
+// idle says that no handler runs any more; mu is held.
+func (q *noteQueue) idle() {
+	if invariant.Enabled {
+		q.check(true)
+	}
+	q.busy = false
+	q.level, q.inner = q.level+q.inner, 0
+	q.more.Broadcast()
 }
 
 // do runs one notification, or an event.
@@ -135,7 +172,7 @@ func (q *noteQueue) do(j *job) {
 		j.in.queued.Store(false)
 		// Polling finds what comes to the ring; the next one may be among those that
 		// came over the stream before.
-		if j.in.deliver() && (!q.watch.add(j.in) || j.in.left()) {
+		if j.in.deliver() && (!q.watch.add(q, j.in) || j.in.left()) {
 			q.add(j.in) // others first
 		}
 	case j.in != nil && j.in.left():
@@ -167,6 +204,7 @@ func (e *Engine) Block() {
 	defer q.mu.Unlock()
 	q.level++
 	for q.busy {
+		q.post() // or it would poll on
 		q.more.Wait()
 	}
 }

@@ -58,7 +58,7 @@ func (p Importer) Put(n Note) (tail uint32) {
 	binary.LittleEndian.PutUint64(b[8:], n.Off)
 	binary.LittleEndian.PutUint32(b[16:], n.Word)
 	binary.LittleEndian.PutUint32(b[20:], n.Redir)
-	shm.Word(b, stampAt).Store(t + 1)
+	p.Stamp(t).Store(t + 1)
 	p.tail().Store(t + 1)
 	return t
 }
@@ -68,10 +68,14 @@ func (p Importer) Put(n Note) (tail uint32) {
 // an error in a writer that does not count right.
 const stampAt = 24
 
-// There says whether the note after the first head ones is in the ring.
-func (p Importer) There(head uint32) bool {
-	return shm.Word(p.Bytes(), ringAt+int(head%Credits)*noteSize+stampAt).Load() == head+1
+// Stamp is the word that becomes head+1 with the note after the first head ones. An
+// exporter that sleeps for this note sleeps on it.
+func (p Importer) Stamp(head uint32) *atomic.Uint32 {
+	return shm.Word(p.Bytes(), ringAt+int(head%Credits)*noteSize+stampAt)
 }
+
+// There says whether the note after the first head ones is in the ring.
+func (p Importer) There(head uint32) bool { return p.Stamp(head).Load() == head+1 }
 
 // Peek reads the note after the first head ones, if there is one. A tail that
 // no honest writer could have is an error.
@@ -98,29 +102,42 @@ func (p Importer) Peek(head uint32) (n Note, ok bool, err error) {
 // Exporter is the page that the exporting side of a link writes.
 type Exporter struct{ *shm.Region }
 
+// exporterSize leaves the pair of lines of Awake to itself: processors fetch lines in
+// pairs, and importers load that word with each note.
+const exporterSize = 6 * line
+
 // NewExporter makes one.
 func NewExporter() (Exporter, error) {
-	r, err := create("vmmc-exporter", kindExporter, 4*line, true)
+	r, err := create("vmmc-exporter", kindExporter, exporterSize, true)
 	return Exporter{r}, err
 }
 
 // OpenExporter maps a peer's.
 func OpenExporter(fd int) (Exporter, error) {
-	r, err := open(fd, kindExporter, 4*line, false)
+	r, err := open(fd, kindExporter, exporterSize, false)
 	return Exporter{r}, err
 }
 
-// Head counts the notes taken out of the importer's ring. The importer, having
-// moved the tail, loads it: if all before was taken, the exporter may sleep and
-// is rung. The exporter, having moved the head, loads the tail again. Both are
-// sequentially consistent, so one of the two sees the other.
+// Head counts the notes taken out of the importer's ring, as far as it matters: it is
+// right while Awake is [Rings]. The importer, having moved the tail, loads it: if all
+// before was taken, the exporter may sleep and is rung. The exporter, having moved the
+// head, loads the tail again. Both are sequentially consistent, so one of the two sees
+// the other.
 func (p Exporter) Head() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
 
 // Returned is the total of credits returned on the link, modulo 2^32.
 func (p Exporter) Returned() *atomic.Uint32 { return shm.Word(p.Bytes(), 2*line) }
 
-// Awake is 1 while the exporter polls the importer's ring: then a note rings no
-// bell. The importer puts its note and then loads this word; the exporter, before
-// it stops polling, stores 0 and then looks into the ring once more. All of it is
-// sequentially consistent, so one of the two sees the other.
-func (p Exporter) Awake() *atomic.Uint32 { return shm.Word(p.Bytes(), 3*line) }
+// What Awake says. Anything else counts as Rings.
+const (
+	Rings  = 0 // the exporter is to be rung by the link's socket
+	Polls  = 1 // it polls the ring: a note needs nothing more
+	Sleeps = 2 // its thread sleeps on the stamp of the next note, and is to be roused
+)
+
+// Awake is what the exporter does, and with it what a note needs. The importer puts its
+// note and then loads this word. The exporter stores Sleeps or Rings and then looks into
+// the ring once more; Head it stores before Rings. All of it is sequentially consistent,
+// so one of the two sees the other. An exporter that sees nothing and sleeps leaves it
+// to the kernel to compare the stamp again (docs/models: notes).
+func (p Exporter) Awake() *atomic.Uint32 { return shm.Word(p.Bytes(), 4*line) }

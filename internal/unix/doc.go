@@ -18,6 +18,9 @@ var ErrSealed = errors.New("memory is not sealed against resizing")
 // MaxPieces is how many pieces one call can send.
 const MaxPieces = 8
 
+// WordSetSize is how many words a [WordSet] has at most.
+const WordSetSize = 8
+
 // Event is what one look at an [Epoll] found.
 type Event struct {
 	ID uint64 // as given to Add
