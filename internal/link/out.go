@@ -250,7 +250,13 @@ func (o *Out) placed(h *wire.Header) error {
 func (o *Out) settled() {}
 
 func (o *Out) lost(err error) {
-	o.gmu.Lock()
+	o.tmu.Lock()
+	o.imu.Lock()
+	o.queue, o.inbox, o.mid = fifo[outgoing]{}, fifo[outgoing]{}, false
+	o.queued.Store(0)
+	o.imu.Unlock()
+	o.tmu.Unlock()
+	o.gmu.Lock() // after imu was held: who asks has found the end there, or has asked
 	for _, f := range o.gets {
 		if f.op != 0 { // it may have been done
 			f.end(unknown(err))
@@ -261,12 +267,6 @@ func (o *Out) lost(err error) {
 	o.gets = nil
 	o.reads.Store(0)
 	o.gmu.Unlock()
-	o.tmu.Lock()
-	o.imu.Lock()
-	o.queue, o.inbox, o.mid = fifo[outgoing]{}, fifo[outgoing]{}, false
-	o.queued.Store(0)
-	o.imu.Unlock()
-	o.tmu.Unlock()
 	o.over.Store(true)
 	o.later.close()
 	o.tick.Move()
