@@ -368,7 +368,7 @@ func (s *stream) await(ctx context.Context, tick uint32, ended *atomic.Bool) err
 		return err
 	}
 	l := wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended, Own: true}
-	if !s.e.look(&l, s) {
+	if !s.e.look(ctx, &l, s) {
 		s.leave()
 		err := s.e.sleep(ctx, &l, nil)
 		s.attend()
