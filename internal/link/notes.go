@@ -94,6 +94,7 @@ func (q *noteQueue) run() {
 // have come before.
 func (q *noteQueue) take() (j job, ok bool) {
 	for !q.closed {
+		q.watch.enqueue(q)
 		switch {
 		case q.level == 0 && len(q.jobs) > 0:
 			j = q.jobs[0]
@@ -108,22 +109,10 @@ func (q *noteQueue) take() (j job, ok bool) {
 		}
 		polling := q.level == 0
 		q.mu.Unlock()
-		var in *In
-		if polling {
-			in, polling = q.watch.poll(&q.posted)
-		}
-		if !polling {
+		if !polling || !q.watch.poll(&q.posted) {
 			q.watch.end(q)
 		}
 		q.mu.Lock()
-		switch {
-		case in == nil:
-		case q.level == 0 && !q.closed:
-			return job{in: in}, true
-		case in.queued.CompareAndSwap(false, true): // blocked meanwhile: in its turn
-			q.jobs = append(q.jobs, job{in: in})
-			q.posted.Store(true)
-		}
 	}
 	return job{}, false
 }

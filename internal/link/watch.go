@@ -50,21 +50,34 @@ func (w *watch) refresh(at int) {
 
 // poll looks until a ring has a note, something was posted, or the time is up: then
 // it is to end.
-func (w *watch) poll(posted *atomic.Bool) (in *In, on bool) {
+func (w *watch) poll(posted *atomic.Bool) (on bool) {
 	sp := w.budget.Begin()
 	defer sp.End()
 	for !posted.Load() {
 		for i, in := range w.links[:w.n] {
 			if in.pages.Ring.There(w.heads[i]) {
-				w.heads[i]++ // one that cannot be run yet must not be found for ever
-				return in, true
+				return true
 			}
 		}
 		if !sp.Next(w.n) {
-			return nil, false
+			return false
 		}
 	}
-	return nil, true
+	return true
+}
+
+// enqueue puts the links whose rings have a note behind those that wait for their
+// turn, among which whoever sends without end would be before them for ever. The
+// queue's lock is held.
+func (w *watch) enqueue(q *noteQueue) {
+	for i, in := range w.links[:w.n] {
+		if in.pages.Ring.There(w.heads[i]) {
+			w.heads[i]++ // one that cannot be run yet must not be found for ever
+			if in.queued.CompareAndSwap(false, true) {
+				q.jobs = append(q.jobs, job{in: in})
+			}
+		}
+	}
 }
 
 // end stops the polling: from here on importers ring, and what came before is
