@@ -10,6 +10,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -202,16 +203,12 @@ const nap = time.Millisecond
 // is waited for, it looks again, and serves them while it does.
 func (e *Engine) sleep(ctx context.Context, l *wait.Look, own *stream) error {
 	for {
-		again, err := e.sleepers.Sleep(ctx, l, e.stop, nap)
+		found, err := e.sleepers.Sleep(ctx, l, e.stop, nap)
 		switch {
-		case err != nil:
-			return err
-		case !again && l.Done():
-			return nil
-		case !again:
+		case errors.Is(err, wait.ErrStopped):
 			return ErrClosed
-		case e.look(ctx, l, own):
-			return nil
+		case err != nil || found || e.look(ctx, l, own):
+			return err
 		}
 	}
 }
