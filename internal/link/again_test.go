@@ -17,7 +17,9 @@ func TestWaitForWhatDoesNotLast(t *testing.T) {
 	defer stop()
 	var flag atomic.Uint32
 	over := make(chan error, 1)
-	go func() { over <- e.Wait(ctx, wait.Look{Until: func() bool { return flag.CompareAndSwap(1, 0) }, Own: true}) }()
+	go func() {
+		over <- e.Wait(ctx, wait.Look{Until: func() bool { return flag.CompareAndSwap(1, 0) }, Own: true})
+	}()
 	for !e.sleepers.Asleep() {
 		runtime.Gosched()
 	}

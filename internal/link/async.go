@@ -201,12 +201,12 @@ func (o *Out) wrote(seq uint64, acks bool) {
 	}
 }
 
-// sent is the last message that is wholly in frames. What is not cannot have
-// arrived, whatever the exporter says: its memory is still used.
+// sent is the last message that is wholly in frames, and its memory not used any
+// more. What comes after it cannot have arrived, whatever the exporter says.
 func (o *Out) sent() uint64 {
 	o.tmu.Lock()
 	defer o.tmu.Unlock()
-	return o.written
+	return min(o.written, o.tx.lent()-1)
 }
 
 func (o *Out) askNow() {

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"math"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -38,6 +39,7 @@ type transmitter struct {
 type part struct {
 	head []byte // a copy
 	pay  []byte // the sender's or the exporter's memory, if it is long
+	seq  uint64 // the message that pay is of
 }
 
 func (t *transmitter) drop() {
@@ -82,7 +84,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	}
 	h.Put(p.head[at:])
 	if !whole {
-		p.pay = payload
+		p.pay, p.seq = payload, h.Seq
 		return t.count < len(t.parts)
 	}
 	copy(p.head[at+wire.HeaderSize:], payload)
@@ -136,6 +138,16 @@ func (t *transmitter) left() (n int) {
 		n += len(p.head) + len(p.pay)
 	}
 	return n
+}
+
+// lent is the first message of which there is payload left, [math.MaxUint64] for none.
+func (t *transmitter) lent() uint64 {
+	for _, p := range t.parts[t.first:t.count] {
+		if len(p.pay) > 0 {
+			return p.seq
+		}
+	}
+	return math.MaxUint64
 }
 
 // keep copies what is left of payloads, whose memory is not the link's any more.
