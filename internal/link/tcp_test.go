@@ -12,8 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// overTCP is importer, on a connection as it is between nodes.
-func overTCP(t *testing.T) (o *Out, far int) {
+// tcpPair joins two sockets as they are between nodes.
+func tcpPair(t *testing.T) (near, far int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,16 +28,23 @@ func overTCP(t *testing.T) (o *Out, far int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, err := unix.TakeOver(a.(*net.TCPConn))
-	if err != nil {
+	if near, err = unix.TakeOver(a.(*net.TCPConn)); err != nil {
 		t.Fatal(err)
 	}
 	if far, err = unix.TakeOver(b.(*net.TCPConn)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(far) })
+	return near, far
+}
+
+// overTCP is importer, on a connection as it is between nodes.
+func overTCP(t *testing.T) (o *Out, far int) {
+	t.Helper()
+	near, far := tcpPair(t)
 	e, _ := engine(t)
-	if o, err = NewOut(e, near, nil, func(uint32, uint64, error) {}, func(error) {}); err != nil {
+	o, err := NewOut(e, near, nil, func(uint32, uint64, error) {}, func(error) {})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return o, far
