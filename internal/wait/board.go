@@ -21,6 +21,7 @@ type Board struct {
 	Count *atomic.Uint32 // of sleepers that others may have to wake
 	Any   *atomic.Uint32 // of those whose word is not in Words
 	Words [Words]*atomic.Uint64
+	Of    any // the memory's owner, which may not go before the last sleeper has left
 }
 
 // sign is where a sleeper's entry is.
