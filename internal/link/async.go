@@ -189,6 +189,9 @@ func (o *Out) wrote(seq uint64, acks bool) {
 	if invariant.Enabled {
 		o.checkWritten(seq)
 	}
+	if o.tx.loan.Load() == 0 {
+		o.tx.loan.Store(seq)
+	}
 	o.written.Store(seq)
 	if acks {
 		o.asked = seq
@@ -201,9 +204,20 @@ func (o *Out) wrote(seq uint64, acks bool) {
 	}
 }
 
-// sent is the last message that is wholly in frames. What is not cannot have
-// arrived, whatever the exporter says: its memory is still used.
-func (o *Out) sent() uint64 { return o.written.Load() }
+// sent says whether message seq is wholly in frames, and its memory not used any
+// more. What is not cannot have arrived, whatever the exporter says. The lock, which
+// a sender of long messages holds nearly all the time, is needed only where some
+// payload may be left: loan is stored before written, and loaded after it.
+func (o *Out) sent(seq uint64) bool {
+	if seq <= o.written.Load() {
+		if l := o.tx.loan.Load(); l == 0 || seq < l {
+			return true
+		}
+	}
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	return seq <= o.written.Load() && seq < o.tx.lent()
+}
 
 func (o *Out) askNow() {
 	o.asked = o.written.Load()

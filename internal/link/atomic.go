@@ -38,10 +38,10 @@ func (o *Out) Change(ctx context.Context, c Change) (old uint64, err error) {
 
 // resultTo checks that an atomic's result was asked for.
 func (o *Out) resultTo(h *wire.Header) error {
-	sent := o.sent()
+	sent := o.sent(h.Seq)
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op == 0 || h.Seq > sent {
+	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op == 0 || !sent {
 		return protocol("a result of %d, which was not asked for", h.Seq)
 	}
 	return nil

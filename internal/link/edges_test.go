@@ -210,3 +210,25 @@ func TestAcknowledgedTooEarly(t *testing.T) {
 		t.Errorf("the request: %v", err)
 	}
 }
+
+// What is wholly in frames may still lie in the sender's memory: it cannot have
+// arrived either.
+func TestAcknowledgedInTheSocket(t *testing.T) {
+	o, far := importer(t)
+	var r Request
+	for full := false; !full; {
+		var err error
+		if r, err = o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, wire.MaxChunk)}); err != nil {
+			t.Fatal(err)
+		}
+		o.tmu.Lock()
+		if full = o.tx.left() > 0; full && o.written.Load() != r.seq {
+			t.Errorf("%d of %d messages are in frames", o.written.Load(), r.seq)
+		}
+		o.tmu.Unlock()
+	}
+	say(t, far, wire.Header{Type: wire.Ack, Ack: r.seq}, nil)
+	if _, err := r.Wait(t.Context()); !errors.Is(err, ErrProtocol) {
+		t.Errorf("the request: %v", err)
+	}
+}

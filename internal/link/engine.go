@@ -10,6 +10,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -175,21 +176,21 @@ func (e *Engine) Wait(ctx context.Context, l wait.Look) error { return e.wait(ct
 
 // wait is Wait for something that writing on own helps to come about; nil for none.
 func (e *Engine) wait(ctx context.Context, l *wait.Look, own *stream) error {
-	if e.look(l, own) {
+	if e.look(ctx, l, own) {
 		return nil
 	}
 	return e.sleep(ctx, l, own)
 }
 
 // look looks for as long as looking is worth while, and says whether l holds.
-func (e *Engine) look(l *wait.Look, own *stream) (found bool) {
+func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found bool) {
 	if l.Done() {
 		return true
 	}
 	if !e.spinning.CompareAndSwap(false, true) {
 		return false
 	}
-	found = e.spin(l, own)
+	found = e.spin(ctx, l, own)
 	e.spinning.Store(false)
 	return found
 }
@@ -202,16 +203,12 @@ const nap = time.Millisecond
 // is waited for, it looks again, and serves them while it does.
 func (e *Engine) sleep(ctx context.Context, l *wait.Look, own *stream) error {
 	for {
-		again, err := e.sleepers.Sleep(ctx, l, e.stop, nap)
+		found, err := e.sleepers.Sleep(ctx, l, e.stop, nap)
 		switch {
-		case err != nil:
-			return err
-		case !again && l.Done():
-			return nil
-		case !again:
+		case errors.Is(err, wait.ErrStopped):
 			return ErrClosed
-		case e.look(l, own):
-			return nil
+		case err != nil || found || e.look(ctx, l, own):
+			return err
 		}
 	}
 }
@@ -242,7 +239,7 @@ func (w *writers) leave() {
 }
 
 // spin looks, and polls the hot links between looks, until the budget is used.
-func (e *Engine) spin(l *wait.Look, own *stream) (found bool) {
+func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found bool) {
 	var held [len(e.hot)]*stream
 	n := 0
 	for i := range e.hot {
@@ -274,6 +271,9 @@ func (e *Engine) spin(l *wait.Look, own *stream) (found bool) {
 			e.dispatch(events[:e.ep.Look(events[:])])
 		}
 		if moved {
+			if ctx.Err() != nil { // a peer can go on for ever
+				break
+			}
 			sp.Again() // where something goes on more will come
 			cost = 1   // and may be what was waited for: no yield before it is looked at
 		}

@@ -228,10 +228,10 @@ func (o *Out) place(rest int) []byte {
 
 // replyTo judges a reply.
 func (o *Out) replyTo(h *wire.Header) error {
-	sent := o.sent()
+	sent := o.sent(h.Seq)
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 || h.Seq > sent {
+	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 || !sent {
 		return protocol("a reply to %d, which was not asked for", h.Seq)
 	}
 	f := o.gets[0]
@@ -267,10 +267,10 @@ func (o *Out) refused(h *wire.Header) error {
 	if h.Word != wire.CodeAlignment { // that one is the request's fault, not the import's end
 		o.onRevoke(h.Handle, NotSaid, err)
 	}
-	sent := o.sent()
+	sent := o.sent(h.Seq)
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
-	if len(o.gets) > 0 && o.gets[0].seq == h.Seq && h.Seq <= sent {
+	if len(o.gets) > 0 && o.gets[0].seq == h.Seq && sent {
 		o.answered(err)
 	}
 	return nil

@@ -228,8 +228,8 @@ func (o *Out) frame(h *wire.Header) error {
 func (o *Out) placed(h *wire.Header) error {
 	switch h.Type {
 	case wire.Ack:
-		if sent := o.sent(); h.Ack > sent || h.Ack < o.acked.Load() {
-			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, sent, o.acked.Load())
+		if !o.sent(h.Ack) || h.Ack < o.acked.Load() {
+			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, o.written.Load(), o.acked.Load())
 		}
 		o.acked.Store(h.Ack)
 		if invariant.Enabled {
@@ -254,7 +254,13 @@ func (o *Out) placed(h *wire.Header) error {
 func (o *Out) settled(bool) {}
 
 func (o *Out) lost(err error) {
-	o.gmu.Lock()
+	o.tmu.Lock()
+	o.imu.Lock()
+	o.queue, o.inbox, o.mid = fifo[outgoing]{}, fifo[outgoing]{}, false
+	o.queued.Store(0)
+	o.imu.Unlock()
+	o.tmu.Unlock()
+	o.gmu.Lock() // after imu was held: who asks has found the end there, or has asked
 	for _, f := range o.gets {
 		if f.op != 0 { // it may have been done
 			f.end(unknown(err))
@@ -265,12 +271,6 @@ func (o *Out) lost(err error) {
 	o.gets = nil
 	o.reads.Store(0)
 	o.gmu.Unlock()
-	o.tmu.Lock()
-	o.imu.Lock()
-	o.queue, o.inbox, o.mid = fifo[outgoing]{}, fifo[outgoing]{}, false
-	o.queued.Store(0)
-	o.imu.Unlock()
-	o.tmu.Unlock()
 	o.over.Store(true)
 	o.later.close()
 	o.tick.Move()

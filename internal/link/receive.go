@@ -191,8 +191,11 @@ func (r *receiver) discard(fd, n int) error {
 	if n == 0 {
 		return nil
 	}
-	n, err := r.io.Discard(fd, n)
-	r.peeked -= n
+	k, err := r.io.Discard(fd, n)
+	r.peeked -= k
+	if err == nil && k < n { // they would be received once more
+		err = protocol("%d of %d bytes that were there are in the socket still", n-k, n)
+	}
 	return err
 }
 

@@ -208,6 +208,9 @@ func (s *stream) err() error {
 func (s *stream) finish(err error) {
 	s.rmu.Lock()
 	s.tmu.Lock()
+	if s.fd >= 0 {
+		_ = s.rx.empty(s.fd) // closed with bytes in it, a TCP socket drops what it has to send
+	}
 	for _, fd := range []int{s.fd, s.wfd} {
 		if fd >= 0 {
 			s.e.ep.Remove(fd)

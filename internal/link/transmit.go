@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -31,15 +32,17 @@ type transmitter struct {
 	own    wire.Header                                          // of this side's own frames; here so that none allocates
 	room   wait.Tick                                            // moves when the socket has room again
 
-	stuck    atomic.Bool  // the socket has no room for what there is; with tmu
-	attended atomic.Int32 // waiters that try again between their looks; with tmu
-	armed    bool         // an event will come, or is on its way
+	loan     atomic.Uint64 // the first message whose payload may be left in a sender's memory, or 0; with tmu
+	stuck    atomic.Bool   // the socket has no room for what there is; with tmu
+	attended atomic.Int32  // waiters that try again between their looks; with tmu
+	armed    bool          // an event will come, or is on its way
 }
 
 // part is what is not written yet of some frames, and of the last one's payload.
 type part struct {
 	head []byte // a copy
 	pay  []byte // the sender's or the exporter's memory, if it is long
+	seq  uint64 // the message that pay is of
 }
 
 func (t *transmitter) drop() {
@@ -101,7 +104,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	}
 	h.Put(p.head[at:])
 	if !whole {
-		p.pay = payload
+		p.pay, p.seq = payload, h.Seq
 		return t.count < len(t.parts)
 	}
 	copy(p.head[at+wire.HeaderSize:], payload)
@@ -147,6 +150,9 @@ func (t *transmitter) took(n int) {
 	t.first, t.count = 0, 0
 	t.giveBack()
 	t.gone = t.begun
+	if t.loan.Load() != 0 {
+		t.loan.Store(0)
+	}
 }
 
 // left is how many bytes are not written.
@@ -155,6 +161,16 @@ func (t *transmitter) left() (n int) {
 		n += len(p.head) + len(p.pay)
 	}
 	return n
+}
+
+// lent is the first message of which there is payload left, [math.MaxUint64] for none.
+func (t *transmitter) lent() uint64 {
+	for _, p := range t.parts[t.first:t.count] {
+		if len(p.pay) > 0 {
+			return p.seq
+		}
+	}
+	return math.MaxUint64
 }
 
 // keep copies what is left of payloads, whose memory is not the link's any more.
@@ -394,7 +410,7 @@ func (s *stream) await(ctx context.Context, tick uint32, ended *atomic.Bool) err
 		return err
 	}
 	l := wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended, Own: true}
-	if !s.e.look(&l, s) {
+	if !s.e.look(ctx, &l, s) {
 		s.leave()
 		err := s.e.sleep(ctx, &l, nil)
 		s.attend()

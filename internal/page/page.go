@@ -88,7 +88,7 @@ func OpenProcess(fd int) (Process, error) {
 // Board says how many goroutines wait asleep, and for which words. Senders look
 // at it after their last word.
 func (p Process) Board() wait.Board {
-	b := wait.Board{Count: shm.Word(p.Bytes(), line), Any: shm.Word(p.Bytes(), line+4)}
+	b := wait.Board{Count: shm.Word(p.Bytes(), line), Any: shm.Word(p.Bytes(), line+4), Of: p.Region}
 	for i := range b.Words {
 		b.Words[i] = shm.Word64(p.Bytes(), line+8+8*i)
 	}

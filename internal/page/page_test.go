@@ -2,7 +2,9 @@ package page
 
 import (
 	"errors"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
@@ -121,4 +123,20 @@ func TestStates(t *testing.T) {
 	if p.State(Slots-1).Load() != 7 || p.State(0).Load() != 0 || p.Board().Count.Load() != 3 {
 		t.Error("words of the page overlap")
 	}
+}
+
+// Who sleeps takes its entry away when the process may be closed and forgotten already.
+func TestBoardKeepsItsPage(t *testing.T) {
+	p, err := NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := p.Board()
+	p.Retire()
+	for range 4 { // a cleanup follows its collection some time later
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	b.Count.Add(1)
+	runtime.KeepAlive(b)
 }

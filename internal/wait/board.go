@@ -5,6 +5,9 @@ import "sync/atomic"
 // Words is how many sleepers senders can tell apart.
 const Words = 3
 
+// width is that of a word in bytes: bytes may be stored from its middle on.
+const width = 4
+
 // Board is what a process shows to the processes that store into its memory: how
 // many sleep, and for what, so that a message that no sleeper waits for wakes
 // nobody. It is in memory that they can read; only this process writes it.
@@ -18,6 +21,7 @@ type Board struct {
 	Count *atomic.Uint32 // of sleepers that others may have to wake
 	Any   *atomic.Uint32 // of those whose word is not in Words
 	Words [Words]*atomic.Uint64
+	Of    any // the memory's owner, which may not go before the last sleeper has left
 }
 
 // sign is where a sleeper's entry is.
@@ -73,7 +77,7 @@ func (b *Board) among(place, n uint64) bool {
 		return true
 	}
 	for i := range b.Words {
-		if w := b.Words[i].Load(); w != 0 && w-place < n {
+		if w := b.Words[i].Load(); w != 0 && (w-place < n || place-w < width) {
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ package wait
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -56,10 +57,13 @@ func (s *Sleepers) Asleep() bool { return s.n.Load() != 0 }
 // beds are reused; a wake-up left in one would only cost an extra look.
 var beds = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
+// ErrStopped is the end of all waiting.
+var ErrStopped = errors.New("waiting was stopped")
+
 // Sleep parks the goroutine until l holds, the context ends (its error is
-// returned) or stop is closed (nil is returned with l not holding). Woken for
-// something else within nap it returns too, with again: more of that may come.
-func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap time.Duration) (again bool, err error) {
+// returned) or stop is closed ([ErrStopped]). Woken for something else within nap
+// it returns too, with l not found: more of that may come.
+func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap time.Duration) (found bool, err error) {
 	bed := beds.Get().(chan struct{})
 	s.mu.Lock()
 	s.list = append(s.list, bed)
@@ -94,17 +98,20 @@ func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap
 	for !l.Done() {
 		start := time.Now()
 		select {
-		case <-bed:
-			if !l.Done() && time.Since(start) < nap {
-				return true, nil
+		case <-bed: // one look decides: what was found may be over at the next
+			if found := l.Done(); found || time.Since(start) < nap {
+				return found, nil
 			}
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		case <-stop:
-			return false, nil
+			if l.Done() {
+				return true, nil
+			}
+			return false, ErrStopped
 		}
 	}
-	return false, nil
+	return true, nil
 }
 
 // check compares what says who sleeps; mu is held. Where waiting is over for good

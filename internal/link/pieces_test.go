@@ -1,0 +1,102 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// However the bytes of messages come, and whoever takes them, waiters that look at
+// them piece by piece or the background, they arrive as they were sent.
+func TestMessagesInPieces(t *testing.T) {
+	const size = 64 << 10
+	mem := memory(t, size)
+	rapid.Check(t, func(rt *rapid.T) {
+		e, _ := engine(t)
+		defer e.Close()
+		near, far := tcpPair(t)
+		in, err := NewIn(e, near, nil, []*Target{{Handle: 1, Mem: mem, Write: true}}, nil, func(uint32) {}, func(error) {})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		clear(mem)
+		want := make([]byte, size)
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		defer stop()
+		var io unix.IO
+		write := func(b []byte) {
+			for len(b) > 0 {
+				n, err := io.Send(far, b, nil)
+				if err != nil {
+					rt.Fatal(err, in.err())
+				}
+				b = b[n:]
+			}
+		}
+		var out []byte // not written yet
+		seq := uint64(0)
+		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			case 0, 1: // a short message
+				n := 4 * rapid.IntRange(1, 130).Draw(rt, "words")
+				out = append(out, inFrames(&seq, want, rapid.IntRange(0, size/4-n/4).Draw(rt, "at")*4, n, n, byte(seq))...)
+			case 2: // a long one
+				n := 4 * rapid.IntRange(1, size/4).Draw(rt, "words")
+				out = append(out, inFrames(&seq, want, rapid.IntRange(0, size/4-n/4).Draw(rt, "at")*4, n, 4*rapid.IntRange(1, 1<<13).Draw(rt, "chunk"), byte(seq))...)
+			case 3: // all that there is
+				write(out)
+				out = nil
+			case 4: // some of it
+				n := rapid.IntRange(0, min(len(out), 3*wire.HeaderSize)).Draw(rt, "bytes")
+				write(out[:n])
+				out = out[n:]
+			case 5: // somebody waits, for a time
+				looks, end := 0, rapid.IntRange(1, 200).Draw(rt, "looks")
+				e.warm(&in.stream)
+				short, stop := context.WithTimeout(ctx, time.Millisecond)
+				err := e.Wait(short, wait.Look{Until: func() bool { looks++; return looks >= end }})
+				stop()
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					rt.Fatal(err)
+				}
+			}
+		}
+		write(out)
+		if err := e.Wait(ctx, wait.Look{Until: func() bool { return in.applied.Load() == seq }, Broken: &in.broken}); err != nil || in.err() != nil {
+			rt.Fatalf("%d of %d messages have arrived: %v, %v", in.applied.Load(), seq, err, in.err())
+		}
+		in.rmu.Lock()
+		defer in.rmu.Unlock()
+		if !bytes.Equal(mem, want) {
+			rt.Fatal("the memory has something else than was sent")
+		}
+	})
+}
+
+// inFrames is the next message, of n times value at an offset, in chunks.
+func inFrames(seq *uint64, want []byte, at, n, chunk int, value byte) (frames []byte) {
+	*seq++
+	msg := bytes.Repeat([]byte{value}, n)
+	copy(want[at:], msg)
+	for off := 0; off < n; off += chunk {
+		pay := msg[off:min(n, off+chunk)]
+		h := wire.Header{Type: wire.Data, Handle: 1, Seq: *seq, Off: uint64(at + off), Size: uint64(n)}
+		if off+len(pay) == n {
+			h.Flags, h.Word = wire.Last, lastWord(pay)
+			pay = pay[:len(pay)-4]
+		}
+		h.Chunk = uint32(len(pay))
+		b := make([]byte, wire.HeaderSize)
+		h.Put(b)
+		frames = append(append(frames, b...), pay...)
+	}
+	return frames
+}

@@ -1,0 +1,25 @@
+package wait
+
+import (
+	"sync/atomic"
+	"testing"
+)
+
+// Bytes that a message of any place and length changes concern who waits for a word
+// with one of them in it, and nobody else.
+func TestConcerns(t *testing.T) {
+	const word, size = 32, 4
+	for _, origin := range []uint64{0, 1 << 40, ^uint64(0) - word - 1} { // places may go round
+		b := board(new(atomic.Uint32))
+		sign := b.enter(&Look{Place: origin + word})
+		for at := uint64(1); at < 2*word; at++ {
+			for n := uint64(1); n <= word; n++ {
+				want := at < word+size && word < at+n
+				if got := b.Concerns(origin+at, int(n)); got != want {
+					t.Errorf("%d bytes at %d, a word at %d: %v", n, at, word, got)
+				}
+			}
+		}
+		b.leave(sign)
+	}
+}
