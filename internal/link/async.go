@@ -271,7 +271,8 @@ func (o *Out) overlaps(id uint32, off, size uint64) bool {
 	o.gmu.Lock()
 	defer o.gmu.Unlock()
 	for _, f := range o.gets {
-		if f.id == id && f.off < off+size && off < f.off+f.size {
+		forsaken := f.op == 0 && f.dst == nil // what it would read is nobody's concern
+		if f.id == id && !forsaken && f.off < off+size && off < f.off+f.size {
 			return true
 		}
 	}

@@ -113,6 +113,7 @@ func (q *noteQueue) take() (j job, ok bool) {
 	for !q.closed {
 		switch {
 		case q.level == 0 && len(q.jobs) > 0:
+			q.watch.enqueue(q)
 			j = q.jobs[0]
 			n := copy(q.jobs, q.jobs[1:])
 			q.jobs[n] = job{}

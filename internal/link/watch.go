@@ -125,6 +125,22 @@ func (w *watch) poll(q *noteQueue) (quiet bool) {
 	return false
 }
 
+// enqueue puts the links whose rings have a note behind those that wait for their
+// turn, among which whoever sends without end would be before them for ever. The
+// queue's lock is held.
+func (w *watch) enqueue(q *noteQueue) {
+	for i := range w.seats[:w.n] {
+		s := &w.seats[i]
+		if !s.there() {
+			continue
+		}
+		s.to(s.head + 1) // one that cannot be run yet must not be found for ever
+		if s.in.queued.CompareAndSwap(false, true) {
+			q.jobs = append(q.jobs, job{in: s.in})
+		}
+	}
+}
+
 // serve runs the handler of the note that is there, if it is its turn.
 func (w *watch) serve(q *noteQueue, s *seat) {
 	n, head, more, ok := s.in.polled()
