@@ -21,11 +21,6 @@ type Word struct {
 	place uint64
 }
 
-// quickLooks is how often a wait looks before it becomes one of the process's, which
-// polls links too: an answer through shared memory takes about as long, and what a
-// wait begins and ends with is a part of that.
-const quickLooks = 128
-
 // Load reads the word.
 func (w Word) Load() uint32 { return w.w.Load() }
 
@@ -53,10 +48,8 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if w.w == nil {
 		return old, failf("wait for a word", ErrBadArg, "it is of no export: Export.Word gives words")
 	}
-	for range quickLooks {
-		if v := w.w.Load(); v != old {
-			return v, nil
-		}
+	if v := w.w.Load(); v != old {
+		return v, nil
 	}
 	if err := w.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old, Place: w.place}); err != nil {
 		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
