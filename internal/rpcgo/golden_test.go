@@ -51,6 +51,9 @@ func FuzzWrite(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(string(b))
+		for part := range strings.SplitSeq(string(b), "\n\n") {
+			f.Add(part)
+		}
 	}
 	f.Fuzz(func(t *testing.T, in string) {
 		file, err := rpcl.Load("in.x", rpcl.Options{Open: func(path string) ([]byte, error) {

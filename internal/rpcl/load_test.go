@@ -69,7 +69,9 @@ func TestErrors(t *testing.T) {
 		{"program P { version V { void A(void) = 1; void B(void) = 1; } = 1; } = 1;", "in.x:1:48: V has a procedure 1 already, A"},
 		{"program P { version V { void A(void) = 1; } = 1; version W { void A(void) = 1; } = 1; } = 1;", "P has a version 1 already, V"},
 		{"program P { version V { void A(int, void) = 1; } = 1; } = 1;", "void among other arguments"},
-		{"program P { version V { void A(opaque) = 1; } = 1; } = 1;", "opaque data wants a typedef"},
+		{"program P { version V { void A(opaque) = 1; } = 1; } = 1;", "in.x:1:38: opaque data of no length; make it a typedef"},
+		{"program P { version V { opaque A(void) = 1; } = 1; } = 1;", "opaque data of no length"},
+		{"program P { version V { void A(opaque x) = 1; } = 1; } = 1;", "opaque data of no length"},
 		{"program P { version V { void A(void) = 0x1ffffffff; } = 1; } = 1;", "the number of A"},
 		{"int x;", `in.x:1:1: "int" where const, typedef, enum, struct, union or program should be`},
 		{"/* no end", "in.x:1:1: the comment does not end"},
@@ -90,6 +92,7 @@ func TestErrors(t *testing.T) {
 		{"\n  \t wrong \\\n\n", "in.x:2:5:"},
 		{"const A = " + strings.Repeat("(", 200) + "1", "more than 100 things within each other"},
 		{"typedef " + strings.Repeat("struct { ", 200), "more than 100 things within each other"},
+		{row(300) + "const A = A0;", "macros stand for each other, more than 200 in a row"},
 		{doubling(40) + "const A = A39;", "the macros make more than"},
 	} {
 		_, err := load(map[string]string{"in.x": c.in}, rpcl.Options{})
@@ -108,6 +111,14 @@ func doubling(n int) string {
 	s := "#define A0 1 +\n"
 	for i := 1; i < n; i++ {
 		s += fmt.Sprintf("#define A%d A%d A%d\n", i, i-1, i-1)
+	}
+	return s
+}
+
+// row is macros each of which is the next one.
+func row(n int) (s string) {
+	for i := range n {
+		s += fmt.Sprintf("#define A%d A%d\n", i, i+1)
 	}
 	return s
 }
@@ -228,6 +239,29 @@ func TestTypes(t *testing.T) {
 	}
 }
 
+// A file that is long in whatever way takes time in proportion.
+func TestLong(t *testing.T) {
+	const n = 8000
+	var types, chain, ifs, consts strings.Builder
+	for i := range n {
+		fmt.Fprintf(&types, "struct s%d { s%d *a; int b; };\n", i, (i+1)%n)
+		fmt.Fprintf(&chain, "struct s%d { s%d a; };\n", i, i+1)
+		fmt.Fprintf(&ifs, "#define M%d %d\n#if M%d\n#endif\n", i, i, i)
+		fmt.Fprintf(&consts, "const C%d = C%d + 1;\n", i, i+1)
+	}
+	fmt.Fprintf(&chain, "struct s%d { int a; };\n", n)
+	fmt.Fprintf(&consts, "const C%d = 1;\n", n)
+	for _, in := range []string{types.String(), chain.String(), ifs.String(), consts.String(), "const A = 1" + strings.Repeat(" + 1", n) + ";"} {
+		f, err := load(map[string]string{"in.x": in}, rpcl.Options{})
+		if err != nil {
+			t.Fatalf("%.60q: %v", in, err)
+		}
+		if len(f.Types) == n && !f.Types[n/2].Recursive {
+			t.Error("types that lead to each other are not known to be recursive")
+		}
+	}
+}
+
 // FuzzLoad: whatever is in a file, it is read or refused with a place in it.
 func FuzzLoad(f *testing.F) {
 	for _, path := range []string{"../rpcgo/testdata/dialect.x", "../everyxdr/every.x"} {
@@ -236,6 +270,9 @@ func FuzzLoad(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(string(b))
+		for part := range strings.SplitSeq(string(b), "\n\n") {
+			f.Add(part)
+		}
 	}
 	f.Fuzz(func(t *testing.T, in string) {
 		_, err := load(map[string]string{"in.x": in, "other.x": "struct other { int x; };"}, rpcl.Options{})

@@ -17,19 +17,22 @@ func (c *checker) order() {
 	for _, d := range c.p.file.Types {
 		d.List = isList(d)
 	}
+	r := recursion{index: map[*Def]int{}, low: map[*Def]int{}}
 	for _, d := range c.p.file.Types {
-		d.Recursive = c.reaches(d)
+		r.visit(d)
 	}
 }
 
-// noCycle fails where typedefs stand for each other, which would have no end to follow.
+// maxTypedefs is how many typedefs may stand for each other in a row.
+const maxTypedefs = 100
+
+// noCycle fails where typedefs stand for each other without an end.
 func (c *checker) noCycle(v *Var) {
-	seen := map[*Def]bool{}
-	for v.Def != nil && v.Def.Form == Typedef {
-		if seen[v.Def] {
-			fail(v.At, "%s stands for itself", v.Type)
+	n := 0
+	for at := v.Def; v.Def != nil && v.Def.Form == Typedef; n++ {
+		if n > 0 && v.Def == at || n > maxTypedefs {
+			fail(v.At, "%s stands for itself, or for more than %d others", v.Type, maxTypedefs)
 		}
-		seen[v.Def] = true
 		c.resolveDef(v.Def)
 		v = v.Def.Of
 	}
@@ -145,29 +148,43 @@ func nextOf(v *Var) []*Def {
 	return nil
 }
 
-// reaches says whether values of d may lie within a value of d, by other ways than as its List.
-func (c *checker) reaches(d *Def) bool {
-	seen := map[*Def]bool{}
-	var walk func(at *Def) bool
-	walk = func(at *Def) bool {
-		for i, v := range parts(at) {
-			if at == d && d.List && i == len(d.Members)-1 {
-				continue
-			}
-			if v.Def == nil || seen[v.Def] && v.Def != d {
-				continue
-			}
-			if v.Def == d {
-				return true
-			}
-			seen[v.Def] = true
-			if walk(v.Def) {
-				return true
-			}
-		}
-		return false
+// recursion finds the types whose values may lie within values of the same type: those that lead to
+// each other, by Tarjan's algorithm. That a List leads to its next element does not count.
+type recursion struct {
+	index, low map[*Def]int // order of the visits, from 1; the earliest type that is led to
+	stack      []*Def
+}
+
+func (r *recursion) visit(d *Def) {
+	if r.index[d] > 0 {
+		return
 	}
-	return walk(d)
+	r.index[d] = len(r.index) + 1
+	r.low[d] = r.index[d]
+	at := len(r.stack)
+	r.stack = append(r.stack, d)
+	for i, v := range parts(d) {
+		to := v.Def
+		if to == nil || d.List && i == len(d.Members)-1 {
+			continue
+		}
+		if to == d {
+			d.Recursive = true
+		}
+		r.visit(to)
+		if l := r.low[to]; l > 0 { // not in a set that is complete
+			r.low[d] = min(r.low[d], l)
+		}
+	}
+	if r.low[d] < r.index[d] {
+		return
+	}
+	set := r.stack[at:]
+	for _, m := range set {
+		m.Recursive = m.Recursive || len(set) > 1
+		r.low[m] = 0
+	}
+	r.stack = r.stack[:at]
 }
 
 func parts(d *Def) []*Var {

@@ -291,6 +291,7 @@ func (p *parser) program() {
 
 func (p *parser) procedure() *Procedure {
 	result := p.parameter()
+	bounded(result)
 	n := p.name("the procedure")
 	f := &Procedure{At: n.at, Name: n.text, Result: result}
 	p.expect("(")
@@ -309,6 +310,7 @@ func (p *parser) procedure() *Procedure {
 				p.expect(">")
 			}
 		}
+		bounded(a)
 		if a.Kind == Void && (len(f.Args) > 0 || !p.peek().is(")")) {
 			fail(a.At, "void among other arguments")
 		}
@@ -349,10 +351,14 @@ func (p *parser) parameter() *Var {
 			p.expect(">")
 		}
 	}
-	if v.Kind == Opaque && v.Shape == Plain && p.peek().kind != word {
-		fail(v.At, "opaque data wants a typedef")
-	}
 	return v
+}
+
+// bounded fails for opaque data of no length.
+func bounded(v *Var) {
+	if v.Kind == Opaque && v.Shape == Plain {
+		fail(v.At, "opaque data of no length; make it a typedef")
+	}
 }
 
 // specifier reads the name of a type, and returns what form it is said to have, if any.

@@ -1,7 +1,6 @@
 package rpcl
 
 import (
-	"maps"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -9,6 +8,7 @@ import (
 
 const (
 	maxInclude = 32      // files within files
+	maxExpand  = 200     // macros within macros
 	maxTokens  = 1 << 20 // in all; macros could make any number of a short file
 )
 
@@ -144,7 +144,13 @@ func (p *preprocessor) expand(t token) bool {
 	if m.args {
 		fail(t.at, "%s is a macro with arguments, which are not supported", t.text)
 	}
-	from := &expansion{t.text, t.from}
+	from := &expansion{name: t.text, outer: t.from}
+	if t.from != nil {
+		from.depth = t.from.depth + 1
+	}
+	if from.depth > maxExpand {
+		fail(t.at, "macros stand for each other, more than %d in a row", maxExpand)
+	}
 	body := make([]token, 0, len(m.body))
 	for _, b := range m.body {
 		// The reader is to find where the macro is used.
@@ -324,7 +330,7 @@ func (p *preprocessor) holds(directive token, l []token) bool {
 		return ok == (directive.text == "ifdef")
 	}
 	// A preprocessor of its own expands what is left after "defined" has gone.
-	sub := &preprocessor{macros: maps.Clone(p.macros), bodies: [][]token{p.defined(l)}, count: p.count}
+	sub := &preprocessor{macros: p.macros, bodies: [][]token{p.defined(l)}, count: p.count}
 	sub.push(newSource(directive.at.File, "", ""))
 	e := newExpressions(sub)
 	x := e.expression(0)

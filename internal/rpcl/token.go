@@ -27,6 +27,7 @@ type token struct {
 type expansion struct {
 	name  string
 	outer *expansion
+	depth int
 }
 
 func (x *expansion) has(name string) bool {

@@ -37,6 +37,11 @@ defined, since one Go file is all that. Of the lines with %, which are C, consta
 in #define are understood, and an #include of NAME.h makes the types of NAME.x
 known, if that is there: they belong to the Go made of NAME.x, in the same package.
 
+Names have Go's form: nfs_fh3 is NfsFh3, and procedure NFSPROC3_GETATTR is Getattr.
+Constants in capitals stay as they are. A union is a struct with its discriminant and
+a field for each arm; optional data is a pointer. Enums take any int when they are
+decoded, for a later version of a protocol may have more of them; unions do not.
+
 - for FILE.x is standard input, and without -o the Go is printed.
 
 Exit status: 0 it is written, 1 the file is wrong, 2 it was called wrongly.`,
