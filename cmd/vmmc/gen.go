@@ -13,6 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cfgvmmc"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
+	"github.com/vmmc-go/vmmc/internal/vrpcgen"
 )
 
 //go:generate go run . gen man ../../man
@@ -23,6 +24,7 @@ func documented() []*cobra.Command {
 		newRoot(),
 		serve.Command("vmmcd"),
 		cfgvmmc.Command(),
+		vrpcgen.Command(),
 	}
 }
 

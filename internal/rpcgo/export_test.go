@@ -1,0 +1,4 @@
+package rpcgo
+
+// Exported is for tests that name what is made.
+var Exported = exported

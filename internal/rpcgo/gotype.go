@@ -1,0 +1,104 @@
+package rpcgo
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/rpcl"
+)
+
+// basics are the Go types of what has no definition, and the methods of package xdr for them.
+var basics = map[rpcl.Kind]struct{ goType, method string }{
+	rpcl.Int32: {"int32", "Int32"}, rpcl.Uint32: {"uint32", "Uint32"},
+	rpcl.Int64: {"int64", "Int64"}, rpcl.Uint64: {"uint64", "Uint64"},
+	rpcl.Int16: {"int16", "Int16"}, rpcl.Uint16: {"uint16", "Uint16"},
+	rpcl.Int8: {"int8", "Int8"}, rpcl.Uint8: {"uint8", "Uint8"},
+	rpcl.Float32: {"float32", "Float32"}, rpcl.Float64: {"float64", "Float64"},
+	rpcl.Quadruple: {"xdr.Quadruple", "Quadruple"}, rpcl.Bool: {"bool", "Bool"},
+}
+
+// goType is the Go type of a declaration.
+func (w *writer) goType(v *rpcl.Var) string {
+	switch {
+	case v.Kind == rpcl.String:
+		return "string"
+	case v.Kind == rpcl.Opaque && v.Shape == rpcl.Fixed:
+		return fmt.Sprintf("[%d]byte", v.N)
+	case v.Kind == rpcl.Opaque:
+		return "[]byte"
+	}
+	one := basics[v.Kind].goType
+	switch {
+	case v.As != nil:
+		one = w.goType(v.As)
+	case v.Def != nil:
+		one = w.typeName(v.Def)
+	}
+	switch v.Shape {
+	case rpcl.Fixed:
+		return fmt.Sprintf("[%d]%s", v.N, one)
+	case rpcl.Variable:
+		return "[]" + one
+	case rpcl.Optional:
+		return "*" + one
+	}
+	return one
+}
+
+// isAlias says that a type is another name in Go too. Pointers are, for they can have no methods.
+func isAlias(d *rpcl.Def) bool {
+	return d.Form == rpcl.Typedef && (d.Of.Shape == rpcl.Optional || d.Of.Shape == rpcl.Plain && d.Of.Def != nil)
+}
+
+// hasMethods says that the Go type of d encodes and decodes itself.
+func hasMethods(d *rpcl.Def) bool {
+	for isAlias(d) {
+		if d.Of.Shape == rpcl.Optional {
+			return false
+		}
+		d = d.Of.Def
+	}
+	return true
+}
+
+// byPointer says that a value is large, and handed on by its address.
+func byPointer(v *rpcl.Var) bool {
+	if v.Shape != rpcl.Plain || v.Def == nil {
+		return false
+	}
+	d, end := v.Target()
+	return d != nil && d.Form != rpcl.Enum || d == nil && end.Shape == rpcl.Fixed
+}
+
+// isValue says that a value shares no memory with what it was decoded from or into.
+func isValue(v *rpcl.Var) bool {
+	d, end := v.Target()
+	if d != nil {
+		return d.Form == rpcl.Enum
+	}
+	return end.Kind == rpcl.String || end.Shape == rpcl.Plain && end.Kind != rpcl.Named
+}
+
+// literal is the value of a constant, in the base that it is written in.
+func literal(c *rpcl.Const) string {
+	if c.Text != nil {
+		if s := `"` + *c.Text + `"`; unquotes(s) {
+			return s
+		}
+		return strconv.Quote(*c.Text)
+	}
+	text := strings.TrimRight(strings.ToLower(c.Value.Text), "ul")
+	switch {
+	case strings.HasPrefix(text, "0x"):
+		return text
+	case len(text) > 1 && text[0] == '0':
+		return "0o" + text[1:]
+	}
+	return c.Num.String()
+}
+
+func unquotes(s string) bool {
+	_, err := strconv.Unquote(s)
+	return err == nil
+}
