@@ -697,17 +697,18 @@ func TestExporterThatNeverAnswers(t *testing.T) {
 	if err := im.Fence(ctx); !errors.Is(err, vmmc.ErrTimeout) {
 		t.Errorf("fence: %v", err)
 	}
-	err = eventually(t, func() error { return im.SendNotify(ctx, word, 0) }) // until there is no credit
+	const elsewhere = 64                                                             // than what the get reads, which updates wait for
+	err = eventually(t, func() error { return im.SendNotify(ctx, word, elsewhere) }) // until there is no credit
 	if !errors.Is(err, vmmc.ErrTimeout) {
 		t.Errorf("send with notification: %v", err)
 	}
-	err = eventually(t, func() error { return im.Send(ctx, make([]byte, 4096), 0) }) // until the socket is full
+	err = eventually(t, func() error { return im.Send(ctx, make([]byte, 2048), elsewhere) }) // until the socket is full
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("send: %v", err)
 	}
 	r := <-y.raids
 	shm.Word(r.back.Bytes(), 128).Store(1 << 20) // credits that were never taken
-	err = eventually(t, func() error { return im.SendNotify(t.Context(), word, 0) })
+	err = eventually(t, func() error { return im.SendNotify(t.Context(), word, elsewhere) })
 	if !errors.Is(err, vmmc.ErrProtocol) {
 		t.Errorf("send with notification, after more credits than were taken: %v", err)
 	}
