@@ -189,7 +189,7 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		retire(pages)
 		return nil, nil, err
 	}
-	if err := p.join(r.Importer, r.Order, near, pages); err != nil {
+	if err := p.join(r.Importer, r.Order, near, pages, link.Terms{}); err != nil {
 		closeAll(append(out, far))
 		return nil, nil, err
 	}
@@ -231,7 +231,7 @@ func (peer *importer) latest(order uint64) error {
 }
 
 // join starts the link of an importer. It owns fd and pages.
-func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pages) error {
+func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	p.joins.Lock()
 	defer p.joins.Unlock()
 	// An importer may ask for two links at once: the later one cuts the other, or a
@@ -242,7 +242,7 @@ func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pag
 		retire(pages)
 		return err
 	}
-	in, missed, err := p.enter(id, fd, pages)
+	in, missed, err := p.enter(id, fd, pages, terms)
 	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
 		in.Tell(h)
 	}
@@ -251,7 +251,7 @@ func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pag
 
 // enter puts the link into the tables. missed are the grants that the importer is
 // still to be told of: they ended after it was answered.
-func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link.In, missed []uint32, err error) {
+func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages, terms link.Terms) (in *link.In, missed []uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]
@@ -269,7 +269,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
-	in, err = link.NewIn(p.engine, fd, pages, targets, p.answerer(id),
+	in, err = link.NewIn(p.engine, fd, pages, terms, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { p.lostImporter(id, &in, err) })
 	if err != nil {
@@ -332,7 +332,8 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 		key, order = peer.key, peer.order
 	}
 	p.mu.Unlock()
-	a := wire.Answer{Status: status}
+	// Either side may want payloads checked.
+	a := wire.Answer{Status: status, Capabilities: (h.Capabilities | p.capabilities) & wire.Checked}
 	if status == wire.OK {
 		a.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge)
 	}
@@ -341,7 +342,7 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 		_ = unix.Close(fd)
 		return nil // the importer has its answer, or is gone
 	}
-	if err := p.join(peer.id, order, fd, nil); err != nil {
+	if err := p.join(peer.id, order, fd, nil, link.Terms{Checked: a.Capabilities&wire.Checked != 0}); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 	return nil // the importer has its answer; nobody else may answer it now

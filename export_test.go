@@ -1,6 +1,9 @@
 package vmmc
 
-import "github.com/vmmc-go/vmmc/internal/local"
+import (
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
 
 // UseUpDestSpace leaves room for n more bytes of DestSpace addresses.
 func UseUpDestSpace(p *Process, n uint64) {
@@ -12,5 +15,22 @@ func UseUpDestSpace(p *Process, n uint64) {
 // JoinLate begins the link of an importer that was introduced as the order-th one,
 // as where its process did not get to run between the answer and this.
 func JoinLate(p *Process, id local.ProcessID, order uint64, fd int) error {
-	return p.join(id, order, fd, nil)
+	return p.join(id, order, fd, nil, link.Terms{})
+}
+
+// Checked says of how many links of the process, out and in, payloads have checksums.
+func Checked(p *Process) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if l.out.Terms().Checked {
+			n++
+		}
+	}
+	for _, peer := range p.peers {
+		if peer.in != nil && peer.in.Terms().Checked {
+			n++
+		}
+	}
+	return n
 }

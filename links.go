@@ -115,7 +115,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 			return nil, err
 		}
 		l.id, l.epoch = c.Link, c.Epoch
-		fd, err := dial(ctx, c)
+		fd, terms, err := p.dial(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -126,7 +126,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 			_ = unix.Close(fd)
 			return nil, left
 		}
-		return p.newOut(fd, nil, exporter, l)
+		return p.newOut(fd, nil, terms, exporter, l)
 	}
 	ring, err := page.NewImporter()
 	if err != nil {
@@ -159,11 +159,11 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		retire(pages)
 		return nil, err
 	}
-	return p.newOut(fds[2], pages, exporter, l)
+	return p.newOut(fds[2], pages, link.Terms{}, exporter, l)
 }
 
-func (p *Process) newOut(fd int, pages *link.Pages, exporter local.ProcessID, l *outLink) (*link.Out, error) {
-	return link.NewOut(p.engine, fd, pages, l.revoked, func(err error) {
+func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter local.ProcessID, l *outLink) (*link.Out, error) {
+	return link.NewOut(p.engine, fd, pages, terms, l.revoked, func(err error) {
 		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
 		l.mu.Lock()
 		imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
@@ -258,60 +258,62 @@ func (l *outLink) enter(im *Import) error {
 
 // dial makes the data connection between nodes: both sides prove that they hold
 // the link's key, over fresh nonces, before the first frame.
-func dial(ctx context.Context, c local.Connected) (int, error) {
+func (p *Process) dial(ctx context.Context, c local.Connected) (fd int, t link.Terms, err error) {
 	d := net.Dialer{Timeout: timeout.Connect}
 	nc, err := d.DialContext(ctx, "tcp", c.Address)
 	if ctx.Err() != nil && err != nil {
-		return -1, context.Cause(ctx)
+		return -1, t, context.Cause(ctx)
 	}
 	if err != nil {
-		return -1, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
+		return -1, t, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
 	}
 	deadline := time.Now().Add(timeout.Hello)
 	if t, ok := ctx.Deadline(); ok && t.Before(deadline) {
 		deadline = t
 	}
 	_ = nc.SetDeadline(deadline)
-	if err := hello(nc, c); err != nil {
+	a, err := p.hello(nc, c)
+	if err != nil {
 		_ = nc.Close()
-		return -1, fmt.Errorf("hello to %s: %w", c.Address, err)
+		return -1, t, fmt.Errorf("hello to %s: %w", c.Address, err)
 	}
 	_ = nc.SetDeadline(time.Time{})
-	return unix.TakeOver(nc.(*net.TCPConn))
+	fd, err = unix.TakeOver(nc.(*net.TCPConn))
+	return fd, link.Terms{Checked: a.Capabilities&wire.Checked != 0}, err
 }
 
-func hello(nc net.Conn, c local.Connected) error {
-	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: c.Link, Attempt: 1, Nonce: wire.NewNonce()}
+func (p *Process) hello(nc net.Conn, c local.Connected) (a wire.Answer, err error) {
+	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: c.Link, Attempt: 1, Nonce: wire.NewNonce(), Capabilities: p.capabilities}
 	raw := h.Encode()
 	if _, err := nc.Write(raw); err != nil {
-		return err
+		return a, err
 	}
 	challenge := make([]byte, wire.ChallengeSize)
 	if _, err := io.ReadFull(nc, challenge); err != nil {
-		return err
+		return a, err
 	}
 	if _, err := wire.ParseChallenge(challenge); err != nil {
-		return refused(err)
+		return a, refused(err)
 	}
 	proof := wire.Prove(c.Key, wire.Importer, raw, challenge)
 	if _, err := nc.Write(proof[:]); err != nil {
-		return err
+		return a, err
 	}
 	answer := make([]byte, wire.AnswerSize)
 	if _, err := io.ReadFull(nc, answer); err != nil {
 		if errors.Is(err, io.EOF) {
-			return code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
+			return a, code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
 		}
-		return err
+		return a, err
 	}
-	a, err := wire.ParseAnswer(answer)
+	a, err = wire.ParseAnswer(answer)
 	if err != nil {
-		return refused(err)
+		return a, refused(err)
 	}
 	if !wire.Verify(c.Key, wire.Exporter, raw, challenge, a.Proof[:]) {
-		return code.New(code.NoRights, "who answered does not hold the link's key")
+		return a, code.New(code.NoRights, "who answered does not hold the link's key")
 	}
-	return nil
+	return a, nil
 }
 
 // refused gives a refusal its code.

@@ -18,6 +18,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/update"
 	"github.com/vmmc-go/vmmc/internal/wait"
+	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // Process is this program's membership of a node. A program may open several;
@@ -39,7 +40,8 @@ type Process struct {
 	engine *link.Engine
 	origin uint64 // see Export.place
 
-	imported budget
+	imported     budget
+	capabilities uint64 // of links with other nodes that this process asks for
 
 	joins    sync.Mutex // one link of an importer begins at a time; taken before mu
 	mu       sync.Mutex
@@ -77,7 +79,8 @@ type options struct {
 	embed   func(context.Context) (socket string, stop func(), err error)
 	events  func(Event)
 
-	importLimit int64
+	importLimit  int64
+	capabilities uint64
 }
 
 // WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
@@ -93,6 +96,13 @@ func WithSession(name string) Option { return func(o *options) { o.session = nam
 // was lost, a peer that broke the protocol. At slog.LevelDebug it is more: see
 // [SetDebugLevel].
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
+
+// WithPayloadChecksums makes every link with a process on another node carry a
+// checksum (CRC32C) of each payload besides those of the frames' headers, which are always
+// there. It is enough that one of the two processes asks for it. Damage that the checksums of the
+// network did not find is found before the last word of a message is stored. It costs
+// both sides a copy and a sum of all data. Memory that processes of one node share is not concerned.
+func WithPayloadChecksums() Option { return func(o *options) { o.capabilities |= wire.Checked } }
 
 // WithEmbedded runs a node for as long as the process is open; package node has
 // one to give: vmmc.Open(ctx, node.Embed()). start returns the socket that it
@@ -117,7 +127,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		events: o.events,
 		log:    withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, bindings: map[*Binding]struct{}{},
-		imported: budget{limit: o.importLimit},
+		imported: budget{limit: o.importLimit}, capabilities: o.capabilities,
 	}
 	p.life, p.die = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {

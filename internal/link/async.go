@@ -169,7 +169,7 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 			o.trace("abort", q.m.Handle, q.seq, q.m.Off, uint64(q.done))
 		}
 	default:
-		payload = q.chunk(h)
+		payload = q.chunk(h, o.tx.most())
 		over = q.ended()
 		if over && o.queued.Load() == 1 {
 			h.Flags |= wire.AckNow

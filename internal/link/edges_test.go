@@ -28,7 +28,7 @@ func half(t *testing.T) (e *Engine, fd, far int) {
 func importer(t *testing.T) (o *Out, far int) {
 	t.Helper()
 	e, fd, far := half(t)
-	o, err := NewOut(e, fd, nil, func(uint32, uint64, error) {}, func(error) {})
+	o, err := NewOut(e, fd, nil, Terms{}, func(uint32, uint64, error) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func hear(t *testing.T, fd int) (h wire.Header) {
 func TestUnknownFrameInAMessage(t *testing.T) {
 	mem := memory(t, 4096)
 	e, fd, far := half(t)
-	in, err := NewIn(e, fd, nil, []*Target{{Handle: 1, Mem: mem[:64], Write: true}}, nil, func(uint32) {}, func(error) {})
+	in, err := NewIn(e, fd, nil, Terms{}, []*Target{{Handle: 1, Mem: mem[:64], Write: true}}, nil, func(uint32) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

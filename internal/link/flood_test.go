@@ -13,7 +13,7 @@ import (
 // A wait ends with its context though each look finds that a peer has sent something.
 func TestWaitWhileAPeerNeverStops(t *testing.T) {
 	e, fd, far := half(t)
-	in, err := NewIn(e, fd, nil, nil, nil, func(uint32) {}, func(error) {})
+	in, err := NewIn(e, fd, nil, Terms{}, nil, nil, func(uint32) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

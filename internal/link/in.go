@@ -81,8 +81,9 @@ const (
 
 // NewIn starts the exporting side, as [NewOut]. targets are there before the
 // first frame is looked at. imports, which may be nil, answers those on the link.
-func NewIn(e *Engine, fd int, pages *Pages, targets []*Target, imports Answerer, onDetach func(uint32), onLost func(error)) (*In, error) {
+func NewIn(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, imports Answerer, onDetach func(uint32), onLost func(error)) (*In, error) {
 	in := &In{pages: pages, targets: map[uint32]*Target{}, answerer: imports, onDetach: onDetach, onLost: onLost}
+	in.agree(terms)
 	for _, t := range targets {
 		in.targets[t.Handle] = t
 	}

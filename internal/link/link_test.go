@@ -75,10 +75,10 @@ func join(t *testing.T, pages bool, targets ...*Target) *pair {
 		ga, gb = shared(t, pa, pb)
 	}
 	p := &pair{a: a, b: b, lost: make(chan error, 2)}
-	if p.in, err = NewIn(b, fb, gb, targets, nil, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
+	if p.in, err = NewIn(b, fb, gb, Terms{}, targets, nil, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if p.out, err = NewOut(a, fa, ga, func(uint32, uint64, error) {}, func(error) {}); err != nil {
+	if p.out, err = NewOut(a, fa, ga, Terms{}, func(uint32, uint64, error) {}, func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	return p

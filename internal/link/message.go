@@ -44,13 +44,13 @@ type outgoing struct {
 
 func (q *outgoing) ended() bool { return q.done == q.size }
 
-// chunk gives the message's next frame.
-func (q *outgoing) chunk(h *wire.Header) []byte {
+// chunk gives the message's next frame, of at most most bytes.
+func (q *outgoing) chunk(h *wire.Header, most int) []byte {
 	m := &q.m
 	for len(m.Src) == 0 {
 		m.Src, m.More = m.More[0], m.More[1:]
 	}
-	pay := m.Src[:min(len(m.Src), wire.MaxChunk)]
+	pay := m.Src[:min(len(m.Src), most)]
 	m.Src = m.Src[len(pay):]
 	*h = wire.Header{
 		Type: wire.Data, Handle: m.Handle, Seq: q.seq, Serial: q.serial,
@@ -161,7 +161,7 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 			return q.seq, unknown(err)
 		}
 		for more := true; more && !q.ended(); {
-			pay := q.chunk(&h)
+			pay := q.chunk(&h, o.tx.most())
 			more = o.tx.add(&h, pay)
 		}
 		o.tx.attended.Add(1) // by complete

@@ -71,11 +71,12 @@ type Out struct {
 }
 
 // NewOut starts the importing side on a connected socket, which it owns from
-// then on. pages is nil between nodes. onRevoke and onLost are called from the
+// then on. pages is nil between nodes, and terms none within one. onRevoke and onLost are called from the
 // engine; they must not block. onRevoke's applied is the last message that was
 // applied while the export lived, or NotSaid.
-func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
+func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
 	o := &Out{pages: pages, turn: make(chan struct{}, 1), onRevoke: onRevoke, onLost: onLost}
+	o.agree(terms)
 	if err := o.start(e, fd, o); err != nil {
 		pages.retire()
 		return nil, err

@@ -23,7 +23,7 @@ func TestMessagesInPieces(t *testing.T) {
 		e, _ := engine(t)
 		defer e.Close()
 		near, far := tcpPair(t)
-		in, err := NewIn(e, near, nil, []*Target{{Handle: 1, Mem: mem, Write: true}}, nil, func(uint32) {}, func(error) {})
+		in, err := NewIn(e, near, nil, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}}, nil, func(uint32) {}, func(error) {})
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -25,6 +27,10 @@ type receiver struct {
 	dst        []byte      // where its next bytes go; empty: ask
 	waste      bool        // the payload goes nowhere
 	need       int         // payload bytes still to come
+
+	check bool          // payloads have checksums; set before the start
+	sum   uint32        // of the payload so far
+	wrong atomic.Uint64 // frames whose checksum was wrong
 
 	quiet  bool // the socket can be looked at piece by piece: see settle
 	quick  bool // short messages come one by one
@@ -60,6 +66,9 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 		}
 		got = true
 		if err = r.parse(s.h); err != nil {
+			if errors.Is(err, wire.ErrCorrupt) {
+				r.wrong.Add(1)
+			}
 			break
 		}
 	}
@@ -88,9 +97,14 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 	}
 	if r.need > 0 { // then the buffer is empty
 		r.ask(h)
-		if r.waste {
+		if r.waste && !r.check {
 			n, err = r.recv(fd, r.buf[:min(r.need, bufferSize)], nil)
 			r.need -= n
+			return n, err
+		}
+		if r.check { // by the buffer: in its place others may write to it before it is summed
+			n, err = r.recv(fd, r.buf[:], nil)
+			r.start, r.end = 0, n
 			return n, err
 		}
 		n, err = r.recv(fd, r.dst, r.buf[:])
@@ -126,6 +140,11 @@ func (r *receiver) parse(h handler) error {
 			k := min(r.need, r.end-r.start)
 			if !r.waste {
 				k = min(k, len(r.dst))
+			}
+			if r.check {
+				r.sum = wire.Sum(r.sum, r.buf[r.start:r.start+k])
+			}
+			if !r.waste {
 				shm.Deposit(r.dst, r.buf[r.start:r.start+k])
 				r.dst = r.dst[k:]
 			}
@@ -136,6 +155,9 @@ func (r *receiver) parse(h handler) error {
 			return nil
 		}
 		if r.hdr.Type != 0 {
+			if r.check && r.sum != r.hdr.Sum {
+				return r.hdr.Corrupt(r.sum)
+			}
 			if err := h.placed(&r.hdr); err != nil {
 				return err
 			}
@@ -149,6 +171,7 @@ func (r *receiver) parse(h handler) error {
 			return err
 		}
 		r.start += wire.HeaderSize
+		r.sum = 0
 		r.need = int(r.hdr.Chunk)
 		if !r.hdr.Known() {
 			r.hdr.Type, r.waste = 0, true

@@ -80,7 +80,7 @@ func (in *In) nextChunk(r *reply, h *wire.Header) []byte {
 	if r.done == 0 && !r.raw {
 		r.last = loadLast(r.target.Mem, r.off+r.size-4)
 	}
-	n := min(r.size-r.done, wire.MaxChunk)
+	n := min(r.size-r.done, uint64(in.tx.most()))
 	*h = wire.Header{Type: wire.Reply, Handle: r.handle, Seq: r.seq, Off: r.done, Size: r.size, Chunk: uint32(n)}
 	if r.raw {
 		h.Flags = wire.Bytes

@@ -43,7 +43,7 @@ func overTCP(t *testing.T) (o *Out, far int) {
 	t.Helper()
 	near, far := tcpPair(t)
 	e, _ := engine(t)
-	o, err := NewOut(e, near, nil, func(uint32, uint64, error) {}, func(error) {})
+	o, err := NewOut(e, near, nil, Terms{}, func(uint32, uint64, error) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

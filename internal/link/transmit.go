@@ -21,7 +21,9 @@ type transmitter struct {
 	buf    [wire.HeaderSize + small]byte
 	big    *[bufferSize]byte // in place of buf, while many frames are under way
 	parts  [unix.MaxPieces / 2]part
+	staged *[wire.MostChecked]byte                              // a payload that is checked, while it is under way
 	heads  *[unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte // of the parts but the first, while there are any
+	check  bool                                                 // payloads have checksums; set before the start
 	first  int                                                  // part under way
 	count  int                                                  // of parts in use, the first ones included
 	begun  uint64                                               // frames begun
@@ -67,6 +69,27 @@ func (t *transmitter) giveBack() {
 		heads.Put(t.heads)
 		t.heads = nil
 	}
+	if t.staged != nil {
+		stages.Put(t.staged)
+		t.staged = nil
+	}
+}
+
+// most is the longest payload of a frame.
+func (t *transmitter) most() int {
+	if t.check {
+		return wire.MostChecked
+	}
+	return wire.MaxChunk
+}
+
+var stages = sync.Pool{New: func() any { return new([wire.MostChecked]byte) }}
+
+// stage copies a payload that is checked: what is sent is then what was summed, though
+// its memory is written to meanwhile.
+func (t *transmitter) stage(payload []byte) []byte {
+	t.staged = stages.Get().(*[wire.MostChecked]byte)
+	return t.staged[:copy(t.staged[:], payload)]
 }
 
 // heads are for links that write several long frames in one call; one that is idle
@@ -102,12 +125,21 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 		t.big = buffers.Get().(*[bufferSize]byte)
 		p.head = t.big[:copy(t.big[:], p.head)+size]
 	}
+	switch {
+	case whole:
+		copy(p.head[at+wire.HeaderSize:], payload)
+		payload = p.head[at+wire.HeaderSize:]
+	case t.check:
+		payload = t.stage(payload)
+	}
+	if t.check {
+		h.Sum = wire.Sum(0, payload)
+	}
 	h.Put(p.head[at:])
 	if !whole {
 		p.pay, p.seq = payload, h.Seq
-		return t.count < len(t.parts)
+		return !t.check && t.count < len(t.parts)
 	}
-	copy(p.head[at+wire.HeaderSize:], payload)
 	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
 }
 

@@ -28,11 +28,11 @@ func (p *pair) another(t *testing.T, pa, pb page.Process, target *Target) (*In, 
 	}
 	ga := &Pages{Peer: view(t, pb.Region, page.OpenProcess), Ring: ring, Back: view(t, back.Region, page.OpenExporter)}
 	gb := &Pages{Peer: view(t, pa.Region, page.OpenProcess), Ring: view(t, ring.Region, page.OpenImporter), Back: back}
-	in, err := NewIn(p.b, fb, gb, []*Target{target}, nil, func(uint32) {}, func(error) {})
+	in, err := NewIn(p.b, fb, gb, Terms{}, []*Target{target}, nil, func(uint32) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := NewOut(p.a, fa, ga, func(uint32, uint64, error) {}, func(error) {})
+	o, err := NewOut(p.a, fa, ga, Terms{}, func(uint32, uint64, error) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

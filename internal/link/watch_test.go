@@ -207,10 +207,10 @@ func linkTo(t *testing.T, a *Engine, pa page.Process, b *Engine, pb page.Process
 		t.Fatal(err)
 	}
 	ga, gb := shared(t, pa, pb)
-	if _, err := NewIn(b, fb, gb, []*Target{{Handle: 1, Mem: r.Bytes(), Write: true, Notify: run}}, nil, func(uint32) {}, func(error) {}); err != nil {
+	if _, err := NewIn(b, fb, gb, Terms{}, []*Target{{Handle: 1, Mem: r.Bytes(), Write: true, Notify: run}}, nil, func(uint32) {}, func(error) {}); err != nil {
 		t.Fatal(err)
 	}
-	o, err := NewOut(a, fa, ga, func(uint32, uint64, error) {}, func(error) {})
+	o, err := NewOut(a, fa, ga, Terms{}, func(uint32, uint64, error) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,10 +95,28 @@ type Header struct {
 	Ack     uint64 // total of messages applied
 	Credits uint32 // total of notification credits returned, modulo 2^32
 	Serial  uint32 // number of this notification on the link, modulo 2^32
+	Sum     uint32 // of the payload, see [Sum], on a link that is checked; else 0
 }
 
 // ErrFrame is what every malformed frame is.
 var ErrFrame = errors.New("malformed frame")
+
+// ErrCorrupt is, besides, what a frame is whose checksum does not match: its sender may
+// have kept all the rules.
+var ErrCorrupt = errors.New("damaged on its way")
+
+// MostChecked is the most payload of a frame on a link that is checked. Both sides
+// have it in a buffer of their own while it is checked: memory that others write to
+// could be another one by the time it is sent.
+const MostChecked = 64 << 10
+
+// Sum is the checksum of payload that follows some whose checksum is sum; that of none is 0.
+func Sum(sum uint32, payload []byte) uint32 { return crc32.Update(sum, castagnoli, payload) }
+
+// Corrupt is the error of a frame whose payload has another checksum than sum.
+func (h *Header) Corrupt(sum uint32) error {
+	return fmt.Errorf("%w, %w: %d bytes of message %d at %d have checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, h.Chunk, h.Seq, h.Off, sum, h.Sum)
+}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -117,7 +135,7 @@ func (h *Header) Put(b []byte) {
 	le.PutUint64(b[40:], h.Ack)
 	le.PutUint32(b[48:], h.Credits)
 	le.PutUint32(b[52:], h.Serial)
-	le.PutUint32(b[56:], 0) // for later versions
+	le.PutUint32(b[56:], h.Sum)
 	le.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
 }
 
@@ -127,13 +145,13 @@ func (h *Header) Parse(b []byte) error {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
 	if sum := crc32.Checksum(b[:60], castagnoli); sum != le.Uint32(b[60:]) {
-		return fmt.Errorf("%w: checksum %#x, computed %#x", ErrFrame, le.Uint32(b[60:]), sum)
+		return fmt.Errorf("%w, %w: a header has checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, sum, le.Uint32(b[60:]))
 	}
 	*h = Header{
 		Type: Type(b[0]), Flags: b[1],
 		Handle: le.Uint32(b[4:]), Seq: le.Uint64(b[8:]), Off: le.Uint64(b[16:]), Size: le.Uint64(b[24:]),
 		Chunk: le.Uint32(b[32:]), Word: le.Uint32(b[36:]), Ack: le.Uint64(b[40:]),
-		Credits: le.Uint32(b[48:]), Serial: le.Uint32(b[52:]),
+		Credits: le.Uint32(b[48:]), Serial: le.Uint32(b[52:]), Sum: le.Uint32(b[56:]),
 	}
 	if n := le.Uint16(b[2:]); n != HeaderSize {
 		return fmt.Errorf("%w: header of %d bytes, want %d", ErrFrame, n, HeaderSize)

@@ -19,12 +19,18 @@ const (
 	MaxVersion = 1
 )
 
+// Capabilities of a hello, by which the importer asks for something, and of an
+// answer, which says whether it is so.
+const (
+	Checked uint64 = 1 << iota // each payload has a checksum
+)
+
 // Sizes of the hello's parts, in bytes.
 const (
 	HelloSize     = 72
 	ChallengeSize = 48
 	ProofSize     = 32
-	AnswerSize    = 64
+	AnswerSize    = 72
 	KeySize       = 32
 )
 
@@ -163,6 +169,8 @@ type Answer struct {
 	Applied uint64 // last message applied
 	Partial uint64 // bytes of the next one applied
 	Credits uint64 // total of notification credits returned
+
+	Capabilities uint64 // that the link has
 }
 
 // Encode gives the answer's bytes.
@@ -175,6 +183,7 @@ func (a *Answer) Encode() []byte {
 	le.PutUint64(b[40:], a.Applied)
 	le.PutUint64(b[48:], a.Partial)
 	le.PutUint64(b[56:], a.Credits)
+	le.PutUint64(b[64:], a.Capabilities)
 	return b
 }
 
@@ -184,7 +193,7 @@ func ParseAnswer(b []byte) (Answer, error) {
 		return Answer{}, fmt.Errorf("%w: %d bytes of answer, or no %q at its start", ErrHello, len(b), Magic)
 	}
 	le := binary.LittleEndian
-	a := Answer{Status: Status(le.Uint16(b[4:])), Applied: le.Uint64(b[40:]), Partial: le.Uint64(b[48:]), Credits: le.Uint64(b[56:])}
+	a := Answer{Status: Status(le.Uint16(b[4:])), Applied: le.Uint64(b[40:]), Partial: le.Uint64(b[48:]), Credits: le.Uint64(b[56:]), Capabilities: le.Uint64(b[64:])}
 	copy(a.Proof[:], b[8:])
 	if a.Status != OK {
 		return a, a.Status
