@@ -56,3 +56,9 @@ check ok notes -DNI=1 -DM=3 -DOTHER
 check ok notes -DOTHER -DM=1
 for flag in LEAVE_LATE HEAD_LATE LOAD_EARLY NO_COMPARE POLL_EARLY; do check broken notes -D$flag; done
 check broken notes -DOTHER -DM=1 -DNO_POSTED
+
+check ok resume
+for flag in NO_CLOSE READ_ON SAME_ATTEMPT TAKE_SAME GET_MIDDLE ASK_MORE OVERTAKE; do check broken resume -D$flag; done
+
+check ok cancel
+for flag in ABORT_ONCE ABORT_LATE CREDIT_DELTA KEEP_CREDIT; do check broken cancel -D$flag; done
