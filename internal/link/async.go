@@ -25,7 +25,7 @@ func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 	if o.later.busy() || o.overlaps(m.ID, m.Off, uint64(m.Len())) {
 		r, err = o.sendLater(ctx, m)
 	} else {
-		q := outgoing{m: m, size: m.Len()}
+		q := outgoing{m: m, src: m.Src, more: m.More, size: m.Len()}
 		err = o.admit(ctx, &q)
 		r = Request{o: o, seq: q.seq}
 	}
@@ -39,7 +39,7 @@ func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 // sendLater queues a message when what must come before it is done.
 func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	return o.postpone(ctx, func(ctx context.Context, d *deferred) error {
-		q := outgoing{m: m, size: m.Len()}
+		q := outgoing{m: m, src: m.Src, more: m.More, size: m.Len()}
 		err := o.unread(ctx, m.ID, m.Off, uint64(q.size))
 		if err == nil {
 			err = o.admit(ctx, &q)
@@ -152,7 +152,13 @@ func (o *Out) collect() bool {
 // synchronous one is in its middle. The last message for now asks for its
 // acknowledgement, so that requests are over without anybody asking after them.
 func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
+	if len(o.again) > 0 {
+		return o.nextAgain(h), true
+	}
 	if o.mid || o.queue.len() == 0 && (!o.due.Load() || !o.collect()) {
+		return nil, false
+	}
+	if o.limit > 0 && !o.mayKeep() {
 		return nil, false
 	}
 	if invariant.Enabled {
@@ -177,10 +183,33 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 	}
 	if over {
 		o.wrote(q.seq, h.Flags&wire.AckNow != 0)
+		if o.limit > 0 && q.f == nil {
+			o.keeps.messages.push(*q)
+		}
 		o.queue.pop()
 		o.queued.Add(-1)
 	}
 	return payload, true
+}
+
+// mayKeep says whether one more message may be kept. Else an acknowledgement is asked for.
+func (o *Out) mayKeep() bool {
+	if !o.tended {
+		o.e.idlers.tend(o)
+	}
+	if o.keeps.messages.len() < keptMessages {
+		return true
+	}
+	o.full.Store(true) // before the look
+	o.keeps.drop(o.acked.Load())
+	if o.keeps.messages.len() < keptMessages {
+		o.full.Store(false)
+		return true
+	}
+	if o.asked < o.written.Load() {
+		o.askNow()
+	}
+	return false
 }
 
 // wrote notes that message seq is wholly in frames, and whether it asks for its
@@ -193,6 +222,7 @@ func (o *Out) wrote(seq uint64, acks bool) {
 		o.tx.loan.Store(seq)
 	}
 	o.written.Store(seq)
+	o.top = max(o.top, seq)
 	if acks {
 		o.asked = seq
 	}
@@ -253,12 +283,17 @@ func (o *Out) Cancel(handle uint32) (applied uint64) {
 			if q.m.Handle != handle || q.f != nil || q.abort {
 				continue
 			}
-			q.abort = true
-			q.m.Src, q.m.More = nil, nil
+			q.forget()
+		}
+	}
+	for i := range o.keeps.messages.len() {
+		if q := o.keeps.messages.at(i); q.m.Handle == handle && !q.abort {
+			q.forget()
+			q.closed = true
 		}
 	}
 	o.tx.keep()
-	return o.written.Load()
+	return o.top
 }
 
 // overlaps says whether a get that is not answered yet reads what an update

@@ -31,6 +31,8 @@ type Engine struct {
 	hotNext  atomic.Uint32
 	notes    noteQueue
 	guard    guard
+	idlers   idlers
+	keeps    store
 	tracer   func(Step) // nil, or of a program that traces
 
 	mu      sync.RWMutex
@@ -57,6 +59,8 @@ func NewEngine(board wait.Board) (*Engine, error) {
 	e.wg.Go(e.notes.run)
 	e.guard.more = make(chan struct{}, 1)
 	e.wg.Go(func() { e.guard.run(e.stop) })
+	e.idlers.more = make(chan struct{}, 1)
+	e.wg.Go(func() { e.idlers.run(e.stop) })
 	return e, nil
 }
 

@@ -307,6 +307,7 @@ func (o *Out) allAnswered(ctx context.Context, seq uint64) error {
 // acknowledges all before it: the exporter works in order.
 func (o *Out) answered(err error) {
 	f := o.gets[0]
+	o.replied = f.seq
 	if o.acked.Load() < f.seq { // only the holder of rmu stores there
 		o.acked.Store(f.seq)
 	}

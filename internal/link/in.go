@@ -3,6 +3,7 @@ package link
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -42,6 +43,11 @@ type In struct {
 	ackDue  bool      // with tmu
 	replies []reply   // with tmu
 	acks    [2]uint64 // what was last said: applied, credits; with tmu
+
+	asked   []reply       // the last gets and results, which the importer may not have had; with tmu
+	notices []wire.Header // the last ones, the same; with tmu
+	noticed uint32        // their number in all; with tmu
+	timer   *time.Timer   // after which nobody may resume; with tmu
 
 	queued  atomic.Bool // in the engine's queue of links with notes
 	watched atomic.Bool // in its watch
@@ -224,7 +230,7 @@ func (in *In) placed(h *wire.Header) error {
 			in.e.warm(&in.stream)
 		}
 	case wire.Get:
-		return in.asked(h)
+		return in.get(h)
 	case wire.Atomic:
 		return in.change(h)
 	case wire.Abort:
@@ -315,7 +321,9 @@ const maxNotices = 256
 // tell says, before anything more is acknowledged, that an import is no more.
 func (in *In) tell(handle uint32) {
 	in.tmu.Lock()
-	in.tx.ctl = append(in.tx.ctl, wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked, Ack: in.applied.Load()})
+	h := wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked, Ack: in.applied.Load()}
+	in.notice(&h)
+	in.tx.ctl = append(in.tx.ctl, h)
 	in.tmu.Unlock()
 }
 
@@ -361,7 +369,10 @@ func (in *In) lost(err error) {
 	in.cur = message{}
 	in.rmu.Unlock()
 	in.tmu.Lock()
-	in.replies = nil
+	in.replies, in.asked, in.notices = nil, nil, nil
+	if in.timer != nil {
+		in.timer.Stop()
+	}
 	in.tmu.Unlock()
 	in.onLost(err)
 	in.e.notes.leave(in)

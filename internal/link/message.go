@@ -34,12 +34,32 @@ func (m *Message) Len() int {
 // atomic that waits behind one, when f is there.
 type outgoing struct {
 	m      Message
+	src    []byte   // what is not in chunks yet, and
+	more   [][]byte // what follows it
 	size   int
 	done   int // bytes of it in chunks that were begun
 	seq    uint64
 	serial uint32
 	abort  bool // it ends here
+	closed bool // because its import was closed
+	copied bool // its frame is kept
 	f      *fetch
+}
+
+// rewind makes the next chunk begin at byte n.
+func (q *outgoing) rewind(n int) {
+	q.src, q.more, q.done = q.m.Src, q.m.More, n
+	for n > len(q.src) {
+		n -= len(q.src)
+		q.src, q.more = q.more[0], q.more[1:]
+	}
+	q.src = q.src[n:]
+}
+
+// forget makes it an abort, whose memory is not the link's any more.
+func (q *outgoing) forget() {
+	q.abort = true
+	q.m.Src, q.m.More, q.src, q.more = nil, nil, nil, nil
 }
 
 func (q *outgoing) ended() bool { return q.done == q.size }
@@ -47,11 +67,11 @@ func (q *outgoing) ended() bool { return q.done == q.size }
 // chunk gives the message's next frame, of at most most bytes.
 func (q *outgoing) chunk(h *wire.Header, most int) []byte {
 	m := &q.m
-	for len(m.Src) == 0 {
-		m.Src, m.More = m.More[0], m.More[1:]
+	for len(q.src) == 0 {
+		q.src, q.more = q.more[0], q.more[1:]
 	}
-	pay := m.Src[:min(len(m.Src), most)]
-	m.Src = m.Src[len(pay):]
+	pay := q.src[:min(len(q.src), most)]
+	q.src = q.src[len(pay):]
 	*h = wire.Header{
 		Type: wire.Data, Handle: m.Handle, Seq: q.seq, Serial: q.serial,
 		Off: m.Off + uint64(q.done), Size: uint64(q.size),
@@ -106,12 +126,17 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 		o.uncredit(m.Notify)
 		return 0, err
 	}
-	seq, err = o.transfer(ctx, &outgoing{m: m, size: size})
+	q := outgoing{m: m, src: m.Src, more: m.More, size: size}
+	seq, err = o.transfer(ctx, &q)
 	o.giveTurn()
-	if err != nil || size <= Eager || m.Later {
+	switch {
+	case err != nil || q.copied:
 		return seq, err
+	case o.limit == 0 && (size <= Eager || m.Later):
+		return seq, nil
 	}
 	if err := o.settle(ctx, seq); err != nil {
+		o.giveUp(seq)
 		return seq, unknown(err)
 	}
 	return seq, nil
@@ -148,6 +173,7 @@ func (o *Out) number(q *outgoing) {
 // transfer writes a message's chunks; the caller has the turn.
 func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error) {
 	var h wire.Header
+	var conn uint32
 	for !q.ended() {
 		if q.seq == 0 {
 			if err := o.only(ctx, q.m.Ended); err != nil {
@@ -156,9 +182,16 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 			}
 			o.number(q)
 			o.imu.Unlock()
+			conn = o.conn
+			if o.limit > 0 {
+				o.keep(q, &h)
+			}
 		} else if err := o.ready(ctx, q.m.Ended); err != nil {
-			o.abandon(q)
+			o.abandon(q, conn)
 			return q.seq, unknown(err)
+		} else if o.conn != conn { // the rest is sent again with what was sent before it
+			o.tmu.Unlock()
+			return q.seq, nil
 		}
 		for more := true; more && !q.ended(); {
 			pay := q.chunk(&h, o.tx.most())
@@ -182,7 +215,9 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 		}
 		if err := o.complete(ctx, n, q.m.Ended); err != nil {
 			if !q.ended() {
-				o.abandon(q)
+				o.abandon(q, conn)
+			} else if !q.copied {
+				o.giveUp(q.seq)
 			}
 			return q.seq, unknown(err)
 		}
@@ -190,9 +225,36 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 	return q.seq, nil
 }
 
-// abandon ends a message in its middle.
-func (o *Out) abandon(q *outgoing) {
+// keep makes a short message's frame where it is kept until it is acknowledged. Of others,
+// and where there is no room for it, it is kept where they are; tmu is held.
+func (o *Out) keep(q *outgoing, h *wire.Header) {
+	if !o.tended {
+		o.e.idlers.tend(o)
+	}
+	var g *segment
+	if q.size <= Eager {
+		g = o.keeps.room(wire.HeaderSize+q.size, o.acked.Load())
+	}
+	if g == nil {
+		o.keeps.drop(o.acked.Load())
+		o.keeps.messages.push(*q)
+		return
+	}
+	o.tx.made(o.tx.frame(g, q, h), q.seq)
+	q.copied, q.done = true, q.size
+}
+
+// abandon ends a message in its middle, which was begun on a connection.
+func (o *Out) abandon(q *outgoing, conn uint32) {
 	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	if k := o.keeps.of(q.seq); k != nil {
+		k.forget()
+		o.tx.keep()
+	}
+	if o.conn != conn { // it is sent again as an abort
+		return
+	}
 	o.mid = false
 	o.tx.ctl = append(o.tx.ctl, q.aborted())
 	if invariant.Enabled {
@@ -200,5 +262,4 @@ func (o *Out) abandon(q *outgoing) {
 	}
 	o.wrote(q.seq, false)
 	o.pump()
-	o.tmu.Unlock()
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -66,6 +68,22 @@ type Out struct {
 
 	seeks seeks
 
+	keeps    kept        // with tmu, as all that follows but full
+	tended   bool        // among the engine's idlers
+	quiet    uint64      // what was written when they looked last
+	top      uint64      // the last message that was ever wholly in frames
+	again    []resent    // of messages up to top, oldest first
+	detaches []detached  // the last ones
+	full     atomic.Bool // no more is written before something is acknowledged
+
+	redial   Redial // with rmu, as all that follows
+	attempts uint64
+	replied  uint64    // the last get or atomic that was answered
+	notices  uint32    // of revoked imports
+	progress uint64    // acknowledged and answered when the connection was lost last
+	since    time.Time // and since when there is no more
+	pause    time.Duration
+
 	onRevoke func(handle uint32, applied uint64, err error)
 	onLost   func(err error)
 }
@@ -77,6 +95,7 @@ type Out struct {
 func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
 	o := &Out{pages: pages, turn: make(chan struct{}, 1), onRevoke: onRevoke, onLost: onLost}
 	o.agree(terms)
+	o.redial, o.attempts, o.keeps.from = terms.Redial, 1, &e.keeps
 	if err := o.start(e, fd, o); err != nil {
 		pages.retire()
 		return nil, err
@@ -101,9 +120,22 @@ func (o *Out) Acked() uint64 { return o.acked.Load() }
 
 // Detach tells the exporter that an import is no more.
 func (o *Out) Detach(handle uint32) {
-	if o.err() == nil {
-		o.control(wire.Header{Type: wire.Detach, Handle: handle})
+	if o.err() != nil {
+		return
 	}
+	h := wire.Header{Type: wire.Detach, Handle: handle}
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	if o.limit > 0 {
+		acked := o.acked.Load()
+		o.detaches = slices.DeleteFunc(o.detaches, func(d detached) bool { return d.after < acked })
+		o.detaches = append(o.detaches, detached{handle, o.top})
+		if len(o.again) > 0 || o.torn.Load() { // then it comes after them
+			return
+		}
+	}
+	o.tx.ctl = append(o.tx.ctl, h)
+	o.pump()
 }
 
 func (o *Out) takeTurn(ctx context.Context) error {
@@ -238,9 +270,16 @@ func (o *Out) placed(h *wire.Header) error {
 		}
 		o.returned.Store(h.Credits)
 		o.tick.Move()
+		if o.full.Load() {
+			o.full.Store(false)
+			o.push()
+		}
 	case wire.Nak:
 		return o.refused(h)
 	case wire.Revoke:
+		if h.Serial > o.notices {
+			o.notices = h.Serial
+		}
 		o.onRevoke(h.Handle, min(h.Ack, o.seq.Load()), refusal(h.Word))
 	case wire.Reply:
 		o.fetched(h)
@@ -260,6 +299,8 @@ func (o *Out) lost(err error) {
 	o.queue, o.inbox, o.mid = fifo[outgoing]{}, fifo[outgoing]{}, false
 	o.queued.Store(0)
 	o.imu.Unlock()
+	o.again, o.detaches = nil, nil
+	o.keeps.trim(math.MaxUint64)
 	o.tmu.Unlock()
 	o.gmu.Lock() // after imu was held: who asks has found the end there, or has asked
 	for _, f := range o.gets {

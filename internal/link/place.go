@@ -21,9 +21,9 @@ func (in *In) position() uint64 {
 	return pos
 }
 
-// again makes the link ask where the next byte goes, for a redirection that was
+// reconsider makes the link ask where the next byte goes, for a redirection that was
 // posted while a message arrives.
-func (in *In) again(r *Redirect) {
+func (in *In) reconsider(r *Redirect) {
 	in.rmu.Lock()
 	if t := in.cur.target; t != nil && t.Redirect == r && in.rx.need > 0 {
 		in.rx.reconsider()
@@ -69,6 +69,9 @@ func (r *Redirect) place(in *In, pos, end uint64) []byte {
 		}
 	}
 	if r.state == claimed && r.claim == in && p.has(pos) {
+		if from := p.lo + r.first; pos < from { // it comes once more, and was in its place when the range was claimed
+			return m.target.Mem[pos:min(end, from)]
+		}
 		return p.at(pos)[:min(end, p.hi)-pos]
 	}
 	return m.target.Mem[pos:end]
@@ -93,7 +96,8 @@ func (in *In) stopRedirect() {
 
 // close fixes how much was redirected: all up to pos.
 func (r *Redirect) close(pos uint64) {
-	r.n = min(pos&^(shm.WordSize-1), r.post.hi) - (r.post.lo + r.first)
+	from := r.post.lo + r.first
+	r.n = max(min(pos&^(shm.WordSize-1), r.post.hi), from) - from // what is to come once more has not come
 	r.state, r.claim = finished, nil
 	if invariant.Enabled {
 		r.check()

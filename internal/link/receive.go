@@ -239,6 +239,16 @@ func (r *receiver) divert() { r.dst, r.waste = nil, true }
 // reconsider makes the next byte's place be asked for.
 func (r *receiver) reconsider() { r.dst = nil }
 
+// restart forgets what a connection has left.
+func (r *receiver) restart() {
+	if r.buf != nil {
+		buffers.Put(r.buf)
+	}
+	r.buf, r.dst, r.hdr.Type = nil, nil, 0
+	r.start, r.end, r.need, r.waste = 0, 0, 0, false
+	r.quick, r.peeked, r.newest, r.kept, r.vain = false, 0, 0, 0, 0
+}
+
 func (r *receiver) drop() {
 	if r.buf != nil {
 		buffers.Put(r.buf)

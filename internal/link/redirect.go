@@ -130,7 +130,7 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 	}
 	r.mu.Unlock()
 	for _, in := range links {
-		in.again(r)
+		in.reconsider(r)
 	}
 	return true
 }

@@ -23,9 +23,9 @@ type reply struct {
 // noTarget stands for an import that is no more.
 var noTarget = Target{revoked: true}
 
-// asked queues the answer to a get. A getter that does not read its answers has
+// get queues the answer to a get. A getter that does not read its answers has
 // no more gets taken than it may have outstanding.
-func (in *In) asked(h *wire.Header) error {
+func (in *In) get(h *wire.Header) error {
 	in.nextApplied(h.Seq)
 	if invariant.Enabled {
 		in.trace("get", h.Handle, h.Seq, h.Off, h.Size)
@@ -49,6 +49,7 @@ func (in *In) answer(r reply) error {
 		return protocol("more than %d gets unanswered", maxFetches)
 	}
 	in.replies = append(in.replies, r)
+	in.remember(r)
 	in.e.warm(&in.stream)
 	return nil
 }

@@ -1,11 +1,13 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -40,6 +42,10 @@ type handler interface {
 	next(h *wire.Header) (payload []byte, ok bool)
 	// lost is called once, when the stream is closed, with no lock held.
 	lost(err error)
+	// interrupted is called, with rmu and tmu held, when the connection is gone and the
+	// link is not, and away then with no lock held; it may take its time.
+	interrupted()
+	away(why error)
 }
 
 // stream is one socket: raw, non-blocking, in the engine's epoll set.
@@ -59,6 +65,13 @@ type stream struct {
 	cause  atomic.Pointer[error]
 	notice atomic.Pointer[error] // why the far end will be gone, once it is
 
+	limit time.Duration   // how long the link may be without a connection; see [Terms]
+	life  context.Context // until it has failed, if it may
+	die   func()
+	torn  atomic.Bool // the connection is no good any more, or the link has failed
+
+	losses, resumptions, repeated atomic.Uint64
+
 	rmu sync.Mutex // receiving; taken before tmu
 	fd  int        // changed with rmu and tmu held; -1 when closed
 	rx  receiver
@@ -66,6 +79,8 @@ type stream struct {
 	tmu sync.Mutex // transmitting: never held across a wait
 	wfd int        // a second descriptor, armed for writing independently; -1 before the first need
 	tx  transmitter
+
+	conn uint32 // changes with the connection; with tmu
 }
 
 // start puts the socket under the engine's care, which owns it from now on.
@@ -150,7 +165,7 @@ func (s *stream) receive(turns int) (got bool) {
 	if invariant.Enabled {
 		s.checkHeld("receive")
 	}
-	if s.broken.Load() {
+	if s.torn.Load() {
 		return false // what follows a malformed frame is not looked at
 	}
 	s.rmu.Lock()
@@ -168,7 +183,11 @@ func (s *stream) receive(turns int) (got bool) {
 		} else if !isProtocol(err) {
 			err = fmt.Errorf("%w: %w", ErrGone, err)
 		}
-		s.fail(err)
+		if isProtocol(err) && !errors.Is(err, wire.ErrCorrupt) {
+			s.fail(err)
+		} else {
+			s.lose(err)
+		}
 	}
 	return got
 }
@@ -182,7 +201,9 @@ func (s *stream) fail(err error) {
 	if !s.cause.CompareAndSwap(nil, &err) {
 		return
 	}
+	s.torn.Store(true)
 	s.broken.Store(true)
+	s.die()
 	s.e.sleepers.Wake()
 	go s.finish(err)
 }

@@ -1,15 +1,34 @@
 package link
 
+import (
+	"context"
+	"time"
+)
+
 // Terms are what both sides of a link have agreed on in its hello.
 type Terms struct {
 	Checked bool // each payload has a checksum
+
+	// How long the link may be without a connection before it fails; 0: it fails with
+	// the connection.
+	Limit  time.Duration
+	Redial Redial // makes another connection; the importing side's alone
 }
 
 // agree sets what holds before the first frame.
-func (s *stream) agree(t Terms) { s.tx.check, s.rx.check = t.Checked, t.Checked }
+func (s *stream) agree(t Terms) {
+	s.tx.check, s.rx.check, s.limit = t.Checked, t.Checked, t.Limit
+	s.life, s.die = context.Background(), func() {}
+	if t.Limit > 0 {
+		s.life, s.die = context.WithCancel(s.life)
+	}
+}
 
 // Terms are those of the link.
-func (s *stream) Terms() Terms { return Terms{Checked: s.tx.check} }
+func (s *stream) Terms() Terms { return Terms{Checked: s.tx.check, Limit: s.limit} }
+
+// Resumed is how often the link lost its connection, and how often it was resumed.
+func (s *stream) Resumed() (losses, resumptions uint64) { return s.losses.Load(), s.resumptions.Load() }
 
 // Damaged is how many frames came with a checksum that was wrong.
 func (s *stream) Damaged() uint64 { return s.rx.wrong.Load() }

@@ -44,7 +44,7 @@ type transmitter struct {
 type part struct {
 	head []byte // a copy
 	pay  []byte // the sender's or the exporter's memory, if it is long
-	seq  uint64 // the message that pay is of
+	seq  uint64 // the message whose memory this is, not 0 if any of it is not the link's own
 }
 
 func (t *transmitter) drop() {
@@ -58,6 +58,15 @@ func (t *transmitter) drop() {
 		}
 	}
 	t.grants = nil
+}
+
+// restart forgets what a connection has left.
+func (t *transmitter) restart() {
+	t.drop()
+	t.gone = t.begun
+	t.loan.Store(0)
+	t.stuck.Store(false)
+	t.bell, t.armed = false, false
 }
 
 func (t *transmitter) giveBack() {
@@ -106,7 +115,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	if !whole {
 		size = wire.HeaderSize
 	}
-	if t.count == 0 || t.parts[t.count-1].pay != nil {
+	if t.count == 0 || t.parts[t.count-1].seq != 0 {
 		t.count++
 	}
 	p := &t.parts[t.count-1]
@@ -141,6 +150,13 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 		return !t.check && t.count < len(t.parts)
 	}
 	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
+}
+
+// made puts a frame behind the others that was made where it is kept.
+func (t *transmitter) made(frame []byte, seq uint64) {
+	t.begun++
+	t.parts[t.count] = part{head: frame, seq: seq}
+	t.count++
 }
 
 // send makes one call. It returns how much the socket took.
@@ -195,10 +211,10 @@ func (t *transmitter) left() (n int) {
 	return n
 }
 
-// lent is the first message of which there is payload left, [math.MaxUint64] for none.
+// lent is the first message of which there is anything left, [math.MaxUint64] for none.
 func (t *transmitter) lent() uint64 {
 	for _, p := range t.parts[t.first:t.count] {
-		if len(p.pay) > 0 {
+		if p.seq != 0 {
 			return p.seq
 		}
 	}
@@ -217,12 +233,12 @@ func (t *transmitter) keep() {
 func (s *stream) flush() (done bool) {
 	t := &s.tx
 	for t.gone < t.begun {
-		if s.fd < 0 {
+		if s.torn.Load() {
 			return false
 		}
 		n, err := t.send(s.fd)
 		if err != nil {
-			s.fail(gone(err))
+			s.lose(gone(err))
 			return false
 		}
 		if n == 0 {
@@ -239,6 +255,9 @@ const burst = 8
 // pump writes all that goes before a sender's next frame, and says whether
 // that is done.
 func (s *stream) pump() (clear bool) {
+	if s.torn.Load() {
+		return false
+	}
 	for i := 0; s.flush(); i++ {
 		if i == burst {
 			s.stick() // raises an event at once if there is room

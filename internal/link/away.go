@@ -1,0 +1,246 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// The end of a connection, and a link that waits for another one.
+
+// Redial makes the attempt of this number to resume a link, for an importer that has had
+// the reply to message replied and so many notices of revoked imports. An error that is
+// [ErrGone] means that there is nothing to resume.
+type Redial func(ctx context.Context, attempt, replied uint64, notices uint32) (fd int, a wire.Answer, err error)
+
+// Between attempts.
+const (
+	firstPause   = 5 * time.Millisecond
+	longestPause = time.Second
+)
+
+// lose is called when the connection is no good any more. It may be called under any
+// lock; nothing is received or sent after it. A link that does not survive fails.
+func (s *stream) lose(err error) {
+	if s.limit == 0 || s.notice.Load() != nil {
+		s.fail(err)
+		return
+	}
+	if s.torn.CompareAndSwap(false, true) {
+		s.e.wg.Go(func() { s.interrupt(err) })
+	}
+}
+
+// interrupt closes the connection and waits for another one.
+func (s *stream) interrupt(why error) {
+	s.rmu.Lock()
+	s.tmu.Lock()
+	live := !s.broken.Load() && s.torn.Load() && s.fd >= 0 // else it has ended, or was resumed meanwhile
+	if live {
+		s.disconnect()
+	}
+	s.tmu.Unlock()
+	s.rmu.Unlock()
+	if live {
+		s.tx.room.Move()
+		s.e.sleepers.Wake()
+		s.h.away(why)
+	}
+}
+
+// disconnect closes what there is of a connection; rmu and tmu are held.
+func (s *stream) disconnect() {
+	if s.fd >= 0 {
+		s.losses.Add(1)
+	}
+	for _, fd := range []int{s.fd, s.wfd} {
+		if fd >= 0 {
+			s.e.ep.Remove(fd)
+			_ = unix.Close(fd)
+		}
+	}
+	s.fd, s.wfd = -1, -1
+	s.rx.restart()
+	s.tx.restart()
+	s.conn++
+	s.h.interrupted()
+}
+
+// connect goes on with another connection, which the stream owns from now on; rmu and tmu
+// are held. The token is not: who has it finds the descriptor armed once more, which
+// costs it a look.
+func (s *stream) connect(fd int) error {
+	err := unix.IsStream(fd)
+	if err == nil {
+		err = s.e.ep.Add(fd, s.id<<1, false)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	s.fd = fd
+	s.rx.quiet = unix.Piecewise(fd)
+	s.listening.Store(true)
+	s.torn.Store(false)
+	s.resumptions.Add(1)
+	return nil
+}
+
+// away dials until the link is resumed, or the limit is reached. A connection that ends
+// before it has brought anything is no success.
+func (o *Out) away(why error) {
+	o.rmu.Lock()
+	if p := o.acked.Load() + o.replied; p != o.progress || o.since.IsZero() {
+		o.progress, o.since, o.pause = p, time.Now(), 0
+	}
+	since, pause := o.since, o.pause
+	o.rmu.Unlock()
+	ctx, stop := context.WithDeadline(o.life, since.Add(o.limit))
+	defer stop()
+	last := ErrGone
+	for within(ctx, pause) {
+		pause = min(max(2*pause, firstPause), longestPause)
+		err := o.attempt(ctx, pause)
+		switch {
+		case err == nil || o.broken.Load():
+			return
+		case isProtocol(err):
+			o.fail(err)
+			return
+		case errors.Is(err, ErrGone):
+			o.fail(fmt.Errorf("the connection was lost (%w), and the link cannot be resumed: %w", why, err))
+			return
+		}
+		last = err
+	}
+	o.fail(fmt.Errorf("%w: the connection was lost (%w), and the link was not resumed within %v: %w", ErrGone, why, o.limit, last))
+}
+
+// within waits, and says whether the context still lives.
+func within(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (o *Out) attempt(ctx context.Context, pause time.Duration) error {
+	o.rmu.Lock()
+	o.attempts++
+	o.pause = pause
+	n, replied, notices := o.attempts, o.replied, o.notices
+	o.rmu.Unlock()
+	fd, a, err := o.redial(ctx, n, replied, notices)
+	if err != nil {
+		return err
+	}
+	return o.resume(fd, &a)
+}
+
+// resume goes on where the exporter's answer says.
+func (o *Out) resume(fd int, a *wire.Answer) error {
+	o.rmu.Lock()
+	o.tmu.Lock()
+	if err := o.err(); err != nil {
+		o.tmu.Unlock()
+		o.rmu.Unlock()
+		_ = unix.Close(fd)
+		return err
+	}
+	lapsed, err := o.resumed(a)
+	if err == nil {
+		err = o.connect(fd)
+	} else {
+		_ = unix.Close(fd)
+	}
+	if err == nil {
+		o.pump()
+	}
+	o.tmu.Unlock()
+	for _, l := range lapsed {
+		o.onRevoke(l.handle, l.after, ErrClosed)
+	}
+	o.tick.Move()
+	o.rmu.Unlock()
+	o.tx.room.Move()
+	o.e.sleepers.Wake()
+	return err
+}
+
+// away ends the link if nobody has resumed it in time.
+func (in *In) away(why error) {
+	in.tmu.Lock()
+	defer in.tmu.Unlock()
+	if in.fd < 0 {
+		in.expire(why)
+	}
+}
+
+// expire sets the time after which nobody may resume any more; tmu is held.
+func (in *In) expire(why error) {
+	conn := in.conn
+	in.timer = time.AfterFunc(in.limit, func() {
+		in.tmu.Lock()
+		late := in.conn == conn && in.fd < 0
+		in.tmu.Unlock()
+		if late {
+			in.fail(fmt.Errorf("%w: the connection was lost (%w), and the importer has not resumed the link within %v", ErrGone, why, in.limit))
+		}
+	})
+}
+
+// Resume goes on with another connection, which the link owns from now on, for an
+// importer that has had the reply to message replied and so many notices. answer tells it
+// what has arrived, before anything else is sent.
+func (in *In) Resume(fd int, replied uint64, notices uint32, answer func(applied, partial uint64, credits uint32) error) error {
+	in.rmu.Lock()
+	defer in.rmu.Unlock()
+	in.tmu.Lock()
+	defer in.tmu.Unlock()
+	err := in.err()
+	switch {
+	case err != nil:
+	case in.limit == 0:
+		err = protocol("a link that is not resumed was dialled again")
+	case replied > in.applied.Load() || notices > in.noticed:
+		err = protocol("the importer has had a reply to %d and %d notices, %d messages were applied and %d notices sent", replied, notices, in.applied.Load(), in.noticed)
+		in.fail(err)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	in.torn.Store(true)
+	if in.timer != nil {
+		in.timer.Stop()
+	}
+	in.disconnect() // nothing that the old connection still has arrives after the answer
+	partial := uint64(0)
+	if in.cur.active {
+		partial = in.cur.done
+	}
+	err = answer(in.applied.Load(), partial, in.credits())
+	if err == nil {
+		in.again(replied, notices)
+		err = in.connect(fd)
+	} else {
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		in.expire(err)
+		return err
+	}
+	in.pump()
+	return nil
+}

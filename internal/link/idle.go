@@ -1,0 +1,88 @@
+package link
+
+import (
+	"sync"
+	"time"
+)
+
+// Messages are acknowledged after many, so the last ones of a busy time would be kept for
+// ever. Where nothing more comes, an acknowledgement is asked for, and then nothing is kept.
+const idleTick = 10 * time.Millisecond
+
+// idlers are the importing sides that keep anything.
+type idlers struct {
+	mu   sync.Mutex
+	list []*Out
+	more chan struct{}
+}
+
+// tend sees to it that o does not keep what it has for ever; its tmu is held.
+func (d *idlers) tend(o *Out) {
+	o.tended = true
+	d.mu.Lock()
+	d.list = append(d.list, o)
+	d.mu.Unlock()
+	select {
+	case d.more <- struct{}{}:
+	default:
+	}
+}
+
+func (d *idlers) run(stop <-chan struct{}) {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for {
+		select {
+		case <-d.more:
+		case <-stop:
+			return
+		}
+		for left := true; left; left = d.tick() {
+			t.Reset(idleTick)
+			select {
+			case <-t.C:
+			case <-stop:
+				return
+			}
+		}
+	}
+}
+
+func (d *idlers) tick() (left bool) {
+	d.mu.Lock()
+	list := d.list
+	d.list = nil
+	d.mu.Unlock()
+	keep := list[:0]
+	for _, o := range list {
+		if o.idle() {
+			keep = append(keep, o)
+		}
+	}
+	d.mu.Lock() // others have come meanwhile
+	d.list = append(keep, d.list...)
+	left = len(d.list) > 0
+	d.mu.Unlock()
+	return left
+}
+
+// idle asks for an acknowledgement if nothing was sent since the last time, and says
+// whether anything is kept still.
+func (o *Out) idle() (keeps bool) {
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	written := o.written.Load()
+	switch {
+	case o.broken.Load():
+	case o.acked.Load() < o.seq.Load():
+		if written == o.quiet && o.asked < written && len(o.again) == 0 && !o.torn.Load() {
+			o.askNow()
+			o.pump()
+		}
+		o.quiet = written
+		return true
+	}
+	o.keeps.trim(o.acked.Load())
+	o.tended = false
+	return false
+}

@@ -1,0 +1,396 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/vmmc-go/vmmc/internal/simnet"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// faults are those of one connection, and of the attempt to make it.
+type faults struct {
+	there, back []simnet.Fault
+	refused     bool // the attempt fails
+	unanswered  bool // the exporter has taken it, and the importer does not hear of that
+}
+
+// bridge joins two engines by a link that survives its connections.
+type bridge struct {
+	*pair
+	mu    sync.Mutex
+	next  []faults // of the connections to come
+	conns []*simnet.Conn
+}
+
+type failer interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+func (b *bridge) dial(f faults) (near, far int, err error) {
+	x, y, c, err := simnet.Pair(f.there, f.back)
+	if err != nil {
+		return -1, -1, err
+	}
+	b.mu.Lock()
+	b.conns = append(b.conns, c)
+	b.mu.Unlock()
+	if near, err = unix.TakeOver(x); err != nil {
+		return -1, -1, err
+	}
+	far, err = unix.TakeOver(y)
+	return near, far, err
+}
+
+func (b *bridge) take() (f faults) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.next) > 0 {
+		f, b.next = b.next[0], b.next[1:]
+	}
+	return f
+}
+
+func (b *bridge) redial(_ context.Context, _, replied uint64, notices uint32) (int, wire.Answer, error) {
+	f := b.take()
+	if f.refused {
+		return -1, wire.Answer{}, errors.New("nobody is there")
+	}
+	near, far, err := b.dial(f)
+	if err != nil {
+		return -1, wire.Answer{}, err
+	}
+	var a wire.Answer
+	err = b.in.Resume(far, replied, notices, func(applied, partial uint64, credits uint32) error {
+		a = wire.Answer{Applied: applied, Partial: partial, Credits: uint64(credits)}
+		return nil
+	})
+	if err == nil && f.unanswered {
+		err = errors.New("no answer")
+	}
+	if err != nil {
+		_ = unix.Close(near)
+		return -1, a, err
+	}
+	return near, a, nil
+}
+
+// bridged makes one; all its connections' faults are said here.
+func bridged(t *testing.T, r failer, terms Terms, targets []*Target, all ...faults) *bridge {
+	t.Helper()
+	a, pa := engine(t)
+	e, pe := engine(t)
+	_, _ = pa, pe
+	b := &bridge{pair: &pair{a: a, b: e, lost: make(chan error, 2)}, next: all}
+	near, far, err := b.dial(b.take())
+	if err != nil {
+		r.Fatal(err)
+	}
+	if terms.Limit == 0 {
+		terms.Limit = 20 * time.Second
+	}
+	if b.in, err = NewIn(e, far, nil, terms, targets, nil, func(uint32) {}, func(err error) { b.lost <- err }); err != nil {
+		r.Fatal(err)
+	}
+	if terms.Redial == nil {
+		terms.Redial = b.redial
+	}
+	if b.out, err = NewOut(a, near, nil, terms, func(uint32, uint64, error) {}, func(error) {}); err != nil {
+		r.Fatal(err)
+	}
+	return b
+}
+
+func (b *bridge) close() {
+	b.out.Close()
+	b.in.Close()
+	b.a.Close()
+	b.b.Close()
+	for _, c := range b.conns {
+		c.Close()
+	}
+}
+
+// Whatever happens to its connections: all that a link accepted arrives once, in order
+// and whole, atomics are done once, handlers run once and in order, and nothing is read from memory
+// that is its owner's again.
+func TestLinkSurvives(t *testing.T) {
+	const size, given = 384 << 10, 0xee
+	mem := memory(t, size)
+	losses, again := uint64(0), uint64(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		clear(mem)
+		var mu sync.Mutex
+		var words []uint32
+		note := func(_ int, w uint32, _ []byte) { mu.Lock(); words = append(words, w); mu.Unlock() }
+		checked := rapid.Bool().Draw(rt, "checked")
+		b := bridged(t, rt, Terms{Checked: checked}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true, Notify: note}}, drawFaults(rt, checked)...)
+		defer b.close()
+		m := &model{rt: rt, o: b.out, want: make([]byte, size)}
+		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+		defer stop()
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			m.step(ctx)
+		}
+		m.finish(ctx)
+		for ran := 0; ran < len(m.words) && ctx.Err() == nil; time.Sleep(100 * time.Microsecond) {
+			mu.Lock()
+			ran = len(words)
+			mu.Unlock()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(words, m.words) {
+			rt.Fatalf("the handler ran for %v, want %v", words, m.words)
+		}
+		b.in.rmu.Lock()
+		got := bytes.Clone(mem)
+		b.in.rmu.Unlock()
+		for i := range got {
+			if got[i] != m.want[i] && i < calm {
+				rt.Fatalf("byte %d is %#x, want %#x", i, got[i], m.want[i])
+			}
+			if got[i] == given {
+				rt.Fatalf("byte %d is of memory that was given back", i)
+			}
+		}
+		n, _ := b.out.Resumed()
+		losses, again = losses+n, again+b.out.repeated.Load()
+	})
+	if losses == 0 {
+		t.Error("no connection was lost")
+	}
+	t.Logf("%d connections were lost, %d bytes of payload sent again", losses, again)
+}
+
+// drawFaults are those of the first connections; the ones after them have none.
+func drawFaults(rt *rapid.T, flips bool) []faults {
+	kinds := []simnet.Kind{simnet.Cut, simnet.Reset, simnet.Stall}
+	if flips {
+		kinds = append(kinds, simnet.Flip, simnet.Flip)
+	}
+	way := rapid.Custom(func(rt *rapid.T) (f []simnet.Fault) {
+		for at := int64(0); len(f) < rapid.IntRange(0, 2).Draw(rt, "faults"); {
+			at += rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, 400<<10)).Draw(rt, "at")
+			f = append(f, simnet.Fault{At: at, Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), Bit: uint8(rapid.IntRange(0, 7).Draw(rt, "bit")), For: time.Millisecond})
+		}
+		return f
+	})
+	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) faults {
+		f := faults{there: way.Draw(rt, "there"), back: way.Draw(rt, "back")}
+		switch rapid.IntRange(0, 9).Draw(rt, "attempt") {
+		case 0:
+			f.refused = true
+		case 1:
+			f.unanswered = true
+		}
+		return f
+	}), 0, 6).Draw(rt, "connections")
+}
+
+// Where messages are sent: [0, calm) has what was sent and nothing else; after it are
+// messages that their senders gave up, and a word for atomics.
+const (
+	calm    = 256 << 10
+	counter = 380 << 10
+)
+
+// model is the importer's side, and what memory should be.
+type model struct {
+	rt    *rapid.T
+	o     *Out
+	want  []byte
+	words []uint32
+	count uint64
+	value byte
+	reqs  []Request
+}
+
+func (m *model) message(max int) (at int, src []byte) {
+	n := 4 * rapid.OneOf(rapid.IntRange(1, 130), rapid.IntRange(1, max/4)).Draw(m.rt, "words")
+	at = 4 * rapid.IntRange(0, (calm-n)/4).Draw(m.rt, "at")
+	m.value = m.value%200 + 1
+	src = bytes.Repeat([]byte{m.value}, n)
+	copy(m.want[at:], src)
+	return at, src
+}
+
+func (m *model) check(what string, err error) {
+	if err != nil {
+		m.rt.Fatalf("%s: %v; %s", what, err, m.o.state())
+	}
+}
+
+func (m *model) step(ctx context.Context) {
+	rt := m.rt
+	switch rapid.IntRange(0, 9).Draw(rt, "step") {
+	case 0, 1: // short
+		at, src := m.message(2048)
+		_, err := m.o.Send(ctx, Message{Handle: 1, Off: uint64(at), Src: src})
+		m.check("send", err)
+		for i := range src { // it is the caller's again
+			src[i] = 0xee
+		}
+	case 2: // of any size, in pieces
+		at, src := m.message(calm)
+		k := rapid.IntRange(0, len(src)/4).Draw(rt, "piece") * 4
+		_, err := m.o.Send(ctx, Message{Handle: 1, Off: uint64(at), Src: src[:k], More: [][]byte{src[k:k], src[k:]}})
+		m.check("send", err)
+		for i := range src {
+			src[i] = 0xee
+		}
+	case 3, 4:
+		at, src := m.message(calm)
+		r, err := m.o.SendAsync(ctx, Message{Handle: 1, Off: uint64(at), Src: src})
+		m.check("asynchronous send", err)
+		m.reqs = append(m.reqs, r)
+	case 5: // with a notification
+		at, src := m.message(4096)
+		_, err := m.o.Send(ctx, Message{Handle: 1, Off: uint64(at), Src: src, Notify: true})
+		m.check("notify", err)
+		m.words = append(m.words, lastWord(src))
+	case 6:
+		n := 4 * rapid.OneOf(rapid.IntRange(1, 130), rapid.IntRange(1, calm/4)).Draw(rt, "words")
+		at := 4 * rapid.IntRange(0, (calm-n)/4).Draw(rt, "at")
+		dst := make([]byte, n)
+		m.check("get", m.o.Get(ctx, Read{Handle: 1, Off: uint64(at), Dst: dst}))
+		if !bytes.Equal(dst, m.want[at:at+n]) {
+			rt.Fatalf("a get of %d bytes at %d has others", n, at)
+		}
+	case 7:
+		old, err := m.o.Change(ctx, Change{Handle: 1, Off: counter, Wide: true, Op: wire.FetchAdd, A: 3})
+		m.check("atomic", err)
+		if old != m.count {
+			rt.Fatalf("the counter was %d, want %d", old, m.count)
+		}
+		m.count += 3
+	case 8: // given up
+		n := 4 * rapid.IntRange(1, (counter-calm)/4).Draw(rt, "words")
+		src := bytes.Repeat([]byte{0xdd}, n)
+		short, stop := context.WithTimeout(ctx, time.Duration(rapid.IntRange(0, 300).Draw(rt, "µs"))*time.Microsecond)
+		_, err := m.o.Send(short, Message{Handle: 1, Off: calm, Src: src})
+		stop()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			m.check("send", err)
+		}
+		for i := range src {
+			src[i] = 0xee
+		}
+	case 9:
+		m.check("fence", m.o.Settle(ctx))
+	}
+}
+
+func (m *model) finish(ctx context.Context) {
+	for _, r := range m.reqs {
+		done, err := r.Wait(ctx)
+		if !done || err != nil {
+			m.rt.Fatalf("request %d: %v, %v", r.seq, done, err)
+		}
+	}
+	m.check("fence", m.o.Settle(ctx))
+}
+
+// Wherever the connection ends, in a header, in a payload, between two messages.
+func TestCutAtEveryPlace(t *testing.T) {
+	for at := int64(0); at < 1300; at += 37 {
+		for _, kind := range []simnet.Kind{simnet.Cut, simnet.Reset} {
+			mem := memory(t, 4096)
+			b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}}, faults{there: []simnet.Fault{{At: at, Kind: kind}}})
+			for i := range 8 {
+				if _, err := b.out.Send(t.Context(), Message{Handle: 1, Off: uint64(100 * i), Src: bytes.Repeat([]byte{byte(i + 1)}, 100)}); err != nil {
+					t.Fatal(at, kind, err)
+				}
+			}
+			if err := b.out.Settle(t.Context()); err != nil {
+				t.Fatal(at, kind, err)
+			}
+			for i := range 800 {
+				if mem[i] != byte(i/100+1) {
+					t.Fatalf("%v at %d: byte %d is %d", kind, at, i, mem[i])
+				}
+			}
+			if n, resumed := b.out.Resumed(); n != 1 || resumed != 1 {
+				t.Errorf("%v at %d: %d connections were lost, %d resumed", kind, at, n, resumed)
+			}
+			b.close()
+		}
+	}
+}
+
+// A link that nobody can resume fails when its limit is reached, and says so.
+func TestLimit(t *testing.T) {
+	mem := memory(t, 64)
+	never := func(context.Context, uint64, uint64, uint32) (int, wire.Answer, error) {
+		return -1, wire.Answer{}, errors.New("no way there")
+	}
+	limit := 50 * time.Millisecond
+	b := bridged(t, t, Terms{Limit: limit, Redial: never}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}}, faults{there: []simnet.Fault{{At: 0, Kind: simnet.Cut}}})
+	defer b.close()
+	err := b.out.Get(t.Context(), Read{Handle: 1, Dst: make([]byte, 8)})
+	if !errors.Is(err, ErrGone) || !strings.Contains(fmt.Sprint(err), "not resumed within 50ms: no way there") {
+		t.Errorf("the importer: %v", err)
+	}
+	if err := <-b.lost; !errors.Is(err, ErrGone) || !strings.Contains(fmt.Sprint(err), "has not resumed the link within 50ms") {
+		t.Errorf("the exporter: %v", err)
+	}
+}
+
+// What was kept is given back when nothing more is sent, though the exporter has
+// acknowledged nothing by itself.
+func TestIdleLinkKeepsNothing(t *testing.T) {
+	mem := memory(t, 64)
+	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})
+	defer b.close()
+	for range 10 {
+		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 64)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.a.keeps.taken.Load() == 0 {
+		t.Error("nothing is kept of messages that are not acknowledged")
+	}
+	for end := time.Now().Add(10 * time.Second); b.a.keeps.taken.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are kept", b.a.keeps.taken.Load())
+		}
+	}
+}
+
+// Senders wait rather than that more is kept than may be.
+func TestKeptMemoryIsBounded(t *testing.T) {
+	mem := memory(t, 64<<10)
+	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})
+	defer b.close()
+	for i := range 400 {
+		n := 64 << 10 >> (i % 10)
+		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: bytes.Repeat([]byte{byte(i)}, n)}); err != nil {
+			t.Fatal(err)
+		}
+		if kept := b.a.keeps.taken.Load(); kept > keptByLink {
+			t.Fatalf("%d bytes are kept", kept)
+		}
+	}
+}
+
+// state is what a test says of a link that has not gone on.
+func (o *Out) state() string {
+	o.rmu.Lock()
+	defer o.rmu.Unlock()
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	losses, resumptions := o.Resumed()
+	return fmt.Sprintf("messages: %d begun, %d in frames now and %d ever, %d acknowledged, %d kept; %d gets; again %d, queued %d, under way %d bytes of %v, middle %v, torn %v, descriptor %d, lost %d and resumed %d times, why %v",
+		o.seq.Load(), o.written.Load(), o.top, o.acked.Load(), o.keeps.messages.len(), o.reads.Load(), len(o.again), o.queued.Load(), o.tx.left(), o.tx.parts[:o.tx.count], o.mid, o.torn.Load(), o.fd, losses, resumptions, o.err())
+}
