@@ -234,6 +234,11 @@ func (peer *importer) latest(order uint64) error {
 func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	p.joins.Lock()
 	defer p.joins.Unlock()
+	return p.joinAlone(id, order, fd, pages, terms)
+}
+
+// joinAlone is join with joins held.
+func (p *Process) joinAlone(id local.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	// An importer may ask for two links at once: the later one cuts the other, or a
 	// link would be left that no revocation finds.
 	err := p.cutOld(id, order)
@@ -269,6 +274,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages, terms lin
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
+	terms.News = func(up bool, why error) { p.linkNews(id, nil, up, why) }
 	in, err = link.NewIn(p.engine, fd, pages, terms, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { p.lostImporter(id, &in, err) })
@@ -307,45 +313,6 @@ func (p *Process) cutOld(id local.ProcessID, order uint64) error {
 		old.Cut()
 	}
 	return nil
-}
-
-// takeOver answers a dialled connection whose proof the daemon has checked, on
-// the connection that was checked, and only as the incarnation that was meant.
-func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
-	h, err := wire.ParseHello(r.Hello)
-	p.mu.Lock()
-	peer := p.waiting[r.Link]
-	var status wire.Status
-	switch {
-	case err != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
-		status = wire.RefusedLink
-	case h.Attempt <= peer.attempt || peer.in != nil && peer.attempt > 0:
-		status = wire.RefusedAttempt // one connection a link, for as long as links are not resumed
-	default:
-		peer.attempt, peer.epoch = h.Attempt, r.Epoch
-		peer.joining++
-		defer p.joined(peer)
-	}
-	var key []byte
-	var order uint64
-	if peer != nil {
-		key, order = peer.key, peer.order
-	}
-	p.mu.Unlock()
-	// Either side may want payloads checked.
-	a := wire.Answer{Status: status, Capabilities: (h.Capabilities | p.capabilities) & wire.Checked}
-	if status == wire.OK {
-		a.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge)
-	}
-	var io unix.IO
-	if n, err := io.Send(fd, a.Encode(), nil); err != nil || n != wire.AnswerSize || status != wire.OK {
-		_ = unix.Close(fd)
-		return nil // the importer has its answer, or is gone
-	}
-	if err := p.join(peer.id, order, fd, nil, link.Terms{Checked: a.Capabilities&wire.Checked != 0}); err != nil {
-		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
-	}
-	return nil // the importer has its answer; nobody else may answer it now
 }
 
 // joined is of an importer whose link was about to begin, and has or has not.
@@ -400,6 +367,7 @@ func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
 	ended := *in
 	p.mu.Unlock()
 	p.linkEnded(id, ended, err)
+	p.forgetLink(id, ended)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]

@@ -20,6 +20,11 @@ const (
 	// NodeGone: this process's node daemon has ended. Links go on; nothing can be
 	// imported or exported any more.
 	NodeGone
+	// LinkDown: the connection with another process has broken, and the link is to be
+	// resumed; see [WithResume]. [LinkResumed] or [PeerGone] follows.
+	LinkDown
+	// LinkResumed: the link goes on, and nothing was lost.
+	LinkResumed
 )
 
 // String is the event's name.
@@ -31,6 +36,10 @@ func (k EventKind) String() string {
 		return "import revoked"
 	case NodeGone:
 		return "node gone"
+	case LinkDown:
+		return "link down"
+	case LinkResumed:
+		return "link resumed"
 	}
 	return fmt.Sprintf("event %d", uint8(k))
 }
@@ -67,6 +76,17 @@ func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
 	if !closed {
 		p.event(Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)}, in)
 	}
+}
+
+// linkNews reports that a link has lost its connection, or goes on; in is the link if it is
+// an importer's.
+func (p *Process) linkNews(peer local.ProcessID, in *link.In, up bool, why error) {
+	e := Event{Kind: LinkResumed, Peer: processID(peer)}
+	if !up {
+		e.Kind, e.Err = LinkDown, fail("link", why)
+	}
+	p.log.Info("a link "+map[bool]string{false: "has lost its connection", true: "was resumed"}[up], "peer", peer, "why", why)
+	p.event(e, in)
 }
 
 // watchNode reports the end of the daemon.

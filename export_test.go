@@ -1,6 +1,9 @@
 package vmmc
 
 import (
+	"context"
+	"net"
+
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 )
@@ -33,4 +36,20 @@ func Checked(p *Process) (n int) {
 		}
 	}
 	return n
+}
+
+// SetDialer has the process make its data connections by another function.
+func SetDialer(p *Process, f func(ctx context.Context, address string) (net.Conn, error)) {
+	p.dialer = f
+}
+
+// Resumed is how often links to exporters lost their connections, and were resumed.
+func Resumed(p *Process) (losses, resumptions uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		n, m := l.out.Resumed()
+		losses, resumptions = losses+n, resumptions+m
+	}
+	return losses, resumptions
 }

@@ -2,21 +2,15 @@ package vmmc
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"maps"
-	"net"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
-	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -115,10 +109,12 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 			return nil, err
 		}
 		l.id, l.epoch = c.Link, c.Epoch
-		fd, terms, err := p.dial(ctx, c)
+		fd, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
 		if err != nil {
 			return nil, err
 		}
+		terms := p.terms(a.Capabilities)
+		terms.Redial, terms.News = p.redial(c), func(up bool, why error) { p.linkNews(exporter, nil, up, why) }
 		p.mu.Lock()
 		left := l.left
 		p.mu.Unlock()
@@ -254,83 +250,6 @@ func (l *outLink) enter(im *Import) error {
 		im.unmap()
 	}
 	return nil
-}
-
-// dial makes the data connection between nodes: both sides prove that they hold
-// the link's key, over fresh nonces, before the first frame.
-func (p *Process) dial(ctx context.Context, c local.Connected) (fd int, t link.Terms, err error) {
-	d := net.Dialer{Timeout: timeout.Connect}
-	nc, err := d.DialContext(ctx, "tcp", c.Address)
-	if ctx.Err() != nil && err != nil {
-		return -1, t, context.Cause(ctx)
-	}
-	if err != nil {
-		return -1, t, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
-	}
-	deadline := time.Now().Add(timeout.Hello)
-	if t, ok := ctx.Deadline(); ok && t.Before(deadline) {
-		deadline = t
-	}
-	_ = nc.SetDeadline(deadline)
-	a, err := p.hello(nc, c)
-	if err != nil {
-		_ = nc.Close()
-		return -1, t, fmt.Errorf("hello to %s: %w", c.Address, err)
-	}
-	_ = nc.SetDeadline(time.Time{})
-	fd, err = unix.TakeOver(nc.(*net.TCPConn))
-	return fd, link.Terms{Checked: a.Capabilities&wire.Checked != 0}, err
-}
-
-func (p *Process) hello(nc net.Conn, c local.Connected) (a wire.Answer, err error) {
-	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: c.Link, Attempt: 1, Nonce: wire.NewNonce(), Capabilities: p.capabilities}
-	raw := h.Encode()
-	if _, err := nc.Write(raw); err != nil {
-		return a, err
-	}
-	challenge := make([]byte, wire.ChallengeSize)
-	if _, err := io.ReadFull(nc, challenge); err != nil {
-		return a, err
-	}
-	if _, err := wire.ParseChallenge(challenge); err != nil {
-		return a, refused(err)
-	}
-	proof := wire.Prove(c.Key, wire.Importer, raw, challenge)
-	if _, err := nc.Write(proof[:]); err != nil {
-		return a, err
-	}
-	answer := make([]byte, wire.AnswerSize)
-	if _, err := io.ReadFull(nc, answer); err != nil {
-		if errors.Is(err, io.EOF) {
-			return a, code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
-		}
-		return a, err
-	}
-	a, err = wire.ParseAnswer(answer)
-	if err != nil {
-		return a, refused(err)
-	}
-	if !wire.Verify(c.Key, wire.Exporter, raw, challenge, a.Proof[:]) {
-		return a, code.New(code.NoRights, "who answered does not hold the link's key")
-	}
-	return a, nil
-}
-
-// refused gives a refusal its code.
-func refused(err error) error {
-	if s, ok := err.(wire.Status); ok { //nolint:errorlint // a Status is returned as it is
-		switch s {
-		case wire.RefusedGone:
-			return code.New(code.PeerGone, "%v", s)
-		case wire.RefusedLink: // all its grants were revoked meanwhile
-			return code.New(code.BadRbufState, "%v", s)
-		case wire.RefusedVersion:
-			return code.New(code.Protocol, "%v", s)
-		default:
-			return code.New(code.NoRights, "%v", s)
-		}
-	}
-	return err
 }
 
 // descriptors duplicates those of several regions, for sending.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -41,6 +42,8 @@ type Process struct {
 	origin uint64 // see Export.place
 
 	imported     budget
+	limit        time.Duration
+	dialer       func(ctx context.Context, address string) (net.Conn, error)
 	capabilities uint64 // of links with other nodes that this process asks for
 
 	joins    sync.Mutex // one link of an importer begins at a time; taken before mu
@@ -81,6 +84,7 @@ type options struct {
 
 	importLimit  int64
 	capabilities uint64
+	limit        time.Duration
 }
 
 // WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
@@ -104,6 +108,23 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 // both sides a copy and a sum of all data. Memory that processes of one node share is not concerned.
 func WithPayloadChecksums() Option { return func(o *options) { o.capabilities |= wire.Checked } }
 
+// WithResume makes links with processes on other nodes survive their connections, if the
+// other process has asked for it too. A link whose connection breaks is resumed: what was sent
+// arrives once and in order, atomics included, and calls wait meanwhile, as long as their contexts let
+// them. If that has not come about within the limit, the link fails with [ErrPeerGone], as it does at
+// once without this option. Both processes hear of it by [LinkDown] and [LinkResumed].
+//
+// An importer that ends without closing its process is taken for dead after the limit
+// and a few seconds. Choose the same limit for both.
+func WithResume(limit time.Duration) Option {
+	return func(o *options) {
+		o.limit = limit
+		if o.capabilities &^= wire.Resumes; limit > 0 {
+			o.capabilities |= wire.Resumes
+		}
+	}
+}
+
 // WithEmbedded runs a node for as long as the process is open; package node has
 // one to give: vmmc.Open(ctx, node.Embed()). start returns the socket that it
 // serves and what ends it.
@@ -123,11 +144,14 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	if o.importLimit < 0 {
 		return nil, failf("open", ErrBadArg, "the import limit is %d bytes, want at least 0", o.importLimit)
 	}
+	if o.limit < 0 {
+		return nil, failf("open", ErrBadArg, "links are to be resumed within %v, want at least 0", o.limit)
+	}
 	p := &Process{
 		events: o.events,
 		log:    withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, bindings: map[*Binding]struct{}{},
-		imported: budget{limit: o.importLimit}, capabilities: o.capabilities,
+		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
 	}
 	p.life, p.die = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {

@@ -58,6 +58,9 @@ func (n *Node) dataLink(c *net.TCPConn, first byte) error {
 	if !wire.Verify(key, wire.Importer, raw, challenge, proof) {
 		return answer(c, wire.RefusedProof, fmt.Errorf("link %#x: %w", h.Link, wire.RefusedProof))
 	}
+	n.mu.Lock()
+	d.lasts = d.lasts || h.Capabilities&wire.Resumes != 0
+	n.mu.Unlock()
 	if err := d.exporter.handOver(c, local.HandoverRequest{
 		Link: h.Link, Incarnation: d.exporter.id.Load().Incarnation, Hello: raw, Challenge: challenge, Epoch: d.epoch,
 	}); err != nil {

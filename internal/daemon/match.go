@@ -191,6 +191,7 @@ type dialled struct {
 	exporter *process
 	key      []byte
 	epoch    uint64 // of the network
+	lasts    bool   // it may be dialled again, until the exporter says otherwise; with the node's mu
 }
 
 // expect prepares a link for an importer on another node. The key goes to both
@@ -214,19 +215,32 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 	n.mu.Lock()
 	n.links[a.Link] = &dialled{exporter: e, key: key, epoch: epoch}
 	n.mu.Unlock()
-	time.AfterFunc(2*timeout.Control, func() { n.forgetLink(a.Link) }) // a link is dialled at once, and once
+	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) }) // a link is dialled at once
 	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil)
 	closeAll(fds) // an honest process sends none
 	if err != nil {
-		n.forgetLink(a.Link)
+		n.forgetLink(a.Link, e)
 		return local.Connected{}, e.asked(err)
 	}
 	e.introduced(a.Link, im, exporter)
 	return local.Connected{Link: a.Link, Key: key, Address: n.dataAddress()}, nil
 }
 
-func (n *Node) forgetLink(link uint64) {
+// forgetLink lets nobody dial a link to an exporter any more.
+func (n *Node) forgetLink(link uint64, exporter *process) {
 	n.mu.Lock()
-	delete(n.links, link)
+	if d := n.links[link]; d != nil && d.exporter == exporter {
+		delete(n.links, link)
+	}
+	n.mu.Unlock()
+}
+
+// forgetUndialled is for a link that should have been dialled by now. One that survives
+// its connection is dialled again.
+func (n *Node) forgetUndialled(link uint64) {
+	n.mu.Lock()
+	if d := n.links[link]; d != nil && !d.lasts {
+		delete(n.links, link)
+	}
 	n.mu.Unlock()
 }

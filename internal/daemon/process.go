@@ -165,6 +165,12 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 			err = p.release(ctx, r)
 		}
 		return local.Empty{}, nil, err
+	case local.Forget:
+		r, err := local.Decode[local.ForgetRequest](body)
+		if err == nil {
+			p.n.forgetLink(r.Link, p)
+		}
+		return local.Empty{}, nil, err
 	case local.Spawn:
 		r, err := local.Decode[local.SpawnRequest](body)
 		if err != nil {

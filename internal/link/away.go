@@ -20,7 +20,7 @@ type Redial func(ctx context.Context, attempt, replied uint64, notices uint32) (
 // Between attempts.
 const (
 	firstPause   = 5 * time.Millisecond
-	longestPause = time.Second
+	longestPause = 250 * time.Millisecond
 )
 
 // lose is called when the connection is no good any more. It may be called under any
@@ -48,8 +48,24 @@ func (s *stream) interrupt(why error) {
 	if live {
 		s.tx.room.Move()
 		s.e.sleepers.Wake()
+		s.news(false, why)
 		s.h.away(why)
 	}
+}
+
+// errBye is of a link that the other side has ended.
+var errBye = fmt.Errorf("%w: the other side has ended the link", ErrGone)
+
+// bye tells the other side, where it can be told, that there is nothing to resume; rmu and
+// tmu are held.
+func (s *stream) bye(why error) {
+	if s.limit == 0 || s.fd < 0 || s.tx.gone < s.tx.begun || errors.Is(why, errBye) {
+		return
+	}
+	var b [wire.HeaderSize]byte
+	h := wire.Header{Type: wire.Bye}
+	h.Put(b[:])
+	_, _ = s.tx.io.Send(s.fd, b[:], nil)
 }
 
 // disconnect closes what there is of a connection; rmu and tmu are held.
@@ -175,6 +191,9 @@ func (o *Out) resume(fd int, a *wire.Answer) error {
 	o.rmu.Unlock()
 	o.tx.room.Move()
 	o.e.sleepers.Wake()
+	if err == nil {
+		o.news(true, nil)
+	}
 	return err
 }
 
@@ -242,5 +261,6 @@ func (in *In) Resume(fd int, replied uint64, notices uint32, answer func(applied
 		return err
 	}
 	in.pump()
+	in.news(true, nil)
 	return nil
 }

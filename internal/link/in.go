@@ -183,6 +183,8 @@ func (in *In) frame(h *wire.Header) error {
 		if in.cur.active && (h.Type != wire.Abort || h.Seq != in.cur.seq) {
 			return protocol("message %d before %d was complete", h.Seq, in.cur.seq)
 		}
+	case wire.Bye:
+		return errBye
 	case wire.Bell, wire.Detach, wire.Ping, wire.Import:
 	default:
 		return protocol("the importer sent a frame of type %d", h.Type)

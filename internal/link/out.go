@@ -254,6 +254,8 @@ func (o *Out) frame(h *wire.Header) error {
 		return o.replyTo(h)
 	case wire.Result:
 		return o.resultTo(h)
+	case wire.Bye:
+		return errBye
 	}
 	return protocol("the exporter sent a frame of type %d", h.Type)
 }

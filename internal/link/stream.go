@@ -68,6 +68,7 @@ type stream struct {
 	limit time.Duration   // how long the link may be without a connection; see [Terms]
 	life  context.Context // until it has failed, if it may
 	die   func()
+	news  func(up bool, why error)
 	torn  atomic.Bool // the connection is no good any more, or the link has failed
 
 	losses, resumptions, repeated atomic.Uint64
@@ -183,7 +184,7 @@ func (s *stream) receive(turns int) (got bool) {
 		} else if !isProtocol(err) {
 			err = fmt.Errorf("%w: %w", ErrGone, err)
 		}
-		if isProtocol(err) && !errors.Is(err, wire.ErrCorrupt) {
+		if isProtocol(err) && !errors.Is(err, wire.ErrCorrupt) || errors.Is(err, errBye) {
 			s.fail(err)
 		} else {
 			s.lose(err)
@@ -232,6 +233,7 @@ func (s *stream) finish(err error) {
 	if s.fd >= 0 {
 		_ = s.rx.empty(s.fd) // closed with bytes in it, a TCP socket drops what it has to send
 	}
+	s.bye(err)
 	for _, fd := range []int{s.fd, s.wfd} {
 		if fd >= 0 {
 			s.e.ep.Remove(fd)

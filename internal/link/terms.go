@@ -12,12 +12,16 @@ type Terms struct {
 	// How long the link may be without a connection before it fails; 0: it fails with
 	// the connection.
 	Limit  time.Duration
-	Redial Redial // makes another connection; the importing side's alone
+	News   func(up bool, why error) // of a connection that was lost, and of a link that goes on; may be called under its locks
+	Redial Redial                   // makes another connection; the importing side's alone
 }
 
 // agree sets what holds before the first frame.
 func (s *stream) agree(t Terms) {
 	s.tx.check, s.rx.check, s.limit = t.Checked, t.Checked, t.Limit
+	if s.news = t.News; s.news == nil {
+		s.news = func(bool, error) {}
+	}
 	s.life, s.die = context.Background(), func() {}
 	if t.Limit > 0 {
 		s.life, s.die = context.WithCancel(s.life)

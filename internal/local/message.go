@@ -18,7 +18,7 @@ const (
 	Import                     // ImportRequest -> Grant, with the memory's descriptor if it is mapped
 	Connect                    // ConnectRequest with page descriptors -> Connected with descriptors
 	Release                    // ReleaseRequest -> Empty
-	_                          // was a list of the nodes
+	Forget                     // ForgetRequest -> Empty: nobody is to dial a link to this process any more
 
 	Offer    // OfferRequest -> Grant
 	Accept   // AcceptRequest with page descriptors -> Accepted with descriptors
@@ -26,6 +26,9 @@ const (
 	Withdraw // ReleaseRequest -> Empty: an import that was granted is not taken up
 	Sever    // SeverRequest -> Severed
 )
+
+// ForgetRequest names a link.
+type ForgetRequest struct{ Link uint64 }
 
 // Empty is an answer without content.
 type Empty struct{}

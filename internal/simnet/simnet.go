@@ -66,6 +66,15 @@ func Pair(there, back []Fault) (a, b *net.TCPConn, c *Conn, err error) {
 	return a, b, Join(x, y, there, back), nil
 }
 
+// Before puts the network in front of a connection, and gives the end that takes its place.
+func Before(far *net.TCPConn) (near *net.TCPConn, c *Conn, err error) {
+	near, x, err := loopback()
+	if err != nil {
+		return nil, nil, errors.Join(err, far.Close())
+	}
+	return near, Join(x, far, nil, nil), nil
+}
+
 // Join passes on what comes from x to y, and back. The connections are its own from now on.
 func Join(x, y *net.TCPConn, there, back []Fault) *Conn {
 	c := &Conn{ends: [2]*net.TCPConn{x, y}, over: make(chan struct{}), parted: make(chan struct{})}

@@ -38,6 +38,7 @@ const (
 	Result                 // E: what was there before Atomic Seq, in Off
 	Import                 // I: let this process import buffer Handle; Serial (same node only)
 	Grant                  // E: the answer to Import Serial, see [Granted]; a descriptor may go with it
+	Bye                    // both: this side ends the link, and nobody is to resume it
 	numTypes
 )
 

@@ -23,11 +23,12 @@ const (
 // answer, which says whether it is so.
 const (
 	Checked uint64 = 1 << iota // each payload has a checksum
+	Resumes                    // the link survives its connection
 )
 
 // Sizes of the hello's parts, in bytes.
 const (
-	HelloSize     = 72
+	HelloSize     = 80
 	ChallengeSize = 48
 	ProofSize     = 32
 	AnswerSize    = 72
@@ -82,6 +83,7 @@ type Hello struct {
 	Link                   uint64
 	Attempt                uint64 // greater than any this importer ever sent on the link
 	Applied                uint64 // last reply applied, for resuming
+	Notices                uint32 // of imports that were revoked, in all; for resuming
 	Nonce                  Nonce
 }
 
@@ -96,7 +98,8 @@ func (h *Hello) Encode() []byte {
 	le.PutUint64(b[16:], h.Link)
 	le.PutUint64(b[24:], h.Attempt)
 	le.PutUint64(b[32:], h.Applied)
-	copy(b[40:], h.Nonce[:])
+	le.PutUint32(b[40:], h.Notices)
+	copy(b[48:], h.Nonce[:])
 	return b
 }
 
@@ -108,9 +111,12 @@ func ParseHello(b []byte) (Hello, error) {
 	le := binary.LittleEndian
 	h := Hello{
 		MinVersion: le.Uint16(b[4:]), MaxVersion: le.Uint16(b[6:]), Capabilities: le.Uint64(b[8:]),
-		Link: le.Uint64(b[16:]), Attempt: le.Uint64(b[24:]), Applied: le.Uint64(b[32:]),
+		Link: le.Uint64(b[16:]), Attempt: le.Uint64(b[24:]), Applied: le.Uint64(b[32:]), Notices: le.Uint32(b[40:]),
 	}
-	copy(h.Nonce[:], b[40:])
+	copy(h.Nonce[:], b[48:])
+	if le.Uint32(b[44:]) != 0 { // for later versions
+		return Hello{}, fmt.Errorf("%w: bytes that are not used yet are set", ErrHello)
+	}
 	if h.MinVersion > h.MaxVersion {
 		return Hello{}, fmt.Errorf("%w: versions %d to %d", ErrHello, h.MinVersion, h.MaxVersion)
 	}

@@ -1,0 +1,216 @@
+package vmmc_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/simnet"
+)
+
+// shaky is a network between two nodes whose connections a test ends.
+type shaky struct {
+	mu    sync.Mutex
+	conns []*simnet.Conn
+	down  bool
+}
+
+func (s *shaky) dial(ctx context.Context, address string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errors.New("the network is down")
+	}
+	far, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	near, c, err := simnet.Before(far.(*net.TCPConn))
+	if err != nil {
+		return nil, err
+	}
+	s.conns = append(s.conns, c)
+	return near, nil
+}
+
+// cut resets the connection that is there, and says whether the network is up after it.
+func (s *shaky) cut(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = !up
+	for _, c := range s.conns {
+		c.Reset()
+	}
+}
+
+func (s *shaky) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		c.Close()
+	}
+}
+
+// surviving are an importer and an exporter on two nodes whose links survive, and what the
+// importer is told.
+func surviving(t *testing.T, limit time.Duration) (a, b *vmmc.Process, s *shaky, events chan vmmc.Event) {
+	t.Helper()
+	near, far := nodes(t, "between nodes")
+	s = &shaky{}
+	events = make(chan vmmc.Event, 1024)
+	process := func(socket string, opts ...vmmc.Option) *vmmc.Process {
+		p, err := vmmc.Open(t.Context(), append(opts, vmmc.WithSocket(socket), vmmc.WithResume(limit))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	t.Cleanup(s.close)
+	a = process(near, vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+	b = process(far)
+	vmmc.SetDialer(a, s.dial)
+	return a, b, s, events
+}
+
+// Sends, gets, atomics and notifications go on over connections that are reset all the
+// time, each once and in order.
+func TestLinkIsResumed(t *testing.T) {
+	a, b, s, events := surviving(t, 20*time.Second)
+	mem := alloc(t, b, 1<<20)
+	var mu sync.Mutex
+	var ran []uint32
+	if _, err := b.Export(7, mem, vmmc.WithHandler(func(n vmmc.Notification) {
+		mu.Lock()
+		ran = append(ran, n.Word)
+		mu.Unlock()
+	})); err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(30 * time.Millisecond):
+				s.cut(true)
+			}
+		}
+	})
+	const rounds = 1000
+	for i := range rounds {
+		if i%10 == 0 {
+			big := bytes.Repeat(w32(uint32(i)), 100<<10)
+			if err := im.Send(ctx, big, 4096); err != nil {
+				t.Fatal(i, err)
+			}
+			got := make([]byte, len(big))
+			if err := im.Get(ctx, got, 4096); err != nil || !bytes.Equal(got, big) {
+				t.Fatalf("round %d: a get has others, %v", i, err)
+			}
+		}
+		if err := im.SendNotify(ctx, w32(uint32(i)), 64); err != nil {
+			t.Fatal(i, err)
+		}
+		if old, err := im.FetchAdd64(ctx, 8, 1); err != nil || old != uint64(i) {
+			t.Fatalf("round %d: the counter was %d, %v", i, old, err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if err := im.Fence(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]uint32, rounds)
+	for i := range want {
+		want[i] = uint32(i)
+	}
+	for done := false; !done; time.Sleep(time.Millisecond) {
+		mu.Lock()
+		done = len(ran) >= rounds || ctx.Err() != nil
+		mu.Unlock()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(ran, want) {
+		t.Errorf("the handler ran for %v", ran)
+	}
+	if n := binary.LittleEndian.Uint64(mem[8:]); n != rounds {
+		t.Errorf("the counter is %d", n)
+	}
+	losses, resumptions := vmmc.Resumed(a)
+	t.Logf("%d connections were lost, %d links resumed", losses, resumptions)
+	if losses == 0 || resumptions != losses {
+		t.Error("some were not resumed, or none was lost")
+	}
+	var down, up uint64
+	for down+up < losses+resumptions {
+		switch e := <-events; e.Kind {
+		case vmmc.LinkDown:
+			down++
+		case vmmc.LinkResumed:
+			up++
+		default:
+			t.Fatalf("%v: %v", e.Kind, e.Err)
+		}
+	}
+}
+
+// A link that is not resumed in time ends on both sides.
+func TestLinkIsNotResumed(t *testing.T) {
+	a, b, s, events := surviving(t, 100*time.Millisecond)
+	if _, err := b.Export(7, alloc(t, b, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cut(false)
+	err = im.Get(ctx, make([]byte, 8), 0)
+	if !errors.Is(err, vmmc.ErrPeerGone) {
+		t.Errorf("a get: %v", err)
+	}
+	if e := <-events; e.Kind != vmmc.LinkDown {
+		t.Errorf("%v: %v", e.Kind, e.Err)
+	}
+	if e := <-events; e.Kind != vmmc.PeerGone || !errors.Is(e.Err, vmmc.ErrPeerGone) {
+		t.Errorf("%v: %v", e.Kind, e.Err)
+	}
+}
+
+// An exporter that leaves is not waited for.
+func TestExporterThatLeftIsNotResumed(t *testing.T) {
+	a, b, s, _ := surviving(t, time.Hour)
+	if _, err := b.Export(7, alloc(t, b, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cut(false) // and so it cannot say that it leaves
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.cut(true)
+	if err := im.Get(ctx, make([]byte, 8), 0); !errors.Is(err, vmmc.ErrPeerGone) {
+		t.Errorf("a get: %v", err)
+	}
+}
