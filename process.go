@@ -166,10 +166,15 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	_, _ = rand.Read(inc[:]) // never fails since Go 1.24
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
+	counters, err := p.engine.Counters()
+	if err != nil {
+		return err
+	}
+	defer closeAll([]int{counters})
 	w, _, err := local.Ask[local.Welcome](ctx, p.conn, local.Register, local.Hello{
 		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
 		Token: os.Getenv(local.TokenEnv),
-	}, nil)
+	}, []int{counters})
 	if err != nil {
 		return err
 	}

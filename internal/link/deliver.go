@@ -51,6 +51,7 @@ func (in *In) run(n note) {
 	if n.target != nil && n.target.Notify != nil {
 		n.target.Notify(int(n.off), n.word, n.at)
 	}
+	in.count.Add(page.Notes, 1)
 	in.nmu.Lock()
 	in.ran++
 	ran := in.ran
