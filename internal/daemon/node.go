@@ -123,6 +123,7 @@ func (n *Node) serve() (err error) {
 	}
 	n.beginWatch()
 	n.wg.Go(n.acceptProcesses)
+	n.wg.Go(n.lookAtLinks)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes", names(n.roster.Load().hosts))
 	return nil

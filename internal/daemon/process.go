@@ -34,6 +34,8 @@ type process struct {
 	session string                          // set before id
 	member  *member                         // of a session that the node has; set before id
 
+	counters linkCounters
+
 	mu      sync.Mutex
 	exports map[uint32]local.ExportRequest
 	changed chan struct{}           // closed and replaced when exports change
@@ -88,6 +90,7 @@ func userName(uid uint32) string {
 
 // gone forgets the process: waiting imports of its buffers end.
 func (p *process) gone() {
+	p.uncount()
 	id := p.id.Load()
 	if id == nil {
 		return
@@ -125,7 +128,11 @@ func (p *process) gone() {
 func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 	defer closeAll(fds)
 	if m == local.Register {
-		return p.register(body)
+		a, out, err := p.register(body)
+		if err == nil {
+			p.count(fds)
+		}
+		return a, out, err
 	}
 	if m == local.Control {
 		r, err := local.Decode[local.ControlRequest](body)

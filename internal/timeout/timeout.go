@@ -14,6 +14,7 @@ const (
 	Stop    = 5 * time.Second  // an orderly end
 
 	HostsFile = time.Second            // between looks at the list of nodes
+	Links     = 10 * time.Second       // between looks at what links have counted, where nobody asks
 	EndRedir  = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
 	Abandoned = 5 * time.Second        // between looks of a supervisor whether its session's directory is there
 	Replace   = time.Second            // at least, from a supervisor to the one that takes its place
