@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 			leashed()
 			os.Exit(serve.Execute(serve.Command("vmmcd")))
 		},
+		"talker": func() {
+			leashed()
+			os.Exit(talker())
+		},
 		"lister": func() { os.Exit(lister()) },
 		"joiner": func() {
 			leashed()
