@@ -213,6 +213,7 @@ func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 func (im *Import) revoked(applied uint64, err error) {
 	if im.end(err, applied) {
 		im.endBindings(err)
+		im.p.tell(local.ImportRevoked, local.ProcessID{Node: im.peer.Node.name, PID: uint32(im.peer.PID)}, true, im.failed("import", 0, 0, err))
 		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)}, nil)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
@@ -59,12 +60,13 @@ type Process struct {
 	refused  uint64 // the last one whose links importers are refused
 	why      error  // what its links ended with
 
-	duty   update.Duty // of all bindings
-	dest   destSpace
-	events func(Event)
-	begun  sync.WaitGroup  // asynchronous imports, and who watches the daemon
-	life   context.Context // until Close
-	die    context.CancelFunc
+	duty    update.Duty // of all bindings
+	dest    destSpace
+	events  func(Event)
+	begun   sync.WaitGroup  // asynchronous imports, and who watches the daemon
+	telling atomic.Int32    // see tell
+	life    context.Context // until Close
+	die     context.CancelFunc
 }
 
 // An Option changes what [Open] does.

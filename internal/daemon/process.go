@@ -172,6 +172,12 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 			err = p.release(ctx, r)
 		}
 		return local.Empty{}, nil, err
+	case local.Tell:
+		r, err := local.Decode[local.LinkEvent](body)
+		if err == nil {
+			err = p.told(r)
+		}
+		return local.Empty{}, nil, err
 	case local.Spawn:
 		r, err := local.Decode[local.SpawnRequest](body)
 		if err != nil {
