@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/vmmc-go/vmmc"
 )
@@ -80,4 +84,18 @@ func talkTo(ctx context.Context, p *vmmc.Process, node, peer string, forever boo
 		time.Sleep(time.Millisecond)
 	}
 	return nil
+}
+
+// asks STATUS URL: the answer, which must have that status, is the standard output.
+func asks(ts *testscript.TestScript, _ bool, args []string) {
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	a, err := c.Get(args[1])
+	ts.Check(err)
+	defer a.Body.Close()
+	b, err := io.ReadAll(a.Body)
+	ts.Check(err)
+	_, _ = ts.Stdout().Write(b)
+	if got := strconv.Itoa(a.StatusCode); got != args[0] {
+		ts.Fatalf("status %s, wanted %s: %s", got, args[0], b)
+	}
 }

@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	pages "github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -17,6 +19,7 @@ type linkCounters struct {
 	r      *pages.Reader // nil: the process has sent none, or has ended
 	seen   map[int]sighting
 	failed bool // and it was said
+	over   bool // the process has ended
 }
 
 // sighting is a link as it was looked at last.
@@ -50,8 +53,12 @@ func (p *process) count(fds []int) {
 		return
 	}
 	p.counters.mu.Lock()
+	defer p.counters.mu.Unlock()
+	if p.counters.over {
+		r.Close()
+		return
+	}
 	p.counters.r = r
-	p.counters.mu.Unlock()
 }
 
 // look reads the counters.
@@ -83,11 +90,36 @@ func (p *process) look(now time.Time) (ends []linkEnd) {
 	return ends
 }
 
-// uncount gives the memory back.
+// totals are all that the process has counted.
+func (c *linkCounters) totals() (all pages.Ended) {
+	if c.r == nil {
+		return all
+	}
+	links, all, err := c.r.Read()
+	if err != nil {
+		return pages.Ended{}
+	}
+	for i := range links {
+		if links[i].Out {
+			all.Imports.Add(&links[i].Counts)
+		} else {
+			all.Exports.Add(&links[i].Counts)
+		}
+	}
+	return all
+}
+
+// uncount gives the memory back, of a process that has ended; the node keeps its sums.
 func (p *process) uncount() {
+	p.n.counted.mu.Lock()
+	defer p.n.counted.mu.Unlock()
 	p.counters.mu.Lock()
 	defer p.counters.mu.Unlock()
+	p.counters.over = true
 	if p.counters.r != nil {
+		all := p.counters.totals()
+		p.n.counted.sum.Imports.Add(&all.Imports)
+		p.n.counted.sum.Exports.Add(&all.Exports)
 		p.counters.r.Close()
 		p.counters.r = nil
 	}
@@ -122,4 +154,60 @@ func (n *Node) lookAtLinks() {
 			return
 		}
 	}
+}
+
+// counted is what processes counted that are no more.
+type counted struct {
+	mu  sync.Mutex // before that of a process's counters
+	sum pages.Ended
+}
+
+// Figures are what the node can say of itself in numbers.
+type Figures struct {
+	Processes int
+	Links     map[Side]int
+	Totals    pages.Ended // of all processes since the node began
+}
+
+// Side tells kinds of links' ends apart.
+type Side struct{ Imports, Mapped bool }
+
+// Figures looks.
+func (n *Node) Figures() Figures {
+	f := Figures{Links: map[Side]int{}}
+	n.counted.mu.Lock() // no process ends meanwhile: each is in one of the two sums
+	defer n.counted.mu.Unlock()
+	f.Totals = n.counted.sum
+	n.mu.Lock()
+	all := slices.Collect(maps.Values(n.processes))
+	n.mu.Unlock()
+	f.Processes = len(all)
+	for _, p := range all {
+		for _, l := range p.look(time.Now()) {
+			f.Links[Side{l.Out, l.Mapped}]++
+		}
+		p.counters.mu.Lock()
+		sum := p.counters.totals()
+		p.counters.mu.Unlock()
+		f.Totals.Imports.Add(&sum.Imports)
+		f.Totals.Exports.Add(&sum.Exports)
+	}
+	return f
+}
+
+// Health is why the node does not serve all that it is for, or nil.
+func (n *Node) Health() error {
+	n.mu.Lock()
+	closed, recalled := n.closed, n.recalled
+	n.mu.Unlock()
+	switch {
+	case closed:
+		return code.New(code.NoDaemon, "node %q stops", n.cfg.Name)
+	case !recalled:
+		return code.New(code.NoDaemon, "node %q starts", n.cfg.Name)
+	}
+	if why := n.network.reason(); why != "" {
+		return code.New(code.Unreachable, "%s", why)
+	}
+	return nil
 }

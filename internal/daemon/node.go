@@ -65,6 +65,7 @@ type Node struct {
 	sessions  sessions
 	recalled  bool // the sessions of a daemon before this one were found
 	network   network
+	counted   counted
 
 	foreign atomic.Pointer[foreign]
 
@@ -157,6 +158,9 @@ func (n *Node) Addr() string {
 	}
 	return n.tcp.addr()
 }
+
+// Began is when the node did.
+func (n *Node) Began() time.Time { return n.started }
 
 // Socket is the path of the unix socket.
 func (n *Node) Socket() string { return n.cfg.Socket }

@@ -97,7 +97,7 @@ func NewIn(e *Engine, fd int, pages *Pages, targets []*Target, imports Answerer,
 }
 
 // Describe says to who reads the counters whom the link is with.
-func (in *In) Describe(peer page.LinkPeer) { in.count.Describe(false, in.pages != nil, peer) }
+func (in *In) Describe(peer page.LinkPeer) { in.count.Describe(in.pages != nil, peer) }
 
 // Close ends the link.
 func (in *In) Close() { in.fail(ErrClosed) }

@@ -84,7 +84,7 @@ func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(handle uint32, applie
 }
 
 // Describe says to who reads the counters whom the link is with.
-func (o *Out) Describe(peer page.LinkPeer) { o.count.Describe(true, o.pages != nil, peer) }
+func (o *Out) Describe(peer page.LinkPeer) { o.count.Describe(o.pages != nil, peer) }
 
 // Close ends the link.
 func (o *Out) Close() { o.fail(ErrClosed) }

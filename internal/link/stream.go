@@ -83,7 +83,8 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
-	s.count = e.counters.Take()
+	_, out := h.(*Out)
+	s.count = e.counters.Take(out)
 	if err := e.register(s); err != nil {
 		s.count.Free()
 		e.forget(s)

@@ -32,6 +32,7 @@ const (
 const (
 	MaxLinks = 1024
 
+	sums         = 2
 	countersHead = 4096
 	slotTally    = 256 // before it is the slot's description
 	slotSize     = slotTally + shm.TallySize + 256
@@ -62,7 +63,8 @@ type LinkPeer struct {
 
 // Counters is a memory that a process counts in and its node reads. It is apart from
 // the pages that peers map: how much a process has to do with others is not their
-// concern. Slot 0 is of links that have ended, and of those for which there is no slot.
+// concern. The first two slots are of links that have ended, and of those for which there
+// is no slot: of those that exported and of those that imported.
 type Counters struct {
 	r    *shm.Region
 	mu   sync.Mutex
@@ -76,8 +78,8 @@ func NewCounters() (*Counters, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Counters{r: r, top: 1}
-	shm.Word(r.Bytes(), topAt).Store(1)
+	c := &Counters{r: r, top: sums}
+	shm.Word(r.Bytes(), topAt).Store(sums)
 	return c, nil
 }
 
@@ -87,11 +89,20 @@ func (c *Counters) Descriptor() (int, error) { return c.r.Descriptor() }
 // Retire gives the memory back. Counting may go on, in vain.
 func (c *Counters) Retire() { c.r.Retire() }
 
+// sum is the slot of the ended links of a side.
+func sum(out bool) int {
+	if out {
+		return 1
+	}
+	return 0
+}
+
 // A Slot counts for one link.
 type Slot struct {
 	shm.Tally
-	c *Counters
-	n int
+	c   *Counters
+	n   int
+	out bool
 }
 
 func (c *Counters) at(n int) []byte { return c.r.Bytes()[countersHead+n*slotSize:][:slotSize] }
@@ -100,11 +111,12 @@ func (c *Counters) tally(n int) shm.Tally {
 	return shm.TallyAt(c.r, countersHead+n*slotSize+slotTally)
 }
 
-// Take gives a link a slot. It is not seen before [Slot.Describe].
-func (c *Counters) Take() Slot {
+// Take gives a link a slot; out is of the importing side. It is not seen before
+// [Slot.Describe].
+func (c *Counters) Take(out bool) Slot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
+	n := sum(out)
 	switch last := len(c.free) - 1; {
 	case last >= 0:
 		n, c.free = c.free[last], c.free[:last]
@@ -113,19 +125,19 @@ func (c *Counters) Take() Slot {
 		c.top++
 		shm.Word(c.r.Bytes(), topAt).Store(uint32(c.top))
 	}
-	return Slot{Tally: c.tally(n), c: c, n: n}
+	return Slot{Tally: c.tally(n), c: c, n: n, out: out}
 }
 
 // Describe says which link it is.
-func (s *Slot) Describe(out, mapped bool, peer LinkPeer) {
+func (s *Slot) Describe(mapped bool, peer LinkPeer) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if s.n == 0 {
+	if s.n < sums {
 		return
 	}
 	b := s.c.at(s.n)
 	kind := uint32(0)
-	if out {
+	if s.out {
 		kind |= kindOut
 	}
 	if mapped {
@@ -144,20 +156,27 @@ func (s *Slot) Describe(out, mapped bool, peer LinkPeer) {
 func (s *Slot) Free() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if s.n == 0 {
+	if s.n < sums {
 		return
 	}
 	state := shm.Word(s.c.at(s.n), stateAt)
 	state.Store(state.Load()&^1 + 2)
-	ended := s.c.tally(0)
+	ended := s.c.tally(sum(s.out))
 	ended.Merge(s.Tally)
 	s.Clear()
 	s.c.free = append(s.c.free, s.n)
-	s.n = 0 // whoever counts may be using the tally
+	s.n = sum(s.out) // whoever counts may be using the tally
 }
 
 // Counts are the numbers of a link, by the constants above.
 type Counts [NumCounters]uint64
+
+// Add adds another's numbers.
+func (c *Counts) Add(o *Counts) {
+	for i, n := range o {
+		c[i] += n
+	}
+}
 
 // Link is what a process says of a link.
 type Link struct {
@@ -185,8 +204,11 @@ func OpenCounters(fd int) (*Reader, error) {
 // Close gives the descriptor back.
 func (r *Reader) Close() { _ = r.f.Close() }
 
-// Read gives the links that there are, and the sum of those that there were.
-func (r *Reader) Read() (links []Link, ended Counts, err error) {
+// Ended are the sums of links that there were, by the side of the process.
+type Ended struct{ Exports, Imports Counts }
+
+// Read gives the links that there are, and the sums of those that there were.
+func (r *Reader) Read() (links []Link, ended Ended, err error) {
 	head := make([]byte, topAt+4)
 	if _, err := r.f.ReadAt(head, 0); err != nil {
 		return nil, ended, fmt.Errorf("read counters: %w", err)
@@ -205,12 +227,15 @@ func (r *Reader) Read() (links []Link, ended Counts, err error) {
 		}
 		for i := range got / slotSize {
 			s := b[i*slotSize:][:slotSize]
-			sums := shm.Sum(s[slotTally:])
-			if n+i == 0 {
-				copy(ended[:], sums[:])
-			} else if l, ok := parse(s); ok {
-				l.Slot = n + i
-				copy(l.Counts[:], sums[:])
+			all := shm.Sum(s[slotTally:])
+			counts := Counts(all[:NumCounters])
+			switch l, ok := parse(s); {
+			case n+i == sum(false):
+				ended.Exports = counts
+			case n+i == sum(true):
+				ended.Imports = counts
+			case ok:
+				l.Slot, l.Counts = n+i, counts
 				links = append(links, l)
 			}
 		}

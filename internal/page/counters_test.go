@@ -30,7 +30,7 @@ func counting(t *testing.T) (*Counters, *Reader) {
 	return c, r
 }
 
-func read(t *testing.T, r *Reader) ([]Link, Counts) {
+func read(t *testing.T, r *Reader) ([]Link, Ended) {
 	t.Helper()
 	l, ended, err := r.Read()
 	if err != nil {
@@ -41,16 +41,16 @@ func read(t *testing.T, r *Reader) ([]Link, Counts) {
 
 func TestCountersAreReadElsewhere(t *testing.T) {
 	c, r := counting(t)
-	a, b, silent := c.Take(), c.Take(), c.Take()
-	a.Describe(true, true, LinkPeer{"n1", 7, 99})
-	b.Describe(false, false, LinkPeer{"n2", 8, 98})
+	a, b, silent := c.Take(true), c.Take(false), c.Take(true)
+	a.Describe(true, LinkPeer{"n1", 7, 99})
+	b.Describe(false, LinkPeer{"n2", 8, 98})
 	silent.Add(Messages, 1)
 	for range 1000 {
 		a.Add2(Messages, 1, Bytes, 64)
 	}
 	b.Add(Notes, 3)
 	links, ended := read(t, r)
-	if len(links) != 2 || ended != (Counts{}) {
+	if len(links) != 2 || ended != (Ended{}) {
 		t.Fatalf("%d links, ended %v: want the two that were described", len(links), ended)
 	}
 	want := Link{Slot: links[0].Slot, Serial: links[0].Serial, Out: true, Mapped: true, Begun: links[0].Begun, Peer: LinkPeer{"n1", 7, 99}, Counts: Counts{Messages: 1000, Bytes: 64000}}
@@ -64,11 +64,11 @@ func TestCountersAreReadElsewhere(t *testing.T) {
 	// A link that ends is counted with those that have; its slot's next one begins at 0.
 	a.Free()
 	links, ended = read(t, r)
-	if len(links) != 1 || ended[Bytes] != 64000 {
-		t.Fatalf("%d links, %d bytes of links that have ended", len(links), ended[Bytes])
+	if len(links) != 1 || ended.Imports[Bytes] != 64000 || ended.Exports != (Counts{}) {
+		t.Fatalf("%d links, %d bytes of links that have ended", len(links), ended.Imports[Bytes])
 	}
-	d := c.Take()
-	d.Describe(true, false, LinkPeer{"n3", 1, 1})
+	d := c.Take(true)
+	d.Describe(false, LinkPeer{"n3", 1, 1})
 	links, _ = read(t, r)
 	if links[0].Slot != want.Slot || links[0].Serial == want.Serial || links[0].Counts != (Counts{}) {
 		t.Errorf("the slot's next link is %+v", links[0])
@@ -77,8 +77,8 @@ func TestCountersAreReadElsewhere(t *testing.T) {
 
 func TestGoroutinesAreCountedNearly(t *testing.T) {
 	c, r := counting(t)
-	s := c.Take()
-	s.Describe(true, true, LinkPeer{"n", 1, 1})
+	s := c.Take(true)
+	s.Describe(true, LinkPeer{"n", 1, 1})
 	const each = 20000
 	var all sync.WaitGroup
 	for range 4 {
@@ -99,22 +99,22 @@ func TestMoreLinksThanSlots(t *testing.T) {
 	c, r := counting(t)
 	var all []Slot
 	for range MaxLinks + 10 {
-		s := c.Take()
-		s.Describe(true, true, LinkPeer{"n", 1, 1})
+		s := c.Take(true)
+		s.Describe(true, LinkPeer{"n", 1, 1})
 		s.Add(Messages, 1)
 		all = append(all, s)
 	}
 	links, ended := read(t, r)
-	if len(links) != MaxLinks-1 || ended[Messages] != 11 {
-		t.Errorf("%d links, %d messages of others", len(links), ended[Messages])
+	if len(links) != MaxLinks-sums || ended.Imports[Messages] != 10+sums {
+		t.Errorf("%d links, %d messages of others", len(links), ended.Imports[Messages])
 	}
 	for i := range all {
 		all[i].Free()
 		all[i].Free() // does nothing
 	}
 	links, ended = read(t, r)
-	if len(links) != 0 || ended[Messages] != MaxLinks+10 {
-		t.Errorf("%d links, %d messages when all have ended", len(links), ended[Messages])
+	if len(links) != 0 || ended.Imports[Messages] != MaxLinks+10 {
+		t.Errorf("%d links, %d messages when all have ended", len(links), ended.Imports[Messages])
 	}
 }
 
