@@ -166,7 +166,8 @@ type counted struct {
 type Figures struct {
 	Processes int
 	Links     map[Side]int
-	Totals    pages.Ended // of all processes since the node began
+	Totals    pages.Ended       // of all processes since the node began
+	Refused   map[string]uint64 // strangers, by why
 }
 
 // Side tells kinds of links' ends apart.
@@ -174,7 +175,7 @@ type Side struct{ Imports, Mapped bool }
 
 // Figures looks.
 func (n *Node) Figures() Figures {
-	f := Figures{Links: map[Side]int{}}
+	f := Figures{Links: map[Side]int{}, Refused: n.refusals.sum()}
 	n.counted.mu.Lock() // no process ends meanwhile: each is in one of the two sums
 	defer n.counted.mu.Unlock()
 	f.Totals = n.counted.sum

@@ -30,6 +30,7 @@ type Config struct {
 	Hosts    []hosts.Host   // all nodes; empty: this one alone
 	Listen   string         // TCP address for nodes and tools; empty: the one in Hosts
 	Identity *cert.Identity // needed to listen
+	Certs    string         // directory that Identity is from, and that is looked at again; may be empty
 	Version  string         // of the product, for who asks
 	Log      *slog.Logger
 	Logs     string // directory for server.log and driver.log; empty: there are none
@@ -52,6 +53,8 @@ type Node struct {
 	incarnation uint64
 	started     time.Time
 	hostsFile   hostsFile
+	identity    identity
+	refusals    refusals
 	roster      atomic.Pointer[roster]
 	unix        *unixSocket
 	tcp         *front // nil when this node is alone
@@ -83,6 +86,10 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
 		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, conns: map[*local.Conn]struct{}{},
+	}
+	n.identity = identity{dir: cfg.Certs, looked: time.Now()}
+	if cfg.Certs != "" {
+		n.identity.stamps = stampsOf(cfg.Certs)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.configure(); err != nil {

@@ -96,6 +96,7 @@ var (
 	uptime    = describe("node_start_time_seconds", "When the daemon began, in seconds since 1970.")
 	processes = describe("processes", "Processes that have joined the node.")
 	ends      = describe("links", "Ends of links, by the side of the node's process and the path.", "role", "path")
+	refused   = describe("strangers_refused_total", "Connections from the network that were refused, by why.", "why")
 
 	counters = []struct {
 		of   int
@@ -125,7 +126,7 @@ func total(name, help string) *prometheus.Desc {
 
 // Describe lists what Collect gives.
 func (c *node) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{info, up, uptime, processes, ends} {
+	for _, d := range []*prometheus.Desc{info, up, uptime, processes, ends, refused} {
 		out <- d
 	}
 	for _, d := range counters {
@@ -156,6 +157,9 @@ func (c *node) Collect(out chan<- prometheus.Metric) {
 			path = "mapped"
 		}
 		gauge(ends, float64(f.Links[s]), role, path)
+	}
+	for why, v := range f.Refused {
+		out <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(v), why)
 	}
 	for _, d := range counters {
 		for role, v := range map[string]uint64{"imports": f.Totals.Imports[d.of], "exports": f.Totals.Exports[d.of]} {

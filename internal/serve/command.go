@@ -51,7 +51,9 @@ directory finds them again.
 
 A hosts file that changes is taken up within seconds, or at once on SIGHUP.
 Processes that run keep the list of nodes that they began with. A list that cannot
-be taken is refused as a whole, and the log says why.
+be taken is refused as a whole, and the log says why. So it is with the files in
+--certs: a certificate that was renewed is used from the next connection on, and
+those that are there go on.
 
 Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 		Example: fmt.Sprintf(`  # a node alone, for the programs of this machine

@@ -140,6 +140,9 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		}
 	}
 	if o.Certs != "" {
+		if cfg.Certs, err = filepath.Abs(o.Certs); err != nil {
+			return cfg, fmt.Errorf("name the directory of certificates: %w", err)
+		}
 		if cfg.Identity, err = cert.Load(o.Certs); err != nil {
 			return cfg, err
 		}

@@ -10,6 +10,7 @@ const (
 	Control = 10 * time.Second // one answer from a daemon or a process that need not wait for anybody
 	Answer  = time.Second      // a process to answer what it can answer at once, before its node is asked
 	Ping    = 2 * time.Second  // reachability of a node
+	Refused = time.Minute      // from telling of a stranger that was refused to telling of it again
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
 
