@@ -22,6 +22,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -220,4 +221,29 @@ func TestCertificateIsRenewed(t *testing.T) {
 	}
 	log.awaits(t, "the certificate was renewed")
 	look()
+}
+
+// Who says a byte now and then has no more time than who says nothing.
+func TestStrangersWhoDripAreRefused(t *testing.T) {
+	log := &syncBuffer{}
+	n, _ := certified(t, authority(t), log)
+	begun := time.Now()
+	var all sync.WaitGroup
+	for _, b := range [][]byte{append([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc}, make([]byte, 500)...), append(helloFor(1, 1), make([]byte, 500)...)} {
+		conn := dialPort(t, n.Addr())
+		all.Go(func() {
+			for i := range b { // until it is closed at the other end, which a write sees
+				if _, err := conn.Write(b[i : i+1]); err != nil {
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			t.Error("one that drips is still there")
+		})
+	}
+	all.Wait()
+	if took := time.Since(begun); took < timeout.Hello/2 {
+		t.Errorf("closed after %v", took)
+	}
+	log.awaits(t, "why=silent")
 }
