@@ -35,8 +35,8 @@ the way that data takes: mapped where importer and exporter share memory, which 
 buffers do not let be, else stream. IDLE is since when nothing was counted, as
 far as the node has looked, which it does every ten seconds and when it is asked.
 RESUMED is how often a broken connection was made anew, RESENT how many messages
-were sent again. Goroutines that send on one link in the same instant may be counted
-as one.
+were sent again. Goroutines that send on one mapped link in the same instant may be
+counted as one.
 ` + linkSees,
 		Example: `  vmmc link ls
   vmmc link ls --node n1,n2

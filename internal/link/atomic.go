@@ -71,7 +71,7 @@ func (m *Mapped) Change(ctx context.Context, c Change) (old uint64, err error) {
 		m.trace("mapped atomic", int(c.Off), int(c.size()))
 	}
 	old = change(m.mem, &c)
-	m.out.count.Add(page.Atomics, 1)
+	m.count.Add(page.Atomics, 1)
 	return old, m.over(int(c.Off), int(c.size()))
 }
 
@@ -118,7 +118,7 @@ func change64(w *atomic.Uint64, c *Change) uint64 {
 // place among the messages; its answer keeps the order of the gets.
 func (in *In) change(h *wire.Header) error {
 	in.nextApplied(h.Seq)
-	in.count.Add(page.Atomics, 1)
+	in.count.Locked(page.Atomics, 1)
 	if invariant.Enabled {
 		in.trace("atomic", h.Handle, h.Seq, h.Off, h.Size)
 	}

@@ -51,8 +51,8 @@ func (in *In) run(n note) {
 	if n.target != nil && n.target.Notify != nil {
 		n.target.Notify(int(n.off), n.word, n.at)
 	}
-	in.count.Add(page.Notes, 1)
 	in.nmu.Lock()
+	in.count.Locked(page.Notes, 1)
 	in.ran++
 	ran := in.ran
 	if invariant.Enabled {

@@ -150,9 +150,10 @@ func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 // the numbers.
 func (o *Out) expect(f *fetch) {
 	if f.op != 0 {
-		o.count.Add(page.Atomics, 1)
+		o.count.Locked(page.Atomics, 1)
 	} else {
-		o.count.Add2(page.Gets, 1, page.GetBytes, f.size)
+		o.count.Locked(page.Gets, 1)
+		o.count.Locked(page.GetBytes, f.size)
 	}
 	o.gmu.Lock()
 	o.gets = append(o.gets, f)

@@ -280,7 +280,8 @@ func (in *In) arrived(h *wire.Header) {
 		}
 		in.note(n)
 	}
-	in.count.Add2(page.Messages, 1, page.Bytes, m.size)
+	in.count.Locked(page.Messages, 1)
+	in.count.Locked(page.Bytes, m.size)
 	*m = message{}
 	in.apply(h.Seq, h.Flags&wire.AckNow != 0)
 }
@@ -350,7 +351,7 @@ func (in *In) next(h *wire.Header) ([]byte, bool) {
 	if in.ackDue {
 		in.ackDue = false
 		*h = wire.Header{Type: wire.Ack, Ack: in.applied.Load(), Credits: in.credits()}
-		in.count.Add(page.Acks, 1)
+		in.count.Locked(page.Acks, 1)
 		in.acks = [2]uint64{h.Ack, uint64(h.Credits)}
 		return nil, true
 	}

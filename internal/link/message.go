@@ -139,11 +139,11 @@ func (o *Out) number(q *outgoing) {
 	q.seq = o.seq.Load() + 1
 	o.seq.Store(q.seq)
 	if q.f == nil {
-		o.count.Add2(page.Messages, 1, page.Bytes, uint64(q.size))
+		o.count.Locked(page.Messages, 1)
+		o.count.Locked(page.Bytes, uint64(q.size))
 	}
 	if q.m.Notify {
 		q.serial = o.nextSerial()
-		o.count.Add(page.Notes, 1)
 	}
 	if invariant.Enabled {
 		o.traceNumber(q)

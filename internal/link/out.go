@@ -206,6 +206,7 @@ func (o *Out) uncredit(notify bool) {
 
 func (o *Out) nextSerial() uint32 {
 	o.nmu.Lock()
+	o.count.Locked(page.Notes, 1)
 	o.serial++
 	n := o.serial
 	if invariant.Enabled {
@@ -235,7 +236,7 @@ func (o *Out) placed(h *wire.Header) error {
 			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, o.written.Load(), o.acked.Load())
 		}
 		o.acked.Store(h.Ack)
-		o.count.Add(page.Acks, 1)
+		o.count.Locked(page.Acks, 1)
 		if invariant.Enabled {
 			o.checkAcked()
 		}

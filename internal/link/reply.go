@@ -28,7 +28,8 @@ var noTarget = Target{revoked: true}
 // no more gets taken than it may have outstanding.
 func (in *In) asked(h *wire.Header) error {
 	in.nextApplied(h.Seq)
-	in.count.Add2(page.Gets, 1, page.GetBytes, h.Size)
+	in.count.Locked(page.Gets, 1)
+	in.count.Locked(page.GetBytes, h.Size)
 	if invariant.Enabled {
 		in.trace("get", h.Handle, h.Seq, h.Off, h.Size)
 	}

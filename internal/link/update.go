@@ -28,7 +28,7 @@ func (m *Mapped) Update(ctx context.Context, off int, words []byte) error {
 		m.trace("mapped update", off, len(words))
 	}
 	shm.PutWords(m.mem[off:off+len(words)], words)
-	m.out.count.Add(page.Bytes, uint64(len(words)))
+	m.count.Add(page.Bytes, uint64(len(words)))
 	runtime.KeepAlive(m)
 	return nil
 }
@@ -45,7 +45,7 @@ func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
 		m.trace("mapped update", off, len(word))
 	}
 	shm.Word(m.mem, off).Swap(shm.LastWord(word))
-	m.out.count.Add(page.Bytes, uint64(len(word)))
+	m.count.Add(page.Bytes, uint64(len(word)))
 	runtime.KeepAlive(m)
 	return nil
 }
@@ -53,7 +53,7 @@ func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
 // Updated makes what Update stored known to who sleeps there. An error says that the
 // export has ended meanwhile.
 func (m *Mapped) Updated() error {
-	m.out.count.Add(page.Updates, 1)
+	m.count.Add(page.Updates, 1)
 	m.fence.Add(1) // as in Write: the loads of end come after the stores
 	return m.over(0, len(m.mem))
 }

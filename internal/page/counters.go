@@ -21,10 +21,10 @@ const (
 	GetBytes           //
 	Atomics            //
 	Updates            // passes of automatic update that had something to carry
-	Acks               // acknowledgements, sent or received
 	Resumes            // times that a broken connection was made anew
 	Resent             // messages that were sent again
 	Duplicates         // messages that had been applied before
+	Acks               // acknowledgements, sent or received; far from what a sender counts
 	NumCounters        // so many there are
 )
 

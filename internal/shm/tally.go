@@ -9,12 +9,15 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// A tally has lanes, each on cache lines of its own, and TallyWords counters in each.
+// A tally has lanes, each on cache lines of its own, and TallyWords counters in each. One
+// more is of those that count with a lock held.
 const (
 	lanes      = 8
+	locked     = lanes
+	allLanes   = lanes + 1
 	TallyWords = 16
 	laneSize   = TallyWords * 8
-	TallySize  = lanes * laneSize
+	TallySize  = allLanes * laneSize
 )
 
 // Tally counts in shared memory, for others to read. An addition is plain: a locked
@@ -23,7 +26,7 @@ const (
 // lane add in the same instant, one of the additions may be lost; a goroutine alone
 // is counted exactly.
 type Tally struct {
-	lanes *[lanes][TallyWords]uint64
+	lanes *[allLanes][TallyWords]uint64
 	of    *Region // keeps the pages mapped
 }
 
@@ -31,7 +34,7 @@ type Tally struct {
 // as it is reachable.
 func TallyAt(r *Region, off int) Tally {
 	b := r.Bytes()[off : off+TallySize]
-	return Tally{lanes: (*[lanes][TallyWords]uint64)(unsafe.Pointer(&b[0])), of: r}
+	return Tally{lanes: (*[allLanes][TallyWords]uint64)(unsafe.Pointer(&b[0])), of: r}
 }
 
 // Add adds n to counter c, below TallyWords.
@@ -44,10 +47,15 @@ func (t *Tally) Add2(c int, n uint64, d int, m uint64) {
 	l[d] += m
 }
 
-// lane mixes the address of the stack, of which 2 KiB are one goroutine's.
-func lane() uint64 {
-	var here byte
-	return uint64(uintptr(unsafe.Pointer(&here))>>11) * 0x9e3779b97f4a7c15 >> 61
+// Locked adds to a counter that others add to, if at all, under the same lock only. It is
+// exact, and takes two instructions.
+func (t *Tally) Locked(c int, n uint64) { t.lanes[locked][c] += n }
+
+// lane mixes the address of the stack, in half the bits: the constant goes into the
+// instruction then.
+func lane() uint32 {
+	var here struct{} // its place is what counts
+	return uint32(uintptr(unsafe.Pointer(&here))) * 0x9e3779b1 >> 29
 }
 
 // Sum adds the lanes of a tally up; b is a copy of its bytes.
@@ -61,7 +69,7 @@ func Sum(b []byte) (sums [TallyWords]uint64) {
 }
 
 // Clear makes all counters 0.
-func (t *Tally) Clear() { *t.lanes = [lanes][TallyWords]uint64{} }
+func (t *Tally) Clear() { *t.lanes = [allLanes][TallyWords]uint64{} }
 
 // Merge adds another's counters.
 func (t *Tally) Merge(o Tally) {
