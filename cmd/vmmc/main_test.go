@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 			leashed()
 			os.Exit(talker())
 		},
+		"crowd": func() {
+			leashed()
+			os.Exit(crowd())
+		},
 		"lister": func() { os.Exit(lister()) },
 		"joiner": func() {
 			leashed()

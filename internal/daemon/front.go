@@ -1,14 +1,12 @@
 package daemon
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -26,13 +24,13 @@ type front struct {
 	server    *http.Server
 	tls       *tls.Config
 	control   chan net.Conn
-	gate      gate
+	gate      *gate
 	stop      chan struct{}
 	wg        sync.WaitGroup
 }
 
 func (n *Node) listenTCP() (*front, error) {
-	f := &front{n: n, tls: n.serverTLS(), control: make(chan net.Conn), gate: gate{from: map[netip.Addr]*list.List{}}, stop: make(chan struct{})}
+	f := &front{n: n, tls: n.serverTLS(), control: make(chan net.Conn), gate: newGate(n.descriptors.limit), stop: make(chan struct{})}
 	addrs := []string{n.cfg.Listen}
 	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
 		addrs = append(addrs, self.Data)
@@ -79,8 +77,13 @@ func (f *front) accept(l net.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			f.n.driver.Warn("accept", "err", err)
+			f.n.notAccepted(err)
 			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if t, ok := c.(*net.TCPConn); ok && f.n.descriptors.after(t) != plenty {
+			f.n.refuse(c, refusedFull, f.n.outOfDescriptors())
+			_ = c.Close()
 			continue
 		}
 		s, evicted := f.gate.enter(c)

@@ -7,22 +7,30 @@ import (
 	"sync"
 )
 
-// How many connections may be strange at a time: neither a data link that has proved
-// its key nor a TLS connection whose certificate was checked.
-const (
-	maxStrangers = 1024
-	maxFromOne   = 512 // of one address; fewer than all, so that others have room
-)
+// maxStrangers is how many connections may be strange at a time: neither a data link that
+// has proved its key nor a TLS connection whose certificate was checked.
+const maxStrangers = 1024
 
 // gate keeps the strangers. Where there are too many, the oldest makes room for the
 // newest: of the same address, or of that which has most. Who is honest is strange for
 // milliseconds, so who holds connections open loses those, and takes the room of
 // nobody.
 type gate struct {
+	max    int // of one address half as many, so that others have room
 	mu     sync.Mutex
 	from   map[netip.Addr]*list.List // oldest first
 	n      int
 	closed bool
+}
+
+// newGate is of a process that may have so many descriptors, 0 if that is not known:
+// strangers have at most a quarter of them.
+func newGate(descriptors int) *gate {
+	g := &gate{max: maxStrangers, from: map[netip.Addr]*list.List{}}
+	if descriptors > 0 {
+		g.max = max(2, min(g.max, descriptors/4))
+	}
+	return g
 }
 
 type stranger struct {
@@ -45,9 +53,9 @@ func (g *gate) enter(c net.Conn) (s *stranger, evicted net.Conn) {
 		l = list.New()
 	}
 	switch {
-	case l.Len() >= maxFromOne:
+	case l.Len() >= g.max/2:
 		evicted = g.evict(l)
-	case g.n >= maxStrangers:
+	case g.n >= g.max:
 		most := l
 		for _, o := range g.from {
 			if o.Len() > most.Len() {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"container/list"
 	"net"
 	"net/netip"
 	"testing"
@@ -25,7 +24,7 @@ func come(addr string) from { return from{addr: netip.MustParseAddrPort(addr), c
 
 // One address has room of its own, and all together too: who has most gives it up.
 func TestGate(t *testing.T) {
-	g := gate{from: map[netip.Addr]*list.List{}}
+	g := newGate(0)
 	enter := func(c from, want net.Conn) *stranger {
 		t.Helper()
 		s, evicted := g.enter(c)
@@ -38,20 +37,20 @@ func TestGate(t *testing.T) {
 		return s
 	}
 	var crowd []from
-	for i := range 2 * maxFromOne {
+	for i := range maxStrangers {
 		c := come("10.0.0.1:1000")
 		crowd = append(crowd, c)
 		var goes net.Conn
-		if i >= maxFromOne {
-			goes = crowd[i-maxFromOne]
+		if i >= maxStrangers/2 {
+			goes = crowd[i-maxStrangers/2]
 		}
 		enter(c, goes)
 	}
-	crowd = crowd[maxFromOne:]
+	crowd = crowd[maxStrangers/2:]
 
 	// Others come in until all is full, and then at the cost of those who have most.
 	var others []*stranger
-	for i := range maxStrangers - maxFromOne {
+	for i := range maxStrangers - maxStrangers/2 {
 		c := come("10.0.0.2:1000")
 		c.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)
 		others = append(others, enter(c, nil))
@@ -66,7 +65,7 @@ func TestGate(t *testing.T) {
 	for _, o := range others {
 		g.leave(o)
 	}
-	if g.n != maxFromOne-1 || len(g.from) != 1 {
+	if g.n != maxStrangers/2-1 || len(g.from) != 1 {
 		t.Errorf("%d are strange, of %d addresses", g.n, len(g.from))
 	}
 	g.close()
@@ -82,7 +81,7 @@ func TestGate(t *testing.T) {
 
 // All are one each: the newest takes the place of one of them, its own included.
 func TestGateOfMany(t *testing.T) {
-	g := gate{from: map[netip.Addr]*list.List{}}
+	g := newGate(0)
 	for i := range maxStrangers {
 		c := come("[2001:db8::1]:1")
 		a := c.addr.Addr().As16()

@@ -44,6 +44,8 @@ func stampsOf(dir string) (all []stamp) {
 	return all
 }
 
+func (s stamp) there() bool { return s.file != nil }
+
 func (s stamp) same(o stamp) bool {
 	return s.size == o.size && s.at.Equal(o.at) && (s.file == nil) == (o.file == nil) && (s.file == nil || os.SameFile(s.file, o.file))
 }
@@ -64,8 +66,8 @@ func (n *Node) renew(again bool) *cert.Identity {
 	}
 	id.looked = time.Now()
 	stamps := stampsOf(id.dir) // before they are read: what changes meanwhile is seen the next time
-	if !again && slices.EqualFunc(stamps, id.stamps, stamp.same) && id.failed == "" {
-		return id.now
+	if !again && (slices.EqualFunc(stamps, id.stamps, stamp.same) && id.failed == "" || !slices.ContainsFunc(stamps, stamp.there)) {
+		return id.now // also where all were taken away, which renews nothing
 	}
 	next, err := cert.Load(id.dir)
 	if err == nil && next.Peer != id.now.Peer {

@@ -54,7 +54,7 @@ func (p *process) count(fds []int) {
 	}
 	p.counters.mu.Lock()
 	defer p.counters.mu.Unlock()
-	if p.counters.over {
+	if p.counters.over || p.counters.r != nil {
 		r.Close()
 		return
 	}

@@ -70,6 +70,8 @@ type Node struct {
 	network   network
 	counted   counted
 
+	descriptors descriptors
+
 	foreign atomic.Pointer[foreign]
 
 	ctx    context.Context // ends when the node is closed
@@ -86,6 +88,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
 		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, conns: map[*local.Conn]struct{}{},
+		descriptors: ownDescriptors(),
 	}
 	n.identity = identity{dir: cfg.Certs, looked: time.Now()}
 	if cfg.Certs != "" {
@@ -218,7 +221,7 @@ func (n *Node) acceptProcesses() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			n.log.Warn("accept a process", "err", err)
+			n.notAccepted(err)
 			time.Sleep(10 * time.Millisecond) // out of descriptors: others may close some
 			continue
 		}

@@ -35,6 +35,7 @@ type process struct {
 	member  *member                         // of a session that the node has; set before id
 
 	counters linkCounters
+	full     bool // it is told that there are too many
 
 	mu      sync.Mutex
 	exports map[uint32]local.ExportRequest
@@ -55,8 +56,15 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		// Such a socket has no file mode to say who may connect.
 		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
 	}
+	left := n.descriptors.after(c)
+	if left == none {
+		_ = n.outOfDescriptors()
+		_ = c.Close()
+		return nil
+	}
 	p := &process{
-		n: n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
+		full: left == few,
+		n:    n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
 		granted: map[*process]struct{}{}, guests: map[local.ProcessID]int{},
 		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
 	}
@@ -69,6 +77,9 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	if !n.track(p.conn) {
 		p.conn.Close()
 		return nil
+	}
+	if p.full {
+		n.descriptors.hear(p.conn)
 	}
 	n.wg.Go(func() {
 		<-p.conn.Done()
@@ -127,6 +138,9 @@ func (p *process) gone() {
 // handle answers a process.
 func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 	defer closeAll(fds)
+	if p.full {
+		return nil, nil, p.n.outOfDescriptors()
+	}
 	if m == local.Register {
 		a, out, err := p.register(body)
 		if err == nil {

@@ -15,6 +15,7 @@ const (
 	refusedCrowd  = "crowded"     // made room for another
 	refusedSpeech = "speech"      // neither TLS nor vmmc
 	refusedHello  = "hello"       // a data link's, without its key
+	refusedFull   = "descriptors" // run out
 	refusedTLS    = "certificate" // none, or not one of the cluster's, or too old
 )
 
@@ -69,7 +70,7 @@ func (n *Node) refuse(c net.Conn, why string, err error) {
 }
 
 // reasons are all of them.
-var reasons = []string{refusedSilent, refusedCrowd, refusedSpeech, refusedHello, refusedTLS}
+var reasons = []string{refusedSilent, refusedCrowd, refusedSpeech, refusedHello, refusedTLS, refusedFull}
 
 // sum is how many were refused for each reason.
 func (r *refusals) sum() map[string]uint64 {
