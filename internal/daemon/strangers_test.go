@@ -83,6 +83,12 @@ func (s *syncBuffer) count(what string) int {
 	return strings.Count(s.b.String(), what)
 }
 
+func (s *syncBuffer) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 func (s *syncBuffer) awaits(t *testing.T, what string) {
 	t.Helper()
 	for end := time.Now().Add(bound); s.count(what) == 0; time.Sleep(time.Millisecond) {
@@ -160,6 +166,9 @@ func TestStrangersAreToldOfOnce(t *testing.T) {
 	log.awaits(t, "why=speech")
 	if got := log.count("a stranger was refused"); got != 2 {
 		t.Errorf("%d lines about two strangers: %s", got, log.b.String())
+	}
+	if r := n.Figures().Refused; r["speech"] != 20 || r["certificate"] != 20 {
+		t.Errorf("refused were %v, want 20 each", r)
 	}
 }
 
