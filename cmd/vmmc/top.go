@@ -107,7 +107,7 @@ func (o *topOptions) printOnce(ctx context.Context, a *ask.Cluster, w io.Writer,
 		}{rows}); err != nil {
 			return err
 		}
-	} else if err := printTable(w, rateTable(rows, everything)); err != nil {
+	} else if err := printTable(w, rateTable(rows)); err != nil {
 		return err
 	}
 	return ask.Failure("look at links", errs)

@@ -109,40 +109,38 @@ func (o *order) sort(rows []linkRate, reverse bool) {
 	})
 }
 
-// columns of the view; need is from which width of the terminal on each is there.
+// rateColumns are those of the rates, once and live. Live, numbers are at the right of a
+// width that they seldom need more than, so that columns do not jump about, and where
+// the terminal is too narrow, the column with the highest rank goes first.
 var rateColumns = []struct {
-	name string
-	by   string // the order that it shows
-	need int
-	cell func(linkRate) string
+	name  string
+	by    string // the order that it shows
+	rank  int    // 0: it stays
+	least int    // its width, of a number; 0: it is none
+	cell  func(linkRate) string
 }{
-	{"NODE", "process", 60, func(l linkRate) string { return l.Node }},
-	{"PID", "process", 0, func(l linkRate) string { return strconv.FormatUint(uint64(l.PID), 10) }},
-	{"ROLE", "", 72, func(l linkRate) string { return l.Role }},
-	{"PEER", "", 0, func(l linkRate) string { return peerOf(l.Link) }},
-	{"PATH", "", 72, func(l linkRate) string { return l.Path }},
-	{"MSG/S", "messages", 0, func(l linkRate) string { return perSecond(l.MessageRate) }},
-	{"BYTES/S", "bytes", 40, func(l linkRate) string { return sized(uint64(l.ByteRate)) }},
-	{"NOTES/S", "notes", 84, func(l linkRate) string { return perSecond(l.NoteRate) }},
-	{"GETS/S", "gets", 92, func(l linkRate) string { return perSecond(l.GetRate) }},
-	{"ATOMICS/S", "atomics", 104, func(l linkRate) string { return perSecond(l.AtomicRate) }},
-	{"IDLE", "idle", 50, func(l linkRate) string { return l.Idle.Round(time.Second).String() }},
-	{"MESSAGES", "", 116, func(l linkRate) string { return strconv.FormatUint(l.Messages, 10) }},
-	{"RESUMED", "", 124, func(l linkRate) string { return strconv.FormatUint(l.Resumes, 10) }},
-	{"USER", "", 132, func(l linkRate) string { return l.User }},
+	{"NODE", "process", 3, 0, func(l linkRate) string { return l.Node }},
+	{"PID", "", 0, 7, func(l linkRate) string { return strconv.FormatUint(uint64(l.PID), 10) }},
+	{"ROLE", "", 5, 0, func(l linkRate) string { return l.Role }},
+	{"PEER", "", 0, 0, func(l linkRate) string { return peerOf(l.Link) }},
+	{"PATH", "", 4, 0, func(l linkRate) string { return l.Path }},
+	{"MSG/S", "messages", 0, 7, func(l linkRate) string { return perSecond(l.MessageRate) }},
+	{"BYTES/S", "bytes", 1, 9, func(l linkRate) string { return sized(uint64(l.ByteRate)) }},
+	{"NOTES/S", "notes", 6, 8, func(l linkRate) string { return perSecond(l.NoteRate) }},
+	{"GETS/S", "gets", 7, 7, func(l linkRate) string { return perSecond(l.GetRate) }},
+	{"ATOMICS/S", "atomics", 8, 10, func(l linkRate) string { return perSecond(l.AtomicRate) }},
+	{"IDLE", "idle", 2, 5, func(l linkRate) string { return l.Idle.Round(time.Second).String() }},
+	{"MESSAGES", "", 9, 10, func(l linkRate) string { return strconv.FormatUint(l.Messages, 10) }},
+	{"RESUMED", "", 10, 7, func(l linkRate) string { return strconv.FormatUint(l.Resumes, 10) }},
+	{"USER", "", 11, 0, func(l linkRate) string { return l.User }},
 }
 
-// everything is wide enough for all columns.
-const everything = 1 << 20
-
-// rateTable has the columns that a terminal of a width has room for, below their names.
-func rateTable(rows []linkRate, width int) (table [][]string) {
+// rateTable has all columns, below their names.
+func rateTable(rows []linkRate) (table [][]string) {
 	line := func(cell func(i int) string) {
 		var out []string
-		for i, c := range rateColumns {
-			if c.need <= width {
-				out = append(out, cell(i))
-			}
+		for i := range rateColumns {
+			out = append(out, cell(i))
 		}
 		table = append(table, out)
 	}

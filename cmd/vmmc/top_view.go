@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,9 +90,37 @@ func (m *topModel) lines() []string {
 		return nil
 	}
 	cut := lipgloss.NewStyle().MaxWidth(m.width).Inline(true)
-	order := m.by.name
-	if m.back {
-		order += ", reversed"
+	lines := []string{""} // the title comes last: it says how many rows there is room for
+	if m.err != nil {
+		lines = append(lines, cut.Render(escaped(strings.Join(strings.Fields(m.err.Error()), " "))))
+	}
+	room := m.height - len(lines) - 1 // the last line is for keys
+	table := layout(m.rows, m.by, m.back, m.width)
+	for i, l := range table[:max(0, min(room, len(table)))] {
+		if i == 0 {
+			l = cut.Inherit(headerStyle).Render(l + strings.Repeat(" ", max(0, m.width-lipgloss.Width(l))))
+		} else {
+			l = cut.Render(l)
+		}
+		lines = append(lines, l)
+	}
+	if m.looked && m.err == nil && len(m.rows) == 0 && room > 1 {
+		lines = append(lines, cut.Render("There are no links that you may see."))
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines[0] = cut.Inherit(titleStyle).Render(m.title(max(0, room-1)))
+	if m.height > 2 {
+		lines = append(lines, cut.Render(m.keys()))
+	}
+	return lines[:min(len(lines), m.height)]
+}
+
+// title is the first line; room is how many links can be shown.
+func (m *topModel) title(room int) string {
+	if !m.looked {
+		return "vmmc top: looking"
 	}
 	var total linkRate
 	for _, r := range m.rows {
@@ -102,33 +129,26 @@ func (m *topModel) lines() []string {
 			total.ByteRate += r.ByteRate
 		}
 	}
-	title := fmt.Sprintf("vmmc top: %d links, %s msg/s, %s/s, by %s", len(m.rows), perSecond(total.MessageRate), sized(uint64(total.ByteRate)), order)
-	if !m.looked {
-		title = "vmmc top: looking"
+	count := fmt.Sprintf("vmmc top: %d links", len(m.rows))
+	if len(m.rows) > room {
+		count = fmt.Sprintf("vmmc top: %d of %d links", room, len(m.rows))
 	}
-	lines := []string{cut.Inherit(titleStyle).Render(title)}
-	if m.err != nil {
-		lines = append(lines, cut.Render(escaped(strings.Join(strings.Fields(m.err.Error()), " "))))
+	order := "by " + m.by.name
+	if m.back {
+		order += " reversed"
 	}
-	room := m.height - len(lines) - 1 // the last line is for keys
-	var b bytes.Buffer
-	_ = printTable(&b, rateTable(m.rows, m.width)) // into memory
-	for i, l := range strings.Split(strings.TrimRight(b.String(), "\n"), "\n") {
-		if i >= room {
-			break
+	return fill([]string{count, perSecond(total.MessageRate) + " msg/s", sized(uint64(total.ByteRate)) + "/s", order}, ", ", m.width)
+}
+
+// keys is the last line: as much of each as there is room for.
+func (m *topModel) keys() string {
+	for _, l := range []string{
+		"q quit  r reverse  sort by: b bytes  m messages  n notes  g gets  a atomics  i idle  p process",
+		"q quit  r reverse  sort: bytes messages notes gets atomics idle process",
+	} {
+		if len(l) <= m.width {
+			return l
 		}
-		if i == 0 {
-			l = cut.Inherit(headerStyle).Render(l + strings.Repeat(" ", max(0, m.width-len(l))))
-		} else {
-			l = cut.Render(l)
-		}
-		lines = append(lines, l)
 	}
-	for len(lines) < m.height-1 {
-		lines = append(lines, "")
-	}
-	if m.height > 2 {
-		lines = append(lines, cut.Render("q quit, r reverse; sort by b bytes m messages n notes g gets a atomics i idle p process"))
-	}
-	return lines[:min(len(lines), m.height)]
+	return fill([]string{"q quit", "r reverse", "b m n g a i p sort"}, "  ", m.width)
 }
