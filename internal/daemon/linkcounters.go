@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -125,8 +126,21 @@ func (p *process) uncount() {
 	}
 }
 
-// linkEnds looks at the links of all processes that may be shown, in the order of pids.
-func (n *Node) linkEnds(may func(*process) bool) (ends []linkEnd) {
+// linkEnds looks at the links of all processes that may be shown, in the order of pids; at
+// each process when its turn comes.
+func (n *Node) linkEnds(may func(*process) bool) iter.Seq[linkEnd] {
+	return func(yield func(linkEnd) bool) {
+		for _, p := range n.inOrder(may) {
+			for _, l := range p.look(time.Now()) {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (n *Node) inOrder(may func(*process) bool) []*process {
 	n.mu.Lock()
 	var all []*process
 	for _, p := range n.processes {
@@ -136,10 +150,7 @@ func (n *Node) linkEnds(may func(*process) bool) (ends []linkEnd) {
 	}
 	n.mu.Unlock()
 	slices.SortFunc(all, func(a, b *process) int { return cmp.Compare(a.id.Load().PID, b.id.Load().PID) })
-	for _, p := range all {
-		ends = append(ends, p.look(time.Now())...)
-	}
-	return ends
+	return all
 }
 
 // lookAtLinks looks now and then, so that it is known since when a link is idle.
@@ -149,7 +160,9 @@ func (n *Node) lookAtLinks() {
 	for {
 		select {
 		case <-t.C:
-			n.linkEnds(func(*process) bool { return true })
+			for _, p := range n.inOrder(func(*process) bool { return true }) {
+				p.look(time.Now())
+			}
 		case <-n.ctx.Done():
 			return
 		}

@@ -69,4 +69,20 @@ func TestEventsOfLinksAreLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("a link has failed", `"a\nb level=INFO msg=c"`)
+
+	// Nor so many that those of others are lost.
+	before, _ := os.ReadFile(filepath.Join(dir, "driver.log"))
+	begun := time.Now()
+	for range 1000 {
+		if err := tell(local.LinkEvent{Kind: local.LinkDown, Why: "flood"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := 256 + 1 + int(time.Since(begun)/(100*time.Millisecond))
+	if n.Close(); true { // all is written
+		after, _ := os.ReadFile(filepath.Join(dir, "driver.log"))
+		if got := strings.Count(string(after[len(before):]), "why=flood"); got < 200 || got > most {
+			t.Errorf("%d lines of a process that says 1000 at once, want at most %d", got, most)
+		}
+	}
 }

@@ -25,7 +25,7 @@ func (s *linkService) Links(ctx context.Context, r *connect.Request[nodev1.Links
 	all := s.n.administrates(c)
 	pid, place := r.Msg.GetAfterPid(), int(r.Msg.GetAfterPlace())
 	m := &nodev1.LinksResponse{}
-	for _, l := range s.n.linkEnds(func(p *process) bool { return (all || p.user == c.user) && p.id.Load().PID >= pid }) {
+	for l := range s.n.linkEnds(func(p *process) bool { return (all || p.user == c.user) && p.id.Load().PID >= pid }) {
 		if l.p.id.Load().PID == pid && l.Slot <= place {
 			continue
 		}

@@ -36,6 +36,7 @@ type process struct {
 
 	counters linkCounters
 	full     bool // it is told that there are too many
+	told     toldLines
 
 	mu      sync.Mutex
 	exports map[uint32]local.ExportRequest
@@ -138,7 +139,7 @@ func (p *process) gone() {
 // handle answers a process.
 func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 	defer closeAll(fds)
-	if p.full {
+	if p.full && (m != local.Control || !p.n.administrates(caller{user: p.user, cred: &p.cred})) {
 		return nil, nil, p.n.outOfDescriptors()
 	}
 	if m == local.Register {
@@ -189,7 +190,7 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 	case local.Tell:
 		r, err := local.Decode[local.LinkEvent](body)
 		if err == nil {
-			err = p.told(r)
+			err = p.tell(r)
 		}
 		return local.Empty{}, nil, err
 	case local.Spawn:

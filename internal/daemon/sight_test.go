@@ -120,7 +120,7 @@ func TestKeysAreNotTold(t *testing.T) {
 	part := l.Key[:9]
 	for _, s := range []string{
 		string(part), hex.EncodeToString(part), strings.ToUpper(hex.EncodeToString(part)), base64.StdEncoding.EncodeToString(part),
-		base64.URLEncoding.EncodeToString(part), strings.Trim(fmt.Sprint(part), "[]"), strings.Trim(fmt.Sprintf("%q", part), `"`),
+		base64.URLEncoding.EncodeToString(part), strings.Trim(fmt.Sprintf("%d", part), "[]"), strings.Trim(fmt.Sprintf("%q", part), `"`),
 	} {
 		if strings.Contains(said, s) {
 			t.Errorf("the key is told as %q", s)
