@@ -18,6 +18,7 @@ import (
 type linkCounters struct {
 	mu     sync.Mutex
 	r      *pages.Reader // nil: the process has sent none, or has ended
+	base   pages.Ended   // what was there when it registered, maybe with a daemon before this one
 	seen   map[int]sighting
 	failed bool // and it was said
 	over   bool // the process has ended
@@ -60,6 +61,7 @@ func (p *process) count(fds []int) {
 		return
 	}
 	p.counters.r = r
+	p.counters.base = p.counters.totals()
 }
 
 // look reads the counters.
@@ -91,7 +93,7 @@ func (p *process) look(now time.Time) (ends []linkEnd) {
 	return ends
 }
 
-// totals are all that the process has counted.
+// totals are all that the process has counted since it registered.
 func (c *linkCounters) totals() (all pages.Ended) {
 	if c.r == nil {
 		return all
@@ -107,6 +109,8 @@ func (c *linkCounters) totals() (all pages.Ended) {
 			all.Exports.Add(&links[i].Counts)
 		}
 	}
+	all.Imports.Less(&c.base.Imports)
+	all.Exports.Less(&c.base.Exports)
 	return all
 }
 

@@ -178,6 +178,13 @@ func (c *Counts) Add(o *Counts) {
 	}
 }
 
+// Less takes what was counted before away; of one who counts backwards nothing is left.
+func (c *Counts) Less(o *Counts) {
+	for i, n := range o {
+		c[i] -= min(c[i], n)
+	}
+}
+
 // Link is what a process says of a link.
 type Link struct {
 	Slot   int
