@@ -164,6 +164,9 @@ func (a *attendance) pass(ctx context.Context, stop context.CancelCauseFunc) {
 				}
 			}
 			if err != nil {
+				if a.screen != nil { // no key ends the input of a raw terminal: it is gone
+					stop(errHungUp{syscall.SIGHUP})
+				}
 				return
 			}
 		}
