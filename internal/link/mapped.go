@@ -79,21 +79,31 @@ func (m *Mapped) order(ctx context.Context) error {
 // Send copies src, and then more, into the exporter's pages, the last word last.
 // Only someone asleep over there costs a system call.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free() { // all there is to a short one
-		if invariant.Enabled {
-			m.traceSend(off, src, nil)
-		}
-		if err := m.check(); err != nil {
-			return err
-		}
-		shm.Put(m.mem[off:off+len(src)], src)
-		return m.end(off, len(src))
+	if m.short(src, more) {
+		return m.store(off, src)
 	}
 	if err := m.out.caughtUp(ctx); err != nil {
 		return err
 	}
 	_, err := m.send(ctx, off, src, more)
 	return err
+}
+
+// short says whether a message is one that [Mapped.store] can send.
+func (m *Mapped) short(src []byte, more [][]byte) bool {
+	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free()
+}
+
+// store is all there is to the sending of a short message.
+func (m *Mapped) store(off int, src []byte) error {
+	if invariant.Enabled {
+		m.traceSend(off, src, nil)
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	shm.Put(m.mem[off:off+len(src)], src)
+	return m.end(off, len(src))
 }
 
 // send returns the redirection that took the last word, 0 for none.
@@ -193,7 +203,13 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]
 // notify is SendNotify with the credit taken.
 func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte) error {
 	o := m.out
-	redir, err := m.send(ctx, off, src, more)
+	var redir uint32
+	var err error
+	if m.short(src, more) {
+		err = m.store(off, src)
+	} else {
+		redir, err = m.send(ctx, off, src, more)
+	}
 	if err != nil {
 		o.uncredit(true) // no note without its data
 		return err

@@ -52,15 +52,17 @@ func (p Importer) tail() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
 // makes it visible to who polls, that of the tail to who looks now and then. A
 // reader may be ahead of the tail by the one that is between the two.
 func (p Importer) Put(n Note) (tail uint32) {
-	t := p.tail().Load()
-	b := p.Bytes()[ringAt+int(t%Credits)*noteSize:]
+	tails := p.tail()
+	t := tails.Load()
+	at := ringAt + int(t%Credits)*noteSize
+	b := p.Bytes()[at : at+noteSize : at+noteSize]
 	binary.LittleEndian.PutUint32(b, n.Handle)
 	binary.LittleEndian.PutUint32(b[4:], n.Serial)
 	binary.LittleEndian.PutUint64(b[8:], n.Off)
 	binary.LittleEndian.PutUint32(b[16:], n.Word)
 	binary.LittleEndian.PutUint32(b[20:], n.Redir)
-	p.Stamp(t).Store(t + 1)
-	p.tail().Store(t + 1)
+	shm.Word(b, stampAt).Store(t + 1)
+	tails.Store(t + 1)
 	return t
 }
 
