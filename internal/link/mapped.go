@@ -79,8 +79,15 @@ func (m *Mapped) order(ctx context.Context) error {
 // Send copies src, and then more, into the exporter's pages, the last word last.
 // Only someone asleep over there costs a system call.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if m.short(src, more) {
-		return m.store(off, src)
+	if m.short(src, more) { // all there is to it
+		if invariant.Enabled {
+			m.traceSend(off, src, nil)
+		}
+		if err := m.check(); err != nil {
+			return err
+		}
+		shm.Put(m.mem[off:off+len(src)], src)
+		return m.end(off, len(src))
 	}
 	if err := m.out.caughtUp(ctx); err != nil {
 		return err
@@ -89,21 +96,9 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 	return err
 }
 
-// short says whether a message is one that [Mapped.store] can send.
+// short says whether a message can be sent at once, with nothing but a copy.
 func (m *Mapped) short(src []byte, more [][]byte) bool {
 	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free()
-}
-
-// store is all there is to the sending of a short message.
-func (m *Mapped) store(off int, src []byte) error {
-	if invariant.Enabled {
-		m.traceSend(off, src, nil)
-	}
-	if err := m.check(); err != nil {
-		return err
-	}
-	shm.Put(m.mem[off:off+len(src)], src)
-	return m.end(off, len(src))
 }
 
 // send returns the redirection that took the last word, 0 for none.
@@ -206,7 +201,7 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	var redir uint32
 	var err error
 	if m.short(src, more) {
-		err = m.store(off, src)
+		err = m.Send(ctx, off, src)
 	} else {
 		redir, err = m.send(ctx, off, src, more)
 	}
