@@ -95,6 +95,35 @@ func TestGoroutinesAreCountedNearly(t *testing.T) {
 	}
 }
 
+// Under a lock nothing is lost, beside others that count without it.
+func TestLockedCountsAreExact(t *testing.T) {
+	c, r := counting(t)
+	s := c.Take(false)
+	s.Describe(true, LinkPeer{"n", 1, 1})
+	const each = 20000
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range each {
+				mu.Lock()
+				s.Locked(Acks, 1)
+				mu.Unlock()
+				s.Add2(Messages, 1, Bytes, 8)
+			}
+		})
+	}
+	all.Wait()
+	links, _ := read(t, r)
+	if n := links[0].Counts[Acks]; n != 4*each {
+		t.Errorf("%d counted of %d", n, 4*each)
+	}
+	s.Free()
+	if _, ended := read(t, r); ended.Exports[Acks] != 4*each || ended.Imports != (Counts{}) {
+		t.Errorf("%d are of links that have ended", ended.Exports[Acks])
+	}
+}
+
 func TestMoreLinksThanSlots(t *testing.T) {
 	c, r := counting(t)
 	var all []Slot
