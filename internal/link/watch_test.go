@@ -248,6 +248,9 @@ func TestNotesOfAClosedImportAreRunAfterABlock(t *testing.T) {
 		}
 		leave <- struct{}{}
 		<-blocked
+		if !n.b.Holds(0) {
+			t.Fatal("notifications wait of which nobody knows")
+		}
 		n.until(t, page.Rings)
 		if ran.Load() != 4*i+2 {
 			t.Fatalf("%d handlers ran, want %d", ran.Load(), 4*i+2)
