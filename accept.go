@@ -275,6 +275,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages) (in *link
 	if err != nil {
 		return nil, nil, err
 	}
+	in.Describe(page.LinkPeer(id))
 	missed = peer.missed
 	peer.in, peer.missed = in, nil
 	for _, g := range peer.grants {

@@ -61,6 +61,7 @@ func TestScripts(t *testing.T) {
 			"restart":  restart,
 			"freeport": freePort,
 			"terminal": terminal,
+			"asks":     asks,
 		},
 	})
 }

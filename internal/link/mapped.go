@@ -16,6 +16,7 @@ import (
 // called concurrently; offsets and lengths were checked by the caller.
 type Mapped struct {
 	out    *Out
+	count  shm.Tally // the link's
 	handle uint32
 	region *shm.Region
 	mem    []byte
@@ -33,7 +34,7 @@ type Mapped struct {
 // NewMapped makes one; size is the export's, which lies in the region at off.
 func NewMapped(o *Out, handle uint32, r *shm.Region, off, size int, slot, alive uint32, place uint64) *Mapped {
 	return &Mapped{
-		out: o, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
+		out: o, count: o.count.Tally, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
 		state: o.pages.Peer.State(slot), alive: alive, board: o.pages.Peer.Board(), place: place,
 	}
 }
@@ -142,15 +143,30 @@ func (m *Mapped) begin(ctx context.Context) error {
 }
 
 // end comes after the last word's exchange, which orders it before these loads. n
-// bytes at off were stored.
+// bytes at off were stored, a message.
 func (m *Mapped) end(off, n int) error {
+	err := m.check()
+	if err != nil {
+		err = unknown(err)
+	} else {
+		m.count.Add2(page.Messages, 1, page.Bytes, uint64(n))
+		if m.board.Count.Load() != 0 {
+			m.awaken(off, n)
+		}
+	}
+	runtime.KeepAlive(m) // and so the pages, until the copy is over
+	return err
+}
+
+// over is end for what is no message.
+func (m *Mapped) over(off, n int) error {
 	err := m.check()
 	if err != nil {
 		err = unknown(err)
 	} else if m.board.Count.Load() != 0 {
 		m.awaken(off, n)
 	}
-	runtime.KeepAlive(m) // and so the pages, until the copy is over
+	runtime.KeepAlive(m)
 	return err
 }
 
@@ -225,6 +241,7 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	tail := o.pages.Ring.Put(page.Note{
 		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
 	})
+	o.count.Locked(page.Notes, 1)
 	awake := o.pages.Back.Awake().Load() // after the note
 	o.nmu.Unlock()
 	switch awake {
@@ -341,6 +358,7 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 		m.fence.Add(1) // elsewhere an atomic load may pass plain loads before it
 	}
 	err := m.check()
+	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(len(dst)))
 	runtime.KeepAlive(m)
 	return err
 }

@@ -83,6 +83,9 @@ func NewOut(e *Engine, fd int, pages *Pages, onRevoke func(handle uint32, applie
 	return o, nil
 }
 
+// Describe says to who reads the counters whom the link is with.
+func (o *Out) Describe(peer page.LinkPeer) { o.count.Describe(o.pages != nil, peer) }
+
 // Close ends the link.
 func (o *Out) Close() { o.fail(ErrClosed) }
 
@@ -203,6 +206,7 @@ func (o *Out) uncredit(notify bool) {
 
 func (o *Out) nextSerial() uint32 {
 	o.nmu.Lock()
+	o.count.Locked(page.Notes, 1)
 	o.serial++
 	n := o.serial
 	if invariant.Enabled {
@@ -232,6 +236,7 @@ func (o *Out) placed(h *wire.Header) error {
 			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, o.written.Load(), o.acked.Load())
 		}
 		o.acked.Store(h.Ack)
+		o.count.Locked(page.Acks, 1)
 		if invariant.Enabled {
 			o.checkAcked()
 		}
