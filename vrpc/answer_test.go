@@ -56,7 +56,7 @@ func TestNullAllocations(t *testing.T) {
 			t.Fatalf("%x: %v", reply, err)
 		}
 	}
-	if null(); testing.AllocsPerRun(100, null) > 0 && !raceEnabled {
+	if null(); testing.AllocsPerRun(100, null) > 0 && !RaceEnabled {
 		t.Error("a null call allocates")
 	}
 }

@@ -195,7 +195,7 @@ func TestCredentials(t *testing.T) {
 
 // Posted calls run in their order and are answered by nobody.
 func TestPost(t *testing.T) {
-	for _, network := range []string{"tcp", "unix"} {
+	for _, network := range []string{"tcp", "unix", "vmmc", "stream"} {
 		s := serve(t, echo, vrpc.InOrder())
 		c := s.dial(t, network)
 		const n = 3000
@@ -207,6 +207,8 @@ func TestPost(t *testing.T) {
 		if err := everyxdr.NewEveryversManyClient(c).Put(t.Context(), 0, nil); err != nil {
 			t.Fatal(err)
 		}
+		s.two.mu.Lock() // the race detector does not know that the reply came after it
+		defer s.two.mu.Unlock()
 		if len(s.two.put) != n+1 {
 			t.Fatalf("%d calls ran", len(s.two.put))
 		}
@@ -238,7 +240,7 @@ func TestGiveUp(t *testing.T) {
 			case <-ctx.Done():
 			}
 			return b[:1], nil
-		}, vrpc.WithConcurrency(4, 2))
+		}, vrpc.WithConcurrency(4, 2), vrpc.WithServerArea(5<<20))
 		c := s.dial(t, network)
 		e := everyxdr.NewEveryversClient(c)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -268,7 +270,7 @@ func TestGiveUp(t *testing.T) {
 // A server that dies in the middle of a call is an error, for all calls, and so is a client that is
 // closed.
 func TestServerDies(t *testing.T) {
-	for _, network := range []string{"tcp", "unix", "udp"} {
+	for _, network := range []string{"tcp", "unix", "udp", "vmmc", "stream"} {
 		t.Run(network, func(t *testing.T) {
 			entered := make(chan struct{}, 4)
 			s := serve(t, func(ctx context.Context, _ []byte) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
 	"github.com/vmmc-go/vmmc/xdr"
 )
@@ -25,8 +26,8 @@ var _ Caller = (*Client)(nil)
 
 // way is a transport, of one client.
 type way interface {
-	call(ctx context.Context, c *rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error
-	post(ctx context.Context, c *rpcmsg.Call, args xdr.Marshaler) error
+	call(ctx context.Context, c rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error
+	post(ctx context.Context, c rpcmsg.Call, args xdr.Marshaler) error
 	flush(ctx context.Context) error
 	close() error
 	peer() string
@@ -39,6 +40,8 @@ type clientSettings struct {
 	sys          *AuthSys
 	limit        int
 	again, total time.Duration
+	slots, area  int
+	exports      []vmmc.ExportOption
 }
 
 // WithAuthSys has the client say by AUTH_SYS who it is. Otherwise it says nothing.
@@ -51,6 +54,21 @@ func WithMaxReply(n int) ClientOption { return func(s *clientSettings) { s.limit
 // and so on, and given up after total, 1 min otherwise, if its context lasts as long.
 func WithRetry(first, total time.Duration) ClientOption {
 	return func(s *clientSettings) { s.again, s.total = max(first, time.Millisecond), total }
+}
+
+// WithArea is for remote memory: how many calls may be in flight, 32 otherwise, and how much of this
+// process's memory the server may have for replies that are not small, 1 MiB and a little otherwise.
+// Both bound one connection; no reply is longer.
+func WithArea(calls, bytes int) ClientOption {
+	return func(s *clientSettings) {
+		s.slots, s.area = min(max(calls, 1), maxEntries), min(units(max(bytes, 1)), maxArea/unit)*unit
+	}
+}
+
+// WithExport is for remote memory: opts are of the buffer that the server writes its replies to, as
+// [vmmc.Unmapped] where it is not to be trusted with a mapping.
+func WithExport(opts ...vmmc.ExportOption) ClientOption {
+	return func(s *clientSettings) { s.exports = opts }
 }
 
 // Dial connects to a server: network is "tcp", "udp", one of these with 4 or 6 after it, or "unix".
@@ -85,7 +103,9 @@ func NewClient(conn net.Conn, opts ...ClientOption) (*Client, error) {
 }
 
 func newClient(opts []ClientOption) (*Client, error) {
-	c := &Client{clientSettings: clientSettings{limit: maxMessage, again: 250 * time.Millisecond, total: time.Minute}}
+	c := &Client{clientSettings: clientSettings{
+		limit: maxMessage, again: 250 * time.Millisecond, total: time.Minute, slots: defaultSlots, area: defaultArea,
+	}}
 	for _, o := range opts {
 		o(&c.clientSettings)
 	}
@@ -103,7 +123,7 @@ func newClient(opts []ClientOption) (*Client, error) {
 // whether it was run is unknown; others go on.
 func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler) error {
 	h := c.header(prog, vers, proc)
-	if err := c.way.call(ctx, &h, args, res); err != nil {
+	if err := c.way.call(ctx, h, args, res); err != nil {
 		return &Error{c.way.peer(), prog, vers, proc, err}
 	}
 	return nil
@@ -115,7 +135,7 @@ func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Mar
 // server made with [InOrder] runs them, and that call, one after another.
 func (c *Client) Post(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler) error {
 	h := c.header(prog, vers, proc)
-	if err := c.way.post(ctx, &h, args); err != nil {
+	if err := c.way.post(ctx, h, args); err != nil {
 		return &Error{c.way.peer(), prog, vers, proc, err}
 	}
 	return nil

@@ -73,10 +73,10 @@ func (w *packetWay) close() error {
 	return err
 }
 
-func (w *packetWay) call(ctx context.Context, h *rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
+func (w *packetWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
 	b := takeBuffer()
 	defer b.give()
-	out, err := appendCall(b.b, h, args, w.limit)
+	out, err := appendCall(b.b, &h, args, w.limit)
 	if err != nil {
 		return err
 	}
@@ -121,10 +121,10 @@ func (w *packetWay) exchange(ctx context.Context, b []byte, wait *waiter) (*buff
 	}
 }
 
-func (w *packetWay) post(_ context.Context, h *rpcmsg.Call, args xdr.Marshaler) error {
+func (w *packetWay) post(_ context.Context, h rpcmsg.Call, args xdr.Marshaler) error {
 	b := takeBuffer()
 	defer b.give()
-	out, err := appendCall(b.b, h, args, w.limit)
+	out, err := appendCall(b.b, &h, args, w.limit)
 	if err != nil {
 		return err
 	}

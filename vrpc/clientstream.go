@@ -69,8 +69,8 @@ func (w *streamWay) close() error {
 	return err
 }
 
-func (w *streamWay) call(ctx context.Context, h *rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
-	b, err := w.encode(h, args)
+func (w *streamWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
+	b, err := w.encode(&h, args)
 	if err != nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func (w *streamWay) send(ctx context.Context, b *buffer) error {
 	return w.write(ctx, b)
 }
 
-func (w *streamWay) post(ctx context.Context, h *rpcmsg.Call, args xdr.Marshaler) error {
-	b, err := w.encode(h, args)
+func (w *streamWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler) error {
+	b, err := w.encode(&h, args)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ var (
 	ErrClosed   = errors.New("the client or the server is closed") // by this program
 )
 
-// ErrNoReply is what a [Call] returns of which the caller expects no reply: see [Client.Post].
+// ErrNoReply is what a [Call] returns of which the caller expects no reply: see [Client.Post]. One that
+// waits for a reply all the same waits in vain, or is told so, by remote memory.
 var ErrNoReply = errors.New("no reply")
 
 // MismatchError says which versions the server has. It is ErrProgMismatch or ErrRPCMismatch.

@@ -76,7 +76,10 @@ func TestBadClients(t *testing.T) {
 // A length of 4 GB in a short message allocates nothing.
 func TestPromises(t *testing.T) {
 	s := serve(t, echo)
-	c := s.dial(t, "tcp")
+	everywhere(t, func(t *testing.T, network string) { promises(t, s.dial(t, network)) })
+}
+
+func promises(t *testing.T, c *vrpc.Client) {
 	huge := xdrUint32(1<<32 - 1)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -109,7 +112,7 @@ func TestConcurrency(t *testing.T) {
 		return b, nil
 	}, vrpc.WithConcurrency(most, 100))
 	var wg sync.WaitGroup
-	for _, network := range []string{"tcp", "unix", "udp"} {
+	for _, network := range []string{"tcp", "unix", "udp", "vmmc", "stream"} {
 		c := s.dial(t, network)
 		for range 20 {
 			wg.Go(func() {

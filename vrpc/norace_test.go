@@ -2,4 +2,4 @@
 
 package vrpc
 
-const raceEnabled = false
+const RaceEnabled = false

@@ -2,4 +2,4 @@
 
 package vrpc
 
-const raceEnabled = true
+const RaceEnabled = true

@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/everyxdr"
+	"github.com/vmmc-go/vmmc/node"
 	"github.com/vmmc-go/vmmc/vrpc"
 )
 
@@ -53,6 +55,8 @@ type served struct {
 	*vrpc.Server
 	two            *two
 	tcp, udp, unix string
+	node           *node.Node
+	p              *vmmc.Process
 }
 
 // serve has a server serve on all transports, until the test ends.
@@ -87,6 +91,12 @@ func serve(t *testing.T, blob blobFunc, opts ...vrpc.ServerOption) *served {
 	run(func() error { return s.Serve(tcp) })
 	run(func() error { return s.Serve(unix) })
 	run(func() error { return s.ServePacket(udp) })
+	if s.node, err = node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.node.Close)
+	s.p = s.process(t)
+	run(func() error { return s.ServeVMMC(s.p, vrpc.Meeting) })
 	t.Cleanup(func() {
 		_ = s.Close()
 		wg.Wait()
@@ -99,8 +109,34 @@ func (s *served) address(network string) string {
 	return map[string]string{"tcp": s.tcp, "udp": s.udp, "unix": s.unix}[network]
 }
 
+// process is one of the server's node.
+func (s *served) process(t *testing.T) *vmmc.Process {
+	t.Helper()
+	p, err := vmmc.Open(t.Context(), vmmc.WithSocket(s.node.Socket()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
 func (s *served) dial(t *testing.T, network string, opts ...vrpc.ClientOption) *vrpc.Client {
 	t.Helper()
+	if network == "vmmc" || network == "stream" {
+		if network == "stream" {
+			opts = append(opts, vrpc.WithExport(vmmc.Unmapped()))
+		}
+		c, err := vrpc.DialVMMC(t.Context(), s.process(t), s.p.ID(), vrpc.Meeting, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
 	c, err := vrpc.Dial(t.Context(), network, s.address(network), opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +147,7 @@ func (s *served) dial(t *testing.T, network string, opts ...vrpc.ClientOption) *
 
 // everywhere runs a test on each transport.
 func everywhere(t *testing.T, f func(t *testing.T, network string)) {
-	for _, network := range []string{"tcp", "udp", "unix"} {
+	for _, network := range []string{"tcp", "udp", "unix", "vmmc", "stream"} {
 		t.Run(network, func(t *testing.T) { f(t, network) })
 	}
 }

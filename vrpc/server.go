@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc"
 )
 
 // Server serves services, each registered once, to all its transports at once. Its methods may be
@@ -119,6 +121,8 @@ type settings struct {
 	perCaller   int
 	connections int
 	limit       int
+	area        int
+	exports     []vmmc.ExportOption
 	ordered     bool
 	allow       func(ctx context.Context, s *Service, procedure uint32) error
 	logger      *slog.Logger

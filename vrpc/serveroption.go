@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/vmmc-go/vmmc"
 )
 
 // ServerOption changes what NewServer makes.
@@ -17,12 +19,19 @@ type times struct {
 // maxMessage is how long a message is at most, unless an option says otherwise.
 const maxMessage = 4 << 20
 
+// What a connection by remote memory has, unless an option says otherwise: 1 MiB and headers.
+const (
+	defaultSlots = 32
+	defaultArea  = 1<<20 + unit
+)
+
 func defaults() settings {
 	return settings{
 		concurrency: 256,
 		perCaller:   32,
 		connections: 1024,
 		limit:       maxMessage,
+		area:        defaultArea,
 		logger:      slog.New(slog.DiscardHandler),
 		times:       times{record: 30 * time.Second, write: 30 * time.Second},
 	}
@@ -49,6 +58,18 @@ func WithConnections(n int) ServerOption {
 // one is closed.
 func WithMaxMessage(n int) ServerOption {
 	return func(s *settings) { s.limit = n }
+}
+
+// WithServerArea is for remote memory: how much of this process's memory each client has for calls that
+// are not small, 1 MiB and a little otherwise. No call is longer.
+func WithServerArea(bytes int) ServerOption {
+	return func(s *settings) { s.area = min(units(max(bytes, 1)), maxArea/unit) * unit }
+}
+
+// WithServerExport is for remote memory: opts are of the buffers that clients write their calls to, as
+// [vmmc.Unmapped] where they are not to be trusted with a mapping.
+func WithServerExport(opts ...vmmc.ExportOption) ServerOption {
+	return func(s *settings) { s.exports = opts }
 }
 
 // WithServerTimes says how long a message may take from its first byte to its last, and how long a
