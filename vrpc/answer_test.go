@@ -3,7 +3,6 @@ package vrpc
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net"
 	"testing"
 
@@ -69,7 +68,7 @@ func TestDuplicates(t *testing.T) {
 		for i := range rapid.IntRange(1, 50).Draw(t, "calls") {
 			from := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: rapid.IntRange(1, 2).Draw(t, "port")}
 			call := []byte{byte(rapid.IntRange(0, 3).Draw(t, "call"))}
-			key := fmt.Sprint(from, call)
+			key := from.String() + string(call)
 			name, reply, run := d.begin(from, 5, call)
 			want, seen := last[key]
 			if run == seen || !bytes.Equal(reply, want) {

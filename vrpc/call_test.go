@@ -246,7 +246,7 @@ func TestGiveUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		const calls = 8 // two run, and the others fill the socket
-		big := []byte(make([]byte, 60_000))
+		big := make([]byte, 60_000)
 		if network != "udp" {
 			big = make([]byte, 3<<20)
 		}

@@ -109,7 +109,7 @@ func newClient(opts []ClientOption) (*Client, error) {
 	for _, o := range opts {
 		o(&c.clientSettings)
 	}
-	c.xid.Store(rand.Uint32())
+	c.xid.Store(rand.Uint32()) //nolint:gosec // it only tells calls apart
 	if c.sys != nil {
 		var err error
 		if c.cred, err = c.sys.credential(); err != nil {

@@ -130,7 +130,7 @@ func (w *vmmcWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, r
 			w.free <- s
 			return w.lost(ctx, err)
 		}
-		go w.abandon(s, number) // the server will use the slot
+		go w.abandon(s, number) //nolint:gosec // the server will use the slot, whatever becomes of ctx
 		return ctx.Err()
 	}
 	err = w.reply(s, number, res)
@@ -149,7 +149,7 @@ func (w *vmmcWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler) e
 		w.free <- s
 		return err
 	}
-	go w.abandon(s, number)
+	go w.abandon(s, number) //nolint:gosec // the server will use the slot, whatever becomes of ctx
 	return nil
 }
 

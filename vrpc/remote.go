@@ -192,7 +192,7 @@ type heldReply struct {
 // put sends a reply to the client's area. A client that leaves its replies there is disconnected.
 func (c *remote) put(e *entry, reply []byte) (where int, err error) {
 	ctx := c.from.base
-	if d := c.s.times.write; d > 0 {
+	if d := c.s.write; d > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, d)
 		defer stop()
@@ -208,16 +208,16 @@ func (c *remote) put(e *entry, reply []byte) (where int, err error) {
 // is no room.
 func (c *remote) hold(ctx context.Context, e *entry, n int) (where int, err error) {
 	for {
-		c.replies.mu.Lock()
+		c.mu.Lock()
 		c.reclaim(e.slot)
 		where, full := c.area.try(units(n))
 		if full == nil {
 			c.held = append(c.held, heldReply{e.slot, e.number, where, n})
-			c.replies.mu.Unlock()
+			c.mu.Unlock()
 			return where, nil
 		}
 		oldest := c.held[0]
-		c.replies.mu.Unlock()
+		c.mu.Unlock()
 		word := c.in.heads[oldest.slot]
 		if v := word.Load(); v != oldest.number {
 			if _, err := c.r.WaitWord(ctx, word, v); err != nil {

@@ -147,7 +147,7 @@ func (t *stream) answer(in *buffer) {
 	rpcrecord.Mark(reply, len(reply)-rpcrecord.MarkLen)
 	t.write.Lock()
 	defer t.write.Unlock()
-	_ = t.conn.SetWriteDeadline(after(t.s.times.write))
+	_ = t.conn.SetWriteDeadline(after(t.s.write))
 	if _, err := t.conn.Write(reply); err != nil {
 		_ = t.conn.Close()
 	}

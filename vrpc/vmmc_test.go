@@ -68,7 +68,8 @@ func TestInPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if same := <-seen == <-seen; same != inPlace {
+		first, second := <-seen, <-seen
+		if same := first == second; same != inPlace {
 			t.Errorf("in place %v: the same memory twice: %v", inPlace, same)
 		}
 	}

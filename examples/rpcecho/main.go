@@ -71,16 +71,17 @@ type listening struct {
 }
 
 // listen serves on UDP and TCP at an address.
-func listen(address string) (*listening, error) {
+func listen(ctx context.Context, address string) (*listening, error) {
 	s := &listening{Server: vrpc.NewServer()}
 	if err := echo.RegisterEcho(s, server{}); err != nil {
 		return nil, err
 	}
+	var l net.ListenConfig
 	var err error
-	if s.tcp, err = net.Listen("tcp", address); err != nil {
+	if s.tcp, err = l.Listen(ctx, "tcp", address); err != nil {
 		return nil, err
 	}
-	if s.udp, err = net.ListenPacket("udp", s.tcp.Addr().String()); err != nil {
+	if s.udp, err = l.ListenPacket(ctx, "udp", s.tcp.Addr().String()); err != nil {
 		_ = s.tcp.Close()
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (s *listening) Close() {
 
 // serve serves until it is interrupted.
 func serve(ctx context.Context, address string) error {
-	s, err := listen(address)
+	s, err := listen(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func show(ctx context.Context) error {
 		return err
 	}
 	defer p.Close()
-	s, err := listen("127.0.0.1:0")
+	s, err := listen(ctx, "127.0.0.1:0")
 	if err != nil {
 		return err
 	}

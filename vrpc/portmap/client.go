@@ -22,6 +22,7 @@ var ErrRefused = errors.New("rpcbind refuses")
 // Client asks an rpcbind. It begins with version 4 and goes down to what the server has.
 type Client struct {
 	c    *vrpc.Client
+	host netip.Addr // the machine that is asked; none is this one
 	two  *rpcbind.PmapversClient
 	four *rpcbind.Rpcbvers4Client
 	tri  *rpcbind.RpcbversClient
@@ -47,11 +48,20 @@ func Host(ctx context.Context, host string) (*Client, error) {
 
 // Dial connects to an rpcbind at an address, as [vrpc.Dial] does.
 func Dial(ctx context.Context, network, address string, opts ...vrpc.ClientOption) (*Client, error) {
-	c, err := vrpc.Dial(ctx, network, address, opts...)
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("portmap: %w", err)
 	}
-	return &Client{c, rpcbind.NewPmapversClient(c), rpcbind.NewRpcbvers4Client(c), rpcbind.NewRpcbversClient(c)}, nil
+	var host netip.Addr
+	if a, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
+		host = a.Addr().Unmap()
+	}
+	c, err := vrpc.NewClient(conn, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("portmap: %w", err)
+	}
+	return &Client{c, host, rpcbind.NewPmapversClient(c), rpcbind.NewRpcbvers4Client(c), rpcbind.NewRpcbversClient(c)}, nil
 }
 
 // Close ends the connection.
@@ -120,38 +130,44 @@ func prot(netid string) (uint32, bool) {
 	return 0, false
 }
 
-// Find says where a version of a program is on a network, which is an rpcbind's netid. The error is
-// ErrNotRegistered where it is not.
+// Find says where a version of a program is on a network, which is an rpcbind's netid; or where another
+// version is, whose server then says which it has. The error is ErrNotRegistered where there is none. It
+// asks for the whole list: for one program rpcbind looks only on the network that it is asked by.
 func (c *Client) Find(ctx context.Context, program, version uint32, network string) (*Mapping, error) {
-	m := &Mapping{Program: program, Version: version, Network: network}
-	q := &rpcbind.Rpcb{Prog: program, Vers: version, Netid: network}
-	var err error
-	if m.Address, err = c.four.Getaddr(ctx, q); older(err) {
-		m.Address, err = c.tri.Getaddr(ctx, q)
-	}
-	if older(err) {
-		m.Address, err = c.findTwo(ctx, q)
-	}
-	if err == nil && m.Address == "" {
-		err = ErrNotRegistered
-	}
+	all, err := c.Dump(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("portmap: find program %d version %d on %s: %w", program, version, network, err)
+		return nil, err
 	}
-	return m, nil
+	var found *Mapping
+	for i := range all {
+		if m := &all[i]; m.same(program, version, network) || found == nil && m.Program == program && m.Network == network {
+			found = m
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("portmap: program %d version %d on %s: %w", program, version, network, ErrNotRegistered)
+	}
+	found.Address = c.reached(found)
+	return found, nil
 }
 
-// findTwo asks a portmapper, which knows the port only.
-func (c *Client) findTwo(ctx context.Context, q *rpcbind.Rpcb) (string, error) {
-	n, ok := prot(q.Netid)
-	if !ok {
-		return "", nil
+// reached puts the machine that was asked in the place of an address that stands for all of it.
+func (c *Client) reached(m *Mapping) string {
+	a, err := ParseAddress(m.Address)
+	if err != nil || !a.Addr().IsUnspecified() {
+		return m.Address
 	}
-	port, err := c.two.Getport(ctx, &rpcbind.Mapping{Prog: q.Prog, Vers: q.Vers, Prot: n})
-	if err != nil || port == 0 || port > 1<<16-1 {
-		return "", err
+	host := c.host
+	switch {
+	case host.IsValid() && host.Is4() == a.Addr().Is4():
+	case host.IsValid() && !host.IsLoopback():
+		return m.Address // of the other family nothing is known
+	case a.Addr().Is4():
+		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	default:
+		host = netip.IPv6Loopback()
 	}
-	return FormatAddress(netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port))), nil
+	return FormatAddress(netip.AddrPortFrom(host, a.Port()))
 }
 
 // Set registers. Rpcbind takes it from its own machine only.

@@ -129,7 +129,8 @@ func reachable(ctx context.Context, m *Mapping) string {
 	if err != nil || !a.Addr().IsUnspecified() || !ok || p.Addr.Network() == "unix" {
 		return m.Address
 	}
-	c, err := net.Dial("udp", p.Addr.String()) // sends nothing, and says which address would
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "udp", p.Addr.String()) // sends nothing, and says which address would
 	if err != nil {
 		return m.Address
 	}
