@@ -176,6 +176,9 @@ func (o *Out) slot(ctx context.Context) error {
 
 // GetAsync begins a get; r.Dst is the link's until the request is done.
 func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
+	if err := o.err(); err != nil {
+		return Request{}, err
+	}
 	f := new(fetch) // it is the request's, for as long as that is asked
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}

@@ -52,10 +52,11 @@ func (m *Mapped) check() error {
 	if m.out.broken.Load() {
 		return m.out.err()
 	}
+	closed := m.closed.Load() // before the state: the export's end closes it too, after that changed
 	if m.state.Load() != m.alive {
 		return ErrRevoked
 	}
-	if m.closed.Load() {
+	if closed {
 		return ErrClosed
 	}
 	return nil
