@@ -2,6 +2,7 @@ package vrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -20,8 +21,11 @@ func newArea(bytes int) *area { return &area{used: make([]bool, bytes/unit)} }
 
 func units(n int) int { return (n + unit - 1) / unit }
 
-// take gives out n bytes, and waits for them.
-func (a *area) take(ctx context.Context, n int) (off int, err error) {
+// errEnded is what take returns where ended was closed.
+var errEnded = errors.New("the area's connection has ended")
+
+// take gives out n bytes, and waits for them until ended is closed.
+func (a *area) take(ctx context.Context, n int, ended <-chan struct{}) (off int, err error) {
 	if units(n) > len(a.used) {
 		return 0, fmt.Errorf("%w: %d bytes, %d at most", ErrTooLarge, n, len(a.used)*unit)
 	}
@@ -32,6 +36,8 @@ func (a *area) take(ctx context.Context, n int) (off int, err error) {
 		}
 		select {
 		case <-more:
+		case <-ended:
+			return 0, errEnded
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}

@@ -66,7 +66,7 @@ func WithArea(calls, bytes int) ClientOption {
 }
 
 // WithExport is for remote memory: opts are of the buffer that the server writes its replies to, as
-// [vmmc.Unmapped] where it is not to be trusted with a mapping.
+// [vmmc.Unmapped] where it is not to be trusted with a mapping. It must be able to read it too.
 func WithExport(opts ...vmmc.ExportOption) ClientOption {
 	return func(s *clientSettings) { s.exports = opts }
 }

@@ -33,7 +33,9 @@ type vmmcWay struct {
 	next uint64     // entries written
 
 	closing sync.Once
-	closed  chan struct{}
+	ending  sync.Once
+	ended   chan struct{} // closed when there is no connection any more, for the reason why
+	why     error
 }
 
 // slot is what one call at a time has.
@@ -51,7 +53,7 @@ type slot struct {
 func newVMMCWay(q *vmmc.Import, out layout, in *inbox) *vmmcWay {
 	w := &vmmcWay{
 		q: q, out: out, area: newArea(out.area), in: in,
-		free: make(chan *slot, out.entries), closed: make(chan struct{}),
+		free: make(chan *slot, out.entries), ended: make(chan struct{}),
 	}
 	for i := range out.entries {
 		w.free <- &slot{index: uint32(i)}
@@ -65,8 +67,7 @@ func (*vmmcWay) flush(context.Context) error { return nil }
 
 func (w *vmmcWay) close() error {
 	w.closing.Do(func() {
-		close(w.closed)
-		_ = w.q.Close()
+		w.end(ErrClosed)
 		for range w.out.entries { // nobody looks at the memory any more
 			<-w.free
 		}
@@ -75,41 +76,36 @@ func (w *vmmcWay) close() error {
 	return nil
 }
 
-// lost makes an error of remote memory one of a call.
-func (w *vmmcWay) lost(ctx context.Context, err error) error {
-	switch {
-	case w.ended():
-		return ErrClosed
-	case ctx.Err() != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown):
-		return ctx.Err()
-	}
-	_ = w.q.Close() // what has arrived is unknown
-	return fmt.Errorf("%w: %w", ErrLost, err)
+// end ends the connection, and with it every wait for a part of it: what others hold of the server's
+// area they will not give back.
+func (w *vmmcWay) end(why error) {
+	w.ending.Do(func() {
+		w.why = why
+		close(w.ended)
+	})
+	_ = w.q.Close()
 }
 
-func (w *vmmcWay) ended() bool {
-	select {
-	case <-w.closed:
-		return true
-	default:
-		return false
+// lost makes an error of remote memory one of a call.
+func (w *vmmcWay) lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+		return ctx.Err()
 	}
+	w.end(fmt.Errorf("%w: %w", ErrLost, err)) // what has arrived is unknown
+	return w.why
 }
 
 func (w *vmmcWay) take(ctx context.Context) (*slot, error) {
-	if w.ended() {
-		return nil, ErrClosed
-	}
 	select {
-	case s := <-w.free:
-		return s, nil
+	case <-w.ended:
+		return nil, w.why
 	default:
 	}
 	select {
 	case s := <-w.free:
 		return s, nil
-	case <-w.closed:
-		return nil, ErrClosed
+	case <-w.ended:
+		return nil, w.why
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -212,8 +208,11 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 	if s.e.Size() <= inline {
 		return w.write(ctx, s, s.e.Bytes(), e)
 	}
-	where, err := w.area.take(ctx, s.e.Size())
-	if err != nil {
+	where, err := w.area.take(ctx, s.e.Size(), w.ended)
+	switch {
+	case errors.Is(err, errEnded):
+		return 0, w.why
+	case err != nil:
 		return 0, err
 	}
 	s.parts = whole(s.e.Pieces(s.parts[:0]))

@@ -76,8 +76,8 @@ func (d *duplicates) end(name datagram, reply []byte) {
 	if !ok {
 		return
 	}
+	d.bytes += len(reply) - len(r.reply) // one that took long may have been run twice
 	r.reply = append(make([]byte, 0, len(reply)), reply...)
-	d.bytes += len(reply)
 	d.trim()
 }
 

@@ -32,6 +32,7 @@ const (
 // this.
 const (
 	helloSize    = 20
+	proofAt      = 32 // of the client's buffer: what shows the server that it is the letter's writer's
 	helloWelcome = 1
 	helloFull    = 2
 	helloBad     = 3
@@ -51,6 +52,14 @@ func (l *letter) bytes() []byte {
 	}
 	b = append(b, l.node...)[:letterSize]
 	binary.LittleEndian.PutUint32(b[letterSize-4:], l.token)
+	return b
+}
+
+// proof is what the writer of the letter has in its buffer. A server may write to buffers of processes
+// that know nothing of RPC, and a letter may name any.
+func (l *letter) proof() (b [8]byte) {
+	binary.LittleEndian.PutUint32(b[:], Meeting)
+	binary.LittleEndian.PutUint32(b[4:], l.token)
 	return b
 }
 
@@ -128,6 +137,8 @@ func connect(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number
 		return nil, err
 	}
 	l := letter{rand.Uint32(), in.exp.ID(), uint32(s.slots), uint32(s.area), uint32(p.PID()), name} //nolint:gosec // the token only shows a letter that was overwritten
+	proof := l.proof()
+	copy(in.mem.Bytes()[proofAt:], proof[:])
 	w, err := meetServer(ctx, p, meet, &l, in)
 	if err != nil {
 		in.close()

@@ -61,7 +61,7 @@ func (s *Server) ServeVMMC(p *vmmc.Process, number uint32, opts ...vmmc.ExportOp
 		return err
 	}
 	defer s.leave(presence(over))
-	<-s.ctx.Done()
+	<-s.taking.Done()
 	_ = exp.Close()
 	h.mu.Lock()
 	h.ended = true
@@ -79,6 +79,9 @@ func (presence) Close() error { return nil }
 // letter takes one out of its place. It is a handler of notifications, so it only starts what answers.
 func (h *host) letter(n vmmc.Notification) {
 	at := n.Offset / meetingSize * meetingSize
+	if at+meetingSize > len(h.mem.Bytes()) {
+		return
+	}
 	l, ok := readLetter(h.mem.Bytes()[at+4 : at+meetingSize])
 	if w, err := n.Export.Word(at); err == nil {
 		w.Store(0)
@@ -113,7 +116,7 @@ func (h *host) meet(l *letter) {
 		return // it was impatient
 	}
 	defer h.remove(name)
-	ctx, stop := context.WithTimeout(h.s.ctx, meetTime)
+	ctx, stop := context.WithTimeout(h.s.taking, meetTime)
 	defer stop()
 	r, err := h.p.Import(ctx, node, name.peer.PID, name.buffer)
 	if err != nil {
@@ -122,6 +125,14 @@ func (h *host) meet(l *letter) {
 	}
 	defer r.Close()
 	out := clientLayout(int(l.slots), int(l.area))
+	has, want := [8]byte{}, l.proof()
+	if r.Size() < proofAt+len(has) {
+		return
+	}
+	if err := r.Get(ctx, has[:], proofAt); err != nil || has != want {
+		h.s.logger.Error("vrpc: not the letter's writer's buffer", "peer", name.peer, "err", err)
+		return
+	}
 	if !out.right(r.Size()) {
 		_ = hello(ctx, r, helloBad, &inbox{}, 0)
 		return

@@ -17,9 +17,10 @@ const patience = 50 * time.Microsecond
 
 // remote is a server's connection by remote memory.
 type remote struct {
-	s    *Server
-	from caller
-	end  context.CancelFunc
+	s      *Server
+	from   caller
+	taking context.Context //nolint:containedctx // calls, as long as the server and the connection do
+	end    context.CancelFunc
 
 	in   *inbox
 	next uint64 // entries taken; the reader's
@@ -43,7 +44,12 @@ func (a remoteAddr) String() string { return vmmc.ProcessID(a).String() }
 func newRemote(s *Server, r *vmmc.Import, out layout, in *inbox) *remote {
 	c := &remote{s: s, in: in, r: r, out: out, replies: replies{area: newArea(out.area)}}
 	ctx, end := context.WithCancel(s.ctx)
-	c.from, c.end = caller{base: ctx, addr: remoteAddr(r.Exporter())}, end
+	taking, stop := context.WithCancel(s.taking)
+	c.from, c.taking = caller{base: ctx, addr: remoteAddr(r.Exporter())}, taking
+	c.end = func() {
+		end()
+		stop()
+	}
 	return c
 }
 
@@ -53,11 +59,12 @@ func (c *remote) Close() error {
 	return nil
 }
 
-// serve answers calls until the connection ends, and returns when none runs any more.
+// serve answers calls until the connection ends or the server takes no more, and returns when none runs
+// any more.
 func (c *remote) serve() {
 	c.calls.Go(c.read)
-	<-c.from.base.Done() // the reader's end
 	c.calls.Wait()
+	c.end()
 }
 
 // The states of a reader's call.
@@ -85,10 +92,12 @@ func (c *remote) read() {
 	for {
 		switch more, err := r.take(); {
 		case err != nil:
-			if c.from.base.Err() == nil {
+			if c.taking.Err() == nil {
 				c.s.logger.Info("vrpc: connection has ended", "peer", c.r.Exporter(), "err", err)
 			}
-			c.end()
+			if c.s.taking.Err() == nil {
+				c.end() // of those that run no reply is wanted any more
+			}
 			return
 		case !more:
 			return
@@ -111,7 +120,7 @@ func (r *reader) take() (more bool, err error) {
 	if c.next >= uint64(c.in.entries) {
 		old = number - uint32(c.in.entries)
 	}
-	v, err := c.r.WaitWord(c.from.base, c.in.words[i], old)
+	v, err := c.r.WaitWord(c.taking, c.in.words[i], old)
 	if err != nil {
 		return false, err
 	}

@@ -19,6 +19,8 @@ type Server struct {
 	running chan struct{}   // one place for each procedure that runs
 	ctx     context.Context //nolint:containedctx // what procedures run under, ended by Close
 	end     context.CancelFunc
+	taking  context.Context //nolint:containedctx // ended when no more calls are taken, at ctx's end at the latest
+	stop    context.CancelFunc
 
 	mu     sync.Mutex // held to change what follows, and table
 	closed bool
@@ -36,6 +38,7 @@ func NewServer(opts ...ServerOption) *Server {
 	}
 	s.running = make(chan struct{}, s.concurrency)
 	s.ctx, s.end = context.WithCancel(context.Background())
+	s.taking, s.stop = context.WithCancel(s.ctx)
 	s.table.Store(new(table))
 	return s
 }

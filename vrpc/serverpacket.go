@@ -15,7 +15,7 @@ const maxDatagram = 65507
 
 // ServePacket serves the calls that come in datagrams until c fails or the server is closed, which
 // closes c too. A call that comes twice is run once, as long as it is remembered: about the last 1024
-// calls, for two minutes. The error is never nil; after Close it is ErrClosed.
+// calls, for two minutes. The error is never nil; after Close or Shutdown it is ErrClosed.
 func (s *Server) ServePacket(c net.PacketConn) error {
 	if err := s.enter(c); err != nil {
 		_ = c.Close()
@@ -34,7 +34,7 @@ func (s *Server) ServePacket(c net.PacketConn) error {
 				return ErrClosed
 			}
 		case err == nil:
-		case s.ctx.Err() != nil:
+		case s.taking.Err() != nil:
 			return ErrClosed
 		case errors.Is(err, net.ErrClosed):
 			return err

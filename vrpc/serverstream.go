@@ -11,7 +11,7 @@ import (
 )
 
 // Serve takes connections off l, TCP or unix, and serves them until l fails or the server is closed,
-// which closes l too. The error is never nil; after Close it is ErrClosed.
+// which closes l too. The error is never nil; after Close or Shutdown it is ErrClosed.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.enter(l); err != nil {
 		_ = l.Close()
@@ -22,7 +22,7 @@ func (s *Server) Serve(l net.Listener) error {
 	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
 		if err != nil {
-			if s.ctx.Err() != nil {
+			if s.taking.Err() != nil {
 				return ErrClosed
 			}
 			if errors.Is(err, net.ErrClosed) {
@@ -62,7 +62,7 @@ func (s *Server) sleep(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-s.ctx.Done():
+	case <-s.taking.Done():
 		return false
 	}
 }
@@ -108,6 +108,9 @@ func (s *Server) serveStream(c net.Conn) {
 			t.answer(b)
 		}()
 	}
+	if s.taking.Err() != nil {
+		t.calls.Wait() // their replies are wanted
+	}
 	end()
 	_ = c.Close()
 	t.calls.Wait()
@@ -120,6 +123,9 @@ func (t *stream) waiting(inside bool) {
 		d = t.s.record
 	}
 	_ = t.conn.SetReadDeadline(after(d)) // a closed connection says so when it is read
+	if t.s.taking.Err() != nil {
+		_ = t.conn.SetReadDeadline(past)
+	}
 }
 
 // after is when d is over; never if it is 0.
