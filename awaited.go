@@ -23,7 +23,8 @@ func (im *Import) WaitWord(ctx context.Context, w Word, old uint32) (uint32, err
 	if v := w.w.Load(); v != old {
 		return v, nil
 	}
-	if err := im.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old, Place: w.place, Ended: &im.ended}); err != nil {
+	l := wait.Look{Word: w.w, Old: old, Place: w.place, Ended: &im.ended, Broken: im.l.out.Ended()}
+	if err := im.p.engine.Wait(ctx, l); err != nil {
 		f := fail(op, err)
 		f.Peer = im.peer.String()
 		return old, f
@@ -31,7 +32,11 @@ func (im *Import) WaitWord(ctx context.Context, w Word, old uint32) (uint32, err
 	if v := w.w.Load(); v != old {
 		return v, nil
 	}
-	f := fail(op, im.alive())
+	err := im.alive()
+	if err == nil {
+		err = im.l.out.Err()
+	}
+	f := fail(op, err)
 	f.Peer = im.peer.String()
 	return old, f
 }

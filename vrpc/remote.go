@@ -64,6 +64,12 @@ func (c *remote) Close() error {
 func (c *remote) serve() {
 	c.calls.Go(c.read)
 	c.calls.Wait()
+	if c.taking.Err() != nil && c.from.base.Err() == nil {
+		// The end of the buffers would overtake replies, which go by another connection.
+		ctx, stop := context.WithTimeout(c.from.base, meetTime)
+		_ = c.r.Fence(ctx)
+		stop()
+	}
 	c.end()
 }
 
