@@ -22,11 +22,11 @@ func (s *Server) ServePacket(c net.PacketConn) error {
 		return err
 	}
 	defer s.leave(c)
-	p := &packets{s: s, conn: c, seen: newDuplicates()}
+	p := &packets{s: s, conn: newDatagrams(c), seen: newDuplicates()}
 	defer p.calls.Wait()
 	b := make([]byte, maxDatagram+1)
 	for pause := time.Duration(0); ; {
-		n, from, err := c.ReadFrom(b)
+		n, from, err := p.conn.read(b)
 		switch {
 		case err == nil && n >= rpcmsg.LeastCall:
 			pause = 0
@@ -51,14 +51,14 @@ func (s *Server) ServePacket(c net.PacketConn) error {
 // packets is a socket of a server.
 type packets struct {
 	s     *Server
-	conn  net.PacketConn
+	conn  *datagrams
 	seen  *duplicates
 	calls sync.WaitGroup
 }
 
 // take answers one datagram on a goroutine of its own. It returns false when the server is closed.
-func (p *packets) take(b []byte, from net.Addr) bool {
-	name, reply, run := p.seen.begin(from, binary.BigEndian.Uint32(b), b)
+func (p *packets) take(b []byte, from *sender) bool {
+	name, reply, run := p.seen.begin(from.addr, binary.BigEndian.Uint32(b), b)
 	if !run {
 		if reply != nil {
 			p.send(reply, from)
@@ -74,7 +74,7 @@ func (p *packets) take(b []byte, from net.Addr) bool {
 		defer in.give()
 		out := takeBuffer()
 		defer out.give()
-		reply, ok := p.s.answer(&caller{base: p.s.ctx, addr: from}, in.b, out.b, false)
+		reply, ok := p.s.answer(&caller{base: p.s.ctx, addr: from.addr}, in.b, out.b, false)
 		p.s.done()
 		if !ok {
 			return
@@ -94,8 +94,8 @@ func tooLong(reply []byte) []byte {
 	return appendReply(reply[:0], &r)
 }
 
-func (p *packets) send(b []byte, to net.Addr) {
-	if _, err := p.conn.WriteTo(b, to); err != nil && !errors.Is(err, net.ErrClosed) {
-		p.s.logger.Error("vrpc: reply", "peer", to, "err", err)
+func (p *packets) send(b []byte, to *sender) {
+	if err := p.conn.write(b, to); err != nil && !errors.Is(err, net.ErrClosed) {
+		p.s.logger.Error("vrpc: reply", "peer", to.addr, "err", err)
 	}
 }
