@@ -84,13 +84,14 @@ const (
 type reader struct {
 	c     *remote
 	state atomic.Int32
+	gone  chan struct{} // closed when another one reads
 	watch *time.Timer
 	call  [inline]byte
 	reply [entrySize]byte
 }
 
 func (c *remote) read() {
-	r := &reader{c: c}
+	r := &reader{c: c, gone: make(chan struct{})}
 	if !c.s.ordered {
 		r.watch = time.AfterFunc(time.Hour, r.relieve)
 		defer r.watch.Stop()
@@ -115,6 +116,7 @@ func (c *remote) read() {
 func (r *reader) relieve() {
 	if r.state.CompareAndSwap(running, relieved) {
 		r.c.calls.Go(r.c.read) // this reader has not ended, nor has its connection
+		close(r.gone)
 	}
 }
 
@@ -166,7 +168,11 @@ func (r *reader) run(e *entry, b []byte) (more bool, err error) {
 		return err == nil, err
 	}
 	r.watch.Stop()
-	return r.state.CompareAndSwap(running, reading) && err == nil, err
+	if !r.state.CompareAndSwap(running, reading) {
+		<-r.gone // the connection ends when there is no reader
+		return false, err
+	}
+	return err == nil, err
 }
 
 // send sends a reply to the slot of its call.
