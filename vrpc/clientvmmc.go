@@ -208,31 +208,46 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 	if s.e.Size() <= inline {
 		return w.write(ctx, s, s.e.Bytes(), e)
 	}
-	where, err := w.area.take(ctx, s.e.Size(), w.ended)
+	s.parts = whole(s.e.Pieces(s.parts[:0]))
+	defer func() { clear(s.parts) }()
+	size := s.e.Size()
+	pad := w.pad(s.parts, size)
+	where, err := w.area.take(ctx, pad+size, w.ended)
 	switch {
 	case errors.Is(err, errEnded):
 		return 0, w.why
 	case err != nil:
 		return 0, err
 	}
-	s.parts = whole(s.e.Pieces(s.parts[:0]))
-	err = w.q.SendV(ctx, w.out.data()+where, s.parts...)
-	clear(s.parts)
+	err = w.q.SendV(ctx, w.out.data()+where+pad, s.parts...)
 	if err != nil {
-		w.area.give(where, s.e.Size())
+		w.area.give(where, pad+size)
 		if ctx.Err() != nil {
 			return 0, ctx.Err() // the server does not know of it
 		}
 		return 0, w.lost(ctx, err)
 	}
-	e.where = uint32(where)
+	e.where = uint32(where + pad)
 	number, err := w.write(ctx, s, nil, e)
 	if err != nil {
-		w.area.give(where, s.e.Size())
+		w.area.give(where, pad+size)
 		return 0, err
 	}
-	s.where, s.size = where, s.e.Size()
+	s.where, s.size = where, pad+size
 	return number, nil
+}
+
+// pad is how much is left free before a message, so that its first opaque data lies on a page: the copy
+// is faster, and so is what the procedure does with it.
+func (w *vmmcWay) pad(parts [][]byte, size int) int {
+	if len(parts) < 2 {
+		return 0
+	}
+	pad := -len(parts[0]) & (unit - 1)
+	if units(pad+size) > len(w.area.used) {
+		return 0
+	}
+	return pad
 }
 
 // whole returns pieces that are words, as remote memory wants them.
