@@ -3,9 +3,11 @@ package vmmc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
 // Who waits for an answer gets it, or learns that its sender has ended or withdrawn what was imported.
@@ -72,5 +74,53 @@ func TestWaitWord(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Nobody tells who waits that a process was killed; the end of the link does.
+func TestWaitWordOfAKilledProcess(t *testing.T) {
+	for _, path := range []string{"mapped", "stream"} {
+		t.Run(path, func(t *testing.T) {
+			n := start(t)
+			a := open(t, n)
+			child := testutil.Command(t, "bound", n.Socket(), path)
+			out, err := child.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := child.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var pid vmmc.PID
+			if _, err := fmt.Fscan(out, &pid); err != nil {
+				t.Fatal(err)
+			}
+			ask, err := a.Import(t.Context(), a.Node(), pid, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answers, err := a.Export(1, alloc(t, a, 64))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := answers.Word(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := ask.WaitWord(context.Background(), w, 0)
+				ended <- err
+			}()
+			if err := child.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; !errors.Is(err, vmmc.ErrPeerGone) {
+				t.Errorf("while it waits: %v", err)
+			}
+			if _, err := ask.WaitWord(context.Background(), w, 0); !errors.Is(err, vmmc.ErrPeerGone) {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
 	}
 }
