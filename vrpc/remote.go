@@ -12,8 +12,9 @@ import (
 )
 
 // patience is how long a procedure runs on the goroutine that takes a connection's calls before another
-// one takes the next. A goroutine for each call would cost short ones more than they take.
-const patience = 50 * time.Microsecond
+// one takes the next, or twice that. A goroutine for each call would cost short ones more than they take,
+// and so would a timer that is set for each.
+const patience = 200 * time.Microsecond
 
 // remote is a server's connection by remote memory.
 type remote struct {
@@ -85,7 +86,10 @@ type reader struct {
 	c     *remote
 	state atomic.Int32
 	gone  chan struct{} // closed when another one reads
-	watch *time.Timer
+	watch *time.Timer   // calls tick while calls come; nil: they run in their order
+	began atomic.Uint32 // calls
+	seen  atomic.Uint32 // of these, by the last tick
+	still atomic.Bool   // no tick will come
 	call  [inline]byte
 	reply [entrySize]byte
 }
@@ -93,7 +97,8 @@ type reader struct {
 func (c *remote) read() {
 	r := &reader{c: c, gone: make(chan struct{})}
 	if !c.s.ordered {
-		r.watch = time.AfterFunc(time.Hour, r.relieve)
+		r.still.Store(true)
+		r.watch = time.AfterFunc(time.Hour, r.tick)
 		defer r.watch.Stop()
 	}
 	for {
@@ -112,12 +117,22 @@ func (c *remote) read() {
 	}
 }
 
-// relieve has another goroutine read, as the call takes long.
-func (r *reader) relieve() {
-	if r.state.CompareAndSwap(running, relieved) {
-		r.c.calls.Go(r.c.read) // this reader has not ended, nor has its connection
-		close(r.gone)
+// tick has another goroutine read if the call that runs did so at the last tick.
+func (r *reader) tick() {
+	n := r.began.Load()
+	if n == r.seen.Load() {
+		if r.state.CompareAndSwap(running, relieved) {
+			r.c.calls.Go(r.c.read) // this reader has not ended, nor has its connection
+			close(r.gone)
+			return
+		}
+		r.still.Store(true)
+		if r.began.Load() == n || !r.still.CompareAndSwap(true, false) {
+			return // the next call has it tick
+		}
 	}
+	r.seen.Store(n)
+	r.watch.Reset(patience)
 }
 
 // take takes an entry and runs its call. It returns false if others read now.
@@ -156,7 +171,10 @@ func (r *reader) run(e *entry, b []byte) (more bool, err error) {
 	}
 	if r.watch != nil {
 		r.state.Store(running)
-		r.watch.Reset(patience)
+		r.began.Add(1) // before the look, see tick
+		if r.still.Load() && r.still.CompareAndSwap(true, false) {
+			r.watch.Reset(patience)
+		}
 	}
 	reply, ok := c.s.answer(&c.from, b, r.reply[:0:inline], false)
 	c.s.done()
@@ -167,7 +185,6 @@ func (r *reader) run(e *entry, b []byte) (more bool, err error) {
 	if r.watch == nil {
 		return err == nil, err
 	}
-	r.watch.Stop()
 	if !r.state.CompareAndSwap(running, reading) {
 		<-r.gone // the connection ends when there is no reader
 		return false, err
