@@ -79,7 +79,7 @@ func (m *Mapped) order(ctx context.Context) error {
 // Send copies src, and then more, into the exporter's pages, the last word last.
 // Only someone asleep over there costs a system call.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free() { // all there is to a short one
+	if m.short(src, more) { // all there is to it
 		if invariant.Enabled {
 			m.traceSend(off, src, nil)
 		}
@@ -94,6 +94,11 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 	}
 	_, err := m.send(ctx, off, src, more)
 	return err
+}
+
+// short says whether a message can be sent at once, with nothing but a copy.
+func (m *Mapped) short(src []byte, more [][]byte) bool {
+	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free()
 }
 
 // send returns the redirection that took the last word, 0 for none.
@@ -193,7 +198,13 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]
 // notify is SendNotify with the credit taken.
 func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte) error {
 	o := m.out
-	redir, err := m.send(ctx, off, src, more)
+	var redir uint32
+	var err error
+	if m.short(src, more) {
+		err = m.Send(ctx, off, src)
+	} else {
+		redir, err = m.send(ctx, off, src, more)
+	}
 	if err != nil {
 		o.uncredit(true) // no note without its data
 		return err
