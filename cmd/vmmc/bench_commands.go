@@ -79,6 +79,12 @@ have:
 
 each the median over the messages of a round, beside their sum and the median of the
 whole, with the same points in time of the limit. Reading the clock is in the figures.`},
+	"rpc": {"Measure remote procedure calls", `Measure SunRPC between a client and one server that answers by remote memory (vmmc),
+TCP, UDP and, on the local path, a unix socket; all take turns. null: the round trip of
+a call of the procedure that does nothing, beside a raw flag or raw TCP there and back.
+argument: the bandwidth of calls with 1 MiB of opaque data that the procedure sees where
+it has arrived, one after another and by remote memory also 4 at once, beside sends of
+as much without an answer.`},
 }
 
 // newBenchOf is the command of one measurement.

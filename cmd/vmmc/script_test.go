@@ -58,6 +58,7 @@ func TestScripts(t *testing.T) {
 			"await":    await,
 			"nodes":    nodesOf,
 			"killnode": killNode,
+			"rpcbind":  rpcbind,
 			"restart":  restart,
 			"freeport": freePort,
 			"terminal": terminal,

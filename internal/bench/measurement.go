@@ -56,6 +56,7 @@ func measurements() []measurement {
 		{"import", []int{10000}, true, false, imports},
 		{"scale", []int{1000}, true, false, scale},
 		{"breakdown", []int{64}, false, false, breakdown},
+		{"rpc", []int{1 << 20}, true, false, rpc},
 	}
 }
 
@@ -74,6 +75,9 @@ var jobs = map[string]farJob{
 	"exports":   exports,
 	"memory":    memory,
 	"stamp":     stamp,
+	"rpcserve":  rpcServe,
+	"rpcround":  rpcRound,
+	"rpcend":    rpcEnd,
 }
 
 // measure is the near end: all that is wanted, one after another.

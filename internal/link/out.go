@@ -98,6 +98,9 @@ func (o *Out) Sever(why error) {
 // Err is why the link has ended, or nil.
 func (o *Out) Err() error { return o.err() }
 
+// Ended is set once Err has an error, and those who wait are woken.
+func (o *Out) Ended() *atomic.Bool { return &o.broken }
+
 // Acked is the last message that has been applied, or went nowhere, at the far end.
 func (o *Out) Acked() uint64 { return o.acked.Load() }
 
