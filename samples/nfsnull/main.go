@@ -58,8 +58,7 @@ func newCommand() *cobra.Command {
 		Use:   "nfsnull HOST",
 		Short: "Ask an NFS server whether it is there, and what it exports",
 		Long: `Find an NFS server by its machine's rpcbind, call the procedure of versions 3 and 4
-that does nothing, and ask its mount program what is exported, and to whom. A server
-of version 4 alone may have no rpcbind; then --nfs-port says where it is.`,
+that does nothing, and ask its mount program what is exported, and to whom.`,
 		Example: `  nfsnull fileserver
   nfsnull --network udp --json fileserver`,
 		SilenceUsage: true,
