@@ -281,6 +281,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages, terms lin
 	if err != nil {
 		return nil, nil, err
 	}
+	in.Describe(page.LinkPeer(id))
 	missed = peer.missed
 	peer.in, peer.missed = in, nil
 	for _, g := range peer.grants {

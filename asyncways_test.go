@@ -217,3 +217,74 @@ func TestLeavingWithBlockedNotifications(t *testing.T) {
 		})
 	}
 }
+
+// A request whose export has ended says why, and the same again when the import is
+// closed before it has heard of that end.
+func TestRequestsSayTheSameAgain(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			near, far := nodes(t, way)
+			b := join(t, far)
+			ctx := within(t)
+			mem := alloc(t, b, 128<<10)
+			src := make([]byte, len(mem))
+			for range 50 {
+				var opts []vmmc.ExportOption
+				if way != "mapped" {
+					opts = append(opts, vmmc.Unmapped())
+				}
+				exp, err := b.Export(1, mem, opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := b // where it is told least of all before it looks
+				if near != far {
+					a = join(t, near)
+				}
+				im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var rs [4]vmmc.Request
+				for i := range rs {
+					if rs[i], err = im.SendAsync(ctx, src[:len(src)>>(8*(i%2))], 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := exp.Close(); err != nil {
+					t.Fatal(err)
+				}
+				var first [len(rs)]error
+				for i, r := range rs {
+					first[i] = r.Status()
+				}
+				if err := im.Close(); err != nil {
+					t.Fatal(err)
+				}
+				for i, r := range rs {
+					if codeOf(first[i]) == vmmc.ErrInProgress {
+						first[i] = r.Wait(ctx)
+					}
+					if again := r.Status(); codeOf(again) != codeOf(first[i]) {
+						t.Fatalf("request %d ended with %v, and then with %v", i, first[i], again)
+					}
+				}
+				if a != b {
+					if err := a.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// codeOf is that of an error, 0 of none.
+func codeOf(err error) (c vmmc.Code) {
+	var e *vmmc.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	errors.As(err, &c)
+	return c
+}

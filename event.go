@@ -1,10 +1,13 @@
 package vmmc
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // EventKind says what an [Event] is about.
@@ -67,6 +70,27 @@ func (p *Process) event(e Event, in *link.In) {
 	}
 }
 
+// maxTelling bounds how many events are on their way to the node; what comes meanwhile
+// is not told, for a peer can bring about any number.
+const maxTelling = 16
+
+// tell has the node log an event, and does not wait for it.
+func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why error) {
+	p.mu.Lock() // Close waits for all that have begun before it
+	defer p.mu.Unlock()
+	if p.closed || p.telling.Load() >= maxTelling {
+		return
+	}
+	p.telling.Add(1)
+	p.begun.Go(func() {
+		defer p.telling.Add(-1)
+		ctx, stop := context.WithTimeout(p.life, timeout.Control)
+		defer stop()
+		fds, _ := p.conn.Call(ctx, local.Tell, local.LinkEvent{Kind: kind, Peer: peer, Imports: imports, Why: why.Error()}, nil, nil)
+		closeAll(fds)
+	})
+}
+
 // linkEnded reports that a peer is gone, unless this process has left. in is nil
 // for the link to an exporter.
 func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
@@ -74,6 +98,11 @@ func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
 	closed := p.closed
 	p.mu.Unlock()
 	if !closed {
+		kind := local.LinkDown
+		if !errors.Is(err, link.ErrGone) && !errors.Is(err, link.ErrClosed) {
+			kind = local.LinkFailed
+		}
+		p.tell(kind, peer, in == nil, err)
 		p.event(Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)}, in)
 	}
 }

@@ -356,7 +356,7 @@ func TestHostileImporter(t *testing.T) {
 		},
 		"a ring that ran backwards": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil),
-			ring:  func(r page.Importer) { shm.Word(r.Bytes(), 64).Store(^uint32(0)) },
+			ring:  func(r page.Importer) { shm.Word(r.Bytes(), 64).Store(^uint32(1)) },
 		},
 
 		"imports without reading": {bytes: frames(10000, func(i int) wire.Header {

@@ -159,7 +159,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 }
 
 func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter local.ProcessID, l *outLink) (*link.Out, error) {
-	return link.NewOut(p.engine, fd, pages, terms, l.revoked, func(err error) {
+	out, err := link.NewOut(p.engine, fd, pages, terms, l.revoked, func(err error) {
 		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
 		l.mu.Lock()
 		imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
@@ -176,6 +176,10 @@ func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter l
 		p.dropLink(exporter, l)
 		p.linkEnded(exporter, nil, err)
 	})
+	if err == nil {
+		out.Describe(page.LinkPeer(exporter))
+	}
+	return out, err
 }
 
 // revoked marks an import that its exporter ended.
@@ -205,6 +209,7 @@ func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 func (im *Import) revoked(applied uint64, err error) {
 	if im.end(err, applied) {
 		im.endBindings(err)
+		im.p.tell(local.ImportRevoked, local.ProcessID{Node: im.peer.Node.name, PID: uint32(im.peer.PID)}, true, im.failed("import", 0, 0, err))
 		im.p.event(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.failed("import", 0, 0, err)}, nil)
 	}
 }

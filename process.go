@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
@@ -64,12 +65,13 @@ type Process struct {
 	refused  uint64 // the last one whose links importers are refused
 	why      error  // what its links ended with
 
-	duty   update.Duty // of all bindings
-	dest   destSpace
-	events func(Event)
-	begun  sync.WaitGroup  // asynchronous imports, and who watches the daemon
-	life   context.Context // until Close
-	die    context.CancelFunc
+	duty    update.Duty // of all bindings
+	dest    destSpace
+	events  func(Event)
+	begun   sync.WaitGroup  // asynchronous imports, and who watches the daemon
+	telling atomic.Int32    // see tell
+	life    context.Context // until Close
+	die     context.CancelFunc
 }
 
 // An Option changes what [Open] does.
@@ -200,10 +202,15 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	_, _ = rand.Read(inc[:]) // never fails since Go 1.24
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
+	counters, err := p.engine.Counters()
+	if err != nil {
+		return err
+	}
+	defer closeAll([]int{counters})
 	w, _, err := local.Ask[local.Welcome](ctx, p.conn, local.Register, local.Hello{
 		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
 		Token: os.Getenv(local.TokenEnv),
-	}, nil)
+	}, []int{counters})
 	if err != nil {
 		return err
 	}

@@ -127,11 +127,15 @@ func (im *Import) arrived(seq uint64) error {
 	return nil
 }
 
-// because gives an operation that the import's end has ended the reason of it.
+// because gives an operation that the import's end has ended the reason of it. It
+// gives the same one whenever it is asked: an exporter that refuses what came after
+// a Close says that there is no such export, after the reason of the end is known
+// here, but an export whose pages say that it has ended has, whatever came later.
 func (im *Import) because(err error) error {
 	cause := im.alive()
+	revoked := errors.Is(err, link.ErrRevoked)
 	switch {
-	case cause == nil || !errors.Is(err, link.ErrEnded) && !errors.Is(err, link.ErrRevoked):
+	case cause == nil || revoked && im.mapped != nil || !revoked && !errors.Is(err, link.ErrEnded):
 		return err
 	case errors.Is(err, link.ErrUnknown):
 		return fmt.Errorf("%w (%w)", cause, code.OutcomeUnknown)

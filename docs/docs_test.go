@@ -15,7 +15,7 @@ import (
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) { testutil.Main(m) }
 
-var pages = []string{"../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", "memory-model.md", "sessions.md", "administration.md", "network.md", "cfgvmmc.md", manualMap}
+var pages = []string{"../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", "memory-model.md", "sessions.md", "administration.md", "network.md", "observability.md", "security.md", "cfgvmmc.md", "vrpc.md", manualMap}
 
 func read(t *testing.T, file string) string {
 	t.Helper()

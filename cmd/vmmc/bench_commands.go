@@ -21,7 +21,8 @@ p99.9 are of all exchanges of all rounds.
 What is timed: each exchange by itself, except where a command says so. An exchange
 begins when the one before is over, so a delay makes one exchange late and holds up
 those behind it, which are then not counted as late: the percentiles are those of a
-program that waits for each answer, not of one whose requests come at given times.`
+program that waits for each answer. Those of one whose requests come at given times
+are measured by "load".`
 
 // benchTexts say what each measurement is.
 var benchTexts = map[string][2]string{
@@ -45,6 +46,12 @@ short for the clock.`},
 have arrived: to successive addresses that nobody polls (successive), and to one word
 that the far end polls (polled). The sender does not wait in between: there are no
 intended times, and a put that is late makes the rate less.`},
+	"load": {"Measure latency where messages come at given times", `Measure the time of messages that come at given times, as requests of many users do,
+whether those before have arrived or not: at 1 %, 10 % and half of the rate that the
+same sender has reached without pauses just before. The time runs from when a message
+was to be sent until the receiver, which looks all the time, has it, so that a delay
+counts for all that had to wait behind it: the other latencies leave that out. The
+limit has the same times.`},
 	"overhead": {"Measure what a send takes of its caller", `Measure the mean time of a send call over bursts of 64, synchronous and
 asynchronous. A burst begins when all of the one before has arrived; its percentiles
 are those of bursts. completion is the time from the call of the last of 64 asynchronous
@@ -72,6 +79,12 @@ have:
 
 each the median over the messages of a round, beside their sum and the median of the
 whole, with the same points in time of the limit. Reading the clock is in the figures.`},
+	"rpc": {"Measure remote procedure calls", `Measure SunRPC between a client and one server that answers by remote memory (vmmc),
+TCP, UDP and, on the local path, a unix socket; all take turns. null: the round trip of
+a call of the procedure that does nothing, beside a raw flag or raw TCP there and back.
+argument: the bandwidth of calls with 1 MiB of opaque data that the procedure sees where
+it has arrived, one after another and by remote memory also 4 at once, beside sends of
+as much without an answer.`},
 }
 
 // newBenchOf is the command of one measurement.

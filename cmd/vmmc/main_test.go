@@ -25,6 +25,14 @@ func TestMain(m *testing.M) {
 			leashed()
 			os.Exit(serve.Execute(serve.Command("vmmcd")))
 		},
+		"talker": func() {
+			leashed()
+			os.Exit(talker())
+		},
+		"crowd": func() {
+			leashed()
+			os.Exit(crowd())
+		},
 		"lister": func() { os.Exit(lister()) },
 		"joiner": func() {
 			leashed()

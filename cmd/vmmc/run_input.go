@@ -64,7 +64,7 @@ func (e errHungUp) Error() string {
 // run passes input and output on until the program ends.
 func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(os.Signal)) (status int, err error) {
 	if err := a.screen.raw(); err != nil {
-		return 0, err
+		return 0, a.screen.lost(err)
 	}
 	defer a.screen.restore()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -123,7 +123,7 @@ func (a *attendance) show(ctx context.Context) error {
 			return err
 		}
 		if _, err := a.out.Write(m.GetData()); err != nil {
-			return fmt.Errorf("show what the program prints: %w", err)
+			return a.screen.lost(fmt.Errorf("show what the program prints: %w", err))
 		}
 		if r.Offset += int64(len(m.GetData())); m.GetDone() {
 			return nil
@@ -164,6 +164,9 @@ func (a *attendance) pass(ctx context.Context, stop context.CancelCauseFunc) {
 				}
 			}
 			if err != nil {
+				if a.screen != nil { // no key ends the input of a raw terminal: it is gone
+					stop(errHungUp{syscall.SIGHUP})
+				}
 				return
 			}
 		}

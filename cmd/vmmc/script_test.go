@@ -58,9 +58,11 @@ func TestScripts(t *testing.T) {
 			"await":    await,
 			"nodes":    nodesOf,
 			"killnode": killNode,
+			"rpcbind":  rpcbind,
 			"restart":  restart,
 			"freeport": freePort,
 			"terminal": terminal,
+			"asks":     asks,
 		},
 	})
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/term"
 
@@ -63,6 +65,15 @@ func (s *screen) restore() {
 		_ = term.Restore(s.fd, s.before)
 		s.before = nil
 	}
+}
+
+// lost is an error of using the terminal: that it is gone, if it is. The signal that
+// tells so may come later.
+func (s *screen) lost(err error) error {
+	if s != nil && errors.Is(err, syscall.EIO) {
+		return errHungUp{syscall.SIGHUP}
+	}
+	return err
 }
 
 // guard is deferred on each goroutine that runs while the terminal is taken: a

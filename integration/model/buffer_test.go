@@ -244,7 +244,7 @@ func (s *sequence) unexport(e *export) {
 		}
 	}
 	s.observe(e.mem)
-	s.missing(e, under)
+	s.missing(under)
 	if e.named != nil {
 		s.observe(e.named)
 		s.observe(e.other)
@@ -268,7 +268,7 @@ func (s *sequence) dropRedir(e *export) {
 // alone are the messages whose last word nothing else may have overwritten.
 func alone(under []*message) []*message {
 	return slices.DeleteFunc(under, func(m *message) bool {
-		return !m.sure || m.raw || len(m.ws) != 1 || slices.ContainsFunc(m.exp.mem.log, func(o *write) bool {
+		return !m.sure || m.raw || len(m.ws) != 1 || slices.ContainsFunc(m.ws[0].mem.log, func(o *write) bool {
 			w := m.ws[0]
 			return o != w && o.off < w.end() && w.end()-4 < o.end()
 		})
@@ -277,9 +277,10 @@ func alone(under []*message) []*message {
 
 // missing finds out which messages never came that were under way when their
 // export was closed: whoever says that they did is wrong.
-func (s *sequence) missing(e *export, under []*message) {
+func (s *sequence) missing(under []*message) {
 	for _, m := range under {
-		if le(e.mem.real[m.ws[0].end()-4:]) != le(m.data[len(m.data)-4:]) {
+		w := m.ws[0] // in the memory of the export, or of its redirection
+		if le(w.mem.real[w.end()-4:]) != le(m.data[len(m.data)-4:]) {
 			reach("states", "a message that its export's end kept out")
 			m.lost, m.im.lost = true, true
 		}

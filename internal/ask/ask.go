@@ -61,6 +61,7 @@ type Node struct {
 	Client  nodev1connect.SessionServiceClient
 	Cluster nodev1connect.ClusterServiceClient
 	System  nodev1connect.SystemServiceClient
+	Link    nodev1connect.LinkServiceClient
 }
 
 // newNode makes the clients of one way to a node.
@@ -71,6 +72,7 @@ func newNode(name string, way connect.HTTPClient, base string) *Node {
 		Client:  nodev1connect.NewSessionServiceClient(way, base, limit),
 		Cluster: nodev1connect.NewClusterServiceClient(way, base, limit),
 		System:  nodev1connect.NewSystemServiceClient(way, base, limit),
+		Link:    nodev1connect.NewLinkServiceClient(way, base, limit),
 	}
 }
 

@@ -44,6 +44,7 @@ type end struct {
 	final   atomic.Uint32 // the word after which that one says that it is over
 	over    chan struct{}
 	crowd   []crowded // of the far end: many exports
+	rpc     *rpcServer
 }
 
 // inbox is how long the inboxes are.

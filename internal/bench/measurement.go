@@ -50,11 +50,13 @@ func measurements() []measurement {
 		{"bidir", long, false, true, bidir},
 		{"fetch", []int{4, 64, 4096}, false, false, fetch},
 		{"rate", []int{8}, false, false, rate},
+		{"load", []int{64}, false, false, load},
 		{"overhead", []int{8, 64, 1024}, false, true, overhead},
 		{"notify", []int{4}, true, false, notify},
 		{"import", []int{10000}, true, false, imports},
 		{"scale", []int{1000}, true, false, scale},
 		{"breakdown", []int{64}, false, false, breakdown},
+		{"rpc", []int{1 << 20}, true, false, rpc},
 	}
 }
 
@@ -65,6 +67,7 @@ var jobs = map[string]farJob{
 	"both":      bothFar,
 	"provide":   provide,
 	"count":     count,
+	"arrivals":  arrivals,
 	"bursts":    takeBursts,
 	"confirm":   confirm,
 	"handle":    handle,
@@ -72,6 +75,9 @@ var jobs = map[string]farJob{
 	"exports":   exports,
 	"memory":    memory,
 	"stamp":     stamp,
+	"rpcserve":  rpcServe,
+	"rpcround":  rpcRound,
+	"rpcend":    rpcEnd,
 }
 
 // measure is the near end: all that is wanted, one after another.

@@ -54,29 +54,51 @@ func (s *side) round(ctx context.Context, counts bool) error {
 // compare runs ours and the limit by turns, so that a disturbed moment hits both,
 // and reports. The first round warms up and does not count. limit may be nil.
 func (e *end) compare(ctx context.Context, r Result, ours, limit probe) error {
-	sides := []*side{{run: ours, all: newHist()}}
+	return e.compareAll(ctx, []Result{r}, []probe{ours}, limit)
+}
+
+// compareAll is compare of several that have the same limit.
+func (e *end) compareAll(ctx context.Context, rs []Result, ours []probe, limit probe) error {
+	var sides []*side
+	for _, p := range ours {
+		sides = append(sides, &side{run: p, all: newHist()})
+	}
 	if limit != nil {
 		sides = append(sides, &side{run: limit, all: newHist()})
 	}
 	for i := range e.Rounds + 1 {
 		for k, s := range sides {
 			if err := s.round(ctx, i > 0); err != nil {
-				whose := "ours"
-				if k > 0 {
+				r, whose := rs[min(k, len(rs)-1)], "ours"
+				if k == len(rs) {
 					whose = "the limit"
 				}
 				return fmt.Errorf("%s, %s, %d bytes: %w", r.What, whose, r.Size, err)
 			}
 		}
 	}
-	r.Rounds, r.Value = e.Rounds, median(sides[0].values)
-	if h := sides[0].all; h.h.TotalCount() > 0 {
+	for k, r := range rs {
+		var most *side
+		if limit != nil {
+			most = sides[len(rs)]
+		}
+		if err := e.beside(r, sides[k], most); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beside reports what was found beside the limit, if there is one.
+func (e *end) beside(r Result, ours, limit *side) error {
+	r.Rounds, r.Value = e.Rounds, median(ours.values)
+	if h := ours.all; h.h.TotalCount() > 0 {
 		r.P50, r.P99, r.P999, r.Most = h.at(50), h.at(99), h.at(99.9), float64(h.h.Max())
 	}
 	if limit != nil {
-		r.Limit = median(sides[1].values)
-		r.Ratio = median(ratios(sides[0].values, sides[1].values))
-		if h := sides[1].all; h.h.TotalCount() > 0 {
+		r.Limit = median(limit.values)
+		r.Ratio = median(ratios(ours.values, limit.values))
+		if h := limit.all; h.h.TotalCount() > 0 {
 			r.LimitP99, r.LimitP999 = h.at(99), h.at(99.9)
 		}
 	}

@@ -21,6 +21,9 @@ type Identity struct {
 	now  func() time.Time
 }
 
+// Until is when the certificate ends.
+func (id *Identity) Until() time.Time { return id.pair.Leaf.NotAfter }
+
 // ServerTLS is for accepting connections from any node or user of the cluster.
 // Ask PeerOf who it is before serving anything that not everyone may have.
 func (id *Identity) ServerTLS() *tls.Config {

@@ -17,8 +17,8 @@ import (
 
 // dataLink checks a dialling importer and hands the connection to the exporter.
 // first is the byte that was read already. The caller closes c: the exporter
-// has a descriptor of its own by then.
-func (n *Node) dataLink(c *net.TCPConn, first byte) error {
+// has a descriptor of its own by then. proved is called when the proof was checked.
+func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	raw := make([]byte, wire.HelloSize)
 	raw[0] = first
 	if _, err := io.ReadFull(c, raw[1:]); err != nil {
@@ -58,6 +58,7 @@ func (n *Node) dataLink(c *net.TCPConn, first byte) error {
 	if !wire.Verify(key, wire.Importer, raw, challenge, proof) {
 		return answer(c, wire.RefusedProof, fmt.Errorf("link %#x: %w", h.Link, wire.RefusedProof))
 	}
+	proved()
 	n.mu.Lock()
 	d.lasts = d.lasts || h.Capabilities&wire.Resumes != 0
 	n.mu.Unlock()

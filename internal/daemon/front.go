@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -14,26 +16,21 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// maxStrangers bounds the connections that have not said yet what they are.
-const maxStrangers = 512
-
 // front is the node's TCP side: one port for control (TLS) and for data links,
 // told apart by the first byte.
 type front struct {
 	n         *Node
 	listeners []net.Listener
 	server    *http.Server
+	tls       *tls.Config
 	control   chan net.Conn
-	strangers chan struct{}
+	gate      *gate
 	stop      chan struct{}
 	wg        sync.WaitGroup
-
-	mu    sync.Mutex
-	conns map[net.Conn]struct{} // strangers, so that Close need not wait for them
 }
 
 func (n *Node) listenTCP() (*front, error) {
-	f := &front{n: n, control: make(chan net.Conn), strangers: make(chan struct{}, maxStrangers), stop: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	f := &front{n: n, tls: n.serverTLS(), control: make(chan net.Conn), gate: newGate(n.descriptors.limit), stop: make(chan struct{})}
 	addrs := []string{n.cfg.Listen}
 	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
 		addrs = append(addrs, self.Data)
@@ -50,7 +47,6 @@ func (n *Node) listenTCP() (*front, error) {
 	}
 	f.server = &http.Server{
 		Handler:           n.control(),
-		TLSConfig:         n.cfg.Identity.ServerTLS(),
 		ReadHeaderTimeout: timeout.Hello,
 		IdleTimeout:       timeout.Idle,
 		ErrorLog:          n.httpErrors(),
@@ -58,7 +54,7 @@ func (n *Node) listenTCP() (*front, error) {
 	for _, l := range f.listeners {
 		f.wg.Go(func() { f.accept(l) })
 	}
-	f.wg.Go(func() { _ = f.server.ServeTLS(f, "", "") })
+	f.wg.Go(func() { _ = f.server.Serve(f) })
 	return f, nil
 }
 
@@ -81,54 +77,86 @@ func (f *front) accept(l net.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			f.n.driver.Warn("accept", "err", err)
+			f.n.notAccepted(err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		select {
-		case f.strangers <- struct{}{}:
-			f.mu.Lock()
-			f.conns[c] = struct{}{}
-			f.mu.Unlock()
-			f.wg.Go(func() {
-				f.sort(c)
-				f.mu.Lock()
-				delete(f.conns, c)
-				f.mu.Unlock()
-				<-f.strangers
-			})
-		default:
-			f.n.driverLog.Warn("a connection was refused: too many have not said what they are", "from", c.RemoteAddr())
+		if t, ok := c.(*net.TCPConn); ok && f.n.descriptors.after(t) != plenty {
+			f.n.refuse(c, refusedFull, f.n.outOfDescriptors())
 			_ = c.Close()
+			continue
 		}
+		s, evicted := f.gate.enter(c)
+		if evicted != nil {
+			f.n.refuse(evicted, refusedCrowd, errCrowd)
+		}
+		f.wg.Go(func() {
+			f.sort(s)
+			f.gate.leave(s)
+		})
 	}
 }
 
+var (
+	errCrowd  = errors.New("there are too many that have not proved who they are, and it was the oldest")
+	errSpeech = errors.New("it speaks neither TLS nor vmmc")
+)
+
 // sort reads the first byte: a TLS record is a control connection, our magic a
-// data link; anything else is closed.
-func (f *front) sort(c net.Conn) {
-	_ = c.SetDeadline(time.Now().Add(timeout.Hello))
+// data link; anything else is closed. Until it has proved who it is, all that a
+// connection does has one deadline, however slowly it does it.
+func (f *front) sort(s *stranger) {
+	end := time.Now().Add(timeout.Hello)
+	_ = s.SetDeadline(end)
 	var first [1]byte
-	if _, err := io.ReadFull(c, first[:]); err != nil {
-		_ = c.Close()
+	if _, err := io.ReadFull(s, first[:]); err != nil {
+		if !errors.Is(err, io.EOF) { // else somebody has looked whether the port is there
+			f.turnAway(s, refusedSilent, err)
+		}
+		_ = s.Close()
 		return
 	}
 	switch first[0] {
 	case 0x16:
-		_ = c.SetDeadline(time.Time{}) // the HTTP server has its own
-		select {
-		case f.control <- &prefixed{Conn: c, first: first[:]}:
-		case <-f.stop:
-			_ = c.Close()
-		}
+		f.shake(s, first[:], end)
+		return
 	case wire.Magic[0]:
-		if err := f.n.dataLink(c.(*net.TCPConn), first[0]); err != nil {
-			f.n.driver.Warn("a data connection was refused", "from", c.RemoteAddr(), "err", err)
-		}
-		_ = c.Close()
+		err := f.n.dataLink(s.Conn.(*net.TCPConn), first[0], func() { f.gate.leave(s) })
+		f.turnAway(s, refusedHello, err)
 	default:
-		f.n.driver.Warn("a connection speaks neither TLS nor vmmc", "from", c.RemoteAddr(), "first", first[0])
-		_ = c.Close()
+		f.turnAway(s, refusedSpeech, errSpeech)
+	}
+	_ = s.Close()
+}
+
+// turnAway notes why a stranger goes, if it was not made to: that was said.
+func (f *front) turnAway(s *stranger, why string, err error) {
+	switch {
+	case err == nil || errors.Is(err, net.ErrClosed):
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		why = refusedSilent
+	}
+	f.n.refuse(s, why, err)
+}
+
+// shake makes a TLS connection of s, and gives it to the HTTP server when its
+// certificate was checked.
+func (f *front) shake(s *stranger, first []byte, end time.Time) {
+	ctx, stop := context.WithDeadline(context.Background(), end)
+	defer stop()
+	t := tls.Server(&prefixed{Conn: s.Conn, first: first}, f.tls)
+	if err := t.HandshakeContext(ctx); err != nil {
+		f.turnAway(s, refusedTLS, err)
+		_ = s.Close()
+		return
+	}
+	f.gate.leave(s)
+	_ = s.SetDeadline(time.Time{}) // the HTTP server has its own
+	select {
+	case f.control <- t:
+	case <-f.stop:
+		_ = t.Close()
 	}
 }
 
@@ -153,11 +181,7 @@ func (f *front) close() {
 	for _, l := range f.listeners {
 		_ = l.Close()
 	}
-	f.mu.Lock()
-	for c := range f.conns {
-		_ = c.Close()
-	}
-	f.mu.Unlock()
+	f.gate.close()
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Stop/10)
 	defer stop()
 	if err := f.server.Shutdown(ctx); err != nil { // imports that wait

@@ -44,9 +44,10 @@ func (n *Node) beginWatch() {
 	})
 }
 
-// Reload reads the hosts file again, if there is one, whether it has changed or
-// not. A list that cannot be taken changes nothing.
+// Reload reads the hosts file and the certificate again, if there are any, whether
+// they have changed or not. What cannot be taken changes nothing.
 func (n *Node) Reload() {
+	n.renew(true)
 	if n.cfg.HostsFile == "" {
 		n.log.Info("there is no hosts file to read again", "node", n.cfg.Name)
 		return

@@ -21,5 +21,6 @@ func TestMain(m *testing.M) {
 	}
 	testutil.RegisterRole("sit", sitRole)
 	testutil.RegisterRole("import", importRole)
+	testutil.RegisterRole("modes", modesRole)
 	testutil.Main(m)
 }

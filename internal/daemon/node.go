@@ -30,6 +30,7 @@ type Config struct {
 	Hosts    []hosts.Host   // all nodes; empty: this one alone
 	Listen   string         // TCP address for nodes and tools; empty: the one in Hosts
 	Identity *cert.Identity // needed to listen
+	Certs    string         // directory that Identity is from, and that is looked at again; may be empty
 	Version  string         // of the product, for who asks
 	Log      *slog.Logger
 	Logs     string // directory for server.log and driver.log; empty: there are none
@@ -52,6 +53,8 @@ type Node struct {
 	incarnation uint64
 	started     time.Time
 	hostsFile   hostsFile
+	identity    identity
+	refusals    refusals
 	roster      atomic.Pointer[roster]
 	unix        *unixSocket
 	tcp         *front // nil when this node is alone
@@ -65,6 +68,9 @@ type Node struct {
 	sessions  sessions
 	recalled  bool // the sessions of a daemon before this one were found
 	network   network
+	counted   counted
+
+	descriptors descriptors
 
 	foreign atomic.Pointer[foreign]
 
@@ -82,6 +88,11 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
 		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, conns: map[*local.Conn]struct{}{},
+		descriptors: ownDescriptors(),
+	}
+	n.identity = identity{dir: cfg.Certs, looked: time.Now()}
+	if cfg.Certs != "" {
+		n.identity.stamps = stampsOf(cfg.Certs)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.configure(); err != nil {
@@ -123,6 +134,7 @@ func (n *Node) serve() (err error) {
 	}
 	n.beginWatch()
 	n.wg.Go(n.acceptProcesses)
+	n.wg.Go(n.lookAtLinks)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes", names(n.roster.Load().hosts))
 	return nil
@@ -156,6 +168,9 @@ func (n *Node) Addr() string {
 	}
 	return n.tcp.addr()
 }
+
+// Began is when the node did.
+func (n *Node) Began() time.Time { return n.started }
 
 // Socket is the path of the unix socket.
 func (n *Node) Socket() string { return n.cfg.Socket }
@@ -206,7 +221,7 @@ func (n *Node) acceptProcesses() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			n.log.Warn("accept a process", "err", err)
+			n.notAccepted(err)
 			time.Sleep(10 * time.Millisecond) // out of descriptors: others may close some
 			continue
 		}

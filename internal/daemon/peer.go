@@ -27,7 +27,7 @@ type peer struct {
 func (n *Node) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
 	t := &way{n: n, host: h, Transport: &http.Transport{
-		TLSClientConfig: n.cfg.Identity.ClientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
+		TLSClientConfig: n.clientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},

@@ -34,6 +34,10 @@ type process struct {
 	session string                          // set before id
 	member  *member                         // of a session that the node has; set before id
 
+	counters linkCounters
+	full     bool // it is told that there are too many
+	told     toldLines
+
 	mu      sync.Mutex
 	exports map[uint32]local.ExportRequest
 	changed chan struct{}           // closed and replaced when exports change
@@ -53,8 +57,15 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		// Such a socket has no file mode to say who may connect.
 		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
 	}
+	left := n.descriptors.after(c)
+	if left == none {
+		_ = n.outOfDescriptors()
+		_ = c.Close()
+		return nil
+	}
 	p := &process{
-		n: n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
+		full: left == few,
+		n:    n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
 		granted: map[*process]struct{}{}, guests: map[local.ProcessID]int{},
 		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
 	}
@@ -67,6 +78,9 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	if !n.track(p.conn) {
 		p.conn.Close()
 		return nil
+	}
+	if p.full {
+		n.descriptors.hear(p.conn)
 	}
 	n.wg.Go(func() {
 		<-p.conn.Done()
@@ -88,6 +102,7 @@ func userName(uid uint32) string {
 
 // gone forgets the process: waiting imports of its buffers end.
 func (p *process) gone() {
+	p.uncount()
 	id := p.id.Load()
 	if id == nil {
 		return
@@ -124,8 +139,15 @@ func (p *process) gone() {
 // handle answers a process.
 func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 	defer closeAll(fds)
+	if p.full && (m != local.Control || !p.n.administrates(caller{user: p.user, cred: &p.cred})) {
+		return nil, nil, p.n.outOfDescriptors()
+	}
 	if m == local.Register {
-		return p.register(body)
+		a, out, err := p.register(body)
+		if err == nil {
+			p.count(fds)
+		}
+		return a, out, err
 	}
 	if m == local.Control {
 		r, err := local.Decode[local.ControlRequest](body)
@@ -169,6 +191,12 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		r, err := local.Decode[local.ForgetRequest](body)
 		if err == nil {
 			p.n.forgetLink(r.Link, p)
+		}
+		return local.Empty{}, nil, err
+	case local.Tell:
+		r, err := local.Decode[local.LinkEvent](body)
+		if err == nil {
+			err = p.tell(r)
 		}
 		return local.Empty{}, nil, err
 	case local.Spawn:

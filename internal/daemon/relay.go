@@ -36,6 +36,7 @@ func (n *Node) userServices() []userService {
 		of(nodev1connect.NewSessionServiceHandler(&sessionService{n}, limit)),
 		of(nodev1connect.NewClusterServiceHandler(&clusterService{n}, limit)),
 		of(nodev1connect.NewSystemServiceHandler(&systemService{n}, limit)),
+		of(nodev1connect.NewLinkServiceHandler(&linkService{n}, limit)),
 	}
 }
 

@@ -34,9 +34,10 @@ func (n *Node) control() http.Handler {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
 			return
 		}
-		p, err := n.cfg.Identity.PeerOf(*r.TLS)
+		p, err := n.whoami().PeerOf(*r.TLS)
 		if err != nil {
 			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
+			w.Header().Set("Connection", "close") // of the authority before: it may come again with its new one
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}

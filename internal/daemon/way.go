@@ -30,6 +30,7 @@ var harmless = map[string]bool{
 	nodev1connect.SessionServiceListProcessesProcedure: true,
 	nodev1connect.SessionServiceReadLogProcedure:       true,
 	nodev1connect.SystemServiceReadSystemLogProcedure:  true,
+	nodev1connect.LinkServiceLinksProcedure:            true,
 }
 
 // RoundTrip asks the node. A connection that was kept may end under a call because

@@ -18,7 +18,10 @@ import (
 func TestMain(m *testing.M) { testutil.Main(m) }
 
 // peer builds the C side: what rpcgen makes of every.x, with libtirpc.
-func peer(t *testing.T) string {
+func peer(t *testing.T) string { return build(t, "peer") }
+
+// build builds a C program of testdata; stubs are what else rpcgen makes, by its flags.
+func build(t *testing.T, name string, stubs ...string) string {
 	t.Helper()
 	rpcgen, err := exec.LookPath("rpcgen")
 	testutil.Require(t, err == nil, "there is no rpcgen: install rpcsvc-proto")
@@ -35,7 +38,7 @@ func peer(t *testing.T) string {
 			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
 		}
 	}
-	for _, file := range []string{"every.x", "testdata/peer.c"} {
+	for _, file := range []string{"every.x", "testdata/" + name + ".c"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -46,8 +49,13 @@ func peer(t *testing.T) string {
 	}
 	run(rpcgen, "-N", "-C", "-h", "-o", "every.h", "every.x")
 	run(rpcgen, "-N", "-C", "-c", "-o", "every_xdr.c", "every.x")
-	run(gcc, "-O1", "-w", "-I/usr/include/tirpc", "-o", "peer", "peer.c", "every_xdr.c", "-ltirpc")
-	return filepath.Join(dir, "peer")
+	args := []string{"-O1", "-w", "-I/usr/include/tirpc", "-o", name, name + ".c", "every_xdr.c"}
+	for _, flag := range stubs {
+		run(rpcgen, "-N", "-C", flag, "-o", "every"+flag+".c", "every.x")
+		args = append(args, "every"+flag+".c")
+	}
+	run(gcc, append(args, "-ltirpc")...)
+	return filepath.Join(dir, name)
 }
 
 // frames takes what the peer has written apart; a message that it could not decode is nil.

@@ -93,6 +93,15 @@ func (m *Memory) Await(ctx context.Context, size int, v uint32) error {
 	return spin(ctx, shm.Word(m.in.Bytes(), size-shm.WordSize), v)
 }
 
+// Moved waits until the last word of a message of size bytes at offset 0 is not old
+// any more, and returns it: that of the latest of those that have come.
+func (m *Memory) Moved(ctx context.Context, size int, old uint32) (uint32, error) {
+	w := shm.Word(m.in.Bytes(), size-shm.WordSize)
+	have := old
+	err := look(ctx, func() bool { have = w.Load(); return have != old })
+	return have, err
+}
+
 // Wake wakes the other process where it sleeps for the message of size bytes.
 func (m *Memory) Wake(size int) { unix.Rouse(shm.Word(m.out.Bytes(), size-shm.WordSize)) }
 

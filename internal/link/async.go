@@ -17,6 +17,9 @@ const maxQueue = 1024
 // request is done. What the socket takes at once is written before it returns.
 // It waits only for a credit, or where too much is queued.
 func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
+	if err := o.err(); err != nil { // what is put off would not say so before its turn
+		return Request{}, err
+	}
 	if m.Notify {
 		if err := o.credit(ctx, m.Ended); err != nil {
 			return Request{}, err

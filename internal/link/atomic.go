@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -70,7 +71,8 @@ func (m *Mapped) Change(ctx context.Context, c Change) (old uint64, err error) {
 		m.trace("mapped atomic", int(c.Off), int(c.size()))
 	}
 	old = change(m.mem, &c)
-	return old, m.end(int(c.Off), int(c.size()))
+	m.count.Add(page.Atomics, 1)
+	return old, m.over(int(c.Off), int(c.size()))
 }
 
 // change is an atomic of this machine: importers that map the memory and the
@@ -116,6 +118,7 @@ func change64(w *atomic.Uint64, c *Change) uint64 {
 // place among the messages; its answer keeps the order of the gets.
 func (in *In) change(h *wire.Header) error {
 	in.nextApplied(h.Seq)
+	in.count.Locked(page.Atomics, 1)
 	if invariant.Enabled {
 		in.trace("atomic", h.Handle, h.Seq, h.Off, h.Size)
 	}

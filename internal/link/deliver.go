@@ -52,6 +52,7 @@ func (in *In) run(n note) {
 		n.target.Notify(int(n.off), n.word, n.at)
 	}
 	in.nmu.Lock()
+	in.count.Locked(page.Notes, 1)
 	in.ran++
 	ran := in.ran
 	if invariant.Enabled {

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -33,6 +34,7 @@ type Engine struct {
 	guard    guard
 	idlers   idlers
 	keeps    store
+	counters *page.Counters
 	tracer   func(Step) // nil, or of a program that traces
 
 	mu      sync.RWMutex
@@ -51,7 +53,12 @@ func NewEngine(board wait.Board) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{ep: ep, streams: map[uint64]*stream{}, stop: make(chan struct{})}
+	counters, err := page.NewCounters()
+	if err != nil {
+		_ = ep.Close()
+		return nil, err
+	}
+	e := &Engine{ep: ep, counters: counters, streams: map[uint64]*stream{}, stop: make(chan struct{})}
 	e.sleepers.Board = board
 	e.empty = sync.NewCond(&e.mu)
 	e.notes.init(&e.spinning)
@@ -94,7 +101,11 @@ func (e *Engine) Close() {
 	}
 	_ = e.ep.Close()
 	e.wg.Wait()
+	e.counters.Retire()
 }
+
+// Counters is a descriptor of what all links count in, for the node; the caller closes it.
+func (e *Engine) Counters() (int, error) { return e.counters.Descriptor() }
 
 // serve is the background goroutine. It takes events until there are none and
 // parks on the runtime's poller, in which the epoll set is edge-triggered.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -148,6 +149,12 @@ func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 // expect puts f behind those unanswered; imu is held, so the order is that of
 // the numbers.
 func (o *Out) expect(f *fetch) {
+	if f.op != 0 {
+		o.count.Locked(page.Atomics, 1)
+	} else {
+		o.count.Locked(page.Gets, 1)
+		o.count.Locked(page.GetBytes, f.size)
+	}
 	o.gmu.Lock()
 	o.gets = append(o.gets, f)
 	o.reads.Store(int32(len(o.gets)))
@@ -176,6 +183,9 @@ func (o *Out) slot(ctx context.Context) error {
 
 // GetAsync begins a get; r.Dst is the link's until the request is done.
 func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
+	if err := o.err(); err != nil {
+		return Request{}, err
+	}
 	f := new(fetch) // it is the request's, for as long as that is asked
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}

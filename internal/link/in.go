@@ -103,6 +103,9 @@ func NewIn(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, impo
 	return in, nil
 }
 
+// Describe says to who reads the counters whom the link is with.
+func (in *In) Describe(peer page.LinkPeer) { in.count.Describe(in.pages != nil, peer) }
+
 // Close ends the link.
 func (in *In) Close() { in.fail(ErrClosed) }
 
@@ -286,6 +289,8 @@ func (in *In) arrived(h *wire.Header) {
 		}
 		in.note(n)
 	}
+	in.count.Locked(page.Messages, 1)
+	in.count.Locked(page.Bytes, m.size)
 	*m = message{}
 	in.apply(h.Seq, h.Flags&wire.AckNow != 0)
 }
@@ -357,6 +362,7 @@ func (in *In) next(h *wire.Header) ([]byte, bool) {
 	if in.ackDue {
 		in.ackDue = false
 		*h = wire.Header{Type: wire.Ack, Ack: in.applied.Load(), Credits: in.credits()}
+		in.count.Locked(page.Acks, 1)
 		in.acks = [2]uint64{h.Ack, uint64(h.Credits)}
 		return nil, true
 	}

@@ -16,6 +16,7 @@ import (
 // called concurrently; offsets and lengths were checked by the caller.
 type Mapped struct {
 	out    *Out
+	count  shm.Tally // the link's
 	handle uint32
 	region *shm.Region
 	mem    []byte
@@ -33,7 +34,7 @@ type Mapped struct {
 // NewMapped makes one; size is the export's, which lies in the region at off.
 func NewMapped(o *Out, handle uint32, r *shm.Region, off, size int, slot, alive uint32, place uint64) *Mapped {
 	return &Mapped{
-		out: o, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
+		out: o, count: o.count.Tally, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
 		state: o.pages.Peer.State(slot), alive: alive, board: o.pages.Peer.Board(), place: place,
 	}
 }
@@ -52,10 +53,11 @@ func (m *Mapped) check() error {
 	if m.out.broken.Load() {
 		return m.out.err()
 	}
+	closed := m.closed.Load() // before the state: the export's end closes it too, after that changed
 	if m.state.Load() != m.alive {
 		return ErrRevoked
 	}
-	if m.closed.Load() {
+	if closed {
 		return ErrClosed
 	}
 	return nil
@@ -78,7 +80,7 @@ func (m *Mapped) order(ctx context.Context) error {
 // Send copies src, and then more, into the exporter's pages, the last word last.
 // Only someone asleep over there costs a system call.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free() { // all there is to a short one
+	if m.short(src, more) { // all there is to it
 		if invariant.Enabled {
 			m.traceSend(off, src, nil)
 		}
@@ -93,6 +95,11 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 	}
 	_, err := m.send(ctx, off, src, more)
 	return err
+}
+
+// short says whether a message can be sent at once, with nothing but a copy.
+func (m *Mapped) short(src []byte, more [][]byte) bool {
+	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free()
 }
 
 // send returns the redirection that took the last word, 0 for none.
@@ -136,15 +143,30 @@ func (m *Mapped) begin(ctx context.Context) error {
 }
 
 // end comes after the last word's exchange, which orders it before these loads. n
-// bytes at off were stored.
+// bytes at off were stored, a message.
 func (m *Mapped) end(off, n int) error {
+	err := m.check()
+	if err != nil {
+		err = unknown(err)
+	} else {
+		m.count.Add2(page.Messages, 1, page.Bytes, uint64(n))
+		if m.board.Count.Load() != 0 {
+			m.awaken(off, n)
+		}
+	}
+	runtime.KeepAlive(m) // and so the pages, until the copy is over
+	return err
+}
+
+// over is end for what is no message.
+func (m *Mapped) over(off, n int) error {
 	err := m.check()
 	if err != nil {
 		err = unknown(err)
 	} else if m.board.Count.Load() != 0 {
 		m.awaken(off, n)
 	}
-	runtime.KeepAlive(m) // and so the pages, until the copy is over
+	runtime.KeepAlive(m)
 	return err
 }
 
@@ -192,7 +214,13 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]
 // notify is SendNotify with the credit taken.
 func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte) error {
 	o := m.out
-	redir, err := m.send(ctx, off, src, more)
+	var redir uint32
+	var err error
+	if m.short(src, more) {
+		err = m.Send(ctx, off, src)
+	} else {
+		redir, err = m.send(ctx, off, src, more)
+	}
 	if err != nil {
 		o.uncredit(true) // no note without its data
 		return err
@@ -213,6 +241,7 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	tail := o.pages.Ring.Put(page.Note{
 		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
 	})
+	o.count.Locked(page.Notes, 1)
 	awake := o.pages.Back.Awake().Load() // after the note
 	o.nmu.Unlock()
 	switch awake {
@@ -329,6 +358,7 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 		m.fence.Add(1) // elsewhere an atomic load may pass plain loads before it
 	}
 	err := m.check()
+	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(len(dst)))
 	runtime.KeepAlive(m)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -162,6 +163,10 @@ func (o *Out) begin(ctx context.Context, m *Message, size int) error {
 func (o *Out) number(q *outgoing) {
 	q.seq = o.seq.Load() + 1
 	o.seq.Store(q.seq)
+	if q.f == nil {
+		o.count.Locked(page.Messages, 1)
+		o.count.Locked(page.Bytes, uint64(q.size))
+	}
 	if q.m.Notify {
 		q.serial = o.nextSerial()
 	}

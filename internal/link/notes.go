@@ -19,6 +19,7 @@ type noteQueue struct {
 	jobs   []job // each link at most once
 	level  int   // depth of Block, of a handler that does not unblock too
 	busy   bool  // a handler runs, or may begin to: rings are polled
+	seated bool  // the watch has links, whose notes may be in no job
 	inner  int   // how often that one has blocked; only its goroutine stores it
 	id     uint64
 	closed bool
@@ -92,6 +93,8 @@ func (q *noteQueue) run() {
 	for {
 		j, ok := q.take()
 		if !ok {
+			q.seated = false
+			q.more.Broadcast()
 			return
 		}
 		if invariant.Enabled {
@@ -122,7 +125,7 @@ func (q *noteQueue) take() (j job, ok bool) {
 		case q.watch.n == 0:
 			q.more.Wait()
 		case q.level > 0:
-			q.away(func() bool { q.watch.end(q); return true })
+			q.unseat()
 		default:
 			q.posted.Store(0) // nothing is there; what comes sets it again, with mu
 			q.attend()
@@ -144,9 +147,16 @@ func (q *noteQueue) attend() {
 	q.asleep = false
 	if !slept {
 		if q.watch.refused++; q.watch.refused >= crowded || !unix.CanSleepOnWords() {
-			q.away(func() bool { q.watch.end(q); return true })
+			q.unseat()
 		}
 	}
+}
+
+// unseat ends the watch; mu is held. What it leaves behind is in jobs then.
+func (q *noteQueue) unseat() {
+	q.away(func() bool { q.watch.end(q); return true })
+	q.seated = false
+	q.more.Broadcast()
 }
 
 // away does f without mu, which is held.
@@ -161,7 +171,7 @@ func (q *noteQueue) idle() {
 	if invariant.Enabled {
 		q.check(true)
 	}
-	q.busy = false
+	q.busy, q.seated = false, q.watch.n > 0
 	q.level, q.inner = q.level+q.inner, 0
 	q.more.Broadcast()
 }
@@ -192,7 +202,7 @@ func (q *noteQueue) handling() bool {
 }
 
 // Block keeps handlers from running until as many Unblocks. When it returns,
-// none runs, except the caller.
+// none runs, except the caller, and [Engine.Holds] and [In.Pending] find all that wait.
 func (e *Engine) Block() {
 	q := &e.notes
 	if q.handling() {
@@ -204,7 +214,7 @@ func (e *Engine) Block() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.level++
-	for q.busy {
+	for q.busy || q.seated && !q.closed {
 		q.post() // or it would poll on
 		q.more.Wait()
 	}

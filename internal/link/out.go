@@ -103,6 +103,9 @@ func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle u
 	return o, nil
 }
 
+// Describe says to who reads the counters whom the link is with.
+func (o *Out) Describe(peer page.LinkPeer) { o.count.Describe(o.pages != nil, peer) }
+
 // Close ends the link.
 func (o *Out) Close() { o.fail(ErrClosed) }
 
@@ -114,6 +117,9 @@ func (o *Out) Sever(why error) {
 
 // Err is why the link has ended, or nil.
 func (o *Out) Err() error { return o.err() }
+
+// Ended is set once Err has an error, and those who wait are woken.
+func (o *Out) Ended() *atomic.Bool { return &o.broken }
 
 // Acked is the last message that has been applied, or went nowhere, at the far end.
 func (o *Out) Acked() uint64 { return o.acked.Load() }
@@ -236,6 +242,7 @@ func (o *Out) uncredit(notify bool) {
 
 func (o *Out) nextSerial() uint32 {
 	o.nmu.Lock()
+	o.count.Locked(page.Notes, 1)
 	o.serial++
 	n := o.serial
 	if invariant.Enabled {
@@ -267,6 +274,7 @@ func (o *Out) placed(h *wire.Header) error {
 			return protocol("acknowledged %d, sent %d, acknowledged before %d", h.Ack, o.written.Load(), o.acked.Load())
 		}
 		o.acked.Store(h.Ack)
+		o.count.Locked(page.Acks, 1)
 		if invariant.Enabled {
 			o.checkAcked()
 		}

@@ -107,7 +107,11 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 			r.start, r.end = 0, n
 			return n, err
 		}
-		n, err = r.recv(fd, r.dst, r.buf[:])
+		over := bufferSize
+		if r.need > bufferSize { // the next one is likely as long, and what comes into the buffer is copied twice
+			over = wire.HeaderSize + small
+		}
+		n, err = r.recv(fd, r.dst, r.buf[:over])
 		k := min(n, len(r.dst)) // the rest, which may be of this payload too, is in the buffer
 		r.dst, r.need = r.dst[k:], r.need-k
 		r.start, r.end = 0, n-k

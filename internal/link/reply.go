@@ -2,6 +2,7 @@ package link
 
 import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -27,6 +28,8 @@ var noTarget = Target{revoked: true}
 // no more gets taken than it may have outstanding.
 func (in *In) get(h *wire.Header) error {
 	in.nextApplied(h.Seq)
+	in.count.Locked(page.Gets, 1)
+	in.count.Locked(page.GetBytes, h.Size)
 	if invariant.Enabled {
 		in.trace("get", h.Handle, h.Seq, h.Off, h.Size)
 	}

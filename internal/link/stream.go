@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -61,6 +62,8 @@ type stream struct {
 	used    atomic.Bool // came to rest since the guard's last tick
 	guarded atomic.Bool // is in the guard's list
 
+	count page.Slot // of what goes over the link, both ways
+
 	broken atomic.Bool // the cause is set before
 	cause  atomic.Pointer[error]
 	notice atomic.Pointer[error] // why the far end will be gone, once it is
@@ -96,7 +99,10 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
+	_, out := h.(*Out)
+	s.count = e.counters.Take(out)
 	if err := e.register(s); err != nil {
+		s.count.Free()
 		e.forget(s)
 		_ = unix.Close(fd)
 		s.fd = -1
@@ -246,6 +252,7 @@ func (s *stream) finish(err error) {
 	s.tmu.Unlock()
 	s.rmu.Unlock()
 	s.h.lost(err)
+	s.count.Free()
 	s.e.sleepers.Wake()
 	s.e.forget(s)
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
@@ -27,6 +28,7 @@ func (m *Mapped) Update(ctx context.Context, off int, words []byte) error {
 		m.trace("mapped update", off, len(words))
 	}
 	shm.PutWords(m.mem[off:off+len(words)], words)
+	m.count.Add(page.Bytes, uint64(len(words)))
 	runtime.KeepAlive(m)
 	return nil
 }
@@ -43,6 +45,7 @@ func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
 		m.trace("mapped update", off, len(word))
 	}
 	shm.Word(m.mem, off).Swap(shm.LastWord(word))
+	m.count.Add(page.Bytes, uint64(len(word)))
 	runtime.KeepAlive(m)
 	return nil
 }
@@ -50,8 +53,9 @@ func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
 // Updated makes what Update stored known to who sleeps there. An error says that the
 // export has ended meanwhile.
 func (m *Mapped) Updated() error {
+	m.count.Add(page.Updates, 1)
 	m.fence.Add(1) // as in Write: the loads of end come after the stores
-	return m.end(0, len(m.mem))
+	return m.over(0, len(m.mem))
 }
 
 // Pages are those that the import lies in, and where in them it begins.

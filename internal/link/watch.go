@@ -228,6 +228,7 @@ func (w *watch) drop(q *noteQueue, at int) {
 	in.pages.Back.Head().Store(in.head)     // before it matters,
 	in.pages.Back.Awake().Store(page.Rings) // and both before the look, see page.Exporter.Awake
 	_, there, err := in.pages.Ring.Peek(in.head)
+	there = there || len(in.notes) > 0 // what was taken out of the ring for a closed import
 	in.nmu.Unlock()
 	w.n--
 	w.seats[at] = w.seats[w.n]

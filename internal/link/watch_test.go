@@ -194,6 +194,74 @@ func TestNotesOfAClosedImportAreRun(t *testing.T) {
 	}
 }
 
+// So are those that wait for their turn behind a handler when notifications are
+// blocked, and the exporter leaves the ring to its bell.
+func TestNotesOfAClosedImportAreRunAfterABlock(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var ran atomic.Uint32
+	n := newNotifier(t)
+	n.in.rmu.Lock()
+	n.in.targets[1].Notify = func(_ int, word uint32, _ []byte) {
+		if word == 1 {
+			entered <- struct{}{}
+			<-leave
+		}
+		ran.Add(1)
+	}
+	n.in.rmu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	send := func(word byte) {
+		t.Helper()
+		if err := n.m.SendNotify(ctx, 0, []byte{word, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until := func(want uint32) {
+		t.Helper()
+		for ran.Load() != want {
+			if ctx.Err() != nil {
+				t.Fatalf("%d handlers ran, want %d", ran.Load(), want)
+			}
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+	for i := range uint32(50) {
+		send(0) // and the ring is polled
+		until(4*i + 1)
+		send(1)
+		<-entered
+		send(2)
+		send(3)
+		n.in.rmu.Lock() // as a frame that says so
+		n.in.nmu.Lock()
+		n.in.collect()
+		n.in.nmu.Unlock()
+		n.in.rmu.Unlock()
+		blocked := make(chan struct{})
+		go func() {
+			n.b.Block()
+			close(blocked)
+		}()
+		for !n.b.Blocked() {
+			time.Sleep(10 * time.Microsecond)
+		}
+		leave <- struct{}{}
+		<-blocked
+		if !n.b.Holds(0) {
+			t.Fatal("notifications wait of which nobody knows")
+		}
+		n.until(t, page.Rings)
+		if ran.Load() != 4*i+2 {
+			t.Fatalf("%d handlers ran, want %d", ran.Load(), 4*i+2)
+		}
+		if _, err := n.b.Unblock(); err != nil {
+			t.Fatal(err)
+		}
+		until(4*i + 4)
+	}
+}
+
 // linkTo is another importer's link to an exporter, and its import.
 func linkTo(t *testing.T, a *Engine, pa page.Process, b *Engine, pb page.Process, run func(int, uint32, []byte)) *Mapped {
 	t.Helper()

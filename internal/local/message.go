@@ -25,6 +25,8 @@ const (
 	Handover // HandoverRequest with a connection -> Empty
 	Withdraw // ReleaseRequest -> Empty: an import that was granted is not taken up
 	Sever    // SeverRequest -> Severed
+
+	Tell // LinkEvent -> Empty: a process has its node log what became of a link
 )
 
 // ForgetRequest names a link.
@@ -180,6 +182,21 @@ type SeverRequest struct {
 	Epoch uint64 // with Node "": the last that is over
 	Why   string
 	Soon  bool // begin none, and expect that the other side ends those that are there
+}
+
+// What a LinkEvent can be about.
+const (
+	LinkDown      = "down"    // the peer has ended, or its node was taken down
+	LinkFailed    = "failed"  // by an error
+	ImportRevoked = "revoked" // an export was closed, of which the link goes on
+)
+
+// LinkEvent happened to a link of the process that tells of it.
+type LinkEvent struct {
+	Kind    string
+	Peer    ProcessID
+	Imports bool // the process imports on it
+	Why     string
 }
 
 // Severed counts the links that were ended.

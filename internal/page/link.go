@@ -48,18 +48,21 @@ func OpenImporter(fd int) (Importer, error) {
 func (p Importer) tail() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
 
 // Put appends a note. The caller holds a credit, so there is room, and is the
-// only one to put. The entry is written plainly; the tail's atomic store after
-// it is what makes it visible, and the reader loads the tail first.
+// only one to put. The entry is written plainly; the atomic store of its stamp
+// makes it visible to who polls, that of the tail to who looks now and then. A
+// reader may be ahead of the tail by the one that is between the two.
 func (p Importer) Put(n Note) (tail uint32) {
-	t := p.tail().Load()
-	b := p.Bytes()[ringAt+int(t%Credits)*noteSize:]
+	tails := p.tail()
+	t := tails.Load()
+	at := ringAt + int(t%Credits)*noteSize
+	b := p.Bytes()[at : at+noteSize : at+noteSize]
 	binary.LittleEndian.PutUint32(b, n.Handle)
 	binary.LittleEndian.PutUint32(b[4:], n.Serial)
 	binary.LittleEndian.PutUint64(b[8:], n.Off)
 	binary.LittleEndian.PutUint32(b[16:], n.Word)
 	binary.LittleEndian.PutUint32(b[20:], n.Redir)
-	p.Stamp(t).Store(t + 1)
-	p.tail().Store(t + 1)
+	shm.Word(b, stampAt).Store(t + 1)
+	tails.Store(t + 1)
 	return t
 }
 
@@ -82,7 +85,7 @@ func (p Importer) There(head uint32) bool { return p.Stamp(head).Load() == head+
 func (p Importer) Peek(head uint32) (n Note, ok bool, err error) {
 	if !p.There(head) {
 		t := p.tail().Load()
-		if t == head {
+		if t == head || t+1 == head { // or the writer has not moved the tail yet for what was read
 			return Note{}, false, nil
 		}
 		if t-head > Credits {

@@ -3,6 +3,8 @@ package page
 import (
 	"errors"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,9 +110,9 @@ func TestRing(t *testing.T) {
 			t.Fatalf("note %d is %+v, %v, %v", i, n, ok, err)
 		}
 	}
-	for head, bad := range map[uint32]bool{3 * Credits: false, 2 * Credits: false, 2*Credits - 1: true, 3*Credits + 1: true} {
-		if _, _, err := own.Peek(head); errors.Is(err, ErrLayout) != bad {
-			t.Errorf("read to %d of %d: %v", head, 3*Credits, err)
+	for head, bad := range map[uint32]bool{3 * Credits: false, 2 * Credits: false, 2*Credits - 1: true, 3*Credits + 1: false, 3*Credits + 2: true} {
+		if _, ok, err := own.Peek(head); errors.Is(err, ErrLayout) != bad || head > 3*Credits && ok {
+			t.Errorf("read to %d of %d: %v, %v", head, 3*Credits, ok, err)
 		}
 	}
 }
@@ -139,4 +141,44 @@ func TestBoardKeepsItsPage(t *testing.T) {
 	}
 	b.Count.Add(1)
 	runtime.KeepAlive(b)
+}
+
+// Whoever looks while notes are put, by the stamps and by the tail, finds each of
+// them once and in order, and never a tail that cannot be.
+func TestRingIsReadWhileItIsWritten(t *testing.T) {
+	p, err := NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Retire()
+	const notes = 50_000
+	var read atomic.Uint32
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := uint32(0); i < notes && !over.Load(); {
+			if i-read.Load() < Credits {
+				p.Put(Note{Serial: i, Off: uint64(i)})
+				i++
+			} else {
+				runtime.Gosched()
+			}
+		}
+	})
+	for head := uint32(0); head < notes; {
+		n, ok, err := p.Peek(head)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if ok {
+			if n.Serial != head || n.Off != uint64(head) {
+				t.Errorf("note %d is %+v", head, n)
+			}
+			head++
+			read.Store(head)
+		}
+	}
+	over.Store(true)
+	wg.Wait()
 }

@@ -19,8 +19,11 @@ var update = flag.Bool("update", false, "write the files that the test compares 
 // every.go is what is made of every.x: read it to see what the compiler writes.
 func TestGolden(t *testing.T) {
 	for x, golden := range map[string]string{
-		"../everyxdr/every.x": "../everyxdr/every.go",
-		"testdata/mount3.x":   "testdata/mount3.go.golden",
+		"../everyxdr/every.x":                "../everyxdr/every.go",
+		"testdata/mount3.x":                  "../../samples/nfsnull/mount3/mount3.go",
+		"../../samples/nfsnull/nfs/nfs.x":    "../../samples/nfsnull/nfs/nfs.go",
+		"../../examples/rpcecho/echo/echo.x": "../../examples/rpcecho/echo/echo.go",
+		"../rpcbind/rpcbind.x":               "../rpcbind/rpcbind.go",
 	} {
 		pkg := filepath.Base(filepath.Dir(golden))
 		got := generate(t, x, pkg)

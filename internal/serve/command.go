@@ -21,6 +21,7 @@ type options struct {
 	rootDir    string
 	name       string
 	listen     string
+	metrics    string
 	spawnRoot  bool
 	admins     []string
 	logFormat  string
@@ -50,7 +51,9 @@ directory finds them again.
 
 A hosts file that changes is taken up within seconds, or at once on SIGHUP.
 Processes that run keep the list of nodes that they began with. A list that cannot
-be taken is refused as a whole, and the log says why.
+be taken is refused as a whole, and the log says why. So it is with the files in
+--certs: a certificate that was renewed is used from the next connection on, and
+those that are there go on.
 
 Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 		Example: fmt.Sprintf(`  # a node alone, for the programs of this machine
@@ -78,6 +81,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.Certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen (default: certs in the root, if it is there)")
 	f.StringVar(&o.Socket, "socket", local.DefaultPath(), "`path` of the socket for this machine's processes (with --root: run/node.sock in it, unless VMMC_SOCKET is set)")
 	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
+	f.StringVar(&o.metrics, "metrics", "", "loopback `address` (host:port) for Prometheus, at /metrics, and for who asks after the node's health, at /healthz (default: there is none)")
 	f.StringVar(&o.State, "state", "", "`directory` for what outlives the daemon, its sessions (default: state in the root; else /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")
 	f.StringVar(&o.drives, "drives", "", "`directory` of the drives of sessions (default: drives in the state directory)")
 	f.BoolVar(&o.spawnRoot, "spawn-root", false, "let processes of root on other nodes start programs as root here (when this runs as root)")

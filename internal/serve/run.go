@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/metrics"
 )
 
 // run serves until a signal, the parent's end or ctx's.
@@ -46,6 +47,15 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	n, err := daemon.Start(cfg)
 	if err != nil {
 		return fmt.Errorf("start node %q: %w", cfg.Name, err)
+	}
+	if o.metrics != "" {
+		m, err := metrics.Listen(o.metrics, n, cfg.Name, cfg.Version)
+		if err != nil {
+			n.Close()
+			return fmt.Errorf("start node %q: %w", cfg.Name, err)
+		}
+		defer m.Close()
+		logger.Info("metrics are told", "node", cfg.Name, "at", m.Addr())
 	}
 	tell.say("READY=1")
 	untilDone(ctx, n, again)
@@ -91,6 +101,11 @@ func (o *options) config() (cfg daemon.Config, err error) {
 	if o.Certs != "" && o.Hosts == "" && o.listen == "" {
 		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.Certs)
 	}
+	if o.metrics != "" {
+		if err := metrics.Check(o.metrics); err != nil {
+			return cfg, Usage("--metrics: %v", err)
+		}
+	}
 	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.Socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.State, Drives: o.drives, Supervisor: o.supervisor}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
@@ -125,6 +140,9 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		}
 	}
 	if o.Certs != "" {
+		if cfg.Certs, err = filepath.Abs(o.Certs); err != nil {
+			return cfg, fmt.Errorf("name the directory of certificates: %w", err)
+		}
 		if cfg.Identity, err = cert.Load(o.Certs); err != nil {
 			return cfg, err
 		}

@@ -34,7 +34,9 @@ func use(*[64]byte) {}
 func Put(dst, src []byte) (last uint32) {
 	n := len(src) - WordSize
 	last = LastWord(src)
-	if n > 0 {
+	if n == WordSize { // two words: what finding out how to copy one costs is much of such a message
+		SetLastWord(dst[:n], LastWord(src[:n]))
+	} else if n > 0 {
 		Copy(dst[:n], src[:n])
 	}
 	Word(dst, n).Swap(last)

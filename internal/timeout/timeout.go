@@ -10,10 +10,12 @@ const (
 	Control = 10 * time.Second // one answer from a daemon or a process that need not wait for anybody
 	Answer  = time.Second      // a process to answer what it can answer at once, before its node is asked
 	Ping    = 2 * time.Second  // reachability of a node
+	Refused = time.Minute      // from telling of a stranger that was refused to telling of it again
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
 
 	HostsFile = time.Second            // between looks at the list of nodes
+	Links     = 10 * time.Second       // between looks at what links have counted, where nobody asks
 	EndRedir  = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
 	Abandoned = 5 * time.Second        // between looks of a supervisor whether its session's directory is there
 	Replace   = time.Second            // at least, from a supervisor to the one that takes its place

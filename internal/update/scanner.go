@@ -149,8 +149,8 @@ func until(nap time.Duration, t int64) time.Duration {
 type Duty struct{ cost atomic.Int64 } // ns, of one pass over each
 
 const (
-	duty       = 128                   // 0.8 % of one processor
-	firstPause = 100                   // times its own cost, while the naps grow
+	duty       = 256                   // 0.4 % of one processor
+	firstPause = 200                   // times its own cost, while the naps grow
 	wakeCost   = 40 * time.Microsecond // of the processor
 	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
 	longestNap = 65536 * firstNap      // comparing 1 GiB takes some 225 ms

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+)
+
+// crowd SOCKET N: N connections that say nothing, until the node closes one or this is
+// ended.
+func crowd() int {
+	n, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		fmt.Println(err)
+		return 2
+	}
+	held, gone := make([]net.Conn, n), make(chan error)
+	for i := range held {
+		if held[i], err = net.Dial("unixpacket", os.Args[1]); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		go func() {
+			_, err := held[i].Read(make([]byte, 1))
+			gone <- fmt.Errorf("connection %d is gone: %w", i, err)
+		}()
+	}
+	fmt.Println("all are there")
+	if len(os.Args) > 3 {
+		select {}
+	}
+	fmt.Println(<-gone)
+	return 0
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// talker [NODE PID]: a program that exports a buffer, says who it is, and stays until
+// it is ended; with a process of its kind, one that also sends it ten messages of 64
+// bytes, two of them with a notification, gets 128 bytes three times, and adds to a
+// word; and then a message every millisecond if there is another argument.
+func talker() int {
+	fmt.Println(talk(context.Background()))
+	return 1
+}
+
+func talk(ctx context.Context) error {
+	p, err := vmmc.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	mem, err := p.Alloc(4096)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Export(1, mem.Bytes(), vmmc.WithHandler(func(vmmc.Notification) {})); err != nil {
+		return err
+	}
+	if len(os.Args) > 2 {
+		if err := talkTo(ctx, p, os.Args[1], os.Args[2], len(os.Args) > 3); err != nil {
+			return err
+		}
+	}
+	fmt.Println("I am", p.ID())
+	select {}
+}
+
+func talkTo(ctx context.Context, p *vmmc.Process, node, peer string, forever bool) error {
+	var id vmmc.NodeID
+	if err := id.UnmarshalText([]byte(node)); err != nil {
+		return err
+	}
+	pid, err := strconv.ParseUint(peer, 10, 32)
+	if err != nil {
+		return err
+	}
+	im, err := p.Import(ctx, id, vmmc.PID(pid), 1)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 128)
+	for i := range 10 {
+		if i < 8 {
+			err = im.Send(ctx, b[:64], 0)
+		} else {
+			err = im.SendNotify(ctx, b[:64], 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for range 3 {
+		if err := im.Get(ctx, b, 0); err != nil {
+			return err
+		}
+	}
+	if _, err := im.FetchAdd32(ctx, 0, 1); err != nil {
+		return err
+	}
+	for forever {
+		if err := im.Send(ctx, b[:64], 0); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// asks STATUS URL: the answer, which must have that status, is the standard output.
+func asks(ts *testscript.TestScript, _ bool, args []string) {
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	a, err := c.Get(args[1])
+	ts.Check(err)
+	defer a.Body.Close()
+	b, err := io.ReadAll(a.Body)
+	ts.Check(err)
+	_, _ = ts.Stdout().Write(b)
+	if got := strconv.Itoa(a.StatusCode); got != args[0] {
+		ts.Fatalf("status %s, wanted %s: %s", got, args[0], b)
+	}
+}

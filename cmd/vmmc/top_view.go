@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+
+	"github.com/vmmc-go/vmmc/internal/ask"
+)
+
+// topModel is what "vmmc top" shows.
+type topModel struct {
+	ctx   context.Context //nolint:containedctx // the command's, for as long as the model lives
+	a     *ask.Cluster
+	every time.Duration
+	by    *order
+	back  bool // the order is reversed
+
+	rates  rates
+	rows   []linkRate
+	err    error
+	looked bool
+	width  int
+	height int
+}
+
+// links are what a look has found.
+type links struct {
+	list []ask.Link
+	err  error
+}
+
+type again struct{}
+
+// Init begins with a look.
+func (m *topModel) Init() tea.Cmd { return m.look }
+
+func (m *topModel) look() tea.Msg {
+	list, errs := readLinks(m.ctx, m.a)
+	return links{list, errors.Join(errs...)}
+}
+
+// Update takes what has happened.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case again:
+		return m, m.look
+	case links:
+		m.rows, m.err, m.looked = m.rates.take(msg.list), msg.err, true
+		m.by.sort(m.rows, m.back)
+		return m, tea.Tick(m.every, func(time.Time) tea.Msg { return again{} })
+	case tea.KeyPressMsg:
+		switch key := msg.String(); key {
+		case "q", "esc", "ctrl+c":
+			return m, tea.Quit
+		case "r":
+			m.back = !m.back
+		default:
+			if o := orderNamed(key); o != nil {
+				m.by, m.back = o, false
+			}
+		}
+		m.by.sort(m.rows, m.back)
+	}
+	return m, nil
+}
+
+var (
+	titleStyle  = lipgloss.NewStyle().Bold(true)
+	headerStyle = lipgloss.NewStyle().Reverse(true)
+)
+
+// View draws the screen, of which every line fits.
+func (m *topModel) View() tea.View {
+	v := tea.NewView(strings.Join(m.lines(), "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "vmmc top"
+	return v
+}
+
+func (m *topModel) lines() []string {
+	if m.width < 1 || m.height < 1 {
+		return nil
+	}
+	cut := lipgloss.NewStyle().MaxWidth(m.width).Inline(true)
+	lines := []string{""} // the title comes last: it says how many rows there is room for
+	if m.err != nil {
+		lines = append(lines, cut.Render(escaped(strings.Join(strings.Fields(m.err.Error()), " "))))
+	}
+	room := m.height - len(lines) - 1 // the last line is for keys
+	table := layout(m.rows, m.by, m.back, m.width)
+	for i, l := range table[:max(0, min(room, len(table)))] {
+		if i == 0 {
+			l = cut.Inherit(headerStyle).Render(l + strings.Repeat(" ", max(0, m.width-lipgloss.Width(l))))
+		} else {
+			l = cut.Render(l)
+		}
+		lines = append(lines, l)
+	}
+	if m.looked && m.err == nil && len(m.rows) == 0 && room > 1 {
+		lines = append(lines, cut.Render("There are no links that you may see."))
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines[0] = cut.Inherit(titleStyle).Render(m.title(max(0, room-1)))
+	if m.height > 2 {
+		lines = append(lines, cut.Render(m.keys()))
+	}
+	return lines[:min(len(lines), m.height)]
+}
+
+// title is the first line; room is how many links can be shown.
+func (m *topModel) title(room int) string {
+	if !m.looked {
+		return "vmmc top: looking"
+	}
+	var total linkRate
+	for _, r := range m.rows {
+		if r.Role == "imports" { // the other end may have counted the same
+			total.MessageRate += r.MessageRate
+			total.ByteRate += r.ByteRate
+		}
+	}
+	count := fmt.Sprintf("vmmc top: %d links", len(m.rows))
+	if len(m.rows) > room {
+		count = fmt.Sprintf("vmmc top: %d of %d links", room, len(m.rows))
+	}
+	order := "by " + m.by.name
+	if m.back {
+		order += " reversed"
+	}
+	return fill([]string{count, perSecond(total.MessageRate) + " msg/s", sized(uint64(total.ByteRate)) + "/s", order}, ", ", m.width)
+}
+
+// keys is the last line: as much of each as there is room for.
+func (m *topModel) keys() string {
+	for _, l := range []string{
+		"q quit  r reverse  sort by: b bytes  m messages  n notes  g gets  a atomics  i idle  p process",
+		"q quit  r reverse  sort: bytes messages notes gets atomics idle process",
+	} {
+		if len(l) <= m.width {
+			return l
+		}
+	}
+	return fill([]string{"q quit", "r reverse", "b m n g a i p sort"}, "  ", m.width)
+}

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// descriptors keeps the last of them for those who are there already: for the memory
+// that they pass, and files. A new one is the lowest that is free, so its number says how
+// many there are at least.
+type descriptors struct {
+	limit int // 0: not known
+
+	mu   sync.Mutex
+	said time.Time
+	more int // refused since
+	told []*local.Conn
+}
+
+// maxTold is how many processes that are refused may be there to hear it; the oldest goes.
+const maxTold = 8
+
+// spare is what is left when a connection has come.
+type spare int
+
+const (
+	plenty spare = iota
+	few          // it is told so
+	none         // not even that
+)
+
+func ownDescriptors() descriptors {
+	l, err := unix.OwnLimits()
+	if err != nil {
+		return descriptors{}
+	}
+	return descriptors{limit: int(min(l.Files, 1<<30))}
+}
+
+// kept are for those who are there.
+func (d *descriptors) kept() int { return min(512, d.limit/4) }
+
+// after says how many are left behind c.
+func (d *descriptors) after(c syscall.Conn) spare {
+	raw, err := c.SyscallConn()
+	if err != nil || d.limit == 0 {
+		return plenty
+	}
+	left := d.limit
+	if raw.Control(func(fd uintptr) { left = d.limit - int(fd) - 1 }) != nil {
+		return plenty // it is closed: what comes next finds that out
+	}
+	switch {
+	case left < d.kept()/2:
+		return none
+	case left < d.kept():
+		return few
+	}
+	return plenty
+}
+
+// hear makes room for a process that will be told.
+func (d *descriptors) hear(c *local.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = slices.DeleteFunc(d.told, func(o *local.Conn) bool {
+		select {
+		case <-o.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	if len(d.told) >= maxTold {
+		d.told[0].Close()
+		d.told = slices.Delete(d.told, 0, 1)
+	}
+	d.told = append(d.told, c)
+}
+
+// notAccepted logs why no connection could be taken.
+func (n *Node) notAccepted(err error) {
+	if errors.Is(err, syscall.EMFILE) {
+		_ = n.outOfDescriptors()
+		return
+	}
+	n.driver.Warn("accept", "err", err)
+}
+
+// outOfDescriptors logs that a connection is refused, once a minute, and is why.
+func (n *Node) outOfDescriptors() error {
+	d := &n.descriptors
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.more++; time.Since(d.said) >= timeout.Refused {
+		n.driver.Warn("descriptors run out, new connections are refused", "limit", d.limit, "kept", d.kept(), "refused", d.more)
+		d.said, d.more = time.Now(), 0
+	}
+	return code.New(code.NoMem, "node %q has no descriptors for more connections: of %d, the last %d are kept for those that are there; raise LimitNOFILE= of vmmcd, or ulimit -n", n.cfg.Name, d.limit, d.kept())
+}

@@ -1,0 +1,231 @@
+package daemon
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	pages "github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// linkCounters are what a process counts of its links, in memory that this node reads.
+type linkCounters struct {
+	mu     sync.Mutex
+	r      *pages.Reader // nil: the process has sent none, or has ended
+	base   pages.Ended   // what was there when it registered, maybe with a daemon before this one
+	seen   map[int]sighting
+	failed bool // and it was said
+	over   bool // the process has ended
+}
+
+// sighting is a link as it was looked at last.
+type sighting struct {
+	serial  uint32
+	counts  pages.Counts
+	changed time.Time // when it was first seen so
+}
+
+// linkEnd is one end of a link, here.
+type linkEnd struct {
+	pages.Link
+	p    *process
+	idle time.Duration
+	read time.Time
+}
+
+// count takes the descriptor that came with a registration. A process that has none,
+// or another memory, is not watched, and has no other disadvantage of it.
+func (p *process) count(fds []int) {
+	if len(fds) != 1 {
+		return
+	}
+	fd, err := unix.Dup(fds[0])
+	if err != nil {
+		return
+	}
+	r, err := pages.OpenCounters(fd)
+	if err != nil {
+		p.n.log.Warn("what a process counts cannot be read", "realpid", p.cred.PID, "err", err)
+		return
+	}
+	p.counters.mu.Lock()
+	defer p.counters.mu.Unlock()
+	if p.counters.over || p.counters.r != nil {
+		r.Close()
+		return
+	}
+	p.counters.r = r
+	p.counters.base = p.counters.totals()
+}
+
+// look reads the counters.
+func (p *process) look(now time.Time) (ends []linkEnd) {
+	c := &p.counters
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.r == nil {
+		return nil
+	}
+	links, _, err := c.r.Read()
+	if err != nil {
+		if !c.failed {
+			p.n.log.Warn("what a process counts cannot be read", "realpid", p.cred.PID, "err", err)
+		}
+		c.failed = true
+		return nil
+	}
+	seen := make(map[int]sighting, len(links))
+	for _, l := range links {
+		s := sighting{l.Serial, l.Counts, now}
+		if was, ok := c.seen[l.Slot]; ok && was.serial == l.Serial && was.counts == l.Counts {
+			s.changed = was.changed
+		}
+		seen[l.Slot] = s
+		ends = append(ends, linkEnd{Link: l, p: p, idle: now.Sub(s.changed), read: now})
+	}
+	c.seen = seen
+	return ends
+}
+
+// totals are all that the process has counted since it registered.
+func (c *linkCounters) totals() (all pages.Ended) {
+	if c.r == nil {
+		return all
+	}
+	links, all, err := c.r.Read()
+	if err != nil {
+		return pages.Ended{}
+	}
+	for i := range links {
+		if links[i].Out {
+			all.Imports.Add(&links[i].Counts)
+		} else {
+			all.Exports.Add(&links[i].Counts)
+		}
+	}
+	all.Imports.Less(&c.base.Imports)
+	all.Exports.Less(&c.base.Exports)
+	return all
+}
+
+// uncount gives the memory back, of a process that has ended; the node keeps its sums.
+func (p *process) uncount() {
+	p.n.counted.mu.Lock()
+	defer p.n.counted.mu.Unlock()
+	p.counters.mu.Lock()
+	defer p.counters.mu.Unlock()
+	p.counters.over = true
+	if p.counters.r != nil {
+		all := p.counters.totals()
+		p.n.counted.sum.Imports.Add(&all.Imports)
+		p.n.counted.sum.Exports.Add(&all.Exports)
+		p.counters.r.Close()
+		p.counters.r = nil
+	}
+}
+
+// linkEnds looks at the links of all processes that may be shown, in the order of pids; at
+// each process when its turn comes.
+func (n *Node) linkEnds(may func(*process) bool) iter.Seq[linkEnd] {
+	return func(yield func(linkEnd) bool) {
+		for _, p := range n.inOrder(may) {
+			for _, l := range p.look(time.Now()) {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (n *Node) inOrder(may func(*process) bool) []*process {
+	n.mu.Lock()
+	var all []*process
+	for _, p := range n.processes {
+		if may(p) {
+			all = append(all, p)
+		}
+	}
+	n.mu.Unlock()
+	slices.SortFunc(all, func(a, b *process) int { return cmp.Compare(a.id.Load().PID, b.id.Load().PID) })
+	return all
+}
+
+// lookAtLinks looks now and then, so that it is known since when a link is idle.
+func (n *Node) lookAtLinks() {
+	t := time.NewTicker(timeout.Links)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			for _, p := range n.inOrder(func(*process) bool { return true }) {
+				p.look(time.Now())
+			}
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// counted is what processes counted that are no more.
+type counted struct {
+	mu  sync.Mutex // before that of a process's counters
+	sum pages.Ended
+}
+
+// Figures are what the node can say of itself in numbers.
+type Figures struct {
+	Processes int
+	Links     map[Side]int
+	Totals    pages.Ended       // of all processes since the node began
+	Refused   map[string]uint64 // strangers, by why
+}
+
+// Side tells kinds of links' ends apart.
+type Side struct{ Imports, Mapped bool }
+
+// Figures looks.
+func (n *Node) Figures() Figures {
+	f := Figures{Links: map[Side]int{}, Refused: n.refusals.sum()}
+	n.counted.mu.Lock() // no process ends meanwhile: each is in one of the two sums
+	defer n.counted.mu.Unlock()
+	f.Totals = n.counted.sum
+	n.mu.Lock()
+	all := slices.Collect(maps.Values(n.processes))
+	n.mu.Unlock()
+	f.Processes = len(all)
+	for _, p := range all {
+		for _, l := range p.look(time.Now()) {
+			f.Links[Side{l.Out, l.Mapped}]++
+		}
+		p.counters.mu.Lock()
+		sum := p.counters.totals()
+		p.counters.mu.Unlock()
+		f.Totals.Imports.Add(&sum.Imports)
+		f.Totals.Exports.Add(&sum.Exports)
+	}
+	return f
+}
+
+// Health is why the node does not serve all that it is for, or nil.
+func (n *Node) Health() error {
+	n.mu.Lock()
+	closed, recalled := n.closed, n.recalled
+	n.mu.Unlock()
+	switch {
+	case closed:
+		return code.New(code.NoDaemon, "node %q stops", n.cfg.Name)
+	case !recalled:
+		return code.New(code.NoDaemon, "node %q starts", n.cfg.Name)
+	}
+	if why := n.network.reason(); why != "" {
+		return code.New(code.Unreachable, "%s", why)
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package page
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+// What is counted of a link, by its side: the importing one counts what it asks for,
+// the exporting one what it was asked.
+const (
+	Messages    = iota // sends
+	Bytes              // in them, and in updates
+	Notes              // notifications
+	Gets               //
+	GetBytes           //
+	Atomics            //
+	Updates            // passes of automatic update that had something to carry
+	Resumes            // times that a broken connection was made anew
+	Resent             // messages that were sent again
+	Duplicates         // messages that had been applied before
+	Acks               // acknowledgements, sent or received; far from what a sender counts
+	NumCounters        // so many there are
+)
+
+// The counters of a process: a header, and a slot for each of its links.
+const (
+	MaxLinks = 1024
+
+	sums         = 2
+	countersHead = 4096
+	slotTally    = 256 // before it is the slot's description
+	slotSize     = slotTally + shm.TallySize + 256
+	countersSize = countersHead + MaxLinks*slotSize
+
+	// In the header, and then in a slot.
+	topAt   = 16
+	stateAt = 0
+	kindAt  = 4
+	begunAt = 8
+	pidAt   = 16
+	lenAt   = 20
+	incAt   = 24
+	nameAt  = 32
+	maxPeer = 64
+
+	kindOut    = 1
+	kindMapped = 2
+)
+
+// LinkPeer is the process at the other end of a link, whose ends may differ in what
+// they say of each other: each speaks for itself.
+type LinkPeer struct {
+	Node        string
+	PID         uint32
+	Incarnation uint64
+}
+
+// Counters is a memory that a process counts in and its node reads. It is apart from
+// the pages that peers map: how much a process has to do with others is not their
+// concern. The first two slots are of links that have ended, and of those for which there
+// is no slot: of those that exported and of those that imported.
+type Counters struct {
+	r    *shm.Region
+	mu   sync.Mutex
+	free []int
+	top  int
+}
+
+// NewCounters makes this process's own.
+func NewCounters() (*Counters, error) {
+	r, err := create("vmmc-counters", kindCounters, countersSize, true)
+	if err != nil {
+		return nil, err
+	}
+	c := &Counters{r: r, top: sums}
+	shm.Word(r.Bytes(), topAt).Store(sums)
+	return c, nil
+}
+
+// Descriptor is for the node; the caller closes it.
+func (c *Counters) Descriptor() (int, error) { return c.r.Descriptor() }
+
+// Retire gives the memory back. Counting may go on, in vain.
+func (c *Counters) Retire() { c.r.Retire() }
+
+// sum is the slot of the ended links of a side.
+func sum(out bool) int {
+	if out {
+		return 1
+	}
+	return 0
+}
+
+// A Slot counts for one link.
+type Slot struct {
+	shm.Tally
+	c   *Counters
+	n   int
+	out bool
+}
+
+func (c *Counters) at(n int) []byte { return c.r.Bytes()[countersHead+n*slotSize:][:slotSize] }
+
+func (c *Counters) tally(n int) shm.Tally {
+	return shm.TallyAt(c.r, countersHead+n*slotSize+slotTally)
+}
+
+// Take gives a link a slot; out is of the importing side. It is not seen before
+// [Slot.Describe].
+func (c *Counters) Take(out bool) Slot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := sum(out)
+	switch last := len(c.free) - 1; {
+	case last >= 0:
+		n, c.free = c.free[last], c.free[:last]
+	case c.top < MaxLinks:
+		n = c.top
+		c.top++
+		shm.Word(c.r.Bytes(), topAt).Store(uint32(c.top))
+	}
+	return Slot{Tally: c.tally(n), c: c, n: n, out: out}
+}
+
+// Describe says which link it is.
+func (s *Slot) Describe(mapped bool, peer LinkPeer) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.n < sums {
+		return
+	}
+	b := s.c.at(s.n)
+	kind := uint32(0)
+	if s.out {
+		kind |= kindOut
+	}
+	if mapped {
+		kind |= kindMapped
+	}
+	binary.LittleEndian.PutUint32(b[kindAt:], kind)
+	binary.LittleEndian.PutUint64(b[begunAt:], uint64(time.Now().UnixNano()))
+	binary.LittleEndian.PutUint32(b[pidAt:], peer.PID)
+	binary.LittleEndian.PutUint64(b[incAt:], peer.Incarnation)
+	binary.LittleEndian.PutUint32(b[lenAt:], uint32(copy(b[nameAt:nameAt+maxPeer], peer.Node)))
+	shm.Word(b, stateAt).Store(shm.Word(b, stateAt).Load() | 1)
+}
+
+// Free ends the slot; what it has counted is kept in the sum of all that ended. Who
+// counts late counts for the slot's next link.
+func (s *Slot) Free() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.n < sums {
+		return
+	}
+	state := shm.Word(s.c.at(s.n), stateAt)
+	state.Store(state.Load()&^1 + 2)
+	ended := s.c.tally(sum(s.out))
+	ended.Merge(s.Tally)
+	s.Clear()
+	s.c.free = append(s.c.free, s.n)
+	s.n = sum(s.out) // whoever counts may be using the tally
+}
+
+// Counts are the numbers of a link, by the constants above.
+type Counts [NumCounters]uint64
+
+// Add adds another's numbers.
+func (c *Counts) Add(o *Counts) {
+	for i, n := range o {
+		c[i] += n
+	}
+}
+
+// Less takes what was counted before away; of one who counts backwards nothing is left.
+func (c *Counts) Less(o *Counts) {
+	for i, n := range o {
+		c[i] -= min(c[i], n)
+	}
+}
+
+// Link is what a process says of a link.
+type Link struct {
+	Slot   int
+	Serial uint32 // of the slot's links
+	Out    bool   // the process imports
+	Mapped bool   // on one node; messages may go by the stream there too
+	Begun  time.Time
+	Peer   LinkPeer
+	Counts Counts
+}
+
+// Reader looks at another process's counters.
+type Reader struct{ f *os.File }
+
+// OpenCounters takes a received descriptor, which it owns also when it fails.
+func OpenCounters(fd int) (*Reader, error) {
+	f, err := shm.OpenFile(fd, countersSize)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{f}, nil
+}
+
+// Close gives the descriptor back.
+func (r *Reader) Close() { _ = r.f.Close() }
+
+// Ended are the sums of links that there were, by the side of the process.
+type Ended struct{ Exports, Imports Counts }
+
+// Read gives the links that there are, and the sums of those that there were.
+func (r *Reader) Read() (links []Link, ended Ended, err error) {
+	head := make([]byte, topAt+4)
+	if _, err := r.f.ReadAt(head, 0); err != nil {
+		return nil, ended, fmt.Errorf("read counters: %w", err)
+	}
+	k, v := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
+	if k != kindCounters || v != version {
+		return nil, ended, fmt.Errorf("%w: kind %#x version %d, want %#x version %d", ErrLayout, k, v, kindCounters, version)
+	}
+	top := min(int(binary.LittleEndian.Uint32(head[topAt:])), MaxLinks)
+	const batch = 32
+	b := make([]byte, batch*slotSize)
+	for n := 0; n < top; n += batch {
+		got, err := r.f.ReadAt(b[:min(batch, top-n)*slotSize], int64(countersHead+n*slotSize))
+		if err != nil && err != io.EOF {
+			return nil, ended, fmt.Errorf("read counters: %w", err)
+		}
+		for i := range got / slotSize {
+			s := b[i*slotSize:][:slotSize]
+			all := shm.Sum(s[slotTally:])
+			counts := Counts(all[:NumCounters])
+			switch l, ok := parse(s); {
+			case n+i == sum(false):
+				ended.Exports = counts
+			case n+i == sum(true):
+				ended.Imports = counts
+			case ok:
+				l.Slot, l.Counts = n+i, counts
+				links = append(links, l)
+			}
+		}
+	}
+	return links, ended, nil
+}
+
+// parse reads a slot's description; what no honest process writes is no link.
+func parse(s []byte) (l Link, ok bool) {
+	state, kind := binary.LittleEndian.Uint32(s[stateAt:]), binary.LittleEndian.Uint32(s[kindAt:])
+	length := binary.LittleEndian.Uint32(s[lenAt:])
+	if state&1 == 0 || length > maxPeer {
+		return l, false
+	}
+	return Link{
+		Serial: state, Out: kind&kindOut != 0, Mapped: kind&kindMapped != 0,
+		Begun: time.Unix(0, int64(binary.LittleEndian.Uint64(s[begunAt:]))),
+		Peer: LinkPeer{
+			Node: string(s[nameAt : nameAt+length]),
+			PID:  binary.LittleEndian.Uint32(s[pidAt:]), Incarnation: binary.LittleEndian.Uint64(s[incAt:]),
+		},
+	}, true
+}

@@ -1,0 +1,128 @@
+package vrpc
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/xdr"
+)
+
+// work is what answering a call takes besides the Call.
+type work struct {
+	call  rpcmsg.Call
+	reply rpcmsg.Reply
+	d     xdr.Decoder
+	e     xdr.Encoder
+	none  bool // there is no reply
+}
+
+var works = sync.Pool{New: func() any { return new(work) }}
+
+// answer runs the call in and appends the reply to out, to its capacity only if fixed. ok is false
+// where there is none: for what is not a call, and for ErrNoReply. The reply refers to nothing of in.
+func (s *Server) answer(c *caller, in, out []byte, fixed bool) (reply []byte, ok bool) {
+	w := works.Get().(*work)
+	defer func() {
+		*w = work{e: w.e}
+		w.e.Reset(nil)
+		works.Put(w)
+	}()
+	w.d.Reset(in, xdr.InPlace)
+	if w.call.DecodeXDR(&w.d); w.d.Err() != nil {
+		return nil, false
+	}
+	w.reply.XID = w.call.XID
+	if !s.run(c, w, out, fixed) && !w.none {
+		w.reset(out, fixed)
+		w.reply.EncodeXDR(&w.e)
+	}
+	return w.e.Bytes(), !w.none && w.e.OK()
+}
+
+func (w *work) reset(out []byte, fixed bool) {
+	if fixed {
+		w.e.ResetFixed(out)
+	} else {
+		w.e.Reset(out)
+	}
+}
+
+// run runs the call and encodes reply and results. If it returns false, w.reply or w.none says how it
+// failed.
+func (s *Server) run(c *caller, w *work, out []byte, fixed bool) bool {
+	p := s.find(w)
+	if p == nil {
+		return false
+	}
+	ctx, err := c.context(&w.call.Cred)
+	if err == nil && s.allow != nil {
+		err = s.allow(ctx, p.service, p.number)
+	}
+	if err != nil {
+		if !errors.Is(err, ErrAuth) {
+			err = &AuthError{AuthTooWeak}
+		}
+		fault(&w.reply, err)
+		return false
+	}
+	call := p.take()
+	defer p.give(call)
+	if err := w.do(ctx, p, call); err != nil {
+		w.none = errors.Is(err, ErrNoReply)
+		fault(&w.reply, err)
+		return false
+	}
+	w.reset(out, fixed)
+	w.reply.EncodeXDR(&w.e)
+	if call.EncodeXDR(&w.e); w.e.Err() != nil {
+		s.logger.Error("vrpc: results cannot be sent", "service", p.service.Name, "procedure", p.number, "err", w.e.Err())
+		fault(&w.reply, w.e.Err())
+		return false
+	}
+	if n := w.e.Size() - len(out); n > s.limit {
+		s.logger.Error("vrpc: results are too long", "service", p.service.Name, "procedure", p.number, "bytes", n)
+		fault(&w.reply, ErrTooLarge)
+		return false
+	}
+	return true
+}
+
+// do decodes the arguments and calls the procedure.
+func (w *work) do(ctx context.Context, p *procedure, call Call) error {
+	w.d.Reset(w.d.Rest(), p.memory)
+	if call.DecodeXDR(&w.d); w.d.Err() != nil || len(w.d.Rest()) > 0 {
+		return ErrGarbageArgs
+	}
+	return call.Do(ctx)
+}
+
+// find finds the procedure, or says in w.reply what is wrong.
+func (s *Server) find(w *work) *procedure {
+	r := &w.reply
+	if w.call.RPC != rpcmsg.Version {
+		r.Outcome, r.Low, r.High = rpcmsg.RPCMismatch, rpcmsg.Version, rpcmsg.Version
+		return nil
+	}
+	t := s.table.Load()
+	procs, ok := t.procedures[key{w.call.Program, w.call.Version}]
+	if !ok {
+		r.Outcome = rpcmsg.ProgUnavail
+		if low, high, ok := t.versions(w.call.Program); ok {
+			r.Outcome, r.Low, r.High = rpcmsg.ProgMismatch, low, high
+		}
+		return nil
+	}
+	p := procs[w.call.Procedure]
+	if p == nil {
+		r.Outcome = rpcmsg.ProcUnavail
+	}
+	return p
+}
+
+// appendReply appends a reply without results.
+func appendReply(b []byte, r *rpcmsg.Reply) []byte {
+	b, _ = xdr.Append(b, r) // a reply of ours has a short verifier, or none
+	return b
+}

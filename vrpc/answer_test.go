@@ -1,0 +1,96 @@
+package vrpc
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/xdr"
+)
+
+// FuzzAnswer: no bytes are too much for a server; what it answers is a reply to the call's number.
+func FuzzAnswer(f *testing.F) {
+	s := NewServer()
+	if err := s.Register(&Service{Program: 7, Version: 2}); err != nil {
+		f.Fatal(err)
+	}
+	for _, h := range []rpcmsg.Call{{XID: 1, Program: 7, Version: 2}, {Program: 7}, {Cred: rpcmsg.Auth{Flavor: 1, Body: make([]byte, 20)}}} {
+		b, err := xdr.Marshal(&h)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		for _, room := range []int{0, 24, 1000} {
+			out, ok := s.answer(&caller{base: context.Background()}, in, make([]byte, 0, room), room > 0)
+			if !ok {
+				continue
+			}
+			var r rpcmsg.Reply
+			if err := xdr.Unmarshal(out, &r); err != nil || !bytes.Equal(out[:4], in[:4]) {
+				t.Fatalf("%x was answered %x: %v", in, out, err)
+			}
+		}
+	})
+}
+
+// A null call allocates nothing at a server, and nothing in the header of a client.
+func TestNullAllocations(t *testing.T) {
+	s := NewServer()
+	if err := s.Register(&Service{Program: 7, Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	c := &caller{base: context.Background()}
+	h := &rpcmsg.Call{Program: 7, Version: 2}
+	in, out := make([]byte, 0, 100), make([]byte, 0, 100)
+	null := func() {
+		call, err := appendCall(in, h, xdr.Void{}, 100)
+		reply, ok := s.answer(c, call, out, true)
+		if err != nil || !ok || decodeReply(reply, xdr.Void{}, xdr.Copy) != nil {
+			t.Fatalf("%x: %v", reply, err)
+		}
+	}
+	if null(); testing.AllocsPerRun(100, null) > 0 && !RaceEnabled {
+		t.Error("a null call allocates")
+	}
+}
+
+// What is remembered of datagrams is what was sent last, and no more than may be.
+func TestDuplicates(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDuplicates()
+		last := map[string][]byte{}
+		for i := range rapid.IntRange(1, 50).Draw(t, "calls") {
+			from := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: rapid.IntRange(1, 2).Draw(t, "port")}
+			call := []byte{byte(rapid.IntRange(0, 3).Draw(t, "call"))}
+			key := from.String() + string(call)
+			name, reply, run := d.begin(from, 5, call)
+			want, seen := last[key]
+			if run == seen || !bytes.Equal(reply, want) {
+				t.Fatalf("%s: run %v, %x, want %x", key, run, reply, want)
+			}
+			if run && rapid.Bool().Draw(t, "ends") {
+				last[key] = []byte{byte(i)}
+				d.end(name, last[key])
+			} else if run {
+				last[key] = nil
+			}
+		}
+	})
+	d := newDuplicates()
+	for i := range uint32(3 * rememberCalls) {
+		name, _, run := d.begin(&net.UnixAddr{Name: "x"}, i, nil)
+		if !run {
+			t.Fatal(i)
+		}
+		d.end(name, make([]byte, rememberBytes/500))
+		if len(d.order) != len(d.calls) || len(d.calls) > rememberCalls || d.bytes > rememberBytes {
+			t.Fatalf("%d calls, %d of %d bytes", len(d.calls), len(d.order), d.bytes)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package vrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// unit is what an area is given out in.
+const unit = 4096
+
+// area says which parts of the far end's memory hold messages. Who writes there gives them out.
+type area struct {
+	mu   sync.Mutex
+	used []bool        // by unit
+	more chan struct{} // closed when there may be more room; nil while nobody waits
+}
+
+func newArea(bytes int) *area { return &area{used: make([]bool, bytes/unit)} }
+
+func units(n int) int { return (n + unit - 1) / unit }
+
+// errEnded is what take returns where ended was closed.
+var errEnded = errors.New("the area's connection has ended")
+
+// take gives out n bytes, and waits for them until ended is closed.
+func (a *area) take(ctx context.Context, n int, ended <-chan struct{}) (off int, err error) {
+	if units(n) > len(a.used) {
+		return 0, fmt.Errorf("%w: %d bytes, %d at most", ErrTooLarge, n, len(a.used)*unit)
+	}
+	for {
+		off, more := a.try(units(n))
+		if more == nil {
+			return off, nil
+		}
+		select {
+		case <-more:
+		case <-ended:
+			return 0, errEnded
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// try is take, or says when there is more room.
+func (a *area) try(n int) (off int, more <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for at, free := 0, 0; at < len(a.used); at++ {
+		if free++; a.used[at] {
+			free = 0
+		}
+		if free == n {
+			first := at + 1 - n
+			for i := range n {
+				a.used[first+i] = true
+			}
+			return first * unit, nil
+		}
+	}
+	if a.more == nil {
+		a.more = make(chan struct{})
+	}
+	return 0, a.more
+}
+
+// give takes n bytes back. It returns false if they were not given out.
+func (a *area) give(off, n int) bool {
+	first := off / unit
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if off < 0 || off%unit != 0 || n <= 0 || first > len(a.used) || units(n) > len(a.used)-first {
+		return false
+	}
+	for i := range units(n) {
+		if !a.used[first+i] {
+			return false
+		}
+	}
+	clear(a.used[first : first+units(n)])
+	if a.more != nil {
+		close(a.more)
+		a.more = nil
+	}
+	return true
+}

@@ -1,0 +1,157 @@
+package vrpc
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/xdr"
+)
+
+// Client calls the procedures of a server, many at a time if need be. Once its connection is lost, every
+// call of it fails.
+type Client struct {
+	clientSettings
+	way  way
+	cred rpcmsg.Auth
+	xid  atomic.Uint32
+}
+
+var _ Caller = (*Client)(nil)
+
+// way is a transport, of one client.
+type way interface {
+	call(ctx context.Context, c rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error
+	post(ctx context.Context, c rpcmsg.Call, args xdr.Marshaler) error
+	flush(ctx context.Context) error
+	close() error
+	peer() string
+}
+
+// ClientOption changes what Dial and NewClient make.
+type ClientOption func(*clientSettings)
+
+type clientSettings struct {
+	sys          *AuthSys
+	limit        int
+	again, total time.Duration
+	slots, area  int
+	exports      []vmmc.ExportOption
+}
+
+// WithAuthSys has the client say by AUTH_SYS who it is. Otherwise it says nothing.
+func WithAuthSys(a AuthSys) ClientOption { return func(s *clientSettings) { s.sys = &a } }
+
+// WithMaxReply bounds a call and a reply in bytes, 4 MiB otherwise.
+func WithMaxReply(n int) ClientOption { return func(s *clientSettings) { s.limit = n } }
+
+// WithRetry is for datagrams: a call is sent again after first, 250 ms otherwise, after twice that time
+// and so on, and given up after total, 1 min otherwise, if its context lasts as long.
+func WithRetry(first, total time.Duration) ClientOption {
+	return func(s *clientSettings) { s.again, s.total = max(first, time.Millisecond), total }
+}
+
+// WithArea is for remote memory: how many calls may be in flight, 32 otherwise, and how much of this
+// process's memory the server may have for replies that are not small, 1 MiB and a little otherwise.
+// Both bound one connection; no reply is longer.
+func WithArea(calls, bytes int) ClientOption {
+	return func(s *clientSettings) {
+		s.slots, s.area = min(max(calls, 1), maxEntries), min(units(max(bytes, 1)), maxArea/unit)*unit
+	}
+}
+
+// WithExport is for remote memory: opts are of the buffer that the server writes its replies to, as
+// [vmmc.Unmapped] where it is not to be trusted with a mapping. It must be able to read it too.
+func WithExport(opts ...vmmc.ExportOption) ClientOption {
+	return func(s *clientSettings) { s.exports = opts }
+}
+
+// Dial connects to a server: network is "tcp", "udp", one of these with 4 or 6 after it, or "unix".
+func Dial(ctx context.Context, network, address string, opts ...ClientOption) (*Client, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6", "unix":
+	default:
+		return nil, fmt.Errorf("vrpc: dial %s: %q is not tcp, udp or unix", address, network)
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("vrpc: %w", err)
+	}
+	return NewClient(c, opts...)
+}
+
+// NewClient makes a client of a connection, which is the client's then, and closed if there is an error.
+// A [*net.UDPConn] carries datagrams, all others are streams.
+func NewClient(conn net.Conn, opts ...ClientOption) (*Client, error) {
+	c, err := newClient(opts)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if u, ok := conn.(*net.UDPConn); ok {
+		c.way = newPacketWay(u, &c.clientSettings)
+	} else {
+		c.way = newStreamWay(conn, &c.clientSettings)
+	}
+	return c, nil
+}
+
+func newClient(opts []ClientOption) (*Client, error) {
+	c := &Client{clientSettings: clientSettings{
+		limit: maxMessage, again: 250 * time.Millisecond, total: time.Minute, slots: defaultSlots, area: defaultArea,
+	}}
+	for _, o := range opts {
+		o(&c.clientSettings)
+	}
+	c.xid.Store(rand.Uint32()) //nolint:gosec // it only tells calls apart
+	if c.sys != nil {
+		var err error
+		if c.cred, err = c.sys.credential(); err != nil {
+			return nil, fmt.Errorf("vrpc: credentials: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// Call calls a procedure. Errors are of type [*Error]. When ctx ends the call returns its error, and
+// whether it was run is unknown; others go on.
+func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler) error {
+	h := c.header(prog, vers, proc)
+	if err := c.way.call(ctx, h, args, res); err != nil {
+		return &Error{c.way.peer(), prog, vers, proc, err}
+	}
+	return nil
+}
+
+// Post sends a call that no reply is expected to: its procedure returns [ErrNoReply], and whatever
+// reply there is is thrown away. On streams posted calls are gathered and go with the next call, with
+// Flush or when there are 32 KiB of them, and nothing says whether they arrived: end with a call. Only a
+// server made with [InOrder] runs them, and that call, one after another.
+func (c *Client) Post(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler) error {
+	h := c.header(prog, vers, proc)
+	if err := c.way.post(ctx, h, args); err != nil {
+		return &Error{c.way.peer(), prog, vers, proc, err}
+	}
+	return nil
+}
+
+// Flush sends what was posted.
+func (c *Client) Flush(ctx context.Context) error {
+	if err := c.way.flush(ctx); err != nil {
+		return fmt.Errorf("vrpc: flush to %s: %w", c.way.peer(), err)
+	}
+	return nil
+}
+
+// Close ends the connection. Calls that wait fail with ErrClosed.
+func (c *Client) Close() error { return c.way.close() }
+
+func (c *Client) header(prog, vers, proc uint32) rpcmsg.Call {
+	return rpcmsg.Call{XID: c.xid.Add(1), Program: prog, Version: vers, Procedure: proc, Cred: c.cred}
+}

@@ -1,0 +1,215 @@
+package vrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/internal/rpcrecord"
+	"github.com/vmmc-go/vmmc/xdr"
+)
+
+// enough is how many bytes of posted calls are gathered.
+const enough = 32 << 10
+
+// streamWay is a connection of a client, TCP or unix.
+type streamWay struct {
+	conn    net.Conn
+	limit   int
+	waiting pending
+	turn    chan struct{} // one value: who has it may write
+	batch   []byte        // what was posted, with the turn
+	reading sync.WaitGroup
+}
+
+func newStreamWay(c net.Conn, s *clientSettings) *streamWay {
+	w := &streamWay{conn: c, limit: s.limit, turn: make(chan struct{}, 1)}
+	w.turn <- struct{}{}
+	w.reading.Go(w.read)
+	return w
+}
+
+func (w *streamWay) peer() string { return peerName(w.conn) }
+
+func peerName(c net.Conn) string { return c.RemoteAddr().Network() + " " + c.RemoteAddr().String() }
+
+// read hands replies to those who wait, until the connection ends.
+func (w *streamWay) read() {
+	r := rpcrecord.NewReader(w.conn, w.limit, nil)
+	for {
+		b := takeBuffer()
+		var err error
+		if b.b, err = r.Next(b.b); err == nil && len(b.b) < 4 {
+			err = fmt.Errorf("a record of %d bytes is no reply", len(b.b))
+		}
+		if err != nil {
+			b.give()
+			w.lose(err)
+			return
+		}
+		w.waiting.deliver(binary.BigEndian.Uint32(b.b), b)
+	}
+}
+
+func (w *streamWay) lose(err error) {
+	w.waiting.fail(fmt.Errorf("%w: %w", ErrLost, err), true)
+	_ = w.conn.Close()
+}
+
+func (w *streamWay) close() error {
+	w.waiting.fail(ErrClosed, true)
+	err := w.conn.Close()
+	w.reading.Wait()
+	<-w.turn // what was given up while it was sent has ended
+	w.turn <- struct{}{}
+	return err
+}
+
+func (w *streamWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
+	b, err := w.encode(&h, args)
+	if err != nil {
+		return err
+	}
+	wait, err := w.waiting.add(h.XID)
+	if err != nil {
+		b.give()
+		return err
+	}
+	defer w.waiting.remove(h.XID, wait)
+	if err := w.send(ctx, b); err != nil {
+		return err
+	}
+	reply, err := wait.wait(ctx)
+	if err != nil {
+		return err
+	}
+	defer reply.give()
+	return decodeReply(reply.b, res, xdr.Copy)
+}
+
+func (w *streamWay) encode(h *rpcmsg.Call, args xdr.Marshaler) (*buffer, error) {
+	b := takeBuffer()
+	out, err := appendCall(append(b.b, make([]byte, rpcrecord.MarkLen)...), h, args, w.limit)
+	if err != nil {
+		b.give()
+		return nil, err
+	}
+	rpcrecord.Mark(out, len(out)-rpcrecord.MarkLen)
+	b.b = out
+	return b, nil
+}
+
+func (w *streamWay) take(ctx context.Context) error {
+	select {
+	case <-w.turn:
+		return nil
+	default:
+	}
+	select {
+	case <-w.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *streamWay) release() { w.turn <- struct{}{} }
+
+// send writes a call, after what was posted. b is the way's.
+func (w *streamWay) send(ctx context.Context, b *buffer) error {
+	if err := w.take(ctx); err != nil {
+		b.give()
+		return err
+	}
+	if len(w.batch) > 0 {
+		w.batch = append(w.batch, b.b...)
+		b.give()
+		return w.writeBatch(ctx)
+	}
+	return w.write(ctx, b)
+}
+
+func (w *streamWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler) error {
+	b, err := w.encode(&h, args)
+	if err != nil {
+		return err
+	}
+	defer b.give()
+	if err := w.take(ctx); err != nil {
+		return err
+	}
+	if w.batch = append(w.batch, b.b...); len(w.batch) >= enough {
+		return w.writeBatch(ctx)
+	}
+	w.release()
+	return nil
+}
+
+func (w *streamWay) flush(ctx context.Context) error {
+	if err := w.take(ctx); err != nil {
+		return err
+	}
+	if len(w.batch) == 0 {
+		w.release()
+		return nil
+	}
+	return w.writeBatch(ctx)
+}
+
+// writeBatch writes what was posted. The turn is taken, and given back.
+func (w *streamWay) writeBatch(ctx context.Context) error {
+	b := takeBuffer()
+	b.b, w.batch = w.batch, b.b[:0]
+	return w.write(ctx, b)
+}
+
+// write writes b and gives back the turn. If ctx ends when some of b is written, the rest is written on a
+// goroutine of its own: the stream is others' too.
+func (w *streamWay) write(ctx context.Context, b *buffer) error {
+	n, err := w.until(ctx, b.b)
+	switch {
+	case err == nil:
+	case ctx.Err() == nil:
+		w.lose(err)
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	case n > 0:
+		go func() {
+			if _, err := w.conn.Write(b.b[n:]); err != nil {
+				w.lose(err)
+			}
+			b.give()
+			w.release()
+		}()
+		return ctx.Err()
+	default:
+		err = ctx.Err()
+	}
+	b.give()
+	w.release()
+	return err
+}
+
+// until writes b as far as ctx lasts. The connection has no deadline when it returns.
+func (w *streamWay) until(ctx context.Context, b []byte) (int, error) {
+	if ctx.Done() == nil {
+		return w.conn.Write(b)
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = w.conn.SetWriteDeadline(time.Unix(1, 0))
+		close(over)
+	})
+	n, err := w.conn.Write(b)
+	if !stop() {
+		<-over
+		_ = w.conn.SetWriteDeadline(time.Time{})
+	}
+	return n, err
+}

@@ -1,0 +1,281 @@
+package vrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/xdr"
+)
+
+// fewest is how many bytes of opaque data are sent from where they lie instead of being copied.
+const fewest = 4096
+
+// vmmcWay is a client's connection by remote memory. A call takes a slot, which is where its reply will
+// be; there are no more calls at a time. Its request is one message to the server's next entry, or lies
+// in the server's area, of which the client says who uses it, until the reply is there.
+//
+// There are as many entries as slots, so the next one is always free: of the calls in all entries one at
+// least was answered, as the new call has its slot, and the server takes entries in their order.
+type vmmcWay struct {
+	q    *vmmc.Import // the server's
+	out  layout
+	area *area
+
+	in   *inbox
+	free chan *slot
+
+	mu   sync.Mutex // held to write an entry
+	next uint64     // entries written
+
+	closing sync.Once
+	ending  sync.Once
+	ended   chan struct{} // closed when there is no connection any more, for the reason why
+	why     error
+}
+
+// slot is what one call at a time has.
+type slot struct {
+	index uint32
+	old   uint32 // what its word was before the call
+	where int    // of the request in the server's area
+	size  int    // there; 0: none
+	e     xdr.Encoder
+	h     rpcmsg.Call
+	small [entrySize]byte
+	parts [][]byte
+}
+
+func newVMMCWay(q *vmmc.Import, out layout, in *inbox) *vmmcWay {
+	w := &vmmcWay{
+		q: q, out: out, area: newArea(out.area), in: in,
+		free: make(chan *slot, out.entries), ended: make(chan struct{}),
+	}
+	for i := range out.entries {
+		w.free <- &slot{index: uint32(i)}
+	}
+	return w
+}
+
+func (w *vmmcWay) peer() string { return "vmmc " + w.q.Exporter().String() }
+
+func (*vmmcWay) flush(context.Context) error { return nil }
+
+func (w *vmmcWay) close() error {
+	w.closing.Do(func() {
+		w.end(ErrClosed)
+		for range w.out.entries { // nobody looks at the memory any more
+			<-w.free
+		}
+		w.in.close()
+	})
+	return nil
+}
+
+// end ends the connection, and with it every wait for a part of it: what others hold of the server's
+// area they will not give back.
+func (w *vmmcWay) end(why error) {
+	w.ending.Do(func() {
+		w.why = why
+		close(w.ended)
+	})
+	_ = w.q.Close()
+}
+
+// lost makes an error of remote memory one of a call.
+func (w *vmmcWay) lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+		return ctx.Err()
+	}
+	w.end(fmt.Errorf("%w: %w", ErrLost, err)) // what has arrived is unknown
+	return w.why
+}
+
+func (w *vmmcWay) take(ctx context.Context) (*slot, error) {
+	select {
+	case <-w.ended:
+		return nil, w.why
+	default:
+	}
+	select {
+	case s := <-w.free:
+		return s, nil
+	case <-w.ended:
+		return nil, w.why
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (w *vmmcWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
+	s, err := w.take(ctx)
+	if err != nil {
+		return err
+	}
+	number, err := w.send(ctx, s, &h, args)
+	if err != nil {
+		w.free <- s
+		return err
+	}
+	if err := w.await(ctx, s, number); err != nil {
+		if ctx.Err() == nil {
+			w.free <- s
+			return w.lost(ctx, err)
+		}
+		go w.abandon(s, number) //nolint:gosec // the server will use the slot, whatever becomes of ctx
+		return ctx.Err()
+	}
+	err = w.reply(s, number, res)
+	w.free <- s
+	return err
+}
+
+// post sends a call like any other: the server uses its slot to say when it has run.
+func (w *vmmcWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler) error {
+	s, err := w.take(ctx)
+	if err != nil {
+		return err
+	}
+	number, err := w.send(ctx, s, &h, args)
+	if err != nil {
+		w.free <- s
+		return err
+	}
+	go w.abandon(s, number) //nolint:gosec // the server will use the slot, whatever becomes of ctx
+	return nil
+}
+
+// abandon waits for a reply that nobody wants.
+func (w *vmmcWay) abandon(s *slot, number uint32) {
+	if err := w.await(context.Background(), s, number); err == nil {
+		_ = w.reply(s, number, nil)
+	}
+	w.free <- s
+}
+
+// await waits until the reply is in its slot.
+func (w *vmmcWay) await(ctx context.Context, s *slot, number uint32) error {
+	v, err := w.q.WaitWord(ctx, w.in.words[s.index], s.old)
+	if err != nil {
+		return err
+	}
+	if s.old = v; v != number {
+		return errEntry
+	}
+	return nil
+}
+
+// reply decodes the reply, and gives back the memory of request and reply.
+func (w *vmmcWay) reply(s *slot, number uint32, res xdr.Unmarshaler) (err error) {
+	if s.size > 0 {
+		w.area.give(s.where, s.size)
+		s.size = 0
+	}
+	var e entry
+	place := w.in.place(int(s.index))
+	e.read(place, number)
+	b, ok := e.message(place, w.in.data())
+	if !ok {
+		return w.lost(context.Background(), errEntry)
+	}
+	switch {
+	case res != nil && len(b) == 0:
+		err = ErrNoReply
+	case res != nil:
+		err = decodeReply(b, res, xdr.Copy)
+	}
+	if e.where != here {
+		// A server that is gone needs no memory.
+		_ = w.q.Send(context.Background(), binary.LittleEndian.AppendUint32(s.small[:0], number), 4*int(s.index))
+	}
+	return err
+}
+
+// send sends the request, and returns its number.
+func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Marshaler) (uint32, error) {
+	s.e.Reset(s.small[:0:inline])
+	s.e.Gather(fewest)
+	s.h = *h
+	s.h.EncodeXDR(&s.e)
+	if args.EncodeXDR(&s.e); s.e.Err() != nil {
+		return 0, s.e.Err()
+	}
+	e := entry{length: uint32(s.e.Size()), where: here, slot: s.index}
+	if s.e.Size() <= inline {
+		return w.write(ctx, s, s.e.Bytes(), e)
+	}
+	s.parts = whole(s.e.Pieces(s.parts[:0]))
+	defer func() { clear(s.parts) }()
+	size := s.e.Size()
+	pad := w.pad(s.parts, size)
+	where, err := w.area.take(ctx, pad+size, w.ended)
+	switch {
+	case errors.Is(err, errEnded):
+		return 0, w.why
+	case err != nil:
+		return 0, err
+	}
+	err = w.q.SendV(ctx, w.out.data()+where+pad, s.parts...)
+	if err != nil {
+		w.area.give(where, pad+size)
+		if ctx.Err() != nil {
+			return 0, ctx.Err() // the server does not know of it
+		}
+		return 0, w.lost(ctx, err)
+	}
+	e.where = uint32(where + pad)
+	number, err := w.write(ctx, s, nil, e)
+	if err != nil {
+		w.area.give(where, pad+size)
+		return 0, err
+	}
+	s.where, s.size = where, pad+size
+	return number, nil
+}
+
+// pad is how much is left free before a message, so that its first opaque data lies on a page: the copy
+// is faster, and so is what the procedure does with it.
+func (w *vmmcWay) pad(parts [][]byte, size int) int {
+	if len(parts) < 2 {
+		return 0
+	}
+	pad := -len(parts[0]) & (unit - 1)
+	if units(pad+size) > len(w.area.used) {
+		return 0
+	}
+	return pad
+}
+
+// whole returns pieces that are words, as remote memory wants them.
+func whole(parts [][]byte) [][]byte {
+	odd, n := 0, 0
+	for _, b := range parts {
+		odd, n = odd|len(b), n+len(b)
+	}
+	if odd%4 == 0 {
+		return parts
+	}
+	all := make([]byte, 0, n)
+	for _, b := range parts {
+		all = append(all, b...)
+	}
+	return append(parts[:0], all)
+}
+
+// write writes the next entry after its message, if it has one there.
+func (w *vmmcWay) write(ctx context.Context, s *slot, message []byte, e entry) (uint32, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.number = uint32(w.next + 1)
+	b := e.append(append(s.small[:0], message...))
+	at := w.out.at(int(w.next%uint64(w.out.entries))) + entrySize - len(b)
+	if err := w.q.Send(ctx, b, at); err != nil {
+		return 0, w.lost(ctx, err)
+	}
+	w.next++
+	return e.number, nil
+}

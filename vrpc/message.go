@@ -1,0 +1,64 @@
+package vrpc
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/xdr"
+)
+
+// codec is what encodes calls and decodes replies. It is kept, as interfaces have it in the heap.
+type codec struct {
+	e     xdr.Encoder
+	d     xdr.Decoder
+	call  rpcmsg.Call
+	reply rpcmsg.Reply
+}
+
+var codecs = sync.Pool{New: func() any { return new(codec) }}
+
+// appendCall appends a call to b, which it may have no longer than limit.
+func appendCall(b []byte, h *rpcmsg.Call, args xdr.Marshaler, limit int) ([]byte, error) {
+	c := codecs.Get().(*codec)
+	defer codecs.Put(c)
+	c.e.Reset(b)
+	c.call = *h
+	c.call.EncodeXDR(&c.e)
+	args.EncodeXDR(&c.e)
+	out, err := c.e.Bytes(), c.e.Err()
+	c.e.Reset(nil)
+	c.call = rpcmsg.Call{}
+	if err != nil {
+		return b, err
+	}
+	if n := len(out) - len(b); n > limit {
+		return b, fmt.Errorf("%w: %d bytes, %d at most", ErrTooLarge, n, limit)
+	}
+	return out, nil
+}
+
+// decodeReply decodes what a server has answered.
+func decodeReply(b []byte, res xdr.Unmarshaler, m xdr.Memory) error {
+	c := codecs.Get().(*codec)
+	defer codecs.Put(c)
+	c.d.Reset(b, xdr.InPlace)
+	c.reply.DecodeXDR(&c.d)
+	if err := failure(&c.reply); err != nil && c.d.OK() {
+		return err
+	}
+	if c.d.OK() {
+		c.d.Reset(c.d.Rest(), m)
+		res.DecodeXDR(&c.d)
+	}
+	err, left := c.d.Err(), len(c.d.Rest())
+	c.d.Reset(nil, xdr.Copy)
+	c.reply = rpcmsg.Reply{}
+	if err == nil && left > 0 {
+		err = fmt.Errorf("%w: %d", xdr.ErrTrailing, left)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrReply, err)
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package vrpc
+
+const RaceEnabled = false

@@ -1,0 +1,97 @@
+package vrpc
+
+import (
+	"context"
+	"sync"
+)
+
+// pending are the calls of a client that wait for their replies.
+type pending struct {
+	mu    sync.Mutex
+	calls map[uint32]*waiter
+	err   error // why there are no more
+}
+
+// waiter is one. It gets one reply, or nil when err says why not.
+type waiter struct {
+	reply chan *buffer
+	err   error
+}
+
+var waiters = sync.Pool{New: func() any { return &waiter{reply: make(chan *buffer, 1)} }}
+
+// add has a call wait.
+func (p *pending) add(xid uint32) (*waiter, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return nil, p.err
+	}
+	if p.calls == nil {
+		p.calls = map[uint32]*waiter{}
+	}
+	w := waiters.Get().(*waiter)
+	p.calls[xid] = w
+	return w, nil
+}
+
+// remove has it wait no more, whether it has its reply or not.
+func (p *pending) remove(xid uint32, w *waiter) {
+	p.mu.Lock()
+	delete(p.calls, xid)
+	p.mu.Unlock()
+	select {
+	case b := <-w.reply:
+		if b != nil {
+			b.give()
+		}
+	default:
+	}
+	w.err = nil
+	waiters.Put(w)
+}
+
+// deliver hands over a reply, which is the pending's then. Nobody may wait for it any more.
+func (p *pending) deliver(xid uint32, b *buffer) {
+	p.mu.Lock()
+	w, ok := p.calls[xid]
+	if ok {
+		delete(p.calls, xid)
+		w.reply <- b
+	}
+	p.mu.Unlock()
+	if !ok {
+		b.give()
+	}
+}
+
+// fail ends all calls that wait, and if for good those to come. It says whether it was the first to.
+func (p *pending) fail(err error, good bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return false
+	}
+	if good {
+		p.err = err
+	}
+	for xid, w := range p.calls {
+		delete(p.calls, xid)
+		w.err = err
+		w.reply <- nil
+	}
+	return true
+}
+
+// wait waits for the reply.
+func (w *waiter) wait(ctx context.Context) (*buffer, error) {
+	select {
+	case b := <-w.reply:
+		if b == nil {
+			return nil, w.err
+		}
+		return b, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

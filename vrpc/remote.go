@@ -1,0 +1,274 @@
+package vrpc
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+)
+
+// patience is how long a procedure runs on the goroutine that takes a connection's calls before another
+// one takes the next, or twice that. A goroutine for each call would cost short ones more than they take,
+// and so would a timer that is set for each.
+const patience = 200 * time.Microsecond
+
+// remote is a server's connection by remote memory.
+type remote struct {
+	s      *Server
+	from   caller
+	taking context.Context //nolint:containedctx // calls, as long as the server and the connection do
+	end    context.CancelFunc
+
+	in   *inbox
+	next uint64 // entries taken; the reader's
+
+	r     *vmmc.Import // the client's
+	out   layout
+	calls sync.WaitGroup
+	// flight is how many calls are not answered.
+	flight atomic.Int32
+	replies
+}
+
+// remoteAddr is a process.
+type remoteAddr vmmc.ProcessID
+
+// Network is "vmmc".
+func (remoteAddr) Network() string { return "vmmc" }
+
+func (a remoteAddr) String() string { return vmmc.ProcessID(a).String() }
+
+func newRemote(s *Server, r *vmmc.Import, out layout, in *inbox) *remote {
+	c := &remote{s: s, in: in, r: r, out: out, replies: replies{area: newArea(out.area)}}
+	ctx, end := context.WithCancel(s.ctx)
+	taking, stop := context.WithCancel(s.taking)
+	c.from, c.taking = caller{base: ctx, addr: remoteAddr(r.Exporter())}, taking
+	c.end = func() {
+		end()
+		stop()
+	}
+	return c
+}
+
+// Close ends the connection; serve returns then.
+func (c *remote) Close() error {
+	c.end()
+	return nil
+}
+
+// serve answers calls until the connection ends or the server takes no more, and returns when none runs
+// any more.
+func (c *remote) serve() {
+	c.calls.Go(c.read)
+	c.calls.Wait()
+	if c.taking.Err() != nil && c.from.base.Err() == nil {
+		// The end of the buffers would overtake replies, which go by another connection.
+		ctx, stop := context.WithTimeout(c.from.base, meetTime)
+		_ = c.r.Fence(ctx)
+		stop()
+	}
+	c.end()
+}
+
+// The states of a reader's call.
+const (
+	reading = iota // there is none
+	running
+	relieved // another goroutine reads
+)
+
+// reader takes the connection's calls, until one takes long.
+type reader struct {
+	c     *remote
+	state atomic.Int32
+	gone  chan struct{} // closed when another one reads
+	watch *time.Timer   // calls tick while calls come; nil: they run in their order
+	began atomic.Uint32 // calls
+	seen  atomic.Uint32 // of these, by the last tick
+	still atomic.Bool   // no tick will come
+	call  [inline]byte
+	reply [entrySize]byte
+}
+
+func (c *remote) read() {
+	r := &reader{c: c, gone: make(chan struct{})}
+	if !c.s.ordered {
+		r.still.Store(true)
+		r.watch = time.AfterFunc(time.Hour, r.tick)
+		defer r.watch.Stop()
+	}
+	for {
+		switch more, err := r.take(); {
+		case err != nil:
+			if c.taking.Err() == nil {
+				c.s.logger.Info("vrpc: connection has ended", "peer", c.r.Exporter(), "err", err)
+			}
+			if c.s.taking.Err() == nil {
+				c.end() // of those that run no reply is wanted any more
+			}
+			return
+		case !more:
+			return
+		}
+	}
+}
+
+// tick has another goroutine read if the call that runs did so at the last tick.
+func (r *reader) tick() {
+	n := r.began.Load()
+	if n == r.seen.Load() {
+		if r.state.CompareAndSwap(running, relieved) {
+			r.c.calls.Go(r.c.read) // this reader has not ended, nor has its connection
+			close(r.gone)
+			return
+		}
+		r.still.Store(true)
+		if r.began.Load() == n || !r.still.CompareAndSwap(true, false) {
+			return // the next call has it tick
+		}
+	}
+	r.seen.Store(n)
+	r.watch.Reset(patience)
+}
+
+// take takes an entry and runs its call. It returns false if others read now.
+func (r *reader) take() (more bool, err error) {
+	c := r.c
+	i := int(c.next % uint64(c.in.entries))
+	number, old := uint32(c.next+1), uint32(0)
+	if c.next >= uint64(c.in.entries) {
+		old = number - uint32(c.in.entries)
+	}
+	v, err := c.r.WaitWord(c.taking, c.in.words[i], old)
+	if err != nil {
+		return false, err
+	}
+	var e entry
+	e.read(c.in.place(i), v)
+	b, ok := e.message(c.in.place(i), c.in.data())
+	if v != number || !ok || e.slot >= uint32(c.in.entries) || len(b) < rpcmsg.LeastCall {
+		return false, errEntry
+	}
+	if e.where == here {
+		b = r.call[:copy(r.call[:], b)] // the place is the client's again when a later call is answered
+	}
+	c.next++
+	if c.flight.Add(1) > int32(c.in.entries) {
+		return false, errEntry // it did not wait for its replies
+	}
+	return r.run(&e, b)
+}
+
+// run runs a call and sends its reply.
+func (r *reader) run(e *entry, b []byte) (more bool, err error) {
+	c := r.c
+	if !c.s.begin() {
+		return false, ErrClosed
+	}
+	if r.watch != nil {
+		r.state.Store(running)
+		r.began.Add(1) // before the look, see tick
+		if r.still.Load() && r.still.CompareAndSwap(true, false) {
+			r.watch.Reset(patience)
+		}
+	}
+	reply, ok := c.s.answer(&c.from, b, r.reply[:0:inline], false)
+	c.s.done()
+	if !ok {
+		reply = nil // the client waits for its slot all the same
+	}
+	err = c.send(e, r, reply)
+	if r.watch == nil {
+		return err == nil, err
+	}
+	if !r.state.CompareAndSwap(running, reading) {
+		<-r.gone // the connection ends when there is no reader
+		return false, err
+	}
+	return err == nil, err
+}
+
+// send sends a reply to the slot of its call.
+func (c *remote) send(e *entry, r *reader, reply []byte) error {
+	if err := c.from.base.Err(); err != nil {
+		return err // a reply would only say that the procedure was told to end
+	}
+	a := entry{length: uint32(len(reply)), where: here, number: e.number}
+	if len(reply) > inline && units(len(reply)) > len(c.area.used) {
+		reply = tooLong(reply)
+		a.length = uint32(len(reply))
+	}
+	if len(reply) > inline {
+		where, err := c.put(e, reply)
+		if err != nil {
+			return err
+		}
+		a.where, reply = uint32(where), nil
+	}
+	b := a.append(append(r.reply[:0], reply...))
+	c.flight.Add(-1)
+	return c.r.Send(c.from.base, b, c.out.at(int(e.slot))+entrySize-len(b))
+}
+
+// replies are those that lie in the client's area.
+type replies struct {
+	area *area
+	mu   sync.Mutex
+	held []heldReply // oldest first
+}
+
+// heldReply is one that the client is not known to be done with.
+type heldReply struct {
+	slot, number uint32
+	where, size  int
+}
+
+// put sends a reply to the client's area. A client that leaves its replies there is disconnected.
+func (c *remote) put(e *entry, reply []byte) (where int, err error) {
+	ctx := c.from.base
+	if d := c.s.write; d > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, d)
+		defer stop()
+	}
+	where, err = c.hold(ctx, e, len(reply))
+	if err != nil {
+		return 0, err
+	}
+	return where, c.r.Send(ctx, reply, c.out.data()+where)
+}
+
+// hold takes a part of the area, and waits for the oldest reply there to be done with, as long as there
+// is no room.
+func (c *remote) hold(ctx context.Context, e *entry, n int) (where int, err error) {
+	for {
+		c.mu.Lock()
+		c.reclaim(e.slot)
+		where, full := c.area.try(units(n))
+		if full == nil {
+			c.held = append(c.held, heldReply{e.slot, e.number, where, n})
+			c.mu.Unlock()
+			return where, nil
+		}
+		oldest := c.held[0]
+		c.mu.Unlock()
+		word := c.in.heads[oldest.slot]
+		if v := word.Load(); v != oldest.number {
+			if _, err := c.r.WaitWord(ctx, word, v); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// reclaim takes back what the client is done with: also what a slot had that it uses again.
+func (c *remote) reclaim(slot uint32) {
+	c.held = slices.DeleteFunc(c.held, func(h heldReply) bool {
+		done := h.slot == slot || c.in.heads[h.slot].Load() == h.number
+		return done && c.area.give(h.where, h.size)
+	})
+}

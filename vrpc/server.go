@@ -1,0 +1,133 @@
+package vrpc
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// Server serves services, each registered once, to all its transports at once. Its methods may be
+// called by several goroutines.
+type Server struct {
+	settings
+	table   atomic.Pointer[table]
+	running chan struct{}   // one place for each procedure that runs
+	ctx     context.Context //nolint:containedctx // what procedures run under, ended by Close
+	end     context.CancelFunc
+	taking  context.Context //nolint:containedctx // ended when no more calls are taken, at ctx's end at the latest
+	stop    context.CancelFunc
+
+	mu     sync.Mutex // held to change what follows, and table
+	closed bool
+	open   map[io.Closer]struct{}
+	work   sync.WaitGroup
+}
+
+var _ Registrar = (*Server)(nil)
+
+// NewServer returns a server of nothing.
+func NewServer(opts ...ServerOption) *Server {
+	s := &Server{settings: defaults(), open: map[io.Closer]struct{}{}}
+	for _, o := range opts {
+		o(&s.settings)
+	}
+	s.running = make(chan struct{}, s.concurrency)
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.taking, s.stop = context.WithCancel(s.ctx)
+	s.table.Store(new(table))
+	return s
+}
+
+// Register has a service served, from now on.
+func (s *Server) Register(v *Service) error { return s.register(v, false) }
+
+// InPlace registers services whose procedures keep nothing of their arguments after they have
+// returned, and get them without a copy: opaque data is part of the request as it arrived.
+func (s *Server) InPlace() Registrar { return inPlace{s} }
+
+type inPlace struct{ s *Server }
+
+func (r inPlace) Register(v *Service) error { return r.s.register(v, true) }
+
+func (s *Server) register(v *Service, inPlace bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.table.Load().with(v, inPlace)
+	if err == nil {
+		s.table.Store(t)
+	}
+	return err
+}
+
+// Services are those that are registered.
+func (s *Server) Services() []*Service { return slices.Clone(s.table.Load().services) }
+
+// Close ends all transports and connections and the contexts of procedures that run, and returns when
+// these have returned.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.end()
+	for c := range s.open {
+		_ = c.Close() // it is read from until it fails
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+	return nil
+}
+
+// enter has Close close c, and wait for leave.
+func (s *Server) enter(c io.Closer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.open[c] = struct{}{}
+	s.work.Add(1)
+	return nil
+}
+
+func (s *Server) leave(c io.Closer) {
+	s.mu.Lock()
+	delete(s.open, c)
+	s.mu.Unlock()
+	_ = c.Close()
+	s.work.Done()
+}
+
+// begin waits for a place to run a procedure in. end gives it back.
+func (s *Server) begin() bool {
+	select {
+	case s.running <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case s.running <- struct{}{}:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+func (s *Server) done() { <-s.running }
+
+// settings are what options change.
+type settings struct {
+	concurrency int
+	perCaller   int
+	connections int
+	limit       int
+	area        int
+	exports     []vmmc.ExportOption
+	ordered     bool
+	allow       func(ctx context.Context, s *Service, procedure uint32) error
+	logger      *slog.Logger
+	times
+}

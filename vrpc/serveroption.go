@@ -1,0 +1,91 @@
+package vrpc
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// ServerOption changes what NewServer makes.
+type ServerOption func(*settings)
+
+// times are how long a server waits.
+type times struct {
+	record, write, idle time.Duration
+}
+
+// maxMessage is how long a message is at most, unless an option says otherwise.
+const maxMessage = 4 << 20
+
+// What a connection by remote memory has, unless an option says otherwise: 1 MiB and headers.
+const (
+	defaultSlots = 32
+	defaultArea  = 1<<20 + unit
+)
+
+func defaults() settings {
+	return settings{
+		concurrency: 256,
+		perCaller:   32,
+		connections: 1024,
+		limit:       maxMessage,
+		area:        defaultArea,
+		logger:      slog.New(slog.DiscardHandler),
+		times:       times{record: 30 * time.Second, write: 30 * time.Second},
+	}
+}
+
+// WithConcurrency bounds how many procedures run at once, 256 otherwise, and how many of one
+// connection's calls are run or answered at once, 32 otherwise. What is beyond waits in the transport.
+func WithConcurrency(all, connection int) ServerOption {
+	return func(s *settings) { s.concurrency, s.perCaller = max(all, 1), max(connection, 1) }
+}
+
+// InOrder runs the calls of a connection one after another, in the order in which they came, as C's
+// servers do. Batches may need it: see [Client.Post].
+func InOrder() ServerOption {
+	return func(s *settings) { s.ordered = true }
+}
+
+// WithConnections bounds the connections of a server, 1024 otherwise. The next one is closed at once.
+func WithConnections(n int) ServerOption {
+	return func(s *settings) { s.connections = max(n, 1) }
+}
+
+// WithMaxMessage bounds a call and a reply in bytes, 4 MiB otherwise. A connection that brings a longer
+// one is closed.
+func WithMaxMessage(n int) ServerOption {
+	return func(s *settings) { s.limit = n }
+}
+
+// WithServerArea is for remote memory: how much of this process's memory each client has for calls that
+// are not small, 1 MiB and a little otherwise. No call is longer.
+func WithServerArea(bytes int) ServerOption {
+	return func(s *settings) { s.area = min(units(max(bytes, 1)), maxArea/unit) * unit }
+}
+
+// WithServerExport is for remote memory: opts are of the buffers that clients write their calls to, as
+// [vmmc.Unmapped] where they are not to be trusted with a mapping.
+func WithServerExport(opts ...vmmc.ExportOption) ServerOption {
+	return func(s *settings) { s.exports = opts }
+}
+
+// WithServerTimes says how long a message may take from its first byte to its last, and how long a
+// reply may wait for its reader, 30 s each otherwise, and after which time without a call a connection
+// is closed; 0 is never.
+func WithServerTimes(record, write, idle time.Duration) ServerOption {
+	return func(s *settings) { s.times = times{record, write, idle} }
+}
+
+// WithAllow has f asked about each call before its arguments are decoded. [PeerOf] tells it of the
+// caller. An error refuses the call, with its reason if it is an [*AuthError], else AuthTooWeak.
+func WithAllow(f func(ctx context.Context, s *Service, procedure uint32) error) ServerOption {
+	return func(s *settings) { s.allow = f }
+}
+
+// WithServerLogger has l told of what a server can tell nobody else. Otherwise nobody is told.
+func WithServerLogger(l *slog.Logger) ServerOption {
+	return func(s *settings) { s.logger = l }
+}
