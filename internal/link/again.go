@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -45,6 +46,7 @@ func (o *Out) resumed(a *wire.Answer) (lapsed []detached, err error) {
 	if a.Applied < acked || a.Applied > o.top {
 		return nil, protocol("the link is resumed after message %d, %d were acknowledged and %d sent", a.Applied, acked, o.top)
 	}
+	o.count.Locked(page.Duplicates, a.Applied-acked)
 	o.acked.Store(a.Applied)
 	o.returned.Store(uint32(a.Credits))
 	o.written.Store(a.Applied)
@@ -129,6 +131,7 @@ func (o *Out) nextAgain(h *wire.Header) (payload []byte) {
 	}
 	if over {
 		o.again = o.again[1:]
+		o.count.Locked(page.Resent, 1)
 		o.wrote(r.seq, false)
 		if len(o.again) == 0 {
 			o.caughtAgain()

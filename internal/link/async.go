@@ -28,7 +28,7 @@ func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 	if o.later.busy() || o.overlaps(m.ID, m.Off, uint64(m.Len())) {
 		r, err = o.sendLater(ctx, m)
 	} else {
-		q := outgoing{m: m, src: m.Src, more: m.More, size: m.Len()}
+		q := outgoing{m: m, size: m.Len()}
 		err = o.admit(ctx, &q)
 		r = Request{o: o, seq: q.seq}
 	}
@@ -42,7 +42,7 @@ func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 // sendLater queues a message when what must come before it is done.
 func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	return o.postpone(ctx, func(ctx context.Context, d *deferred) error {
-		q := outgoing{m: m, src: m.Src, more: m.More, size: m.Len()}
+		q := outgoing{m: m, size: m.Len()}
 		err := o.unread(ctx, m.ID, m.Off, uint64(q.size))
 		if err == nil {
 			err = o.admit(ctx, &q)

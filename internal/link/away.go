@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -103,6 +104,7 @@ func (s *stream) connect(fd int) error {
 	s.listening.Store(true)
 	s.torn.Store(false)
 	s.resumptions.Add(1)
+	s.count.Locked(page.Resumes, 1)
 	return nil
 }
 

@@ -35,10 +35,10 @@ func (m *Message) Len() int {
 // atomic that waits behind one, when f is there.
 type outgoing struct {
 	m      Message
-	src    []byte   // what is not in chunks yet, and
-	more   [][]byte // what follows it
 	size   int
 	done   int // bytes of it in chunks that were begun
+	piece  int // of the memory where the next one begins, and
+	before int // the bytes in those before it
 	seq    uint64
 	serial uint32
 	abort  bool // it ends here
@@ -48,19 +48,12 @@ type outgoing struct {
 }
 
 // rewind makes the next chunk begin at byte n.
-func (q *outgoing) rewind(n int) {
-	q.src, q.more, q.done = q.m.Src, q.m.More, n
-	for n > len(q.src) {
-		n -= len(q.src)
-		q.src, q.more = q.more[0], q.more[1:]
-	}
-	q.src = q.src[n:]
-}
+func (q *outgoing) rewind(n int) { q.done, q.piece, q.before = n, 0, 0 }
 
 // forget makes it an abort, whose memory is not the link's any more.
 func (q *outgoing) forget() {
 	q.abort = true
-	q.m.Src, q.m.More, q.src, q.more = nil, nil, nil, nil
+	q.m.Src, q.m.More = nil, nil
 }
 
 func (q *outgoing) ended() bool { return q.done == q.size }
@@ -68,11 +61,17 @@ func (q *outgoing) ended() bool { return q.done == q.size }
 // chunk gives the message's next frame, of at most most bytes.
 func (q *outgoing) chunk(h *wire.Header, most int) []byte {
 	m := &q.m
-	for len(q.src) == 0 {
-		q.src, q.more = q.more[0], q.more[1:]
+	pay := m.Src
+	if q.piece > 0 {
+		pay = m.More[q.piece-1]
 	}
-	pay := q.src[:min(len(q.src), most)]
-	q.src = q.src[len(pay):]
+	for q.done-q.before >= len(pay) {
+		q.before += len(pay)
+		pay = m.More[q.piece]
+		q.piece++
+	}
+	pay = pay[q.done-q.before:]
+	pay = pay[:min(len(pay), most)]
 	*h = wire.Header{
 		Type: wire.Data, Handle: m.Handle, Seq: q.seq, Serial: q.serial,
 		Off: m.Off + uint64(q.done), Size: uint64(q.size),
@@ -127,8 +126,8 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 		o.uncredit(m.Notify)
 		return 0, err
 	}
-	q := outgoing{m: m, src: m.Src, more: m.More, size: size}
-	seq, err = o.transfer(ctx, &q)
+	q := &outgoing{m: m, size: size}
+	seq, err = o.transfer(ctx, q)
 	o.giveTurn()
 	switch {
 	case err != nil || q.copied:

@@ -177,26 +177,31 @@ func (s *stream) receive(turns int) (got bool) {
 	}
 	s.rmu.Lock()
 	got, err := s.rx.take(s, turns)
-	if got && err == nil {
+	switch {
+	case err != nil:
+		s.ended(err)
+	case got:
 		s.h.settled(s.rx.begun())
 	}
 	s.rmu.Unlock()
 	if got {
 		s.e.sleepers.Wake() // after the words were stored
 	}
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = ErrGone
-		} else if !isProtocol(err) {
-			err = fmt.Errorf("%w: %w", ErrGone, err)
-		}
-		if isProtocol(err) && !errors.Is(err, wire.ErrCorrupt) || errors.Is(err, errBye) {
-			s.fail(err)
-		} else {
-			s.lose(err)
-		}
-	}
 	return got
+}
+
+// ended says what an error of receiving means for the link; rmu is held.
+func (s *stream) ended(err error) {
+	if errors.Is(err, io.EOF) {
+		err = ErrGone
+	} else if !isProtocol(err) {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if isProtocol(err) && !errors.Is(err, wire.ErrCorrupt) || errors.Is(err, errBye) {
+		s.fail(err)
+	} else {
+		s.lose(err)
+	}
 }
 
 // fail ends the stream. It may be called under any lock; the closing itself

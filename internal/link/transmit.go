@@ -94,11 +94,17 @@ func (t *transmitter) most() int {
 
 var stages = sync.Pool{New: func() any { return new([wire.MostChecked]byte) }}
 
-// stage copies a payload that is checked: what is sent is then what was summed, though
-// its memory is written to meanwhile.
-func (t *transmitter) stage(payload []byte) []byte {
-	t.staged = stages.Get().(*[wire.MostChecked]byte)
-	return t.staged[:copy(t.staged[:], payload)]
+// summed copies a payload that is checked: what is sent is then what was summed, though
+// its memory is written to meanwhile. A short one goes behind its header.
+func (t *transmitter) summed(h *wire.Header, behind, payload []byte) []byte {
+	to := behind
+	if len(payload) > small {
+		t.staged = stages.Get().(*[wire.MostChecked]byte)
+		to = t.staged[:]
+	}
+	to = to[:copy(to, payload)]
+	h.Sum = wire.Sum(0, to)
+	return to
 }
 
 // heads are for links that write several long frames in one call; one that is idle
@@ -134,21 +140,15 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 		t.big = buffers.Get().(*[bufferSize]byte)
 		p.head = t.big[:copy(t.big[:], p.head)+size]
 	}
-	switch {
-	case whole:
-		copy(p.head[at+wire.HeaderSize:], payload)
-		payload = p.head[at+wire.HeaderSize:]
-	case t.check:
-		payload = t.stage(payload)
-	}
 	if t.check {
-		h.Sum = wire.Sum(0, payload)
+		payload = t.summed(h, p.head[at+wire.HeaderSize:], payload)
 	}
 	h.Put(p.head[at:])
 	if !whole {
 		p.pay, p.seq = payload, h.Seq
 		return !t.check && t.count < len(t.parts)
 	}
+	copy(p.head[at+wire.HeaderSize:], payload)
 	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
 }
 

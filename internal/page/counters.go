@@ -23,7 +23,7 @@ const (
 	Updates            // passes of automatic update that had something to carry
 	Resumes            // times that a broken connection was made anew
 	Resent             // messages that were sent again
-	Duplicates         // messages that had been applied before
+	Duplicates         // messages that were not, because the exporter had them
 	Acks               // acknowledgements, sent or received; far from what a sender counts
 	NumCounters        // so many there are
 )
