@@ -296,6 +296,8 @@ func badOfAWay(t *testing.T, way string) []bad {
 
 		{"Import.SendV", "nil", func() error { return s.im.SendV(t.Context(), 0) }, vmmc.ErrBadSize},
 		{"Import.SendV", "odd pieces", func() error { return s.im.SendV(t.Context(), 0, word[:2], word[:2]) }, vmmc.ErrBadAlignment},
+		{"Import.WaitWord", "of no export", func() error { _, err := s.im.WaitWord(t.Context(), vmmc.Word{}, 0); return err }, vmmc.ErrBadArg},
+		{"Import.WaitWord", "of another process", func() error { _, err := s.im.WaitWord(t.Context(), w, w.Load()); return err }, vmmc.ErrBadArg},
 		{"Process.Lookup", "nowhere", func() error { _, _, err := s.a.Lookup(0); return err }, vmmc.ErrBadProxyAddr},
 		{"Process.Lookup", "behind the end", func() error { _, _, err := s.a.Lookup(s.im.Addr() + size); return err }, vmmc.ErrBadProxyAddr},
 	}
