@@ -274,7 +274,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages, terms lin
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
-	terms.News = func(up bool, why error) { p.linkNews(id, nil, up, why) }
+	terms.News = func(up bool, why error) { p.linkNews(id, false, up, why) }
 	in, err = link.NewIn(p.engine, fd, pages, terms, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { p.lostImporter(id, &in, err) })

@@ -176,6 +176,7 @@ func badOnce(t *testing.T) []bad {
 	all := []bad{
 		{"Open", "the import limit", open(t.Context(), vmmc.WithImportLimit(-1)), vmmc.ErrBadArg},
 		{"WithResume", "a limit before now", open(t.Context(), vmmc.WithResume(-1)), vmmc.ErrBadArg},
+		{"WithSilence", "less than none", open(t.Context(), vmmc.WithSilence(-1)), vmmc.ErrBadArg},
 		{"WithPayloadChecksums", "of links that cannot be", open(t.Context(), vmmc.WithPayloadChecksums(), vmmc.WithResume(-1<<63)), vmmc.ErrBadArg},
 		{"WithImportLimit", "the least of all", open(t.Context(), vmmc.WithImportLimit(-1<<63)), vmmc.ErrBadArg},
 		{"WithSocket", "too long a path", open(t.Context(), vmmc.WithSocket("/"+strings.Repeat("x", 200))), vmmc.ErrBadArg},

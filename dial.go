@@ -81,7 +81,7 @@ func hello(nc net.Conn, key []byte, h *wire.Hello) (a wire.Answer, err error) {
 
 // terms are what a link's hello and its answer have agreed on.
 func (p *Process) terms(capabilities uint64) link.Terms {
-	t := link.Terms{Checked: capabilities&wire.Checked != 0}
+	t := link.Terms{Checked: capabilities&wire.Checked != 0, Silence: p.silence}
 	if capabilities&wire.Resumes != 0 {
 		t.Limit = p.limit
 	}

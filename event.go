@@ -86,7 +86,11 @@ func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why erro
 		defer p.telling.Add(-1)
 		ctx, stop := context.WithTimeout(p.life, timeout.Control)
 		defer stop()
-		fds, _ := p.conn.Call(ctx, local.Tell, local.LinkEvent{Kind: kind, Peer: peer, Imports: imports, Why: why.Error()}, nil, nil)
+		e := local.LinkEvent{Kind: kind, Peer: peer, Imports: imports}
+		if why != nil {
+			e.Why = why.Error()
+		}
+		fds, _ := p.conn.Call(ctx, local.Tell, e, nil, nil)
 		closeAll(fds)
 	})
 }
@@ -107,15 +111,16 @@ func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
 	}
 }
 
-// linkNews reports that a link has lost its connection, or goes on; in is the link if it is
-// an importer's.
-func (p *Process) linkNews(peer local.ProcessID, in *link.In, up bool, why error) {
-	e := Event{Kind: LinkResumed, Peer: processID(peer)}
+// linkNews reports that a link has lost its connection, or goes on; imports says on which
+// side of it this process is.
+func (p *Process) linkNews(peer local.ProcessID, imports, up bool, why error) {
+	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, local.LinkResumed, "a link was resumed"
 	if !up {
-		e.Kind, e.Err = LinkDown, fail("link", why)
+		e.Kind, e.Err, kind, text = LinkDown, fail("link", why), local.LinkLost, "a link has lost its connection"
 	}
-	p.log.Info("a link "+map[bool]string{false: "has lost its connection", true: "was resumed"}[up], "peer", peer, "why", why)
-	p.event(e, in)
+	p.log.Info(text, "peer", peer, "why", why)
+	p.tell(kind, peer, imports, why)
+	p.event(e, nil)
 }
 
 // watchNode reports the end of the daemon.

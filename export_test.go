@@ -53,3 +53,16 @@ func Resumed(p *Process) (losses, resumptions uint64) {
 	}
 	return losses, resumptions
 }
+
+// Grants is how many imports others have of the process's exports.
+func Grants(p *Process) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, peer := range p.peers {
+		n += len(peer.grants)
+	}
+	return n
+}
+
+// SetEvents has the process run another handler for its events; before there are any.
+func SetEvents(p *Process, h func(Event)) { p.events = h }

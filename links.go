@@ -114,7 +114,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 			return nil, err
 		}
 		terms := p.terms(a.Capabilities)
-		terms.Redial, terms.News = p.redial(c), func(up bool, why error) { p.linkNews(exporter, nil, up, why) }
+		terms.Redial, terms.News = p.redial(c), func(up bool, why error) { p.linkNews(exporter, true, up, why) }
 		p.mu.Lock()
 		left := l.left
 		p.mu.Unlock()

@@ -44,6 +44,7 @@ type Process struct {
 
 	imported     budget
 	limit        time.Duration
+	silence      time.Duration
 	dialer       func(ctx context.Context, address string) (net.Conn, error)
 	capabilities uint64 // of links with other nodes that this process asks for
 
@@ -87,6 +88,7 @@ type options struct {
 	importLimit  int64
 	capabilities uint64
 	limit        time.Duration
+	silence      time.Duration
 }
 
 // WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
@@ -127,6 +129,13 @@ func WithResume(limit time.Duration) Option {
 	}
 }
 
+// WithSilence is how long nothing may be heard of a process on another node before the
+// connection with it is given up: when its node has died and nobody is left to end the connection, or when it
+// is stopped and owes an answer. Pending calls fail with [ErrPeerGone] then, or after the limit of [WithResume]
+// if the link is not resumed within that. The default is 10 s; 0 waits for ever. The time in which
+// this process itself did not run is not counted.
+func WithSilence(d time.Duration) Option { return func(o *options) { o.silence = d } }
+
 // WithEmbedded runs a node for as long as the process is open; package node has
 // one to give: vmmc.Open(ctx, node.Embed()). start returns the socket that it
 // serves and what ends it.
@@ -139,7 +148,7 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 // [ErrBadArg] for an option or a socket's path that cannot be. The process lives
 // until [Process.Close].
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
-	o := options{session: os.Getenv(local.SessionEnv)}
+	o := options{session: os.Getenv(local.SessionEnv), silence: timeout.Silence, limit: timeout.Resume, capabilities: wire.Resumes}
 	for _, f := range opts {
 		f(&o)
 	}
@@ -149,9 +158,12 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	if o.limit < 0 {
 		return nil, failf("open", ErrBadArg, "links are to be resumed within %v, want at least 0", o.limit)
 	}
+	if o.silence < 0 {
+		return nil, failf("open", ErrBadArg, "nothing may be heard for %v, want at least 0", o.silence)
+	}
 	p := &Process{
-		events: o.events,
-		log:    withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
+		events: o.events, silence: o.silence,
+		log: withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
 	}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -185,6 +187,11 @@ func TestLinkIsNotResumed(t *testing.T) {
 	err = im.Get(ctx, make([]byte, 8), 0)
 	if !errors.Is(err, vmmc.ErrPeerGone) {
 		t.Errorf("a get: %v", err)
+	}
+	for _, says := range []string{"not resumed within 100ms: data address", "(stream link 0x", fmt.Sprintf("process %d on node %q", b.PID(), b.Node()), "buffer 7"} {
+		if !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("the error does not say %q: %v", says, err)
+		}
 	}
 	if e := <-events; e.Kind != vmmc.LinkDown {
 		t.Errorf("%v: %v", e.Kind, e.Err)

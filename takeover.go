@@ -66,7 +66,9 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	if terms.Limit > 0 {
 		terms.Limit += timeout.Hello // an importer that dials within the limit is heard
 	}
-	if err := p.joinAlone(peer.id, order, fd, nil, terms); err != nil {
+	id := peer.id
+	terms.Departed = func(ctx context.Context) bool { return p.departed(ctx, id) }
+	if err := p.joinAlone(id, order, fd, nil, terms); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 	return nil // the importer has its answer; nobody else may answer it now
@@ -79,6 +81,15 @@ func answer(fd int, a *wire.Answer) error {
 		err = link.ErrGone // a fresh socket has room for it
 	}
 	return err
+}
+
+// departed asks the node whether another process is known to have ended.
+func (p *Process) departed(ctx context.Context, id local.ProcessID) bool {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	d, fds, err := local.Ask[local.Departure](ctx, p.conn, local.Departed, id, nil)
+	closeAll(fds)
+	return err == nil && d.Departed
 }
 
 // forgetLink tells the node that nobody is to dial a link any more that has ended.

@@ -144,9 +144,9 @@ func startAndRead(t *testing.T, cmd *exec.Cmd) (line string, rest *bufio.Reader)
 }
 
 // join opens a process of the test itself.
-func join(t *testing.T, c *cluster, node int) *vmmc.Process {
+func join(t *testing.T, c *cluster, node int, opts ...vmmc.Option) *vmmc.Process {
 	t.Helper()
-	p, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.socket(node)))
+	p, err := vmmc.Open(t.Context(), append(opts, vmmc.WithSocket(c.socket(node)))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,11 +173,11 @@ func launch(t *testing.T, cmd *exec.Cmd, socket string) (vmmc.PID, *exec.Cmd, *b
 
 // child makes a role of a function: the process joins its node, says its pid,
 // and runs f.
-func child(f func(ctx context.Context, p *vmmc.Process, args []string) error) func() int {
+func child(f func(ctx context.Context, p *vmmc.Process, args []string) error, opts ...vmmc.Option) func() int {
 	return func() int {
 		ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer stop()
-		p, err := vmmc.Open(ctx)
+		p, err := vmmc.Open(ctx, opts...)
 		if err != nil {
 			return say(err)
 		}

@@ -61,7 +61,11 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := up(t, 2, nil, nil)
-			p := join(t, cl, 0)
+			var opts []vmmc.Option
+			if c.daemon { // nobody is left who could say that the process has not only lost its connection
+				opts = append(opts, vmmc.WithResume(300*time.Millisecond))
+			}
+			p := join(t, cl, 0, opts...)
 			pid, peer, _ := spawn(t, cl, c.node, "hold")
 			import1(t, p, c.node, pid, 2) // its last export: it needs its daemon no more
 			im := import1(t, p, c.node, pid, c.id)

@@ -43,6 +43,8 @@ func (p *process) tell(e local.LinkEvent) error {
 	say, ok := map[string]string{
 		local.LinkDown:      "a link is down",
 		local.LinkFailed:    "a link has failed",
+		local.LinkLost:      "a link has lost its connection",
+		local.LinkResumed:   "a link was resumed",
 		local.ImportRevoked: "an import was revoked",
 	}[e.Kind]
 	if !ok {

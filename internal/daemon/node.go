@@ -69,6 +69,7 @@ type Node struct {
 	recalled  bool // the sessions of a daemon before this one were found
 	network   network
 	counted   counted
+	departed  departed
 
 	descriptors descriptors
 

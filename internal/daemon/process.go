@@ -108,6 +108,7 @@ func (p *process) gone() {
 		return
 	}
 	n := p.n
+	n.bereave(p) // before anybody who dials it is refused
 	n.mu.Lock()
 	if n.processes[id.PID] == p {
 		delete(n.processes, id.PID)
@@ -193,6 +194,13 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 			p.n.forgetLink(r.Link, p)
 		}
 		return local.Empty{}, nil, err
+	case local.Departed:
+		r, err := local.Decode[local.ProcessID](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		gone, err := p.n.hasDeparted(ctx, r)
+		return local.Departure{Departed: gone}, nil, err
 	case local.Tell:
 		r, err := local.Decode[local.LinkEvent](body)
 		if err == nil {

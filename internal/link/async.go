@@ -161,8 +161,10 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 	if o.mid || o.queue.len() == 0 && (!o.due.Load() || !o.collect()) {
 		return nil, false
 	}
-	if o.limit > 0 && !o.mayKeep() {
-		return nil, false
+	if o.minds {
+		if o.tx.held = !o.mayKeep(); o.tx.held {
+			return nil, false
+		}
 	}
 	if invariant.Enabled {
 		o.checkQueue()
@@ -197,9 +199,7 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 
 // mayKeep says whether one more message may be kept. Else an acknowledgement is asked for.
 func (o *Out) mayKeep() bool {
-	if !o.tended {
-		o.e.idlers.tend(o)
-	}
+	o.tend()
 	if o.keeps.messages.len() < keptMessages {
 		return true
 	}
@@ -253,6 +253,9 @@ func (o *Out) sent(seq uint64) bool {
 }
 
 func (o *Out) askNow() {
+	if o.minds {
+		o.tend()
+	}
 	o.asked = o.written.Load()
 	o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
 }

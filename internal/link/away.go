@@ -101,6 +101,7 @@ func (s *stream) connect(fd int) error {
 	}
 	s.fd = fd
 	s.rx.quiet = unix.Piecewise(fd)
+	s.patience()
 	s.listening.Store(true)
 	s.torn.Store(false)
 	s.resumptions.Add(1)
@@ -109,10 +110,11 @@ func (s *stream) connect(fd int) error {
 }
 
 // away dials until the link is resumed, or the limit is reached. A connection that ends
-// before it has brought anything is no success.
+// before it has brought anything that was waited for is no success.
 func (o *Out) away(why error) {
 	o.rmu.Lock()
-	if p := o.acked.Load() + o.replied; p != o.progress || o.since.IsZero() {
+	acked := o.acked.Load()
+	if p := acked + o.replied; p != o.progress || o.since.IsZero() || acked == o.seq.Load() {
 		o.progress, o.since, o.pause = p, time.Now(), 0
 	}
 	since, pause := o.since, o.pause
@@ -208,17 +210,41 @@ func (in *In) away(why error) {
 	}
 }
 
-// expire sets the time after which nobody may resume any more; tmu is held.
+// expire begins the time within which the importer may resume; tmu is held.
 func (in *In) expire(why error) {
+	ctx, stop := context.WithTimeout(in.life, in.limit)
+	in.resumed = stop
 	conn := in.conn
-	in.timer = time.AfterFunc(in.limit, func() {
+	in.e.wg.Go(func() {
+		defer stop()
+		err := in.outlive(ctx, why)
 		in.tmu.Lock()
 		late := in.conn == conn && in.fd < 0
 		in.tmu.Unlock()
-		if late {
-			in.fail(fmt.Errorf("%w: the connection was lost (%w), and the importer has not resumed the link within %v", ErrGone, why, in.limit))
+		if late && err != nil {
+			in.fail(err)
 		}
 	})
+}
+
+// Between questions whether the importing process has ended.
+const (
+	firstQuestion   = 10 * time.Millisecond // its node may hear of it later than this side
+	longestQuestion = time.Second
+)
+
+// outlive waits for an importer that has lost its connection, and says why not any longer:
+// its time is over, or its node knows that it has ended. Nil is of one that has come.
+func (in *In) outlive(ctx context.Context, why error) error {
+	for pause := firstQuestion; within(ctx, pause); pause = min(2*pause, longestQuestion) {
+		if in.departed != nil && in.departed(ctx) {
+			return fmt.Errorf("%w: the connection was lost (%w), and the importing process has ended", ErrGone, why)
+		}
+	}
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil
+	}
+	return fmt.Errorf("%w: the connection was lost (%w), and the importer has not resumed the link within %v", ErrGone, why, in.limit)
 }
 
 // Resume goes on with another connection, which the link owns from now on, for an
@@ -243,9 +269,7 @@ func (in *In) Resume(fd int, replied uint64, notices uint32, answer func(applied
 		return err
 	}
 	in.torn.Store(true)
-	if in.timer != nil {
-		in.timer.Stop()
-	}
+	in.resumed()
 	in.disconnect() // nothing that the old connection still has arrives after the answer
 	partial := uint64(0)
 	if in.cur.active {

@@ -139,6 +139,9 @@ func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 	o.seq.Store(f.seq)
 	o.expect(f)
 	o.imu.Unlock()
+	if o.minds {
+		o.tend()
+	}
 	h := f.question()
 	o.tx.add(&h, nil) // a header is the engine's own copy: no need to wait for it
 	o.wrote(f.seq, false)

@@ -3,7 +3,6 @@ package link
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -47,7 +46,7 @@ type In struct {
 	asked   []reply       // the last gets and results, which the importer may not have had; with tmu
 	notices []wire.Header // the last ones, the same; with tmu
 	noticed uint32        // their number in all; with tmu
-	timer   *time.Timer   // after which nobody may resume; with tmu
+	resumed func()        // nobody waits any longer for the importer to resume; with tmu
 
 	queued  atomic.Bool // in the engine's queue of links with notes
 	watched atomic.Bool // in its watch
@@ -88,7 +87,7 @@ const (
 // NewIn starts the exporting side, as [NewOut]. targets are there before the
 // first frame is looked at. imports, which may be nil, answers those on the link.
 func NewIn(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, imports Answerer, onDetach func(uint32), onLost func(error)) (*In, error) {
-	in := &In{pages: pages, targets: map[uint32]*Target{}, answerer: imports, onDetach: onDetach, onLost: onLost}
+	in := &In{pages: pages, targets: map[uint32]*Target{}, answerer: imports, onDetach: onDetach, onLost: onLost, resumed: func() {}}
 	in.agree(terms)
 	for _, t := range targets {
 		in.targets[t.Handle] = t
@@ -378,9 +377,6 @@ func (in *In) lost(err error) {
 	in.rmu.Unlock()
 	in.tmu.Lock()
 	in.replies, in.asked, in.notices = nil, nil, nil
-	if in.timer != nil {
-		in.timer.Stop()
-	}
 	in.tmu.Unlock()
 	in.onLost(err)
 	in.e.notes.leave(in)

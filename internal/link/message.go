@@ -187,7 +187,7 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 			o.number(q)
 			o.imu.Unlock()
 			conn = o.conn
-			if o.limit > 0 {
+			if o.minds {
 				o.keep(q, &h)
 			}
 		} else if err := o.ready(ctx, q.m.Ended); err != nil {
@@ -229,11 +229,13 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 	return q.seq, nil
 }
 
-// keep makes a short message's frame where it is kept until it is acknowledged. Of others,
-// and where there is no room for it, it is kept where they are; tmu is held.
+// keep makes a short message's frame where it is kept until it is acknowledged, on a link
+// that survives. Others, and those for which there is no room, are kept where they are;
+// tmu is held.
 func (o *Out) keep(q *outgoing, h *wire.Header) {
-	if !o.tended {
-		o.e.idlers.tend(o)
+	o.tend()
+	if o.limit == 0 {
+		return
 	}
 	var g *segment
 	if q.size <= Eager {

@@ -68,9 +68,10 @@ type Out struct {
 
 	seeks seeks
 
-	keeps    kept        // with tmu, as all that follows but full
-	tended   bool        // among the engine's idlers
-	quiet    uint64      // what was written when they looked last
+	keeps    kept   // with tmu, as all that follows but full
+	tended   bool   // among the engine's idlers
+	quiet    uint64 // what was written when they looked last
+	ear      listening
 	top      uint64      // the last message that was ever wholly in frames
 	again    []resent    // of messages up to top, oldest first
 	detaches []detached  // the last ones
@@ -283,6 +284,7 @@ func (o *Out) placed(h *wire.Header) error {
 		if o.full.Load() {
 			o.full.Store(false)
 			o.push()
+			o.tx.room.Move()
 		}
 	case wire.Nak:
 		return o.refused(h)

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/simnet"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -393,4 +394,166 @@ func (o *Out) state() string {
 	losses, resumptions := o.Resumed()
 	return fmt.Sprintf("messages: %d begun, %d in frames now and %d ever, %d acknowledged, %d kept; %d gets; again %d, queued %d, under way %d bytes of %v, middle %v, torn %v, descriptor %d, lost %d and resumed %d times, why %v",
 		o.seq.Load(), o.written.Load(), o.top, o.acked.Load(), o.keeps.messages.len(), o.reads.Load(), len(o.again), o.queued.Load(), o.tx.left(), o.tx.parts[:o.tx.count], o.mid, o.torn.Load(), o.fd, losses, resumptions, o.err())
+}
+
+// An exporter that says on resuming what cannot be ends the link for its importer.
+func TestHostileAnswer(t *testing.T) {
+	for name, lie := range map[string]func(a *wire.Answer){
+		"more than was sent":             func(a *wire.Answer) { a.Applied = 9 },
+		"less than was acknowledged":     func(a *wire.Answer) { a.Applied = 0 },
+		"a part of what is not there":    func(a *wire.Answer) { a.Partial = 4 },
+		"more of a message than it has":  func(a *wire.Answer) { a.Applied, a.Partial = 1, 4096 },
+		"a part of a word of a message":  func(a *wire.Answer) { a.Applied, a.Partial = 1, 2 },
+		"a part of a message in 1 frame": func(a *wire.Answer) { a.Applied, a.Partial = 1, 1<<64-4 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := memory(t, 256<<10)
+			var b *bridge
+			lost := make(chan error, 1)
+			dialled := false
+			b = bridged(t, t, Terms{Redial: func(ctx context.Context, n, replied uint64, notices uint32) (int, wire.Answer, error) {
+				if dialled {
+					return -1, wire.Answer{}, errors.New("nobody is there")
+				}
+				dialled = true
+				fd, a, err := b.redial(ctx, n, replied, notices)
+				lie(&a)
+				return fd, a, err
+			}}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}})
+			defer b.close()
+			if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 64)}); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.out.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.mu.Lock()
+			c := b.conns[0]
+			b.mu.Unlock()
+			c.Part() // and so nothing of the next one arrives before the connection ends
+			if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 64)}); err != nil {
+				t.Fatal(err)
+			}
+			c.Reset()
+			go func() { lost <- b.out.Settle(t.Context()) }()
+			select {
+			case err := <-lost:
+				if !isProtocol(err) {
+					t.Errorf("the link goes on, or ended by %v", err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("nothing ends: %s", b.out.state())
+			}
+		})
+	}
+}
+
+// The memory for copies is shared by all links. Where it is used up, or a link's part of it, senders
+// wait until their messages have arrived, and with them what they may keep.
+func TestKeptMemoryIsShared(t *testing.T) {
+	mem := memory(t, 64<<10)
+	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})
+	defer b.close()
+	b.a.keeps.taken.Store(keptByEngine) // by others
+	for i := range 100 {
+		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: bytes.Repeat([]byte{byte(i)}, 4096)}); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.a.keeps.taken.Load(); n != keptByEngine {
+			t.Fatalf("%d bytes are kept", n)
+		}
+		b.in.rmu.Lock()
+		got := mem[4095]
+		b.in.rmu.Unlock()
+		if got != byte(i) {
+			t.Fatalf("a send returned whose message has not arrived, and of which there is no copy: %d, want %d", got, i)
+		}
+	}
+	b.a.keeps.taken.Add(-keptByEngine)
+}
+
+// Where nothing is acknowledged, nothing more is accepted than may be kept, whichever way it is sent.
+func TestBackPressure(t *testing.T) {
+	mem := memory(t, 64<<10)
+	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})
+	defer b.close()
+	b.conns[0].Part()
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	kept, src := 0, make([]byte, 16<<10)
+	for ; ; kept++ {
+		if _, err := b.out.Send(ctx, Message{Handle: 1, Src: src}); err != nil {
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrUnknown) {
+				t.Errorf("the send that waits: %v", err)
+			}
+			break
+		}
+	}
+	if n := b.a.keeps.taken.Load(); kept*len(src) > keptByLink || n > keptByLink || kept == 0 {
+		t.Errorf("%d messages were accepted, %d bytes are kept", kept, n)
+	}
+	ctx, stop = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	for n := 0; ; n++ {
+		if _, err := b.out.SendAsync(ctx, Message{Handle: 1, Src: src[:8]}); err != nil {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the asynchronous send that waits: %v", err)
+			}
+			break
+		}
+		if n > maxQueue+keptMessages {
+			t.Fatalf("%d asynchronous messages were accepted", n)
+		}
+	}
+	ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if _, err := b.out.Send(ctx, Message{Handle: 1, Src: src[:8]}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a send that comes before those that wait: %v", err)
+	}
+	// All of them go on when the link does.
+	b.conns[0].Reset()
+	if err := b.out.Settle(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a link has lost and made good is counted.
+func TestResumptionsAreCounted(t *testing.T) {
+	mem := memory(t, 4096)
+	// The fourth message is cut in its header.
+	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}}, faults{there: []simnet.Fault{{At: 3*(wire.HeaderSize+96) + 8, Kind: simnet.Reset}}})
+	defer b.close()
+	b.out.Describe(page.LinkPeer{Node: "far"})
+	b.in.Describe(page.LinkPeer{Node: "near"})
+	const messages = 8
+	for range messages {
+		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 100)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.out.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []*Engine{b.a, b.b} {
+		fd, err := e.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := page.OpenCounters(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		links, _, err := r.Read()
+		r.Close()
+		if err != nil || len(links) != 1 {
+			t.Fatal(len(links), err)
+		}
+		c := links[0].Counts
+		if c[page.Resumes] != 1 || c[page.Messages] != messages {
+			t.Errorf("%d resumptions, %d messages", c[page.Resumes], c[page.Messages])
+		}
+		if n, m := c[page.Resent], c[page.Duplicates]; e == b.a && (n < 1 || n+m > messages) || e == b.b && n+m != 0 {
+			t.Errorf("%d messages were sent again, %d need not be", n, m)
+		}
+	}
 }

@@ -68,17 +68,22 @@ type stream struct {
 	cause  atomic.Pointer[error]
 	notice atomic.Pointer[error] // why the far end will be gone, once it is
 
-	limit time.Duration   // how long the link may be without a connection; see [Terms]
-	life  context.Context // until it has failed, if it may
-	die   func()
-	news  func(up bool, why error)
-	torn  atomic.Bool // the connection is no good any more, or the link has failed
+	limit    time.Duration   // how long the link may be without a connection; see [Terms]
+	silence  time.Duration   // see there, too
+	minds    bool            // one of these two is there
+	life     context.Context // until it has failed, if it may
+	die      func()
+	news     func(up bool, why error)
+	departed func(context.Context) bool
+	torn     atomic.Bool // the connection is no good any more, or the link has failed
 
 	losses, resumptions, repeated atomic.Uint64
 
 	rmu sync.Mutex // receiving; taken before tmu
 	fd  int        // changed with rmu and tmu held; -1 when closed
 	rx  receiver
+
+	heard uint32 // changes when anything comes; with rmu
 
 	tmu sync.Mutex // transmitting: never held across a wait
 	wfd int        // a second descriptor, armed for writing independently; -1 before the first need
@@ -96,6 +101,7 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 	}
 	s.listening.Store(true)
 	s.rx.quiet = unix.Piecewise(fd)
+	s.patience()
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
@@ -181,6 +187,7 @@ func (s *stream) receive(turns int) (got bool) {
 	case err != nil:
 		s.ended(err)
 	case got:
+		s.heard++
 		s.h.settled(s.rx.begun())
 	}
 	s.rmu.Unlock()

@@ -14,11 +14,19 @@ type Terms struct {
 	Limit  time.Duration
 	News   func(up bool, why error) // of a connection that was lost, and of a link that goes on; may be called under its locks
 	Redial Redial                   // makes another connection; the importing side's alone
+
+	// Whether the importing process is known to have ended; the exporting side's alone.
+	Departed func(context.Context) bool
+
+	// How long nothing may be heard of the other side, of which something is awaited,
+	// before the connection is given up; 0: for ever.
+	Silence time.Duration
 }
 
 // agree sets what holds before the first frame.
 func (s *stream) agree(t Terms) {
-	s.tx.check, s.rx.check, s.limit = t.Checked, t.Checked, t.Limit
+	s.tx.check, s.rx.check, s.limit, s.departed, s.silence = t.Checked, t.Checked, t.Limit, t.Departed, t.Silence
+	s.minds = t.Limit > 0 || t.Silence > 0
 	if s.news = t.News; s.news == nil {
 		s.news = func(bool, error) {}
 	}

@@ -30,6 +30,7 @@ type transmitter struct {
 	gone   uint64                                               // frames written whole
 	ctl    []wire.Header                                        // frames that go before all others
 	bell   bool                                                 // a bell is owed
+	held   bool                                                 // next has more, and waits for acknowledgements
 	grants []granting                                           // answers to imports, oldest first
 	own    wire.Header                                          // of this side's own frames; here so that none allocates
 	room   wait.Tick                                            // moves when the socket has room again
@@ -269,8 +270,8 @@ func (s *stream) pump() (clear bool) {
 			}
 			continue
 		}
-		if !s.frames() {
-			return true
+		if !s.frames() && len(s.tx.ctl) == 0 { // what is there is asked for by next
+			return !s.tx.held
 		}
 	}
 	return false

@@ -26,7 +26,8 @@ const (
 	Withdraw // ReleaseRequest -> Empty: an import that was granted is not taken up
 	Sever    // SeverRequest -> Severed
 
-	Tell // LinkEvent -> Empty: a process has its node log what became of a link
+	Tell     // LinkEvent -> Empty: a process has its node log what became of a link
+	Departed // ProcessID -> Departure: whether a process is known to have ended
 )
 
 // ForgetRequest names a link.
@@ -184,10 +185,15 @@ type SeverRequest struct {
 	Soon  bool // begin none, and expect that the other side ends those that are there
 }
 
+// Departure says whether a process has ended, as far as its node knows.
+type Departure struct{ Departed bool }
+
 // What a LinkEvent can be about.
 const (
 	LinkDown      = "down"    // the peer has ended, or its node was taken down
 	LinkFailed    = "failed"  // by an error
+	LinkLost      = "lost"    // its connection, and it is to be resumed
+	LinkResumed   = "resumed" // after that
 	ImportRevoked = "revoked" // an export was closed, of which the link goes on
 )
 

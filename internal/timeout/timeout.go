@@ -11,6 +11,8 @@ const (
 	Answer  = time.Second      // a process to answer what it can answer at once, before its node is asked
 	Ping    = 2 * time.Second  // reachability of a node
 	Refused = time.Minute      // from telling of a stranger that was refused to telling of it again
+	Silence = 10 * time.Second // a process on another node that owes an answer, or its node's kernel
+	Resume  = 30 * time.Second // a link between nodes to go on over another connection
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
 

@@ -43,6 +43,8 @@ func StreamPair() (a, b int, err error)                 { return -1, -1, ErrUnsu
 func (*IO) Peek(int, []byte) (int, error)               { return 0, ErrUnsupported }
 func (*IO) Discard(int, int) (int, error)               { return 0, ErrUnsupported }
 func Piecewise(int) bool                                { return false }
+func GiveUpAfter(int, time.Duration)                    {}
+func Unsent(int) int                                    { return 0 }
 func IsStream(int) error                                { return ErrUnsupported }
 func HungUp(syscall.RawConn) bool                       { return true }
 func TakeOver(syscall.Conn) (int, error)                { return -1, ErrUnsupported }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	sys "golang.org/x/sys/unix"
@@ -98,6 +99,35 @@ func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
 func Piecewise(fd int) bool {
 	p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL)
 	return err == nil && p == sys.IPPROTO_TCP && sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PEEK_OFF, 0) == nil
+}
+
+// GiveUpAfter makes the kernel end a TCP connection whose far end has acknowledged nothing
+// for so long, though there was something to acknowledge: if nothing is sent, it asks now and then. On others it
+// does nothing.
+func GiveUpAfter(fd int, d time.Duration) {
+	if p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err != nil || p != sys.IPPROTO_TCP {
+		return
+	}
+	for _, o := range [...]struct{ level, name, value int }{
+		{sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, int(max(d.Milliseconds(), 1))},
+		{sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, seconds(d / 2)},
+		{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, seconds(d / 4)},
+		{sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1},
+	} {
+		_ = sys.SetsockoptInt(fd, o.level, o.name, o.value) // there since Linux 2.6.37
+	}
+}
+
+// seconds rounds up, to at least one.
+func seconds(d time.Duration) int { return int(max(d+time.Second-1, time.Second) / time.Second) }
+
+// Unsent is how many bytes a TCP socket has taken that the far end has not acknowledged.
+func Unsent(fd int) int {
+	n, err := sys.IoctlGetInt(fd, sys.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // Peek is Recv that leaves in the socket what it gives.

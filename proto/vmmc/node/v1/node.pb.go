@@ -20,11 +20,12 @@
 package nodev1
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -1003,6 +1004,96 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
+type DepartedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Process       *ProcessID             `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DepartedRequest) Reset() {
+	*x = DepartedRequest{}
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DepartedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DepartedRequest) ProtoMessage() {}
+
+func (x *DepartedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DepartedRequest.ProtoReflect.Descriptor instead.
+func (*DepartedRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DepartedRequest) GetProcess() *ProcessID {
+	if x != nil {
+		return x.Process
+	}
+	return nil
+}
+
+type DepartedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False also of a process that this daemon has never known, or has forgotten:
+	// one that joined the daemon before this one may live.
+	Departed      bool `protobuf:"varint,1,opt,name=departed,proto3" json:"departed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DepartedResponse) Reset() {
+	*x = DepartedResponse{}
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DepartedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DepartedResponse) ProtoMessage() {}
+
+func (x *DepartedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DepartedResponse.ProtoReflect.Descriptor instead.
+func (*DepartedResponse) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DepartedResponse) GetDeparted() bool {
+	if x != nil {
+		return x.Departed
+	}
+	return false
+}
+
 var File_vmmc_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_vmmc_node_v1_node_proto_rawDesc = "" +
@@ -1073,20 +1164,25 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\"&\n" +
 	"\fLeaveRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x0f\n" +
-	"\rLeaveResponse*\x81\x01\n" +
+	"\rLeaveResponse\"D\n" +
+	"\x0fDepartedRequest\x121\n" +
+	"\aprocess\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\aprocess\".\n" +
+	"\x10DepartedResponse\x12\x1a\n" +
+	"\bdeparted\x18\x01 \x01(\bR\bdeparted*\x81\x01\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rNODE_STATE_UP\x10\x01\x12\x13\n" +
 	"\x0fNODE_STATE_DOWN\x10\x02\x12\x17\n" +
 	"\x13NODE_STATE_STARTING\x10\x03\x12\x17\n" +
-	"\x13NODE_STATE_STOPPING\x10\x042\xa5\x03\n" +
+	"\x13NODE_STATE_STOPPING\x10\x042\xf0\x03\n" +
 	"\vNodeService\x12=\n" +
 	"\x04Ping\x12\x19.vmmc.node.v1.PingRequest\x1a\x1a.vmmc.node.v1.PingResponse\x12C\n" +
 	"\x06Import\x12\x1b.vmmc.node.v1.ImportRequest\x1a\x1c.vmmc.node.v1.ImportResponse\x12F\n" +
 	"\aConnect\x12\x1c.vmmc.node.v1.ConnectRequest\x1a\x1d.vmmc.node.v1.ConnectResponse\x12F\n" +
 	"\aRelease\x12\x1c.vmmc.node.v1.ReleaseRequest\x1a\x1d.vmmc.node.v1.ReleaseResponse\x12@\n" +
 	"\x05Spawn\x12\x1a.vmmc.node.v1.SpawnRequest\x1a\x1b.vmmc.node.v1.SpawnResponse\x12@\n" +
-	"\x05Leave\x12\x1a.vmmc.node.v1.LeaveRequest\x1a\x1b.vmmc.node.v1.LeaveResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
+	"\x05Leave\x12\x1a.vmmc.node.v1.LeaveRequest\x1a\x1b.vmmc.node.v1.LeaveResponse\x12I\n" +
+	"\bDeparted\x12\x1d.vmmc.node.v1.DepartedRequest\x1a\x1e.vmmc.node.v1.DepartedResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
 
 var (
 	file_vmmc_node_v1_node_proto_rawDescOnce sync.Once
@@ -1100,24 +1196,29 @@ func file_vmmc_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_node_proto_rawDescData
 }
 
-var file_vmmc_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
-var file_vmmc_node_v1_node_proto_goTypes = []any{
-	(NodeState)(0),          // 0: vmmc.node.v1.NodeState
-	(*ProcessID)(nil),       // 1: vmmc.node.v1.ProcessID
-	(*PingRequest)(nil),     // 2: vmmc.node.v1.PingRequest
-	(*PingResponse)(nil),    // 3: vmmc.node.v1.PingResponse
-	(*ImportRequest)(nil),   // 4: vmmc.node.v1.ImportRequest
-	(*ImportResponse)(nil),  // 5: vmmc.node.v1.ImportResponse
-	(*ConnectRequest)(nil),  // 6: vmmc.node.v1.ConnectRequest
-	(*ConnectResponse)(nil), // 7: vmmc.node.v1.ConnectResponse
-	(*ReleaseRequest)(nil),  // 8: vmmc.node.v1.ReleaseRequest
-	(*ReleaseResponse)(nil), // 9: vmmc.node.v1.ReleaseResponse
-	(*SpawnRequest)(nil),    // 10: vmmc.node.v1.SpawnRequest
-	(*SpawnResponse)(nil),   // 11: vmmc.node.v1.SpawnResponse
-	(*LeaveRequest)(nil),    // 12: vmmc.node.v1.LeaveRequest
-	(*LeaveResponse)(nil),   // 13: vmmc.node.v1.LeaveResponse
-}
+var (
+	file_vmmc_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+	file_vmmc_node_v1_node_proto_msgTypes  = make([]protoimpl.MessageInfo, 15)
+	file_vmmc_node_v1_node_proto_goTypes   = []any{
+		NodeState(0),             // 0: vmmc.node.v1.NodeState
+		(*ProcessID)(nil),        // 1: vmmc.node.v1.ProcessID
+		(*PingRequest)(nil),      // 2: vmmc.node.v1.PingRequest
+		(*PingResponse)(nil),     // 3: vmmc.node.v1.PingResponse
+		(*ImportRequest)(nil),    // 4: vmmc.node.v1.ImportRequest
+		(*ImportResponse)(nil),   // 5: vmmc.node.v1.ImportResponse
+		(*ConnectRequest)(nil),   // 6: vmmc.node.v1.ConnectRequest
+		(*ConnectResponse)(nil),  // 7: vmmc.node.v1.ConnectResponse
+		(*ReleaseRequest)(nil),   // 8: vmmc.node.v1.ReleaseRequest
+		(*ReleaseResponse)(nil),  // 9: vmmc.node.v1.ReleaseResponse
+		(*SpawnRequest)(nil),     // 10: vmmc.node.v1.SpawnRequest
+		(*SpawnResponse)(nil),    // 11: vmmc.node.v1.SpawnResponse
+		(*LeaveRequest)(nil),     // 12: vmmc.node.v1.LeaveRequest
+		(*LeaveResponse)(nil),    // 13: vmmc.node.v1.LeaveResponse
+		(*DepartedRequest)(nil),  // 14: vmmc.node.v1.DepartedRequest
+		(*DepartedResponse)(nil), // 15: vmmc.node.v1.DepartedResponse
+	}
+)
+
 var file_vmmc_node_v1_node_proto_depIdxs = []int32{
 	0,  // 0: vmmc.node.v1.PingResponse.state:type_name -> vmmc.node.v1.NodeState
 	1,  // 1: vmmc.node.v1.ImportRequest.importer:type_name -> vmmc.node.v1.ProcessID
@@ -1125,23 +1226,26 @@ var file_vmmc_node_v1_node_proto_depIdxs = []int32{
 	1,  // 3: vmmc.node.v1.ConnectRequest.importer:type_name -> vmmc.node.v1.ProcessID
 	1,  // 4: vmmc.node.v1.ReleaseRequest.importer:type_name -> vmmc.node.v1.ProcessID
 	1,  // 5: vmmc.node.v1.SpawnRequest.parent:type_name -> vmmc.node.v1.ProcessID
-	2,  // 6: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
-	4,  // 7: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
-	6,  // 8: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
-	8,  // 9: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
-	10, // 10: vmmc.node.v1.NodeService.Spawn:input_type -> vmmc.node.v1.SpawnRequest
-	12, // 11: vmmc.node.v1.NodeService.Leave:input_type -> vmmc.node.v1.LeaveRequest
-	3,  // 12: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
-	5,  // 13: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
-	7,  // 14: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
-	9,  // 15: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
-	11, // 16: vmmc.node.v1.NodeService.Spawn:output_type -> vmmc.node.v1.SpawnResponse
-	13, // 17: vmmc.node.v1.NodeService.Leave:output_type -> vmmc.node.v1.LeaveResponse
-	12, // [12:18] is the sub-list for method output_type
-	6,  // [6:12] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	1,  // 6: vmmc.node.v1.DepartedRequest.process:type_name -> vmmc.node.v1.ProcessID
+	2,  // 7: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
+	4,  // 8: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
+	6,  // 9: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
+	8,  // 10: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
+	10, // 11: vmmc.node.v1.NodeService.Spawn:input_type -> vmmc.node.v1.SpawnRequest
+	12, // 12: vmmc.node.v1.NodeService.Leave:input_type -> vmmc.node.v1.LeaveRequest
+	14, // 13: vmmc.node.v1.NodeService.Departed:input_type -> vmmc.node.v1.DepartedRequest
+	3,  // 14: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
+	5,  // 15: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
+	7,  // 16: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
+	9,  // 17: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
+	11, // 18: vmmc.node.v1.NodeService.Spawn:output_type -> vmmc.node.v1.SpawnResponse
+	13, // 19: vmmc.node.v1.NodeService.Leave:output_type -> vmmc.node.v1.LeaveResponse
+	15, // 20: vmmc.node.v1.NodeService.Departed:output_type -> vmmc.node.v1.DepartedResponse
+	14, // [14:21] is the sub-list for method output_type
+	7,  // [7:14] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_vmmc_node_v1_node_proto_init() }
@@ -1155,7 +1259,7 @@ func file_vmmc_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_node_proto_rawDesc), len(file_vmmc_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -17,12 +17,13 @@
 package nodev1connect
 
 import (
-	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
-	v1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	http "net/http"
 	strings "strings"
+
+	connect "connectrpc.com/connect"
+	v1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 // This is a compile-time assertion to ensure that this generated file and the connect package are
@@ -57,6 +58,8 @@ const (
 	NodeServiceSpawnProcedure = "/vmmc.node.v1.NodeService/Spawn"
 	// NodeServiceLeaveProcedure is the fully-qualified name of the NodeService's Leave RPC.
 	NodeServiceLeaveProcedure = "/vmmc.node.v1.NodeService/Leave"
+	// NodeServiceDepartedProcedure is the fully-qualified name of the NodeService's Departed RPC.
+	NodeServiceDepartedProcedure = "/vmmc.node.v1.NodeService/Departed"
 )
 
 // NodeServiceClient is a client for the vmmc.node.v1.NodeService service.
@@ -88,6 +91,10 @@ type NodeServiceClient interface {
 	// asked end their links with processes there, and hear why. Only the node that
 	// leaves may call it.
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
+	// Departed tells whether a process of the node that is asked has left it or has
+	// ended, while this daemon looked. Nobody waits then any longer for it to resume
+	// its links. Any node may call it.
+	Departed(context.Context, *connect.Request[v1.DepartedRequest]) (*connect.Response[v1.DepartedResponse], error)
 }
 
 // NewNodeServiceClient constructs a client for the vmmc.node.v1.NodeService service. By default, it
@@ -137,17 +144,24 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(nodeServiceMethods.ByName("Leave")),
 			connect.WithClientOptions(opts...),
 		),
+		departed: connect.NewClient[v1.DepartedRequest, v1.DepartedResponse](
+			httpClient,
+			baseURL+NodeServiceDepartedProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("Departed")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // nodeServiceClient implements NodeServiceClient.
 type nodeServiceClient struct {
-	ping    *connect.Client[v1.PingRequest, v1.PingResponse]
-	_import *connect.Client[v1.ImportRequest, v1.ImportResponse]
-	connect *connect.Client[v1.ConnectRequest, v1.ConnectResponse]
-	release *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
-	spawn   *connect.Client[v1.SpawnRequest, v1.SpawnResponse]
-	leave   *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
+	ping     *connect.Client[v1.PingRequest, v1.PingResponse]
+	_import  *connect.Client[v1.ImportRequest, v1.ImportResponse]
+	connect  *connect.Client[v1.ConnectRequest, v1.ConnectResponse]
+	release  *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
+	spawn    *connect.Client[v1.SpawnRequest, v1.SpawnResponse]
+	leave    *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
+	departed *connect.Client[v1.DepartedRequest, v1.DepartedResponse]
 }
 
 // Ping calls vmmc.node.v1.NodeService.Ping.
@@ -180,6 +194,11 @@ func (c *nodeServiceClient) Leave(ctx context.Context, req *connect.Request[v1.L
 	return c.leave.CallUnary(ctx, req)
 }
 
+// Departed calls vmmc.node.v1.NodeService.Departed.
+func (c *nodeServiceClient) Departed(ctx context.Context, req *connect.Request[v1.DepartedRequest]) (*connect.Response[v1.DepartedResponse], error) {
+	return c.departed.CallUnary(ctx, req)
+}
+
 // NodeServiceHandler is an implementation of the vmmc.node.v1.NodeService service.
 type NodeServiceHandler interface {
 	// Ping tells who answers and for how long it has been up. Any node or user of
@@ -209,6 +228,10 @@ type NodeServiceHandler interface {
 	// asked end their links with processes there, and hear why. Only the node that
 	// leaves may call it.
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
+	// Departed tells whether a process of the node that is asked has left it or has
+	// ended, while this daemon looked. Nobody waits then any longer for it to resume
+	// its links. Any node may call it.
+	Departed(context.Context, *connect.Request[v1.DepartedRequest]) (*connect.Response[v1.DepartedResponse], error)
 }
 
 // NewNodeServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -254,6 +277,12 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(nodeServiceMethods.ByName("Leave")),
 		connect.WithHandlerOptions(opts...),
 	)
+	nodeServiceDepartedHandler := connect.NewUnaryHandler(
+		NodeServiceDepartedProcedure,
+		svc.Departed,
+		connect.WithSchema(nodeServiceMethods.ByName("Departed")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/vmmc.node.v1.NodeService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case NodeServicePingProcedure:
@@ -268,6 +297,8 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 			nodeServiceSpawnHandler.ServeHTTP(w, r)
 		case NodeServiceLeaveProcedure:
 			nodeServiceLeaveHandler.ServeHTTP(w, r)
+		case NodeServiceDepartedProcedure:
+			nodeServiceDepartedHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -299,4 +330,8 @@ func (UnimplementedNodeServiceHandler) Spawn(context.Context, *connect.Request[v
 
 func (UnimplementedNodeServiceHandler) Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Leave is not implemented"))
+}
+
+func (UnimplementedNodeServiceHandler) Departed(context.Context, *connect.Request[v1.DepartedRequest]) (*connect.Response[v1.DepartedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Departed is not implemented"))
 }

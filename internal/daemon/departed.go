@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// maxDeparted bounds how many processes are remembered that are there no more: of the
+// oldest it is not known then, and their links end when nobody has resumed them in time.
+const maxDeparted = 16 << 10
+
+// departed are the processes of this node that have ended, or have left it, while this
+// daemon looked. A process that joined the daemon before this one is not among them:
+// its links go on, and only that they are not known here is known.
+type departed struct {
+	mu   sync.Mutex
+	set  map[local.ProcessID]struct{}
+	list []local.ProcessID // oldest first, from next on
+	next int
+}
+
+// add notes one.
+func (d *departed) add(id local.ProcessID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.set == nil {
+		d.set = map[local.ProcessID]struct{}{}
+	}
+	if len(d.list) < maxDeparted {
+		d.list = append(d.list, id)
+	} else {
+		delete(d.set, d.list[d.next])
+		d.list[d.next] = id
+		d.next = (d.next + 1) % maxDeparted
+	}
+	d.set[id] = struct{}{}
+}
+
+func (d *departed) has(id local.ProcessID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.set[id]
+	return ok
+}
+
+// bereave notes that a process has ended its connection. A connection that was ended
+// here, or by what came over it, says nothing of the process, whose links go on.
+func (n *Node) bereave(p *process) {
+	err := p.conn.Err()
+	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	if id := p.id.Load(); id != nil && ended {
+		n.departed.add(*id)
+	}
+}
+
+// hasDeparted says whether a process is known to be no more. Who is asked may not know.
+func (n *Node) hasDeparted(ctx context.Context, id local.ProcessID) (bool, error) {
+	if id.Node == n.cfg.Name {
+		return n.departed.has(id), nil
+	}
+	o, err := n.peerNode(id.Node)
+	if err != nil {
+		return false, err
+	}
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	a, err := o.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{Process: processID(id)}))
+	if err != nil {
+		return false, o.failed(ctx, err)
+	}
+	return a.Msg.GetDeparted(), nil
+}
+
+// Departed is asked by another node, one of whose processes waits for one of this node.
+func (s *service) Departed(ctx context.Context, r *connect.Request[nodev1.DepartedRequest]) (*connect.Response[nodev1.DepartedResponse], error) {
+	p, _ := ctx.Value(callerKey{}).(cert.Peer)
+	if p.Kind != cert.Node {
+		return nil, coded(code.New(code.NoRights, "%v is no node", p))
+	}
+	m := r.Msg.GetProcess()
+	id := local.ProcessID{Node: s.n.cfg.Name, PID: m.GetPid(), Incarnation: m.GetIncarnation()}
+	return connect.NewResponse(&nodev1.DepartedResponse{Departed: m.GetNode() == id.Node && s.n.departed.has(id)}), nil
+}
