@@ -234,11 +234,11 @@ func (peer *importer) latest(order uint64) error {
 func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	p.joins.Lock()
 	defer p.joins.Unlock()
-	return p.joinAlone(id, order, fd, pages, terms)
+	return p.joinAlone(id, order, 0, fd, pages, terms)
 }
 
-// joinAlone is join with joins held.
-func (p *Process) joinAlone(id local.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
+// joinAlone is join with joins held. dialled is the link's number if its importer has dialled it.
+func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	// An importer may ask for two links at once: the later one cuts the other, or a
 	// link would be left that no revocation finds.
 	err := p.cutOld(id, order)
@@ -247,7 +247,7 @@ func (p *Process) joinAlone(id local.ProcessID, order uint64, fd int, pages *lin
 		retire(pages)
 		return err
 	}
-	in, missed, err := p.enter(id, fd, pages, terms)
+	in, missed, err := p.enter(id, dialled, fd, pages, terms)
 	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
 		in.Tell(h)
 	}
@@ -256,7 +256,7 @@ func (p *Process) joinAlone(id local.ProcessID, order uint64, fd int, pages *lin
 
 // enter puts the link into the tables. missed are the grants that the importer is
 // still to be told of: they ended after it was answered.
-func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages, terms link.Terms) (in *link.In, missed []uint32, err error) {
+func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.Pages, terms link.Terms) (in *link.In, missed []uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]
@@ -277,7 +277,7 @@ func (p *Process) enter(id local.ProcessID, fd int, pages *link.Pages, terms lin
 	terms.News = func(up bool, why error) { p.linkNews(id, false, up, why) }
 	in, err = link.NewIn(p.engine, fd, pages, terms, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
-		func(err error) { p.lostImporter(id, &in, err) })
+		func(err error) { p.lostImporter(id, dialled, &in, err) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -363,12 +363,12 @@ func (p *Process) forgetIdle(peer *importer) {
 }
 
 // lostImporter forgets what went with a link.
-func (p *Process) lostImporter(id local.ProcessID, in **link.In, err error) {
+func (p *Process) lostImporter(id local.ProcessID, dialled uint64, in **link.In, err error) {
 	p.mu.Lock() // once the link is there
 	ended := *in
 	p.mu.Unlock()
 	p.linkEnded(id, ended, err)
-	p.forgetLink(id, ended)
+	p.forgetLink(dialled)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]

@@ -26,7 +26,8 @@ const (
 	// LinkDown: the connection with another process has broken, and the link is to be
 	// resumed; see [WithResume]. [LinkResumed] or [PeerGone] follows.
 	LinkDown
-	// LinkResumed: the link goes on, and nothing was lost.
+	// LinkResumed: the link goes on, and nothing was lost. While 1024 events of these two kinds
+	// wait for the handler, no more are added.
 	LinkResumed
 )
 
@@ -111,6 +112,10 @@ func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
 	}
 }
 
+// maxNews bounds how many events of links that were lost and resumed wait for the handler: a peer
+// can bring about any number while notifications are blocked.
+const maxNews = 1024
+
 // linkNews reports that a link has lost its connection, or goes on; imports says on which
 // side of it this process is.
 func (p *Process) linkNews(peer local.ProcessID, imports, up bool, why error) {
@@ -120,7 +125,17 @@ func (p *Process) linkNews(peer local.ProcessID, imports, up bool, why error) {
 	}
 	p.log.Info(text, "peer", peer, "why", why)
 	p.tell(kind, peer, imports, why)
-	p.event(e, nil)
+	if p.events == nil {
+		return
+	}
+	if p.news.Add(1) > maxNews {
+		p.news.Add(-1)
+		return
+	}
+	p.engine.Event(nil, func() {
+		p.news.Add(-1)
+		p.events(e)
+	})
 }
 
 // watchNode reports the end of the daemon.

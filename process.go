@@ -71,6 +71,7 @@ type Process struct {
 	events  func(Event)
 	begun   sync.WaitGroup  // asynchronous imports, and who watches the daemon
 	telling atomic.Int32    // see tell
+	news    atomic.Int32    // see linkNews
 	life    context.Context // until Close
 	die     context.CancelFunc
 }
@@ -112,14 +113,16 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 // both sides a copy and a sum of all data. Memory that processes of one node share is not concerned.
 func WithPayloadChecksums() Option { return func(o *options) { o.capabilities |= wire.Checked } }
 
-// WithResume makes links with processes on other nodes survive their connections, if the
-// other process has asked for it too. A link whose connection breaks is resumed: what was sent
-// arrives once and in order, atomics included, and calls wait meanwhile, as long as their contexts let
-// them. If that has not come about within the limit, the link fails with [ErrPeerGone], as it does at
-// once without this option. Both processes hear of it by [LinkDown] and [LinkResumed].
+// WithResume is how long links with processes on other nodes may be without a connection. A link whose
+// connection breaks is made anew: what was sent arrives once and in order, atomics and notifications
+// included, and calls wait meanwhile, as long as their contexts let them. If that has not come about within the limit,
+// the link fails with [ErrPeerGone]. Both processes hear of it by [LinkDown] and [LinkResumed]. The limit is counted from when
+// something that was sent is late, so a connection that breaks again and again is not waited for longer, if
+// nothing arrives between.
 //
-// An importer that ends without closing its process is taken for dead after the limit
-// and a few seconds. Choose the same limit for both.
+// The default is 30 s. With 0, or where the other process has said 0, a link fails with its connection.
+// A process that ends is not waited for if its node says so; one whose node is gone, too, is waited
+// for until the limit, by exporters some seconds longer. Choose the same limit for both.
 func WithResume(limit time.Duration) Option {
 	return func(o *options) {
 		o.limit = limit

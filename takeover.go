@@ -68,7 +68,7 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	}
 	id := peer.id
 	terms.Departed = func(ctx context.Context) bool { return p.departed(ctx, id) }
-	if err := p.joinAlone(id, order, fd, nil, terms); err != nil {
+	if err := p.joinAlone(id, order, r.Link, fd, nil, terms); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 	return nil // the importer has its answer; nobody else may answer it now
@@ -93,16 +93,10 @@ func (p *Process) departed(ctx context.Context, id local.ProcessID) bool {
 }
 
 // forgetLink tells the node that nobody is to dial a link any more that has ended.
-func (p *Process) forgetLink(id local.ProcessID, in *link.In) {
-	p.mu.Lock()
-	peer := p.peers[id]
-	ours := peer != nil && peer.in == in && in != nil && in.Terms().Limit > 0 && !p.closed
-	var l uint64
-	if ours {
-		l = peer.link
-	}
-	p.mu.Unlock()
-	if !ours {
+func (p *Process) forgetLink(l uint64) {
+	p.mu.Lock() // Close waits for all that have begun before it
+	defer p.mu.Unlock()
+	if l == 0 || p.closed {
 		return
 	}
 	p.begun.Go(func() {

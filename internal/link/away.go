@@ -212,6 +212,7 @@ func (in *In) away(why error) {
 
 // expire begins the time within which the importer may resume; tmu is held.
 func (in *In) expire(why error) {
+	in.resumed()
 	ctx, stop := context.WithTimeout(in.life, in.limit)
 	in.resumed = stop
 	conn := in.conn

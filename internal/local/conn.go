@@ -173,7 +173,7 @@ func (l *Conn) write(h header, body any, fds []int) error {
 	// Who does not read its socket for so long is cut off, not waited for.
 	_ = l.c.SetWriteDeadline(time.Now().Add(timeout.Control))
 	if _, _, err := l.c.WriteMsgUnix(b, unix.Rights(fds), nil); err != nil {
-		return code.New(code.NoDaemon, "write to the unix socket: %v", err)
+		return fmt.Errorf("%w (%w)", code.New(code.NoDaemon, "write to the unix socket"), err)
 	}
 	return nil
 }
