@@ -2,6 +2,7 @@ package vrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -95,6 +96,10 @@ func NewClient(conn net.Conn, opts ...ClientOption) (*Client, error) {
 		return nil, err
 	}
 	if u, ok := conn.(*net.UDPConn); ok {
+		if u.RemoteAddr() == nil {
+			_ = conn.Close()
+			return nil, errors.New("vrpc: the socket is connected to nobody: see net.DialUDP")
+		}
 		c.way = newPacketWay(u, &c.clientSettings)
 	} else {
 		c.way = newStreamWay(conn, &c.clientSettings)

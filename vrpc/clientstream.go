@@ -125,12 +125,12 @@ func (w *streamWay) send(ctx context.Context, b *buffer) error {
 		b.give()
 		return err
 	}
-	if len(w.batch) > 0 {
+	if posted := len(w.batch); posted > 0 {
 		w.batch = append(w.batch, b.b...)
 		b.give()
-		return w.writeBatch(ctx)
+		return w.writeBatch(ctx, posted)
 	}
-	return w.write(ctx, b)
+	return w.write(ctx, b, 0)
 }
 
 func (w *streamWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler) error {
@@ -142,8 +142,9 @@ func (w *streamWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler)
 	if err := w.take(ctx); err != nil {
 		return err
 	}
+	posted := len(w.batch)
 	if w.batch = append(w.batch, b.b...); len(w.batch) >= enough {
-		return w.writeBatch(ctx)
+		return w.writeBatch(ctx, posted)
 	}
 	w.release()
 	return nil
@@ -157,19 +158,19 @@ func (w *streamWay) flush(ctx context.Context) error {
 		w.release()
 		return nil
 	}
-	return w.writeBatch(ctx)
+	return w.writeBatch(ctx, len(w.batch))
 }
 
-// writeBatch writes what was posted. The turn is taken, and given back.
-func (w *streamWay) writeBatch(ctx context.Context) error {
+// writeBatch writes the batch, of which the first bytes were posted before. The turn is taken, and given back.
+func (w *streamWay) writeBatch(ctx context.Context, posted int) error {
 	b := takeBuffer()
 	b.b, w.batch = w.batch, b.b[:0]
-	return w.write(ctx, b)
+	return w.write(ctx, b, posted)
 }
 
 // write writes b and gives back the turn. If ctx ends when some of b is written, the rest is written on a
-// goroutine of its own: the stream is others' too.
-func (w *streamWay) write(ctx context.Context, b *buffer) error {
+// goroutine of its own: the stream is others' too. If it ends before, what was posted before stays so.
+func (w *streamWay) write(ctx context.Context, b *buffer, posted int) error {
 	n, err := w.until(ctx, b.b)
 	switch {
 	case err == nil:
@@ -187,6 +188,7 @@ func (w *streamWay) write(ctx context.Context, b *buffer) error {
 		return ctx.Err()
 	default:
 		err = ctx.Err()
+		w.batch = append(w.batch, b.b[:posted]...)
 	}
 	b.give()
 	w.release()

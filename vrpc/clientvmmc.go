@@ -29,8 +29,8 @@ type vmmcWay struct {
 	in   *inbox
 	free chan *slot
 
-	mu   sync.Mutex // held to write an entry
-	next uint64     // entries written
+	turn chan struct{} // one value: who has it may write an entry
+	next uint64        // entries written
 
 	closing sync.Once
 	ending  sync.Once
@@ -53,8 +53,9 @@ type slot struct {
 func newVMMCWay(q *vmmc.Import, out layout, in *inbox) *vmmcWay {
 	w := &vmmcWay{
 		q: q, out: out, area: newArea(out.area), in: in,
-		free: make(chan *slot, out.entries), ended: make(chan struct{}),
+		free: make(chan *slot, out.entries), ended: make(chan struct{}), turn: make(chan struct{}, 1),
 	}
+	w.turn <- struct{}{}
 	for i := range out.entries {
 		w.free <- &slot{index: uint32(i)}
 	}
@@ -122,14 +123,18 @@ func (w *vmmcWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, r
 		return err
 	}
 	if err := w.await(ctx, s, number); err != nil {
-		if ctx.Err() == nil {
+		handler := errors.Is(err, vmmc.ErrNotInHandler) // says nothing of the connection
+		if ctx.Err() == nil && !handler {
 			w.free <- s
 			return w.lost(ctx, err)
 		}
 		go w.abandon(s, number) //nolint:gosec // the server will use the slot, whatever becomes of ctx
+		if handler {
+			return err
+		}
 		return ctx.Err()
 	}
-	err = w.reply(s, number, res)
+	err = w.reply(ctx, s, number, res)
 	w.free <- s
 	return err
 }
@@ -152,7 +157,9 @@ func (w *vmmcWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler) e
 // abandon waits for a reply that nobody wants.
 func (w *vmmcWay) abandon(s *slot, number uint32) {
 	if err := w.await(context.Background(), s, number); err == nil {
-		_ = w.reply(s, number, nil)
+		_ = w.reply(context.Background(), s, number, nil)
+	} else {
+		_ = w.lost(context.Background(), err)
 	}
 	w.free <- s
 }
@@ -170,7 +177,7 @@ func (w *vmmcWay) await(ctx context.Context, s *slot, number uint32) error {
 }
 
 // reply decodes the reply, and gives back the memory of request and reply.
-func (w *vmmcWay) reply(s *slot, number uint32, res xdr.Unmarshaler) (err error) {
+func (w *vmmcWay) reply(ctx context.Context, s *slot, number uint32, res xdr.Unmarshaler) (err error) {
 	if s.size > 0 {
 		w.area.give(s.where, s.size)
 		s.size = 0
@@ -180,7 +187,7 @@ func (w *vmmcWay) reply(s *slot, number uint32, res xdr.Unmarshaler) (err error)
 	e.read(place, number)
 	b, ok := e.message(place, w.in.data())
 	if !ok {
-		return w.lost(context.Background(), errEntry)
+		return w.lost(ctx, errEntry)
 	}
 	switch {
 	case res != nil && len(b) == 0:
@@ -189,8 +196,8 @@ func (w *vmmcWay) reply(s *slot, number uint32, res xdr.Unmarshaler) (err error)
 		err = decodeReply(b, res, xdr.Copy)
 	}
 	if e.where != here {
-		// A server that is gone needs no memory.
-		_ = w.q.Send(context.Background(), binary.LittleEndian.AppendUint32(s.small[:0], number), 4*int(s.index))
+		// A server that is gone needs no memory, and one that is not told has it when the slot is used again.
+		_ = w.q.Send(ctx, binary.LittleEndian.AppendUint32(s.small[:0], number), 4*int(s.index))
 	}
 	return err
 }
@@ -209,7 +216,10 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 		return w.write(ctx, s, s.e.Bytes(), e)
 	}
 	s.parts = whole(s.e.Pieces(s.parts[:0]))
-	defer func() { clear(s.parts) }()
+	defer func() {
+		clear(s.parts)
+		s.e.Reset(nil)
+	}()
 	size := s.e.Size()
 	pad := w.pad(s.parts, size)
 	where, err := w.area.take(ctx, pad+size, w.ended)
@@ -268,8 +278,12 @@ func whole(parts [][]byte) [][]byte {
 
 // write writes the next entry after its message, if it has one there.
 func (w *vmmcWay) write(ctx context.Context, s *slot, message []byte, e entry) (uint32, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	select {
+	case <-w.turn:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { w.turn <- struct{}{} }()
 	e.number = uint32(w.next + 1)
 	b := e.append(append(s.small[:0], message...))
 	at := w.out.at(int(w.next%uint64(w.out.entries))) + entrySize - len(b)

@@ -68,7 +68,7 @@ func (d *duplicates) begin(from net.Addr, xid uint32, call []byte) (name datagra
 	return name, nil, true
 }
 
-// end remembers the reply. A call without one may come again.
+// end remembers the reply.
 func (d *duplicates) end(name datagram, reply []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

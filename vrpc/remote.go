@@ -138,6 +138,9 @@ func (r *reader) tick() {
 // take takes an entry and runs its call. It returns false if others read now.
 func (r *reader) take() (more bool, err error) {
 	c := r.c
+	if err := c.taking.Err(); err != nil { // WaitWord prefers a word that is there
+		return false, err
+	}
 	i := int(c.next % uint64(c.in.entries))
 	number, old := uint32(c.next+1), uint32(0)
 	if c.next >= uint64(c.in.entries) {

@@ -47,7 +47,9 @@ func NewServer(opts ...ServerOption) *Server {
 func (s *Server) Register(v *Service) error { return s.register(v, false) }
 
 // InPlace registers services whose procedures keep nothing of their arguments after they have
-// returned, and get them without a copy: opaque data is part of the request as it arrived.
+// returned, and get them without a copy: opaque data is part of the request as it arrived. By remote
+// memory that is memory which the client can write, also while the procedure looks at it: a procedure
+// that must not trust its clients copies what it checks before it does.
 func (s *Server) InPlace() Registrar { return inPlace{s} }
 
 type inPlace struct{ s *Server }

@@ -49,13 +49,14 @@ func InOrder() ServerOption {
 	return func(s *settings) { s.ordered = true }
 }
 
-// WithConnections bounds the connections of a server, 1024 otherwise. The next one is closed at once.
+// WithConnections bounds the connections of each Serve and ServeVMMC, 1024 otherwise. The next one is
+// closed at once.
 func WithConnections(n int) ServerOption {
 	return func(s *settings) { s.connections = max(n, 1) }
 }
 
 // WithMaxMessage bounds a call and a reply in bytes, 4 MiB otherwise. A connection that brings a longer
-// one is closed.
+// one is closed. Calls by remote memory are bounded by [WithServerArea].
 func WithMaxMessage(n int) ServerOption {
 	return func(s *settings) { s.limit = n }
 }
@@ -74,7 +75,8 @@ func WithServerExport(opts ...vmmc.ExportOption) ServerOption {
 
 // WithServerTimes says how long a message may take from its first byte to its last, and how long a
 // reply may wait for its reader, 30 s each otherwise, and after which time without a call a connection
-// is closed; 0 is never.
+// is closed; 0 is never. By remote memory only the second one counts, for replies that need the
+// client's area.
 func WithServerTimes(record, write, idle time.Duration) ServerOption {
 	return func(s *settings) { s.times = times{record, write, idle} }
 }

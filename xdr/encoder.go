@@ -19,6 +19,7 @@ type Encoder struct {
 
 // Reset makes e append to b, as if it were new, and take more memory where b has no more capacity.
 func (e *Encoder) Reset(b []byte) {
+	clear(e.cuts) // what it referred to is the caller's
 	*e = Encoder{buf: b, pieces: pieces{cuts: e.cuts[:0]}}
 }
 

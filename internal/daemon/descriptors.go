@@ -21,11 +21,12 @@ type descriptors struct {
 
 	mu   sync.Mutex
 	said time.Time
-	more int // refused since
-	told []*local.Conn
+	more int                    // refused since
+	told map[bool][]*local.Conn // by whether they administrate the node: others do not drive them out
 }
 
-// maxTold is how many processes that are refused may be there to hear it; the oldest goes.
+// maxTold is how many processes that are refused may be there to hear it, of administrators and of
+// others; the oldest goes.
 const maxTold = 8
 
 // spare is what is left when a connection has come.
@@ -68,10 +69,10 @@ func (d *descriptors) after(c syscall.Conn) spare {
 }
 
 // hear makes room for a process that will be told.
-func (d *descriptors) hear(c *local.Conn) {
+func (d *descriptors) hear(c *local.Conn, administrates bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.told = slices.DeleteFunc(d.told, func(o *local.Conn) bool {
+	told := slices.DeleteFunc(d.told[administrates], func(o *local.Conn) bool {
 		select {
 		case <-o.Done():
 			return true
@@ -79,11 +80,14 @@ func (d *descriptors) hear(c *local.Conn) {
 			return false
 		}
 	})
-	if len(d.told) >= maxTold {
-		d.told[0].Close()
-		d.told = slices.Delete(d.told, 0, 1)
+	if len(told) >= maxTold {
+		told[0].Close()
+		told = slices.Delete(told, 0, 1)
 	}
-	d.told = append(d.told, c)
+	if d.told == nil {
+		d.told = map[bool][]*local.Conn{}
+	}
+	d.told[administrates] = append(told, c)
 }
 
 // notAccepted logs why no connection could be taken.

@@ -20,6 +20,7 @@ type gate struct {
 	mu     sync.Mutex
 	from   map[netip.Addr]*list.List // oldest first
 	n      int
+	come   uint64 // in all
 	closed bool
 }
 
@@ -37,7 +38,10 @@ type stranger struct {
 	net.Conn
 	addr netip.Addr
 	at   *list.Element // nil: it has left
+	nth  uint64        // to come
 }
+
+func eldest(l *list.List) uint64 { return l.Front().Value.(*stranger).nth }
 
 // enter lets c in, and closes who had to make room for it.
 func (g *gate) enter(c net.Conn) (s *stranger, evicted net.Conn) {
@@ -58,13 +62,15 @@ func (g *gate) enter(c net.Conn) (s *stranger, evicted net.Conn) {
 	case g.n >= g.max:
 		most := l
 		for _, o := range g.from {
-			if o.Len() > most.Len() {
+			if o.Len() > most.Len() || o.Len() == most.Len() && eldest(o) < eldest(most) {
 				most = o
 			}
 		}
 		evicted = g.evict(most)
 	}
 	g.from[s.addr] = l // also where the one that went was its only one
+	g.come++
+	s.nth = g.come
 	s.at = l.PushBack(s)
 	g.n++
 	return s, evicted

@@ -80,7 +80,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		return nil
 	}
 	if p.full {
-		n.descriptors.hear(p.conn)
+		n.descriptors.hear(p.conn, n.administrates(caller{user: p.user, cred: &p.cred}))
 	}
 	n.wg.Go(func() {
 		<-p.conn.Done()

@@ -28,6 +28,7 @@ type refusals struct {
 	mu   sync.Mutex
 	sums map[string]uint64
 	seen map[refusal]*refused
+	told toldLines // of all addresses: one user of this machine has millions
 }
 
 type refusal struct {
@@ -63,10 +64,16 @@ func (n *Node) refuse(c net.Conn, why string, err error) {
 		r.mu.Unlock()
 		return
 	}
+	left, ok := r.told.take(now)
+	if !ok {
+		s.more++
+		r.mu.Unlock()
+		return
+	}
 	more := s.more
 	s.last, s.more = now, 0
 	r.mu.Unlock()
-	n.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err, "more", more)
+	n.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err, "more", more, "others", left)
 }
 
 // reasons are all of them.

@@ -52,7 +52,11 @@ func (in *In) run(n note) {
 		n.target.Notify(int(n.off), n.word, n.at)
 	}
 	in.nmu.Lock()
-	in.count.Locked(page.Notes, 1)
+	if in.gaps {
+		in.count.Late(page.Notes, 1)
+	} else {
+		in.count.Locked(page.Notes, 1)
+	}
 	in.ran++
 	ran := in.ran
 	if invariant.Enabled {

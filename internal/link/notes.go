@@ -214,7 +214,7 @@ func (e *Engine) Block() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.level++
-	for q.busy || q.seated && !q.closed {
+	for q.busy || q.seated && q.level > 0 && !q.closed { // somebody may unblock meanwhile
 		q.post() // or it would poll on
 		q.more.Wait()
 	}

@@ -106,15 +106,14 @@ func (w *watch) poll(q *noteQueue) (quiet bool) {
 			for i := range w.seats[:w.n] {
 				if s := &w.seats[i]; s.there() {
 					found = true
-					w.serve(q, s)
+					if w.serve(q, s); q.inner != 0 {
+						return false // the handler has left notifications blocked
+					}
 				}
 			}
 		}
 		switch {
 		case found:
-			if q.inner != 0 {
-				return false // the handler has left notifications blocked
-			}
 			sp.Again()
 			w.prune(q)
 		case !sp.Next(w.n):
@@ -192,8 +191,11 @@ func (w *watch) sleep(q *noteQueue) bool {
 	for i := range w.seats[:w.n] {
 		w.seats[i].in.pages.Back.Awake().Store(page.Polls)
 	}
+	if err != nil {
+		return false
+	}
 	w.refused = 0
-	return err == nil
+	return true
 }
 
 // dozing counts the watches of this program that sleep, or are about to.

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/root"
@@ -65,6 +66,13 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	defer stop()
 	var d net.Dialer
 	c, err := d.DialContext(bounded, "unixpacket", path)
+	for errors.Is(err, syscall.EAGAIN) && bounded.Err() == nil { // so many come that it has not taken them yet
+		select {
+		case <-time.After(time.Millisecond):
+		case <-bounded.Done():
+		}
+		c, err = d.DialContext(bounded, "unixpacket", path)
+	}
 	if err != nil && ctx.Err() != nil { // the caller's patience, and nothing about the daemon
 		return nil, fmt.Errorf("connect to the node daemon at %s: %w", path, context.Cause(ctx))
 	}

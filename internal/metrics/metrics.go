@@ -63,9 +63,10 @@ func Listen(address string, n *daemon.Node, name, version string) (*Server, erro
 	s := &Server{l: l, done: make(chan struct{}), http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: timeout.Hello, ReadTimeout: timeout.Hello, WriteTimeout: timeout.Control, IdleTimeout: timeout.Idle, MaxHeaderBytes: 16 << 10,
 	}}
+	s.http.SetKeepAlivesEnabled(false) // who asks every ten seconds needs none
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(l)
+		_ = s.http.Serve(newFew(l))
 	}()
 	return s, nil
 }

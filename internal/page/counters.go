@@ -168,6 +168,14 @@ func (s *Slot) Free() {
 	s.n = sum(s.out) // whoever counts may be using the tally
 }
 
+// Late counts for a link that has ended, or is about to: its slot may be another's.
+func (s *Slot) Late(counter int, n uint64) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	ended := s.c.tally(sum(s.out))
+	ended.Locked(counter, n)
+}
+
 // Counts are the numbers of a link, by the constants above.
 type Counts [NumCounters]uint64
 

@@ -56,14 +56,14 @@ func (r *Reader) Next(b []byte) ([]byte, error) {
 		}
 	}()
 	for first := true; ; first = false {
-		if !first {
-			told = r.tell(MarkLen, told)
-		}
-		if _, err := io.ReadFull(r.r, r.mark[:]); err != nil {
-			if !first {
-				err = unexpected(err)
+		if first { // between records nothing is waited for
+			if _, err := r.r.Peek(1); err != nil {
+				return b, err
 			}
-			return b, err
+		}
+		told = r.tell(MarkLen, told)
+		if _, err := io.ReadFull(r.r, r.mark[:]); err != nil {
+			return b, unexpected(err)
 		}
 		v := binary.BigEndian.Uint32(r.mark[:])
 		n := int(v &^ last)

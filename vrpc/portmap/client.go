@@ -19,6 +19,9 @@ var ErrNotRegistered = errors.New("the program is not registered")
 // else perhaps, or the caller may not.
 var ErrRefused = errors.New("rpcbind refuses")
 
+// errNetwork is why a portmapper has nothing of a network: it knows only tcp and udp.
+var errNetwork = errors.New("a portmapper does not know network")
+
 // Client asks an rpcbind. It begins with version 4 and goes down to what the server has.
 type Client struct {
 	c    *vrpc.Client
@@ -214,7 +217,7 @@ func mappingOf(q *rpcbind.Rpcb) (*rpcbind.Mapping, error) {
 	}
 	var ok bool
 	if m.Prot, ok = prot(q.Netid); !ok {
-		return nil, fmt.Errorf("a portmapper does not know network %q", q.Netid)
+		return nil, fmt.Errorf("%w %q", errNetwork, q.Netid)
 	}
 	a, err := ParseAddress(q.Addr)
 	if err != nil && q.Addr != "" {
@@ -234,9 +237,18 @@ func (c *Client) Register(ctx context.Context, owner string, services []*vrpc.Se
 				return err
 			}
 			for _, m := range all {
-				m.Owner = owner
 				_ = c.Unset(ctx, m) // mostly there is nothing
-				if err := c.Set(ctx, m); err != nil {
+			}
+		}
+		// A portmapper's Unset takes back both networks, so it comes before all that is set.
+		for _, a := range addrs {
+			all, err := Of(s.Program, s.Version, a)
+			if err != nil {
+				return err
+			}
+			for i, m := range all {
+				m.Owner = owner
+				if err := c.Set(ctx, m); err != nil && (i == 0 || !errors.Is(err, errNetwork)) {
 					return errors.Join(err, c.Unregister(ctx, services, addrs...))
 				}
 			}
@@ -253,7 +265,7 @@ func (c *Client) Unregister(ctx context.Context, services []*vrpc.Service, addrs
 			all, err := Of(s.Program, s.Version, a)
 			errs = append(errs, err)
 			for _, m := range all {
-				if err := c.Unset(ctx, m); err != nil && !errors.Is(err, ErrRefused) {
+				if err := c.Unset(ctx, m); err != nil && !errors.Is(err, ErrRefused) && !errors.Is(err, errNetwork) {
 					errs = append(errs, err)
 				}
 			}
