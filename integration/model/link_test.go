@@ -147,13 +147,13 @@ func (s *sequence) cut(e *export) (under []*message) {
 }
 
 // drop leaves open whether what an import was sending asynchronously arrives:
-// the import is no more.
+// the import is no more. The memory is free when the request is over, not before:
+// what was put off may be looked at in its turn.
 func (s *sequence) drop(im *imported) {
 	for _, q := range s.requests {
 		if q.im != im || q.over {
 			continue
 		}
-		scribble(q.src) // it is not looked at any more
 		if q.m != nil && q.m.done == 0 {
 			q.m.doubt()
 		}

@@ -276,7 +276,7 @@ func (o *Out) ping(seq uint64) {
 }
 
 // Cancel ends what is queued for an import that is no more. Its memory is not
-// looked at any more when this returns. applied is the last message that is wholly
+// looked at any more when this returns; what was put off ends in its turn. applied is the last message that is wholly
 // in frames: what is in its middle, synchronous ones included, does not arrive.
 func (o *Out) Cancel(handle uint32) (applied uint64) {
 	o.tmu.Lock()
