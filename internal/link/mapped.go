@@ -211,16 +211,16 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]
 	return m.notify(ctx, off, src, more)
 }
 
+// brief is the longest message whose notification is not waited with.
+const brief = 1 << 10
+
 // notify is SendNotify with the credit taken.
 func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte) error {
-	o := m.out
-	var redir uint32
-	var err error
-	if m.short(src, more) {
-		err = m.Send(ctx, off, src)
-	} else {
-		redir, err = m.send(ctx, off, src, more)
+	if len(src) <= brief && m.short(src, more) {
+		return m.together(off, src)
 	}
+	o := m.out
+	redir, err := m.send(ctx, off, src, more)
 	if err != nil {
 		o.uncredit(true) // no note without its data
 		return err
@@ -233,17 +233,50 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 		src = more[n-1]
 	}
 	o.nmu.Lock()
+	tail, awake := m.note(at, lastWord(src), redir)
+	o.nmu.Unlock()
+	m.announce(tail, awake)
+	return nil
+}
+
+// together sends a short message and its note with one exchange, that of the note: the cache
+// lines of both come at the same time. An export that ends meanwhile is found afterwards, when the note
+// is in the ring already; the exporter finds that out, too, and gives the credit back.
+func (m *Mapped) together(off int, src []byte) error {
+	if invariant.Enabled {
+		m.traceSend(off, src, nil)
+	}
+	o := m.out
+	o.nmu.Lock()
+	if err := m.check(); err != nil {
+		o.nmu.Unlock()
+		o.uncredit(true)
+		return err
+	}
+	word := shm.PutBefore(m.mem[off:off+len(src)], src)
+	tail, awake := m.note(off+len(src)-4, word, 0)
+	o.nmu.Unlock()
+	m.announce(tail, awake)
+	return m.end(off, len(src))
+}
+
+// note puts one in the ring, after its data, and says whether the exporter watches it; nmu
+// is held.
+func (m *Mapped) note(at int, word, redir uint32) (tail, awake uint32) {
+	o := m.out
 	o.serial++
 	if invariant.Enabled {
 		o.checkSerial()
 		o.trace("mapped notification", m.handle, uint64(o.serial), uint64(at), 4)
 	}
-	tail := o.pages.Ring.Put(page.Note{
-		Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: lastWord(src), Redir: redir,
-	})
+	tail = o.pages.Ring.Put(page.Note{Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: word, Redir: redir})
 	o.count.Locked(page.Notes, 1)
-	awake := o.pages.Back.Awake().Load() // after the note
-	o.nmu.Unlock()
+	return tail, o.pages.Back.Awake().Load() // after the note
+}
+
+// announce rouses an exporter that does not watch its ring.
+func (m *Mapped) announce(tail, awake uint32) {
+	o := m.out
 	switch awake {
 	case page.Polls:
 	case page.Sleeps:
@@ -253,8 +286,7 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 			o.ring()
 		}
 	}
-	runtime.KeepAlive(o)
-	return nil
+	runtime.KeepAlive(m)
 }
 
 // inline is the longest asynchronous message that is copied at once; copying it

@@ -1,5 +1,7 @@
 package shm
 
+import "runtime"
+
 // Piece is the longest run of bytes copied without a point at which the
 // collector can stop the goroutine: memmove has none. 256 KiB take some 10-30 µs.
 const Piece = 256 << 10
@@ -40,6 +42,24 @@ func Put(dst, src []byte) (last uint32) {
 		Copy(dst[:n], src[:n])
 	}
 	Word(dst, n).Swap(last)
+	return last
+}
+
+// PutBefore is Put for a message that the caller announces at once by an atomic store
+// elsewhere, which then orders what the caller loads next. A processor that keeps stores in their
+// order needs no exchange for the last word, which would wait until the far side's cache has
+// given the line away before that of the announcement is asked for.
+func PutBefore(dst, src []byte) (last uint32) {
+	if runtime.GOARCH != "amd64" {
+		return Put(dst, src)
+	}
+	last = LastWord(src)
+	if n := len(src) - WordSize; n == WordSize {
+		SetLastWord(dst[:n], LastWord(src[:n]))
+	} else if n > 0 {
+		Copy(dst[:n], src[:n])
+	}
+	SetLastWord(dst[:len(src)], last)
 	return last
 }
 
