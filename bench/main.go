@@ -50,6 +50,9 @@ func command(ctx context.Context, args []string) error {
 	if len(args) >= 4 && args[0] == "rpc-call" {
 		return rpc.Call(ctx, args[1], args[2], args[3], args[4:], os.Stdout)
 	}
+	if len(args) >= 1 && args[0] == "rpc-peer" {
+		return rpc.Peer(ctx, args[1:], os.Stdin, os.Stdout)
+	}
 	var o options
 	if err := o.parse(args); err != nil {
 		return err

@@ -9,6 +9,15 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
+// replier is what a reply goes to.
+type replier interface {
+	// begin resets e to where the reply begins. It may be called again, for another reply instead.
+	begin(e *xdr.Encoder)
+	// end is called once, while all is there that e refers to, with nil where there is no reply: for what
+	// is not a call, and for ErrNoReply.
+	end(e *xdr.Encoder)
+}
+
 // work is what answering a call takes besides the Call.
 type work struct {
 	call  rpcmsg.Call
@@ -20,9 +29,8 @@ type work struct {
 
 var works = sync.Pool{New: func() any { return new(work) }}
 
-// answer runs the call in and appends the reply to out, to its capacity only if fixed. ok is false
-// where there is none: for what is not a call, and for ErrNoReply. The reply refers to nothing of in.
-func (s *Server) answer(c *caller, in, out []byte, fixed bool) (reply []byte, ok bool) {
+// answer runs the call in. What the reply refers to may be part of it, if to gathers.
+func (s *Server) answer(c *caller, in []byte, to replier) {
 	w := works.Get().(*work)
 	defer func() {
 		*w = work{e: w.e}
@@ -31,27 +39,24 @@ func (s *Server) answer(c *caller, in, out []byte, fixed bool) (reply []byte, ok
 	}()
 	w.d.Reset(in, xdr.InPlace)
 	if w.call.DecodeXDR(&w.d); w.d.Err() != nil {
-		return nil, false
+		to.end(nil)
+		return
 	}
 	w.reply.XID = w.call.XID
-	if !s.run(c, w, out, fixed) && !w.none {
-		w.reset(out, fixed)
+	switch {
+	case s.run(c, w, to):
+	case w.none:
+		to.end(nil)
+	default:
+		to.begin(&w.e)
 		w.reply.EncodeXDR(&w.e)
-	}
-	return w.e.Bytes(), !w.none && w.e.OK()
-}
-
-func (w *work) reset(out []byte, fixed bool) {
-	if fixed {
-		w.e.ResetFixed(out)
-	} else {
-		w.e.Reset(out)
+		to.end(&w.e)
 	}
 }
 
-// run runs the call and encodes reply and results. If it returns false, w.reply or w.none says how it
-// failed.
-func (s *Server) run(c *caller, w *work, out []byte, fixed bool) bool {
+// run runs the call and has reply and results sent. If it returns false, they are not, and w.reply or
+// w.none says how it failed.
+func (s *Server) run(c *caller, w *work, to replier) bool {
 	p := s.find(w)
 	if p == nil {
 		return false
@@ -74,18 +79,20 @@ func (s *Server) run(c *caller, w *work, out []byte, fixed bool) bool {
 		fault(&w.reply, err)
 		return false
 	}
-	w.reset(out, fixed)
+	to.begin(&w.e)
+	from := w.e.Size()
 	w.reply.EncodeXDR(&w.e)
 	if call.EncodeXDR(&w.e); w.e.Err() != nil {
 		s.logger.Error("vrpc: results cannot be sent", "service", p.service.Name, "procedure", p.number, "err", w.e.Err())
 		fault(&w.reply, w.e.Err())
 		return false
 	}
-	if n := w.e.Size() - len(out); n > s.limit {
+	if n := w.e.Size() - from; n > s.limit {
 		s.logger.Error("vrpc: results are too long", "service", p.service.Name, "procedure", p.number, "bytes", n)
 		fault(&w.reply, ErrTooLarge)
 		return false
 	}
+	to.end(&w.e)
 	return true
 }
 

@@ -66,6 +66,44 @@ func (a *area) try(n int) (off int, more <-chan struct{}) {
 	return 0, a.more
 }
 
+// pad is how much is left free before a message, so that its first opaque data lies on a page: the copy
+// is faster, and so is what is done with it there.
+func (a *area) pad(parts [][]byte, size int) int {
+	if len(parts) < 2 {
+		return 0
+	}
+	pad := -len(parts[0]) & (unit - 1)
+	if units(pad+size) > len(a.used) {
+		return 0
+	}
+	return pad
+}
+
+// whole appends to dst what is in parts, in pieces that are words, as remote memory wants them: where
+// data ends within a word, that one is copied with the padding behind it. parts are changed.
+func whole(dst, parts [][]byte) [][]byte {
+	for ; len(parts) > 0; parts = parts[1:] {
+		b := parts[0]
+		odd := len(b) & 3
+		if len(b) > odd {
+			dst = append(dst, b[:len(b)-odd])
+		}
+		if odd == 0 {
+			continue
+		}
+		word := append(make([]byte, 0, 4), b[len(b)-odd:]...)
+		for len(word) < cap(word) && len(parts) > 1 {
+			n := copy(word[len(word):cap(word)], parts[1])
+			word, parts[1] = word[:len(word)+n], parts[1][n:]
+			if len(parts[1]) == 0 && len(word) < cap(word) {
+				parts = parts[1:]
+			}
+		}
+		dst = append(dst, word)
+	}
+	return dst
+}
+
 // give takes n bytes back. It returns false if they were not given out.
 func (a *area) give(off, n int) bool {
 	first := off / unit

@@ -1,9 +1,24 @@
 package vrpc
 
-import "sync"
+import (
+	"sync"
 
-// buffer is memory for a message.
-type buffer struct{ b []byte }
+	"github.com/vmmc-go/vmmc/xdr"
+)
+
+// buffer is memory for a message. A reply comes behind what it has already.
+type buffer struct {
+	b    []byte
+	none bool // there is no reply
+}
+
+func (b *buffer) begin(e *xdr.Encoder) { e.Reset(b.b) }
+
+func (b *buffer) end(e *xdr.Encoder) {
+	if b.none = e == nil; !b.none {
+		b.b = e.Bytes()
+	}
+}
 
 // keep is the capacity beyond which memory is the collector's again.
 const keep = 2 << 20

@@ -48,6 +48,7 @@ type slot struct {
 	h     rpcmsg.Call
 	small [entrySize]byte
 	parts [][]byte
+	words [][]byte
 }
 
 func newVMMCWay(q *vmmc.Import, out layout, in *inbox) *vmmcWay {
@@ -100,6 +101,11 @@ func (w *vmmcWay) take(ctx context.Context) (*slot, error) {
 	select {
 	case <-w.ended:
 		return nil, w.why
+	default:
+	}
+	select { // a channel alone is quicker
+	case s := <-w.free:
+		return s, nil
 	default:
 	}
 	select {
@@ -215,13 +221,15 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 	if s.e.Size() <= inline {
 		return w.write(ctx, s, s.e.Bytes(), e)
 	}
-	s.parts = whole(s.e.Pieces(s.parts[:0]))
+	s.parts = s.e.Pieces(s.parts[:0])
+	size := s.e.Size()
+	pad := w.area.pad(s.parts, size)
+	s.words = whole(s.words[:0], s.parts)
 	defer func() {
 		clear(s.parts)
+		clear(s.words)
 		s.e.Reset(nil)
 	}()
-	size := s.e.Size()
-	pad := w.pad(s.parts, size)
 	where, err := w.area.take(ctx, pad+size, w.ended)
 	switch {
 	case errors.Is(err, errEnded):
@@ -229,7 +237,7 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 	case err != nil:
 		return 0, err
 	}
-	err = w.q.SendV(ctx, w.out.data()+where+pad, s.parts...)
+	err = w.q.SendV(ctx, w.out.data()+where+pad, s.words...)
 	if err != nil {
 		w.area.give(where, pad+size)
 		if ctx.Err() != nil {
@@ -247,41 +255,16 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 	return number, nil
 }
 
-// pad is how much is left free before a message, so that its first opaque data lies on a page: the copy
-// is faster, and so is what the procedure does with it.
-func (w *vmmcWay) pad(parts [][]byte, size int) int {
-	if len(parts) < 2 {
-		return 0
-	}
-	pad := -len(parts[0]) & (unit - 1)
-	if units(pad+size) > len(w.area.used) {
-		return 0
-	}
-	return pad
-}
-
-// whole returns pieces that are words, as remote memory wants them.
-func whole(parts [][]byte) [][]byte {
-	odd, n := 0, 0
-	for _, b := range parts {
-		odd, n = odd|len(b), n+len(b)
-	}
-	if odd%4 == 0 {
-		return parts
-	}
-	all := make([]byte, 0, n)
-	for _, b := range parts {
-		all = append(all, b...)
-	}
-	return append(parts[:0], all)
-}
-
 // write writes the next entry after its message, if it has one there.
 func (w *vmmcWay) write(ctx context.Context, s *slot, message []byte, e entry) (uint32, error) {
 	select {
 	case <-w.turn:
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	default:
+		select {
+		case <-w.turn:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
 	}
 	defer func() { w.turn <- struct{}{} }()
 	e.number = uint32(w.next + 1)

@@ -9,12 +9,21 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/xdr"
 )
 
 // patience is how long a procedure runs on the goroutine that takes a connection's calls before another
 // one takes the next, or twice that. A goroutine for each call would cost short ones more than they take,
-// and so would a timer that is set for each.
-const patience = 200 * time.Microsecond
+// and so would a timer that is set for each. Each tick wakes a thread, which takes its processor from
+// somebody: after calm ticks in which no call was found running, the next ones take twice as long.
+const (
+	patience     = 200 * time.Microsecond
+	mostPatience = 16 * patience
+	calm         = 16
+)
+
+// keptReply is the capacity beyond which a reader's memory for replies is the collector's again.
+const keptReply = 256 << 10
 
 // remote is a server's connection by remote memory.
 type remote struct {
@@ -90,12 +99,23 @@ type reader struct {
 	began atomic.Uint32 // calls
 	seen  atomic.Uint32 // of these, by the last tick
 	still atomic.Bool   // no tick will come
+	pause atomic.Int64  // from tick to tick
+	ticks int           // since pause was changed; tick's
 	call  [inline]byte
+
+	e     entry // of the call
+	err   error // of sending its reply
+	term  term  // for that
 	reply [entrySize]byte
+	more  []byte // in place of reply, once one was longer
+	parts [][]byte
+	words [][]byte
 }
 
 func (c *remote) read() {
-	r := &reader{c: c, gone: make(chan struct{})}
+	r := &reader{c: c, gone: make(chan struct{}), term: term{base: c.from.base, least: c.s.write}}
+	defer r.term.end()
+	r.pause.Store(int64(patience))
 	if !c.s.ordered {
 		r.still.Store(true)
 		r.watch = time.AfterFunc(time.Hour, r.tick)
@@ -132,7 +152,13 @@ func (r *reader) tick() {
 		}
 	}
 	r.seen.Store(n)
-	r.watch.Reset(patience)
+	pause := r.pause.Load()
+	if r.ticks++; r.ticks == calm {
+		r.ticks = 0
+		pause = min(2*pause, int64(mostPatience))
+		r.pause.Store(pause)
+	}
+	r.watch.Reset(time.Duration(pause))
 }
 
 // take takes an entry and runs its call. It returns false if others read now.
@@ -150,7 +176,7 @@ func (r *reader) take() (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var e entry
+	e := &r.e
 	e.read(c.in.place(i), v)
 	b, ok := e.message(c.in.place(i), c.in.data())
 	if v != number || !ok || e.slot >= uint32(c.in.entries) || len(b) < rpcmsg.LeastCall {
@@ -163,11 +189,11 @@ func (r *reader) take() (more bool, err error) {
 	if c.flight.Add(1) > int32(c.in.entries) {
 		return false, errEntry // it did not wait for its replies
 	}
-	return r.run(&e, b)
+	return r.run(b)
 }
 
 // run runs a call and sends its reply.
-func (r *reader) run(e *entry, b []byte) (more bool, err error) {
+func (r *reader) run(b []byte) (more bool, err error) {
 	c := r.c
 	if !c.s.begin() {
 		return false, ErrClosed
@@ -176,16 +202,11 @@ func (r *reader) run(e *entry, b []byte) (more bool, err error) {
 		r.state.Store(running)
 		r.began.Add(1) // before the look, see tick
 		if r.still.Load() && r.still.CompareAndSwap(true, false) {
-			r.watch.Reset(patience)
+			r.watch.Reset(time.Duration(r.pause.Load()))
 		}
 	}
-	reply, ok := c.s.answer(&c.from, b, r.reply[:0:inline], false)
-	c.s.done()
-	if !ok {
-		reply = nil // the client waits for its slot all the same
-	}
-	err = c.send(e, r, reply)
-	if r.watch == nil {
+	c.s.answer(&c.from, b, r)
+	if err = r.err; r.watch == nil {
 		return err == nil, err
 	}
 	if !r.state.CompareAndSwap(running, reading) {
@@ -195,26 +216,71 @@ func (r *reader) run(e *entry, b []byte) (more bool, err error) {
 	return err == nil, err
 }
 
-// send sends a reply to the slot of its call.
-func (c *remote) send(e *entry, r *reader, reply []byte) error {
+// begin is [replier]'s.
+func (r *reader) begin(e *xdr.Encoder) {
+	if r.more != nil {
+		e.Reset(r.more[:0])
+	} else {
+		e.Reset(r.reply[:0:inline])
+	}
+	e.Gather(fewest)
+}
+
+// end sends the reply, after the procedure's place was given back: who does not read holds up only itself.
+func (r *reader) end(e *xdr.Encoder) {
+	r.c.s.done()
+	if e == nil {
+		r.err = r.send(nil, 0) // the client waits for its slot all the same
+		return
+	}
+	r.parts = e.Pieces(r.parts[:0])
+	r.err = r.send(r.parts, e.Size())
+	clear(r.parts)
+	if b := e.Bytes(); cap(b) > inline && cap(b) <= keptReply {
+		r.more = b
+	}
+}
+
+// send sends a reply of so many bytes to the slot of its call.
+func (r *reader) send(parts [][]byte, size int) error {
+	c := r.c
 	if err := c.from.base.Err(); err != nil {
 		return err // a reply would only say that the procedure was told to end
 	}
-	a := entry{length: uint32(len(reply)), where: here, number: e.number}
-	if len(reply) > inline && units(len(reply)) > len(c.area.used) {
-		reply = tooLong(reply)
-		a.length = uint32(len(reply))
+	ctx := r.term.context()
+	if size > inline && units(size) > len(c.area.used) {
+		parts[0] = tooLong(parts[0])
+		parts, size = parts[:1], len(parts[0])
 	}
-	if len(reply) > inline {
-		where, err := c.put(e, reply)
+	a := entry{length: uint32(size), where: here, number: r.e.number}
+	b := r.reply[:0]
+	switch {
+	case size > inline:
+		where, err := r.put(ctx, parts, size)
 		if err != nil {
 			return err
 		}
-		a.where, reply = uint32(where), nil
+		a.where = uint32(where)
+	case size > 0:
+		b = append(b, parts[0]...)
 	}
-	b := a.append(append(r.reply[:0], reply...))
+	b = a.append(b)
 	c.flight.Add(-1)
-	return c.r.Send(c.from.base, b, c.out.at(int(e.slot))+entrySize-len(b))
+	return c.r.Send(ctx, b, c.out.at(int(r.e.slot))+entrySize-len(b))
+}
+
+// put sends a reply to the client's area. A client that leaves its replies there is disconnected.
+func (r *reader) put(ctx context.Context, parts [][]byte, size int) (where int, err error) {
+	c := r.c
+	pad := c.area.pad(parts, size)
+	if where, err = c.hold(ctx, &r.e, pad+size); err != nil {
+		return 0, err
+	}
+	where += pad
+	r.words = whole(r.words[:0], parts)
+	err = c.r.SendV(ctx, c.out.data()+where, r.words...)
+	clear(r.words)
+	return where, err
 }
 
 // replies are those that lie in the client's area.
@@ -228,21 +294,6 @@ type replies struct {
 type heldReply struct {
 	slot, number uint32
 	where, size  int
-}
-
-// put sends a reply to the client's area. A client that leaves its replies there is disconnected.
-func (c *remote) put(e *entry, reply []byte) (where int, err error) {
-	ctx := c.from.base
-	if d := c.s.write; d > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, d)
-		defer stop()
-	}
-	where, err = c.hold(ctx, e, len(reply))
-	if err != nil {
-		return 0, err
-	}
-	return where, c.r.Send(ctx, reply, c.out.data()+where)
 }
 
 // hold takes a part of the area, and waits for the oldest reply there to be done with, as long as there

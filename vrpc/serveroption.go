@@ -75,8 +75,7 @@ func WithServerExport(opts ...vmmc.ExportOption) ServerOption {
 
 // WithServerTimes says how long a message may take from its first byte to its last, and how long a
 // reply may wait for its reader, 30 s each otherwise, and after which time without a call a connection
-// is closed; 0 is never. By remote memory only the second one counts, for replies that need the
-// client's area.
+// is closed; 0 is never. By remote memory only the second one counts, and may be twice as long.
 func WithServerTimes(record, write, idle time.Duration) ServerOption {
 	return func(s *settings) { s.times = times{record, write, idle} }
 }

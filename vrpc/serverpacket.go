@@ -74,12 +74,13 @@ func (p *packets) take(b []byte, from *sender) bool {
 		defer in.give()
 		out := takeBuffer()
 		defer out.give()
-		reply, ok := p.s.answer(&caller{base: p.s.ctx, addr: from.addr}, in.b, out.b, false)
+		p.s.answer(&caller{base: p.s.ctx, addr: from.addr}, in.b, out)
 		p.s.done()
-		if !ok {
+		if out.none {
 			return
 		}
-		if out.b = reply; len(reply) > maxDatagram {
+		reply := out.b
+		if len(reply) > maxDatagram {
 			reply = tooLong(reply)
 		}
 		p.seen.end(name, reply)

@@ -143,18 +143,17 @@ func (t *stream) answer(in *buffer) {
 	out := takeBuffer()
 	defer out.give()
 	out.b = append(out.b, make([]byte, rpcrecord.MarkLen)...)
-	reply, ok := t.s.answer(&t.from, in.b, out.b, false)
+	t.s.answer(&t.from, in.b, out)
 	t.s.done()
 	in.give()
-	if !ok {
+	if out.none {
 		return
 	}
-	out.b = reply
-	rpcrecord.Mark(reply, len(reply)-rpcrecord.MarkLen)
+	rpcrecord.Mark(out.b, len(out.b)-rpcrecord.MarkLen)
 	t.write.Lock()
 	defer t.write.Unlock()
 	_ = t.conn.SetWriteDeadline(after(t.s.write))
-	if _, err := t.conn.Write(reply); err != nil {
+	if _, err := t.conn.Write(out.b); err != nil {
 		_ = t.conn.Close()
 	}
 }

@@ -81,10 +81,17 @@ each the median over the messages of a round, beside their sum and the median of
 whole, with the same points in time of the limit. Reading the clock is in the figures.`},
 	"rpc": {"Measure remote procedure calls", `Measure SunRPC between a client and one server that answers by remote memory (vmmc),
 TCP, UDP and, on the local path, a unix socket; all take turns. null: the round trip of
-a call of the procedure that does nothing, beside a raw flag or raw TCP there and back.
+a call of the procedure that does nothing, beside a raw flag or raw TCP there and back,
+and by remote memory beside the calls of peers too, whose rounds come in turn with ours:
+a C client and server made by rpcgen with libtirpc, over TCP, built here if rpcgen, cc and
+libtirpc's headers are there, and those of --peer. A peer's COMMAND is run twice: as
+"COMMAND serve PATH HOST", which prints a line with the address where it listens and
+serves until its input ends, and as "COMMAND call ADDRESS", which for each line of its
+input, a number, makes so many calls and prints an array of their nanoseconds.
 argument: the bandwidth of calls with 1 MiB of opaque data that the procedure sees where
 it has arrived, one after another and by remote memory also 4 at once, beside sends of
-as much without an answer.`},
+as much without an answer. What is timed comes after 60 ms of calls, by which the kernel
+has put both ends on processors of their own.`},
 }
 
 // newBenchOf is the command of one measurement.
@@ -101,6 +108,10 @@ func newBenchOf(what string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd, []string{what}, &o) },
 	}
 	o.register(c, !bench.Fixed(what), bench.Drawn(what))
+	if what == "rpc" {
+		o.registerCalls(c)
+		c.Example += "\n  vmmc bench rpc --path local --peer gRPC='/usr/local/bin/peer rpc-peer'"
+	}
 	return c
 }
 

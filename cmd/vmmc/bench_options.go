@@ -19,6 +19,7 @@ type benchOptions struct {
 	rounds, count          int
 	quick, asJSON          bool
 	farNetns               string
+	calls                  []string
 	nearAddr, farAddr      string
 }
 
@@ -52,6 +53,11 @@ func (o *benchOptions) register(c *cobra.Command, sized, drawn bool) {
 	fixed("pin", bench.Same, bench.Apart)
 }
 
+// registerCalls adds the flag of what is measured beside our calls.
+func (o *benchOptions) registerCalls(c *cobra.Command) {
+	c.Flags().StringArrayVar(&o.calls, "peer", nil, "measure another library's calls too: `NAME=COMMAND`; spaces part the command's words")
+}
+
 // configs are what to run, a path each.
 func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 	paths, err := o.paths()
@@ -59,6 +65,16 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 		return nil, err
 	}
 	c := bench.Config{What: what, Rounds: o.rounds, Count: o.count, Quick: o.quick, Pin: o.pin, Curve: o.plot != ""}
+	for _, s := range o.calls {
+		p, err := bench.ParsePeer(s)
+		if err != nil {
+			return nil, serve.Usage("--peer: %w", err)
+		}
+		c.Peers = append(c.Peers, p)
+	}
+	if len(c.Peers) > 0 && o.pin != "" {
+		return nil, serve.Usage("--peer and --pin: peers are not pinned")
+	}
 	if o.farNetns != "" && (o.nearAddr == "" || o.farAddr == "" || o.path != bench.Remote) {
 		return nil, serve.Usage("--far-netns needs --path remote, --near-addr and --far-addr")
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/limit"
@@ -39,6 +40,7 @@ type Config struct {
 	Quick  bool     `json:"quick"`
 	Curve  bool     `json:"curve"` // of what is drawn, without Sizes: 4 bytes to 4 MiB
 	Pin    string   `json:"pin"`   // "", Same or Apart
+	Peers  []Peer   `json:"peers"` // whose calls are measured beside ours; C's are added where they can be
 
 	Near family.Site `json:"near"` // of the remote path
 	Far  family.Site `json:"far"`
@@ -70,6 +72,18 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 			err = cause // and not what that did to the call under way
 		}
 	}()
+	if slices.Contains(c.What, "rpc") && c.Pin == "" {
+		dir, err := os.MkdirTemp("", "vmmc-bench-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if p, err := buildTIRPC(f.Context(), dir); err == nil {
+			c.Peers = append([]Peer{p}, c.Peers...)
+		} else {
+			fmt.Fprintf(to.Log, "rpc: calls of libtirpc are not measured: %v\n", err)
+		}
+	}
 	at := sites(c)
 	n := 1
 	if c.Path == Remote {

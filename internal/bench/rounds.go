@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -59,23 +60,13 @@ func (e *end) compare(ctx context.Context, r Result, ours, limit probe) error {
 
 // compareAll is compare of several that have the same limit.
 func (e *end) compareAll(ctx context.Context, rs []Result, ours []probe, limit probe) error {
-	var sides []*side
-	for _, p := range ours {
-		sides = append(sides, &side{run: p, all: newHist()})
-	}
+	probes := slices.Clip(ours)
 	if limit != nil {
-		sides = append(sides, &side{run: limit, all: newHist()})
+		probes = append(probes, limit)
 	}
-	for i := range e.Rounds + 1 {
-		for k, s := range sides {
-			if err := s.round(ctx, i > 0); err != nil {
-				r, whose := rs[min(k, len(rs)-1)], "ours"
-				if k == len(rs) {
-					whose = "the limit"
-				}
-				return fmt.Errorf("%s, %s, %d bytes: %w", r.What, whose, r.Size, err)
-			}
-		}
+	sides, err := e.turns(ctx, probes)
+	if err != nil {
+		return fmt.Errorf("%s, %d bytes: %w", rs[0].What, rs[0].Size, err)
 	}
 	for k, r := range rs {
 		var most *side
@@ -87,6 +78,22 @@ func (e *end) compareAll(ctx context.Context, rs []Result, ours []probe, limit p
 		}
 	}
 	return nil
+}
+
+// turns runs all rounds, in each of which all probes take turns.
+func (e *end) turns(ctx context.Context, probes []probe) ([]*side, error) {
+	var sides []*side
+	for _, p := range probes {
+		sides = append(sides, &side{run: p, all: newHist()})
+	}
+	for i := range e.Rounds + 1 {
+		for _, s := range sides {
+			if err := s.round(ctx, i > 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return sides, nil
 }
 
 // beside reports what was found beside the limit, if there is one.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -64,10 +65,7 @@ func (e *end) dialRPC(ctx context.Context, socket string, size, tcp, udp int) (c
 		return nil, err
 	}
 	cs = append(cs, rpcClient{c, "vmmc"})
-	host := e.Far.Host
-	if host == "" || e.Path == Local {
-		host = "127.0.0.1"
-	}
+	host := e.farHost()
 	for _, d := range [][2]string{
 		{"tcp", net.JoinHostPort(host, strconv.Itoa(tcp))}, {"udp", net.JoinHostPort(host, strconv.Itoa(udp))}, {"unix", socket},
 	} {
@@ -83,8 +81,33 @@ func (e *end) dialRPC(ctx context.Context, socket string, size, tcp, udp int) (c
 	return cs, nil
 }
 
-// nullCalls measures the round trip of a call that does nothing.
-func (e *end) nullCalls(ctx context.Context, cs []rpcClient) error {
+// settling is how long calls are made before they are timed: two processes that have just woken each
+// other are often on one processor, and the kernel takes as long at most to see to it, see
+// [limit.Memory.Settle]. Which thread a server answers on nobody can settle before its calls come.
+const settling = 60 * time.Millisecond
+
+func (e *end) settle(call func() error) error {
+	for begin := unix.Monotonic(); e.settles && unix.Monotonic()-begin < int64(settling); {
+		if err := call(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostOfPeers is how many calls a peer makes in a round.
+const mostOfPeers = 2000
+
+// farHost is where the far end is reached.
+func (e *end) farHost() string {
+	if e.Path == Local {
+		return "127.0.0.1"
+	}
+	return cmp.Or(e.Far.Host, "127.0.0.1")
+}
+
+// nullCalls measures the round trip of a call that does nothing, and by remote memory beside others'.
+func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 	n := e.count(nullSize, e.often(10000, 2000), 1<<30)
 	skip := n / 10
 	var rs []Result
@@ -94,9 +117,13 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) error {
 		ours = append(ours, func(ctx context.Context, h *hist) (float64, error) {
 			_, err := e.with(ctx, job{Do: "rpcround"}, func() error {
 				each := h.skipping(skip)
+				null := func() error { return c.Call(ctx, rpcProgram, 1, 0, xdr.Void{}, xdr.Void{}) }
+				if err := e.settle(null); err != nil {
+					return err
+				}
 				for range n + skip {
 					start := unix.Monotonic()
-					if err := c.Call(ctx, rpcProgram, 1, 0, xdr.Void{}, xdr.Void{}); err != nil {
+					if err := null(); err != nil {
 						return err
 					}
 					each(time.Duration(unix.Monotonic() - start))
@@ -104,6 +131,24 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) error {
 				return nil
 			})
 			return 0, err
+		})
+	}
+	var peers []*peer
+	defer func() {
+		for _, p := range peers {
+			if eerr := p.end(); err == nil && eerr != nil {
+				err = fmt.Errorf("%s: %w", p.Name, eerr)
+			}
+		}
+	}()
+	for _, p := range e.Peers {
+		r, err := e.start(ctx, p)
+		if err != nil {
+			return err
+		}
+		peers = append(peers, r)
+		ours = append(ours, func(_ context.Context, h *hist) (float64, error) {
+			return 0, r.calls(min(n, mostOfPeers), min(skip, mostOfPeers/10), h)
 		})
 	}
 	limit := func(ctx context.Context, h *hist) (float64, error) {
@@ -117,7 +162,23 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) error {
 		})
 		return 0, err
 	}
-	return e.compareAll(ctx, rs, ours, limit)
+	sides, err := e.turns(ctx, append(ours, limit))
+	if err != nil {
+		return fmt.Errorf("null calls: %w", err)
+	}
+	for k, r := range rs {
+		if err := e.beside(r, sides[k], sides[len(sides)-1]); err != nil {
+			return err
+		}
+	}
+	for k, p := range peers {
+		r := rs[0]
+		r.LimitIs = p.Name
+		if err := e.beside(r, sides[0], sides[len(rs)+k]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // longCalls measures arguments of size bytes, which the procedure sees where they have arrived, beside
@@ -130,7 +191,17 @@ func (e *end) longCalls(ctx context.Context, cs []rpcClient, size int) error {
 	add := func(c rpcClient, variant string, callers int) {
 		rs = append(rs, Result{What: "rpc", Variant: variant, Size: size, Unit: Bandwidth, Count: n, LimitIs: "Send"})
 		ours = append(ours, func(ctx context.Context, _ *hist) (float64, error) {
-			return e.rate(ctx, job{Do: "rpcround", Size: size, N: n}, size, func(job) error { return pourCalls(ctx, c, src, n, callers) })
+			var took time.Duration
+			_, err := e.with(ctx, job{Do: "rpcround"}, func() error {
+				if err := e.settle(func() error { return pourCalls(ctx, c, src, callers, callers) }); err != nil {
+					return err
+				}
+				start := time.Now()
+				err := pourCalls(ctx, c, src, n, callers)
+				took = time.Since(start)
+				return err
+			})
+			return float64(size) * float64(n) / (float64(took) / 1e3), err
 		})
 	}
 	for _, c := range cs {

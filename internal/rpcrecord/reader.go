@@ -86,9 +86,6 @@ func (r *Reader) Next(b []byte) ([]byte, error) {
 	}
 }
 
-// Buffered says whether some of the next record is there.
-func (r *Reader) Buffered() bool { return r.r.Buffered() > 0 }
-
 // tell says that the Reader may wait for n bytes.
 func (r *Reader) tell(n int, told bool) bool {
 	if told || r.waiting == nil || r.r.Buffered() >= n {

@@ -58,7 +58,8 @@ func newCommand() *cobra.Command {
 		Use:   "nfsnull HOST",
 		Short: "Ask an NFS server whether it is there, and what it exports",
 		Long: `Find an NFS server by its machine's rpcbind, call the procedure of versions 3 and 4
-that does nothing, and ask its mount program what is exported, and to whom.`,
+that does nothing, and ask its mount program what is exported, and to whom. If only mount
+does not answer, what NFS said is printed, and the status is 1.`,
 		Example: `  nfsnull fileserver
   nfsnull --network udp --json fileserver`,
 		SilenceUsage: true,
@@ -90,7 +91,7 @@ that does nothing, and ask its mount program what is exported, and to whom.`,
 // found is what the server has.
 type found struct {
 	Versions []version `json:"versions"`
-	Exports  []export  `json:"exports"`
+	Exports  []export  `json:"exports"` // null: mount did not say
 }
 
 type version struct {
@@ -110,17 +111,18 @@ func (q *question) ask(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	defer b.Close()
-	f := found{Exports: []export{}}
+	var f found
 	if f.Versions, err = q.null(ctx, b); err != nil {
 		return fmt.Errorf("NFS: %w", err)
 	}
+	var wrong error // NFS has answered all the same
 	if f.Exports, err = q.exports(ctx, b); err != nil {
-		return fmt.Errorf("mount: %w", err)
+		wrong = fmt.Errorf("mount: %w", err)
 	}
 	if q.asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		return e.Encode(f)
+		return errors.Join(e.Encode(f), wrong)
 	}
 	for _, v := range f.Versions {
 		fmt.Fprintf(w, "NFS version %d at %s is ready: %v\n", v.Version, v.Address, time.Duration(v.RTT))
@@ -132,7 +134,7 @@ func (q *question) ask(ctx context.Context, w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%s  to %s\n", shown(x.Directory), shown(to))
 	}
-	return nil
+	return wrong
 }
 
 // shown is a name that the server chose, so that it does nothing to a terminal.

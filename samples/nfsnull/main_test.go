@@ -128,6 +128,30 @@ func TestExports(t *testing.T) {
 	}
 }
 
+// What NFS answers is printed also if mount is there and never answers.
+func TestSilentMount(t *testing.T) {
+	s := new(server)
+	port := serve(t, func(r vrpc.Registrar) error { return nfs.RegisterNfsV3(r, s) })
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c, err := portmap.Dial(t.Context(), "tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	mount := &vrpc.Service{Program: mount3.MOUNT_PROGRAM, Version: mount3.MOUNT_V3}
+	if err := c.Register(t.Context(), "test", []*vrpc.Service{mount}, silent.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(t, "--rpcbind-port", port, "--timeout", "500ms", "127.0.0.1")
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(out, "NFS version 3 at 127.0.0.1:"+port+" is ready") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // What is not there is said.
 func TestNothingThere(t *testing.T) {
 	if _, err := run(t, "--rpcbind-port", serve(t), "127.0.0.1"); !errors.Is(err, portmap.ErrNotRegistered) {
@@ -136,6 +160,9 @@ func TestNothingThere(t *testing.T) {
 	s := new(server)
 	port := serve(t, func(r vrpc.Registrar) error { return nfs.RegisterNfsV4(r, s) })
 	if out, err := run(t, "--rpcbind-port", port, "127.0.0.1"); !errors.Is(err, portmap.ErrNotRegistered) || !strings.Contains(out, "mount:") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := run(t, "--rpcbind-port", port, "--json", "127.0.0.1"); err == nil || !strings.Contains(out, `"version": 4`) || !strings.Contains(out, `"exports": null`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for _, wrong := range [][]string{{}, {"a", "b"}, {"--network", "ip", "a"}, {"--nonsense", "a"}} {

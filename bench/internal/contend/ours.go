@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vmmc-go/vmmc/bench/internal/place"
+	"github.com/vmmc-go/vmmc/bench/internal/rpc"
 	"github.com/vmmc-go/vmmc/bench/internal/sample"
 )
 
@@ -19,6 +20,7 @@ func (k *kit) ours() []Job {
 	if k.at.Name == sample.Loopback {
 		whats = append(whats, "scale") // of memory, which a namespace does not change
 	}
+	whats = append(whats, "rpc")
 	var jobs []Job
 	for _, what := range whats {
 		words := append([]string{"bench"}, strings.Fields(what)...)
@@ -26,6 +28,9 @@ func (k *kit) ours() []Job {
 		if k.at.NS[place.Near] != "" {
 			words = append(words, "--far-netns", k.at.NS[place.Far],
 				"--near-addr", k.at.Addr[place.Near], "--far-addr", k.at.Addr[place.Far])
+		}
+		if what == "rpc" {
+			words = append(words, "--peer", rpc.GRPC+"="+k.Self+" rpc-peer")
 		}
 		jobs = append(jobs, Job{"vmmc " + what, func(ctx context.Context) ([]sample.Sample, error) {
 			out, err := output(k.at.Command(ctx, place.Near, k.VMMC, words...))
@@ -48,6 +53,7 @@ type figure struct {
 	Limit   float64 `json:"limit"`
 	Ratio   float64 `json:"ratio"`
 	Unit    string  `json:"unit"`
+	LimitIs string  `json:"limit_is"`
 	P99     float64 `json:"p99"`
 	P999    float64 `json:"p99.9"`
 }
@@ -79,6 +85,9 @@ func (k *kit) parseOurs(out []byte) ([]sample.Sample, error) {
 			return nil, fmt.Errorf("vmmc bench printed a figure of nothing: %+v", f)
 		}
 		how := f.Variant
+		if f.What == sample.RPC { // one figure of ours beside several limits
+			how += " : " + f.LimitIs
+		}
 		if f.Pin == "same" {
 			how = strings.TrimPrefix(how+oneCPU, ", ")
 		}

@@ -101,6 +101,10 @@ func TestParseOurs(t *testing.T) {
 		{Key: key(sample.Ours, "successive", sample.Rate, 8), Value: 74432562.6617054, Unit: "1/s", Ratio: 0.5587795554099657},
 		{Key: key(sample.Limit, "successive", sample.Rate, 8), Value: 133206210.16047312, Unit: "1/s"},
 		{Key: key(sample.Ours, "completion", "overhead", 8), Value: 4838, Unit: "ns"},
+		{Key: key(sample.Ours, "null, vmmc : raw TCP, there and back", sample.RPC, 0), Value: 11431, Unit: "ns", Ratio: 1.33},
+		{Key: key(sample.Limit, "null, vmmc : raw TCP, there and back", sample.RPC, 0), Value: 8615, Unit: "ns"},
+		{Key: key(sample.Ours, "null, vmmc : gRPC-Go", sample.RPC, 0), Value: 11431, Unit: "ns", Ratio: .15},
+		{Key: key(sample.Limit, "null, vmmc : gRPC-Go", sample.RPC, 0), Value: 76031, Unit: "ns"},
 	}
 	if d := cmp.Diff(want, got, near); err != nil || d != "" {
 		t.Error(err, d)

@@ -61,6 +61,7 @@ func (d *data) callBars() []*bar {
 	}
 	imports.missing = imports.missing || len(costs) == 0
 	all = append(all, imports)
+	all = append(all, d.rpcBars()...)
 	for _, place := range []string{sample.Local, sample.Loopback} {
 		scale := &bar{what: "beside 1,000 idle links, importers of one buffer: p50 : alone; KiB of memory a link", where: place, bound: "≤ 1.2; ≤ 32"}
 		d.eachOurs("scale", place, func(s *series) {
@@ -73,6 +74,31 @@ func (d *data) callBars() []*bar {
 		})
 		scale.missing = scale.missing || len(scale.measured) == 0
 		all = append(all, scale)
+	}
+	return all
+}
+
+// rpcBars are of calls by remote memory, beside those of others.
+func (d *data) rpcBars() []*bar {
+	var all []*bar
+	add := func(place string, size int, what, how, bound string, compare func(b *bar, v float64)) {
+		b := &bar{what: what, where: place, bound: bound}
+		compare(b, d.at(sample.Ours, how, sample.RPC, place, size).ownRatio())
+		all = append(all, b)
+	}
+	most := func(bound float64) func(*bar, float64) {
+		return func(b *bar, v float64) { b.most("", v, bound) }
+	}
+	for _, place := range []string{sample.Local, sample.Loopback, sample.Veth} {
+		if place == sample.Local {
+			add(place, 0, "null call : libtirpc over TCP", "null, vmmc : libtirpc over TCP", "≤ 0.25", most(.25))
+			add(place, 0, "null call : gRPC-Go over a unix socket", "null, vmmc : gRPC-Go", "≤ 0.1", most(.1))
+		} else {
+			add(place, 0, "null call : raw TCP round trip", "null, vmmc : raw TCP, there and back", "≤ 1.2", most(1.2))
+			add(place, 0, "null call : libtirpc over TCP", "null, vmmc : libtirpc over TCP", "≤ 1.0", most(1))
+		}
+		add(place, 1<<20, "calls with 1 MiB, seen in place : Send", "argument, vmmc : Send", "≥ 0.8",
+			func(b *bar, v float64) { b.least("", v, .8) })
 	}
 	return all
 }

@@ -61,6 +61,10 @@ func run() *sample.Run {
 		}
 		add("vmmc", "successive", "rate", "local", 8, 74e6, "1/s", .5)
 		add("UCX", "put", "rate", "local", 8, 80e6, "1/s", 0)
+		add("vmmc", "null, vmmc : libtirpc over TCP", "rpc", "local", 0, 900, "ns", .08)
+		add("vmmc's limit", "null, vmmc : libtirpc over TCP", "rpc", "local", 0, 11250, "ns", 0)
+		add("vmmc", "null, vmmc : raw TCP, there and back", "rpc", "loopback", 0, 11000, "ns", 1.3)
+		add("vmmc", "argument, vmmc : Send", "rpc", "loopback", 1<<20, 3000, "MB/s", .9)
 		add("vmmc", "latency beside 1000 links", "scale", "local", 4, 80, "ns", 1.01)
 		add("vmmc", "memory of an idle link, both ends, 1000 links", "scale", "local", 4, 40<<10, "bytes", 0)
 	}
@@ -131,6 +135,10 @@ func TestBars(t *testing.T) {
 		"| 64 B one way : raw C TCP | loopback | ≤ 1.1 | TCP, spin 1.05, TCP, yield 1.02 | yes |",
 		"| 64 B one way : raw C TCP | veth | ≤ 1.1 | TCP, spin –, TCP, yield – | not measured |",
 		"| 64 B one way : best one-sided peer over TCP | loopback | ≤ 0.5 | UCX, put 0.47, (Open MPI, whose puts are made of messages, 0.60) | yes |",
+		"| null call : libtirpc over TCP | local | ≤ 0.25 | 0.08 | yes |",
+		"| null call : gRPC-Go over a unix socket | local | ≤ 0.1 | – | not measured |",
+		"| null call : raw TCP round trip | loopback | ≤ 1.2 | 1.30 | **no** |",
+		"| calls with 1 MiB, seen in place : Send | loopback | ≥ 0.8 | 0.90 | yes |",
 		"| our raw flag : C's | local | ≤ 1.1 | 1.05 | yes |",
 	} {
 		if !strings.Contains(string(doc), row+"\n") {

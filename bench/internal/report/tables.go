@@ -26,6 +26,7 @@ var (
 		{"Bandwidth", sample.Bandwidth, "MB/s", bulk, 1, everywhere, ""},
 		{"Both ways at once", sample.Bidir, "MB/s", bulk, 1, everywhere, "The total of both ways."},
 		{"Gets", sample.Fetch, "µs", []int{4, 64, 1024, 4096}, 1e-3, everywhere, "Round trips."},
+		{"Remote procedure calls", sample.RPC, "µs", []int{0}, 1e-3, everywhere, "Round trips of calls that do nothing, each beside what it took turns with."},
 		{"Rate of small sends", sample.Rate, "M/s", []int{8}, 1e-6, everywhere, "In millions a second."},
 	}
 )
@@ -41,6 +42,9 @@ func (d *data) table(b *bytes.Buffer, t table) {
 	for _, place := range t.places {
 		ways := d.ways(t.what, place)
 		sizes := slices.DeleteFunc(slices.Clone(t.sizes), func(n int) bool { return !slices.Contains(d.sizes(t.what, place), n) })
+		ways = slices.DeleteFunc(ways, func(w way) bool {
+			return !slices.ContainsFunc(sizes, func(n int) bool { return d.at(w.contender, w.how, t.what, place, n) != nil })
+		})
 		if len(ways) == 0 || len(sizes) == 0 {
 			continue
 		}

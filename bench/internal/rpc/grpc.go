@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -44,6 +45,9 @@ func dialGRPC(_ context.Context, network, addr string) (caller, error) {
 	target := "passthrough:///" + addr
 	if network == "unix" {
 		target = "unix:" + addr
+		if name, ok := strings.CutPrefix(addr, "@"); ok {
+			target = "unix-abstract:" + name
+		}
 	}
 	c, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)))

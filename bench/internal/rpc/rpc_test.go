@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,42 @@ import (
 
 	"github.com/vmmc-go/vmmc/bench/internal/rpc"
 )
+
+// What vmmc bench asks a peer is answered, on both paths.
+func TestPeer(t *testing.T) {
+	for _, path := range []string{"local", "remote"} {
+		t.Run(path, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			r, w := io.Pipe()
+			in, end := io.Pipe()
+			served := make(chan error, 1)
+			go func() { served <- rpc.Peer(ctx, []string{"serve", path, "127.0.0.1"}, in, w) }()
+			at, err := bufio.NewReader(r).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := rpc.Peer(ctx, []string{"call", strings.TrimSpace(at)}, strings.NewReader("3\n5\n"), &out); err != nil {
+				t.Error(err)
+			}
+			d := json.NewDecoder(&out)
+			for _, want := range []int{3, 5} {
+				var took []int64
+				if err := d.Decode(&took); err != nil || len(took) != want || took[0] <= 0 {
+					t.Errorf("%v, %v", took, err)
+				}
+			}
+			_ = end.Close()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := rpc.Peer(t.Context(), []string{"sing"}, strings.NewReader(""), io.Discard); err == nil {
+		t.Error("it sings")
+	}
+}
 
 func TestCalls(t *testing.T) {
 	for _, kind := range rpc.Kinds() {

@@ -8,6 +8,7 @@ const (
 	Bidir     = "bidir"
 	Fetch     = "fetch" // the round trip of a get
 	Rate      = "rate"
+	RPC       = "rpc" // remote procedure calls of ours, there and back
 )
 
 // Where it is measured: in shared memory, over TCP on loopback, over TCP between two namespaces.
