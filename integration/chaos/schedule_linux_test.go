@@ -13,15 +13,15 @@ import (
 // A fault is something that is done to the world, and undone after a time.
 type fault struct {
 	at   time.Duration
-	kind kind1
+	kind deed
 	who  int // a process or a node
 	last time.Duration
 }
 
-type kind1 int
+type deed int
 
 const (
-	cut     kind1 = iota // the node's link is down
+	cut     deed = iota // the node's link is down
 	drop                 // its packets vanish
 	reset                // its connections are reset
 	freeze               // a process is stopped
@@ -32,7 +32,7 @@ const (
 	kinds
 )
 
-func (k kind1) String() string {
+func (k deed) String() string {
 	return [...]string{"cuts", "cuts without a word", "resets", "stopped processes", "stopped daemons", "killed processes", "crashed nodes", "killed daemons"}[k]
 }
 
@@ -46,7 +46,7 @@ func schedule(seed uint64, total time.Duration, daemons bool) (all []fault) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	between := func(least, most int) time.Duration { return time.Duration(least+r.IntN(most-least)) * time.Millisecond }
 	for at := 500 * time.Millisecond; at < total; {
-		bag := []kind1{cut, cut, cut, drop, reset, reset, reset, reset, freeze, freeze, freeze, freeze, stall, murder, murder, murder}
+		bag := []deed{cut, cut, cut, drop, reset, reset, reset, reset, freeze, freeze, freeze, freeze, stall, murder, murder, murder}
 		if total >= crashes {
 			bag = append(bag, crash)
 		}
@@ -172,7 +172,7 @@ func (c *chaos) stopped(t *testing.T, set map[int]bool, who int, p *exec.Cmd, d 
 }
 
 // network cuts a node off or has its connections reset, or ends that.
-func (c *chaos) network(t *testing.T, node int, k kind1, on bool) {
+func (c *chaos) network(t *testing.T, node int, k deed, on bool) {
 	t.Helper()
 	run := func(name string, args ...string) {
 		if out, err := c.net[node].Command(name, args...).CombinedOutput(); err != nil {
@@ -197,7 +197,7 @@ func (c *chaos) network(t *testing.T, node int, k kind1, on bool) {
 func (c *chaos) summary() (s string) {
 	for k, n := range c.counts {
 		if n > 0 {
-			s += fmt.Sprintf("%d %v, ", n, kind1(k))
+			s += fmt.Sprintf("%d %v, ", n, deed(k))
 		}
 	}
 	return s

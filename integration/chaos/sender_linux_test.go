@@ -83,24 +83,24 @@ func (w *worker) converse(c pair, pid uint64) bool {
 	}
 	s.l.set(txConnected, uint64(time.Now().UnixNano()))
 	err = s.talk(w)
-	switch end := uint64(failed); {
-	case err == nil:
+	if err == nil {
 		s.l.set(txEnd, finished)
 		for w.phase() != ending { // what it has sent is looked at, and its link lives
 			time.Sleep(10 * time.Millisecond)
 		}
-	default:
-		if !errors.Is(err, vmmc.ErrPeerGone) {
-			end = violated
-		}
-		if err := s.rest(); err != nil {
-			s.l.say("%v", err)
-			end = violated
-		}
-		s.l.say("%v", err)
-		s.l.set(txEndedAt, uint64(time.Now().UnixNano()))
-		s.l.set(txEnd, end)
+		return true
 	}
+	end := uint64(failed)
+	if !errors.Is(err, vmmc.ErrPeerGone) {
+		end = violated
+	}
+	if err := s.rest(); err != nil {
+		s.l.say("%v", err)
+		end = violated
+	}
+	s.l.say("%v", err)
+	s.l.set(txEndedAt, uint64(time.Now().UnixNano()))
+	s.l.set(txEnd, end)
 	return true
 }
 
@@ -212,7 +212,7 @@ func (s *sender) message(n uint32) error {
 		return err
 	})
 	if err != nil {
-		return s.message1(n, err)
+		return s.refused(n, err)
 	}
 	s.l.set(txAccepted, uint64(n))
 	if !p.async && (s.l.get(txMapped) == 1 || p.size > 64<<10) {
@@ -221,8 +221,8 @@ func (s *sender) message(n uint32) error {
 	return nil
 }
 
-// message1 keeps what an error says of message n.
-func (s *sender) message1(n uint32, err error) error {
+// refused keeps what an error says of message n.
+func (s *sender) refused(n uint32, err error) error {
 	if errors.Is(err, vmmc.ErrOutcomeUnknown) {
 		s.l.set(txUnknown, 1)
 	} else if v := s.l.get(txNever); v == 0 || v > uint64(n) {
@@ -237,7 +237,7 @@ func (s *sender) settle(most int) error {
 		q := s.pending[0]
 		s.pending = s.pending[1:]
 		if err := call(q.Wait); err != nil {
-			return s.message1(q.n, err)
+			return s.refused(q.n, err)
 		}
 		s.arrived(uint64(q.n))
 	}
