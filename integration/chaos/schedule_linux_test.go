@@ -22,13 +22,13 @@ type deed int
 
 const (
 	cut     deed = iota // the node's link is down
-	drop                 // its packets vanish
-	reset                // its connections are reset
-	freeze               // a process is stopped
-	stall                // a daemon is stopped
-	murder               // a process is killed, and begins anew
-	crash                // so are a daemon and all its processes
-	restart              // a daemon alone
+	drop                // its packets vanish
+	reset               // its connections are reset
+	freeze              // a process is stopped
+	stall               // a daemon is stopped
+	murder              // a process is killed, and begins anew
+	crash               // so are a daemon and all its processes
+	restart             // a daemon alone
 	kinds
 )
 

@@ -36,7 +36,8 @@ func vmmcd() int {
 
 // figures prints what a daemon tells of itself.
 func figures() int {
-	r, err := http.Get("http://" + metricsAt + "/metrics")
+	c := http.Client{Timeout: 5 * time.Second}
+	r, err := c.Get("http://" + metricsAt + "/metrics")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -185,6 +186,7 @@ func (w *world) kill(t *testing.T, p int) {
 // killDaemon ends a node's daemon as a power cut does.
 func (w *world) killDaemon(t *testing.T, i int) {
 	t.Helper()
+	check(t, w.daemons[i].Process.Signal(syscall.SIGCONT)) // it may be stopped, and is to tell what it has counted
 	if sums, err := w.figuresOf(t, i); err == nil {
 		w.add(sums)
 	}

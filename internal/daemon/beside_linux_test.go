@@ -85,14 +85,14 @@ func (c *crowd) come(i int) {
 // 64 bytes there and back on a link, and an import, which both nodes have a part in. Slices of time with the crowd
 // and without it alternate, and what counts is the median of the ratios of neighbours, so that what else the
 // machine does falls on both. VMMC_CROWD=1 asks for what is promised, with 10,000 strangers: it wants a
-// machine that is not too busy, and goes on until the 95 % interval of the median is narrow, or 60 pairs
+// machine that is not too busy, and goes on until the 95 % interval of the median is narrow, or 40 pairs
 // were compared. Without it the figures are shown and only the service is asked for.
 func TestServiceBesideStrangers(t *testing.T) {
 	const promised = 1.20
 	strict := os.Getenv("VMMC_CROWD") != ""
 	strangers, least, most, slice := 300, 3, 3, 100*time.Millisecond
 	if strict {
-		strangers, least, most, slice = 10_000, 12, 60, 300*time.Millisecond
+		strangers, least, most, slice = 10_000, 12, 40, 300*time.Millisecond
 	}
 	c := newCluster(t)
 	p, q := open(t, c.a), open(t, c.b)
