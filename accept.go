@@ -2,6 +2,8 @@ package vmmc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/invariant"
@@ -311,10 +313,14 @@ func (p *Process) cutOld(id local.ProcessID, order uint64) error {
 	}
 	p.mu.Unlock()
 	if old != nil {
-		old.Cut()
+		old.Sever(errAnother)
 	}
 	return nil
 }
+
+// errAnother ends a link whose importer has made another one, because it has not heard that there
+// was this one: the process is not gone.
+var errAnother = fmt.Errorf("%w: the importer has made another link", link.ErrClosed)
 
 // joined is of an importer whose link was about to begin, and has or has not.
 func (p *Process) joined(peer *importer) {
@@ -367,7 +373,9 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, in **link.In,
 	p.mu.Lock() // once the link is there
 	ended := *in
 	p.mu.Unlock()
-	p.linkEnded(id, ended, err)
+	if !errors.Is(err, errAnother) {
+		p.linkEnded(id, ended, err)
+	}
 	p.forgetLink(dialled)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -141,6 +142,8 @@ func codeOf(err error) Code {
 		return ErrProtocol // likewise
 	case errors.As(err, &c):
 		return c
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
+		return ErrNoMem
 	}
 	return ErrBadArg
 }

@@ -26,7 +26,7 @@ const (
 	// LinkDown: the connection with another process has broken, and the link is to be
 	// resumed; see [WithResume]. [LinkResumed] or [PeerGone] follows.
 	LinkDown
-	// LinkResumed: the link goes on, and nothing was lost. While 1024 events of these two kinds
+	// LinkResumed: the link goes on, and nothing was lost. There was a LinkDown before. While 1024 events of these two kinds
 	// wait for the handler, no more are added.
 	LinkResumed
 )

@@ -100,6 +100,8 @@ func (d *dialled) acked(t *testing.T) uint64 {
 func TestHostileResume(t *testing.T) {
 	near, far := nodes(t, "between nodes")
 	b := join(t, far)
+	events := make(chan vmmc.Event, 16)
+	vmmc.SetEvents(b, func(e vmmc.Event) { events <- e })
 	mem := alloc(t, b, 4096)
 	if _, err := b.Export(7, mem); err != nil {
 		t.Fatal(err)
@@ -149,6 +151,17 @@ func TestHostileResume(t *testing.T) {
 	}
 	if _, err := io.ReadAll(&first); err != nil {
 		t.Logf("the connection before: %v", err)
+	}
+	// The exporter has not seen that the connection before was given up, and says so all the same.
+	for _, kind := range []vmmc.EventKind{vmmc.LinkDown, vmmc.LinkResumed} {
+		select {
+		case e := <-events:
+			if e.Kind != kind {
+				t.Errorf("the event is %q, want %q", e.Kind, kind)
+			}
+		case <-time.After(bound):
+			t.Fatalf("no event %q", kind)
+		}
 	}
 	send(&second, 2, 6)
 	if n := second.acked(t); n != 2 || mem[0] != 6 {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -19,7 +20,8 @@ import (
 // is asked, and in which order.
 type crown struct {
 	*local.Conn
-	p *vmmc.Process
+	p      *vmmc.Process
+	events chan vmmc.Event
 }
 
 func newCrown(t *testing.T) *crown {
@@ -30,7 +32,7 @@ func newCrown(t *testing.T) *crown {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	w := &crown{}
+	w := &crown{events: make(chan vmmc.Event, 16)}
 	come := make(chan struct{})
 	go func() {
 		defer close(come)
@@ -47,7 +49,7 @@ func newCrown(t *testing.T) *crown {
 			return local.Empty{}, nil, nil
 		})
 	}()
-	if w.p, err = vmmc.Open(t.Context(), vmmc.WithSocket(path)); err != nil {
+	if w.p, err = vmmc.Open(t.Context(), vmmc.WithSocket(path), vmmc.WithEvents(func(e vmmc.Event) { w.events <- e })); err != nil {
 		t.Fatal(err)
 	}
 	<-come
@@ -62,6 +64,22 @@ func newCrown(t *testing.T) *crown {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// leaves ends the link that the importer uses. Of all its links this is the first whose end says that
+// the importer is gone.
+func (w *crown) leaves(t *testing.T, r *raid) {
+	t.Helper()
+	_ = unix.Close(r.fd)
+	r.fd = -1
+	select {
+	case e := <-w.events:
+		if e.Kind != vmmc.PeerGone || !errors.Is(e.Err, vmmc.ErrPeerGone) || len(w.events) > 0 {
+			t.Errorf("%q: %v, and %d other events", e.Kind, e.Err, len(w.events))
+		}
+	case <-time.After(bound):
+		t.Error("nobody says that the importer is gone")
+	}
 }
 
 func (w *crown) offer(t *testing.T, id local.ProcessID) {
@@ -161,6 +179,7 @@ func TestLinkComesLate(t *testing.T) {
 		}
 		used.over(t)
 		next.answers(t)
+		w.leaves(t, next)
 	})
 	t.Run("between nodes", func(t *testing.T) {
 		w := newCrown(t)
@@ -181,5 +200,6 @@ func TestLinkComesLate(t *testing.T) {
 		next := w.hand(t, 3)
 		used.over(t)
 		next.answers(t)
+		w.leaves(t, next)
 	})
 }

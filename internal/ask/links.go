@@ -35,6 +35,8 @@ type Link struct {
 	Resumes    uint64 `json:"resumes"`
 	Resent     uint64 `json:"resent"`
 	Duplicates uint64 `json:"duplicates"`
+
+	ResentBytes uint64 `json:"resent_bytes"`
 }
 
 // Links lists the links of all chosen nodes that the caller may see.
@@ -75,6 +77,7 @@ func (n *Node) linkRow(l *nodev1.Link) Link {
 		Messages: l.GetMessages(), Bytes: l.GetBytes(), Notes: l.GetNotifications(), Gets: l.GetGets(), GetBytes: l.GetGotBytes(),
 		Atomics: l.GetAtomics(), Updates: l.GetUpdates(), Acks: l.GetAcknowledgements(),
 		Resumes: l.GetResumes(), Resent: l.GetResent(), Duplicates: l.GetDuplicates(),
+		ResentBytes: l.GetResentBytes(),
 	}
 	if l.GetImports() {
 		r.Role = "imports"

@@ -47,6 +47,6 @@ func (n *Node) linkInfo(l linkEnd) *nodev1.Link {
 		IdleNs: int64(l.idle), ReadNs: int64(l.read.Sub(n.started)),
 		Messages: c[pages.Messages], Bytes: c[pages.Bytes], Notifications: c[pages.Notes],
 		Gets: c[pages.Gets], GotBytes: c[pages.GetBytes], Atomics: c[pages.Atomics], Updates: c[pages.Updates],
-		Acknowledgements: c[pages.Acks], Resumes: c[pages.Resumes], Resent: c[pages.Resent], Duplicates: c[pages.Duplicates],
+		Acknowledgements: c[pages.Acks], Resumes: c[pages.Resumes], Resent: c[pages.Resent], ResentBytes: c[pages.ResentBytes], Duplicates: c[pages.Duplicates],
 	}
 }

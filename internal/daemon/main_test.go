@@ -22,5 +22,6 @@ func TestMain(m *testing.M) {
 	testutil.RegisterRole("sit", sitRole)
 	testutil.RegisterRole("import", importRole)
 	testutil.RegisterRole("modes", modesRole)
+	testutil.RegisterRole("crowd", crowdRole)
 	testutil.Main(m)
 }

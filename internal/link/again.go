@@ -118,7 +118,6 @@ func (o *Out) nextAgain(h *wire.Header) (payload []byte) {
 			return nil
 		}
 		payload = r.frame[wire.HeaderSize:]
-		o.repeated.Add(uint64(len(payload)))
 	default:
 		q := o.keeps.of(r.seq)
 		if q.abort {
@@ -126,9 +125,10 @@ func (o *Out) nextAgain(h *wire.Header) (payload []byte) {
 		} else {
 			payload = q.chunk(h, o.tx.most())
 			over = q.ended()
-			o.repeated.Add(uint64(len(payload)))
 		}
 	}
+	o.repeated.Add(uint64(len(payload)))
+	o.count.Locked(page.ResentBytes, uint64(len(payload)))
 	if over {
 		o.again = o.again[1:]
 		o.count.Locked(page.Resent, 1)

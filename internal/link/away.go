@@ -43,19 +43,22 @@ func (s *stream) interrupt(why error) {
 	live := !s.broken.Load() && s.torn.Load() && s.fd >= 0 // else it has ended, or was resumed meanwhile
 	if live {
 		s.disconnect()
+		s.news(false, why) // before anybody can say that it was resumed
 	}
 	s.tmu.Unlock()
 	s.rmu.Unlock()
 	if live {
 		s.tx.room.Move()
 		s.e.sleepers.Wake()
-		s.news(false, why)
 		s.h.away(why)
 	}
 }
 
 // errBye is of a link that the other side has ended.
 var errBye = fmt.Errorf("%w: the other side has ended the link", ErrGone)
+
+// errReplaced is of a connection whose loss this side has not seen.
+var errReplaced = fmt.Errorf("%w: the importer has made another connection", ErrGone)
 
 // bye tells the other side, where it can be told, that there is nothing to resume; rmu and
 // tmu are held.
@@ -271,6 +274,9 @@ func (in *In) Resume(fd int, replied uint64, notices uint32, answer func(applied
 	}
 	in.torn.Store(true)
 	in.resumed()
+	if in.fd >= 0 { // the importer has seen it first
+		in.news(false, errReplaced)
+	}
 	in.disconnect() // nothing that the old connection still has arrives after the answer
 	partial := uint64(0)
 	if in.cur.active {

@@ -555,5 +555,9 @@ func TestResumptionsAreCounted(t *testing.T) {
 		if n, m := c[page.Resent], c[page.Duplicates]; e == b.a && (n < 1 || n+m > messages) || e == b.b && n+m != 0 {
 			t.Errorf("%d messages were sent again, %d need not be", n, m)
 		}
+		// Of 100 bytes the last word is in the header.
+		if n, m := c[page.Resent], c[page.ResentBytes]; m != 96*n {
+			t.Errorf("%d messages with %d bytes were sent again", n, m)
+		}
 	}
 }

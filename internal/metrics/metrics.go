@@ -113,6 +113,7 @@ var (
 		{page.Acks, total("acknowledgements", "Acknowledgements sent and received.")},
 		{page.Resumes, total("resumes", "Times that a broken connection of a link was made anew.")},
 		{page.Resent, total("resent", "Messages that were sent again.")},
+		{page.ResentBytes, total("resent_bytes", "Bytes that were sent again.")},
 		{page.Duplicates, total("duplicates", "Messages that a broken connection left unacknowledged, and that were not sent again because the exporter had them.")},
 	}
 )

@@ -25,6 +25,7 @@ const (
 	Resent             // messages that were sent again
 	Duplicates         // messages that were not, because the exporter had them
 	Acks               // acknowledgements, sent or received; far from what a sender counts
+	ResentBytes        // in what was sent again
 	NumCounters        // so many there are
 )
 
