@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/limit"
@@ -39,6 +40,8 @@ type Config struct {
 	Quick  bool     `json:"quick"`
 	Curve  bool     `json:"curve"` // of what is drawn, without Sizes: 4 bytes to 4 MiB
 	Pin    string   `json:"pin"`   // "", Same or Apart
+
+	Encrypt bool `json:"encrypt"` // the links; raw TCP is in clear
 
 	Near family.Site `json:"near"` // of the remote path
 	Far  family.Site `json:"far"`
@@ -92,6 +95,9 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 		case e.Over:
 			return nil
 		case e.Result != nil:
+			if c.Encrypt {
+				e.Result.Variant = strings.TrimSpace(e.Result.Variant + " encrypted")
+			}
 			to.Result(*e.Result)
 		case to.Progress != nil:
 			to.Progress(e.What, e.Done, e.Of)
