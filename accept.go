@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -23,11 +25,13 @@ type importer struct {
 
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
-	epoch   uint64   // of this process's node, once it has dialled
-	attempt uint64   // the last that was accepted
-	order   uint64   // of the latest link that was introduced
-	joining int      // links of which it was answered, and which are about to begin
-	missed  []uint32 // grants that ended meanwhile
+	secret  []byte    // the fingerprint of the importer's certificate, if the link is encrypted
+	shaking io.Closer // the connection that TLS begins on
+	epoch   uint64    // of this process's node, once it has dialled
+	attempt uint64    // the last that was accepted
+	order   uint64    // of the latest link that was introduced
+	joining int       // links of which it was answered, and which are about to begin
+	missed  []uint32  // grants that ended meanwhile
 }
 
 // maxGrants bounds the imports that one process has here.
@@ -163,6 +167,10 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		if len(r.Key) != wire.KeySize {
 			return nil, nil, code.New(code.Protocol, "a key of %d bytes", len(r.Key))
 		}
+		s, secret, err := p.secrecy(&r)
+		if err != nil {
+			return nil, nil, err
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		peer := p.peers[r.Importer]
@@ -173,9 +181,9 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 			return nil, nil, err
 		}
 		delete(p.waiting, peer.link)
-		peer.link, peer.key, peer.attempt = r.Link, r.Key, 0
+		peer.link, peer.key, peer.secret, peer.attempt = r.Link, r.Key, secret, 0
 		p.waiting[r.Link] = peer
-		return local.Empty{}, nil, nil
+		return local.Accepted{Secrecy: s}, nil, nil
 	}
 	if len(fds) != 2 {
 		closeAll(fds)
@@ -196,6 +204,22 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	return local.Accepted{Imports: true}, append(out, far), nil
+}
+
+// secrecy says of a link with another node whether it is encrypted, and with whose
+// certificate then.
+func (p *Process) secrecy(r *local.AcceptRequest) (s local.Secrecy, secret []byte, err error) {
+	if !r.Encrypt && !p.encrypt {
+		return s, nil, nil
+	}
+	if len(r.Fingerprint) != encrypt.PrintSize {
+		return s, nil, code.New(code.NotImplemented, "links with process %d on node %q are to be encrypted, and it cannot do that: its vmmc, or its node's daemon, is older", p.id.PID, p.id.Node)
+	}
+	id, err := p.identity()
+	if err != nil {
+		return s, nil, err
+	}
+	return local.Secrecy{Encrypt: true, Fingerprint: id.Fingerprint()}, r.Fingerprint, nil
 }
 
 // exchangePages maps the importer's pages and makes this side's.

@@ -30,10 +30,13 @@ const guard = 0xa5
 // ways are all the ways that data takes.
 var ways = []string{"mapped", "stream", "between nodes"}
 
+// encrypted is that between nodes of which one wants it so.
+const encrypted = "between nodes, encrypted"
+
 // nodes starts the node or the two nodes of a way and says where to join them.
 func nodes(t testing.TB, way string) (importer, exporter string) {
 	t.Helper()
-	if way != "between nodes" {
+	if way != "between nodes" && way != encrypted {
 		n, err := node.Start()
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +60,7 @@ func nodes(t testing.TB, way string) (importer, exporter string) {
 	var sockets []string
 	for _, h := range hs {
 		s := filepath.Join(t.TempDir(), h.Name)
-		n, err := daemon.Start(daemon.Config{Name: h.Name, Socket: s, Hosts: hs, Identity: ids[h.Name]})
+		n, err := daemon.Start(daemon.Config{Name: h.Name, Socket: s, Hosts: hs, Identity: ids[h.Name], Encrypt: way == encrypted && len(sockets) == 0})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -172,8 +172,13 @@ func TestCloseInACut(t *testing.T) {
 
 // A message that is redirected goes on where it was, in the same range.
 func TestRedirectedOverCuts(t *testing.T) {
+	t.Run("in clear", func(t *testing.T) { redirectedOverCuts(t) })
+	t.Run("encrypted", func(t *testing.T) { redirectedOverCuts(t, vmmc.WithEncryption()) })
+}
+
+func redirectedOverCuts(t *testing.T, more ...vmmc.Option) {
 	const size = 4 << 20
-	a, b, s, events := surviving(t, time.Hour)
+	a, b, s, events := surviving(t, time.Hour, more...)
 	target, err := b.Alloc(size)
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +223,12 @@ func TestRedirectedOverCuts(t *testing.T) {
 // Asynchronous messages with notifications are run once each, and in order, over cuts, and requests
 // are over only when they have arrived.
 func TestAsynchronousOverCuts(t *testing.T) {
-	a, b, s, _ := surviving(t, time.Hour)
+	t.Run("in clear", func(t *testing.T) { asynchronousOverCuts(t) })
+	t.Run("encrypted", func(t *testing.T) { asynchronousOverCuts(t, vmmc.WithEncryption()) })
+}
+
+func asynchronousOverCuts(t *testing.T, more ...vmmc.Option) {
+	a, b, s, _ := surviving(t, time.Hour, more...)
 	const rounds = 2000
 	ran := make(chan uint32, rounds)
 	mem := alloc(t, b, 64<<10)

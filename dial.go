@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -18,14 +19,15 @@ import (
 
 // dial makes a data connection between nodes: both sides prove that they hold the link's
 // key, over fresh nonces, before the first frame. h says which attempt it is, and what the
-// ones before have brought.
-func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd int, a wire.Answer, err error) {
+// ones before have brought. There is a cipher if the link is encrypted, which the control connections
+// have said, and nothing that comes from the network changes.
+func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd int, cipher link.Cipher, a wire.Answer, err error) {
 	nc, err := p.dialer(ctx, c.Address)
 	if ctx.Err() != nil && err != nil {
-		return -1, a, context.Cause(ctx)
+		return -1, nil, a, context.Cause(ctx)
 	}
 	if err != nil {
-		return -1, a, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
+		return -1, nil, a, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
 	}
 	deadline := time.Now().Add(timeout.Hello)
 	if t, ok := ctx.Deadline(); ok && t.Before(deadline) {
@@ -33,13 +35,24 @@ func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd
 	}
 	_ = nc.SetDeadline(deadline)
 	h.MinVersion, h.MaxVersion, h.Link, h.Nonce, h.Capabilities = wire.MinVersion, wire.MaxVersion, c.Link, wire.NewNonce(), p.capabilities
-	if a, err = hello(nc, c.Key, &h); err != nil {
+	var secret *encrypt.Conn
+	if c.Encrypt {
+		h.Capabilities |= wire.Encrypted
+		secret, a, err = p.secretHello(ctx, nc, &c, &h)
+	} else {
+		a, err = hello(nc, c.Key, &h)
+	}
+	if err != nil {
 		_ = nc.Close()
-		return -1, a, fmt.Errorf("hello to %s: %w", c.Address, err)
+		return -1, nil, a, fmt.Errorf("hello to %s: %w", c.Address, err)
 	}
 	_ = nc.SetDeadline(time.Time{})
 	fd, err = unix.TakeOver(nc.(*net.TCPConn))
-	return fd, a, err
+	if secret != nil {
+		secret.Detach(a.Capabilities&wire.Resumes != 0)
+		cipher = secret
+	}
+	return fd, cipher, a, err
 }
 
 func dialTCP(ctx context.Context, address string) (net.Conn, error) {
@@ -47,24 +60,88 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
+// hello is that of a link in clear.
 func hello(nc net.Conn, key []byte, h *wire.Hello) (a wire.Answer, err error) {
-	raw := h.Encode()
-	if _, err := nc.Write(raw); err != nil {
+	raw, challenge, err := prove(nc, key, h)
+	if err != nil {
 		return a, err
 	}
-	challenge := make([]byte, wire.ChallengeSize)
-	if _, err := io.ReadFull(nc, challenge); err != nil {
-		return a, err
+	return answered(nc, key, raw, challenge, nil)
+}
+
+// secretHello is that of an encrypted one: TLS begins behind the proof, and the answer comes
+// over it, with a proof that is good for this connection alone.
+func (p *Process) secretHello(ctx context.Context, nc net.Conn, c *local.Connected, h *wire.Hello) (*encrypt.Conn, wire.Answer, error) {
+	id, err := p.identity()
+	if err != nil {
+		return nil, wire.Answer{}, err
 	}
-	if _, err := wire.ParseChallenge(challenge); err != nil {
-		return a, refused(err)
+	raw, challenge, err := prove(nc, c.Key, h)
+	if err != nil {
+		return nil, wire.Answer{}, err
 	}
-	proof := wire.Prove(key, wire.Importer, raw, challenge)
-	if _, err := nc.Write(proof[:]); err != nil {
-		return a, err
+	secret, err := id.Client(ctx, &refusable{Conn: nc}, c.Fingerprint)
+	switch {
+	case errors.Is(err, encrypt.ErrStranger):
+		return nil, wire.Answer{}, code.New(code.NoRights, "%v", err)
+	case err != nil:
+		return nil, wire.Answer{}, err
+	}
+	a, err := answered(secret, c.Key, raw, challenge, secret.Binding())
+	return secret, a, err
+}
+
+// refusable is a connection whose first bytes may be a refusal in place of what is to come.
+type refusable struct {
+	net.Conn
+	heard bool
+}
+
+func (r *refusable) Read(b []byte) (int, error) {
+	if r.heard || len(b) == 0 {
+		return r.Conn.Read(b)
 	}
 	answer := make([]byte, wire.AnswerSize)
-	if _, err := io.ReadFull(nc, answer); err != nil {
+	if _, err := io.ReadFull(r.Conn, answer[:1]); err != nil {
+		return 0, err
+	}
+	r.heard = true
+	if answer[0] != wire.Magic[0] {
+		b[0] = answer[0]
+		return 1, nil
+	}
+	if _, err := io.ReadFull(r.Conn, answer[1:]); err != nil {
+		return 0, err
+	}
+	_, err := wire.ParseAnswer(answer)
+	if err == nil {
+		err = code.New(code.Protocol, "the exporter's side answers in clear, of a link that is to be encrypted")
+	}
+	return 0, refused(err)
+}
+
+// prove is what the importer has to say in clear.
+func prove(nc net.Conn, key []byte, h *wire.Hello) (raw, challenge []byte, err error) {
+	raw = h.Encode()
+	if _, err := nc.Write(raw); err != nil {
+		return nil, nil, err
+	}
+	challenge = make([]byte, wire.ChallengeSize)
+	if _, err := io.ReadFull(nc, challenge); err != nil {
+		return nil, nil, err
+	}
+	if _, err := wire.ParseChallenge(challenge); err != nil {
+		return nil, nil, refused(err)
+	}
+	proof := wire.Prove(key, wire.Importer, raw, challenge, nil)
+	_, err = nc.Write(proof[:])
+	return raw, challenge, err
+}
+
+// answered is what the exporter has to say.
+func answered(from io.Reader, key, raw, challenge, binding []byte) (a wire.Answer, err error) {
+	answer := make([]byte, wire.AnswerSize)
+	if _, err := io.ReadFull(from, answer); err != nil {
 		if errors.Is(err, io.EOF) {
 			return a, code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
 		}
@@ -73,7 +150,7 @@ func hello(nc net.Conn, key []byte, h *wire.Hello) (a wire.Answer, err error) {
 	if a, err = wire.ParseAnswer(answer); err != nil {
 		return a, refused(err)
 	}
-	if !wire.Verify(key, wire.Exporter, raw, challenge, a.Proof[:]) {
+	if !wire.Verify(key, wire.Exporter, raw, challenge, binding, a.Proof[:]) {
 		return a, code.New(code.NoRights, "who answered does not hold the link's key")
 	}
 	return a, nil
@@ -91,8 +168,8 @@ func (p *Process) terms(capabilities uint64) link.Terms {
 // redial resumes a link. The exporter's node has said that there is nothing to resume, or
 // it has said nothing yet.
 func (p *Process) redial(c local.Connected) link.Redial {
-	return func(ctx context.Context, attempt, replied uint64, notices uint32) (int, wire.Answer, error) {
-		fd, a, err := p.dial(ctx, c, wire.Hello{Attempt: attempt, Applied: replied, Notices: notices})
+	return func(ctx context.Context, attempt, replied uint64, notices uint32) (int, link.Cipher, wire.Answer, error) {
+		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: attempt, Applied: replied, Notices: notices})
 		var s refusal
 		switch {
 		case err == nil:
@@ -101,7 +178,7 @@ func (p *Process) redial(c local.Connected) link.Redial {
 		case errors.Is(err, link.ErrGone): // the connection has ended, which says nothing of the process
 			err = code.New(code.Unreachable, "%v", err)
 		}
-		return fd, a, err
+		return fd, cipher, a, err
 	}
 }
 

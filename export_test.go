@@ -38,6 +38,23 @@ func Checked(p *Process) (n int) {
 	return n
 }
 
+// Encrypted says how many links of the process, out and in, are encrypted.
+func Encrypted(p *Process) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		if l.out.Encrypted() {
+			n++
+		}
+	}
+	for _, peer := range p.peers {
+		if peer.in != nil && peer.in.Encrypted() {
+			n++
+		}
+	}
+	return n
+}
+
 // SetDialer has the process make its data connections by another function.
 func SetDialer(p *Process, f func(ctx context.Context, address string) (net.Conn, error)) {
 	p.dialer = f

@@ -120,7 +120,7 @@ func (r *robber) hello(t *testing.T, h wire.Hello) net.Conn {
 	if _, err := io.ReadFull(c, b[:wire.ChallengeSize]); err != nil {
 		t.Fatalf("no challenge: %v", err)
 	}
-	p := wire.Prove(r.Key, wire.Importer, raw, b[:wire.ChallengeSize])
+	p := wire.Prove(r.Key, wire.Importer, raw, b[:wire.ChallengeSize], nil)
 	_, _ = c.Write(p[:])
 	if _, err := io.ReadFull(c, b[:wire.AnswerSize]); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a hello that was proved has neither an answer nor an end: %v", err)

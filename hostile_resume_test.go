@@ -60,7 +60,7 @@ func (r *robber) dial(t *testing.T, h wire.Hello, key []byte, replay *dialled) (
 	if _, err := io.ReadFull(c, challenge); err != nil {
 		return d, err
 	}
-	p := wire.Prove(key, wire.Importer, d.raw, challenge)
+	p := wire.Prove(key, wire.Importer, d.raw, challenge, nil)
 	if d.proof = p[:]; replay != nil {
 		d.proof = replay.proof
 	}

@@ -103,17 +103,26 @@ func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
 func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outLink) (*link.Out, error) {
 	r := local.ConnectRequest{Exporter: exporter}
 	if exporter.Node != p.id.Node {
+		id, err := p.identity()
+		if err != nil {
+			return nil, err
+		}
+		r.Secrecy = local.Secrecy{Encrypt: p.encrypt, Fingerprint: id.Fingerprint()}
 		c, fds, err := local.Ask[local.Connected](ctx, p.conn, local.Connect, r, nil)
 		closeAll(fds)
 		if err != nil {
 			return nil, err
 		}
+		if p.encrypt && !c.Encrypt {
+			return nil, code.New(code.NotImplemented, "this node's daemon makes no encrypted links, which this process asks for: it is older")
+		}
 		l.id, l.epoch = c.Link, c.Epoch
-		fd, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
+		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
 		if err != nil {
 			return nil, err
 		}
 		terms := p.terms(a.Capabilities)
+		terms.Cipher = cipher
 		terms.Redial, terms.News = p.redial(c), func(up bool, why error) { p.linkNews(exporter, true, up, why) }
 		p.mu.Lock()
 		left := l.left

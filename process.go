@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -47,6 +48,8 @@ type Process struct {
 	silence      time.Duration
 	dialer       func(ctx context.Context, address string) (net.Conn, error)
 	capabilities uint64 // of links with other nodes that this process asks for
+	encrypt      bool   // it has them encrypted
+	identity     func() (*encrypt.Identity, error)
 
 	joins    sync.Mutex // one link of an importer begins at a time; taken before mu
 	mu       sync.Mutex
@@ -88,6 +91,7 @@ type options struct {
 
 	importLimit  int64
 	capabilities uint64
+	encrypt      bool
 	limit        time.Duration
 	silence      time.Duration
 }
@@ -112,6 +116,15 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 // network did not find is found before the last word of a message is stored. It costs
 // both sides a copy and a sum of all data. Memory that processes of one node share is not concerned.
 func WithPayloadChecksums() Option { return func(o *options) { o.capabilities |= wire.Checked } }
+
+// WithEncryption has every link with a process on another node encrypted: TLS 1.3 between the two
+// processes, each with a certificate that it has made for itself, of which the other learns by the control
+// connections of their nodes. It is enough that one of the two processes asks for it, or one of
+// their nodes (vmmcd --encrypt); a link is then never made or resumed in clear, and an import from a
+// process that cannot encrypt fails. What is sent then can be neither read nor changed on the way, at a
+// cost that docs/performance.md states; that messages pass, when, and how long they are can still be seen.
+// Memory that processes of one node share is not concerned.
+func WithEncryption() Option { return func(o *options) { o.encrypt = true } }
 
 // WithResume is how long links with processes on other nodes may be without a connection. A link whose
 // connection breaks is made anew: what was sent arrives once and in order, atomics and notifications
@@ -169,6 +182,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		log: withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
+		encrypt: o.encrypt, identity: sync.OnceValues(encrypt.NewIdentity),
 	}
 	p.life, p.die = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {

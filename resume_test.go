@@ -62,7 +62,7 @@ func (s *shaky) close() {
 
 // surviving are an importer and an exporter on two nodes whose links survive, and what the
 // importer is told.
-func surviving(t *testing.T, limit time.Duration) (a, b *vmmc.Process, s *shaky, events chan vmmc.Event) {
+func surviving(t *testing.T, limit time.Duration, more ...vmmc.Option) (a, b *vmmc.Process, s *shaky, events chan vmmc.Event) {
 	t.Helper()
 	near, far := nodes(t, "between nodes")
 	s = &shaky{}
@@ -76,7 +76,7 @@ func surviving(t *testing.T, limit time.Duration) (a, b *vmmc.Process, s *shaky,
 		return p
 	}
 	t.Cleanup(s.close)
-	a = process(near, vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+	a = process(near, append(more, vmmc.WithEvents(func(e vmmc.Event) { events <- e }))...)
 	b = process(far)
 	vmmc.SetDialer(a, s.dial)
 	return a, b, s, events
@@ -85,7 +85,13 @@ func surviving(t *testing.T, limit time.Duration) (a, b *vmmc.Process, s *shaky,
 // Sends, gets, atomics and notifications go on over connections that are reset all the
 // time, each once and in order.
 func TestLinkIsResumed(t *testing.T) {
-	a, b, s, events := surviving(t, 20*time.Second)
+	t.Run("in clear", func(t *testing.T) { linkIsResumed(t, 30*time.Millisecond) })
+	// A get begins again with each connection, and must fit between two cuts, behind a handshake.
+	t.Run("encrypted", func(t *testing.T) { linkIsResumed(t, 150*time.Millisecond, vmmc.WithEncryption()) })
+}
+
+func linkIsResumed(t *testing.T, every time.Duration, more ...vmmc.Option) {
+	a, b, s, events := surviving(t, 20*time.Second, more...)
 	mem := alloc(t, b, 1<<20)
 	var mu sync.Mutex
 	var ran []uint32
@@ -108,7 +114,7 @@ func TestLinkIsResumed(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(30 * time.Millisecond):
+			case <-time.After(every):
 				s.cut(true)
 			}
 		}

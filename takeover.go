@@ -2,7 +2,10 @@ package vmmc
 
 import (
 	"context"
+	"io"
+	"time"
 
+	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -14,6 +17,61 @@ import (
 // the connection that was checked, and only as the incarnation that was meant.
 func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	h, err := wire.ParseHello(r.Hello)
+	if err != nil || h.Capabilities&wire.Encrypted == 0 || !p.shake(r, &h, fd) {
+		p.takeOverBy(r, &h, err, fd, nil)
+	}
+	return nil // the importer has its answer; nobody else may answer it now
+}
+
+// shake begins TLS on a connection of an encrypted link, if it is of one. What comes of
+// it comes later: nobody else waits for an importer that does not go on.
+func (p *Process) shake(r local.HandoverRequest, h *wire.Hello, fd int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.waiting[r.Link]
+	if peer == nil || peer.secret == nil || p.closed {
+		return false
+	}
+	id, err := p.identity()
+	if err != nil {
+		return false // not so: there is one, of which the importer was told
+	}
+	nc, err := unix.Adopt(fd)
+	if err != nil {
+		p.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
+		return true
+	}
+	if peer.shaking != nil { // an importer that has dialled again has given the one before up
+		_ = peer.shaking.Close()
+	}
+	peer.shaking = nc
+	secret := peer.secret
+	p.begun.Go(func() {
+		_ = nc.SetDeadline(time.Now().Add(timeout.Hello))
+		c, err := id.Server(p.life, nc, secret)
+		_ = nc.SetDeadline(time.Time{})
+		p.mu.Lock()
+		if peer.shaking == io.Closer(nc) {
+			peer.shaking = nil
+		}
+		p.mu.Unlock()
+		if err != nil {
+			_ = nc.Close()
+			p.log.Info("a link from an importer could not be encrypted", "importer", peer.id, "err", err)
+			return
+		}
+		fd, err := unix.TakeOver(nc)
+		if err != nil {
+			p.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
+			return
+		}
+		p.takeOverBy(r, h, nil, fd, c)
+	})
+	return true
+}
+
+// takeOverBy goes on with a connection: an encrypted one has a secret.
+func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed error, fd int, secret *encrypt.Conn) {
 	p.joins.Lock() // of two attempts, the first has its link, or none, before the other is looked at
 	defer p.joins.Unlock()
 	p.mu.Lock()
@@ -21,8 +79,10 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	var status wire.Status
 	var old *link.In
 	switch {
-	case err != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
+	case malformed != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
 		status = wire.RefusedLink
+	case (peer.secret != nil) != (secret != nil):
+		status = wire.RefusedClear
 	case h.Attempt <= peer.attempt:
 		status = wire.RefusedAttempt
 	case peer.attempt > 0 && peer.in != nil && peer.in.Terms().Limit == 0:
@@ -46,23 +106,31 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	p.mu.Unlock()
 	// Either side may want payloads checked, and both must want to resume.
 	a := wire.Answer{Status: status, Capabilities: (h.Capabilities|p.capabilities)&wire.Checked | h.Capabilities&p.capabilities&wire.Resumes}
+	var binding []byte
+	var cipher link.Cipher
+	if secret != nil {
+		a.Capabilities |= wire.Encrypted
+		binding, cipher = secret.Binding(), secret
+		secret.Detach(a.Capabilities&wire.Resumes != 0)
+	}
 	if status == wire.OK {
-		a.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge)
+		a.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge, binding)
 	}
 	if old != nil {
-		if err := old.Resume(fd, h.Applied, h.Notices, func(applied, partial uint64, credits uint32) error {
+		if err := old.Resume(fd, cipher, h.Applied, h.Notices, func(applied, partial uint64, credits uint32) error {
 			a.Applied, a.Partial, a.Credits = applied, partial, uint64(credits)
-			return answer(fd, &a)
+			return answer(fd, cipher, &a)
 		}); err != nil {
 			p.log.Info("a link from an importer could not be resumed", "importer", peer.id, "err", err)
 		}
-		return nil
+		return
 	}
-	if err := answer(fd, &a); err != nil || status != wire.OK {
+	if err := answer(fd, cipher, &a); err != nil || status != wire.OK {
 		_ = unix.Close(fd)
-		return nil // the importer has its answer, or is gone
+		return // the importer has its answer, or is gone
 	}
 	terms := p.terms(a.Capabilities)
+	terms.Cipher = cipher
 	if terms.Limit > 0 {
 		terms.Limit += timeout.Hello // an importer that dials within the limit is heard
 	}
@@ -71,12 +139,16 @@ func (p *Process) takeOver(r local.HandoverRequest, fd int) error {
 	if err := p.joinAlone(id, order, r.Link, fd, nil, terms); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
-	return nil // the importer has its answer; nobody else may answer it now
 }
 
-func answer(fd int, a *wire.Answer) error {
-	var io unix.IO
-	n, err := io.Send(fd, a.Encode(), nil)
+func answer(fd int, c link.Cipher, a *wire.Answer) (err error) {
+	var n int
+	if c != nil {
+		n, err = c.Send(fd, a.Encode())
+	} else {
+		var io unix.IO
+		n, err = io.Send(fd, a.Encode(), nil)
+	}
 	if err == nil && n != wire.AnswerSize {
 		err = link.ErrGone // a fresh socket has room for it
 	}

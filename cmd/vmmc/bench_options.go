@@ -17,7 +17,7 @@ type benchOptions struct {
 	path, size, sizes, pin string
 	plot, peers            string
 	rounds, count          int
-	quick, asJSON          bool
+	quick, asJSON, encrypt bool
 	farNetns               string
 	calls                  []string
 	nearAddr, farAddr      string
@@ -42,6 +42,7 @@ func (o *benchOptions) register(c *cobra.Command, sized, drawn bool) {
 		_ = c.MarkFlagDirname("plot")
 		_ = c.MarkFlagFilename("peers", "json")
 	}
+	f.BoolVar(&o.encrypt, "encrypt", false, "measure the remote path once more, over links that are encrypted")
 	f.StringVar(&o.farNetns, "far-netns", "", "have the far end and its node in another network namespace, by its `name`; needs both addresses")
 	f.StringVar(&o.nearAddr, "near-addr", "", "the `address` of the near end's node on the remote path (default: loopback)")
 	f.StringVar(&o.farAddr, "far-addr", "", "the `address` of the far end's node on the remote path (default: loopback)")
@@ -115,6 +116,10 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 	for _, p := range paths {
 		c.Path = p
 		out = append(out, c)
+		if c.Encrypt = o.encrypt && p == bench.Remote; c.Encrypt {
+			out = append(out, c)
+		}
+		c.Encrypt = false
 	}
 	return out, nil
 }

@@ -32,7 +32,7 @@ func newLinkLs() *cobra.Command {
 imports counts what it asks for, the end that exports what it was asked; on the
 mapped way the latter has no part in messages and gets, and counts neither. PATH is
 the way that data takes: mapped where importer and exporter share memory, which some
-buffers do not let be, else stream. IDLE is since when nothing was counted, as
+buffers do not let be, else stream, or stream+tls where the link is encrypted. IDLE is since when nothing was counted, as
 far as the node has looked, which it does every ten seconds and when it is asked.
 RESUMED is how often a broken connection was made anew, RESENT how many messages
 were sent again. Goroutines that send on one mapped link in the same instant may be
@@ -72,7 +72,7 @@ func printLinks(w io.Writer, list []ask.Link, asJSON bool) error {
 	num := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	for _, l := range list {
 		rows = append(rows, []string{
-			l.Node, num(uint64(l.PID)), l.User, l.Role, peerOf(l), l.Path,
+			l.Node, num(uint64(l.PID)), l.User, l.Role, peerOf(l), l.Way(),
 			num(l.Messages), num(l.Bytes), num(l.Notes), num(l.Gets), num(l.GetBytes), num(l.Atomics), num(l.Acks), num(l.Resumes), num(l.Resent),
 			l.Idle.Round(time.Second).String(), when(l.Begun),
 		})

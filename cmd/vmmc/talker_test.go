@@ -17,14 +17,19 @@ import (
 // talker [NODE PID]: a program that exports a buffer, says who it is, and stays until
 // it is ended; with a process of its kind, one that also sends it ten messages of 64
 // bytes, two of them with a notification, gets 128 bytes three times, and adds to a
-// word; and then a message every millisecond if there is another argument.
+// word; and then a message every millisecond if there is another argument. With SECRET in the
+// environment its links are encrypted.
 func talker() int {
 	fmt.Println(talk(context.Background()))
 	return 1
 }
 
 func talk(ctx context.Context) error {
-	p, err := vmmc.Open(ctx)
+	var opts []vmmc.Option
+	if os.Getenv("SECRET") != "" {
+		opts = append(opts, vmmc.WithEncryption())
+	}
+	p, err := vmmc.Open(ctx, opts...)
 	if err != nil {
 		return err
 	}

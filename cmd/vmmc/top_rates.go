@@ -123,7 +123,7 @@ var rateColumns = []struct {
 	{"PID", "", 0, 7, func(l linkRate) string { return strconv.FormatUint(uint64(l.PID), 10) }},
 	{"ROLE", "", 5, 0, func(l linkRate) string { return l.Role }},
 	{"PEER", "", 0, 0, func(l linkRate) string { return peerOf(l.Link) }},
-	{"PATH", "", 4, 0, func(l linkRate) string { return l.Path }},
+	{"PATH", "", 4, 0, func(l linkRate) string { return l.Way() }},
 	{"MSG/S", "messages", 0, 7, func(l linkRate) string { return perSecond(l.MessageRate) }},
 	{"BYTES/S", "bytes", 1, 9, func(l linkRate) string { return sized(uint64(l.ByteRate)) }},
 	{"NOTES/S", "notes", 6, 8, func(l linkRate) string { return perSecond(l.NoteRate) }},

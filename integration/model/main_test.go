@@ -37,7 +37,17 @@ func TestModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := newWorld(t)
+	runModel(t, newWorld(t, false), budget)
+}
+
+// TestModelEncrypted is that with links between nodes that are encrypted. It is shorter: what differs is
+// below all that the model speaks of.
+func TestModelEncrypted(t *testing.T) {
+	testutil.Require(t, runtime.GOOS == "linux", "the library needs Linux")
+	runModel(t, newWorld(t, true), usual/2)
+}
+
+func runModel(t *testing.T, w *world, budget time.Duration) {
 	start := time.Now()
 	defer func() {
 		missing := coverage.print(t)

@@ -44,7 +44,7 @@ type world struct {
 	first     []string      // what the first failing sequence did
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, encrypt bool) *world {
 	w := &world{t: t, nowhere: t.TempDir(), sockets: map[string]string{}, slots: make([]*vmmc.Process, len(places))}
 	w.events.init()
 	ids, err := cert.Ephemeral("test", "a", "b")
@@ -62,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	}
 	for _, h := range hs[:2] {
 		s := filepath.Join(t.TempDir(), h.Name)
-		n, err := daemon.Start(daemon.Config{Name: h.Name, Socket: s, Hosts: hs, Identity: ids[h.Name]})
+		n, err := daemon.Start(daemon.Config{Name: h.Name, Socket: s, Hosts: hs, Identity: ids[h.Name], Encrypt: encrypt})
 		if err != nil {
 			t.Fatal(err)
 		}

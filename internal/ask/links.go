@@ -20,6 +20,7 @@ type Link struct {
 	PeerNode string        `json:"peer_node"`
 	PeerPID  uint32        `json:"peer_pid"`
 	Path     string        `json:"path"` // mapped or stream
+	Secret   bool          `json:"encrypted"`
 	Begun    time.Time     `json:"begun"`
 	Idle     time.Duration `json:"idle_ns"`
 	Read     time.Duration `json:"read_ns"` // when, by the node's clock
@@ -72,7 +73,7 @@ func (n *Node) links(ctx context.Context) (rows []Link, err error) {
 func (n *Node) linkRow(l *nodev1.Link) Link {
 	r := Link{
 		Node: n.Name, PID: l.GetPid(), Place: l.GetPlace(), User: l.GetUser(), Session: l.GetSession(), Role: "exports",
-		PeerNode: l.GetPeerNode(), PeerPID: l.GetPeerPid(), Path: "stream", Begun: l.GetBegun().AsTime(),
+		PeerNode: l.GetPeerNode(), PeerPID: l.GetPeerPid(), Path: "stream", Secret: l.GetEncrypted(), Begun: l.GetBegun().AsTime(),
 		Idle: time.Duration(l.GetIdleNs()), Read: time.Duration(l.GetReadNs()),
 		Messages: l.GetMessages(), Bytes: l.GetBytes(), Notes: l.GetNotifications(), Gets: l.GetGets(), GetBytes: l.GetGotBytes(),
 		Atomics: l.GetAtomics(), Updates: l.GetUpdates(), Acks: l.GetAcknowledgements(),
@@ -86,4 +87,12 @@ func (n *Node) linkRow(l *nodev1.Link) Link {
 		r.Path = "mapped"
 	}
 	return r
+}
+
+// Way is the path as tables show it.
+func (l *Link) Way() string {
+	if l.Secret {
+		return l.Path + "+tls"
+	}
+	return l.Path
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/limit"
@@ -41,6 +42,8 @@ type Config struct {
 	Curve  bool     `json:"curve"` // of what is drawn, without Sizes: 4 bytes to 4 MiB
 	Pin    string   `json:"pin"`   // "", Same or Apart
 	Peers  []Peer   `json:"peers"` // whose calls are measured beside ours; C's are added where they can be
+
+	Encrypt bool `json:"encrypt"` // the links; raw TCP is in clear
 
 	Near family.Site `json:"near"` // of the remote path
 	Far  family.Site `json:"far"`
@@ -106,6 +109,9 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 		case e.Over:
 			return nil
 		case e.Result != nil:
+			if c.Encrypt {
+				e.Result.Variant = strings.TrimSpace(e.Result.Variant + " encrypted")
+			}
 			to.Result(*e.Result)
 		case to.Progress != nil:
 			to.Progress(e.What, e.Done, e.Of)

@@ -94,7 +94,11 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer e.raw.Close()
-	if e.p, err = vmmc.Open(ctx, vmmc.WithSocket(args[1])); err != nil {
+	opts := []vmmc.Option{vmmc.WithSocket(args[1])}
+	if e.Encrypt {
+		opts = append(opts, vmmc.WithEncryption())
+	}
+	if e.p, err = vmmc.Open(ctx, opts...); err != nil {
 		return err
 	}
 	defer func() {

@@ -55,7 +55,7 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	if d == nil {
 		return answer(c, wire.RefusedLink, fmt.Errorf("link %#x: %w", h.Link, wire.RefusedLink))
 	}
-	if !wire.Verify(key, wire.Importer, raw, challenge, proof) {
+	if !wire.Verify(key, wire.Importer, raw, challenge, nil, proof) {
 		return answer(c, wire.RefusedProof, fmt.Errorf("link %#x: %w", h.Link, wire.RefusedProof))
 	}
 	proved()

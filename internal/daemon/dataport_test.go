@@ -73,7 +73,7 @@ func helloFor(link, attempt uint64) []byte {
 
 func prover(key, hello []byte) func([]byte) []byte {
 	return func(challenge []byte) []byte {
-		p := wire.Prove(key, wire.Importer, hello, challenge)
+		p := wire.Prove(key, wire.Importer, hello, challenge, nil)
 		return p[:]
 	}
 }
@@ -120,7 +120,7 @@ func TestHelloRefusals(t *testing.T) {
 		{"wrong key", helloFor(l.Link, 1), prover(wrong, nil), wire.RefusedProof},
 		{"proof over another hello", good, prover(l.Key, helloFor(l.Link, 1)), wire.RefusedProof},
 		{"the exporter's proof", good, func(ch []byte) []byte {
-			p := wire.Prove(l.Key, wire.Exporter, good, ch)
+			p := wire.Prove(l.Key, wire.Exporter, good, ch, nil)
 			return p[:]
 		}, wire.RefusedProof},
 		{"later version only", (&wire.Hello{MinVersion: 90, MaxVersion: 91, Link: l.Link, Attempt: 1}).Encode(), nil, wire.RefusedVersion},

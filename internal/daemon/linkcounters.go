@@ -188,7 +188,7 @@ type Figures struct {
 }
 
 // Side tells kinds of links' ends apart.
-type Side struct{ Imports, Mapped bool }
+type Side struct{ Imports, Mapped, Encrypted bool }
 
 // Figures looks.
 func (n *Node) Figures() Figures {
@@ -202,7 +202,7 @@ func (n *Node) Figures() Figures {
 	f.Processes = len(all)
 	for _, p := range all {
 		for _, l := range p.look(time.Now()) {
-			f.Links[Side{l.Out, l.Mapped}]++
+			f.Links[Side{l.Out, l.Mapped, l.Secret && !l.Mapped}]++
 		}
 		p.counters.mu.Lock()
 		sum := p.counters.totals()

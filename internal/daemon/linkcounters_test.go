@@ -40,7 +40,7 @@ func TestCountedOnce(t *testing.T) {
 	}
 	defer c.Retire()
 	s := c.Take(true)
-	s.Describe(false, page.LinkPeer{Node: "n2", PID: 1, Incarnation: 1})
+	s.Describe(false, false, page.LinkPeer{Node: "n2", PID: 1, Incarnation: 1})
 	s.Locked(page.Messages, 5)
 	counted := func(processes int, want uint64) {
 		t.Helper()

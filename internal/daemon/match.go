@@ -153,10 +153,12 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 			return nil, nil, err
 		}
 		defer leave()
-		c, err := o.connect(ctx, im, r.Exporter)
+		s := r.Secrecy
+		s.Encrypt = s.Encrypt || p.n.cfg.Encrypt
+		c, err := o.connect(ctx, im, r.Exporter, s)
 		c.Epoch = epoch
 		if err == nil {
-			p.introduced(c.Link, im, r.Exporter)
+			p.introduced(c.Link, im, r.Exporter, c.Encrypt)
 		}
 		return c, nil, err
 	}
@@ -167,16 +169,16 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, SameNode: true}
 	accepted, fds, err := local.Ask[local.Accepted](ctx, e.conn, local.Accept, a, pages)
 	if err == nil {
-		p.introduced(a.Link, im, r.Exporter)
+		p.introduced(a.Link, im, r.Exporter, false)
 		e.linked()
 	}
 	return local.Connected{SameNode: true, Link: a.Link, Imports: accepted.Imports}, fds, e.asked(err)
 }
 
 // introduced notes a link of this process.
-func (p *process) introduced(link uint64, im local.Importer, exporter local.ProcessID) {
+func (p *process) introduced(link uint64, im local.Importer, exporter local.ProcessID, encrypted bool) {
 	p.linked()
-	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer", im.Process, "exporter", exporter, "user", im.User, "session", im.Session)
+	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer", im.Process, "exporter", exporter, "user", im.User, "session", im.Session, "encrypted", encrypted)
 }
 
 func (p *process) linked() {
@@ -195,8 +197,8 @@ type dialled struct {
 }
 
 // expect prepares a link for an importer on another node. The key goes to both
-// processes over control connections and to nobody else.
-func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.ProcessID) (local.Connected, error) {
+// processes over control connections and to nobody else. s is the importer's.
+func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.ProcessID, s local.Secrecy) (local.Connected, error) {
 	e, err := n.exact(exporter)
 	if err != nil {
 		return local.Connected{}, err
@@ -211,19 +213,23 @@ func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.Pro
 	defer leave()
 	key := make([]byte, wire.KeySize)
 	_, _ = rand.Read(key) // never fails since Go 1.24
-	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, Key: key}
+	s.Encrypt = s.Encrypt || n.cfg.Encrypt
+	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, Key: key, Secrecy: s}
 	n.mu.Lock()
 	n.links[a.Link] = &dialled{exporter: e, key: key, epoch: epoch}
 	n.mu.Unlock()
 	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) }) // a link is dialled at once
-	_, fds, err := local.Ask[local.Empty](ctx, e.conn, local.Accept, a, nil)
+	accepted, fds, err := local.Ask[local.Accepted](ctx, e.conn, local.Accept, a, nil)
 	closeAll(fds) // an honest process sends none
+	if err == nil && s.Encrypt && !accepted.Encrypt {
+		err = code.New(code.NotImplemented, "process %d on node %q makes no encrypted links, which are asked for: its vmmc is older", exporter.PID, n.cfg.Name)
+	}
 	if err != nil {
 		n.forgetLink(a.Link, e)
 		return local.Connected{}, e.asked(err)
 	}
-	e.introduced(a.Link, im, exporter)
-	return local.Connected{Link: a.Link, Key: key, Address: n.dataAddress()}, nil
+	e.introduced(a.Link, im, exporter, accepted.Encrypt)
+	return local.Connected{Link: a.Link, Key: key, Address: n.dataAddress(), Secrecy: accepted.Secrecy}, nil
 }
 
 // forgetLink lets nobody dial a link to an exporter any more.

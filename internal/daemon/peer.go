@@ -68,15 +68,23 @@ func (p *peer) importBuffer(ctx context.Context, im local.Importer, r local.Impo
 	}, nil
 }
 
-func (p *peer) connect(ctx context.Context, im local.Importer, exporter local.ProcessID) (local.Connected, error) {
+func (p *peer) connect(ctx context.Context, im local.Importer, exporter local.ProcessID, s local.Secrecy) (local.Connected, error) {
 	a, err := p.client.Connect(ctx, connect.NewRequest(&nodev1.ConnectRequest{
 		Importer: processID(im.Process), User: im.User, Session: im.Session,
 		TargetPid: exporter.PID, TargetIncarnation: exporter.Incarnation,
+		Encrypt: s.Encrypt, Fingerprint: s.Fingerprint,
 	}))
 	if err != nil {
 		return local.Connected{}, p.failed(ctx, err)
 	}
-	return local.Connected{Link: a.Msg.GetLink(), Key: a.Msg.GetKey(), Address: a.Msg.GetDataAddress()}, nil
+	m := a.Msg
+	if s.Encrypt && !m.GetEncrypt() {
+		return local.Connected{}, code.New(code.NotImplemented, "node %q makes no encrypted links, which are asked for here: it runs an older version", p.host.Name)
+	}
+	return local.Connected{
+		Link: m.GetLink(), Key: m.GetKey(), Address: m.GetDataAddress(),
+		Secrecy: local.Secrecy{Encrypt: m.GetEncrypt(), Fingerprint: m.GetFingerprint()},
+	}, nil
 }
 
 func (p *peer) release(ctx context.Context, r local.ReleaseRequest) error {

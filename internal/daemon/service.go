@@ -92,11 +92,14 @@ func (s *service) Connect(ctx context.Context, r *connect.Request[nodev1.Connect
 	if err != nil {
 		return nil, coded(err)
 	}
-	c, err := s.n.expect(ctx, im, local.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()})
+	c, err := s.n.expect(ctx, im, local.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
+		local.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
 	if err != nil {
 		return nil, coded(err)
 	}
-	return connect.NewResponse(&nodev1.ConnectResponse{Link: c.Link, Key: c.Key, DataAddress: c.Address}), nil
+	return connect.NewResponse(&nodev1.ConnectResponse{
+		Link: c.Link, Key: c.Key, DataAddress: c.Address, Encrypt: c.Encrypt, Fingerprint: c.Fingerprint,
+	}), nil
 }
 
 func (s *service) Release(ctx context.Context, r *connect.Request[nodev1.ReleaseRequest]) (*connect.Response[nodev1.ReleaseResponse], error) {

@@ -14,9 +14,9 @@ import (
 // The end of a connection, and a link that waits for another one.
 
 // Redial makes the attempt of this number to resume a link, for an importer that has had
-// the reply to message replied and so many notices of revoked imports. An error that is
-// [ErrGone] means that there is nothing to resume.
-type Redial func(ctx context.Context, attempt, replied uint64, notices uint32) (fd int, a wire.Answer, err error)
+// the reply to message replied and so many notices of revoked imports. The cipher is of a
+// link that has one, and only of such. An error that is [ErrGone] means that there is nothing to resume.
+type Redial func(ctx context.Context, attempt, replied uint64, notices uint32) (fd int, c Cipher, a wire.Answer, err error)
 
 // Between attempts.
 const (
@@ -69,6 +69,10 @@ func (s *stream) bye(why error) {
 	var b [wire.HeaderSize]byte
 	h := wire.Header{Type: wire.Bye}
 	h.Put(b[:])
+	if s.tx.cipher != nil {
+		_, _ = s.tx.cipher.Send(s.fd, b[:])
+		return
+	}
 	_, _ = s.tx.io.Send(s.fd, b[:], nil)
 }
 
@@ -93,8 +97,11 @@ func (s *stream) disconnect() {
 // connect goes on with another connection, which the stream owns from now on; rmu and tmu
 // are held. The token is not: who has it finds the descriptor armed once more, which
 // costs it a look.
-func (s *stream) connect(fd int) error {
+func (s *stream) connect(fd int, c Cipher) error {
 	err := unix.IsStream(fd)
+	if err == nil && s.encrypted != (c != nil) {
+		err = protocol("a connection that is encrypted: %v, of a link that is: %v", c != nil, s.encrypted)
+	}
 	if err == nil {
 		err = s.e.ep.Add(fd, s.id<<1, false)
 	}
@@ -103,7 +110,8 @@ func (s *stream) connect(fd int) error {
 		return err
 	}
 	s.fd = fd
-	s.rx.quiet = unix.Piecewise(fd)
+	s.secure(c)
+	s.rx.quiet = c == nil && unix.Piecewise(fd)
 	s.patience()
 	s.listening.Store(true)
 	s.torn.Store(false)
@@ -164,15 +172,15 @@ func (o *Out) attempt(ctx context.Context, pause time.Duration) error {
 	o.pause = pause
 	n, replied, notices := o.attempts, o.replied, o.notices
 	o.rmu.Unlock()
-	fd, a, err := o.redial(ctx, n, replied, notices)
+	fd, c, a, err := o.redial(ctx, n, replied, notices)
 	if err != nil {
 		return err
 	}
-	return o.resume(fd, &a)
+	return o.resume(fd, c, &a)
 }
 
 // resume goes on where the exporter's answer says.
-func (o *Out) resume(fd int, a *wire.Answer) error {
+func (o *Out) resume(fd int, c Cipher, a *wire.Answer) error {
 	o.rmu.Lock()
 	o.tmu.Lock()
 	if err := o.err(); err != nil {
@@ -183,7 +191,7 @@ func (o *Out) resume(fd int, a *wire.Answer) error {
 	}
 	lapsed, err := o.resumed(a)
 	if err == nil {
-		err = o.connect(fd)
+		err = o.connect(fd, c)
 	} else {
 		_ = unix.Close(fd)
 	}
@@ -254,7 +262,7 @@ func (in *In) outlive(ctx context.Context, why error) error {
 // Resume goes on with another connection, which the link owns from now on, for an
 // importer that has had the reply to message replied and so many notices. answer tells it
 // what has arrived, before anything else is sent.
-func (in *In) Resume(fd int, replied uint64, notices uint32, answer func(applied, partial uint64, credits uint32) error) error {
+func (in *In) Resume(fd int, c Cipher, replied uint64, notices uint32, answer func(applied, partial uint64, credits uint32) error) error {
 	in.rmu.Lock()
 	defer in.rmu.Unlock()
 	in.tmu.Lock()
@@ -285,7 +293,7 @@ func (in *In) Resume(fd int, replied uint64, notices uint32, answer func(applied
 	err = answer(in.applied.Load(), partial, in.credits())
 	if err == nil {
 		in.again(replied, notices)
-		err = in.connect(fd)
+		err = in.connect(fd, c)
 	} else {
 		_ = unix.Close(fd)
 	}

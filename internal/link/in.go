@@ -103,7 +103,7 @@ func NewIn(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, impo
 }
 
 // Describe says to who reads the counters whom the link is with.
-func (in *In) Describe(peer page.LinkPeer) { in.count.Describe(in.pages != nil, peer) }
+func (in *In) Describe(peer page.LinkPeer) { in.count.Describe(in.pages != nil, in.encrypted, peer) }
 
 // Close ends the link.
 func (in *In) Close() { in.fail(ErrClosed) }

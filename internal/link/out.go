@@ -105,7 +105,7 @@ func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle u
 }
 
 // Describe says to who reads the counters whom the link is with.
-func (o *Out) Describe(peer page.LinkPeer) { o.count.Describe(o.pages != nil, peer) }
+func (o *Out) Describe(peer page.LinkPeer) { o.count.Describe(o.pages != nil, o.encrypted, peer) }
 
 // Close ends the link.
 func (o *Out) Close() { o.fail(ErrClosed) }

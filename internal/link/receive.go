@@ -21,6 +21,8 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 type receiver struct {
 	io         unix.IO
 	passed     *unix.Passed // nil: no descriptors are awaited, and the kernel drops any
+	cipher     Cipher       // nil: in clear
+	special    bool         // one of these two is there
 	buf        *[bufferSize]byte
 	start, end int         // unread part of buf
 	hdr        wire.Header // the frame whose payload is awaited
@@ -28,15 +30,18 @@ type receiver struct {
 	waste      bool        // the payload goes nowhere
 	need       int         // payload bytes still to come
 
-	check bool          // payloads have checksums; set before the start
-	sum   uint32        // of the payload so far
-	wrong atomic.Uint64 // frames whose checksum was wrong
+	check bool // payloads have checksums; set before the start
+	// All goes by the buffer: because what is in its place may be written to by others before it is
+	// summed, or because it is decrypted there; set before the start.
+	buffered bool
+	sum      uint32        // of the payload so far
+	wrong    atomic.Uint64 // frames whose checksum was wrong
 
 	quiet  bool // the socket can be looked at piece by piece: see settle
 	quick  bool // short messages come one by one
 	peeked int  // bytes that were worked through and are in the socket still
 	newest int  // of them, those of the last look
-	kept   int  // looks since the socket was emptied
+	looks  int  // since the socket was emptied
 	vain   int  // looks since anything came
 }
 
@@ -55,10 +60,12 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 			return false, err
 		}
 	}
-	for range turns {
+	for i := 0; i < turns || r.kept(); i++ {
 		n, rerr := r.fill(s.fd, s.h)
 		if rerr != nil {
-			err = rerr
+			if err = rerr; errors.Is(err, wire.ErrCorrupt) {
+				r.wrong.Add(1)
+			}
 			break
 		}
 		if n == 0 {
@@ -82,11 +89,17 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 
 // recv is one call that takes what is there out of the socket.
 func (r *receiver) recv(fd int, a, b []byte) (int, error) {
-	if r.passed != nil {
-		return r.io.RecvPassed(fd, a, b, r.passed)
+	switch {
+	case !r.special:
+		return r.io.Recv(fd, a, b)
+	case r.cipher != nil:
+		return r.cipher.Recv(fd, a)
 	}
-	return r.io.Recv(fd, a, b)
+	return r.io.RecvPassed(fd, a, b, r.passed)
 }
+
+// kept says whether there is more that no event tells of.
+func (r *receiver) kept() bool { return r.cipher != nil && r.cipher.Kept() }
 
 // fill makes one receive call.
 func (r *receiver) fill(fd int, h handler) (n int, err error) {
@@ -97,12 +110,12 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 	}
 	if r.need > 0 { // then the buffer is empty
 		r.ask(h)
-		if r.waste && !r.check {
+		if r.waste && !r.buffered {
 			n, err = r.recv(fd, r.buf[:min(r.need, bufferSize)], nil)
 			r.need -= n
 			return n, err
 		}
-		if r.check { // by the buffer: in its place others may write to it before it is summed
+		if r.buffered {
 			n, err = r.recv(fd, r.buf[:], nil)
 			r.start, r.end = 0, n
 			return n, err
@@ -125,7 +138,7 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 		n, err = r.io.Peek(fd, r.buf[:])
 		if n > 0 {
 			r.peeked, r.newest, r.vain = r.peeked+n, n, 0
-			r.kept++
+			r.looks++
 		}
 		r.end = n
 		return n, err
@@ -202,7 +215,7 @@ const (
 // settle takes out of the socket what need not be there any more.
 func (r *receiver) settle(fd int) error {
 	r.vain++
-	if !r.quick || r.kept >= mostKept || r.vain >= mostVain {
+	if !r.quick || r.looks >= mostKept || r.vain >= mostVain {
 		return r.empty(fd)
 	}
 	return r.discard(fd, r.peeked-r.newest)
@@ -210,7 +223,7 @@ func (r *receiver) settle(fd int) error {
 
 // empty takes all that was looked at out of the socket.
 func (r *receiver) empty(fd int) error {
-	r.newest, r.kept, r.vain = 0, 0, 0
+	r.newest, r.looks, r.vain = 0, 0, 0
 	return r.discard(fd, r.peeked)
 }
 
@@ -250,7 +263,8 @@ func (r *receiver) restart() {
 	}
 	r.buf, r.dst, r.hdr.Type = nil, nil, 0
 	r.start, r.end, r.need, r.waste = 0, 0, 0, false
-	r.quick, r.peeked, r.newest, r.kept, r.vain = false, 0, 0, 0, 0
+	r.quick, r.peeked, r.newest, r.looks, r.vain = false, 0, 0, 0, 0
+	r.cipher, r.special = nil, r.passed != nil
 }
 
 func (r *receiver) drop() {
@@ -259,6 +273,7 @@ func (r *receiver) drop() {
 		r.buf = nil
 	}
 	r.dst = nil
+	r.cipher = nil // the transmitter drops it
 	r.refuse()
 }
 
@@ -266,6 +281,6 @@ func (r *receiver) drop() {
 func (r *receiver) refuse() {
 	if r.passed != nil {
 		r.passed.Close()
-		r.passed = nil
+		r.passed, r.special = nil, r.cipher != nil
 	}
 }

@@ -32,6 +32,8 @@ type bridge struct {
 	mu    sync.Mutex
 	next  []faults // of the connections to come
 	conns []*simnet.Conn
+
+	secrets *secrets // nil: in clear
 }
 
 type failer interface {
@@ -39,19 +41,32 @@ type failer interface {
 	Fatalf(string, ...any)
 }
 
-func (b *bridge) dial(f faults) (near, far int, err error) {
+// ends are those of a connection, and what goes before them if it is encrypted.
+type ends struct {
+	near, far             int
+	nearCipher, farCipher Cipher
+}
+
+func (b *bridge) dial(f faults) (e ends, err error) {
 	x, y, c, err := simnet.Pair(f.there, f.back)
 	if err != nil {
-		return -1, -1, err
+		return e, err
 	}
 	b.mu.Lock()
 	b.conns = append(b.conns, c)
 	b.mu.Unlock()
-	if near, err = unix.TakeOver(x); err != nil {
-		return -1, -1, err
+	if b.secrets != nil {
+		near, far, err := b.secrets.shake(x, y)
+		if err != nil {
+			return e, err
+		}
+		e.nearCipher, e.farCipher = near, far
 	}
-	far, err = unix.TakeOver(y)
-	return near, far, err
+	if e.near, err = unix.TakeOver(x); err != nil {
+		return e, err
+	}
+	e.far, err = unix.TakeOver(y)
+	return e, err
 }
 
 func (b *bridge) take() (f faults) {
@@ -63,17 +78,17 @@ func (b *bridge) take() (f faults) {
 	return f
 }
 
-func (b *bridge) redial(_ context.Context, _, replied uint64, notices uint32) (int, wire.Answer, error) {
+func (b *bridge) redial(_ context.Context, _, replied uint64, notices uint32) (int, Cipher, wire.Answer, error) {
 	f := b.take()
 	if f.refused {
-		return -1, wire.Answer{}, errors.New("nobody is there")
+		return -1, nil, wire.Answer{}, errors.New("nobody is there")
 	}
-	near, far, err := b.dial(f)
+	e, err := b.dial(f)
 	if err != nil {
-		return -1, wire.Answer{}, err
+		return -1, nil, wire.Answer{}, err
 	}
 	var a wire.Answer
-	err = b.in.Resume(far, replied, notices, func(applied, partial uint64, credits uint32) error {
+	err = b.in.Resume(e.far, e.farCipher, replied, notices, func(applied, partial uint64, credits uint32) error {
 		a = wire.Answer{Applied: applied, Partial: partial, Credits: uint64(credits)}
 		return nil
 	})
@@ -81,33 +96,44 @@ func (b *bridge) redial(_ context.Context, _, replied uint64, notices uint32) (i
 		err = errors.New("no answer")
 	}
 	if err != nil {
-		_ = unix.Close(near)
-		return -1, a, err
+		_ = unix.Close(e.near)
+		return -1, nil, a, err
 	}
-	return near, a, nil
+	return e.near, e.nearCipher, a, nil
 }
 
 // bridged makes one; all its connections' faults are said here.
 func bridged(t *testing.T, r failer, terms Terms, targets []*Target, all ...faults) *bridge {
 	t.Helper()
+	return bridgedBy(t, r, nil, terms, targets, all...)
+}
+
+// bridgedBy is that with links which are encrypted if there are secrets.
+func bridgedBy(t *testing.T, r failer, by *secrets, terms Terms, targets []*Target, all ...faults) *bridge {
+	t.Helper()
 	a, pa := engine(t)
 	e, pe := engine(t)
 	_, _ = pa, pe
-	b := &bridge{pair: &pair{a: a, b: e, lost: make(chan error, 2)}, next: all}
-	near, far, err := b.dial(b.take())
+	b := &bridge{pair: &pair{a: a, b: e, lost: make(chan error, 2)}, next: all, secrets: by}
+	first, err := b.dial(b.take())
+	for by != nil && err != nil { // in the handshake
+		first, err = b.dial(b.take())
+	}
 	if err != nil {
 		r.Fatal(err)
 	}
 	if terms.Limit == 0 {
 		terms.Limit = 20 * time.Second
 	}
-	if b.in, err = NewIn(e, far, nil, terms, targets, nil, func(uint32) {}, func(err error) { b.lost <- err }); err != nil {
+	terms.Cipher = first.farCipher
+	if b.in, err = NewIn(e, first.far, nil, terms, targets, nil, func(uint32) {}, func(err error) { b.lost <- err }); err != nil {
 		r.Fatal(err)
 	}
 	if terms.Redial == nil {
 		terms.Redial = b.redial
 	}
-	if b.out, err = NewOut(a, near, nil, terms, func(uint32, uint64, error) {}, func(error) {}); err != nil {
+	terms.Cipher = first.nearCipher
+	if b.out, err = NewOut(a, first.near, nil, terms, func(uint32, uint64, error) {}, func(error) {}); err != nil {
 		r.Fatal(err)
 	}
 	return b
@@ -127,6 +153,11 @@ func (b *bridge) close() {
 // and whole, atomics are done once, handlers run once and in order, and nothing is read from memory
 // that is its owner's again.
 func TestLinkSurvives(t *testing.T) {
+	t.Run("in clear", func(t *testing.T) { linkSurvives(t, nil) })
+	t.Run("encrypted", func(t *testing.T) { linkSurvives(t, newSecrets(t)) })
+}
+
+func linkSurvives(t *testing.T, by *secrets) {
 	const size, given = 384 << 10, 0xee
 	mem := memory(t, size)
 	losses, again := uint64(0), uint64(0)
@@ -136,7 +167,11 @@ func TestLinkSurvives(t *testing.T) {
 		var words []uint32
 		note := func(_ int, w uint32, _ []byte) { mu.Lock(); words = append(words, w); mu.Unlock() }
 		checked := rapid.Bool().Draw(rt, "checked")
-		b := bridged(t, rt, Terms{Checked: checked}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true, Notify: note}}, drawFaults(rt, checked)...)
+		terms := Terms{Checked: checked}
+		if by != nil { // the length of a record is known to be another one when all of it is there, or nothing comes
+			terms.Silence = 300 * time.Millisecond
+		}
+		b := bridgedBy(t, rt, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true, Notify: note}}, drawFaults(rt, checked, by != nil)...)
 		defer b.close()
 		m := &model{rt: rt, o: b.out, want: make([]byte, size)}
 		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
@@ -176,13 +211,17 @@ func TestLinkSurvives(t *testing.T) {
 }
 
 // drawFaults are those of the first connections; the ones after them have none.
-func drawFaults(rt *rapid.T, flips bool) []faults {
+func drawFaults(rt *rapid.T, checked, encrypted bool) []faults {
 	kinds := []simnet.Kind{simnet.Cut, simnet.Reset, simnet.Stall}
-	if flips {
+	if checked || encrypted {
 		kinds = append(kinds, simnet.Flip, simnet.Flip)
 	}
 	way := rapid.Custom(func(rt *rapid.T) (f []simnet.Fault) {
-		for at := int64(0); len(f) < rapid.IntRange(0, 2).Draw(rt, "faults"); {
+		at := int64(0)
+		if encrypted && rapid.IntRange(0, 3).Draw(rt, "behind the handshake") > 0 {
+			at = handshake
+		}
+		for len(f) < rapid.IntRange(0, 2).Draw(rt, "faults") {
 			at += rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, 400<<10)).Draw(rt, "at")
 			f = append(f, simnet.Fault{At: at, Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), Bit: uint8(rapid.IntRange(0, 7).Draw(rt, "bit")), For: time.Millisecond})
 		}
@@ -333,8 +372,8 @@ func TestCutAtEveryPlace(t *testing.T) {
 // A link that nobody can resume fails when its limit is reached, and says so.
 func TestLimit(t *testing.T) {
 	mem := memory(t, 64)
-	never := func(context.Context, uint64, uint64, uint32) (int, wire.Answer, error) {
-		return -1, wire.Answer{}, errors.New("no way there")
+	never := func(context.Context, uint64, uint64, uint32) (int, Cipher, wire.Answer, error) {
+		return -1, nil, wire.Answer{}, errors.New("no way there")
 	}
 	limit := 50 * time.Millisecond
 	b := bridged(t, t, Terms{Limit: limit, Redial: never}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}}, faults{there: []simnet.Fault{{At: 0, Kind: simnet.Cut}}})
@@ -411,14 +450,14 @@ func TestHostileAnswer(t *testing.T) {
 			var b *bridge
 			lost := make(chan error, 1)
 			dialled := false
-			b = bridged(t, t, Terms{Redial: func(ctx context.Context, n, replied uint64, notices uint32) (int, wire.Answer, error) {
+			b = bridged(t, t, Terms{Redial: func(ctx context.Context, n, replied uint64, notices uint32) (int, Cipher, wire.Answer, error) {
 				if dialled {
-					return -1, wire.Answer{}, errors.New("nobody is there")
+					return -1, nil, wire.Answer{}, errors.New("nobody is there")
 				}
 				dialled = true
-				fd, a, err := b.redial(ctx, n, replied, notices)
+				fd, _, a, err := b.redial(ctx, n, replied, notices)
 				lie(&a)
-				return fd, a, err
+				return fd, nil, a, err
 			}}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}})
 			defer b.close()
 			if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 64)}); err != nil {

@@ -77,7 +77,7 @@ func (o *Out) seek(s *seek) bool {
 	s.number = o.seeks.last
 	o.seeks.list = append(o.seeks.list, s)
 	if o.rx.passed == nil {
-		o.rx.passed = new(unix.Passed)
+		o.rx.passed, o.rx.special = new(unix.Passed), true
 	}
 	return true
 }

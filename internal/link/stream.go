@@ -68,14 +68,16 @@ type stream struct {
 	cause  atomic.Pointer[error]
 	notice atomic.Pointer[error] // why the far end will be gone, once it is
 
-	limit    time.Duration   // how long the link may be without a connection; see [Terms]
-	silence  time.Duration   // see there, too
-	minds    bool            // one of these two is there
-	life     context.Context // until it has failed, if it may
-	die      func()
-	news     func(up bool, why error)
-	departed func(context.Context) bool
-	torn     atomic.Bool // the connection is no good any more, or the link has failed
+	limit   time.Duration // how long the link may be without a connection; see [Terms]
+	silence time.Duration // see there, too
+	minds   bool          // one of these two is there
+
+	encrypted bool            // all its connections are
+	life      context.Context // until it has failed, if it may
+	die       func()
+	news      func(up bool, why error)
+	departed  func(context.Context) bool
+	torn      atomic.Bool // the connection is no good any more, or the link has failed
 
 	losses, resumptions, repeated atomic.Uint64
 
@@ -100,7 +102,7 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 		return err
 	}
 	s.listening.Store(true)
-	s.rx.quiet = unix.Piecewise(fd)
+	s.rx.quiet = !s.encrypted && unix.Piecewise(fd)
 	s.patience()
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()

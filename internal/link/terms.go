@@ -7,7 +7,8 @@ import (
 
 // Terms are what both sides of a link have agreed on in its hello.
 type Terms struct {
-	Checked bool // each payload has a checksum
+	Checked bool   // each payload has a checksum
+	Cipher  Cipher // of the first connection; nil: the link is in clear
 
 	// How long the link may be without a connection before it fails; 0: it fails with
 	// the connection.
@@ -27,6 +28,9 @@ type Terms struct {
 func (s *stream) agree(t Terms) {
 	s.tx.check, s.rx.check, s.limit, s.departed, s.silence = t.Checked, t.Checked, t.Limit, t.Departed, t.Silence
 	s.minds = t.Limit > 0 || t.Silence > 0
+	s.encrypted = t.Cipher != nil
+	s.rx.buffered = s.rx.check || s.encrypted
+	s.secure(t.Cipher)
 	if s.news = t.News; s.news == nil {
 		s.news = func(bool, error) {}
 	}
@@ -38,6 +42,9 @@ func (s *stream) agree(t Terms) {
 
 // Terms are those of the link.
 func (s *stream) Terms() Terms { return Terms{Checked: s.tx.check, Limit: s.limit} }
+
+// Encrypted says whether all connections of the link are.
+func (s *stream) Encrypted() bool { return s.encrypted }
 
 // Resumed is how often the link lost its connection, and how often it was resumed.
 func (s *stream) Resumed() (losses, resumptions uint64) { return s.losses.Load(), s.resumptions.Load() }

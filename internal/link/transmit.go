@@ -24,6 +24,7 @@ type transmitter struct {
 	staged *[wire.MostChecked]byte                              // a payload that is checked, while it is under way
 	heads  *[unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte // of the parts but the first, while there are any
 	check  bool                                                 // payloads have checksums; set before the start
+	cipher *encrypting                                          // nil: in clear
 	first  int                                                  // part under way
 	count  int                                                  // of parts in use, the first ones included
 	begun  uint64                                               // frames begun
@@ -53,6 +54,10 @@ func (t *transmitter) drop() {
 	clear(t.parts[:])
 	t.first, t.count = 0, 0
 	t.giveBack()
+	if t.cipher != nil {
+		t.cipher.Drop()
+		t.cipher = nil
+	}
 	for _, g := range t.grants {
 		if g.fd >= 0 {
 			_ = unix.Close(g.fd)
@@ -164,6 +169,8 @@ func (t *transmitter) made(frame []byte, seq uint64) {
 func (t *transmitter) send(fd int) (n int, err error) {
 	p := &t.parts[t.first]
 	switch {
+	case t.cipher != nil:
+		n, err = t.encrypt(fd)
 	case t.count-t.first > 1:
 		var pieces [unix.MaxPieces][]byte
 		k := 0

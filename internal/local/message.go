@@ -136,7 +136,17 @@ type ReleaseRequest struct {
 
 // ConnectRequest asks for a link to an exporter; descriptors: the importer's
 // process page and ring page.
-type ConnectRequest struct{ Exporter ProcessID }
+type ConnectRequest struct {
+	Exporter ProcessID
+	Secrecy
+}
+
+// Secrecy is what each side of a link between nodes says of its encryption. It goes over
+// the control connections only, and nothing that is said on the data plane changes it.
+type Secrecy struct {
+	Encrypt     bool   `json:",omitempty"` // asked for; in answers: it is so
+	Fingerprint []byte `json:",omitempty"` // of the process's certificate; none: it cannot encrypt
+}
 
 // Connected is a link: on one node the descriptors of the exporter's process
 // page, its link page and one end of a socket pair; between nodes a key and
@@ -148,6 +158,7 @@ type Connected struct {
 	Address  string
 	Epoch    uint64 // between nodes, see SeverRequest
 	Imports  bool   // see Accepted
+	Secrecy
 }
 
 // AcceptRequest tells an exporter of a new link, with the importer's page
@@ -158,11 +169,13 @@ type AcceptRequest struct {
 	Importer ProcessID
 	SameNode bool
 	Key      []byte
+	Secrecy
 }
 
 // Accepted is an exporter's answer to that.
 type Accepted struct {
 	Imports bool // it takes imports on the link
+	Secrecy
 }
 
 // HandoverRequest gives an exporter a connection whose proof was checked.

@@ -150,13 +150,16 @@ func (c *node) Collect(out chan<- prometheus.Metric) {
 	gauge(uptime, float64(c.n.Began().UnixNano())/float64(time.Second))
 	f := c.n.Figures()
 	gauge(processes, float64(f.Processes))
-	for _, s := range []daemon.Side{{}, {Imports: true}, {Mapped: true}, {Imports: true, Mapped: true}} {
+	for _, s := range []daemon.Side{{}, {Imports: true}, {Encrypted: true}, {Imports: true, Encrypted: true}, {Mapped: true}, {Imports: true, Mapped: true}} {
 		role, path := "exports", "stream"
 		if s.Imports {
 			role = "imports"
 		}
-		if s.Mapped {
+		switch {
+		case s.Mapped:
 			path = "mapped"
+		case s.Encrypted:
+			path = "stream+tls"
 		}
 		gauge(ends, float64(f.Links[s]), role, path)
 	}

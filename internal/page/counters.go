@@ -50,8 +50,9 @@ const (
 	nameAt  = 32
 	maxPeer = 64
 
-	kindOut    = 1
-	kindMapped = 2
+	kindOut       = 1
+	kindMapped    = 2
+	kindEncrypted = 4
 )
 
 // LinkPeer is the process at the other end of a link, whose ends may differ in what
@@ -130,7 +131,7 @@ func (c *Counters) Take(out bool) Slot {
 }
 
 // Describe says which link it is.
-func (s *Slot) Describe(mapped bool, peer LinkPeer) {
+func (s *Slot) Describe(mapped, encrypted bool, peer LinkPeer) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.n < sums {
@@ -143,6 +144,9 @@ func (s *Slot) Describe(mapped bool, peer LinkPeer) {
 	}
 	if mapped {
 		kind |= kindMapped
+	}
+	if encrypted {
+		kind |= kindEncrypted
 	}
 	binary.LittleEndian.PutUint32(b[kindAt:], kind)
 	binary.LittleEndian.PutUint64(b[begunAt:], uint64(time.Now().UnixNano()))
@@ -200,6 +204,7 @@ type Link struct {
 	Serial uint32 // of the slot's links
 	Out    bool   // the process imports
 	Mapped bool   // on one node; messages may go by the stream there too
+	Secret bool   // all that goes over it is encrypted
 	Begun  time.Time
 	Peer   LinkPeer
 	Counts Counts
@@ -267,7 +272,7 @@ func parse(s []byte) (l Link, ok bool) {
 		return l, false
 	}
 	return Link{
-		Serial: state, Out: kind&kindOut != 0, Mapped: kind&kindMapped != 0,
+		Serial: state, Out: kind&kindOut != 0, Mapped: kind&kindMapped != 0, Secret: kind&kindEncrypted != 0,
 		Begun: time.Unix(0, int64(binary.LittleEndian.Uint64(s[begunAt:]))),
 		Peer: LinkPeer{
 			Node: string(s[nameAt : nameAt+length]),

@@ -42,8 +42,8 @@ func read(t *testing.T, r *Reader) ([]Link, Ended) {
 func TestCountersAreReadElsewhere(t *testing.T) {
 	c, r := counting(t)
 	a, b, silent := c.Take(true), c.Take(false), c.Take(true)
-	a.Describe(true, LinkPeer{"n1", 7, 99})
-	b.Describe(false, LinkPeer{"n2", 8, 98})
+	a.Describe(true, false, LinkPeer{"n1", 7, 99})
+	b.Describe(false, false, LinkPeer{"n2", 8, 98})
 	silent.Add(Messages, 1)
 	for range 1000 {
 		a.Add2(Messages, 1, Bytes, 64)
@@ -68,7 +68,7 @@ func TestCountersAreReadElsewhere(t *testing.T) {
 		t.Fatalf("%d links, %d bytes of links that have ended", len(links), ended.Imports[Bytes])
 	}
 	d := c.Take(true)
-	d.Describe(false, LinkPeer{"n3", 1, 1})
+	d.Describe(false, false, LinkPeer{"n3", 1, 1})
 	links, _ = read(t, r)
 	if links[0].Slot != want.Slot || links[0].Serial == want.Serial || links[0].Counts != (Counts{}) {
 		t.Errorf("the slot's next link is %+v", links[0])
@@ -78,7 +78,7 @@ func TestCountersAreReadElsewhere(t *testing.T) {
 func TestGoroutinesAreCountedNearly(t *testing.T) {
 	c, r := counting(t)
 	s := c.Take(true)
-	s.Describe(true, LinkPeer{"n", 1, 1})
+	s.Describe(true, false, LinkPeer{"n", 1, 1})
 	const each = 20000
 	var all sync.WaitGroup
 	for range 4 {
@@ -99,7 +99,7 @@ func TestGoroutinesAreCountedNearly(t *testing.T) {
 func TestLockedCountsAreExact(t *testing.T) {
 	c, r := counting(t)
 	s := c.Take(false)
-	s.Describe(true, LinkPeer{"n", 1, 1})
+	s.Describe(true, false, LinkPeer{"n", 1, 1})
 	const each = 20000
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -129,7 +129,7 @@ func TestMoreLinksThanSlots(t *testing.T) {
 	var all []Slot
 	for range MaxLinks + 10 {
 		s := c.Take(true)
-		s.Describe(true, LinkPeer{"n", 1, 1})
+		s.Describe(true, false, LinkPeer{"n", 1, 1})
 		s.Add(Messages, 1)
 		all = append(all, s)
 	}

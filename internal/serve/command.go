@@ -22,6 +22,7 @@ type options struct {
 	name       string
 	listen     string
 	metrics    string
+	encrypt    bool
 	spawnRoot  bool
 	admins     []string
 	logFormat  string
@@ -84,6 +85,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.metrics, "metrics", "", "loopback `address` (host:port) for Prometheus, at /metrics, and for who asks after the node's health, at /healthz (default: there is none)")
 	f.StringVar(&o.State, "state", "", "`directory` for what outlives the daemon, its sessions (default: state in the root; else /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")
 	f.StringVar(&o.drives, "drives", "", "`directory` of the drives of sessions (default: drives in the state directory)")
+	f.BoolVar(&o.encrypt, "encrypt", false, "have all links between processes here and on other nodes encrypted, whatever the other node says; without it those of which a process or the other node asks for that")
 	f.BoolVar(&o.spawnRoot, "spawn-root", false, "let processes of root on other nodes start programs as root here (when this runs as root)")
 	f.StringSliceVar(&o.admins, "admin", nil, "`user` who may administer the node: read its logs, take it down and up (may be given again; root and the daemon's own user always may)")
 	f.StringVar(&o.logFormat, "log-format", "text", "`format` of the log on standard error: text or json")

@@ -106,7 +106,7 @@ func (o *options) config() (cfg daemon.Config, err error) {
 			return cfg, Usage("--metrics: %v", err)
 		}
 	}
-	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.Socket, Listen: o.listen, Version: vmmc.Release, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.State, Drives: o.drives, Supervisor: o.supervisor}
+	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.Socket, Listen: o.listen, Version: vmmc.Release, Encrypt: o.encrypt, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.State, Drives: o.drives, Supervisor: o.supervisor}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
 			return cfg, fmt.Errorf("name the node after the host: %w; give one with --name", err)

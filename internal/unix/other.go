@@ -48,6 +48,7 @@ func Unsent(int) int                                    { return 0 }
 func IsStream(int) error                                { return ErrUnsupported }
 func HungUp(syscall.RawConn) bool                       { return true }
 func TakeOver(syscall.Conn) (int, error)                { return -1, ErrUnsupported }
+func Adopt(int) (*net.TCPConn, error)                   { return nil, ErrUnsupported }
 func Borrow(syscall.Conn) (int, error)                  { return -1, ErrUnsupported }
 func PeerCred(*net.UnixConn) (Cred, error)              { return Cred{}, ErrUnsupported }
 func Rights([]int) []byte                               { return nil }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -190,6 +191,26 @@ func TakeOver(c syscall.Conn) (int, error) {
 		_ = cl.Close()
 	}
 	return fd, err
+}
+
+// Adopt makes a connection of the descriptor of a connected TCP socket, which it owns, also
+// when it fails.
+func Adopt(fd int) (*net.TCPConn, error) {
+	f := os.NewFile(uintptr(fd), "link")
+	if f == nil {
+		return nil, errors.New("received descriptor is not open")
+	}
+	defer func() { _ = f.Close() }()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("received descriptor: %w", err)
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		_ = c.Close()
+		return nil, errors.New("received descriptor is no TCP socket")
+	}
+	return t, nil
 }
 
 // Borrow duplicates the descriptor under a connection, which stays open.

@@ -22,8 +22,9 @@ const (
 // Capabilities of a hello, by which the importer asks for something, and of an
 // answer, which says whether it is so.
 const (
-	Checked uint64 = 1 << iota // each payload has a checksum
-	Resumes                    // the link survives its connection
+	Checked   uint64 = 1 << iota // each payload has a checksum
+	Resumes                      // the link survives its connection
+	Encrypted                    // TLS begins behind the importer's proof; asked for and agreed on elsewhere, and only said here
 )
 
 // Sizes of the hello's parts, in bytes.
@@ -46,6 +47,7 @@ const (
 	RefusedProof
 	RefusedAttempt
 	RefusedGone
+	RefusedClear
 )
 
 var statusText = [...]string{
@@ -55,6 +57,7 @@ var statusText = [...]string{
 	RefusedProof:   "wrong proof: the link's key does not match",
 	RefusedAttempt: "replayed hello: this attempt's number was used before",
 	RefusedGone:    "the exporting process is gone",
+	RefusedClear:   "one side takes the link for encrypted and the other does not",
 }
 
 func (s Status) Error() string {
@@ -217,18 +220,20 @@ const (
 )
 
 // Prove computes a side's proof that it holds the link's key, over both sides'
-// fresh nonces and all else that was said.
-func Prove(key []byte, s Side, hello, challenge []byte) (p [ProofSize]byte) {
+// fresh nonces and all else that was said. binding is a secret of the encrypted connection
+// that the proof goes over, or nil: nobody can take it over to another one.
+func Prove(key []byte, s Side, hello, challenge, binding []byte) (p [ProofSize]byte) {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(s))
 	m.Write(hello)
 	m.Write(challenge)
+	m.Write(binding)
 	copy(p[:], m.Sum(nil))
 	return p
 }
 
 // Verify says whether a proof is right, in constant time.
-func Verify(key []byte, s Side, hello, challenge []byte, proof []byte) bool {
-	want := Prove(key, s, hello, challenge)
+func Verify(key []byte, s Side, hello, challenge, binding []byte, proof []byte) bool {
+	want := Prove(key, s, hello, challenge, binding)
 	return hmac.Equal(want[:], proof)
 }

@@ -62,15 +62,15 @@ func TestHello(t *testing.T) {
 	key := make([]byte, KeySize)
 	h := Hello{MinVersion: MinVersion, MaxVersion: MaxVersion, Link: 5, Attempt: 2, Nonce: NewNonce()}
 	c := Challenge{Version: 1, Nonce: NewNonce()}
-	p := Prove(key, Importer, h.Encode(), c.Encode())
-	if !Verify(key, Importer, h.Encode(), c.Encode(), p[:]) {
+	p := Prove(key, Importer, h.Encode(), c.Encode(), nil)
+	if !Verify(key, Importer, h.Encode(), c.Encode(), nil, p[:]) {
 		t.Error("the right proof was refused")
 	}
 	c2 := Challenge{Version: 1, Nonce: NewNonce()}
-	if Verify(key, Importer, h.Encode(), c2.Encode(), p[:]) {
+	if Verify(key, Importer, h.Encode(), c2.Encode(), nil, p[:]) {
 		t.Error("a proof for another challenge was taken: a captured hello could be replayed")
 	}
-	if Verify(key, Exporter, h.Encode(), c.Encode(), p[:]) {
+	if Verify(key, Exporter, h.Encode(), c.Encode(), nil, p[:]) {
 		t.Error("the importer's proof passes as the exporter's: it could be reflected")
 	}
 	if _, err := ParseChallenge((&Challenge{Status: RefusedLink}).Encode()); !errors.Is(err, RefusedLink) {

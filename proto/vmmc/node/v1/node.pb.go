@@ -20,12 +20,11 @@
 package nodev1
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -516,8 +515,13 @@ type ConnectRequest struct {
 	// The incarnation that Import returned. If another process has the pid by now,
 	// the call fails with FAILED_PRECONDITION and the import is stale.
 	TargetIncarnation uint64 `protobuf:"fixed64,5,opt,name=target_incarnation,json=targetIncarnation,proto3" json:"target_incarnation,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The importing process, or its node, wants the link encrypted.
+	Encrypt bool `protobuf:"varint,6,opt,name=encrypt,proto3" json:"encrypt,omitempty"`
+	// SHA-256 of the importing process's certificate for encrypted links. Empty: it
+	// cannot encrypt, and the call fails if the other side wants that.
+	Fingerprint   []byte `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConnectRequest) Reset() {
@@ -585,6 +589,20 @@ func (x *ConnectRequest) GetTargetIncarnation() uint64 {
 	return 0
 }
 
+func (x *ConnectRequest) GetEncrypt() bool {
+	if x != nil {
+		return x.Encrypt
+	}
+	return false
+}
+
+func (x *ConnectRequest) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The link's number, which the dialling process sends first.
@@ -593,7 +611,12 @@ type ConnectResponse struct {
 	// logged or kept on disk; it never crosses the data plane itself.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Where to dial, as host:port.
-	DataAddress   string `protobuf:"bytes,3,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
+	DataAddress string `protobuf:"bytes,3,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
+	// The link is encrypted, as one of both sides wants it. Who asked for that must
+	// not dial otherwise.
+	Encrypt bool `protobuf:"varint,4,opt,name=encrypt,proto3" json:"encrypt,omitempty"`
+	// SHA-256 of the exporting process's certificate for encrypted links.
+	Fingerprint   []byte `protobuf:"bytes,5,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -647,6 +670,20 @@ func (x *ConnectResponse) GetDataAddress() string {
 		return x.DataAddress
 	}
 	return ""
+}
+
+func (x *ConnectResponse) GetEncrypt() bool {
+	if x != nil {
+		return x.Encrypt
+	}
+	return false
+}
+
+func (x *ConnectResponse) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
 }
 
 type ReleaseRequest struct {
@@ -1130,18 +1167,22 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x06handle\x18\x02 \x01(\rR\x06handle\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06rights\x18\x04 \x01(\rR\x06rights\x12\x16\n" +
-	"\x06serial\x18\x05 \x01(\x06R\x06serial\"\xc1\x01\n" +
+	"\x06serial\x18\x05 \x01(\x06R\x06serial\"\xfd\x01\n" +
 	"\x0eConnectRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\asession\x18\x03 \x01(\tR\asession\x12\x1d\n" +
 	"\n" +
 	"target_pid\x18\x04 \x01(\rR\ttargetPid\x12-\n" +
-	"\x12target_incarnation\x18\x05 \x01(\x06R\x11targetIncarnation\"Z\n" +
+	"\x12target_incarnation\x18\x05 \x01(\x06R\x11targetIncarnation\x12\x18\n" +
+	"\aencrypt\x18\x06 \x01(\bR\aencrypt\x12 \n" +
+	"\vfingerprint\x18\a \x01(\fR\vfingerprint\"\x96\x01\n" +
 	"\x0fConnectResponse\x12\x12\n" +
 	"\x04link\x18\x01 \x01(\x06R\x04link\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12!\n" +
-	"\fdata_address\x18\x03 \x01(\tR\vdataAddress\"\xab\x01\n" +
+	"\fdata_address\x18\x03 \x01(\tR\vdataAddress\x12\x18\n" +
+	"\aencrypt\x18\x04 \x01(\bR\aencrypt\x12 \n" +
+	"\vfingerprint\x18\x05 \x01(\fR\vfingerprint\"\xab\x01\n" +
 	"\x0eReleaseRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x1d\n" +
 	"\n" +
@@ -1196,29 +1237,26 @@ func file_vmmc_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_node_proto_rawDescData
 }
 
-var (
-	file_vmmc_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-	file_vmmc_node_v1_node_proto_msgTypes  = make([]protoimpl.MessageInfo, 15)
-	file_vmmc_node_v1_node_proto_goTypes   = []any{
-		NodeState(0),             // 0: vmmc.node.v1.NodeState
-		(*ProcessID)(nil),        // 1: vmmc.node.v1.ProcessID
-		(*PingRequest)(nil),      // 2: vmmc.node.v1.PingRequest
-		(*PingResponse)(nil),     // 3: vmmc.node.v1.PingResponse
-		(*ImportRequest)(nil),    // 4: vmmc.node.v1.ImportRequest
-		(*ImportResponse)(nil),   // 5: vmmc.node.v1.ImportResponse
-		(*ConnectRequest)(nil),   // 6: vmmc.node.v1.ConnectRequest
-		(*ConnectResponse)(nil),  // 7: vmmc.node.v1.ConnectResponse
-		(*ReleaseRequest)(nil),   // 8: vmmc.node.v1.ReleaseRequest
-		(*ReleaseResponse)(nil),  // 9: vmmc.node.v1.ReleaseResponse
-		(*SpawnRequest)(nil),     // 10: vmmc.node.v1.SpawnRequest
-		(*SpawnResponse)(nil),    // 11: vmmc.node.v1.SpawnResponse
-		(*LeaveRequest)(nil),     // 12: vmmc.node.v1.LeaveRequest
-		(*LeaveResponse)(nil),    // 13: vmmc.node.v1.LeaveResponse
-		(*DepartedRequest)(nil),  // 14: vmmc.node.v1.DepartedRequest
-		(*DepartedResponse)(nil), // 15: vmmc.node.v1.DepartedResponse
-	}
-)
-
+var file_vmmc_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_vmmc_node_v1_node_proto_goTypes = []any{
+	(NodeState)(0),           // 0: vmmc.node.v1.NodeState
+	(*ProcessID)(nil),        // 1: vmmc.node.v1.ProcessID
+	(*PingRequest)(nil),      // 2: vmmc.node.v1.PingRequest
+	(*PingResponse)(nil),     // 3: vmmc.node.v1.PingResponse
+	(*ImportRequest)(nil),    // 4: vmmc.node.v1.ImportRequest
+	(*ImportResponse)(nil),   // 5: vmmc.node.v1.ImportResponse
+	(*ConnectRequest)(nil),   // 6: vmmc.node.v1.ConnectRequest
+	(*ConnectResponse)(nil),  // 7: vmmc.node.v1.ConnectResponse
+	(*ReleaseRequest)(nil),   // 8: vmmc.node.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),  // 9: vmmc.node.v1.ReleaseResponse
+	(*SpawnRequest)(nil),     // 10: vmmc.node.v1.SpawnRequest
+	(*SpawnResponse)(nil),    // 11: vmmc.node.v1.SpawnResponse
+	(*LeaveRequest)(nil),     // 12: vmmc.node.v1.LeaveRequest
+	(*LeaveResponse)(nil),    // 13: vmmc.node.v1.LeaveResponse
+	(*DepartedRequest)(nil),  // 14: vmmc.node.v1.DepartedRequest
+	(*DepartedResponse)(nil), // 15: vmmc.node.v1.DepartedResponse
+}
 var file_vmmc_node_v1_node_proto_depIdxs = []int32{
 	0,  // 0: vmmc.node.v1.PingResponse.state:type_name -> vmmc.node.v1.NodeState
 	1,  // 1: vmmc.node.v1.ImportRequest.importer:type_name -> vmmc.node.v1.ProcessID

@@ -17,13 +17,12 @@
 package nodev1connect
 
 import (
+	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
+	v1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	http "net/http"
 	strings "strings"
-
-	connect "connectrpc.com/connect"
-	v1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 // This is a compile-time assertion to ensure that this generated file and the connect package are
