@@ -82,7 +82,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if !direct {
 		r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
 		var err error
-		if g, fds, err = local.Ask[local.Grant](ctx, p.conn, local.Import, r, nil); err != nil {
+		if g, fds, err = ask[local.Grant](ctx, p, local.Import, r, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -158,11 +158,15 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	return im, nil
 }
 
-// giveBack tells the exporter that a grant is not taken up.
+// giveBack tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops
+// the grant when it comes back to its own, or with the link.
 func (p *Process) giveBack(g local.Grant) {
+	if !p.node.up() {
+		return
+	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	_, _ = p.conn.Call(ctx, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+	_, _ = p.node.now.Load().Call(ctx, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
 }
 
 // Size is the buffer's length in bytes.

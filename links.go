@@ -103,7 +103,7 @@ func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
 func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outLink) (*link.Out, error) {
 	r := local.ConnectRequest{Exporter: exporter}
 	if exporter.Node != p.id.Node {
-		c, fds, err := local.Ask[local.Connected](ctx, p.conn, local.Connect, r, nil)
+		c, fds, err := ask[local.Connected](ctx, p, local.Connect, r, nil)
 		closeAll(fds)
 		if err != nil {
 			return nil, err
@@ -133,7 +133,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		ring.Retire()
 		return nil, err
 	}
-	c, fds, err := local.Ask[local.Connected](ctx, p.conn, local.Connect, r, mine)
+	c, fds, err := ask[local.Connected](ctx, p, local.Connect, r, mine)
 	closeAll(mine)
 	if err == nil && len(fds) != 3 {
 		closeAll(fds)

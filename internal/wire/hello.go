@@ -46,6 +46,7 @@ const (
 	RefusedProof
 	RefusedAttempt
 	RefusedGone
+	RefusedLater
 )
 
 var statusText = [...]string{
@@ -55,6 +56,7 @@ var statusText = [...]string{
 	RefusedProof:   "wrong proof: the link's key does not match",
 	RefusedAttempt: "replayed hello: this attempt's number was used before",
 	RefusedGone:    "the exporting process is gone",
+	RefusedLater:   "the node's daemon was restarted, and not all of its processes have come back yet: try again",
 }
 
 func (s Status) Error() string {
