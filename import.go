@@ -35,6 +35,7 @@ type Import struct {
 	claims  uint32       // the number of its claims, 0 for none
 	dropped sync.Once    // they were given back
 	addr    ProxyAddr
+	closed  atomic.Bool // by this process
 	ended   atomic.Bool // cause and good are set before
 	cause   atomic.Pointer[error]
 	good    atomic.Uint64 // last message on the stream that can have arrived before the end
@@ -194,6 +195,7 @@ func (im *Import) Close() error {
 	if link.InHandler() {
 		return im.failed("close import", 0, 0, code.NotInHandler)
 	}
+	im.closed.Store(true)
 	im.l.mu.Lock()
 	open := im.l.close(im)
 	im.l.mu.Unlock()

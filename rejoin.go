@@ -15,12 +15,17 @@ import (
 // A process outlives its node's daemon and comes back to the next one, as docs/models/rejoin.pml has it:
 // it says who it is, offers what it has, and only then asks for anything.
 
-// Between attempts to come back. They grow with the time that has passed, so a daemon is found within an eighth
-// more than it was away, and one that stays away costs a call of the system twice a second.
+// Between attempts to come back: an eighth of the time that has passed, and for a daemon that is started anew
+// within a minute so little that all are served again soon. One that stays away costs less and less.
 const (
-	firstReturn   = time.Millisecond
-	longestReturn = 500 * time.Millisecond
+	firstReturn = time.Millisecond
+	soonReturn  = 25 * time.Millisecond
+	lateReturn  = 500 * time.Millisecond // after ten minutes
 )
+
+func betweenReturns(away time.Duration) time.Duration {
+	return min(max(away/8, firstReturn), max(min(away/1200, lateReturn), soonReturn))
+}
 
 // attend stays with the daemon, reports its end, and comes back to the next.
 func (p *Process) attend() {
@@ -65,8 +70,8 @@ func (p *Process) comeBack() bool {
 		} else {
 			p.node.refused(nil)
 		}
-		pause := min(max(time.Since(gone)/8, firstReturn), longestReturn)
-		t.Reset(pause/2 + rand.N(pause/2+1)) // not all processes of the node at once
+		pause := betweenReturns(time.Since(gone))
+		t.Reset(pause/2 + rand.N(pause/2+1)) //nolint:gosec // not all processes of the node at once
 	}
 }
 

@@ -316,4 +316,3 @@ func TestCallsWhileTheDaemonIsAway(t *testing.T) {
 		t.Error(err)
 	}
 }
-

@@ -15,7 +15,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -42,7 +41,7 @@ type roll struct {
 type entry struct {
 	Process local.ProcessID
 	Ended   bool            `json:",omitempty"`
-	Pass    string          `json:",omitempty"` // of what it was given, the SHA-256
+	Hash    string          `json:",omitempty"` // the SHA-256 of what it was given
 	UID     uint32          `json:",omitempty"`
 	Real    int             `json:",omitempty"` // the kernel's pid
 	Born    uint64          `json:",omitempty"` // see unix.Born
@@ -98,18 +97,21 @@ func (r *roll) open(n *Node, socket string) error {
 
 // read gives the processes that have ended, the latest last.
 func (r *roll) read(path string) (ended []local.ProcessID) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	info, err := os.Lstat(path) // not where a link leads
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
+		err = fmt.Errorf("it is %v, want a file for its owner alone", info.Mode())
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
 	if err == nil {
 		defer f.Close()
-		var info os.FileInfo
-		if info, err = f.Stat(); err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
-			err = fmt.Errorf("it is %v, want a file for its owner alone", info.Mode())
-		}
-		if uid, _, oerr := unix.OwnerOf(f); err == nil && (oerr != nil || int(uid) != os.Getuid()) {
-			err = fmt.Errorf("it is user %d's (%v)", uid, oerr)
+		if uid, _, oerr := unix.OwnerOf(f); oerr != nil || int(uid) != os.Getuid() {
+			err = fmt.Errorf("it is user %d's (%w)", uid, errors.Join(oerr, fs.ErrPermission))
 		}
 	}
 	if err != nil {
@@ -192,7 +194,7 @@ func (r *roll) join(p *process, parent local.ProcessID) (pass string) {
 	if err != nil {
 		return "" // it has ended
 	}
-	e := entry{Process: *p.id.Load(), Pass: hash(pass), UID: p.cred.UID, Real: p.cred.PID, Born: born, Parent: parent, Session: p.session}
+	e := entry{Process: *p.id.Load(), Hash: hash(pass), UID: p.cred.UID, Real: p.cred.PID, Born: born, Parent: parent, Session: p.session}
 	if m := p.member; m != nil {
 		e.Group, e.Started = m.group, m.noted == nil
 	}
@@ -326,7 +328,7 @@ func (r *roll) claim(q *local.RejoinRequest, cred unix.Cred) (entry, error) {
 	}
 	born, err := unix.Born(cred.PID)
 	if err != nil || q.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real || born != x.Born ||
-		subtle.ConstantTimeCompare([]byte(hash(q.Pass)), []byte(x.Pass)) != 1 {
+		subtle.ConstantTimeCompare([]byte(hash(q.Pass)), []byte(x.Hash)) != 1 {
 		return entry{}, code.New(code.NoRights, "this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, q.Process.PID, r.n.cfg.Name)
 	}
 	return x.entry, nil
