@@ -191,6 +191,8 @@ func (r refusal) Unwrap() error { return r.error }
 func refused(err error) error {
 	if s, ok := err.(wire.Status); ok { //nolint:errorlint // a Status is returned as it is
 		switch s {
+		case wire.RefusedLater:
+			return code.New(code.Unreachable, "%v", s)
 		case wire.RefusedGone:
 			return refusal{code.New(code.PeerGone, "%v", s)}
 		case wire.RefusedLink: // all its grants were revoked meanwhile

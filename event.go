@@ -20,8 +20,9 @@ const (
 	PeerGone EventKind = iota + 1
 	// ImportRevoked: an exporter has closed an export that this process imported.
 	ImportRevoked
-	// NodeGone: this process's node daemon has ended. Links go on; nothing can be
-	// imported or exported any more.
+	// NodeGone: this process's node daemon has ended. Links go on; what needs the
+	// daemon waits for the next one at the same socket. [NodeBack] follows if one comes. A node
+	// within a program, without a socket file, ends with the program, and nothing can be imported or exported any more.
 	NodeGone
 	// LinkDown: the connection with another process has broken, and the link is to be
 	// resumed; see [WithResume]. [LinkResumed] or [PeerGone] follows.
@@ -29,6 +30,9 @@ const (
 	// LinkResumed: the link goes on, and nothing was lost. There was a LinkDown before. While 1024 events of these two kinds
 	// wait for the handler, no more are added.
 	LinkResumed
+	// NodeBack: another daemon has taken the place of the one that had ended, and has this process
+	// with its exports and links again.
+	NodeBack
 )
 
 // String is the event's name.
@@ -44,6 +48,8 @@ func (k EventKind) String() string {
 		return "link down"
 	case LinkResumed:
 		return "link resumed"
+	case NodeBack:
+		return "node back"
 	}
 	return fmt.Sprintf("event %d", uint8(k))
 }
@@ -91,7 +97,7 @@ func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why erro
 		if why != nil {
 			e.Why = why.Error()
 		}
-		fds, _ := p.conn.Call(ctx, local.Tell, e, nil, nil)
+		_, fds, _ := ask[local.Empty](ctx, p, local.Tell, e, nil)
 		closeAll(fds)
 	})
 }
@@ -136,17 +142,6 @@ func (p *Process) linkNews(peer local.ProcessID, imports, up bool, why error) {
 		p.news.Add(-1)
 		p.events(e)
 	})
-}
-
-// watchNode reports the end of the daemon.
-func (p *Process) watchNode() {
-	<-p.conn.Done()
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	if !closed {
-		p.event(Event{Kind: NodeGone, Err: failf("node", ErrNoDaemon, "the node's daemon has ended: %v", p.conn.Err())}, nil)
-	}
 }
 
 func processID(p local.ProcessID) ProcessID { return ProcessID{NodeID{p.Node}, PID(p.PID)} }

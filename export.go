@@ -146,7 +146,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	if _, err := p.conn.Call(ctx, local.Export, local.ExportRequest{ID: id, Size: len(mem), Rights: e.rights, Serial: e.serial, Permit: e.permit}, nil, nil); err != nil {
+	if _, _, err := ask[local.Empty](ctx, p, local.Export, e.announcement(), nil); err != nil {
 		_ = e.end(false)
 		return nil, fail(op, err)
 	}
@@ -275,7 +275,7 @@ func (e *Export) end(tell bool) error {
 			e.home.changing.Unlock()
 		}
 		if tell {
-			e.endErr = errors.Join(e.endErr, p.unexport(e.id))
+			e.endErr = errors.Join(e.endErr, p.unexport(e))
 		}
 		p.mu.Lock()
 		if p.exports[e.id] == e {
@@ -291,14 +291,15 @@ func (e *Export) end(tell bool) error {
 	return e.endErr
 }
 
-// unexport lets the daemon forget a buffer; one that is gone has nothing to forget.
-func (p *Process) unexport(id uint32) error {
-	if p.conn.Err() != nil {
+// unexport lets the daemon forget a buffer. One that is away has nothing to forget: the next one
+// is not told of this export.
+func (p *Process) unexport(e *Export) error {
+	if !p.node.up() {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	_, err := p.conn.Call(ctx, local.Unexport, local.ExportRequest{ID: id}, nil, nil)
+	_, err := p.node.now.Load().Call(ctx, local.Unexport, local.ExportRequest{ID: e.id, Serial: e.serial}, nil, nil)
 	if errors.Is(err, code.NoDaemon) {
 		return nil
 	}

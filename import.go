@@ -35,6 +35,7 @@ type Import struct {
 	claims  uint32       // the number of its claims, 0 for none
 	dropped sync.Once    // they were given back
 	addr    ProxyAddr
+	closed  atomic.Bool // by this process
 	ended   atomic.Bool // cause and good are set before
 	cause   atomic.Pointer[error]
 	good    atomic.Uint64 // last message on the stream that can have arrived before the end
@@ -82,7 +83,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if !direct {
 		r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
 		var err error
-		if g, fds, err = local.Ask[local.Grant](ctx, p.conn, local.Import, r, nil); err != nil {
+		if g, fds, err = ask[local.Grant](ctx, p, local.Import, r, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -158,11 +159,15 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	return im, nil
 }
 
-// giveBack tells the exporter that a grant is not taken up.
+// giveBack tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops
+// the grant when it comes back to its own, or with the link.
 func (p *Process) giveBack(g local.Grant) {
+	if !p.node.up() {
+		return
+	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	_, _ = p.conn.Call(ctx, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+	_, _ = p.node.now.Load().Call(ctx, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
 }
 
 // Size is the buffer's length in bytes.
@@ -190,6 +195,7 @@ func (im *Import) Close() error {
 	if link.InHandler() {
 		return im.failed("close import", 0, 0, code.NotInHandler)
 	}
+	im.closed.Store(true)
 	im.l.mu.Lock()
 	open := im.l.close(im)
 	im.l.mu.Unlock()

@@ -20,7 +20,7 @@ func (p *Process) answerer(id local.ProcessID) link.Answerer {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		peer, e := p.peers[id], p.exports[buffer]
-		if peer == nil || peer.in != in || len(peer.grants) >= maxGrants || p.closed || p.conn.Err() != nil {
+		if peer == nil || peer.in != in || len(peer.grants) >= maxGrants || p.closed || !p.node.up() {
 			return nil, wire.Granted{}, -1
 		}
 		// A redirectable buffer takes more descriptors than go with a frame.
@@ -47,7 +47,7 @@ func (p *Process) answerer(id local.ProcessID) link.Answerer {
 // takes that. ok is false if the node is to be asked.
 func (p *Process) askExporter(ctx context.Context, peer ProcessID, id uint32) (l *outLink, g local.Grant, fds []int, ok bool) {
 	// Without its node a process imports nothing.
-	if peer.Node.name != p.id.Node || !p.conn.Alive() {
+	if peer.Node.name != p.id.Node || !p.node.alive() {
 		return nil, g, nil, false
 	}
 	exporter, l := p.linked(uint32(peer.PID))

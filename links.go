@@ -108,7 +108,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 			return nil, err
 		}
 		r.Secrecy = local.Secrecy{Encrypt: p.encrypt, Fingerprint: id.Fingerprint()}
-		c, fds, err := local.Ask[local.Connected](ctx, p.conn, local.Connect, r, nil)
+		c, fds, err := ask[local.Connected](ctx, p, local.Connect, r, nil)
 		closeAll(fds)
 		if err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		ring.Retire()
 		return nil, err
 	}
-	c, fds, err := local.Ask[local.Connected](ctx, p.conn, local.Connect, r, mine)
+	c, fds, err := ask[local.Connected](ctx, p, local.Connect, r, mine)
 	closeAll(mine)
 	if err == nil && len(fds) != 3 {
 		closeAll(fds)

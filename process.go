@@ -19,6 +19,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/update"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -36,9 +37,10 @@ type Process struct {
 	session hostChoice
 	party   string // the session that it has joined
 
-	socket string
 	stop   func() // of an embedded node
-	conn   *local.Conn
+	node   tie
+	served uint32 // the user that the daemon was
+	pass   string // by which the next one knows this process
 	page   page.Process
 	engine *link.Engine
 	origin uint64 // see Export.place
@@ -198,22 +200,26 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 			return err
 		}
 	}
-	if p.socket = o.socket; p.socket == "" {
-		p.socket = local.DefaultPath()
+	if p.node.socket = o.socket; p.node.socket == "" {
+		p.node.socket = local.DefaultPath()
 	}
-	c, err := local.Dial(ctx, p.socket)
+	s, err := local.Dial(ctx, p.node.socket)
 	if err != nil {
 		return err
 	}
+	daemon, err := unix.PeerCred(s)
+	if err != nil {
+		_ = s.Close()
+		return err
+	}
+	p.served = daemon.UID
 	ready := make(chan struct{})
-	p.conn = local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	c := local.NewConn(s, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 		<-ready
-		start := time.Now()
-		out, outFDs, err := p.handle(ctx, m, body, fds)
-		p.told(m, time.Since(start), err)
-		return out, outFDs, err
+		return p.handler(ctx, m, body, fds)
 	})
-	p.conn.Trace(p.asked)
+	c.Trace(p.asked)
+	p.node.set(c)
 	defer close(ready)
 	if p.page, err = page.NewProcess(); err != nil {
 		return err
@@ -236,7 +242,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer closeAll([]int{counters})
-	w, _, err := local.Ask[local.Welcome](ctx, p.conn, local.Register, local.Hello{
+	w, _, err := local.Ask[local.Welcome](ctx, c, local.Register, local.Hello{
 		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
 		Token: os.Getenv(local.TokenEnv),
 	}, []int{counters})
@@ -244,16 +250,25 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	p.id, p.parent, p.user, p.hosts, p.party = w.Process, w.Parent, w.User, w.Hosts, o.session
+	p.pass = w.Pass
 	p.chooseHosts(os.Getenv(local.HostsEnv))
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
-	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.socket)
-	p.begun.Go(p.watchNode)
+	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.socket)
+	p.begun.Go(p.attend)
 	return nil
+}
+
+// handler answers the daemon.
+func (p *Process) handler(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	start := time.Now()
+	out, outFDs, err := p.handle(ctx, m, body, fds)
+	p.told(m, time.Since(start), err)
+	return out, outFDs, err
 }
 
 // Environ is what a program started by this one needs in its environment to
 // join the same node: add it to exec.Cmd.Env.
-func (p *Process) Environ() []string { return []string{local.Env + "=" + p.socket} }
+func (p *Process) Environ() []string { return []string{local.Env + "=" + p.node.socket} }
 
 // Close ends all exports and imports, waits for the running notification
 // handler, gives back all memory of [Process.Alloc], whose slices must not be
@@ -289,10 +304,7 @@ func (p *Process) Close() error {
 
 func (p *Process) release() {
 	p.die()
-	if p.conn != nil {
-		p.conn.Close()
-		<-p.conn.Done()
-	}
+	p.node.end()
 	if p.engine != nil {
 		p.engine.Close()
 	}

@@ -71,7 +71,11 @@ func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []st
 	if err := r.Check(""); err != nil {
 		return 0, err
 	}
-	s, fds, err := local.Ask[local.Spawned](ctx, p.conn, local.Spawn, r, nil)
+	c, err := p.node.wait(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s, fds, err := local.Ask[local.Spawned](ctx, c, local.Spawn, r, nil) // once
 	closeAll(fds)
 	if err != nil && (ctx.Err() != nil || errors.Is(err, code.NoDaemon)) {
 		err = fmt.Errorf("%w (the program may run: %w)", err, ErrOutcomeUnknown)
@@ -79,15 +83,12 @@ func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []st
 	return s.PID, err
 }
 
-// usable says whether anything may be asked of the daemon at all.
+// usable says whether anything may be asked at all.
 func (p *Process) usable(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return code.New(code.Closed, "the process is closed")
-	}
-	if err := p.conn.Err(); err != nil {
-		return code.New(code.NoDaemon, "the connection to the daemon is closed: %v", err)
 	}
 	return ctx.Err()
 }

@@ -159,7 +159,7 @@ func answer(fd int, c link.Cipher, a *wire.Answer) (err error) {
 func (p *Process) departed(ctx context.Context, id local.ProcessID) bool {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
-	d, fds, err := local.Ask[local.Departure](ctx, p.conn, local.Departed, id, nil)
+	d, fds, err := ask[local.Departure](ctx, p, local.Departed, id, nil)
 	closeAll(fds)
 	return err == nil && d.Departed
 }
@@ -174,7 +174,7 @@ func (p *Process) forgetLink(l uint64) {
 	p.begun.Go(func() {
 		ctx, stop := context.WithTimeout(p.life, timeout.Control)
 		defer stop()
-		_, fds, err := local.Ask[local.Empty](ctx, p.conn, local.Forget, local.ForgetRequest{Link: l}, nil)
+		_, fds, err := ask[local.Empty](ctx, p, local.Forget, local.ForgetRequest{Link: l}, nil)
 		closeAll(fds)
 		if err != nil {
 			p.log.Debug("the node was not told of a link's end", "link", l, "err", err)

@@ -46,12 +46,17 @@ func (c *cluster) socket(i int) string { return filepath.Join(c.dir, fmt.Sprintf
 // command of each, to put it in a namespace for instance.
 func up(t *testing.T, n int, addrs []string, run func(i int, c *exec.Cmd) *exec.Cmd) *cluster {
 	t.Helper()
+	return upBy(t, n, addrs, func(listen string) string { return listen }, run)
+}
+
+// upBy is up with nodes that are reached at other addresses than they listen at.
+func upBy(t *testing.T, n int, addrs []string, at func(listen string) string, run func(i int, c *exec.Cmd) *exec.Cmd) *cluster {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "vmmc") // short: sockets' paths are limited
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	c := &cluster{dir: dir}
 	if err := cert.Init(filepath.Join(dir, "ca"), "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -65,25 +70,36 @@ func up(t *testing.T, n int, addrs []string, run func(i int, c *exec.Cmd) *exec.
 		if addrs != nil {
 			addr = net.JoinHostPort(addrs[i], "7411")
 		}
-		hs = append(hs, hosts.Host{Name: name, Control: addr, Data: addr})
+		hs = append(hs, hosts.Host{Name: name, Control: at(addr)})
+		hs[i].Data = hs[i].Control
+		if err := os.WriteFile(filepath.Join(dir, name, "listen"), []byte(addr), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "vmmc-hosts.txt"), []byte(hosts.Format(hs)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	c := &cluster{dir: dir, nodes: make([]*exec.Cmd, n)}
 	for i := range n {
-		cmd := testutil.Command(t, "node", dir, fmt.Sprintf("n%d", i))
-		if run != nil {
-			cmd = run(i, cmd)
-		}
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		startAndRead(t, cmd)
-		t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
-		c.nodes = append(c.nodes, cmd)
+		c.start(t, i, run)
 	}
 	return c
+}
+
+// start starts a node, for the first time or again.
+func (c *cluster) start(t *testing.T, i int, run func(i int, c *exec.Cmd) *exec.Cmd) {
+	t.Helper()
+	cmd := testutil.Command(t, "node", c.dir, fmt.Sprintf("n%d", i))
+	if run != nil {
+		cmd = run(i, cmd)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startAndRead(t, cmd)
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	c.nodes[i] = cmd
 }
 
 func freePort(t *testing.T) string {
@@ -106,8 +122,12 @@ func runNode() int {
 	if err != nil {
 		return say(err)
 	}
+	listen, err := os.ReadFile(filepath.Join(dir, name, "listen"))
+	if err != nil {
+		return say(err)
+	}
 	d, err := daemon.Start(daemon.Config{
-		Name: name, Socket: filepath.Join(dir, name+".sock"), Hosts: hs, Identity: id, SpawnRoot: true,
+		Listen: string(listen), Name: name, Socket: filepath.Join(dir, name+".sock"), Hosts: hs, Identity: id, SpawnRoot: true,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

@@ -59,6 +59,7 @@ func (s *clusterState) note() error {
 		if filepath.Dir(n.Socket) == s.dir {
 			add(filepath.Base(n.Socket))
 			add(filepath.Base(n.Socket) + ".lock")
+			add(filepath.Base(n.Socket) + ".roll")
 		}
 	}
 	return nil

@@ -62,3 +62,7 @@ for flag in NO_CLOSE READ_ON SAME_ATTEMPT TAKE_SAME GET_MIDDLE ASK_MORE OVERTAKE
 
 check ok cancel
 for flag in ABORT_ONCE ABORT_LATE CREDIT_DELTA KEEP_CREDIT; do check broken cancel -D$flag; done
+
+check ok rejoin
+check ok rejoin -DRST=3
+for flag in NO_EXPECT EARLY GRACE NO_PROOF NO_LOOK BY_ID; do check broken rejoin -D$flag; done

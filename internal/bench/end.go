@@ -66,6 +66,9 @@ type introduction struct {
 // RunEnd is what a child does: args are the role, the node's socket and the
 // configuration.
 func RunEnd(ctx context.Context, args []string) (err error) {
+	if len(args) > 0 && args[0] == restartMember {
+		return runRestartMember(ctx, args[1:])
+	}
 	if len(args) != 3 {
 		return fmt.Errorf("role, socket and configuration wanted, got %q", args)
 	}

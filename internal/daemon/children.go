@@ -52,6 +52,9 @@ func (n *Node) forget(c *child) {
 
 // await is lookup that waits for a program which was started and has not joined.
 func (n *Node) await(ctx context.Context, pid uint32) (*process, error) {
+	if err := n.roll.await(ctx, pid); err != nil {
+		return nil, err
+	}
 	n.mu.Lock()
 	c := n.children.byPID[pid]
 	n.mu.Unlock()

@@ -32,6 +32,7 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	if err != nil {
 		return refuse(c, wire.RefusedVersion, err)
 	}
+	later := n.roll.any() // before: who comes back brings its links first
 	n.mu.Lock()
 	d := n.links[h.Link]
 	n.mu.Unlock()
@@ -51,6 +52,10 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 		return nil // somebody has looked whether the data plane answers
 	} else if err != nil {
 		return fmt.Errorf("proof: %w", err)
+	}
+	if d == nil && later {
+		_ = answer(c, wire.RefusedLater, nil)
+		return nil
 	}
 	if d == nil {
 		return answer(c, wire.RefusedLink, fmt.Errorf("link %#x: %w", h.Link, wire.RefusedLink))

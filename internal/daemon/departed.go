@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -20,9 +22,9 @@ import (
 // oldest it is not known then, and their links end when nobody has resumed them in time.
 const maxDeparted = 16 << 10
 
-// departed are the processes of this node that have ended, or have left it, while this
-// daemon looked. A process that joined the daemon before this one is not among them:
-// its links go on, and only that they are not known here is known.
+// departed are the processes of this node that have ended, or have left it, as far as this
+// daemon has seen it or knows it from the roll. One that joined the daemon before this one and has not come
+// back is among them only if the kernel says that it has ended.
 type departed struct {
 	mu   sync.Mutex
 	set  map[local.ProcessID]struct{}
@@ -47,6 +49,14 @@ func (d *departed) add(id local.ProcessID) {
 	d.set[id] = struct{}{}
 }
 
+// latest are up to n of them, the latest last.
+func (d *departed) latest(n int) []local.ProcessID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := slices.Concat(d.list[d.next:], d.list[:d.next])
+	return all[max(0, len(all)-n):]
+}
+
 func (d *departed) has(id local.ProcessID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,12 +65,22 @@ func (d *departed) has(id local.ProcessID) bool {
 }
 
 // bereave notes that a process has ended its connection. A connection that was ended
-// here, or by what came over it, says nothing of the process, whose links go on.
+// here, or by what came over it, says nothing of the process, whose links go on. One that was given up
+// because the process did not read it may be made anew, and so may one of a process that was just coming back.
 func (n *Node) bereave(p *process) {
 	err := p.conn.Err()
 	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-	if id := p.id.Load(); id != nil && ended {
+	id := p.id.Load()
+	n.mu.Lock()
+	closed := n.closed
+	n.mu.Unlock()
+	switch {
+	case id == nil || closed: // the next daemon asks the kernel
+	case p.returning.Load() || errors.Is(err, os.ErrDeadlineExceeded):
+		n.roll.astray(*id)
+	case ended:
 		n.departed.add(*id)
+		n.roll.end(*id)
 	}
 }
 

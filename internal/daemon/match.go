@@ -118,7 +118,7 @@ func (p *process) release(ctx context.Context, r local.ReleaseRequest) error {
 }
 
 func (n *Node) releaseHere(ctx context.Context, r local.ReleaseRequest) error {
-	e, err := n.exact(r.Exporter)
+	e, err := n.exact(ctx, r.Exporter)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,10 @@ func (n *Node) releaseHere(ctx context.Context, r local.ReleaseRequest) error {
 }
 
 // exact finds a process and makes sure that it is the one meant.
-func (n *Node) exact(id local.ProcessID) (*process, error) {
+func (n *Node) exact(ctx context.Context, id local.ProcessID) (*process, error) {
+	if err := n.roll.await(ctx, id.PID); err != nil {
+		return nil, err
+	}
 	p, err := n.lookup(id.PID)
 	if err != nil {
 		return nil, err
@@ -162,7 +165,7 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		}
 		return c, nil, err
 	}
-	e, err := p.n.exact(r.Exporter)
+	e, err := p.n.exact(ctx, r.Exporter)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -199,7 +202,7 @@ type dialled struct {
 // expect prepares a link for an importer on another node. The key goes to both
 // processes over control connections and to nobody else. s is the importer's.
 func (n *Node) expect(ctx context.Context, im local.Importer, exporter local.ProcessID, s local.Secrecy) (local.Connected, error) {
-	e, err := n.exact(exporter)
+	e, err := n.exact(ctx, exporter)
 	if err != nil {
 		return local.Connected{}, err
 	}

@@ -28,8 +28,15 @@ func (n *Node) joinSession(s *session, p *process, pid uint32, c *child) *member
 		m.group = c.group
 		return m
 	}
+	n.noteMember(m, p, pid)
+	return m
+}
+
+// noteMember tells the session of a process that it has not started.
+func (n *Node) noteMember(m *member, p *process, pid uint32) {
+	s := m.s
 	m.noted = make(chan struct{})
-	note := supervise.Program{PID: pid, Group: pid, Real: p.cred.PID, Command: commandOf(p.cred.PID)}
+	note := supervise.Program{PID: pid, Group: m.group, Real: p.cred.PID, Command: commandOf(p.cred.PID)}
 	n.wg.Go(func() {
 		defer close(m.noted)
 		ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
@@ -42,7 +49,6 @@ func (n *Node) joinSession(s *session, p *process, pid uint32, c *child) *member
 			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid, "err", err)
 		}
 	})
-	return m
 }
 
 // noteAgain tells a supervisor of those that have joined: one that has taken the

@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -33,7 +34,8 @@ type network struct {
 
 // begin starts an epoch; mu is held, or nobody else is there yet.
 func (w *network) begin() {
-	w.epoch++
+	// Greater than any of a daemon before this one, whose links processes bring with them.
+	w.epoch = max(w.epoch+1, uint64(unix.Monotonic()))
 	w.down = ""
 	w.life, w.finish = context.WithCancelCause(context.Background())
 }
@@ -57,6 +59,13 @@ func (w *network) reason() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.down
+}
+
+// present is the epoch of links that are made now.
+func (w *network) present() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.epoch
 }
 
 // over ends the epoch; false if none was.

@@ -71,6 +71,7 @@ type Node struct {
 	network   network
 	counted   counted
 	departed  departed
+	roll      roll
 
 	descriptors descriptors
 
@@ -114,8 +115,15 @@ func (n *Node) serve() (err error) {
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return err
 	}
+	if err = n.roll.open(n, cfg.Socket); err != nil { // before anybody asks for who was here
+		n.unix.close()
+		return err
+	}
 	if cfg.Identity != nil && n.cfg.Listen != "" {
 		if n.tcp, err = n.listenTCP(); err != nil {
+			n.cancel()
+			n.wg.Wait()
+			n.roll.close()
 			n.unix.close()
 			return err
 		}
@@ -204,6 +212,7 @@ func (n *Node) Close() {
 		p.close()
 	}
 	n.sessions.close()
+	n.roll.close()
 	n.log.Info("node is down", "node", n.cfg.Name)
 	n.driverLog.Info("node is down", "node", n.cfg.Name)
 	n.closeLogs()

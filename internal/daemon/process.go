@@ -34,6 +34,8 @@ type process struct {
 	session string                          // set before id
 	member  *member                         // of a session that the node has; set before id
 
+	returning atomic.Bool // see rejoin
+
 	counters linkCounters
 	full     bool // it is told that there are too many
 	told     toldLines
@@ -44,6 +46,7 @@ type process struct {
 	granted map[*process]struct{}   // exporters of this node that have let this process in
 	guests  map[local.ProcessID]int // imports under way of others than its own user and session
 	links   int                     // that were introduced
+	brought int                     // when it came back
 	weight  int                     // bytes that its exports' permissions take here
 }
 
@@ -144,11 +147,23 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		return nil, nil, p.n.outOfDescriptors()
 	}
 	if m == local.Register {
-		a, out, err := p.register(body)
+		w, err := p.register(body)
+		if err == nil {
+			w.Pass = p.n.roll.join(p, w.Parent)
+			p.count(fds)
+		}
+		return w, nil, err
+	}
+	if m == local.Rejoin {
+		r, err := local.Decode[local.RejoinRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		w, err := p.rejoin(r)
 		if err == nil {
 			p.count(fds)
 		}
-		return a, out, err
+		return w, nil, err
 	}
 	if m == local.Control {
 		r, err := local.Decode[local.ControlRequest](body)
@@ -167,6 +182,12 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		r, err := local.Decode[local.ExportRequest](body)
 		if err == nil {
 			err = p.export(r, m == local.Export)
+		}
+		return local.Empty{}, nil, err
+	case local.Again:
+		r, err := local.Decode[local.AgainRequest](body)
+		if err == nil {
+			err = p.again(r)
 		}
 		return local.Empty{}, nil, err
 	case local.Import:
@@ -218,28 +239,23 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 	return nil, nil, code.New(code.BadArg, "unknown request %d: the program's vmmc is newer than its daemon", m)
 }
 
-func (p *process) register(body []byte) (any, []int, error) {
+func (p *process) register(body []byte) (w local.Welcome, err error) {
 	h, err := local.Decode[local.Hello](body)
 	if err != nil {
-		return nil, nil, err
+		return w, err
 	}
 	if h.Version != local.Version {
-		return nil, nil, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, local.Version)
+		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, local.Version)
 	}
 	n := p.n
 	in := n.sessionNamed(h.Session)
 	if in != nil && in.User != p.user {
-		return nil, nil, code.New(code.NoRights, "session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name, p.user, local.SessionEnv)
+		return w, code.New(code.NoRights, "session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name, p.user, local.SessionEnv)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p.id.Load() != nil {
-		return nil, nil, code.New(code.BadArg, "this connection has registered already")
-	}
-	nodes := n.roster.Load().hosts // as they are now, for as long as the process runs
-	hs := make([]string, len(nodes))
-	for i, o := range nodes {
-		hs[i] = o.Name
+		return w, code.New(code.BadArg, "this connection has registered already")
 	}
 	pid, parent, c := n.claim(p, h.Token)
 	id := local.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
@@ -250,7 +266,17 @@ func (p *process) register(body []byte) (any, []int, error) {
 	p.id.Store(&id)
 	n.processes[id.PID] = p
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
-	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: hs}, nil, nil
+	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames()}, nil
+}
+
+// nodeNames are the nodes as they are now, which is what a process knows for as long as it runs.
+func (n *Node) nodeNames() []string {
+	nodes := n.roster.Load().hosts
+	hs := make([]string, len(nodes))
+	for i, o := range nodes {
+		hs[i] = o.Name
+	}
+	return hs
 }
 
 // export notes a buffer, or its end, and lets waiting imports look again.

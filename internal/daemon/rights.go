@@ -108,6 +108,9 @@ func terms(ps []local.Permission) string {
 func (p *process) keep(r local.ExportRequest, begin bool) error {
 	old, again := p.exports[r.ID]
 	weight := p.weight - weigh(old)
+	if !begin && r.Serial != 0 && r.Serial != old.Serial { // that one has ended already
+		return nil
+	}
 	if !begin {
 		delete(p.exports, r.ID)
 		p.weight = weight

@@ -129,7 +129,13 @@ func (n *Node) readopt(s *session, sup *supervise.Client, p supervise.Program) {
 	c.pid, c.token = p.PID, p.Token
 	n.mu.Lock()
 	var err error
-	if n.processes[p.PID] == nil && n.children.byPID[p.PID] == nil { // it has joined, or ended once
+	q := n.processes[p.PID]
+	if here := q != nil && q.member != nil && q.member.s == s && q.member.noted == nil; here { // it came back first
+		c.real = q.cred.PID
+		close(c.joined)
+		q = nil
+	}
+	if q == nil && n.children.byPID[p.PID] == nil { // it has joined, or ended once
 		err = n.children.add(c)
 	} else {
 		err = code.New(code.BadArg, "pid %d is another process's", p.PID)

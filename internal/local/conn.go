@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -236,6 +237,9 @@ func (l *Conn) packet(b, oob []byte, flags int) error {
 	if len(oob) > 0 || flags != 0 {
 		var err error
 		if fds, err = unix.ParseRights(oob, flags); err != nil {
+			if errors.Is(err, unix.ErrLost) {
+				return l.short(b, err)
+			}
 			return err
 		}
 	}
@@ -260,6 +264,28 @@ func (l *Conn) packet(b, oob []byte, flags int) error {
 		closeAll(fds)
 	default:
 		l.deliver(h, body, fds)
+	}
+	return nil
+}
+
+// short is for a packet whose descriptors this process has no room for: they are gone, and
+// whoever asked hears why. The connection is as good as before.
+func (l *Conn) short(b []byte, why error) error {
+	h, _, err := parse(b)
+	if err != nil || h.fds == 0 { // more than fit, and not one announced
+		return errors.Join(err, why)
+	}
+	r := remote{code.NoMem, why.Error()}
+	switch h.kind {
+	case request:
+		return l.write(header{kind: failure, id: h.id}, r, nil)
+	case reply, failure:
+		body, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		h.kind = failure
+		l.deliver(h, body, nil)
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package local
 import "fmt"
 
 // Version of this protocol; a daemon refuses a process with another.
-const Version = 3
+const Version = 4
 
 // Method names a request. Those of the first group go from a process to its
 // daemon, those of the second the other way.
@@ -65,6 +65,7 @@ type Welcome struct {
 	Parent  ProcessID // who spawned it; without a node: nobody
 	User    string
 	Hosts   []string // all nodes, in the hosts file's order
+	Pass    string   // by which it may come back to another daemon; empty: it cannot
 }
 
 // Rights are what an importer may do, as bits.

@@ -28,6 +28,7 @@ var methods = map[Method]string{
 	Register: "register", Export: "export", Unexport: "unexport", Import: "import",
 	Connect: "connect", Release: "release", Spawn: "spawn",
 	Offer: "offer", Accept: "accept", Handover: "handover", Withdraw: "withdraw", Sever: "sever",
+	Rejoin: "rejoin", Again: "again",
 }
 
 // String is the request's name, for logs.

@@ -66,6 +66,7 @@ func Yield()                                            {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
 func MaySwitchUsers() bool                              { return false }
 func Alive(int) bool                                    { return false }
+func Born(int) (uint64, error)                          { return 0, ErrUnsupported }
 
 func NewPageWatch(unsafe.Pointer, int) (*PageWatch, error) { return nil, ErrUnsupported }
 

@@ -1,8 +1,11 @@
 package unix
 
 import (
+	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
+	"strconv"
 
 	sys "golang.org/x/sys/unix"
 )
@@ -34,4 +37,39 @@ func LockFile(path string) (*os.File, error) {
 func Alive(pid int) bool {
 	err := sys.Kill(pid, 0)
 	return err == nil || err == sys.EPERM
+}
+
+// exiting is the kernel's mark of a thread that is on its way out.
+const exiting = 0x4
+
+// Born is when a process began, in the kernel's ticks since the machine did: with its number that
+// names it for as long as the machine runs. 0 is of one that is there and of which this is not told.
+// The error is [fs.ErrNotExist] if there is none of that number, or none whose program still runs.
+func Born(pid int) (uint64, error) {
+	if pid <= 0 { // of a namespace that is not seen from here
+		return 0, nil
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		if Alive(pid) { // /proc shows others' processes not to everybody
+			return 0, nil
+		}
+		return 0, fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)
+	}
+	// After the name, which may have anything in it; the first is the third of proc(5).
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 20 {
+		return 0, fmt.Errorf("process %d: /proc says %q", pid, b)
+	}
+	flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
+	threads, _ := strconv.Atoi(string(f[17]))
+	dead := bytes.ContainsAny(f[0], "ZX") || flags&exiting != 0
+	if dead && threads <= 1 { // the first thread may end before the others
+		return 0, fmt.Errorf("process %d has ended: %w", pid, fs.ErrNotExist)
+	}
+	start, err := strconv.ParseUint(string(f[19]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return start, nil
 }

@@ -305,7 +305,7 @@ func ParseRights(oob []byte, flags int) ([]int, error) {
 		}
 	}
 	if flags&sys.MSG_CTRUNC != 0 {
-		err = errors.New("descriptors were lost on the way: this process is at its limit of open files (ulimit -n)")
+		err = ErrLost
 	}
 	if err != nil {
 		for _, fd := range fds {

@@ -48,6 +48,7 @@ const (
 	RefusedAttempt
 	RefusedGone
 	RefusedClear
+	RefusedLater
 )
 
 var statusText = [...]string{
@@ -58,6 +59,7 @@ var statusText = [...]string{
 	RefusedAttempt: "replayed hello: this attempt's number was used before",
 	RefusedGone:    "the exporting process is gone",
 	RefusedClear:   "one side takes the link for encrypted and the other does not",
+	RefusedLater:   "the node's daemon was restarted, and not all of its processes have come back yet: try again",
 }
 
 func (s Status) Error() string {

@@ -1,0 +1,203 @@
+//go:build linux
+
+package daemon_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+func init() { testutil.RegisterRole("impostor", impostorRole) }
+
+// impostorRole is another program that knows all by which a process could come back.
+func impostorRole() int {
+	var r local.RejoinRequest
+	if err := json.Unmarshal([]byte(testutil.Args()[1]), &r); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	s, err := local.Dial(context.Background(), testutil.Args()[0])
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	c := local.NewConn(s, nil)
+	defer c.Close()
+	_, err = c.Call(context.Background(), local.Rejoin, r, nil, nil)
+	fmt.Printf("%t: %v", errors.Is(err, code.NoRights), err)
+	return 0
+}
+
+// joined registers at a node whose socket is a file, and exports buffer 1.
+func joined(t *testing.T, n *daemon.Node) (*local.Conn, local.RejoinRequest) {
+	t.Helper()
+	c := join(t, n, nil)
+	w, _, err := local.Ask[local.Welcome](t.Context(), c, local.Register, local.Hello{Version: local.Version, Incarnation: 5}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Pass == "" {
+		t.Fatal("a process was given nothing to come back by")
+	}
+	return c, local.RejoinRequest{Version: local.Version, Process: w.Process, Pass: w.Pass}
+}
+
+func rejoin(t *testing.T, n *daemon.Node, r local.RejoinRequest) (*local.Conn, error) {
+	t.Helper()
+	c := join(t, n, func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+		closeAll(fds)
+		if m == local.Offer {
+			return local.Grant{Handle: 1, Size: 64, Rights: local.MayRead}, nil, nil
+		}
+		return local.Empty{}, nil, nil
+	})
+	_, err := c.Call(t.Context(), local.Rejoin, r, nil, nil)
+	return c, err
+}
+
+// Only the very process that had joined can come back as that, and nobody reaches it before it has said
+// what it has.
+func TestImpostorsDoNotRejoin(t *testing.T) {
+	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
+	n := startNode(t, cfg)
+	_, r := joined(t, n)
+	_, other := joined(t, n)
+	_, err := rejoin(t, n, r)
+	check(t, "a process that is there", err, code.InProgress)
+	n.Close()
+	n = startNode(t, cfg)
+
+	for what, change := range map[string]func(*local.RejoinRequest){
+		"another pass":        func(r *local.RejoinRequest) { r.Pass = "x" },
+		"another's pass":      func(r *local.RejoinRequest) { r.Pass = other.Pass },
+		"no pass":             func(r *local.RejoinRequest) { r.Pass = "" },
+		"another incarnation": func(r *local.RejoinRequest) { r.Process.Incarnation++ },
+		"another node":        func(r *local.RejoinRequest) { r.Process.Node = "two" },
+	} {
+		bad := r
+		change(&bad)
+		_, err := rejoin(t, n, bad)
+		check(t, what, err, code.NoRights, "is not process")
+	}
+	bad := r
+	bad.Process.PID += 1000
+	_, err = rejoin(t, n, bad)
+	check(t, "an unknown process", err, code.NoSuchProcess, "open another one")
+	bad = r
+	bad.Version++
+	_, err = rejoin(t, n, bad)
+	check(t, "another version", err, code.Protocol)
+
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := testutil.Command(t, "impostor", n.Socket(), string(b)).Output()
+	if err != nil || !strings.HasPrefix(string(out), "true: ") {
+		t.Errorf("another program with all that is needed: %s (%v)", out, err)
+	}
+
+	c, err := rejoin(t, n, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = rejoin(t, n, r)
+	check(t, "a second one", err, code.InProgress)
+	importer := join(t, n, nil)
+	if _, err := importer.Call(t.Context(), local.Register, local.Hello{Version: local.Version, Incarnation: 7}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	check(t, "Again of one that has not gone", func() error {
+		_, err := importer.Call(t.Context(), local.Again, local.AgainRequest{Last: true}, nil, nil)
+		return err
+	}(), code.BadArg)
+	got := make(chan error, 1)
+	go func() {
+		_, err := importer.Call(t.Context(), local.Import, local.ImportRequest{Node: "one", PID: r.Process.PID, ID: 1}, nil, nil)
+		got <- err
+	}()
+	again := func(a local.AgainRequest) {
+		t.Helper()
+		if _, err := c.Call(t.Context(), local.Again, a, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again(local.AgainRequest{Exports: []local.ExportRequest{{ID: 1, Size: 64, Rights: local.MayRead, Serial: 1}}})
+	select {
+	case err := <-got:
+		t.Errorf("a process was reached that has not said all: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	// Keys of another length, and too many links.
+	again(local.AgainRequest{Links: []local.LinkAgain{{Link: 7}, {Link: 8, Key: make([]byte, 5)}}})
+	again(local.AgainRequest{Last: true})
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// What a daemon that dies has half written, and what others could have written, is not believed.
+func TestRollIsNotBelievedBlindly(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"removed":   os.Remove,
+		"for all":   func(path string) error { return os.Chmod(path, 0o644) },
+		"emptied":   func(path string) error { return os.Truncate(path, 0) },
+		"directory": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+		"a link":    func(path string) error { return errors.Join(os.Rename(path, path+"2"), os.Symlink(path+"2", path)) },
+		"torn":      func(path string) error { return os.Truncate(path, 40) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
+			n := startNode(t, cfg)
+			_, r := joined(t, n)
+			n.Close()
+			if err := spoil(cfg.Socket + ".roll"); err != nil {
+				t.Fatal(err)
+			}
+			n, err := daemon.Start(cfg)
+			if name == "directory" {
+				check(t, "start", err, code.BadConfig, "who joins")
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			_, err = rejoin(t, n, r)
+			check(t, "come back", err, code.NoSuchProcess)
+			if _, next := joined(t, n); next.Process.PID == r.Process.PID {
+				t.Error("a pid was given twice")
+			}
+		})
+	}
+	t.Run("garbage behind it", func(t *testing.T) {
+		cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
+		n := startNode(t, cfg)
+		_, r := joined(t, n)
+		n.Close()
+		f, err := os.OpenFile(cfg.Socket+".roll", os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteString("{\"Process\":{\"Node\":\"one\",\"PI")
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		n = startNode(t, cfg)
+		if _, err = rejoin(t, n, r); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,349 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// roll is who has joined the node at its socket, in a file beside that: the next daemon knows from
+// it who may come back, and of what the kernel says, who has ended. The model is docs/models/rejoin.pml.
+type roll struct {
+	n    *Node
+	path string // "": a node whose socket is no file ends with its program, and nobody comes back
+
+	mu       sync.Mutex
+	f        *os.File
+	lines    int // in the file
+	live     map[local.ProcessID]entry
+	expected map[uint32]*expected // by pid
+	failed   bool                 // and it was said
+}
+
+// entry is a line of the file: a process that has joined, or the end of one.
+type entry struct {
+	Process local.ProcessID
+	Ended   bool            `json:",omitempty"`
+	Hash    string          `json:",omitempty"` // the SHA-256 of what it was given
+	UID     uint32          `json:",omitempty"`
+	Real    int             `json:",omitempty"` // the kernel's pid
+	Born    uint64          `json:",omitempty"` // see unix.Born
+	Parent  local.ProcessID `json:",omitzero"`
+	Session string          `json:",omitempty"`
+	Group   uint32          `json:",omitempty"` // in a session that the node has
+	Started bool            `json:",omitempty"` // by that session
+}
+
+// expected is a process that may come back.
+type expected struct {
+	entry
+	over chan struct{} // closed when it has, with all that it had, or has ended
+}
+
+// What is read of a file that may be damaged, and kept in one.
+const (
+	maxRoll  = 64 << 20
+	maxEnded = 1024 // ends of processes that the next daemon is told of
+)
+
+// open reads the file. The socket's lock is held, so it is this daemon's alone.
+func (r *roll) open(n *Node, socket string) error {
+	r.n, r.live, r.expected = n, map[local.ProcessID]entry{}, map[uint32]*expected{}
+	if strings.HasPrefix(socket, "@") {
+		return nil
+	}
+	path := socket + ".roll"
+	ended := r.read(path)
+	var lost []local.ProcessID
+	for id, e := range r.live {
+		switch {
+		case id.Node != n.cfg.Name || !n.ownPID(id.PID):
+			delete(r.live, id) // of a node that this one is no more
+		case e.dead():
+			delete(r.live, id)
+			lost = append(lost, id)
+		}
+	}
+	for _, id := range append(ended, lost...) {
+		n.departed.add(id)
+	}
+	r.path = path
+	if err := r.rewrite(append(ended, lost...)); err != nil {
+		r.path = ""
+		return code.New(code.BadConfig, "keep who joins: %v", err)
+	}
+	for _, e := range r.live {
+		r.expect(e)
+	}
+	return nil
+}
+
+// read gives the processes that have ended, the latest last.
+func (r *roll) read(path string) (ended []local.ProcessID) {
+	info, err := os.Lstat(path) // not where a link leads
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
+		err = fmt.Errorf("it is %v, want a file for its owner alone", info.Mode())
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
+	if err == nil {
+		defer f.Close()
+		if uid, _, oerr := unix.OwnerOf(f); oerr != nil || int(uid) != os.Getuid() {
+			err = fmt.Errorf("it is user %d's (%w)", uid, errors.Join(oerr, fs.ErrPermission))
+		}
+	}
+	if err != nil {
+		r.n.log.Warn("who has joined the daemon before this one is not known: those processes cannot come back", "file", path, "err", err)
+		return nil
+	}
+	lines := bufio.NewScanner(io.LimitReader(f, maxRoll))
+	for lines.Scan() {
+		var e entry
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 { // torn by the daemon's death
+			continue
+		}
+		if e.Ended {
+			delete(r.live, e.Process)
+			ended = append(ended, e.Process)
+		} else {
+			r.live[e.Process] = e
+		}
+	}
+	return ended[max(0, len(ended)-maxEnded):]
+}
+
+// rewrite makes the file anew, with who is there and who has ended lately.
+func (r *roll) rewrite(ended []local.ProcessID) error {
+	_ = os.Remove(r.path + ".new") // of a daemon that died while it wrote
+	f, err := os.OpenFile(r.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	for _, e := range r.live {
+		_ = enc.Encode(e) // the writer keeps its error
+	}
+	for _, id := range ended[max(0, len(ended)-maxEnded):] {
+		_ = enc.Encode(entry{Process: id, Ended: true})
+	}
+	if err = w.Flush(); err == nil {
+		err = os.Rename(r.path+".new", r.path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	if r.f != nil {
+		_ = r.f.Close()
+	}
+	r.f, r.lines = f, len(r.live)+min(len(ended), maxEnded)
+	return nil
+}
+
+// note adds a line; mu is held. It is not synced: what outlives the daemon is all that matters,
+// no process outlives the machine.
+func (r *roll) note(e entry) {
+	if r.path == "" {
+		return
+	}
+	b, err := json.Marshal(e)
+	if err == nil {
+		_, err = r.f.Write(append(b, '\n'))
+	}
+	if r.lines++; err == nil && r.lines > 4*len(r.live)+4*maxEnded {
+		err = r.rewrite(r.n.departed.latest(maxEnded))
+	}
+	if err != nil && !r.failed {
+		r.n.log.Warn("who joins cannot be kept: processes that joined since cannot come back to the next daemon", "file", r.path, "err", err)
+	}
+	r.failed = err != nil
+}
+
+// join notes a process, and gives what it may come back by.
+func (r *roll) join(p *process, parent local.ProcessID) (pass string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.path == "" {
+		return ""
+	}
+	pass = rand.Text()
+	born, err := unix.Born(p.cred.PID)
+	if err != nil {
+		return "" // it has ended
+	}
+	e := entry{Process: *p.id.Load(), Hash: hash(pass), UID: p.cred.UID, Real: p.cred.PID, Born: born, Parent: parent, Session: p.session}
+	if m := p.member; m != nil {
+		e.Group, e.Started = m.group, m.noted == nil
+	}
+	r.live[e.Process] = e
+	r.note(e)
+	return pass
+}
+
+// end notes that a process is no more.
+func (r *roll) end(id local.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.live[id]; ok {
+		delete(r.live, id)
+		r.note(entry{Process: id, Ended: true})
+	}
+	r.arrived(id)
+}
+
+// expect begins to wait for a process; mu is held, or nobody else is there yet.
+func (r *roll) expect(e entry) {
+	x := &expected{entry: e, over: make(chan struct{})}
+	r.expected[e.Process.PID] = x
+	r.n.wg.Go(func() { r.watch(x) })
+}
+
+// astray expects a process whose connection has ended here and not there.
+func (r *roll) astray(id local.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := r.live[id]; ok && r.expected[id.PID] == nil {
+		r.expect(e)
+	}
+}
+
+// arrived is the end of that; mu is held.
+func (r *roll) arrived(id local.ProcessID) {
+	if x := r.expected[id.PID]; x != nil && x.Process == id {
+		delete(r.expected, id.PID)
+		close(x.over)
+	}
+}
+
+// back says that a process has come, with all that it had.
+func (r *roll) back(id local.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.arrived(id)
+}
+
+// Between looks whether a process that is expected has ended.
+const (
+	firstLook   = 20 * time.Millisecond
+	longestLook = time.Second
+)
+
+// watch looks after a process until it is back or has ended.
+func (r *roll) watch(x *expected) {
+	t := time.NewTimer(firstLook)
+	defer t.Stop()
+	for pause := firstLook; ; {
+		select {
+		case <-x.over:
+			return
+		case <-r.n.ctx.Done():
+			return
+		case <-t.C:
+		}
+		if x.dead() {
+			r.n.departed.add(x.Process)
+			r.end(x.Process)
+			r.n.log.Info("a process has ended before it came back", "pid", x.Process.PID, "realpid", x.Real)
+			return
+		}
+		pause = min(2*pause, longestLook)
+		t.Reset(pause)
+	}
+}
+
+// dead says whether the kernel knows that the process is no more.
+func (e *entry) dead() bool {
+	born, err := unix.Born(e.Real)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && born != 0 && e.Born != 0 && born != e.Born
+}
+
+// any says whether anybody is expected, whose links are not known yet.
+func (r *roll) any() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.expected) > 0
+}
+
+// has says whether a pid is one's who may come back.
+func (r *roll) has(pid uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.expected[pid] != nil
+}
+
+// await waits for a process that may come back.
+func (r *roll) await(ctx context.Context, pid uint32) error {
+	r.mu.Lock()
+	x := r.expected[pid]
+	r.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	late := time.NewTimer(timeout.Control)
+	defer late.Stop()
+	select {
+	case <-x.over:
+		return nil
+	case <-ctx.Done():
+		return ctxCause(ctx, "process %d has not come back to node %q, whose daemon was restarted", pid, r.n.cfg.Name)
+	case <-late.C:
+		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was restarted, within %v: it may be stopped", pid, r.n.cfg.Name, timeout.Control)
+	}
+}
+
+// claim checks who says that he comes back: the kernel's number and beginning of the program, its user, and
+// what the daemon gave it before.
+func (r *roll) claim(q *local.RejoinRequest, cred unix.Cred) (entry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.expected[q.Process.PID]
+	if x == nil {
+		if _, ok := r.live[q.Process]; ok {
+			return entry{}, code.New(code.InProgress, "process %d has a connection with node %q still", q.Process.PID, r.n.cfg.Name)
+		}
+		return entry{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined left no word of it, or took it for ended; open another one", r.n.cfg.Name, q.Process.PID)
+	}
+	born, err := unix.Born(cred.PID)
+	if err != nil || q.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real || born != x.Born ||
+		subtle.ConstantTimeCompare([]byte(hash(q.Pass)), []byte(x.Hash)) != 1 {
+		return entry{}, code.New(code.NoRights, "this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, q.Process.PID, r.n.cfg.Name)
+	}
+	return x.entry, nil
+}
+
+func (r *roll) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.f != nil {
+		_ = r.f.Close()
+	}
+	r.path = ""
+}
+
+func hash(pass string) string {
+	h := sha256.Sum256([]byte(pass))
+	return hex.EncodeToString(h[:])
+}
