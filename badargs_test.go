@@ -173,11 +173,26 @@ func badOnce(t *testing.T) []bad {
 	if _, err := taker.Wait(within(t)); err != nil {
 		t.Fatal(err)
 	}
+	left, err := p.Import(t.Context(), p.Node(), p.PID(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := left
+	if left, err = p.Import(t.Context(), p.Node(), p.PID(), 2); err == nil {
+		err = left.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	all := []bad{
+		{"Import.Rejoin", "closed by its own process", func() error { _, err := left.Rejoin(within(t)); return err }, vmmc.ErrClosed},
+		{"Import.RejoinAt", "the same", func() error { _, err := left.RejoinAt(within(t), p.ID()); return err }, vmmc.ErrClosed},
+		{"Import.RejoinAt", "no such node", func() error { _, err := lost.RejoinAt(within(t), vmmc.ProcessID{Node: far, PID: 1}); return err }, vmmc.ErrNoSuchNode},
 		{"Open", "the import limit", open(t.Context(), vmmc.WithImportLimit(-1)), vmmc.ErrBadArg},
 		{"WithResume", "a limit before now", open(t.Context(), vmmc.WithResume(-1)), vmmc.ErrBadArg},
 		{"WithSilence", "less than none", open(t.Context(), vmmc.WithSilence(-1)), vmmc.ErrBadArg},
 		{"WithPayloadChecksums", "of links that cannot be", open(t.Context(), vmmc.WithPayloadChecksums(), vmmc.WithResume(-1<<63)), vmmc.ErrBadArg},
+		{"WithEncryption", "of links that cannot be", open(t.Context(), vmmc.WithEncryption(), vmmc.WithResume(-1<<63)), vmmc.ErrBadArg},
 		{"WithImportLimit", "the least of all", open(t.Context(), vmmc.WithImportLimit(-1<<63)), vmmc.ErrBadArg},
 		{"WithSocket", "too long a path", open(t.Context(), vmmc.WithSocket("/"+strings.Repeat("x", 200))), vmmc.ErrBadArg},
 		{"WithSocket", "no node there", open(t.Context(), vmmc.WithSocket(filepath.Join(t.TempDir(), "none"))), vmmc.ErrNoDaemon},

@@ -52,6 +52,14 @@ func (c *curve) trend() (grown, median float64, over time.Duration) {
 	return slopes[len(slopes)/2] * span, values[len(values)/2], time.Duration(span * float64(time.Second))
 }
 
+func (c *curve) memory() bool {
+	switch c.figure {
+	case "descriptors", "goroutines", "threads":
+		return false
+	}
+	return true
+}
+
 // most is how much a figure may have grown. Memory of a Go program goes up and down by what
 // the collector leaves, by a part of what it has.
 func (c *curve) most(median float64) float64 {

@@ -84,6 +84,9 @@ func TestSoak(t *testing.T) {
 	for _, c := range curves {
 		grown, median, over := c.trend()
 		t.Logf("%-7s %-11s median %8.4g, in %v grown by %.3g: %s", c.process, c.figure, median/unit(c.figure), over.Round(time.Second), grown/unit(c.figure), c.sketch())
+		if total < time.Minute && c.memory() {
+			continue // the collector and the tables of the first seconds are still finding their size
+		}
 		if grown > c.most(median) {
 			t.Errorf("%s: %s grow: by %.3g in %v, at most %.3g", c.process, c.figure, grown, over, c.most(median))
 		}
