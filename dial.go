@@ -84,6 +84,8 @@ func (p *Process) secretHello(ctx context.Context, nc net.Conn, c *local.Connect
 	switch {
 	case errors.Is(err, encrypt.ErrStranger):
 		return nil, wire.Answer{}, code.New(code.NoRights, "%v", err)
+	case errors.Is(err, io.EOF):
+		return nil, wire.Answer{}, code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
 	case err != nil:
 		return nil, wire.Answer{}, err
 	}
@@ -187,12 +189,17 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
+// later is the answer of a node that does not know yet what it will have.
+type later struct{ error }
+
+func (l later) Unwrap() error { return l.error }
+
 // refused gives a refusal its code.
 func refused(err error) error {
 	if s, ok := err.(wire.Status); ok { //nolint:errorlint // a Status is returned as it is
 		switch s {
 		case wire.RefusedLater:
-			return code.New(code.Unreachable, "%v", s)
+			return later{code.New(code.Unreachable, "%v", s)}
 		case wire.RefusedGone:
 			return refusal{code.New(code.PeerGone, "%v", s)}
 		case wire.RefusedLink: // all its grants were revoked meanwhile

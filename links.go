@@ -2,6 +2,7 @@ package vmmc
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -118,6 +119,9 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		}
 		l.id, l.epoch = c.Link, c.Epoch
 		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
+		if l := (later{}); errors.As(err, &l) { // its daemon was restarted since, and is to be asked anew
+			return nil, code.New(code.BadRbufState, "%v", err)
+		}
 		if err != nil {
 			return nil, err
 		}

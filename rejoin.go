@@ -158,7 +158,11 @@ func (p *Process) offerAgain(ctx context.Context, c *local.Conn) (offered []*Exp
 		part.Links, a.Links = cut(a.Links)
 		a.Last = len(a.Exports)+len(a.Links) == 0
 		part.Last = a.Last
-		if fds, err = c.Call(ctx, local.Again, part, nil, nil); err != nil {
+		wait := ctx
+		if part.Last { // from here on the daemon takes it for this process's end if it hangs up
+			wait = p.life
+		}
+		if fds, err = c.Call(wait, local.Again, part, nil, nil); err != nil {
 			return nil, err
 		}
 		closeAll(fds)

@@ -81,6 +81,8 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 	switch {
 	case malformed != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
 		status = wire.RefusedLink
+	case p.closed:
+		status = wire.RefusedGone
 	case (peer.secret != nil) != (secret != nil):
 		status = wire.RefusedClear
 	case h.Attempt <= peer.attempt:

@@ -36,6 +36,7 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	n.mu.Lock()
 	d := n.links[h.Link]
 	n.mu.Unlock()
+	later = later || n.roll.any() // after: who is cut off is expected before its links go
 	// An unknown link is challenged like a known one, so that a stranger does
 	// not learn which links exist; no key verifies for it.
 	key := []byte(nil)

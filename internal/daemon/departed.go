@@ -81,6 +81,8 @@ func (n *Node) bereave(p *process) {
 	case ended:
 		n.departed.add(*id)
 		n.roll.end(*id)
+	default: // it has said what makes no sense: it does not come back, and may live on with its links
+		n.roll.drop(*id)
 	}
 }
 

@@ -247,6 +247,9 @@ func (p *process) register(body []byte) (w local.Welcome, err error) {
 	if h.Version != local.Version {
 		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, local.Version)
 	}
+	if len(h.Session) > maxSession {
+		return w, code.New(code.BadArg, "the session's name has %d bytes, at most %d are possible", len(h.Session), maxSession)
+	}
 	n := p.n
 	in := n.sessionNamed(h.Session)
 	if in != nil && in.User != p.user {

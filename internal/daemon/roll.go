@@ -41,6 +41,7 @@ type roll struct {
 type entry struct {
 	Process local.ProcessID
 	Ended   bool            `json:",omitempty"`
+	Dropped bool            `json:",omitempty"` // it is not known whether it has ended
 	Hash    string          `json:",omitempty"` // the SHA-256 of what it was given
 	UID     uint32          `json:",omitempty"`
 	Real    int             `json:",omitempty"` // the kernel's pid
@@ -59,8 +60,10 @@ type expected struct {
 
 // What is read of a file that may be damaged, and kept in one.
 const (
-	maxRoll  = 64 << 20
-	maxEnded = 1024 // ends of processes that the next daemon is told of
+	maxRoll    = 64 << 20
+	maxLine    = 64 << 10 // a session's name has maxSession bytes at most, each of which may be written as six
+	maxSession = 8 << 10  // bytes
+	maxEnded   = 1024     // ends of processes that the next daemon is told of
 )
 
 // open reads the file. The socket's lock is held, so it is this daemon's alone.
@@ -118,18 +121,26 @@ func (r *roll) read(path string) (ended []local.ProcessID) {
 		r.n.log.Warn("who has joined the daemon before this one is not known: those processes cannot come back", "file", path, "err", err)
 		return nil
 	}
-	lines := bufio.NewScanner(io.LimitReader(f, maxRoll))
+	whole := &io.LimitedReader{R: f, N: maxRoll}
+	lines := bufio.NewScanner(whole)
+	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		var e entry
 		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 { // torn by the daemon's death
 			continue
 		}
-		if e.Ended {
+		switch {
+		case e.Ended:
 			delete(r.live, e.Process)
 			ended = append(ended, e.Process)
-		} else {
+		case e.Dropped:
+			delete(r.live, e.Process)
+		default:
 			r.live[e.Process] = e
 		}
+	}
+	if err := lines.Err(); err != nil || whole.N == 0 {
+		r.n.log.Warn("not all who joined the daemon before this one are known: some processes cannot come back", "file", path, "err", err)
 	}
 	return ended[max(0, len(ended)-maxEnded):]
 }
@@ -170,7 +181,9 @@ func (r *roll) note(e entry) {
 		return
 	}
 	b, err := json.Marshal(e)
-	if err == nil {
+	if err == nil && r.failed { // its last line may be torn, and others are missing
+		err = r.rewrite(r.n.departed.latest(maxEnded))
+	} else if err == nil {
 		_, err = r.f.Write(append(b, '\n'))
 	}
 	if r.lines++; err == nil && r.lines > 4*len(r.live)+4*maxEnded {
@@ -210,6 +223,17 @@ func (r *roll) end(id local.ProcessID) {
 	if _, ok := r.live[id]; ok {
 		delete(r.live, id)
 		r.note(entry{Process: id, Ended: true})
+	}
+	r.arrived(id)
+}
+
+// drop forgets a process, of which it is not known whether it has ended.
+func (r *roll) drop(id local.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.live[id]; ok {
+		delete(r.live, id)
+		r.note(entry{Process: id, Dropped: true})
 	}
 	r.arrived(id)
 }

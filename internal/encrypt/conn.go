@@ -85,7 +85,7 @@ func (c *Conn) Send(fd int, pieces ...[]byte) (n int, err error) {
 }
 
 // Recv gives what was received. n is 0 with a nil error when nothing is there, or not all of
-// a record. An error that is [wire.ErrCorrupt] is of what was not sent so.
+// a record. With no descriptor, -1, it gives what the connection has already. An error that is [wire.ErrCorrupt] is of what was not sent so.
 func (c *Conn) Recv(fd int, b []byte) (n int, err error) {
 	for {
 		if c.Kept() {
@@ -101,6 +101,9 @@ func (c *Conn) Recv(fd int, b []byte) (n int, err error) {
 			case err != nil:
 				return 0, fmt.Errorf("%w: %w", wire.ErrCorrupt, err)
 			}
+		}
+		if fd < 0 {
+			return 0, nil
 		}
 		n, err := c.pipe.fill(fd)
 		if n == 0 {

@@ -33,7 +33,9 @@ func (o *Out) interrupted() {
 		o.queue.at(0).rewind(0)
 	}
 	o.gmu.Lock()
+	o.got = 0
 	if len(o.gets) > 0 {
+		o.got = uint64(o.gets[0].got)
 		o.gets[0].got = 0 // a part of an answer is read again from its beginning, last word first
 	}
 	o.gmu.Unlock()
@@ -42,6 +44,7 @@ func (o *Out) interrupted() {
 // resumed makes ready what the exporter does not have, with rmu and tmu held. lapsed are
 // messages that were in frames and are given up now, because their import is closed.
 func (o *Out) resumed(a *wire.Answer) (lapsed []detached, err error) {
+	o.partial = a.Partial
 	acked := o.acked.Load()
 	if a.Applied < acked || a.Applied > o.top {
 		return nil, protocol("the link is resumed after message %d, %d were acknowledged and %d sent", a.Applied, acked, o.top)

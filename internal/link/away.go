@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -120,22 +121,53 @@ func (s *stream) connect(fd int, c Cipher) error {
 	return nil
 }
 
+// progress is how much has come of what is waited for.
+type progress struct {
+	whole   uint64 // messages that were acknowledged, and gets and atomics that were answered
+	partial uint64 // bytes of the next message that the exporter has, as it said last
+	got     uint64 // bytes of the oldest answer that had come when its connection broke
+}
+
+// advanced says whether more has come than ever before since the link was late first, or
+// nothing is waited for; the link is late from now on then. rmu is held.
+func (o *Out) advanced() bool {
+	acked := o.acked.Load()
+	o.gmu.Lock()
+	owed := len(o.gets) > 0
+	o.gmu.Unlock()
+	waits := owed || acked != o.seq.Load()
+	was, now := o.progress, progress{acked + o.replied, o.partial, o.got}
+	if now.whole == was.whole {
+		now.partial, now.got = max(now.partial, was.partial), max(now.got, was.got)
+	}
+	if now == was && waits && o.waits {
+		return false
+	}
+	o.progress, o.waits, o.since, o.pause = now, waits, time.Now(), 0
+	return true
+}
+
 // away dials until the link is resumed, or the limit is reached. A connection that ends
-// before it has brought anything that was waited for is no success.
+// before it has brought anything that was waited for is no success. How much of a long message has
+// come the exporter says when it is dialled, so it is dialled once also when it is late.
 func (o *Out) away(why error) {
 	o.rmu.Lock()
-	acked := o.acked.Load()
-	if p := acked + o.replied; p != o.progress || o.since.IsZero() || acked == o.seq.Load() {
-		o.progress, o.since, o.pause = p, time.Now(), 0
-	}
-	since, pause := o.since, o.pause
+	o.advanced()
+	until, pause := o.since.Add(o.limit), o.pause
 	o.rmu.Unlock()
-	ctx, stop := context.WithDeadline(o.life, since.Add(o.limit))
+	late := !time.Now().Before(until)
+	if late {
+		until = time.Now().Add(pause + timeout.Hello)
+	}
+	ctx, stop := context.WithDeadline(o.life, until)
 	defer stop()
 	last := ErrGone
 	for within(ctx, pause) {
 		pause = min(max(2*pause, firstPause), longestPause)
 		err := o.attempt(ctx, pause)
+		if late && err == nil && !o.moves() {
+			break
+		}
 		switch {
 		case err == nil || o.broken.Load():
 			return
@@ -149,6 +181,13 @@ func (o *Out) away(why error) {
 		last = err
 	}
 	o.fail(fmt.Errorf("%w: the connection was lost (%w), and the link was not resumed within %v: %w", ErrGone, why, o.limit, last))
+}
+
+// moves is advanced for who has no lock.
+func (o *Out) moves() bool {
+	o.rmu.Lock()
+	defer o.rmu.Unlock()
+	return o.advanced()
 }
 
 // within waits, and says whether the context still lives.

@@ -81,8 +81,11 @@ type Out struct {
 	attempts uint64
 	replied  uint64    // the last get or atomic that was answered
 	notices  uint32    // of revoked imports
-	progress uint64    // acknowledged and answered when the connection was lost last
+	progress progress  // when the connection was lost last
 	since    time.Time // and since when there is no more
+	waits    bool      // for something, then
+	partial  uint64    // see progress
+	got      uint64
 	pause    time.Duration
 
 	onRevoke func(handle uint32, applied uint64, err error)

@@ -23,6 +23,7 @@ type receiver struct {
 	passed     *unix.Passed // nil: no descriptors are awaited, and the kernel drops any
 	cipher     Cipher       // nil: in clear
 	special    bool         // one of these two is there
+	over       bool         // the turns are, and what the cipher keeps goes on
 	buf        *[bufferSize]byte
 	start, end int         // unread part of buf
 	hdr        wire.Header // the frame whose payload is awaited
@@ -61,6 +62,7 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 		}
 	}
 	for i := 0; i < turns || r.kept(); i++ {
+		r.over = i >= turns
 		n, rerr := r.fill(s.fd, s.h)
 		if rerr != nil {
 			if err = rerr; errors.Is(err, wire.ErrCorrupt) {
@@ -93,6 +95,9 @@ func (r *receiver) recv(fd int, a, b []byte) (int, error) {
 	case !r.special:
 		return r.io.Recv(fd, a, b)
 	case r.cipher != nil:
+		if r.over { // what is in the socket raises an event
+			fd = -1
+		}
 		return r.cipher.Recv(fd, a)
 	}
 	return r.io.RecvPassed(fd, a, b, r.passed)

@@ -161,7 +161,7 @@ func (s *stream) release() {
 	for {
 		s.listening.Store(true)
 		s.rmu.Lock()
-		if s.fd >= 0 {
+		if s.fd >= 0 && !s.torn.Load() { // a descriptor that has hung up raises events until it is closed, which takes a moment
 			_ = s.rx.empty(s.fd) // what is known would raise an event; an error is there at the next look
 			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
 		}
