@@ -30,6 +30,7 @@ type wiretap struct {
 	conns  []net.Conn
 	meddle func(near, far net.Conn) // nil: it only listens
 	wg     sync.WaitGroup
+	closed bool
 }
 
 func (w *wiretap) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -53,8 +54,12 @@ func (w *wiretap) dial(ctx context.Context, address string) (net.Conn, error) {
 		return nil, err
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed { // a process that is not closed yet dials again
+		_, _, _ = near.Close(), far.Close(), mine.Close()
+		return nil, net.ErrClosed
+	}
 	w.conns = append(w.conns, near, far)
-	w.mu.Unlock()
 	if w.meddle != nil {
 		w.wg.Go(func() {
 			w.meddle(near, far)
@@ -84,6 +89,7 @@ func (e *ear) Write(b []byte) (int, error) {
 
 func (w *wiretap) close() {
 	w.mu.Lock()
+	w.closed = true
 	for _, c := range w.conns {
 		_ = c.Close()
 	}

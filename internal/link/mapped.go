@@ -55,6 +55,9 @@ func (m *Mapped) check() error {
 	}
 	closed := m.closed.Load() // before the state: the export's end closes it too, after that changed
 	if m.state.Load() != m.alive {
+		if m.out.broken.Load() { // since: then the exporter's page may be gone, too
+			return m.out.err()
+		}
 		return ErrRevoked
 	}
 	if closed {
