@@ -60,11 +60,15 @@ func (c *curve) memory() bool {
 	return true
 }
 
-// most is how much a figure may have grown. Memory of a Go program goes up and down by what
-// the collector leaves, by a part of what it has.
+// most is how much a figure may have grown: what is lost with an operation is lost a thousand times
+// in some seconds, in which what is under way at the few looks is a matter of chance. Memory of
+// a Go program goes up and down by what the collector leaves, by a part of what it has.
 func (c *curve) most(median float64) float64 {
 	switch c.figure {
 	case "descriptors", "goroutines":
+		if c.at[len(c.at)-1] < time.Minute {
+			return 10
+		}
 		return 2.5
 	case "threads": // which Go keeps, and makes when many wait at once
 		return 6
