@@ -85,7 +85,8 @@ func (c *Conn) Send(fd int, pieces ...[]byte) (n int, err error) {
 }
 
 // Recv gives what was received. n is 0 with a nil error when nothing is there, or not all of
-// a record. With no descriptor, -1, it gives what the connection has already. An error that is [wire.ErrCorrupt] is of what was not sent so.
+// a record. With -1 in place of the descriptor it gives what the connection has already. An error
+// that is [wire.ErrCorrupt] is of what was not sent so.
 func (c *Conn) Recv(fd int, b []byte) (n int, err error) {
 	for {
 		if c.Kept() {

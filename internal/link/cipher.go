@@ -9,7 +9,8 @@ type Cipher interface {
 	// no room; the next call has those behind them, unchanged, and maybe more.
 	Send(fd int, pieces ...[]byte) (n int, err error)
 
-	// Recv receives as [unix.IO.Recv] does. An error that is [wire.ErrCorrupt] is of bytes
+	// Recv receives as [unix.IO.Recv] does, and with -1 in place of the descriptor what the
+	// cipher has already. An error that is [wire.ErrCorrupt] is of bytes
 	// that the far end has not sent.
 	Recv(fd int, b []byte) (n int, err error)
 
