@@ -16,7 +16,7 @@ var ErrUnsupported = errors.New("vmmc does not support " + runtime.GOOS + ": it 
 var ErrSealed = errors.New("memory is not sealed against resizing")
 
 // ErrLost says that descriptors which another process sent were lost on the way.
-var ErrLost = errors.New("descriptors were lost on the way: this process is at its limit of open files (ulimit -n)")
+var ErrLost = errors.New("descriptors were lost on the way: whom they were sent to is at its limit of open files (ulimit -n)")
 
 // MaxPieces is how many pieces one call can send.
 const MaxPieces = 8

@@ -3,6 +3,7 @@
 package unix
 
 import (
+	"io/fs"
 	"net"
 	"os"
 	"syscall"
@@ -18,6 +19,9 @@ type Passed struct{}
 
 // Epoll does nothing on this system.
 type Epoll struct{}
+
+// Bell does nothing on this system.
+type Bell struct{}
 
 // PageWatch does nothing on this system.
 type PageWatch struct{}
@@ -64,6 +68,10 @@ func (*Epoll) Wait([]Event) (int, error)                { return 0, ErrUnsupport
 func (*Epoll) Close() error                             { return nil }
 func Yield()                                            {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
+func RingBell(string, fs.FileMode) error                { return ErrUnsupported }
+func HearBell(string, ...uint32) (*Bell, error)         { return nil, ErrUnsupported }
+func (*Bell) Wait(time.Duration) (bool, error)          { return false, ErrUnsupported }
+func (*Bell) Close()                                    {}
 func MaySwitchUsers() bool                              { return false }
 func Alive(int) bool                                    { return false }
 func Born(int) (uint64, error)                          { return 0, ErrUnsupported }

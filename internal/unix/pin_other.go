@@ -12,6 +12,7 @@ type WordSet struct{}
 
 func CPUs() ([]int, error)          { return nil, ErrUnsupported }
 func OnCPU(int, func() error) error { return ErrUnsupported }
+func Leave() (from, to int)         { return 0, 0 }
 
 func SleepOn(*atomic.Uint32, uint32, time.Duration) error { return ErrUnsupported }
 func Rouse(*atomic.Uint32)                                {}

@@ -2,6 +2,7 @@ package unix
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -51,6 +52,9 @@ func Born(pid int) (uint64, error) {
 	}
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
+		if errors.Is(err, sys.EMFILE) || errors.Is(err, sys.ENFILE) || errors.Is(err, sys.ENOMEM) {
+			return 0, fmt.Errorf("process %d: %w", pid, err) // which says nothing of it
+		}
 		if Alive(pid) { // /proc shows others' processes not to everybody
 			return 0, nil
 		}
