@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
 // How long the scanner looks without a pause after a store, and how long with short
@@ -24,6 +25,8 @@ const (
 	// A yield that comes back later than this means that the processors are full of
 	// other work, which the looking would take turns from.
 	lateYield = 20 * time.Microsecond
+	// One that takes longer than this has let somebody else run.
+	sharedYield = 1500 * time.Nanosecond
 )
 
 // yieldEvery is after how many passes the scanner lets others have the processor,
@@ -42,6 +45,7 @@ type scanner struct {
 	naps    time.Duration
 	cost    time.Duration // counted in Duty
 	yields  int
+	stay    wait.Stay
 	sleeper *time.Timer
 }
 
@@ -117,7 +121,9 @@ func (s *scanner) yield() {
 		runtime.Gosched()
 	}
 	unix.Yield()
-	s.late = time.Duration(now()-before) > lateYield
+	took := time.Duration(now() - before)
+	s.late = took > lateYield
+	s.stay.Yielded(took > sharedYield && !s.late)
 }
 
 // nap sleeps for longer the longer nothing has changed, up to what keeps the time

@@ -165,6 +165,7 @@ type Budget struct {
 	ns     atomic.Int64
 	shared atomic.Bool   // others want this processor
 	yields atomic.Uint32 // of a process that runs one goroutine at a time
+	stay   Stay          // of who looks; one at a time does
 }
 
 // most is how long a wait looks now.
@@ -204,9 +205,6 @@ const (
 	goschedAlone = 8 // over all waits, which may be short
 )
 
-// alone says that this process runs one goroutine at a time.
-var alone = runtime.GOMAXPROCS(0) == 1
-
 // Begin starts a looking phase.
 func (b *Budget) Begin() Spin {
 	s := Spin{b: b, most: ownLooks}
@@ -243,7 +241,11 @@ func (s *Spin) Next(cost int) bool {
 	unix.Yield()
 	took := time.Since(s.start) - before
 	s.slow = took > lateYield
-	if shared := took > longYield; shared != (s.most == sharedLooks) {
+	shared := took > longYield
+	if s.b.stay.Yielded(shared && !s.slow) {
+		s.Again()
+	}
+	if shared != (s.most == sharedLooks) {
 		s.b.shared.Store(shared)
 		s.most = ownLooks
 		if shared {
