@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
@@ -21,7 +22,8 @@ type importer struct {
 	id     local.ProcessID
 	who    local.Importer // as the daemon vouches for it
 	grants map[uint32]*grant
-	in     *link.In // nil before the link is there
+	in     *link.In     // nil before the link is there
+	down   *atomic.Bool // set while in has no connection, of which was told
 
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
@@ -267,11 +269,14 @@ func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pag
 func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	// An importer may ask for two links at once: the later one cuts the other, or a
 	// link would be left that no revocation finds.
-	err := p.cutOld(id, order)
+	down, err := p.cutOld(id, order)
 	if err != nil {
 		_ = unix.Close(fd)
 		retire(pages)
 		return err
+	}
+	if down { // before anything is told of the next one
+		p.linkNews(id, false, true, nil)
 	}
 	in, missed, err := p.enter(id, dialled, fd, pages, terms)
 	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
@@ -300,7 +305,11 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
-	terms.News = func(up bool, why error) { p.linkNews(id, false, up, why) }
+	down := new(atomic.Bool)
+	terms.News = func(up bool, why error) {
+		down.Store(!up)
+		p.linkNews(id, false, up, why)
+	}
 	in, err = link.NewIn(p.engine, fd, pages, terms, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { p.lostImporter(id, dialled, &in, err) })
@@ -309,7 +318,7 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 	}
 	in.Describe(page.LinkPeer(id))
 	missed = peer.missed
-	peer.in, peer.missed = in, nil
+	peer.in, peer.down, peer.missed = in, down, nil
 	for _, g := range peer.grants {
 		g.in = in
 	}
@@ -320,26 +329,30 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 }
 
 // cutOld ends the link that an importer had before this one. Its grants move to
-// the new one only when nothing reaches them by the old any more. Not under p.mu.
-func (p *Process) cutOld(id local.ProcessID, order uint64) error {
+// the new one only when nothing reaches them by the old any more. down says that the old one had lost its
+// connection, and was told to have. Not under p.mu.
+func (p *Process) cutOld(id local.ProcessID, order uint64) (down bool, err error) {
 	p.mu.Lock()
 	var old *link.In
+	var lost *atomic.Bool
 	if peer := p.peers[id]; peer != nil {
 		if err := peer.latest(order); err != nil {
 			p.mu.Unlock()
-			return err
+			return false, err
 		}
-		old = peer.in
+		old, lost = peer.in, peer.down
 		for _, g := range peer.grants {
 			g.in = nil // else the old link's end would drop them
+			g.target = g.target.Anew()
 		}
 		peer.in = nil
 	}
 	p.mu.Unlock()
-	if old != nil {
-		old.Sever(errAnother)
+	if old == nil {
+		return false, nil
 	}
-	return nil
+	old.Sever(errAnother) // nothing more is told of it
+	return lost.Load(), nil
 }
 
 // errAnother ends a link whose importer has made another one, because it has not heard that there
@@ -397,7 +410,9 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, in **link.In,
 	p.mu.Lock() // once the link is there
 	ended := *in
 	p.mu.Unlock()
-	if !errors.Is(err, errAnother) {
+	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
+	// of the importer.
+	if !errors.Is(err, errAnother) && (!errors.Is(err, link.ErrGone) || ended.Taken()) {
 		p.linkEnded(id, ended, err)
 	}
 	p.forgetLink(dialled)

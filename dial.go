@@ -27,7 +27,11 @@ func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd
 		return -1, nil, a, context.Cause(ctx)
 	}
 	if err != nil {
-		return -1, nil, a, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
+		var e net.Error
+		if errors.As(err, &e) && e.Timeout() { // the dialler's own, which is not that of ctx
+			return -1, nil, a, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
+		}
+		return -1, nil, a, fmt.Errorf("%w: %w", code.New(code.Unreachable, "data address %s of the exporter's node", c.Address), err)
 	}
 	deadline := time.Now().Add(timeout.Hello)
 	if t, ok := ctx.Deadline(); ok && t.Before(deadline) {
@@ -193,6 +197,22 @@ func (r refusal) Unwrap() error { return r.error }
 type later struct{ error }
 
 func (l later) Unwrap() error { return l.error }
+
+// interrupted is of a connection that did not come about, or has broken in its hello: the exporter's daemon, which has just
+// said where to dial, may have died.
+type interrupted struct{ error }
+
+func (i interrupted) Unwrap() error { return i.error }
+
+// brokeOff says whether nobody has refused a hello, and nobody was waited for in vain: the connection has ended.
+func brokeOff(err error) bool {
+	if errors.As(err, new(refusal)) {
+		return false
+	}
+	var e net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, code.PeerGone) ||
+		errors.As(err, &e) && !e.Timeout()
+}
 
 // refused gives a refusal its code.
 func refused(err error) error {

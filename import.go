@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
@@ -59,11 +60,7 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	if err := inHandler(op); err != nil {
 		return nil, err
 	}
-	im, err := p.importBuffer(ctx, peer, id)
-	if errors.Is(err, code.BadRbufState) {
-		// The grant went with an older link that was just ending; ask for another.
-		im, err = p.importBuffer(ctx, peer, id)
-	}
+	im, err := p.importOver(ctx, peer, id)
 	if err != nil {
 		f := fail(op, err)
 		f.Peer = peer.String()
@@ -73,6 +70,40 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 		return nil, f
 	}
 	return im, nil
+}
+
+// importOver asks again where an import came to nothing because of what had a part in it: its grant went with an older
+// link that was just ending, or a daemon died, and the exporter's with its connections. It does so for
+// as long as a daemon that is started anew may need.
+func (p *Process) importOver(ctx context.Context, peer ProcessID, id uint32) (im *Import, err error) {
+	var since time.Time
+	broken := 0
+	for pause := time.Millisecond; ; pause = min(2*pause, lateReturn/2) {
+		im, err = p.importBuffer(ctx, peer, id)
+		lost := errors.As(err, new(interrupted))
+		if lost {
+			broken++
+		}
+		switch {
+		case lost && broken < 4: // else it is not that a daemon has died
+		case errors.Is(err, code.BadRbufState), !lost && broken > 0 && errors.Is(err, code.Unreachable):
+		default:
+			return im, err
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if time.Since(since) > timeout.Control {
+			return nil, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
 }
 
 func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (*Import, error) {

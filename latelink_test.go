@@ -3,8 +3,10 @@ package vmmc_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +26,7 @@ type crown struct {
 	events chan vmmc.Event
 }
 
-func newCrown(t *testing.T) *crown {
+func newCrown(t *testing.T, opts ...vmmc.Option) *crown {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -49,7 +51,8 @@ func newCrown(t *testing.T) *crown {
 			return local.Empty{}, nil, nil
 		})
 	}()
-	if w.p, err = vmmc.Open(t.Context(), vmmc.WithSocket(path), vmmc.WithEvents(func(e vmmc.Event) { w.events <- e })); err != nil {
+	opts = append(opts, vmmc.WithSocket(path), vmmc.WithEvents(func(e vmmc.Event) { w.events <- e }))
+	if w.p, err = vmmc.Open(t.Context(), opts...); err != nil {
 		t.Fatal(err)
 	}
 	<-come
@@ -82,14 +85,15 @@ func (w *crown) leaves(t *testing.T, r *raid) {
 	}
 }
 
-func (w *crown) offer(t *testing.T, id local.ProcessID) {
+func (w *crown) offer(t *testing.T, id local.ProcessID) (handle uint32) {
 	t.Helper()
 	r := local.OfferRequest{Importer: local.Importer{Process: id}, ID: 7, Serial: 1, SameNode: id.Node == "a"}
-	_, fds, err := local.Ask[local.Grant](t.Context(), w.Conn, local.Offer, r, nil)
+	g, fds, err := local.Ask[local.Grant](t.Context(), w.Conn, local.Offer, r, nil)
 	closeAll(fds)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return g.Handle
 }
 
 // accept introduces a link on one node.
@@ -126,8 +130,13 @@ func (w *crown) introduce(t *testing.T, id local.ProcessID, order uint64) error 
 
 func (w *crown) hand(t *testing.T, order uint64) *raid {
 	t.Helper()
+	return w.handOf(t, order, 0)
+}
+
+func (w *crown) handOf(t *testing.T, order, capabilities uint64) *raid {
+	t.Helper()
 	near, far := socketPair(t)
-	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: order, Attempt: 1}
+	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Capabilities: capabilities, Link: order, Attempt: 1}
 	r := local.HandoverRequest{Link: order, Incarnation: 5, Hello: h.Encode(), Challenge: make([]byte, wire.ChallengeSize), Epoch: 1}
 	_, err := w.Call(t.Context(), local.Handover, r, []int{far}, nil)
 	_ = unix.Close(far)
@@ -179,6 +188,7 @@ func TestLinkComesLate(t *testing.T) {
 		}
 		used.over(t)
 		next.answers(t)
+		next.ring.Take()
 		w.leaves(t, next)
 	})
 	t.Run("between nodes", func(t *testing.T) {
@@ -202,4 +212,148 @@ func TestLinkComesLate(t *testing.T) {
 		next.answers(t)
 		w.leaves(t, next)
 	})
+}
+
+// What was granted before an importer's second link can be used on that one as on the first, which it
+// has cut: it may have been granted for the second.
+func TestGrantsMoveToTheNextLink(t *testing.T) {
+	for name, node := range map[string]string{"one node": "a", "between nodes": "b"} {
+		t.Run(name, func(t *testing.T) {
+			w := newCrown(t)
+			id := local.ProcessID{Node: node, PID: 2, Incarnation: 6}
+			handles := []uint32{w.offer(t, id)}
+			link := func(order uint64) *raid {
+				if node != "a" {
+					if err := w.introduce(t, id, order); err != nil {
+						t.Fatal(err)
+					}
+					return w.hand(t, order)
+				}
+				r, err := w.accept(t, id, order)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			first := link(1)
+			handles = append(handles, w.offer(t, id)) // which the first link has, too
+			next := link(2)
+			first.over(t)
+			var heard []byte
+			says := func(want wire.Type) (h wire.Header) { // or a refusal
+				t.Helper()
+				for h.Type != want && h.Type != wire.Nak && h.Type != wire.Revoke {
+					for len(heard) < wire.HeaderSize {
+						b, err := next.hear(t)
+						if err != nil {
+							t.Fatal(err)
+						}
+						heard = append(heard, b...)
+					}
+					if err := h.Parse(heard); err != nil {
+						t.Fatal(err)
+					}
+					for heard = heard[wire.HeaderSize:]; len(heard) < int(h.Chunk); {
+						b, err := next.hear(t)
+						if err != nil {
+							t.Fatal(err)
+						}
+						heard = append(heard, b...)
+					}
+					heard = heard[h.Chunk:]
+				}
+				return h
+			}
+			for i, h := range handles {
+				seq := 2*uint64(i) + 1
+				add := wire.Header{Type: wire.Atomic, Handle: h, Seq: seq + 1, Size: 4}
+				add.SetOperands(wire.FetchAdd, 1, 0)
+				if err := next.say(t, append(frame(wire.Header{Type: wire.Get, Handle: h, Seq: seq, Size: 8}, nil), frame(add, nil)...)); err != nil {
+					t.Fatal(err)
+				}
+				if is := says(wire.Reply); is.Type != wire.Reply {
+					t.Errorf("grant %d: a get is answered with a frame of type %d and the word %d", i, is.Type, is.Word)
+				}
+				if is := says(wire.Result); is.Type != wire.Result {
+					t.Errorf("grant %d: an atomic is answered with a frame of type %d and the word %d", i, is.Type, is.Word)
+				}
+			}
+		})
+	}
+}
+
+// An importer that has lost the answer to its dial asks for another link: that one takes the place of the one that
+// is down, and the process is told that it is not.
+func TestNextLinkOfALinkThatIsDown(t *testing.T) {
+	w := newCrown(t)
+	id := local.ProcessID{Node: "b", PID: 2, Incarnation: 6}
+	w.offer(t, id)
+	link := func(order uint64) *raid {
+		if err := w.introduce(t, id, order); err != nil {
+			t.Fatal(err)
+		}
+		return w.handOf(t, order, wire.Resumes)
+	}
+	told := func(want vmmc.EventKind) {
+		t.Helper()
+		select {
+		case e := <-w.events:
+			if e.Kind != want {
+				t.Errorf("%q: %v, want %q", e.Kind, e.Err, want)
+			}
+		case <-time.After(bound):
+			t.Errorf("nothing is told, want %q", want)
+		}
+	}
+	for order := uint64(1); order <= 5; order += 2 {
+		first := link(order)
+		_ = unix.Close(first.fd)
+		first.fd = -1
+		told(vmmc.LinkDown)
+		next := link(order + 1)
+		next.answers(t)
+		told(vmmc.LinkResumed)
+	}
+	if len(w.events) > 0 {
+		t.Errorf("%d more events", len(w.events))
+	}
+}
+
+// A link that ends before its importer has it, as when the daemon dies that was to pass it on, does not
+// say that the importer is gone; and the next one goes on as if it had not been.
+func TestLinkThatNeverCame(t *testing.T) {
+	said := make(chan string, 16)
+	w := newCrown(t, vmmc.WithLogger(slog.New(slog.NewTextHandler(hears(said), nil))))
+	id := local.ProcessID{Node: "a", PID: 2, Incarnation: 6}
+	w.offer(t, id)
+	lost, err := w.accept(t, id, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(lost.fd)
+	lost.fd = -1
+	for ended := false; !ended; { // and what would be told of it is queued
+		select {
+		case s := <-said:
+			ended = strings.Contains(s, "link from an importer ended")
+		case <-time.After(bound):
+			t.Fatal("the link goes on")
+		}
+	}
+	w.offer(t, id)
+	next, err := w.accept(t, id, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.answers(t)
+	next.ring.Take()
+	w.leaves(t, next)
+}
+
+// hears passes on what is written.
+type hears chan string
+
+func (h hears) Write(b []byte) (int, error) {
+	h <- string(b)
+	return len(b), nil
 }

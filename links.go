@@ -122,6 +122,9 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		if l := (later{}); errors.As(err, &l) { // its daemon was restarted since, and is to be asked anew
 			return nil, code.New(code.BadRbufState, "%v", err)
 		}
+		if brokeOff(err) {
+			return nil, interrupted{err}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +171,11 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		retire(pages)
 		return nil, err
 	}
-	return p.newOut(fds[2], pages, link.Terms{}, exporter, l)
+	out, err := p.newOut(fds[2], pages, link.Terms{}, exporter, l)
+	if err == nil {
+		ring.Take()
+	}
+	return out, err
 }
 
 func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter local.ProcessID, l *outLink) (*link.Out, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -16,11 +17,14 @@ import (
 // it says who it is, offers what it has, and only then asks for anything.
 
 // Between attempts to come back: an eighth of the time that has passed, and for a daemon that is started anew
-// within a minute so little that all are served again soon. One that stays away costs less and less.
+// within a minute so little that all are served again soon. One that stays away costs less and less. Who hears its
+// bell tries at that, and else seldom: a hundred processes that look every few milliseconds take the machine from
+// the daemon that they look for.
 const (
 	firstReturn = time.Millisecond
 	soonReturn  = 25 * time.Millisecond
-	lateReturn  = 500 * time.Millisecond // after ten minutes
+	lateReturn  = 500 * time.Millisecond // after ten minutes, or with the bell
+	deafness    = 100 * time.Millisecond // for how long who waits for the bell does not hear that the process leaves
 )
 
 func betweenReturns(away time.Duration) time.Duration {
@@ -47,31 +51,75 @@ func (p *Process) attend() {
 // comeBack returns when the process has another connection; false when it has left.
 func (p *Process) comeBack() bool {
 	gone := time.Now()
-	t := time.NewTimer(firstReturn)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-p.life.Done():
-			return false
-		}
-		err := p.rejoin()
-		if err == nil {
+	for rest(p.life, firstReturn); p.life.Err() == nil; {
+		if p.tryReturn(gone) {
 			p.log.Info("came back to the node's daemon", "after", time.Since(gone))
 			return true
 		}
-		if p.life.Err() != nil {
-			return false
+	}
+	return false
+}
+
+// tryReturn waits for as long as there is no use in another attempt when this one has failed.
+func (p *Process) tryReturn(gone time.Time) bool {
+	ctx, stop := context.WithTimeout(p.life, timeout.Control)
+	defer stop()
+	// Without the bell first: at its limit of descriptors the process has one, which the connection needs.
+	s, away := local.Dial(ctx, p.node.socket)
+	var bell *unix.Bell
+	deaf := errNoBell
+	if away != nil {
+		if bell, deaf = unix.HearBell(local.Bell(p.node.socket), p.served, 0); deaf == nil {
+			defer bell.Close()
+			s, away = local.Dial(ctx, p.node.socket) // a daemon that comes later rings
 		}
-		var no refusedReturn
-		if errors.As(err, &no) {
-			p.log.Debug("the daemon does not take the process back", "err", err)
-			p.node.refused(err)
+	}
+	err := away
+	if err == nil {
+		err = p.rejoin(ctx, s)
+	}
+	if err == nil || p.life.Err() != nil {
+		return err == nil
+	}
+	var no refusedReturn
+	if errors.As(err, &no) {
+		p.log.Debug("the daemon does not take the process back", "err", err)
+		p.node.refused(err)
+	} else {
+		p.node.refused(nil)
+	}
+	pause := betweenReturns(time.Since(gone))
+	if away != nil && deaf == nil {
+		pause = lateReturn
+	}
+	pause = pause/2 + rand.N(pause/2+1) //nolint:gosec // not all processes of the node at once
+	for over := time.Now().Add(pause); p.life.Err() == nil; {
+		left := time.Until(over)
+		if left <= 0 {
+			break
+		}
+		if deaf == nil {
+			var rung bool
+			if rung, deaf = bell.Wait(min(left, deafness)); rung {
+				break
+			}
 		} else {
-			p.node.refused(nil)
+			rest(p.life, left)
 		}
-		pause := betweenReturns(time.Since(gone))
-		t.Reset(pause/2 + rand.N(pause/2+1)) //nolint:gosec // not all processes of the node at once
+	}
+	return false
+}
+
+// errNoBell is where none is listened for.
+var errNoBell = errors.New("there is no bell")
+
+// rest waits, but not beyond the context's end.
+func rest(ctx context.Context, pause time.Duration) {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -84,13 +132,8 @@ func refuseReturn(socket string, err error) error {
 	return refusedReturn{code.New(code.NoDaemon, "the daemon that now is at %s does not take this process back: %v", socket, err)}
 }
 
-func (p *Process) rejoin() error {
-	ctx, stop := context.WithTimeout(p.life, timeout.Control)
-	defer stop()
-	s, err := local.Dial(ctx, p.node.socket)
-	if err != nil {
-		return err
-	}
+// rejoin comes back on a connection, which is the process's or closed then.
+func (p *Process) rejoin(ctx context.Context, s *net.UnixConn) error {
 	// Exports and keys of links are for the user that had them before.
 	who, err := unix.PeerCred(s)
 	if err == nil && who.UID != p.served && who.UID != 0 {

@@ -119,7 +119,10 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 		a.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge, binding)
 	}
 	if old != nil {
-		if err := old.Resume(fd, cipher, h.Applied, h.Notices, func(applied, partial uint64, credits uint32) error {
+		if err := old.Resume(fd, cipher, h.Applied, h.Notices, func(ended error, applied, partial uint64, credits uint32) error {
+			if ended != nil {
+				a.Status, a.Proof = wire.RefusedGone, [len(a.Proof)]byte{}
+			}
 			a.Applied, a.Partial, a.Credits = applied, partial, uint64(credits)
 			return answer(fd, cipher, &a)
 		}); err != nil {

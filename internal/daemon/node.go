@@ -144,6 +144,9 @@ func (n *Node) serve() (err error) {
 	}
 	n.beginWatch()
 	n.wg.Go(n.acceptProcesses)
+	if err := n.unix.ring(); err != nil {
+		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when they look next", "err", err)
+	}
 	n.wg.Go(n.lookAtLinks)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes", names(n.roster.Load().hosts))

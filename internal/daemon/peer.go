@@ -55,9 +55,9 @@ func (p *peer) failed(ctx context.Context, err error) error {
 }
 
 func (p *peer) importBuffer(ctx context.Context, im local.Importer, r local.ImportRequest) (local.Grant, error) {
-	a, err := p.client.Import(ctx, connect.NewRequest(&nodev1.ImportRequest{
+	a, err := interrupted(ctx, p.client.Import, &nodev1.ImportRequest{
 		Importer: processID(im.Process), User: im.User, Session: im.Session, TargetPid: r.PID, BufferId: r.ID,
-	}))
+	})
 	if err != nil {
 		return local.Grant{}, p.failed(ctx, err)
 	}
@@ -69,11 +69,11 @@ func (p *peer) importBuffer(ctx context.Context, im local.Importer, r local.Impo
 }
 
 func (p *peer) connect(ctx context.Context, im local.Importer, exporter local.ProcessID, s local.Secrecy) (local.Connected, error) {
-	a, err := p.client.Connect(ctx, connect.NewRequest(&nodev1.ConnectRequest{
+	a, err := interrupted(ctx, p.client.Connect, &nodev1.ConnectRequest{
 		Importer: processID(im.Process), User: im.User, Session: im.Session,
 		TargetPid: exporter.PID, TargetIncarnation: exporter.Incarnation,
 		Encrypt: s.Encrypt, Fingerprint: s.Fingerprint,
-	}))
+	})
 	if err != nil {
 		return local.Connected{}, p.failed(ctx, err)
 	}

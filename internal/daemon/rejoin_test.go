@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,8 +44,13 @@ func impostorRole() int {
 // joined registers at a node whose socket is a file, and exports buffer 1.
 func joined(t *testing.T, n *daemon.Node) (*local.Conn, local.RejoinRequest) {
 	t.Helper()
+	return joinedSession(t, n, "")
+}
+
+func joinedSession(t *testing.T, n *daemon.Node, session string) (*local.Conn, local.RejoinRequest) {
+	t.Helper()
 	c := join(t, n, nil)
-	w, _, err := local.Ask[local.Welcome](t.Context(), c, local.Register, local.Hello{Version: local.Version, Incarnation: 5}, nil)
+	w, _, err := local.Ask[local.Welcome](t.Context(), c, local.Register, local.Hello{Version: local.Version, Incarnation: 5, Session: session}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,4 +206,132 @@ func TestRollIsNotBelievedBlindly(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Whatever a session is called, its processes and those that join later come back; a name that would make
+// the roll unreadable is refused.
+func TestLongSessionNamesInTheRoll(t *testing.T) {
+	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
+	n := startNode(t, cfg)
+	const longest = 8 << 10
+	_, named := joinedSession(t, n, strings.Repeat("\x01", longest)) // each is written as six
+	for _, size := range []int{longest + 1, 10_900} {
+		c := join(t, n, nil)
+		_, err := c.Call(t.Context(), local.Register, local.Hello{Version: local.Version, Incarnation: 5, Session: strings.Repeat("\x01", size)}, nil, nil)
+		check(t, fmt.Sprintf("a session's name of %d bytes", size), err, code.BadArg, fmt.Sprintf("has %d bytes, at most %d", size, longest))
+	}
+	_, after := joined(t, n)
+	n.Close()
+	n = startNode(t, cfg)
+	for what, r := range map[string]local.RejoinRequest{"with the long name": named, "that joined after it": after} {
+		if _, err := rejoin(t, n, r); err != nil {
+			t.Errorf("the process %s: %v", what, err)
+		}
+	}
+}
+
+// A line that was written in part, because there was no room for more, spoils none of those that come after it; and
+// who it was about comes back if any comes after.
+func TestTornLineOfTheRoll(t *testing.T) {
+	for _, more := range []bool{true, false} {
+		cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
+		n := startNode(t, cfg)
+		_, before := joined(t, n)
+		size := rollSize(t, cfg)
+		var limit syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		const part = 30
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(size + part), Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		_, torn := joined(t, n) // in spite of it
+		got := rollSize(t, cfg)
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if got != size+part {
+			t.Fatalf("%d bytes were written, want %d", got-size, part)
+		}
+		var after local.RejoinRequest
+		if more {
+			_, after = joined(t, n)
+		}
+		n.Close()
+		n = startNode(t, cfg)
+		if _, err := rejoin(t, n, before); err != nil {
+			t.Errorf("the process before the torn line: %v", err)
+		}
+		if !more {
+			_, err := rejoin(t, n, torn)
+			check(t, "the process of a torn line that is the last", err, code.NoSuchProcess)
+			continue
+		}
+		for what, r := range map[string]local.RejoinRequest{"of the torn line": torn, "after it": after} {
+			if _, err := rejoin(t, n, r); err != nil {
+				t.Errorf("the process %s: %v", what, err)
+			}
+		}
+	}
+}
+
+func rollSize(t *testing.T, cfg daemon.Config) int64 {
+	t.Helper()
+	info, err := os.Stat(cfg.Socket + ".roll")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// A process that was cut off for what it said is not expected by the next daemon, which would have others wait for it, nor
+// taken for dead, for it may live on with its links.
+func TestWhoIsCutOffIsNotExpected(t *testing.T) {
+	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
+	n := startNode(t, cfg)
+	s, err := local.Dial(t.Context(), n.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := local.NewConn(s, nil)
+	t.Cleanup(func() { c.Close(); <-c.Done() })
+	w, _, err := local.Ask[local.Welcome](t.Context(), c, local.Register, local.Hello{Version: local.Version, Incarnation: 5}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := local.RejoinRequest{Version: local.Version, Process: w.Process, Pass: w.Pass}
+	if _, err := s.Write([]byte("what makes no sense")); err != nil {
+		t.Fatal(err)
+	}
+	<-c.Done()
+	gone := func(n *daemon.Node) {
+		t.Helper()
+		_, err := rejoin(t, n, r)
+		for end := time.Now().Add(bound); errors.Is(err, code.InProgress) && time.Now().Before(end); { // until the daemon has done with it
+			time.Sleep(10 * time.Millisecond)
+			_, err = rejoin(t, n, r)
+		}
+		check(t, "one that was cut off", err, code.NoSuchProcess)
+		asks := join(t, n, nil)
+		if _, err := asks.Call(t.Context(), local.Register, local.Hello{Version: local.Version, Incarnation: 7}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		d, _, err := local.Ask[local.Departure](t.Context(), asks, local.Departed, r.Process, nil)
+		if err != nil || d.Departed {
+			t.Errorf("it is taken for dead: %v, %v", d.Departed, err)
+		}
+		begun := time.Now()
+		_, err = asks.Call(t.Context(), local.Import, local.ImportRequest{Node: "one", PID: r.Process.PID, ID: 1}, nil, nil)
+		check(t, "an import from it", err, code.NoSuchProcess)
+		if d := time.Since(begun); d > 5*time.Second { // twice that where it is expected
+			t.Errorf("others wait for it: %v", d)
+		}
+	}
+	gone(n)
+	for range 2 { // and what the next one writes says so, too
+		n.Close()
+		n = startNode(t, cfg)
+		gone(n)
+	}
 }

@@ -204,7 +204,7 @@ func (r *roll) join(p *process, parent local.ProcessID) (pass string) {
 	}
 	pass = rand.Text()
 	born, err := unix.Born(p.cred.PID)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return "" // it has ended
 	}
 	e := entry{Process: *p.id.Load(), Hash: hash(pass), UID: p.cred.UID, Real: p.cred.PID, Born: born, Parent: parent, Session: p.session}
@@ -351,7 +351,10 @@ func (r *roll) claim(q *local.RejoinRequest, cred unix.Cred) (entry, error) {
 		return entry{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined left no word of it, or took it for ended; open another one", r.n.cfg.Name, q.Process.PID)
 	}
 	born, err := unix.Born(cred.PID)
-	if err != nil || q.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real || born != x.Born ||
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return entry{}, code.New(code.NoMem, "node %q cannot look who comes back as process %d: %v", r.n.cfg.Name, q.Process.PID, err)
+	}
+	if err != nil || q.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real || x.Born != 0 && born != x.Born ||
 		subtle.ConstantTimeCompare([]byte(hash(q.Pass)), []byte(x.Hash)) != 1 {
 		return entry{}, code.New(code.NoRights, "this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, q.Process.PID, r.n.cfg.Name)
 	}

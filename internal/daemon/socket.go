@@ -53,7 +53,7 @@ func listenUnix(path string) (*unixSocket, error) {
 		// Anyone may connect to the system's daemon; who they are comes from the
 		// kernel. A user's own daemon serves that user.
 		mode := os.FileMode(0o600)
-		if os.Getuid() == 0 || unix.MaySwitchUsers() {
+		if forAll() {
 			mode = 0o666
 		}
 		if err := os.Chmod(path, mode); err != nil {
@@ -64,9 +64,12 @@ func listenUnix(path string) (*unixSocket, error) {
 	return s, nil
 }
 
+// forAll says whether this is the system's daemon, and not a user's own.
+func forAll() bool { return os.Getuid() == 0 || unix.MaySwitchUsers() }
+
 func (s *unixSocket) takeOver(path string) error {
 	mode := os.FileMode(0o700)
-	if os.Getuid() == 0 || unix.MaySwitchUsers() {
+	if forAll() {
 		mode = 0o755
 	}
 	if err := os.MkdirAll(filepath.Dir(path), mode); err != nil {
@@ -86,6 +89,17 @@ func (s *unixSocket) takeOver(path string) error {
 		return code.New(code.BadConfig, "remove the socket of a daemon that died: %v", err)
 	}
 	return nil
+}
+
+// ring tells those who wait for a daemon that one takes connections.
+func (s *unixSocket) ring() error {
+	switch {
+	case s.lock == nil: // nobody waits for the next one
+		return nil
+	case forAll():
+		return unix.RingBell(local.Bell(s.l.Addr().String()), 0o644)
+	}
+	return unix.RingBell(local.Bell(s.l.Addr().String()), 0o600)
 }
 
 // countIn is how many logical pids a file says were given out.

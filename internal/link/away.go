@@ -300,8 +300,8 @@ func (in *In) outlive(ctx context.Context, why error) error {
 
 // Resume goes on with another connection, which the link owns from now on, for an
 // importer that has had the reply to message replied and so many notices. answer tells it
-// what has arrived, before anything else is sent.
-func (in *In) Resume(fd int, c Cipher, replied uint64, notices uint32, answer func(applied, partial uint64, credits uint32) error) error {
+// what has arrived, before anything else is sent, or that the link has ended.
+func (in *In) Resume(fd int, c Cipher, replied uint64, notices uint32, answer func(ended error, applied, partial uint64, credits uint32) error) error {
 	in.rmu.Lock()
 	defer in.rmu.Unlock()
 	in.tmu.Lock()
@@ -316,6 +316,7 @@ func (in *In) Resume(fd int, c Cipher, replied uint64, notices uint32, answer fu
 		in.fail(err)
 	}
 	if err != nil {
+		_ = answer(err, 0, 0, 0) // else the importer would dial again
 		_ = unix.Close(fd)
 		return err
 	}
@@ -329,7 +330,7 @@ func (in *In) Resume(fd int, c Cipher, replied uint64, notices uint32, answer fu
 	if in.cur.active {
 		partial = in.cur.done
 	}
-	err = answer(in.applied.Load(), partial, in.credits())
+	err = answer(nil, in.applied.Load(), partial, in.credits())
 	if err == nil {
 		in.again(replied, notices)
 		err = in.connect(fd, c)

@@ -174,11 +174,135 @@ func TestEncryptedLinkIsNotResumedInClear(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answered := func(uint64, uint64, uint32) error { return nil }
+	answered := func(error, uint64, uint64, uint32) error { return nil }
 	if err := b.in.Resume(far, nil, 0, 0, answered); err == nil || !strings.Contains(err.Error(), "encrypted") {
 		t.Errorf("the exporter: %v", err)
 	}
 	if err := b.out.resume(near, nil, &wire.Answer{}); err == nil || !strings.Contains(err.Error(), "encrypted") {
 		t.Errorf("the importer: %v", err)
+	}
+}
+
+// However much there is of an encrypted link, one turn takes out of the socket what one call brings, and of the
+// rest an event tells: a peer whose records are all full is else read for as long as it sends, and others not at all.
+func TestTurnOfAnEncryptedLinkIsBounded(t *testing.T) {
+	const record, records = 16 << 10, 12
+	mem := memory(t, 64)
+	x, y, c, err := simnet.Pair(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if err := y.SetReadBuffer(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	near, far, err := newSecrets(t).shake(x, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(near.Drop)
+	fd, err := unix.TakeOver(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	to, err := unix.TakeOver(y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := engine(t)
+	in, err := NewIn(e, to, nil, Terms{Cipher: far}, []*Target{{Handle: 1, Mem: mem, Write: true}}, nil, func(uint32) {}, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patience := time.Now().Add(20 * time.Second)
+	late := func(what string) {
+		t.Helper()
+		if time.Now().After(patience) {
+			t.Fatal("never: ", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for !in.try() {
+		late("the link is let go")
+	}
+	all := make([]byte, records*record)
+	for i := range len(all) / wire.HeaderSize {
+		h := wire.Header{Type: wire.Data, Flags: wire.Last, Handle: 1, Seq: uint64(i + 1), Size: 4, Word: uint32(i + 1)}
+		h.Put(all[i*wire.HeaderSize:])
+	}
+	for rest := all; len(rest) > 0; {
+		n, err := near.Send(fd, rest[:min(len(rest), 4*record)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rest = rest[n:]; n == 0 {
+			late("there is room in the socket")
+		}
+	}
+	there := make([]byte, 2*len(all))
+	for {
+		n, err := in.rx.io.Peek(in.fd, there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n >= len(all) {
+			break
+		}
+		late("all is in the other socket")
+	}
+	if !in.receive(1) {
+		t.Error("a turn has found nothing")
+	}
+	const each = record / wire.HeaderSize
+	if n := in.applied.Load() / each; n == 0 || n > records/2 {
+		t.Errorf("of %d records one turn took %d", records, n)
+	}
+	in.release()
+	for in.applied.Load() < records*each {
+		late("all has arrived")
+	}
+	if w := loadLast(mem, 0); w != records*each {
+		t.Errorf("the last word is %d", w)
+	}
+}
+
+// An encrypted link on which nothing passes any more, and nobody is told, is noticed after the time that was
+// said, and goes on by another connection; without one it ends, and says so.
+func TestSilenceOfAnEncryptedLink(t *testing.T) {
+	const silence = 200 * time.Millisecond
+	never := func(context.Context, uint64, uint64, uint32) (int, Cipher, wire.Answer, error) {
+		return -1, nil, wire.Answer{}, errors.New("no way there")
+	}
+	for _, resumed := range []bool{true, false} {
+		mem := memory(t, 64<<10)
+		terms := Terms{Silence: silence}
+		if !resumed {
+			terms.Redial, terms.Limit = never, silence
+		}
+		b := sealed(t, terms, &Target{Handle: 1, Mem: mem, Write: true, Read: true})
+		src := bytes.Repeat([]byte{1, 2, 3, 4}, 16<<10)
+		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: src}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.out.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.first().Part()
+		begun := time.Now()
+		dst := make([]byte, len(src))
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		err := b.out.Get(ctx, Read{Handle: 1, Dst: dst})
+		stop()
+		t.Logf("after %v: %v", time.Since(begun).Round(time.Millisecond), err)
+		if d := time.Since(begun); d < silence/2 {
+			t.Errorf("given up after %v", d)
+		}
+		switch losses, n := b.out.Resumed(); {
+		case resumed && (err != nil || !bytes.Equal(dst, src) || losses == 0 || n != losses):
+			t.Errorf("a get: %v; %d connections were lost, %d resumed", err, losses, n)
+		case !resumed && (!errors.Is(err, ErrGone) || errors.Is(err, context.DeadlineExceeded)):
+			t.Errorf("a get of a link that nobody can resume: %v", err)
+		}
 	}
 }

@@ -24,6 +24,11 @@ type Target struct {
 	revoked bool // with rmu and tmu held
 }
 
+// Anew is the same for another link: the one before has withdrawn t, or is about to.
+func (t *Target) Anew() *Target {
+	return &Target{Handle: t.Handle, Export: t.Export, Mem: t.Mem, Write: t.Write, Read: t.Read, Notify: t.Notify, Redirect: t.Redirect}
+}
+
 // In is the exporting side of a link: it puts what arrives where it belongs,
 // and answers. It never waits for anything but the socket.
 type In struct {
@@ -104,6 +109,10 @@ func NewIn(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, impo
 
 // Describe says to who reads the counters whom the link is with.
 func (in *In) Describe(peer page.LinkPeer) { in.count.Describe(in.pages != nil, in.encrypted, peer) }
+
+// Taken says whether the importer has had the link, as far as can be known: one on this
+// node says so. It is for who is told that the link is lost.
+func (in *In) Taken() bool { return in.pages == nil || in.pages.Ring.Taken() }
 
 // Close ends the link.
 func (in *In) Close() { in.fail(ErrClosed) }

@@ -28,7 +28,7 @@ func (s *stream) rest() {
 	if invariant.Enabled {
 		s.checkHeld("rest")
 	}
-	if s.rx.begun() { // it may be long until the next turn
+	if s.partly { // it may be long until the next turn
 		s.rmu.Lock()
 		s.h.settled(false)
 		s.rmu.Unlock()

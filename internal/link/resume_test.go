@@ -47,6 +47,13 @@ type ends struct {
 	nearCipher, farCipher Cipher
 }
 
+// first is the connection that the link began with.
+func (b *bridge) first() *simnet.Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.conns[0]
+}
+
 func (b *bridge) dial(f faults) (e ends, err error) {
 	x, y, c, err := simnet.Pair(f.there, f.back)
 	if err != nil {
@@ -88,7 +95,7 @@ func (b *bridge) redial(_ context.Context, _, replied uint64, notices uint32) (i
 		return -1, nil, wire.Answer{}, err
 	}
 	var a wire.Answer
-	err = b.in.Resume(e.far, e.farCipher, replied, notices, func(applied, partial uint64, credits uint32) error {
+	err = b.in.Resume(e.far, e.farCipher, replied, notices, func(_ error, applied, partial uint64, credits uint32) error {
 		a = wire.Answer{Applied: applied, Partial: partial, Credits: uint64(credits)}
 		return nil
 	})
@@ -466,9 +473,7 @@ func TestHostileAnswer(t *testing.T) {
 			if err := b.out.Settle(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			b.mu.Lock()
-			c := b.conns[0]
-			b.mu.Unlock()
+			c := b.first()
 			c.Part() // and so nothing of the next one arrives before the connection ends
 			if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 64)}); err != nil {
 				t.Fatal(err)
@@ -484,6 +489,31 @@ func TestHostileAnswer(t *testing.T) {
 				t.Fatalf("nothing ends: %s", b.out.state())
 			}
 		})
+	}
+}
+
+// Whoever dials a link that has just ended is told so: a connection that closes without an answer says
+// only that it is to be dialled again.
+func TestResumeOfAnEndedLink(t *testing.T) {
+	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: memory(t, 64), Write: true}})
+	defer b.close()
+	for name, replied := range map[string]uint64{"it ends by what the importer claims": 99, "it has ended": 0} {
+		if name == "it has ended" {
+			b.in.fail(ErrClosed)
+		}
+		e, err := b.dial(faults{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told error
+		err = b.in.Resume(e.far, e.farCipher, replied, 0, func(ended error, _, _ uint64, _ uint32) error {
+			told = ended
+			return nil
+		})
+		if err == nil || told == nil {
+			t.Errorf("%s: the importer is told %v, and the exporter %v", name, told, err)
+		}
+		_ = unix.Close(e.near)
 	}
 }
 
@@ -516,7 +546,7 @@ func TestBackPressure(t *testing.T) {
 	mem := memory(t, 64<<10)
 	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})
 	defer b.close()
-	b.conns[0].Part()
+	b.first().Part()
 	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer stop()
 	kept, src := 0, make([]byte, 16<<10)
@@ -550,7 +580,7 @@ func TestBackPressure(t *testing.T) {
 		t.Errorf("a send that comes before those that wait: %v", err)
 	}
 	// All of them go on when the link does.
-	b.conns[0].Reset()
+	b.first().Reset()
 	if err := b.out.Settle(t.Context()); err != nil {
 		t.Error(err)
 	}

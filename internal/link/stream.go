@@ -57,6 +57,7 @@ type stream struct {
 	token     atomic.Uint32
 	warm      atomic.Bool
 	idle      int         // looks in vain since the last frame; with the token
+	partly    bool        // a frame had begun to come at the last look; with the token
 	listening atomic.Bool // armed for reading; stored with the token
 
 	used    atomic.Bool // came to rest since the guard's last tick
@@ -192,6 +193,7 @@ func (s *stream) receive(turns int) (got bool) {
 		s.heard++
 		s.h.settled(s.rx.begun())
 	}
+	s.partly = s.rx.begun()
 	s.rmu.Unlock()
 	if got {
 		s.e.sleepers.Wake() // after the words were stored

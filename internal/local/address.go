@@ -89,5 +89,8 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
+// Bell is the file beside a daemon's socket by which it tells the processes of the one before that it is there.
+func Bell(socket string) string { return socket + ".bell" }
+
 // FromEnv is the socket that the environment names, or "".
 func FromEnv() string { return os.Getenv(Env) }

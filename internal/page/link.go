@@ -35,6 +35,9 @@ type Importer struct{ *shm.Region }
 // NewImporter makes one.
 func NewImporter() (Importer, error) {
 	r, err := create("vmmc-importer", kindImporter, linkSize, true)
+	if err == nil {
+		Importer{r}.offered().Store(1)
+	}
 	return Importer{r}, err
 }
 
@@ -43,6 +46,18 @@ func OpenImporter(fd int) (Importer, error) {
 	r, err := open(fd, kindImporter, linkSize, false)
 	return Importer{r}, err
 }
+
+// offered is 1 until the importer has the link, of which it may never hear: its node's daemon
+// can end in between.
+func (p Importer) offered() *atomic.Uint32 { return shm.Word(p.Bytes(), offeredAt) }
+
+const offeredAt = 16
+
+// Take says that the importer has the link.
+func (p Importer) Take() { p.offered().Store(0) }
+
+// Taken says whether it has had it.
+func (p Importer) Taken() bool { return p.offered().Load() != 1 }
 
 // tail counts the entries ever put.
 func (p Importer) tail() *atomic.Uint32 { return shm.Word(p.Bytes(), line) }
