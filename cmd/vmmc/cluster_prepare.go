@@ -60,6 +60,7 @@ func (s *clusterState) note() error {
 			add(filepath.Base(n.Socket))
 			add(filepath.Base(n.Socket) + ".lock")
 			add(filepath.Base(n.Socket) + ".roll")
+			add(filepath.Base(local.Bell(n.Socket)))
 		}
 	}
 	return nil

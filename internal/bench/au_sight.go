@@ -137,11 +137,13 @@ func (r *AU) flag(ctx context.Context, c AUConfig) error {
 		return err
 	}
 	defer b.end()
-	turn := func(out, in, there, back *atomic.Uint32) (float64, error) {
+	rounds := max(c.Rounds/turns, 1)
+	half := func(out, in, there, back *atomic.Uint32) ([]time.Duration, error) {
 		over := make(chan error, 1)
-		n := uint32(c.Rounds + c.Rounds/10)
+		first := out.Load()
+		n := uint32(rounds + rounds/10)
 		go func() {
-			for v := uint32(1); v <= n; v++ {
+			for v := first + 1; v != first+n+1; v++ {
 				if err := look(ctx, there, v); err != nil {
 					over <- err
 					return
@@ -150,22 +152,30 @@ func (r *AU) flag(ctx context.Context, c AUConfig) error {
 			}
 			over <- nil
 		}()
-		v := uint32(0)
-		times, err := sample(c.Rounds, func(int) error {
+		v := first
+		times, err := sample(rounds, func(int) error {
 			v++
 			out.Store(v)
 			return look(ctx, in, v)
 		})
-		return at(times, 50) / 2, errors.Join(err, <-over)
-	}
-	var row Flag
-	if row.AliasNS, err = turn(shm.Word(b.mem, 0), shm.Word(b.mem, 2048), shm.Word(b.there, 0), shm.Word(b.there, 2048)); err != nil {
-		return err
+		return times, errors.Join(err, <-over)
 	}
 	raw := make([]byte, 4096)
-	if row.RawNS, err = turn(shm.Word(raw, 0), shm.Word(raw, 2048), shm.Word(raw, 0), shm.Word(raw, 2048)); err != nil {
-		return err
+	var alias, plain []time.Duration
+	for range turns {
+		times, err := half(shm.Word(b.mem, 0), shm.Word(b.mem, 2048), shm.Word(b.there, 0), shm.Word(b.there, 2048))
+		if err != nil {
+			return err
+		}
+		alias = append(alias, times...)
+		if times, err = half(shm.Word(raw, 0), shm.Word(raw, 2048), shm.Word(raw, 0), shm.Word(raw, 2048)); err != nil {
+			return err
+		}
+		plain = append(plain, times...)
 	}
+	slices.Sort(alias)
+	slices.Sort(plain)
+	row := Flag{AliasNS: at(alias, 50) / 2, RawNS: at(plain, 50) / 2}
 	row.Ratio = row.AliasNS / row.RawNS
 	r.Flags = append(r.Flags, row)
 	return nil
