@@ -3,11 +3,13 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/ask"
 )
 
 // hold exports a mapped buffer 1 and a heap slice as buffer 2, and stays.
@@ -52,18 +54,24 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 		node   int
 		id     uint32
 		daemon bool // the daemon is killed before
+		secret bool // links between nodes are encrypted
 	}{
-		{"mapped", 0, 1, false},
-		{"mapped, daemon dead", 0, 1, true},
-		{"heap slice on one node", 0, 2, false},
-		{"between nodes", 1, 1, false},
-		{"between nodes, daemon dead", 1, 1, true},
+		{"mapped", 0, 1, false, false},
+		{"mapped, daemon dead", 0, 1, true, false},
+		{"heap slice on one node", 0, 2, false, false},
+		{"between nodes", 1, 1, false, false},
+		{"between nodes, daemon dead", 1, 1, true, false},
+		{"encrypted", 1, 1, false, true},
+		{"encrypted, daemon dead", 1, 1, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := up(t, 2, nil, nil)
 			var opts []vmmc.Option
 			if c.daemon { // nobody is left who could say that the process has not only lost its connection
 				opts = append(opts, vmmc.WithResume(300*time.Millisecond))
+			}
+			if c.secret {
+				opts = append(opts, vmmc.WithEncryption())
 			}
 			p := join(t, cl, 0, opts...)
 			pid, peer, _ := spawn(t, cl, c.node, "hold")
@@ -73,6 +81,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 			if err := im.Send(t.Context(), b, 0); err != nil {
 				t.Fatal(err)
 			}
+			secrecy(t, cl, 0, c.secret)
 			if c.daemon {
 				for _, n := range cl.nodes {
 					kill(t, n)
@@ -91,8 +100,13 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 
 // A get that waits for its answer, and a send that waits for room, end too.
 func TestKilledPeerEndsWhatWaits(t *testing.T) {
+	t.Run("in clear", func(t *testing.T) { killedPeerEndsWhatWaits(t) })
+	t.Run("encrypted", func(t *testing.T) { killedPeerEndsWhatWaits(t, vmmc.WithEncryption()) })
+}
+
+func killedPeerEndsWhatWaits(t *testing.T, more ...vmmc.Option) {
 	cl := up(t, 2, nil, nil)
-	p := join(t, cl, 0)
+	p := join(t, cl, 0, more...)
 	pid, peer, _ := spawn(t, cl, 1, "hold")
 	im := import1(t, p, 1, pid, 1)
 	errs := make(chan error, 2)
@@ -136,4 +150,26 @@ func kill(t *testing.T, c *exec.Cmd) {
 		t.Fatal(err)
 	}
 	_ = c.Wait()
+}
+
+// secrecy fails the test unless all links of a node with others are encrypted, or none is, and there are some.
+func secrecy(t *testing.T, cl *cluster, node int, want bool) {
+	t.Helper()
+	a, err := (&ask.Flags{Socket: cl.socket(node), Nodes: []string{fmt.Sprintf("n%d", node)}}).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	links, errs := a.Links(t.Context())
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Secret != want {
+			t.Errorf("link %+v: encrypted %v, want %v", l, l.Secret, want)
+		}
+	}
+	if len(links) == 0 {
+		t.Error("there is no link")
+	}
 }

@@ -19,12 +19,15 @@ func init() { testutil.RegisterRole("starve", child(starve)) }
 
 // starve uses up something that the system gives a process only so much of, while it uses
 // the buffer of another process and is used by it. Args: what; node and pid of the other one.
+const importedAt = 4092
+
 func starve(ctx context.Context, p *vmmc.Process, args []string) error {
 	m, err := p.Alloc(4096)
 	if err != nil {
 		return err
 	}
-	if _, err := p.Export(1, m.Bytes()); err != nil {
+	exp, err := p.Export(1, m.Bytes())
+	if err != nil {
 		return err
 	}
 	node, pid, err := target(p, args[1], args[2])
@@ -46,6 +49,13 @@ func starve(ctx context.Context, p *vmmc.Process, args []string) error {
 		return nil
 	}
 	if err := goesOn(); err != nil {
+		return err
+	}
+	imported, err := exp.Word(importedAt)
+	if err != nil {
+		return err
+	}
+	if _, err := imported.Wait(ctx, 0); err != nil { // a link takes descriptors here, too
 		return err
 	}
 	var all []*vmmc.Memory
@@ -184,6 +194,9 @@ func TestExhaustedProcess(t *testing.T) {
 				}
 				pid, cmd, r := spawn(t, cl, node, "starve", c.what, "n0", number(p.PID()))
 				im := import1(t, p, node, pid, 1)
+				if err := im.Send(t.Context(), []byte{1, 0, 0, 0}, importedAt); err != nil {
+					t.Fatal(err)
+				}
 				line, err := r.ReadString('\n')
 				if err != nil {
 					t.Fatal(err)

@@ -19,6 +19,7 @@ func init() {
 	watching := []vmmc.Option{vmmc.WithSilence(time.Second), vmmc.WithResume(time.Hour), vmmc.WithEvents(func(e vmmc.Event) { fmt.Println(e.Kind) })}
 	testutil.RegisterRole("watching host", child(hold, watching...))
 	testutil.RegisterRole("watching guest", child(guest, watching...))
+	testutil.RegisterRole("secret watching guest", child(guest, append(watching, vmmc.WithEncryption())...))
 }
 
 // guest imports buffer 1 of a process, given by node and pid, adds one to its first word, and stays.
@@ -77,9 +78,14 @@ func next(t *testing.T, events chan vmmc.Event, kind vmmc.EventKind, within time
 // An exporter hears that its importer on another node was killed, and does not wait until
 // the importer would have had to resume its link.
 func TestKilledImporterIsNotAwaited(t *testing.T) {
+	t.Run("in clear", func(t *testing.T) { killedImporterIsNotAwaited(t) })
+	t.Run("encrypted", func(t *testing.T) { killedImporterIsNotAwaited(t, vmmc.WithEncryption()) })
+}
+
+func killedImporterIsNotAwaited(t *testing.T, more ...vmmc.Option) {
 	cl := up(t, 2, nil, nil)
 	events := make(chan vmmc.Event, 16)
-	p := join(t, cl, 0, vmmc.WithResume(time.Hour), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+	p := join(t, cl, 0, append(more, vmmc.WithResume(time.Hour), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))...)
 	m, err := p.Alloc(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +95,7 @@ func TestKilledImporterIsNotAwaited(t *testing.T) {
 	}
 	_, cmd, r := spawn(t, cl, 1, "guest", "n0", number(p.PID()))
 	says(t, r, "in")
+	secrecy(t, cl, 0, len(more) > 0)
 	kill(t, cmd)
 	begun := time.Now()
 	next(t, events, vmmc.LinkDown, 10*time.Second)
@@ -103,26 +110,32 @@ func TestKilledImporterIsNotAwaited(t *testing.T) {
 // goes on before.
 func TestStoppedExporter(t *testing.T) {
 	const silence = 300 * time.Millisecond
+	secret := []vmmc.Option{vmmc.WithEncryption()}
 	for _, c := range []struct {
 		name  string
 		limit time.Duration
 		err   error
 		text  string
+		more  []vmmc.Option
 	}{
-		{"not resumed", 200 * time.Millisecond, vmmc.ErrPeerGone, "not resumed within 200ms"},
-		{"without resuming", 0, vmmc.ErrPeerGone, "nothing was heard for 300ms"},
-		{"resumed", time.Hour, nil, ""},
+		{"not resumed", 200 * time.Millisecond, vmmc.ErrPeerGone, "not resumed within 200ms", nil},
+		{"without resuming", 0, vmmc.ErrPeerGone, "nothing was heard for 300ms", nil},
+		{"resumed", time.Hour, nil, "", nil},
+		{"encrypted, not resumed", 200 * time.Millisecond, vmmc.ErrPeerGone, "not resumed within 200ms", secret},
+		{"encrypted, without resuming", 0, vmmc.ErrPeerGone, "nothing was heard for 300ms", secret},
+		{"encrypted, resumed", time.Hour, nil, "", secret}, // handshakes with a stopped process end, too
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := up(t, 2, nil, nil)
 			events := make(chan vmmc.Event, 64)
-			p := join(t, cl, 0, vmmc.WithSilence(silence), vmmc.WithResume(c.limit), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+			p := join(t, cl, 0, append(c.more, vmmc.WithSilence(silence), vmmc.WithResume(c.limit), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))...)
 			pid, cmd, _ := spawn(t, cl, 1, "hold")
 			im := import1(t, p, 1, pid, 2)
 			b := make([]byte, 64)
 			if err := im.Get(t.Context(), b, 0); err != nil {
 				t.Fatal(err)
 			}
+			secrecy(t, cl, 0, len(c.more) > 0)
 			halt(t, cmd.Process.Pid)
 			done := make(chan error, 1)
 			go func() { done <- im.Get(context.Background(), b, 0) }()
@@ -157,11 +170,17 @@ func TestStoppedExporter(t *testing.T) {
 // A node that is cut off without anybody saying so is noticed on both sides of a link
 // over which nothing goes, and the link goes on when the node is back.
 func TestCutOffNodeIsNoticed(t *testing.T) {
+	t.Run("in clear", func(t *testing.T) { cutOffNodeIsNoticed(t, "watching guest") })
+	t.Run("encrypted", func(t *testing.T) { cutOffNodeIsNoticed(t, "secret watching guest") })
+}
+
+func cutOffNodeIsNoticed(t *testing.T, role string) {
 	net := testutil.NewNet(t, 2)
 	cl := up(t, 2, []string{net[0].Addr, net[1].Addr}, func(i int, c *exec.Cmd) *exec.Cmd { return net[i].Enter(c) })
 	pid, _, host := launch(t, net[0].Enter(testutil.Command(t, "watching host")), cl.socket(0))
-	_, _, guest := launch(t, net[1].Enter(testutil.Command(t, "watching guest", "n0", number(pid))), cl.socket(1))
+	_, _, guest := launch(t, net[1].Enter(testutil.Command(t, role, "n0", number(pid))), cl.socket(1))
 	says(t, guest, "in")
+	secrecy(t, cl, 0, role != "watching guest")
 	for range 2 {
 		begun := time.Now()
 		wire(t, net[1], "down")

@@ -28,32 +28,33 @@ const (
 	stall               // a daemon is stopped
 	murder              // a process is killed, and begins anew
 	crash               // so are a daemon and all its processes
-	restart             // a daemon alone
+	restart             // a daemon alone, as a power cut would end it
+	replace             // so, as an upgrade would
 	kinds
 )
 
 func (k deed) String() string {
-	return [...]string{"cuts", "cuts without a word", "resets", "stopped processes", "stopped daemons", "killed processes", "crashed nodes", "killed daemons"}[k]
+	return [...]string{"cuts", "cuts without a word", "resets", "stopped processes", "stopped daemons", "killed processes", "crashed nodes", "killed daemons", "replaced daemons"}[k]
 }
 
 // crashes is how long a run must be to have crashed nodes. What is left of the links with them is known
 // only after the limit.
 const crashes = 15 * time.Second
 
-// schedule is the faults that a seed stands for. Each bag has all kinds, so that a short run has
-// them, too.
-func schedule(seed uint64, total time.Duration, daemons bool) (all []fault) {
+// schedule is the faults that a seed stands for. Each bag has all kinds, and the first begins with those without
+// which nothing was tried, so that a short run has them, too.
+func schedule(seed uint64, total time.Duration) (all []fault) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	between := func(least, most int) time.Duration { return time.Duration(least+r.IntN(most-least)) * time.Millisecond }
 	for at := 500 * time.Millisecond; at < total; {
-		bag := []deed{cut, cut, cut, drop, reset, reset, reset, reset, freeze, freeze, freeze, freeze, stall, murder, murder, murder}
+		bag := []deed{cut, cut, cut, drop, reset, reset, reset, reset, freeze, freeze, freeze, freeze, stall, murder, murder, murder, restart, replace}
 		if total >= crashes {
 			bag = append(bag, crash)
 		}
-		if daemons {
-			bag = append(bag, restart, restart)
-		}
 		r.Shuffle(len(bag), func(i, j int) { bag[i], bag[j] = bag[j], bag[i] })
+		if len(all) == 0 {
+			bag = append([]deed{reset, restart, cut}, bag...)
+		}
 		for _, k := range bag {
 			f := fault{at: at, kind: k, who: r.IntN(processes)}
 			switch k {
@@ -139,7 +140,7 @@ func (c *chaos) do(t *testing.T, f fault) {
 		delete(c.frozen, f.who)
 		c.begin(t, f.who)
 	case crash:
-		c.killDaemon(t, node)
+		c.endDaemon(t, node, syscall.SIGKILL)
 		for p := node; p < processes; p += nodes {
 			c.kill(t, p)
 			delete(c.frozen, p)
@@ -149,8 +150,8 @@ func (c *chaos) do(t *testing.T, f fault) {
 		for p := node; p < processes; p += nodes {
 			c.begin(t, p)
 		}
-	case restart:
-		c.killDaemon(t, node)
+	case restart, replace:
+		c.endDaemon(t, node, map[deed]syscall.Signal{restart: syscall.SIGKILL, replace: syscall.SIGTERM}[f.kind])
 		delete(c.stall, node)
 		c.daemon(t, node)
 	}

@@ -2,10 +2,8 @@ package chaos
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,14 +201,7 @@ func (w *world) wrong(c pair, tx, rx *ledger) (bad []string) {
 // events holds what processes were told against what was done to them.
 func (w *world) events(t *testing.T, total map[string]uint64) {
 	t.Helper()
-	lives := map[string][2]int{} // by node and pid
-	for p := range processes {
-		for life := 1; life <= w.lives[p]; life++ {
-			if l := w.ledger(lifeName(p, life)); l.get(lifePID) != 0 {
-				lives[fmt.Sprintf("%s/%d", nodeOf(p), l.get(lifePID))] = [2]int{p, life}
-			}
-		}
-	}
+	lives := w.byPID()
 	refused := map[string]int{}
 	for p := range processes {
 		for life := 1; life <= w.lives[p]; life++ {
@@ -229,30 +220,27 @@ func (w *world) events(t *testing.T, total map[string]uint64) {
 }
 
 func (w *world) eventsOf(t *testing.T, p, life int, lives map[string][2]int, total map[string]uint64, refused map[string]int) {
-	b, _ := os.ReadFile(w.path("log." + lifeName(p, life)))
 	down := map[string]int{}
-	for line := range strings.Lines(string(b)) {
-		when, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		what, rest, _ := strings.Cut(rest, " ")
-		peer, why, _ := strings.Cut(rest, " ")
-		ns, _ := strconv.ParseInt(when, 10, 64)
-		switch what {
+	for _, n := range w.notes(p, life) {
+		switch n.what {
 		case "link-down":
-			down[peer]++
+			down[n.peer]++
 			total["connections lost"]++
 		case "link-resumed":
-			down[peer]--
+			down[n.peer]--
 			total["links resumed"]++
+		case "node-back":
+			total["processes come back"]++
 		case "peer-gone":
 			total["deaths told"]++
-			of, ok := lives[peer]
+			of, ok := lives[n.peer]
 			at, dead := w.killed[of]
-			if !ok || !dead || time.Unix(0, ns).Before(at) {
-				t.Errorf("process %d, life %d, was told that process %d, life %d (%s), is gone, which lived: %s", p, life, of[0], of[1], peer, why)
+			if !ok || !dead || n.at.Before(at) {
+				t.Errorf("process %d, life %d, was told that process %d, life %d (%s), is gone, which lived: %s", p, life, of[0], of[1], n.peer, n.why)
 			}
 		case "import", "open:":
-			words := strings.Fields(rest)
-			refused[what+" ... "+strings.Join(words[max(0, len(words)-8):], " ")]++
+			words := strings.Fields(n.peer + " " + n.why)
+			refused[n.what+" ... "+strings.Join(words[max(0, len(words)-8):], " ")]++
 		}
 	}
 	for peer, n := range down {

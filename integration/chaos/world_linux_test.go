@@ -134,7 +134,8 @@ func (w *world) daemon(t *testing.T, i int) {
 		"--socket", w.socket(i), "--state", w.path(n+".state"), "--metrics", metricsAt, "--log-level", "warn")
 }
 
-// figuresOf are the sums of what links have counted on a node, by the ends that import.
+// figuresOf are the sums of what links have counted on a node, by the ends that import, and figures without
+// labels.
 func (w *world) figuresOf(t *testing.T, i int) (map[string]float64, error) {
 	t.Helper()
 	out, err := w.net[i].Enter(testutil.Command(t, "figures")).Output()
@@ -145,7 +146,10 @@ func (w *world) figuresOf(t *testing.T, i int) (map[string]float64, error) {
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)
 		name, role, ok := strings.Cut(line, "{")
-		if !ok || len(f) != 2 || !strings.Contains(role, `role="imports"`) {
+		if !ok {
+			name, _, _ = strings.Cut(line, " ")
+		}
+		if len(f) != 2 || ok && !strings.Contains(role, `role="imports"`) {
 			continue
 		}
 		if sums[name], err = strconv.ParseFloat(f[1], 64); err != nil {
@@ -183,15 +187,17 @@ func (w *world) kill(t *testing.T, p int) {
 	_ = w.procs[p].Wait()
 }
 
-// killDaemon ends a node's daemon as a power cut does.
-func (w *world) killDaemon(t *testing.T, i int) {
+// endDaemon ends a node's daemon, by SIGKILL as a power cut does.
+func (w *world) endDaemon(t *testing.T, i int, by syscall.Signal) {
 	t.Helper()
 	check(t, w.daemons[i].Process.Signal(syscall.SIGCONT)) // it may be stopped, and is to tell what it has counted
-	if sums, err := w.figuresOf(t, i); err == nil {
-		w.add(sums)
+	sums, early := w.figuresOf(t, i)
+	w.add(sums)
+	check(t, w.daemons[i].Process.Signal(by))
+	// One that was just started does not hear signals yet.
+	if err := w.daemons[i].Wait(); err != nil && by != syscall.SIGKILL && early == nil {
+		t.Errorf("%s, told to end, ends with %v", nodeOf(i), err)
 	}
-	check(t, w.daemons[i].Process.Kill())
-	_ = w.daemons[i].Wait()
 }
 
 func (w *world) add(sums map[string]float64) {

@@ -1,0 +1,87 @@
+package chaos
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// calm kills all daemons once more, when nothing else is done to anybody, and starts them again: each process
+// comes back, and no link so much as loses its connection.
+func (w *world) calm(t *testing.T) {
+	t.Helper()
+	w.await(t, hang, func() string { return w.served(t) })
+	w.await(t, hang, w.linked)
+	begun := time.Now()
+	for i := range nodes {
+		w.endDaemon(t, i, syscall.SIGKILL)
+	}
+	for i := range nodes {
+		w.daemon(t, i)
+	}
+	again := time.Now()
+	w.await(t, hang, func() string { return w.served(t) })
+	t.Logf("of daemons that were killed together, all processes were back after %v", time.Since(again).Round(time.Millisecond))
+	w.await(t, hang, w.tied)
+	time.Sleep(2 * silence) // who has heard nothing since the daemons died says so within this
+	for p := range processes {
+		for _, n := range w.notes(p, w.lives[p]) {
+			if n.what == "link-down" && n.at.After(begun) {
+				t.Errorf("process %d, life %d: its link with %s was disturbed by the death of a daemon: %s", p, w.lives[p], n.peer, n.why)
+			}
+		}
+	}
+}
+
+// served says which daemon does not have all processes of its node.
+func (w *world) served(t *testing.T) string {
+	for i := range nodes {
+		f, err := w.figuresOf(t, i)
+		if n := f["vmmc_processes"]; err != nil || n != processes/nodes {
+			return fmt.Sprintf("%s has %.0f processes of %d, %v", nodeOf(i), n, processes/nodes, err)
+		}
+	}
+	return ""
+}
+
+// tied says which process that lives has lost its daemon and not come back to one.
+func (w *world) tied() string {
+	for p := range processes {
+		gone, back := 0, 0
+		for _, n := range w.notes(p, w.lives[p]) {
+			switch n.what {
+			case "node-gone":
+				gone++
+			case "node-back":
+				back++
+			}
+		}
+		if gone != back {
+			return fmt.Sprintf("process %d has lost its daemon %d times, and has come back %d times", p, gone, back)
+		}
+	}
+	return ""
+}
+
+// linked says which two processes that live have a link without a connection.
+func (w *world) linked() string {
+	lives := w.byPID()
+	for p := range processes {
+		down := map[string]int{}
+		for _, n := range w.notes(p, w.lives[p]) {
+			switch n.what {
+			case "link-down":
+				down[n.peer]++
+			case "link-resumed":
+				down[n.peer]--
+			}
+		}
+		for peer, n := range down {
+			if of := lives[peer]; n != 0 && w.alive(of[0], of[1]) {
+				return fmt.Sprintf("%d links of process %d with process %d are without a connection", n, p, of[0])
+			}
+		}
+	}
+	return ""
+}
