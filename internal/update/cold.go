@@ -22,12 +22,17 @@ const (
 
 // allCold looks at all cold pages, and gives up when cut says so.
 func (b *Binding) allCold(cut func() bool) error {
-	for at := b.lo; at < b.hi; {
+	b.sweep()
+	return b.eachCold(b.lo, b.hi, cut)
+}
+
+// eachCold looks at the cold pages of [from, to), which are of this sweep.
+func (b *Binding) eachCold(from, to int, cut func() bool) error {
+	for at := from; at < to; {
 		if cut() {
 			return errCut
 		}
-		to := min(at+slice, b.hi)
-		end, err := b.coldSlice(at, to, cut)
+		end, err := b.coldSlice(at, min(at+slice, to), cut)
 		if err != nil {
 			return err
 		}
@@ -48,6 +53,9 @@ func (b *Binding) someCold() (err error) {
 	if b.cold >= b.hi {
 		b.cold = b.lo
 	}
+	if b.cold == b.lo {
+		b.sweep()
+	}
 	b.cold, err = b.coldSlice(b.cold, min(b.cold+n, b.hi), b.hurried)
 	return err
 }
@@ -55,9 +63,6 @@ func (b *Binding) someCold() (err error) {
 // coldSlice looks at the pages of [from, to), until cut says that it is enough, and
 // says how far it has come. Pages that it has protected are all compared.
 func (b *Binding) coldSlice(from, to int, cut func() bool) (end int, err error) {
-	if from == b.lo {
-		b.sweep()
-	}
 	if b.watch == nil {
 		b.heating = true
 		end, err = b.some(from, to, cut)

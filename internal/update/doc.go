@@ -26,6 +26,10 @@
 // compare first and protect then loses the stores between the two; docs/models has
 // both (update.pml).
 //
+// A full pass over much memory first asks, with several threads and without protecting
+// anything, which cold pages were stored to, and looks at those alone. One that was
+// not stored to since it was protected is one that a look would pass over as well.
+//
 // A region without the kernel's help has cold pages too: they are compared in turn.
 //
 // A look at cold pages may end before it is through: for a flush whose context ends,

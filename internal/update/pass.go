@@ -41,7 +41,7 @@ func (b *Binding) pass(ctx context.Context, all bool) (changed bool, err error) 
 	switch {
 	case err != nil:
 	case full:
-		err = b.allCold(func() bool { return ctx.Err() != nil })
+		err = b.wholeCold(func() bool { return ctx.Err() != nil })
 	case all:
 		if err = b.allCold(b.hurried); errors.Is(err, errCut) {
 			err = nil

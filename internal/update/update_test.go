@@ -120,6 +120,9 @@ func TestPasses(t *testing.T) {
 				}
 				b, far, near := made(t, r, at, n, func(c *Config) { c.Flags, c.Twin, c.All = flags, twin, all })
 				defer func() { b.die(); b.release() }()
+				if b.watch != nil {
+					b.ahead = newAhead(b.hi-b.lo, 4096*rapid.SampledFrom([]int{1, 3, most}).Draw(t, "stretch"))
+				}
 				if !all {
 					copy(far.mem, near)
 				}
