@@ -18,8 +18,9 @@ const madvCollapse = 25 // MADV_COLLAPSE: make it huge pages, whatever the syste
 func TestStoresBesidePasses(t *testing.T) {
 	const size = 8 << 20
 	for _, huge := range []bool{false, true} {
-		for _, twin := range []bool{false, true} {
-			t.Run(fmt.Sprintf("huge %v, twin %v", huge, twin), func(t *testing.T) {
+		for _, how := range []string{"watched", "watched by several threads", "twin"} {
+			t.Run(fmt.Sprintf("huge %v, %s", huge, how), func(t *testing.T) {
+				twin := how == "twin"
 				r := aligned(t, size)
 				for i := 0; i < size; i += 4096 {
 					r.Bytes()[i] = 1
@@ -33,6 +34,9 @@ func TestStoresBesidePasses(t *testing.T) {
 				far.mem = aligned(t, size).Bytes() // as an exporter's is, which the race detector knows nothing of
 				if huge {
 					_ = syscall.Madvise(r.Bytes(), madvCollapse) // while it is bound: as bad as it can be
+				}
+				if b.watch != nil && how == "watched by several threads" {
+					b.ahead = newAhead(size, size/16)
 				}
 				b.Start()
 				defer func() { b.Fail(context.Canceled); <-b.Gone() }()
