@@ -55,7 +55,7 @@ type Binding struct {
 	wanted atomic.Int32  // somebody else than the scanner waits for it
 	hot    hotPages      // these with the turn
 	cold   int           // where the next look at cold pages begins
-	ahead  *ahead        // nil: a full pass looks at one page after another
+	ahead  *ahead        // nil: a full pass looks at one slice after another
 	runs   [128]shm.PageRun
 
 	protected  int64 // when a sweep last protected what it found
@@ -96,8 +96,8 @@ func New(c Config) (*Binding, error) {
 		b.why = errAsked
 	default:
 		// Before the twin is made, so that no store falls between the two.
-		if b.watch, b.why = shm.NewWatch(c.Region, c.At+b.lo, b.hi-b.lo); b.watch != nil {
-			b.ahead = newAhead(b.hi-b.lo, stretch)
+		if b.watch, b.why = shm.NewWatch(c.Region, c.At+b.lo, b.hi-b.lo); b.watch != nil && !alone && b.hi-b.lo >= fewest*stretch {
+			b.ahead = b.newAhead(stretch)
 		}
 	}
 	b.cold, b.fresh = b.lo, c.All

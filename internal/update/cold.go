@@ -20,9 +20,22 @@ const (
 	lazySize     = 16 << 20
 )
 
-// allCold looks at all cold pages, and gives up when cut says so.
-func (b *Binding) allCold(cut func() bool) error {
+// allCold looks at all cold pages that were stored to, with several threads if it may and there is much to look
+// at, and gives up when cut says so.
+func (b *Binding) allCold(several bool, cut func() bool) error {
+	several = several && b.ahead != nil
+	if several {
+		if err := b.ahead.ask(b, cut); err != nil {
+			return err
+		}
+	}
+	if cut() { // before the sweep, which protects at most so often
+		return errCut
+	}
 	b.sweep()
+	if several {
+		return b.foundCold(cut)
+	}
 	return b.eachCold(b.lo, b.hi, cut)
 }
 
@@ -75,19 +88,23 @@ func (b *Binding) coldSlice(from, to int, cut func() bool) (end int, err error) 
 		if err != nil || n == 0 {
 			return to, err
 		}
-		if !b.protecting && at == from && n < len(b.runs) {
-			if done, err := b.heat(b.runs[:n]); done || err != nil {
-				return to, err
-			}
-		}
-		// Many, or just protected: these pages are compared now, and again in the
-		// next sweep as long as they are not protected.
-		if end, err := b.written(b.runs[:n], cut); err != nil || end < b.lo+int(b.runs[n-1].End) {
+		if end, err := b.noted(b.runs[:n], at == from && n < len(b.runs), cut); err != nil || end < b.lo+int(b.runs[n-1].End) {
 			return end, err
 		}
 		at = b.lo + upTo
 	}
 	return to, nil
+}
+
+// noted makes pages hot that were stored to, if they are few, or else compares them now, and again in the next
+// sweep as long as they are not protected.
+func (b *Binding) noted(runs []shm.PageRun, few bool, cut func() bool) (end int, err error) {
+	if few && !b.protecting {
+		if done, err := b.heat(runs); done || err != nil {
+			return b.lo + int(runs[len(runs)-1].End), err
+		}
+	}
+	return b.written(runs, cut)
 }
 
 // written compares pages that were stored to.

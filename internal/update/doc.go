@@ -26,9 +26,9 @@
 // compare first and protect then loses the stores between the two; docs/models has
 // both (update.pml).
 //
-// A full pass over much memory first asks, with several threads and without protecting
-// anything, which cold pages were stored to, and looks at those alone. One that was
-// not stored to since it was protected is one that a look would pass over as well.
+// A full pass over much memory asks with several threads, without protecting anything
+// and after it has loaded the flags, which pages were stored to, and looks at those
+// alone. What it leaves out a look at that moment would leave out as well.
 //
 // A region without the kernel's help has cold pages too: they are compared in turn.
 //

@@ -41,9 +41,9 @@ func (b *Binding) pass(ctx context.Context, all bool) (changed bool, err error) 
 	switch {
 	case err != nil:
 	case full:
-		err = b.wholeCold(func() bool { return ctx.Err() != nil })
+		err = b.allCold(true, func() bool { return ctx.Err() != nil })
 	case all:
-		if err = b.allCold(b.hurried); errors.Is(err, errCut) {
+		if err = b.allCold(false, b.hurried); errors.Is(err, errCut) {
 			err = nil
 		}
 	case b.lo < b.hi && (b.hot.n == 0 || b.passes.Load()%coldEvery == 0):

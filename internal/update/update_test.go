@@ -120,8 +120,8 @@ func TestPasses(t *testing.T) {
 				}
 				b, far, near := made(t, r, at, n, func(c *Config) { c.Flags, c.Twin, c.All = flags, twin, all })
 				defer func() { b.die(); b.release() }()
-				if b.watch != nil {
-					b.ahead = newAhead(b.hi-b.lo, 4096*rapid.SampledFrom([]int{1, 3, most}).Draw(t, "stretch"))
+				if pages := rapid.SampledFrom([]int{0, 1, 3, 16, 40}).Draw(t, "stretch"); b.watch != nil && pages > 0 {
+					b.ahead = b.newAhead(pages * 4096)
 				}
 				if !all {
 					copy(far.mem, near)
@@ -179,6 +179,12 @@ func TestPasses(t *testing.T) {
 					"run": func(t *rapid.T) {
 						from := word.Draw(t, "word")
 						for i := from; i < min(n/4, from+rapid.IntRange(1, 5000).Draw(t, "long")); i++ {
+							shm.Word(near, 4*i).Add(1)
+						}
+					},
+					"scattered": func(t *rapid.T) { // more runs than one question finds, or just as many
+						from, runs := word.Draw(t, "word"), rapid.IntRange(7, 12).Draw(t, "runs")
+						for i := from; i < min(n/4, from+2048*runs); i += 2048 {
 							shm.Word(near, 4*i).Add(1)
 						}
 					},

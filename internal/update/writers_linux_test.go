@@ -36,7 +36,7 @@ func TestStoresBesidePasses(t *testing.T) {
 					_ = syscall.Madvise(r.Bytes(), madvCollapse) // while it is bound: as bad as it can be
 				}
 				if b.watch != nil && how == "watched by several threads" {
-					b.ahead = newAhead(size, size/16)
+					b.ahead = b.newAhead(size / 16)
 				}
 				b.Start()
 				defer func() { b.Fail(context.Canceled); <-b.Gone() }()
