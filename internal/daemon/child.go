@@ -114,8 +114,9 @@ func (n *Node) explain(c *child, err error) error {
 		hint = ": it is no program for this machine; a script begins with #!"
 	case errors.Is(err, syscall.EPERM):
 		k, hint = code.NoRights, ": the daemon may not start programs as this user"
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		k = code.NoMem
+	}
+	if h, is := unix.Scarce(err); is {
+		k, hint = code.NoMem, h
 	}
 	var why syscall.Errno
 	if errors.As(err, &why) { // the rest repeats the path

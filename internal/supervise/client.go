@@ -53,7 +53,9 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 		Path: argv[0], Args: argv[1:], Env: env, Dir: "/", As: as, Apart: true,
 		Files: [3]*os.File{in, null, null}, Extra: []*os.File{dir, say},
 	})
-	if err != nil {
+	if hint, is := unix.Scarce(err); is {
+		return nil, code.New(code.NoMem, "start a supervisor (%s): %v%s", strings.Join(argv, " "), err, hint)
+	} else if err != nil {
 		return nil, fmt.Errorf("start a supervisor (%s): %w", strings.Join(argv, " "), err)
 	}
 	_ = say.Close()
@@ -86,7 +88,7 @@ func hear(ctx context.Context, said *os.File) error {
 	case err != nil:
 		return fmt.Errorf("hear from the supervisor: %w", err)
 	case len(b) == 0:
-		return errors.New("the supervisor ended before it was ready: can its user execute the daemon's program?")
+		return errors.New("the supervisor ended before it was ready: can its user execute the daemon's program, and does the system let the node have a dozen more threads (pids.max, ulimit -u)?")
 	case string(b) != ready:
 		return code.New(code.BadArg, "%s", b)
 	}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // explain gives the kernel's reason a code, and says what may be meant by it.
@@ -21,8 +22,9 @@ func (s *supervisor) explain(o Order, err error) error {
 		hint = ": the session's user may not enter the directory, or not execute the program"
 	case errors.Is(err, syscall.ENOEXEC):
 		hint = ": it is no program for this machine; a script begins with #!"
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		k = code.NoMem
+	}
+	if h, is := unix.Scarce(err); is {
+		k, hint = code.NoMem, h
 	}
 	if coded := (*code.Error)(nil); errors.As(err, &coded) {
 		return err

@@ -1,6 +1,10 @@
 package unix
 
-import "os"
+import (
+	"errors"
+	"os"
+	"syscall"
+)
 
 // Identity is whom a program runs as, in the kernel's numbers.
 type Identity struct {
@@ -30,4 +34,16 @@ type Size struct{ Rows, Columns uint16 }
 type Ending struct {
 	Status int
 	Signal int
+}
+
+// Scarce says whether a program was not started because the machine has no more of
+// something for it, and what to do about it.
+func Scarce(err error) (hint string, is bool) {
+	switch {
+	case errors.Is(err, syscall.EAGAIN): // of all calls on the way only those that bound processes say so
+		return ": the system lets the node have no more processes: let some end, or raise pids.max of its cgroup (TasksMax= of vmmcd), or ulimit -u of the user", true
+	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "", true
+	}
+	return "", false
 }
