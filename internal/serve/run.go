@@ -31,6 +31,9 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if n := keepThreads(nodeThreads); n < nodeThreads {
+		logger.Warn("the node may end when it needs one more thread: raise pids.max of its cgroup (TasksMax= of vmmcd)", "idle threads", n, "wanted", nodeThreads)
+	}
 	cfg, err := o.config()
 	defer o.giveRoot()
 	if err != nil {

@@ -18,7 +18,10 @@ func newSupervise() *cobra.Command {
 		Short:  "Stay with a session's programs (the daemon starts this)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		RunE:   func(*cobra.Command, []string) error { return supervise.Main() },
+		RunE: func(*cobra.Command, []string) error {
+			keepThreads(supervisorThreads)
+			return supervise.Main()
+		},
 	}
 }
 

@@ -19,6 +19,10 @@ type Child struct {
 	reaped bool // its number may be another's now
 }
 
+// starting is held while a program is started. One waits for another in any case
+// (syscall.ForkLock), but locked to a thread: many at once would take as many threads.
+var starting sync.Mutex
+
 // Start returns when the program's first instruction is about to run, or with
 // the reason why it never will.
 func Start(p Program) (*Child, error) {
@@ -27,6 +31,8 @@ func Start(p Program) (*Child, error) {
 	if p.As != nil {
 		attr.Credential = &syscall.Credential{Uid: p.As.UID, Gid: p.As.GID, Groups: p.As.Groups}
 	}
+	starting.Lock()
+	defer starting.Unlock()
 	// A daemon that may switch users without being root has the right to in its
 	// ambient set, which a change from one user to another leaves alone.
 	if err := keepRights(); err != nil {

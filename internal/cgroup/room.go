@@ -1,0 +1,64 @@
+package cgroup
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/mount"
+)
+
+// Room is how many processes, threads among them, the cgroups of this one let it have more, of
+// either version; where they set no bound, more than there can be.
+func Room() int {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	points, perr := mount.Points()
+	if err != nil || perr != nil {
+		return math.MaxInt
+	}
+	return room(string(own), points)
+}
+
+func room(own string, points []mount.Point) int {
+	least := math.MaxInt
+	for line := range strings.Lines(own) { // 8:pids:/a/b, and 0::/a/b of version 2
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 || f[1] != "" && !slices.Contains(strings.Split(f[1], ","), "pids") {
+			continue
+		}
+		for _, p := range points {
+			if f[1] == "" && p.Type != "cgroup2" || f[1] != "" && (p.Type != "cgroup" || filepath.Base(p.At) != f[1]) {
+				continue
+			}
+			rel, err := filepath.Rel(p.Root, f[2])
+			if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+				continue
+			}
+			for ; ; rel = filepath.Dir(rel) { // each above bounds it too
+				least = min(least, left(filepath.Join(p.At, rel)))
+				if rel == "." {
+					break
+				}
+			}
+		}
+	}
+	return least
+}
+
+// left is the room in one cgroup.
+func left(dir string) int {
+	var n [2]int
+	for i, file := range []string{"pids.max", "pids.current"} {
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		if err == nil {
+			n[i], err = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		if err != nil { // "max", or a cgroup that bounds none
+			return math.MaxInt
+		}
+	}
+	return max(0, n[0]-n[1])
+}

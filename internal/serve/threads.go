@@ -1,0 +1,21 @@
+package serve
+
+import (
+	"github.com/vmmc-go/vmmc/internal/cgroup"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// How many threads are kept idle, so that who runs out of processes goes on (see [unix.Threads]):
+// a node has users looked up and files read by many at once, a supervisor does little.
+const (
+	nodeThreads       = 32
+	supervisorThreads = 8
+)
+
+// keepThreads keeps n, or half of what the cgroup has room for: to be ended at the start for want
+// of them would help nobody. It says how many there are.
+func keepThreads(n int) int {
+	n = min(n, cgroup.Room()/2)
+	unix.Threads(n)
+	return n
+}
