@@ -176,11 +176,13 @@ func install(t *testing.T, path string, flags ...string) {
 }
 
 // daemon starts a node by the program vmmcd, and returns when it serves.
-func (c *cluster) daemon(t *testing.T, i int, exe string) {
+func (c *cluster) daemon(t *testing.T, i int, exe string, more ...string) {
 	t.Helper()
 	name := fmt.Sprintf("n%d", i)
-	cmd := exec.Command(exe, "--name", name, "--hosts", filepath.Join(c.dir, "vmmc-hosts.txt"), "--certs", filepath.Join(c.dir, name),
-		"--socket", c.socket(i), "--state", filepath.Join(c.dir, name, "state"), "--log-level", "warn")
+	cmd := exec.Command(exe, append([]string{
+		"--name", name, "--hosts", filepath.Join(c.dir, "vmmc-hosts.txt"), "--certs", filepath.Join(c.dir, name),
+		"--socket", c.socket(i), "--state", filepath.Join(c.dir, name, "state"), "--log-level", "warn",
+	}, more...)...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
