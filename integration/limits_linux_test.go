@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -51,6 +52,10 @@ func TestNoMoreProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// Whether those below need more threads than the daemon has is chance; what it has for them is not.
+	if n, err := strconv.Atoi(f.get(t, "pids.current")); err != nil || n < 32 {
+		t.Errorf("the daemon and a supervisor have %d threads (%v)", n, err)
+	}
 	f.set(t, "pids.max", "1") // the daemon has more, whatever threads it ends
 	refused := func(err error) {
 		if err = ask.Told(a.Chosen[0], err); !errors.Is(err, vmmc.ErrNoMem) || !strings.Contains(err.Error(), "pids.max") {
