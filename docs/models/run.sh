@@ -66,3 +66,13 @@ for flag in ABORT_ONCE ABORT_LATE CREDIT_DELTA KEEP_CREDIT; do check broken canc
 check ok rejoin
 check ok rejoin -DRST=3
 for flag in NO_EXPECT EARLY GRACE NO_PROOF NO_LOOK BY_ID; do check broken rejoin -D$flag; done
+
+# STRICT, GET and H=1, LEAVE and HANGUP are of what was built and is found wanting: the headers say what.
+check ok silence
+check ok silence -DCUTS=2 -DSTOPS=2
+check ok silence -DGET -DTEND
+for flag in NO_EAR EAR_SELF NO_UNSENT NO_KERNEL NO_MARGIN STRICT GET H=1; do check broken silence -D$flag; done
+
+check ok departed
+check ok departed -DRST=3
+for flag in ALL_ENDED NO_WATCH EOF_BACK NO_LATER EARLY END_FIRST LEAVE HANGUP; do check broken departed -D$flag; done
