@@ -45,7 +45,7 @@ check broken order -DCREDITS -DCREDIT_LATE
 
 check ok update
 check ok update -DROUNDS=2
-for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT CUT_FLAG; do check broken update -D$flag; done
+for flag in DIFF_FIRST COOL_FIRST FLAG_LATE FLAG_THIN NO_HOT CUT_FLAG ASK_EARLY; do check broken update -D$flag; done
 
 check ok sleep -DR=1
 check ok sleep -DSLOTS=2 -DR=1

@@ -15,7 +15,11 @@
  * A full pass may be given up in its middle (a flush whose context ends): it is over then,
  * without the flag, and what it has protected it has compared.
  *
+ * A full pass over much memory may ask for all pages at once which are not protected
+ * (ahead.go), and look at those alone.
+ *
  * Variants that break:
+ *   ASK_EARLY   it asks before the flags are loaded
  *   DIFF_FIRST  compare, then protect
  *   COOL_FIRST  a hot page is compared, then protected when it cools
  *   FLAG_LATE   flags are loaded after the data was compared
@@ -107,9 +111,28 @@ inline warm(p) {
 	fi
 }
 
+/* the pages are asked about one after another, by several threads in any order */
+inline ask() {
+	if
+	:: ahead = false
+	:: ahead = true;
+		if
+		:: asked[0] = !prot[0]; asked[1] = !prot[1]
+		:: asked[1] = !prot[1]; asked[0] = !prot[0]
+		fi
+	fi
+}
+
+inline found(p) {
+	if
+	:: ahead && !asked[p]
+	:: else -> cold(p)
+	fi
+}
+
 active proctype scanner() {
 	byte f;
-	bool whole, flush, cut;
+	bool whole, flush, cut, ahead, asked[P];
 	byte passes = 0;
 end:	do
 	:: passes < ROUNDS + 2 ->
@@ -120,6 +143,9 @@ end:	do
 		fi;
 		atomic { begun[0] = near[0]; begun[1] = near[1] };
 		whole = flush;
+#ifdef ASK_EARLY
+		ask();
+#endif
 #ifndef FLAG_LATE
 		f = flag;
 #ifndef FLAG_THIN
@@ -134,13 +160,17 @@ end:	do
 #else
 		warm(0); warm(1);
 #endif
+#ifndef ASK_EARLY
+		ask();
+#endif
 		if
-		:: whole -> cold(0); cold(1); cut = false
-		:: whole -> cold(0); cut = true
+		:: whole -> found(0); found(1); cut = false
+		:: whole -> found(0); cut = true
 		:: whole -> cut = true
 		:: !whole -> cold(0); cut = false
 		:: !whole -> cold(1); cut = false
 		fi;
+		atomic { ahead = false; asked[0] = false; asked[1] = false };
 #ifdef FLAG_LATE
 		f = flag;
 #endif
