@@ -235,6 +235,7 @@ func (o *Out) resume(fd int, c Cipher, a *wire.Answer) error {
 		_ = unix.Close(fd)
 	}
 	if err == nil {
+		o.news(true, nil) // before the new connection can be lost
 		o.pump()
 	}
 	o.tmu.Unlock()
@@ -245,9 +246,6 @@ func (o *Out) resume(fd int, c Cipher, a *wire.Answer) error {
 	o.rmu.Unlock()
 	o.tx.room.Move()
 	o.e.sleepers.Wake()
-	if err == nil {
-		o.news(true, nil)
-	}
 	return err
 }
 

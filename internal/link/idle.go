@@ -99,6 +99,8 @@ func (o *Out) idle(passed time.Duration) (more bool) {
 		}
 		o.quiet = written
 		return true
+	case o.awaits(): // what is acknowledged is not answered for that
+		return true
 	}
 	o.keeps.trim(o.acked.Load())
 	o.tended = false
