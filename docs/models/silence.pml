@@ -18,10 +18,9 @@
  *   -DNO_UNSENT  what goes out is not looked at
  *   -DNO_KERNEL  the ear alone listens
  *   -DNO_MARGIN  E waits no longer than I
- * What was built, and is found wanting (run.sh expects these to be broken):
- *   -DSTRICT     I says LinkResumed when it has let go of its locks: another LinkDown, or the end, may be told before it
- *   -DGET        a get that is acknowledged and not answered is listened for no more: idle looks for what is not acknowledged
- *                (with -DTEND, which goes on as long as anything is awaited, it is well)
+ *   -DSAY_LATE   I says LinkResumed when it has let go of its locks: another LinkDown, or the end, may be told before it
+ *   -DGET -DNO_TEND  a get (-DGET) that is acknowledged and not answered is listened for no more
+ * What was built, and is found wanting (run.sh expects it to be broken):
  *   -DH=1        the hello's time is less than the silence, as 5 s and 10 s: E may end the link before I's limit, for I may begin
  *                its limit up to S later than E
  * Run: spin -a [flags] silence.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
@@ -63,18 +62,15 @@ byte good, peer, bad, iwait, ewait, gone;        /* ghosts: for how many ticks *
 
 #define WELL (net && e == RUN && i == RUN)
 #define PASSES (net && ic == 2 && ec == 2)
-#ifdef TEND
-#define TENDED op
-#else
+#ifdef NO_TEND
 #define TENDED (op && !acked)
+#else
+#define TENDED op
 #endif
 #define TO(x, most) x = (x < most -> x+1 : most)
 
 inline inotice() { ic = 0; fly = 0; kern = 0; ans = 0; mute = 0;
-#ifdef STRICT
-  assert(down == 0);
-#endif
-  down++; if :: fresh || !op -> il = L; fresh = false; late = false :: else -> if :: il == 0 -> il = H; late = true :: else fi fi }
+  assert(down == 0); down++; if :: fresh || !op -> il = L; fresh = false; late = false :: else -> if :: il == 0 -> il = H; late = true :: else fi fi }
 inline iover() { iend = true; op = false; late = false; if :: ic == 2 -> ic = 0; if :: ec == 2 && net -> ec = 0; eend = true :: else fi :: else ic = 0 fi }
 inline heal() { good = 0; peer = 0; bad = 0 }
 
@@ -111,14 +107,16 @@ end: do
 #endif
   :: atomic { i == RUN && ic == 1 -> inotice() }
   :: atomic { i == RUN && unsaid > 0 -> unsaid--;
-#ifdef STRICT
-       assert(down == 1 && ic != 0 && !iend);
-#endif
-       down-- }
+       assert(down == 1 && ic != 0 && !iend); down-- }
   :: atomic { i == RUN && ic == 0 && !iend && net && e == DEAD -> iover() }     /* its node says so */
   :: atomic { i == RUN && ic == 0 && !iend && net && e == RUN && eend -> assert(istopped || estopped || il == 0); iover() }
   :: atomic { i == RUN && ic == 0 && !iend && net && e == RUN && !eend -> if :: ec -> assert(!edown); edown = true :: else fi;
-       assert(edown); edown = false; ec = 2; ke = 0; el = 0; iwait = 0; ewait = 0; ic = 2; ki = 0; mute = 0; unsaid++; ans = 0; kern = 0;
+       assert(edown); edown = false; ec = 2; ke = 0; el = 0; iwait = 0; ewait = 0; ic = 2; ki = 0; mute = 0; ans = 0; kern = 0;
+#ifdef SAY_LATE
+       unsaid++;
+#else
+       down--;
+#endif
        if :: op && has < U -> fly = U-has
           :: op && has == U -> fly = 0; if :: !acked -> fresh = true :: else fi; acked = true;
 #ifdef GET
