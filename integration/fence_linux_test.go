@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ type fence struct {
 	unified bool // version 2
 }
 
-// fenced makes one that lasts as long as the test; who is in it then is put back.
+// fenced makes one that lasts as long as the test; who is in it then is killed.
 func fenced(t *testing.T, controller string) fence {
 	t.Helper()
 	points, err := mount.Points()
@@ -35,7 +36,7 @@ func fenced(t *testing.T, controller string) fence {
 		if os.Mkdir(f.dir, 0o755) != nil {
 			continue
 		}
-		t.Cleanup(func() { f.remove(t, p.At) })
+		t.Cleanup(func() { f.remove(t) })
 		if !f.unified || f.given(t, p.At, controller) {
 			return f
 		}
@@ -48,24 +49,27 @@ func fenced(t *testing.T, controller string) fence {
 func (f fence) given(t *testing.T, parent, controller string) bool {
 	t.Helper()
 	has := func() bool { _, err := os.Stat(filepath.Join(f.dir, controller+".max")); return err == nil }
-	if !has() {
-		of := filepath.Join(parent, "cgroup.subtree_control")
-		if os.WriteFile(of, []byte("+"+controller), 0) == nil {
-			t.Cleanup(func() { _ = os.WriteFile(of, []byte("-"+controller), 0) })
-		}
+	// Only the root of the whole hierarchy may give it while it has processes itself, and no other cgroup
+	// becomes another kind by that.
+	if _, err := os.Stat(filepath.Join(parent, "cgroup.type")); !has() && os.IsNotExist(err) {
+		_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0)
 	}
 	return has()
 }
 
-func (f fence) remove(t *testing.T, parent string) {
+func (f fence) remove(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		b, err := os.ReadFile(filepath.Join(f.dir, "cgroup.procs"))
-		for _, pid := range strings.Fields(string(b)) { // another one may begin or end meanwhile
-			_ = os.WriteFile(filepath.Join(parent, "cgroup.procs"), []byte(pid), 0)
-		}
-		if err == nil {
-			err = os.Remove(f.dir)
+		dirs, _ := filepath.Glob(filepath.Join(f.dir, "vmmc-*")) // of sessions
+		err := error(nil)
+		for _, dir := range append(dirs, f.dir) {
+			b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			for _, pid := range strings.Fields(string(b)) {
+				if n, err := strconv.Atoi(pid); err == nil && n > 0 {
+					_ = syscall.Kill(n, syscall.SIGKILL)
+				}
+			}
+			err = os.Remove(dir)
 		}
 		if err == nil || time.Now().After(end) {
 			if err != nil {
@@ -74,6 +78,16 @@ func (f fence) remove(t *testing.T, parent string) {
 			return
 		}
 	}
+}
+
+// around is a program that begins in the fence and goes on as exe: what a daemon finds to be its cgroup is the fence.
+func (f fence) around(t *testing.T, exe string) string {
+	t.Helper()
+	text := "#!/bin/sh\necho $$ >" + f.dir + "/cgroup.procs && exec " + exe + ` "$@"` + "\n"
+	if err := os.WriteFile(exe+".sh", []byte(text), 0o700); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	return exe + ".sh"
 }
 
 // enter puts a process with all its threads into the fence.

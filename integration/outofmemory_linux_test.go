@@ -78,6 +78,9 @@ func TestKilledForMemory(t *testing.T) {
 		limit, swap, used, killed = "memory.max", "memory.swap.max", "memory.current", "memory.events"
 	}
 	f.set(t, limit, bound)
+	if !f.unified { // where swap is not counted it is not to be used
+		f.set(t, "memory.swappiness", "0")
+	}
 	if _, err := os.Stat(f.dir + "/" + swap); err == nil { // else there is none, or it is not counted
 		f.set(t, swap, map[bool]string{true: "0", false: bound}[f.unified])
 	}
@@ -113,7 +116,7 @@ func TestKilledForMemory(t *testing.T) {
 				t.Fatalf("it ended with %v; %s", err, f.get(t, killed))
 			}
 			for _, im := range ims { // told, and not found out by waiting for it as long as may be
-				goneWithin(t, time.Second, func() error { return im.Send(t.Context(), []byte{1, 0, 0, 0}, 4) })
+				goneWithin(t, 20*time.Second, func() error { return im.Send(t.Context(), []byte{1, 0, 0, 0}, 4) })
 				if err := im.Close(); err != nil {
 					t.Error(err)
 				}

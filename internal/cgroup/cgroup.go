@@ -51,13 +51,21 @@ func locate(own string, points []mount.Point) (string, error) {
 		if p.Type != "cgroup2" {
 			continue
 		}
-		// A container may see a part of the hierarchy, or be outside of what it sees.
-		rel, err := filepath.Rel(p.Root, path)
-		if err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+		if rel, ok := below(p, path); ok {
 			return filepath.Join(p.At, rel), nil
 		}
 	}
 	return "", errors.New("no hierarchy of cgroups of version 2 is mounted that this process is in")
+}
+
+// below says where under a mount a cgroup is. A container may see a part of the hierarchy, or be outside of what
+// it sees; the kernel writes paths that begin with /.. then.
+func below(p mount.Point, path string) (rel string, ok bool) {
+	if strings.HasPrefix(p.Root, "/..") || strings.HasPrefix(path, "/..") {
+		return "", false
+	}
+	rel, err := filepath.Rel(p.Root, path)
+	return rel, err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
 // probe tries whether cgroups can be made in dir, and ended as a whole.

@@ -33,8 +33,8 @@ func room(own string, points []mount.Point) int {
 			if f[1] == "" && p.Type != "cgroup2" || f[1] != "" && (p.Type != "cgroup" || filepath.Base(p.At) != f[1]) {
 				continue
 			}
-			rel, err := filepath.Rel(p.Root, f[2])
-			if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+			rel, ok := below(p, f[2])
+			if !ok {
 				continue
 			}
 			for ; ; rel = filepath.Dir(rel) { // each above bounds it too

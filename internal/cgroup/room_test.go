@@ -18,6 +18,7 @@ func TestRoom(t *testing.T) {
 		"pids/a/full/pids.max": "1\n", "pids/a/full/pids.current": "3\n",
 		"two/a/pids.max": "9\n", "two/a/pids.current": "4\n",
 		"two/a/b/pids.max": "max\n", "two/a/b/pids.current": "4\n",
+		"two/other/pids.max": "9\n", "two/other/pids.current": "4\n",
 	} {
 		file = filepath.Join(dir, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

@@ -61,7 +61,12 @@ func (p program) run(ctx context.Context) error {
 	})
 	_ = w.Close()
 	if err != nil {
-		return code.New(code.BadConfig, "start %s: %v", path, err)
+		k := code.BadConfig
+		hint, scarce := unix.Scarce(err)
+		if scarce {
+			k = code.NoMem
+		}
+		return code.New(k, "start %s: %v%s", path, err, hint)
 	}
 	// The pipe is at its end when all that was started is gone, which tells of the
 	// programs of mount(8) what their numbers do not.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -77,6 +78,9 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 }
 
 // hear waits until the supervisor is ready, or says why it is not.
+// leastRoom is for fewer threads than which a supervisor may end at its start.
+const leastRoom = 16
+
 func hear(ctx context.Context, said *os.File) error {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
@@ -87,8 +91,10 @@ func hear(ctx context.Context, said *os.File) error {
 		return code.New(code.Timeout, "the supervisor does not say that it is ready: %v", context.Cause(ctx))
 	case err != nil:
 		return fmt.Errorf("hear from the supervisor: %w", err)
+	case len(b) == 0 && cgroup.Room() < leastRoom:
+		return code.New(code.NoMem, "the supervisor ended before it was ready: the system lets the node have only %d more threads: let some end, or raise pids.max of its cgroup (TasksMax= of vmmcd)", cgroup.Room())
 	case len(b) == 0:
-		return errors.New("the supervisor ended before it was ready: can its user execute the daemon's program, and does the system let the node have a dozen more threads (pids.max, ulimit -u)?")
+		return errors.New("the supervisor ended before it was ready: can its user execute the daemon's program, and have a dozen more threads (ulimit -u)?")
 	case string(b) != ready:
 		return code.New(code.BadArg, "%s", b)
 	}

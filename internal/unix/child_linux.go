@@ -19,9 +19,10 @@ type Child struct {
 	reaped bool // its number may be another's now
 }
 
-// starting is held while a program is started. One waits for another in any case
-// (syscall.ForkLock), but locked to a thread: many at once would take as many threads.
-var starting sync.Mutex
+// starting has room for as many programs as may be started at once. Each takes a thread to itself until its
+// first instruction, which on a slow file server may take long: some are to wait for none, and all together
+// for no more threads than a process keeps idle (see [Threads]).
+var starting = make(chan struct{}, 8)
 
 // Start returns when the program's first instruction is about to run, or with
 // the reason why it never will.
@@ -31,8 +32,8 @@ func Start(p Program) (*Child, error) {
 	if p.As != nil {
 		attr.Credential = &syscall.Credential{Uid: p.As.UID, Gid: p.As.GID, Groups: p.As.Groups}
 	}
-	starting.Lock()
-	defer starting.Unlock()
+	starting <- struct{}{}
+	defer func() { <-starting }()
 	// A daemon that may switch users without being root has the right to in its
 	// ambient set, which a change from one user to another leaves alone.
 	if err := keepRights(); err != nil {

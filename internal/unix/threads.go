@@ -7,7 +7,7 @@ import (
 
 // Threads sees to it that the process has n threads that are idle, which Go keeps for as long
 // as it runs. Go ends a program that needs one more thread than the system lets it have, as
-// goroutines do that wait in system calls; those find one of these then. Each costs some ten
+// goroutines do that wait in system calls; those find one of these then. Each costs some tens of
 // KiB, and counts as one of the processes that the system bounds.
 func Threads(n int) {
 	var there, all sync.WaitGroup
