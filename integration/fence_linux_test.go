@@ -84,7 +84,7 @@ func (f fence) remove(t *testing.T) {
 func (f fence) around(t *testing.T, exe string) string {
 	t.Helper()
 	text := "#!/bin/sh\necho $$ >" + f.dir + "/cgroup.procs && exec " + exe + ` "$@"` + "\n"
-	if err := os.WriteFile(exe+".sh", []byte(text), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(exe+".sh", []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return exe + ".sh"
