@@ -17,10 +17,11 @@ import (
 
 func init() { testutil.RegisterRole("starve", child(starve)) }
 
-// starve uses up something that the system gives a process only so much of, while it uses
-// the buffer of another process and is used by it. Args: what; node and pid of the other one.
+// importedAt is a word by which the other process says that it has imported the buffer.
 const importedAt = 4092
 
+// starve uses up something that the system gives a process only so much of, while it uses
+// the buffer of another process and is used by it. Args: what; node and pid of the other one.
 func starve(ctx context.Context, p *vmmc.Process, args []string) error {
 	m, err := p.Alloc(4096)
 	if err != nil {

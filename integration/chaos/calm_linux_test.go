@@ -5,30 +5,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
 // calm kills all daemons once more, when nothing else is done to anybody, and starts them again: each process
-// comes back, and no link so much as loses its connection. A machine whose hypervisor lets it rest for as long as a peer
-// may be silent disturbs links by itself; then it is done again.
+// comes back, and no link so much as loses its connection.
 func (w *world) calm(t *testing.T) {
-	t.Helper()
-	for again := 2; ; again-- {
-		stolen := testutil.Stolen()
-		disturbed := w.undisturbed(t)
-		if stolen = testutil.Stolen() - stolen; again == 0 || stolen < silence/2 || len(disturbed) == 0 {
-			for _, d := range disturbed {
-				t.Errorf("disturbed by the death of a daemon: %s (%v were taken by the hypervisor)", d, stolen)
-			}
-			return
-		}
-		t.Logf("the hypervisor has taken %v: once more, after %q", stolen, disturbed)
-	}
-}
-
-// undisturbed returns what links have lost their connection.
-func (w *world) undisturbed(t *testing.T) (disturbed []string) {
 	t.Helper()
 	w.await(t, hang, func() string { return w.served(t) })
 	w.await(t, hang, w.linked)
@@ -47,11 +28,10 @@ func (w *world) undisturbed(t *testing.T) (disturbed []string) {
 	for p := range processes {
 		for _, n := range w.notes(p, w.lives[p]) {
 			if n.what == "link-down" && n.at.After(begun) {
-				disturbed = append(disturbed, fmt.Sprintf("process %d, life %d: its link with %s: %s", p, w.lives[p], n.peer, n.why))
+				t.Errorf("process %d, life %d: its link with %s was disturbed by the death of a daemon: %s", p, w.lives[p], n.peer, n.why)
 			}
 		}
 	}
-	return disturbed
 }
 
 // served says which daemon does not have all processes of its node.
