@@ -137,7 +137,9 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 	terms := p.terms(a.Capabilities)
 	terms.Cipher = cipher
 	if terms.Limit > 0 {
-		terms.Limit += timeout.Hello // an importer that dials within the limit is heard
+		// An importer that dials within the limit is heard, and the limit of one that sees the loss late begins
+		// late: by its silence, which is taken to be like this process's (docs/models/silence.pml).
+		terms.Limit += timeout.Hello + terms.Silence
 	}
 	id := peer.id
 	terms.Departed = func(ctx context.Context) bool { return p.departed(ctx, id) }

@@ -67,11 +67,12 @@ check ok rejoin
 check ok rejoin -DRST=3
 for flag in NO_EXPECT EARLY GRACE NO_PROOF NO_LOOK BY_ID; do check broken rejoin -D$flag; done
 
-# H=1, LEAVE and HANGUP are of what was built and is found wanting: the headers say what.
+# LEAVE and HANGUP are of what was built and is found wanting: the headers say what.
 check ok silence
 check ok silence -DCUTS=2 -DSTOPS=2
 check ok silence -DGET
-for flag in NO_EAR EAR_SELF NO_UNSENT NO_KERNEL NO_MARGIN SAY_LATE H=1; do check broken silence -D$flag; done
+check ok silence -DH=2
+for flag in NO_EAR EAR_SELF NO_UNSENT NO_KERNEL NO_MARGIN HELLO_ONLY SAY_LATE; do check broken silence -D$flag; done
 check broken silence -DGET -DNO_TEND
 
 check ok departed

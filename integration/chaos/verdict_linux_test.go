@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// told is how long after its cause the end of a link may be told: exporters wait 5 s longer than
-// the limit, an attempt may be under way, and the machine may be busy.
+// told is how long after its cause the end of a link may be told: exporters wait longer than
+// the limit by 5 s and the silence, an attempt may be under way, and the machine may be busy.
 const told = limit + 25*time.Second
 
 // conversations are all that were begun.
