@@ -58,12 +58,12 @@ func schedule(seed uint64, total time.Duration) (all []fault) {
 		for _, k := range bag {
 			f := fault{at: at, kind: k, who: r.IntN(processes)}
 			switch k {
-			case cut, drop:
+			case cut:
 				f.last = between(50, 2000)
 			case reset:
 				f.last = between(10, 60)
-			case freeze, stall:
-				f.last = between(50, 2500)
+			case drop, freeze, stall: // for less and for more than the silence
+				f.last = between(50, 4000)
 			}
 			all = append(all, f)
 			at += between(100, 800)

@@ -16,10 +16,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// Shorter than the defaults, so that what is noticed late is noticed within the test, and
-// still far longer than anything is cut off or stopped.
+// Shorter than the defaults, so that what is noticed late is noticed within the test. The limit is far longer than
+// anything is cut off or stopped, and the silence longer than a busy machine lets a process wait for a processor.
 const (
-	silence = time.Second
+	silence = 2 * time.Second
 	limit   = 20 * time.Second
 	hang    = limit + 40*time.Second // no call may take longer
 )
