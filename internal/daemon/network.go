@@ -152,7 +152,7 @@ func (n *Node) bringUp() error {
 
 // leave tells all other nodes at once, and returns those that do not hear it.
 func (n *Node) leave(ctx context.Context, why string) (untold []string) {
-	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping) // each gives its own processes half of that, in severAll
 	defer stop()
 	var all sync.WaitGroup
 	var mu sync.Mutex
