@@ -81,16 +81,23 @@ func (p *Process) tryReturn(gone time.Time) bool {
 	if err == nil || p.life.Err() != nil {
 		return err == nil
 	}
+	pause := betweenReturns(time.Since(gone))
 	var no refusedReturn
-	if errors.As(err, &no) {
+	switch {
+	case errors.As(err, &no):
 		p.log.Debug("the daemon does not take the process back", "err", err)
 		p.node.refused(err)
-	} else {
+	case away != nil:
 		p.node.refused(nil)
-	}
-	pause := betweenReturns(time.Since(gone))
-	if away != nil && deaf == nil {
-		pause = lateReturn
+		if deaf == nil {
+			pause = lateReturn
+		}
+	case errors.Is(err, code.InProgress):
+		p.node.refused(nil)
+	default:
+		// It has hung up: at its limit it does, on the oldest of those that it refuses, and the more they are in a
+		// hurry the fewer hear why. What this process has heard before stands.
+		pause = max(pause, min(time.Since(gone)/8, lateReturn))
 	}
 	pause = pause/2 + rand.N(pause/2+1) //nolint:gosec // not all processes of the node at once
 	for over := time.Now().Add(pause); p.life.Err() == nil; {
