@@ -121,13 +121,13 @@ func TestRedirectionWhileAMessageArrives(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, size)
-			ctx := within(t)
 			last, err := s.exp.Word(size - 4)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var late, early int // posted after the first word, ended before the last
 			for round := range 60 {
+				ctx := within(t)
 				src := pattern(size, uint32(round)<<8)
 				clear(s.all)
 				clear(target)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
 // cutting cuts the connection again and again until the function that it gives is called.
@@ -82,9 +83,14 @@ func TestAnswerThatNeverFits(t *testing.T) {
 
 // A long message that goes on with each connection is progress, also when all of it takes longer than the limit.
 func TestLongMessageOverCuts(t *testing.T) {
-	a, b, s, events := surviving(t, 250*time.Millisecond)
+	const (
+		limit = time.Second
+		n     = 96 << 20
+		parts = 64
+		pause = 20 * time.Millisecond // all of them are longer than the limit
+	)
+	a, b, s, events := surviving(t, limit)
 	t.Cleanup(unheard(events))
-	const n = 96 << 20
 	mem := alloc(t, b, n)
 	if _, err := b.Export(7, mem); err != nil {
 		t.Fatal(err)
@@ -94,14 +100,26 @@ func TestLongMessageOverCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := bytes.Repeat([]byte("over cuts "), n/10+1)[:n]
-	stop := s.cutting(20 * time.Millisecond)
+	ctx := within(t)
 	begin := time.Now()
-	err = im.Send(within(t), src, 0)
-	stop()
-	if err != nil || !bytes.Equal(src, mem) {
+	r, err := im.SendAsync(ctx, src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range parts { // each connection lasts until another part has arrived
+		for w := shm.Word(mem, part*(n/parts)); w.Load() == 0 && ctx.Err() == nil && !r.Done(); {
+			time.Sleep(100 * time.Microsecond)
+		}
+		s.cut(false)
+		time.Sleep(pause)
+		s.cut(true)
+	}
+	if err := r.Wait(ctx); err != nil || !bytes.Equal(src, mem) {
 		t.Errorf("%v, and it has arrived: %v", err, bytes.Equal(src, mem))
 	}
-	t.Logf("it took %v", time.Since(begin))
+	if took := time.Since(begin); took < limit {
+		t.Errorf("it took %v, and was to be cut for longer than %v", took, limit)
+	}
 	_ = a.Close() // its events need somebody until then
 }
 
