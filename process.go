@@ -138,7 +138,8 @@ func WithEncryption() Option { return func(o *options) { o.encrypt = true } }
 // The default is 30 s. With 0, or where the other process has said 0, a link fails with its connection.
 // A process that ends is not waited for if its node says so; one whose node is gone, too, is waited
 // for until the limit, by exporters longer by 5 s and by what they have for [WithSilence], because an importer
-// may see a loss that much later. Choose the same for both.
+// may see a loss that much later. Choose the same for both; where silences have no end, an importer may see it
+// still later, and be refused.
 func WithResume(limit time.Duration) Option {
 	return func(o *options) {
 		o.limit = limit

@@ -51,8 +51,9 @@ func (p *Process) attend() {
 // comeBack returns when the process has another connection; false when it has left.
 func (p *Process) comeBack() bool {
 	gone := time.Now()
+	var heard time.Time // why it may not
 	for rest(p.life, firstReturn); p.life.Err() == nil; {
-		if p.tryReturn(gone) {
+		if p.tryReturn(gone, &heard) {
 			p.log.Info("came back to the node's daemon", "after", time.Since(gone))
 			return true
 		}
@@ -61,7 +62,7 @@ func (p *Process) comeBack() bool {
 }
 
 // tryReturn waits for as long as there is no use in another attempt when this one has failed.
-func (p *Process) tryReturn(gone time.Time) bool {
+func (p *Process) tryReturn(gone time.Time, heard *time.Time) bool {
 	ctx, stop := context.WithTimeout(p.life, timeout.Control)
 	defer stop()
 	// Without the bell first: at its limit of descriptors the process has one, which the connection needs.
@@ -87,17 +88,24 @@ func (p *Process) tryReturn(gone time.Time) bool {
 	case errors.As(err, &no):
 		p.log.Debug("the daemon does not take the process back", "err", err)
 		p.node.refused(err)
-	case away != nil:
+		*heard = time.Now()
+	case away == nil && errors.Is(err, code.NoDaemon):
+		// It has hung up: at its limit it does, on the oldest of those that it refuses, and the more they are in a
+		// hurry the fewer hear why. What this process has heard stands for a while, and the bell is for the next daemon.
+		if time.Since(*heard) > timeout.Control {
+			p.node.refused(nil)
+		}
+		pause = max(pause, min(time.Since(gone)/8, lateReturn))
+		if bell == nil {
+			if bell, deaf = unix.HearBell(local.Bell(p.node.socket), p.served, 0); deaf == nil {
+				defer bell.Close()
+			}
+		}
+	default:
 		p.node.refused(nil)
-		if deaf == nil {
+		if away != nil && deaf == nil {
 			pause = lateReturn
 		}
-	case errors.Is(err, code.InProgress):
-		p.node.refused(nil)
-	default:
-		// It has hung up: at its limit it does, on the oldest of those that it refuses, and the more they are in a
-		// hurry the fewer hear why. What this process has heard before stands.
-		pause = max(pause, min(time.Since(gone)/8, lateReturn))
 	}
 	pause = pause/2 + rand.N(pause/2+1) //nolint:gosec // not all processes of the node at once
 	for over := time.Now().Add(pause); p.life.Err() == nil; {
@@ -186,8 +194,8 @@ func (p *Process) offerAgain(ctx context.Context, c *local.Conn) (offered []*Exp
 	w, fds, err := local.Ask[local.Welcome](ctx, c, local.Rejoin, r, []int{counters})
 	closeAll(fds)
 	switch {
-	case err != nil && !c.Alive(), errors.Is(err, code.InProgress):
-		return nil, err
+	case errors.Is(err, code.NoDaemon) && !c.Alive(), errors.Is(err, code.InProgress):
+		return nil, err // who has hung up may have said why before
 	case err != nil:
 		return nil, refuseReturn(p.node.socket, err)
 	case w.Process != p.id:

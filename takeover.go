@@ -139,7 +139,7 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 	if terms.Limit > 0 {
 		// An importer that dials within the limit is heard, and the limit of one that sees the loss late begins
 		// late: by its silence, which is taken to be like this process's (docs/models/silence.pml).
-		terms.Limit += timeout.Hello + terms.Silence
+		terms.Limit = min(terms.Limit, endless) + timeout.Hello + min(terms.Silence, endless)
 	}
 	id := peer.id
 	terms.Departed = func(ctx context.Context) bool { return p.departed(ctx, id) }
@@ -147,6 +147,9 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 }
+
+// endless is longer than any process lives, and the sum of two is still a time.
+const endless = 100 * 365 * 24 * time.Hour
 
 func answer(fd int, c link.Cipher, a *wire.Answer) (err error) {
 	var n int

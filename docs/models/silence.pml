@@ -12,7 +12,7 @@
  * Checked: the ear takes nobody for silent who answers; a link ends by a limit, or by the other side's, only if network and
  * processes were not well for H before; who is owed something waits at most 2S+L+H+U after the last change while E does not run or is not reached; E is rid
  * of an importer that is dead; LinkDown is followed by LinkResumed or the end in L+H, of E in L+H+S.
- * Left out: encryption, several operations, a part of a message as progress other than by segments, Sever, WithResume(0).
+ * Left out: encryption, several operations, silences that differ or have no end, a part of a message as progress other than by segments, Sever, WithResume(0).
  * Flags that break it:
  *   -DNO_EAR     the kernel alone listens
  *   -DEAR_SELF   time in which I was stopped counts
