@@ -64,11 +64,18 @@ func (s *shaky) close() {
 // importer is told.
 func surviving(t *testing.T, limit time.Duration, more ...vmmc.Option) (a, b *vmmc.Process, s *shaky, events chan vmmc.Event) {
 	t.Helper()
-	near, far := nodes(t, "between nodes")
+	far := vmmc.WithResume(limit)
+	return shakily(t, append(more, far), far)
+}
+
+// shakily are two processes with their options, on nodes between which a test ends connections, and what a is told.
+func shakily(t *testing.T, near []vmmc.Option, far ...vmmc.Option) (a, b *vmmc.Process, s *shaky, events chan vmmc.Event) {
+	t.Helper()
+	here, there := nodes(t, "between nodes")
 	s = &shaky{}
 	events = make(chan vmmc.Event, 1024)
-	process := func(socket string, opts ...vmmc.Option) *vmmc.Process {
-		p, err := vmmc.Open(t.Context(), append(opts, vmmc.WithSocket(socket), vmmc.WithResume(limit))...)
+	process := func(socket string, opts []vmmc.Option) *vmmc.Process {
+		p, err := vmmc.Open(t.Context(), append(opts, vmmc.WithSocket(socket))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,8 +83,8 @@ func surviving(t *testing.T, limit time.Duration, more ...vmmc.Option) (a, b *vm
 		return p
 	}
 	t.Cleanup(s.close)
-	a = process(near, append(more, vmmc.WithEvents(func(e vmmc.Event) { events <- e }))...)
-	b = process(far)
+	a = process(here, append(near, vmmc.WithEvents(func(e vmmc.Event) { events <- e })))
+	b = process(there, far)
 	vmmc.SetDialer(a, s.dial)
 	return a, b, s, events
 }

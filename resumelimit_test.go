@@ -2,6 +2,7 @@ package vmmc_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -45,6 +46,24 @@ func unheard(events chan vmmc.Event) (stop func()) {
 		}
 	}()
 	return func() { close(end) }
+}
+
+// await takes events until one is of that kind; the peer's end may not come before it.
+func await(ctx context.Context, t *testing.T, events <-chan vmmc.Event, kind vmmc.EventKind) {
+	t.Helper()
+	for {
+		select {
+		case e := <-events:
+			if e.Kind == kind {
+				return
+			}
+			if e.Kind == vmmc.PeerGone {
+				t.Fatal(e.Err)
+			}
+		case <-ctx.Done():
+			t.Fatalf("no event %q", kind)
+		}
+	}
 }
 
 // hold lets nothing through any more.
@@ -137,24 +156,8 @@ func TestIdleLinkIsNotLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await := func(kind vmmc.EventKind) {
-		t.Helper()
-		for {
-			select {
-			case e := <-events:
-				if e.Kind == kind {
-					return
-				}
-				if e.Kind == vmmc.PeerGone {
-					t.Fatal(e.Err)
-				}
-			case <-ctx.Done():
-				t.Fatalf("no event %q", kind)
-			}
-		}
-	}
 	s.cut(true)
-	await(vmmc.LinkResumed)
+	await(ctx, t, events, vmmc.LinkResumed)
 	time.Sleep(limit + limit/2) // so that the limit since then is over
 	s.hold()
 	r, err := im.SendAsync(ctx, word, 0)
@@ -162,8 +165,8 @@ func TestIdleLinkIsNotLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.cut(true)
-	await(vmmc.LinkDown)
-	await(vmmc.LinkResumed)
+	await(ctx, t, events, vmmc.LinkDown)
+	await(ctx, t, events, vmmc.LinkResumed)
 	if err := r.Wait(ctx); err != nil {
 		t.Errorf("a message on a link that was cut once: %v", err)
 	}
