@@ -286,6 +286,9 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			e.dispatch(events[:e.ep.Look(events[:])])
 		}
 		if moved {
+			if found = l.Done(); found {
+				break
+			}
 			if ctx.Err() != nil { // a peer can go on for ever
 				break
 			}

@@ -83,12 +83,12 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 	if err := o.caughtUp(ctx); err != nil {
 		return 0, err
 	}
-	if err := o.takeTurn(ctx); err != nil {
+	if err := o.turn.take(ctx); err != nil {
 		return 0, err
 	}
 	tick := f.done.Now()
 	err = o.ask(ctx, f, ended)
-	o.giveTurn()
+	o.turn.give()
 	if err != nil {
 		return 0, err
 	}

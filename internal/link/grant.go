@@ -32,12 +32,13 @@ func (in *In) sought(h *wire.Header) error {
 	}
 	t, g, fd := in.answerer(in, h.Handle)
 	if t != nil {
-		in.targets[t.Handle] = t
+		in.targets[t.Handle], in.near = t, nil
 	} else {
 		g, fd = wire.Granted{}, -1
 	}
 	a := granting{fd: fd}
 	a.h.SetGranted(h.Serial, &g)
+	in.speaks = true
 	in.tmu.Lock()
 	in.tx.grants = append(in.tx.grants, a)
 	in.tmu.Unlock()

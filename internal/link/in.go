@@ -37,12 +37,14 @@ type In struct {
 	board wait.Board // the importer's, with pages
 
 	targets map[uint32]*Target // with rmu
+	near    *Target            // of them, the last one that a message came for, or nil; with rmu
 	cur     message            // the message under way, with rmu
 
 	applied atomic.Uint64 // last message applied; written with rmu
 	unacked int           // messages applied since the last acknowledgement, with rmu
 	asks    bool          // and one of them asked for one, with rmu
 	bytes   uint64        // and their bytes
+	speaks  bool          // what came has made something to be sent, with rmu
 
 	ackDue  bool      // with tmu
 	replies []reply   // with tmu
@@ -122,7 +124,7 @@ func (in *In) Close() { in.fail(ErrClosed) }
 func (in *In) Attach(t *Target, closed *atomic.Bool) {
 	in.rmu.Lock()
 	if !closed.Load() {
-		in.targets[t.Handle] = t
+		in.targets[t.Handle], in.near = t, nil
 	}
 	in.rmu.Unlock()
 }
@@ -167,6 +169,7 @@ func (in *In) Sever(why error) {
 // reply that is half written the rest is a copy. rmu is held.
 func (in *In) withdraw(t *Target) {
 	delete(in.targets, t.Handle)
+	in.near = nil
 	in.nmu.Lock()
 	if in.last == t {
 		in.last = nil
@@ -211,7 +214,11 @@ func (in *In) data(h *wire.Header) error {
 		if h.Seq != in.applied.Load()+1 {
 			return protocol("message %d after %d", h.Seq, in.applied.Load())
 		}
-		t := in.targets[h.Handle]
+		t := in.near
+		if t == nil || t.Handle != h.Handle {
+			t = in.targets[h.Handle]
+			in.near = t
+		}
 		if t != nil {
 			if !t.Write {
 				return protocol("a send to import %d, which is read-only", h.Handle)
@@ -284,6 +291,7 @@ func (in *In) arrived(h *wire.Header) {
 	switch {
 	case m.target == nil:
 		in.remind(h.Handle)
+		in.speaks = true
 	case m.raw:
 	case m.target.Redirect != nil:
 		n.at = m.target.Redirect.settle(in, n.off, h.Word)
@@ -324,6 +332,7 @@ func (in *In) nextApplied(seq uint64) {
 func (in *In) owe(due bool) {
 	if due {
 		in.unacked, in.bytes, in.asks = 0, 0, false
+		in.speaks = true
 		in.tmu.Lock()
 		in.ackDue = true
 		in.tmu.Unlock()
@@ -362,7 +371,10 @@ func (in *In) remind(handle uint32) {
 // that ask for an acknowledgement share one: each costs both ends a call.
 func (in *In) settled(more bool) {
 	in.owe(in.asks && (in.bytes >= ackShared || !more))
-	in.push()
+	if in.speaks { // else nothing is there that was not tried to send when it came to be
+		in.speaks = false
+		in.push()
+	}
 }
 
 // next gives acknowledgements first, then a chunk of the oldest reply.
@@ -381,7 +393,7 @@ func (in *In) lost(err error) {
 	in.rmu.Lock()
 	in.cut()
 	in.salvage(err)
-	in.targets = map[uint32]*Target{}
+	in.targets, in.near = map[uint32]*Target{}, nil
 	in.cur = message{}
 	in.rmu.Unlock()
 	in.tmu.Lock()

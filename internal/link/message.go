@@ -128,7 +128,7 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 	}
 	q := &outgoing{m: m, size: size}
 	seq, err = o.transfer(ctx, q)
-	o.giveTurn()
+	o.turn.give()
 	switch {
 	case err != nil || q.copied:
 		return seq, err
@@ -147,14 +147,45 @@ func (o *Out) begin(ctx context.Context, m *Message, size int) error {
 	if err := o.caughtUp(ctx); err != nil {
 		return err
 	}
-	if err := o.takeTurn(ctx); err != nil {
+	if err := o.turn.take(ctx); err != nil {
 		return err
 	}
 	err := o.unread(ctx, m.ID, m.Off, uint64(size))
 	if err != nil {
-		o.giveTurn()
+		o.turn.give()
 	}
 	return err
+}
+
+// ready returns nil with tmu held and nothing before the caller's frame, or an
+// error without it.
+func (o *Out) ready(ctx context.Context, ended *atomic.Bool) error {
+	if err := o.err(); err != nil { // the socket may still take something
+		return err
+	}
+	o.tmu.Lock()
+	if o.calm() {
+		return nil
+	}
+	o.tx.attended.Add(1)
+	for !o.pump() {
+		tick := o.tx.room.Now()
+		o.tmu.Unlock()
+		err := o.await(ctx, tick, ended)
+		o.tmu.Lock()
+		if err != nil {
+			o.unattend()
+			o.tmu.Unlock()
+			return err
+		}
+	}
+	o.tx.attended.Add(-1)
+	return nil
+}
+
+// calm says that a pump would find nothing to do, which is mostly so before a message; tmu is held.
+func (o *Out) calm() bool {
+	return o.tx.calm() && len(o.again) == 0 && !o.mid && o.queue.len() == 0 && !o.due.Load() && !o.torn.Load()
 }
 
 // number gives a message its place; imu is held. It counts as outstanding before

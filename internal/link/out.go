@@ -29,7 +29,7 @@ type Out struct {
 	stream
 	pages *Pages // nil between nodes
 
-	turn chan struct{} // one synchronous message at a time is put on the stream
+	turn turn // one synchronous message at a time is put on the stream
 
 	// Asynchronous messages not wholly written come into inbox, and from there all
 	// at once into queue, so that beginning one never waits for a write.
@@ -97,7 +97,7 @@ type Out struct {
 // engine; they must not block. onRevoke's applied is the last message that was
 // applied while the export lived, or NotSaid.
 func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
-	o := &Out{pages: pages, turn: make(chan struct{}, 1), onRevoke: onRevoke, onLost: onLost}
+	o := &Out{pages: pages, turn: newTurn(), onRevoke: onRevoke, onLost: onLost}
 	o.agree(terms)
 	o.redial, o.attempts, o.keeps.from = terms.Redial, 1, &e.keeps
 	if err := o.start(e, fd, o); err != nil {
@@ -147,22 +147,6 @@ func (o *Out) Detach(handle uint32) {
 	o.tx.ctl = append(o.tx.ctl, h)
 	o.pump()
 }
-
-func (o *Out) takeTurn(ctx context.Context) error {
-	select {
-	case o.turn <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case o.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (o *Out) giveTurn() { <-o.turn }
 
 // Settle waits until all that this process sent on the link so far, what was
 // put off included, has been applied.

@@ -11,7 +11,8 @@ import (
 )
 
 // bufferSize is what one receive call may bring beyond a payload's place. Links
-// hold a buffer only while part of a frame is in it.
+// hold a buffer only while somebody looks at them, or did a moment ago (see [guard]), and while
+// part of a frame is in it.
 const bufferSize = 16 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
@@ -83,8 +84,6 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 	}
 	if r.start == r.end {
 		r.start, r.end = 0, 0
-		buffers.Put(r.buf)
-		r.buf = nil
 	}
 	return got, err
 }
@@ -260,6 +259,14 @@ func (r *receiver) divert() { r.dst, r.waste = nil, true }
 
 // reconsider makes the next byte's place be asked for.
 func (r *receiver) reconsider() { r.dst = nil }
+
+// spare gives the buffer back unless something is in it.
+func (r *receiver) spare() {
+	if r.buf != nil && r.start == r.end {
+		buffers.Put(r.buf)
+		r.buf = nil
+	}
+}
 
 // restart forgets what a connection has left.
 func (r *receiver) restart() {

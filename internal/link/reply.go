@@ -46,6 +46,7 @@ func (in *In) get(h *wire.Header) error {
 }
 
 func (in *In) answer(r reply) error {
+	in.speaks = true
 	in.tmu.Lock()
 	defer in.tmu.Unlock()
 	if len(in.replies) >= maxFetches {

@@ -166,6 +166,7 @@ func (s *stream) release() {
 			_ = s.rx.empty(s.fd) // what is known would raise an event; an error is there at the next look
 			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
 		}
+		s.rx.spare()
 		s.rmu.Unlock()
 		if s.token.CompareAndSwap(held, free) {
 			return

@@ -211,6 +211,11 @@ func (t *transmitter) took(n int) {
 	}
 }
 
+// calm says that nothing is begun or queued here.
+func (t *transmitter) calm() bool {
+	return t.gone == t.begun && len(t.ctl) == 0 && !t.bell && !t.held && len(t.grants) == 0
+}
+
 // left is how many bytes are not written.
 func (t *transmitter) left() (n int) {
 	for _, p := range t.parts[t.first:t.count] {
@@ -437,29 +442,6 @@ func (s *stream) writable() {
 		s.receive(drain)
 		s.release()
 	}
-}
-
-// ready returns nil with tmu held and nothing before the caller's frame, or an
-// error without it.
-func (s *stream) ready(ctx context.Context, ended *atomic.Bool) error {
-	if err := s.err(); err != nil { // the socket may still take something
-		return err
-	}
-	s.tmu.Lock()
-	s.tx.attended.Add(1)
-	for !s.pump() {
-		tick := s.tx.room.Now()
-		s.tmu.Unlock()
-		err := s.await(ctx, tick, ended)
-		s.tmu.Lock()
-		if err != nil {
-			s.unattend()
-			s.tmu.Unlock()
-			return err
-		}
-	}
-	s.tx.attended.Add(-1)
-	return nil
 }
 
 // await waits for room in the socket; the caller is counted in attended. ended,
