@@ -7,13 +7,14 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/turn"
 )
 
 // Claims is the importer's part in the redirection of an export that it has
 // mapped (docs/models: redir). All imports that a process has of one export
 // share one, because their messages go one after another.
 type Claims struct {
-	turn    chan struct{}
+	turn    *turn.Turns // one: a message
 	post    page.Post
 	claim   page.Claim
 	targets []*shm.Region
@@ -25,7 +26,7 @@ type Claims struct {
 // NewClaims takes over the pages.
 func NewClaims(post page.Post, claim page.Claim) *Claims {
 	return &Claims{
-		turn: make(chan struct{}, 1), post: post, claim: claim,
+		turn: turn.New(1), post: post, claim: claim,
 		used: claim.Claimed().Load(), sent: claim.Messages().Load(),
 	}
 }
@@ -48,9 +49,9 @@ func (c *Claims) Retire() {
 
 // Quiet calls f when no message is on its way.
 func (c *Claims) Quiet(f func()) {
-	c.turn <- struct{}{}
+	_ = c.turn.Take(context.Background()) // which does not end
 	f()
-	<-c.turn
+	c.turn.Give()
 }
 
 // taken is the redirection of one message, as the importer has read it.
@@ -74,12 +75,10 @@ func (m *Mapped) redirected(ctx context.Context, off int, src []byte, more [][]b
 		src = append(bytes.Clone(src), bytes.Join(more, nil)...)
 	}
 	c := m.Claims
-	select {
-	case c.turn <- struct{}{}:
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	if err := c.turn.Take(ctx); err != nil {
+		return 0, err
 	}
-	defer func() { <-c.turn }()
+	defer c.turn.Give()
 	if err := m.begin(ctx); err != nil {
 		return 0, err
 	}

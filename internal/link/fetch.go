@@ -83,12 +83,12 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 	if err := o.caughtUp(ctx); err != nil {
 		return 0, err
 	}
-	if err := o.turn.take(ctx); err != nil {
+	if err := o.turn.Take(ctx); err != nil {
 		return 0, err
 	}
 	tick := f.done.Now()
 	err = o.ask(ctx, f, ended)
-	o.turn.give()
+	o.turn.Give()
 	if err != nil {
 		return 0, err
 	}

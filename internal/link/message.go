@@ -128,7 +128,7 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 	}
 	q := &outgoing{m: m, size: size}
 	seq, err = o.transfer(ctx, q)
-	o.turn.give()
+	o.turn.Give()
 	switch {
 	case err != nil || q.copied:
 		return seq, err
@@ -147,12 +147,12 @@ func (o *Out) begin(ctx context.Context, m *Message, size int) error {
 	if err := o.caughtUp(ctx); err != nil {
 		return err
 	}
-	if err := o.turn.take(ctx); err != nil {
+	if err := o.turn.Take(ctx); err != nil {
 		return err
 	}
 	err := o.unread(ctx, m.ID, m.Off, uint64(size))
 	if err != nil {
-		o.turn.give()
+		o.turn.Give()
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -29,7 +30,7 @@ type Out struct {
 	stream
 	pages *Pages // nil between nodes
 
-	turn turn // one synchronous message at a time is put on the stream
+	turn *turn.Turns // one synchronous message at a time is put on the stream
 
 	// Asynchronous messages not wholly written come into inbox, and from there all
 	// at once into queue, so that beginning one never waits for a write.
@@ -97,7 +98,7 @@ type Out struct {
 // engine; they must not block. onRevoke's applied is the last message that was
 // applied while the export lived, or NotSaid.
 func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
-	o := &Out{pages: pages, turn: newTurn(), onRevoke: onRevoke, onLost: onLost}
+	o := &Out{pages: pages, turn: turn.New(1), onRevoke: onRevoke, onLost: onLost}
 	o.agree(terms)
 	o.redial, o.attempts, o.keeps.from = terms.Redial, 1, &e.keeps
 	if err := o.start(e, fd, o); err != nil {
