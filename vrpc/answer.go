@@ -32,10 +32,15 @@ var works = sync.Pool{New: func() any { return new(work) }}
 // answer runs the call in. What the reply refers to may be part of it, if to gathers.
 func (s *Server) answer(c *caller, in []byte, to replier) {
 	w := works.Get().(*work)
+	defer works.Put(w)
+	w.answer(s, c, in, to)
+}
+
+// answer is [Server.answer]'s. w is as new afterwards.
+func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 	defer func() {
 		*w = work{e: w.e}
 		w.e.Reset(nil)
-		works.Put(w)
 	}()
 	w.d.Reset(in, xdr.InPlace)
 	if w.call.DecodeXDR(&w.d); w.d.Err() != nil {

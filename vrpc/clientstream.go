@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
 	"github.com/vmmc-go/vmmc/internal/rpcrecord"
+	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
@@ -21,14 +22,13 @@ type streamWay struct {
 	conn    net.Conn
 	limit   int
 	waiting pending
-	turn    chan struct{} // one value: who has it may write
-	batch   []byte        // what was posted, with the turn
+	turn    *turn.Turns // one: to write
+	batch   []byte      // what was posted, with the turn
 	reading sync.WaitGroup
 }
 
 func newStreamWay(c net.Conn, s *clientSettings) *streamWay {
-	w := &streamWay{conn: c, limit: s.limit, turn: make(chan struct{}, 1)}
-	w.turn <- struct{}{}
+	w := &streamWay{conn: c, limit: s.limit, turn: turn.New(1)}
 	w.reading.Go(w.read)
 	return w
 }
@@ -64,8 +64,8 @@ func (w *streamWay) close() error {
 	w.waiting.fail(ErrClosed, true)
 	err := w.conn.Close()
 	w.reading.Wait()
-	<-w.turn // what was given up while it was sent has ended
-	w.turn <- struct{}{}
+	_ = w.turn.Take(context.Background()) // what was given up while it was sent has ended
+	w.turn.Give()
 	return err
 }
 
@@ -104,20 +104,13 @@ func (w *streamWay) encode(h *rpcmsg.Call, args xdr.Marshaler) (*buffer, error) 
 }
 
 func (w *streamWay) take(ctx context.Context) error {
-	select {
-	case <-w.turn:
-		return nil
-	default:
-	}
-	select {
-	case <-w.turn:
-		return nil
-	case <-ctx.Done():
+	if w.turn.Take(ctx) != nil {
 		return ctx.Err()
 	}
+	return nil
 }
 
-func (w *streamWay) release() { w.turn <- struct{}{} }
+func (w *streamWay) release() { w.turn.Give() }
 
 // send writes a call, after what was posted. b is the way's.
 func (w *streamWay) send(ctx context.Context, b *buffer) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
@@ -26,11 +27,14 @@ type vmmcWay struct {
 	out  layout
 	area *area
 
-	in   *inbox
-	free chan *slot
+	in *inbox
 
-	turn chan struct{} // one value: who has it may write an entry
-	next uint64        // entries written
+	places *turn.Turns // as many as slots
+	mu     sync.Mutex
+	free   slots
+
+	turn *turn.Turns // one: to write an entry
+	next uint64      // entries written
 
 	closing sync.Once
 	ending  sync.Once
@@ -44,21 +48,44 @@ type slot struct {
 	old   uint32 // what its word was before the call
 	where int    // of the request in the server's area
 	size  int    // there; 0: none
-	e     xdr.Encoder
-	h     rpcmsg.Call
+	codec
 	small [entrySize]byte
 	parts [][]byte
 	words [][]byte
 }
 
+// slots are those that are free, in the order in which they came free: a server that was not told that a
+// reply is done with learns it when the slot is used again, which must not take for ever.
+type slots struct {
+	ring        []*slot
+	first, next int // the oldest one, and where the next one goes
+}
+
+func (f *slots) take() *slot {
+	s := f.ring[f.first]
+	f.first = f.after(f.first)
+	return s
+}
+
+func (f *slots) give(s *slot) {
+	f.ring[f.next] = s
+	f.next = f.after(f.next)
+}
+
+func (f *slots) after(i int) int {
+	if i++; i == len(f.ring) {
+		return 0
+	}
+	return i
+}
+
 func newVMMCWay(q *vmmc.Import, out layout, in *inbox) *vmmcWay {
 	w := &vmmcWay{
 		q: q, out: out, area: newArea(out.area), in: in,
-		free: make(chan *slot, out.entries), ended: make(chan struct{}), turn: make(chan struct{}, 1),
+		places: turn.New(out.entries), ended: make(chan struct{}), turn: turn.New(1),
 	}
-	w.turn <- struct{}{}
 	for i := range out.entries {
-		w.free <- &slot{index: uint32(i)}
+		w.free.ring = append(w.free.ring, &slot{index: uint32(i)})
 	}
 	return w
 }
@@ -71,7 +98,10 @@ func (w *vmmcWay) close() error {
 	w.closing.Do(func() {
 		w.end(ErrClosed)
 		for range w.out.entries { // nobody looks at the memory any more
-			<-w.free
+			_ = w.places.Take(context.Background())
+		}
+		for range w.out.entries { // those who come later are told of the end
+			w.places.Give()
 		}
 		w.in.close()
 	})
@@ -97,25 +127,30 @@ func (w *vmmcWay) lost(ctx context.Context, err error) error {
 	return w.why
 }
 
+// take waits for a slot. Those who have one do not keep it once the connection has ended.
 func (w *vmmcWay) take(ctx context.Context) (*slot, error) {
+	err := w.places.Take(ctx)
 	select {
 	case <-w.ended:
+		if err == nil {
+			w.places.Give()
+		}
 		return nil, w.why
 	default:
 	}
-	select { // a channel alone is quicker
-	case s := <-w.free:
-		return s, nil
-	default:
-	}
-	select {
-	case s := <-w.free:
-		return s, nil
-	case <-w.ended:
-		return nil, w.why
-	case <-ctx.Done():
+	if err != nil {
 		return nil, ctx.Err()
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.free.take(), nil
+}
+
+func (w *vmmcWay) give(s *slot) {
+	w.mu.Lock()
+	w.free.give(s)
+	w.mu.Unlock()
+	w.places.Give()
 }
 
 func (w *vmmcWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
@@ -125,13 +160,13 @@ func (w *vmmcWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, r
 	}
 	number, err := w.send(ctx, s, &h, args)
 	if err != nil {
-		w.free <- s
+		w.give(s)
 		return err
 	}
 	if err := w.await(ctx, s, number); err != nil {
 		handler := errors.Is(err, vmmc.ErrNotInHandler) // says nothing of the connection
 		if ctx.Err() == nil && !handler {
-			w.free <- s
+			w.give(s)
 			return w.lost(ctx, err)
 		}
 		go w.abandon(s, number) //nolint:gosec // the server will use the slot, whatever becomes of ctx
@@ -141,7 +176,7 @@ func (w *vmmcWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, r
 		return ctx.Err()
 	}
 	err = w.reply(ctx, s, number, res)
-	w.free <- s
+	w.give(s)
 	return err
 }
 
@@ -153,7 +188,7 @@ func (w *vmmcWay) post(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler) e
 	}
 	number, err := w.send(ctx, s, &h, args)
 	if err != nil {
-		w.free <- s
+		w.give(s)
 		return err
 	}
 	go w.abandon(s, number) //nolint:gosec // the server will use the slot, whatever becomes of ctx
@@ -167,7 +202,7 @@ func (w *vmmcWay) abandon(s *slot, number uint32) {
 	} else {
 		_ = w.lost(context.Background(), err)
 	}
-	w.free <- s
+	w.give(s)
 }
 
 // await waits until the reply is in its slot.
@@ -199,7 +234,7 @@ func (w *vmmcWay) reply(ctx context.Context, s *slot, number uint32, res xdr.Unm
 	case res != nil && len(b) == 0:
 		err = ErrNoReply
 	case res != nil:
-		err = decodeReply(b, res, xdr.Copy)
+		err = s.decodeReply(b, res, xdr.Copy)
 	}
 	if e.where != here {
 		// A server that is gone needs no memory, and one that is not told has it when the slot is used again.
@@ -212,8 +247,8 @@ func (w *vmmcWay) reply(ctx context.Context, s *slot, number uint32, res xdr.Unm
 func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Marshaler) (uint32, error) {
 	s.e.Reset(s.small[:0:inline])
 	s.e.Gather(fewest)
-	s.h = *h
-	s.h.EncodeXDR(&s.e)
+	s.call = *h
+	s.call.EncodeXDR(&s.e)
 	if args.EncodeXDR(&s.e); s.e.Err() != nil {
 		return 0, s.e.Err()
 	}
@@ -257,16 +292,10 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 
 // write writes the next entry after its message, if it has one there.
 func (w *vmmcWay) write(ctx context.Context, s *slot, message []byte, e entry) (uint32, error) {
-	select {
-	case <-w.turn:
-	default:
-		select {
-		case <-w.turn:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
+	if w.turn.Take(ctx) != nil {
+		return 0, ctx.Err()
 	}
-	defer func() { w.turn <- struct{}{} }()
+	defer w.turn.Give()
 	e.number = uint32(w.next + 1)
 	b := e.append(append(s.small[:0], message...))
 	at := w.out.at(int(w.next%uint64(w.out.entries))) + entrySize - len(b)

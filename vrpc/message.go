@@ -8,7 +8,7 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// codec is what encodes calls and decodes replies. It is kept, as interfaces have it in the heap.
+// codec is what encodes a call and decodes its reply. It is kept, as interfaces have it in the heap.
 type codec struct {
 	e     xdr.Encoder
 	d     xdr.Decoder
@@ -42,6 +42,10 @@ func appendCall(b []byte, h *rpcmsg.Call, args xdr.Marshaler, limit int) ([]byte
 func decodeReply(b []byte, res xdr.Unmarshaler, m xdr.Memory) error {
 	c := codecs.Get().(*codec)
 	defer codecs.Put(c)
+	return c.decodeReply(b, res, m)
+}
+
+func (c *codec) decodeReply(b []byte, res xdr.Unmarshaler, m xdr.Memory) error {
 	c.d.Reset(b, xdr.InPlace)
 	c.reply.DecodeXDR(&c.d)
 	if err := failure(&c.reply); err != nil && c.d.OK() {

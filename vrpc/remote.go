@@ -103,6 +103,7 @@ type reader struct {
 	ticks int           // since pause was changed; tick's
 	call  [inline]byte
 
+	work  work
 	e     entry // of the call
 	err   error // of sending its reply
 	term  term  // for that
@@ -205,7 +206,7 @@ func (r *reader) run(b []byte) (more bool, err error) {
 			r.watch.Reset(time.Duration(r.pause.Load()))
 		}
 	}
-	c.s.answer(&c.from, b, r)
+	r.work.answer(c.s, &c.from, b, r)
 	if err = r.err; r.watch == nil {
 		return err == nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/turn"
 )
 
 // Server serves services, each registered once, to all its transports at once. Its methods may be
@@ -16,7 +17,7 @@ import (
 type Server struct {
 	settings
 	table   atomic.Pointer[table]
-	running chan struct{}   // one place for each procedure that runs
+	running *turn.Turns     // one for each procedure that runs
 	ctx     context.Context //nolint:containedctx // what procedures run under, ended by Close
 	end     context.CancelFunc
 	taking  context.Context //nolint:containedctx // ended when no more calls are taken, at ctx's end at the latest
@@ -36,7 +37,7 @@ func NewServer(opts ...ServerOption) *Server {
 	for _, o := range opts {
 		o(&s.settings)
 	}
-	s.running = make(chan struct{}, s.concurrency)
+	s.running = turn.New(s.concurrency)
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.taking, s.stop = context.WithCancel(s.ctx)
 	s.table.Store(new(table))
@@ -105,20 +106,10 @@ func (s *Server) leave(c io.Closer) {
 
 // begin waits for a place to run a procedure in. end gives it back.
 func (s *Server) begin() bool {
-	select {
-	case s.running <- struct{}{}:
-		return true
-	default:
-	}
-	select {
-	case s.running <- struct{}{}:
-		return true
-	case <-s.ctx.Done():
-		return false
-	}
+	return s.running.Take(s.ctx) == nil
 }
 
-func (s *Server) done() { <-s.running }
+func (s *Server) done() { s.running.Give() }
 
 // settings are what options change.
 type settings struct {
