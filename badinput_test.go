@@ -44,30 +44,45 @@ func nodes(t testing.TB, way string) (importer, exporter string) {
 		t.Cleanup(n.Close)
 		return n.Socket(), n.Socket()
 	}
-	ids, err := cert.Ephemeral("test", "a", "b")
+	sockets, clean, err := twoNodes(t.TempDir(), way == encrypted)
+	t.Cleanup(clean)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return sockets[0], sockets[1]
+}
+
+// twoNodes starts them, with their sockets in dir. clean ends them, also those that were started when
+// there is an error.
+func twoNodes(dir string, encrypt bool) (sockets []string, clean func(), err error) {
+	var nodes []*daemon.Node
+	clean = func() {
+		for _, n := range nodes {
+			n.Close()
+		}
+	}
+	ids, err := cert.Ephemeral("test", "a", "b")
+	if err != nil {
+		return nil, clean, err
 	}
 	var hs []hosts.Host
 	names := []string{"a", "b"}
 	as, err := cluster.FreeAddresses(len(names))
 	if err != nil {
-		t.Fatal(err)
+		return nil, clean, err
 	}
 	for i, name := range names {
 		hs = append(hs, hosts.Host{Name: name, Control: as[i], Data: as[i]})
 	}
-	var sockets []string
 	for _, h := range hs {
-		s := filepath.Join(t.TempDir(), h.Name)
-		n, err := daemon.Start(daemon.Config{Name: h.Name, Socket: s, Hosts: hs, Identity: ids[h.Name], Encrypt: way == encrypted && len(sockets) == 0})
+		s := filepath.Join(dir, h.Name)
+		n, err := daemon.Start(daemon.Config{Name: h.Name, Socket: s, Hosts: hs, Identity: ids[h.Name], Encrypt: encrypt && len(sockets) == 0})
 		if err != nil {
-			t.Fatal(err)
+			return nil, clean, err
 		}
-		t.Cleanup(n.Close)
-		sockets = append(sockets, s)
+		nodes, sockets = append(nodes, n), append(sockets, s)
 	}
-	return sockets[0], sockets[1]
+	return sockets, clean, nil
 }
 
 // join opens a process at a socket.

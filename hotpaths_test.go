@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/vmmc-go/vmmc"
@@ -29,7 +30,7 @@ func (p *hotPair) hotPaths(ctx context.Context) []count.Path {
 	}
 	at := p.mapped.Addr()
 	add("Process.Send 8", nil, func() error { return p.a.Send(ctx, small[:], at) })
-	for _, im := range []*vmmc.Import{p.mapped, p.stream} {
+	for _, im := range []*vmmc.Import{p.mapped, p.stream.im} {
 		last, err := im.SendAsync(ctx, small[:], 1<<10)
 		add(im.Path()+" SendAsync 8", func() error {
 			if err != nil {
@@ -42,23 +43,33 @@ func (p *hotPair) hotPaths(ctx context.Context) []count.Path {
 		})
 	}
 	add("mapped SendNotify 8", p.handled, func() error { p.posted = true; return p.mapped.SendNotify(ctx, small[:], 0) })
-	add("Word.Wait for what is there", func() error { return p.arrive(ctx) }, func() error { return p.await(ctx, p.n-1) })
-	add("stream Send 64, sending", func() error { return p.await(ctx, p.n-1) }, func() error { return p.send(ctx) })
-	add("stream Send 64, receiving", func() error { return p.underWay(ctx) }, func() error { return p.await(ctx, p.n-1) })
+	add("Word.Wait for what is there", func() error { return p.stream.arrive(ctx) }, func() error { return p.stream.await(ctx, p.stream.n-1) })
+	for _, l := range []*lane{&p.stream, &p.far} {
+		add(l.name+" Send 64, sending", func() error { return l.await(ctx, l.n-1) }, func() error { return l.send(ctx) })
+		add(l.name+" Send 64, receiving", func() error { return l.underWay(ctx) }, func() error { return l.await(ctx, l.n-1) })
+	}
 	return paths
 }
 
-// hotPair is two processes of one node in this program. One imports two buffers of the other, one by
-// each way.
+// hotPair is two processes of one node in this program, of which one imports two buffers of the other, one by
+// each way; and two of two nodes.
 type hotPair struct {
-	a              *vmmc.Process
-	mapped, stream *vmmc.Import
-	message        [64]byte
-	n              uint32    // messages sent on the stream
-	word           vmmc.Word // has the number of the last one that arrived
-	ran            chan bool
-	posted         bool
-	clean          []func()
+	a      *vmmc.Process
+	mapped *vmmc.Import
+	stream lane
+	far    lane
+	ran    chan bool
+	posted bool
+	clean  []func()
+}
+
+// lane is a buffer to which messages of 64 bytes go one after another.
+type lane struct {
+	name    string
+	im      *vmmc.Import
+	message [64]byte
+	n       uint32    // messages sent
+	word    vmmc.Word // has the number of the last one that arrived
 }
 
 func newHotPair(ctx context.Context) (p *hotPair, err error) {
@@ -73,34 +84,49 @@ func newHotPair(ctx context.Context) (p *hotPair, err error) {
 		return nil, err
 	}
 	p.clean = append(p.clean, n.Close)
-	join := func() (o *vmmc.Process) {
+	join := func(socket string) (o *vmmc.Process) {
 		if err == nil {
-			if o, err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket())); err == nil {
+			if o, err = vmmc.Open(ctx, vmmc.WithSocket(socket)); err == nil {
 				p.clean = append(p.clean, func() { o.Close() })
 			}
 		}
 		return o
 	}
-	p.a = join()
-	b := join()
+	dir, err := os.MkdirTemp("", "vmmc-hot-")
 	if err != nil {
 		return nil, err
 	}
-	if p.mapped, _, err = p.share(ctx, b, 1); err != nil {
+	p.clean = append(p.clean, func() { _ = os.RemoveAll(dir) })
+	sockets, clean, err := twoNodes(dir, false)
+	p.clean = append(p.clean, clean)
+	if err != nil {
 		return nil, err
 	}
-	e := (*vmmc.Export)(nil)
-	if p.stream, e, err = p.share(ctx, b, 2, vmmc.Unmapped()); err == nil {
-		p.word, err = e.Word(len(p.message) - 4)
+	p.a = join(n.Socket())
+	b := join(n.Socket())
+	c := join(sockets[0])
+	d := join(sockets[1])
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && (p.mapped.Path() != "mapped" || p.stream.Path() != "stream") {
-		err = fmt.Errorf("the paths are %s and %s", p.mapped.Path(), p.stream.Path())
+	if p.mapped, _, err = p.share(ctx, p.a, b, 1); err != nil {
+		return nil, err
+	}
+	if err := p.stream.join(ctx, p, p.a, b, vmmc.Unmapped()); err != nil {
+		return nil, err
+	}
+	if err := p.far.join(ctx, p, c, d); err != nil {
+		return nil, err
+	}
+	p.stream.name, p.far.name = "stream", "between nodes"
+	if p.mapped.Path() != "mapped" || p.stream.im.Path() != "stream" {
+		err = fmt.Errorf("the paths are %s and %s", p.mapped.Path(), p.stream.im.Path())
 	}
 	return p, err
 }
 
 // share has b export a buffer, and a import it.
-func (p *hotPair) share(ctx context.Context, b *vmmc.Process, id uint32, opts ...vmmc.ExportOption) (*vmmc.Import, *vmmc.Export, error) {
+func (p *hotPair) share(ctx context.Context, a, b *vmmc.Process, id uint32, opts ...vmmc.ExportOption) (*vmmc.Import, *vmmc.Export, error) {
 	m, err := b.Alloc(1 << 20)
 	if err != nil {
 		return nil, nil, err
@@ -109,7 +135,7 @@ func (p *hotPair) share(ctx context.Context, b *vmmc.Process, id uint32, opts ..
 	if err != nil {
 		return nil, nil, err
 	}
-	im, err := p.a.Import(ctx, b.Node(), b.PID(), id)
+	im, err := a.Import(ctx, b.Node(), b.PID(), id)
 	return im, e, err
 }
 
@@ -127,30 +153,40 @@ func (p *hotPair) handled() error {
 	return nil
 }
 
-// send puts the next message on the stream, and await is its arrival: the word is not old then.
-func (p *hotPair) send(ctx context.Context) error {
-	p.n++
-	binary.LittleEndian.PutUint32(p.message[60:], p.n)
-	return p.stream.Send(ctx, p.message[:], 0)
+func (l *lane) join(ctx context.Context, p *hotPair, a, b *vmmc.Process, opts ...vmmc.ExportOption) error {
+	im, e, err := p.share(ctx, a, b, 2, opts...)
+	if err != nil {
+		return err
+	}
+	l.im = im
+	l.word, err = e.Word(len(l.message) - 4)
+	return err
 }
 
-func (p *hotPair) await(ctx context.Context, old uint32) error {
-	_, err := p.word.Wait(ctx, old)
+// send puts the next message on its way, and await is its arrival: the word is not old then.
+func (l *lane) send(ctx context.Context) error {
+	l.n++
+	binary.LittleEndian.PutUint32(l.message[60:], l.n)
+	return l.im.Send(ctx, l.message[:], 0)
+}
+
+func (l *lane) await(ctx context.Context, old uint32) error {
+	_, err := l.word.Wait(ctx, old)
 	return err
 }
 
 // underWay sends a message that nobody has received yet.
-func (p *hotPair) underWay(ctx context.Context) error {
+func (l *lane) underWay(ctx context.Context) error {
 	for {
-		if err := p.send(ctx); err != nil || p.word.Load() != p.n {
+		if err := l.send(ctx); err != nil || l.word.Load() != l.n {
 			return err
 		}
 	}
 }
 
-func (p *hotPair) arrive(ctx context.Context) error {
-	if err := p.send(ctx); err != nil {
+func (l *lane) arrive(ctx context.Context) error {
+	if err := l.send(ctx); err != nil {
 		return err
 	}
-	return p.await(ctx, p.n-1)
+	return l.await(ctx, l.n-1)
 }
