@@ -36,7 +36,7 @@ func (s *Server) answer(c *caller, in []byte, to replier) {
 	w.answer(s, c, in, to)
 }
 
-// answer is [Server.answer]'s. w is as new afterwards.
+// answer is [Server.answer] for who has a work of its own. w is as new afterwards.
 func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 	defer func() {
 		*w = work{e: w.e}

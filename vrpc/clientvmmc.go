@@ -29,9 +29,9 @@ type vmmcWay struct {
 
 	in *inbox
 
-	places *turn.Turns // as many as slots
+	places *turn.Turns // as many as slots: who has one finds a slot in free
 	mu     sync.Mutex
-	free   slots
+	free   slots // with mu
 
 	turn *turn.Turns // one: to write an entry
 	next uint64      // entries written
@@ -127,23 +127,32 @@ func (w *vmmcWay) lost(ctx context.Context, err error) error {
 	return w.why
 }
 
-// take waits for a slot. Those who have one do not keep it once the connection has ended.
+// take waits for a slot.
 func (w *vmmcWay) take(ctx context.Context) (*slot, error) {
-	err := w.places.Take(ctx)
-	select {
-	case <-w.ended:
-		if err == nil {
-			w.places.Give()
-		}
-		return nil, w.why
-	default:
+	err := w.places.TakeUntil(ctx, w.ended) // else it could wait as long as close does
+	if err == nil && w.over() {             // the memory may be gone
+		w.places.Give()
+		err = turn.ErrOver
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, turn.ErrOver):
+		return nil, w.why
+	case err != nil:
 		return nil, ctx.Err()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.free.take(), nil
+}
+
+// over says whether the connection has ended; why says why then.
+func (w *vmmcWay) over() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 func (w *vmmcWay) give(s *slot) {

@@ -43,6 +43,60 @@ func TestAreas(t *testing.T) {
 	}
 }
 
+// lingering is a result that takes as long to decode as its caller likes, which keeps the call's memory.
+type lingering struct {
+	octets
+	begun, end chan struct{}
+}
+
+func (l *lingering) DecodeXDR(d *xdr.Decoder) {
+	close(l.begun)
+	<-l.end
+	l.octets.DecodeXDR(d)
+}
+
+// Who waits for a call to end, and who calls while the client's memory is still in use, is told of the
+// client's end, though Close waits for that memory.
+func TestCallsBesideClose(t *testing.T) {
+	for _, network := range []string{"vmmc", "stream"} {
+		c := serve(t, echo).dial(t, network, vrpc.WithArea(1, 1<<16))
+		l := &lingering{begun: make(chan struct{}), end: make(chan struct{})}
+		first, second, closed := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		go func() {
+			in := octets("first")
+			first <- c.Call(t.Context(), everyxdr.EVERYPROG, bytesVers, 1, &in, l)
+		}()
+		select {
+		case <-l.begun:
+		case err := <-first:
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := callBytes(t.Context(), c, []byte("second"))
+			second <- err
+		}()
+		go func() { closed <- c.Close() }()
+		if err := <-second; !errors.Is(err, vrpc.ErrClosed) {
+			t.Errorf("%s: who waited for its turn was told %v", network, err)
+		}
+		if _, err := callBytes(t.Context(), c, []byte("third")); !errors.Is(err, vrpc.ErrClosed) {
+			t.Errorf("%s: who called beside Close was told %v", network, err)
+		}
+		select {
+		case err := <-closed:
+			t.Errorf("%s: Close returned, with %v, while a call used the client's memory", network, err)
+		default:
+		}
+		close(l.end)
+		if err := <-first; err != nil || string(l.octets) != "first" {
+			t.Errorf("%s: the call that was answered before: %q, %v", network, l.octets, err)
+		}
+		if err := <-closed; err != nil {
+			t.Errorf("%s: Close: %v", network, err)
+		}
+	}
+}
+
 // The handler of a service that is registered so sees the arguments where they arrived: in the memory
 // that the client wrote to.
 func TestInPlace(t *testing.T) {

@@ -286,7 +286,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			e.dispatch(events[:e.ep.Look(events[:])])
 		}
 		if moved {
-			if found = l.Done(); found {
+			if found = l.Done(); found { // before all that is only for looking on
 				break
 			}
 			if ctx.Err() != nil { // a peer can go on for ever

@@ -371,9 +371,12 @@ func (in *In) remind(handle uint32) {
 // that ask for an acknowledgement share one: each costs both ends a call.
 func (in *In) settled(more bool) {
 	in.owe(in.asks && (in.bytes >= ackShared || !more))
-	if in.speaks { // else nothing is there that was not tried to send when it came to be
+	switch {
+	case in.speaks: // else nothing is there that was not tried to send when it came to be
 		in.speaks = false
 		in.push()
+	case invariant.Enabled:
+		in.checkSilent()
 	}
 }
 

@@ -100,3 +100,13 @@ func (q *noteQueue) check(busy bool) {
 	invariant.Check(q.busy == busy, "a handler runs: %v, should be %v", q.busy, busy)
 	invariant.Check(q.level >= 0 && q.inner >= 0 && (q.busy || q.inner == 0), "notifications are blocked %d and %d times", q.level, q.inner)
 }
+
+// checkSilent: what came has made nothing to be sent, and what others have was sent or is stuck; rmu is held.
+func (in *In) checkSilent() {
+	in.tmu.Lock()
+	defer in.tmu.Unlock()
+	t := &in.tx
+	invariant.Check(in.torn.Load() || t.stuck.Load() || t.calm() && !in.ackDue && len(in.replies) == 0,
+		"nothing to say, and there are %d frames unsent, %d answers, %d control frames, %d grants, an acknowledgement: %v",
+		t.begun-t.gone, len(in.replies), len(t.ctl), len(t.grants), in.ackDue)
+}

@@ -4,12 +4,13 @@ package turn
 
 import (
 	"context"
+	"errors"
 	"math"
 	"runtime"
 	"sync/atomic"
 )
 
-// Turns are so many at a time, handed out in the order in which they are asked for.
+// Turns are so many at a time. Those who wait get them in the order in which they began to.
 type Turns struct {
 	most   int32
 	handed chan struct{} // turns on their way from who had one to who waits
@@ -26,33 +27,47 @@ func New(most int) *Turns {
 	return &Turns{most: int32(most), handed: make(chan struct{}, most)}
 }
 
+// ErrOver says that what a wait was bounded by is over.
+var ErrOver = errors.New("nobody waits for turns any more")
+
 // Take waits for a turn. An error is the context's cause; without having to wait there is none. All that
 // was done before a Give that makes room can be seen after it.
-func (t *Turns) Take(ctx context.Context) error {
+func (t *Turns) Take(ctx context.Context) error { return t.TakeUntil(ctx, nil) }
+
+// TakeUntil is Take whose wait ends also when over is closed, with [ErrOver].
+func (t *Turns) TakeUntil(ctx context.Context, over <-chan struct{}) error {
 	if t.wanted.Add(1) <= t.most { // which orders it after the Add of the Give before
 		return nil
 	}
+	return t.wait(ctx, over)
+}
+
+func (t *Turns) wait(ctx context.Context, over <-chan struct{}) (err error) {
 	select {
 	case <-t.handed:
 		return nil
+	case <-over:
+		err = ErrOver
 	case <-ctx.Done():
-		return t.leave(ctx)
+		err = context.Cause(ctx)
 	}
+	t.leave()
+	return err
 }
 
 // leave ends a wait without a turn.
-func (t *Turns) leave(ctx context.Context) error {
+func (t *Turns) leave() {
 	for {
 		if n := t.wanted.Load(); n > t.most {
 			if t.wanted.CompareAndSwap(n, n-1) {
-				return context.Cause(ctx)
+				return
 			}
 			continue
 		}
 		select {
 		case <-t.handed:
 			t.Give()
-			return context.Cause(ctx)
+			return
 		default: // who has counted itself off already is about to hand it on
 			runtime.Gosched()
 		}

@@ -122,3 +122,23 @@ func TestTurnIsGivenUp(t *testing.T) {
 		all(t, turns, 1)
 	})
 }
+
+// The end of what a wait is bounded by ends it, and nothing else.
+func TestTurnIsWaitedForUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := turn.New(1)
+		over := make(chan struct{})
+		if err := turns.TakeUntil(t.Context(), over); err != nil {
+			t.Fatal(err)
+		}
+		went := make(chan error)
+		go func() { went <- turns.TakeUntil(t.Context(), over) }()
+		synctest.Wait()
+		close(over)
+		if err := <-went; !errors.Is(err, turn.ErrOver) {
+			t.Fatalf("TakeUntil = %v, want %v", err, turn.ErrOver)
+		}
+		turns.Give()
+		all(t, turns, 1)
+	})
+}
