@@ -22,6 +22,7 @@ import (
 func init() {
 	testutil.RegisterRole("vmmcd", func() int {
 		os.Args = append([]string{"vmmcd"}, testutil.Args()...)
+		go answer(func() int64 { return 0 })
 		return serve.Execute(serve.Command("vmmcd"))
 	})
 	testutil.RegisterRole("host", func() int { return status(host()) })

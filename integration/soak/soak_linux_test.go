@@ -33,8 +33,8 @@ type member struct {
 	name string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	out  *bufio.Reader // nil of a daemon,
-	tell string        // which has this address
+	out  *bufio.Reader
+	tell string // the address of a daemon's metrics
 	done int64
 }
 
@@ -74,7 +74,7 @@ func TestSoak(t *testing.T) {
 		time.Sleep(time.Until(next))
 	}
 	for _, m := range all {
-		if m.out != nil {
+		if m.tell == "" {
 			t.Logf("%s: %d operations", m.name, m.done)
 			if m.done == 0 {
 				t.Errorf("%s has done nothing", m.name)
@@ -127,9 +127,9 @@ func town(t *testing.T, many int) (all []*member) {
 	for i, h := range hs {
 		c := testutil.Command(t, "vmmcd", "--name", h.Name, "--hosts", path("hosts"), "--certs", path(h.Name+".certs"),
 			"--socket", path(h.Name), "--state", path(h.Name+".state"), "--log-level", "warn", "--metrics", addrs[2+i])
-		c.Stderr = os.Stderr
-		check(t, c.Start())
-		all = append(all, &member{name: "daemon" + h.Name[1:], cmd: c, tell: addrs[2+i]})
+		m := start(t, "daemon"+h.Name[1:], c)
+		m.tell = addrs[2+i]
+		all = append(all, m)
 	}
 	for i := range hs {
 		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -156,6 +156,11 @@ func launch(t *testing.T, name, socket, role string, args ...string) *member {
 	t.Helper()
 	c := testutil.Command(t, role, args...)
 	c.Env = append(c.Env, local.Env+"="+socket)
+	return start(t, name, c)
+}
+
+func start(t *testing.T, name string, c *exec.Cmd) *member {
+	t.Helper()
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
 	check(t, err)
@@ -177,20 +182,17 @@ func (m *member) line(t *testing.T) string {
 // sample looks at a process.
 func (m *member) sample(t *testing.T, tell func(figure string, v float64)) {
 	t.Helper()
-	if m.out != nil {
-		_, err := fmt.Fprintln(m.in)
-		check(t, err)
-		var goroutines, heap float64
-		_, err = fmt.Sscan(m.line(t), &goroutines, &heap, &m.done)
-		check(t, err)
-		tell("goroutines", goroutines)
-		tell("heap", heap)
-	}
+	_, err := fmt.Fprintln(m.in)
+	check(t, err)
+	var n, heap float64
+	_, err = fmt.Sscan(m.line(t), &n, &heap, &m.done)
+	check(t, err)
 	if m.tell != "" {
-		n, err := goroutines(m.tell)
+		n, err = goroutines(m.tell)
 		check(t, err)
-		tell("goroutines", n)
 	}
+	tell("goroutines", n)
+	tell("heap", heap)
 	dir := fmt.Sprintf("/proc/%d/", m.cmd.Process.Pid)
 	for _, of := range [][2]string{{"descriptors", "fd"}, {"threads", "task"}} {
 		entries, err := os.ReadDir(dir + of[1])
