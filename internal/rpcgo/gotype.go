@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/rpcl"
 )
@@ -83,7 +84,7 @@ func isValue(v *rpcl.Var) bool {
 // literal is the value of a constant, in the base that it is written in.
 func literal(c *rpcl.Const) string {
 	if c.Text != nil {
-		if s := `"` + *c.Text + `"`; unquotes(s) {
+		if s := `"` + legible(*c.Text) + `"`; utf8.ValidString(s) && unquotes(s) {
 			return s
 		}
 		return strconv.Quote(*c.Text)
@@ -96,6 +97,28 @@ func literal(c *rpcl.Const) string {
 		return "0o" + text[1:]
 	}
 	return c.Num.String()
+}
+
+// legible is a string of C as Go's source may have it: what is no UTF-8, and what Go does not take there, is
+// written by its number. An escape stays what it is, whatever comes behind the backslash.
+func legible(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == '\\':
+			n = min(2, len(s))
+			b.WriteString(s[:n])
+		case r == 0 || r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case r == '\ufeff':
+			b.WriteString(`\ufeff`)
+		default:
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
 }
 
 func unquotes(s string) bool {
