@@ -23,18 +23,12 @@ func TestExporterWaitsForASilentImporter(t *testing.T) {
 			t.Parallel()
 			// Its own limit stands for what is left of one that began late.
 			a, b, s, events := shakily(t, []vmmc.Option{vmmc.WithResume(30 * time.Second)}, vmmc.WithResume(limit), vmmc.WithSilence(c.silence))
-			if _, err := b.Export(7, alloc(t, b, 64)); err != nil {
-				t.Fatal(err)
-			}
 			ctx := within(t)
-			im, err := a.Import(ctx, b.Node(), b.PID(), 7)
-			if err != nil {
-				t.Fatal(err)
-			}
+			im := imported(ctx, t, a, b, 64)
 			s.cut(false)
 			time.Sleep(c.away)
 			s.cut(true)
-			await(ctx, t, events, vmmc.LinkResumed)
+			awaitEvent(t, events, vmmc.LinkResumed)
 			if err := im.Send(ctx, word, 0); err != nil {
 				t.Error(err)
 			}

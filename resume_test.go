@@ -60,6 +60,19 @@ func (s *shaky) close() {
 	}
 }
 
+// imported is a new buffer 7 of b, of n bytes, as a has imported it.
+func imported(ctx context.Context, t *testing.T, a, b *vmmc.Process, n int) *vmmc.Import {
+	t.Helper()
+	if _, err := b.Export(7, alloc(t, b, n)); err != nil {
+		t.Fatal(err)
+	}
+	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return im
+}
+
 // surviving are an importer and an exporter on two nodes whose links survive, and what the
 // importer is told.
 func surviving(t *testing.T, limit time.Duration, more ...vmmc.Option) (a, b *vmmc.Process, s *shaky, events chan vmmc.Event) {
@@ -188,16 +201,10 @@ func linkIsResumed(t *testing.T, every time.Duration, more ...vmmc.Option) {
 // A link that is not resumed in time ends on both sides.
 func TestLinkIsNotResumed(t *testing.T) {
 	a, b, s, events := surviving(t, 100*time.Millisecond)
-	if _, err := b.Export(7, alloc(t, b, 4096)); err != nil {
-		t.Fatal(err)
-	}
 	ctx := within(t)
-	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	im := imported(ctx, t, a, b, 4096)
 	s.cut(false)
-	err = im.Get(ctx, make([]byte, 8), 0)
+	err := im.Get(ctx, make([]byte, 8), 0)
 	if !errors.Is(err, vmmc.ErrPeerGone) {
 		t.Errorf("a get: %v", err)
 	}
@@ -217,14 +224,8 @@ func TestLinkIsNotResumed(t *testing.T) {
 // An exporter that leaves is not waited for.
 func TestExporterThatLeftIsNotResumed(t *testing.T) {
 	a, b, s, _ := surviving(t, time.Hour)
-	if _, err := b.Export(7, alloc(t, b, 4096)); err != nil {
-		t.Fatal(err)
-	}
 	ctx := within(t)
-	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	im := imported(ctx, t, a, b, 4096)
 	s.cut(false) // and so it cannot say that it leaves
 	if err := b.Close(); err != nil {
 		t.Fatal(err)

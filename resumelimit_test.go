@@ -2,7 +2,6 @@ package vmmc_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -46,24 +45,6 @@ func unheard(events chan vmmc.Event) (stop func()) {
 		}
 	}()
 	return func() { close(end) }
-}
-
-// await takes events until one is of that kind; the peer's end may not come before it.
-func await(ctx context.Context, t *testing.T, events <-chan vmmc.Event, kind vmmc.EventKind) {
-	t.Helper()
-	for {
-		select {
-		case e := <-events:
-			if e.Kind == kind {
-				return
-			}
-			if e.Kind == vmmc.PeerGone {
-				t.Fatal(e.Err)
-			}
-		case <-ctx.Done():
-			t.Fatalf("no event %q", kind)
-		}
-	}
 }
 
 // hold lets nothing through any more.
@@ -148,16 +129,10 @@ func TestLongMessageOverCuts(t *testing.T) {
 func TestIdleLinkIsNotLate(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	a, b, s, events := surviving(t, limit)
-	if _, err := b.Export(7, alloc(t, b, 64)); err != nil {
-		t.Fatal(err)
-	}
 	ctx := within(t)
-	im, err := a.Import(ctx, b.Node(), b.PID(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	im := imported(ctx, t, a, b, 64)
 	s.cut(true)
-	await(ctx, t, events, vmmc.LinkResumed)
+	awaitEvent(t, events, vmmc.LinkResumed)
 	time.Sleep(limit + limit/2) // so that the limit since then is over
 	s.hold()
 	r, err := im.SendAsync(ctx, word, 0)
@@ -165,8 +140,8 @@ func TestIdleLinkIsNotLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.cut(true)
-	await(ctx, t, events, vmmc.LinkDown)
-	await(ctx, t, events, vmmc.LinkResumed)
+	awaitEvent(t, events, vmmc.LinkDown)
+	awaitEvent(t, events, vmmc.LinkResumed)
 	if err := r.Wait(ctx); err != nil {
 		t.Errorf("a message on a link that was cut once: %v", err)
 	}

@@ -104,7 +104,7 @@ func (s *Server) leave(c io.Closer) {
 	s.work.Done()
 }
 
-// begin waits for a place to run a procedure in. end gives it back.
+// begin waits for a place to run a procedure in. done gives it back.
 func (s *Server) begin() bool {
 	return s.running.Take(s.ctx) == nil
 }

@@ -1,5 +1,5 @@
 // Package turn has callers wait for their turn, each as long as its context lets it. A channel with as
-// many elements as there may be at a time does the same, with 340 instructions instead of 24 where nobody waits.
+// many elements as there may be at a time does the same, with 350 instructions instead of 24 where nobody waits.
 package turn
 
 import (
