@@ -91,6 +91,24 @@ func (d *Decoder) Uint32() uint32 {
 	return v
 }
 
+// Uint32s reads several unsigned ints, or sets all of them to zero if there are not as many.
+func (d *Decoder) Uint32s(vs ...*uint32) {
+	n := 4 * len(vs)
+	if len(d.rest) < n {
+		d.short(n)
+		for _, v := range vs {
+			*v = 0
+		}
+		return
+	}
+	b := d.rest
+	d.rest = b[n:]
+	for _, v := range vs {
+		*v = binary.BigEndian.Uint32(b)
+		b = b[4:]
+	}
+}
+
 // Uint64 reads an unsigned hyper.
 func (d *Decoder) Uint64() uint64 {
 	if len(d.rest) < 8 {

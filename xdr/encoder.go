@@ -61,15 +61,21 @@ func (e *Encoder) NoCase(union string, value int64) {
 // take returns the next n bytes to be written; nil if there is no space.
 func (e *Encoder) take(n int) []byte {
 	l := len(e.buf)
-	if cap(e.buf)-l < n {
-		if e.fixed {
-			e.full(n)
-			return nil
-		}
-		e.buf = slices.Grow(e.buf, n)
+	if cap(e.buf)-l < n && !e.grow(n) {
+		return nil
 	}
 	e.buf = e.buf[:l+n]
 	return e.buf[l:]
+}
+
+// grow makes room for n bytes more, and says whether it could.
+func (e *Encoder) grow(n int) bool {
+	if e.fixed {
+		e.full(n)
+		return false
+	}
+	e.buf = slices.Grow(e.buf, n)
+	return true
 }
 
 func (e *Encoder) full(n int) {
@@ -82,6 +88,19 @@ func (e *Encoder) full(n int) {
 func (e *Encoder) Uint32(v uint32) {
 	if b := e.take(4); b != nil {
 		binary.BigEndian.PutUint32(b, v)
+	}
+}
+
+// Uint32s writes several unsigned ints, or none if there is no space for all of them: one look at the
+// space is enough then.
+func (e *Encoder) Uint32s(vs ...uint32) {
+	b := e.take(4 * len(vs))
+	if b == nil {
+		return
+	}
+	for _, v := range vs {
+		binary.BigEndian.PutUint32(b, v)
+		b = b[4:]
 	}
 }
 
