@@ -1,6 +1,7 @@
 package rpcmsg
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/vmmc-go/vmmc/xdr"
@@ -40,7 +41,7 @@ func (a *Auth) DecodeXDR(d *xdr.Decoder) {
 }
 
 // Call is what comes before the arguments. Of a call of another version of the protocol only XID and
-// RPC are known.
+// RPC say anything.
 type Call struct {
 	XID, RPC                    uint32
 	Program, Version, Procedure uint32
@@ -49,32 +50,39 @@ type Call struct {
 
 // EncodeXDR writes a call of this version.
 func (c *Call) EncodeXDR(e *xdr.Encoder) {
-	e.Uint32(c.XID)
-	e.Uint32(kindCall)
-	e.Uint32(Version)
-	e.Uint32(c.Program)
-	e.Uint32(c.Version)
-	e.Uint32(c.Procedure)
+	if len(c.Cred.Body)+len(c.Verf.Body) == 0 {
+		e.Uint32s(c.XID, kindCall, Version, c.Program, c.Version, c.Procedure, c.Cred.Flavor, 0, c.Verf.Flavor, 0)
+		return
+	}
+	e.Uint32s(c.XID, kindCall, Version, c.Program, c.Version, c.Procedure)
 	c.Cred.EncodeXDR(e)
 	c.Verf.EncodeXDR(e)
 }
 
-// DecodeXDR reads it. What is not a call is an error.
+// DecodeXDR reads it. What is not a call is an error. Without credentials, as most are, it has a length
+// that is known, and is read at once.
 func (c *Call) DecodeXDR(d *xdr.Decoder) {
-	c.XID = d.Uint32()
-	kind(d, kindCall)
-	if c.RPC = d.Uint32(); c.RPC != Version {
+	var kind, none uint32
+	if b := d.Rest(); len(b) >= LeastCall && zero(b[28:]) && zero(b[36:]) {
+		d.Uint32s(&c.XID, &kind, &c.RPC, &c.Program, &c.Version, &c.Procedure, &c.Cred.Flavor, &none, &c.Verf.Flavor, &none)
+		c.Cred.Body, c.Verf.Body = nil, nil
+		isKind(d, kind, kindCall)
 		return
 	}
-	c.Program = d.Uint32()
-	c.Version = d.Uint32()
-	c.Procedure = d.Uint32()
+	d.Uint32s(&c.XID, &kind, &c.RPC)
+	if isKind(d, kind, kindCall); c.RPC != Version {
+		return
+	}
+	d.Uint32s(&c.Program, &c.Version, &c.Procedure)
 	c.Cred.DecodeXDR(d)
 	c.Verf.DecodeXDR(d)
 }
 
-func kind(d *xdr.Decoder, want uint32) {
-	if got := d.Uint32(); got != want && d.OK() {
+// zero says whether an unsigned int is 0, which b begins with.
+func zero(b []byte) bool { return binary.BigEndian.Uint32(b) == 0 }
+
+func isKind(d *xdr.Decoder, got, want uint32) {
+	if got != want && d.OK() {
 		d.Fail(fmt.Errorf("%w: message of kind %d where %d is due", xdr.ErrValue, got, want))
 	}
 }

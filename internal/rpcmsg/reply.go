@@ -40,46 +40,49 @@ type Reply struct {
 
 // EncodeXDR writes it.
 func (r *Reply) EncodeXDR(e *xdr.Encoder) {
-	e.Uint32(r.XID)
-	e.Uint32(kindReply)
 	switch r.Outcome {
 	case RPCMismatch:
-		e.Uint32(denied)
-		e.Uint32(rejectRPC)
-		e.Uint32(r.Low)
-		e.Uint32(r.High)
+		e.Uint32s(r.XID, kindReply, denied, rejectRPC, r.Low, r.High)
 	case AuthError:
-		e.Uint32(denied)
-		e.Uint32(rejectAuth)
-		e.Uint32(r.Why)
+		e.Uint32s(r.XID, kindReply, denied, rejectAuth, r.Why)
 	default:
-		e.Uint32(accepted)
-		r.Verf.EncodeXDR(e)
-		e.Uint32(uint32(r.Outcome))
+		if len(r.Verf.Body) == 0 {
+			e.Uint32s(r.XID, kindReply, accepted, r.Verf.Flavor, 0, uint32(r.Outcome))
+		} else {
+			e.Uint32s(r.XID, kindReply, accepted)
+			r.Verf.EncodeXDR(e)
+			e.Uint32(uint32(r.Outcome))
+		}
 		if r.Outcome == ProgMismatch {
-			e.Uint32(r.Low)
-			e.Uint32(r.High)
+			e.Uint32s(r.Low, r.High)
 		}
 	}
 }
 
 // DecodeXDR reads it. What is not a reply is an error.
 func (r *Reply) DecodeXDR(d *xdr.Decoder) {
-	*r = Reply{XID: d.Uint32()}
-	kind(d, kindReply)
-	switch s := d.Uint32(); s {
+	*r = Reply{}
+	var kind, stat uint32
+	d.Uint32s(&r.XID, &kind, &stat)
+	isKind(d, kind, kindReply)
+	switch stat {
 	case accepted:
 		r.accepted(d)
 	case denied:
 		r.denied(d)
 	default:
-		bad(d, "reply_stat", s)
+		bad(d, "reply_stat", stat)
 	}
 }
 
 func (r *Reply) accepted(d *xdr.Decoder) {
-	r.Verf.DecodeXDR(d)
-	s := d.Uint32()
+	var none, s uint32
+	if b := d.Rest(); len(b) >= 12 && zero(b[4:]) {
+		d.Uint32s(&r.Verf.Flavor, &none, &s)
+	} else {
+		r.Verf.DecodeXDR(d)
+		s = d.Uint32()
+	}
 	if s > uint32(SystemErr) {
 		bad(d, "accept_stat", s)
 		return
