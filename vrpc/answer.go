@@ -25,6 +25,34 @@ type work struct {
 	d     xdr.Decoder
 	e     xdr.Encoder
 	none  bool // there is no reply
+	spare spare
+}
+
+// spare is a Call that was used, of who has a work of its own: the next call is mostly of the same
+// procedure, and to put it into a pool and have it again takes 300 instructions.
+type spare struct {
+	keep bool
+	of   *procedure // nil: there is none
+	call Call
+}
+
+func (s *spare) take(p *procedure) Call {
+	if s.of != p {
+		return p.take()
+	}
+	s.of = nil
+	return s.call
+}
+
+func (s *spare) give(p *procedure, c Call) {
+	if !s.keep || !p.values {
+		p.give(c)
+		return
+	}
+	if s.of != nil {
+		s.of.give(s.call)
+	}
+	s.of, s.call = p, c
 }
 
 var works = sync.Pool{New: func() any { return new(work) }}
@@ -39,7 +67,7 @@ func (s *Server) answer(c *caller, in []byte, to replier) {
 // answer is [Server.answer] for who has a work of its own. w is as new afterwards.
 func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 	defer func() {
-		*w = work{e: w.e}
+		*w = work{e: w.e, spare: w.spare}
 		w.e.Reset(nil)
 	}()
 	w.d.Reset(in, xdr.InPlace)
@@ -77,8 +105,8 @@ func (s *Server) run(c *caller, w *work, to replier) bool {
 		fault(&w.reply, err)
 		return false
 	}
-	call := p.take()
-	defer p.give(call)
+	call := w.spare.take(p)
+	defer w.spare.give(p, call)
 	if err := w.do(ctx, p, call); err != nil {
 		w.none = errors.Is(err, ErrNoReply)
 		fault(&w.reply, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
@@ -39,7 +40,8 @@ type vmmcWay struct {
 	closing sync.Once
 	ending  sync.Once
 	ended   chan struct{} // closed when there is no connection any more, for the reason why
-	why     error
+	over    atomic.Bool   // it is, or is about to be
+	why     error         // does not change once over is set
 }
 
 // slot is what one call at a time has.
@@ -113,6 +115,7 @@ func (w *vmmcWay) close() error {
 func (w *vmmcWay) end(why error) {
 	w.ending.Do(func() {
 		w.why = why
+		w.over.Store(true)
 		close(w.ended)
 	})
 	_ = w.q.Close()
@@ -129,30 +132,20 @@ func (w *vmmcWay) lost(ctx context.Context, err error) error {
 
 // take waits for a slot.
 func (w *vmmcWay) take(ctx context.Context) (*slot, error) {
-	err := w.places.TakeUntil(ctx, w.ended) // else it could wait as long as close does
-	if err == nil && w.over() {             // the memory may be gone
-		w.places.Give()
-		err = turn.ErrOver
-	}
-	switch {
-	case errors.Is(err, turn.ErrOver):
-		return nil, w.why
-	case err != nil:
+	if err := w.places.TakeUntil(ctx, w.ended); err != nil { // else it could wait as long as close does
+		if errors.Is(err, turn.ErrOver) {
+			return nil, w.why
+		}
 		return nil, ctx.Err()
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.free.take(), nil
-}
-
-// over says whether the connection has ended; why says why then.
-func (w *vmmcWay) over() bool {
-	select {
-	case <-w.ended:
-		return true
-	default:
-		return false
+	if w.over.Load() { // the memory may be gone
+		w.places.Give()
+		return nil, w.why
 	}
+	w.mu.Lock()
+	s := w.free.take()
+	w.mu.Unlock()
+	return s, nil
 }
 
 func (w *vmmcWay) give(s *slot) {
@@ -263,7 +256,7 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 	}
 	e := entry{length: uint32(s.e.Size()), where: here, slot: s.index}
 	if s.e.Size() <= inline {
-		return w.write(ctx, s, s.e.Bytes(), e)
+		return w.write(ctx, s, e)
 	}
 	s.parts = s.e.Pieces(s.parts[:0])
 	size := s.e.Size()
@@ -290,7 +283,7 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 		return 0, w.lost(ctx, err)
 	}
 	e.where = uint32(where + pad)
-	number, err := w.write(ctx, s, nil, e)
+	number, err := w.write(ctx, s, e)
 	if err != nil {
 		w.area.give(where, pad+size)
 		return 0, err
@@ -299,14 +292,18 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 	return number, nil
 }
 
-// write writes the next entry after its message, if it has one there.
-func (w *vmmcWay) write(ctx context.Context, s *slot, message []byte, e entry) (uint32, error) {
+// write writes the next entry after its message, if it lies here: then it is in s.small.
+func (w *vmmcWay) write(ctx context.Context, s *slot, e entry) (uint32, error) {
 	if w.turn.Take(ctx) != nil {
 		return 0, ctx.Err()
 	}
 	defer w.turn.Give()
 	e.number = uint32(w.next + 1)
-	b := e.append(append(s.small[:0], message...))
+	b := s.small[:0]
+	if e.where == here {
+		b = s.small[:e.length]
+	}
+	b = e.append(b)
 	at := w.out.at(int(w.next%uint64(w.out.entries))) + entrySize - len(b)
 	if err := w.q.Send(ctx, b, at); err != nil {
 		return 0, w.lost(ctx, err)

@@ -115,6 +115,7 @@ type reader struct {
 
 func (c *remote) read() {
 	r := &reader{c: c, gone: make(chan struct{}), term: term{base: c.from.base, least: c.s.write}}
+	r.work.spare.keep = true
 	defer r.term.end()
 	r.pause.Store(int64(patience))
 	if !c.s.ordered {
@@ -262,6 +263,8 @@ func (r *reader) send(parts [][]byte, size int) error {
 			return err
 		}
 		a.where = uint32(where)
+	case size > 0 && &parts[0][0] == &b[:1][0]: // it was encoded there
+		b = b[:size]
 	case size > 0:
 		b = append(b, parts[0]...)
 	}

@@ -18,6 +18,7 @@ type procedure struct {
 	memory  xdr.Memory
 	make    func() Call
 	again   bool // Calls may be used again
+	values  bool // and refer to no memory, so that it costs nothing to keep one
 	kept    sync.Pool
 }
 
@@ -54,7 +55,7 @@ func (t *table) with(s *Service, inPlace bool) (*table, error) {
 	if _, ok := t.procedures[k]; ok {
 		return nil, fmt.Errorf("vrpc: register %s: program %d version %d is registered already", s.Name, s.Program, s.Version)
 	}
-	procs := map[uint32]*procedure{0: {service: s, make: func() Call { return null{} }, again: true}}
+	procs := map[uint32]*procedure{0: {service: s, make: func() Call { return null{} }, again: true, values: true}}
 	for i, p := range s.Procedures {
 		if p.New == nil || i > 0 && p.Number <= s.Procedures[i-1].Number {
 			return nil, fmt.Errorf("vrpc: register %s: procedure %d has no New, or is not in its order", s.Name, p.Number)
@@ -65,7 +66,7 @@ func (t *table) with(s *Service, inPlace bool) (*table, error) {
 		}
 		procs[p.Number] = &procedure{
 			service: s, number: p.Number, memory: memory,
-			make: p.New, again: inPlace || p.Values,
+			make: p.New, again: inPlace || p.Values, values: p.Values,
 		}
 	}
 	n := &table{procedures: maps.Clone(t.procedures), services: append(slices.Clip(t.services), s)}
