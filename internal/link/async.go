@@ -86,10 +86,12 @@ func (o *Out) admit(ctx context.Context, q *outgoing) error {
 // enter puts q into the inbox and sees to it that it is written; imu is held, and
 // not any more when this returns.
 func (o *Out) enter(q *outgoing) {
-	o.number(q)
 	if q.f != nil {
+		q.seq = o.seq.Add(1)
 		q.f.seq = q.seq
 		o.expect(q.f)
+	} else {
+		q.seq, q.serial = o.numbers(&q.m, q.size)
 	}
 	o.inbox.push(*q)
 	o.queued.Add(1)

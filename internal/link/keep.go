@@ -165,26 +165,3 @@ func (k *kept) frames(seq uint64, f func(seq uint64, frame []byte)) {
 		}
 	}
 }
-
-// frame makes the one frame of a message, in a segment that has room for it.
-func (t *transmitter) frame(g *segment, q *outgoing, h *wire.Header) []byte {
-	m := &q.m
-	b := g.buf[g.end:][: wire.HeaderSize+q.size : wire.HeaderSize+q.size]
-	n := wire.HeaderSize + copy(b[wire.HeaderSize:], m.Src)
-	for _, p := range m.More {
-		n += copy(b[n:], p)
-	}
-	*h = wire.Header{Type: wire.Data, Handle: m.Handle, Seq: q.seq, Serial: q.serial, Off: m.Off, Size: uint64(q.size)}
-	if m.Bytes {
-		h.Flags = wire.Bytes
-	}
-	pay := q.last(h, b[wire.HeaderSize:])
-	h.Chunk = uint32(len(pay))
-	if t.check {
-		h.Sum = wire.Sum(0, pay)
-	}
-	h.Put(b)
-	n = wire.HeaderSize + len(pay)
-	g.end, g.last = g.end+n, q.seq
-	return b[:n:n]
-}

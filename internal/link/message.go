@@ -43,7 +43,6 @@ type outgoing struct {
 	serial uint32
 	abort  bool // it ends here
 	closed bool // because its import was closed
-	copied bool // its frame is kept
 	f      *fetch
 }
 
@@ -81,22 +80,22 @@ func (q *outgoing) chunk(h *wire.Header, most int) []byte {
 	}
 	q.done += len(pay)
 	if q.ended() {
-		pay = q.last(h, pay)
+		pay = q.m.last(h, q.size, pay)
 	}
 	h.Chunk = uint32(len(pay))
 	return pay
 }
 
-// last makes h a message's last header, and takes the last word off the payload.
-func (q *outgoing) last(h *wire.Header, pay []byte) []byte {
+// last makes h the last header of a message of size bytes, and takes the last word off the payload.
+func (m *Message) last(h *wire.Header, size int, pay []byte) []byte {
 	h.Flags |= wire.Last
-	if q.m.Notify {
+	if m.Notify {
 		h.Flags |= wire.Notify
 	}
-	if q.size > Eager && !q.m.Later {
+	if size > Eager && !m.Later {
 		h.Flags |= wire.AckNow
 	}
-	if q.m.Bytes {
+	if m.Bytes {
 		return pay
 	}
 	h.Word = lastWord(pay)
@@ -126,11 +125,16 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 		o.uncredit(m.Notify)
 		return 0, err
 	}
-	q := &outgoing{m: m, size: size}
-	seq, err = o.transfer(ctx, q)
+	if o.brief(size) {
+		if seq, err = o.short(ctx, &m, size); seq > 0 || err != nil {
+			o.turn.Give()
+			return seq, err
+		}
+	}
+	seq, err = o.transfer(ctx, &outgoing{m: m, size: size})
 	o.turn.Give()
 	switch {
-	case err != nil || q.copied:
+	case err != nil:
 		return seq, err
 	case o.limit == 0 && (size <= Eager || m.Later):
 		return seq, nil
@@ -149,6 +153,9 @@ func (o *Out) begin(ctx context.Context, m *Message, size int) error {
 	}
 	if err := o.turn.Take(ctx); err != nil {
 		return err
+	}
+	if o.reads.Load() == 0 {
+		return nil
 	}
 	err := o.unread(ctx, m.ID, m.Off, uint64(size))
 	if err != nil {
@@ -188,21 +195,20 @@ func (o *Out) calm() bool {
 	return o.tx.calm() && len(o.again) == 0 && !o.mid && o.queue.len() == 0 && !o.due.Load() && !o.torn.Load()
 }
 
-// number gives a message its place; imu is held. It counts as outstanding before
-// its first byte goes.
-func (o *Out) number(q *outgoing) {
-	q.seq = o.seq.Load() + 1
-	o.seq.Store(q.seq)
-	if q.f == nil {
-		o.count.Locked(page.Messages, 1)
-		o.count.Locked(page.Bytes, uint64(q.size))
-	}
-	if q.m.Notify {
-		q.serial = o.nextSerial()
+// numbers are a message's place, and that of its notification; imu is held. It counts as outstanding
+// before its first byte goes.
+func (o *Out) numbers(m *Message, size int) (seq uint64, serial uint32) {
+	seq = o.seq.Load() + 1
+	o.seq.Store(seq)
+	o.count.Locked(page.Messages, 1)
+	o.count.Locked(page.Bytes, uint64(size))
+	if m.Notify {
+		serial = o.nextSerial()
 	}
 	if invariant.Enabled {
-		o.traceNumber(q)
+		o.traceNumber(m, seq, size)
 	}
+	return seq, serial
 }
 
 // transfer writes a message's chunks; the caller has the turn.
@@ -215,11 +221,11 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 				o.uncredit(q.m.Notify)
 				return 0, err
 			}
-			o.number(q)
+			q.seq, q.serial = o.numbers(&q.m, q.size)
 			o.imu.Unlock()
 			conn = o.conn
 			if o.minds {
-				o.keep(q, &h)
+				o.keep(q)
 			}
 		} else if err := o.ready(ctx, q.m.Ended); err != nil {
 			o.abandon(q, conn)
@@ -251,7 +257,7 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 		if err := o.complete(ctx, n, q.m.Ended); err != nil {
 			if !q.ended() {
 				o.abandon(q, conn)
-			} else if !q.copied {
+			} else {
 				o.giveUp(q.seq)
 			}
 			return q.seq, unknown(err)
@@ -260,25 +266,13 @@ func (o *Out) transfer(ctx context.Context, q *outgoing) (seq uint64, err error)
 	return q.seq, nil
 }
 
-// keep makes a short message's frame where it is kept until it is acknowledged, on a link
-// that survives. Others, and those for which there is no room, are kept where they are;
-// tmu is held.
-func (o *Out) keep(q *outgoing, h *wire.Header) {
+// keep keeps a message where it is until it is acknowledged, on a link that survives; tmu is held.
+func (o *Out) keep(q *outgoing) {
 	o.tend()
-	if o.limit == 0 {
-		return
-	}
-	var g *segment
-	if q.size <= Eager {
-		g = o.keeps.room(wire.HeaderSize+q.size, o.acked.Load())
-	}
-	if g == nil {
+	if o.limit > 0 {
 		o.keeps.drop(o.acked.Load())
 		o.keeps.messages.push(*q)
-		return
 	}
-	o.tx.made(o.tx.frame(g, q, h), q.seq)
-	q.copied, q.done = true, q.size
 }
 
 // abandon ends a message in its middle, which was begun on a connection.

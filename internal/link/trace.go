@@ -35,15 +35,12 @@ func (m *Mapped) traceSend(off int, src []byte, more [][]byte) {
 }
 
 // traceNumber is of a message that was given its place.
-func (o *Out) traceNumber(q *outgoing) {
+func (o *Out) traceNumber(m *Message, seq uint64, size int) {
 	op := "send"
-	switch {
-	case q.f != nil:
-		return // expect says it
-	case q.m.Notify:
+	if m.Notify {
 		op = "send with notification"
 	}
-	o.trace(op, q.m.Handle, q.seq, q.m.Off, uint64(q.size))
+	o.trace(op, m.Handle, seq, m.Off, uint64(size))
 }
 
 func (o *Out) traceFetch(op string, f *fetch) {

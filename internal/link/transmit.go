@@ -158,13 +158,6 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
 }
 
-// made puts a frame behind the others that was made where it is kept.
-func (t *transmitter) made(frame []byte, seq uint64) {
-	t.begun++
-	t.parts[t.count] = part{head: frame, seq: seq}
-	t.count++
-}
-
 // send makes one call. It returns how much the socket took.
 func (t *transmitter) send(fd int) (n int, err error) {
 	p := &t.parts[t.first]
