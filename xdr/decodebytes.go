@@ -27,9 +27,6 @@ func atLeastOne(n int) int { return max(n, 1) }
 
 // take returns the next n bytes and leaves their padding behind, after a look at it.
 func (d *Decoder) take(n int) []byte {
-	if n == 0 { // as credentials mostly are
-		return d.rest[:0:0]
-	}
 	padded := n + -n&3
 	if len(d.rest) < padded {
 		d.short(padded)

@@ -91,7 +91,8 @@ func (d *Decoder) Uint32() uint32 {
 	return v
 }
 
-// Uint32s reads several unsigned ints, or sets all of them to zero if there are not as many.
+// Uint32s reads unsigned ints one after another, without a length. If there are fewer that is ErrShort,
+// and all of them are set to zero.
 func (d *Decoder) Uint32s(vs ...*uint32) {
 	n := 4 * len(vs)
 	if len(d.rest) < n {

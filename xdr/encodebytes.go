@@ -15,9 +15,6 @@ func (e *Encoder) Len(n int, max uint32) {
 
 // FixedOpaque writes fixed-length opaque data and its padding.
 func (e *Encoder) FixedOpaque(b []byte) {
-	if len(b) == 0 { // as credentials mostly are
-		return
-	}
 	if dst := e.take(len(b) + -len(b)&3); dst != nil {
 		clear(dst[copy(dst, b):])
 	}

@@ -91,8 +91,8 @@ func (e *Encoder) Uint32(v uint32) {
 	}
 }
 
-// Uint32s writes several unsigned ints, or none if there is no space for all of them: one look at the
-// space is enough then.
+// Uint32s writes unsigned ints one after another, without a length: all of them, or none if they do not
+// fit, which is ErrNoSpace.
 func (e *Encoder) Uint32s(vs ...uint32) {
 	b := e.take(4 * len(vs))
 	if b == nil {

@@ -66,11 +66,12 @@ func (c *Call) DecodeXDR(d *xdr.Decoder) {
 	if b := d.Rest(); len(b) >= LeastCall && zero(b[28:]) && zero(b[36:]) {
 		d.Uint32s(&c.XID, &kind, &c.RPC, &c.Program, &c.Version, &c.Procedure, &c.Cred.Flavor, &none, &c.Verf.Flavor, &none)
 		c.Cred.Body, c.Verf.Body = nil, nil
-		isKind(d, kind, kindCall)
+		checkKind(d, kind, kindCall)
 		return
 	}
 	d.Uint32s(&c.XID, &kind, &c.RPC)
-	if isKind(d, kind, kindCall); c.RPC != Version {
+	checkKind(d, kind, kindCall)
+	if c.RPC != Version {
 		return
 	}
 	d.Uint32s(&c.Program, &c.Version, &c.Procedure)
@@ -81,7 +82,7 @@ func (c *Call) DecodeXDR(d *xdr.Decoder) {
 // zero says whether an unsigned int is 0, which b begins with.
 func zero(b []byte) bool { return binary.BigEndian.Uint32(b) == 0 }
 
-func isKind(d *xdr.Decoder, got, want uint32) {
+func checkKind(d *xdr.Decoder, got, want uint32) {
 	if got != want && d.OK() {
 		d.Fail(fmt.Errorf("%w: message of kind %d where %d is due", xdr.ErrValue, got, want))
 	}

@@ -64,7 +64,7 @@ func (r *Reply) DecodeXDR(d *xdr.Decoder) {
 	*r = Reply{}
 	var kind, stat uint32
 	d.Uint32s(&r.XID, &kind, &stat)
-	isKind(d, kind, kindReply)
+	checkKind(d, kind, kindReply)
 	switch stat {
 	case accepted:
 		r.accepted(d)
