@@ -29,11 +29,12 @@ type work struct {
 }
 
 // spare is a Call that was used, of who has a work of its own: the next call is mostly of the same
-// procedure, and to put it into a pool and have it again takes 300 instructions.
+// procedure, and to put it into a pool and have it again takes 300 instructions. It is the collector's
+// when its owner ends.
 type spare struct {
-	keep bool
-	of   *procedure // nil: there is none
-	call Call
+	owned bool       // by one goroutine
+	of    *procedure // nil: there is none
+	call  Call
 }
 
 func (s *spare) take(p *procedure) Call {
@@ -44,8 +45,9 @@ func (s *spare) take(p *procedure) Call {
 	return s.call
 }
 
-func (s *spare) give(p *procedure, c Call) {
-	if !s.keep || !p.values {
+// give takes c if it holds little: a pool lets go of the rest.
+func (s *spare) give(p *procedure, c Call, little bool) {
+	if !s.owned || !p.values || !little {
 		p.give(c)
 		return
 	}
@@ -64,7 +66,7 @@ func (s *Server) answer(c *caller, in []byte, to replier) {
 	w.answer(s, c, in, to)
 }
 
-// answer is [Server.answer] for who has a work of its own. w is as new afterwards.
+// answer is [Server.answer] for who has a work of its own. w is as new afterwards, but for its spare.
 func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 	defer func() {
 		*w = work{e: w.e, spare: w.spare}
@@ -89,7 +91,7 @@ func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 
 // run runs the call and has reply and results sent. If it returns false, they are not, and w.reply or
 // w.none says how it failed.
-func (s *Server) run(c *caller, w *work, to replier) bool {
+func (s *Server) run(c *caller, w *work, to replier) (sent bool) {
 	p := s.find(w)
 	if p == nil {
 		return false
@@ -106,7 +108,9 @@ func (s *Server) run(c *caller, w *work, to replier) bool {
 		return false
 	}
 	call := w.spare.take(p)
-	defer w.spare.give(p, call)
+	defer func() {
+		w.spare.give(p, call, sent && w.d.Offset() <= inline && w.e.Size() <= inline)
+	}()
 	if err := w.do(ctx, p, call); err != nil {
 		w.none = errors.Is(err, ErrNoReply)
 		fault(&w.reply, err)

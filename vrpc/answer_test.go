@@ -59,6 +59,72 @@ func TestNullAllocations(t *testing.T) {
 	}
 }
 
+// word is a call with a text, which it answers, unless that is "no".
+type word struct{ text string }
+
+func (w *word) DecodeXDR(d *xdr.Decoder) { w.text = d.String(w.text, xdr.Unlimited) }
+
+func (w *word) EncodeXDR(e *xdr.Encoder) { e.String(w.text, xdr.Unlimited) }
+
+func (w *word) Do(context.Context) error {
+	if w.text == "no" {
+		return ErrGarbageArgs
+	}
+	return nil
+}
+
+// Who answers many calls uses the Call of the last one again if it is of the same procedure, and keeps none
+// that failed or holds much.
+func TestSpare(t *testing.T) {
+	s := NewServer()
+	made := 0
+	v := &Service{Program: 7, Version: 2}
+	for n := range uint32(3) {
+		v.Procedures = append(v.Procedures, Procedure{Number: n, Values: n < 2, New: func() Call {
+			made++
+			return new(word)
+		}})
+	}
+	if err := s.Register(v); err != nil {
+		t.Fatal(err)
+	}
+	w, from, out := work{spare: spare{owned: true}}, &caller{base: context.Background()}, new(buffer)
+	call := func(procedure uint32, text string) {
+		t.Helper()
+		b, err := appendCall(nil, &rpcmsg.Call{Program: 7, Version: 2, Procedure: procedure}, &word{text}, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.b = out.b[:0]
+		w.answer(s, from, b, out)
+		var back word
+		if err := decodeReply(out.b, &back, xdr.Copy); text == "no" != (err != nil) || err == nil && back.text != text {
+			t.Fatalf("%q was answered %q, %v", text, back.text, err)
+		}
+	}
+	for range 5 {
+		call(0, "a")
+	}
+	if made != 1 || w.spare.of == nil {
+		t.Errorf("5 calls of a procedure made %d Calls", made)
+	}
+	call(1, "b") // the one before goes to its pool
+	if w.spare.of == nil || w.spare.of.number != 1 {
+		t.Error("the Call of the procedure that came last is not there")
+	}
+	for _, text := range []string{"no", string(make([]byte, 10_000))} {
+		call(1, text)
+		if w.spare.of != nil {
+			t.Errorf("a Call is kept after a text of %d bytes", len(text))
+		}
+		call(1, "b")
+	}
+	call(2, "c")
+	if w.spare.of == nil || w.spare.of.number != 1 {
+		t.Error("a Call that may not be used again took the place of one that may")
+	}
+}
+
 // What is remembered of datagrams is what was sent last, and no more than may be.
 func TestDuplicates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

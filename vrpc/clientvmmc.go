@@ -40,7 +40,7 @@ type vmmcWay struct {
 	closing sync.Once
 	ending  sync.Once
 	ended   chan struct{} // closed when there is no connection any more, for the reason why
-	over    atomic.Bool   // it is, or is about to be
+	over    atomic.Bool   // ended is closed, or is about to be
 	why     error         // does not change once over is set
 }
 

@@ -115,7 +115,7 @@ type reader struct {
 
 func (c *remote) read() {
 	r := &reader{c: c, gone: make(chan struct{}), term: term{base: c.from.base, least: c.s.write}}
-	r.work.spare.keep = true
+	r.work.spare.owned = true
 	defer r.term.end()
 	r.pause.Store(int64(patience))
 	if !c.s.ordered {

@@ -18,7 +18,7 @@ type procedure struct {
 	memory  xdr.Memory
 	make    func() Call
 	again   bool // Calls may be used again
-	values  bool // and refer to no memory, so that it costs nothing to keep one
+	values  bool // see [Procedure.Values]
 	kept    sync.Pool
 }
 

@@ -43,6 +43,23 @@ func TestAreas(t *testing.T) {
 	}
 }
 
+// Requests and replies that just fit into an entry, and those that just do not: with 44 and 28 bytes before
+// them these are 196 and 212 bytes.
+func TestFullEntries(t *testing.T) {
+	s := serve(t, echo)
+	for _, network := range []string{"vmmc", "stream"} {
+		for _, from := range []int{190, 212} { // the second client's first reply is as long as an entry has room for
+			c := s.dial(t, network)
+			for n := from; n < 220; n++ {
+				want := bytes.Repeat([]byte{byte(n)}, n)
+				if b, err := callBytes(t.Context(), c, want); err != nil || !bytes.Equal(b, want) {
+					t.Errorf("%s: %d bytes: %x, %v", network, n, b, err)
+				}
+			}
+		}
+	}
+}
+
 // lingering is a result that takes as long to decode as its caller likes, which keeps the call's memory.
 type lingering struct {
 	octets
