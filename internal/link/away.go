@@ -116,6 +116,9 @@ func (s *stream) connect(fd int, c Cipher) error {
 	s.patience()
 	s.listening.Store(true)
 	s.torn.Store(false)
+	if s.cause.Load() != nil { // it has failed meanwhile
+		s.torn.Store(true)
+	}
 	s.resumptions.Add(1)
 	s.count.Locked(page.Resumes, 1)
 	return nil
