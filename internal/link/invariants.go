@@ -12,6 +12,12 @@ func (s *stream) checkHeld(what string) {
 	invariant.Check(s.token.Load() != free, "%s on link %d without its token", what, s.id)
 }
 
+// checkClear is for what is written before anything else; tmu is held.
+func (s *stream) checkClear() {
+	t := &s.tx
+	invariant.Check(t.gone == t.begun && t.first == 0 && t.count == 0, "%d of %d frames are written, parts %d to %d", t.gone, t.begun, t.first, t.count)
+}
+
 func (o *Out) checkAcked() {
 	a, n := o.acked.Load(), o.seq.Load()
 	invariant.Check(a <= n, "message %d is acknowledged, %d was the last", a, n)

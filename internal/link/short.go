@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -19,9 +20,6 @@ func (o *Out) short(ctx context.Context, m *Message, size int) (seq uint64, err 
 		o.uncredit(m.Notify)
 		return 0, err
 	}
-	if o.minds {
-		o.tend()
-	}
 	b := o.tx.buf[:]
 	var g *segment
 	if o.limit > 0 {
@@ -34,6 +32,9 @@ func (o *Out) short(ctx context.Context, m *Message, size int) (seq uint64, err 
 	}
 	seq, serial := o.numbers(m, size)
 	o.imu.Unlock()
+	if o.minds {
+		o.tend()
+	}
 	frame := o.tx.frame(b, m, size, seq, serial)
 	if g != nil {
 		g.end, g.last = g.end+len(frame), seq
@@ -46,7 +47,6 @@ func (o *Out) short(ctx context.Context, m *Message, size int) (seq uint64, err 
 		o.tmu.Unlock()
 		return seq, nil
 	}
-	o.tx.attended.Add(1) // by complete
 	n := o.tx.begun
 	o.tmu.Unlock()
 	if err := o.complete(ctx, n, m.Ended); err != nil {
@@ -77,9 +77,13 @@ func (t *transmitter) frame(b []byte, m *Message, size int, seq uint64, serial u
 }
 
 // write writes a frame that stays where it is until it is written, with none before it, and says
-// whether the socket has taken all of it; tmu is held.
+// whether the socket has taken all of it; tmu is held. Where it has not, the caller is counted in attended,
+// for complete, and what is left is for whoever comes: a bell may wait behind it.
 func (s *stream) write(frame []byte, seq uint64) (done bool) {
 	t := &s.tx
+	if invariant.Enabled {
+		s.checkClear()
+	}
 	t.begun++
 	if t.cipher == nil {
 		n, err := t.io.Send(s.fd, frame, nil)
@@ -92,7 +96,11 @@ func (s *stream) write(frame []byte, seq uint64) (done bool) {
 			s.lose(gone(err))
 		}
 	}
-	t.parts[0] = part{head: frame, seq: seq}
-	t.count = 1
-	return t.cipher != nil && s.flush()
+	t.parts[0], t.count = part{head: frame, seq: seq}, 1
+	t.attended.Add(1)
+	if !s.flush() { // it is stuck now, or torn
+		return false
+	}
+	s.unattend()
+	return true
 }

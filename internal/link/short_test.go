@@ -12,6 +12,29 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
+// catch takes the next frame off the socket, and fails if none comes.
+func catch(t *testing.T, fd int) (h wire.Header, payload []byte) {
+	t.Helper()
+	var io unix.IO
+	read := func(b []byte) {
+		for until := time.Now().Add(10 * time.Second); len(b) > 0; {
+			n, err := io.Recv(fd, b, nil)
+			if err != nil || time.Now().After(until) {
+				t.Fatalf("%d bytes are missing: %v", len(b), err)
+			}
+			b = b[n:]
+		}
+	}
+	b := make([]byte, wire.HeaderSize)
+	read(b)
+	if err := h.Parse(b); err != nil {
+		t.Fatal(err)
+	}
+	payload = make([]byte, h.Chunk)
+	read(payload)
+	return h, payload
+}
+
 // A message whose sender gives up when the socket has taken a part of its one frame, or nothing, goes
 // whole all the same, and what follows comes behind it.
 func TestShortMessageGivenUp(t *testing.T) {
@@ -57,17 +80,7 @@ func TestShortMessageGivenUp(t *testing.T) {
 				over <- err
 			}()
 			for seq := uint64(1); seq <= last+1; seq++ {
-				h := hear(t, far)
-				b := make([]byte, h.Chunk)
-				var io unix.IO
-				for at := 0; at < len(b); {
-					n, err := io.Recv(far, b[at:], nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					at += n
-				}
-				if h.Type != wire.Data || h.Seq != seq || !bytes.Equal(b, bytes.Repeat([]byte{byte(seq)}, c.size-4)) {
+				if h, b := catch(t, far); h.Type != wire.Data || h.Seq != seq || !bytes.Equal(b, bytes.Repeat([]byte{byte(seq)}, c.size-4)) {
 					t.Fatalf("in the place of message %d is %+v", seq, h)
 				}
 			}
@@ -75,5 +88,36 @@ func TestShortMessageGivenUp(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A bell that is rung while a part of a short message is not written comes behind it, though nothing else
+// is ever sent.
+func TestBellBehindAShortMessage(t *testing.T) {
+	o, far := importer(t)
+	m := Message{Handle: 1, Src: make([]byte, small)}
+	o.tmu.Lock()
+	for done := true; done; {
+		o.imu.Lock()
+		seq, serial := o.numbers(&m, small)
+		o.imu.Unlock()
+		frame := o.tx.frame(o.tx.buf[:], &m, small, seq, serial)
+		o.wrote(seq, false)
+		done = o.write(frame, seq)
+	}
+	n := o.tx.begun
+	o.tmu.Unlock()
+	o.ring()
+	for seq := uint64(1); seq < n; seq++ {
+		catch(t, far)
+	}
+	if err := o.complete(t.Context(), n, nil); err != nil {
+		t.Fatal(err)
+	}
+	if h, _ := catch(t, far); h.Type != wire.Data || h.Seq != n {
+		t.Errorf("in the place of message %d is %+v", n, h)
+	}
+	if h, _ := catch(t, far); h.Type != wire.Bell {
+		t.Errorf("in the place of the bell is %+v", h)
 	}
 }

@@ -36,7 +36,7 @@ type transmitter struct {
 	own    wire.Header                                          // of this side's own frames; here so that none allocates
 	room   wait.Tick                                            // moves when the socket has room again
 
-	loan     atomic.Uint64 // the first message whose payload may be left in a sender's memory, or 0; with tmu
+	loan     atomic.Uint64 // the first message of which anything may be left, or 0; with tmu
 	stuck    atomic.Bool   // the socket has no room for what there is; with tmu
 	attended atomic.Int32  // waiters that try again between their looks; with tmu
 	armed    bool          // an event will come, or is on its way
@@ -46,7 +46,7 @@ type transmitter struct {
 type part struct {
 	head []byte // a copy
 	pay  []byte // the sender's or the exporter's memory, if it is long
-	seq  uint64 // the message whose memory this is, not 0 if any of it is not the link's own
+	seq  uint64 // the message that it is of, which cannot have arrived yet; 0: copies, and more may come behind them
 }
 
 func (t *transmitter) drop() {
