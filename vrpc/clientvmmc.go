@@ -228,7 +228,7 @@ func (w *vmmcWay) reply(ctx context.Context, s *slot, number uint32, res xdr.Unm
 	var e entry
 	place := w.in.place(int(s.index))
 	e.read(place, number)
-	b, ok := e.message(place, w.in.data())
+	b, ok := w.in.message(&e, place)
 	if !ok {
 		return w.lost(ctx, errEntry)
 	}

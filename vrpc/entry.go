@@ -44,14 +44,16 @@ func (e *entry) read(place []byte, number uint32) {
 	}
 }
 
-// message is the entry's; false if it cannot be where the entry says. It is the peer's to write.
-func (e *entry) message(place, area []byte) ([]byte, bool) {
+// message is that of the entry which lies in place; false if it cannot be where the entry says. It is the
+// peer's to write.
+func (b *inbox) message(e *entry, place []byte) ([]byte, bool) {
 	if e.where == here {
 		if e.length > inline {
 			return nil, false
 		}
 		return place[inline-e.length : inline], true
 	}
+	area := b.data()
 	from, n := uint64(e.where), uint64(e.length)
 	if from > uint64(len(area)) || n > uint64(len(area))-from {
 		return nil, false

@@ -178,9 +178,9 @@ func (r *reader) take() (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	e := &r.e
-	e.read(c.in.place(i), v)
-	b, ok := e.message(c.in.place(i), c.in.data())
+	e, place := &r.e, c.in.place(i)
+	e.read(place, v)
+	b, ok := c.in.message(e, place)
 	if v != number || !ok || e.slot >= uint32(c.in.entries) || len(b) < rpcmsg.LeastCall {
 		return false, errEntry
 	}
