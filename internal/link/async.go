@@ -55,8 +55,8 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 	})
 }
 
-// admit queues a message or a get, once there is room. A short one is left to the
-// background, which writes many in one call, or to who waits for it.
+// admit queues a message or a get, once there is room. A short one is left to who waits
+// or to the background, which write many in one call.
 func (o *Out) admit(ctx context.Context, q *outgoing) error {
 	o.imu.Lock()
 	for {
@@ -103,7 +103,7 @@ func (o *Out) enter(q *outgoing) {
 	switch {
 	case q.size > small:
 		o.push()
-	case first: // a waiter or the background comes for it, and for all that follow meanwhile
+	case first && (o.tx.attended.Load() > 0 || !o.e.add(o)): // a waiter or the background comes for it, and for all that follow meanwhile
 		o.tmu.Lock()
 		o.stick()
 		o.tmu.Unlock()

@@ -31,6 +31,7 @@ type Engine struct {
 	hot      [4]atomic.Pointer[stream]
 	hotNext  atomic.Uint32
 	notes    noteQueue
+	batch    batch
 	guard    guard
 	idlers   idlers
 	keeps    store
@@ -101,6 +102,7 @@ func (e *Engine) Close() {
 	}
 	_ = e.ep.Close()
 	e.wg.Wait()
+	e.batch.close()
 	e.counters.Retire()
 }
 
@@ -124,6 +126,10 @@ func (e *Engine) serve() {
 // it is one-shot, and nobody else will hear of it.
 func (e *Engine) dispatch(events []unix.Event) {
 	for _, ev := range events {
+		if ev.ID == timerID {
+			e.expired()
+			continue
+		}
 		e.mu.RLock()
 		s := e.streams[ev.ID>>1]
 		e.mu.RUnlock()
@@ -272,6 +278,9 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 		cost := 1
 		moved := own != nil && w.help(own)
+		if e.batch.some.Load() && e.batch.write() {
+			moved = true
+		}
 		for _, s := range held[:n] {
 			cost += 16
 			if s.idle++; s.receive(1) {

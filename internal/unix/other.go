@@ -20,6 +20,9 @@ type Passed struct{}
 // Epoll does nothing on this system.
 type Epoll struct{}
 
+// Timer does nothing on this system.
+type Timer struct{}
+
 // Bell does nothing on this system.
 type Bell struct{}
 
@@ -66,6 +69,10 @@ func (*Epoll) Remove(int)                               {}
 func (*Epoll) Look([]Event) int                         { return 0 }
 func (*Epoll) Wait([]Event) (int, error)                { return 0, ErrUnsupported }
 func (*Epoll) Close() error                             { return nil }
+func NewTimer() (*Timer, error)                         { return nil, ErrUnsupported }
+func (*Timer) Descriptor() int                          { return -1 }
+func (*Timer) Set(time.Duration)                        {}
+func (*Timer) Close()                                   {}
 func Yield()                                            {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
 func RingBell(string, fs.FileMode) error                { return ErrUnsupported }

@@ -1,0 +1,103 @@
+package link
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// A short asynchronous message is left to whoever waits next in this process, and if nobody does, to the
+// background after a moment. To wake the background's thread at once for the first of a burst takes the
+// sender's processor from it while that thread writes: 0.46 µs a message in bursts of 64, and 0.08 without.
+const moment = 20 * time.Microsecond
+
+// batch is the links that have such messages.
+type batch struct {
+	some atomic.Bool // outs is not empty; with mu
+
+	mu     sync.Mutex
+	outs   []*Out
+	spare  []*Out      // memory for the next ones
+	timer  *unix.Timer // nil before the first message, and if there can be none
+	closed bool
+}
+
+// timerID is that of the timer's events: streams are numbered from 1.
+const timerID = 0
+
+// add leaves o's messages for a moment, and says whether somebody will come for them.
+func (e *Engine) add(o *Out) bool {
+	b := &e.batch
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.timer == nil && !e.startTimer() {
+		return false
+	}
+	if len(b.outs) == 0 {
+		b.some.Store(true)
+		b.timer.Set(moment)
+	}
+	b.outs = append(b.outs, o)
+	return true
+}
+
+// startTimer is with the batch's lock.
+func (e *Engine) startTimer() bool {
+	t, err := unix.NewTimer()
+	if err != nil { // of descriptors
+		return false
+	}
+	if err := e.ep.Add(t.Descriptor(), timerID, false); err != nil {
+		t.Close()
+		return false
+	}
+	e.batch.timer = t
+	return true
+}
+
+// write writes what was left. Whoever adds later than it takes the list sets the timer again.
+func (b *batch) write() (moved bool) {
+	b.mu.Lock()
+	outs := b.outs
+	if len(outs) > 0 {
+		b.outs, b.spare = b.spare, nil
+		b.some.Store(false)
+		if !b.closed {
+			b.timer.Set(0)
+		}
+	}
+	b.mu.Unlock()
+	for _, o := range outs {
+		moved = o.advance() || moved
+	}
+	if len(outs) > 0 {
+		clear(outs)
+		b.mu.Lock()
+		b.spare = outs[:0]
+		b.mu.Unlock()
+	}
+	return moved
+}
+
+// expired serves the timer's event. The descriptor is armed for the next one last: until then no other event of it comes.
+func (e *Engine) expired() {
+	e.batch.write()
+	b := &e.batch
+	b.mu.Lock()
+	if !b.closed {
+		_ = e.ep.Arm(b.timer.Descriptor(), timerID, false)
+	}
+	b.mu.Unlock()
+}
+
+// close is called when there are no links any more.
+func (b *batch) close() {
+	b.mu.Lock()
+	b.closed = true
+	if b.timer != nil {
+		b.timer.Close()
+	}
+	b.mu.Unlock()
+}

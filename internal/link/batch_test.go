@@ -1,0 +1,67 @@
+package link
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// Short asynchronous messages are written by the background where nobody waits, by who waits for something
+// else where the background does not come, and also where there can be no timer.
+func TestBatch(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		begin func(t *testing.T, e *Engine)
+		waits bool
+	}{
+		{"nobody waits", func(*testing.T, *Engine) {}, false},
+		{"no timer", func(t *testing.T, e *Engine) {
+			e.batch.closed = true
+			t.Cleanup(func() { e.batch.closed = false })
+		}, false},
+		{"the background does not come", func(t *testing.T, e *Engine) {
+			var err error
+			if e.batch.timer, err = unix.NewTimer(); err != nil { // which is in no set
+				t.Fatal(err)
+			}
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			mem := memory(t, 4096)
+			p := join(t, false, &Target{Handle: 1, Mem: mem, Write: true})
+			c.begin(t, p.a)
+			var seen atomic.Uint32
+			for round := range uint32(3) {
+				for i := range 20 {
+					src := make([]byte, 8)
+					src[4] = byte(round + 1)
+					if _, err := p.out.SendAsync(t.Context(), Message{Handle: 1, Off: uint64(8 * i), Src: src}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				arrived := make(chan bool)
+				go func() {
+					until := time.Now().Add(10 * time.Second)
+					for shm.Word(mem, 8*19+4).Load() != round+1 && time.Now().Before(until) {
+						time.Sleep(time.Millisecond)
+					}
+					seen.Add(1)
+					p.a.sleepers.Wake()
+					arrived <- time.Now().Before(until)
+				}()
+				if c.waits {
+					if err := p.a.Wait(t.Context(), wait.Look{Word: &seen, Old: round}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !<-arrived {
+					t.Fatalf("round %d has not arrived", round)
+				}
+			}
+		})
+	}
+}
