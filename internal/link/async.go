@@ -14,7 +14,7 @@ import (
 const maxQueue = 1024
 
 // SendAsync numbers a message and queues it; its memory is the link's until the
-// request is done. What the socket takes at once is written before it returns.
+// request is done. Of a long one, what the socket takes at once is written before it returns.
 // It waits only for a credit, or where too much is queued.
 func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 	if err := o.err(); err != nil { // what is put off would not say so before its turn

@@ -32,6 +32,9 @@ func (e *Engine) add(o *Out) bool {
 	b := &e.batch
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if o.listed {
+		return true
+	}
 	if b.closed || b.timer == nil && !e.startTimer() {
 		return false
 	}
@@ -39,6 +42,7 @@ func (e *Engine) add(o *Out) bool {
 		b.some.Store(true)
 		b.timer.Set(moment)
 	}
+	o.listed = true
 	b.outs = append(b.outs, o)
 	return true
 }
@@ -57,8 +61,9 @@ func (e *Engine) startTimer() bool {
 	return true
 }
 
-// write writes what was left. Whoever adds later than it takes the list sets the timer again.
-func (b *batch) write() (moved bool) {
+// write writes what was left, and says whether any of it is own's. Whoever adds later than it takes the
+// list sets the timer again.
+func (b *batch) write(own *stream) (any bool) {
 	b.mu.Lock()
 	outs := b.outs
 	if len(outs) > 0 {
@@ -67,24 +72,33 @@ func (b *batch) write() (moved bool) {
 		if !b.closed {
 			b.timer.Set(0)
 		}
+		for _, o := range outs {
+			o.listed = false
+		}
 	}
 	b.mu.Unlock()
+	if len(outs) == 0 {
+		return false
+	}
 	for _, o := range outs {
-		moved = o.advance() || moved
+		if o.due.Load() { // else somebody else has, who may hold the lock for long
+			o.advance()
+		}
+		o.hear()
+		any = any || &o.stream == own
 	}
-	if len(outs) > 0 {
-		clear(outs)
-		b.mu.Lock()
-		b.spare = outs[:0]
-		b.mu.Unlock()
-	}
-	return moved
+	clear(outs)
+	b.mu.Lock()
+	b.spare = outs[:0]
+	b.mu.Unlock()
+	return any
 }
 
-// expired serves the timer's event. The descriptor is armed for the next one last: until then no other event of it comes.
+// expired serves the timer's event. The descriptor is armed for the next one last: until then no other
+// event of it comes.
 func (e *Engine) expired() {
-	e.batch.write()
 	b := &e.batch
+	b.write(nil)
 	b.mu.Lock()
 	if !b.closed {
 		_ = e.ep.Arm(b.timer.Descriptor(), timerID, false)

@@ -65,3 +65,29 @@ func TestBatch(t *testing.T) {
 		})
 	}
 }
+
+// A link at rest hears the answer to what the background has written, without the guard.
+func TestAnswerToALinkAtRest(t *testing.T) {
+	mem := memory(t, 64)
+	mem[7] = 7
+	p := join(t, false, &Target{Handle: 1, Mem: mem, Read: true})
+	for !p.out.tryQuiet() {
+		time.Sleep(time.Millisecond)
+	}
+	p.out.guarded.Store(true) // the guard takes it for its own
+	p.out.rest()
+	dst := make([]byte, 8)
+	r, err := p.out.GetAsync(t.Context(), Read{Handle: 1, Dst: dst})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(10 * time.Second)
+	for done := false; !done; time.Sleep(time.Millisecond) {
+		if done, err = r.Result(); err != nil || time.Now().After(until) {
+			t.Fatalf("the get: %v, %v", done, err)
+		}
+	}
+	if dst[7] != 7 {
+		t.Errorf("it has brought %x", dst)
+	}
+}

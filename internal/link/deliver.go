@@ -69,6 +69,9 @@ func (in *In) run(n note) {
 	idle := len(in.notes) == 0
 	in.nmu.Unlock()
 	in.repay(ran, idle)
+	if b := &in.e.batch; b.some.Load() { // what the handler has sent, likely: this goroutine does not wait as others do
+		b.write(nil)
+	}
 }
 
 // repay tells the importer of returned credits: at once when it may be waiting.

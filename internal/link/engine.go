@@ -100,9 +100,9 @@ func (e *Engine) Close() {
 	for !e.spinning.CompareAndSwap(false, true) { // a waiter may be about to look at the set
 		runtime.Gosched()
 	}
+	e.batch.close() // who comes late would add to a set that is another one's
 	_ = e.ep.Close()
 	e.wg.Wait()
-	e.batch.close()
 	e.counters.Retire()
 }
 
@@ -278,8 +278,9 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 		cost := 1
 		moved := own != nil && w.help(own)
-		if e.batch.some.Load() && e.batch.write() {
-			moved = true
+		if e.batch.some.Load() {
+			cost += 16
+			moved = e.batch.write(own) || moved
 		}
 		for _, s := range held[:n] {
 			cost += 16

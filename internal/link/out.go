@@ -39,10 +39,11 @@ type Out struct {
 	due    atomic.Bool  // whoever holds tmu next, or the background, looks into inbox; with imu
 	queued atomic.Int32 // those in both; grows with imu
 
-	queue fifo[outgoing] // with tmu
-	mid   bool           // a synchronous message is between its chunks, with tmu
-	later backlog        // asynchronous operations that could not be queued yet
-	over  atomic.Bool    // the link has ended, and no memory of a request is used any more
+	queue  fifo[outgoing] // with tmu
+	mid    bool           // a synchronous message is between its chunks, with tmu
+	later  backlog        // asynchronous operations that could not be queued yet
+	listed bool           // among those that wait for company; with batch.mu
+	over   atomic.Bool    // the link has ended, and no memory of a request is used any more
 
 	written atomic.Uint64 // last message that is wholly in frames; grows with tmu
 	asked   uint64        // up to here an acknowledgement was asked for, with tmu

@@ -431,7 +431,12 @@ func (s *stream) writable() {
 		s.tx.room.Move()
 		s.e.sleepers.Wake()
 	}
-	if !s.listening.Load() && s.try() { // at rest, and what was written may be answered
+	s.hear()
+}
+
+// hear arms a link at rest: what was written may be answered.
+func (s *stream) hear() {
+	if !s.listening.Load() && s.try() {
 		s.receive(drain)
 		s.release()
 	}
