@@ -56,7 +56,8 @@ func steps(t *rapid.T) []step {
 			{n, long(n), func(e *xdr.Encoder) { e.Float64(math.Float64frombits(n)) }, func(d *xdr.Decoder) any { return math.Float64bits(d.Float64()) }},
 			{q, q[:], func(e *xdr.Encoder) { e.Quadruple(q) }, func(d *xdr.Decoder) any { return d.Quadruple() }},
 			{
-				[2]uint32{u, uint32(n >> 32)}, append(word(u), word(uint32(n>>32))...),
+				[2]uint32{u, uint32(n >> 32)},
+				append(word(u), word(uint32(n>>32))...),
 				func(e *xdr.Encoder) { e.Uint32s(u, uint32(n>>32)) },
 				func(d *xdr.Decoder) any {
 					var v [2]uint32
