@@ -33,6 +33,28 @@ func asUser(t *testing.T, addr string, cfg *tls.Config) nodev1connect.ClusterSer
 	return nodev1connect.NewClusterServiceClient(&http.Client{Transport: tr, Timeout: bound}, "https://"+addr)
 }
 
+// Answers are not compressed, whatever the caller takes, nor are calls taken that are.
+func TestNothingIsCompressed(t *testing.T) {
+	c := newCluster(t)
+	tr := &http.Transport{TLSClientConfig: c.ids["b"].ClientTLS("a")}
+	defer tr.CloseIdleConnections()
+	for encoding, want := range map[string]int{"identity": http.StatusOK, "gzip": http.StatusNotImplemented} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.a.Addr()+nodev1connect.NodeServicePingProcedure, strings.NewReader(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Content-Type": {"application/proto"}, "Accept-Encoding": {"gzip"}, "Content-Encoding": {encoding}}
+		a, err := tr.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Body.Close()
+		if e := a.Header.Get("Content-Encoding"); a.StatusCode != want || e != "" {
+			t.Errorf("a call that is %s was answered %s, by %q", encoding, a.Status, e)
+		}
+	}
+}
+
 // administered is two nodes, of which the user ann administers a.
 func administered(t *testing.T, state string) (c *cluster, ann *cert.Identity) {
 	t.Helper()

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"connectrpc.com/connect"
-
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
@@ -30,13 +28,12 @@ type userService struct {
 // userServices are all of them. Services in which a node is trusted more than its
 // users are not among them: what is relayed comes with this node's certificate.
 func (n *Node) userServices() []userService {
-	limit := connect.WithReadMaxBytes(local.MaxPacket)
 	of := func(prefix string, h http.Handler) userService { return userService{prefix, h} }
 	return []userService{
-		of(nodev1connect.NewSessionServiceHandler(&sessionService{n}, limit)),
-		of(nodev1connect.NewClusterServiceHandler(&clusterService{n}, limit)),
-		of(nodev1connect.NewSystemServiceHandler(&systemService{n}, limit)),
-		of(nodev1connect.NewLinkServiceHandler(&linkService{n}, limit)),
+		of(nodev1connect.NewSessionServiceHandler(&sessionService{n}, asItIs)),
+		of(nodev1connect.NewClusterServiceHandler(&clusterService{n}, asItIs)),
+		of(nodev1connect.NewSystemServiceHandler(&systemService{n}, asItIs)),
+		of(nodev1connect.NewLinkServiceHandler(&linkService{n}, asItIs)),
 	}
 }
 

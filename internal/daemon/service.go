@@ -22,10 +22,14 @@ type service struct{ n *Node }
 // callerKey is where the TLS peer stands in a request's context.
 type callerKey struct{}
 
+// asItIs is for all services. Messages are short, and are not compressed: a writer of gzip takes 0.8 MB, and there
+// would be as many as there were answers at a time.
+var asItIs = connect.WithHandlerOptions(connect.WithReadMaxBytes(local.MaxPacket), connect.WithCompression("gzip", nil, nil))
+
 // control is the handler of the control connections.
 func (n *Node) control() http.Handler {
 	h := http.NewServeMux()
-	h.Handle(nodev1connect.NewNodeServiceHandler(&service{n}, connect.WithReadMaxBytes(local.MaxPacket)))
+	h.Handle(nodev1connect.NewNodeServiceHandler(&service{n}, asItIs))
 	for _, s := range n.userServices() {
 		h.Handle(s.prefix, s.handler)
 	}
