@@ -149,6 +149,9 @@ func (s *Server) find(w *work) *procedure {
 		r.Outcome, r.Low, r.High = rpcmsg.RPCMismatch, rpcmsg.Version, rpcmsg.Version
 		return nil
 	}
+	if p := w.spare.of; p != nil && p.number == w.call.Procedure && p.service.Version == w.call.Version && p.service.Program == w.call.Program {
+		return p // tables only grow
+	}
 	t := s.table.Load()
 	procs, ok := t.procedures[key{w.call.Program, w.call.Version}]
 	if !ok {

@@ -80,6 +80,18 @@ func (d *Decoder) short(want int) {
 	}
 }
 
+// Next reads n bytes, a multiple of 4, as they are in the input. It is nil if there are fewer, which is
+// ErrShort.
+func (d *Decoder) Next(n int) []byte {
+	if len(d.rest) < n {
+		d.short(n)
+		return nil
+	}
+	b := d.rest[:n:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
 // Uint32 reads an unsigned int.
 func (d *Decoder) Uint32() uint32 {
 	if len(d.rest) < 4 {
@@ -89,25 +101,6 @@ func (d *Decoder) Uint32() uint32 {
 	v := binary.BigEndian.Uint32(d.rest)
 	d.rest = d.rest[4:]
 	return v
-}
-
-// Uint32s reads unsigned ints one after another, without a length. If there are fewer that is ErrShort,
-// and all of them are set to zero.
-func (d *Decoder) Uint32s(vs ...*uint32) {
-	n := 4 * len(vs)
-	if len(d.rest) < n {
-		d.short(n)
-		for _, v := range vs {
-			*v = 0
-		}
-		return
-	}
-	b := d.rest
-	d.rest = b[n:]
-	for _, v := range vs {
-		*v = binary.BigEndian.Uint32(b)
-		b = b[4:]
-	}
 }
 
 // Uint64 reads an unsigned hyper.

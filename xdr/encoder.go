@@ -84,23 +84,20 @@ func (e *Encoder) full(n int) {
 	}
 }
 
+// Next writes n bytes, a multiple of 4, that the caller puts into what it returns: the fields of a header,
+// say, whose length is known. It is nil if they do not fit, which is ErrNoSpace.
+func (e *Encoder) Next(n int) []byte {
+	b := e.take(n)
+	if b == nil {
+		return nil
+	}
+	return b[:n:n]
+}
+
 // Uint32 writes an unsigned int.
 func (e *Encoder) Uint32(v uint32) {
 	if b := e.take(4); b != nil {
 		binary.BigEndian.PutUint32(b, v)
-	}
-}
-
-// Uint32s writes unsigned ints one after another, without a length: all of them, or none if they do not
-// fit, which is ErrNoSpace.
-func (e *Encoder) Uint32s(vs ...uint32) {
-	b := e.take(4 * len(vs))
-	if b == nil {
-		return
-	}
-	for _, v := range vs {
-		binary.BigEndian.PutUint32(b, v)
-		b = b[4:]
 	}
 }
 

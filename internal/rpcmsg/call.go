@@ -1,7 +1,6 @@
 package rpcmsg
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/vmmc-go/vmmc/xdr"
@@ -41,7 +40,7 @@ func (a *Auth) DecodeXDR(d *xdr.Decoder) {
 }
 
 // Call is what comes before the arguments. Of a call of another version of the protocol only XID and
-// RPC say anything.
+// RPC are known.
 type Call struct {
 	XID, RPC                    uint32
 	Program, Version, Procedure uint32
@@ -51,39 +50,39 @@ type Call struct {
 // EncodeXDR writes a call of this version.
 func (c *Call) EncodeXDR(e *xdr.Encoder) {
 	if len(c.Cred.Body)+len(c.Verf.Body) == 0 {
-		e.Uint32s(c.XID, kindCall, Version, c.Program, c.Version, c.Procedure, c.Cred.Flavor, 0, c.Verf.Flavor, 0)
+		c.encodeBare(e)
 		return
 	}
-	e.Uint32s(c.XID, kindCall, Version, c.Program, c.Version, c.Procedure)
+	e.Uint32(c.XID)
+	e.Uint32(kindCall)
+	e.Uint32(Version)
+	e.Uint32(c.Program)
+	e.Uint32(c.Version)
+	e.Uint32(c.Procedure)
 	c.Cred.EncodeXDR(e)
 	c.Verf.EncodeXDR(e)
 }
 
-// DecodeXDR reads it. What is not a call is an error. Without credentials, as most are, it has a length
-// that is known, and is read at once.
+// DecodeXDR reads it. What is not a call is an error.
 func (c *Call) DecodeXDR(d *xdr.Decoder) {
-	var kind, none uint32
-	if b := d.Rest(); len(b) >= LeastCall && zero(b[28:]) && zero(b[36:]) {
-		d.Uint32s(&c.XID, &kind, &c.RPC, &c.Program, &c.Version, &c.Procedure, &c.Cred.Flavor, &none, &c.Verf.Flavor, &none)
-		c.Cred.Body, c.Verf.Body = nil, nil
-		checkKind(d, kind, kindCall)
+	if b := d.Rest(); len(b) >= LeastCall && c.decodeBare(b[:LeastCall]) {
+		d.Next(LeastCall)
 		return
 	}
-	d.Uint32s(&c.XID, &kind, &c.RPC)
-	checkKind(d, kind, kindCall)
-	if c.RPC != Version {
+	c.XID = d.Uint32()
+	kind(d, kindCall)
+	if c.RPC = d.Uint32(); c.RPC != Version {
 		return
 	}
-	d.Uint32s(&c.Program, &c.Version, &c.Procedure)
+	c.Program = d.Uint32()
+	c.Version = d.Uint32()
+	c.Procedure = d.Uint32()
 	c.Cred.DecodeXDR(d)
 	c.Verf.DecodeXDR(d)
 }
 
-// zero says whether an unsigned int is 0, which b begins with.
-func zero(b []byte) bool { return binary.BigEndian.Uint32(b) == 0 }
-
-func checkKind(d *xdr.Decoder, got, want uint32) {
-	if got != want && d.OK() {
+func kind(d *xdr.Decoder, want uint32) {
+	if got := d.Uint32(); got != want && d.OK() {
 		d.Fail(fmt.Errorf("%w: message of kind %d where %d is due", xdr.ErrValue, got, want))
 	}
 }

@@ -40,49 +40,54 @@ type Reply struct {
 
 // EncodeXDR writes it.
 func (r *Reply) EncodeXDR(e *xdr.Encoder) {
+	if r.Outcome == Success && len(r.Verf.Body) == 0 {
+		r.encodeBare(e)
+		return
+	}
+	e.Uint32(r.XID)
+	e.Uint32(kindReply)
 	switch r.Outcome {
 	case RPCMismatch:
-		e.Uint32s(r.XID, kindReply, denied, rejectRPC, r.Low, r.High)
+		e.Uint32(denied)
+		e.Uint32(rejectRPC)
+		e.Uint32(r.Low)
+		e.Uint32(r.High)
 	case AuthError:
-		e.Uint32s(r.XID, kindReply, denied, rejectAuth, r.Why)
+		e.Uint32(denied)
+		e.Uint32(rejectAuth)
+		e.Uint32(r.Why)
 	default:
-		if len(r.Verf.Body) == 0 {
-			e.Uint32s(r.XID, kindReply, accepted, r.Verf.Flavor, 0, uint32(r.Outcome))
-		} else {
-			e.Uint32s(r.XID, kindReply, accepted)
-			r.Verf.EncodeXDR(e)
-			e.Uint32(uint32(r.Outcome))
-		}
+		e.Uint32(accepted)
+		r.Verf.EncodeXDR(e)
+		e.Uint32(uint32(r.Outcome))
 		if r.Outcome == ProgMismatch {
-			e.Uint32s(r.Low, r.High)
+			e.Uint32(r.Low)
+			e.Uint32(r.High)
 		}
 	}
 }
 
 // DecodeXDR reads it. What is not a reply is an error.
 func (r *Reply) DecodeXDR(d *xdr.Decoder) {
-	*r = Reply{}
-	var kind, stat uint32
-	d.Uint32s(&r.XID, &kind, &stat)
-	checkKind(d, kind, kindReply)
-	switch stat {
+	if b := d.Rest(); len(b) >= leastReply && r.decodeBare(b[:leastReply]) {
+		d.Next(leastReply)
+		return
+	}
+	*r = Reply{XID: d.Uint32()}
+	kind(d, kindReply)
+	switch s := d.Uint32(); s {
 	case accepted:
 		r.accepted(d)
 	case denied:
 		r.denied(d)
 	default:
-		bad(d, "reply_stat", stat)
+		bad(d, "reply_stat", s)
 	}
 }
 
 func (r *Reply) accepted(d *xdr.Decoder) {
-	var none, s uint32
-	if b := d.Rest(); len(b) >= 12 && zero(b[4:]) {
-		d.Uint32s(&r.Verf.Flavor, &none, &s)
-	} else {
-		r.Verf.DecodeXDR(d)
-		s = d.Uint32()
-	}
+	r.Verf.DecodeXDR(d)
+	s := d.Uint32()
 	if s > uint32(SystemErr) {
 		bad(d, "accept_stat", s)
 		return
