@@ -149,11 +149,12 @@ func (s *Server) find(w *work) *procedure {
 		r.Outcome, r.Low, r.High = rpcmsg.RPCMismatch, rpcmsg.Version, rpcmsg.Version
 		return nil
 	}
-	if p := w.spare.of; p != nil && p.number == w.call.Procedure && p.service.Version == w.call.Version && p.service.Program == w.call.Program {
+	k := key{w.call.Program, w.call.Version}
+	if p := w.spare.of; p != nil && p.number == w.call.Procedure && p.key == k {
 		return p // tables only grow
 	}
 	t := s.table.Load()
-	procs, ok := t.procedures[key{w.call.Program, w.call.Version}]
+	procs, ok := t.procedures[k]
 	if !ok {
 		r.Outcome = rpcmsg.ProgUnavail
 		if low, high, ok := t.versions(w.call.Program); ok {

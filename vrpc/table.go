@@ -13,6 +13,7 @@ import (
 
 // procedure is one that is served.
 type procedure struct {
+	key     key // of its service, whose own fields are its owner's
 	service *Service
 	number  uint32
 	memory  xdr.Memory
@@ -55,7 +56,7 @@ func (t *table) with(s *Service, inPlace bool) (*table, error) {
 	if _, ok := t.procedures[k]; ok {
 		return nil, fmt.Errorf("vrpc: register %s: program %d version %d is registered already", s.Name, s.Program, s.Version)
 	}
-	procs := map[uint32]*procedure{0: {service: s, make: func() Call { return null{} }, again: true, values: true}}
+	procs := map[uint32]*procedure{0: {key: k, service: s, make: func() Call { return null{} }, again: true, values: true}}
 	for i, p := range s.Procedures {
 		if p.New == nil || i > 0 && p.Number <= s.Procedures[i-1].Number {
 			return nil, fmt.Errorf("vrpc: register %s: procedure %d has no New, or is not in its order", s.Name, p.Number)
@@ -65,7 +66,7 @@ func (t *table) with(s *Service, inPlace bool) (*table, error) {
 			memory = xdr.InPlace
 		}
 		procs[p.Number] = &procedure{
-			service: s, number: p.Number, memory: memory,
+			key: k, service: s, number: p.Number, memory: memory,
 			make: p.New, again: inPlace || p.Values, values: p.Values,
 		}
 	}

@@ -80,8 +80,8 @@ func (d *Decoder) short(want int) {
 	}
 }
 
-// Next reads n bytes, a multiple of 4, as they are in the input. It is nil if there are fewer, which is
-// ErrShort.
+// Next reads n bytes, a multiple of 4 and not 0: what it returns is part of the input, whatever the
+// [Memory]. It is nil if there are fewer, which is ErrShort.
 func (d *Decoder) Next(n int) []byte {
 	if len(d.rest) < n {
 		d.short(n)

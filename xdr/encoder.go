@@ -84,8 +84,8 @@ func (e *Encoder) full(n int) {
 	}
 }
 
-// Next writes n bytes, a multiple of 4, that the caller puts into what it returns: the fields of a header,
-// say, whose length is known. It is nil if they do not fit, which is ErrNoSpace.
+// Next writes n bytes, a multiple of 4 and not 0, all of which the caller has to put into what it returns:
+// the fields of a header, say, whose length is known. It is nil if they do not fit, which is ErrNoSpace.
 func (e *Encoder) Next(n int) []byte {
 	b := e.take(n)
 	if b == nil {

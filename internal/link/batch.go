@@ -81,7 +81,7 @@ func (b *batch) write(own *stream) (any bool) {
 		return false
 	}
 	for _, o := range outs {
-		if o.due.Load() { // else somebody else has, who may hold the lock for long
+		if o.due.Load() { // else somebody else has, who may have the lock for long
 			o.advance()
 		}
 		o.hear()

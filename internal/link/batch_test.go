@@ -54,6 +54,9 @@ func TestBatch(t *testing.T) {
 					arrived <- time.Now().Before(until)
 				}()
 				if c.waits {
+					if n := shm.Word(mem, 8*19+4).Load(); n != round {
+						t.Errorf("round %d has arrived before anybody wrote it", n)
+					}
 					if err := p.a.Wait(t.Context(), wait.Look{Word: &seen, Old: round}); err != nil {
 						t.Fatal(err)
 					}
@@ -89,5 +92,34 @@ func TestAnswerToALinkAtRest(t *testing.T) {
 	}
 	if dst[7] != 7 {
 		t.Errorf("it has brought %x", dst)
+	}
+}
+
+// Who comes when the engine is closed is told so.
+func TestBatchOfAClosedEngine(t *testing.T) {
+	p := join(t, false)
+	p.a.Close()
+	if p.a.add(p.out) {
+		t.Error("somebody is to come for a message of a closed engine")
+	}
+}
+
+// What was written meanwhile is not waited for: its link may be a long message's for long.
+func TestBatchLeavesALongMessageAlone(t *testing.T) {
+	p := join(t, false)
+	p.out.tmu.Lock()
+	defer p.out.tmu.Unlock()
+	if !p.a.add(p.out) {
+		t.Fatal("there is no timer")
+	}
+	over := make(chan struct{})
+	go func() {
+		p.a.batch.write(nil)
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("nothing is to be written, and the lock is waited for")
 	}
 }

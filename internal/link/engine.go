@@ -272,6 +272,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 	sp := e.budget.Begin()
 	var events [4]unix.Event
 	var w writers
+	wrote := false
 	for i := 0; ; i++ {
 		if found = l.Done(); found {
 			break
@@ -279,6 +280,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		cost := 1
 		moved := own != nil && w.help(own)
 		if e.batch.some.Load() {
+			wrote = true
 			cost += 16
 			moved = e.batch.write(own) || moved
 		}
@@ -311,7 +313,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 	}
 	sp.End()
 	w.leave()
-	rest := found && !e.sleepers.Asleep()
+	rest := found && !wrote && !e.sleepers.Asleep() // what was written may be answered, and nobody listen
 	for _, s := range held[:n] {
 		if s.idle > stale {
 			s.idle = 0
