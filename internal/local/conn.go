@@ -308,7 +308,7 @@ func (l *Conn) deliver(h header, body []byte, fds []int) {
 	}
 	l.mu.Unlock()
 	if ch == nil {
-		closeAll(fds)
+		closeAll(a.fds) // not those of a failure, whose numbers may be others' by now
 	}
 }
 
