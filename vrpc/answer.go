@@ -29,7 +29,7 @@ type work struct {
 }
 
 // spare is a Call that was used, of who has a work of its own: the next call is mostly of the same
-// procedure, and to put it into a pool and have it again takes 300 instructions. It is the collector's
+// procedure, and to put it into a pool and have it again takes 250 instructions. It is the collector's
 // when its owner ends.
 type spare struct {
 	owned bool       // by one goroutine

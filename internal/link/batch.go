@@ -10,12 +10,14 @@ import (
 
 // A short asynchronous message is left to whoever waits next in this process, and if nobody does, to the
 // background after a moment. To wake the background's thread at once for the first of a burst takes the
-// sender's processor from it while that thread writes: 0.46 µs a message in bursts of 64, and 0.08 without.
+// sender's processor from it while that thread writes: up to 0.47 µs a message in bursts of 64, 0.18 without.
 const moment = 20 * time.Microsecond
 
 // batch is the links that have such messages.
 type batch struct {
-	some atomic.Bool // outs is not empty; with mu
+	// some says that outs is not empty. It is stored with mu; who looks without it and misses it leaves them to
+	// the timer, which is set before mu is free.
+	some atomic.Bool
 
 	mu     sync.Mutex
 	outs   []*Out
