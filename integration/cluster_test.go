@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 type cluster struct {
 	dir   string
 	nodes []*exec.Cmd
+	input []io.Closer // of the nodes
 }
 
 func (c *cluster) socket(i int) string { return filepath.Join(c.dir, fmt.Sprintf("n%d.sock", i)) }
@@ -79,7 +80,7 @@ func upBy(t *testing.T, n int, addrs []string, at func(listen string) string, ru
 	if err := os.WriteFile(filepath.Join(dir, "vmmc-hosts.txt"), []byte(hosts.Format(hs)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{dir: dir, nodes: make([]*exec.Cmd, n)}
+	c := &cluster{dir: dir, nodes: make([]*exec.Cmd, n), input: make([]io.Closer, n)}
 	for i := range n {
 		c.start(t, i, run)
 	}
@@ -99,7 +100,22 @@ func (c *cluster) start(t *testing.T, i int, run func(i int, c *exec.Cmd) *exec.
 	}
 	startAndRead(t, cmd)
 	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
-	c.nodes[i] = cmd
+	c.nodes[i], c.input[i] = cmd, in
+}
+
+// kill ends a node as a power cut does.
+func (c *cluster) kill(t *testing.T, i int) {
+	t.Helper()
+	kill(t, c.nodes[i])
+}
+
+// end has a node end by itself.
+func (c *cluster) end(t *testing.T, i int) {
+	t.Helper()
+	_ = c.input[i].Close()
+	if err := c.nodes[i].Wait(); err != nil {
+		t.Errorf("node %d, told to end, ends with %v", i, err)
+	}
 }
 
 func freePort(t *testing.T) string {

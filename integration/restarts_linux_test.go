@@ -452,9 +452,14 @@ func TestRestartsAtAnyTime(t *testing.T) {
 	t.Logf("%d calls to daemons", calls.Load())
 }
 
-// Imports that are under way when the exporter's daemon dies go on with the next one: those that wait for
-// an export, and those of which a link is about to be made.
-func TestImportUnderWayWhenTheExportersDaemonDies(t *testing.T) {
+// Imports that are under way when the exporter's daemon dies, or is told to end, go on with the next one: those that
+// wait for an export, and those of which a link is about to be made.
+func TestImportUnderWayWhenTheExportersDaemonEnds(t *testing.T) {
+	t.Run("killed", func(t *testing.T) { importUnderWay(t, (*cluster).kill) })
+	t.Run("told to end", func(t *testing.T) { importUnderWay(t, (*cluster).end) })
+}
+
+func importUnderWay(t *testing.T, end func(c *cluster, t *testing.T, i int)) {
 	cl := up(t, 2, nil, nil)
 	p, q := join(t, cl, 0), join(t, cl, 1)
 	const waiting = 3
@@ -470,10 +475,10 @@ func TestImportUnderWayWhenTheExportersDaemonDies(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond) // they are at the exporter's node, or on their way to it
 	for range 2 {
-		kill(t, cl.nodes[1])
+		end(cl, t, 1)
 		select {
 		case err := <-got:
-			t.Errorf("an import of what is not exported is over: %v", err)
+			t.Fatalf("an import of what is not exported is over: %v", err)
 		case <-time.After(50 * time.Millisecond):
 		}
 		cl.start(t, 1, nil)
@@ -493,7 +498,7 @@ func TestImportUnderWayWhenTheExportersDaemonDies(t *testing.T) {
 	defer stop()
 	go func() { _, err := p.Import(ctx, q.Node(), q.PID(), 9); got <- err }()
 	time.Sleep(20 * time.Millisecond)
-	kill(t, cl.nodes[1])
+	end(cl, t, 1)
 	if err := <-got; !errors.Is(err, vmmc.ErrTimeout) && !errors.Is(err, vmmc.ErrUnreachable) {
 		t.Errorf("an import whose context ended: %v", err)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -19,17 +21,18 @@ const (
 )
 
 // interrupted asks another node what may be asked twice. If the connection breaks, the daemon has died under the
-// question, and the next one is asked as soon as it is there: for as long as a process would wait for its
-// own, and the context lets. A node that nobody answers for in the first place is not waited for.
+// question, or it says that it is ending: the next one is asked as soon as it is there, for as long as a process would
+// wait for its own, and the context lets. A node that nobody answers for in the first place is not waited for.
 func interrupted[Q, A any](ctx context.Context, ask func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*connect.Response[A], error) {
 	var since time.Time
 	for pause := soonAgain; ; pause = min(2*pause, lateAgain) {
 		a, err := ask(ctx, connect.NewRequest(q))
-		var ce *connect.Error
+		e, answered := said(err)
+		ending := answered && e.Code == code.NoDaemon
 		switch {
-		case err == nil, ctx.Err() != nil, errors.As(err, &ce) && ce.Meta().Get(codeHeader) != "": // else no daemon has said so
+		case err == nil, ctx.Err() != nil, answered && !ending:
 			return a, err
-		case since.IsZero() && !broken(err), !since.IsZero() && time.Since(since) > timeout.Control:
+		case since.IsZero() && !broken(err) && !ending, !since.IsZero() && time.Since(since) > timeout.Control:
 			return nil, err
 		case since.IsZero():
 			since = time.Now()
@@ -42,6 +45,25 @@ func interrupted[Q, A any](ctx context.Context, ask func(context.Context, *conne
 			return nil, err
 		}
 	}
+}
+
+// said is the error that a daemon has answered with, if it was one that has.
+func said(err error) (e *code.Error, ok bool) {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return nil, false
+	}
+	n, err := strconv.Atoi(ce.Meta().Get(codeHeader))
+	return &code.Error{Code: code.Code(n), Text: ce.Message()}, err == nil
+}
+
+// unlessEnding is err, but of a daemon that is ending that it is: what it says then of its processes, who have lost
+// it, is not so, and the next daemon knows them.
+func (n *Node) unlessEnding(err error) error {
+	if n.ctx.Err() != nil {
+		return code.New(code.NoDaemon, "the daemon of node %q is ending: ask the next one", n.cfg.Name)
+	}
+	return err
 }
 
 // broken says of an error that a connection had been there and has ended.

@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
-	"strconv"
 
 	"connectrpc.com/connect"
 
@@ -45,11 +43,8 @@ func (p *peer) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var ce *connect.Error
-	if errors.As(err, &ce) {
-		if c, perr := strconv.Atoi(ce.Meta().Get(codeHeader)); perr == nil {
-			return &code.Error{Code: code.Code(c), Text: ce.Message()}
-		}
+	if e, answered := said(err); answered && e.Code != code.NoDaemon { // that would be this node's
+		return e
 	}
 	return code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
 }

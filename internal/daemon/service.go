@@ -84,7 +84,7 @@ func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRe
 	g, fds, err := s.n.grant(ctx, im, r.Msg.GetTargetPid(), r.Msg.GetBufferId(), false)
 	closeAll(fds)
 	if err != nil {
-		return nil, coded(err)
+		return nil, coded(s.n.unlessEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ImportResponse{
 		Exporter: processID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size), Rights: uint32(g.Rights),
@@ -99,7 +99,7 @@ func (s *service) Connect(ctx context.Context, r *connect.Request[nodev1.Connect
 	c, err := s.n.expect(ctx, im, local.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
 		local.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
 	if err != nil {
-		return nil, coded(err)
+		return nil, coded(s.n.unlessEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ConnectResponse{
 		Link: c.Link, Key: c.Key, DataAddress: c.Address, Encrypt: c.Encrypt, Fingerprint: c.Fingerprint,
