@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -269,25 +270,33 @@ func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pag
 func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	// An importer may ask for two links at once: the later one cuts the other, or a
 	// link would be left that no revocation finds.
-	down, err := p.cutOld(id, order)
+	old, down, err := p.cutOld(id, order)
 	if err != nil {
 		_ = unix.Close(fd)
 		retire(pages)
 		return err
 	}
+	goesOn := func() {}
 	if down { // before anything is told of the next one
-		p.linkNews(id, false, true, nil)
+		goesOn = sync.OnceFunc(func() { p.linkNews(id, false, true, nil) })
 	}
-	in, missed, err := p.enter(id, dialled, fd, pages, terms)
+	in, missed, err := p.enter(id, dialled, fd, pages, terms, goesOn)
+	if err != nil {
+		if old != nil { // its grants were to move to the other one
+			p.forgetImporter(id, old, err)
+		}
+		return err
+	}
+	goesOn()
 	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
 		in.Tell(h)
 	}
-	return err
+	return nil
 }
 
 // enter puts the link into the tables. missed are the grants that the importer is
-// still to be told of: they ended after it was answered.
-func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.Pages, terms link.Terms) (in *link.In, missed []uint32, err error) {
+// still to be told of: they ended after it was answered. goesOn comes before all that is told of the link.
+func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.Pages, terms link.Terms, goesOn func()) (in *link.In, missed []uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]
@@ -307,6 +316,7 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 	}
 	down := new(atomic.Bool)
 	terms.News = func(up bool, why error) {
+		goesOn()
 		down.Store(!up)
 		p.linkNews(id, false, up, why)
 	}
@@ -329,16 +339,15 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 }
 
 // cutOld ends the link that an importer had before this one. Its grants move to
-// the new one only when nothing reaches them by the old any more. down says that the old one had lost its
-// connection, and was told to have. Not under p.mu.
-func (p *Process) cutOld(id local.ProcessID, order uint64) (down bool, err error) {
+// the new one only when nothing reaches them by the old any more. old is nil if there was none; down says that it had
+// lost its connection, and was told to have. Not under p.mu.
+func (p *Process) cutOld(id local.ProcessID, order uint64) (old *link.In, down bool, err error) {
 	p.mu.Lock()
-	var old *link.In
 	var lost *atomic.Bool
 	if peer := p.peers[id]; peer != nil {
 		if err := peer.latest(order); err != nil {
 			p.mu.Unlock()
-			return false, err
+			return nil, false, err
 		}
 		old, lost = peer.in, peer.down
 		for _, g := range peer.grants {
@@ -349,15 +358,26 @@ func (p *Process) cutOld(id local.ProcessID, order uint64) (down bool, err error
 	}
 	p.mu.Unlock()
 	if old == nil {
-		return false, nil
+		return nil, false, nil
 	}
 	old.Sever(errAnother) // nothing more is told of it
-	return lost.Load(), nil
+	return old, lost.Load(), nil
 }
 
 // errAnother ends a link whose importer has made another one, because it has not heard that there
 // was this one: the process is not gone.
 var errAnother = fmt.Errorf("%w: the importer has made another link", link.ErrClosed)
+
+// forgetImporter ends what an importer had on its link, which was cut for another one that could not begin.
+func (p *Process) forgetImporter(id local.ProcessID, cut *link.In, why error) {
+	p.linkEnded(id, cut, fmt.Errorf("%w: its next link could not begin: %w", link.ErrGone, why))
+	p.mu.Lock()
+	for _, e := range p.exports {
+		e.importerLost(id)
+	}
+	p.mu.Unlock()
+	p.dropGrant(id, allUnlinked)
+}
 
 // joined is of an importer whose link was about to begin, and has or has not.
 func (p *Process) joined(peer *importer) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,6 +83,19 @@ func (w *crown) leaves(t *testing.T, r *raid) {
 		}
 	case <-time.After(bound):
 		t.Error("nobody says that the importer is gone")
+	}
+}
+
+// told is the next event.
+func (w *crown) told(t *testing.T, want vmmc.EventKind) {
+	t.Helper()
+	select {
+	case e := <-w.events:
+		if e.Kind != want {
+			t.Errorf("%q: %v, want %q", e.Kind, e.Err, want)
+		}
+	case <-time.After(bound):
+		t.Errorf("nothing is told, want %q", want)
 	}
 }
 
@@ -294,28 +308,58 @@ func TestNextLinkOfALinkThatIsDown(t *testing.T) {
 		}
 		return w.handOf(t, order, wire.Resumes)
 	}
-	told := func(want vmmc.EventKind) {
-		t.Helper()
-		select {
-		case e := <-w.events:
-			if e.Kind != want {
-				t.Errorf("%q: %v, want %q", e.Kind, e.Err, want)
-			}
-		case <-time.After(bound):
-			t.Errorf("nothing is told, want %q", want)
-		}
-	}
 	for order := uint64(1); order <= 5; order += 2 {
 		first := link(order)
 		_ = unix.Close(first.fd)
 		first.fd = -1
-		told(vmmc.LinkDown)
+		w.told(t, vmmc.LinkDown)
 		next := link(order + 1)
 		next.answers(t)
-		told(vmmc.LinkResumed)
+		w.told(t, vmmc.LinkResumed)
 	}
 	if len(w.events) > 0 {
 		t.Errorf("%d more events", len(w.events))
+	}
+}
+
+// An importer whose link was cut for another one that cannot begin is gone, whether its link had a connection or not:
+// nobody is told that it goes on, and nothing is left of it.
+func TestNextLinkCannotBegin(t *testing.T) {
+	for name, down := range map[string]bool{"of one that is up": false, "of one that is down": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newCrown(t)
+			id := local.ProcessID{Node: "b", PID: 2, Incarnation: 6}
+			w.offer(t, id)
+			if err := w.introduce(t, id, 1); err != nil {
+				t.Fatal(err)
+			}
+			used := w.handOf(t, 1, wire.Resumes)
+			if down {
+				_ = unix.Close(used.fd)
+				used.fd = -1
+				w.told(t, vmmc.LinkDown)
+			}
+			r, pipe, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			fd, err := unix.Dup(int(pipe.Fd()))
+			_ = pipe.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := vmmc.JoinLate(w.p, id, 2, fd); err == nil {
+				t.Error("a link has begun on a pipe")
+			}
+			if !down {
+				used.over(t)
+			}
+			w.told(t, vmmc.PeerGone)
+			if n := vmmc.Grants(w.p); len(w.events) > 0 || n > 0 {
+				t.Errorf("%d more events, %d grants are left", len(w.events), n)
+			}
+		})
 	}
 }
 
