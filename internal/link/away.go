@@ -113,6 +113,7 @@ func (s *stream) connect(fd int, c Cipher) error {
 	s.fd = fd
 	s.secure(c)
 	s.rx.quiet = c == nil && unix.Piecewise(fd)
+	s.tx.pads(s.rx.quiet)
 	s.patience()
 	s.listening.Store(true)
 	s.torn.Store(false)

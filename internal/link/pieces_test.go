@@ -44,7 +44,7 @@ func TestMessagesInPieces(t *testing.T) {
 		var out []byte // not written yet
 		seq := uint64(0)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			switch rapid.IntRange(0, 6).Draw(rt, "step") {
 			case 0, 1: // a short message
 				n := 4 * rapid.IntRange(1, 130).Draw(rt, "words")
 				out = append(out, inFrames(&seq, want, rapid.IntRange(0, size/4-n/4).Draw(rt, "at")*4, n, n, byte(seq))...)
@@ -58,7 +58,11 @@ func TestMessagesInPieces(t *testing.T) {
 				n := rapid.IntRange(0, min(len(out), 3*wire.HeaderSize)).Draw(rt, "bytes")
 				write(out[:n])
 				out = out[n:]
-			case 5: // somebody waits, for a time
+			case 5: // nothing, at length
+				h := wire.Header{Type: wire.Pad, Chunk: uint32(rapid.IntRange(0, 2*len(padding)).Draw(rt, "padding"))}
+				out = append(out, make([]byte, wire.HeaderSize+int(h.Chunk))...)
+				h.Put(out[len(out)-wire.HeaderSize-int(h.Chunk):])
+			case 6: // somebody waits, for a time
 				looks, end := 0, rapid.IntRange(1, 200).Draw(rt, "looks")
 				e.warm(&in.stream)
 				short, stop := context.WithTimeout(ctx, time.Millisecond)

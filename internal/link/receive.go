@@ -194,7 +194,7 @@ func (r *receiver) parse(h handler) error {
 		r.start += wire.HeaderSize
 		r.sum = 0
 		r.need = int(r.hdr.Chunk)
-		if !r.hdr.Known() {
+		if !r.hdr.Known() || r.hdr.Type == wire.Pad {
 			r.hdr.Type, r.waste = 0, true
 			continue
 		}

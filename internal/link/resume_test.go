@@ -180,6 +180,7 @@ func linkSurvives(t *testing.T, by *secrets) {
 		}
 		b := bridgedBy(t, rt, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true, Notify: note}}, drawFaults(rt, checked, by != nil)...)
 		defer b.close()
+		b.padSoon(rapid.IntRange(1, 20).Draw(rt, "short frames before a pad"))
 		m := &model{rt: rt, o: b.out, want: make([]byte, size)}
 		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 		defer stop()

@@ -85,6 +85,9 @@ func (s *stream) write(frame []byte, seq uint64) (done bool) {
 		s.checkClear()
 	}
 	t.begun++
+	if t.toPad > 0 {
+		t.toPad--
+	}
 	if t.cipher == nil {
 		n, err := t.io.Send(s.fd, frame, nil)
 		if n == len(frame) {

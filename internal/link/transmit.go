@@ -30,6 +30,7 @@ type transmitter struct {
 	begun  uint64                                               // frames begun
 	gone   uint64                                               // frames written whole
 	ctl    []wire.Header                                        // frames that go before all others
+	toPad  int                                                  // short frames until a pad is due; 0: it is, negative: none is
 	bell   bool                                                 // a bell is owed
 	held   bool                                                 // next has more, and waits for acknowledgements
 	grants []granting                                           // answers to imports, oldest first
@@ -126,6 +127,8 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	whole := len(payload) <= small
 	if !whole {
 		size = wire.HeaderSize
+	} else if t.toPad > 0 {
+		t.toPad--
 	}
 	if t.count == 0 || t.parts[t.count-1].seq != 0 {
 		t.count++
@@ -206,7 +209,7 @@ func (t *transmitter) took(n int) {
 
 // calm says that nothing is begun or queued here.
 func (t *transmitter) calm() bool {
-	return t.gone == t.begun && len(t.ctl) == 0 && !t.bell && !t.held && len(t.grants) == 0
+	return t.gone == t.begun && len(t.ctl) == 0 && !t.bell && !t.held && len(t.grants) == 0 && t.toPad != 0
 }
 
 // left is how many bytes are not written.
@@ -285,6 +288,10 @@ func (s *stream) pump() (clear bool) {
 // frames begins as many frames as one call can write, and says whether there are any.
 func (s *stream) frames() (any bool) {
 	t := &s.tx
+	if t.toPad == 0 {
+		t.pad()
+		return true
+	}
 	for more := true; more; any = true {
 		switch {
 		case len(t.ctl) > 0:

@@ -52,6 +52,7 @@ func (*IO) Discard(int, int) (int, error)               { return 0, ErrUnsupport
 func Piecewise(int) bool                                { return false }
 func GiveUpAfter(int, time.Duration)                    {}
 func Unsent(int) int                                    { return 0 }
+func LongestSegment(int) (int, error)                   { return 0, ErrUnsupported }
 func IsStream(int) error                                { return ErrUnsupported }
 func HungUp(syscall.RawConn) bool                       { return true }
 func TakeOver(syscall.Conn) (int, error)                { return -1, ErrUnsupported }

@@ -131,6 +131,16 @@ func Unsent(fd int) int {
 	return n
 }
 
+// LongestSegment is what a TCP socket takes the longest segment of its far end to be: it acknowledges when more
+// bytes than that have come, if not before.
+func LongestSegment(fd int) (int, error) {
+	i, err := sys.GetsockoptTCPInfo(fd, sys.IPPROTO_TCP, sys.TCP_INFO)
+	if err != nil {
+		return 0, fmt.Errorf("TCP_INFO: %w", err)
+	}
+	return int(i.Rcv_mss), nil
+}
+
 // Peek is Recv that leaves in the socket what it gives.
 func (io *IO) Peek(fd int, a []byte) (n int, err error) {
 	r, _, e := sys.RawSyscall6(sys.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&a[0])), uintptr(len(a)), sys.MSG_DONTWAIT|sys.MSG_PEEK, 0, 0)

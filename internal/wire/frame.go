@@ -39,6 +39,7 @@ const (
 	Import                 // I: let this process import buffer Handle; Serial (same node only)
 	Grant                  // E: the answer to Import Serial, see [Granted]; a descriptor may go with it
 	Bye                    // both: this side ends the link, and nobody is to resume it
+	Pad                    // both: nothing, and its payload goes nowhere; with Skip
 	numTypes
 )
 
@@ -163,7 +164,7 @@ func (h *Header) Parse(b []byte) error {
 	if (h.Type == 0 || h.Type >= numTypes) && h.Flags&Skip == 0 {
 		return fmt.Errorf("%w: unknown type %d", ErrFrame, h.Type)
 	}
-	if h.Chunk > 0 && h.Type != Data && h.Type != Reply && h.Type < numTypes {
+	if h.Chunk > 0 && h.Type != Data && h.Type != Reply && h.Type < Pad {
 		return fmt.Errorf("%w: type %d carries %d bytes of payload, it must carry none", ErrFrame, h.Type, h.Chunk)
 	}
 	switch h.Type {
