@@ -99,10 +99,14 @@ func comeAndGo(ctx context.Context, p *vmmc.Process) error {
 }
 
 // answer tells of this process whenever it is asked, until its input ends: goroutines, bytes of the
-// heap that are in use, and what it has done.
+// heap that are in use, and what it has done; or where the heap is.
 func answer(done func() int64) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		debug.FreeOSMemory() // what is held, not what is yet to be collected
+		if in.Text() != "" {
+			fmt.Println(sayHeap())
+			continue
+		}
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		fmt.Println(runtime.NumGoroutine(), m.HeapAlloc, done())

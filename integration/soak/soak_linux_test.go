@@ -2,6 +2,7 @@ package soak
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,8 +60,14 @@ func TestSoak(t *testing.T) {
 	all := town(t, many)
 	var curves []*curve
 	begun := time.Now()
+	heaps := map[string]sites{} // by process, when the time begins for which the curves are judged
 	for every := max(total/60, 200*time.Millisecond); time.Since(begun) < total; {
 		next := time.Now().Add(every)
+		if len(heaps) == 0 && time.Since(begun) > total/3 {
+			for _, m := range all {
+				heaps[m.name] = m.heap(t)
+			}
+		}
 		at := 0
 		for _, m := range all {
 			m.sample(t, func(figure string, v float64) {
@@ -89,6 +96,11 @@ func TestSoak(t *testing.T) {
 		}
 		if grown > c.most(median) {
 			t.Errorf("%s: %s grow: by %.3g in %v, at most %.3g", c.process, c.figure, grown, over, c.most(median))
+			for _, m := range all {
+				if m.name == c.process && c.memory() {
+					t.Logf("its heap has grown here:%s", m.heap(t).since(heaps[m.name]))
+				}
+			}
 		}
 	}
 	if dir := os.Getenv("VMMC_SOAK_OUT"); dir != "" {
@@ -209,6 +221,18 @@ func (m *member) sample(t *testing.T, tell func(figure string, v float64)) {
 			tell(strings.ToLower(f[0][:3]), n*1024)
 		}
 	}
+}
+
+// heap says where a process's heap is. A profile is of the collection before the last one.
+func (m *member) heap(t *testing.T) (s sites) {
+	t.Helper()
+	for range 3 {
+		s = nil
+		_, err := fmt.Fprintln(m.in, "heap")
+		check(t, err)
+		check(t, json.Unmarshal([]byte(m.line(t)), &s))
+	}
+	return s
 }
 
 // goroutines asks a daemon how many it has.
