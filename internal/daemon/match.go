@@ -20,7 +20,9 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any,
 		g, fds, err := p.n.grant(ctx, im, r.PID, r.ID, true)
 		if e, lerr := p.n.lookup(r.PID); err == nil && lerr == nil {
 			p.mu.Lock()
-			p.granted[e] = struct{}{}
+			if e.conn.Alive() { // else it has told those that it had let in, or is about to
+				p.granted[e] = struct{}{}
+			}
 			p.mu.Unlock()
 		}
 		return g, fds, err

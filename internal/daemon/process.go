@@ -112,9 +112,13 @@ func (p *process) gone() {
 	}
 	n := p.n
 	n.bereave(p) // before anybody who dials it is refused
+	var left []*process
 	n.mu.Lock()
 	if n.processes[id.PID] == p {
 		delete(n.processes, id.PID)
+	}
+	for _, q := range n.processes {
+		left = append(left, q)
 	}
 	for l, d := range n.links {
 		if d.exporter == p {
@@ -122,6 +126,11 @@ func (p *process) gone() {
 		}
 	}
 	n.mu.Unlock()
+	for _, q := range left { // who imported from it
+		q.mu.Lock()
+		delete(q.granted, p)
+		q.mu.Unlock()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.links > 0 {
