@@ -26,16 +26,20 @@ const (
 func interrupted[Q, A any](ctx context.Context, ask func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*connect.Response[A], error) {
 	var since time.Time
 	for pause := soonAgain; ; pause = min(2*pause, lateAgain) {
+		asked := time.Now()
 		a, err := ask(ctx, connect.NewRequest(q))
 		e, answered := said(err)
 		ending := answered && e.Code == code.NoDaemon
-		switch {
+		if ending { // which is the answer of no daemon for its processes
+			err = errors.New(e.Text)
+		}
+		switch gone := ending || broken(err); {
 		case err == nil, ctx.Err() != nil, answered && !ending:
 			return a, err
-		case since.IsZero() && !broken(err) && !ending, !since.IsZero() && time.Since(since) > timeout.Control:
+		case gone && (since.IsZero() || time.Since(asked) > timeout.Control): // one was there for so long
+			since, pause = time.Now(), soonAgain
+		case since.IsZero(), time.Since(since) > timeout.Control:
 			return nil, err
-		case since.IsZero():
-			since = time.Now()
 		}
 		t := time.NewTimer(pause)
 		select {

@@ -43,7 +43,7 @@ func (p *peer) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if e, answered := said(err); answered && e.Code != code.NoDaemon { // that would be this node's
+	if e, answered := said(err); answered {
 		return e
 	}
 	return code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
