@@ -164,7 +164,7 @@ func (h *Header) Parse(b []byte) error {
 	if (h.Type == 0 || h.Type >= numTypes) && h.Flags&Skip == 0 {
 		return fmt.Errorf("%w: unknown type %d", ErrFrame, h.Type)
 	}
-	if h.Chunk > 0 && h.Type != Data && h.Type != Reply && h.Type < Pad {
+	if h.Chunk > 0 && h.Known() && h.Type != Data && h.Type != Reply && h.Type != Pad {
 		return fmt.Errorf("%w: type %d carries %d bytes of payload, it must carry none", ErrFrame, h.Type, h.Chunk)
 	}
 	switch h.Type {
