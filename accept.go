@@ -2,11 +2,8 @@ package vmmc
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
@@ -23,8 +20,8 @@ type importer struct {
 	id     local.ProcessID
 	who    local.Importer // as the daemon vouches for it
 	grants map[uint32]*grant
-	in     *link.In     // nil before the link is there
-	down   *atomic.Bool // set while in has no connection, of which was told
+	in     *link.In // nil before the link is there
+	tenure *tenure  // of in
 
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
@@ -270,28 +267,30 @@ func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pag
 func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	// An importer may ask for two links at once: the later one cuts the other, or a
 	// link would be left that no revocation finds.
-	old, down, err := p.cutOld(id, order)
+	old, err := p.cutOld(id, order)
 	if err != nil {
 		_ = unix.Close(fd)
 		retire(pages)
 		return err
 	}
 	goesOn := func() {}
-	if down { // before anything is told of the next one
+	if old != nil && old.down.Load() {
 		goesOn = sync.OnceFunc(func() { p.linkNews(id, false, true, nil) })
 	}
 	in, missed, err := p.enter(id, dialled, fd, pages, terms, goesOn)
 	if err != nil {
-		if old != nil { // its grants were to move to the other one
-			p.forgetImporter(id, old, err)
+		p.forgetLink(dialled)
+		if old != nil { // whose grants were to move to this one
+			p.dropGrant(id, allUnlinked)
 		}
-		return err
+	} else {
+		goesOn()
+		for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
+			in.Tell(h)
+		}
 	}
-	goesOn()
-	for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
-		in.Tell(h)
-	}
-	return nil
+	old.succeeded(err)
+	return err
 }
 
 // enter puts the link into the tables. missed are the grants that the importer is
@@ -314,21 +313,22 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 	for _, g := range peer.grants {
 		targets = append(targets, g.target)
 	}
-	down := new(atomic.Bool)
+	t := new(tenure)
 	terms.News = func(up bool, why error) {
 		goesOn()
-		down.Store(!up)
+		t.down.Store(!up)
 		p.linkNews(id, false, up, why)
 	}
 	in, err = link.NewIn(p.engine, fd, pages, terms, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
-		func(err error) { p.lostImporter(id, dialled, &in, err) })
+		func(err error) { goesOn(); p.lostImporter(id, dialled, t, err) })
 	if err != nil {
 		return nil, nil, err
 	}
+	t.in = in
 	in.Describe(page.LinkPeer(id))
 	missed = peer.missed
-	peer.in, peer.down, peer.missed = in, down, nil
+	peer.in, peer.tenure, peer.missed = in, t, nil
 	for _, g := range peer.grants {
 		g.in = in
 	}
@@ -338,45 +338,29 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 	return in, missed, nil
 }
 
-// cutOld ends the link that an importer had before this one. Its grants move to
-// the new one only when nothing reaches them by the old any more. old is nil if there was none; down says that it had
-// lost its connection, and was told to have. Not under p.mu.
-func (p *Process) cutOld(id local.ProcessID, order uint64) (old *link.In, down bool, err error) {
+// cutOld ends the link that an importer had before this one, and gives it, or nil. Its grants move to
+// the new one only when nothing reaches them by the old any more. Not under p.mu.
+func (p *Process) cutOld(id local.ProcessID, order uint64) (old *tenure, err error) {
 	p.mu.Lock()
-	var lost *atomic.Bool
 	if peer := p.peers[id]; peer != nil {
 		if err := peer.latest(order); err != nil {
 			p.mu.Unlock()
-			return nil, false, err
+			return nil, err
 		}
-		old, lost = peer.in, peer.down
+		if old = peer.tenure; old != nil {
+			old.next = &succession{done: make(chan struct{})}
+		}
 		for _, g := range peer.grants {
 			g.in = nil // else the old link's end would drop them
 			g.target = g.target.Anew()
 		}
-		peer.in = nil
+		peer.in, peer.tenure = nil, nil
 	}
 	p.mu.Unlock()
-	if old == nil {
-		return nil, false, nil
+	if old != nil {
+		old.in.Sever(errAnother)
 	}
-	old.Sever(errAnother) // nothing more is told of it
-	return old, lost.Load(), nil
-}
-
-// errAnother ends a link whose importer has made another one, because it has not heard that there
-// was this one: the process is not gone.
-var errAnother = fmt.Errorf("%w: the importer has made another link", link.ErrClosed)
-
-// forgetImporter ends what an importer had on its link, which was cut for another one that could not begin.
-func (p *Process) forgetImporter(id local.ProcessID, cut *link.In, why error) {
-	p.linkEnded(id, cut, fmt.Errorf("%w: its next link could not begin: %w", link.ErrGone, why))
-	p.mu.Lock()
-	for _, e := range p.exports {
-		e.importerLost(id)
-	}
-	p.mu.Unlock()
-	p.dropGrant(id, allUnlinked)
+	return old, nil
 }
 
 // joined is of an importer whose link was about to begin, and has or has not.
@@ -423,39 +407,4 @@ func (p *Process) forgetIdle(peer *importer) {
 	if invariant.Enabled {
 		p.checkTables()
 	}
-}
-
-// lostImporter forgets what went with a link.
-func (p *Process) lostImporter(id local.ProcessID, dialled uint64, in **link.In, err error) {
-	p.mu.Lock() // once the link is there
-	ended := *in
-	p.mu.Unlock()
-	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
-	// of the importer.
-	if !errors.Is(err, errAnother) && (!errors.Is(err, link.ErrGone) || ended.Taken()) {
-		p.linkEnded(id, ended, err)
-	}
-	p.forgetLink(dialled)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	peer := p.peers[id]
-	if peer == nil || peer.in == nil || peer.in == ended { // else it has come again
-		for _, e := range p.exports {
-			e.importerLost(id)
-		}
-	}
-	if peer == nil {
-		return
-	}
-	p.log.Info("link from an importer ended", "importer", peer.id, "why", err)
-	for h, g := range peer.grants {
-		if g.in == ended {
-			delete(peer.grants, h)
-			delete(g.e.grants, h)
-		}
-	}
-	if peer.in == ended {
-		peer.in = nil
-	}
-	p.forgetIdle(peer)
 }

@@ -87,16 +87,17 @@ func (w *crown) leaves(t *testing.T, r *raid) {
 }
 
 // told is the next event.
-func (w *crown) told(t *testing.T, want vmmc.EventKind) {
+func (w *crown) told(t *testing.T, want vmmc.EventKind) (e vmmc.Event) {
 	t.Helper()
 	select {
-	case e := <-w.events:
+	case e = <-w.events:
 		if e.Kind != want {
 			t.Errorf("%q: %v, want %q", e.Kind, e.Err, want)
 		}
 	case <-time.After(bound):
 		t.Errorf("nothing is told, want %q", want)
 	}
+	return e
 }
 
 func (w *crown) offer(t *testing.T, id local.ProcessID) (handle uint32) {
@@ -355,7 +356,9 @@ func TestNextLinkCannotBegin(t *testing.T) {
 			if !down {
 				used.over(t)
 			}
-			w.told(t, vmmc.PeerGone)
+			if e := w.told(t, vmmc.PeerGone); !errors.Is(e.Err, vmmc.ErrPeerGone) {
+				t.Errorf("the importer is gone: %v", e.Err)
+			}
 			if n := vmmc.Grants(w.p); len(w.events) > 0 || n > 0 {
 				t.Errorf("%d more events, %d grants are left", len(w.events), n)
 			}

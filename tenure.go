@@ -1,0 +1,86 @@
+package vmmc
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/local"
+)
+
+// tenure is a link of an importer, and what is told of it: that it has lost its connection, that it goes on, and at
+// last, once, that the importer is gone.
+type tenure struct {
+	in   *link.In    // with p.mu, until it is there
+	down atomic.Bool // it has no connection, of which was told
+	next *succession // what it was cut for; with p.mu
+}
+
+// succession is an importer's next link.
+type succession struct {
+	done chan struct{} // closed when it has begun, or has not
+	err  error         // why not; then
+}
+
+// succeeded says that the link for which t was cut has begun, or why it has not.
+func (t *tenure) succeeded(err error) {
+	if t != nil {
+		t.next.err = err
+		close(t.next.done)
+	}
+}
+
+// errAnother ends a link whose importer has made another one, because it has not heard that there
+// was this one: the process is not gone.
+var errAnother = fmt.Errorf("%w: the importer has made another link", link.ErrClosed)
+
+// lostImporter forgets what went with a link, and says that the importer is gone, unless its next link goes on.
+func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, err error) {
+	p.mu.Lock() // once the link is there
+	next := t.next
+	if next == nil { // nor is it cut from here on
+		p.dropTenure(id, t.in)
+	}
+	p.mu.Unlock()
+	gone := true
+	if next != nil {
+		<-next.done // which waits for nobody
+		if gone = next.err != nil; gone {
+			err = fmt.Errorf("%w: its next link could not begin: %w", link.ErrGone, next.err)
+		}
+		p.mu.Lock()
+		p.dropTenure(id, t.in)
+		p.mu.Unlock()
+	}
+	p.log.Info("link from an importer ended", "importer", id, "why", err)
+	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
+	// of the importer.
+	if gone && (!errors.Is(err, link.ErrGone) || t.in.Taken()) {
+		p.linkEnded(id, t.in, err)
+	}
+	p.forgetLink(dialled)
+}
+
+// dropTenure forgets what went with a link; p.mu is held.
+func (p *Process) dropTenure(id local.ProcessID, ended *link.In) {
+	peer := p.peers[id]
+	if peer == nil || peer.in == nil || peer.in == ended { // else it has come again
+		for _, e := range p.exports {
+			e.importerLost(id)
+		}
+	}
+	if peer == nil {
+		return
+	}
+	for h, g := range peer.grants {
+		if g.in == ended {
+			delete(peer.grants, h)
+			delete(g.e.grants, h)
+		}
+	}
+	if peer.in == ended {
+		peer.in, peer.tenure = nil, nil
+	}
+	p.forgetIdle(peer)
+}
