@@ -260,6 +260,12 @@ func (peer *importer) latest(order uint64) error {
 func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	p.joins.Lock()
 	defer p.joins.Unlock()
+	p.mu.Lock()
+	if peer := p.peers[id]; peer != nil { // which has neither a link nor, it may be, a grant for a moment
+		peer.joining++
+		defer p.joined(peer)
+	}
+	p.mu.Unlock()
 	return p.joinAlone(id, order, 0, fd, pages, terms)
 }
 
@@ -269,6 +275,7 @@ func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, p
 	// link would be left that no revocation finds.
 	old, err := p.cutOld(id, order)
 	if err != nil {
+		p.forgetLink(dialled)
 		_ = unix.Close(fd)
 		retire(pages)
 		return err
@@ -280,8 +287,8 @@ func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, p
 	in, missed, err := p.enter(id, dialled, fd, pages, terms, goesOn)
 	if err != nil {
 		p.forgetLink(dialled)
-		if old != nil { // whose grants were to move to this one
-			p.dropGrant(id, allUnlinked)
+		if old != nil {
+			p.dropHeir(id)
 		}
 	} else {
 		goesOn()
@@ -348,7 +355,7 @@ func (p *Process) cutOld(id local.ProcessID, order uint64) (old *tenure, err err
 			return nil, err
 		}
 		if old = peer.tenure; old != nil {
-			old.next = &succession{done: make(chan struct{})}
+			old.next = &succession{done: make(chan struct{}), told: make(chan struct{})}
 		}
 		for _, g := range peer.grants {
 			g.in = nil // else the old link's end would drop them

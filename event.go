@@ -106,16 +106,25 @@ func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why erro
 // for the link to an exporter.
 func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
 	p.mu.Lock()
-	closed := p.closed
+	p.peerGone(peer, in, err)
 	p.mu.Unlock()
-	if !closed {
-		kind := local.LinkDown
-		if !errors.Is(err, link.ErrGone) && !errors.Is(err, link.ErrClosed) {
-			kind = local.LinkFailed
-		}
-		p.tell(kind, peer, in == nil, err)
+	p.tellEnd(peer, in == nil, err)
+}
+
+// peerGone is the event of that; p.mu is held.
+func (p *Process) peerGone(peer local.ProcessID, in *link.In, err error) {
+	if !p.closed {
 		p.event(Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)}, in)
 	}
+}
+
+// tellEnd has the node log it.
+func (p *Process) tellEnd(peer local.ProcessID, imports bool, err error) {
+	kind := local.LinkDown
+	if !errors.Is(err, link.ErrGone) && !errors.Is(err, link.ErrClosed) {
+		kind = local.LinkFailed
+	}
+	p.tell(kind, peer, imports, err)
 }
 
 // maxNews bounds how many events of links that were lost and resumed wait for the handler: a peer

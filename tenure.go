@@ -21,13 +21,19 @@ type tenure struct {
 type succession struct {
 	done chan struct{} // closed when it has begun, or has not
 	err  error         // why not; then
+	told chan struct{} // closed when all is told of the link before it
 }
 
-// succeeded says that the link for which t was cut has begun, or why it has not.
+// succeeded says that the link for which t was cut has begun, or why it has not: then nothing more
+// begins of that importer before it is told that it is gone.
 func (t *tenure) succeeded(err error) {
-	if t != nil {
-		t.next.err = err
-		close(t.next.done)
+	if t == nil {
+		return
+	}
+	t.next.err = err
+	close(t.next.done)
+	if err != nil {
+		<-t.next.told
 	}
 }
 
@@ -39,37 +45,37 @@ var errAnother = fmt.Errorf("%w: the importer has made another link", link.ErrCl
 func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, err error) {
 	p.mu.Lock() // once the link is there
 	next := t.next
-	if next == nil { // nor is it cut from here on
-		p.dropTenure(id, t.in)
-	}
-	p.mu.Unlock()
-	gone := true
 	if next != nil {
+		p.mu.Unlock()
 		<-next.done // which waits for nobody
-		if gone = next.err != nil; gone {
+		defer close(next.told)
+		if next.err != nil {
 			err = fmt.Errorf("%w: its next link could not begin: %w", link.ErrGone, next.err)
 		}
 		p.mu.Lock()
+	} else { // nor is it cut from here on
 		p.dropTenure(id, t.in)
-		p.mu.Unlock()
 	}
-	p.log.Info("link from an importer ended", "importer", id, "why", err)
 	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
 	// of the importer.
-	if gone && (!errors.Is(err, link.ErrGone) || t.in.Taken()) {
-		p.linkEnded(id, t.in, err)
+	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || t.in.Taken())
+	if gone { // in one step with what makes room for another link, of which no more is told before
+		p.peerGone(id, t.in, err)
 	}
+	p.mu.Unlock()
+	if gone {
+		p.tellEnd(id, false, err)
+	}
+	p.log.Info("link from an importer ended", "importer", id, "why", err)
 	p.forgetLink(dialled)
 }
 
-// dropTenure forgets what went with a link; p.mu is held.
+// dropTenure forgets what went with a link that was not cut; p.mu is held.
 func (p *Process) dropTenure(id local.ProcessID, ended *link.In) {
-	peer := p.peers[id]
-	if peer == nil || peer.in == nil || peer.in == ended { // else it has come again
-		for _, e := range p.exports {
-			e.importerLost(id)
-		}
+	for _, e := range p.exports {
+		e.importerLost(id)
 	}
+	peer := p.peers[id]
 	if peer == nil {
 		return
 	}
@@ -83,4 +89,14 @@ func (p *Process) dropTenure(id local.ProcessID, ended *link.In) {
 		peer.in, peer.tenure = nil, nil
 	}
 	p.forgetIdle(peer)
+}
+
+// dropHeir forgets what was to move to an importer's next link, which could not begin.
+func (p *Process) dropHeir(id local.ProcessID) {
+	p.mu.Lock()
+	for _, e := range p.exports {
+		e.importerLost(id)
+	}
+	p.mu.Unlock()
+	p.dropGrant(id, allUnlinked)
 }
