@@ -36,9 +36,14 @@ func interrupted[Q, A any](ctx context.Context, ask func(context.Context, *conne
 		switch gone := ending || broken(err); {
 		case err == nil, ctx.Err() != nil, answered && !ending:
 			return a, err
-		case gone && (since.IsZero() || time.Since(asked) > timeout.Control): // one was there for so long
-			since, pause = time.Now(), soonAgain
-		case since.IsZero(), time.Since(since) > timeout.Control:
+		case gone && since.IsZero():
+			since = time.Now()
+		case gone: // for as long as it had the question a daemon was there
+			since = since.Add(time.Since(asked))
+		case since.IsZero():
+			return nil, err
+		}
+		if time.Since(since) > timeout.Control {
 			return nil, err
 		}
 		t := time.NewTimer(pause)
