@@ -21,7 +21,7 @@ type tenure struct {
 type succession struct {
 	done chan struct{} // closed when it has begun, or has not
 	err  error         // why not; then
-	told chan struct{} // closed when all is told of the link before it
+	told chan struct{} // closed when the end of the link before it is told, if it is
 }
 
 // succeeded says that the link for which t was cut has begun, or why it has not: then nothing more
@@ -48,7 +48,6 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, er
 	if next != nil {
 		p.mu.Unlock()
 		<-next.done // which waits for nobody
-		defer close(next.told)
 		if next.err != nil {
 			err = fmt.Errorf("%w: its next link could not begin: %w", link.ErrGone, next.err)
 		}
@@ -63,6 +62,9 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, er
 		p.peerGone(id, t.in, err)
 	}
 	p.mu.Unlock()
+	if next != nil {
+		close(next.told)
+	}
 	if gone {
 		p.tellEnd(id, false, err)
 	}
