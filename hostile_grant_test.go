@@ -239,7 +239,7 @@ func TestHostilePosts(t *testing.T) {
 	for i := 0; i < len(all); i += 4 {
 		all[i] &^= 0x80 // no word is one of guard bytes
 	}
-	var stop atomic.Bool
+	var stop, taken atomic.Bool
 	var wg sync.WaitGroup
 	figures := []uint64{0, 4, 64, 2, uint64(g.Size) - 4, uint64(g.Size), uint64(g.Targets[0]), uint64(g.Targets[0]) - 64, 1 << 20, 1<<46 - 4, 1 << 46, 1 << 63, ^uint64(3), ^uint64(0)}
 	scrawl := func(rng *rand.Rand, gen uint32) {
@@ -265,6 +265,9 @@ func TestHostilePosts(t *testing.T) {
 				for i := 0; i < 1000 && !stop.Load() && f.claim.Claimed().Load() != gen; i++ {
 					unix.Yield()
 				}
+				if f.claim.Claimed().Load() == gen {
+					taken.Store(true)
+				}
 			}
 		}
 	})
@@ -272,7 +275,7 @@ func TestHostilePosts(t *testing.T) {
 	defer stop.Store(true)
 	rng := rand.New(rand.NewPCG(3, 4))
 	ctx := within(t)
-	for i := range 3000 {
+	for i := 0; i < 3000 || !taken.Load(); i++ { // who posts may not have had a processor yet
 		n := 4 + 4*rng.IntN(g.Size/4)
 		off := 4 * rng.IntN((g.Size-n)/4+1)
 		src := all[off : off+n]
