@@ -74,6 +74,8 @@ func TestHandlerThatBlocksTheOthers(t *testing.T) {
 // Block returns also when somebody unblocks before it does.
 func TestBlockAndOneUnblockTooMany(t *testing.T) {
 	n := newNotifier(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for i := range 300 {
 		n.notify(t)
 		done := make(chan struct{})
@@ -92,7 +94,7 @@ func TestBlockAndOneUnblockTooMany(t *testing.T) {
 		}
 		select {
 		case <-done:
-		case <-time.After(20 * time.Second): // for each round: others may use the processors
+		case <-ctx.Done():
 			t.Fatalf("round %d: Block does not return", i)
 		}
 		if _, err := n.b.Unblock(); err != nil {
