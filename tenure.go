@@ -13,7 +13,7 @@ import (
 // last, once, that the importer is gone.
 type tenure struct {
 	in   *link.In    // with p.mu, until it is there
-	down atomic.Bool // it has no connection, of which was told
+	down atomic.Bool // it has no connection, of which was told; final once Sever has returned, which has had the lock it is stored with
 	next *succession // what it was cut for; with p.mu
 }
 
