@@ -311,7 +311,7 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 		retire(pages)
 		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 	}
-	if id.Node != p.id.Node && peer.epoch <= p.refused {
+	if id.Node != p.id.Node && p.why != nil && peer.epoch <= p.refused {
 		_ = unix.Close(fd)
 		retire(pages)
 		return nil, nil, p.why
