@@ -180,6 +180,27 @@ func (e *Engine) cool(s *stream) {
 // background: polling it costs a system call a look.
 const stale = 4096
 
+// On a processor that is shared the other end waits for each look, a system call: of several links one that
+// has brought nothing for seldomAfter of them gets every seldom'th.
+const (
+	seldomAfter = 64
+	seldom      = 8
+)
+
+// passOver says whether to leave s out this time; with the token.
+func (s *stream) passOver() bool {
+	if s.idle < seldomAfter {
+		return false
+	}
+	if s.sought.Load() {
+		s.sought.Store(false)
+		s.idle = 0
+		return false
+	}
+	s.passed = (s.passed + 1) % seldom
+	return s.passed != 0
+}
+
 // warm notes that messages arrive on s: waiters will poll it.
 func (e *Engine) warm(s *stream) {
 	if s.warm.Load() {
@@ -199,6 +220,9 @@ func (e *Engine) Wait(ctx context.Context, l wait.Look) error { return e.wait(ct
 func (e *Engine) wait(ctx context.Context, l *wait.Look, own *stream) error {
 	if e.look(ctx, l, own) {
 		return nil
+	}
+	if own != nil {
+		own.sought.Store(true)
 	}
 	return e.sleep(ctx, l, own)
 }
@@ -285,10 +309,12 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			moved = e.batch.write(own) || moved
 		}
 		for _, s := range held[:n] {
-			cost += 16
-			if s.idle++; s.receive(1) {
-				s.idle = 0
-				moved = true
+			if n == 1 || s == own || !sp.Shared() || !s.passOver() {
+				cost += 16
+				if s.idle++; s.receive(1) {
+					s.idle = 0
+					moved = true
+				}
 			}
 			if s != own && w.help(s) {
 				moved = true

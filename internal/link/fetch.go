@@ -143,9 +143,10 @@ func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 		o.tend()
 	}
 	h := f.question()
-	o.tx.add(&h, nil) // a header is the engine's own copy: no need to wait for it
 	o.wrote(f.seq, false)
-	o.pump()
+	if o.say(&h, nil) && !o.calm() { // there is what came meanwhile
+		o.pump()
+	}
 	return nil
 }
 

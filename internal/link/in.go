@@ -50,7 +50,7 @@ type In struct {
 	replies []reply   // with tmu
 	acks    [2]uint64 // what was last said: applied, credits; with tmu
 
-	asked   []reply       // the last gets and results, which the importer may not have had; with tmu
+	asked   fifo[reply]   // the last gets and results, which the importer may not have had; with tmu
 	notices []wire.Header // the last ones, the same; with tmu
 	noticed uint32        // their number in all; with tmu
 	resumed func()        // nobody waits any longer for the importer to resume; with tmu
@@ -400,7 +400,7 @@ func (in *In) lost(err error) {
 	in.cur = message{}
 	in.rmu.Unlock()
 	in.tmu.Lock()
-	in.replies, in.asked, in.notices = nil, nil, nil
+	in.replies, in.asked, in.notices = nil, fifo[reply]{}, nil
 	in.tmu.Unlock()
 	in.onLost(err)
 	in.e.notes.leave(in)

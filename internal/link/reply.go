@@ -45,8 +45,8 @@ func (in *In) get(h *wire.Header) error {
 	return in.answer(reply{target: t, handle: h.Handle, seq: h.Seq, off: h.Off, size: h.Size, raw: h.Flags&wire.Bytes != 0})
 }
 
+// answer answers r in its turn: a short one that is alone at once, others when all that has come is worked through.
 func (in *In) answer(r reply) error {
-	in.speaks = true
 	in.tmu.Lock()
 	defer in.tmu.Unlock()
 	if len(in.replies) >= maxFetches {
@@ -55,6 +55,14 @@ func (in *In) answer(r reply) error {
 	in.replies = append(in.replies, r)
 	in.remember(r)
 	in.e.warm(&in.stream)
+	if len(in.replies) > 1 || r.size > small || in.rx.start < in.rx.end || in.asks || in.ackDue || !in.tx.calm() || in.torn.Load() {
+		in.speaks = true
+		return nil
+	}
+	payload, _ := in.nextReply(&in.tx.own)
+	if in.say(&in.tx.own, payload) && !in.tx.calm() { // a pad is due
+		in.speaks = true
+	}
 	return nil
 }
 

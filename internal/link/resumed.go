@@ -22,10 +22,10 @@ func (in *In) remember(r reply) {
 	if in.limit == 0 {
 		return
 	}
-	if len(in.asked) == maxFetches {
-		in.asked = append(in.asked[:0], in.asked[1:]...)
+	if in.asked.len() == maxFetches {
+		in.asked.pop()
 	}
-	in.asked = append(in.asked, r)
+	in.asked.push(r)
 }
 
 // notice numbers a notice and keeps it; tmu is held.
@@ -43,8 +43,10 @@ func (in *In) notice(h *wire.Header) {
 
 // again queues what the importer has not had; rmu and tmu are held.
 func (in *In) again(replied uint64, notices uint32) {
-	in.asked = slices.DeleteFunc(in.asked, func(r reply) bool { return r.seq <= replied })
-	in.replies = slices.Clone(in.asked)
+	for in.asked.len() > 0 && in.asked.at(0).seq <= replied {
+		in.asked.pop()
+	}
+	in.replies = slices.Clone(in.asked.items[in.asked.head:])
 	in.notices = slices.DeleteFunc(in.notices, func(h wire.Header) bool { return h.Serial <= notices })
 	in.tx.ctl = append(in.tx.ctl, in.notices...)
 }

@@ -76,6 +76,21 @@ func (t *transmitter) frame(b []byte, m *Message, size int, seq uint64, serial u
 	return b[:n:n]
 }
 
+// say writes a frame with a short payload, with none before it, and says whether the socket has taken all of it;
+// tmu is held. It is a copy: nobody waits for what is left.
+func (s *stream) say(h *wire.Header, payload []byte) (done bool) {
+	b := s.tx.buf[:wire.HeaderSize+len(payload)]
+	payload = b[wire.HeaderSize : wire.HeaderSize+copy(b[wire.HeaderSize:], payload)]
+	if s.tx.check {
+		h.Sum = wire.Sum(0, payload)
+	}
+	h.Put(b)
+	if done = s.write(b[:len(b):len(b)], 0); !done {
+		s.unattend()
+	}
+	return done
+}
+
 // write writes a frame that stays where it is until it is written, with none before it, and says
 // whether the socket has taken all of it; tmu is held. Where it has not, the caller is counted in attended,
 // for complete, and what is left is for whoever comes: a bell may wait behind it.

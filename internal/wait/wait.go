@@ -255,6 +255,9 @@ func (s *Spin) Next(cost int) bool {
 	return true
 }
 
+// Shared says whether others want this processor, as of the last yield.
+func (s *Spin) Shared() bool { return s.most == sharedLooks }
+
 // Again begins the phase anew: the caller's looks have brought something.
 func (s *Spin) Again() { s.limit, s.looks, s.slow = 0, 0, false }
 
