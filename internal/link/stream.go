@@ -58,7 +58,7 @@ type stream struct {
 	warm      atomic.Bool
 	idle      int         // looks in vain since the last frame; with the token
 	passed    int         // see passOver; with the token
-	sought    atomic.Bool // somebody sleeps until something comes, whom another one's looks serve
+	sought    atomic.Bool // somebody sleeps until something comes, whom another one's looks serve; a hint: who misses it looks seldom for a while
 	partly    bool        // a frame had begun to come at the last look; with the token
 	listening atomic.Bool // armed for reading; stored with the token
 
