@@ -75,6 +75,7 @@ func (*Timer) Descriptor() int                          { return -1 }
 func (*Timer) Set(time.Duration)                        {}
 func (*Timer) Close()                                   {}
 func Yield()                                            {}
+func YieldOpenly()                                      {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
 func RingBell(string, fs.FileMode) error                { return ErrUnsupported }
 func HearBell(string, ...uint32) (*Bell, error)         { return nil, ErrUnsupported }

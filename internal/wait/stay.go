@@ -2,7 +2,6 @@ package wait
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -15,9 +14,6 @@ const (
 	firstStay    = 200 * time.Microsecond
 	longestStay  = 64 * time.Millisecond
 )
-
-// alone says that this process runs one goroutine at a time.
-var alone = runtime.GOMAXPROCS(0) == 1
 
 // Stay is how a thread that looks and yields keeps to its processor. Two that yield to
 // each other the kernel leaves on the one that they share until it balances its load,
@@ -38,7 +34,7 @@ func (s *Stay) Yielded(shared bool) (slept bool) {
 		s.shared = 0
 		return false
 	}
-	if s.shared++; s.shared < sharedYields || alone || !s.over(unix.Monotonic()) {
+	if s.shared++; s.shared < sharedYields || alone.Load() || !s.over(unix.Monotonic()) {
 		return false
 	}
 	s.shared = 0

@@ -166,6 +166,7 @@ type Budget struct {
 	shared atomic.Bool   // others want this processor
 	yields atomic.Uint32 // of a process that runs one goroutine at a time
 	stay   Stay          // of who looks; one at a time does
+	looked int           // since the runtime was told; the same
 }
 
 // most is how long a wait looks now.
@@ -192,6 +193,7 @@ type Spin struct {
 	most  int  // of them before a yield
 	slow  bool // the last yield came back late
 	late  bool
+	all   int // looks since the runtime was told
 
 	yields int
 }
@@ -223,6 +225,7 @@ func (s *Spin) Next(cost int) bool {
 	s.late = s.late || s.slow // who ran meanwhile was not who is waited for
 	s.slow = false
 	s.looks += cost
+	s.all += cost
 	if s.looks < s.most {
 		return true
 	}
@@ -235,7 +238,11 @@ func (s *Spin) Next(cost int) bool {
 	if before >= s.limit {
 		return false
 	}
-	if s.yields++; alone && s.b.yields.Add(1)%goschedAlone == 0 || s.yields%gosched == 0 {
+	if s.all >= untold {
+		s.all = 0
+		tell()
+	}
+	if s.yields++; alone.Load() && s.b.yields.Add(1)%goschedAlone == 0 || s.yields%gosched == 0 {
 		runtime.Gosched()
 	}
 	unix.Yield()
@@ -263,6 +270,10 @@ func (s *Spin) Again() { s.limit, s.looks, s.slow = 0, 0, false }
 
 // End closes the phase.
 func (s *Spin) End() {
+	if s.b.looked += s.all + 1; s.b.looked >= untold { // many waits are short, and some never look twice
+		s.b.looked = 0
+		tell()
+	}
 	limit := s.b.most()
 	switch {
 	case s.yields == 0: // many waits end before the first
