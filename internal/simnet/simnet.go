@@ -1,12 +1,16 @@
-// Package simnet is a network under a test's control. A connection through it consists of
-// two real TCP connections of this machine and two goroutines between them, which pass on
-// what comes and make the faults that the test has asked for, each at a byte of its
-// choice: what happens does not depend on how the kernel cuts the bytes into pieces.
+// Package simnet is a network under a test's control. What passes through it is harmed at
+// the places that the test has chosen: at bytes of a connection, however it is written and
+// read in pieces, and at datagrams by their number.
+//
+// [Pair], [Before] and [Join] are of real TCP connections of this machine, which have
+// descriptors and take real time. [Pipe] and [Datagrams] are in memory: in a bubble of
+// testing/synctest an hour passes there at once.
 package simnet
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -15,93 +19,68 @@ import (
 // Kind is what happens.
 type Kind uint8
 
-// The faults. What is before byte At of a way has been passed on when they happen.
+// The faults. Each happens when byte At of its way has come, after what is before it was
+// passed on, or when the datagram comes.
 const (
-	Flip  Kind = iota + 1 // bit Bit of byte At is another one
-	Stall                 // nothing passes on this way for a time
-	Cut                   // both ends see the connection end in order; what comes later is lost
-	Reset                 // both ends see it reset, which also loses what they have not read
-	Part                  // nothing passes on either way any more, and nobody is told
+	Flip   Kind = iota + 1 // bit Bit of byte At is another one
+	Lose                   // Len bytes do not come
+	Repeat                 // Len bytes come twice, as a whole and one after the other
+	Swap                   // Len bytes and the Len bytes behind them change places
+	Stall                  // nothing passes on this way for a time
+	Trunc                  // this way ends in order; what comes later is lost, and the other way goes on
+	Cut                    // both ends see the connection end in order; what comes later is lost
+	Reset                  // both ends see it reset, which also loses what they have not read
+	Part                   // nothing passes on either way any more, and nobody is told
 )
 
 func (k Kind) String() string {
 	if k < Flip || k > Part {
 		return fmt.Sprintf("fault %d", uint8(k))
 	}
-	return [...]string{"flip", "stall", "cut", "reset", "part"}[k-Flip]
+	return [...]string{"flip", "lose", "repeat", "swap", "stall", "trunc", "cut", "reset", "part"}[k-Flip]
 }
 
-// Fault is one of them.
+// Fault is one of them, in a way of bytes.
 type Fault struct {
+	// At counts the bytes from 0 as they were written: those that other faults lose or
+	// repeat change nothing. A fault within the bytes of a Lose, Repeat or Swap before it
+	// happens at the first byte behind these. Where the bytes of a Swap do not all come,
+	// those that have come are passed on as they are.
 	At   int64
 	Kind Kind
+	Len  int64         // bytes of Lose and Repeat, and of each of the two that Swap exchanges
 	Bit  uint8         // of Flip
 	For  time.Duration // of Stall
 }
 
-// Conn is a connection through the network.
+// end is what a connection through the network consists of twice.
+type end interface {
+	net.Conn
+	CloseWrite() error
+	SetLinger(sec int) error
+}
+
+// Conn is a connection through the network: two connections, and two goroutines between
+// them that pass on what comes and make the faults.
 type Conn struct {
-	ends [2]*net.TCPConn
+	ends [2]end
+	half bool          // one way may end before the other
 	over chan struct{} // closed when it has ended, or is about to
 	once sync.Once
 	wg   sync.WaitGroup
 
 	mu     sync.Mutex
 	passed [2]int64
+	ended  int           // ways, where half
 	parted chan struct{} // closed when nothing passes any more
 	part   sync.Once
 }
 
-// Pair gives both ends of a connection. there are the faults of the way from a to b,
-// back those of the other way, in the order of their bytes.
-func Pair(there, back []Fault) (a, b *net.TCPConn, c *Conn, err error) {
-	a, x, err := loopback()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	y, b, err := loopback()
-	if err != nil {
-		return nil, nil, nil, errors.Join(err, a.Close(), x.Close())
-	}
-	return a, b, Join(x, y, there, back), nil
-}
-
-// Before puts the network in front of a connection, and gives the end that takes its place.
-func Before(far *net.TCPConn) (near *net.TCPConn, c *Conn, err error) {
-	near, x, err := loopback()
-	if err != nil {
-		return nil, nil, errors.Join(err, far.Close())
-	}
-	return near, Join(x, far, nil, nil), nil
-}
-
-// Join passes on what comes from x to y, and back. The connections are its own from now on.
-func Join(x, y *net.TCPConn, there, back []Fault) *Conn {
-	c := &Conn{ends: [2]*net.TCPConn{x, y}, over: make(chan struct{}), parted: make(chan struct{})}
+func join(x, y end, half bool, there, back []Fault) *Conn {
+	c := &Conn{ends: [2]end{x, y}, half: half, over: make(chan struct{}), parted: make(chan struct{})}
 	c.wg.Go(func() { c.pass(0, there) })
 	c.wg.Go(func() { c.pass(1, back) })
 	return c
-}
-
-// loopback is a connection of this machine with itself.
-func loopback() (dialled, accepted *net.TCPConn, err error) {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = l.Close() }()
-	if dialled, err = net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr)); err != nil {
-		return nil, nil, err
-	}
-	for {
-		if accepted, err = l.AcceptTCP(); err != nil {
-			return nil, nil, errors.Join(err, dialled.Close())
-		}
-		if accepted.RemoteAddr().String() == dialled.LocalAddr().String() {
-			return dialled, accepted, nil
-		}
-		_ = accepted.Close() // somebody else's
-	}
 }
 
 // Passed is how many bytes were passed on, there and back.
@@ -139,56 +118,66 @@ func (c *Conn) end(reset bool) {
 }
 
 // pass is one way.
-func (c *Conn) pass(way int, faults []Fault) {
-	from, to := c.ends[way], c.ends[1-way]
+func (c *Conn) pass(n int, faults []Fault) {
+	from := c.ends[n]
+	w := way{faults: faults}
 	buf := make([]byte, 64<<10)
-	for at := int64(0); ; {
-		n, err := from.Read(buf)
-		for b := buf[:n]; len(b) > 0; {
-			k := len(b)
-			if len(faults) > 0 {
-				if f := faults[0]; f.At <= at {
-					faults = faults[1:]
-					if !c.make(f, b) {
-						return
-					}
-					continue
-				}
-				k = int(min(int64(k), faults[0].At-at))
-			}
-			if c.isParted() {
+	for {
+		k, err := from.Read(buf)
+		for b := buf[:k]; len(b) > 0; {
+			out, rest, f := w.take(b)
+			if !c.write(n, out) || f.Kind != 0 && !c.make(n, f) {
 				return
 			}
-			if _, err := to.Write(b[:k]); err != nil {
-				c.end(false)
-				return
-			}
-			at, b = at+int64(k), b[k:]
-			c.mu.Lock()
-			c.passed[way] = at
-			c.mu.Unlock()
+			b = rest
 		}
 		if err != nil {
-			c.end(false)
+			if c.write(n, w.rest()) {
+				c.finish(n, err)
+			}
 			return
 		}
 	}
 }
 
-func (c *Conn) isParted() bool {
+// write passes on b, and says whether more may pass.
+func (c *Conn) write(n int, b []byte) bool {
 	select {
 	case <-c.parted:
-		return true
+		return false
 	default:
+	}
+	if len(b) == 0 {
+		return true
+	}
+	if _, err := c.ends[1-n].Write(b); err != nil {
+		c.end(false)
 		return false
 	}
+	c.mu.Lock()
+	c.passed[n] += int64(len(b))
+	c.mu.Unlock()
+	return true
 }
 
-// make makes a fault before the first byte of b, and says whether anything passes after it.
-func (c *Conn) make(f Fault, b []byte) bool {
+// finish ends a way from which nothing comes any more.
+func (c *Conn) finish(n int, err error) {
+	if c.half && errors.Is(err, io.EOF) {
+		_ = c.ends[1-n].CloseWrite()
+		c.mu.Lock()
+		c.ended++
+		both := c.ended == 2
+		c.mu.Unlock()
+		if !both {
+			return
+		}
+	}
+	c.end(false)
+}
+
+// make makes a fault that is not of the bytes alone, and says whether more may pass.
+func (c *Conn) make(n int, f Fault) bool {
 	switch f.Kind {
-	case Flip:
-		b[0] ^= 1 << (f.Bit % 8)
 	case Stall:
 		t := time.NewTimer(f.For)
 		defer t.Stop()
@@ -197,6 +186,8 @@ func (c *Conn) make(f Fault, b []byte) bool {
 		case <-c.over:
 			return false
 		}
+	case Trunc:
+		_ = c.ends[1-n].CloseWrite()
 	case Cut, Reset:
 		c.end(f.Kind == Reset)
 		return false
