@@ -88,23 +88,31 @@ func Dial(ctx context.Context, network, address string, opts ...ClientOption) (*
 }
 
 // NewClient makes a client of a connection, which is the client's then, and closed if there is an error.
-// A [*net.UDPConn] carries datagrams, all others are streams.
+// A [*net.UDPConn] carries datagrams, and so does what is a [net.PacketConn] at a [*net.UDPAddr]; all
+// others are streams.
 func NewClient(conn net.Conn, opts ...ClientOption) (*Client, error) {
 	c, err := newClient(opts)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	if u, ok := conn.(*net.UDPConn); ok {
-		if u.RemoteAddr() == nil {
+	if carriesDatagrams(conn) {
+		if conn.RemoteAddr() == nil {
 			_ = conn.Close()
 			return nil, errors.New("vrpc: the socket is connected to nobody: see net.DialUDP")
 		}
-		c.way = newPacketWay(u, &c.clientSettings)
+		c.way = newPacketWay(conn, &c.clientSettings)
 	} else {
 		c.way = newStreamWay(conn, &c.clientSettings)
 	}
 	return c, nil
+}
+
+// carriesDatagrams tells UDP from what else is both: a unix socket, which is a stream mostly.
+func carriesDatagrams(conn net.Conn) bool {
+	_, packets := conn.(net.PacketConn)
+	_, udp := conn.LocalAddr().(*net.UDPAddr)
+	return packets && udp
 }
 
 func newClient(opts []ClientOption) (*Client, error) {

@@ -9,7 +9,8 @@ import (
 type pending struct {
 	mu    sync.Mutex
 	calls map[uint32]*waiter
-	err   error // why there are no more
+	idle  []*waiter // to wait again, of this client alone: a channel is its bubble's, in testing/synctest
+	err   error     // why there are no more
 }
 
 // waiter is one. It gets one reply, or nil when err says why not.
@@ -17,8 +18,6 @@ type waiter struct {
 	reply chan *buffer
 	err   error
 }
-
-var waiters = sync.Pool{New: func() any { return &waiter{reply: make(chan *buffer, 1)} }}
 
 // add has a call wait.
 func (p *pending) add(xid uint32) (*waiter, error) {
@@ -30,7 +29,12 @@ func (p *pending) add(xid uint32) (*waiter, error) {
 	if p.calls == nil {
 		p.calls = map[uint32]*waiter{}
 	}
-	w := waiters.Get().(*waiter)
+	var w *waiter
+	if n := len(p.idle); n > 0 {
+		w, p.idle = p.idle[n-1], p.idle[:n-1]
+	} else {
+		w = &waiter{reply: make(chan *buffer, 1)}
+	}
 	p.calls[xid] = w
 	return w, nil
 }
@@ -38,8 +42,8 @@ func (p *pending) add(xid uint32) (*waiter, error) {
 // remove has it wait no more, whether it has its reply or not.
 func (p *pending) remove(xid uint32, w *waiter) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(p.calls, xid)
-	p.mu.Unlock()
 	select {
 	case b := <-w.reply:
 		if b != nil {
@@ -48,7 +52,7 @@ func (p *pending) remove(xid uint32, w *waiter) {
 	default:
 	}
 	w.err = nil
-	waiters.Put(w)
+	p.idle = append(p.idle, w)
 }
 
 // deliver hands over a reply, which is the pending's then. Nobody may wait for it any more.
