@@ -51,6 +51,7 @@ func FuzzHostileResume(f *testing.F) {
 		r := newRobber(t, near, rand.Uint64(), b, 7)
 		defer r.Close()
 		var conns []net.Conn
+		var said []numbers
 		defer func() {
 			for _, c := range conns {
 				_ = c.Close()
@@ -80,12 +81,16 @@ func FuzzHostileResume(f *testing.F) {
 			}
 			in = in[11:]
 			n := min(int(h.Chunk), len(in))
-			c := conns[len(conns)-1]
+			i := len(conns) - 1
 			if op%4 == 3 { // one that it has left
-				c = conns[0]
+				i = 0
+			}
+			c := conns[i]
+			if len(said) <= i {
+				said = append(said, make([]numbers, i+1-len(said))...)
 			}
 			_ = c.SetWriteDeadline(time.Now().Add(bound))
-			_, _ = c.Write(frame(h, in[:n])) // it may have been cut off
+			_, _ = c.Write(said[i].in(frame(h, in[:n]))) // it may have been cut off
 			in = in[n:]
 		}
 		word := w32(rand.Uint32())

@@ -36,6 +36,7 @@ type dialled struct {
 	*net.TCPConn
 	raw, proof []byte
 	answer     wire.Answer
+	said       numbers
 }
 
 // dial says a hello for a link, proved by a key; a replay is said as it was before.
@@ -78,7 +79,7 @@ func (r *robber) dial(t *testing.T, h wire.Hello, key []byte, replay *dialled) (
 // acked is the last message that the exporter says it has applied.
 func (d *dialled) acked(t *testing.T) uint64 {
 	t.Helper()
-	if _, err := d.Write(frame(wire.Header{Type: wire.Ping}, nil)); err != nil {
+	if _, err := d.Write(d.said.in(frame(wire.Header{Type: wire.Ping}, nil))); err != nil {
 		t.Fatal(err)
 	}
 	for b := make([]byte, wire.HeaderSize); ; {
@@ -86,7 +87,7 @@ func (d *dialled) acked(t *testing.T) uint64 {
 			t.Fatalf("the link has ended: %v", err)
 		}
 		var h wire.Header
-		if err := h.Parse(b); err != nil {
+		if err := parsed(&h, b); err != nil {
 			t.Fatal(err)
 		}
 		if h.Type == wire.Ack {
@@ -113,7 +114,7 @@ func TestHostileResume(t *testing.T) {
 	}
 	send := func(d *dialled, seq uint64, word uint32) {
 		t.Helper()
-		if _, err := d.Write(frame(wire.Header{Type: wire.Data, Flags: wire.Last, Handle: r.grant.Handle, Seq: seq, Size: 4, Word: word}, nil)); err != nil {
+		if _, err := d.Write(d.said.in(frame(wire.Header{Type: wire.Data, Flags: wire.Last, Handle: r.grant.Handle, Seq: seq, Size: 4, Word: word}, nil))); err != nil {
 			t.Fatal(err)
 		}
 	}

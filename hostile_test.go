@@ -74,6 +74,7 @@ type raid struct {
 	io   unix.IO
 	ring page.Importer // the outlaw's own, when it imports
 	back page.Exporter // the exporter's, which may be the outlaw
+	said numbers
 }
 
 // raid links the outlaw to a process that granted it something.
@@ -125,6 +126,7 @@ func closeAll(fds []int) {
 // say writes all of b, for as long as the peer listens.
 func (r *raid) say(t testing.TB, b []byte) error {
 	t.Helper()
+	b = r.said.in(b)
 	for end := time.Now().Add(bound); len(b) > 0; {
 		n, err := r.io.Send(r.fd, b, nil)
 		if err != nil {
@@ -177,7 +179,7 @@ func (r *raid) answers(t testing.TB) {
 		all = append(all, b...)
 		for len(all) >= wire.HeaderSize {
 			var h wire.Header
-			if err := h.Parse(all); err != nil {
+			if err := parsed(&h, all); err != nil {
 				t.Fatal(err)
 			}
 			if h.Type == wire.Ack {
@@ -204,7 +206,7 @@ func (r *raid) credited(t testing.TB) {
 
 func frame(h wire.Header, payload []byte) []byte {
 	b := make([]byte, wire.HeaderSize, wire.HeaderSize+len(payload))
-	h.Put(b)
+	h.Put(b, 0)
 	return append(b, payload...)
 }
 
@@ -436,13 +438,13 @@ func addressed(b []byte, handle uint32) []byte {
 	for at := 0; at+wire.HeaderSize <= len(b); {
 		raw := b[at : at+wire.HeaderSize]
 		var h wire.Header
-		err := h.Parse(raw)
+		err := h.Parse(raw, 0)
 		if h.Type == 0 {
 			break // garbage
 		}
 		if h.Handle == 0 {
 			h.Handle = handle
-			h.Put(raw)
+			h.Put(raw, 0)
 		}
 		if err != nil {
 			break
@@ -763,6 +765,7 @@ func TestNeverReading(t *testing.T) {
 	b := frames(100_000, func(i int) wire.Header {
 		return wire.Header{Type: wire.Get, Handle: 1 << 31, Seq: uint64(i) + 1, Size: 4}
 	})
+	b = r.said.in(b)
 	idle := 0
 	for len(b) > 0 && idle < 10_000 {
 		n, err := r.io.Send(r.fd, b, nil)

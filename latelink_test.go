@@ -265,7 +265,7 @@ func TestGrantsMoveToTheNextLink(t *testing.T) {
 						}
 						heard = append(heard, b...)
 					}
-					if err := h.Parse(heard); err != nil {
+					if err := parsed(&h, heard); err != nil {
 						t.Fatal(err)
 					}
 					for heard = heard[wire.HeaderSize:]; len(heard) < int(h.Chunk); {

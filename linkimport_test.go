@@ -40,7 +40,7 @@ func (r *raid) listen(t testing.TB, passed *unix.Passed) (h wire.Header) {
 		}
 		got += n
 	}
-	if err := h.Parse(b); err != nil {
+	if err := parsed(&h, b); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -131,7 +131,7 @@ func TestLaterImportsNeedNoNode(t *testing.T) {
 		if fd < 0 {
 			err = r.say(t, frame(h, nil))
 		} else {
-			_, _, err = r.io.SendPassed(r.fd, frame(h, nil), fd)
+			_, _, err = r.io.SendPassed(r.fd, r.said.in(frame(h, nil)), fd)
 			_ = unix.Close(fd)
 		}
 		if err != nil {

@@ -58,6 +58,9 @@ for flag in LEAVE_LATE HEAD_LATE LOAD_EARLY NO_COMPARE POLL_EARLY; do check brok
 check broken notes -DOTHER -DM=1 -DNO_POSTED
 
 check ok resume
+check ok resume -DCUTS=1 -DBAD=1
+check ok resume -DCUTS=1 -DSPUR=0 -DBAD=2
+check broken resume -DBAD=1 -DNO_NUMBER
 for flag in NO_CLOSE READ_ON SAME_ATTEMPT TAKE_SAME GET_MIDDLE ASK_MORE OVERTAKE; do check broken resume -D$flag; done
 
 check ok cancel

@@ -115,7 +115,7 @@ func (o *Out) nextAgain(h *wire.Header) (payload []byte) {
 	case r.ask != nil:
 		*h = *r.ask
 	case r.frame != nil:
-		if err := h.Parse(r.frame); err != nil {
+		if err := h.Recall(r.frame); err != nil {
 			o.fail(err)
 			o.again = nil
 			return nil

@@ -69,7 +69,7 @@ func (s *stream) bye(why error) {
 	}
 	var b [wire.HeaderSize]byte
 	h := wire.Header{Type: wire.Bye}
-	h.Put(b[:])
+	h.Put(b[:], s.tx.number)
 	if s.tx.cipher != nil {
 		_, _ = s.tx.cipher.Send(s.fd, b[:])
 		return
@@ -182,7 +182,9 @@ func (o *Out) away(why error) {
 			o.fail(fmt.Errorf("the connection was lost (%w), and the link cannot be resumed: %w", why, err))
 			return
 		}
-		last = err
+		if ctx.Err() == nil || errors.Is(last, ErrGone) { // that time was up says less than why it did not work before
+			last = err
+		}
 	}
 	o.fail(fmt.Errorf("%w: the connection was lost (%w), and the link was not resumed within %v: %w", ErrGone, why, o.limit, last))
 }

@@ -229,7 +229,7 @@ func TestTurnOfAnEncryptedLinkIsBounded(t *testing.T) {
 	all := make([]byte, records*record)
 	for i := range len(all) / wire.HeaderSize {
 		h := wire.Header{Type: wire.Data, Flags: wire.Last, Handle: 1, Seq: uint64(i + 1), Size: 4, Word: uint32(i + 1)}
-		h.Put(all[i*wire.HeaderSize:])
+		h.Put(all[i*wire.HeaderSize:], uint32(i))
 	}
 	for rest := all; len(rest) > 0; {
 		n, err := near.Send(fd, rest[:min(len(rest), 4*record)])

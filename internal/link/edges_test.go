@@ -35,11 +35,28 @@ func importer(t *testing.T) (o *Out, far int) {
 	return o, far
 }
 
+// hand is a side of a connection that a test plays.
+type hand struct {
+	t  *testing.T
+	fd int
+}
+
+// numbers has the numbers of the next frames there and back.
+var numbers sync.Map // of *[2]uint32 by hand
+
+// numbers of the frames that the test says and hears on fd.
+func (h hand) numbers() (said, heard *uint32) {
+	n, _ := numbers.LoadOrStore(h, new([2]uint32))
+	return &n.(*[2]uint32)[0], &n.(*[2]uint32)[1]
+}
+
 // say puts a frame on the socket; hear takes one off it.
 func say(t *testing.T, fd int, h wire.Header, payload []byte) {
 	t.Helper()
 	b := make([]byte, wire.HeaderSize)
-	h.Put(b)
+	said, _ := hand{t, fd}.numbers()
+	h.Put(b, *said)
+	*said++
 	var io unix.IO
 	for b = append(b, payload...); len(b) > 0; {
 		n, err := io.Send(fd, b, nil)
@@ -61,9 +78,11 @@ func hear(t *testing.T, fd int) (h wire.Header) {
 		}
 		at += n
 	}
-	if err := h.Parse(b); err != nil {
+	_, heard := hand{t, fd}.numbers()
+	if err := h.Parse(b, *heard); err != nil {
 		t.Fatal(err)
 	}
+	*heard++
 	return h
 }
 

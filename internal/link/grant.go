@@ -52,7 +52,7 @@ func (s *stream) grant() bool {
 	t := &s.tx
 	a := &t.grants[0]
 	head := t.buf[:wire.HeaderSize]
-	a.h.Put(head)
+	a.h.Put(head, t.number)
 	n, err := 0, error(nil)
 	if a.fd >= 0 {
 		var ok bool
@@ -60,7 +60,7 @@ func (s *stream) grant() bool {
 			_ = unix.Close(a.fd)
 			a.fd = -1
 			a.h.SetGranted(a.h.Serial, &wire.Granted{Handle: a.h.Handle})
-			a.h.Put(head)
+			a.h.Put(head, t.number)
 		}
 	}
 	if a.fd < 0 {
@@ -74,7 +74,7 @@ func (s *stream) grant() bool {
 		s.stick()
 		return false
 	}
-	if n < len(head) {
+	if t.number++; n < len(head) {
 		t.parts[0].head, t.count, t.begun = head[n:], 1, t.begun+1
 	}
 	if a.fd >= 0 {

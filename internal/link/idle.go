@@ -3,6 +3,8 @@ package link
 import (
 	"sync"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // Messages are acknowledged after many, so the last ones of a busy time would be kept for
@@ -77,6 +79,37 @@ func (o *Out) tend() {
 	}
 }
 
+// creditsAfter is how often notification credits are asked for that somebody waits for. The exporter says by itself
+// when it returns some, once; of a frame that was lost with nothing behind it nobody would learn, nor would anybody
+// notice that an exporter says nothing which owes nothing else.
+const creditsAfter = time.Second
+
+// hunger counts who wait for notification credits of a link between nodes.
+func (o *Out) hunger(more int) {
+	if o.pages != nil || !o.minds {
+		return
+	}
+	o.tmu.Lock()
+	if o.hungers += more; o.hungers == 1 && more > 0 {
+		o.asking, o.craves = 0, false
+		o.tend()
+	}
+	o.tmu.Unlock()
+}
+
+// askForCredits does so when it is time to; tmu is held. passed is the time since the last call.
+func (o *Out) askForCredits(passed time.Duration) {
+	if o.hungers == 0 || o.torn.Load() {
+		o.craves = false
+		return
+	}
+	if o.asking += passed; o.asking >= creditsAfter {
+		o.asking, o.craves = 0, true
+		o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
+		o.pump()
+	}
+}
+
 // idle asks for an acknowledgement if nothing was sent since the last time, and says
 // whether anything is kept or awaited still.
 func (o *Out) idle(passed time.Duration) (more bool) {
@@ -85,11 +118,12 @@ func (o *Out) idle(passed time.Duration) (more bool) {
 	}
 	o.tmu.Lock()
 	defer o.tmu.Unlock()
+	o.askForCredits(passed)
 	written := o.written.Load()
 	switch {
 	case o.broken.Load():
 	case o.limit == 0:
-		if o.awaits() || o.mid {
+		if o.awaits() || o.mid || o.hungers > 0 {
 			return true
 		}
 	case o.acked.Load() < o.seq.Load():
@@ -99,7 +133,7 @@ func (o *Out) idle(passed time.Duration) (more bool) {
 		}
 		o.quiet = written
 		return true
-	case o.awaits(): // what is acknowledged is not answered for that
+	case o.awaits() || o.hungers > 0: // what is acknowledged is not answered for that
 		return true
 	}
 	o.keeps.trim(o.acked.Load())

@@ -74,10 +74,13 @@ type Out struct {
 	tended   bool   // among the engine's idlers
 	quiet    uint64 // what was written when they looked last
 	ear      listening
-	top      uint64      // the last message that was ever wholly in frames
-	again    []resent    // of messages up to top, oldest first
-	detaches []detached  // the last ones
-	full     atomic.Bool // no more is written before something is acknowledged
+	hungers  int           // who wait for notification credits
+	asking   time.Duration // since credits were asked for, while anybody waits
+	craves   bool          // they were, and nothing has come since
+	top      uint64        // the last message that was ever wholly in frames
+	again    []resent      // of messages up to top, oldest first
+	detaches []detached    // the last ones
+	full     atomic.Bool   // no more is written before something is acknowledged
 
 	redial   Redial // with rmu, as all that follows
 	attempts uint64
@@ -208,7 +211,10 @@ func (o *Out) credit(ctx context.Context, ended *atomic.Bool) error {
 			return ErrNoCredit
 		}
 		given := func() bool { return o.taken.Load() != t } // back, by who took it in vain
-		if err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Until: given, Broken: &o.broken, Ended: ended}); err != nil {
+		o.hunger(1)
+		err := o.e.Wait(ctx, wait.Look{Word: back, Old: r, Until: given, Broken: &o.broken, Ended: ended})
+		o.hunger(-1)
+		if err != nil {
 			return err
 		}
 	}

@@ -42,15 +42,15 @@ func TestMessagesInPieces(t *testing.T) {
 			}
 		}
 		var out []byte // not written yet
-		seq := uint64(0)
+		seq, frames := uint64(0), uint32(0)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 6).Draw(rt, "step") {
 			case 0, 1: // a short message
 				n := 4 * rapid.IntRange(1, 130).Draw(rt, "words")
-				out = append(out, inFrames(&seq, want, rapid.IntRange(0, size/4-n/4).Draw(rt, "at")*4, n, n, byte(seq))...)
+				out = append(out, inFrames(&seq, &frames, want, rapid.IntRange(0, size/4-n/4).Draw(rt, "at")*4, n, n, byte(seq))...)
 			case 2: // a long one
 				n := 4 * rapid.IntRange(1, size/4).Draw(rt, "words")
-				out = append(out, inFrames(&seq, want, rapid.IntRange(0, size/4-n/4).Draw(rt, "at")*4, n, 4*rapid.IntRange(1, 1<<13).Draw(rt, "chunk"), byte(seq))...)
+				out = append(out, inFrames(&seq, &frames, want, rapid.IntRange(0, size/4-n/4).Draw(rt, "at")*4, n, 4*rapid.IntRange(1, 1<<13).Draw(rt, "chunk"), byte(seq))...)
 			case 3: // all that there is
 				write(out)
 				out = nil
@@ -61,7 +61,8 @@ func TestMessagesInPieces(t *testing.T) {
 			case 5: // nothing, at length
 				h := wire.Header{Type: wire.Pad, Chunk: uint32(rapid.IntRange(0, 2*len(padding)).Draw(rt, "padding"))}
 				out = append(out, make([]byte, wire.HeaderSize+int(h.Chunk))...)
-				h.Put(out[len(out)-wire.HeaderSize-int(h.Chunk):])
+				h.Put(out[len(out)-wire.HeaderSize-int(h.Chunk):], frames)
+				frames++
 			case 6: // somebody waits, for a time
 				looks, end := 0, rapid.IntRange(1, 200).Draw(rt, "looks")
 				e.warm(&in.stream)
@@ -86,7 +87,7 @@ func TestMessagesInPieces(t *testing.T) {
 }
 
 // inFrames is the next message, of n times value at an offset, in chunks.
-func inFrames(seq *uint64, want []byte, at, n, chunk int, value byte) (frames []byte) {
+func inFrames(seq *uint64, number *uint32, want []byte, at, n, chunk int, value byte) (frames []byte) {
 	*seq++
 	msg := bytes.Repeat([]byte{value}, n)
 	copy(want[at:], msg)
@@ -99,7 +100,8 @@ func inFrames(seq *uint64, want []byte, at, n, chunk int, value byte) (frames []
 		}
 		h.Chunk = uint32(len(pay))
 		b := make([]byte, wire.HeaderSize)
-		h.Put(b)
+		h.Put(b, *number)
+		*number++
 		frames = append(append(frames, b...), pay...)
 	}
 	return frames

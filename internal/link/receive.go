@@ -28,6 +28,7 @@ type receiver struct {
 	buf        *[bufferSize]byte
 	start, end int         // unread part of buf
 	hdr        wire.Header // the frame whose payload is awaited
+	number     uint32      // of the next frame on this connection, modulo 2^32
 	dst        []byte      // where its next bytes go; empty: ask
 	waste      bool        // the payload goes nowhere
 	need       int         // payload bytes still to come
@@ -188,9 +189,10 @@ func (r *receiver) parse(h handler) error {
 		if r.end-r.start < wire.HeaderSize {
 			return nil
 		}
-		if err := r.hdr.Parse(r.buf[r.start:r.end]); err != nil {
+		if err := r.hdr.Parse(r.buf[r.start:r.end], r.number); err != nil {
 			return err
 		}
+		r.number++
 		r.start += wire.HeaderSize
 		r.sum = 0
 		r.need = int(r.hdr.Chunk)
@@ -274,7 +276,7 @@ func (r *receiver) restart() {
 		buffers.Put(r.buf)
 	}
 	r.buf, r.dst, r.hdr.Type = nil, nil, 0
-	r.start, r.end, r.need, r.waste = 0, 0, 0, false
+	r.start, r.end, r.need, r.waste, r.number = 0, 0, 0, false, 0
 	r.quick, r.peeked, r.newest, r.looks, r.vain = false, 0, 0, 0, 0
 	r.cipher, r.special = nil, r.passed != nil
 }

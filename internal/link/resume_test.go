@@ -22,8 +22,9 @@ import (
 // faults are those of one connection, and of the attempt to make it.
 type faults struct {
 	there, back []simnet.Fault
-	refused     bool // the attempt fails
-	unanswered  bool // the exporter has taken it, and the importer does not hear of that
+	frames      *[2][]frameFault // nil: the network knows of bytes only
+	refused     bool             // the attempt fails
+	unanswered  bool             // the exporter has taken it, and the importer does not hear of that
 }
 
 // bridge joins two engines by a link that survives its connections.
@@ -32,6 +33,7 @@ type bridge struct {
 	mu    sync.Mutex
 	next  []faults // of the connections to come
 	conns []*simnet.Conn
+	nets  []*frameNet
 
 	secrets *secrets // nil: in clear
 }
@@ -62,6 +64,11 @@ func (b *bridge) dial(f faults) (e ends, err error) {
 	b.mu.Lock()
 	b.conns = append(b.conns, c)
 	b.mu.Unlock()
+	if f.frames != nil {
+		if y, err = b.framewise(y, f.frames); err != nil {
+			return e, err
+		}
+	}
 	if b.secrets != nil {
 		near, far, err := b.secrets.shake(x, y)
 		if err != nil {
@@ -154,17 +161,25 @@ func (b *bridge) close() {
 	for _, c := range b.conns {
 		c.Close()
 	}
+	for _, n := range b.nets {
+		n.close()
+	}
 }
 
 // Whatever happens to its connections: all that a link accepted arrives once, in order
 // and whole, atomics are done once, handlers run once and in order, and nothing is read from memory
 // that is its owner's again.
 func TestLinkSurvives(t *testing.T) {
-	t.Run("in clear", func(t *testing.T) { linkSurvives(t, nil) })
-	t.Run("encrypted", func(t *testing.T) { linkSurvives(t, newSecrets(t)) })
+	t.Run("in clear", func(t *testing.T) {
+		linkSurvives(t, nil, func(rt *rapid.T, checked bool) []faults { return drawFaults(rt, checked, false) })
+	})
+	t.Run("encrypted", func(t *testing.T) {
+		linkSurvives(t, newSecrets(t), func(rt *rapid.T, checked bool) []faults { return drawFaults(rt, checked, true) })
+	})
 }
 
-func linkSurvives(t *testing.T, by *secrets) {
+// linkSurvives says how many frames were found damaged, or in a place that was not theirs.
+func linkSurvives(t *testing.T, by *secrets, draw func(rt *rapid.T, checked bool) []faults) (damaged uint64) {
 	const size, given = 384 << 10, 0xee
 	mem := memory(t, size)
 	losses, again := uint64(0), uint64(0)
@@ -175,10 +190,8 @@ func linkSurvives(t *testing.T, by *secrets) {
 		note := func(_ int, w uint32, _ []byte) { mu.Lock(); words = append(words, w); mu.Unlock() }
 		checked := rapid.Bool().Draw(rt, "checked")
 		terms := Terms{Checked: checked}
-		if by != nil { // the length of a record is known to be another one when all of it is there, or nothing comes
-			terms.Silence = 300 * time.Millisecond
-		}
-		b := bridgedBy(t, rt, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true, Notify: note}}, drawFaults(rt, checked, by != nil)...)
+		terms.Silence = 300 * time.Millisecond // that the last bytes are lost, or that a record is longer than it was, nothing else tells
+		b := bridgedBy(t, rt, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true, Notify: note}}, draw(rt, checked)...)
 		defer b.close()
 		b.padSoon(rapid.IntRange(1, 20).Draw(rt, "short frames before a pad"))
 		m := &model{rt: rt, o: b.out, want: make([]byte, size)}
@@ -211,18 +224,20 @@ func linkSurvives(t *testing.T, by *secrets) {
 		}
 		n, _ := b.out.Resumed()
 		losses, again = losses+n, again+b.out.repeated.Load()
+		damaged += b.out.Damaged() + b.in.Damaged()
 	})
 	if losses == 0 {
 		t.Error("no connection was lost")
 	}
-	t.Logf("%d connections were lost, %d bytes of payload sent again", losses, again)
+	t.Logf("%d connections were lost, %d frames damaged or not in their place, %d bytes of payload sent again", losses, damaged, again)
+	return damaged
 }
 
 // drawFaults are those of the first connections; the ones after them have none.
 func drawFaults(rt *rapid.T, checked, encrypted bool) []faults {
-	kinds := []simnet.Kind{simnet.Cut, simnet.Reset, simnet.Stall}
+	kinds := []simnet.Kind{simnet.Cut, simnet.Reset, simnet.Stall, simnet.Trunc}
 	if checked || encrypted {
-		kinds = append(kinds, simnet.Flip, simnet.Flip)
+		kinds = append(kinds, simnet.Flip, simnet.Flip, simnet.Lose, simnet.Repeat, simnet.Swap)
 	}
 	way := rapid.Custom(func(rt *rapid.T) (f []simnet.Fault) {
 		at := int64(0)
@@ -231,7 +246,7 @@ func drawFaults(rt *rapid.T, checked, encrypted bool) []faults {
 		}
 		for len(f) < rapid.IntRange(0, 2).Draw(rt, "faults") {
 			at += rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, 400<<10)).Draw(rt, "at")
-			f = append(f, simnet.Fault{At: at, Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), Bit: uint8(rapid.IntRange(0, 7).Draw(rt, "bit")), For: time.Millisecond})
+			f = append(f, simnet.Fault{At: at, Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), Bit: uint8(rapid.IntRange(0, 7).Draw(rt, "bit")), For: time.Millisecond, Len: rapid.Int64Range(1, 3000).Draw(rt, "length")})
 		}
 		return f
 	})

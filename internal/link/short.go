@@ -71,7 +71,7 @@ func (t *transmitter) frame(b []byte, m *Message, size int, seq uint64, serial u
 	if t.check {
 		h.Sum = wire.Sum(0, pay)
 	}
-	h.Put(b)
+	t.put(&h, b)
 	n = wire.HeaderSize + len(pay)
 	return b[:n:n]
 }
@@ -84,7 +84,7 @@ func (s *stream) say(h *wire.Header, payload []byte) (done bool) {
 	if s.tx.check {
 		h.Sum = wire.Sum(0, payload)
 	}
-	h.Put(b)
+	s.tx.put(h, b)
 	if done = s.write(b[:len(b):len(b)], 0); !done {
 		s.unattend()
 	}

@@ -27,9 +27,11 @@ func catch(t *testing.T, fd int) (h wire.Header, payload []byte) {
 	}
 	b := make([]byte, wire.HeaderSize)
 	read(b)
-	if err := h.Parse(b); err != nil {
+	_, heard := hand{t, fd}.numbers()
+	if err := h.Parse(b, *heard); err != nil {
 		t.Fatal(err)
 	}
+	*heard++
 	payload = make([]byte, h.Chunk)
 	read(payload)
 	return h, payload

@@ -28,7 +28,7 @@ type listening struct {
 
 // awaits says whether the exporter owes anything; tmu is held.
 func (o *Out) awaits() bool {
-	return o.asked > o.acked.Load() || o.reads.Load() > 0 || o.tx.gone < o.tx.begun
+	return o.asked > o.acked.Load() || o.reads.Load() > 0 || o.tx.gone < o.tx.begun || o.craves
 }
 
 // listen gives up a connection on which nothing was heard for too long. passed is the time
@@ -40,7 +40,7 @@ func (o *Out) listen(passed time.Duration) {
 	defer o.tmu.Unlock()
 	l := &o.ear
 	if o.fd < 0 || o.torn.Load() || !o.awaits() || l.heard != o.heard {
-		*l = listening{heard: o.heard}
+		*l, o.craves = listening{heard: o.heard}, false
 		return
 	}
 	// Where the network is slow, or much is on its way, what goes out shows that somebody is there.

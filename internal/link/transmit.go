@@ -29,6 +29,7 @@ type transmitter struct {
 	count  int                                                  // of parts in use, the first ones included
 	begun  uint64                                               // frames begun
 	gone   uint64                                               // frames written whole
+	number uint32                                               // of the next frame on this connection, modulo 2^32
 	ctl    []wire.Header                                        // frames that go before all others
 	toPad  int                                                  // short frames until a pad is due; 0: it is, negative: none is
 	bell   bool                                                 // a bell is owed
@@ -70,7 +71,7 @@ func (t *transmitter) drop() {
 // restart forgets what a connection has left.
 func (t *transmitter) restart() {
 	t.drop()
-	t.gone = t.begun
+	t.gone, t.number = t.begun, 0
 	t.loan.Store(0)
 	t.stuck.Store(false)
 	t.bell, t.armed = false, false
@@ -118,6 +119,12 @@ func (t *transmitter) summed(h *wire.Header, behind, payload []byte) []byte {
 // holds none.
 var heads = sync.Pool{New: func() any { return new([unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte) }}
 
+// put makes the header of a frame that is the next one to be written.
+func (t *transmitter) put(h *wire.Header, b []byte) {
+	h.Put(b, t.number)
+	t.number++
+}
+
 // add puts a frame behind those that are about to be written, and says whether
 // another one may come behind it. Long payloads stay where they are; a call that
 // writes several is faster than as many calls.
@@ -152,7 +159,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	if t.check {
 		payload = t.summed(h, p.head[at+wire.HeaderSize:], payload)
 	}
-	h.Put(p.head[at:])
+	t.put(h, p.head[at:])
 	if !whole {
 		p.pay, p.seq = payload, h.Seq
 		return !t.check && t.count < len(t.parts)
@@ -336,13 +343,13 @@ func (s *stream) ring() {
 		h := wire.Header{Type: wire.Bell}
 		t := &s.tx
 		bell := t.buf[:wire.HeaderSize]
-		h.Put(bell)
+		h.Put(bell, t.number)
 		if n, err := t.io.Send(s.fd, bell, nil); err != nil {
 			s.fail(gone(err))
 		} else if n == 0 {
 			t.bell = true // no room: it goes when there is
 			s.stick()
-		} else if n < len(bell) {
+		} else if t.number++; n < len(bell) {
 			t.parts[0].head, t.count, t.begun = bell[n:], 1, t.begun+1
 			s.stick()
 		}

@@ -3,7 +3,9 @@ package local
 import "fmt"
 
 // Version of this protocol; a daemon refuses a process with another.
-const Version = 4
+//
+// 5: frames between processes of one node are numbered, as between nodes (wire.Header.Put).
+const Version = 5
 
 // Method names a request. Those of the first group go from a process to its
 // daemon, those of the second the other way.

@@ -122,8 +122,11 @@ func (h *Header) Corrupt(sum uint32) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Put writes h to b, which has at least [HeaderSize] bytes.
-func (h *Header) Put(b []byte) {
+// Put writes h to b, which has at least [HeaderSize] bytes. n is the frame's number, modulo 2^32,
+// among those that go its way on its connection, from 0. It is not written: the checksum begins with
+// it, so that a frame which the network has lost, repeated or moved makes the one that comes in its place a
+// damaged one. Two numbers never have the same checksum for the same header.
+func (h *Header) Put(b []byte, n uint32) {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
 	b[0], b[1] = byte(h.Type), h.Flags
@@ -138,17 +141,25 @@ func (h *Header) Put(b []byte) {
 	le.PutUint32(b[48:], h.Credits)
 	le.PutUint32(b[52:], h.Serial)
 	le.PutUint32(b[56:], h.Sum)
-	le.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
+	le.PutUint32(b[60:], crc32.Update(n, castagnoli, b[:60]))
 }
 
 // Parse reads a header from b, which has at least [HeaderSize] bytes, and
-// checks all that can be checked without knowing the link.
-func (h *Header) Parse(b []byte) error {
+// checks all that can be checked without knowing the link: that it is undamaged and that of frame n, as
+// for Put, first.
+func (h *Header) Parse(b []byte, n uint32) error {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
-	if sum := crc32.Checksum(b[:60], castagnoli); sum != le.Uint32(b[60:]) {
-		return fmt.Errorf("%w, %w: a header has checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, sum, le.Uint32(b[60:]))
+	if sum := crc32.Update(n, castagnoli, b[:60]); sum != le.Uint32(b[60:]) {
+		return fmt.Errorf("%w, %w: what should be the header of frame %d has checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, n, sum, le.Uint32(b[60:]))
 	}
+	return h.Recall(b)
+}
+
+// Recall is Parse of a header that this process has kept since it was Put, as whichever frame.
+func (h *Header) Recall(b []byte) error {
+	b = b[:HeaderSize]
+	le := binary.LittleEndian
 	*h = Header{
 		Type: Type(b[0]), Flags: b[1],
 		Handle: le.Uint32(b[4:]), Seq: le.Uint64(b[8:]), Off: le.Uint64(b[16:]), Size: le.Uint64(b[24:]),

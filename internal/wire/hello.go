@@ -13,10 +13,11 @@ import (
 // tells the two apart by the first byte.
 const Magic = "VMMC"
 
-// The range of versions that this build speaks.
+// The range of versions that this build speaks. Version 1 had headers whose checksums did not
+// begin with their numbers, see [Header.Put].
 const (
-	MinVersion = 1
-	MaxVersion = 1
+	MinVersion = 2
+	MaxVersion = 2
 )
 
 // Capabilities of a hello, by which the importer asks for something, and of an

@@ -12,9 +12,9 @@ import (
 func TestHeaderRoundTrip(t *testing.T) {
 	h := Header{Type: Data, Flags: Last | Notify, Handle: 7, Seq: 9, Off: 16, Size: 64, Chunk: 60, Word: 0xfeed, Ack: 3, Credits: 5, Serial: 6}
 	var b [HeaderSize]byte
-	h.Put(b[:])
+	h.Put(b[:], 3)
 	var got Header
-	if err := got.Parse(b[:]); err != nil {
+	if err := got.Parse(b[:], 3); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(h, got); d != "" {
@@ -23,8 +23,34 @@ func TestHeaderRoundTrip(t *testing.T) {
 	for i := range b {
 		c := b
 		c[i] ^= 0x10
-		if err := got.Parse(c[:]); !errors.Is(err, ErrFrame) {
+		if err := got.Parse(c[:], 3); !errors.Is(err, ErrFrame) {
 			t.Errorf("byte %d changed: %v", i, err)
+		}
+	}
+}
+
+// A header is that of its number's frame and of no other one's, and damaged as any other.
+func TestNumbers(t *testing.T) {
+	h := Header{Type: Ack, Ack: 3, Credits: 5}
+	all := []uint32{0, 1, 2, 3, 255, 256, 1 << 16, 1<<31 - 1, 1 << 31, 1<<32 - 2, 1<<32 - 1}
+	for i := range uint32(32) {
+		all = append(all, 7^1<<i)
+	}
+	for _, n := range all {
+		var b [HeaderSize]byte
+		h.Put(b[:], n)
+		for _, k := range all {
+			var got Header
+			switch err := got.Parse(b[:], k); {
+			case (err == nil) != (k == n):
+				t.Errorf("the header of frame %d, taken for that of frame %d: %v", n, k, err)
+			case err != nil && !errors.Is(err, ErrCorrupt):
+				t.Errorf("the header of frame %d, taken for that of frame %d, is not called damaged: %v", n, k, err)
+			}
+		}
+		var kept Header
+		if err := kept.Recall(b[:]); err != nil || kept != h {
+			t.Errorf("what was kept of frame %d: %+v, %v", n, kept, err)
 		}
 	}
 }
@@ -44,16 +70,16 @@ func TestParseRefuses(t *testing.T) {
 		"payload on a detach": {Type: Detach, Chunk: 8},
 	} {
 		var b [HeaderSize]byte
-		h.Put(b[:])
+		h.Put(b[:], 0)
 		var got Header
-		if err := got.Parse(b[:]); !errors.Is(err, ErrFrame) {
+		if err := got.Parse(b[:], 0); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	var b [HeaderSize]byte
-	(&Header{Type: 99, Flags: Skip, Chunk: 12}).Put(b[:])
+	(&Header{Type: 99, Flags: Skip, Chunk: 12}).Put(b[:], 0)
 	var h Header
-	if err := h.Parse(b[:]); err != nil || h.Known() {
+	if err := h.Parse(b[:], 0); err != nil || h.Known() {
 		t.Errorf("a skippable frame of a later version: %v, known %v", err, h.Known())
 	}
 }
@@ -90,18 +116,18 @@ func FuzzHeader(f *testing.F) {
 		{Type: Data, Flags: Last, Size: 64, Chunk: 60}, {Type: Get, Off: 8, Size: 16}, {Type: Ack, Ack: 1}, {Type: 77, Flags: Skip},
 	} {
 		var b [HeaderSize]byte
-		h.Put(b[:])
+		h.Put(b[:], 0)
 		f.Add(b[:60])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var raw, again [HeaderSize]byte
 		copy(raw[:60], b)
 		var h Header
-		_ = h.Parse(raw[:]) // the checksum stops nearly all
-		(&Header{}).Put(again[:])
+		_ = h.Parse(raw[:], 0) // the checksum stops nearly all
+		(&Header{}).Put(again[:], 0)
 		copy(again[:60], b)
 		sum(again[:])
-		if h.Parse(again[:]) != nil {
+		if h.Parse(again[:], 0) != nil {
 			return
 		}
 		if h.Type == Data && (h.Off+h.Span() < h.Off || h.Span() > h.Size) {
@@ -138,8 +164,8 @@ func TestGrantedRoundTrip(t *testing.T) {
 		var h, got Header
 		h.SetGranted(99, &g)
 		var b [HeaderSize]byte
-		h.Put(b[:])
-		if err := got.Parse(b[:]); err != nil {
+		h.Put(b[:], 0)
+		if err := got.Parse(b[:], 0); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(g, got.Granted()); d != "" || got.Serial != 99 || got.Type != Grant {
