@@ -24,7 +24,7 @@ import (
 func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd int, cipher link.Cipher, a wire.Answer, err error) {
 	nc, err := p.dialer(ctx, c.Address)
 	if ctx.Err() != nil && err != nil {
-		return -1, nil, a, context.Cause(ctx)
+		return -1, nil, a, fmt.Errorf("data address %s of the exporter's node: %w", c.Address, context.Cause(ctx))
 	}
 	if err != nil {
 		var e net.Error
