@@ -84,15 +84,17 @@ func (p *Process) tryReturn(gone time.Time, heard *time.Time) bool {
 	}
 	pause := betweenReturns(time.Since(gone))
 	var no refusedReturn
+	told := errors.As(err, &no)
 	switch {
-	case errors.As(err, &no):
-		p.log.Debug("the daemon does not take the process back", "err", err)
-		p.node.refused(err)
-		*heard = time.Now()
-	case away == nil && errors.Is(err, code.NoDaemon):
-		// It has hung up: at its limit it does, on the oldest of those that it refuses, and the more they are in a
-		// hurry the fewer hear why. What this process has heard stands for a while, and the bell is for the next daemon.
-		if time.Since(*heard) > timeout.Control {
+	case told || away == nil && errors.Is(err, code.NoDaemon):
+		// It says why, or has hung up: at its limit it does, on the oldest of those that it refuses, and the more they are
+		// in a hurry, told before or not, the fewer hear why. What this process has heard stands for a while, and the bell
+		// is for the next daemon.
+		if told {
+			p.log.Debug("the daemon does not take the process back", "err", err)
+			p.node.refused(err)
+			*heard = time.Now()
+		} else if time.Since(*heard) > timeout.Control {
 			p.node.refused(nil)
 		}
 		pause = max(pause, min(time.Since(gone)/8, lateReturn))

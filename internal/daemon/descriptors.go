@@ -19,10 +19,12 @@ import (
 type descriptors struct {
 	limit int // 0: not known
 
-	mu   sync.Mutex
-	said time.Time
-	more int                    // refused since
-	told map[bool][]*local.Conn // by whether they administrate the node: others do not drive them out
+	mu     sync.Mutex
+	others int // that no process holds, at least: the lowest number that a connection has had
+	held   int // by processes, now and when they have brought what they will
+	said   time.Time
+	more   int                    // refused since
+	told   map[bool][]*local.Conn // by whether they administrate the node: others do not drive them out
 }
 
 // maxTold is how many processes that are refused may be there to hear it, of administrators and of
@@ -43,20 +45,28 @@ func ownDescriptors() descriptors {
 	if err != nil {
 		return descriptors{}
 	}
-	return descriptors{limit: int(min(l.Files, 1<<30))}
+	limit := int(min(l.Files, 1<<30))
+	return descriptors{limit: limit, others: limit}
 }
 
 // kept are for those who are there.
 func (d *descriptors) kept() int { return min(512, d.limit/4) }
 
-// after says how many are left behind c.
+// after says how many are left behind c. The number of c is not enough for that: those who are taken on in one go each
+// bring a descriptor later, which would fill what is kept for as long as they stay; and when others hang up that have low
+// numbers, c gets one of those, although what is kept may be full.
 func (d *descriptors) after(c syscall.Conn) spare {
 	raw, err := c.SyscallConn()
 	if err != nil || d.limit == 0 {
 		return plenty
 	}
 	left := d.limit
-	if raw.Control(func(fd uintptr) { left = d.limit - int(fd) - 1 }) != nil {
+	if raw.Control(func(fd uintptr) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.others = min(d.others, int(fd))
+		left -= max(int(fd)+1, d.others+d.held)
+	}) != nil {
 		return plenty // it is closed: what comes next finds that out
 	}
 	switch {
@@ -66,6 +76,23 @@ func (d *descriptors) after(c syscall.Conn) spare {
 		return few
 	}
 	return plenty
+}
+
+// What a connection of a process holds.
+const (
+	heldByTold   = 1 // itself
+	heldByMember = 2 // and the memory that the process counts in, which comes when it registers
+)
+
+// hold notes that.
+func (d *descriptors) hold(n int) (letGo func()) {
+	add := func(n int) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.held += n
+	}
+	add(n)
+	return sync.OnceFunc(func() { add(-n) })
 }
 
 // hear makes room for a process that will be told.

@@ -37,7 +37,8 @@ type process struct {
 	returning atomic.Bool // see rejoin
 
 	counters linkCounters
-	full     bool // it is told that there are too many
+	letGo    func() // see descriptors.hold
+	full     bool   // it is told that there are too many
 	told     toldLines
 
 	mu      sync.Mutex
@@ -60,15 +61,20 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		// Such a socket has no file mode to say who may connect.
 		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
 	}
+	letGo := n.descriptors.hold(heldByMember)
 	left := n.descriptors.after(c)
-	if left == none {
-		_ = n.outOfDescriptors()
-		_ = c.Close()
+	switch left {
+	case none:
+		letGo()
+		local.Refuse(c, n.outOfDescriptors())
 		return nil
+	case few:
+		letGo()
+		letGo = n.descriptors.hold(heldByTold)
 	}
 	p := &process{
-		full: left == few,
-		n:    n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
+		letGo: letGo, full: left == few,
+		n: n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
 		granted: map[*process]struct{}{}, guests: map[local.ProcessID]int{},
 		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
 	}
@@ -80,6 +86,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	close(ready)
 	if !n.track(p.conn) {
 		p.conn.Close()
+		letGo()
 		return nil
 	}
 	if p.full {
@@ -106,6 +113,7 @@ func userName(uid uint32) string {
 // gone forgets the process: waiting imports of its buffers end.
 func (p *process) gone() {
 	p.uncount()
+	p.letGo()
 	id := p.id.Load()
 	if id == nil {
 		return

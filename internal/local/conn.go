@@ -57,6 +57,28 @@ type remote struct {
 	Text string
 }
 
+// refusal is why the other end does not take the connection on.
+type refusal struct{ error }
+
+// Refuse ends a connection that nothing was read of, and says why: all calls of the other end fail with that, made
+// already or not. It does not wait, and takes no more descriptors. The packet is a failure of no request (0), which
+// who does not know it passes over: for them it is as if there were none.
+func Refuse(c *net.UnixConn, why error) {
+	defer c.Close()
+	b, err := encode(header{kind: failure}, travel(why))
+	if err == nil {
+		_, err = c.Write(b) // there is room, as it is the first
+	}
+	// From here on the other end cannot send, and what it has sent goes: if it were there at the end, the other
+	// end would read of a reset, and of that first.
+	if e := c.CloseRead(); err == nil {
+		err = e
+	}
+	for err == nil {
+		_, err = c.Read(b[:1])
+	}
+}
+
 // NewConn starts reading. The connection is closed by Close, or when the peer
 // goes or says something malformed.
 func NewConn(c *net.UnixConn, h Handler) *Conn {
@@ -111,7 +133,13 @@ func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([
 	id := l.next
 	l.calls[id] = ch
 	l.mu.Unlock()
-	if err := l.write(header{kind: request, method: m, id: id}, in, fds); err != nil {
+	err := l.write(header{kind: request, method: m, id: id}, in, fds)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
+		// The other end takes no more. What it has said is read still, as it may be why; that ends this call too.
+		_ = l.c.CloseRead()
+		err = nil
+	}
+	if err != nil {
 		l.forget(id, ch)
 		return nil, err
 	}
@@ -145,6 +173,10 @@ func Ask[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T,
 }
 
 func (l *Conn) gone() error {
+	var r refusal
+	if errors.As(l.Err(), &r) {
+		return r.error
+	}
 	return code.New(code.NoDaemon, "the connection to the daemon is closed: %v", l.Err())
 }
 
@@ -262,6 +294,12 @@ func (l *Conn) packet(b, oob []byte, flags int) error {
 		}
 		l.mu.Unlock()
 		closeAll(fds)
+	case failure:
+		if h.id == 0 { // see Refuse
+			closeAll(fds)
+			return refusal{failed(body)}
+		}
+		l.deliver(h, body, fds)
 	default:
 		l.deliver(h, body, fds)
 	}
@@ -290,13 +328,19 @@ func (l *Conn) short(b []byte, why error) error {
 	return nil
 }
 
+// failed is the error that came.
+func failed(body []byte) error {
+	r, err := Decode[remote](body)
+	if err != nil {
+		return err
+	}
+	return &code.Error{Code: r.Code, Text: r.Text}
+}
+
 func (l *Conn) deliver(h header, body []byte, fds []int) {
 	a := answer{body: body, fds: fds}
 	if h.kind == failure {
-		r, err := Decode[remote](body)
-		if a.err = err; err == nil {
-			a.err = &code.Error{Code: r.Code, Text: r.Text}
-		}
+		a.err = failed(body)
 		closeAll(fds)
 		a.fds = nil
 	}

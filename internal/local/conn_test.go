@@ -501,3 +501,56 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 	}
 	closeAll([]int{fd})
 }
+
+// Who is refused hears why, whether the other end has refused before it asks or after, and asks again.
+func TestRefuse(t *testing.T) {
+	why := code.New(code.NoMem, "there are too many")
+	for name, first := range map[string]bool{"before it asks": true, "when it has asked": false} {
+		t.Run(name, func(t *testing.T) {
+			a, b := sockets(t)
+			if first {
+				Refuse(b, why)
+			}
+			l := served(t, a, nil)
+			said := make(chan error, 1)
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			ask := func() {
+				_, err := l.Call(t.Context(), Register, Hello{}, []int{int(f.Fd())}, nil)
+				said <- err
+			}
+			go ask()
+			if !first {
+				var p [1]byte
+				c, err := b.SyscallConn()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Read(func(fd uintptr) bool { // until the request is there, and not beyond
+					n, _, err := syscall.Recvfrom(int(fd), p[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+					return err == nil && n > 0
+				}); err != nil {
+					t.Fatal(err)
+				}
+				Refuse(b, why)
+			}
+			for i := range 2 {
+				select {
+				case err := <-said:
+					if !errors.Is(err, code.NoMem) || !strings.Contains(err.Error(), "too many") {
+						t.Errorf("call %d: %v", i, err)
+					}
+				case <-time.After(bound):
+					t.Fatal("a call goes on")
+				}
+				if i == 0 {
+					go ask()
+				}
+			}
+			ended(t, l)
+		})
+	}
+}
