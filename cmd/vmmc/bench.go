@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -97,10 +99,11 @@ func number(v float64) string {
 	switch {
 	case v == 0:
 		return ""
-	case v >= 100:
+	case math.Abs(v) >= 100:
 		return fmt.Sprintf("%.0f", v)
 	}
-	return fmt.Sprintf("%.3g", v)
+	v, _ = strconv.ParseFloat(fmt.Sprintf("%.3g", v), 64)
+	return strconv.FormatFloat(v, 'f', -1, 64) // %g would write small ones with an exponent
 }
 
 // paths are those that --path names.

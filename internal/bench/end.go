@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/limit"
@@ -148,7 +147,8 @@ func (e *end) meet(ctx context.Context, near bool) error {
 			return err
 		}
 		defer ln.Close()
-		_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+		// The context ends with the other end, which may be slow: no time says that it will not come.
+		defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
 		me.TCP = ln.Addr().String()
 	}
 	if err := e.talk.send(me); err != nil {
@@ -168,7 +168,9 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	var c net.Conn
 	switch {
 	case ln != nil:
-		c, err = ln.Accept()
+		if c, err = ln.Accept(); ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 	case other.TCP != "":
 		var d net.Dialer
 		c, err = d.DialContext(ctx, "tcp", other.TCP)
