@@ -13,8 +13,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// patience ends a measurement whose other side has died.
-const patience = 20 * time.Second
+// patience ends a measurement whose other side has died. A link beside it may need as long as its silence and its limit
+// (timeout.Resume) to go on, and then does.
+const patience = time.Minute
+
+// untold is how long a wait goes on without the runtime's knowledge, which may be what it is for: see package wait.
+const untold = time.Millisecond
 
 var errPatience = errors.New("the other side of a measurement does not answer")
 
@@ -106,11 +110,16 @@ func rest(ctx context.Context, start *time.Time) error {
 	if start.IsZero() {
 		*start = time.Now()
 	}
-	if time.Since(*start) > patience {
+	waited := time.Since(*start)
+	if waited > patience {
 		return errPatience
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if waited > untold {
+		unix.YieldOpenly()
+		return nil
 	}
 	unix.Yield()
 	return nil
