@@ -70,7 +70,7 @@ func (n *frameNet) pass(from, to *net.TCPConn, faults []frameFault, mute *atomic
 		if _, err := io.ReadFull(from, frame[wire.HeaderSize:]); err != nil {
 			return
 		}
-		out := append(frame, kept...)
+		out := bytes.Join([][]byte{frame, kept}, nil)
 		kept = nil
 		if len(faults) > 0 && faults[0].at <= i {
 			switch faults[0].kind {
