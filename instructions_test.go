@@ -67,6 +67,9 @@ func beyondCopies(counts []count.Count) []count.Count {
 		return slices.IndexFunc(counts, func(c count.Count) bool { return c.Name == name })
 	}
 	alone, call := at(copying), at(copies)
+	if alone < 0 || call < 0 {
+		panic("no path is called " + copying + ", or " + copies)
+	}
 	for i := range counts[call].Rounds {
 		counts[call].Rounds[i] -= counts[alone].Median()
 	}

@@ -216,7 +216,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	}
 	p.served = daemon.UID
 	ready := make(chan struct{})
-	c := local.NewConn(s, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	c := local.Dialled(s, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 		<-ready
 		return p.handler(ctx, m, body, fds)
 	})

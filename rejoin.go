@@ -87,9 +87,9 @@ func (p *Process) tryReturn(gone time.Time, heard *time.Time) bool {
 	told := errors.As(err, &no)
 	switch {
 	case told || away == nil && errors.Is(err, code.NoDaemon):
-		// It says why, or has hung up: at its limit it does, on the oldest of those that it refuses, and the more they are
-		// in a hurry, told before or not, the fewer hear why. What this process has heard stands for a while, and the bell
-		// is for the next daemon.
+		// It says why, or has hung up: at its limit it does, on the oldest of those that it refuses. Those who have heard
+		// why and come back at once would take the place of those who have not, so both wait. What this process has heard
+		// stands for a while, and the bell is for the next daemon.
 		if told {
 			p.log.Debug("the daemon does not take the process back", "err", err)
 			p.node.refused(err)
@@ -160,7 +160,7 @@ func (p *Process) rejoin(ctx context.Context, s *net.UnixConn) error {
 		_ = s.Close()
 		return err
 	}
-	c := local.NewConn(s, p.handler)
+	c := local.Dialled(s, p.handler)
 	c.Trace(p.asked)
 	offered, err := p.offerAgain(ctx, c)
 	if err != nil || !p.node.set(c) {

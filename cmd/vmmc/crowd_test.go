@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// crowd SOCKET N: N connections that say nothing, until the node closes one or this is
-// ended.
+// crowd SOCKET N: N connections that say nothing, until the node closes one that it had taken on or this
+// is ended.
 func crowd() int {
 	n, err := strconv.Atoi(os.Args[2])
 	if err != nil {
@@ -22,8 +22,9 @@ func crowd() int {
 			return 1
 		}
 		go func() {
-			_, err := held[i].Read(make([]byte, 1))
-			gone <- fmt.Errorf("connection %d is gone: %w", i, err)
+			if n, err := held[i].Read(make([]byte, 1)); n == 0 { // else it says why it does not take this one on
+				gone <- fmt.Errorf("connection %d is gone: %w", i, err)
+			}
 		}()
 	}
 	fmt.Println("all are there")

@@ -61,7 +61,7 @@ check ok resume
 check ok resume -DCUTS=1 -DBAD=1
 check ok resume -DCUTS=1 -DSPUR=0 -DBAD=2
 check broken resume -DBAD=1 -DNO_NUMBER
-for flag in NO_CLOSE READ_ON SAME_ATTEMPT TAKE_SAME GET_MIDDLE ASK_MORE OVERTAKE; do check broken resume -D$flag; done
+for flag in NO_CLOSE READ_ON SAME_ATTEMPT TAKE_SAME GET_MIDDLE ASK_MORE OVERTAKE; do check broken resume -D$flag -DNO_NUMBER; done
 
 check ok cancel
 for flag in ABORT_ONCE ABORT_LATE CREDIT_DELTA KEEP_CREDIT; do check broken cancel -D$flag; done

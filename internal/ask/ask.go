@@ -174,7 +174,7 @@ func throughNode(ctx context.Context, socket string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := local.NewConn(c, Nobody)
+	conn := local.Dialled(c, Nobody)
 	a := &Cluster{Close: func() {
 		conn.Close()
 		<-conn.Done()

@@ -168,7 +168,7 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	var c net.Conn
 	switch {
 	case ln != nil:
-		if c, err = ln.Accept(); ctx.Err() != nil {
+		if c, err = ln.Accept(); err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 	case other.TCP != "":

@@ -15,7 +15,7 @@ import (
 
 // descriptors keeps the last of them for those who are there already: for the memory
 // that they pass, and files. A new one is the lowest that is free, so its number says how
-// many there are at least.
+// many there are at least; what processes hold, and will, is counted.
 type descriptors struct {
 	limit int // 0: not known
 
@@ -84,7 +84,7 @@ const (
 	heldByMember = 2 // and the memory that the process counts in, which comes when it registers
 )
 
-// hold notes that.
+// hold books n of them for a process, until letGo is called first.
 func (d *descriptors) hold(n int) (letGo func()) {
 	add := func(n int) {
 		d.mu.Lock()

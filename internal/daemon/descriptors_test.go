@@ -24,8 +24,10 @@ func TestDescriptorsLeft(t *testing.T) {
 			if left != want {
 				return n
 			}
+			if n++; n > limit {
+				t.Fatalf("%d are held of %d, and that makes no difference", d.held, limit)
+			}
 			came = append(came, d.hold(holds))
-			n++
 		}
 	}
 	free := func() int { return limit - there - d.held }

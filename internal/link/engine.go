@@ -285,6 +285,7 @@ func (w *writers) leave() {
 
 // spin looks, and polls the hot links between looks, until the budget is used.
 func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found bool) {
+	sp := e.budget.Begin() // which may yield: before anything is held
 	var held [len(e.hot)]*stream
 	n := 0
 	for i := range e.hot {
@@ -293,7 +294,6 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			n++
 		}
 	}
-	sp := e.budget.Begin()
 	var events [4]unix.Event
 	var w writers
 	wrote := false

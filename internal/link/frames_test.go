@@ -174,16 +174,30 @@ func TestLostCreditsAreAskedFor(t *testing.T) {
 	for range page.Credits {
 		<-ran
 	}
-	if _, err := b.out.Send(ctx, Message{Handle: 1, Src: make([]byte, 4), Notify: true}); err != nil {
-		t.Fatal(err)
+	for err := context.DeadlineExceeded; errors.Is(err, context.DeadlineExceeded); { // each wait for itself is too short
+		if ctx.Err() != nil {
+			t.Fatal("no credit comes back")
+		}
+		short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+		if _, err = b.out.Send(short, Message{Handle: 1, Src: make([]byte, 4), Notify: true}); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		stop()
 	}
 	<-ran
 }
 
-// An exporter that owes nothing but credits, and says nothing, is noticed too.
+// An exporter that owes nothing but credits, and says nothing, is noticed too, also one that is waited for longer than it
+// takes until they would be asked for again.
 func TestSilenceBeforeCredits(t *testing.T) {
+	for _, silence := range []time.Duration{100 * time.Millisecond, 2500 * time.Millisecond} {
+		t.Run(silence.String(), func(t *testing.T) { silenceBeforeCredits(t, silence) })
+	}
+}
+
+func silenceBeforeCredits(t *testing.T, silence time.Duration) {
 	e, fd, far := half(t)
-	o, err := NewOut(e, fd, nil, Terms{Silence: 100 * time.Millisecond}, func(uint32, uint64, error) {}, func(error) {})
+	o, err := NewOut(e, fd, nil, Terms{Silence: silence}, func(uint32, uint64, error) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,8 +90,7 @@ func (o *Out) hunger(more int) {
 		return
 	}
 	o.tmu.Lock()
-	if o.hungers += more; o.hungers == 1 && more > 0 {
-		o.asking, o.craves = 0, false
+	if o.hungers += more; more > 0 {
 		o.tend()
 	}
 	o.tmu.Unlock()
@@ -103,7 +102,15 @@ func (o *Out) askForCredits(passed time.Duration) {
 		o.craves = false
 		return
 	}
-	if o.asking += passed; o.asking >= creditsAfter {
+	if r := o.returned.Load(); r != o.fed { // waits may be many short ones, which together bring nothing
+		o.fed, o.asking = r, 0
+	}
+	if o.asking += passed; o.asking < creditsAfter {
+		return
+	}
+	// A question that is not answered is not asked again where the silence is watched, which the question would break: what
+	// is not acknowledged yet would be another number of bytes at each look (see listen). Nor is one put behind another.
+	if !(o.craves && o.silence > 0) && o.calm() {
 		o.asking, o.craves = 0, true
 		o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
 		o.pump()

@@ -75,7 +75,8 @@ type Out struct {
 	quiet    uint64 // what was written when they looked last
 	ear      listening
 	hungers  int           // who wait for notification credits
-	asking   time.Duration // since credits were asked for, while anybody waits
+	asking   time.Duration // that somebody has waited since credits came or were asked for
+	fed      uint32        // what had come by then
 	craves   bool          // they were, and nothing has come since
 	top      uint64        // the last message that was ever wholly in frames
 	again    []resent      // of messages up to top, oldest first

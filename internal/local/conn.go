@@ -30,6 +30,7 @@ type Conn struct {
 	c       *net.UnixConn
 	handler Handler
 	trace   Tracer // nil: nobody listens
+	fresh   bool   // nothing has come, and it may be a refusal; the reader's
 
 	wmu sync.Mutex
 
@@ -60,8 +61,8 @@ type remote struct {
 // refusal is why the other end does not take the connection on.
 type refusal struct{ error }
 
-// Refuse ends a connection that nothing was read of, and says why: all calls of the other end fail with that, made
-// already or not. It does not wait, and takes no more descriptors. The packet is a failure of no request (0), which
+// Refuse ends a connection that nothing was read of, and says why: all calls of the other end, which has [Dialled], fail
+// with that, made already or not. It does not wait, and takes no more descriptors. The packet is a failure of no request (0), which
 // who does not know it passes over: for them it is as if there were none.
 func Refuse(c *net.UnixConn, why error) {
 	defer c.Close()
@@ -82,9 +83,16 @@ func Refuse(c *net.UnixConn, why error) {
 // NewConn starts reading. The connection is closed by Close, or when the peer
 // goes or says something malformed.
 func NewConn(c *net.UnixConn, h Handler) *Conn {
+	return begin(c, h, false)
+}
+
+// Dialled is NewConn at the end that has dialled, which the other one may not take on: see [Refuse].
+func Dialled(c *net.UnixConn, h Handler) *Conn { return begin(c, h, true) }
+
+func begin(c *net.UnixConn, h Handler, dialled bool) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Conn{
-		c: c, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		c: c, handler: h, fresh: dialled, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
 		ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	go l.read()
@@ -284,6 +292,8 @@ func (l *Conn) packet(b, oob []byte, flags int) error {
 		return err
 	}
 	body = append([]byte(nil), body...)
+	first := l.fresh
+	l.fresh = false
 	switch h.kind {
 	case request:
 		l.serve(h, body, fds)
@@ -295,11 +305,19 @@ func (l *Conn) packet(b, oob []byte, flags int) error {
 		l.mu.Unlock()
 		closeAll(fds)
 	case failure:
-		if h.id == 0 { // see Refuse
-			closeAll(fds)
-			return refusal{failed(body)}
+		if h.id != 0 {
+			l.deliver(h, body, fds)
+			break
 		}
-		l.deliver(h, body, fds)
+		closeAll(fds)
+		if !first { // who was taken on is not refused, and who dials refuses nobody
+			return fmt.Errorf("%w: a failure of no request", ErrPacket)
+		}
+		why, err := failed(body)
+		if err != nil {
+			return err
+		}
+		return refusal{why}
 	default:
 		l.deliver(h, body, fds)
 	}
@@ -329,18 +347,21 @@ func (l *Conn) short(b []byte, why error) error {
 }
 
 // failed is the error that came.
-func failed(body []byte) error {
+func failed(body []byte) (*code.Error, error) {
 	r, err := Decode[remote](body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return &code.Error{Code: r.Code, Text: r.Text}
+	return &code.Error{Code: r.Code, Text: r.Text}, nil
 }
 
 func (l *Conn) deliver(h header, body []byte, fds []int) {
 	a := answer{body: body, fds: fds}
 	if h.kind == failure {
-		a.err = failed(body)
+		why, err := failed(body)
+		if a.err = err; err == nil {
+			a.err = why
+		}
 		closeAll(fds)
 		a.fds = nil
 	}

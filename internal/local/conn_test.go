@@ -502,6 +502,39 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 	closeAll([]int{fd})
 }
 
+// Who was taken on is refused no more, and who has not dialled never is: the packet would be a way to have the other end
+// write what one likes.
+func TestRefusedTooLate(t *testing.T) {
+	b, err := encode(header{kind: failure}, remote{Code: code.NoMem, Text: "as I say"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, begin := range map[string]func(far *net.UnixConn, near *net.UnixConn) *Conn{
+		"not dialled": func(_, near *net.UnixConn) *Conn { return NewConn(near, nil) },
+		"taken on": func(far, near *net.UnixConn) *Conn {
+			l := Dialled(near, nil)
+			c, err := encode(header{kind: cancel, id: 1}, nil)
+			if err == nil {
+				_, err = far.Write(c)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		},
+	} {
+		near, far := sockets(t)
+		l := begin(far, near)
+		if _, err := far.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, l)
+		if err := l.Err(); !errors.Is(err, ErrPacket) || strings.Contains(err.Error(), "as I say") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Who is refused hears why, whether the other end has refused before it asks or after, and asks again.
 func TestRefuse(t *testing.T) {
 	why := code.New(code.NoMem, "there are too many")
@@ -511,7 +544,7 @@ func TestRefuse(t *testing.T) {
 			if first {
 				Refuse(b, why)
 			}
-			l := served(t, a, nil)
+			l := Dialled(a, nil)
 			said := make(chan error, 1)
 			f, err := os.Open(os.DevNull)
 			if err != nil {

@@ -13,8 +13,20 @@ import (
 // looked at the network: nobody else of the process hears anything then, for as long as it looks, and its other links
 // are lost for their silence. So the runtime is told every so often.
 
-// untold is how many looks of a [Budget], over all waits, go untold: half a millisecond to a few.
-const untold = 16384
+// untold is how many looks of a [Budget], over all waits, go untold: half a millisecond to a few, or to 13 where each brings
+// as much as a call can.
+const (
+	untold  = 16384
+	brought = 64 // looks that one is worth which has brought something
+)
+
+// count counts looks until the runtime is to be told.
+func (s *Spin) count(looks int) {
+	if s.all += looks; s.all >= untold {
+		s.all = 0
+		tell()
+	}
+}
 
 // alone says that this process runs one goroutine at a time, as of when the runtime was told last.
 var alone atomic.Bool

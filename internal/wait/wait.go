@@ -209,6 +209,10 @@ const (
 
 // Begin starts a looking phase.
 func (b *Budget) Begin() Spin {
+	if b.looked >= untold { // now, and not at the end of the wait before, which had found what it was for
+		b.looked = 0
+		tell()
+	}
 	s := Spin{b: b, most: ownLooks}
 	if b.shared.Load() {
 		s.most = sharedLooks
@@ -225,7 +229,7 @@ func (s *Spin) Next(cost int) bool {
 	s.late = s.late || s.slow // who ran meanwhile was not who is waited for
 	s.slow = false
 	s.looks += cost
-	s.all += cost
+	s.count(cost)
 	if s.looks < s.most {
 		return true
 	}
@@ -237,10 +241,6 @@ func (s *Spin) Next(cost int) bool {
 	before := time.Since(s.start)
 	if before >= s.limit {
 		return false
-	}
-	if s.all >= untold {
-		s.all = 0
-		tell()
 	}
 	if s.yields++; alone.Load() && s.b.yields.Add(1)%goschedAlone == 0 || s.yields%gosched == 0 {
 		runtime.Gosched()
@@ -266,14 +266,14 @@ func (s *Spin) Next(cost int) bool {
 func (s *Spin) Shared() bool { return s.most == sharedLooks }
 
 // Again begins the phase anew: the caller's looks have brought something.
-func (s *Spin) Again() { s.limit, s.looks, s.slow = 0, 0, false }
+func (s *Spin) Again() {
+	s.limit, s.looks, s.slow = 0, 0, false
+	s.count(brought)
+}
 
 // End closes the phase.
 func (s *Spin) End() {
-	if s.b.looked += s.all + 1; s.b.looked >= untold { // many waits are short, and some never look twice
-		s.b.looked = 0
-		tell()
-	}
+	s.b.looked += s.all + 1 // many waits are short, and some never look twice
 	limit := s.b.most()
 	switch {
 	case s.yields == 0: // many waits end before the first
