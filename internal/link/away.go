@@ -114,6 +114,7 @@ func (s *stream) connect(fd int, c Cipher) error {
 	s.secure(c)
 	s.rx.quiet = c == nil && unix.Piecewise(fd)
 	s.tx.pads(s.rx.quiet)
+	s.keepShort()
 	s.patience()
 	s.listening.Store(true)
 	s.torn.Store(false)

@@ -110,7 +110,7 @@ func (o *Out) askForCredits(passed time.Duration) {
 	}
 	// A question that is not answered is not asked again where the silence is watched, which the question would break: what
 	// is not acknowledged yet would be another number of bytes at each look (see listen). Nor is one put behind another.
-	if !(o.craves && o.silence > 0) && o.calm() {
+	if (!o.craves || o.silence == 0) && o.calm() {
 		o.asking, o.craves = 0, true
 		o.tx.ctl = append(o.tx.ctl, wire.Header{Type: wire.Ping})
 		o.pump()

@@ -107,6 +107,7 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 	s.listening.Store(true)
 	s.rx.quiet = !s.encrypted && unix.Piecewise(fd)
 	s.tx.pads(s.rx.quiet)
+	s.keepShort()
 	s.patience()
 	// With rmu: the first event, and the end, may come before this returns.
 	s.rmu.Lock()

@@ -52,6 +52,8 @@ func (*IO) Discard(int, int) (int, error)               { return 0, ErrUnsupport
 func Piecewise(int) bool                                { return false }
 func GiveUpAfter(int, time.Duration)                    {}
 func Unsent(int) int                                    { return 0 }
+func RoundTrip(int) time.Duration                       { return 0 }
+func BoundSend(int, int)                                {}
 func LongestSegment(int) (int, error)                   { return 0, ErrUnsupported }
 func IsStream(int) error                                { return ErrUnsupported }
 func HungUp(syscall.RawConn) bool                       { return true }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -140,6 +141,20 @@ func LongestSegment(fd int) (int, error) {
 	}
 	return int(i.Rcv_mss), nil
 }
+
+// RoundTrip is the shortest that a TCP socket has seen, at first that of its handshake; 0 if it has seen none, or is no TCP
+// socket.
+func RoundTrip(fd int) time.Duration {
+	i, err := sys.GetsockoptTCPInfo(fd, sys.IPPROTO_TCP, sys.TCP_INFO)
+	if err != nil || i.Min_rtt == math.MaxUint32 {
+		return 0
+	}
+	return time.Duration(i.Min_rtt) * time.Microsecond
+}
+
+// BoundSend bounds what a socket takes before the far end has acknowledged it, to twice n bytes, the kernel's own of each segment
+// included, and ends its growing by itself. The kernel may bound it to less (net.core.wmem_max).
+func BoundSend(fd, n int) { _ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_SNDBUF, n) }
 
 // Peek is Recv that leaves in the socket what it gives.
 func (io *IO) Peek(fd int, a []byte) (n int, err error) {

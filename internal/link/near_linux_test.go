@@ -1,0 +1,70 @@
+package link
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/simnet"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// isShort says whether what is on its way on a connection is bounded.
+func (s *stream) isShort(t *testing.T) bool {
+	t.Helper()
+	s.rmu.Lock()
+	defer s.rmu.Unlock()
+	n, err := syscall.GetsockoptInt(s.fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("/proc/sys/net/core/wmem_max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 2*min(bounded, most)
+}
+
+// What is on its way to a near end is bounded at both ends, on the first connection of a link and on the next one.
+func TestShortWhereNear(t *testing.T) {
+	first, next := false, false
+	for range 20 { // a handshake that was interrupted looks like one with an end that is far
+		b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: memory(t, 4096), Write: true}}, faults{there: []simnet.Fault{{At: 1000, Kind: simnet.Cut}}})
+		near := func() bool { return b.out.isShort(t) && b.in.isShort(t) }
+		first = first || near()
+		for range 20 {
+			if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 100)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.out.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, resumed := b.out.Resumed(); resumed != 1 {
+			t.Fatalf("the link was resumed %d times", resumed)
+		}
+		next = next || near()
+		b.close()
+		if first && next {
+			return
+		}
+	}
+	t.Errorf("of 20 links of this machine with itself one at least has a bounded first connection: %v, and a bounded next one: %v", first, next)
+}
+
+// What has no round trip is not bounded.
+func TestNotShortWithoutARoundTrip(t *testing.T) {
+	_, fd, _ := half(t)
+	defer func() { _ = unix.Close(fd) }()
+	s := stream{fd: fd}
+	before := s.isShort(t)
+	if s.keepShort(); s.isShort(t) != before || before {
+		t.Error("a socket that is no TCP socket is bounded")
+	}
+}
