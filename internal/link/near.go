@@ -6,7 +6,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Where the far end is near, what is on its way is in memory that both ends' processors share a cache for, as long as it is
+// Where the far end is near, what is on its way, and not acknowledged, is in memory that both ends' processors share a cache for, as long as it is
 // not much. TCP lets it be more: a sender that is the faster one fills megabytes of buffers, and from then on each byte is
 // written to memory and read from there. Messages of 512 KiB and more come at twice the rate where that does not happen. Half a
 // megabyte in the time of a round trip is then more than a connection carries; farther away it would be too little, and

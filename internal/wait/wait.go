@@ -224,7 +224,7 @@ func (b *Budget) Begin() Spin {
 // process (never from a locked thread) and to other processes, without which
 // two ends on one processor take a scheduler tick (4 ms) a message. cost is
 // about how many plain looks the caller's last one was worth. It returns false
-// when it is time to sleep; never after a yield, before another look.
+// when it is time to sleep; never after a yield to either, before another look.
 func (s *Spin) Next(cost int) bool {
 	s.late = s.late || s.slow // who ran meanwhile was not who is waited for
 	s.slow = false
