@@ -63,7 +63,7 @@ func peek(t *testing.T, o *Out, far int) {
 			if looks++; looks%8 == 1 {
 				say(t, far, wire.Header{Type: wire.Bell}, nil)
 			}
-			return looks == 64
+			return looks == 64+8*(tries%2) // the socket is emptied after as many frames as 64 looks bring
 		}}); err != nil {
 			t.Fatal(err)
 		}
