@@ -1,0 +1,156 @@
+package link
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+// What a stream does where the socket has no room for what there is to write.
+
+// stick notes that there is more to write than the socket has room for.
+func (s *stream) stick() {
+	s.tx.stuck.Store(true)
+	if s.tx.attended.Load() == 0 {
+		s.armWrite()
+	}
+}
+
+// attend makes the caller, which waits anyway, write what the socket had no room
+// for: by advance, between its looks. Without that each piece of a long message
+// would wake the background's thread, which then writes it.
+func (s *stream) attend() {
+	s.tmu.Lock()
+	s.tx.attended.Add(1)
+	if s.tx.armed && s.wfd >= 0 {
+		s.tx.armed = false
+		s.e.ep.Disarm(s.wfd, s.id<<1|1)
+	}
+	s.tmu.Unlock()
+}
+
+// advance writes what the socket takes now, and says whether it took anything.
+func (s *stream) advance() bool {
+	s.tmu.Lock()
+	n, left := s.tx.gone, s.tx.left()
+	s.tx.stuck.Store(false)
+	done := s.pump()
+	over := done || s.tx.gone > n
+	moved := over || s.tx.left() < left
+	s.tmu.Unlock()
+	if over {
+		s.tx.room.Move()
+		s.e.sleepers.Wake()
+	}
+	return moved
+}
+
+// leave gives what is left to the background.
+func (s *stream) leave() {
+	s.tmu.Lock()
+	s.unattend()
+	s.tmu.Unlock()
+}
+
+func (s *stream) unattend() {
+	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() {
+		s.armWrite()
+	}
+}
+
+// armWrite asks for one event when the socket has room, on a descriptor of its
+// own, so that it does not disturb the arming for reads.
+func (s *stream) armWrite() {
+	if s.fd < 0 {
+		return
+	}
+	s.tx.armed = true
+	if s.wfd < 0 {
+		fd, err := unix.Dup(s.fd)
+		if err == nil {
+			if err = s.e.ep.Add(fd, s.id<<1|1, true); err != nil {
+				_ = unix.Close(fd)
+			}
+		}
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		s.wfd = fd
+		return
+	}
+	_ = s.e.ep.Arm(s.wfd, s.id<<1|1, true)
+}
+
+// writable serves a write event: what is left over goes on, senders are woken. It
+// keeps away from the lock where a sender sees to that itself, who arms again if
+// anything is left: a sender of long messages has the lock nearly all the time, and
+// the background, which gets it only when it starves, would take its processor.
+func (s *stream) writable() {
+	if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {
+		s.tmu.Lock()
+		s.tx.armed = false
+		s.tx.stuck.Store(false)
+		s.pump()
+		s.tmu.Unlock()
+		s.tx.room.Move()
+		s.e.sleepers.Wake()
+	}
+	s.hear()
+}
+
+// hear arms a link at rest: what was written may be answered.
+func (s *stream) hear() {
+	if !s.listening.Load() && s.try() {
+		s.receive(drain)
+		s.release()
+	}
+}
+
+// await waits for room in the socket; the caller is counted in attended. ended,
+// which may be nil, says that the import is no more.
+func (s *stream) await(ctx context.Context, tick uint32, ended *atomic.Bool) error {
+	if err := s.err(); err != nil {
+		return err
+	}
+	l := wait.Look{Word: s.tx.room.Word(), Old: tick, Broken: &s.broken, Ended: ended, Own: true}
+	if !s.e.look(ctx, &l, s) {
+		s.leave()
+		err := s.e.sleep(ctx, &l, nil)
+		s.attend()
+		if err != nil {
+			return err
+		}
+	}
+	if ended != nil && ended.Load() {
+		return ErrEnded
+	}
+	return s.err()
+}
+
+// complete waits until frame n is written; the caller is counted in attended, and
+// not any more when this returns. When the context ends first, the rest is copied,
+// so that the caller's memory is its own again, and the engine writes it in its time.
+func (s *stream) complete(ctx context.Context, n uint64, ended *atomic.Bool) error {
+	s.tmu.Lock()
+	defer s.tmu.Unlock()
+	defer s.unattend()
+	for {
+		s.flush()
+		if s.tx.gone >= n {
+			return nil
+		}
+		tick := s.tx.room.Now()
+		s.tmu.Unlock()
+		err := s.await(ctx, tick, ended)
+		s.tmu.Lock()
+		if err != nil {
+			if s.tx.gone < n {
+				s.tx.keep()
+			}
+			return err
+		}
+	}
+}
