@@ -31,8 +31,8 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if n := keepThreads(nodeThreads); n < nodeThreads {
-		logger.Warn("the node may end when it needs one more thread: raise pids.max of its cgroup (TasksMax= of vmmcd)", "idle threads", n, "wanted", nodeThreads)
+	if n, wanted := keepThreads(nodeThreads); n < wanted {
+		logger.Warn("the node may end when it needs one more thread: raise pids.max of its cgroup (TasksMax= of vmmcd)", "idle threads", n, "wanted", wanted)
 	}
 	cfg, err := o.config()
 	defer o.giveRoot()

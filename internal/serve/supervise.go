@@ -3,6 +3,7 @@ package serve
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +11,13 @@ import (
 )
 
 const superviseName = "supervise"
+
+// A supervisor's main goroutine has the first thread to itself (see [supervise.Main]).
+func init() {
+	if len(os.Args) > 1 && os.Args[len(os.Args)-1] == superviseName {
+		runtime.LockOSThread()
+	}
+}
 
 // newSupervise is what a daemon runs for each session.
 func newSupervise() *cobra.Command {
@@ -19,7 +27,8 @@ func newSupervise() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			keepThreads(supervisorThreads)
+			runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0))) // it does little, and each more may want a thread
+			keepThreads(supervise.Threads)
 			return supervise.Main()
 		},
 	}

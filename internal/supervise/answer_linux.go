@@ -142,7 +142,7 @@ func (s *supervisor) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 	deadline := time.Now().Add(r.For)
 	for {
 		before := s.printed(r.PID)
-		c, err := s.readNow(r)
+		c, err := s.readNow(ctx, r)
 		for {
 			if err != nil || len(c.Data) > 0 || c.Done || time.Now().After(deadline) || ctx.Err() != nil {
 				return c, err
@@ -167,7 +167,11 @@ func (s *supervisor) printed(pid uint32) int64 {
 	return p.out.written.Load()
 }
 
-func (s *supervisor) readNow(r ReadRequest) (Chunk, error) {
+func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) {
+	if err := s.logs.Take(ctx); err != nil {
+		return Chunk{}, err
+	}
+	defer s.logs.Give()
 	s.mu.Lock()
 	p, err := s.find(r.PID)
 	if err != nil {

@@ -106,3 +106,75 @@ func TestEndWhileOneHangs(t *testing.T) {
 		t.Error("it has begun")
 	}
 }
+
+// However many begin where files hang, they hold a few threads: the system may let there be no more, and
+// Go ends who needs one then. Those who wait for the others' end begin after it, or are told that the session has ended.
+func TestManyHang(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		s := newSession(t, t.TempDir())
+		first := s.sh("exec sleep 1000")
+		before := s.threads()
+		over := hang(t, filepath.Join(s.spec.Base, "out/deep"))
+		const many = 5 * orders
+		held := make(chan error, many)
+		for range many {
+			s.next++
+			o := Order{PID: s.next, Group: 1, Path: []byte("/bin/sh"), Directory: []byte("/"), Args: [][]byte{[]byte("-c"), []byte("exit 3")}}
+			go func() {
+				_, err := s.Start(t.Context(), o)
+				held <- err
+			}()
+		}
+		begun := 0
+		for end := time.Now().Add(bound); begun < orders && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			begun = s.begun(first.PID)
+		}
+		for range many { // there is time for more to come
+			time.Sleep(time.Millisecond)
+			begun = s.begun(first.PID)
+		}
+		if after := s.threads(); begun != orders || after > before+Threads {
+			t.Errorf("%d of %d are at files, and %d threads have become %d", begun, many, before, after)
+		}
+		if n, err := s.Signal(t.Context(), SignalRequest{PID: first.PID, Signal: int(syscall.SIGTERM)}); err != nil || n != 1 {
+			t.Errorf("a signal reaches %d (%v)", n, err)
+		}
+		if got := s.wait(first.PID); got.Signal != int(syscall.SIGTERM) {
+			t.Errorf("it has ended so: %+v", got)
+		}
+		if ends {
+			s.end()
+		}
+		over()
+		for range many {
+			if err := <-held; ends == (err == nil) {
+				t.Error(err)
+			}
+		}
+		for pid := first.PID + 1; pid <= s.next && !ends; pid++ {
+			if got := s.wait(pid); got.Status != 3 {
+				t.Errorf("it has ended so: %+v", got)
+			}
+		}
+	}
+}
+
+// begun is how many have begun, or are about to, after a process.
+func (s *session) begun(after uint32) int {
+	s.t.Helper()
+	l, err := s.List(s.t.Context(), ListRequest{After: after})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(l.Programs)
+}
+
+// threads is how many the supervisor has.
+func (s *session) threads() int {
+	s.t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", s.child.PID()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(tasks)
+}

@@ -2,10 +2,18 @@ package supervise
 
 import (
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
+
+// As the command does.
+func init() {
+	if os.Getenv(supervisorEnv) != "" {
+		runtime.LockOSThread()
+	}
+}
 
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) {

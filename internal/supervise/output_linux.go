@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
@@ -131,6 +132,8 @@ func (o *output) write(b []byte) {
 		return
 	}
 	defer o.to.show(b) // and it is in the file when it is seen
+	_ = o.s.logs.Take(context.Background())
+	defer o.s.logs.Give()
 	if (o.f == nil || removed(o.f)) && !o.reopen() {
 		o.lose(len(b), nil)
 		return
@@ -202,6 +205,8 @@ func (o *output) confess() bool {
 }
 
 func (o *output) close() {
+	_ = o.s.logs.Take(context.Background())
+	defer o.s.logs.Give()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.f != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -25,6 +26,13 @@ func (s *supervisor) start(ctx context.Context, o Order) (Program, error) {
 	if err := CheckDirectory("working directory", string(o.Directory)); err != nil {
 		return Program{}, err
 	}
+	if err := s.orders.TakeUntil(ctx, s.over); err != nil {
+		if errors.Is(err, turn.ErrOver) {
+			err = s.deleted()
+		}
+		return Program{}, err
+	}
+	defer s.orders.Give()
 	dir, err := s.root.Open(within(string(o.Directory)))
 	if err != nil {
 		return Program{}, code.New(code.BadArg, "enter the directory %s of the session's drive, which is %s on node %q: %v", o.Directory, s.base, s.spec.Node, plain(err))
@@ -92,29 +100,18 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 	if o.Terminal != nil && o.Terminal.Term != "" {
 		env = append(env, "TERM="+o.Terminal.Term)
 	}
-	s.fork.Lock()
-	err = s.wanted(ctx, o)
-	var c *unix.Child
-	if err == nil {
-		c, err = start(dir, unix.Program{Path: file, Args: args, Env: env, Files: e.program, Seat: o.Terminal != nil})
-		err = s.explain(o, err)
-	}
+	var t Program
+	err = s.onFirst(func() (err error) {
+		t, err = s.run(ctx, o, p, out, dir, unix.Program{Path: file, Args: args, Env: env, Files: e.program, Seat: o.Terminal != nil})
+		return err
+	})
 	if err != nil {
-		s.fork.Unlock()
 		s.withdraw(p)
 		out.discard()
 		e.close()
 		return Program{}, err
 	}
 	e.closeProgram()
-	s.mu.Lock()
-	p.out, p.Real = out, c.PID()
-	s.byReal[p.Real] = p
-	s.journal.note(&p.Program, s.each)
-	t := p.told()
-	s.mu.Unlock()
-	s.fork.Unlock()
-	c.Release() // reap has it
 	go func() {
 		out.copy()
 		s.mu.Lock()
@@ -125,6 +122,26 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 	}()
 	_ = s.listed(t)
 	return t, nil
+}
+
+// run starts a program that was admitted, on the first thread.
+func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, dir *os.File, what unix.Program) (Program, error) {
+	s.fork.Lock()
+	defer s.fork.Unlock()
+	if err := s.wanted(ctx, o); err != nil {
+		return Program{}, err
+	}
+	c, err := start(dir, what)
+	if err = s.explain(o, err); err != nil {
+		return Program{}, err
+	}
+	defer c.Release() // reap has it
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.out, p.Real = out, c.PID()
+	s.byReal[p.Real] = p
+	s.journal.note(&p.Program, s.each)
+	return p.told(), nil
 }
 
 // start runs a program in a directory that is open: its name may mean another

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -38,10 +39,18 @@ type supervisor struct {
 	lock *os.File // kept open
 	over chan struct{}
 
+	// first are the starts of programs, for the first thread: the kernel tells the thread that has
+	// started a program of its end, and the first one of all others', if it can. Whatever other threads
+	// do, they are in no state to tell anybody while a file hangs.
+	first chan func()
+
 	// fork is held while a program is started, and while those that have ended are
 	// taken: a program that fails at once must be known before it is. Nothing that
 	// may hang is done meanwhile, but for the exec itself.
 	fork sync.Mutex
+
+	orders *turn.Turns // of those that are about to begin a program
+	logs   *turn.Turns // of those that are at a file in the output directory
 
 	mu       sync.Mutex // after fork
 	programs map[uint32]*program
@@ -60,7 +69,8 @@ type program struct {
 	proc *os.Process // of one that has joined
 }
 
-// Main is the supervisor's process. It returns when the session has ended.
+// Main is the supervisor's process. It returns when the session has ended. Its goroutine is
+// to have the process's first thread to itself.
 func Main() error {
 	said := os.NewFile(readyFD, "ready")
 	s, l, err := begin()
@@ -84,6 +94,7 @@ func begin() (*supervisor, *net.UnixListener, error) {
 	s := &supervisor{
 		over: make(chan struct{}), programs: map[uint32]*program{}, byReal: map[int]*program{},
 		changed: make(chan struct{}), conns: map[*local.Conn]struct{}{},
+		first: make(chan func()), orders: turn.New(orders), logs: turn.New(logs),
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&s.spec); err != nil {
 		return nil, nil, fmt.Errorf("read what the session is: %w", err)
@@ -179,6 +190,8 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 		s.reap()
 		select {
 		case <-died:
+		case f := <-s.first:
+			f()
 		case <-look.C:
 			if _, err := os.Stat(socketFile); errors.Is(err, fs.ErrNotExist) {
 				// Nobody can reach this session any more, to end it or otherwise.
@@ -197,6 +210,17 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 			}
 			return nil
 		}
+	}
+}
+
+// onFirst has the first thread start a program, unless the session ends before.
+func (s *supervisor) onFirst(start func() error) error {
+	done := make(chan error)
+	select {
+	case s.first <- func() { done <- start() }:
+		return <-done
+	case <-s.over:
+		return s.deleted()
 	}
 }
 
