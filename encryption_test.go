@@ -198,13 +198,17 @@ func TestEncryptionOnOneNode(t *testing.T) {
 	}
 }
 
+// written is a connection that is written to alone: what one copies from another by itself goes through
+// a pipe, which the runtime keeps until a collection, and which looks like a leak until then.
+type written struct{ io.Writer }
+
 // passHello lets the part of a hello pass that is in clear.
 func passHello(t *testing.T, near, far net.Conn) {
 	for _, step := range []struct {
 		from, to net.Conn
 		n        int64
 	}{{near, far, wire.HelloSize}, {far, near, wire.ChallengeSize}, {near, far, wire.ProofSize}} {
-		if _, err := io.CopyN(step.to, step.from, step.n); err != nil {
+		if _, err := io.CopyN(written{step.to}, step.from, step.n); err != nil {
 			t.Error(err)
 		}
 	}
@@ -277,13 +281,13 @@ func TestNoDowngrade(t *testing.T) {
 			if _, err := far.Write(hello); err != nil {
 				t.Error(err)
 			}
-			if _, err := io.CopyN(near, far, wire.ChallengeSize); err != nil {
+			if _, err := io.CopyN(written{near}, far, wire.ChallengeSize); err != nil {
 				t.Error(err)
 			}
-			if _, err := io.CopyN(far, near, wire.ProofSize); err != nil {
+			if _, err := io.CopyN(written{far}, near, wire.ProofSize); err != nil {
 				t.Error(err)
 			}
-			_, _ = io.CopyN(near, far, wire.AnswerSize)
+			_, _ = io.CopyN(written{near}, far, wire.AnswerSize)
 		},
 		"an answer in clear": func(t *testing.T, near, far net.Conn) {
 			passHello(t, near, far)
