@@ -75,6 +75,7 @@ func kill(t *testing.T, pid int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer p.Release() //nolint:errcheck // it is only a handle
 	if err := p.Kill(); err != nil {
 		t.Error(err)
 	}

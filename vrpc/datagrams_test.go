@@ -35,8 +35,10 @@ func TestAnswersFrom(t *testing.T) {
 			t.Fatal(err)
 		}
 		hosts := []string{"127.0.0.1", "127.0.0.2", "127.9.8.7"}
-		if six, err := net.ListenPacket("udp6", "[::1]:0"); err == nil && network == "udp" {
-			hosts = append(hosts, "::1")
+		if six, err := net.ListenPacket("udp6", "[::1]:0"); err == nil {
+			if network == "udp" {
+				hosts = append(hosts, "::1")
+			}
 			_ = six.Close()
 		}
 		for _, host := range hosts {
