@@ -1,10 +1,12 @@
 package link
 
 import (
+	"net"
 	"syscall"
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/simnet"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -67,5 +69,48 @@ func TestNotShortWithoutARoundTrip(t *testing.T) {
 	before := sendBuffer(t, fd)
 	if s.keepShort(); sendBuffer(t, fd) != before {
 		t.Error("a socket that is no TCP socket is bounded")
+	}
+}
+
+// What is sent to a near end is not held back by timers; whatever else a congestion control does, it goes on doing.
+func TestUnpacedWhereNear(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for was, is := range map[string]string{"bbr": "reno", "cubic": "cubic", "reno": "reno"} {
+		near := false
+		for range 20 { // a handshake that was interrupted looks like one with an end that is far
+			var refused error
+			d := net.Dialer{Control: func(_, _ string, rc syscall.RawConn) error {
+				return rc.Control(func(fd uintptr) {
+					refused = syscall.SetsockoptString(int(fd), syscall.IPPROTO_TCP, syscall.TCP_CONGESTION, was)
+				})
+			}}
+			c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			fd, err := unix.TakeOver(c.(*net.TCPConn))
+			if err != nil {
+				t.Fatal(err)
+			}
+			testutil.Require(t, refused == nil, "needs a kernel that has TCP's congestion control "+was+", and that this user may choose it")
+			before := sendBuffer(t, fd)
+			s := stream{fd: fd}
+			s.keepShort()
+			near = sendBuffer(t, fd) != before
+			now := unix.Congestion(fd)
+			if _ = unix.Close(fd); near && now != is || !near && now != was {
+				t.Errorf("near: %v: what was %s is %s, want %s where it is near", near, was, now, is)
+			}
+			if near {
+				break
+			}
+		}
+		if !near {
+			t.Error("of 20 connections of this machine with itself none is near")
+		}
 	}
 }

@@ -54,6 +54,8 @@ func GiveUpAfter(int, time.Duration)                    {}
 func Unsent(int) int                                    { return 0 }
 func RoundTrip(int) time.Duration                       { return 0 }
 func BoundSend(int, int)                                {}
+func Unpace(int)                                        {}
+func Congestion(int) string                             { return "" }
 func LongestSegment(int) (int, error)                   { return 0, ErrUnsupported }
 func IsStream(int) error                                { return ErrUnsupported }
 func HungUp(syscall.RawConn) bool                       { return true }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -155,6 +156,20 @@ func RoundTrip(fd int) time.Duration {
 // BoundSend bounds what a socket takes before the far end has acknowledged it, to twice n bytes, the kernel's own of each segment
 // included, and ends its growing by itself. The kernel may bound it to less (net.core.wmem_max).
 func BoundSend(fd, n int) { _ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_SNDBUF, n) }
+
+// Unpace ends that a TCP connection holds back what it sends to have it leave at a rate that it has found
+// out, as BBR does: the segments that there is room for leave at once then, as Reno has it.
+func Unpace(fd int) {
+	if strings.HasPrefix(Congestion(fd), "bbr") {
+		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, "reno") // which each kernel has, and lets all have
+	}
+}
+
+// Congestion is the congestion control of a TCP socket, as the kernel names it; "" if it is no TCP socket.
+func Congestion(fd int) string {
+	name, _ := sys.GetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION)
+	return name
+}
 
 // Peek is Recv that leaves in the socket what it gives.
 func (io *IO) Peek(fd int, a []byte) (n int, err error) {
