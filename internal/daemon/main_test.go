@@ -4,17 +4,26 @@ package daemon_test
 
 import (
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
+// As the command does.
+func init() {
+	if slices.Equal(os.Args[1:], []string{supervisorArg}) {
+		runtime.LockOSThread()
+	}
+}
+
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) {
 	if slices.Equal(os.Args[1:], []string{supervisorArg}) {
-		if supervise.Main() != nil {
+		if supervise.Main(supervise.Threads, cgroup.Room) != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)

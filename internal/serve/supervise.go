@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 )
 
@@ -28,8 +29,8 @@ func newSupervise() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0))) // it does little, and each more may want a thread
-			keepThreads(supervise.Threads)
-			return supervise.Main()
+			kept, _ := keepThreads(supervise.Threads)
+			return supervise.Main(kept-runtime.GOMAXPROCS(0), cgroup.Room)
 		},
 	}
 }

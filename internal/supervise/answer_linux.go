@@ -24,7 +24,7 @@ func (s *supervisor) answer(ctx context.Context, m local.Method, body []byte) (a
 	case Start:
 		return with(body, func(o Order) (Program, error) { return s.start(ctx, o) })
 	case Note:
-		return with(body, s.note)
+		return with(body, func(p Program) (local.Empty, error) { return s.note(ctx, p) })
 	case Leave:
 		return with(body, s.leave)
 	case List:
@@ -168,10 +168,6 @@ func (s *supervisor) printed(pid uint32) int64 {
 }
 
 func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) {
-	if err := s.logs.Take(ctx); err != nil {
-		return Chunk{}, err
-	}
-	defer s.logs.Give()
 	s.mu.Lock()
 	p, err := s.find(r.PID)
 	if err != nil {
@@ -183,6 +179,10 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 	if t.Joined {
 		return Chunk{}, code.New(code.BadArg, "process %d has joined session %q by itself: its output is not redirected", r.PID, s.spec.Session)
 	}
+	if err := s.places.logs.Take(ctx); err != nil {
+		return Chunk{}, err
+	}
+	defer s.places.logs.Give()
 	// Asked for before the file is read, so that nothing comes between.
 	done := t.Ended && (p.out == nil || p.out.quiet())
 	f, err := s.openOwn(within(s.spec.Output)+"/"+LogName(s.spec.Node, r.PID), os.O_RDONLY)

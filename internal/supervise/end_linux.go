@@ -40,7 +40,7 @@ func (s *supervisor) ended(real int, how unix.Ending) {
 	delete(s.byReal, real)
 	p.out.tell(&p.Program)
 	p.Ended, p.Status, p.Signal, p.End = true, how.Status, how.Signal, time.Now()
-	p.Swept = s.ending // also where it only found its input at an end
+	p.Swept = s.isEnding() // also where it only found its input at an end
 	s.journal.note(&p.Program, s.each)
 	s.forget()
 	s.tell()
@@ -140,7 +140,9 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 func (s *supervisor) end() (Leftovers, error) {
 	s.fork.Lock() // who is starting a program has done so, and nobody begins
 	s.mu.Lock()
-	s.ending = true
+	if !s.isEnding() {
+		close(s.ending)
+	}
 	var out []*output
 	var joined []*program
 	for _, p := range s.programs {

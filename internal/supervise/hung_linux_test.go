@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -133,7 +134,7 @@ func TestManyHang(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			begun = s.begun(first.PID)
 		}
-		if after := s.threads(); begun != orders || after > before+Threads {
+		if after := s.threads(); begun != orders || after > before+Threads+runtime.NumCPU() {
 			t.Errorf("%d of %d are at files, and %d threads have become %d", begun, many, before, after)
 		}
 		if n, err := s.Signal(t.Context(), SignalRequest{PID: first.PID, Signal: int(syscall.SIGTERM)}); err != nil || n != 1 {
@@ -155,6 +156,38 @@ func TestManyHang(t *testing.T) {
 			if got := s.wait(pid); got.Status != 3 {
 				t.Errorf("it has ended so: %+v", got)
 			}
+		}
+	}
+}
+
+// Where there is room for more threads, programs begin however many others hang on another drive.
+func TestHangElsewhere(t *testing.T) {
+	t.Setenv(roomEnv, "1")
+	s := newSession(t, t.TempDir())
+	far := t.TempDir()
+	over := hang(t, far)
+	held := make(chan error, 2*orders)
+	for range cap(held) {
+		s.next++
+		o := Order{PID: s.next, Group: 1, Path: []byte(far + "/program"), Directory: []byte("/")}
+		go func() {
+			_, err := s.Start(t.Context(), o)
+			held <- err
+		}()
+	}
+	for begun, end := 0, time.Now().Add(bound); begun < cap(held); begun = s.begun(0) {
+		if time.Now().After(end) {
+			t.Fatalf("%d are about to begin, of %d", begun, cap(held))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if got := s.wait(s.sh("exit 3").PID); got.Status != 3 {
+		t.Errorf("it has ended so: %+v", got)
+	}
+	over()
+	for range cap(held) {
+		if err := <-held; err == nil {
+			t.Error("what cannot be read has begun")
 		}
 	}
 }

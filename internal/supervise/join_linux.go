@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"os"
 	"strings"
 	"syscall"
@@ -13,7 +14,7 @@ import (
 
 // note lists a process that has joined the session by itself. A supervisor that has
 // taken the place of another one is told again of those that are still there.
-func (s *supervisor) note(n Program) (local.Empty, error) {
+func (s *supervisor) note(ctx context.Context, n Program) (local.Empty, error) {
 	proc, err := os.FindProcess(n.Real) // a handle: the number may be another's later
 	if err != nil {
 		return local.Empty{}, code.New(code.NoSuchProcess, "process %d has ended", n.Real)
@@ -41,8 +42,9 @@ func (s *supervisor) note(n Program) (local.Empty, error) {
 	s.journal.note(&p.Program, s.each)
 	t := p.told()
 	s.mu.Unlock()
-	if !again {
+	if !again && s.places.logs.Take(ctx) == nil {
 		_ = s.listed(t)
+		s.places.logs.Give()
 	}
 	return local.Empty{}, nil
 }

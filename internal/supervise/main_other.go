@@ -9,7 +9,7 @@ import (
 )
 
 // Main does nothing on this system.
-func Main() error { return unix.ErrUnsupported }
+func Main(int, func() int) error { return unix.ErrUnsupported }
 
 func userOf(int) (uint32, bool) { return 0, false }
 

@@ -18,7 +18,11 @@ func init() {
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) {
 	if os.Getenv(supervisorEnv) != "" {
-		if Main() != nil {
+		room := 0
+		if os.Getenv(roomEnv) != "" {
+			room = plenty
+		}
+		if Main(Threads, func() int { return room }) != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -28,3 +32,6 @@ func TestMain(m *testing.M) {
 
 // supervisorEnv makes the test binary a supervisor.
 const supervisorEnv = "VMMC_TEST_SUPERVISOR"
+
+// roomEnv lets it have more threads.
+const roomEnv = "VMMC_TEST_ROOM"

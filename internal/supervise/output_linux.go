@@ -132,8 +132,8 @@ func (o *output) write(b []byte) {
 		return
 	}
 	defer o.to.show(b) // and it is in the file when it is seen
-	_ = o.s.logs.Take(context.Background())
-	defer o.s.logs.Give()
+	_ = o.s.places.logs.Take(context.Background())
+	defer o.s.places.logs.Give()
 	if (o.f == nil || removed(o.f)) && !o.reopen() {
 		o.lose(len(b), nil)
 		return
@@ -205,8 +205,8 @@ func (o *output) confess() bool {
 }
 
 func (o *output) close() {
-	_ = o.s.logs.Take(context.Background())
-	defer o.s.logs.Give()
+	_ = o.s.places.logs.Take(context.Background())
+	defer o.s.places.logs.Give()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.f != nil {

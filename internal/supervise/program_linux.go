@@ -26,13 +26,14 @@ func (s *supervisor) start(ctx context.Context, o Order) (Program, error) {
 	if err := CheckDirectory("working directory", string(o.Directory)); err != nil {
 		return Program{}, err
 	}
-	if err := s.orders.TakeUntil(ctx, s.over); err != nil {
-		if errors.Is(err, turn.ErrOver) {
-			err = s.deleted()
-		}
+	leave, err := s.places.order(ctx, s.ending)
+	if errors.Is(err, turn.ErrOver) {
+		err = s.deleted()
+	}
+	if err != nil {
 		return Program{}, err
 	}
-	defer s.orders.Give()
+	defer leave()
 	dir, err := s.root.Open(within(string(o.Directory)))
 	if err != nil {
 		return Program{}, code.New(code.BadArg, "enter the directory %s of the session's drive, which is %s on node %q: %v", o.Directory, s.base, s.spec.Node, plain(err))
@@ -192,7 +193,7 @@ func (s *supervisor) admit(p *program) error {
 		}
 	}
 	switch {
-	case s.ending:
+	case s.isEnding():
 		return s.deleted()
 	case s.programs[p.PID] != nil:
 		return code.New(code.BadArg, "session %q on node %q has a process %d already", s.spec.Session, s.spec.Node, p.PID)
@@ -204,9 +205,12 @@ func (s *supervisor) admit(p *program) error {
 }
 
 func (s *supervisor) isEnding() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ending
+	select {
+	case <-s.ending:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *supervisor) deleted() error {

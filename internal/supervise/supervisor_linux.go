@@ -16,7 +16,6 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -49,13 +48,12 @@ type supervisor struct {
 	// may hang is done meanwhile, but for the exec itself.
 	fork sync.Mutex
 
-	orders *turn.Turns // of those that are about to begin a program
-	logs   *turn.Turns // of those that are at a file in the output directory
+	places places
 
 	mu       sync.Mutex // after fork
 	programs map[uint32]*program
 	byReal   map[int]*program
-	ending   bool
+	ending   chan struct{} // closed with mu when the end has been asked for
 	changed  chan struct{} // closed and replaced when a program ends
 	journal  journal
 	conns    map[*local.Conn]struct{}
@@ -70,10 +68,11 @@ type program struct {
 }
 
 // Main is the supervisor's process. It returns when the session has ended. Its goroutine is
-// to have the process's first thread to itself.
-func Main() error {
+// to have the process's first thread to itself. The process keeps so many threads idle, beside one for each processor that
+// it uses ([Threads] are enough), and room says how many more the system lets it have.
+func Main(idle int, room func() int) error {
 	said := os.NewFile(readyFD, "ready")
-	s, l, err := begin()
+	s, l, err := begin(idle, room)
 	if err != nil {
 		fmt.Fprint(said, err)
 		_ = said.Close()
@@ -84,7 +83,7 @@ func Main() error {
 	return s.serve(l)
 }
 
-func begin() (*supervisor, *net.UnixListener, error) {
+func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 	dir := os.NewFile(dirFD, "session directory")
 	err := dir.Chdir()
 	_ = dir.Close()
@@ -94,7 +93,7 @@ func begin() (*supervisor, *net.UnixListener, error) {
 	s := &supervisor{
 		over: make(chan struct{}), programs: map[uint32]*program{}, byReal: map[int]*program{},
 		changed: make(chan struct{}), conns: map[*local.Conn]struct{}{},
-		first: make(chan func()), orders: turn.New(orders), logs: turn.New(logs),
+		first: make(chan func()), ending: make(chan struct{}), places: newPlaces(idle, room),
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&s.spec); err != nil {
 		return nil, nil, fmt.Errorf("read what the session is: %w", err)
@@ -219,7 +218,7 @@ func (s *supervisor) onFirst(start func() error) error {
 	select {
 	case s.first <- func() { done <- start() }:
 		return <-done
-	case <-s.over:
+	case <-s.ending:
 		return s.deleted()
 	}
 }

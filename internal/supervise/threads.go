@@ -1,13 +1,18 @@
 package supervise
 
 // A file that hangs holds a thread, and where the system lets a process have no more threads Go ends it.
-// So many may be at files at a time. Those who are at files of one drive hang all or none, so that more
-// at a time would help few.
+// So many may be at files at a time, without looking whether there is room for more threads.
 const (
 	orders = 8 // that are about to begin a program
-	logs   = 6 // reads and writes of files in the output directory
+	logs   = 6 // reads and writes of files in the output directory, which hang all or none
 )
 
-// Threads is how many a supervisor may need beside those that run Go: for those at files, the two of its
-// signals, and what the runtime has just put aside when it looks for one.
-const Threads = orders + logs + 10
+// plenty are the threads that there must be room for where more go on.
+const plenty = 64
+
+// others are threads for the two that a supervisor's signals have to themselves, and for what the runtime has just
+// put aside when it looks for one.
+const others = 10
+
+// Threads is how many a supervisor may need beside those that run Go.
+const Threads = orders + logs + others
