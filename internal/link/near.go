@@ -16,8 +16,8 @@ const (
 	bounded = 256 << 10             // twice that may be on its way
 )
 
-// keepShort bounds what is on its way on a connection that has just begun, and has it leave at once: a
-// sender that spreads it over time as it would for a far one, by timers, is half as fast.
+// keepShort bounds what is on its way on a connection that has just begun, and has it leave faster than BBR would let it: a
+// sender that spreads it over the round trip by timers is half as fast.
 func (s *stream) keepShort() {
 	if t := unix.RoundTrip(s.fd); t > 0 && t <= nearBy {
 		unix.BoundSend(s.fd, bounded)

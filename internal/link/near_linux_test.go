@@ -80,37 +80,38 @@ func TestUnpacedWhereNear(t *testing.T) {
 	}
 	defer l.Close()
 	for was, is := range map[string]string{"bbr": "reno", "cubic": "cubic", "reno": "reno"} {
-		near := false
-		for range 20 { // a handshake that was interrupted looks like one with an end that is far
-			var refused error
-			d := net.Dialer{Control: func(_, _ string, rc syscall.RawConn) error {
-				return rc.Control(func(fd uintptr) {
-					refused = syscall.SetsockoptString(int(fd), syscall.IPPROTO_TCP, syscall.TCP_CONGESTION, was)
-				})
-			}}
-			c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			fd, err := unix.TakeOver(c.(*net.TCPConn))
-			if err != nil {
-				t.Fatal(err)
-			}
-			testutil.Require(t, refused == nil, "needs a kernel that has TCP's congestion control "+was+", and that this user may choose it")
-			before := sendBuffer(t, fd)
-			s := stream{fd: fd}
-			s.keepShort()
-			near = sendBuffer(t, fd) != before
-			now := unix.Congestion(fd)
-			if _ = unix.Close(fd); near && now != is || !near && now != was {
-				t.Errorf("near: %v: what was %s is %s, want %s where it is near", near, was, now, is)
-			}
-			if near {
-				break
-			}
+		t.Run(was, func(t *testing.T) { unpaced(t, l.Addr().String(), was, is) })
+	}
+}
+
+func unpaced(t *testing.T, to, was, is string) {
+	for range 20 { // a handshake that was interrupted looks like one with an end that is far
+		var refused error
+		d := net.Dialer{Control: func(_, _ string, rc syscall.RawConn) error {
+			return rc.Control(func(fd uintptr) {
+				refused = syscall.SetsockoptString(int(fd), syscall.IPPROTO_TCP, syscall.TCP_CONGESTION, was)
+			})
+		}}
+		c, err := d.DialContext(t.Context(), "tcp", to)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !near {
-			t.Error("of 20 connections of this machine with itself none is near")
+		fd, err := unix.TakeOver(c.(*net.TCPConn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := sendBuffer(t, fd)
+		s := stream{fd: fd}
+		s.keepShort()
+		near, now := sendBuffer(t, fd) != before, unix.Congestion(fd)
+		_ = unix.Close(fd)
+		testutil.Require(t, refused == nil, "needs a kernel that has TCP's congestion control "+was+", and that this user may choose it")
+		if near && now != is || !near && now != was {
+			t.Errorf("near: %v: what was %s is %s, want %s where it is near", near, was, now, is)
+		}
+		if near {
+			return
 		}
 	}
+	t.Error("of 20 connections of this machine with itself none is near")
 }

@@ -157,11 +157,12 @@ func RoundTrip(fd int) time.Duration {
 // included, and ends its growing by itself. The kernel may bound it to less (net.core.wmem_max).
 func BoundSend(fd, n int) { _ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_SNDBUF, n) }
 
-// Unpace ends that a TCP connection holds back what it sends to have it leave at a rate that it has found
-// out, as BBR does: the segments that there is room for leave at once then, as Reno has it.
+// Unpace has Reno's congestion control in the place of BBR's, which has what it sends leave at the rate that it has
+// found out. Linux goes on to pace a connection that BBR has begun, but at twice the rate of Reno's window, and 1.2 times
+// once something was lost.
 func Unpace(fd int) {
 	if strings.HasPrefix(Congestion(fd), "bbr") {
-		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, "reno") // which each kernel has, and lets all have
+		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, "reno") // which each kernel has
 	}
 }
 
