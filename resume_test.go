@@ -22,19 +22,39 @@ type shaky struct {
 	mu    sync.Mutex
 	conns []*simnet.Conn
 	down  bool
+
+	faults []simnet.Fault // of each connection, in what its dialler sends
+	pause  time.Duration  // between a connection that has ended and the next
+	seen   time.Time      // when it was seen that the last one has
+}
+
+// pausing says whether the network is down for a while, a connection having ended. The caller has the lock.
+func (s *shaky) pausing() bool {
+	if s.pause == 0 || len(s.conns) == 0 {
+		return false
+	}
+	<-s.conns[len(s.conns)-1].Over()
+	if s.seen.IsZero() {
+		s.seen = time.Now()
+	}
+	if time.Since(s.seen) < s.pause {
+		return true
+	}
+	s.seen = time.Time{}
+	return false
 }
 
 func (s *shaky) dial(ctx context.Context, address string) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down {
+	if s.down || s.pausing() {
 		return nil, errors.New("the network is down")
 	}
 	far, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	near, c, err := simnet.Before(far.(*net.TCPConn))
+	near, c, err := simnet.Before(far.(*net.TCPConn), s.faults, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/simnet"
 )
 
 // cutting cuts the connection again and again until the function that it gives is called.
@@ -86,11 +86,12 @@ func TestLongMessageOverCuts(t *testing.T) {
 	const (
 		limit = time.Second
 		n     = 96 << 20
-		parts = 64
-		pause = 30 * time.Millisecond // half of them are longer than the limit
+		parts = 16
+		pause = limit / (parts / 2) // half of them are as long as the limit
 	)
 	a, b, s, events := surviving(t, limit)
 	t.Cleanup(unheard(events))
+	s.pause, s.faults = pause, []simnet.Fault{{At: n / parts, Kind: simnet.Reset}} // each connection lasts for a part
 	mem := alloc(t, b, n)
 	if _, err := b.Export(7, mem); err != nil {
 		t.Fatal(err)
@@ -106,21 +107,14 @@ func TestLongMessageOverCuts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cuts := 0
-	for part := 0; part < parts && !r.Done(); part++ { // each connection lasts until another part has arrived
-		for w := shm.Word(mem, part*(n/parts)); w.Load() == 0 && ctx.Err() == nil && !r.Done(); {
-			time.Sleep(100 * time.Microsecond)
-		}
-		cuts++
-		s.cut(false)
-		time.Sleep(pause)
-		s.cut(true)
-	}
 	if err := r.Wait(ctx); err != nil || !bytes.Equal(src, mem) {
 		t.Errorf("%v, and it has arrived: %v", err, bytes.Equal(src, mem))
 	}
-	if took := time.Since(begin); took < limit || cuts < 2 {
-		t.Errorf("it took %v with %d cuts, and was to take longer than %v", took, cuts, limit)
+	s.mu.Lock()
+	cuts := len(s.conns) - 1
+	s.mu.Unlock()
+	if took := time.Since(begin); took < limit || cuts < parts {
+		t.Errorf("it took %v with %d cuts, and was to take longer than %v with %d", took, cuts, limit, parts)
 	}
 	_ = a.Close() // its events need somebody until then
 }

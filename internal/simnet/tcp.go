@@ -20,12 +20,12 @@ func Pair(there, back []Fault) (a, b *net.TCPConn, c *Conn, err error) {
 }
 
 // Before puts the network in front of a connection, and gives the end that takes its place.
-func Before(far *net.TCPConn) (near *net.TCPConn, c *Conn, err error) {
+func Before(far *net.TCPConn, there, back []Fault) (near *net.TCPConn, c *Conn, err error) {
 	near, x, err := loopback()
 	if err != nil {
 		return nil, nil, errors.Join(err, far.Close())
 	}
-	return near, Join(x, far, nil, nil), nil
+	return near, Join(x, far, there, back), nil
 }
 
 // Join passes on what comes from x to y, and back. The connections are its own from now on.
