@@ -13,6 +13,8 @@ import (
 func (w *world) calm(t *testing.T) {
 	t.Helper()
 	w.await(t, hang, func() string { return w.served(t) })
+	before := w.conversing(txBegun)
+	w.await(t, hang, func() string { return w.heard(before) })
 	w.await(t, hang, w.linked)
 	begun := time.Now()
 	for i := range nodes {
@@ -42,6 +44,34 @@ func (w *world) served(t *testing.T) string {
 		f, err := w.figuresOf(t, i)
 		if n := f["vmmc_processes"]; err != nil || n != processes/nodes {
 			return fmt.Sprintf("%s has %.0f processes of %d, %v", nodeOf(i), n, processes/nodes, err)
+		}
+	}
+	return ""
+}
+
+// conversing is what the senders that live have written down of their conversations with those that live.
+func (w *world) conversing(word int) (of [processes][targets]uint64) {
+	for from := range processes {
+		for i := range targets {
+			to := (from + i + 1) % processes
+			l := w.ledger(pair{from, w.lives[from], to, w.lives[to]}.tx())
+			of[from][i] = l.get(word)
+			l.close()
+		}
+	}
+	return of
+}
+
+// heard says in which conversation nothing has arrived yet that was begun later than before. TCP may be silent for
+// as long again as a network was cut off: until something has come and was answered, each end may find that it has
+// heard nothing for too long.
+func (w *world) heard(before [processes][targets]uint64) string {
+	now := w.conversing(txArrived)
+	for from := range processes {
+		for i := range targets {
+			if now[from][i] <= before[from][i] {
+				return fmt.Sprintf("of what process %d sends to process %d message %d has arrived, and %d had begun", from, (from+i+1)%processes, now[from][i], before[from][i])
+			}
 		}
 	}
 	return ""
