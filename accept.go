@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
@@ -42,11 +43,11 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 	switch m {
 	case local.Offer:
 		r, err := local.Decode[local.OfferRequest](body)
-		closeAll(fds)
 		if err != nil {
+			closeAll(fds)
 			return nil, nil, err
 		}
-		return p.offer(r)
+		return p.offer(r, fds)
 	case local.Accept:
 		r, err := local.Decode[local.AcceptRequest](body)
 		if err != nil {
@@ -80,10 +81,12 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 	return nil, nil, code.New(code.NotImplemented, "unknown request %d: the daemon is newer than this program's vmmc", m)
 }
 
-// offer grants an import whose rights the daemon has checked.
-func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
+// offer grants an import whose rights the daemon has checked, and makes the importer's link
+// if its pages came along. It owns them.
+func (p *Process) offer(r local.OfferRequest, pages []int) (any, []int, error) {
 	g, gr, fds, err := p.grantTo(r)
 	if err != nil {
+		closeAll(pages)
 		return nil, nil, err
 	}
 	// Not under p.mu, which the engine takes while it holds a link.
@@ -91,7 +94,18 @@ func (p *Process) offer(r local.OfferRequest) (any, []int, error) {
 		gr.in.Attach(gr.target, &gr.e.closed)
 		p.dropIfWithdrawn(gr)
 	}
-	return g, fds, nil
+	if r.Order == 0 || len(fds)+local.LinkDescriptors > local.MaxDescriptors {
+		closeAll(pages)
+		return g, fds, nil
+	}
+	start := time.Now()
+	a, more, err := p.acceptNear(r.Importer.Process, r.Order, pages)
+	p.told(local.Accept, time.Since(start), err)
+	if err != nil { // the importer asks for the link alone then, and hears it
+		return g, fds, nil
+	}
+	g.Link = &local.Connected{Imports: a.Imports}
+	return g, append(fds, more...), nil
 }
 
 // grantTo enters the grant into the tables.
@@ -185,23 +199,29 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 		p.waiting[r.Link] = peer
 		return local.Accepted{Secrecy: s}, nil, nil
 	}
+	a, out, err := p.acceptNear(r.Importer, r.Order, fds)
+	return a, out, err
+}
+
+// acceptNear makes the exporting side of a link on this node, of the importer's pages.
+func (p *Process) acceptNear(id local.ProcessID, order uint64, fds []int) (a local.Accepted, out []int, err error) {
 	if len(fds) != 2 {
 		closeAll(fds)
-		return nil, nil, code.New(code.Protocol, "a link with %d descriptors, want 2", len(fds))
+		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want 2", len(fds))
 	}
 	pages, out, err := p.exchangePages(fds)
 	if err != nil {
-		return nil, nil, err
+		return a, nil, err
 	}
 	near, far, err := unix.StreamPair()
 	if err != nil {
 		closeAll(out)
 		retire(pages)
-		return nil, nil, err
+		return a, nil, err
 	}
-	if err := p.join(r.Importer, r.Order, near, pages, link.Terms{}); err != nil {
+	if err := p.join(id, order, near, pages, link.Terms{}); err != nil {
 		closeAll(append(out, far))
-		return nil, nil, err
+		return a, nil, err
 	}
 	return local.Accepted{Imports: true}, append(out, far), nil
 }

@@ -112,14 +112,14 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	}
 	l, g, fds, direct := p.askExporter(ctx, peer, id)
 	if !direct {
-		r := local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
 		var err error
-		if g, fds, err = ask[local.Grant](ctx, p, local.Import, r, nil); err != nil {
+		if l, g, fds, err = p.askNode(ctx, peer, id); err != nil {
 			return nil, err
 		}
 	}
+	linked := l != nil
 	giveBack := func() {
-		if direct {
+		if linked {
 			l.out.Detach(g.Handle)
 		} else {
 			p.giveBack(g)
@@ -147,7 +147,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			p.imported.give(g.Size)
 		}
 	}()
-	if !direct {
+	if !linked {
 		var err error
 		if l, err = p.linkTo(ctx, g.Exporter); err != nil {
 			closeAll(fds)

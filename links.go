@@ -54,13 +54,18 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 			p.mu.Unlock()
 			return nil, code.New(code.Closed, "the process is closed")
 		}
+		if first := p.firsts[exporter.PID]; first != nil && exporter.Node == p.id.Node {
+			p.mu.Unlock()
+			select {
+			case <-first:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			continue
+		}
 		l := p.links[exporter]
 		if l == nil {
-			l = &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closing: map[uint32]*Import{}}
-			p.links[exporter] = l
-			if exporter.Node == p.id.Node {
-				p.near[exporter.PID] = exporter
-			}
+			l = p.newLink(exporter)
 			p.mu.Unlock()
 			l.out, l.err = p.connect(ctx, exporter, l)
 			if l.err != nil {
@@ -87,6 +92,16 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 		}
 		p.dropLink(exporter, l) // the one who made it failed, or it has ended since: make another
 	}
+}
+
+// newLink notes a link that is about to be made; p.mu is held.
+func (p *Process) newLink(exporter local.ProcessID) *outLink {
+	l := &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closing: map[uint32]*Import{}}
+	p.links[exporter] = l
+	if exporter.Node == p.id.Node {
+		p.near[exporter.PID] = exporter
+	}
+	return l
 }
 
 func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
@@ -140,25 +155,37 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		}
 		return p.newOut(fd, nil, terms, exporter, l)
 	}
-	ring, err := page.NewImporter()
+	ring, mine, err := p.linkPages()
 	if err != nil {
-		return nil, err
-	}
-	mine, err := descriptors(p.page.Region, ring.Region)
-	if err != nil {
-		ring.Retire()
 		return nil, err
 	}
 	c, fds, err := ask[local.Connected](ctx, p, local.Connect, r, mine)
 	closeAll(mine)
-	if err == nil && len(fds) != 3 {
+	if err == nil && len(fds) != local.LinkDescriptors {
 		closeAll(fds)
-		err = code.New(code.Protocol, "a link came with %d descriptors, want 3", len(fds))
+		err = code.New(code.Protocol, "a link came with %d descriptors, want %d", len(fds), local.LinkDescriptors)
 	}
 	if err != nil {
 		ring.Retire()
 		return nil, err
 	}
+	return p.openNear(exporter, l, &c, ring, fds)
+}
+
+// linkPages makes the importer's page of a link on this node, and gives the descriptors that
+// the exporter is to have, which the caller closes.
+func (p *Process) linkPages() (ring page.Importer, mine []int, err error) {
+	if ring, err = page.NewImporter(); err != nil {
+		return ring, nil, err
+	}
+	if mine, err = descriptors(p.page.Region, ring.Region); err != nil {
+		ring.Retire()
+	}
+	return ring, mine, err
+}
+
+// openNear begins a link on this node with what the exporter has given. It owns ring and fds.
+func (p *Process) openNear(exporter local.ProcessID, l *outLink, c *local.Connected, ring page.Importer, fds []int) (out *link.Out, err error) {
 	l.id, l.direct = c.Link, c.Imports
 	pages := &link.Pages{Ring: ring}
 	if pages.Peer, err = page.OpenProcess(fds[0]); err != nil {
@@ -171,8 +198,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		retire(pages)
 		return nil, err
 	}
-	out, err := p.newOut(fds[2], pages, link.Terms{}, exporter, l)
-	if err == nil {
+	if out, err = p.newOut(fds[2], pages, link.Terms{}, exporter, l); err == nil {
 		ring.Take()
 	}
 	return out, err

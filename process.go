@@ -37,13 +37,14 @@ type Process struct {
 	session hostChoice
 	party   string // the session that it has joined
 
-	stop   func() // of an embedded node
-	node   tie
-	served uint32 // the user that the daemon was
-	pass   string // by which the next one knows this process
-	page   page.Process
-	engine *link.Engine
-	origin uint64 // see Export.place
+	stop       func() // of an embedded node
+	node       tie
+	served     uint32      // the user that the daemon was
+	pass       string      // by which the next one knows this process
+	introduces atomic.Bool // the daemon, which makes links with imports
+	page       page.Process
+	engine     *link.Engine
+	origin     uint64 // see Export.place
 
 	imported     budget
 	limit        time.Duration
@@ -66,6 +67,7 @@ type Process struct {
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
 	near     map[uint32]local.ProcessID // of links, those to processes of this node, by their pids
+	firsts   map[uint32]chan struct{}   // closed when the first import from a process of this node, which makes the link, is over
 	bindings map[*Binding]struct{}
 	severed  uint64 // the last epoch of the node that is over
 	refused  uint64 // the last one whose links importers are refused
@@ -184,7 +186,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	p := &Process{
 		events: o.events, silence: o.silence,
 		log: withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
-		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, bindings: map[*Binding]struct{}{},
+		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
 		encrypt: o.encrypt, identity: sync.OnceValues(encrypt.NewIdentity),
 	}
@@ -253,6 +255,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	}
 	p.id, p.parent, p.user, p.hosts, p.party = w.Process, w.Parent, w.User, w.Hosts, o.session
 	p.pass = w.Pass
+	p.introduces.Store(w.Introduces)
 	p.chooseHosts(os.Getenv(local.HostsEnv))
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
 	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.socket)

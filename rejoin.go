@@ -203,6 +203,7 @@ func (p *Process) offerAgain(ctx context.Context, c *local.Conn) (offered []*Exp
 	case w.Process != p.id:
 		return nil, refuseReturn(p.node.socket, code.New(code.Protocol, "it takes process %v for %v", p.id, w.Process))
 	}
+	p.introduces.Store(w.Introduces)
 	offered, a := p.belongings()
 	for _, e := range offered {
 		if len(e.permit) > 0 { // which may fill a packet by themselves

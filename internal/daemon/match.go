@@ -14,16 +14,24 @@ import (
 )
 
 // importBuffer finds the exporter, here or on another node.
-func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any, []int, error) {
+func (p *process) importBuffer(ctx context.Context, r local.ImportRequest, pages []int) (any, []int, error) {
 	im := local.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
 	if r.Node == p.n.cfg.Name {
-		g, fds, err := p.n.grant(ctx, im, r.PID, r.ID, true)
+		a := asking{im: im, id: r.ID, sameNode: true}
+		if r.Link {
+			a.link, a.pages = random64(), pages
+		}
+		g, fds, err := p.n.grant(ctx, r.PID, a)
 		if e, lerr := p.n.lookup(r.PID); err == nil && lerr == nil {
 			p.mu.Lock()
 			if e.conn.Alive() { // else it has told those that it had let in, or is about to
 				p.granted[e] = struct{}{}
 			}
 			p.mu.Unlock()
+			if g.Link != nil {
+				p.introduced(g.Link.Link, im, g.Exporter, false)
+				e.linked()
+			}
 		}
 		return g, fds, err
 	}
@@ -40,46 +48,70 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest) (any,
 	return g, nil, err
 }
 
-// grant waits until process pid exports buffer id, checks rights (rights.go), and
-// has the exporter let the importer in. It ends early when the exporter dies.
-func (n *Node) grant(ctx context.Context, im local.Importer, pid, id uint32, sameNode bool) (local.Grant, []int, error) {
+// asking is who asks for which buffer, and with a link's number, on one node, for a
+// link as well, whose pages stay the caller's.
+type asking struct {
+	im       local.Importer
+	id       uint32
+	sameNode bool
+	link     uint64
+	pages    []int
+}
+
+// grant waits until process pid exports a buffer, checks rights (rights.go), and
+// has the exporter let the importer in. It ends early when the exporter dies. Who brings a link's pages does
+// not wait: descriptors are few.
+func (n *Node) grant(ctx context.Context, pid uint32, a asking) (local.Grant, []int, error) {
 	p, err := n.await(ctx, pid)
 	if err != nil {
 		return local.Grant{}, nil, err
 	}
-	leave, err := p.enter(im)
+	leave, err := p.enter(a.im)
 	if err != nil {
 		return local.Grant{}, nil, err
 	}
 	defer leave()
 	for {
-		e, there, changed, err := p.admit(im, id)
+		e, there, changed, err := p.admit(a.im, a.id)
 		if err != nil {
 			return local.Grant{}, nil, err
 		}
 		if there {
-			g, fds, err := p.offer(ctx, local.OfferRequest{Importer: im, ID: id, Serial: e.Serial, SameNode: sameNode})
+			g, fds, err := p.offer(ctx, a, e.Serial)
 			if !errors.Is(err, code.BadRbufState) { // else it was closed meanwhile: wait for the next
 				return g, fds, err
 			}
 		}
+		if a.link != 0 {
+			return local.Grant{}, nil, code.New(code.InProgress, "process %d on node %q does not export buffer %d yet", pid, n.cfg.Name, a.id)
+		}
 		select {
 		case <-changed:
 		case <-p.conn.Done():
-			return local.Grant{}, nil, code.New(code.NoSuchProcess, "process %d on node %q ended before it exported buffer %d", pid, n.cfg.Name, id)
+			return local.Grant{}, nil, code.New(code.NoSuchProcess, "process %d on node %q ended before it exported buffer %d", pid, n.cfg.Name, a.id)
 		case <-ctx.Done():
-			return local.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid, n.cfg.Name, id)
+			return local.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid, n.cfg.Name, a.id)
 		}
 	}
 }
 
 // offer asks the exporter. The question is not given up when the importer is:
 // the answer would leave a grant that nobody knows of.
-func (p *process) offer(ctx context.Context, r local.OfferRequest) (local.Grant, []int, error) {
+func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Grant, []int, error) {
 	octx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
 	defer stop()
-	g, fds, err := local.Ask[local.Grant](octx, p.conn, local.Offer, r, nil)
+	r := local.OfferRequest{Importer: a.im, ID: a.id, Serial: serial, SameNode: a.sameNode}
+	if a.link != 0 {
+		r.Order = p.introductions.Add(1)
+	}
+	g, fds, err := local.Ask[local.Grant](octx, p.conn, local.Offer, r, a.pages)
 	g.Exporter = *p.id.Load() // whatever it says: the importer would send another process its data
+	switch { // whatever else it says
+	case a.link == 0:
+		g.Link = nil
+	case g.Link != nil:
+		g.Link = &local.Connected{SameNode: true, Link: a.link, Imports: g.Link.Imports}
+	}
 	if err == nil && ctx.Err() != nil {
 		closeAll(fds)
 		p.withdraw(octx, local.ReleaseRequest{Importer: r.Importer.Process, Exporter: g.Exporter, Handle: g.Handle})

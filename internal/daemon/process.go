@@ -212,7 +212,7 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		if err != nil {
 			return nil, nil, err
 		}
-		return p.importBuffer(ctx, r)
+		return p.importBuffer(ctx, r, fds)
 	case local.Connect:
 		r, err := local.Decode[local.ConnectRequest](body)
 		if err != nil {
@@ -286,7 +286,7 @@ func (p *process) register(body []byte) (w local.Welcome, err error) {
 	p.id.Store(&id)
 	n.processes[id.PID] = p
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
-	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames()}, nil
+	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true}, nil
 }
 
 // nodeNames are the nodes as they are now, which is what a process knows for as long as it runs.

@@ -81,7 +81,7 @@ func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRe
 		return nil, coded(err)
 	}
 	defer leave()
-	g, fds, err := s.n.grant(ctx, im, r.Msg.GetTargetPid(), r.Msg.GetBufferId(), false)
+	g, fds, err := s.n.grant(ctx, r.Msg.GetTargetPid(), asking{im: im, id: r.Msg.GetBufferId()})
 	closeAll(fds)
 	if err != nil {
 		return nil, coded(s.n.unlessEnding(err))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,10 +30,11 @@ type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer
 type Conn struct {
 	c       *net.UnixConn
 	handler Handler
-	trace   Tracer // nil: nobody listens
-	fresh   bool   // nothing has come, and it may be a refusal; the reader's
+	trace   Tracer      // nil: nobody listens
+	fresh   atomic.Bool // nothing has come, and it may be a refusal
 
-	wmu sync.Mutex
+	wmu     sync.Mutex
+	looking sync.Mutex // of one who looks for an answer
 
 	mu      sync.Mutex
 	next    uint64
@@ -92,9 +94,10 @@ func Dialled(c *net.UnixConn, h Handler) *Conn { return begin(c, h, true) }
 func begin(c *net.UnixConn, h Handler, dialled bool) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Conn{
-		c: c, handler: h, fresh: dialled, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		c: c, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
 		ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
+	l.fresh.Store(dialled)
 	go l.read()
 	return l
 }
@@ -130,7 +133,7 @@ func (l *Conn) fail(err error) {
 	l.cancel()
 }
 
-func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error) ([]int, error) {
+func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error, awake bool) ([]int, error) {
 	ch := make(chan answer, 1)
 	l.mu.Lock()
 	if l.err != nil {
@@ -150,6 +153,9 @@ func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([
 	if err != nil {
 		l.forget(id, ch)
 		return nil, err
+	}
+	if awake {
+		l.look(ch)
 	}
 	var a answer
 	select {
@@ -173,10 +179,14 @@ func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([
 
 // Ask is Call with an answer of type T.
 func Ask[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T, got []int, err error) {
-	got, err = l.Call(ctx, m, in, fds, func(b []byte) (err error) {
+	return decoded[T](ctx, l, m, in, fds, false)
+}
+
+func decoded[T any](ctx context.Context, l *Conn, m Method, in any, fds []int, awake bool) (v T, got []int, err error) {
+	got, err = l.traced(ctx, m, in, fds, func(b []byte) (err error) {
 		v, err = Decode[T](b)
 		return err
-	})
+	}, awake)
 	return v, got, err
 }
 
@@ -259,6 +269,11 @@ func (l *Conn) receive(c syscall.RawConn) error {
 		r = rooms.Get().(*room)
 		return r.packet[:], r.oob
 	}, drop)
+	return l.taken(r, n, on, flags, err)
+}
+
+// taken is of what the kernel has given; r is nil if it was not asked.
+func (l *Conn) taken(r *room, n, on, flags int, err error) error {
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
@@ -292,8 +307,7 @@ func (l *Conn) packet(b, oob []byte, flags int) error {
 		return err
 	}
 	body = append([]byte(nil), body...)
-	first := l.fresh
-	l.fresh = false
+	first := l.fresh.Swap(false)
 	switch h.kind {
 	case request:
 		l.serve(h, body, fds)

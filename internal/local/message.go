@@ -68,6 +68,8 @@ type Welcome struct {
 	User    string
 	Hosts   []string // all nodes, in the hosts file's order
 	Pass    string   // by which it may come back to another daemon; empty: it cannot
+
+	Introduces bool `json:",omitempty"` // imports may bring the pages of a link, see ImportRequest
 }
 
 // Rights are what an importer may do, as bits.
@@ -88,11 +90,15 @@ type ExportRequest struct {
 	Permit []Permission `json:",omitempty"` // who may import; none: its own user and session
 }
 
-// ImportRequest asks for a buffer; it is answered once the buffer is exported.
+// ImportRequest asks for a buffer; it is answered once the buffer is exported. One with
+// Link comes from a process that has no link to the exporter, on its own node, and brings the pages of one, as
+// a ConnectRequest does: grant and link then take one question instead of two. It does not wait; what cannot be granted
+// at once fails with InProgress.
 type ImportRequest struct {
 	Node string
 	PID  uint32
 	ID   uint32
+	Link bool `json:",omitempty"`
 }
 
 // Importer says who wants to import, as daemons vouch for it.
@@ -108,6 +114,7 @@ type OfferRequest struct {
 	ID       uint32
 	Serial   uint64 // of the export whose permissions were checked
 	SameNode bool
+	Order    uint64 `json:",omitempty"` // not 0: the importer's pages come along, and the link is to be made, too; see AcceptRequest
 }
 
 // Grant is an import as the exporter numbered it.
@@ -128,6 +135,10 @@ type Grant struct {
 	// the post and claim page and of these.
 	Claims  uint32
 	Targets []int
+
+	// Of an import that brought pages: the link, whose descriptors are the last ones. Without
+	// it the importer asks for one.
+	Link *Connected `json:",omitempty"`
 }
 
 // ReleaseRequest gives a grant back.
@@ -150,6 +161,9 @@ type Secrecy struct {
 	Encrypt     bool   `json:",omitempty"` // asked for; in answers: it is so
 	Fingerprint []byte `json:",omitempty"` // of the process's certificate; none: it cannot encrypt
 }
+
+// LinkDescriptors come with a link on one node, see [Connected].
+const LinkDescriptors = 3
 
 // Connected is a link: on one node the descriptors of the exporter's process
 // page, its link page and one end of a socket pair; between nodes a key and

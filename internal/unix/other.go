@@ -128,6 +128,10 @@ func RecvPacket(syscall.RawConn, func() (b, oob []byte), func()) (n, on, flags i
 	return 0, 0, 0, ErrUnsupported
 }
 
+func LookForPacket(syscall.RawConn, []byte, []byte) (n, on, flags int, ok bool, err error) {
+	return 0, 0, 0, true, ErrUnsupported
+}
+
 func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
 func LimitFiles(uint64) error          { return ErrUnsupported }
 func LimitLocked(uint64) error         { return ErrUnsupported }

@@ -292,6 +292,25 @@ func RecvPacket(c syscall.RawConn, buffers func() (b, oob []byte), again func())
 	return max(n, 0), on, flags, err
 }
 
+// LookForPacket is [RecvPacket] for who does not wait: ok says whether there was a packet, or the end.
+func LookForPacket(c syscall.RawConn, b, oob []byte) (n, on, flags int, ok bool, err error) {
+	cerr := c.Control(func(f uintptr) {
+		for {
+			n, on, flags, _, err = sys.Recvmsg(int(f), b, oob, sys.MSG_DONTWAIT|sys.MSG_CMSG_CLOEXEC)
+			if !errors.Is(err, sys.EINTR) {
+				return
+			}
+		}
+	})
+	switch {
+	case cerr != nil:
+		return 0, 0, 0, true, cerr
+	case errors.Is(err, sys.EAGAIN):
+		return 0, 0, 0, false, nil
+	}
+	return max(n, 0), on, flags, true, err
+}
+
 // HungUp says whether the far end of a connection is closed, without reading from it.
 func HungUp(c syscall.RawConn) (gone bool) {
 	err := c.Control(func(f uintptr) {

@@ -1,0 +1,60 @@
+package local
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// lookFor is for how long an answer is looked for before its asker sleeps: longer than one takes that is given at once
+// by a daemon and another process, each of which has to be woken.
+const lookFor = 400 * time.Microsecond
+
+// AskAwake is [Ask] of what the other end does not wait with, by one who is in a hurry: it looks for the answer before it
+// sleeps, which saves waking it. It serves whatever else comes meanwhile, as the reader does; two packets
+// that come close to each other may change places by that, so it is for the end that nobody sends what depends
+// on order.
+func AskAwake[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T, got []int, err error) {
+	return decoded[T](ctx, l, m, in, fds, true)
+}
+
+// look returns when ch has an answer, or it is time to sleep.
+func (l *Conn) look(ch <-chan answer) {
+	// With one processor who is to answer may be in this program; and one that looks takes what others wait for, too.
+	if runtime.GOMAXPROCS(0) == 1 || !l.looking.TryLock() {
+		return
+	}
+	defer l.looking.Unlock()
+	c, err := l.c.SyscallConn()
+	if err != nil || !l.helps() {
+		return
+	}
+	defer l.wg.Done()
+	r := rooms.Get().(*room)
+	defer rooms.Put(r)
+	for start := time.Now(); len(ch) == 0 && time.Since(start) < lookFor; {
+		n, on, flags, ok, err := unix.LookForPacket(c, r.packet[:], r.oob)
+		if !ok {
+			unix.Yield()
+			continue
+		}
+		if err = l.taken(r, n, on, flags, err); err != nil {
+			l.fail(err)
+			return
+		}
+	}
+}
+
+// helps says whether the connection is there, and has its end wait for the caller, who says when
+// it is done: requests that it takes are begun before that.
+func (l *Conn) helps() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return false
+	}
+	l.wg.Add(1)
+	return true
+}
