@@ -106,7 +106,7 @@ func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Gra
 	}
 	g, fds, err := local.Ask[local.Grant](octx, p.conn, local.Offer, r, a.pages)
 	g.Exporter = *p.id.Load() // whatever it says: the importer would send another process its data
-	switch { // whatever else it says
+	switch {                  // whatever else it says
 	case a.link == 0:
 		g.Link = nil
 	case g.Link != nil:
