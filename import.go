@@ -165,7 +165,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			return nil, err
 		}
 		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
-		im.mapped.Ended = &im.ended
+		im.mapped.Ended, im.mapped.Plain = &im.ended, g.Claims == 0 && g.Rights&local.MayWrite != 0
 		if g.Claims != 0 {
 			c, err := l.takeClaims(&g, fds[1:])
 			if err != nil {

@@ -25,6 +25,18 @@ import (
 // [ErrTimeout]. An error that is also [ErrOutcomeUnknown] leaves open how much
 // has arrived; otherwise nothing was written.
 func (im *Import) Send(ctx context.Context, src []byte, off int) error {
+	if im.mapped != nil {
+		if err := im.mapped.Quick(off, src); err == nil {
+			return nil
+		} else if err != link.ErrNotQuick { //nolint:errorlint // nothing wraps it
+			return im.failed("send", len(src), off, err)
+		}
+	}
+	return im.send(ctx, src, off)
+}
+
+// send is Send of what is not quick.
+func (im *Import) send(ctx context.Context, src []byte, off int) error {
 	err := im.check(len(src), off, local.MayWrite)
 	switch {
 	case err != nil:

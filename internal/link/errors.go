@@ -24,6 +24,8 @@ var (
 	// ErrEnded is of an operation whose import ended while it waited; the import
 	// knows why.
 	ErrEnded = code.New(code.Closed, "the import ended meanwhile")
+	// ErrNotQuick is of what goes another way, see [Mapped.Quick].
+	ErrNotQuick = errors.New("the message is not sent at once")
 	// ErrUnknown is joined to an error when the message may or may not have
 	// arrived, in whole or in part.
 	ErrUnknown error = code.OutcomeUnknown

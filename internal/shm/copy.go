@@ -1,6 +1,10 @@
 package shm
 
-import "runtime"
+import (
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+)
 
 // Piece is the longest run of bytes copied without a point at which the
 // collector can stop the goroutine: memmove has none. 256 KiB take some 10-30 µs.
@@ -36,13 +40,33 @@ func use(*[64]byte) {}
 func Put(dst, src []byte) (last uint32) {
 	n := len(src) - WordSize
 	last = LastWord(src)
-	if n == WordSize { // two words: what finding out how to copy one costs is much of such a message
+	switch {
+	case n == WordSize:
 		SetLastWord(dst[:n], LastWord(src[:n]))
-	} else if n > 0 {
+	case n > Piece:
 		Copy(dst[:n], src[:n])
+	case n > 0:
+		copy(dst[:n], src[:n])
 	}
 	Word(dst, n).Swap(last)
 	return last
+}
+
+// Short is the longest message that [PutShort] takes.
+const Short = 2 * WordSize
+
+// PutShort is [Put] of one word or two into mem at off, which lies within it: finding out how to copy one, and a call, would
+// be much of such a message. It is small enough to be part of its caller.
+func PutShort(mem []byte, off int, src []byte) {
+	if off < 0 || off > len(mem)-len(src) {
+		panic("shm: a message beyond the memory")
+	}
+	dst, from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(mem)), off), unsafe.Pointer(unsafe.SliceData(src))
+	if len(src) == Short {
+		*(*uint32)(dst) = *(*uint32)(from)
+		dst, from = unsafe.Add(dst, WordSize), unsafe.Add(from, WordSize)
+	}
+	(*atomic.Uint32)(dst).Swap(*(*uint32)(from))
 }
 
 // PutBefore is Put for a message that the caller announces at once by an atomic store
