@@ -27,7 +27,8 @@ are measured by "load".`
 // benchTexts say what each measurement is.
 var benchTexts = map[string][2]string{
 	"latency": {"Measure one-way latency", `Measure half the round trip of a message that the far end answers with one of the
-same size. Each exchange is timed. The limit is a raw flag in shared memory with the
+same size. Each exchange is timed, and what a reading of the clock takes, which is
+measured before, is taken off. The limit is a raw flag in shared memory with the
 rest of the message moved before it, and raw TCP with the same number of bytes.`},
 	"bandwidth": {"Measure one-way bandwidth", `Measure the bandwidth of one-way traffic, until all has arrived: messages one after
 another to the same place, by Send (sync), and with 8 sends of SendAsync in flight

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/limit"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -16,6 +17,7 @@ const request = 8
 func fetch(ctx context.Context, e *end, size int) error {
 	n := e.count(size, e.often(20000, 3000), 128<<20)
 	skip := n / 10
+	clock := limit.NewClock()
 	modes := []string{"waiting", "computing", "sleeping"}
 	if e.Path == Local {
 		modes = []string{"mapped"} // the exporter has no part in it
@@ -30,19 +32,19 @@ func fetch(ctx context.Context, e *end, size int) error {
 			_, err := e.with(ctx, j, func() error {
 				each, dst := h.skipping(skip), make([]byte, size)
 				for range j.N {
-					start := time.Now()
+					start := clock.Now()
 					for range group {
 						if err := e.out.Get(ctx, dst, 0); err != nil {
 							return err
 						}
 					}
-					each(time.Since(start) / group)
+					each(clock.Since(start) / group)
 				}
 				return e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, j.First), e.inbox()-4) // it is over
 			})
 			return 0, err
 		}
-		limit := func(ctx context.Context, h *hist) (float64, error) {
+		floor := func(ctx context.Context, h *hist) (float64, error) {
 			each := h.skipping(skip)
 			if e.Path == Remote {
 				j := job{Do: "provide", Raw: true, Size: size, N: n + skip}
@@ -51,16 +53,16 @@ func fetch(ctx context.Context, e *end, size int) error {
 			}
 			dst := make([]byte, size)
 			for range n + skip {
-				start := time.Now()
+				start := clock.Now()
 				for range group {
 					e.raw.Take(dst)
 				}
-				each(time.Since(start) / group)
+				each(clock.Since(start) / group)
 			}
 			return 0, nil
 		}
 		r := Result{What: "fetch", Variant: variant, Size: size, Unit: Nanos, Count: n, LimitIs: e.limitIs("a load and memmove", "raw TCP's round trip")}
-		if err := e.compare(ctx, r, ours, limit); err != nil {
+		if err := e.compare(ctx, r, ours, floor); err != nil {
 			return err
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/limit"
 )
 
 // latency is half the round trip of a message that the other end answers with one
@@ -52,16 +52,17 @@ func (e *end) limitIs(local, remote string) string {
 // ping sends messages and waits for each answer, and reports one way's time.
 func (e *end) ping(ctx context.Context, j job, each func(time.Duration)) error {
 	src := make([]byte, j.Size)
+	clock := limit.NewClock() // as for the limit
 	for v := j.First; v != j.First+uint32(j.N); v++ {
 		binary.LittleEndian.PutUint32(src[j.Size-4:], v)
-		start := unix.Monotonic() // the clock of the limit's
+		start := clock.Now()
 		if err := e.out.Send(ctx, src, 0); err != nil {
 			return err
 		}
 		if err := e.await(ctx, j.Size, v); err != nil {
 			return err
 		}
-		each(time.Duration(unix.Monotonic()-start) / 2)
+		each(clock.Since(start) / 2)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/limit"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/vrpc"
 	"github.com/vmmc-go/vmmc/xdr"
@@ -110,6 +111,7 @@ func (e *end) farHost() string {
 func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 	n := e.count(nullSize, e.often(10000, 2000), 1<<30)
 	skip := n / 10
+	clock := limit.NewClock()
 	var rs []Result
 	var ours []probe
 	for _, c := range cs {
@@ -122,11 +124,11 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 					return err
 				}
 				for range n + skip {
-					start := unix.Monotonic()
+					start := clock.Now()
 					if err := null(); err != nil {
 						return err
 					}
-					each(time.Duration(unix.Monotonic() - start))
+					each(clock.Since(start))
 				}
 				return nil
 			})

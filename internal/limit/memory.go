@@ -146,13 +146,14 @@ func (m *Memory) Reached(ctx context.Context, size int, v uint32) error {
 // Ping sends n messages of src's size whose last words are first and on, waits for
 // each answer, and reports each one way's time, half the round trip's.
 func (m *Memory) Ping(ctx context.Context, src []byte, first uint32, n int, each func(time.Duration)) error {
+	clock := NewClock()
 	for v := first; v != first+uint32(n); v++ {
-		start := unix.Monotonic()
+		start := clock.Now()
 		m.Put(src, 0, v)
 		if err := m.Await(ctx, len(src), v); err != nil {
 			return err
 		}
-		each(time.Duration(unix.Monotonic()-start) / 2)
+		each(clock.Since(start) / 2)
 	}
 	return nil
 }

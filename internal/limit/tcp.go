@@ -36,15 +36,16 @@ func (t *TCP) Close() { _ = unix.Close(t.fd) }
 // time.
 func (t *TCP) Ping(ctx context.Context, request, answer, n int, each func(time.Duration)) error {
 	out, in := make([]byte, request), make([]byte, answer)
+	clock := NewClock()
 	for range n {
-		start := time.Now()
+		start := clock.Now()
 		if err := t.write(ctx, out); err != nil {
 			return err
 		}
 		if err := t.read(ctx, in); err != nil {
 			return err
 		}
-		each(time.Since(start))
+		each(clock.Since(start))
 	}
 	return nil
 }
