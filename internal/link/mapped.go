@@ -27,9 +27,9 @@ type Mapped struct {
 	fence  atomic.Uint32  // see Write
 	closed atomic.Bool
 
-	Plain  bool         // it may be written, and is stored to where a message says
 	Claims *Claims      // nil: the export is not redirectable
 	Ended  *atomic.Bool // the import is no more
+	Plain  bool         // what Quick sends may be sent: there are rights to it, no Claims, and Ended is set
 }
 
 // NewMapped makes one; size is the export's, which lies in the region at off.
@@ -89,7 +89,7 @@ func (m *Mapped) Quick(off int, src []byte) error {
 	if !m.Plain || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || o.later.left.Load() != 0 {
 		return ErrNotQuick
 	}
-	if seq := o.seq.Load(); seq != o.acked.Load() || o.broken.Load() || m.closed.Load() || m.state.Load() != m.alive {
+	if seq := o.seq.Load(); seq != o.acked.Load() || m.Ended.Load() || o.broken.Load() || m.closed.Load() || m.state.Load() != m.alive {
 		return ErrNotQuick
 	}
 	if invariant.Enabled {
