@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/wire"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -219,6 +220,39 @@ func TestOneHandleTwice(t *testing.T) {
 	}
 	if err := im.Send(t.Context(), word, 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// An exporter that says on the link that an import is over, and on its page that the export lives, is taken
+// at its word: nothing more is stored into its memory.
+func TestEndIsToldOnTheLinkAlone(t *testing.T) {
+	w := newTown(t)
+	y := newTyrant(t, w.socket, honestly)
+	f := newFort(t)
+	y.gives(func() (local.Grant, []int) {
+		g := f.grant()
+		g.Claims, g.Targets = 0, nil
+		return g, f.these(t, f.mem)
+	})
+	p := join(t, w.socket)
+	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-y.raids
+	if err := im.Send(t.Context(), word, 0); err != nil || im.Path() != "mapped" {
+		t.Fatalf("on the %s way: %v", im.Path(), err)
+	}
+	if err := r.say(t, frame(wire.Header{Type: wire.Revoke, Handle: 1, Word: wire.CodeRevoked}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	send := func() error { return im.Send(t.Context(), word, 0) }
+	if err := eventually(t, send); !errors.Is(err, vmmc.ErrRevoked) {
+		t.Errorf("after its end: %v, want %v", err, vmmc.ErrRevoked)
+	}
+	f.mem.Bytes()[f.grant().Offset] = guard
+	if err := send(); !errors.Is(err, vmmc.ErrRevoked) || f.mem.Bytes()[f.grant().Offset] != guard {
+		t.Errorf("once more: %v, want %v; and its memory was written", err, vmmc.ErrRevoked)
 	}
 }
 
