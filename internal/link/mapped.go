@@ -67,6 +67,11 @@ func (m *Mapped) check() error {
 	return nil
 }
 
+// well is check without the reason, small enough to be part of its caller.
+func (m *Mapped) well(o *Out) bool {
+	return !o.broken.Load() && !m.closed.Load() && m.state.Load() == m.alive
+}
+
 // Alive says whether the export lives, as its exporter's page has it: the news of
 // its end may still be on the way.
 func (m *Mapped) Alive() error { return m.check() }
@@ -89,7 +94,7 @@ func (m *Mapped) Quick(off int, src []byte) error {
 	if !m.Plain || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || o.later.left.Load() != 0 {
 		return ErrNotQuick
 	}
-	if seq := o.seq.Load(); seq != o.acked.Load() || m.Ended.Load() || o.broken.Load() || m.closed.Load() || m.state.Load() != m.alive {
+	if seq := o.seq.Load(); seq != o.acked.Load() || m.Ended.Load() || !m.well(o) {
 		return ErrNotQuick
 	}
 	if invariant.Enabled {
@@ -101,7 +106,7 @@ func (m *Mapped) Quick(off int, src []byte) error {
 		shm.Put(mem[off:off+n], src)
 	}
 	// The last word's exchange orders it before these loads.
-	if m.board.Count.Load() != 0 || o.broken.Load() || m.closed.Load() || m.state.Load() != m.alive {
+	if m.board.Count.Load() != 0 || !m.well(o) {
 		return m.end(off, n)
 	}
 	m.count.Add2(page.Messages, 1, page.Bytes, uint64(n))
@@ -270,16 +275,23 @@ func (m *Mapped) together(off int, src []byte) error {
 	}
 	o := m.out
 	o.nmu.Lock()
-	if err := m.check(); err != nil {
-		o.nmu.Unlock()
-		o.uncredit(true)
-		return err
+	if !m.well(o) {
+		if err := m.check(); err != nil {
+			o.nmu.Unlock()
+			o.uncredit(true)
+			return err
+		}
 	}
 	word := shm.PutBefore(m.mem[off:off+len(src)], src)
 	tail, awake := m.note(off+len(src)-4, word, 0)
 	o.nmu.Unlock()
 	m.announce(tail, awake)
-	return m.end(off, len(src))
+	if m.board.Count.Load() != 0 || !m.well(o) {
+		return m.end(off, len(src))
+	}
+	m.count.Add2(page.Messages, 1, page.Bytes, uint64(len(src)))
+	runtime.KeepAlive(m)
+	return nil
 }
 
 // note puts one in the ring, after its data, and says whether the exporter watches it; nmu
