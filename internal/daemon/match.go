@@ -103,6 +103,11 @@ func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Gra
 	r := local.OfferRequest{Importer: a.im, ID: a.id, Serial: serial, SameNode: a.sameNode}
 	if a.link != 0 {
 		r.Order = p.introductions.Add(1)
+		// Who has given up may have asked for another link since, which this one would cut. It has said so before that:
+		// either that is seen here, or the other has the higher number.
+		if ctx.Err() != nil {
+			return local.Grant{}, nil, ctxCause(ctx, "import of buffer %d", a.id)
+		}
 	}
 	g, fds, err := local.Ask[local.Grant](octx, p.conn, local.Offer, r, a.pages)
 	g.Exporter = *p.id.Load() // whatever it says: the importer would send another process its data
@@ -204,6 +209,9 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		return nil, nil, err
 	}
 	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, SameNode: true}
+	if ctx.Err() != nil { // see offer
+		return nil, nil, ctxCause(ctx, "link to process %d", r.Exporter.PID)
+	}
 	accepted, fds, err := local.Ask[local.Accepted](ctx, e.conn, local.Accept, a, pages)
 	if err == nil {
 		p.introduced(a.Link, im, r.Exporter, false)
