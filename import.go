@@ -110,6 +110,8 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if err := p.usable(ctx); err != nil {
 		return nil, err
 	}
+	sound, over := p.await(counterpart(peer.Node.name, uint32(peer.PID)))
+	defer over()
 	l, g, fds, direct := p.askExporter(ctx, peer, id)
 	if !direct {
 		var err error
@@ -152,6 +154,11 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		if l, err = p.linkTo(ctx, g.Exporter); err != nil {
 			closeAll(fds)
 			giveBack()
+			return nil, err
+		}
+		if err := sound(); err != nil {
+			closeAll(fds)
+			l.out.Detach(g.Handle)
 			return nil, err
 		}
 	}

@@ -107,6 +107,7 @@ func (p *Process) newLink(exporter local.ProcessID) *outLink {
 func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
 	p.mu.Lock()
 	if p.links[exporter] == l {
+		p.linkLost(exporter)
 		delete(p.links, exporter)
 		if p.near[exporter.PID] == exporter {
 			delete(p.near, exporter.PID)
