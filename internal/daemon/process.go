@@ -159,7 +159,13 @@ func (p *process) gone() {
 
 // handle answers a process.
 func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
-	defer closeAll(fds)
+	defer func() { closeAll(fds) }()
+	switch m {
+	case local.Register, local.Rejoin, local.Import, local.Connect:
+	default: // which take none, and may wait
+		closeAll(fds)
+		fds = nil
+	}
 	if p.full && (m != local.Control || !p.n.administrates(caller{user: p.user, cred: &p.cred})) {
 		return nil, nil, p.n.outOfDescriptors()
 	}
@@ -211,6 +217,10 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		r, err := local.Decode[local.ImportRequest](body)
 		if err != nil {
 			return nil, nil, err
+		}
+		if !r.Link || r.Node != p.n.cfg.Name { // which may wait for ever
+			closeAll(fds)
+			fds = nil
 		}
 		return p.importBuffer(ctx, r, fds)
 	case local.Connect:
