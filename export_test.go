@@ -83,3 +83,16 @@ func Grants(p *Process) (n int) {
 
 // SetEvents has the process run another handler for its events; before there are any.
 func SetEvents(p *Process, h func(Event)) { p.events = h }
+
+// Importers is how many processes have a link to this one, and order the number of the last link that they asked for.
+func Importers(p *Process) (n int, order uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, peer := range p.peers {
+		if peer.in != nil {
+			n++
+		}
+		order = max(order, peer.order)
+	}
+	return n, order
+}

@@ -1,0 +1,324 @@
+package vmmc_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+	"github.com/vmmc-go/vmmc/node"
+)
+
+// market is a process that exports some buffers, whose notifications are counted.
+type market struct {
+	socket string
+	b      *vmmc.Process
+	mem    [][]byte
+	ran    []atomic.Int64 // notifications of each buffer
+}
+
+func newMarket(t testing.TB, n int) *market {
+	t.Helper()
+	d, err := node.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	m := &market{socket: d.Socket(), b: join(t, d.Socket()), mem: make([][]byte, n), ran: make([]atomic.Int64, n)}
+	for i := range m.mem {
+		all, err := m.b.Alloc(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.mem[i] = all.Bytes()
+	}
+	return m
+}
+
+// export lets others have buffer i; every other one is mapped.
+func (m *market) export(t testing.TB, i int) *vmmc.Export {
+	t.Helper()
+	opts := []vmmc.ExportOption{vmmc.WithHandler(func(vmmc.Notification) { m.ran[i].Add(1) })}
+	if i%2 == 1 {
+		opts = append(opts, vmmc.Unmapped())
+	}
+	e, err := m.b.Export(uint32(i), m.mem[i], opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// works fails the test unless an import of buffer i is one that its exporter knows of: what is sent is there, and its handler runs.
+func (m *market) works(t testing.TB, im *vmmc.Import, i int, word uint32) {
+	t.Helper()
+	ctx := within(t)
+	was := m.ran[i].Load()
+	var got [4]byte
+	if err := im.SendNotify(ctx, w32(word), 0); err != nil {
+		t.Errorf("buffer %d: %v", i, err)
+		return
+	}
+	if err := im.Get(ctx, got[:], 0); err != nil || binary.LittleEndian.Uint32(got[:]) != word {
+		t.Errorf("buffer %d: %v, %v, want %d", i, got, err, word)
+	}
+	if err := m.b.WaitUntil(ctx, func() bool { return m.ran[i].Load() > was }); err != nil {
+		t.Errorf("buffer %d: its handler does not run: %v", i, err)
+	}
+}
+
+// empty fails the test if grants of those who have left stay.
+func (m *market) empty(t testing.TB) {
+	t.Helper()
+	for end := time.Now().Add(bound); vmmc.Grants(m.b) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d grants are left of processes that have ended", vmmc.Grants(m.b))
+		}
+	}
+}
+
+// Who imports from a process first may do so with many goroutines. One that waits for what is not
+// exported yet holds up none of the others, and all have one link.
+func TestFirstImportsTogether(t *testing.T) {
+	const late, each = 3, 8
+	m := newMarket(t, 4)
+	for i := range late {
+		m.export(t, i)
+	}
+	rounds := 20
+	if testing.Short() {
+		rounds = 4
+	}
+	for links := range uint64(rounds) {
+		p := join(t, m.socket)
+		ims := make([]*vmmc.Import, (late+1)*each)
+		get := func(k int) {
+			for again := range 3 {
+				im, err := p.Import(within(t), m.b.Node(), m.b.PID(), uint32(k%(late+1)))
+				if err != nil {
+					t.Errorf("buffer %d: %v", k%(late+1), err)
+					return
+				}
+				if ims[k] = im; again < 2 {
+					if err := im.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+		var there, waiting sync.WaitGroup
+		for k := range ims {
+			if k%(late+1) == late {
+				waiting.Go(func() { get(k) })
+			} else {
+				there.Go(func() { get(k) })
+			}
+		}
+		there.Wait()
+		e := m.export(t, late)
+		waiting.Wait()
+		if t.Failed() {
+			return
+		}
+		for k, im := range ims {
+			m.works(t, im, k%(late+1), rand.Uint32())
+		}
+		if n, order := vmmc.Importers(m.b); n != 1 || order != links+1 {
+			t.Errorf("%d importers have a link, of %d that were asked for, want 1 of %d", n, order, links+1)
+		}
+		if err := errors.Join(e.Close(), p.Close()); err != nil {
+			t.Error(err)
+		}
+		m.empty(t)
+	}
+}
+
+// A first import whose context ends at whichever moment takes nothing from those that come with it or after it, and leaves nothing.
+func TestFirstImportCutOff(t *testing.T) {
+	const n, each = 3, 4
+	m := newMarket(t, n)
+	for i := range n {
+		m.export(t, i)
+	}
+	rounds := 300
+	if testing.Short() {
+		rounds = 40
+	}
+	var took time.Duration // by an import
+	for range rounds {
+		p := join(t, m.socket)
+		ims := make([]*vmmc.Import, n*each)
+		var wg sync.WaitGroup
+		ctx, stop := context.WithTimeout(t.Context(), rand.N(took+time.Microsecond))
+		wg.Go(func() {
+			if im, err := p.Import(ctx, m.b.Node(), m.b.PID(), 0); err == nil {
+				m.works(t, im, 0, rand.Uint32())
+			}
+		})
+		begun := time.Now()
+		for k := range ims {
+			wg.Go(func() {
+				im, err := p.Import(within(t), m.b.Node(), m.b.PID(), uint32(k%n))
+				if err != nil {
+					t.Errorf("buffer %d: %v", k%n, err)
+				}
+				ims[k] = im
+			})
+		}
+		wg.Wait()
+		took = time.Since(begun)
+		stop()
+		if t.Failed() {
+			return
+		}
+		for k, im := range ims {
+			m.works(t, im, k%n, rand.Uint32())
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	m.empty(t)
+}
+
+// stall is a tyrant that answers with a grant and a link at once: goods come with the grant, and link says what with the
+// link.
+func (y *tyrant) stall(t testing.TB, goods func() []int, link func(process, back, far int) []int) {
+	y.gives(func() (local.Grant, []int) {
+		g := local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite, Link: &local.Connected{Imports: y.direct.Load()}}
+		back, err := page.NewExporter()
+		if err != nil {
+			t.Error(err)
+			return g, nil
+		}
+		t.Cleanup(back.Retire)
+		near, far, err := unix.StreamPair()
+		if err != nil {
+			t.Error(err)
+			return g, nil
+		}
+		y.raids <- newRaid(t, near, page.Importer{}, back)
+		return g, append(goods(), link(descriptor(t, y.page.Region), descriptor(t, back.Region), far)...)
+	})
+}
+
+func nothing() []int { return nil }
+
+// What an exporter hands over with a grant instead of a link is an error of the import, and all of it is closed.
+// The importer goes on, also with that exporter.
+func TestHostileFirstLink(t *testing.T) {
+	w := newTown(t)
+	memfd := func(seal bool) int {
+		r, err := shm.NewSparse("test", shm.PageSize, seal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Retire()
+		return descriptor(t, r)
+	}
+	for name, link := range map[string]func(process, back, far int) []int{
+		"nothing":             func(p, b, f int) []int { closeAll([]int{p, b, f}); return nil },
+		"one too few":         func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b} },
+		"one too many":        func(p, b, f int) []int { return []int{p, b, f, memfd(true)} },
+		"one before them":     func(p, b, f int) []int { return []int{memfd(true), p, b, f} },
+		"as many as there go": func(p, b, f int) []int { return slices.Concat(many(t, p, local.MaxDescriptors-3), []int{p, b, f}) },
+		"another order":       func(p, b, f int) []int { return []int{b, p, f} },
+		"backwards":           func(p, b, f int) []int { return []int{f, b, p} },
+		"memory for a socket": func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b, memfd(true)} },
+		"an empty page":       func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(true), f} },
+		"a page that shrinks": func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(false), f} },
+		"sockets":             func(p, b, f int) []int { closeAll([]int{p, b}); return []int{dup(t, f), dup(t, f), f} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			y := newTyrant(t, w.socket, honestly)
+			y.stall(t, nothing, link)
+			p := join(t, w.socket)
+			im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
+			if err == nil {
+				t.Errorf("imported as %s", im.Path())
+			} else if errors.Is(err, vmmc.ErrTimeout) {
+				t.Errorf("it waits for ever: %v", err)
+			}
+			r := <-y.raids
+			if name != "one before them" && name != "as many as there go" { // the link is good then, and the grant is not
+				r.over(t)
+			}
+			if _, err := p.Import(within(t), w.b.Node(), w.b.PID(), 6); err != nil {
+				t.Errorf("import from an honest process: %v", err)
+			}
+			y.grant.Store(nil)
+			if _, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7); err != nil {
+				t.Errorf("what holds together: %v", err)
+			}
+			w.goesOn(t)
+		})
+	}
+}
+
+// many are n more of a descriptor.
+func many(t testing.TB, fd, n int) (fds []int) {
+	for range n {
+		fds = append(fds, dup(t, fd))
+	}
+	return fds
+}
+
+// A link where there is one already is none: the importer goes on with its own.
+func TestLinkThatWasNotAskedFor(t *testing.T) {
+	w := newTown(t)
+	y := newTyrant(t, w.socket, honestly)
+	y.stall(t, nothing, honestly)
+	p := join(t, w.socket)
+	im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := <-y.raids
+	if im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7); !errors.Is(err, vmmc.ErrProtocol) {
+		t.Errorf("%v, %v, want %v", im, err, vmmc.ErrProtocol)
+	}
+	second := <-y.raids
+	second.over(t)
+	if err := im.Send(within(t), word, 0); err != nil {
+		t.Errorf("the link that was there: %v", err)
+	}
+	var none unix.Passed
+	if h := first.listen(t, &none); h.Type != wire.Data || h.Handle != 1 {
+		t.Errorf("%+v comes on the link that was there", h)
+	}
+	w.goesOn(t)
+}
+
+// An exporter of an older version, which makes no link with a grant, is asked for it.
+func TestFirstImportFromAnOlderExporter(t *testing.T) {
+	w := newTown(t)
+	y := newTyrant(t, w.socket, honestly)
+	p := join(t, w.socket)
+	im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-y.raids // of the question for the link
+	if err := im.Send(within(t), word, 0); err != nil {
+		t.Error(err)
+	}
+	var none unix.Passed
+	if h := r.listen(t, &none); h.Type != wire.Data {
+		t.Errorf("%+v", h)
+	}
+	if n := y.offers.Load(); n != 1 {
+		t.Errorf("the node has asked %d times, want once", n)
+	}
+	w.goesOn(t)
+}
