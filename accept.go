@@ -89,6 +89,9 @@ func (p *Process) offer(r local.OfferRequest, pages []int) (any, []int, error) {
 		closeAll(pages)
 		return nil, nil, err
 	}
+	if r.Order != 0 { // see grantTo
+		defer p.joined(gr.peer)
+	}
 	// Not under p.mu, which the engine takes while it holds a link.
 	if gr.in != nil {
 		gr.in.Attach(gr.target, &gr.e.closed)
@@ -147,6 +150,9 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	if len(peer.grants) >= maxGrants {
 		closeAll(fds)
 		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
+	}
+	if r.Order != 0 {
+		peer.joining++ // a grant that ends before the link is there is told of on it
 	}
 	return g, *p.admitted(peer, e, g.Handle), fds, nil
 }

@@ -1,0 +1,74 @@
+package vmmc_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// An export that ends while its first import and the link are made: the importer gets nothing, or
+// is told on the link, at whatever moment that was.
+func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
+	w := newCrown(t)
+	mine, err := page.NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mine.Retire)
+	made := 0
+	for n := uint64(1); n <= 300; n++ {
+		const buffer = 30
+		e, err := w.p.Export(buffer, make([]byte, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ring, err := page.NewImporter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages := []int{descriptor(t, mine.Region), descriptor(t, ring.Region)}
+		r := local.OfferRequest{
+			Importer: local.Importer{Process: local.ProcessID{Node: "a", PID: 2, Incarnation: n}},
+			ID:       buffer, Serial: n + 1, SameNode: true, Order: n,
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range n % 30 * 40 { // at another moment each time
+				unix.Yield()
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		g, fds, err := local.Ask[local.Grant](t.Context(), w.Conn, local.Offer, r, pages)
+		closeAll(pages)
+		wg.Wait()
+		ring.Retire()
+		if err != nil {
+			if !errors.Is(err, code.BadRbufState) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if g.Link == nil || len(fds) != local.LinkDescriptors {
+			t.Fatalf("a grant without a link: %+v with %d descriptors", g, len(fds))
+		}
+		made++
+		closeAll(fds[:2])
+		link := newRaid(t, fds[2], page.Importer{}, page.Exporter{})
+		var none unix.Passed
+		if h := link.listen(t, &none); h.Type != wire.Revoke || h.Handle != g.Handle {
+			t.Fatalf("of the end of import %d the importer hears %+v", g.Handle, h)
+		}
+		none.Close()
+		_ = unix.Close(link.fd)
+		link.fd = -1
+	}
+	t.Logf("%d imports were made", made)
+}
