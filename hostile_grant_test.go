@@ -15,8 +15,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
-	"github.com/vmmc-go/vmmc/internal/wire"
 	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // fort is what a hostile exporter gives with a grant of a redirectable buffer.
