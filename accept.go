@@ -21,6 +21,7 @@ type importer struct {
 	id     local.ProcessID
 	who    local.Importer // as the daemon vouches for it
 	grants map[uint32]*grant
+	lost   uint64   // how often any had gone with a link when some of its own last did
 	in     *link.In // nil before the link is there
 	tenure *tenure  // of in
 
@@ -105,9 +106,16 @@ func (p *Process) offer(r local.OfferRequest, pages []int) (any, []int, error) {
 	a, more, err := p.acceptNear(r.Importer.Process, r.Order, pages)
 	p.told(local.Accept, time.Since(start), err)
 	if err != nil { // the importer asks for the link alone then, and hears it
+		p.mu.Lock()
+		there := gr.peer.grants[g.Handle] != nil
+		p.mu.Unlock()
+		if !there { // it went with what was to be the link
+			closeAll(fds)
+			return nil, nil, code.New(code.BadRbufState, "buffer %d: its import has ended with its link: %v", r.ID, err)
+		}
 		return g, fds, nil
 	}
-	g.Link = &local.Connected{Imports: a.Imports}
+	g.Link = &local.Connected{Imports: a.Imports, Lost: a.Lost}
 	return g, append(fds, more...), nil
 }
 
@@ -123,7 +131,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	if err := e.mayImport(r.Importer.Process); err != nil {
 		return g, gr, nil, err
 	}
-	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive, Place: e.place(0)}
+	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive, Place: e.place(0), Lost: p.lost}
 	if e.memory != nil && r.SameNode {
 		fd, ok, err := e.memory.region.DescriptorOf(e.off, len(e.mem))
 		if err != nil {
@@ -144,7 +152,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	g.Handle = p.number()
 	peer := p.peers[r.Importer.Process]
 	if peer == nil {
-		peer = &importer{id: r.Importer.Process, who: r.Importer, grants: map[uint32]*grant{}}
+		peer = &importer{id: r.Importer.Process, who: r.Importer, grants: map[uint32]*grant{}, lost: p.lost}
 		p.peers[peer.id] = peer
 	}
 	if len(peer.grants) >= maxGrants {
@@ -229,7 +237,13 @@ func (p *Process) acceptNear(id local.ProcessID, order uint64, fds []int) (a loc
 		closeAll(append(out, far))
 		return a, nil, err
 	}
-	return local.Accepted{Imports: true}, append(out, far), nil
+	a = local.Accepted{Imports: true}
+	p.mu.Lock()
+	if a.Lost = p.lost; p.peers[id] != nil { // else the link has ended again
+		a.Lost = p.peers[id].lost
+	}
+	p.mu.Unlock()
+	return a, append(out, far), nil
 }
 
 // secrecy says of a link with another node whether it is encrypted, and with whose
@@ -409,6 +423,13 @@ func (p *Process) joined(peer *importer) {
 // allUnlinked stands for every grant that has no link yet: its importer is dead.
 const allUnlinked = 0
 
+// lose counts that grants of an importer went with a link, so that it does not use one of these on its next
+// one, of which nobody would tell it that it is good for nothing there; p.mu is held.
+func (p *Process) lose(peer *importer) {
+	p.lost++
+	peer.lost = p.lost
+}
+
 // dropGrant forgets an import that its importer closed.
 func (p *Process) dropGrant(id local.ProcessID, handle uint32) {
 	p.mu.Lock()
@@ -421,6 +442,9 @@ func (p *Process) dropGrant(id local.ProcessID, handle uint32) {
 		if h == handle || handle == allUnlinked && g.in == nil {
 			delete(peer.grants, h)
 			delete(g.e.grants, h)
+			if h != handle {
+				p.lose(peer)
+			}
 		}
 	}
 	p.forgetIdle(peer)

@@ -129,7 +129,7 @@ func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 			} else {
 				lost = false
 			}
-			return local.Grant{Exporter: exporter, Handle: handle, Size: size, Rights: local.MayRead}, nil, nil
+			return local.Grant{Exporter: exporter, Handle: handle, Size: size, Rights: local.MayRead, Lost: 4 + uint64(handle)}, nil, nil
 		case local.Connect:
 			back, err := page.NewExporter()
 			if err != nil {
@@ -141,7 +141,7 @@ func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 				return nil, nil, err
 			}
 			newRaid(t, near, page.Importer{}, back)
-			return local.Connected{SameNode: true}, []int{descriptor(t, its.Region), descriptor(t, back.Region), far}, nil
+			return local.Connected{SameNode: true, Lost: 6}, []int{descriptor(t, its.Region), descriptor(t, back.Region), far}, nil
 		}
 		return local.Empty{}, nil, nil
 	})

@@ -67,11 +67,6 @@ func (p *Process) askFirst(ctx context.Context, r local.ImportRequest) (l *outLi
 	closeAll(mine)
 	if err != nil || g.Link == nil {
 		ring.Retire()
-		if err != nil && !errors.Is(err, code.InProgress) {
-			p.mu.Lock()
-			p.linkLost(local.ProcessID{Node: r.Node, PID: r.PID})
-			p.mu.Unlock()
-		}
 		return nil, g, fds, err
 	}
 	if len(fds) < local.LinkDescriptors || g.Exporter.Node != p.id.Node || g.Exporter.PID != r.PID {

@@ -110,8 +110,6 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if err := p.usable(ctx); err != nil {
 		return nil, err
 	}
-	sound, over := p.await(counterpart(peer.Node.name, uint32(peer.PID)))
-	defer over()
 	l, g, fds, direct := p.askExporter(ctx, peer, id)
 	if !direct {
 		var err error
@@ -156,11 +154,11 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			giveBack()
 			return nil, err
 		}
-		if err := sound(); err != nil {
-			closeAll(fds)
-			l.out.Detach(g.Handle)
-			return nil, err
-		}
+	}
+	if !direct && g.Lost < l.lost {
+		closeAll(fds)
+		l.out.Detach(g.Handle)
+		return nil, code.New(code.BadRbufState, "the grant went with a link that has ended meanwhile: import again")
 	}
 	im := &Import{p: p, l: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
 	im.good.Store(math.MaxUint64)

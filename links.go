@@ -21,6 +21,7 @@ type outLink struct {
 	id     uint64
 	epoch  uint64        // of this process's node, if the exporter is on another; set before ready
 	direct bool          // the exporter takes imports on it; set before ready
+	lost   uint64        // grants of before are good for nothing on it, see local.Grant; set before ready
 	ready  chan struct{} // closed when out or err is set
 	over   chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
 	left   error         // why the exporter's node has left while the link was made; with the process's mu
@@ -107,7 +108,6 @@ func (p *Process) newLink(exporter local.ProcessID) *outLink {
 func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
 	p.mu.Lock()
 	if p.links[exporter] == l {
-		p.linkLost(exporter)
 		delete(p.links, exporter)
 		if p.near[exporter.PID] == exporter {
 			delete(p.near, exporter.PID)
@@ -187,7 +187,7 @@ func (p *Process) linkPages() (ring page.Importer, mine []int, err error) {
 
 // openNear begins a link on this node with what the exporter has given. It owns ring and fds.
 func (p *Process) openNear(exporter local.ProcessID, l *outLink, c *local.Connected, ring page.Importer, fds []int) (out *link.Out, err error) {
-	l.id, l.direct = c.Link, c.Imports
+	l.id, l.direct, l.lost = c.Link, c.Imports, c.Lost
 	pages := &link.Pages{Ring: ring}
 	if pages.Peer, err = page.OpenProcess(fds[0]); err != nil {
 		closeAll(fds[1:])

@@ -63,12 +63,12 @@ type Process struct {
 	slotTop  uint32   // slots from here on were never used
 	last     uint32   // the last one given to an import
 	serial   uint64   // the last one given to an export
+	lost     uint64   // how often grants have gone with a link
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
-	near     map[uint32]local.ProcessID    // of links, those to processes of this node, by their pids
-	firsts   map[uint32]chan struct{}      // closed when the first import from a process of this node, which makes the link, is over
-	awaited  map[local.ProcessID]*awaiting // by exporter, without its incarnation
+	near     map[uint32]local.ProcessID // of links, those to processes of this node, by their pids
+	firsts   map[uint32]chan struct{}   // closed when the first import from a process of this node, which makes the link, is over
 	bindings map[*Binding]struct{}
 	severed  uint64 // the last epoch of the node that is over
 	refused  uint64 // the last one whose links importers are refused
@@ -187,7 +187,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	p := &Process{
 		events: o.events, silence: o.silence,
 		log: withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
-		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, awaited: map[local.ProcessID]*awaiting{}, bindings: map[*Binding]struct{}{},
+		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
 		encrypt: o.encrypt, identity: sync.OnceValues(encrypt.NewIdentity),
 	}

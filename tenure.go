@@ -87,6 +87,7 @@ func (p *Process) dropTenure(id local.ProcessID, ended *link.In) {
 			delete(g.e.grants, h)
 		}
 	}
+	p.lose(peer)
 	if peer.in == ended {
 		peer.in, peer.tenure = nil, nil
 	}

@@ -73,6 +73,24 @@ func (n *Node) await(ctx context.Context, pid uint32) (*process, error) {
 	return p, err
 }
 
+// awaits says whether await would wait.
+func (n *Node) awaits(pid uint32) bool {
+	n.roll.mu.Lock()
+	expected := n.roll.expected[pid] != nil
+	n.roll.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c := n.children.byPID[pid]; c != nil {
+		select {
+		case <-c.joined:
+		case <-c.ended:
+		default:
+			return true
+		}
+	}
+	return expected
+}
+
 // endChildren ends all programs, with all that they started in their process
 // groups: first they are asked to. The node is closed, so no new ones come.
 func (n *Node) endChildren() {

@@ -62,6 +62,9 @@ type asking struct {
 // has the exporter let the importer in. It ends early when the exporter dies. Who brings a link's pages does
 // not wait: descriptors are few.
 func (n *Node) grant(ctx context.Context, pid uint32, a asking) (local.Grant, []int, error) {
+	if a.link != 0 && n.awaits(pid) {
+		return local.Grant{}, nil, code.New(code.InProgress, "process %d on node %q is not there yet", pid, n.cfg.Name)
+	}
 	p, err := n.await(ctx, pid)
 	if err != nil {
 		return local.Grant{}, nil, err
@@ -115,7 +118,7 @@ func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Gra
 	case a.link == 0:
 		g.Link = nil
 	case g.Link != nil:
-		g.Link = &local.Connected{SameNode: true, Link: a.link, Imports: g.Link.Imports}
+		g.Link = &local.Connected{SameNode: true, Link: a.link, Imports: g.Link.Imports, Lost: g.Link.Lost}
 	}
 	if err == nil && ctx.Err() != nil {
 		closeAll(fds)
@@ -217,7 +220,7 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		p.introduced(a.Link, im, r.Exporter, false)
 		e.linked()
 	}
-	return local.Connected{SameNode: true, Link: a.Link, Imports: accepted.Imports}, fds, e.asked(err)
+	return local.Connected{SameNode: true, Link: a.Link, Imports: accepted.Imports, Lost: accepted.Lost}, fds, e.asked(err)
 }
 
 // introduced notes a link of this process.

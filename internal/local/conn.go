@@ -244,6 +244,9 @@ func (l *Conn) read() {
 		err = l.receive(c)
 	}
 	l.fail(err)
+	// Who looks may have an answer in its hands: it ends at once now, and nobody looks any more.
+	l.looking.Lock()
+	l.looking.Unlock() //nolint:staticcheck // an empty section is meant
 	l.mu.Lock()
 	calls := l.calls
 	l.calls = map[uint64]chan answer{}

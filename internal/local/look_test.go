@@ -193,12 +193,15 @@ func TestLookingEnds(t *testing.T) {
 		"by garbage":   {func(_, o *Conn) { _, _ = o.c.Write([]byte("garbage")) }, ErrPacket.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
+			begun := make(chan struct{}) // else the end by the other would leave the question unread, which is a reset
 			l, o, read := lookout(t, none, func(ctx context.Context, _ Method, _ []byte, _ []int) (any, []int, error) {
+				close(begun)
 				<-ctx.Done()
 				return Empty{}, nil, nil
 			})
 			ch := l.question(t, Import)
 			l.look(ch)
+			<-begun
 			over := make(chan struct{})
 			go func() { defer close(over); c.end(l, o) }()
 			l.looks(t, ch, func() bool { return l.Err() != nil })

@@ -136,6 +136,10 @@ type Grant struct {
 	Claims  uint32
 	Targets []int
 
+	// How often grants of the exporter had gone with a link that ended. On a link with a greater number this one is good for
+	// nothing: its importer asks again.
+	Lost uint64 `json:",omitempty"`
+
 	// Of an import that brought pages: the link, whose descriptors are the last ones. Without
 	// it the importer asks for one.
 	Link *Connected `json:",omitempty"`
@@ -175,6 +179,7 @@ type Connected struct {
 	Address  string
 	Epoch    uint64 // between nodes, see SeverRequest
 	Imports  bool   // see Accepted
+	Lost     uint64 `json:",omitempty"` // likewise
 	Secrecy
 }
 
@@ -191,7 +196,8 @@ type AcceptRequest struct {
 
 // Accepted is an exporter's answer to that.
 type Accepted struct {
-	Imports bool // it takes imports on the link
+	Imports bool   // it takes imports on the link
+	Lost    uint64 `json:",omitempty"` // on one node: how often grants had gone with a link when some of this importer last did, see Grant
 	Secrecy
 }
 
