@@ -54,6 +54,16 @@ func pages(t testing.TB) []int {
 	return []int{a, b}
 }
 
+// Nor does it wait for a program that was started and has not joined, which may never do so.
+func TestImportThatBringsPagesFromWhoHasNotJoined(t *testing.T) {
+	c := newSpawnCluster(t)
+	pid := spawn(t, open(t, c.a), nodeOf(t, open(t, c.a), "a"), []string{"/bin/sleep", "1000"})
+	fds, w := pipe(t, 2)
+	_, _, err := introduction(t, newRaw(t, c.a, 10, nil), "a", uint32(pid), 1, fds)
+	check(t, "a program that has not joined", err, code.InProgress)
+	closed(t, w)
+}
+
 // An import that brings pages waits for nothing, as the node would hold their descriptors meanwhile; what it brings too
 // little or too much of makes no link, and is closed.
 func TestImportsThatBringPages(t *testing.T) {
