@@ -42,7 +42,7 @@ and looks as raw TCP's end does, from one that computes and makes no call of the
 library, and from one that sleeps. The limit is a raw TCP round trip of 8 bytes there
 and the message back. On the local path a get is a copy out of the exporter's memory
 and so is its limit; up to 4 KiB the mean of 64 is one exchange, because one is too
-short for the clock.`},
+short for the clock. What a reading of the clock takes is taken off, as for latency.`},
 	"rate": {"Measure how many small puts a second", `Measure how many small puts a second one sender makes, one call a put, until all
 have arrived: to successive addresses that nobody polls (successive), and to one word
 that the far end polls (polled). The sender does not wait in between: there are no
@@ -92,7 +92,8 @@ input, a number, makes so many calls and prints an array of their nanoseconds.
 argument: the bandwidth of calls with 1 MiB of opaque data that the procedure sees where
 it has arrived, one after another and by remote memory also 4 at once, beside sends of
 as much without an answer. What is timed comes after 60 ms of calls, by which the kernel
-has put both ends on processors of their own.`},
+has put both ends on processors of their own. What a reading of the clock takes is taken
+off null calls, as for latency, but not off peers'.`},
 }
 
 // newBenchOf is the command of one measurement.

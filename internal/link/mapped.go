@@ -88,7 +88,7 @@ func (m *Mapped) order(ctx context.Context) error {
 
 // Quick is Send for the messages that most are: short, and with nothing that has to come first or that stands in
 // their way. It looks at all that may, its caller's arguments included; [ErrNotQuick] means that it has done nothing. There
-// is no call in it but that of a copy of more than two words, and the looks are those of [Mapped.check], in their order.
+// is no call in it but that of a copy of more than two words, unless somebody sleeps or the export ends; the looks are those of [Mapped.check], in their order.
 func (m *Mapped) Quick(off int, src []byte) error {
 	o, mem, n := m.out, m.mem, len(src)
 	if !m.Plain || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || o.later.left.Load() != 0 {
