@@ -103,7 +103,7 @@ func (m *Mapped) Quick(off int, src []byte) error {
 	if n <= shm.Short {
 		shm.PutShort(mem, off, src)
 	} else {
-		shm.Put(mem[off:off+n], src)
+		shm.PutPiece(mem, off, src)
 	}
 	// The last word's exchange orders it before these loads.
 	if m.board.Count.Load() != 0 || !m.well(o) {

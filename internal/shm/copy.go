@@ -69,6 +69,13 @@ func PutShort(mem []byte, off int, src []byte) {
 	(*atomic.Uint32)(dst).Swap(*(*uint32)(from))
 }
 
+// PutPiece is [Put] of more than one word, and at most [Piece] bytes, and like [PutShort] part of its caller.
+func PutPiece(mem []byte, off int, src []byte) {
+	n := len(src) - WordSize
+	copy(mem[off:off+n], src)
+	Word(mem, off+n).Swap(LastWord(src))
+}
+
 // PutBefore is Put for a message that the caller announces at once by an atomic store
 // elsewhere, which then orders what the caller loads next. A processor that keeps stores in their
 // order needs no exchange for the last word, which would wait until the far side's cache has
