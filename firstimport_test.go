@@ -14,7 +14,6 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
-	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 	"github.com/vmmc-go/vmmc/node"
@@ -219,27 +218,10 @@ func nothing() []int { return nil }
 // The importer goes on, also with that exporter.
 func TestHostileFirstLink(t *testing.T) {
 	w := newTown(t)
-	memfd := func(seal bool) int {
-		r, err := shm.NewSparse("test", shm.PageSize, seal)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Retire()
-		return descriptor(t, r)
-	}
-	for name, link := range map[string]func(process, back, far int) []int{
-		"nothing":             func(p, b, f int) []int { closeAll([]int{p, b, f}); return nil },
-		"one too few":         func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b} },
-		"one too many":        func(p, b, f int) []int { return []int{p, b, f, memfd(true)} },
-		"one before them":     func(p, b, f int) []int { return []int{memfd(true), p, b, f} },
-		"as many as there go": func(p, b, f int) []int { return slices.Concat(many(t, p, local.MaxDescriptors-3), []int{p, b, f}) },
-		"another order":       func(p, b, f int) []int { return []int{b, p, f} },
-		"backwards":           func(p, b, f int) []int { return []int{f, b, p} },
-		"memory for a socket": func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b, memfd(true)} },
-		"an empty page":       func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(true), f} },
-		"a page that shrinks": func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(false), f} },
-		"sockets":             func(p, b, f int) []int { closeAll([]int{p, b}); return []int{dup(t, f), dup(t, f), f} },
-	} {
+	links := badLinks(t)
+	links["one before them"] = func(p, b, f int) []int { return []int{emptyPage(t, true), p, b, f} }
+	links["as many as there go"] = func(p, b, f int) []int { return slices.Concat(many(t, p, local.MaxDescriptors-3), []int{p, b, f}) }
+	for name, link := range links {
 		t.Run(name, func(t *testing.T) {
 			y := newTyrant(t, w.socket, honestly)
 			y.stall(t, nothing, link)

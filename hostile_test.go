@@ -555,19 +555,21 @@ func newTyrant(t testing.TB, socket string, accept func(process, back, far int) 
 
 func honestly(process, back, far int) []int { return []int{process, back, far} }
 
-// What an exporter hands over instead of a link is an error of the import, and
-// all of it is closed.
-func TestHostileLink(t *testing.T) {
-	w := newTown(t)
-	memfd := func(seal bool) int {
-		r, err := shm.NewSparse("test", shm.PageSize, seal)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Retire()
-		return descriptor(t, r)
+// emptyPage is a page that is of no kind.
+func emptyPage(t testing.TB, seal bool) (fd int) {
+	t.Helper()
+	r, err := shm.NewSparse("test", shm.PageSize, seal)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, accept := range map[string]func(process, back, far int) []int{
+	defer r.Retire()
+	return descriptor(t, r)
+}
+
+// badLinks are what an exporter may hand over instead of a link; all of it is given away, or closed.
+func badLinks(t *testing.T) map[string]func(process, back, far int) []int {
+	memfd := func(seal bool) int { return emptyPage(t, seal) }
+	return map[string]func(process, back, far int) []int{
 		"nothing":             func(p, b, f int) []int { closeAll([]int{p, b, f}); return nil },
 		"one too few":         func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b} },
 		"one too many":        func(p, b, f int) []int { return []int{p, b, f, memfd(true)} },
@@ -577,7 +579,14 @@ func TestHostileLink(t *testing.T) {
 		"an empty page":       func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(true), f} },
 		"a page that shrinks": func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(false), f} },
 		"sockets":             func(p, b, f int) []int { closeAll([]int{p, b}); return []int{dup(t, f), dup(t, f), f} },
-	} {
+	}
+}
+
+// What an exporter hands over instead of a link is an error of the import, and
+// all of it is closed.
+func TestHostileLink(t *testing.T) {
+	w := newTown(t)
+	for name, accept := range badLinks(t) {
 		t.Run(name, func(t *testing.T) {
 			y := newTyrant(t, w.socket, accept)
 			p := join(t, w.socket)
