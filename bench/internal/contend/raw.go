@@ -26,6 +26,7 @@ func (k *kit) raw() []Job {
 				}
 				return all, nil
 			}},
+			{"C import", func(ctx context.Context) ([]sample.Sample, error) { return k.c(ctx, k.Floor, "import", "2000") }},
 		}
 	}
 	var jobs []Job
@@ -36,6 +37,10 @@ func (k *kit) raw() []Job {
 			k.rawTCP("C TCP both ways, "+wait, sample.Bidir, wait, "-1", large, times(1<<29)),
 		)
 	}
+	jobs = append(jobs,
+		k.floorTCP("C TCP bandwidth, acknowledged", sample.Bandwidth, times(1<<30)),
+		k.floorTCP("C TCP both ways, acknowledged", sample.Bidir, times(1<<29)),
+	)
 	return append(jobs, k.rawTCP("C TCP on one CPU", sample.Latency, "yield", "0", small[:1], func(int) int { return 10000 }))
 }
 
@@ -43,23 +48,39 @@ func (k *kit) raw() []Job {
 func times(total int) func(int) int { return func(size int) int { return max(total/size, 100) } }
 
 func (k *kit) rawLocal(name string, args ...string) Job {
-	return Job{name, func(ctx context.Context) ([]sample.Sample, error) {
-		out, err := output(k.at.Command(ctx, place.Near, k.Raw, args...))
-		if err != nil {
-			return nil, err
-		}
-		return k.parseRaw(out)
-	}}
+	return Job{name, func(ctx context.Context) ([]sample.Sample, error) { return k.c(ctx, k.Raw, args...) }}
+}
+
+// c runs a C program that is alone.
+func (k *kit) c(ctx context.Context, program string, args ...string) ([]sample.Sample, error) {
+	out, err := output(k.at.Command(ctx, place.Near, program, args...))
+	if err != nil {
+		return nil, err
+	}
+	return k.parseRaw(out)
 }
 
 func (k *kit) rawTCP(name, what, wait, cpu string, sizes []int, count func(int) int) Job {
+	return k.cTCP(name, k.Raw, sizes, func(size int) []string {
+		return []string{what, wait, cpu, strconv.Itoa(size), strconv.Itoa(count(size))}
+	})
+}
+
+// floorTCP is what a link does over raw TCP, in C.
+func (k *kit) floorTCP(name, what string, count func(int) int) Job {
+	return k.cTCP(name, k.Floor, large, func(size int) []string {
+		return []string{what, strconv.Itoa(size), strconv.Itoa(count(size))}
+	})
+}
+
+// cTCP runs both ends of a C program for each size.
+func (k *kit) cTCP(name, program string, sizes []int, args func(size int) []string) Job {
 	return Job{name, func(ctx context.Context) ([]sample.Sample, error) {
 		var all []sample.Sample
 		for _, size := range sizes {
-			server := k.at.Command(ctx, place.Far, k.Raw, "serve", k.at.Addr[place.Far])
+			server := k.at.Command(ctx, place.Far, program, "serve", k.at.Addr[place.Far])
 			out, err := k.served(ctx, server, func(port string) *exec.Cmd {
-				return k.at.Command(ctx, place.Near, k.Raw, "tcp", k.at.Addr[place.Far], port, what, wait, cpu,
-					strconv.Itoa(size), strconv.Itoa(count(size)))
+				return k.at.Command(ctx, place.Near, program, append([]string{"tcp", k.at.Addr[place.Far], port}, args(size)...)...)
 			}, false)
 			if err != nil {
 				return nil, err
@@ -98,6 +119,8 @@ func (k *kit) parseRaw(out []byte) ([]sample.Sample, error) {
 			all = append(all, latency(k.key(sample.C, flag+how, sample.Latency, l.Size), l))
 		case memmove:
 			all = append(all, bandwidth(k.key(sample.C, memmove, sample.Bandwidth, l.Size), l.MBps))
+		case sample.Import:
+			all = append(all, latency(k.key(sample.C, "", sample.Import, l.Size), l))
 		case sample.Latency:
 			all = append(all, latency(k.key(sample.C, tcp+how+pinned, sample.Latency, l.Size), l))
 		default:

@@ -28,13 +28,21 @@ func TestRawPrograms(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
-	program := filepath.Join(t.TempDir(), "raw")
-	if err := setup.Compile(ctx, "gcc", program, filepath.Join("..", "..", "c", "raw.c")); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	programs := &setup.Programs{Raw: filepath.Join(dir, "raw"), Floor: filepath.Join(dir, "floor")}
+	for program, source := range map[string]string{programs.Raw: "raw.c", programs.Floor: "floor.c"} {
+		if err := setup.Compile(ctx, "gcc", program, filepath.Join("..", "..", "c", source)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	programs := &setup.Programs{Raw: program}
 	local, net := &kit{programs, place.Memory()}, &kit{programs, place.Loop()}
 	few := func(int) int { return 20 }
+	acknowledged := func(what string) (keys []sample.Key) {
+		for _, size := range large {
+			keys = append(keys, net.key("C", "TCP, acknowledged", what, size))
+		}
+		return keys
+	}
 	for _, c := range []struct {
 		job  Job
 		want []sample.Key
@@ -46,6 +54,11 @@ func TestRawPrograms(t *testing.T) {
 		}},
 		{net.rawTCP("", "latency", "yield", "0", []int{64}, few), []sample.Key{net.key("C", "TCP, yield, one CPU", "latency", 64)}},
 		{net.rawTCP("", "bandwidth", "yield", "-1", []int{1 << 20}, few), []sample.Key{net.key("C", "TCP, yield", "bandwidth", 1<<20)}},
+		{net.floorTCP("", "bandwidth", few), acknowledged("bandwidth")},
+		{net.floorTCP("", "bidir", few), acknowledged("bidir")},
+		{Job{run: func(ctx context.Context) ([]sample.Sample, error) {
+			return local.c(ctx, programs.Floor, "import", "20")
+		}}, []sample.Key{local.key("C", "", "import", 4096)}},
 		{net.rawTCP("", "bidir", "yield", "-1", []int{1 << 20}, few), []sample.Key{net.key("C", "TCP, yield", "bidir", 1<<20)}},
 	} {
 		got, err := c.job.run(ctx)
@@ -64,11 +77,16 @@ func TestRawPrograms(t *testing.T) {
 			t.Errorf("%v was measured, not %v", keys, c.want)
 		}
 	}
-	for _, args := range [][]string{{}, {"flag"}, {"flag", "spin", "many"}, {"memmove", "0", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "sleep", "spin", "-1", "1", "10"}} {
-		err := exec.CommandContext(ctx, program, args...).Run()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 2 {
-			t.Errorf("raw %q: %v, and not exit status 2", args, err)
+	for program, wrong := range map[string][][]string{
+		programs.Raw:   {{}, {"flag"}, {"flag", "spin", "many"}, {"memmove", "0", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "sleep", "spin", "-1", "1", "10"}},
+		programs.Floor: {{}, {"import"}, {"import", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "latency", "64", "10"}, {"tcp", "127.0.0.1", "1", "bidir", "0", "10"}},
+	} {
+		for _, args := range wrong {
+			err := exec.CommandContext(ctx, program, args...).Run()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+				t.Errorf("%s %q: %v, and not exit status 2", filepath.Base(program), args, err)
+			}
 		}
 	}
 }

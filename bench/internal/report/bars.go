@@ -59,6 +59,9 @@ var (
 	oneSided = []way{{"UCX", "put"}, {"MPICH", "put"}}
 	twoSided = []way{{"UCX", "am"}, {"libfabric", "msg"}, {"libfabric", "rdm"}, {"MPICH", "send"}, {"Open MPI", "send"}}
 	openPut  = []way{{"Open MPI", "put"}}
+	// What a link does over raw TCP, in C: the floor under bars that compare with raw TCP.
+	acknowledged = "TCP, acknowledged"
+
 	cTCP     = []way{{sample.C, "TCP, spin"}, {sample.C, "TCP, yield"}}
 	bulk     = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 	networks = []string{sample.Loopback, sample.Veth}
@@ -114,6 +117,7 @@ func (d *data) remoteBars(place string) []*bar {
 		best := d.best(cTCP, sample.Bandwidth, place, size, true)
 		flood.least(byteSize(size), ratio(ours("async", sample.Bandwidth, size), best), .95)
 		flood.also("synchronous", ratio(ours("sync", sample.Bandwidth, size), best), "")
+		flood.also("C acknowledging", ratio(d.at(sample.C, acknowledged, sample.Bandwidth, place, size), best), "")
 	}
 	peer := d.best(append(openPut, oneSided...), sample.Bandwidth, place, 1<<20, true)
 	mega := (&bar{what: "bandwidth, 1 MiB : best one-sided peer over TCP", where: place, bound: "≥ 1.0"}).
@@ -127,6 +131,8 @@ func (d *data) remoteBars(place string) []*bar {
 	for _, size := range bulk {
 		both.least(byteSize(size), ours("stream", sample.Bidir, size).ownRatio(), .95)
 		both.also("exchange", ours("exchange", sample.Bidir, size).ownRatio(), "")
+		both.also("C acknowledging", ratio(
+			d.at(sample.C, acknowledged, sample.Bidir, place, size), d.at(sample.Limit, "stream", sample.Bidir, place, size)), "")
 	}
 	return []*bar{raw, pinned, one, two, flood, mega, get, both}
 }

@@ -50,7 +50,7 @@ func (d *data) callBars() []*bar {
 	}
 	imports := &bar{what: "import and close, µs, by exports", where: sample.Local, bound: "≤ 150, flat"}
 	var costs []float64
-	d.eachOurs("import", sample.Local, func(s *series) {
+	d.eachOurs(sample.Import, sample.Local, func(s *series) {
 		if s.unit == sample.Nanoseconds {
 			imports.most(s.key.How, s.median()/1e3, 150)
 			costs = append(costs, s.median())
@@ -59,6 +59,7 @@ func (d *data) callBars() []*bar {
 	if len(costs) > 1 {
 		imports.also("most : least", slices.Max(costs)/slices.Min(costs), "")
 	}
+	imports.also("a first one in C", d.at(sample.C, "", sample.Import, sample.Local, 4096).median()/1e3, "")
 	imports.missing = imports.missing || len(costs) == 0
 	all = append(all, imports)
 	all = append(all, d.rpcBars()...)

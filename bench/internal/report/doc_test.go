@@ -58,6 +58,10 @@ func run() *sample.Run {
 			add("vmmc", "sync", "bandwidth", "loopback", size, 3000, "MB/s", .8)
 			add("C", "TCP, spin", "bandwidth", "loopback", size, 4000, "MB/s", 0)
 			add("MPICH", "put", "bandwidth", "loopback", size, 1200, "MB/s", 0)
+			add("C", "TCP, acknowledged", "bandwidth", "loopback", size, 3800, "MB/s", 0)
+			add("vmmc", "stream", "bidir", "loopback", size, 4500, "MB/s", .9)
+			add("vmmc's limit", "stream", "bidir", "loopback", size, 5000, "MB/s", 0)
+			add("C", "TCP, acknowledged", "bidir", "loopback", size, 4400, "MB/s", 0)
 		}
 		add("vmmc", "successive", "rate", "local", 8, 74e6, "1/s", .5)
 		add("UCX", "put", "rate", "local", 8, 80e6, "1/s", 0)
@@ -65,6 +69,8 @@ func run() *sample.Run {
 		add("vmmc's limit", "null, vmmc : libtirpc over TCP", "rpc", "local", 0, 11250, "ns", 0)
 		add("vmmc", "null, vmmc : raw TCP, there and back", "rpc", "loopback", 0, 11000, "ns", 1.3)
 		add("vmmc", "argument, vmmc : Send", "rpc", "loopback", 1<<20, 3000, "MB/s", .9)
+		add("vmmc", "first, 1 exports", "import", "local", 4096, 300e3, "ns", 0)
+		add("C", "", "import", "local", 4096, 90e3, "ns", 0)
 		add("vmmc", "latency beside 1000 links", "scale", "local", 4, 80, "ns", 1.01)
 		add("vmmc", "memory of an idle link, both ends, 1000 links", "scale", "local", 4, 40<<10, "bytes", 0)
 	}

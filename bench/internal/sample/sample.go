@@ -8,6 +8,7 @@ const (
 	Bidir     = "bidir"
 	Fetch     = "fetch" // the round trip of a get
 	Rate      = "rate"
+	Import    = "import"
 	RPC       = "rpc" // remote procedure calls of ours, there and back
 )
 

@@ -12,6 +12,7 @@ import (
 // Programs are paths of what was built for a run.
 type Programs struct {
 	Raw     string // c/raw.c
+	Floor   string // c/floor.c
 	MPICH   string // c/mpi.c
 	OpenMPI string
 	VMMC    string // our tool
@@ -38,13 +39,14 @@ func Build(ctx context.Context, module, dir, vmmc string) (*Programs, error) {
 	}
 	p := &Programs{
 		Raw:     filepath.Join(dir, "raw"),
+		Floor:   filepath.Join(dir, "floor"),
 		MPICH:   filepath.Join(dir, "mpi.mpich"),
 		OpenMPI: filepath.Join(dir, "mpi.openmpi"),
 		VMMC:    vmmc,
 		Self:    self,
 		Agent:   filepath.Join(dir, "agent"),
 	}
-	for _, c := range [][3]string{{"gcc", p.Raw, "raw.c"}, {"mpicc.mpich", p.MPICH, "mpi.c"}, {"mpicc.openmpi", p.OpenMPI, "mpi.c"}} {
+	for _, c := range [][3]string{{"gcc", p.Raw, "raw.c"}, {"gcc", p.Floor, "floor.c"}, {"mpicc.mpich", p.MPICH, "mpi.c"}, {"mpicc.openmpi", p.OpenMPI, "mpi.c"}} {
 		if err := Compile(ctx, c[0], c[1], filepath.Join(module, "c", c[2])); err != nil {
 			return nil, err
 		}

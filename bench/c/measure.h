@@ -1,0 +1,189 @@
+/*
+ * measure.h: what the programs here that use no library have in common: clocks, figures and sockets.
+ * Functions are inline, as not each program uses all of them.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { patience = 60 }; /* seconds until a run whose other end died is ended by SIGALRM */
+
+static inline void die(const char *what)
+{
+	fprintf(stderr, "%s: %s: %s\n", PROGRAM, what, strerror(errno));
+	exit(1);
+}
+
+static inline void usage(void)
+{
+	fprintf(stderr, "%s: called wrongly; its source says how\n", PROGRAM);
+	exit(2);
+}
+
+static inline long number(const char *s, long least)
+{
+	char *end;
+	errno = 0;
+	long n = strtol(s, &end, 10);
+	if (errno || end == s || *end || n < least)
+		usage();
+	return n;
+}
+
+static inline double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* reading is what a reading of the clock takes: of an interval between two readings so much is the clock's. */
+static inline double reading(void)
+{
+	double least = 1e9;
+	for (int k = 0; k < 5; k++) {
+		double start = now(), last = start;
+		for (int i = 0; i < 1000; i++)
+			last = now();
+		if ((last - start) / 1000 < least)
+			least = (last - start) / 1000;
+	}
+	return least;
+}
+
+static inline int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static inline double quantile(const double *sorted, long n, double q)
+{
+	long i = (long)(q * (double)n);
+	return sorted[i < n ? i : n - 1];
+}
+
+static inline void *zeroed(size_t n)
+{
+	void *p = malloc(n);
+	if (!p)
+		die("malloc");
+	memset(p, 0, n); /* so that no page is new when the clock runs */
+	return p;
+}
+
+static inline void pin(int cpu)
+{
+	if (cpu < 0)
+		return;
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof set, &set))
+		die("pinning to a CPU");
+}
+
+/* times are of round trips, in ns; batch is the median of the means of batches, which the clock's
+ * own cost does not reach. */
+static inline void print_latency(const char *what, const char *wait, int cpu, size_t size, double *times, long n, double batch)
+{
+	qsort(times, (size_t)n, sizeof *times, ascending);
+	printf("{\"what\":\"%s\",\"wait\":\"%s\",\"cpu\":%d,\"size\":%zu,\"min\":%.1f,\"p50\":%.1f,\"p99\":%.1f,\"p999\":%.1f,\"batch\":%.1f}\n",
+	       what, wait, cpu, size, times[0] / 2, quantile(times, n, .5) / 2, quantile(times, n, .99) / 2,
+	       quantile(times, n, .999) / 2, batch / 2);
+}
+
+static inline void print_rate(const char *what, const char *wait, size_t size, double bytes, double ns)
+{
+	printf("{\"what\":\"%s\",\"wait\":\"%s\",\"cpu\":-1,\"size\":%zu,\"mbps\":%.1f}\n", what, wait, size, bytes / ns * 1e3);
+}
+
+static inline void idle(int yield)
+{
+	if (yield)
+		sched_yield();
+}
+
+/* some sends or receives once; -1 where the socket was not ready. */
+static inline ssize_t some(int fd, char *b, size_t n, int out)
+{
+	ssize_t got = out ? send(fd, b, n, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(fd, b, n, MSG_DONTWAIT);
+	if (got < 0 && errno != EAGAIN && errno != EINTR)
+		die(out ? "send" : "recv");
+	if (got == 0 && n > 0) {
+		fprintf(stderr, "%s: the other end closed the connection\n", PROGRAM);
+		exit(1);
+	}
+	return got;
+}
+
+static inline void all(int fd, char *b, size_t n, int out, int yield)
+{
+	while (n > 0) {
+		ssize_t done = some(fd, b, n, out);
+		if (done < 0) {
+			idle(yield);
+			continue;
+		}
+		b += done;
+		n -= (size_t)done;
+	}
+}
+
+static inline void plain(int fd)
+{
+	int on = 1;
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on))
+		die("TCP_NODELAY");
+}
+
+static inline struct sockaddr_in address(const char *s, long port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	if (inet_pton(AF_INET, s, &a.sin_addr) != 1)
+		usage();
+	return a;
+}
+
+/* listening prints its port. */
+static inline int listening(const char *addr)
+{
+	struct sockaddr_in a = address(addr, 0);
+	socklen_t len = sizeof a;
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (l < 0 || bind(l, (struct sockaddr *)&a, sizeof a) || listen(l, 2) || getsockname(l, (struct sockaddr *)&a, &len))
+		die("listening");
+	printf("%d\n", ntohs(a.sin_port));
+	fflush(stdout);
+	alarm(patience);
+	return l;
+}
+
+static inline int accepted(int l)
+{
+	int fd = accept(l, NULL, NULL);
+	if (fd < 0)
+		die("accept");
+	plain(fd);
+	return fd;
+}
+
+static inline int dial(const char *addr, long port)
+{
+	struct sockaddr_in a = address(addr, port);
+	alarm(patience);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a))
+		die("connecting");
+	plain(fd);
+	return fd;
+}
