@@ -16,7 +16,7 @@ const inFlight = 8
 // another to the same place, by Send and with sends in flight. What the far end
 // says when the last one is there is in the time.
 func bandwidth(ctx context.Context, e *end, size int) error {
-	n := e.count(size, 1<<14, e.often(512<<20, 128<<20))
+	n := e.count(size, 1<<14, e.often(512<<20, 1<<30))
 	src := bytes.Repeat([]byte{1}, size) // pages that were never written are all one page, and in the cache
 	for _, variant := range []string{"sync", "async"} {
 		ours := func(ctx context.Context, _ *hist) (float64, error) {

@@ -10,7 +10,7 @@ import (
 // message, waits for the other's and goes on, as the paper has it; in a stream each
 // end has sends in flight, and at last waits for all of the other's.
 func bidir(ctx context.Context, e *end, size int) error {
-	n := e.count(size, 1<<13, e.often(256<<20, 64<<20))
+	n := e.count(size, 1<<13, e.often(256<<20, 512<<20))
 	for _, variant := range []string{"exchange", "stream"} {
 		both := func(raw bool) probe {
 			return func(ctx context.Context, _ *hist) (float64, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -146,11 +147,11 @@ func (m *Memory) Reached(ctx context.Context, size int, v uint32) error {
 // Ping sends n messages of src's size whose last words are first and on, waits for
 // each answer, and reports each one way's time, half the round trip's.
 func (m *Memory) Ping(ctx context.Context, src []byte, first uint32, n int, each func(time.Duration)) error {
-	clock := NewClock()
+	a, clock := m.at(src), NewClock()
 	for v := first; v != first+uint32(n); v++ {
 		start := clock.Now()
-		m.Put(src, 0, v)
-		if err := m.Await(ctx, len(src), v); err != nil {
+		a.put(v)
+		if err := spin(ctx, a.in, v); err != nil {
 			return err
 		}
 		each(clock.Since(start) / 2)
@@ -160,11 +161,31 @@ func (m *Memory) Ping(ctx context.Context, src []byte, first uint32, n int, each
 
 // Pong is the other side of Ping.
 func (m *Memory) Pong(ctx context.Context, src []byte, first uint32, n int) error {
+	a := m.at(src)
 	for v := first; v != first+uint32(n); v++ {
-		if err := m.Await(ctx, len(src), v); err != nil {
+		if err := spin(ctx, a.in, v); err != nil {
 			return err
 		}
-		m.Put(src, 0, v)
+		a.put(v)
 	}
 	return nil
+}
+
+// exchange is messages of one size that go there and back. What is the same for all of them is found once, as in
+// the C programs beside which this limit stands.
+type exchange struct {
+	src, dst []byte // all but the last word
+	out, in  *atomic.Uint32
+}
+
+func (m *Memory) at(src []byte) *exchange {
+	last := len(src) - shm.WordSize
+	return &exchange{src[:last], m.out.Bytes()[:last], shm.Word(m.out.Bytes(), last), shm.Word(m.in.Bytes(), last)}
+}
+
+func (e *exchange) put(v uint32) {
+	if len(e.src) > 0 {
+		Move(e.dst, e.src)
+	}
+	e.out.Store(v)
 }

@@ -102,12 +102,21 @@ func (o *Out) enter(q *outgoing) {
 	o.imu.Unlock()
 	switch {
 	case q.size > small:
-		o.push()
+		o.nudge()
 	case first && (o.tx.attended.Load() > 0 || !o.e.add(o)): // a waiter or the background comes for it, and for all that follow meanwhile
 		o.tmu.Lock()
 		o.stick()
 		o.tmu.Unlock()
 	}
+}
+
+// nudge writes of what is queued what the socket takes now.
+func (o *Out) nudge() {
+	o.tmu.Lock()
+	o.tx.attended.Add(1)
+	o.pump()
+	o.part()
+	o.tmu.Unlock()
 }
 
 // lessQueued waits until something that is queued is written.

@@ -277,9 +277,16 @@ func (w *writers) help(s *stream) bool {
 	return s.advance()
 }
 
-func (w *writers) leave() {
+// leave ends that. soon says that the waiter is likely to come again.
+func (w *writers) leave(soon bool) {
 	for _, s := range w.list[:w.n] {
-		s.leave()
+		if soon {
+			s.tmu.Lock()
+			s.part()
+			s.tmu.Unlock()
+		} else {
+			s.leave()
+		}
 	}
 }
 
@@ -338,7 +345,6 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 	}
 	sp.End()
-	w.leave()
 	rest := found && !wrote && !e.sleepers.Asleep() // what was written may be answered, and nobody listen
 	for _, s := range held[:n] {
 		if s.idle > stale {
@@ -353,5 +359,6 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			s.release()
 		}
 	}
+	w.leave(rest) // who is at rest is the guard's by now
 	return found
 }

@@ -88,7 +88,7 @@ type message struct {
 const (
 	ackMessages = 1024
 	ackBytes    = 512 << 10
-	ackShared   = 128 << 10 // by messages that asked for it
+	ackShared   = 256 << 10 // by messages that asked for it, while more comes
 )
 
 // NewIn starts the exporting side, as [NewOut]. targets are there before the

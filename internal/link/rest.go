@@ -13,7 +13,8 @@ import (
 // once, takes them as they are. Links at rest that no wait has taken for a tick
 // are armed by the guard, so that one that is no longer polled is served by the
 // background, at most two ticks late the first time. Where anybody sleeps, or
-// the waiter goes to sleep itself, links are armed at once.
+// the waiter goes to sleep itself, links are armed at once. What such a waiter has not written
+// yet is left in the same way, see part.
 const restTick = time.Millisecond
 
 // guard arms links at rest. It sleeps without a timer when there are none.
@@ -89,6 +90,7 @@ func (g *guard) tick() (left bool) {
 			s.receive(drain)
 			s.release()
 		}
+		s.inherit()
 	}
 	clear(g.resting[len(keep):])
 	g.resting = keep

@@ -60,6 +60,29 @@ func (s *stream) unattend() {
 	}
 }
 
+// part is unattend for who comes again soon, as one does that has long messages under way: what is left is the
+// background's when the guard has found the link unused. An event between any two waits would wake its thread for nothing,
+// which takes the processor of one of the two ends. A link that no waiter has left at rest lately is not the guard's, and
+// nobody is kept waiting that sleeps; who is about to meanwhile waits for the guard, two ticks at most.
+//
+// The guard lets go of a link before it looks for what is left: who finds it guarded here is seen there (docs/models: left).
+func (s *stream) part() {
+	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() && (!s.guarded.Load() || s.e.sleepers.Asleep()) {
+		s.armWrite()
+	}
+}
+
+// inherit, by the guard, gives what is left to the background if nobody sees to it.
+func (s *stream) inherit() {
+	if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {
+		s.tmu.Lock()
+		if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {
+			s.armWrite()
+		}
+		s.tmu.Unlock()
+	}
+}
+
 // armWrite asks for one event when the socket has room, on a descriptor of its
 // own, so that it does not disturb the arming for reads.
 func (s *stream) armWrite() {
