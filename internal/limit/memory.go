@@ -69,23 +69,16 @@ func (m *Memory) Close() {
 func (m *Memory) Put(src []byte, off int, v uint32) {
 	dst := m.out.Bytes()[off : off+len(src)]
 	if rest := len(src) - shm.WordSize; rest > 0 {
-		Move(dst[:rest], src)
+		shm.Copy(dst, src[:rest])
 	}
 	shm.Word(m.out.Bytes(), off+len(src)-shm.WordSize).Store(v)
-}
-
-// Move is memmove, in pieces that the collector can come between.
-func Move(dst, src []byte) {
-	for n := 0; n < len(dst); n += shm.Piece {
-		copy(dst[n:min(len(dst), n+shm.Piece)], src[n:])
-	}
 }
 
 // Take reads a message of dst's length that the other process may store at offset
 // 0: its last word, and then the rest.
 func (m *Memory) Take(dst []byte) uint32 {
 	v := shm.Word(m.out.Bytes(), len(dst)-shm.WordSize).Load()
-	Move(dst, m.out.Bytes())
+	shm.Copy(dst, m.out.Bytes()[:len(dst)])
 	return v
 }
 
@@ -185,7 +178,7 @@ func (m *Memory) at(src []byte) *exchange {
 
 func (e *exchange) put(v uint32) {
 	if len(e.src) > 0 {
-		Move(e.dst, e.src)
+		shm.Copy(e.dst, e.src)
 	}
 	e.out.Store(v)
 }

@@ -100,10 +100,13 @@ func (m *Mapped) Quick(off int, src []byte) error {
 	if invariant.Enabled {
 		m.traceSend(off, src, nil)
 	}
-	if n <= shm.Short {
+	switch {
+	case n <= shm.Short:
 		shm.PutShort(mem, off, src)
-	} else {
+	case n < shm.Bulk:
 		shm.PutPiece(mem, off, src)
+	default:
+		shm.PutBulk(mem, off, src)
 	}
 	// The last word's exchange orders it before these loads.
 	if m.board.Count.Load() != 0 || !m.well(o) {

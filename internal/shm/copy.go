@@ -16,7 +16,7 @@ func Copy(dst, src []byte) {
 		copyPiece(dst[:Piece], src[:Piece])
 		dst, src = dst[Piece:], src[Piece:]
 	}
-	copy(dst, src)
+	move(dst, src)
 }
 
 // copyPiece is a function with a frame of its own, kept out of line, because
@@ -27,7 +27,7 @@ func Copy(dst, src []byte) {
 func copyPiece(dst, src []byte) {
 	var frame [64]byte
 	use(&frame)
-	copy(dst, src)
+	move(dst, src)
 }
 
 //go:noinline
@@ -43,7 +43,7 @@ func Put(dst, src []byte) (last uint32) {
 	switch {
 	case n == WordSize:
 		SetLastWord(dst[:n], LastWord(src[:n]))
-	case n > Piece:
+	case len(src) >= Bulk || n > Piece:
 		Copy(dst[:n], src[:n])
 	case n > 0:
 		copy(dst[:n], src[:n])
@@ -69,10 +69,19 @@ func PutShort(mem []byte, off int, src []byte) {
 	(*atomic.Uint32)(dst).Swap(*(*uint32)(from))
 }
 
-// PutPiece is [Put] of more than one word, and at most [Piece] bytes, and like [PutShort] part of its caller.
+// PutPiece is [Put] of more than one word, and less than [Bulk] and at most [Piece] bytes, and like [PutShort] part of its caller.
 func PutPiece(mem []byte, off int, src []byte) {
 	n := len(src) - WordSize
 	copy(mem[off:off+n], src)
+	Word(mem, off+n).Swap(LastWord(src))
+}
+
+// PutBulk is [PutPiece] of [Bulk] bytes and more.
+//
+//go:noinline
+func PutBulk(mem []byte, off int, src []byte) {
+	n := len(src) - WordSize
+	move(mem[off:off+n], src[:n])
 	Word(mem, off+n).Swap(LastWord(src))
 }
 

@@ -1,0 +1,83 @@
+package shm
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// Copies of all lengths around the bounds, with sides that begin anywhere and that overlap, are those of copy, and touch nothing beside.
+func TestCopy(t *testing.T) {
+	const edge = 256
+	rng := rand.New(rand.NewPCG(1, 2))
+	memory := make([]byte, 2*(Piece+4*edge))
+	rest := bytes.Clone(memory)
+	lengths := []int{0, 1, 64, 4096, 32<<10 - WordSize - 1, 32<<10 - WordSize, 32 << 10, 32<<10 + 1, 64<<10 - WordSize, Piece - 1, Piece, Piece + edge}
+	for _, n := range lengths {
+		for _, at := range [][2]int{{0, n + edge}, {n + edge, 0}, {4, n + edge}, {0, n + edge + 4}, {64, n + 2*edge}, {8, n + edge + 8}, {0, 64}, {64, 0}, {0, 0}} {
+			from, to := at[0], at[1]
+			for i := range memory {
+				memory[i] = byte(rng.Uint32())
+			}
+			copy(rest, memory)
+			if overlaps := from < to+n && to < from+n; overlaps && n > Piece {
+				continue // pieces are copied in their order
+			}
+			Copy(memory[to:to+n], memory[from:from+n])
+			copy(rest[to:to+n], rest[from:from+n])
+			if !bytes.Equal(memory, rest) {
+				t.Fatalf("%d bytes from %d to %d", n, from, to)
+			}
+		}
+	}
+}
+
+// A message is there whole, whatever copies it.
+func TestPutOfEveryLength(t *testing.T) {
+	for _, n := range []int{8, 12, 64, 32<<10 - 4, 32 << 10, 64 << 10, Piece} {
+		src, mem := make([]byte, n), make([]byte, n+128)
+		for i := range src {
+			src[i] = byte(i) | 1
+		}
+		for _, off := range []int{0, 4, 64, 128} {
+			clear(mem)
+			if n < Bulk {
+				PutPiece(mem, off, src)
+			} else {
+				PutBulk(mem, off, src)
+			}
+			if !bytes.Equal(mem[off:off+n], src) || bytes.Count(mem, []byte{0}) != 128 {
+				t.Errorf("PutPiece or PutBulk of %d bytes at %d", n, off)
+			}
+			clear(mem)
+			if last := Put(mem[off:off+n], src); last != LastWord(src) || !bytes.Equal(mem[off:off+n], src) || bytes.Count(mem, []byte{0}) != 128 {
+				t.Errorf("Put of %d bytes at %d", n, off)
+			}
+		}
+	}
+}
+
+// The runtime's copy beside it: what the processor's instruction for strings gains.
+func BenchmarkCopy(b *testing.B) {
+	for _, n := range []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20} {
+		src, err := New("bench", n, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		dst, err := New("bench", n, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for name, f := range map[string]func(dst, src []byte){"copy": func(dst, src []byte) { copy(dst, src) }, "Copy": Copy} {
+			b.Run(fmt.Sprintf("%s/%dKiB", name, n>>10), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for b.Loop() {
+					f(dst.Bytes()[:n], src.Bytes()[:n])
+				}
+			})
+		}
+		src.Retire()
+		dst.Retire()
+	}
+}
