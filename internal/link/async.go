@@ -102,21 +102,14 @@ func (o *Out) enter(q *outgoing) {
 	o.imu.Unlock()
 	switch {
 	case q.size > small:
-		o.nudge()
+		o.tmu.Lock()
+		o.offer()
+		o.tmu.Unlock()
 	case first && (o.tx.attended.Load() > 0 || !o.e.add(o)): // a waiter or the background comes for it, and for all that follow meanwhile
 		o.tmu.Lock()
 		o.stick()
 		o.tmu.Unlock()
 	}
-}
-
-// nudge writes of what is queued what the socket takes now.
-func (o *Out) nudge() {
-	o.tmu.Lock()
-	o.tx.attended.Add(1)
-	o.pump()
-	o.part()
-	o.tmu.Unlock()
 }
 
 // lessQueued waits until something that is queued is written.
@@ -283,7 +276,7 @@ func (o *Out) ping(seq uint64) {
 	case o.asked < seq:
 		o.askNow()
 	}
-	o.pump()
+	o.offer() // who asks waits, as a rule
 }
 
 // Cancel ends what is queued for an import that is no more. Its memory is not

@@ -277,16 +277,17 @@ func (w *writers) help(s *stream) bool {
 	return s.advance()
 }
 
-// leave ends that. soon says that the waiter is likely to come again.
-func (w *writers) leave(soon bool) {
+// leave ends that.
+func (w *writers) leave() {
 	for _, s := range w.list[:w.n] {
-		if soon {
-			s.tmu.Lock()
-			s.part()
-			s.tmu.Unlock()
-		} else {
-			s.leave()
-		}
+		s.leave()
+	}
+}
+
+// recede ends it for a waiter that has left its links at rest.
+func (w *writers) recede() {
+	for _, s := range w.list[:w.n] {
+		s.recede()
 	}
 }
 
@@ -359,6 +360,10 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			s.release()
 		}
 	}
-	w.leave(rest) // who is at rest is the guard's by now
+	if rest {
+		w.recede() // after that: what is at rest is the guard's by now
+	} else {
+		w.leave()
+	}
 	return found
 }

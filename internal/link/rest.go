@@ -14,7 +14,7 @@ import (
 // are armed by the guard, so that one that is no longer polled is served by the
 // background, at most two ticks late the first time. Where anybody sleeps, or
 // the waiter goes to sleep itself, links are armed at once. What such a waiter has not written
-// yet is left in the same way, see part.
+// yet is left in the same way, but for one tick (see room.go).
 const restTick = time.Millisecond
 
 // guard arms links at rest. It sleeps without a timer when there are none.
@@ -83,6 +83,7 @@ func (g *guard) tick() (left bool) {
 	for _, s := range g.resting {
 		if s.used.Swap(false) {
 			keep = append(keep, s)
+			s.inherit()
 			continue
 		}
 		s.guarded.Store(false)

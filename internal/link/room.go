@@ -13,7 +13,7 @@ import (
 // stick notes that there is more to write than the socket has room for.
 func (s *stream) stick() {
 	s.tx.stuck.Store(true)
-	if s.tx.attended.Load() == 0 {
+	if s.tx.attended.Load() == 0 && !s.tx.soon {
 		s.armWrite()
 	}
 }
@@ -60,14 +60,33 @@ func (s *stream) unattend() {
 	}
 }
 
-// part is unattend for who comes again soon, as one does that has long messages under way: what is left is the
-// background's when the guard has found the link unused. An event between any two waits would wake its thread for nothing,
-// which takes the processor of one of the two ends. A link that no waiter has left at rest lately is not the guard's, and
-// nobody is kept waiting that sleeps; who is about to meanwhile waits for the guard, two ticks at most.
-//
-// The guard lets go of a link before it looks for what is left: who finds it guarded here is seen there (docs/models: left).
-func (s *stream) part() {
-	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() && (!s.guarded.Load() || s.e.sleepers.Asleep()) {
+// Who has long messages under way waits and sends by turns, and what the socket has no room for is there between any two waits. An
+// event for each time would wake the background's thread for nothing, which takes the processor of one of the two ends. So
+// the guard sees to what is left there (docs/models: left): it arms at its next tick, and at each after that, as long as the waiters leave the link at
+// rest. Where nobody did lately, where somebody sleeps, or where the socket has room for what there is, it is armed at once.
+
+// offer writes what the socket takes now; tmu is held. What it does not take is left to whoever waits next.
+func (s *stream) offer() {
+	s.tx.soon = true // stick arms nothing
+	s.tx.stuck.Store(false)
+	s.pump()
+	s.tx.soon = false
+	s.bequeath()
+}
+
+// recede is leave for a waiter that is likely to come again.
+func (s *stream) recede() {
+	s.tmu.Lock()
+	s.tx.attended.Add(-1)
+	s.bequeath()
+	s.tmu.Unlock()
+}
+
+// bequeath leaves to the guard what is left, or to the background; tmu is held. The guard looks at a link after it has let go of
+// it, if it does: who finds it guarded here is seen there.
+func (s *stream) bequeath() {
+	full := s.tx.gone < s.tx.begun
+	if s.tx.attended.Load() == 0 && s.tx.stuck.Load() && !(full && s.guarded.Load() && !s.e.sleepers.Asleep()) {
 		s.armWrite()
 	}
 }

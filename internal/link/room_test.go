@@ -1,10 +1,13 @@
 package link
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -21,49 +24,107 @@ func rests(t *testing.T, o *Out) {
 // then the background hears of it only when the guard has found that nobody comes again.
 func TestWhatIsLeftIsWritten(t *testing.T) {
 	const size = 4 << 20
-	left := 0
+	unarmed := 0
 	for range 20 { // the guard may have come in between
 		o, far := importer(t)
 		rests(t, o)
 		if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
 			t.Fatal(err)
 		}
-		o.tmu.Lock()
-		if !o.tx.stuck.Load() {
+		if stuck, armed := left(o); !stuck {
 			t.Fatalf("a socket has taken %d bytes that nobody reads", size)
+		} else if !armed {
+			unarmed++
 		}
-		if !o.tx.armed {
-			left++
-		}
-		o.tmu.Unlock()
-		var io unix.IO
-		b := make([]byte, 1<<20)
-		frames := (size + wire.MaxChunk - 1) / wire.MaxChunk
-		for got, want := 0, size+frames*wire.HeaderSize-4; got < want; { // the last word is in a header
-			if err := unix.AwaitInput(far, 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
-			n, err := io.Recv(far, b, nil)
-			if err != nil || n == 0 {
-				t.Fatalf("after %d bytes of %d: %v", got, want, err)
-			}
-			got += n
-		}
+		swallow(t, far, framed(size))
 	}
-	if left == 0 {
+	if unarmed == 0 {
 		t.Error("at no time the rest was left to a waiter")
 	}
 }
 
-// A link that no waiter has left at rest is the background's at once.
-func TestWhatIsLeftWithoutAWaiter(t *testing.T) {
-	o, _ := importer(t)
+// framed is how many bytes a message takes on the stream; its last word is in a header.
+func framed(size int) int {
+	frames := (size + wire.MaxChunk - 1) / wire.MaxChunk
+	return size + frames*wire.HeaderSize - 4
+}
+
+// swallow reads as much from a socket, which must not take long to come.
+func swallow(t *testing.T, fd, size int) {
+	t.Helper()
+	var io unix.IO
+	b := make([]byte, 1<<20)
+	for got := 0; got < size; {
+		if err := unix.AwaitInput(fd, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Recv(fd, b, nil)
+		if err != nil || n == 0 {
+			t.Fatalf("after %d bytes of %d: %v", got, size, err)
+		}
+		got += n
+	}
+}
+
+// left says whether anything is, and whether an event is to come for it.
+func left(o *Out) (stuck, armed bool) {
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	return o.tx.stuck.Load(), o.tx.armed
+}
+
+// Without a waiter that has left the link at rest, and where somebody sleeps, the background is to come at once.
+func TestWhatIsLeftIsTheBackgroundsAtOnce(t *testing.T) {
+	for name, prepare := range map[string]func(*testing.T, *Out){
+		"no waiter": func(*testing.T, *Out) {},
+		"a sleeper": func(t *testing.T, o *Out) {
+			ctx, wake := context.WithCancel(t.Context())
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				_ = o.e.Wait(ctx, wait.Look{Word: new(atomic.Uint32)})
+			}()
+			t.Cleanup(func() { wake(); <-over })
+			for !o.e.sleepers.Asleep() {
+				time.Sleep(time.Millisecond)
+			}
+			rests(t, o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _ := importer(t)
+			prepare(t, o)
+			if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, 4<<20)}); err != nil {
+				t.Fatal(err)
+			}
+			if stuck, armed := left(o); !stuck || !armed {
+				t.Errorf("anything left: %v, somebody to come for it: %v", stuck, armed)
+			}
+		})
+	}
+}
+
+// A waiter that comes again and again, and leaves the link at rest, does not keep the background from what is left.
+func TestWhatIsLeftBesideWaits(t *testing.T) {
+	o, far := importer(t)
+	rests(t, o)
 	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, 4<<20)}); err != nil {
 		t.Fatal(err)
 	}
-	o.tmu.Lock()
-	defer o.tmu.Unlock()
-	if !o.tx.armed {
-		t.Error("nobody is to come for what is left")
-	}
+	stop, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if o.tryQuiet() {
+					o.rest()
+				}
+			}
+		}
+	}()
+	defer func() { close(stop); <-over }()
+	swallow(t, far, framed(4<<20))
 }

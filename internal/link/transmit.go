@@ -41,6 +41,7 @@ type transmitter struct {
 	stuck    atomic.Bool   // the socket has no room for what there is; with tmu
 	attended atomic.Int32  // waiters that try again between their looks; with tmu
 	armed    bool          // an event will come, or is on its way
+	soon     bool          // who writes may come again soon: see offer
 }
 
 // part is what is not written yet of some frames, and of the last one's payload.
