@@ -103,9 +103,11 @@ func (o *Out) enter(q *outgoing) {
 	switch {
 	case q.size > small:
 		o.tmu.Lock()
-		o.offer()
+		if !o.gathers(q.size) {
+			o.offer()
+		}
 		o.tmu.Unlock()
-	case first && (o.tx.attended.Load() > 0 || !o.e.add(o)): // a waiter or the background comes for it, and for all that follow meanwhile
+	case (first || o.gathered.Load()) && (o.tx.attended.Load() > 0 || !o.e.add(o)): // a waiter or the background comes for it, and for all that follow meanwhile
 		o.tmu.Lock()
 		o.stick()
 		o.tmu.Unlock()
@@ -194,6 +196,9 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 		o.wrote(q.seq, h.Flags&wire.AckNow != 0)
 		if o.limit > 0 && q.f == nil {
 			o.keeps.messages.push(*q)
+		}
+		if q.size > small && q.f == nil {
+			o.flight.add(q.seq, q.size)
 		}
 		o.queue.pop()
 		o.queued.Add(-1)

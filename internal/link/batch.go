@@ -15,13 +15,15 @@ const moment = 20 * time.Microsecond
 
 // batch is the links that have such messages.
 type batch struct {
-	// some says that outs is not empty. It is stored with mu; who looks without it and misses it leaves them to
-	// the timer, which is set before mu is free.
+	// some says that there are any, of either kind. It is stored with mu; who looks without it and misses it leaves them to
+	// the timer, which is set before mu is free, or to the guard.
 	some atomic.Bool
 
 	mu     sync.Mutex
 	outs   []*Out
-	spare  []*Out      // memory for the next ones
+	spare  []*Out  // memory for the next ones
+	long   [4]*Out // with messages that are gathered, see gather.go
+	longs  int
 	timer  *unix.Timer // nil before the first message, and if there can be none
 	closed bool
 }
@@ -63,14 +65,38 @@ func (e *Engine) startTimer() bool {
 	return true
 }
 
-// write writes what was left, and says whether any of it is own's. Whoever adds later than it takes the
-// list sets the timer again.
-func (b *batch) write(own *stream) (any bool) {
+// gather leaves o's long messages to who waits next, and says whether it could.
+func (e *Engine) gather(o *Out) bool {
+	b := &e.batch
 	b.mu.Lock()
-	outs := b.outs
+	defer b.mu.Unlock()
+	if o.gathered.Load() {
+		return true
+	}
+	if b.closed || b.longs == len(b.long) {
+		return false
+	}
+	b.long[b.longs] = o
+	b.longs++
+	o.gathered.Store(true)
+	b.some.Store(true)
+	return true
+}
+
+// write writes what was left, and says whether any of it is own's, and whether there were short ones, whose answers nobody may
+// listen for. Whoever adds later than it takes the list sets the timer again.
+func (b *batch) write(own *stream) (any, short bool) {
+	b.mu.Lock()
+	outs, long, longs := b.outs, b.long, b.longs
+	if longs > 0 {
+		b.long, b.longs = [len(b.long)]*Out{}, 0
+		for _, o := range long[:longs] {
+			o.gathered.Store(false)
+		}
+	}
+	b.some.Store(false)
 	if len(outs) > 0 {
 		b.outs, b.spare = b.spare, nil
-		b.some.Store(false)
 		if !b.closed {
 			b.timer.Set(0)
 		}
@@ -79,8 +105,16 @@ func (b *batch) write(own *stream) (any bool) {
 		}
 	}
 	b.mu.Unlock()
+	for _, o := range long[:longs] {
+		if o.due.Load() {
+			o.tmu.Lock()
+			o.offer()
+			o.tmu.Unlock()
+			any = any || &o.stream == own
+		}
+	}
 	if len(outs) == 0 {
-		return false
+		return any, false
 	}
 	for _, o := range outs {
 		if o.due.Load() { // else somebody else has, who may have the lock for long
@@ -93,7 +127,7 @@ func (b *batch) write(own *stream) (any bool) {
 	b.mu.Lock()
 	b.spare = outs[:0]
 	b.mu.Unlock()
-	return any
+	return any, true
 }
 
 // expired serves the timer's event. The descriptor is armed for the next one last: until then no other

@@ -312,9 +312,9 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		cost := 1
 		moved := own != nil && w.help(own)
 		if e.batch.some.Load() {
-			wrote = true
+			any, short := e.batch.write(own)
+			moved, wrote = any || moved, short || wrote
 			cost += 16
-			moved = e.batch.write(own) || moved
 		}
 		for _, s := range held[:n] {
 			if n == 1 || s == own || !sp.Shared() || !s.passOver() {

@@ -39,15 +39,17 @@ type Out struct {
 	due    atomic.Bool  // whoever holds tmu next, or the background, looks into inbox; with imu
 	queued atomic.Int32 // those in both; grows with imu
 
-	queue  fifo[outgoing] // with tmu
-	mid    bool           // a synchronous message is between its chunks, with tmu
-	later  backlog        // asynchronous operations that could not be queued yet
-	listed bool           // among those that wait for company; with batch.mu
-	over   atomic.Bool    // the link has ended, and no memory of a request is used any more
+	queue    fifo[outgoing] // with tmu
+	mid      bool           // a synchronous message is between its chunks, with tmu
+	later    backlog        // asynchronous operations that could not be queued yet
+	gathered atomic.Bool    // long ones wait for more in inbox; stored with batch.mu
+	listed   bool           // among those that wait for company; with batch.mu
+	over     atomic.Bool    // the link has ended, and no memory of a request is used any more
 
 	written atomic.Uint64 // last message that is wholly in frames; grows with tmu
 	asked   uint64        // up to here an acknowledgement was asked for, with tmu
 	want    uint64        // and here one is to be asked for once it is written, with tmu
+	flight  flight        // with tmu, too
 
 	// seq is the last message begun, written with imu held; acked
 	// the last one applied at the far end, written by the engine. They are

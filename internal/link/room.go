@@ -91,8 +91,11 @@ func (s *stream) bequeath() {
 	}
 }
 
-// inherit, by the guard, gives what is left to the background if nobody sees to it.
+// inherit, by the guard, writes what was gathered, and gives what is left to the background if nobody sees to it.
 func (s *stream) inherit() {
+	if o, ok := s.h.(*Out); ok && o.gathered.Load() && o.due.Load() {
+		s.push()
+	}
 	if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {
 		s.tmu.Lock()
 		if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {

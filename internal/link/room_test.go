@@ -43,6 +43,21 @@ func TestWhatIsLeftIsWritten(t *testing.T) {
 	}
 }
 
+// sleeper has somebody sleep until the test is over.
+func sleeper(t *testing.T, o *Out) {
+	t.Helper()
+	ctx, wake := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = o.e.Wait(ctx, wait.Look{Word: new(atomic.Uint32)})
+	}()
+	t.Cleanup(func() { wake(); <-over })
+	for !o.e.sleepers.Asleep() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // framed is how many bytes a message takes on the stream; its last word is in a header.
 func framed(size int) int {
 	frames := (size + wire.MaxChunk - 1) / wire.MaxChunk
@@ -78,16 +93,7 @@ func TestWhatIsLeftIsTheBackgroundsAtOnce(t *testing.T) {
 	for name, prepare := range map[string]func(*testing.T, *Out){
 		"no waiter": func(*testing.T, *Out) {},
 		"a sleeper": func(t *testing.T, o *Out) {
-			ctx, wake := context.WithCancel(t.Context())
-			over := make(chan struct{})
-			go func() {
-				defer close(over)
-				_ = o.e.Wait(ctx, wait.Look{Word: new(atomic.Uint32)})
-			}()
-			t.Cleanup(func() { wake(); <-over })
-			for !o.e.sleepers.Asleep() {
-				time.Sleep(time.Millisecond)
-			}
+			sleeper(t, o)
 			rests(t, o)
 		},
 	} {
