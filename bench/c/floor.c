@@ -4,9 +4,10 @@
  *
  *   floor serve ADDR                       prints its port, serves one client of "floor tcp"
  *   floor tcp ADDR PORT bandwidth|bidir SIZE COUNT
- *       A header of 64 bytes before each message, a frame of 64 bytes back for every 128 KiB, at most 8 messages
+ *       A header of 64 bytes before each message, a frame of 64 bytes back for every 256 KiB, at most 8 messages
  *       that are not acknowledged, memory that other processes map where they arrive, and for each direction a
- *       connection of its own, with what vmmc sets for a near end.
+ *       connection of its own, with what vmmc sets for a near end. Messages that may go together are written by
+ *       one call. Both ends yield while they wait. 8 messages are 256 KiB at least.
  *   floor import COUNT
  *       An import and its link by way of a third process, four packets, with all pages and descriptors.
  */
@@ -21,9 +22,7 @@
 
 /* Links. */
 
-enum { frame = 64, in_flight = 8, near_buffer = 256 << 10 };
-
-static const uint64_t acknowledged_each = 128 << 10;
+enum { frame = 64, in_flight = 8, near_buffer = 256 << 10, together = 4, acknowledged_each = 256 << 10 };
 
 /* way is one direction, at one of its ends. */
 struct way {
@@ -31,7 +30,8 @@ struct way {
 	size_t size;
 	uint64_t count, messages, acked; /* to move in all; moved, and acknowledged, so far */
 	char *memory, header[frame], back[frame];
-	size_t at, back_at; /* bytes of the present message, header included, and of the present frame back */
+	size_t at, back_at; /* bytes of the present messages, headers included, and of the present frame back */
+	size_t present;     /* messages that one call moves */
 	uint64_t since;     /* bytes that came since the last frame back */
 };
 
@@ -62,30 +62,47 @@ static void near_by(int fd)
 		die("TCP_CONGESTION");
 }
 
-/* part moves what is left of the present message, or some of it; -1 where the socket was not ready. */
-static ssize_t part(struct way *w, int out)
+/* move moves what is left of the present messages, or some of it; -1 where the socket was not ready. */
+static ssize_t move(struct way *w, int out)
 {
-	struct iovec v[2];
-	size_t n = 0, of_payload = w->at > frame ? w->at - frame : 0;
-	if (w->at < frame)
-		v[n++] = (struct iovec){w->header + w->at, frame - w->at};
-	v[n++] = (struct iovec){w->memory + of_payload, w->size - of_payload};
+	struct iovec v[2 * together];
+	size_t n = 0, whole = frame + w->size, at = w->at % whole;
+	for (size_t i = w->at / whole; i < w->present; i++, at = 0) {
+		size_t of_payload = at > frame ? at - frame : 0;
+		if (at < frame)
+			v[n++] = (struct iovec){w->header + at, frame - at};
+		v[n++] = (struct iovec){w->memory + of_payload, w->size - of_payload};
+	}
 	struct msghdr m = {.msg_iov = v, .msg_iovlen = n};
 	ssize_t k = out ? sendmsg(w->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(w->fd, &m, MSG_DONTWAIT);
-	if ((k < 0 && errno != EAGAIN && errno != EINTR) || k == 0)
+	if (k < 0 && errno != EAGAIN && errno != EINTR)
 		die(out ? "sendmsg" : "recvmsg");
-	if (k > 0 && (w->at += (size_t)k) == frame + w->size) {
+	if (k == 0)
+		gone();
+	if (k > 0 && (w->at += (size_t)k) == w->present * whole) {
+		w->messages += w->present;
+		w->since += w->present * w->size;
 		w->at = 0;
-		w->messages++;
-		w->since += w->size;
 	}
 	return k;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* may is how many messages go out now: as many as make up one frame back. */
+static size_t may(const struct way *w)
+{
+	size_t room = in_flight - (size_t)(w->messages - w->acked), left = (size_t)(w->count - w->messages);
+	size_t whole = acknowledged_each / w->size;
+	return least(least(room, left), least(whole ? whole : 1, together));
 }
 
 /* post sends, and looks for what came back only where it cannot. */
 static int post(struct way *w)
 {
-	if (w->messages < w->count && w->messages - w->acked < in_flight && part(w, 1) > 0)
+	if (w->at == 0)
+		w->present = may(w);
+	if (w->present && move(w, 1) > 0)
 		return 1;
 	if (w->acked == w->count)
 		return 0;
@@ -101,7 +118,8 @@ static int post(struct way *w)
 
 static int take(struct way *w)
 {
-	if (w->messages == w->count || part(w, 0) < 0)
+	w->present = 1;
+	if (w->messages == w->count || move(w, 0) < 0)
 		return 0;
 	if (w->since >= acknowledged_each || (w->messages == w->count && w->since > 0)) {
 		w->since = 0;
@@ -149,14 +167,14 @@ static void serve(const char *addr)
 	run(out, in, o.warm);
 	run(out, in, o.count);
 	char end;
-	recv(fd, &end, 1, 0); /* the client's end: it has read all */
+	(void)!recv(fd, &end, 1, 0); /* the client's end: it has read all */
 }
 
 static void tcp(char **v)
 {
 	const char *what = v[2];
 	long port = number(v[1], 1), count = number(v[4], 10);
-	struct order o = {.size = (uint64_t)number(v[3], 1), .warm = (uint64_t)count / 10, .count = (uint64_t)count, .both = !strcmp(what, "bidir")};
+	struct order o = {.size = (uint64_t)number(v[3], acknowledged_each / in_flight), .warm = (uint64_t)count / 10, .count = (uint64_t)count, .both = !strcmp(what, "bidir")};
 	int fd = dial(v[0], port);
 	all(fd, (char *)&o, sizeof o, 1, 1);
 	struct way *out = begin(fd, o.size, zeroed(o.size)), *in = NULL;
@@ -176,9 +194,12 @@ struct fds {
 	int n, fd[most];
 };
 
+static int serves; /* this process is not the one that measures */
+
 static void hand(int s, const struct fds *f)
 {
-	char b[packet] = {0}, control[CMSG_SPACE(sizeof f->fd)] = {0};
+	char b[packet] = {0};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof f->fd)] = {0};
 	struct iovec v = {b, sizeof b};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)f->n)};
 	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
@@ -190,17 +211,21 @@ static void hand(int s, const struct fds *f)
 		die("sendmsg");
 }
 
-/* given is 0 where there is no packet; it ends the process with its peer. */
+/* given is 0 where there is no packet. */
 static int given(int s, struct fds *f)
 {
-	char b[packet], control[CMSG_SPACE(sizeof f->fd)];
+	char b[packet];
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof f->fd)];
 	struct iovec v = {b, sizeof b};
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 	ssize_t k = recvmsg(s, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (k == 0)
-		_exit(0);
-	if (k < 0)
+	if (k == 0) /* in the child that serves: all is done */
+		serves ? _exit(0) : gone();
+	if (k < 0) {
+		if (errno != EAGAIN && errno != EINTR)
+			die("recvmsg");
 		return 0;
+	}
 	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
 	f->n = h ? (int)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
 	if (h)
@@ -269,25 +294,25 @@ static void exporter(int s)
 {
 	struct epoll_event v;
 	struct fds f;
-	char *own, *buffer, *back, *maps[2] = {NULL, NULL};
+	char *own, *buffer, *back = NULL, *maps[2] = {NULL, NULL};
 	int process = file(&own), exported = file(&buffer), pair[2] = {-1, -1}, back_file = -1;
 	for (int e = waits_for(s, -1);;) {
 		epoll_wait(e, &v, 1, -1);
 		while (given(s, &f)) {
-			for (int i = 0; i < 2 && maps[i]; i++)
-				munmap(maps[i], page); /* of the link before */
+			char *old[3] = {maps[0], maps[1], back}; /* of the link before, which ends after the answer */
+			int ended[2] = {back_file, pair[0]};
 			for (int i = 0; i < 2; i++)
 				maps[i] = mapped(f.fd[i]);
 			drop(&f);
-			if (back_file >= 0) {
-				close(back_file), close(pair[0]);
-				munmap(back, page);
-			}
 			back_file = file(&back);
 			if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
 				die("socketpair");
 			hand(s, &(struct fds){4, {exported, process, back_file, pair[1]}});
 			close(pair[1]);
+			for (int i = 0; i < 3 && old[i]; i++)
+				munmap(old[i], page);
+			for (int i = 0; i < 2 && ended[i] >= 0; i++)
+				close(ended[i]);
 		}
 	}
 }
@@ -300,12 +325,14 @@ static void import(long count)
 	alarm(patience);
 	pid_t d = fork();
 	if (d == 0) {
+		serves = 1;
 		alarm(patience);
 		close(near[0]), close(far[1]);
 		daemon_of(near[1], far[0]);
 	}
 	pid_t x = fork();
 	if (x == 0) {
+		serves = 1;
 		alarm(patience);
 		close(near[0]), close(near[1]), close(far[0]);
 		exporter(far[1]);
@@ -337,7 +364,7 @@ static void import(long count)
 	close(near[0]);
 	waitpid(d, NULL, 0);
 	waitpid(x, NULL, 0);
-	print_latency("import", "looking", -1, page, times, count, times[0]);
+	print_latency("import", "looking", -1, page, times, count, 0);
 }
 
 int main(int n, char **v)

@@ -113,16 +113,20 @@ static inline void idle(int yield)
 		sched_yield();
 }
 
+static inline void gone(void)
+{
+	fprintf(stderr, "%s: the other end closed the connection\n", PROGRAM);
+	exit(1);
+}
+
 /* some sends or receives once; -1 where the socket was not ready. */
 static inline ssize_t some(int fd, char *b, size_t n, int out)
 {
 	ssize_t got = out ? send(fd, b, n, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(fd, b, n, MSG_DONTWAIT);
 	if (got < 0 && errno != EAGAIN && errno != EINTR)
 		die(out ? "send" : "recv");
-	if (got == 0 && n > 0) {
-		fprintf(stderr, "%s: the other end closed the connection\n", PROGRAM);
-		exit(1);
-	}
+	if (got == 0 && n > 0)
+		gone();
 	return got;
 }
 

@@ -1,9 +1,9 @@
 /* left.pml - what a socket has no room for, as internal/link/room.go and rest.go have it: waiters write it between their
  * looks; one that leaves for a while arms nothing if the link is the guard's, and the guard gives to the background what is
  * left of a link that nobody has used.
- * Models: W waiters, each of which attends, writes what there is room for, leaves the link at rest or not, and parts, T
- * times; the far end, which makes room at any time; the guard, whose list has one link; the background, which takes the one
- * event that an armed descriptor gives when there is room.
+ * Models: W waiters, each of which attends, writes what there is room for, leaves the link at rest or not, and recedes, T
+ * times; a sender, who offers another message and does not attend; the far end, which makes room at any time; the guard, whose list has one link; the background, which takes the one
+ * event that an armed descriptor gives when there is room. The guard's entry into its list, which is by its lock, is one step with the flag.
  * Checked: in the end nothing is left. Writing and the looks of who holds the lock (tmu) are one step where the lock is held.
  * Flags that break it:
  *   -DNO_INHERIT   the guard arms for reading alone
@@ -18,8 +18,8 @@
 #ifndef T
 #define T 2
 #endif
-#define MOST 2
-byte left = MOST, room, made, attended, over;
+#define MOST 3
+byte left = MOST-1, room, made, attended, over;
 bool stuck, armed, tmu, used, guarded, listed;
 
 inline LOCK() { atomic { !tmu -> tmu = 1 } }
@@ -39,7 +39,7 @@ proctype Waiter() { byte n; bool g;
      :: used = 1;                                     /* rest */
         if :: atomic { !guarded -> guarded = 1; listed = 1 } :: guarded fi
      fi;
-     LOCK();                                          /* part */
+     LOCK();                                          /* recede */
 #ifdef PART_EARLY
      g = guarded; tmu = 0; LOCK();
      attended--;
@@ -52,16 +52,25 @@ proctype Waiter() { byte n; bool g;
   od;
   over++ }
 
+proctype Sender() {
+  LOCK(); d_step { left++; stuck = 0 }; PUMP();       /* offer */
+  if :: !attended && stuck -> if :: !guarded -> armed = 1 :: guarded fi :: else fi;
+  tmu = 0; over++ }
+
 proctype Far() { do :: made < MOST -> atomic { made++; room++ } :: made == MOST -> break od; over++ }
 
 inline INHERIT() {
-  if :: stuck && !attended -> LOCK(); if :: stuck && !attended -> armed = 1 :: else fi; tmu = 0 :: else fi }
+  sees = stuck;
+  if :: sees && !attended -> LOCK(); if :: stuck && !attended -> armed = 1 :: else fi; tmu = 0 :: else fi }
 
-active proctype Guard() {
+active proctype Guard() { bool sees;
 end: do
   :: listed -> /* a tick */
      if
-     :: atomic { used -> used = 0 }
+     :: atomic { used -> used = 0 };
+#ifndef NO_INHERIT
+        INHERIT()
+#endif
      :: !used ->
 #ifdef LOOK_EARLY
         INHERIT();
@@ -87,7 +96,7 @@ end: do
      fi
   od }
 
-init { byte i; atomic { do :: i < W -> run Waiter(); i++ :: else -> break od; run Far() };
-  over == W+1;
+init { byte i; atomic { do :: i < W -> run Waiter(); i++ :: else -> break od; run Far(); run Sender() };
+  over == W+2;
   /* nothing happens any more */
   timeout -> assert(!left) }

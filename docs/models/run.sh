@@ -21,7 +21,7 @@ check broken handoff -DNOREPL -DONE_EACH -DNO_GUARD
 check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_MISSED
 
 check ok left
-check ok left -DT=3
+check ok left -DW=1 -DT=3
 for flag in NO_INHERIT LOOK_EARLY PART_EARLY KEEP_FLAG; do check broken left -D$flag; done
 
 check ok redir

@@ -79,7 +79,7 @@ func TestRawPrograms(t *testing.T) {
 	}
 	for program, wrong := range map[string][][]string{
 		programs.Raw:   {{}, {"flag"}, {"flag", "spin", "many"}, {"memmove", "0", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "sleep", "spin", "-1", "1", "10"}},
-		programs.Floor: {{}, {"import"}, {"import", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "latency", "64", "10"}, {"tcp", "127.0.0.1", "1", "bidir", "0", "10"}},
+		programs.Floor: {{}, {"import"}, {"import", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "latency", "64", "10"}, {"tcp", "127.0.0.1", "1", "bidir", "64", "10"}},
 	} {
 		for _, args := range wrong {
 			err := exec.CommandContext(ctx, program, args...).Run()
