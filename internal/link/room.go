@@ -86,7 +86,8 @@ func (s *stream) recede() {
 // it, if it does: who finds it guarded here is seen there.
 func (s *stream) bequeath() {
 	full := s.tx.gone < s.tx.begun
-	if s.tx.attended.Load() == 0 && s.tx.stuck.Load() && !(full && s.guarded.Load() && !s.e.sleepers.Asleep()) {
+	later := full && s.guarded.Load() && !s.e.sleepers.Asleep()
+	if s.tx.attended.Load() == 0 && s.tx.stuck.Load() && !later {
 		s.armWrite()
 	}
 }
