@@ -107,7 +107,8 @@ func (o *Out) enter(q *outgoing) {
 			o.offer()
 		}
 		o.tmu.Unlock()
-	case (first || o.gathered.Load()) && (o.tx.attended.Load() > 0 || !o.e.add(o)): // a waiter or the background comes for it, and for all that follow meanwhile
+	case !first && (o.listed.Load() || o.tx.attended.Load() > 0): // somebody comes already, for all that follow meanwhile
+	case o.tx.attended.Load() > 0 || !o.e.add(o): // a waiter comes for it, or the background
 		o.tmu.Lock()
 		o.stick()
 		o.tmu.Unlock()
@@ -197,7 +198,7 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 		if o.limit > 0 && q.f == nil {
 			o.keeps.messages.push(*q)
 		}
-		if q.size > small && q.f == nil {
+		if q.size > small && q.f == nil && !q.abort {
 			o.flight.add(q.seq, q.size)
 		}
 		o.queue.pop()

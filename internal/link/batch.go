@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,7 @@ func (e *Engine) add(o *Out) bool {
 	b := &e.batch
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if o.listed {
+	if o.listed.Load() {
 		return true
 	}
 	if b.closed || b.timer == nil && !e.startTimer() {
@@ -46,7 +47,7 @@ func (e *Engine) add(o *Out) bool {
 		b.some.Store(true)
 		b.timer.Set(moment)
 	}
-	o.listed = true
+	o.listed.Store(true)
 	b.outs = append(b.outs, o)
 	return true
 }
@@ -83,6 +84,17 @@ func (e *Engine) gather(o *Out) bool {
 	return true
 }
 
+// ungather forgets a link that has ended.
+func (e *Engine) ungather(o *Out) {
+	b := &e.batch
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.long[:b.longs], o); i >= 0 {
+		b.longs--
+		b.long[i], b.long[b.longs] = b.long[b.longs], nil
+	}
+}
+
 // write writes what was left, and says whether any of it is own's, and whether there were short ones, whose answers nobody may
 // listen for. Whoever adds later than it takes the list sets the timer again.
 func (b *batch) write(own *stream) (any, short bool) {
@@ -101,7 +113,7 @@ func (b *batch) write(own *stream) (any, short bool) {
 			b.timer.Set(0)
 		}
 		for _, o := range outs {
-			o.listed = false
+			o.listed.Store(false)
 		}
 	}
 	b.mu.Unlock()

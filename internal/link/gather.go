@@ -12,10 +12,16 @@ const (
 )
 
 // gathers says whether a message of size bytes that was just queued is left to those that follow; tmu is held. The guard looks for
-// what is gathered after it has let go of a link, and at each tick before: who finds it guarded here is seen there.
+// what is gathered after it has let go of a link, and at each tick before: who finds it guarded here, with the message queued, is seen there.
 func (o *Out) gathers(size int) bool {
-	return int(o.queued.Load())*size < gatherTo && // those that wait with it are likely to be as long
-		o.flight.beyond(o.acked.Load()) >= gatherFrom && !o.e.sleepers.Asleep() && o.e.gather(o) && o.guarded.Load()
+	switch {
+	case int(o.queued.Load())*size >= gatherTo: // those that wait with it are likely to be as long
+	case !o.guarded.Load() || o.e.sleepers.Asleep():
+	case o.flight.beyond(o.acked.Load()) < gatherFrom:
+	default:
+		return o.e.gather(o) && o.guarded.Load()
+	}
+	return false
 }
 
 // flight is what was written of the last long asynchronous messages; with tmu.

@@ -43,7 +43,7 @@ type Out struct {
 	mid      bool           // a synchronous message is between its chunks, with tmu
 	later    backlog        // asynchronous operations that could not be queued yet
 	gathered atomic.Bool    // long ones wait for more in inbox; stored with batch.mu
-	listed   bool           // among those that wait for company; with batch.mu
+	listed   atomic.Bool    // among those that wait for company; stored with batch.mu
 	over     atomic.Bool    // the link has ended, and no memory of a request is used any more
 
 	written atomic.Uint64 // last message that is wholly in frames; grows with tmu
@@ -309,6 +309,7 @@ func (o *Out) lost(err error) {
 	o.queue, o.inbox, o.mid = fifo[outgoing]{}, fifo[outgoing]{}, false
 	o.queued.Store(0)
 	o.imu.Unlock()
+	o.e.ungather(o)
 	o.again, o.detaches = nil, nil
 	o.keeps.trim(math.MaxUint64)
 	o.tmu.Unlock()

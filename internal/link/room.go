@@ -65,13 +65,19 @@ func (s *stream) unattend() {
 // the guard sees to what is left there (docs/models: left): it arms at its next tick, and at each after that, as long as the waiters leave the link at
 // rest. Where nobody did lately, where somebody sleeps, or where the socket has room for what there is, it is armed at once.
 
-// offer writes what the socket takes now; tmu is held. What it does not take is left to whoever waits next.
+// offer writes what the socket takes now; tmu is held. What it does not take is left to whoever waits next. Others may wait for
+// what it writes: nobody else tells them, as for all others the link is stuck no more.
 func (s *stream) offer() {
-	s.tx.soon = true // stick arms nothing
-	s.tx.stuck.Store(false)
-	s.pump()
-	s.tx.soon = false
+	t := &s.tx
+	was, gone := t.stuck.Swap(false), t.gone
+	t.soon = true // stick arms nothing
+	done := s.pump()
+	t.soon = false
 	s.bequeath()
+	if was && (done || t.gone > gone) {
+		t.room.Move()
+		s.e.sleepers.Wake()
+	}
 }
 
 // recede is leave for a waiter that is likely to come again.
@@ -94,7 +100,7 @@ func (s *stream) bequeath() {
 
 // inherit, by the guard, writes what was gathered, and gives what is left to the background if nobody sees to it.
 func (s *stream) inherit() {
-	if o, ok := s.h.(*Out); ok && o.gathered.Load() && o.due.Load() {
+	if o, ok := s.h.(*Out); ok && o.due.Load() {
 		s.push()
 	}
 	if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,4 +134,33 @@ func TestWhatIsLeftBesideWaits(t *testing.T) {
 	}()
 	defer func() { close(stop); <-over }()
 	swallow(t, far, framed(4<<20))
+}
+
+// Who waits for room is woken also where somebody else, who only asks, has written what was left. Who of them comes
+// first is chance, so it is tried several times.
+func TestRoomIsToldOf(t *testing.T) {
+	for range 8 {
+		sendBesideAsker(t)
+	}
+}
+
+func sendBesideAsker(t *testing.T) {
+	t.Helper()
+	const size = 16 << 20
+	o, far := importer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{}, 2)
+	go func() { // until the far end acknowledges, which it does not
+		_, _ = o.Send(ctx, Message{Handle: 1, Src: make([]byte, size)})
+		over <- struct{}{}
+	}()
+	go func() {
+		for ctx.Err() == nil {
+			o.ping(o.seq.Load())
+			runtime.Gosched()
+		}
+		over <- struct{}{}
+	}()
+	defer func() { cancel(); <-over; <-over }()
+	swallow(t, far, framed(size))
 }
