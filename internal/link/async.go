@@ -100,6 +100,8 @@ func (o *Out) enter(q *outgoing) {
 	}
 	first := !o.due.Swap(true)
 	o.imu.Unlock()
+	// Due may be set by a message that is gathered, for which nobody comes soon. Who finds this link listed is in time:
+	// the list is taken before due is looked at.
 	switch {
 	case q.size > small:
 		o.tmu.Lock()

@@ -2,7 +2,7 @@ package link
 
 import "github.com/vmmc-go/vmmc/internal/wire"
 
-// A call that writes 256 KiB takes 23 µs where four of 64 KiB take 40. So who has long messages under way, and waits for one of them
+// On loopback a raw call that writes 256 KiB takes 23 µs where four of 64 KiB take 40. So who has long messages under way, and waits for one of them
 // before it begins the next, has those that it begins meanwhile written together: as one call's worth, or when it waits, or by the
 // guard, at its next tick. As long as enough is on its way the far end does not notice. A link that no waiter has left at
 // rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.

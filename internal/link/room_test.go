@@ -111,29 +111,25 @@ func TestWhatIsLeftIsTheBackgroundsAtOnce(t *testing.T) {
 	}
 }
 
-// A waiter that comes again and again, and leaves the link at rest, does not keep the background from what is left.
+// A waiter that comes again and again, and leaves the link at rest, does not keep the background from what is left: the guard
+// gives it away at each tick, also of a link that is used.
 func TestWhatIsLeftBesideWaits(t *testing.T) {
-	o, far := importer(t)
-	rests(t, o)
+	o, _ := importer(t)
+	unguarded(t, o) // the test is the guard
 	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, 4<<20)}); err != nil {
 		t.Fatal(err)
 	}
-	stop, over := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(over)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				if o.tryQuiet() {
-					o.rest()
-				}
-			}
-		}
-	}()
-	defer func() { close(stop); <-over }()
-	swallow(t, far, framed(4<<20))
+	if stuck, armed := left(o); !stuck || armed {
+		t.Fatalf("anything left: %v, somebody to come for it before the guard: %v", stuck, armed)
+	}
+	g := guard{resting: []*stream{&o.stream}}
+	o.used.Store(true)
+	if kept := g.tick(); !kept {
+		t.Error("a link that is used is not the guard's any more")
+	}
+	if _, armed := left(o); !armed {
+		t.Error("nobody is to come for what is left")
+	}
 }
 
 // Who waits for room is woken also where somebody else, who only asks, has written what was left. Who of them comes

@@ -76,7 +76,7 @@ func PutPiece(mem []byte, off int, src []byte) {
 	Word(mem, off+n).Swap(LastWord(src))
 }
 
-// PutBulk is [PutPiece] of [Bulk] bytes and more.
+// PutBulk is [Put] of [Bulk] bytes and more, and at most [Piece]. Its call is little beside its copy.
 //
 //go:noinline
 func PutBulk(mem []byte, off int, src []byte) {
