@@ -4,10 +4,10 @@
  *
  *   floor serve ADDR                       prints its port, serves one client of "floor tcp"
  *   floor tcp ADDR PORT bandwidth|bidir SIZE COUNT
- *       A header of 64 bytes before each message, a frame of 64 bytes back for every 256 KiB, at most 8 messages
- *       that are not acknowledged, memory that other processes map where they arrive, and for each direction a
- *       connection of its own, with what vmmc sets for a near end. Messages that may go together are written by
- *       one call. Both ends yield while they wait. 8 messages are 256 KiB at least.
+ *       A header of 64 bytes before each message, a frame of 64 bytes back for every 256 KiB, or two messages of up
+ *       to as much, at most 8 messages that are not acknowledged, memory that other processes map where they arrive,
+ *       and for each direction a connection of its own, with what vmmc sets for a near end. Messages that may go
+ *       together are written by one call. Both ends yield while they wait. 8 messages are 256 KiB at least.
  *   floor import COUNT
  *       An import and its link by way of a third process, four packets, with all pages and descriptors.
  */
@@ -22,7 +22,7 @@
 
 /* Links. */
 
-enum { frame = 64, in_flight = 8, near_buffer = 256 << 10, together = 4, acknowledged_each = 256 << 10 };
+enum { frame = 64, in_flight = 8, near_buffer = 256 << 10, together = 4, least_acknowledged = 256 << 10 };
 
 /* way is one direction, at one of its ends. */
 struct way {
@@ -89,11 +89,18 @@ static ssize_t move(struct way *w, int out)
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* acknowledged_each is what one frame back is for: see share in internal/link/gather.go. */
+static size_t acknowledged_each(size_t size)
+{
+	size_t two = least(2 * size, 2 * (size_t)least_acknowledged);
+	return two > least_acknowledged ? two : least_acknowledged;
+}
+
 /* may is how many messages go out now: as many as make up one frame back. */
 static size_t may(const struct way *w)
 {
 	size_t room = in_flight - (size_t)(w->messages - w->acked), left = (size_t)(w->count - w->messages);
-	size_t whole = acknowledged_each / w->size;
+	size_t whole = acknowledged_each(w->size) / w->size;
 	return least(least(room, left), least(whole ? whole : 1, together));
 }
 
@@ -121,7 +128,7 @@ static int take(struct way *w)
 	w->present = 1;
 	if (w->messages == w->count || move(w, 0) < 0)
 		return 0;
-	if (w->since >= acknowledged_each || (w->messages == w->count && w->since > 0)) {
+	if (w->since >= acknowledged_each(w->size) || (w->messages == w->count && w->since > 0)) {
 		w->since = 0;
 		memcpy(w->back, &w->messages, sizeof w->messages);
 		all(w->fd, w->back, frame, 1, 1);
@@ -174,7 +181,7 @@ static void tcp(char **v)
 {
 	const char *what = v[2];
 	long port = number(v[1], 1), count = number(v[4], 10);
-	struct order o = {.size = (uint64_t)number(v[3], acknowledged_each / in_flight), .warm = (uint64_t)count / 10, .count = (uint64_t)count, .both = !strcmp(what, "bidir")};
+	struct order o = {.size = (uint64_t)number(v[3], least_acknowledged / in_flight), .warm = (uint64_t)count / 10, .count = (uint64_t)count, .both = !strcmp(what, "bidir")};
 	int fd = dial(v[0], port);
 	all(fd, (char *)&o, sizeof o, 1, 1);
 	struct way *out = begin(fd, o.size, zeroed(o.size)), *in = NULL;

@@ -44,6 +44,7 @@ type In struct {
 	unacked int           // messages applied since the last acknowledgement, with rmu
 	asks    bool          // and one of them asked for one, with rmu
 	bytes   uint64        // and their bytes
+	share   uint64        // bytes that share an acknowledgement, see there
 	speaks  bool          // what came has made something to be sent, with rmu
 
 	ackDue  bool      // with tmu
@@ -88,8 +89,10 @@ type message struct {
 const (
 	ackMessages = 1024
 	ackBytes    = 512 << 10
-	ackShared   = 256 << 10 // by messages that asked for it, while more comes
 )
+
+// ackLater is from how many bytes on an acknowledgement that is asked for waits for more while somebody looks for it.
+const ackLater = 64 << 10
 
 // NewIn starts the exporting side, as [NewOut]. targets are there before the
 // first frame is looked at. imports, which may be nil, answers those on the link.
@@ -307,6 +310,7 @@ func (in *In) arrived(h *wire.Header) {
 	}
 	in.count.Locked(page.Messages, 1)
 	in.count.Locked(page.Bytes, m.size)
+	in.share = share(m.size)
 	*m = message{}
 	in.apply(h.Seq, h.Flags&wire.AckNow != 0)
 }
@@ -367,10 +371,11 @@ func (in *In) remind(handle uint32) {
 	}
 }
 
-// settled sends what the turn's frames made due. Where more is arriving, messages
+// settled sends what the turn's frames made due. Where more is arriving, or is looked for, messages
 // that ask for an acknowledgement share one: each costs both ends a call.
-func (in *In) settled(more bool) {
-	in.owe(in.asks && (in.bytes >= ackShared || !more))
+func (in *In) settled(more, looks bool) (later bool) {
+	more = more || looks && in.bytes >= ackLater
+	in.owe(in.asks && (in.bytes >= in.share || !more))
 	switch {
 	case in.speaks: // else nothing is there that was not tried to send when it came to be
 		in.speaks = false
@@ -378,6 +383,7 @@ func (in *In) settled(more bool) {
 	case invariant.Enabled:
 		in.checkSilent()
 	}
+	return in.asks
 }
 
 // next gives acknowledgements first, then a chunk of the oldest reply.

@@ -301,7 +301,7 @@ func (o *Out) placed(h *wire.Header) error {
 	return nil
 }
 
-func (o *Out) settled(bool) {}
+func (o *Out) settled(bool, bool) bool { return false }
 
 func (o *Out) lost(err error) {
 	o.tmu.Lock()

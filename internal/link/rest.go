@@ -29,9 +29,9 @@ func (s *stream) rest() {
 	if invariant.Enabled {
 		s.checkHeld("rest")
 	}
-	if s.partly { // it may be long until the next turn
+	if s.later { // it may be long until the next turn
 		s.rmu.Lock()
-		s.h.settled(false)
+		s.later = s.h.settled(false, false)
 		s.rmu.Unlock()
 	}
 	s.used.Store(true) // before the token is free, see tick

@@ -35,9 +35,9 @@ type handler interface {
 	place(rest int) []byte
 	// placed is called, with rmu held, once the payload is in place.
 	placed(h *wire.Header) error
-	// settled is called with rmu held at the end of a turn in which frames came;
-	// more says that part of another one did, and that it will be called again.
-	settled(more bool)
+	// settled is called with rmu held at the end of a turn in which frames came. more says that part of another one did,
+	// and looks that whoever holds the token looks on: it will be called again, and what can wait for that is later.
+	settled(more, looks bool) (later bool)
 	// next gives the next frame that this side has to send on its own account.
 	// Called with tmu held.
 	next(h *wire.Header) (payload []byte, ok bool)
@@ -59,7 +59,8 @@ type stream struct {
 	idle      int         // looks in vain since the last frame; with the token
 	passed    int         // see passOver; with the token
 	sought    atomic.Bool // somebody sleeps until something comes, whom another one's looks serve; a hint: who misses it looks seldom for a while
-	partly    bool        // a frame had begun to come at the last look; with the token
+	later     bool        // an acknowledgement was put off at the last look; with the token
+	vain      int         // looks since then; with the token
 	listening atomic.Bool // armed for reading; stored with the token
 
 	used    atomic.Bool // came to rest since the guard's last tick
@@ -163,6 +164,11 @@ func (s *stream) release() {
 	if invariant.Enabled {
 		s.checkHeld("arm")
 	}
+	if s.later { // nobody looks on
+		s.rmu.Lock()
+		s.later = s.h.settled(s.rx.begun(), false)
+		s.rmu.Unlock()
+	}
 	for {
 		s.listening.Store(true)
 		s.rmu.Lock()
@@ -180,6 +186,9 @@ func (s *stream) release() {
 	}
 }
 
+// lull is after how many looks in vain more does not come at once.
+const lull = 4
+
 // receive takes what the socket has, at most turns times, and wakes sleepers.
 // The caller holds the token.
 func (s *stream) receive(turns int) (got bool) {
@@ -196,9 +205,13 @@ func (s *stream) receive(turns int) (got bool) {
 		s.ended(err)
 	case got:
 		s.heard++
-		s.h.settled(s.rx.begun())
+		s.vain = 0
+		s.later = s.h.settled(s.rx.begun(), turns == 1)
+	case s.later && !s.rx.begun():
+		if s.vain++; s.vain >= lull {
+			s.later = s.h.settled(false, false)
+		}
 	}
-	s.partly = s.rx.begun()
 	s.rmu.Unlock()
 	if got {
 		s.e.sleepers.Wake() // after the words were stored
