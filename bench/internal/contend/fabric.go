@@ -21,7 +21,7 @@ func (k *kit) fabric() []Job {
 	}
 	var jobs []Job
 	for how, args := range ways {
-		jobs = append(jobs, Job{"libfabric " + how, func(ctx context.Context) ([]sample.Sample, error) {
+		jobs = append(jobs, Job{Name: "libfabric " + how, run: func(ctx context.Context) ([]sample.Sample, error) {
 			var all []sample.Sample
 			for _, size := range []int{64, 4096, 64 << 10, 1 << 20} { // a launch each, of most of a second
 				n := max(min(1<<28/size, 20000), 100)

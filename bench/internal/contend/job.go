@@ -22,10 +22,16 @@ var (
 	large = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 )
 
-// Job is one contender in one place. Its samples have no round yet.
+// Job is one contender in one place. Its samples have no round yet. Those with the same Beside are compared with each
+// other, and run one after another: what the machine does changes from minute to minute.
 type Job struct {
-	Name string
-	run  func(context.Context) ([]sample.Sample, error)
+	Name, Beside string
+	run          func(context.Context) ([]sample.Sample, error)
+}
+
+func (j Job) beside(what string) Job {
+	j.Beside = what
+	return j
 }
 
 // patience is what one job gets.
@@ -39,6 +45,9 @@ func Jobs(p *setup.Programs, places []*place.Place) []Job {
 		for _, more := range [][]Job{k.ours(), k.raw(), k.ucx(), k.fabric(), k.mpi(), k.rpc()} {
 			for _, j := range more {
 				j.Name = at.Name + "/" + j.Name
+				if j.Beside != "" {
+					j.Beside = at.Name + "/" + j.Beside
+				}
 				jobs = append(jobs, j)
 			}
 		}

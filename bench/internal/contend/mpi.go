@@ -62,7 +62,7 @@ func (k *kit) mpiJob(name string, env []string, command string, args []string) J
 			works = append(works, fmt.Sprintf("%s:%d:%d", w, s, times(bytes)(s)))
 		}
 	}
-	return Job{name, func(ctx context.Context) ([]sample.Sample, error) {
+	return Job{Name: name, run: func(ctx context.Context) ([]sample.Sample, error) {
 		cmd := k.at.Command(ctx, place.Near, command, slices.Concat(args, []string{every}, works)...)
 		cmd.Env = append(os.Environ(), env...)
 		out, err := output(cmd)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/vmmc-go/vmmc/bench/internal/place"
@@ -11,11 +12,21 @@ import (
 	"github.com/vmmc-go/vmmc/bench/internal/sample"
 )
 
+// onOneCPU and atSize are how measurements of ours are asked for, and what those beside them are known by.
+const onOneCPU = " --pin same --size 64"
+
+func atSize(size int) string { return " --size " + strconv.Itoa(size) }
+
 // ours is our tool, one measurement at a time, so that others come between them.
 func (k *kit) ours() []Job {
-	path, whats := "remote", []string{"latency", "latency --pin same --size 64", "bandwidth", "bidir", "fetch", "overhead", "notify"}
+	path, whats := "remote", []string{"latency", "latency" + onOneCPU, "bidir", "fetch", "overhead", "notify"}
 	if k.shared() {
 		path, whats = "local", []string{"latency", "bandwidth", "bidir", "fetch", "rate", "overhead", "notify", "import", "scale"}
+	}
+	if !k.shared() {
+		for size := large[0]; size <= large[len(large)-1]; size *= 2 {
+			whats = append(whats, sample.Bandwidth+atSize(size))
+		}
 	}
 	if k.at.Name == sample.Loopback {
 		whats = append(whats, "scale") // of memory, which a namespace does not change
@@ -32,7 +43,7 @@ func (k *kit) ours() []Job {
 		if what == "rpc" {
 			words = append(words, "--peer", rpc.GRPC+"="+k.Self+" rpc-peer")
 		}
-		jobs = append(jobs, Job{"vmmc " + what, func(ctx context.Context) ([]sample.Sample, error) {
+		jobs = append(jobs, Job{Name: "vmmc " + what, Beside: what, run: func(ctx context.Context) ([]sample.Sample, error) {
 			out, err := output(k.at.Command(ctx, place.Near, k.VMMC, words...))
 			if err != nil {
 				return nil, err

@@ -13,9 +13,9 @@ import (
 func (k *kit) raw() []Job {
 	if k.shared() {
 		return []Job{
-			k.rawLocal("C flag, spinning", "flag", "spin", "400000"),
-			k.rawLocal("C flag, yielding", "flag", "yield", "400000"),
-			{"C memmove", func(ctx context.Context) ([]sample.Sample, error) {
+			k.rawLocal("C flag, spinning", "flag", "spin", "400000").beside(sample.Latency),
+			k.rawLocal("C flag, yielding", "flag", "yield", "400000").beside(sample.Latency),
+			{Name: "C memmove", Beside: sample.Bandwidth, run: func(ctx context.Context) ([]sample.Sample, error) {
 				var all []sample.Sample
 				for _, size := range large {
 					some, err := k.rawLocal("", "memmove", strconv.Itoa(size), "4000000000").run(ctx)
@@ -26,29 +26,34 @@ func (k *kit) raw() []Job {
 				}
 				return all, nil
 			}},
-			{"C import", func(ctx context.Context) ([]sample.Sample, error) { return k.c(ctx, k.Floor, "import", "2000") }},
+			{Name: "C import", Beside: sample.Import, run: func(ctx context.Context) ([]sample.Sample, error) { return k.c(ctx, k.Floor, "import", "2000") }},
 		}
 	}
 	var jobs []Job
 	for _, wait := range []string{"spin", "yield"} {
 		jobs = append(jobs,
-			k.rawTCP("C TCP latency, "+wait, sample.Latency, wait, "-1", small, func(int) int { return 20000 }),
-			k.rawTCP("C TCP bandwidth, "+wait, sample.Bandwidth, wait, "-1", large, times(1<<30)),
+			k.rawTCP("C TCP latency, "+wait, sample.Latency, wait, "-1", small, func(int) int { return 20000 }).beside(sample.Latency),
 			k.rawTCP("C TCP both ways, "+wait, sample.Bidir, wait, "-1", large, times(1<<29)),
 		)
+		for _, size := range large {
+			jobs = append(jobs, k.rawTCP("C TCP bandwidth, "+wait+atSize(size), sample.Bandwidth, wait, "-1", []int{size}, times(1<<30)).
+				beside(sample.Bandwidth+atSize(size)))
+		}
 	}
-	jobs = append(jobs,
-		k.floorTCP("C TCP bandwidth, acknowledged", sample.Bandwidth, times(1<<30)),
-		k.floorTCP("C TCP both ways, acknowledged", sample.Bidir, times(1<<29)),
-	)
-	return append(jobs, k.rawTCP("C TCP on one CPU", sample.Latency, "yield", "0", small[:1], func(int) int { return 10000 }))
+	for _, size := range large {
+		jobs = append(jobs, k.floorTCP("C TCP bandwidth, acknowledged"+atSize(size), sample.Bandwidth, []int{size}, times(1<<30)).
+			beside(sample.Bandwidth+atSize(size)))
+	}
+	return append(jobs,
+		k.floorTCP("C TCP both ways, acknowledged", sample.Bidir, large, times(1<<29)),
+		k.rawTCP("C TCP on one CPU", sample.Latency, "yield", "0", small[:1], func(int) int { return 10000 }).beside(sample.Latency+onOneCPU))
 }
 
 // times is how often a size is sent so that it makes total bytes.
 func times(total int) func(int) int { return func(size int) int { return max(total/size, 100) } }
 
 func (k *kit) rawLocal(name string, args ...string) Job {
-	return Job{name, func(ctx context.Context) ([]sample.Sample, error) { return k.c(ctx, k.Raw, args...) }}
+	return Job{Name: name, run: func(ctx context.Context) ([]sample.Sample, error) { return k.c(ctx, k.Raw, args...) }}
 }
 
 // c runs a C program that is alone.
@@ -67,15 +72,15 @@ func (k *kit) rawTCP(name, what, wait, cpu string, sizes []int, count func(int) 
 }
 
 // floorTCP is what a link does over raw TCP, in C.
-func (k *kit) floorTCP(name, what string, count func(int) int) Job {
-	return k.cTCP(name, k.Floor, large, func(size int) []string {
+func (k *kit) floorTCP(name, what string, sizes []int, count func(int) int) Job {
+	return k.cTCP(name, k.Floor, sizes, func(size int) []string {
 		return []string{what, strconv.Itoa(size), strconv.Itoa(count(size))}
 	})
 }
 
 // cTCP runs both ends of a C program for each size.
 func (k *kit) cTCP(name, program string, sizes []int, args func(size int) []string) Job {
-	return Job{name, func(ctx context.Context) ([]sample.Sample, error) {
+	return Job{Name: name, run: func(ctx context.Context) ([]sample.Sample, error) {
 		var all []sample.Sample
 		for _, size := range sizes {
 			server := k.at.Command(ctx, place.Far, program, "serve", k.at.Addr[place.Far])

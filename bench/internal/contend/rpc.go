@@ -26,7 +26,7 @@ func (k *kit) rpc() []Job {
 	}
 	var jobs []Job
 	for _, kind := range rpc.Kinds() {
-		jobs = append(jobs, Job{kind, func(ctx context.Context) ([]sample.Sample, error) {
+		jobs = append(jobs, Job{Name: kind, run: func(ctx context.Context) ([]sample.Sample, error) {
 			server := k.at.Command(ctx, place.Far, k.Self, "rpc-serve", kind, network, addr)
 			out, err := k.served(ctx, server, func(at string) *exec.Cmd {
 				return k.at.Command(ctx, place.Near, k.Self, append([]string{"rpc-call", kind, network, at}, works...)...)

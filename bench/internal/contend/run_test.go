@@ -3,12 +3,14 @@ package contend
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +56,8 @@ func TestRawPrograms(t *testing.T) {
 		}},
 		{net.rawTCP("", "latency", "yield", "0", []int{64}, few), []sample.Key{net.key("C", "TCP, yield, one CPU", "latency", 64)}},
 		{net.rawTCP("", "bandwidth", "yield", "-1", []int{1 << 20}, few), []sample.Key{net.key("C", "TCP, yield", "bandwidth", 1<<20)}},
-		{net.floorTCP("", "bandwidth", few), acknowledged("bandwidth")},
-		{net.floorTCP("", "bidir", few), acknowledged("bidir")},
+		{net.floorTCP("", "bandwidth", large, few), acknowledged("bandwidth")},
+		{net.floorTCP("", "bidir", large, few), acknowledged("bidir")},
 		{Job{run: func(ctx context.Context) ([]sample.Sample, error) {
 			return local.c(ctx, programs.Floor, "import", "20")
 		}}, []sample.Key{local.key("C", "", "import", 4096)}},
@@ -95,7 +97,7 @@ func TestRawPrograms(t *testing.T) {
 func TestRounds(t *testing.T) {
 	var ran []string
 	job := func(name string, err error) Job {
-		return Job{name, func(context.Context) ([]sample.Sample, error) {
+		return Job{Name: name, run: func(context.Context) ([]sample.Sample, error) {
 			ran = append(ran, name)
 			if err != nil {
 				return nil, err
@@ -133,10 +135,69 @@ func TestRounds(t *testing.T) {
 	}
 }
 
+// What is beside each other comes in turn, each job once, and in an order that is drawn.
+func TestBeside(t *testing.T) {
+	jobs := make([]Job, 40)
+	for i := range jobs {
+		if i%3 > 0 {
+			jobs[i].Beside = "group " + string(rune('a'+i%5))
+		}
+	}
+	within := map[string]bool{}
+	for seed := range uint64(50) {
+		got := order(rand.New(rand.NewPCG(seed, 1)), jobs)
+		if all := slices.Sorted(slices.Values(got)); len(all) != len(jobs) || all[0] != 0 || len(slices.Compact(all)) != len(jobs) {
+			t.Fatalf("seed %d gives %v", seed, got)
+		}
+		last, over := "", map[string]bool{}
+		var group []string
+		for _, at := range got {
+			b := jobs[at].Beside
+			if b != last {
+				over[last] = true
+			}
+			if b != "" && over[b] {
+				t.Fatalf("seed %d gives %v: what is beside %d is elsewhere too", seed, got, at)
+			}
+			if last = b; b == "group a" {
+				group = append(group, strconv.Itoa(at))
+			}
+		}
+		within[strings.Join(group, " ")] = true
+	}
+	if len(within) < 10 {
+		t.Errorf("one group has only these orders: %v", within)
+	}
+}
+
+// The bars that compare ours with C's TCP have both in turn.
+func TestBarsAreBeside(t *testing.T) {
+	groups := map[string][]string{}
+	for _, j := range Jobs(&setup.Programs{}, []*place.Place{place.Memory(), place.Loop()}) {
+		groups[j.Beside] = append(groups[j.Beside], j.Name)
+	}
+	for group, want := range map[string][]string{
+		"loopback/bandwidth --size 65536": {
+			"loopback/C TCP bandwidth, acknowledged --size 65536", "loopback/C TCP bandwidth, spin --size 65536",
+			"loopback/C TCP bandwidth, yield --size 65536", "loopback/vmmc bandwidth --size 65536",
+		},
+		"loopback/latency":                      {"loopback/C TCP latency, spin", "loopback/C TCP latency, yield", "loopback/vmmc latency"},
+		"loopback/latency --pin same --size 64": {"loopback/C TCP on one CPU", "loopback/vmmc latency --pin same --size 64"},
+		"local/latency":                         {"local/C flag, spinning", "local/C flag, yielding", "local/UCX put latency", "local/vmmc latency"},
+		"local/rate":                            {"local/UCX put rate", "local/vmmc rate"},
+		"local/bandwidth":                       {"local/C memmove", "local/vmmc bandwidth"},
+		"local/import":                          {"local/C import", "local/vmmc import"},
+	} {
+		if got := slices.Sorted(slices.Values(groups[group])); !slices.Equal(got, want) {
+			t.Errorf("beside each other in %s are %q, want %q", group, got, want)
+		}
+	}
+}
+
 func TestCancelledRoundSavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	run := &sample.Run{}
-	jobs := []Job{{"a", func(ctx context.Context) ([]sample.Sample, error) {
+	jobs := []Job{{Name: "a", run: func(ctx context.Context) ([]sample.Sample, error) {
 		cancel()
 		return nil, ctx.Err()
 	}}}

@@ -53,6 +53,10 @@ func (k *kit) ucx() []Job {
 			ucxTest{"put", sample.Bandwidth, "ucp_put_bw", nil, s, puts},
 			ucxTest{"am", sample.Bandwidth, "ucp_am_bw", nil, s, times(1 << 29)(s)})
 	}
+	beside := map[string]string{}
+	if k.shared() {
+		beside["UCX put latency"], beside["UCX put rate"] = sample.Latency, sample.Rate
+	}
 	jobs := map[string][]ucxTest{}
 	for _, t := range tests {
 		name := "UCX " + t.how + " " + t.what
@@ -60,7 +64,7 @@ func (k *kit) ucx() []Job {
 	}
 	var all []Job
 	for name, tests := range jobs {
-		all = append(all, Job{name, func(ctx context.Context) ([]sample.Sample, error) {
+		all = append(all, Job{Name: name, Beside: beside[name], run: func(ctx context.Context) ([]sample.Sample, error) {
 			var samples []sample.Sample
 			for _, t := range tests {
 				s, err := k.runUCX(ctx, t, env)
