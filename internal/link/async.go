@@ -193,6 +193,9 @@ func (o *Out) next(h *wire.Header) (payload []byte, ok bool) {
 		over = q.ended()
 		if over && o.queued.Load() == 1 {
 			h.Flags |= wire.AckNow
+			if o.crowded(q.size) {
+				h.Flags |= wire.Shared
+			}
 		}
 	}
 	if over {

@@ -6,11 +6,22 @@ import "github.com/vmmc-go/vmmc/internal/wire"
 // before it begins the next, has those that it begins meanwhile written together: as one call's worth, or when it waits, or by the
 // guard, at its next tick. As long as enough is on its way the far end does not notice. A link that no waiter has left at
 // rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.
-const gatherFrom = 128 << 10 // on the way, and not acknowledged
+const gatherFrom = 128 << 10 // on the way, and not acknowledged; or two messages
 
 // share is how many bytes of messages of size are written by one call, and share an acknowledgement, where there are more of
-// them: what either costs both ends is small beside that, and half of what is usually on its way is not waiting for it.
-func share(size uint64) uint64 { return min(max(wire.MaxChunk, 2*size), 2*wire.MaxChunk) }
+// them: what either costs both ends is small beside that. Two messages of 256 KiB are; a longer one goes by itself.
+func share(size uint64) uint64 {
+	if size > wire.MaxChunk {
+		return wire.MaxChunk
+	}
+	return max(wire.MaxChunk, 2*size)
+}
+
+// crowded says whether so much is on its way with a message of size that its acknowledgement need not come by itself: whoever
+// waits for one of those before it has more of them to come than that. tmu is held.
+func (o *Out) crowded(size int) bool {
+	return size > small && o.flight.beyond(o.acked.Load())+uint64(size) >= 2*share(uint64(size))
+}
 
 // gathers says whether a message of size bytes that was just queued is left to those that follow; tmu is held. The guard looks for
 // what is gathered after it has let go of a link, and at each tick before: who finds it guarded here, with the message queued, is seen there.
@@ -18,7 +29,7 @@ func (o *Out) gathers(size int) bool {
 	switch {
 	case uint64(o.queued.Load())*uint64(size) >= share(uint64(size)): // those that wait with it are likely to be as long
 	case !o.guarded.Load() || o.e.sleepers.Asleep():
-	case o.flight.beyond(o.acked.Load()) < gatherFrom:
+	case o.flight.beyond(o.acked.Load()) < max(gatherFrom, 2*uint64(size)):
 	default:
 		return o.e.gather(o) && o.guarded.Load()
 	}

@@ -43,8 +43,9 @@ type In struct {
 	applied atomic.Uint64 // last message applied; written with rmu
 	unacked int           // messages applied since the last acknowledgement, with rmu
 	asks    bool          // and one of them asked for one, with rmu
+	alone   bool          // and one of those that did said of no others, with rmu
 	bytes   uint64        // and their bytes
-	share   uint64        // bytes that share an acknowledgement, see there
+	share   uint64        // how many make one, of messages as the last one: see [share]
 	speaks  bool          // what came has made something to be sent, with rmu
 
 	ackDue  bool      // with tmu
@@ -90,9 +91,6 @@ const (
 	ackMessages = 1024
 	ackBytes    = 512 << 10
 )
-
-// ackLater is from how many bytes on an acknowledgement that is asked for waits for more while somebody looks for it.
-const ackLater = 64 << 10
 
 // NewIn starts the exporting side, as [NewOut]. targets are there before the
 // first frame is looked at. imports, which may be nil, answers those on the link.
@@ -262,7 +260,7 @@ func (in *In) placed(h *wire.Header) error {
 		}
 		in.cut()
 		in.cur = message{}
-		in.apply(h.Seq, true)
+		in.apply(h.Seq, wire.AckNow)
 	case wire.Detach:
 		if t := in.targets[h.Handle]; t != nil {
 			in.nmu.Lock()
@@ -312,15 +310,16 @@ func (in *In) arrived(h *wire.Header) {
 	in.count.Locked(page.Bytes, m.size)
 	in.share = share(m.size)
 	*m = message{}
-	in.apply(h.Seq, h.Flags&wire.AckNow != 0)
+	in.apply(h.Seq, h.Flags)
 }
 
 // apply counts a message as applied. rmu is held, so last word, notification
 // and number change as one for whoever resumes the link.
-func (in *In) apply(seq uint64, now bool) {
+func (in *In) apply(seq uint64, flags uint8) {
 	in.nextApplied(seq)
 	in.unacked++
-	in.asks = in.asks || now
+	in.asks = in.asks || flags&wire.AckNow != 0
+	in.alone = in.alone || flags&(wire.AckNow|wire.Shared) == wire.AckNow
 	in.owe(in.unacked >= ackMessages || in.bytes >= ackBytes)
 }
 
@@ -335,7 +334,7 @@ func (in *In) nextApplied(seq uint64) {
 // owe notes that an acknowledgement is due.
 func (in *In) owe(due bool) {
 	if due {
-		in.unacked, in.bytes, in.asks = 0, 0, false
+		in.unacked, in.bytes, in.asks, in.alone = 0, 0, false, false
 		in.speaks = true
 		in.tmu.Lock()
 		in.ackDue = true
@@ -371,11 +370,14 @@ func (in *In) remind(handle uint32) {
 	}
 }
 
-// settled sends what the turn's frames made due. Where more is arriving, or is looked for, messages
-// that ask for an acknowledgement share one: each costs both ends a call.
+// settled sends what is due. Where more is arriving, messages that ask for an acknowledgement share one, and where one of them
+// has said that it will, and whoever looks goes on, too: each costs both ends a call.
 func (in *In) settled(more, looks bool) (later bool) {
-	more = more || looks && in.bytes >= ackLater
-	in.owe(in.asks && (in.bytes >= in.share || !more))
+	most := uint64(wire.MaxChunk)
+	if !in.alone {
+		most, more = in.share, more || looks
+	}
+	in.owe(in.asks && (in.speaks || in.bytes >= most || !more)) // what speaks makes a call anyway, and an answer may be long
 	switch {
 	case in.speaks: // else nothing is there that was not tried to send when it came to be
 		in.speaks = false

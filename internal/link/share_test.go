@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -8,79 +9,161 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// An acknowledgement that a long message asks for waits for more while somebody looks, and no longer: not beyond a few looks
-// in vain, nor when whoever looks goes, nor where there is enough for one. A short message's does not wait at all.
-func TestAcknowledgementsAreShared(t *testing.T) {
-	const size = ackLater
-	looks := func(n int) func(*In) {
-		return func(in *In) {
-			for range n {
-				in.receive(1)
+// sharer is an exporter whose token a test holds, which looks as a waiter does, and what its far end has said.
+type sharer struct {
+	*In
+	t   *testing.T
+	far int
+	seq uint64
+}
+
+// takes says a message of size bytes in chunks, and receives it with no look in vain.
+func (s *sharer) takes(size int, flags uint8) {
+	s.t.Helper()
+	const chunk = 32 << 10 // the socket has room for it
+	s.seq++
+	for off := 0; off < size; off += chunk {
+		n := min(chunk, size-off)
+		h := wire.Header{Type: wire.Data, Handle: 1, Seq: s.seq, Off: uint64(off), Size: uint64(size), Chunk: uint32(n)}
+		if off+n == size {
+			n -= 4
+			h.Flags, h.Chunk = flags|wire.Last, uint32(n)
+		}
+		say(s.t, s.far, h, make([]byte, n))
+		over := func() bool { return s.applied.Load() == s.seq || s.cur.done == uint64(off+n) && !s.rx.begun() }
+		for until := time.Now().Add(10 * time.Second); !over(); s.receive(1) {
+			if err := s.err(); err != nil || time.Now().After(until) {
+				s.t.Fatalf("message %d of %d bytes is not received: %v", s.seq, size, err)
 			}
 		}
 	}
+}
+
+func (s *sharer) looks(n int) {
+	for range n {
+		s.receive(1)
+	}
+}
+
+// said is what the far end has of the exporter.
+func (s *sharer) said() (frames []wire.Type) {
+	s.t.Helper()
+	var io unix.IO
+	for {
+		if n, err := io.Peek(s.far, make([]byte, 1)); err != nil {
+			s.t.Fatal(err)
+		} else if n == 0 {
+			return frames
+		}
+		h := hear(s.t, s.far)
+		if h.Type == wire.Ack && h.Ack != s.seq {
+			s.t.Errorf("acknowledged are %d messages of %d", h.Ack, s.seq)
+		}
+		if h.Chunk > 0 {
+			swallow(s.t, s.far, int(h.Chunk))
+		}
+		frames = append(frames, h.Type)
+	}
+}
+
+// An acknowledgement whose message says that more is on its way waits for that while somebody looks, and no longer: not beyond
+// a few looks in vain, nor beyond some in all, nor when whoever looks goes, nor where there is enough for one, nor when
+// something else is to be sent. Who says nothing of others does not wait.
+func TestAcknowledgementsAreShared(t *testing.T) {
+	const (
+		size  = 64 << 10
+		asks  = wire.AckNow
+		crowd = wire.AckNow | wire.Shared
+	)
+	ack := []wire.Type{wire.Ack}
 	for _, c := range []struct {
-		name     string
-		messages int
-		size     int
-		then     func(*In)
-		acked    bool
+		name string
+		do   func(*sharer)
+		want []wire.Type
 	}{
-		{"looks on", 1, size, looks(lull - 1), false},
-		{"looks in vain", 1, size, looks(lull), true},
-		{"goes to rest", 1, size, func(in *In) { in.rest() }, true},
-		{"goes to sleep", 1, size, func(in *In) { in.release() }, true},
-		{"not enough", int(share(size)/size) - 1, size, looks(0), false},
-		{"enough", int(share(size) / size), size, looks(0), true},
-		{"not enough of longer ones", 1, wire.MaxChunk, looks(0), false},
-		{"enough of longer ones", 2, wire.MaxChunk, looks(0), true},
-		{"short", 1, 64, looks(0), true},
+		{"alone", func(s *sharer) { s.takes(size, asks) }, ack},
+		{"one alone among others", func(s *sharer) { s.takes(size, crowd); s.takes(64, asks) }, ack},
+		{"looks on", func(s *sharer) { s.takes(size, crowd); s.looks(putOff/lull - 1) }, nil},
+		{"looks in vain", func(s *sharer) { s.takes(size, crowd); s.looks(putOff / lull) }, ack},
+		{"goes to rest", func(s *sharer) { s.takes(size, crowd); s.rest() }, ack},
+		{"goes to sleep", func(s *sharer) { s.takes(size, crowd); s.release() }, ack},
+		{"not enough", func(s *sharer) {
+			for range share(size)/size - 1 {
+				s.takes(size, crowd)
+			}
+		}, nil},
+		{"enough", func(s *sharer) {
+			for range share(size) / size {
+				s.takes(size, crowd)
+			}
+		}, ack},
+		{"not enough of longer ones", func(s *sharer) { s.takes(wire.MaxChunk, crowd) }, nil},
+		{"enough of longer ones", func(s *sharer) { s.takes(wire.MaxChunk, crowd); s.takes(wire.MaxChunk, crowd) }, ack},
+		{"short ones go on", func(s *sharer) {
+			s.takes(size, crowd)
+			for range putOff {
+				s.takes(64, 0)
+				if !s.later {
+					return
+				}
+			}
+		}, ack},
+		{"a get", func(s *sharer) {
+			s.takes(size, crowd)
+			s.seq++
+			say(s.t, s.far, wire.Header{Type: wire.Get, Handle: 1, Seq: s.seq, Size: size}, nil)
+			s.looks(1)
+		}, []wire.Type{wire.Ack, wire.Reply}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mem := memory(t, wire.MaxChunk)
 			e, fd, far := half(t)
-			in, err := NewIn(e, fd, nil, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}}, nil, func(uint32) {}, func(error) {})
+			in, err := NewIn(e, fd, nil, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}}, nil, func(uint32) {}, func(error) {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for !in.tryQuiet() {
 				time.Sleep(time.Millisecond)
 			}
-			for seq := range uint64(c.messages) {
-				said := make(chan struct{})
-				go func() { // the socket may have no room for all of it
-					defer close(said)
-					say(t, far, wire.Header{
-						Type: wire.Data, Flags: wire.Last | wire.AckNow,
-						Handle: 1, Seq: seq + 1, Size: uint64(c.size), Chunk: uint32(c.size - 4),
-					}, make([]byte, c.size-4))
-				}()
-				for in.applied.Load() <= seq && in.err() == nil { // with no look in vain
-					if err := unix.AwaitInput(in.fd, 10*time.Second); err != nil {
-						t.Fatal(err)
-					}
-					in.receive(1)
-				}
-				<-said
+			s := &sharer{In: in, t: t, far: far}
+			c.do(s)
+			if got := s.said(); !slices.Equal(got, c.want) {
+				t.Errorf("the far end has %v, want %v", got, c.want)
 			}
-			c.then(in)
 			if err := in.err(); err != nil {
-				t.Fatal(err)
+				t.Error(err)
 			}
-			var io unix.IO
-			n, err := io.Peek(far, make([]byte, 1))
-			if err != nil || n > 0 != c.acked {
-				t.Errorf("acknowledged: %v (%v), want %v", n > 0, err, c.acked)
+			if len(c.want) > 0 {
+				return
 			}
-			if !c.acked {
-				in.rest() // and then it is
-			}
-			if h := hear(t, far); h.Type != wire.Ack || h.Ack != uint64(c.messages) {
-				t.Errorf("in the place of the acknowledgement of message %d is %+v", c.messages, h)
-			}
-			if c.name != "goes to rest" && c.name != "goes to sleep" && c.acked {
-				in.rest()
+			in.rest()
+			if got := s.said(); !slices.Equal(got, ack) {
+				t.Errorf("when the token is free, the far end has %v, want %v", got, ack)
 			}
 		})
+	}
+}
+
+// A message says that others are on their way only where so many are that a sender with fewer in flight never waits for it.
+func TestCrowded(t *testing.T) {
+	for _, c := range []struct {
+		size, before int
+		want         bool
+	}{
+		{gatherable, 6, false},
+		{gatherable, 7, true},
+		{wire.MaxChunk, 2, false},
+		{wire.MaxChunk, 3, true},
+		{8, 1000, false},
+	} {
+		o, _ := importer(t)
+		o.tmu.Lock()
+		for range c.before {
+			o.flight.add(o.flight.n+1, c.size)
+		}
+		if got := o.crowded(c.size); got != c.want {
+			t.Errorf("with %d messages of %d bytes on their way: %v, want %v", c.before, c.size, got, c.want)
+		}
+		o.tmu.Unlock()
 	}
 }

@@ -36,7 +36,7 @@ type handler interface {
 	// placed is called, with rmu held, once the payload is in place.
 	placed(h *wire.Header) error
 	// settled is called with rmu held at the end of a turn in which frames came. more says that part of another one did,
-	// and looks that whoever holds the token looks on: it will be called again, and what can wait for that is later.
+	// and looks that whoever holds the token looks on. What can wait for that is later: it is called again before long.
 	settled(more, looks bool) (later bool)
 	// next gives the next frame that this side has to send on its own account.
 	// Called with tmu held.
@@ -59,8 +59,8 @@ type stream struct {
 	idle      int         // looks in vain since the last frame; with the token
 	passed    int         // see passOver; with the token
 	sought    atomic.Bool // somebody sleeps until something comes, whom another one's looks serve; a hint: who misses it looks seldom for a while
-	later     bool        // an acknowledgement was put off at the last look; with the token
-	vain      int         // looks since then; with the token
+	later     bool        // an acknowledgement was put off, for whoever lets go of the token at the latest; with the token
+	put       int         // how long ago, in looks, those in vain counting more; with the token
 	listening atomic.Bool // armed for reading; stored with the token
 
 	used    atomic.Bool // came to rest since the guard's last tick
@@ -164,7 +164,7 @@ func (s *stream) release() {
 	if invariant.Enabled {
 		s.checkHeld("arm")
 	}
-	if s.later { // nobody looks on
+	if s.later { // nobody looks on; the rest of what has begun raises an event
 		s.rmu.Lock()
 		s.later = s.h.settled(s.rx.begun(), false)
 		s.rmu.Unlock()
@@ -186,11 +186,15 @@ func (s *stream) release() {
 	}
 }
 
-// lull is after how many looks in vain more does not come at once.
-const lull = 4
+// How long an acknowledgement is put off at most, in looks, and for how many of them one counts that finds nothing between two
+// frames: then more does not come at once.
+const (
+	putOff = 64
+	lull   = 16
+)
 
 // receive takes what the socket has, at most turns times, and wakes sleepers.
-// The caller holds the token.
+// The caller holds the token. Who comes for one turn looks on: it calls it again, or rest, or release.
 func (s *stream) receive(turns int) (got bool) {
 	if invariant.Enabled {
 		s.checkHeld("receive")
@@ -205,10 +209,16 @@ func (s *stream) receive(turns int) (got bool) {
 		s.ended(err)
 	case got:
 		s.heard++
-		s.vain = 0
-		s.later = s.h.settled(s.rx.begun(), turns == 1)
-	case s.later && !s.rx.begun():
-		if s.vain++; s.vain >= lull {
+		if s.put++; !s.later {
+			s.put = 0
+		}
+		over := s.put >= putOff
+		s.later = s.h.settled(s.rx.begun() && !over, turns == 1 && !over)
+	case s.later:
+		if s.put++; !s.rx.begun() {
+			s.put += lull - 1
+		}
+		if s.put >= putOff {
 			s.later = s.h.settled(false, false)
 		}
 	}

@@ -48,8 +48,9 @@ const (
 	Last   uint8 = 1 << iota // the message's last chunk: Word is its last word (unless Bytes)
 	Notify                   // run the handler; Serial
 	Bytes                    // any length and alignment, no last word
-	AckNow                   // acknowledge as soon as this is applied
+	AckNow                   // acknowledge as soon as this is applied, or with what is arriving already
 	Skip                     // a receiver that does not know this type skips it
+	Shared                   // with AckNow: as much again is on its way, and may come before the acknowledgement; who does not know it acknowledges
 )
 
 // Codes of Nak and Revoke.
