@@ -4,8 +4,8 @@
  *
  *   floor serve ADDR                       prints its port, serves one client of "floor tcp"
  *   floor tcp ADDR PORT bandwidth|bidir SIZE COUNT
- *       A header of 64 bytes before each message, a frame of 64 bytes back for every 256 KiB, or two messages of up
- *       to as much, at most 8 messages that are not acknowledged, memory that other processes map where they arrive,
+ *       A header of 64 bytes before each message, a frame of 64 bytes back for every 256 KiB, or two messages of
+ *       128 to 256 KiB, at most 8 messages that are not acknowledged, memory that other processes map where they arrive,
  *       and for each direction a connection of its own, with what vmmc sets for a near end. Messages that may go
  *       together are written by one call. Both ends yield while they wait. 8 messages are 256 KiB at least.
  *   floor import COUNT
@@ -92,8 +92,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 /* acknowledged_each is what one frame back is for: see share in internal/link/gather.go. */
 static size_t acknowledged_each(size_t size)
 {
-	size_t two = least(2 * size, 2 * (size_t)least_acknowledged);
-	return two > least_acknowledged ? two : least_acknowledged;
+	return size <= least_acknowledged && 2 * size > least_acknowledged ? 2 * size : least_acknowledged;
 }
 
 /* may is how many messages go out now: as many as make up one frame back. */

@@ -323,6 +323,9 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 					s.idle = 0
 					moved = true
 				}
+				if s.later && sp.Shared() { // the next look comes when others have run
+					s.settle()
+				}
 			}
 			if s != own && w.help(s) {
 				moved = true

@@ -6,7 +6,7 @@ import "github.com/vmmc-go/vmmc/internal/wire"
 // before it begins the next, has those that it begins meanwhile written together: as one call's worth, or when it waits, or by the
 // guard, at its next tick. As long as enough is on its way the far end does not notice. A link that no waiter has left at
 // rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.
-const gatherFrom = 128 << 10 // on the way, and not acknowledged; or two messages
+const gatherFrom = 128 << 10 // on the way, and not acknowledged, and two messages
 
 // share is how many bytes of messages of size are written by one call, and share an acknowledgement, where there are more of
 // them: what either costs both ends is small beside that. Two messages of 256 KiB are; a longer one goes by itself.
@@ -17,16 +17,18 @@ func share(size uint64) uint64 {
 	return max(wire.MaxChunk, 2*size)
 }
 
-// crowded says whether so much is on its way with a message of size that its acknowledgement need not come by itself: whoever
-// waits for one of those before it has more of them to come than that. tmu is held.
+// crowded says whether so much is on its way with a message of size that its acknowledgement need not come by itself: those before
+// it make one without it. It says nothing of what follows, and if that is nothing the far end looks for it a few times in vain.
+// tmu is held.
 func (o *Out) crowded(size int) bool {
-	return size > small && o.flight.beyond(o.acked.Load())+uint64(size) >= 2*share(uint64(size))
+	return size > small && size <= wire.MaxChunk && o.flight.beyond(o.acked.Load())+uint64(size) >= 2*share(uint64(size))
 }
 
 // gathers says whether a message of size bytes that was just queued is left to those that follow; tmu is held. The guard looks for
 // what is gathered after it has let go of a link, and at each tick before: who finds it guarded here, with the message queued, is seen there.
 func (o *Out) gathers(size int) bool {
 	switch {
+	case o.tx.check: // each of its frames takes a call
 	case uint64(o.queued.Load())*uint64(size) >= share(uint64(size)): // those that wait with it are likely to be as long
 	case !o.guarded.Load() || o.e.sleepers.Asleep():
 	case o.flight.beyond(o.acked.Load()) < max(gatherFrom, 2*uint64(size)):

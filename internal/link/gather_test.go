@@ -156,6 +156,7 @@ func TestNotGathered(t *testing.T) {
 			swallow(t, far, 2*framed(gatherable))
 		}, []int{gatherable, gatherable}},
 		{"a call's worth", func(t *testing.T, o *Out, _ int) { unguarded(t, o) }, []int{gatherable, gatherable, 2 * wire.MaxChunk}},
+		{"more than a chunk", func(t *testing.T, o *Out, _ int) { unguarded(t, o) }, []int{gatherable, gatherable, wire.MaxChunk + 4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o, far := importer(t)

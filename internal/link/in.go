@@ -374,10 +374,13 @@ func (in *In) remind(handle uint32) {
 // has said that it will, and whoever looks goes on, too: each costs both ends a call.
 func (in *In) settled(more, looks bool) (later bool) {
 	most := uint64(wire.MaxChunk)
-	if !in.alone {
-		most, more = in.share, more || looks
+	if in.asks && !in.alone {
+		in.tmu.Lock()
+		answers := len(in.replies) > 0 // which may be long
+		in.tmu.Unlock()
+		most, more = in.share, (more || looks) && !answers
 	}
-	in.owe(in.asks && (in.speaks || in.bytes >= most || !more)) // what speaks makes a call anyway, and an answer may be long
+	in.owe(in.asks && (in.speaks || in.bytes >= most || !more)) // what speaks makes a call anyway
 	switch {
 	case in.speaks: // else nothing is there that was not tried to send when it came to be
 		in.speaks = false

@@ -30,9 +30,7 @@ func (s *stream) rest() {
 		s.checkHeld("rest")
 	}
 	if s.later { // it may be long until the next turn
-		s.rmu.Lock()
-		s.later = s.h.settled(false, false)
-		s.rmu.Unlock()
+		s.settle()
 	}
 	s.used.Store(true) // before the token is free, see tick
 	if !s.token.CompareAndSwap(held, free) {

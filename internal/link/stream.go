@@ -35,7 +35,7 @@ type handler interface {
 	place(rest int) []byte
 	// placed is called, with rmu held, once the payload is in place.
 	placed(h *wire.Header) error
-	// settled is called with rmu held at the end of a turn in which frames came. more says that part of another one did,
+	// settled is called with rmu held at the end of a turn in which frames came, and when what is later is due. more says that part of another one did,
 	// and looks that whoever holds the token looks on. What can wait for that is later: it is called again before long.
 	settled(more, looks bool) (later bool)
 	// next gives the next frame that this side has to send on its own account.
@@ -59,8 +59,8 @@ type stream struct {
 	idle      int         // looks in vain since the last frame; with the token
 	passed    int         // see passOver; with the token
 	sought    atomic.Bool // somebody sleeps until something comes, whom another one's looks serve; a hint: who misses it looks seldom for a while
-	later     bool        // an acknowledgement was put off, for whoever lets go of the token at the latest; with the token
-	put       int         // how long ago, in looks, those in vain counting more; with the token
+	later     bool        // an acknowledgement was put off, for whoever lets go of the token, or for the rest of what has begun; with the token
+	put       int         // how long ago, in looks, those between two frames that find nothing counting more; with the token
 	listening atomic.Bool // armed for reading; stored with the token
 
 	used    atomic.Bool // came to rest since the guard's last tick
@@ -155,6 +155,13 @@ func (s *stream) readable() {
 	}
 	s.receive(drain)
 	s.release()
+}
+
+// settle sends what was put off.
+func (s *stream) settle() {
+	s.rmu.Lock()
+	s.later = s.h.settled(false, false)
+	s.rmu.Unlock()
 }
 
 // release arms the descriptor and lets go. Arming first: the kernel looks again

@@ -50,7 +50,7 @@ const (
 	Bytes                    // any length and alignment, no last word
 	AckNow                   // acknowledge as soon as this is applied, or with what is arriving already
 	Skip                     // a receiver that does not know this type skips it
-	Shared                   // with AckNow: as much again is on its way, and may come before the acknowledgement; who does not know it acknowledges
+	Shared                   // with AckNow: what is not acknowledged yet makes twice an acknowledgement, and this one may wait a moment for more; who does not know it acknowledges
 )
 
 // Codes of Nak and Revoke.

@@ -33,7 +33,7 @@ func (k *kit) raw() []Job {
 	for _, wait := range []string{"spin", "yield"} {
 		jobs = append(jobs,
 			k.rawTCP("C TCP latency, "+wait, sample.Latency, wait, "-1", small, func(int) int { return 20000 }).beside(sample.Latency),
-			k.rawTCP("C TCP both ways, "+wait, sample.Bidir, wait, "-1", large, times(1<<29)),
+			k.rawTCP("C TCP both ways, "+wait, sample.Bidir, wait, "-1", large, times(1<<29)).beside(sample.Bidir),
 		)
 		for _, size := range large {
 			jobs = append(jobs, k.rawTCP("C TCP bandwidth, "+wait+atSize(size), sample.Bandwidth, wait, "-1", []int{size}, times(1<<30)).
@@ -45,7 +45,7 @@ func (k *kit) raw() []Job {
 			beside(sample.Bandwidth+atSize(size)))
 	}
 	return append(jobs,
-		k.floorTCP("C TCP both ways, acknowledged", sample.Bidir, large, times(1<<29)),
+		k.floorTCP("C TCP both ways, acknowledged", sample.Bidir, large, times(1<<29)).beside(sample.Bidir),
 		k.rawTCP("C TCP on one CPU", sample.Latency, "yield", "0", small[:1], func(int) int { return 10000 }).beside(sample.Latency+onOneCPU))
 }
 

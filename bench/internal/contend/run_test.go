@@ -184,9 +184,12 @@ func TestBarsAreBeside(t *testing.T) {
 		"loopback/latency":                      {"loopback/C TCP latency, spin", "loopback/C TCP latency, yield", "loopback/vmmc latency"},
 		"loopback/latency --pin same --size 64": {"loopback/C TCP on one CPU", "loopback/vmmc latency --pin same --size 64"},
 		"local/latency":                         {"local/C flag, spinning", "local/C flag, yielding", "local/UCX put latency", "local/vmmc latency"},
-		"local/rate":                            {"local/UCX put rate", "local/vmmc rate"},
-		"local/bandwidth":                       {"local/C memmove", "local/vmmc bandwidth"},
-		"local/import":                          {"local/C import", "local/vmmc import"},
+		"loopback/bidir": {
+			"loopback/C TCP both ways, acknowledged", "loopback/C TCP both ways, spin", "loopback/C TCP both ways, yield", "loopback/vmmc bidir",
+		},
+		"local/rate":      {"local/UCX put rate", "local/vmmc rate"},
+		"local/bandwidth": {"local/C memmove", "local/vmmc bandwidth"},
+		"local/import":    {"local/C import", "local/vmmc import"},
 	} {
 		if got := slices.Sorted(slices.Values(groups[group])); !slices.Equal(got, want) {
 			t.Errorf("beside each other in %s are %q, want %q", group, got, want)

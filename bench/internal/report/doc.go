@@ -53,7 +53,7 @@ stands at the end.
 const method = `## How it was measured
 
 In each round every contender runs once, in an order that is drawn anew from the seed; ours and the C programs that a bar
-compares it with, and UCX's puts in shared memory, run one after another, in an order that is drawn too. A figure is the
+compares it with, and UCX's puts in shared memory, run one after another, in an order that is drawn too; other peers run at other minutes. A figure is the
 median over the rounds; a ratio is the median of the ratios within each round. Latency is one way: half
 of a round trip whose far end answers with as many bytes, its median in a round, or its mean where the
 contender tells no other (marked *). Both ends have a processor each; UCX, libfabric and MPI spin there,
