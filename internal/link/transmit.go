@@ -1,11 +1,11 @@
 package link
 
 import (
-	"bytes"
 	"math"
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -237,11 +237,14 @@ func (t *transmitter) lent() uint64 {
 	return math.MaxUint64
 }
 
-// keep copies what is left of payloads, whose memory is not the link's any more.
+// keep copies what is left of payloads, whose memory is not the link's any more. That of an answer is exported memory,
+// into which what comes over other links is stored meanwhile, as it is while the kernel takes it.
 func (t *transmitter) keep() {
 	for i := range t.parts[t.first:t.count] {
 		p := &t.parts[t.first+i]
-		p.pay = bytes.Clone(p.pay)
+		own := make([]byte, len(p.pay))
+		shm.Deposit(own, p.pay)
+		p.pay = own
 	}
 }
 

@@ -3,5 +3,5 @@
 package shm
 
 // Deposit copies what arrived for somebody else's goroutines into memory that
-// they poll.
+// they poll, or out of memory into which others do that.
 func Deposit(dst, src []byte) { copy(dst, src) }

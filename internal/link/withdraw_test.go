@@ -1,0 +1,51 @@
+package link
+
+import (
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// An export can end while an answer to a get of one importer is on its way, and another importer's message has just come: what is
+// left of the answer is copied, and the race detector has nothing to say of it.
+func TestWithdrawnBesideAStore(t *testing.T) {
+	const size = 1 << 20
+	mem := make([]byte, size) // of the heap, which the detector knows
+	export := func() (in *In, far int) {
+		e, fd, far := half(t)
+		in, err := NewIn(e, fd, nil, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}}, nil, func(uint32) {}, func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in, far
+	}
+	answers, getter := export()
+	_, putter := export()
+	say(t, getter, wire.Header{Type: wire.Get, Handle: 1, Seq: 1, Size: size}, nil)
+	stuck := func() bool {
+		answers.tmu.Lock()
+		defer answers.tmu.Unlock()
+		return answers.tx.stuck.Load() && answers.tx.left() > 0
+	}
+	for until := time.Now().Add(10 * time.Second); !stuck(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("a socket has taken %d bytes that nobody reads", size)
+		}
+	}
+	say(t, putter, wire.Header{Type: wire.Data, Flags: wire.Last | wire.AckNow, Handle: 1, Seq: 1, Off: size - 128, Size: 64, Chunk: 60}, make([]byte, 60))
+	if h, _ := catch(t, putter); h.Type != wire.Ack {
+		t.Errorf("in the place of the acknowledgement is %+v", h)
+	}
+	answers.Revoke(1)
+	for got := 0; got < size; {
+		h, payload := catch(t, getter)
+		if h.Type != wire.Reply {
+			t.Fatalf("after %d bytes of the answer comes %+v", got, h)
+		}
+		got += len(payload)
+		if h.Flags&wire.Last != 0 {
+			got += 4
+		}
+	}
+}
