@@ -59,10 +59,10 @@ func (e *End) Write(b []byte) (int, error) {
 
 // Close ends both ways. The other end may still read what was sent.
 func (e *End) Close() error {
-	e.out.endWriting(net.ErrClosed)
-	if e.abort.Load() {
+	if e.abort.Load() { // before the end, which who reads might find first
 		e.out.reset() // who writes to what nobody reads hears the same in any case
 	}
+	e.out.endWriting(net.ErrClosed)
 	return e.wrap("close", e.in.endReading())
 }
 
