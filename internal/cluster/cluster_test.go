@@ -36,3 +36,18 @@ func TestPrepare(t *testing.T) {
 		t.Error("two nodes with one socket")
 	}
 }
+
+// Who asks for one address after another may listen only when it has all.
+func TestAddressesDifferFromThoseBefore(t *testing.T) {
+	seen := map[string]bool{}
+	for range 2000 {
+		as, err := FreeAddresses(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[as[0]] {
+			t.Fatalf("%s twice", as[0])
+		}
+		seen[as[0]] = true
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -17,8 +18,16 @@ const (
 	lastPort  = 32000
 )
 
+// walk is where the next port is looked for, from a place of this process's own on. No port comes
+// twice before all others have: whoever is given one may not listen yet when the next is asked for.
+var walk = func() *atomic.Uint32 {
+	var a atomic.Uint32
+	a.Store(rand.Uint32N(lastPort - firstPort)) //nolint:gosec // no secret
+	return &a
+}()
+
 // FreeAddresses finds n addresses on loopback that nobody listens at when it looks.
-// It holds all ports before it gives any up, so that they differ.
+// All differ, also from those of calls before.
 func FreeAddresses(n int) ([]string, error) { return FreeAddressesOf("127.0.0.1", n) }
 
 // FreeAddressesOf is FreeAddresses on another of this machine's addresses.
@@ -26,8 +35,8 @@ func FreeAddressesOf(host string, n int) ([]string, error) {
 	var c net.ListenConfig
 	var out []string
 	for tries := 0; len(out) < n; tries++ {
-		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // no secret
-		l, err := c.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+		port := firstPort + walk.Add(1)%(lastPort-firstPort)
+		l, err := c.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10)))
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE) && tries < 100*n:
 			continue
