@@ -324,7 +324,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 					moved = true
 				}
 				if s.later && sp.Shared() { // the next look comes when others have run
-					s.settle()
+					s.settle(true)
 				}
 			}
 			if s != own && w.help(s) {

@@ -30,7 +30,7 @@ func (s *stream) rest() {
 		s.checkHeld("rest")
 	}
 	if s.later { // it may be long until the next turn
-		s.settle()
+		s.settle(false)
 	}
 	s.used.Store(true) // before the token is free, see tick
 	if !s.token.CompareAndSwap(held, free) {

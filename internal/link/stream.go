@@ -157,10 +157,11 @@ func (s *stream) readable() {
 	s.release()
 }
 
-// settle sends what was put off.
-func (s *stream) settle() {
+// settle sends what was put off; waits says that the rest of what has begun is seen soon, so what shares its
+// acknowledgement may wait for it.
+func (s *stream) settle(waits bool) {
 	s.rmu.Lock()
-	s.later = s.h.settled(false, false)
+	s.later = s.h.settled(waits && s.rx.begun(), false)
 	s.rmu.Unlock()
 }
 
@@ -172,9 +173,7 @@ func (s *stream) release() {
 		s.checkHeld("arm")
 	}
 	if s.later { // nobody looks on; the rest of what has begun raises an event
-		s.rmu.Lock()
-		s.later = s.h.settled(s.rx.begun(), false)
-		s.rmu.Unlock()
+		s.settle(true)
 	}
 	for {
 		s.listening.Store(true)
