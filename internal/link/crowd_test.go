@@ -1,0 +1,96 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/simnet"
+	"github.com/vmmc-go/vmmc/internal/wait"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// Many long messages on their way, whose acknowledgements are shared and put off, over links of each kind, and while
+// connections end beneath them: each is complete, once and whole.
+func TestManyInFlight(t *testing.T) {
+	const (
+		window = 8
+		count  = 4*window + 3 // the last ones make no acknowledgement that is full
+	)
+	for _, kind := range []struct {
+		name   string
+		sealed bool
+		terms  Terms
+	}{{"clear", false, Terms{}}, {"checked", false, Terms{Checked: true}}, {"encrypted", true, Terms{}}} {
+		for _, size := range []int{gatherable, wire.MaxChunk} {
+			for _, broken := range []bool{false, true} {
+				var by *secrets
+				if kind.sealed {
+					by = newSecrets(t)
+				}
+				var all []faults
+				if broken { // what comes back are acknowledgements; past a handshake
+					some, kind := int64(inside+3*size+999), simnet.Reset
+					all = []faults{
+						{there: []simnet.Fault{{At: some, Kind: kind}}},
+						{back: []simnet.Fault{{At: inside + wire.HeaderSize + 5, Kind: kind}}},
+						{there: []simnet.Fault{{At: 2 * some, Kind: simnet.Cut}}},
+					}
+				}
+				manyInFlight(t, kind.name, by, kind.terms, size, window, count, all)
+			}
+		}
+	}
+}
+
+func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, size, window, count int, all []faults) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	mem := memory(t, count*size)
+	b := bridgedBy(t, t, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true}}, all...)
+	defer b.close()
+	gone, looked := make(chan struct{}), make(chan struct{})
+	looking, quit := context.WithCancel(ctx)
+	go func() { // who looks at the exporter's end
+		defer close(looked)
+		for looking.Err() == nil {
+			_ = b.b.Wait(looking, wait.Look{Word: new(atomic.Uint32)})
+		}
+	}()
+	go func() {
+		defer close(gone)
+		rs := make([]Request, window)
+		for i := range count + window {
+			if i >= window {
+				if done, err := rs[i%window].Wait(ctx); !done || err != nil {
+					t.Errorf("%s, %d bytes, message %d: %v, %v; %s", name, size, i-window, done, err, b.out.state())
+					return
+				}
+			}
+			if i < count {
+				r, err := b.out.SendAsync(ctx, Message{Handle: 1, Off: uint64(i * size), Src: bytes.Repeat([]byte{byte(i + 1)}, size)})
+				if err != nil {
+					t.Error(name, size, i, err)
+					return
+				}
+				rs[i%window] = r
+			}
+		}
+	}()
+	<-gone
+	quit()
+	<-looked
+	b.in.rmu.Lock() // a message is complete when it is stored, which the race detector does not know
+	defer b.in.rmu.Unlock()
+	for i := range count {
+		if n := bytes.Count(mem[i*size:(i+1)*size], []byte{byte(i + 1)}); n != size && !t.Failed() {
+			t.Errorf("%s, %d bytes: of message %d %d bytes are there", name, size, i, n)
+		}
+	}
+	if lost, resumed := b.out.Resumed(); (lost > 0) != (len(all) > 0) || lost != resumed {
+		t.Errorf("%s, %d bytes: %d connections were lost, %d resumed", name, size, lost, resumed)
+	}
+}
