@@ -59,6 +59,18 @@ func (im *Import) send(ctx context.Context, src []byte, off int) error {
 // notification handler it does not wait but fails with [ErrNoCredit]; nothing was
 // sent then. Other errors as [Import.Send].
 func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
+	if im.mapped != nil {
+		if err := im.mapped.QuickNotify(off, src); err == nil {
+			return nil
+		} else if err != link.ErrNotQuick { //nolint:errorlint // nothing wraps it
+			return im.failed("send with notification", len(src), off, err)
+		}
+	}
+	return im.sendNotify(ctx, src, off)
+}
+
+// sendNotify is SendNotify of what is not quick.
+func (im *Import) sendNotify(ctx context.Context, src []byte, off int) error {
 	err := im.check(len(src), off, local.MayWrite)
 	switch {
 	case err != nil:

@@ -69,6 +69,25 @@ func PutShort(mem []byte, off int, src []byte) {
 	(*atomic.Uint32)(dst).Swap(*(*uint32)(from))
 }
 
+// PutShortBefore is to [PutBefore] what [PutShort] is to Put.
+func PutShortBefore(mem []byte, off int, src []byte) (last uint32) {
+	if off < 0 || off > len(mem)-len(src) {
+		panic("shm: a message beyond the memory")
+	}
+	dst, from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(mem)), off), unsafe.Pointer(unsafe.SliceData(src))
+	if len(src) == Short {
+		*(*uint32)(dst) = *(*uint32)(from)
+		dst, from = unsafe.Add(dst, WordSize), unsafe.Add(from, WordSize)
+	}
+	last = *(*uint32)(from)
+	if runtime.GOARCH == "amd64" { // see PutBefore
+		*(*uint32)(dst) = last
+	} else {
+		(*atomic.Uint32)(dst).Swap(last)
+	}
+	return last
+}
+
 // PutPiece is [Put] of more than one word, and less than [Bulk] and at most [Piece] bytes, and like [PutShort] part of its caller.
 func PutPiece(mem []byte, off int, src []byte) {
 	n := len(src) - WordSize

@@ -81,3 +81,29 @@ func BenchmarkCopy(b *testing.B) {
 		dst.Retire()
 	}
 }
+
+// Each way to store a message stores all of it, and nothing beside it.
+func TestPutShortMessages(t *testing.T) {
+	for name, put := range map[string]func(mem []byte, off int, src []byte) uint32{
+		"Put":            func(mem []byte, off int, src []byte) uint32 { return Put(mem[off:off+len(src)], src) },
+		"PutBefore":      func(mem []byte, off int, src []byte) uint32 { return PutBefore(mem[off:off+len(src)], src) },
+		"PutShort":       func(mem []byte, off int, src []byte) uint32 { PutShort(mem, off, src); return LastWord(src) },
+		"PutShortBefore": PutShortBefore,
+	} {
+		for n := WordSize; n <= Short; n += WordSize {
+			for off := 0; off <= 16-n; off += WordSize {
+				mem, want, src := make([]byte, 16), make([]byte, 16), []byte{1, 2, 3, 4, 5, 6, 7, 8}[:n]
+				copy(want[off:], src)
+				if last := put(mem, off, src); last != LastWord(src) || !bytes.Equal(mem, want) {
+					t.Errorf("%s of %d bytes at %d: %x, %#x", name, n, off, mem, last)
+				}
+			}
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a message beyond the memory is stored")
+		}
+	}()
+	PutShortBefore(make([]byte, 8), 4, make([]byte, 8))
+}
