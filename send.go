@@ -14,7 +14,8 @@ import (
 )
 
 // Send writes src into the buffer at byte offset off (vmmc_SendData). len(src)
-// and off are multiples of the word; src may lie anywhere. Send returns when src
+// and off are multiples of the word; src may lie anywhere, that
+// of a message over 256 KiB not where it goes to. Send returns when src
 // may be reused: on the mapped way the data has arrived then, on the stream way
 // it is on its way, and a message over 64 KiB has arrived. The last word of a
 // message is stored last. A send allocates nothing. The context is looked at

@@ -62,11 +62,12 @@ func PutShort(mem []byte, off int, src []byte) {
 		panic("shm: a message beyond the memory")
 	}
 	dst, from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(mem)), off), unsafe.Pointer(unsafe.SliceData(src))
+	last := LastWord(src) // before anything is stored, which may be where src is
 	if len(src) == Short {
 		*(*uint32)(dst) = *(*uint32)(from)
-		dst, from = unsafe.Add(dst, WordSize), unsafe.Add(from, WordSize)
+		dst = unsafe.Add(dst, WordSize)
 	}
-	(*atomic.Uint32)(dst).Swap(*(*uint32)(from))
+	(*atomic.Uint32)(dst).Swap(last)
 }
 
 // PutShortBefore is to [PutBefore] what [PutShort] is to Put.
@@ -75,11 +76,11 @@ func PutShortBefore(mem []byte, off int, src []byte) (last uint32) {
 		panic("shm: a message beyond the memory")
 	}
 	dst, from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(mem)), off), unsafe.Pointer(unsafe.SliceData(src))
+	last = LastWord(src)
 	if len(src) == Short {
 		*(*uint32)(dst) = *(*uint32)(from)
-		dst, from = unsafe.Add(dst, WordSize), unsafe.Add(from, WordSize)
+		dst = unsafe.Add(dst, WordSize)
 	}
-	last = *(*uint32)(from)
 	if runtime.GOARCH == "amd64" { // see PutBefore
 		*(*uint32)(dst) = last
 	} else {
@@ -90,18 +91,18 @@ func PutShortBefore(mem []byte, off int, src []byte) (last uint32) {
 
 // PutPiece is [Put] of more than one word, and less than [Bulk] and at most [Piece] bytes, and like [PutShort] part of its caller.
 func PutPiece(mem []byte, off int, src []byte) {
-	n := len(src) - WordSize
+	n, last := len(src)-WordSize, LastWord(src)
 	copy(mem[off:off+n], src)
-	Word(mem, off+n).Swap(LastWord(src))
+	Word(mem, off+n).Swap(last)
 }
 
 // PutBulk is [Put] of [Bulk] bytes and more, and at most [Piece]. Its call is little beside its copy.
 //
 //go:noinline
 func PutBulk(mem []byte, off int, src []byte) {
-	n := len(src) - WordSize
+	n, last := len(src)-WordSize, LastWord(src)
 	move(mem[off:off+n], src[:n])
-	Word(mem, off+n).Swap(LastWord(src))
+	Word(mem, off+n).Swap(last)
 }
 
 // PutBefore is Put for a message that the caller announces at once by an atomic store

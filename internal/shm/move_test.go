@@ -82,20 +82,43 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// Each way to store a message stores all of it, and nothing beside it.
-func TestPutShortMessages(t *testing.T) {
+// Each way to store a message stores all of it, wherever it lies, and nothing beside it.
+func TestPutOverlapping(t *testing.T) {
+	short := map[string]bool{"PutShort": true, "PutShortBefore": true}
 	for name, put := range map[string]func(mem []byte, off int, src []byte) uint32{
-		"Put":            func(mem []byte, off int, src []byte) uint32 { return Put(mem[off:off+len(src)], src) },
-		"PutBefore":      func(mem []byte, off int, src []byte) uint32 { return PutBefore(mem[off:off+len(src)], src) },
-		"PutShort":       func(mem []byte, off int, src []byte) uint32 { PutShort(mem, off, src); return LastWord(src) },
+		"Put":       func(mem []byte, off int, src []byte) uint32 { return Put(mem[off:off+len(src)], src) },
+		"PutBefore": func(mem []byte, off int, src []byte) uint32 { return PutBefore(mem[off:off+len(src)], src) },
+		"PutShort": func(mem []byte, off int, src []byte) uint32 {
+			PutShort(mem, off, src)
+			return LastWord(mem[:off+len(src)])
+		},
 		"PutShortBefore": PutShortBefore,
+		"PutPiece": func(mem []byte, off int, src []byte) uint32 {
+			PutPiece(mem, off, src)
+			return LastWord(mem[:off+len(src)])
+		},
+		"PutBulk": func(mem []byte, off int, src []byte) uint32 {
+			PutBulk(mem, off, src)
+			return LastWord(mem[:off+len(src)])
+		},
 	} {
-		for n := WordSize; n <= Short; n += WordSize {
-			for off := 0; off <= 16-n; off += WordSize {
-				mem, want, src := make([]byte, 16), make([]byte, 16), []byte{1, 2, 3, 4, 5, 6, 7, 8}[:n]
-				copy(want[off:], src)
-				if last := put(mem, off, src); last != LastWord(src) || !bytes.Equal(mem, want) {
-					t.Errorf("%s of %d bytes at %d: %x, %#x", name, n, off, mem, last)
+		for _, n := range []int{WordSize, Short, Short + WordSize, 64, 32 << 10} {
+			if short[name] && n > Short {
+				continue
+			}
+			step := max(WordSize, n>>10)
+			mem, want := make([]byte, n+64), make([]byte, n+64)
+			for off := 0; off <= len(mem)-n; off += step {
+				for from := 0; from <= len(mem)-n; from += step {
+					for i := range mem {
+						mem[i] = byte(i%251) + 1
+					}
+					copy(want, mem)
+					last := LastWord(want[from : from+n])
+					copy(want[off:off+n], want[from:from+n])
+					if got := put(mem, off, mem[from:from+n]); got != last || !bytes.Equal(mem, want) {
+						t.Fatalf("%s of %d bytes from %d to %d: other contents, or %#x for %#x", name, n, from, off, got, last)
+					}
 				}
 			}
 		}
