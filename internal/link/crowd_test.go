@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // Many long messages on their way, whose acknowledgements are shared and put off, over links of each kind, and while
-// connections end beneath them: each is complete, once and whole.
+// connections end beneath them: each is complete and whole.
 func TestManyInFlight(t *testing.T) {
 	const (
 		window = 8
@@ -31,12 +32,11 @@ func TestManyInFlight(t *testing.T) {
 					by = newSecrets(t)
 				}
 				var all []faults
-				if broken { // what comes back are acknowledgements; past a handshake
-					some, kind := int64(inside+3*size+999), simnet.Reset
-					all = []faults{
-						{there: []simnet.Fault{{At: some, Kind: kind}}},
-						{back: []simnet.Fault{{At: inside + wire.HeaderSize + 5, Kind: kind}}},
-						{there: []simnet.Fault{{At: 2 * some, Kind: simnet.Cut}}},
+				if broken { // in a message; between acknowledgements, whose places under encryption are not known; in a message
+					some := int64(inside + 3*size + 999)
+					all = []faults{{there: []simnet.Fault{{At: some, Kind: simnet.Reset}}}, {there: []simnet.Fault{{At: 2 * some, Kind: simnet.Cut}}}}
+					if !kind.sealed {
+						all = slices.Insert(all, 1, faults{back: []simnet.Fault{{At: wire.HeaderSize + 5, Kind: simnet.Reset}}})
 					}
 				}
 				manyInFlight(t, kind.name, by, kind.terms, size, window, count, all)
@@ -90,7 +90,13 @@ func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, size, win
 			t.Errorf("%s, %d bytes: of message %d %d bytes are there", name, size, i, n)
 		}
 	}
-	if lost, resumed := b.out.Resumed(); (lost > 0) != (len(all) > 0) || lost != resumed {
-		t.Errorf("%s, %d bytes: %d connections were lost, %d resumed", name, size, lost, resumed)
+	lost, resumed := b.out.Resumed()
+	for until := time.Now().Add(10 * time.Second); lost != resumed && time.Now().Before(until); lost, resumed = b.out.Resumed() {
+		time.Sleep(time.Millisecond)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.conns) - 1; lost != resumed || n != len(all) { // a fault that a handshake met, which took too long, makes one more, too
+		t.Errorf("%s, %d bytes: %d connections were lost, %d resumed, %d made for %d faults", name, size, lost, resumed, n, len(all))
 	}
 }

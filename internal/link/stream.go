@@ -157,8 +157,8 @@ func (s *stream) readable() {
 	s.release()
 }
 
-// settle sends what was put off; waits says that the rest of what has begun is seen soon, so what shares its
-// acknowledgement may wait for it.
+// settle sends what was put off; waits says that the rest of what has begun is seen soon, so an acknowledgement may
+// wait for it.
 func (s *stream) settle(waits bool) {
 	s.rmu.Lock()
 	s.later = s.h.settled(waits && s.rx.begun(), false)
