@@ -38,7 +38,7 @@ func FreeAddressesOf(host string, n int) ([]string, error) {
 		port := firstPort + walk.Add(1)%(lastPort-firstPort)
 		l, err := c.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10)))
 		switch {
-		case errors.Is(err, syscall.EADDRINUSE) && tries < 100*n:
+		case errors.Is(err, syscall.EADDRINUSE) && tries < lastPort-firstPort:
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("find a free port on %s: %w", host, err)
