@@ -237,6 +237,8 @@ func (m *Mapped) QuickNotify(off int, src []byte) error {
 	if seq := o.seq.Load(); seq != o.acked.Load() || m.Ended.Load() {
 		return ErrNotQuick
 	}
+	// As in credit: seen only lags behind what is back, and whoever lost the exchange has taken nothing. From here on
+	// together gives the credit back, or its note has it.
 	if t := o.taken.Load(); t-o.seen.Load() >= page.Credits || !o.taken.CompareAndSwap(t, t+1) {
 		return ErrNotQuick
 	}

@@ -81,7 +81,7 @@ func PutShortBefore(mem []byte, off int, src []byte) (last uint32) {
 		*(*uint32)(dst) = *(*uint32)(from)
 		dst = unsafe.Add(dst, WordSize)
 	}
-	if runtime.GOARCH == "amd64" { // see PutBefore
+	if runtime.GOARCH == "amd64" { // the caller's atomic store orders it, see PutBefore
 		*(*uint32)(dst) = last
 	} else {
 		(*atomic.Uint32)(dst).Swap(last)
@@ -114,9 +114,7 @@ func PutBefore(dst, src []byte) (last uint32) {
 		return Put(dst, src)
 	}
 	last = LastWord(src)
-	if n := len(src) - WordSize; n == WordSize {
-		SetLastWord(dst[:n], LastWord(src[:n]))
-	} else if n > 0 {
+	if n := len(src) - WordSize; n > 0 {
 		Copy(dst[:n], src[:n])
 	}
 	SetLastWord(dst[:len(src)], last)
