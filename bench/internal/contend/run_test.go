@@ -2,6 +2,7 @@ package contend
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -20,6 +21,28 @@ import (
 	"github.com/vmmc-go/vmmc/bench/internal/setup"
 )
 
+// writesItsPages sees that a C program's memory is not from calloc, which nobody here calls but compilers do: what it
+// gives was never written, so that all of it is one page, and what is sent from there comes out of the first cache.
+func writesItsPages(t *testing.T, program string) {
+	t.Helper()
+	f, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	symbols, err := f.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range symbols {
+		names = append(names, s.Name)
+	}
+	if !slices.Contains(names, "malloc") || slices.Contains(names, "calloc") {
+		t.Errorf("%s takes its memory from others than malloc: %q", filepath.Base(program), names)
+	}
+}
+
 // The C programs run, briefly, and what they print is understood.
 func TestRawPrograms(t *testing.T) {
 	if runtime.GOOS != "linux" {
@@ -36,6 +59,7 @@ func TestRawPrograms(t *testing.T) {
 		if err := setup.Compile(ctx, "gcc", program, filepath.Join("..", "..", "c", source)); err != nil {
 			t.Fatal(err)
 		}
+		writesItsPages(t, program)
 	}
 	local, net := &kit{programs, place.Memory()}, &kit{programs, place.Loop()}
 	few := func(int) int { return 20 }
