@@ -19,7 +19,7 @@ var ErrSealed = errors.New("memory is not sealed against resizing")
 var ErrLost = errors.New("descriptors were lost on the way: whom they were sent to is at its limit of open files (ulimit -n)")
 
 // MaxPieces is how many pieces one call can send.
-const MaxPieces = 8
+const MaxPieces = 32
 
 // WordSetSize is how many words a [WordSet] has at most.
 const WordSetSize = 8

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -20,23 +21,29 @@ import (
 // socket so that no call allocates. One goroutine at a time may use one block.
 type IO struct {
 	msg sys.Msghdr
-	vec [MaxPieces]sys.Iovec
+	vec [2]sys.Iovec
 }
+
+// vectors are for calls with more pieces, of which few are under way at a time.
+var vectors = sync.Pool{New: func() any { return new([MaxPieces]sys.Iovec) }}
 
 // again are the errors after which the same call may be tried later.
 func again(e syscall.Errno) bool { return e == sys.EAGAIN || e == sys.EINTR }
 
-// set points the vector at a and b and says how many entries are in use.
-func (io *IO) set(pieces ...[]byte) {
+// set points the block's own vector at one or two pieces.
+func (io *IO) set(pieces ...[]byte) { io.point(io.vec[:], pieces) }
+
+// point makes vec the pieces, and vec what the call is about.
+func (io *IO) point(vec []sys.Iovec, pieces [][]byte) {
 	n := 0
 	for _, s := range pieces {
 		if len(s) > 0 {
-			io.vec[n].Base = &s[0]
-			io.vec[n].SetLen(len(s))
+			vec[n].Base = &s[0]
+			vec[n].SetLen(len(s))
 			n++
 		}
 	}
-	io.msg.Iov = &io.vec[0]
+	io.msg.Iov = &vec[0]
 	io.msg.SetIovlen(n)
 }
 
@@ -69,9 +76,12 @@ func (io *IO) Send(fd int, a, b []byte) (n int, err error) {
 
 // SendPieces is Send of up to [MaxPieces] pieces, one after another.
 func (io *IO) SendPieces(fd int, pieces [][]byte) (n int, err error) {
-	io.set(pieces...)
+	vec := vectors.Get().(*[MaxPieces]sys.Iovec)
+	io.point(vec[:], pieces)
 	r, _, e := sys.RawSyscall6(sys.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&io.msg)), sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL, 0, 0, 0)
-	io.clear()
+	io.msg.Iov = nil
+	clear(vec[:len(pieces)])
+	vectors.Put(vec)
 	if e != 0 {
 		if again(e) {
 			return 0, nil
