@@ -39,19 +39,22 @@ func TestManyInFlight(t *testing.T) {
 						all = slices.Insert(all, 1, faults{back: []simnet.Fault{{At: wire.HeaderSize + 5, Kind: simnet.Reset}}})
 					}
 				}
-				manyInFlight(t, kind.name, by, kind.terms, size, window, count, all)
+				manyInFlight(t, kind.name, by, kind.terms, load{}, size, window, count, all)
 			}
 		}
 	}
 }
 
-func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, size, window, count int, all []faults) {
+func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin load, size, window, count int, all []faults) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	mem := memory(t, count*size)
 	b := bridgedBy(t, t, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true}}, all...)
 	defer b.close()
+	b.out.tmu.Lock()
+	b.out.tx.load = begin
+	b.out.tmu.Unlock()
 	gone, looked := make(chan struct{}), make(chan struct{})
 	looking, quit := context.WithCancel(ctx)
 	go func() { // who looks at the exporter's end

@@ -19,23 +19,24 @@ type transmitter struct {
 	io     unix.IO
 	buf    [wire.HeaderSize + small]byte
 	big    *[bufferSize]byte // in place of buf, while many frames are under way
-	parts  [unix.MaxPieces / 2]part
-	staged *[wire.MostChecked]byte                              // a payload that is checked, while it is under way
-	heads  *[unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte // of the parts but the first, while there are any
-	check  bool                                                 // payloads have checksums; set before the start
-	cipher *encrypting                                          // nil: in clear
-	first  int                                                  // part under way
-	count  int                                                  // of parts in use, the first ones included
-	begun  uint64                                               // frames begun
-	gone   uint64                                               // frames written whole
-	number uint32                                               // of the next frame on this connection, modulo 2^32
-	ctl    []wire.Header                                        // frames that go before all others
-	toPad  int                                                  // short frames until a pad is due; 0: it is, negative: none is
-	bell   bool                                                 // a bell is owed
-	held   bool                                                 // next has more, and waits for acknowledgements
-	grants []granting                                           // answers to imports, oldest first
-	own    wire.Header                                          // of this side's own frames; here so that none allocates
-	room   wait.Tick                                            // moves when the socket has room again
+	parts  [mostParts]part
+	staged *[wire.MostChecked]byte                       // a payload that is checked, while it is under way
+	heads  *[mostParts - 1][wire.HeaderSize + small]byte // of the parts but the first, while there are any
+	load   load                                          // how many parts one call writes
+	check  bool                                          // payloads have checksums; set before the start
+	cipher *encrypting                                   // nil: in clear
+	first  int                                           // part under way
+	count  int                                           // of parts in use, the first ones included
+	begun  uint64                                        // frames begun
+	gone   uint64                                        // frames written whole
+	number uint32                                        // of the next frame on this connection, modulo 2^32
+	ctl    []wire.Header                                 // frames that go before all others
+	toPad  int                                           // short frames until a pad is due; 0: it is, negative: none is
+	bell   bool                                          // a bell is owed
+	held   bool                                          // next has more, and waits for acknowledgements
+	grants []granting                                    // answers to imports, oldest first
+	own    wire.Header                                   // of this side's own frames; here so that none allocates
+	room   wait.Tick                                     // moves when the socket has room again
 
 	loan     atomic.Uint64 // the first message of which anything may be left, or 0; with tmu
 	stuck    atomic.Bool   // the socket has no room for what there is; with tmu
@@ -75,6 +76,7 @@ func (t *transmitter) restart() {
 	t.loan.Store(0)
 	t.stuck.Store(false)
 	t.bell, t.armed = false, false
+	t.load = load{}
 }
 
 func (t *transmitter) giveBack() {
@@ -117,7 +119,7 @@ func (t *transmitter) summed(h *wire.Header, behind, payload []byte) []byte {
 
 // heads are for links that write several long frames in one call; one that is idle
 // holds none.
-var heads = sync.Pool{New: func() any { return new([unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte) }}
+var heads = sync.Pool{New: func() any { return new([mostParts - 1][wire.HeaderSize + small]byte) }}
 
 // put makes the header of a frame that is the next one to be written.
 func (t *transmitter) put(h *wire.Header, b []byte) {
@@ -145,7 +147,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	switch {
 	case t.count > 1:
 		if t.heads == nil {
-			t.heads = heads.Get().(*[unix.MaxPieces/2 - 1][wire.HeaderSize + small]byte)
+			t.heads = heads.Get().(*[mostParts - 1][wire.HeaderSize + small]byte)
 		}
 		p.head = t.heads[t.count-2][:size]
 	case at == 0:
@@ -162,7 +164,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	t.put(h, p.head[at:])
 	if !whole {
 		p.pay, p.seq = payload, h.Seq
-		return !t.check && t.count < len(t.parts)
+		return !t.check && t.load.more(t.count)
 	}
 	copy(p.head[at+wire.HeaderSize:], payload)
 	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
@@ -206,6 +208,7 @@ func (t *transmitter) took(n int) {
 		}
 		*p = part{}
 	}
+	t.load.gone()
 	t.first, t.count = 0, 0
 	t.giveBack()
 	t.gone = t.begun
