@@ -25,10 +25,10 @@ func bandwidth(ctx context.Context, e *end, size int) error {
 			})
 		}
 		limit := func(ctx context.Context, _ *hist) (float64, error) {
+			if e.Path == Remote {
+				return e.pump(ctx, src, n)
+			}
 			return e.rate(ctx, job{Do: "sink", Raw: true, Size: size, N: n, First: e.next(2)}, size, func(j job) error {
-				if e.Path == Remote {
-					return e.tcp.Pump(ctx, src, n)
-				}
 				for range n {
 					e.raw.Put(src, 0, j.First)
 				}
@@ -54,6 +54,17 @@ func (e *end) rate(ctx context.Context, j job, unit int, f func(job) error) (flo
 		return err
 	})
 	return float64(unit) * float64(j.N) / (float64(took) / 1e3), err
+}
+
+// pump is the bandwidth of raw TCP with src n times, on a connection that has carried nothing else but what warms it up.
+func (e *end) pump(ctx context.Context, src []byte, n int) (float64, error) {
+	warm := n/10 + 1
+	var took time.Duration
+	_, err := e.with(ctx, job{Do: "sink", Raw: true, Fresh: true, Size: len(src), N: warm + n}, func() (err error) {
+		took, err = e.tcp.Pump(ctx, src, warm, n)
+		return err
+	})
+	return float64(len(src)) * float64(n) / (float64(took) / 1e3), err
 }
 
 // stream pours src n times, and on the remote path waits for the answer, one word.

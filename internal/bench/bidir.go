@@ -14,7 +14,7 @@ func bidir(ctx context.Context, e *end, size int) error {
 	for _, variant := range []string{"exchange", "stream"} {
 		both := func(raw bool) probe {
 			return func(ctx context.Context, _ *hist) (float64, error) {
-				j := job{Do: "both", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(n)}
+				j := job{Do: "both", Raw: raw, Fresh: raw && variant == "stream" && e.Path == Remote, Mode: variant, Size: size, N: n, First: e.next(n)}
 				return e.rate(ctx, j, 2*size, func(j job) error { return e.both(ctx, j) })
 			}
 		}

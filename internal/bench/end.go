@@ -31,6 +31,8 @@ type end struct {
 	pid   vmmc.PID
 	raw   *limit.Memory
 	tcp   *limit.TCP
+	ln    net.Listener // of the near end, for raw TCP connections
+	dials string       // of the far end: where that is
 	talk  *talk
 	say   *json.Encoder // the near end's, to the command
 	seq   uint32
@@ -109,11 +111,16 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 		}
 	}()
 	near := args[0] == "near"
+	defer func() {
+		if e.ln != nil {
+			_ = e.ln.Close()
+		}
+		if e.tcp != nil {
+			e.tcp.Close()
+		}
+	}()
 	if err := e.meet(ctx, near); err != nil {
 		return fmt.Errorf("join both ends: %w", err)
-	}
-	if e.tcp != nil {
-		defer e.tcp.Close()
 	}
 	if !near {
 		return e.serve(ctx)
@@ -140,16 +147,12 @@ func (e *end) meet(ctx context.Context, near bool) error {
 		return err
 	}
 	me := introduction{Node: e.p.Node().String(), PID: e.p.PID()}
-	var ln net.Listener
 	if e.Path == Remote && near {
 		var lc net.ListenConfig
-		if ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(e.Near.Host, "127.0.0.1"), "0")); err != nil {
+		if e.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(e.Near.Host, "127.0.0.1"), "0")); err != nil {
 			return err
 		}
-		defer ln.Close()
-		// The context ends with the other end, which may be slow: no time says that it will not come.
-		defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
-		me.TCP = ln.Addr().String()
+		me.TCP = e.ln.Addr().String()
 	}
 	if err := e.talk.send(me); err != nil {
 		return err
@@ -165,17 +168,30 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	if e.out, err = e.p.Import(ctx, e.node, e.pid, inboxID); err != nil {
 		return err
 	}
+	if e.dials = other.TCP; e.Path == Remote {
+		return e.join(ctx)
+	}
+	return nil
+}
+
+// join makes a raw TCP connection in place of the one before. Both ends do it, the far one first: no time says that it
+// will not come, but the context ends with it.
+func (e *end) join(ctx context.Context) error {
+	if e.tcp != nil {
+		e.tcp.Close()
+		e.tcp = nil
+	}
 	var c net.Conn
-	switch {
-	case ln != nil:
-		if c, err = ln.Accept(); err != nil && ctx.Err() != nil {
+	var err error
+	if e.ln != nil {
+		stop := context.AfterFunc(ctx, func() { _ = e.ln.Close() })
+		if c, err = e.ln.Accept(); err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-	case other.TCP != "":
+		stop()
+	} else {
 		var d net.Dialer
-		c, err = d.DialContext(ctx, "tcp", other.TCP)
-	default:
-		return nil
+		c, err = d.DialContext(ctx, "tcp", e.dials)
 	}
 	if err != nil {
 		return err

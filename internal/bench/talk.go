@@ -69,6 +69,7 @@ func (t *talk) close() {
 type job struct {
 	Do    string `json:"do"`
 	Raw   bool   `json:"raw"`
+	Fresh bool   `json:"fresh"` // by a new raw TCP connection, which is the ends' from then on
 	Size  int    `json:"size"`
 	N     int    `json:"n"`
 	First uint32 `json:"first"` // the first message's last word
@@ -87,8 +88,16 @@ func (e *end) begin(ctx context.Context, j job) error {
 	if err := e.talk.send(j); err != nil {
 		return err
 	}
-	if _, err := e.hear(ctx); err != nil || !e.settles {
+	if _, err := e.hear(ctx); err != nil {
 		return err
+	}
+	if j.Fresh {
+		if err := e.join(ctx); err != nil {
+			return err
+		}
+	}
+	if !e.settles {
+		return nil
 	}
 	return e.raw.Settle(ctx)
 }
@@ -132,7 +141,14 @@ func (e *end) serve(ctx context.Context) error {
 		if !ok {
 			return errors.New("no job " + j.Do)
 		}
-		v, err := do(ctx, e, j)
+		var v []float64
+		var err error
+		if j.Fresh {
+			err = e.join(ctx)
+		}
+		if err == nil {
+			v, err = do(ctx, e, j)
+		}
 		a := answer{Done: true, Value: v}
 		if err != nil {
 			a.Err = err.Error()

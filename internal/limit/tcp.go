@@ -65,14 +65,21 @@ func (t *TCP) Pong(ctx context.Context, request, answer, n int) error {
 	return nil
 }
 
-// Pump writes src n times and returns when all has been read: one byte says so.
-func (t *TCP) Pump(ctx context.Context, src []byte, n int) error {
-	for range n {
+// Pump writes src some times to warm up and then n times, and says how long these took until all had been read: one
+// byte says so. There is no pause between: after one, a sender that is the faster one fills all buffers before
+// the other end looks again, and so they stay.
+func (t *TCP) Pump(ctx context.Context, src []byte, warm, n int) (time.Duration, error) {
+	begun := time.Now()
+	for i := range warm + n {
+		if i == warm {
+			begun = time.Now()
+		}
 		if err := t.write(ctx, src); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return t.read(ctx, make([]byte, 1))
+	err := t.read(ctx, make([]byte, 1))
+	return time.Since(begun), err
 }
 
 // Sink is the other side of Pump: it reads into dst n times.
