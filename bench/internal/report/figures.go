@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	vgdraw "gonum.org/v1/plot/vg/draw"
 
 	"github.com/vmmc-go/vmmc/bench/internal/sample"
 )
@@ -39,7 +40,7 @@ func (d *data) draw(dir string) (names []string, err error) {
 	}
 	for _, place := range everywhere {
 		for _, f := range drawings {
-			p, err := d.plot(f, place)
+			p, ways, err := d.plot(f, place)
 			if err != nil {
 				return nil, fmt.Errorf("drawing %s of %s: %w", f.what, place, err)
 			}
@@ -47,7 +48,7 @@ func (d *data) draw(dir string) (names []string, err error) {
 				continue
 			}
 			name := f.what + "-" + place + ".svg"
-			if err := p.Save(24*vg.Centimeter, 14*vg.Centimeter, filepath.Join(dir, name)); err != nil {
+			if err := save(p, ways, filepath.Join(dir, name)); err != nil {
 				return nil, err
 			}
 			names = append(names, name)
@@ -56,17 +57,39 @@ func (d *data) draw(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// plot is nil where there is no line to draw.
-func (d *data) plot(f figure, place string) (*plot.Plot, error) {
-	p := plot.New()
+// save draws the names of the lines beside them: there are too many for a corner that has no line.
+func save(p *plot.Plot, ways plot.Legend, file string) error {
+	c, err := vgdraw.NewFormattedCanvas(28*vg.Centimeter, 14*vg.Centimeter, "svg")
+	if err != nil {
+		return err
+	}
+	const edge = vg.Centimeter / 3
+	all := vgdraw.Crop(vgdraw.New(c), edge, -edge, edge, -edge)
+	r := ways.Rectangle(all)
+	width := (r.Max.X - r.Min.X) * 1.3 // who shows the file may have wider letters
+	p.Draw(vgdraw.Crop(all, 0, -width-edge, 0, 0))
+	ways.Draw(vgdraw.Crop(all, all.Max.X-all.Min.X-width, 0, 0, 0))
+	w, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	if _, err := c.WriteTo(w); err != nil {
+		_ = w.Close()
+		return err
+	}
+	return w.Close()
+}
+
+// plot is nil where there is no line to draw. ways are the names of the lines.
+func (d *data) plot(f figure, place string) (p *plot.Plot, ways plot.Legend, err error) {
+	p, ways = plot.New(), plot.NewLegend()
 	p.Title.Text = fmt.Sprintf("%s, %s (run %s)", f.title, place, d.run.ID)
 	p.X.Label.Text, p.Y.Label.Text = "bytes", f.axis
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(powers(f.what)), plot.LogTicks{Prec: -1}
 	p.Add(plotter.NewGrid())
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.TextStyle.Font.Size = font.Length(8)
-	p.Legend.XOffs = vg.Centimeter / 2
+	ways.Top, ways.Left, ways.Padding = true, true, vg.Points(2)
+	ways.TextStyle.Font.Size = font.Length(9)
 	lines := 0
 	for _, w := range d.ways(f.what, place) {
 		points := d.points(f, place, w)
@@ -75,18 +98,17 @@ func (d *data) plot(f figure, place string) (*plot.Plot, error) {
 		}
 		line, marks, err := plotter.NewLinePoints(points)
 		if err != nil {
-			return nil, err
+			return nil, ways, err
 		}
 		d.style(line, marks, w, lines)
 		p.Add(line, marks)
-		p.Legend.Add(w.name(), line, marks)
+		ways.Add(w.name(), line, marks)
 		lines++
 	}
 	if lines == 0 {
-		return nil, nil
+		return nil, ways, nil
 	}
-	p.Y.Max *= 4 // room for the names
-	return p, nil
+	return p, ways, nil
 }
 
 // style draws ours thick and black, what the machine does alone dashed, and peers in colours.
