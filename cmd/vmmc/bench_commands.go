@@ -63,7 +63,9 @@ clock that all processes of a machine have: with a receiver that looks all the t
 raw flag and a raw futex wake; on the remote path raw TCP, looking and blocking.`},
 	"import": {"Measure imports", `Measure the time of an import and its close, with 1 to 10,000 exports in the far
 process: with a link there already (linked), and from a process of which each import
-makes a link (first). The limit is the same with 1 export.`},
+makes a link (first). The limit of the former is the same with 1 export, that of the latter,
+on the local path, what it cannot do without: four packets by way of a third process, with
+the descriptors and pages of a link, between three processes in Go that do nothing else.`},
 	"scale": {"Measure what idle links cost", `Measure the latency of one word on one link beside 1,000 idle links from as many
 processes, 1,000 importers of one buffer, and 1,000 exports; the limit is the same
 latency without them, earlier in the same run. And the memory of an idle link, as the

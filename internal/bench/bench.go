@@ -96,7 +96,16 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 	if err != nil {
 		return fmt.Errorf("start nodes: %w", err)
 	}
-	near, err := startEnds(f, c, sockets[0], sockets[n-1])
+	var introduced [2]*os.File
+	if c.Path == Local {
+		i, importer, exporter, err := limit.NewIntroducer()
+		if err != nil {
+			return err
+		}
+		defer i.Close()
+		introduced = [2]*os.File{importer, exporter}
+	}
+	near, err := startEnds(f, c, sockets[0], sockets[n-1], introduced)
 	if err != nil {
 		return err
 	}
@@ -127,9 +136,17 @@ func sites(c Config) []family.Site {
 	return make([]family.Site, 2)
 }
 
-// startEnds starts both, joined by a socket and by raw memory, and returns the near
-// one.
-func startEnds(f *family.Family, c Config, nearSocket, farSocket string) (near *family.Child, err error) {
+// startEnds starts both, joined by a socket, by raw memory, and on one node by who introduces them for the limit of
+// imports, and returns the near one. It owns the files.
+func startEnds(f *family.Family, c Config, nearSocket, farSocket string, introduced [2]*os.File) (near *family.Child, err error) {
+	var ends [2][]*os.File
+	defer func() {
+		for _, e := range append(ends[:], introduced[:]) {
+			for _, x := range e {
+				_ = x.Close() // of none an error, and of one that is there twice
+			}
+		}
+	}()
 	conf, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -138,19 +155,15 @@ func startEnds(f *family.Family, c Config, nearSocket, farSocket string) (near *
 	if err != nil {
 		return nil, err
 	}
-	ends := [2][]*os.File{{os.NewFile(uintptr(a), "near")}, {os.NewFile(uintptr(b), "far")}}
-	defer func() {
-		for _, e := range ends {
-			for _, x := range e {
-				_ = x.Close()
-			}
-		}
-	}()
+	ends = [2][]*os.File{{os.NewFile(uintptr(a), "near")}, {os.NewFile(uintptr(b), "far")}}
 	one, other, err := limit.ShareMemory(c.inbox())
 	if err != nil {
 		return nil, err
 	}
 	ends[0], ends[1] = append(ends[0], one...), append(ends[1], other...)
+	if c.Path == Local {
+		ends[0], ends[1] = append(ends[0], introduced[0]), append(ends[1], introduced[1])
+	}
 	near, err = startEnd(f, c.Pin, 0, ends[0], "near", nearSocket, string(conf))
 	if err != nil {
 		return nil, err

@@ -45,7 +45,9 @@ type end struct {
 	final   atomic.Uint32 // the word after which that one says that it is over
 	over    chan struct{}
 	crowd   []crowded // of the far end: many exports
-	rpc     *rpcServer
+
+	introduced *limit.Introduced // on one node: for the limit of first imports
+	rpc        *rpcServer
 }
 
 // inbox is how long the inboxes are.
@@ -98,6 +100,17 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer e.raw.Close()
+	near := args[0] == "near"
+	if e.Path == Local {
+		begin := limit.NewExporter
+		if near {
+			begin = limit.NewImporter
+		}
+		if e.introduced, err = begin(os.NewFile(6, "introducer")); err != nil {
+			return err
+		}
+		defer e.introduced.Close()
+	}
 	opts := []vmmc.Option{vmmc.WithSocket(args[1])}
 	if e.Encrypt {
 		opts = append(opts, vmmc.WithEncryption())
@@ -110,7 +123,6 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 			err = cerr
 		}
 	}()
-	near := args[0] == "near"
 	defer func() {
 		if e.ln != nil {
 			_ = e.ln.Close()

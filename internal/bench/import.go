@@ -25,25 +25,33 @@ func imports(ctx context.Context, e *end, most int) error {
 	most = min(most, max(1, int(limits.Files)-1000)) // each has a descriptor
 	defer func() { _, _ = e.with(ctx, job{Do: "exports"}, func() error { return nil }) }()
 	n := e.count(4, e.often(100, 50), 1<<30)
-	var first [2]float64
+	var one float64 // with a link, and 1 export
 	for k := 1; k <= most; k *= 10 {
 		if _, err := e.with(ctx, job{Do: "exports", N: k}, func() error { return nil }); err != nil {
 			return err
 		}
-		for i, variant := range []string{"linked", "first"} {
-			r := Result{What: "import", Variant: fmt.Sprintf("%s, %d exports", variant, k), Size: 4096, Unit: Micros, Count: n}
-			if r.Limit = first[i]; k > 1 {
-				r.LimitIs = "with 1 export"
-			}
-			v, err := e.compareTo(ctx, r, func(ctx context.Context, h *hist) (float64, error) {
-				return 0, e.import1(ctx, k, n, variant == "first", h)
-			})
-			if err != nil {
-				return err
-			}
-			if k == 1 {
-				first[i] = v
-			}
+		of := func(first bool) probe {
+			return func(ctx context.Context, h *hist) (float64, error) { return 0, e.import1(ctx, k, n, first, h) }
+		}
+		r := Result{What: "import", Variant: fmt.Sprintf("linked, %d exports", k), Size: 4096, Unit: Micros, Count: n}
+		if r.Limit = one; k > 1 {
+			r.LimitIs = "with 1 export"
+		}
+		v, err := e.compareTo(ctx, r, of(false))
+		if err != nil {
+			return err
+		}
+		if k == 1 {
+			one = v
+		}
+		r = Result{What: "import", Variant: fmt.Sprintf("first, %d exports", k), Size: 4096, Unit: Micros, Count: n}
+		var alone probe
+		if e.introduced != nil {
+			r.LimitIs = "the packets and pages alone"
+			alone = func(ctx context.Context, h *hist) (float64, error) { return 0, e.introduced.Import(ctx, n, h.add) }
+		}
+		if err := e.compare(ctx, r, of(true), alone); err != nil {
+			return err
 		}
 	}
 	return nil

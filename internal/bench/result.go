@@ -36,6 +36,23 @@ const (
 	Bytes     = "bytes"
 )
 
+// unit is how many of what a round gives the result's unit is: latencies are nanoseconds.
+func (r *Result) unit() float64 {
+	if r.Unit == Micros {
+		return 1e3
+	}
+	return 1
+}
+
+// ours are the figures of the rounds.
+func (r *Result) ours(s *side) {
+	unit := r.unit()
+	r.Value = median(s.values) / unit
+	if h := s.all; h.h.TotalCount() > 0 {
+		r.P50, r.P99, r.P999, r.Most = h.at(50)/unit, h.at(99)/unit, h.at(99.9)/unit, float64(h.h.Max())/unit
+	}
+}
+
 // median of what a round each gave.
 func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))

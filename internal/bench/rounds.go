@@ -98,15 +98,14 @@ func (e *end) turns(ctx context.Context, probes []probe) ([]*side, error) {
 
 // beside reports what was found beside the limit, if there is one.
 func (e *end) beside(r Result, ours, limit *side) error {
-	r.Rounds, r.Value = e.Rounds, median(ours.values)
-	if h := ours.all; h.h.TotalCount() > 0 {
-		r.P50, r.P99, r.P999, r.Most = h.at(50), h.at(99), h.at(99.9), float64(h.h.Max())
-	}
+	r.Rounds = e.Rounds
+	r.ours(ours)
 	if limit != nil {
-		r.Limit = median(limit.values)
+		unit := r.unit()
+		r.Limit = median(limit.values) / unit
 		r.Ratio = median(ratios(ours.values, limit.values))
 		if h := limit.all; h.h.TotalCount() > 0 {
-			r.LimitP99, r.LimitP999 = h.at(99), h.at(99.9)
+			r.LimitP99, r.LimitP999 = h.at(99)/unit, h.at(99.9)/unit
 		}
 	}
 	return e.report(r)
@@ -121,12 +120,8 @@ func (e *end) compareTo(ctx context.Context, r Result, ours probe) (float64, err
 			return 0, fmt.Errorf("%s, %s: %w", r.What, r.Variant, err)
 		}
 	}
-	scale := 1.0
-	if r.Unit == Micros {
-		scale = 1e3
-	}
-	r.Rounds, r.Value = e.Rounds, median(s.values)/scale
-	r.P50, r.P99, r.P999, r.Most = s.all.at(50)/scale, s.all.at(99)/scale, s.all.at(99.9)/scale, float64(s.all.h.Max())/scale
+	r.Rounds = e.Rounds
+	r.ours(s)
 	if r.Limit > 0 {
 		r.Ratio = r.Value / r.Limit
 	}

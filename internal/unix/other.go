@@ -47,6 +47,7 @@ func (*IO) Recv(int, []byte, []byte) (int, error)       { return 0, ErrUnsupport
 func (*Passed) Take() int                               { return -1 }
 func (*Passed) Close()                                  {}
 func StreamPair() (a, b int, err error)                 { return -1, -1, ErrUnsupported }
+func PacketPair() (a, b int, err error)                 { return -1, -1, ErrUnsupported }
 func (*IO) Peek(int, []byte) (int, error)               { return 0, ErrUnsupported }
 func (*IO) Discard(int, int) (int, error)               { return 0, ErrUnsupported }
 func Piecewise(int) bool                                { return false }

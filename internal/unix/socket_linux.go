@@ -220,6 +220,15 @@ func StreamPair() (a, b int, err error) {
 	return p[0], p[1], nil
 }
 
+// PacketPair makes two joined sockets that keep the boundaries of packets.
+func PacketPair() (a, b int, err error) {
+	p, err := sys.Socketpair(sys.AF_UNIX, sys.SOCK_SEQPACKET|sys.SOCK_CLOEXEC|sys.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, -1, fmt.Errorf("socketpair: %w", err)
+	}
+	return p[0], p[1], nil
+}
+
 // IsStream says whether a received descriptor is a stream socket; nothing else
 // may be given to the link engine.
 func IsStream(fd int) error {

@@ -49,17 +49,21 @@ func (d *data) callBars() []*bar {
 		all = append(all, one)
 	}
 	imports := &bar{what: "import and close, µs, by exports", where: sample.Local, bound: "≤ 150, flat"}
-	var costs []float64
+	costs := map[string][]float64{} // of those with a link, and of first ones
 	d.eachOurs(sample.Import, sample.Local, func(s *series) {
 		if s.unit == sample.Nanoseconds {
 			imports.most(s.key.How, s.median()/1e3, 150)
-			costs = append(costs, s.median())
+			kind, _, _ := strings.Cut(s.key.How, ",")
+			costs[kind] = append(costs[kind], s.median())
 		}
 	})
-	if len(costs) > 1 {
-		imports.also("most : least", slices.Max(costs)/slices.Min(costs), "")
+	for _, kind := range []string{"linked", "first"} {
+		if c := costs[kind]; len(c) > 1 {
+			imports.also(kind+", most : least", slices.Max(c)/slices.Min(c), "")
+		}
 	}
-	imports.also("a first one in C", d.at(sample.C, "", sample.Import, sample.Local, 4096).median()/1e3, "")
+	imports.also("a first one's packets and pages alone in Go", d.at(sample.Limit, "first, 1 exports", sample.Import, sample.Local, 4096).median()/1e3, "")
+	imports.also("in C", d.at(sample.C, "", sample.Import, sample.Local, 4096).median()/1e3, "")
 	imports.missing = imports.missing || len(costs) == 0
 	all = append(all, imports)
 	all = append(all, d.rpcBars()...)
