@@ -61,20 +61,30 @@ var errBye = fmt.Errorf("%w: the other side has ended the link", ErrGone)
 // errReplaced is of a connection whose loss this side has not seen.
 var errReplaced = fmt.Errorf("%w: the importer has made another connection", ErrGone)
 
-// bye tells the other side, where it can be told, that there is nothing to resume; rmu and
+// bye tells the other side, where it can be told, what it owes it still, and that there is nothing to resume; rmu and
 // tmu are held.
 func (s *stream) bye(why error) {
-	if s.limit == 0 || s.fd < 0 || s.tx.gone < s.tx.begun || errors.Is(why, errBye) {
+	if s.fd < 0 || s.tx.gone < s.tx.begun {
 		return
 	}
+	var h wire.Header
+	if s.h.farewell(&h) && !s.last(&h) || s.limit == 0 || errors.Is(why, errBye) {
+		return
+	}
+	s.last(&wire.Header{Type: wire.Bye})
+}
+
+// last writes a frame of a link that ends, and says whether the socket took all of it.
+func (s *stream) last(h *wire.Header) bool {
 	var b [wire.HeaderSize]byte
-	h := wire.Header{Type: wire.Bye}
 	h.Put(b[:], s.tx.number)
+	s.tx.number++
+	send := func() (int, error) { return s.tx.io.Send(s.fd, b[:], nil) }
 	if s.tx.cipher != nil {
-		_, _ = s.tx.cipher.Send(s.fd, b[:])
-		return
+		send = func() (int, error) { return s.tx.cipher.Send(s.fd, b[:]) }
 	}
-	_, _ = s.tx.io.Send(s.fd, b[:], nil)
+	n, err := send()
+	return err == nil && n == len(b)
 }
 
 // disconnect closes what there is of a connection; rmu and tmu are held.

@@ -394,13 +394,28 @@ func (in *In) settled(more, looks bool) (later bool) {
 // next gives acknowledgements first, then a chunk of the oldest reply.
 func (in *In) next(h *wire.Header) ([]byte, bool) {
 	if in.ackDue {
-		in.ackDue = false
-		*h = wire.Header{Type: wire.Ack, Ack: in.applied.Load(), Credits: in.credits()}
-		in.count.Locked(page.Acks, 1)
-		in.acks = [2]uint64{h.Ack, uint64(h.Credits)}
+		in.acknowledge(h)
 		return nil, true
 	}
 	return in.nextReply(h)
+}
+
+// acknowledge says what was applied; tmu is held.
+func (in *In) acknowledge(h *wire.Header) {
+	in.ackDue = false
+	*h = wire.Header{Type: wire.Ack, Ack: in.applied.Load(), Credits: in.credits()}
+	in.count.Locked(page.Acks, 1)
+	in.acks = [2]uint64{h.Ack, uint64(h.Credits)}
+}
+
+// farewell is the acknowledgement that was put off, or not asked for: a message that was applied is not to be one of which
+// that is not known. Where the end of an import is still to be said there is none, as that has to come before it.
+func (in *In) farewell(h *wire.Header) bool {
+	if in.unacked == 0 && !in.ackDue || len(in.tx.ctl) > 0 {
+		return false
+	}
+	in.acknowledge(h)
+	return true
 }
 
 func (in *In) lost(err error) {

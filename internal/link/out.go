@@ -303,6 +303,8 @@ func (o *Out) placed(h *wire.Header) error {
 
 func (o *Out) settled(bool, bool) bool { return false }
 
+func (o *Out) farewell(*wire.Header) bool { return false }
+
 func (o *Out) lost(err error) {
 	o.tmu.Lock()
 	o.imu.Lock()

@@ -144,6 +144,66 @@ func TestAcknowledgementsAreShared(t *testing.T) {
 	}
 }
 
+// Who ends a link acknowledges what was applied, whether that was put off or is not due yet: its importer would not know of it.
+func TestAcknowledgedAtTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		terms Terms
+		do    func(*sharer)
+		want  []wire.Type
+	}{
+		{"nothing has come", Terms{}, func(*sharer) {}, nil},
+		{"all is acknowledged", Terms{}, func(s *sharer) { s.takes(64, wire.AckNow); s.said() }, nil},
+		{"put off", Terms{}, func(s *sharer) { s.takes(64<<10, wire.AckNow|wire.Shared) }, []wire.Type{wire.Ack}},
+		{"not due", Terms{}, func(s *sharer) { s.takes(64, 0) }, []wire.Type{wire.Ack}},
+		{"of a link that may be resumed", Terms{Limit: time.Minute}, func(s *sharer) { s.takes(64, 0) }, []wire.Type{wire.Ack, wire.Bye}},
+		{"behind the end of an import, which cannot be said any more", Terms{}, func(s *sharer) {
+			s.takes(64, 0)
+			s.tmu.Lock()
+			s.tx.ctl = append(s.tx.ctl, wire.Header{Type: wire.Revoke, Handle: 2, Word: wire.CodeRevoked, Ack: s.seq})
+			s.tmu.Unlock()
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e, fd, far := half(t)
+			in, err := NewIn(e, fd, nil, c.terms, []*Target{{Handle: 1, Mem: memory(t, wire.MaxChunk), Write: true}}, nil, func(uint32) {}, func(error) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for !in.tryQuiet() {
+				time.Sleep(time.Millisecond)
+			}
+			s := &sharer{In: in, t: t, far: far}
+			c.do(s)
+			in.Close()
+			var got []wire.Type
+			var io unix.IO
+			for until := time.Now().Add(10 * time.Second); ; {
+				n, err := io.Peek(far, make([]byte, 1))
+				if err != nil { // the end
+					break
+				}
+				if time.Now().After(until) {
+					t.Fatal("the link does not end")
+				}
+				if n == 0 {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				h, _ := catch(t, far)
+				if h.Type == wire.Ack && h.Ack != s.seq {
+					t.Errorf("acknowledged are %d messages of %d", h.Ack, s.seq)
+				}
+				got = append(got, h.Type)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("the far end has %v, want %v", got, c.want)
+			}
+			in.release()
+		})
+	}
+}
+
 // A message says that others are on their way only where so many are that a sender with fewer in flight never waits for it.
 func TestCrowded(t *testing.T) {
 	for _, c := range []struct {

@@ -41,6 +41,8 @@ type handler interface {
 	// next gives the next frame that this side has to send on its own account.
 	// Called with tmu held.
 	next(h *wire.Header) (payload []byte, ok bool)
+	// farewell gives a frame that this side owes when the link ends. Called with rmu and tmu held.
+	farewell(h *wire.Header) bool
 	// lost is called once, when the stream is closed, with no lock held.
 	lost(err error)
 	// interrupted is called, with rmu and tmu held, when the connection is gone and the
