@@ -29,12 +29,14 @@ const (
 	NumCounters        // so many there are
 )
 
-// The counters of a process: a header, and a slot for each of its links.
+// The counters of a process: a header, and a slot for each of its links. The header and the first two links have
+// one page: most processes have no more.
 const (
 	MaxLinks = 1024
 
-	sums         = 2
-	countersHead = 4096
+	sums         = 2               // the last slots
+	taken        = MaxLinks - sums // those before are for links that there are
+	countersHead = 128
 	slotTally    = 256 // before it is the slot's description
 	slotSize     = slotTally + shm.TallySize + 256
 	countersSize = countersHead + MaxLinks*slotSize
@@ -65,7 +67,7 @@ type LinkPeer struct {
 
 // Counters is a memory that a process counts in and its node reads. It is apart from
 // the pages that peers map: how much a process has to do with others is not their
-// concern. The first two slots are of links that have ended, and of those for which there
+// concern. The last two slots are of links that have ended, and of those for which there
 // is no slot: of those that exported and of those that imported.
 type Counters struct {
 	r    *shm.Region
@@ -80,9 +82,7 @@ func NewCounters() (*Counters, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Counters{r: r, top: sums}
-	shm.Word(r.Bytes(), topAt).Store(sums)
-	return c, nil
+	return &Counters{r: r}, nil
 }
 
 // Descriptor is for the node; the caller closes it.
@@ -94,9 +94,9 @@ func (c *Counters) Retire() { c.r.Retire() }
 // sum is the slot of the ended links of a side.
 func sum(out bool) int {
 	if out {
-		return 1
+		return taken + 1
 	}
-	return 0
+	return taken
 }
 
 // A Slot counts for one link.
@@ -122,7 +122,7 @@ func (c *Counters) Take(out bool) Slot {
 	switch last := len(c.free) - 1; {
 	case last >= 0:
 		n, c.free = c.free[last], c.free[:last]
-	case c.top < MaxLinks:
+	case c.top < taken:
 		n = c.top
 		c.top++
 		shm.Word(c.r.Bytes(), topAt).Store(uint32(c.top))
@@ -134,7 +134,7 @@ func (c *Counters) Take(out bool) Slot {
 func (s *Slot) Describe(mapped, encrypted bool, peer LinkPeer) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if s.n < sums {
+	if s.n >= taken {
 		return
 	}
 	b := s.c.at(s.n)
@@ -161,7 +161,7 @@ func (s *Slot) Describe(mapped, encrypted bool, peer LinkPeer) {
 func (s *Slot) Free() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if s.n < sums {
+	if s.n >= taken {
 		return
 	}
 	state := shm.Word(s.c.at(s.n), stateAt)
@@ -238,30 +238,43 @@ func (r *Reader) Read() (links []Link, ended Ended, err error) {
 	if k != kindCounters || v != version {
 		return nil, ended, fmt.Errorf("%w: kind %#x version %d, want %#x version %d", ErrLayout, k, v, kindCounters, version)
 	}
-	top := min(int(binary.LittleEndian.Uint32(head[topAt:])), MaxLinks)
+	top := min(int(binary.LittleEndian.Uint32(head[topAt:])), taken)
 	const batch = 32
 	b := make([]byte, batch*slotSize)
-	for n := 0; n < top; n += batch {
-		got, err := r.f.ReadAt(b[:min(batch, top-n)*slotSize], int64(countersHead+n*slotSize))
+	slots := func(n, count int) ([]byte, error) {
+		got, err := r.f.ReadAt(b[:count*slotSize], int64(countersHead+n*slotSize))
 		if err != nil && err != io.EOF {
-			return nil, ended, fmt.Errorf("read counters: %w", err)
+			return nil, fmt.Errorf("read counters: %w", err)
 		}
-		for i := range got / slotSize {
-			s := b[i*slotSize:][:slotSize]
-			all := shm.Sum(s[slotTally:])
-			counts := Counts(all[:NumCounters])
-			switch l, ok := parse(s); {
-			case n+i == sum(false):
-				ended.Exports = counts
-			case n+i == sum(true):
-				ended.Imports = counts
-			case ok:
-				l.Slot, l.Counts = n+i, counts
+		return b[:got/slotSize*slotSize], nil
+	}
+	for n := 0; n < top; n += batch {
+		s, err := slots(n, min(batch, top-n))
+		if err != nil {
+			return nil, ended, err
+		}
+		for i := 0; len(s) > 0; i, s = i+1, s[slotSize:] {
+			if l, ok := parse(s[:slotSize]); ok {
+				l.Slot, l.Counts = n+i, counted(s)
 				links = append(links, l)
 			}
 		}
 	}
+	s, err := slots(taken, sums)
+	if err == nil && len(s) < sums*slotSize {
+		err = fmt.Errorf("read counters: %w", io.ErrUnexpectedEOF)
+	}
+	if err != nil {
+		return nil, ended, err
+	}
+	ended.Exports, ended.Imports = counted(s), counted(s[slotSize:])
 	return links, ended, nil
+}
+
+// counted are the numbers of a slot.
+func counted(s []byte) Counts {
+	all := shm.Sum(s[slotTally:])
+	return Counts(all[:NumCounters])
 }
 
 // parse reads a slot's description; what no honest process writes is no link.

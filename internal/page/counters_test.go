@@ -197,3 +197,31 @@ func TestCountersMustBeTheMemoryTheyAre(t *testing.T) {
 		t.Error("memory that may shrink was taken")
 	}
 }
+
+// Most processes have one link or two, which take no memory to count.
+func TestFirstCountersTakeNoPage(t *testing.T) {
+	c, _ := counting(t)
+	present := func() int64 {
+		fd, err := c.Descriptor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		info, err := unix.Inspect(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Present
+	}
+	empty := present()
+	for n := range 3 {
+		s := c.Take(n%2 == 0)
+		s.Describe(true, false, LinkPeer{"n", 1, 1})
+		for i := range c.at(s.n) { // whichever lanes it counts in
+			c.at(s.n)[i] |= 1
+		}
+		if got := present(); (got > empty) != (n == 2) {
+			t.Errorf("%d links: the counters take %d bytes, %d without any", n+1, got, empty)
+		}
+	}
+}

@@ -23,7 +23,7 @@ const (
 	kindExporter = 0x45434d56 // "VMCE"
 	kindPost     = 0x50524d56 // "VMRP"
 	kindClaim    = 0x43524d56 // "VMRC"
-	kindCounters = 0x4e434d56 // "VMCN"
+	kindCounters = 0x4c434d56 // "VMCL"
 )
 
 // line keeps words that different processors write off one another's cache lines.
