@@ -45,15 +45,34 @@ func TestManyInFlight(t *testing.T) {
 	}
 }
 
+// manyInFlight sends count messages, of which window are on their way. Each connection begins with the load that begin is, and where that
+// is more than the first one of all has, with as much to write as fills it.
 func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin load, size, window, count int, all []faults) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	mem := memory(t, count*size)
-	b := bridgedBy(t, t, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true}}, all...)
+	var b *bridge
+	if begin.extra > 0 {
+		terms.Redial = func(ctx context.Context, n, replied uint64, notices uint32) (int, Cipher, wire.Answer, error) {
+			for b.out.seq.Load()-b.out.acked.Load() < uint64(window) { // so much is sent again, or for the first time, that a load is full
+				if ctx.Err() != nil {
+					return -1, nil, wire.Answer{}, context.Cause(ctx)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			return b.redial(ctx, n, replied, notices)
+		}
+	}
+	b = bridgedBy(t, t, by, terms, []*Target{{Handle: 1, Mem: mem, Write: true}}, all...)
 	defer b.close()
 	b.out.tmu.Lock()
 	b.out.tx.load = begin
+	b.out.news = func(up bool, _ error) { // tmu is held, and nothing is written on the connection that takes another's place
+		if b.out.tx.load = begin; up && max(len(b.out.again), int(b.out.queued.Load())) < begin.parts() && begin.extra > 0 {
+			t.Errorf("%s, %d bytes: with %d messages sent again and %d queued no load is full", name, size, len(b.out.again), b.out.queued.Load())
+		}
+	}
 	b.out.tmu.Unlock()
 	gone, looked := make(chan struct{}), make(chan struct{})
 	looking, quit := context.WithCancel(ctx)

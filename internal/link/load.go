@@ -18,8 +18,12 @@ const (
 type load struct {
 	near  bool // and what is on its way is bounded, so a load takes the time that it is under way
 	extra int  // parts beyond fewestParts
+	bytes int  // of payload in the parts so far
 	full  time.Time
 }
+
+// longPart is what the parts of a load have in the mean at least, as those of messages of 64 KiB, where its time says anything of a load of whole chunks.
+const longPart = 60 << 10
 
 // The time that a full load takes: below the first one it may be twice as much, and above the second one half.
 const (
@@ -27,12 +31,16 @@ const (
 	heavy = 500 * time.Microsecond
 )
 
-// more says whether another part may come behind count of them.
-func (l *load) more(count int) bool {
-	if count < fewestParts+l.extra {
+// parts is how many the next load may have.
+func (l *load) parts() int { return fewestParts + l.extra }
+
+// more says whether another part may come behind count of them, of which the last one has a payload of size bytes.
+func (l *load) more(count, size int) bool {
+	l.bytes += size
+	if count < l.parts() {
 		return true
 	}
-	if l.near {
+	if l.near && l.bytes >= count*longPart {
 		l.full = time.Now()
 	}
 	return false
@@ -40,12 +48,13 @@ func (l *load) more(count int) bool {
 
 // gone notes that all that was begun is written.
 func (l *load) gone() {
+	l.bytes = 0
 	if l.full.IsZero() {
 		return
 	}
 	took := time.Since(l.full)
 	l.full = time.Time{}
-	n := fewestParts + l.extra
+	n := l.parts()
 	switch {
 	case took < light:
 		n = min(2*n, mostParts)

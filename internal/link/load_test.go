@@ -15,35 +15,91 @@ func laden() load { return load{near: true, extra: mostParts - fewestParts} }
 func TestLoadGrows(t *testing.T) {
 	quick, slow := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
 	l := load{near: true}
-	full := func(at time.Time, want int) {
+	full := func(at time.Time, size, want int) {
 		t.Helper()
 		n := 1
-		for l.more(n) {
+		for l.more(n, size) {
 			n++
 		}
-		l.full = at
+		if !l.full.IsZero() {
+			l.full = at
+		}
 		l.gone()
-		if got := fewestParts + l.extra; got != want {
-			t.Errorf("a load of %d parts, the next one of %d, want %d", n, got, want)
+		if got := l.parts(); got != want {
+			t.Errorf("a load of %d parts of %d bytes, the next one of %d, want %d", n, size, got, want)
 		}
 	}
 	for _, want := range []int{8, 16, 16} {
-		full(quick, want)
+		full(quick, gatherable-4, want)
 	}
-	l.more(1)
+	l.more(1, wire.MaxChunk)
 	l.gone()
-	if l.extra != mostParts-fewestParts {
+	if l.parts() != mostParts {
 		t.Error("a load that was not full changes it")
 	}
 	for _, want := range []int{8, 4, 4} {
-		full(slow, want)
+		full(slow, gatherable-4, want)
 	}
+	for range 3 {
+		full(quick, 1<<10, fewestParts)
+	}
+	l = load{near: true, extra: mostParts - fewestParts}
+	full(slow, 1<<10, mostParts)
 	l = load{}
 	for range 3 {
-		if l.more(fewestParts) || !l.more(fewestParts-1) || !l.full.IsZero() {
+		if l.more(fewestParts, wire.MaxChunk) || !l.more(fewestParts-1, wire.MaxChunk) || !l.full.IsZero() {
 			t.Fatal("where the far end is not near, a load is not always the same")
 		}
 		l.gone()
+	}
+}
+
+// The time of a load is taken from when all of it was begun until it is written: by a link whose loads took no time, and then long, as
+// the test says when they began.
+func TestLoadIsTimed(t *testing.T) {
+	o, far := importer(t)
+	o.tmu.Lock()
+	o.tx.load.near = true
+	o.tmu.Unlock()
+	loads := []int{4, 8, 16, 16, 8, 4}
+	all := 0
+	for _, n := range loads {
+		all += n
+	}
+	before := time.Now()
+	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, all*wire.MaxChunk)}); err != nil {
+		t.Fatal(err)
+	}
+	written, begun := 0, uint64(0)
+	for i, n := range loads {
+		begun += uint64(n)
+		var l load
+		for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			o.tmu.Lock()
+			if o.tx.begun == begun { // and nobody has read it, so it is not written
+				l = o.tx.load
+				after := time.Now()
+				if l.full.Before(before) || l.full.After(after) {
+					t.Errorf("load %d was full at %v, it was begun between %v and %v", i, l.full, before, after)
+				}
+				if o.tx.load.full = after.Add(time.Hour); i >= 3 {
+					o.tx.load.full = after.Add(-time.Hour)
+				}
+			}
+			o.tmu.Unlock()
+			if l.near {
+				break
+			}
+			if time.Now().After(until) {
+				t.Fatalf("load %d is not begun: %s", i, o.state())
+			}
+		}
+		before = time.Now()
+		more := n * (wire.MaxChunk + wire.HeaderSize)
+		if written += n; written == all {
+			more -= 4 // the last word is in a header
+		}
+		swallow(t, far, more)
 	}
 }
 
@@ -70,17 +126,21 @@ func TestLoadIsWritten(t *testing.T) {
 	}
 }
 
-// Full loads arrive, also when connections end in their middle.
+// Full loads arrive, also when connections end in their middle, and on those that come after them.
 func TestManyInFullLoads(t *testing.T) {
-	const window = 2 * mostParts
+	const (
+		before = 9 // messages on the first connection that breaks, and half of those on the next one
+		window = 4 * mostParts
+		count  = window + 4*before // so that a window is left beyond what the second one has brought
+	)
 	for _, size := range []int{gatherable, wire.MaxChunk} {
 		for _, broken := range []bool{false, true} {
 			var all []faults
 			if broken {
-				some := int64(inside + 9*size + 999)
+				some := int64(inside + before*size + 999)
 				all = []faults{{there: []simnet.Fault{{At: some, Kind: simnet.Reset}}}, {there: []simnet.Fault{{At: 2 * some, Kind: simnet.Cut}}}}
 			}
-			manyInFlight(t, "laden", nil, Terms{Limit: time.Minute}, laden(), size, window, 2*window+3, all)
+			manyInFlight(t, "laden", nil, Terms{Limit: time.Minute}, laden(), size, window, count, all)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	t.put(h, p.head[at:])
 	if !whole {
 		p.pay, p.seq = payload, h.Seq
-		return !t.check && t.load.more(t.count)
+		return !t.check && t.load.more(t.count, len(payload))
 	}
 	copy(p.head[at+wire.HeaderSize:], payload)
 	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
