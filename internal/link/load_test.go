@@ -103,6 +103,40 @@ func TestLoadIsTimed(t *testing.T) {
 	}
 }
 
+// However much one call writes, one turn of a link writes no more than it did with the smallest loads.
+func TestTurnIsBounded(t *testing.T) {
+	for _, begin := range []load{{}, {near: true, extra: fewestParts}, laden()} {
+		o, far := importer(t)
+		o.tmu.Lock()
+		o.tx.load = begin
+		o.imu.Lock()
+		const size, messages = 600, 2 * burst
+		for range messages { // as they come to wait while another one is written
+			q := outgoing{m: Message{Handle: 1, Src: make([]byte, size)}, size: size}
+			q.seq, q.serial = o.numbers(&q.m, q.size)
+			o.inbox.push(q)
+			o.queued.Add(1)
+		}
+		o.due.Store(true)
+		o.imu.Unlock()
+		o.tx.soon = true // the test comes again
+		for turn := uint64(1); turn <= messages/burst; turn++ {
+			if o.tx.left() > 0 {
+				o.tmu.Unlock()
+				t.Skipf("the system's sockets have no room for %d bytes", burst*framed(size))
+			}
+			o.pump()
+			if got := o.tx.gone; got != turn*burst {
+				t.Errorf("loads of %d parts: %d frames are written after %d turns, want %d", begin.parts(), got, turn, turn*burst)
+			}
+		}
+		o.tx.soon = false
+		o.pump()
+		o.tmu.Unlock()
+		swallow(t, far, messages*framed(size))
+	}
+}
+
 // What one call may write is begun and no more, and all of it arrives.
 func TestLoadIsWritten(t *testing.T) {
 	for _, c := range []struct {

@@ -271,8 +271,8 @@ func (s *stream) flush() (done bool) {
 	return true
 }
 
-// burst bounds how many calls one pump makes before other links get a turn.
-const burst = 8
+// burst bounds how many long frames one pump writes before other links get a turn. A call counts as fewestParts of them at least.
+const burst = 8 * fewestParts
 
 // pump writes all that goes before a sender's next frame, and says whether
 // that is done.
@@ -280,8 +280,8 @@ func (s *stream) pump() (clear bool) {
 	if s.torn.Load() {
 		return false
 	}
-	for i := 0; s.flush(); i++ {
-		if i == burst {
+	for spent := 0; s.flush(); spent += fewestParts {
+		if spent+s.tx.load.parts() > burst {
 			s.stick() // raises an event at once if there is room
 			return false
 		}
@@ -294,6 +294,7 @@ func (s *stream) pump() (clear bool) {
 		if !s.frames() && len(s.tx.ctl) == 0 { // what is there is asked for by next
 			return !s.tx.held
 		}
+		spent += max(s.tx.count-fewestParts, 0)
 	}
 	return false
 }
