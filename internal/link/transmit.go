@@ -50,6 +50,7 @@ type part struct {
 	head []byte // a copy
 	pay  []byte // the sender's or the exporter's memory, if it is long
 	seq  uint64 // the message that it is of, which cannot have arrived yet; 0: copies, and more may come behind them
+	kept bool   // pay is a copy
 }
 
 func (t *transmitter) drop() {
@@ -241,13 +242,17 @@ func (t *transmitter) lent() uint64 {
 }
 
 // keep copies what is left of payloads, whose memory is not the link's any more. That of an answer is exported memory,
-// into which what comes over other links is stored meanwhile, as it is while the kernel takes it.
+// into which what comes over other links is stored meanwhile, as it is while the kernel takes it. It is asked for at the end of
+// each import of a link, and copies only what it has not copied yet.
 func (t *transmitter) keep() {
 	for i := range t.parts[t.first:t.count] {
 		p := &t.parts[t.first+i]
+		if p.kept || len(p.pay) == 0 {
+			continue
+		}
 		own := make([]byte, len(p.pay))
 		shm.Deposit(own, p.pay)
-		p.pay = own
+		p.pay, p.kept = own, true
 	}
 }
 

@@ -49,3 +49,48 @@ func TestWithdrawnBesideAStore(t *testing.T) {
 		}
 	}
 }
+
+// Each import of a link that ends asks for copies of what is left, which is long: it is copied once.
+func TestKeptOnce(t *testing.T) {
+	o, far := importer(t)
+	const size = 2 * mostParts * wire.MaxChunk
+	o.tmu.Lock()
+	o.tx.load = laden()
+	o.tmu.Unlock()
+	src := make([]byte, size)
+	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: src}); err != nil {
+		t.Fatal(err)
+	}
+	o.tmu.Lock()
+	count, last := o.tx.count, &o.tx.parts[mostParts-1]
+	if count != mostParts {
+		o.tmu.Unlock()
+		t.Fatalf("%d frames are begun, want %d", count, mostParts)
+	}
+	lent := &last.pay[0]
+	o.tx.keep()
+	own := &last.pay[0]
+	if own == lent {
+		t.Error("what is left is not copied")
+	}
+	if o.tx.keep(); &last.pay[0] != own {
+		t.Error("a copy is copied")
+	}
+	o.tmu.Unlock()
+	swallow(t, far, mostParts*(wire.MaxChunk+wire.HeaderSize))
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // the next load's memory is lent again
+		o.tmu.Lock()
+		begun, kept := o.tx.begun, last.kept
+		o.tmu.Unlock()
+		if begun > mostParts {
+			if kept {
+				t.Error("what is lent is taken for a copy")
+			}
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("nothing more is begun: %s", o.state())
+		}
+	}
+	swallow(t, far, framed(size)-mostParts*(wire.MaxChunk+wire.HeaderSize))
+}
