@@ -135,23 +135,29 @@ static int take(struct way *w)
 	return 1;
 }
 
-/* run moves all that is to be moved. Either way may be NULL. */
-static void run(struct way *out, struct way *in, uint64_t count)
+/* run moves all that is to be moved, and says when what counts began and was over. Either way may be NULL. */
+static struct span run(struct way *out, struct way *in, uint64_t before, uint64_t count)
 {
+	struct span s = {0, 0};
+	count += before;
 	if (out)
-		out->messages = out->acked = 0, out->count = count;
+		out->count = count;
 	if (in)
-		in->messages = 0, in->count = count;
+		in->count = count;
 	while ((out && out->acked < count) || (in && in->messages < count)) {
 		int moved = out ? post(out) : 0;
 		moved |= in ? take(in) : 0;
 		if (!moved)
 			idle(1);
+		if (s.begun == 0 && ((out && out->acked >= before) || (in && in->messages >= before)))
+			s.begun = now();
 	}
+	s.ended = now();
+	return s;
 }
 
 struct order {
-	uint64_t size, warm, count, both;
+	uint64_t size, warm, count, both, more; /* more is how many connections, or pairs of them, come after this one */
 };
 
 static struct way *begin(int fd, uint64_t size, char *memory)
@@ -162,34 +168,54 @@ static struct way *begin(int fd, uint64_t size, char *memory)
 	return w;
 }
 
+static void end(struct way *w)
+{
+	if (!w)
+		return;
+	close(w->fd);
+	free(w);
+}
+
 static void serve(const char *addr)
 {
-	int l = listening(addr), fd = accepted(l);
+	int l = listening(addr);
+	char *to = NULL, *from = NULL, last;
 	struct order o;
-	all(fd, (char *)&o, sizeof o, 0, 1);
-	struct way *in = begin(fd, o.size, shared(o.size)), *out = NULL;
-	if (o.both)
-		out = begin(accepted(l), o.size, zeroed(o.size));
-	run(out, in, o.warm);
-	run(out, in, o.count);
-	char end;
-	(void)!recv(fd, &end, 1, 0); /* the client's end: it has read all */
+	do {
+		int fd = accepted(l);
+		all(fd, (char *)&o, sizeof o, 0, 1);
+		if (!to)
+			to = shared(o.size), from = zeroed(o.size);
+		struct way *in = begin(fd, o.size, to), *out = NULL;
+		if (o.both)
+			out = begin(accepted(l), o.size, from);
+		run(out, in, o.warm, o.count);
+		(void)!recv(fd, &last, 1, 0); /* the client's end: it has read all */
+		end(in);
+		end(out);
+	} while (o.more > 0);
 }
 
 static void tcp(char **v)
 {
 	const char *what = v[2];
-	long port = number(v[1], 1), count = number(v[4], 10);
-	struct order o = {.size = (uint64_t)number(v[3], least_acknowledged / in_flight), .warm = (uint64_t)count / 10, .count = (uint64_t)count, .both = !strcmp(what, "bidir")};
-	int fd = dial(v[0], port);
-	all(fd, (char *)&o, sizeof o, 1, 1);
-	struct way *out = begin(fd, o.size, zeroed(o.size)), *in = NULL;
-	if (o.both)
-		in = begin(dial(v[0], port), o.size, shared(o.size));
-	run(out, in, o.warm);
-	double start = now();
-	run(out, in, o.count);
-	print_rate(what, "acknowledged", o.size, (o.both ? 2. : 1.) * (double)o.size * (double)count, now() - start);
+	long port = number(v[1], 1);
+	struct order o = {.size = (uint64_t)number(v[3], least_acknowledged / in_flight), .count = (uint64_t)number(v[4], 10), .both = !strcmp(what, "bidir")};
+	o.warm = warm(o.count);
+	char *from = zeroed(o.size), *to = shared(o.size);
+	double rates[connections];
+	for (int k = 0; k < connections; k++) {
+		int fd = dial(v[0], port);
+		o.more = (uint64_t)(connections - 1 - k);
+		all(fd, (char *)&o, sizeof o, 1, 1);
+		struct way *out = begin(fd, o.size, from), *in = NULL;
+		if (o.both)
+			in = begin(dial(v[0], port), o.size, to);
+		rates[k] = rate((o.both ? 2. : 1.) * (double)o.size * (double)o.count, run(out, in, o.warm, o.count));
+		end(out);
+		end(in);
+	}
+	print_rate(what, "acknowledged", o.size, rates, connections);
 }
 
 /* Imports. */

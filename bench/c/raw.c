@@ -85,104 +85,168 @@ static void copies(size_t size, size_t total)
 	size_t n = total / size + 1;
 	for (size_t i = 0; i < n / 10 + 1; i++)
 		memmove(to + size, from, size);
-	double start = now();
+	struct span s = {.begun = now()};
 	for (size_t i = 0; i < n; i++) {
 		memmove(to + size, from, size);
 		__asm__ volatile("" ::: "memory"); /* each copy is made */
 	}
-	print_rate("memmove", "none", size, (double)n * (double)size, now() - start);
+	s.ended = now();
+	print_rate("memmove", "none", size, (double[]){rate((double)n * (double)size, s)}, 1);
 }
 
 /* TCP. */
 
+/*
+ * What the ends say to each other goes over a connection of its own: where both send, the kernel acknowledges otherwise. As many
+ * bytes there and back go over it first: who is woken by the other end is on its processor, as a rule, and stays for a while.
+ */
+enum { settling = 2000 };
+
+/* order is what one connection is for. */
 struct order {
-	char mode; /* of "latency", "bandwidth", "bidir": l, b or d */
+	char mode; /* of "latency", "bandwidth", "bidir": l, b or d; 0 if there is no more */
 	char yield;
 	int16_t cpu;
 	uint32_t size;
-	uint64_t count;
+	uint64_t warm, count; /* messages that do not count, and that do */
 };
 
-/* both sends and receives total bytes at once, in pieces of size. */
-static void both(int fd, char *out, char *in, size_t size, size_t total, int yield)
+/* take receives all messages, and says when those that count came. */
+static struct span take(int fd, char *in, const struct order *o)
 {
-	size_t sent = 0, got = 0;
+	struct span s;
+	for (uint64_t i = 0; i < o->warm; i++)
+		all(fd, in, o->size, 0, o->yield);
+	s.begun = now();
+	for (uint64_t i = 0; i < o->count; i++)
+		all(fd, in, o->size, 0, o->yield);
+	s.ended = now();
+	return s;
+}
+
+/* both sends and receives all messages at once, and says when those that count came. */
+static struct span both(int fd, char *out, char *in, const struct order *o)
+{
+	struct span s = {0, 0};
+	size_t size = o->size, before = o->warm * size, total = before + o->count * size, sent = 0, got = 0;
 	while (sent < total || got < total) {
-		ssize_t s = -1, r = -1;
+		ssize_t k = -1, r = -1;
 		if (sent < total)
-			s = some(fd, out + sent % size, size - sent % size, 1);
+			k = some(fd, out + sent % size, size - sent % size, 1);
 		if (got < total)
 			r = some(fd, in + got % size, size - got % size, 0);
-		if (s > 0)
-			sent += (size_t)s;
-		if (r > 0)
-			got += (size_t)r;
-		if (s < 0 && r < 0)
-			idle(yield);
+		if (k > 0)
+			sent += (size_t)k;
+		if (r > 0 && (got += (size_t)r) == before)
+			s.begun = now();
+		if (r > 0 && got == total)
+			s.ended = now();
+		if (k < 0 && r < 0)
+			idle(o->yield);
 	}
+	return s;
 }
 
 static void serve(const char *addr)
 {
-	int l = listening(addr);
-	int fd = accepted(l);
+	int l = listening(addr), says = accepted(l);
 	struct order o;
-	all(fd, (char *)&o, sizeof o, 0, 1);
-	pin(o.cpu);
-	char *in = zeroed(o.size), *out = zeroed(o.size);
-	for (uint64_t i = 0; i < o.count; i++) {
-		if (o.mode == 'd') {
-			both(fd, out, in, o.size, o.size * o.count, o.yield);
-			break;
-		}
-		all(fd, in, o.size, 0, o.yield);
-		if (o.mode == 'l')
-			all(fd, in, o.size, 1, o.yield);
+	char byte = 0;
+	for (int i = 0; i < settling; i++) {
+		all(says, &byte, 1, 0, 1);
+		all(says, &byte, 1, 1, 1);
 	}
-	all(fd, in, 1, 1, o.yield);
-	all(fd, in, 1, 0, o.yield); /* the client's last byte: it has read ours */
+	for (all(says, (char *)&o, sizeof o, 0, 1); o.mode; all(says, (char *)&o, sizeof o, 0, 1)) {
+		int fd = accepted(l);
+		pin(o.cpu);
+		char *in = zeroed(o.size), *out = zeroed(o.size);
+		struct span s = {0, 0};
+		all(says, &byte, 1, 1, o.yield); /* it looks from here on: who sends before that fills all buffers, and so they stay */
+		for (uint64_t i = 0; i < o.warm + o.count && o.mode == 'l'; i++) {
+			all(fd, in, o.size, 0, o.yield);
+			all(fd, in, o.size, 1, o.yield);
+		}
+		if (o.mode == 'b')
+			s = take(fd, in, &o);
+		else if (o.mode == 'd')
+			s = both(fd, out, in, &o);
+		all(says, (char *)&s, sizeof s, 1, o.yield);
+		close(fd);
+		free(in);
+		free(out);
+	}
+}
+
+/* sends is what one end does for latencies, or one way: it sends messages, may get each back, and returns what one takes in the mean. */
+static double sends(int fd, char *out, char *in, const struct order *o, double *times)
+{
+	double clock = reading(), begun = 0;
+	for (uint64_t i = 0; i < o->warm + o->count; i++) {
+		double start = now();
+		if (i == o->warm)
+			begun = start;
+		all(fd, out, o->size, 1, o->yield);
+		if (o->mode == 'l')
+			all(fd, in, o->size, 0, o->yield);
+		if (i >= o->warm)
+			times[i - o->warm] = now() - start - clock;
+	}
+	return (now() - begun) / (double)o->count;
+}
+
+/* connection makes one, has it do what o says, and returns the megabytes a second, or what a message takes in the mean. */
+static double connection(char **v, int says, char *out, char *in, const struct order *o, double *times)
+{
+	struct span s = {0, 0}, far;
+	double mean = 0, bytes = (double)o->size * (double)o->count;
+	char byte = 0;
+	int fd = dial(v[0], number(v[1], 1));
+	all(says, (char *)(uintptr_t)o, sizeof *o, 1, 1);
+	pin(o->cpu);
+	all(says, &byte, 1, 0, o->yield);
+	if (o->mode == 'd')
+		s = both(fd, out, in, o);
+	else
+		mean = sends(fd, out, in, o, times);
+	all(says, (char *)&far, sizeof far, 0, o->yield);
+	close(fd);
+	if (o->mode == 'l')
+		return mean;
+	if (o->mode == 'b')
+		return rate(bytes, far);
+	return rate(2 * bytes, (struct span){s.begun < far.begun ? s.begun : far.begun, s.ended > far.ended ? s.ended : far.ended});
 }
 
 static void tcp(char **v)
 {
 	const char *what = v[2], *wait = v[3];
-	long count = number(v[6], 10), warm = count / 10;
+	long count = number(v[6], 10);
 	struct order o = {
 		.mode = !strcmp(what, "bidir") ? 'd' : what[0],
 		.yield = !strcmp(wait, "yield"),
 		.cpu = (int16_t)number(v[4], -1),
 		.size = (uint32_t)number(v[5], 1),
-		.count = (uint64_t)(count + warm),
+		.count = (uint64_t)count,
+		.warm = (uint64_t)count / 10,
 	};
-	int fd = dial(v[0], number(v[1], 1));
-	all(fd, (char *)&o, sizeof o, 1, 1);
-	pin(o.cpu);
-	char *in = zeroed(o.size), *out = zeroed(o.size), end = 0;
-	double *times = zeroed((size_t)count * sizeof *times);
-	double clock = reading(), start = now(), begun = start;
-	if (o.mode == 'd')
-		both(fd, out, in, o.size, o.size * o.count, o.yield);
-	for (long i = -warm; i < count && o.mode != 'd'; i++) {
-		start = now();
-		if (i == 0)
-			begun = start;
-		all(fd, out, o.size, 1, o.yield);
-		if (o.mode == 'l')
-			all(fd, in, o.size, 0, o.yield);
-		if (i >= 0)
-			times[i] = now() - start - clock;
+	char *in = zeroed(o.size), *out = zeroed(o.size), byte = 0;
+	double rates[connections], *times = zeroed((size_t)count * sizeof *times);
+	int says = dial(v[0], number(v[1], 1));
+	for (int i = 0; i < settling; i++) {
+		all(says, &byte, 1, 1, 1);
+		all(says, &byte, 1, 0, 1);
 	}
-	if (o.mode == 'd')
-		warm = 0; /* the whole of it was timed */
-	all(fd, &end, 1, 0, o.yield);
-	double took = now() - begun;
-	all(fd, &end, 1, 1, o.yield);
-	if (o.mode == 'l')
-		print_latency(what, wait, o.cpu, o.size, times, count, took / (double)count);
-	else if (o.mode == 'd')
-		print_rate(what, wait, o.size, 2. * (double)o.size * (double)o.count, took);
-	else
-		print_rate(what, wait, o.size, (double)o.size * (double)count, took);
+	if (o.mode == 'l') {
+		double mean = connection(v, says, out, in, &o, times);
+		print_latency(what, wait, o.cpu, o.size, times, count, mean);
+	} else {
+		o.warm = warm(o.count);
+		for (int k = 0; k < connections; k++)
+			rates[k] = connection(v, says, out, in, &o, times);
+		print_rate(what, wait, o.size, rates, connections);
+	}
+	o.mode = 0;
+	all(says, (char *)&o, sizeof o, 1, 1);
 }
 
 static int is(const char *s, const char *a, const char *b, const char *c)
