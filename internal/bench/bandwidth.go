@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/limit"
 )
 
 // inFlight is how many asynchronous sends are under way at a time.
@@ -56,15 +58,45 @@ func (e *end) rate(ctx context.Context, j job, unit int, f func(job) error) (flo
 	return float64(unit) * float64(j.N) / (float64(took) / 1e3), err
 }
 
-// pump is the bandwidth of raw TCP with src n times, on a connection that has carried nothing else but what warms it up.
+// connections is how many raw TCP connections are measured one after another. One has one of several speeds, by chance, and keeps it for
+// long, so the median counts, as in bench/c/measure.h.
+const connections = 5
+
+// fresh is the median bandwidth of raw TCP connections that carry nothing else but what warms them up. one says when what
+// counts of j was moved.
+func (e *end) fresh(ctx context.Context, j job, unit int, one func(job) (limit.Span, error)) (float64, error) {
+	j.Raw, j.Fresh, j.Warm = true, true, j.N/10+1
+	var rates []float64
+	for range connections {
+		s, err := one(j)
+		if err != nil {
+			return 0, err
+		}
+		rates = append(rates, float64(unit)*float64(j.N)/(float64(s.Took())/1e3))
+	}
+	return median(rates), nil
+}
+
+// pump is the bandwidth of raw TCP with src n times.
 func (e *end) pump(ctx context.Context, src []byte, n int) (float64, error) {
-	warm := n/10 + 1
-	var took time.Duration
-	_, err := e.with(ctx, job{Do: "sink", Raw: true, Fresh: true, Size: len(src), N: warm + n}, func() (err error) {
-		took, err = e.tcp.Pump(ctx, src, warm, n)
-		return err
+	return e.fresh(ctx, job{Do: "sink", Size: len(src), N: n}, len(src), func(j job) (limit.Span, error) {
+		return spanOf(e.with(ctx, j, func() error { return e.tcp.Pump(ctx, src, j.Warm+j.N) }))
 	})
-	return float64(len(src)) * float64(n) / (float64(took) / 1e3), err
+}
+
+// spanOf is what the far end's answer says, and told is its answer.
+func spanOf(v []float64, err error) (s limit.Span, _ error) {
+	if err == nil && len(v) != 2 {
+		err = fmt.Errorf("the far end has noted %v, not when it began and ended", v)
+	}
+	if err != nil {
+		return s, err
+	}
+	return limit.Span{Begun: int64(v[0]), Ended: int64(v[1])}, nil
+}
+
+func told(s limit.Span, err error) ([]float64, error) {
+	return []float64{float64(s.Begun), float64(s.Ended)}, err
 }
 
 // stream pours src n times, and on the remote path waits for the answer, one word.
@@ -115,7 +147,7 @@ func sink(ctx context.Context, e *end, j job) ([]float64, error) {
 		return nil, err
 	}
 	if j.Raw {
-		return nil, e.tcp.Sink(ctx, dst, j.N)
+		return told(e.tcp.Sink(ctx, dst, j.Warm, j.N))
 	}
 	if err := e.look(ctx, j.Size, j.First+1); err != nil {
 		return nil, err

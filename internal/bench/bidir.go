@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+
+	"github.com/vmmc-go/vmmc/internal/limit"
 )
 
 // bidir is the bandwidth of both ways together. In an exchange each end sends one
@@ -14,7 +16,10 @@ func bidir(ctx context.Context, e *end, size int) error {
 	for _, variant := range []string{"exchange", "stream"} {
 		both := func(raw bool) probe {
 			return func(ctx context.Context, _ *hist) (float64, error) {
-				j := job{Do: "both", Raw: raw, Fresh: raw && variant == "stream" && e.Path == Remote, Mode: variant, Size: size, N: n, First: e.next(n)}
+				j := job{Do: "both", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(n)}
+				if raw && variant == "stream" && e.Path == Remote {
+					return e.fresh(ctx, j, 2*size, func(j job) (limit.Span, error) { return e.bothRaw(ctx, j) })
+				}
 				return e.rate(ctx, j, 2*size, func(j job) error { return e.both(ctx, j) })
 			}
 		}
@@ -26,14 +31,24 @@ func bidir(ctx context.Context, e *end, size int) error {
 	return nil
 }
 
-// both is what each end does.
+// bothRaw is a stream on one raw TCP connection.
+func (e *end) bothRaw(ctx context.Context, j job) (mine limit.Span, err error) {
+	far, err := spanOf(e.with(ctx, j, func() (err error) {
+		mine, err = e.pourBoth(ctx, j)
+		return err
+	}))
+	return mine.With(far), err
+}
+
+func (e *end) pourBoth(ctx context.Context, j job) (limit.Span, error) {
+	return e.tcp.Both(ctx, bytes.Repeat([]byte{1}, j.Size), bytes.Repeat([]byte{1}, j.Size), j.Warm, j.N)
+}
+
+// both is what each end does, but for raw TCP's stream.
 func (e *end) both(ctx context.Context, j job) error {
 	src, dst := bytes.Repeat([]byte{1}, j.Size), bytes.Repeat([]byte{1}, j.Size)
 	last := j.First + uint32(j.N) - 1
-	switch {
-	case j.Mode == "stream" && j.Raw && e.Path == Remote:
-		return e.tcp.Both(ctx, src, dst, j.N)
-	case j.Mode == "stream" && !j.Raw:
+	if j.Mode == "stream" && !j.Raw {
 		if err := e.pour(ctx, src, j.N, last, true); err != nil {
 			return err
 		}
@@ -44,7 +59,7 @@ func (e *end) both(ctx context.Context, j job) error {
 		var err error
 		switch {
 		case j.Raw && e.Path == Remote:
-			err = e.tcp.Both(ctx, src, dst, 1)
+			_, err = e.tcp.Both(ctx, src, dst, 0, 1)
 		case j.Raw:
 			e.raw.Put(src, 0, v)
 			if j.Mode == "exchange" {
@@ -70,6 +85,9 @@ func (e *end) both(ctx context.Context, j job) error {
 func bothFar(ctx context.Context, e *end, j job) ([]float64, error) {
 	if err := e.ready(ctx); err != nil {
 		return nil, err
+	}
+	if j.Fresh {
+		return told(e.pourBoth(ctx, j))
 	}
 	return nil, e.both(ctx, j)
 }

@@ -23,8 +23,7 @@ func rate(ctx context.Context, e *end, size int) error {
 				j := job{Do: "count", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(2)}
 				return e.rate(ctx, j, 1, func(j job) error {
 					if raw && e.Path == Remote {
-						_, err := e.tcp.Pump(ctx, make([]byte, size), 0, n)
-						return err
+						return e.tcp.Pump(ctx, make([]byte, size), n)
 					}
 					return e.puts(ctx, j, span)
 				})

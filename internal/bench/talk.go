@@ -72,6 +72,7 @@ type job struct {
 	Fresh bool   `json:"fresh"` // by a new raw TCP connection, which is the ends' from then on
 	Size  int    `json:"size"`
 	N     int    `json:"n"`
+	Warm  int    `json:"warm"`  // of raw TCP, how many more come before those
 	First uint32 `json:"first"` // the first message's last word
 	Mode  string `json:"mode"`
 }

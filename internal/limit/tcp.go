@@ -65,31 +65,14 @@ func (t *TCP) Pong(ctx context.Context, request, answer, n int) error {
 	return nil
 }
 
-// Pump writes src some times to warm up and then n times, and says how long these took until all had been read: one
-// byte says so. There is no pause between: after one, a sender that is the faster one fills all buffers before
-// the other end looks again, and so they stay.
-func (t *TCP) Pump(ctx context.Context, src []byte, warm, n int) (time.Duration, error) {
-	begun := time.Now()
-	for i := range warm + n {
-		if i == warm {
-			begun = time.Now()
-		}
-		if err := t.write(ctx, src); err != nil {
-			return 0, err
-		}
-	}
-	err := t.read(ctx, make([]byte, 1))
-	return time.Since(begun), err
-}
-
-// Sink is the other side of Pump: it reads into dst n times.
-func (t *TCP) Sink(ctx context.Context, dst []byte, n int) error {
+// Pump writes src n times, and waits until all has been read: one byte says so.
+func (t *TCP) Pump(ctx context.Context, src []byte, n int) error {
 	for range n {
-		if err := t.read(ctx, dst); err != nil {
+		if err := t.write(ctx, src); err != nil {
 			return err
 		}
 	}
-	return t.write(ctx, dst[:1])
+	return t.read(ctx, make([]byte, 1))
 }
 
 // Swallow is the other side of Pump where what arrives is not kept.
@@ -135,31 +118,6 @@ func (t *TCP) Look(ctx context.Context, b []byte, look func()) error {
 	return t.turn(ctx, b, func(b []byte) (int, error) {
 		look()
 		return t.io.Recv(t.fd, b, nil)
-	})
-}
-
-// Both writes src and reads dst n times each, both ways at once: the other side
-// does the same.
-func (t *TCP) Both(ctx context.Context, src, dst []byte, n int) error {
-	w, r := 0, 0
-	return t.until(ctx, func() (moved, done bool, err error) {
-		if end := n * len(src); w < end {
-			at := w % len(src)
-			k, err := t.io.Send(t.fd, src[at:], nil)
-			if err != nil {
-				return false, false, err
-			}
-			w, moved = w+k, k > 0
-		}
-		if end := n * len(dst); r < end {
-			at := r % len(dst)
-			k, err := t.io.Recv(t.fd, dst[at:], nil)
-			if err != nil {
-				return false, false, err
-			}
-			r, moved = r+k, moved || k > 0
-		}
-		return moved, w == n*len(src) && r == n*len(dst), nil
 	})
 }
 
