@@ -68,10 +68,12 @@ func (s *stream) bye(why error) {
 		return
 	}
 	var h wire.Header
-	if s.h.farewell(&h) && !s.last(&h) || s.limit == 0 || errors.Is(why, errBye) {
-		return
+	if s.h.farewell(&h) && !s.last(&h) {
+		return // behind a part of a frame nothing can be said
 	}
-	s.last(&wire.Header{Type: wire.Bye})
+	if s.limit > 0 && !errors.Is(why, errBye) {
+		s.last(&wire.Header{Type: wire.Bye})
+	}
 }
 
 // last writes a frame of a link that ends, and says whether the socket took all of it.

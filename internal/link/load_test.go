@@ -90,6 +90,9 @@ func TestLoadIsTimed(t *testing.T) {
 			if l.near {
 				break
 			}
+			if i == 0 && o.begunBeyond(begun) {
+				t.Skip("the system's sockets have room for a whole load")
+			}
 			if time.Now().After(until) {
 				t.Fatalf("load %d is not begun: %s", i, o.state())
 			}
@@ -101,6 +104,13 @@ func TestLoadIsTimed(t *testing.T) {
 		}
 		swallow(t, far, more)
 	}
+}
+
+// begunBeyond says whether more frames than n were begun.
+func (o *Out) begunBeyond(n uint64) bool {
+	o.tmu.Lock()
+	defer o.tmu.Unlock()
+	return o.tx.begun > n
 }
 
 // However much one call writes, one turn of a link writes no more than it did with the smallest loads.

@@ -163,6 +163,12 @@ func TestAcknowledgedAtTheEnd(t *testing.T) {
 			s.tx.ctl = append(s.tx.ctl, wire.Header{Type: wire.Revoke, Handle: 2, Word: wire.CodeRevoked, Ack: s.seq})
 			s.tmu.Unlock()
 		}, nil},
+		{"behind a frame that is half written", Terms{Limit: time.Minute}, func(s *sharer) {
+			s.takes(64, 0)
+			s.tmu.Lock()
+			s.tx.begun++
+			s.tmu.Unlock()
+		}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, fd, far := half(t)

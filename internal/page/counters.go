@@ -3,7 +3,6 @@ package page
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -228,30 +227,44 @@ func (r *Reader) Close() { _ = r.f.Close() }
 // Ended are the sums of links that there were, by the side of the process.
 type Ended struct{ Exports, Imports Counts }
 
-// Read gives the links that there are, and the sums of those that there were.
+// rereads is how often Read tries to see no link end.
+const rereads = 4
+
+// Read gives the links that there are, and the sums of those that there were. Of a link that ends meanwhile the slot may be
+// read before that and the sum after it: what it counted would be there twice, and less the next time. So it is read again
+// where a sum has changed, a few times: those for whom there is no slot may count all the time.
 func (r *Reader) Read() (links []Link, ended Ended, err error) {
+	for range rereads {
+		was, err := r.ended()
+		if err != nil {
+			return nil, ended, err
+		}
+		if links, err = r.links(); err != nil {
+			return nil, ended, err
+		}
+		if ended, err = r.ended(); err != nil || ended == was {
+			return links, ended, err
+		}
+	}
+	return links, ended, nil
+}
+
+// links reads what was taken of the slots.
+func (r *Reader) links() (links []Link, err error) {
 	head := make([]byte, topAt+4)
 	if _, err := r.f.ReadAt(head, 0); err != nil {
-		return nil, ended, fmt.Errorf("read counters: %w", err)
+		return nil, fmt.Errorf("read counters: %w", err)
 	}
 	k, v := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
 	if k != kindCounters || v != version {
-		return nil, ended, fmt.Errorf("%w: kind %#x version %d, want %#x version %d", ErrLayout, k, v, kindCounters, version)
+		return nil, fmt.Errorf("%w: kind %#x version %d, want %#x version %d", ErrLayout, k, v, kindCounters, version)
 	}
 	top := min(int(binary.LittleEndian.Uint32(head[topAt:])), taken)
 	const batch = 32
-	b := make([]byte, batch*slotSize)
-	slots := func(n, count int) ([]byte, error) {
-		got, err := r.f.ReadAt(b[:count*slotSize], int64(countersHead+n*slotSize))
-		if err != nil && err != io.EOF {
-			return nil, fmt.Errorf("read counters: %w", err)
-		}
-		return b[:got/slotSize*slotSize], nil
-	}
 	for n := 0; n < top; n += batch {
-		s, err := slots(n, min(batch, top-n))
+		s, err := r.slots(n, min(batch, top-n))
 		if err != nil {
-			return nil, ended, err
+			return nil, err
 		}
 		for i := 0; len(s) > 0; i, s = i+1, s[slotSize:] {
 			if l, ok := parse(s[:slotSize]); ok {
@@ -260,15 +273,25 @@ func (r *Reader) Read() (links []Link, ended Ended, err error) {
 			}
 		}
 	}
-	s, err := slots(taken, sums)
-	if err == nil && len(s) < sums*slotSize {
-		err = fmt.Errorf("read counters: %w", io.ErrUnexpectedEOF)
-	}
+	return links, nil
+}
+
+// ended reads the sums.
+func (r *Reader) ended() (e Ended, err error) {
+	s, err := r.slots(taken, sums)
 	if err != nil {
-		return nil, ended, err
+		return e, err
 	}
-	ended.Exports, ended.Imports = counted(s), counted(s[slotSize:])
-	return links, ended, nil
+	return Ended{Exports: counted(s), Imports: counted(s[slotSize:])}, nil
+}
+
+// slots reads count slots from n on.
+func (r *Reader) slots(n, count int) ([]byte, error) {
+	b := make([]byte, count*slotSize)
+	if _, err := r.f.ReadAt(b, int64(countersHead+n*slotSize)); err != nil {
+		return nil, fmt.Errorf("read counters: %w", err)
+	}
+	return b, nil
 }
 
 // counted are the numbers of a slot.
