@@ -197,6 +197,7 @@ static inline int accepted(int l)
 	int fd = accept(l, NULL, NULL);
 	if (fd < 0)
 		die("accept");
+	alarm(patience); /* of each connection, as in dial */
 	plain(fd);
 	return fd;
 }

@@ -16,8 +16,12 @@ var _ = declare(
 func (s *sequence) inHandler(im *imported, f func()) {
 	done := make(chan struct{})
 	script := func() { f(); close(done) }
-	// Those before must have run: the script is for this one.
-	s.fenceOf(im)
+	// Those before must have run, whoever sent them: the script is for this one.
+	for _, o := range s.imports {
+		if o.exp == im.exp && o.live() {
+			s.fenceOf(o)
+		}
+	}
 	s.drain()
 	im.exp.script.Store(&script)
 	s.notify(im)
