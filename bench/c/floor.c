@@ -22,7 +22,7 @@
 
 /* Links. */
 
-enum { frame = 64, in_flight = 8, near_buffer = 528 << 10, together = 4, least_acknowledged = 256 << 10 };
+enum { frame = 64, in_flight = 8, near_buffer = 264 << 10, together = 4, least_acknowledged = 256 << 10 };
 
 /* way is one direction, at one of its ends. */
 struct way {
