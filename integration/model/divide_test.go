@@ -118,11 +118,7 @@ func (m *message) doubtful(p *posting, a, b int) {
 func (m *message) again(how func()) {
 	for _, w := range m.ws {
 		w.mem.log = slices.DeleteFunc(w.mem.log, func(o *write) bool { return o == w })
-		for _, f := range w.mem.forks { // a get that was sure to find it there is so no more
-			for _, c := range f.then.log {
-				c.sure = c.sure && c.copied != w
-			}
-		}
+		w.unsettle()
 	}
 	how()
 	for _, w := range m.ws {

@@ -106,6 +106,7 @@ func (m *message) doubt() {
 	m.sure = false
 	for _, w := range m.ws {
 		w.sure, w.last = false, nil
+		w.unsettle()
 	}
 	if m.end != nil {
 		m.end.sure = false

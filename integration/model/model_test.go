@@ -92,3 +92,26 @@ func TestAdoptedMemoryIsCertain(t *testing.T) {
 		t.Error("what is under way was adopted")
 	}
 }
+
+// TestGetBehindWhatNeverCame: a get finds what its process has sent before, or
+// what was there before that if the import that sent it was closed meanwhile.
+func TestGetBehindWhatNeverCame(t *testing.T) {
+	l := &link{}
+	m := &memory{base: make([]byte, 4)}
+	exp := &export{mem: m}
+	w := &write{data: []byte{1, 1, 1, 1}, by: l, order: 1, began: 1, sure: true, exp: exp, mem: m}
+	sent := &message{exp: exp, by: l, order: 1, data: w.data, ws: []*write{w}, sure: true}
+	m.add(w)
+	s := &sequence{now: 1}
+	f := s.forkOf(&imported{exp: exp, link: l}, 0, 4)
+	before := make([]byte, 4)
+	if _, bad := f.then.wrong(before, f.off, f.since...); !bad {
+		t.Error("a get may miss what its process has sent before it")
+	}
+	sent.doubt()
+	for _, got := range [][]byte{before, w.data} {
+		if i, bad := f.then.wrong(got, f.off, f.since...); bad {
+			t.Errorf("a get may not bring %v any more where its import's end may have kept %v out (byte %d)", got, w.data, i)
+		}
+	}
+}

@@ -271,3 +271,14 @@ func (s *sequence) forkOf(im *imported, off, n int) *fork {
 	m.forks = append(m.forks, f)
 	return f
 }
+
+// unsettle tells the gets in progress that were sure to find a write in its place
+// that they are so no more: what sends it may end before it is made, while a get
+// behind it by another import of the buffer goes on.
+func (w *write) unsettle() {
+	for _, f := range w.mem.forks {
+		for _, c := range f.then.log {
+			c.sure = c.sure && c.copied != w
+		}
+	}
+}
