@@ -236,8 +236,12 @@ func (s *sequence) exhaust() {
 
 // notify sends one word with a notification.
 func (s *sequence) notify(im *imported) {
-	c := sending{im: im, call: "SendNotify", n: 4, notify: true}
 	ctx, stop := s.within()
 	defer stop()
-	s.dispatch(&c, func(src []byte) error { return im.im.SendNotify(ctx, src, 0) })
+	s.dispatch(notification(im), func(src []byte) error { return im.im.SendNotify(ctx, src, 0) })
+}
+
+// notification is a call that sends one of a word.
+func notification(im *imported) *sending {
+	return &sending{im: im, call: "SendNotify", n: 4, notify: true}
 }

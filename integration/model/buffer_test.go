@@ -26,7 +26,7 @@ type export struct {
 	handler  bool
 	discards bool
 	ran      int                    // notifications
-	script   atomic.Pointer[func()] // what the next notification's handler does
+	script   atomic.Pointer[script] // what one notification's handler does
 	closed   bool
 
 	named    *memory             // a mapped importer can be redirected to; nil: the export is not redirectable

@@ -12,19 +12,23 @@ var _ = declare(
 	"WaitAny", "WaitNotified", "Request.Wait", "UnblockNotifications", "BlockNotifications", "Get", "Send", "SendNotify without credit",
 )
 
+// script is what the handler of one notification does: that with this word.
+type script struct {
+	word uint32
+	run  func()
+}
+
 // inHandler has the handler of an export run f, and returns when it has.
 func (s *sequence) inHandler(im *imported, f func()) {
-	done := make(chan struct{})
-	script := func() { f(); close(done) }
-	// Those before must have run, whoever sent them: the script is for this one.
-	for _, o := range s.imports {
-		if o.exp == im.exp && o.live() {
-			s.fenceOf(o)
-		}
-	}
+	s.fenceOf(im) // f may look at what was sent before
 	s.drain()
-	im.exp.script.Store(&script)
-	s.notify(im)
+	done := make(chan struct{})
+	ctx, stop := s.within()
+	defer stop()
+	s.dispatch(notification(im), func(src []byte) error {
+		im.exp.script.Store(&script{le(src), func() { f(); close(done) }})
+		return im.im.SendNotify(ctx, src, 0)
+	})
 	select {
 	case <-done:
 	case <-time.After(bound):

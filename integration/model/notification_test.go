@@ -68,8 +68,9 @@ func (q *events) take() []event {
 // handlerOf is the option that has an export's notifications recorded.
 func (s *sequence) handlerOf(e *export) vmmc.ExportOption {
 	return vmmc.WithHandler(func(n vmmc.Notification) {
-		if f := e.script.Swap(nil); f != nil {
-			(*f)()
+		if f := e.script.Load(); f != nil && f.word == n.Word {
+			e.script.Store(nil)
+			f.run()
 		}
 		s.w.events.put(event{e, n, &n.At[0], s})
 	})
