@@ -60,7 +60,7 @@ func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd
 }
 
 func dialTCP(ctx context.Context, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout.Connect}
+	d := net.Dialer{Timeout: timeout.Connect, Control: unix.BeginUnpaced}
 	return d.DialContext(ctx, "tcp", address)
 }
 

@@ -80,10 +80,9 @@ func (o *options) parse(args []string) error {
 
 // measure adds rounds to a run. What is measured by then is saved after each round.
 func (o *options) measure(ctx context.Context) (err error) {
-	places := []*place.Place{place.Memory(), place.Loop()}
 	if o.list {
 		o.portion = true
-		for _, j := range contend.Jobs(&setup.Programs{}, append(places, &place.Place{Name: sample.Veth})) {
+		for _, j := range contend.Jobs(&setup.Programs{}, []*place.Place{place.Memory(), place.Loop(), {Name: sample.Veth}}) {
 			fmt.Println(j.Name)
 		}
 		return nil
@@ -108,12 +107,17 @@ func (o *options) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	loop, err := place.NewLoop(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, loop.Close()) }()
 	veth, err := place.NewVeth(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, veth.Close()) }()
-	jobs := contend.Only(contend.Jobs(programs, append(places, veth)), o.match)
+	jobs := contend.Only(contend.Jobs(programs, []*place.Place{place.Memory(), loop, veth}), o.match)
 	if len(jobs) == 0 {
 		return fmt.Errorf("%w: --only %q: no contender has such a name; --list has them", errUsage, o.only)
 	}

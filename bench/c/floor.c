@@ -22,7 +22,7 @@
 
 /* Links. */
 
-enum { frame = 64, in_flight = 8, near_buffer = 264 << 10, together = 4, least_acknowledged = 256 << 10 };
+enum { frame = 64, in_flight = 8, near_buffer = 1056 << 10, together = 4, least_acknowledged = 256 << 10 };
 
 /* way is one direction, at one of its ends. */
 struct way {
@@ -52,14 +52,9 @@ static char *shared(size_t size)
 /* near_by is what a link sets where the other end is near: see internal/link/near.go. */
 static void near_by(int fd)
 {
-	char now_has[16] = "";
-	socklen_t len = sizeof now_has;
 	int bytes = near_buffer;
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) ||
-	    getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now_has, &len))
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes))
 		die("setting up a connection");
-	if (!strcmp(now_has, "bbr") && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4))
-		die("TCP_CONGESTION");
 }
 
 /* move moves what is left of the present messages, or some of it; -1 where the socket was not ready. */

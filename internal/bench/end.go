@@ -160,7 +160,7 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	}
 	me := introduction{Node: e.p.Node().String(), PID: e.p.PID()}
 	if e.Path == Remote && near {
-		var lc net.ListenConfig
+		lc := net.ListenConfig{Control: unix.BeginUnpaced} // the limit is what TCP can do, and what BBR paces is a draw of two speeds
 		if e.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(e.Near.Host, "127.0.0.1"), "0")); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (e *end) join(ctx context.Context) error {
 		}
 		stop()
 	} else {
-		var d net.Dialer
+		d := net.Dialer{Control: unix.BeginUnpaced}
 		c, err = d.DialContext(ctx, "tcp", e.dials)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -35,8 +36,9 @@ func (n *Node) listenTCP() (*front, error) {
 	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
 		addrs = append(addrs, self.Data)
 	}
+	c := net.ListenConfig{Control: unix.BeginUnpaced}
 	for _, a := range addrs {
-		l, err := net.Listen("tcp", a) //nolint:noctx // binding does not wait
+		l, err := c.Listen(context.Background(), "tcp", a)
 		if err != nil {
 			for _, o := range f.listeners {
 				_ = o.Close()

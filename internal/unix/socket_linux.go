@@ -167,12 +167,37 @@ func RoundTrip(fd int) time.Duration {
 // included, and ends its growing by itself. The kernel may bound it to less (net.core.wmem_max).
 func BoundSend(fd, n int) { _ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_SNDBUF, n) }
 
-// Unpace has Reno's congestion control in the place of BBR's, which has what it sends leave at the rate that it has
-// found out. Linux goes on to pace a connection that BBR has begun, but at twice the rate of Reno's window, and 1.2 times
-// once something was lost.
+// BeginUnpaced is for a net.Dialer or a net.ListenConfig whose connections may have a near end: none begins with BBR, which has what it sends
+// leave at the rate that it has found out. It must not even begin: Linux goes on to pace a connection that BBR has begun, at twice
+// the rate of the next one's window, which does not grow while it is not full (tcp_update_pacing_rate; there is no way back from
+// SK_PACING_NEEDED). Accepted connections have what their listener has. See Pace.
+func BeginUnpaced(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) { Unpace(int(fd)) })
+}
+
+// Pace has a connection that began unpaced do as the system's others do.
+func Pace(fd int) {
+	if Congestion(fd) != unpaced {
+		return
+	}
+	fresh, err := sys.Socket(sys.AF_INET, sys.SOCK_STREAM|sys.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return // it works as it is
+	}
+	if name := Congestion(fresh); paces(name) {
+		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, name)
+	}
+	_ = sys.Close(fresh)
+}
+
+const unpaced = "reno" // which each kernel has
+
+func paces(congestion string) bool { return strings.HasPrefix(congestion, "bbr") }
+
+// Unpace has Reno's congestion control in the place of BBR's.
 func Unpace(fd int) {
-	if strings.HasPrefix(Congestion(fd), "bbr") {
-		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, "reno") // which each kernel has
+	if paces(Congestion(fd)) {
+		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, unpaced)
 	}
 }
 

@@ -31,7 +31,7 @@ func (k *kit) mpi() []Job {
 		env = []string{"UCX_TLS=tcp,self", "UCX_NET_DEVICES=" + k.at.Device, "MPIR_CVAR_NOLOCAL=1"}
 		second = append(second, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", k.at.Device, "--mca", "osc", "pt2pt")
 	}
-	if k.at.NS[place.Near] != "" {
+	if k.at.Apart() {
 		hosts := k.at.Addr[place.Near] + ":1," + k.at.Addr[place.Far] + ":1"
 		first = append([]string{"-launcher", "ssh", "-launcher-exec", k.Agent, "-iface", k.at.Device, "-hosts", hosts}, first...)
 		second = append(second, "--mca", "plm_rsh_agent", k.Agent, "--mca", "oob_tcp_if_include", k.at.Device, "--host", hosts)

@@ -36,7 +36,7 @@ func (k *kit) ours() []Job {
 	for _, what := range whats {
 		words := append([]string{"bench"}, strings.Fields(what)...)
 		words = append(words, "--path", path, "--rounds", "2", "--json")
-		if k.at.NS[place.Near] != "" {
+		if k.at.Apart() {
 			words = append(words, "--far-netns", k.at.NS[place.Far],
 				"--near-addr", k.at.Addr[place.Near], "--far-addr", k.at.Addr[place.Far])
 		}

@@ -1,5 +1,7 @@
-// Package place has the places that two ends are measured in: one machine's memory, its loopback,
-// and two network namespaces joined by veth. The namespaces are made here and always deleted.
+// Package place has the places that two ends are measured in: one machine's memory, the loopback of a network namespace,
+// and two network namespaces joined by veth. The namespaces are made here and always deleted. Their TCP has a congestion control
+// that does not pace, whatever this machine's does: with BBR, which spreads what is sent over time, all over TCP is a draw of two
+// speeds.
 package place
 
 import (
@@ -40,16 +42,46 @@ func Loop() *Place {
 	return &Place{Name: sample.Loopback, Device: "lo", Addr: [2]string{"127.0.0.1", "127.0.0.1"}}
 }
 
+// NewLoop makes a namespace for that. The caller closes it.
+func NewLoop(ctx context.Context) (*Place, error) {
+	p := Loop()
+	name := prefix + strconv.Itoa(os.Getpid()) + "-l"
+	if err := add(ctx, name); err != nil {
+		return nil, err
+	}
+	p.NS = [2]string{name, name}
+	return p, nil
+}
+
+// Apart says whether the ends are in two namespaces.
+func (p *Place) Apart() bool { return p.NS[Near] != p.NS[Far] }
+
 const prefix = "vmmcbench-"
+
+// add makes a namespace in which TCP does not pace.
+func add(ctx context.Context, name string) error {
+	sweep(ctx)
+	if err := ip(ctx, "netns", "add", name); err != nil {
+		return fmt.Errorf("a network namespace, which needs root and iproute2: %w", err)
+	}
+	err := ip(ctx, "-n", name, "link", "set", "lo", "up")
+	if err == nil { // the files under /proc/sys/net are those of who opens them; Linux's own choice, or what each kernel has
+		const file = "/proc/sys/net/ipv4/tcp_congestion_control"
+		err = ip(ctx, "netns", "exec", name, "sh", "-c", "echo cubic >"+file+" 2>/dev/null || echo reno >"+file)
+	}
+	if err != nil {
+		return errors.Join(err, ip(context.Background(), "netns", "del", name))
+	}
+	return nil
+}
 
 // NewVeth makes two namespaces joined by a pair of veth devices. The caller closes them.
 func NewVeth(ctx context.Context) (*Place, error) {
-	sweep(ctx)
 	p := &Place{Name: sample.Veth, Device: "eth0", Addr: [2]string{"10.78.0.1", "10.78.0.2"}}
 	for side, letter := range []string{"a", "b"} {
 		name := prefix + strconv.Itoa(os.Getpid()) + "-" + letter
-		if err := ip(ctx, "netns", "add", name); err != nil {
-			return nil, errors.Join(fmt.Errorf("a network namespace, which needs root and iproute2: %w", err), p.Close())
+		if err := add(ctx, name); err != nil {
+			return nil, errors.Join(err, p.Close())
 		}
 		p.NS[side] = name
 	}
@@ -58,8 +90,6 @@ func NewVeth(ctx context.Context) (*Place, error) {
 		"-n " + a + " link add eth0 type veth peer name eth0 netns " + b,
 		"-n " + a + " addr add 10.78.0.1/24 dev eth0",
 		"-n " + b + " addr add 10.78.0.2/24 dev eth0",
-		"-n " + a + " link set lo up",
-		"-n " + b + " link set lo up",
 		"-n " + a + " link set eth0 up",
 		"-n " + b + " link set eth0 up",
 	} {
@@ -97,10 +127,11 @@ func (p *Place) up(ctx context.Context) error {
 
 // Close deletes the namespaces.
 func (p *Place) Close() (err error) {
-	for side, name := range p.NS {
-		if name != "" {
+	names := p.NS
+	p.NS = [2]string{}
+	for side, name := range names {
+		if name != "" && (side == Near || name != names[Near]) {
 			err = errors.Join(err, ip(context.Background(), "netns", "del", name))
-			p.NS[side] = ""
 		}
 	}
 	return err

@@ -39,6 +39,48 @@ func TestVeth(t *testing.T) {
 	}
 }
 
+// Nothing over TCP is paced, whatever this machine's congestion control is, and the ends on loopback share a namespace.
+func TestNothingIsPaced(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root; run the tests as root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("network namespaces need the ip tool; install iproute2")
+	}
+	loop, err := place.NewLoop(t.Context())
+	if err != nil {
+		t.Skip("network namespaces are not to be had here:", err)
+	}
+	defer func() {
+		if err := loop.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	veth, err := place.NewVeth(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := veth.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if loop.Apart() || !veth.Apart() {
+		t.Errorf("ends apart on loopback: %v, over veth: %v", loop.Apart(), veth.Apart())
+	}
+	for _, p := range []*place.Place{loop, veth} {
+		for side := range p.NS {
+			out, err := p.Command(t.Context(), side, "cat", "/proc/sys/net/ipv4/tcp_congestion_control").CombinedOutput()
+			if now := strings.TrimSpace(string(out)); err != nil || now != "cubic" && now != "reno" {
+				t.Errorf("%s, side %d: %q, %v", p.Name, side, now, err)
+			}
+			if out, err := p.Command(t.Context(), side, "ip", "-br", "addr", "show", "lo").CombinedOutput(); err != nil || !strings.Contains(string(out), "127.0.0.1/8") {
+				t.Errorf("%s, side %d: no loopback: %v: %s", p.Name, side, err, out)
+			}
+		}
+	}
+}
+
 func TestPortIsFree(t *testing.T) {
 	port, err := place.Loop().Port()
 	if err != nil || port == "" || port == "0" {

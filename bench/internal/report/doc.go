@@ -61,11 +61,12 @@ gRPC-Go and net/rpc sleep. MB are 1,000,000 bytes.
 
 - *local*: both ends share memory; gRPC-Go and net/rpc use a unix socket there.
 - *loopback*: TCP on 127.0.0.1. *veth*: TCP between two network namespaces, MTU 1500. MPI and UCX are
-  kept from shared memory in both.
+  kept from shared memory in both. The namespaces have Linux's own congestion control, CUBIC, for all: with BBR, which paces
+  by timers, all over TCP is a draw of two speeds, the slower of them a quarter of the other.
 - *C* is a program without a library (` + "`bench/c/raw.c`" + `); *vmmc's limit* is what ` + "`vmmc bench`" + ` measures of the
   machine itself beside each of its figures. *C acknowledging* and *a first one's packets and pages alone* (` + "`bench/c/floor.c`" + `, and in Go ` + "`internal/limit/introduction.go`" + `) are what a link over TCP
   and a first import cannot do without, whoever makes them: headers, acknowledgements, memory that is shared; packets, pages, descriptors. The former has what a
-  link sets for a near end, half a megabyte on its way at most, and writes several messages by one call, which *TCP, spin* and *TCP, yield* do not. No bar is about them.
+  link sets for a near end, two megabytes on their way at most, and writes several messages by one call, which *TCP, spin* and *TCP, yield* do not. No bar is about them.
 - Puts of UCX and MPI are complete at the far end when its last byte is seen there; that end does not
   read the others. The bandwidth of libfabric is of a ping-pong, because its test has nothing else.
 - Bandwidth of MPI and UCX is with 64 operations or more in flight, of gRPC-Go and net/rpc with 8.
