@@ -120,6 +120,7 @@ func (f *front) sort(s *stranger) {
 	}
 	switch first[0] {
 	case 0x16:
+		pace(s.Conn)
 		f.shake(s, first[:], end)
 		return
 	case wire.Magic[0]:
@@ -129,6 +130,15 @@ func (f *front) sort(s *stranger) {
 		f.turnAway(s, refusedSpeech, errSpeech)
 	}
 	_ = s.Close()
+}
+
+// pace has a control connection, which may go far, leave as the system's others do: its listener is that of links, too.
+func pace(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		if rc, err := t.SyscallConn(); err == nil {
+			_ = rc.Control(func(fd uintptr) { unix.Pace(int(fd)) })
+		}
+	}
 }
 
 // turnAway notes why a stranger goes, if it was not made to: that was said.

@@ -8,7 +8,8 @@ import "github.com/vmmc-go/vmmc/internal/wire"
 // rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.
 const gatherFrom = 128 << 10 // on the way, and not acknowledged, and two messages
 
-// together is how many bytes of messages of size are written by one call: as many messages as any call may write. A longer one goes by itself.
+// together is how many bytes of messages of size are gathered: a chunk's, or those of as many messages as any call may write, if that is more. A longer
+// message goes by itself.
 func together(size uint64) uint64 {
 	if size > wire.MaxChunk {
 		return wire.MaxChunk

@@ -176,7 +176,7 @@ func TestNotGathered(t *testing.T) {
 	}
 }
 
-// As many messages as one call may write are gathered, and no more; short ones up to a chunk.
+// Messages are gathered up to a chunk, or to as many as any call may write, and begun then.
 func TestGatheredTogether(t *testing.T) {
 	for _, c := range []struct{ size, messages int }{{wire.MaxChunk / 8, 8}, {gatherable, fewestParts}, {wire.MaxChunk / 2, fewestParts}, {wire.MaxChunk, fewestParts}} {
 		o, far := importer(t)

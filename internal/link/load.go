@@ -16,7 +16,7 @@ const (
 // wait; but who has more to write leaves the socket full while it sees to acknowledgements, and begins with less of it
 // half empty. So a connection whose far end is near, and takes a full load in no time, is given more of it.
 type load struct {
-	near  bool // and what is on its way is bounded, so a load takes the time that it is under way
+	near  bool // and what is on its way is bounded, so that of several loads each takes the time that one is under way
 	extra int  // parts beyond fewestParts
 	bytes int  // of payload in the parts so far
 	full  time.Time

@@ -9,7 +9,8 @@ import (
 // Where the far end is near, what is on its way, and not acknowledged, is in memory that both ends' processors share a cache for, as long as it is
 // not much. TCP lets it be more: a sender that is the faster one fills megabytes of buffers, and from then on each byte is
 // written to memory and read from there. Two megabytes in the time of a round trip are then more than a connection carries, and what eight messages of
-// 256 KiB and their headers need; farther away it would be too little, and TCP finds out by itself what is not.
+// 256 KiB and their headers need; farther away it would be too little, and TCP finds out by itself what is not. A system that lets nobody have so
+// much (net.core.wmem_max) has less on its way, and no bound of ours is missed.
 const (
 	nearBy  = 50 * time.Microsecond // of a round trip; two megabytes in it are 40 GB/s
 	bounded = 1056 << 10            // twice that may be on its way

@@ -170,24 +170,29 @@ func BoundSend(fd, n int) { _ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_SND
 // BeginUnpaced is for a net.Dialer or a net.ListenConfig whose connections may have a near end: none begins with BBR, which has what it sends
 // leave at the rate that it has found out. It must not even begin: Linux goes on to pace a connection that BBR has begun, at twice
 // the rate of the next one's window, which does not grow while it is not full (tcp_update_pacing_rate; there is no way back from
-// SK_PACING_NEEDED). Accepted connections have what their listener has. See Pace.
+// SK_PACING_NEEDED). Accepted connections have what their listener has, so one that began before BBR became the system's lets them begin with it. See Pace.
 func BeginUnpaced(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { Unpace(int(fd)) })
 }
 
-// Pace has a connection that began unpaced do as the system's others do.
+// Pace has a connection that began unpaced do as others of the system do that this process begins now. Where that is not to be had, as
+// for a user who may not choose what the system has, it works as it is. A route's own choice of Reno gives way, too.
 func Pace(fd int) {
 	if Congestion(fd) != unpaced {
 		return
 	}
 	fresh, err := sys.Socket(sys.AF_INET, sys.SOCK_STREAM|sys.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return // it works as it is
+		return
 	}
-	if name := Congestion(fresh); paces(name) {
-		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, name)
-	}
+	restore(fd, Congestion(fresh))
 	_ = sys.Close(fresh)
+}
+
+func restore(fd int, system string) {
+	if system != "" && system != unpaced {
+		_ = sys.SetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION, system)
+	}
 }
 
 const unpaced = "reno" // which each kernel has

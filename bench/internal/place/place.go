@@ -44,6 +44,7 @@ func Loop() *Place {
 
 // NewLoop makes a namespace for that. The caller closes it.
 func NewLoop(ctx context.Context) (*Place, error) {
+	sweep(ctx)
 	p := Loop()
 	name := prefix + strconv.Itoa(os.Getpid()) + "-l"
 	if err := add(ctx, name); err != nil {
@@ -60,14 +61,12 @@ const prefix = "vmmcbench-"
 
 // add makes a namespace in which TCP does not pace.
 func add(ctx context.Context, name string) error {
-	sweep(ctx)
 	if err := ip(ctx, "netns", "add", name); err != nil {
 		return fmt.Errorf("a network namespace, which needs root and iproute2: %w", err)
 	}
 	err := ip(ctx, "-n", name, "link", "set", "lo", "up")
-	if err == nil { // the files under /proc/sys/net are those of who opens them; Linux's own choice, or what each kernel has
-		const file = "/proc/sys/net/ipv4/tcp_congestion_control"
-		err = ip(ctx, "netns", "exec", name, "sh", "-c", "echo cubic >"+file+" 2>/dev/null || echo reno >"+file)
+	if err == nil { // Reno's each kernel has, and lets any namespace have; the file is that of who opens it
+		err = ip(ctx, "netns", "exec", name, "sh", "-c", "echo reno >/proc/sys/net/ipv4/tcp_congestion_control")
 	}
 	if err != nil {
 		return errors.Join(err, ip(context.Background(), "netns", "del", name))
@@ -77,6 +76,7 @@ func add(ctx context.Context, name string) error {
 
 // NewVeth makes two namespaces joined by a pair of veth devices. The caller closes them.
 func NewVeth(ctx context.Context) (*Place, error) {
+	sweep(ctx)
 	p := &Place{Name: sample.Veth, Device: "eth0", Addr: [2]string{"10.78.0.1", "10.78.0.2"}}
 	for side, letter := range []string{"a", "b"} {
 		name := prefix + strconv.Itoa(os.Getpid()) + "-" + letter

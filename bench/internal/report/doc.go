@@ -61,7 +61,7 @@ gRPC-Go and net/rpc sleep. MB are 1,000,000 bytes.
 
 - *local*: both ends share memory; gRPC-Go and net/rpc use a unix socket there.
 - *loopback*: TCP on 127.0.0.1. *veth*: TCP between two network namespaces, MTU 1500. MPI and UCX are
-  kept from shared memory in both. The namespaces have Linux's own congestion control, CUBIC, for all: with BBR, which paces
+  kept from shared memory in both. The namespaces have Reno's congestion control for all: with BBR, which paces
   by timers, all over TCP is a draw of two speeds, the slower of them a quarter of the other.
 - *C* is a program without a library (` + "`bench/c/raw.c`" + `); *vmmc's limit* is what ` + "`vmmc bench`" + ` measures of the
   machine itself beside each of its figures. *C acknowledging* and *a first one's packets and pages alone* (` + "`bench/c/floor.c`" + `, and in Go ` + "`internal/limit/introduction.go`" + `) are what a link over TCP

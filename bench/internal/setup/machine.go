@@ -16,16 +16,17 @@ import (
 func Machine(ctx context.Context) map[string]string {
 	lscpu, _ := exec.CommandContext(ctx, "lscpu").Output()
 	m := map[string]string{
-		"architecture":   runtime.GOARCH,
-		"CPUs":           strconv.Itoa(runtime.NumCPU()),
-		"processor":      field(file("/proc/cpuinfo"), "model name"),
-		"memory":         field(file("/proc/meminfo"), "MemTotal"),
-		"system":         strings.Trim(field(bytes.ReplaceAll(file("/etc/os-release"), []byte("="), []byte(":")), "PRETTY_NAME"), `"`),
-		"kernel":         string(bytes.TrimSpace(file("/proc/sys/kernel/osrelease"))),
-		"clock":          string(bytes.TrimSpace(file("/sys/devices/system/clocksource/clocksource0/current_clocksource"))),
-		"threads a core": field(lscpu, "Thread(s) per core"),
-		"L3 cache":       field(lscpu, "L3 cache"),
-		"hypervisor":     field(lscpu, "Hypervisor vendor"),
+		"architecture":      runtime.GOARCH,
+		"CPUs":              strconv.Itoa(runtime.NumCPU()),
+		"processor":         field(file("/proc/cpuinfo"), "model name"),
+		"memory":            field(file("/proc/meminfo"), "MemTotal"),
+		"system":            strings.Trim(field(bytes.ReplaceAll(file("/etc/os-release"), []byte("="), []byte(":")), "PRETTY_NAME"), `"`),
+		"kernel":            string(bytes.TrimSpace(file("/proc/sys/kernel/osrelease"))),
+		"send buffer, most": string(bytes.TrimSpace(file("/proc/sys/net/core/wmem_max"))),
+		"clock":             string(bytes.TrimSpace(file("/sys/devices/system/clocksource/clocksource0/current_clocksource"))),
+		"threads a core":    field(lscpu, "Thread(s) per core"),
+		"L3 cache":          field(lscpu, "L3 cache"),
+		"hypervisor":        field(lscpu, "Hypervisor vendor"),
 	}
 	maps.DeleteFunc(m, func(_, text string) bool { return text == "" })
 	return m
