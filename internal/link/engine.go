@@ -293,7 +293,7 @@ func (w *writers) recede() {
 
 // spin looks, and polls the hot links between looks, until the budget is used.
 func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found bool) {
-	sp := e.budget.Begin() // which may yield: before anything is held
+	sp := e.budget.Begin(own != nil && own.bulky()) // which may yield: before anything is held
 	var held [len(e.hot)]*stream
 	n := 0
 	for i := range e.hot {

@@ -27,3 +27,9 @@ func (s *stream) keepShort() {
 	}
 	unix.Pace(s.fd)
 }
+
+// bulky says whether a long message to a near end is not acknowledged yet: it will be before long, or makes room in the socket.
+func (s *stream) bulky() bool {
+	o, ok := s.h.(*Out)
+	return ok && s.tx.bulk.Load() > o.acked.Load()
+}

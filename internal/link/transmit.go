@@ -38,6 +38,7 @@ type transmitter struct {
 	own    wire.Header                                   // of this side's own frames; here so that none allocates
 	room   wait.Tick                                     // moves when the socket has room again
 
+	bulk     atomic.Uint64 // the last long message to a near end; grows with tmu
 	loan     atomic.Uint64 // the first message of which anything may be left, or 0; with tmu
 	stuck    atomic.Bool   // the socket has no room for what there is; with tmu
 	attended atomic.Int32  // waiters that try again between their looks; with tmu
@@ -165,6 +166,9 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	t.put(h, p.head[at:])
 	if !whole {
 		p.pay, p.seq = payload, h.Seq
+		if t.load.near {
+			t.bulk.Store(h.Seq)
+		}
 		return !t.check && t.load.more(t.count, len(payload))
 	}
 	copy(p.head[at+wire.HeaderSize:], payload)

@@ -98,7 +98,7 @@ func (w *watch) idle() int {
 // then it says that it is quiet.
 func (w *watch) poll(q *noteQueue) (quiet bool) {
 	w.prune(q)
-	sp := w.budget.Begin()
+	sp := w.budget.Begin(false)
 	defer sp.End()
 	for w.n > 0 && q.posted.Load() == 0 {
 		found := false

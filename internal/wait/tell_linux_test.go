@@ -11,7 +11,7 @@ import (
 
 // short is a wait that ends before its first yield.
 func short(b *Budget) (looks int) {
-	s := b.Begin()
+	s := b.Begin(false)
 	defer s.End()
 	for range 3 {
 		looks++

@@ -190,6 +190,7 @@ type Spin struct {
 	start time.Time
 	limit time.Duration
 	looks int
+	times int  // the budget that may be used
 	most  int  // of them before a yield
 	slow  bool // the last yield came back late
 	late  bool
@@ -207,13 +208,20 @@ const (
 	goschedAlone = 8 // over all waits, which may be short
 )
 
-// Begin starts a looking phase.
-func (b *Budget) Begin() Spin {
+// bulk is how many budgets are for a wait for the end of something long.
+const bulk = 5
+
+// Begin starts a looking phase. long says that what is waited for is on its way and takes longer than a short message, by far: to look for
+// all that time costs less than to be woken, as the other end may have nothing else to do before it.
+func (b *Budget) Begin(long bool) Spin {
 	if b.looked >= untold { // now, and not at the end of the wait before, which had found what it was for
 		b.looked = 0
 		tell()
 	}
-	s := Spin{b: b, most: ownLooks}
+	s := Spin{b: b, most: ownLooks, times: 1}
+	if long {
+		s.times = bulk
+	}
 	if b.shared.Load() {
 		s.most = sharedLooks
 	}
@@ -236,7 +244,7 @@ func (s *Spin) Next(cost int) bool {
 	s.looks = 0
 	if s.limit == 0 {
 		s.start = time.Now()
-		s.limit = s.b.most()
+		s.limit = time.Duration(s.times) * s.b.most()
 	}
 	before := time.Since(s.start)
 	if before >= s.limit {

@@ -115,7 +115,7 @@ func TestLook(t *testing.T) {
 func TestLateYields(t *testing.T) {
 	var b Budget
 	late := func(found bool) time.Duration {
-		s := b.Begin()
+		s := b.Begin(false)
 		s.yields, s.slow = 1, true
 		if found {
 			s.Again()
@@ -135,14 +135,14 @@ func TestLateYields(t *testing.T) {
 		}
 	}
 	for i := 0; b.most() < maxBudget; i++ {
-		s := b.Begin()
+		s := b.Begin(false)
 		s.yields = 1
 		s.End()
 		if i == 100 {
 			t.Fatalf("after %d yields in time the budget is %v", i, b.most())
 		}
 	}
-	s := b.Begin()
+	s := b.Begin(false)
 	s.End()
 	if b.most() != maxBudget {
 		t.Error("a wait without a yield changes the budget")
@@ -154,7 +154,7 @@ func TestLookingEnds(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		var b Budget
 		b.shared.Store(shared)
-		s := b.Begin()
+		s := b.Begin(false)
 		for yields := 0; s.Next(ownLooks); yields = s.yields {
 			if s.yields == yields {
 				t.Fatal("a look that cost as much as many was not followed by a yield")
@@ -162,5 +162,22 @@ func TestLookingEnds(t *testing.T) {
 			s.slow = false
 		}
 		s.End()
+	}
+}
+
+// A wait for something long may look for as many budgets, and as a budget shrinks, so does that.
+func TestLongWaitsLookLonger(t *testing.T) {
+	for _, budget := range []time.Duration{maxBudget, minBudget} {
+		for long, times := range map[bool]time.Duration{false: 1, true: bulk} {
+			var b Budget
+			b.ns.Store(int64(budget))
+			s := b.Begin(long)
+			for s.limit == 0 {
+				s.Next(1)
+			}
+			if s.limit != times*budget {
+				t.Errorf("long %v: it looks for %v, want %d times %v", long, s.limit, times, budget)
+			}
+		}
 	}
 }
