@@ -117,9 +117,23 @@ func (o *Out) askForCredits(passed time.Duration) {
 	}
 }
 
+// writes says whether somebody writes now, who is not idle: to wait until he is done would have him wake a thread.
+func (o *Out) writes() bool {
+	if !o.tmu.TryLock() {
+		return true
+	}
+	o.tmu.Unlock()
+	return false
+}
+
 // idle asks for an acknowledgement if nothing was sent since the last time, and says
 // whether anything is kept or awaited still.
 func (o *Out) idle(passed time.Duration) (more bool) {
+	if passed += o.busy; passed < 8*idleTick && o.writes() {
+		o.busy = passed
+		return true
+	}
+	o.busy = 0
 	if o.silence > 0 {
 		o.listen(passed)
 	}

@@ -71,6 +71,7 @@ type Out struct {
 	seen     atomic.Uint32 // of the credits come back, those known here: the exporter's word is far away
 
 	seeks seeks
+	busy  time.Duration // for which the idlers have not looked at this, as somebody wrote; theirs alone
 
 	keeps    kept   // with tmu, as all that follows but full
 	tended   bool   // among the engine's idlers
