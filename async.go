@@ -29,10 +29,10 @@ type Request struct {
 // Up to 1024 requests of a process to another may wait for the connection; the
 // next one then waits here. len(src) and off are in bytes, multiples of the word.
 //
-// Between nodes data may set out later than this returns, by about 1 ms, or more where all processors
-// are busy: what does not fit into the connection, and where earlier sends are on their way that
-// somebody waits for by turns, what is written together with those that follow. Waiting or
-// asking for any request to that process has it set out at once.
+// Between nodes data may set out later than this returns: what does not fit into the connection as there
+// is room, and where earlier sends are on their way that somebody waits for by turns, what is written
+// together with those that follow, after about 1 ms if none does, or more where all processors
+// are busy. Waiting or asking for any request to that process has it set out at once.
 //
 // Errors as [Import.Send]; when there is one, there is no request.
 func (im *Import) SendAsync(ctx context.Context, src []byte, off int) (Request, error) {

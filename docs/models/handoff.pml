@@ -1,6 +1,7 @@
 /* handoff.pml - reader hand-off and sleeping, with links at rest as internal/link/rest.go has them:
  * a waiter disarms the link it polls, and one that found its word leaves it unarmed if nobody sleeps;
- * a guard arms it later. -DARM_ALWAYS: arm at every release. -DNO_GUARD: links at rest and no guard.
+ * the guard arms it later: a waiter that passes by, if no wait has taken it since the last one did, or else when the guard's
+ * timer goes off, which is set as long as the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_GUARD: links at rest and no guard.
  * -DREST_ASLEEP: leave it unarmed though somebody sleeps (late then, but not lost: the guard comes).
  * Models: one stream link (token, EPOLLONESHOT descriptor in a private epoll that is itself
  * edge-triggered in the Go netpoller), two waiters, one background goroutine, a resume that
@@ -36,7 +37,7 @@
 #else
 #define ARMDONE true
 #endif
-bool used, guarded, list, gm;  /* the guard's: see rest.go */
+bool used, guarded, list, gm, timer;  /* the guard's: see rest.go */
 byte tok;                    /* 0 free, 1 held, 2 held and an event was missed */
 byte gen; bool open[2]; byte nread;
 byte sock;                   /* unread messages, bit i = for waiter i */
@@ -78,9 +79,27 @@ inline REST() {
   if :: got -> READ1(); RELEASE(true)
      :: else ->
         atomic { got = !guarded; guarded = 1 };
-        if :: got -> atomic { !gm -> list = 1 } :: else fi
+        if :: got -> atomic { !gm -> if :: !list -> timer = 1 :: else fi; list = 1 } :: else fi
   fi; got = 0
 }
+inline ARMIT() {
+  guarded = 0;
+  TRY();
+  if :: got -> READ1(); RELEASE(true) :: else fi;
+  got = 0; list = 0
+}
+/* a waiter that has left links at rest passes by, or not: not where another one does, or did just now */
+inline PASS() {
+  if
+  :: atomic { list && !gm -> gm = 1 };
+     if
+     :: atomic { used -> used = 0 }
+     :: atomic { !used -> skip }; ARMIT()
+     fi;
+     if :: list -> timer = 1 :: else fi;
+     gm = 0
+  :: skip
+  fi }
 inline WAKEALL() { if :: slp[0] -> sem[0] = 1 :: else fi; if :: slp[1] -> sem[1] = 1 :: else fi }
 /* take one event off the epoll: e = 0 none, 1 link, 2 doorbell */
 inline TAKE() {
@@ -146,9 +165,9 @@ again:
            RELEASE(ARMDONE);
 #else
 #ifdef REST_ASLEEP
-           REST();
+           REST(); PASS();
 #else
-           if :: nsl == 0 -> REST() :: else -> RELEASE(ARMDONE) fi;
+           if :: nsl == 0 -> REST(); PASS() :: else -> RELEASE(ARMDONE) fi;
 #endif
 #endif
            got = 0; goto fin
@@ -204,15 +223,12 @@ proctype Guard() {
   byte m = 2, fd = 0; bool got, w = 1;
 end_guard:
   do
-  :: atomic { list && !gm -> gm = 1 };
-     if
-     :: atomic { used -> used = 0 }
-     :: atomic { !used -> skip };
-        guarded = 0;
-        TRY();
-        if :: got -> READ1(); RELEASE(true) :: else fi;
-        got = 0; list = 0
-     fi;
+  :: atomic { timer && !gm -> gm = 1; timer = 0 };  /* its event is served */
+#ifdef SPARE_USED
+     if :: used -> used = 0 :: else -> ARMIT() fi;
+#else
+     if :: list -> ARMIT() :: else fi;
+#endif
      gm = 0
   od
 }

@@ -19,10 +19,11 @@ check ok handoff -DNOREPL -DONE_EACH -DARM_ALWAYS
 check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_GUARD
 check broken handoff -DNOREPL -DONE_EACH -DNO_GUARD
 check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_MISSED
+check broken handoff -DNOREPL -DSTREAM_ONLY -DSPARE_USED
 
 check ok left
 check ok left -DW=1 -DT=3
-for flag in NO_INHERIT LOOK_EARLY PART_EARLY KEEP_FLAG; do check broken left -D$flag; done
+for flag in OFFER_UNARMED PART_EARLY KEEP_FLAG; do check broken left -D$flag; done
 
 check ok redir
 check ok redir -DP=2

@@ -105,10 +105,19 @@ func (o *Out) enter(q *outgoing) {
 	switch {
 	case q.size > small:
 		o.tmu.Lock()
-		if !o.gathers(q.size) {
+		left := o.gathers(q.size)
+		if !left {
 			o.offer()
 		}
 		o.tmu.Unlock()
+		switch {
+		case left:
+			o.e.guard.hasten()
+		case o.guarded.Load():
+			o.e.guard.pass()
+		default:
+			o.hush()
+		}
 	case !first && (o.listed.Load() || o.tx.attended.Load() > 0): // somebody comes already, for all that follow meanwhile
 	case o.tx.attended.Load() > 0 || !o.e.add(o): // a waiter comes for it, or the background
 		o.tmu.Lock()

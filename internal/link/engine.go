@@ -60,13 +60,16 @@ func NewEngine(board wait.Board) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{ep: ep, counters: counters, streams: map[uint64]*stream{}, stop: make(chan struct{})}
+	if err := e.startGuard(); err != nil {
+		_ = ep.Close()
+		counters.Retire()
+		return nil, err
+	}
 	e.sleepers.Board = board
 	e.empty = sync.NewCond(&e.mu)
 	e.notes.init(&e.spinning)
 	e.wg.Go(e.serve)
 	e.wg.Go(e.notes.run)
-	e.guard.more = make(chan struct{}, 1)
-	e.wg.Go(func() { e.guard.run(e.stop) })
 	e.idlers.more = make(chan struct{}, 1)
 	e.wg.Go(func() { e.idlers.run(e.stop) })
 	return e, nil
@@ -100,6 +103,7 @@ func (e *Engine) Close() {
 	for !e.spinning.CompareAndSwap(false, true) { // a waiter may be about to look at the set
 		runtime.Gosched()
 	}
+	e.guard.close()
 	e.batch.close() // who comes late would add to a set that is another one's
 	_ = e.ep.Close()
 	e.wg.Wait()
@@ -126,8 +130,12 @@ func (e *Engine) serve() {
 // it is one-shot, and nobody else will hear of it.
 func (e *Engine) dispatch(events []unix.Event) {
 	for _, ev := range events {
-		if ev.ID == timerID {
+		switch ev.ID {
+		case timerID:
 			e.expired()
+			continue
+		case guardID:
+			e.guard.expired(e.ep)
 			continue
 		}
 		e.mu.RLock()
@@ -284,13 +292,6 @@ func (w *writers) leave() {
 	}
 }
 
-// recede ends it for a waiter that has left its links at rest.
-func (w *writers) recede() {
-	for _, s := range w.list[:w.n] {
-		s.recede()
-	}
-}
-
 // spin looks, and polls the hot links between looks, until the budget is used.
 func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found bool) {
 	sp := e.budget.Begin(own != nil && own.bulky()) // which may yield: before anything is held
@@ -332,6 +333,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			}
 		}
 		if n > 0 && i&31 == 31 {
+			e.guard.pass()
 			e.dispatch(events[:e.ep.Look(events[:])])
 		}
 		if moved {
@@ -349,7 +351,8 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 	}
 	sp.End()
-	rest := found && !wrote && !e.sleepers.Asleep() // what was written may be answered, and nobody listen
+	often := e.guard.frequent()
+	rest := often && found && !wrote && !e.sleepers.Asleep() // what was written may be answered, and nobody listen
 	for _, s := range held[:n] {
 		if s.idle > stale {
 			s.idle = 0
@@ -363,10 +366,11 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			s.release()
 		}
 	}
+	w.leave()
 	if rest {
-		w.recede() // after that: what is at rest is the guard's by now
+		e.guard.visit()
 	} else {
-		w.leave()
+		e.guard.leave()
 	}
 	return found
 }

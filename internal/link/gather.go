@@ -4,7 +4,7 @@ import "github.com/vmmc-go/vmmc/internal/wire"
 
 // On loopback a raw call that writes 256 KiB takes 23 µs where four of 64 KiB take 40. So who has long messages under way, and waits for one of them
 // before it begins the next, has those that it begins meanwhile written together: as one call's worth, or when it waits, or by the
-// guard, at its next tick. As long as enough is on its way the far end does not notice. A link that no waiter has left at
+// guard, within a restTick. As long as enough is on its way the far end does not notice. A link that no waiter has left at
 // rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.
 const gatherFrom = 128 << 10 // on the way, and not acknowledged, and two messages
 
@@ -34,7 +34,7 @@ func (o *Out) crowded(size int) bool {
 }
 
 // gathers says whether a message of size bytes that was just queued is left to those that follow; tmu is held. The guard looks for
-// what is gathered after it has let go of a link, and at each tick before: who finds it guarded here, with the message queued, is seen there.
+// what is gathered after it has let go of a link, and whenever a waiter or sender passes by before: who finds it guarded here, with the message queued, is seen there.
 func (o *Out) gathers(size int) bool {
 	switch {
 	case o.tx.check: // each of its frames takes a call

@@ -2,26 +2,69 @@ package link
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // Arming a descriptor and disarming it again around every wait costs two system
 // calls a message. A waiter that found what it waited for therefore leaves the
 // links it polled unarmed, at rest: the next wait, which usually follows at
-// once, takes them as they are. Links at rest that no wait has taken for a tick
-// are armed by the guard, so that one that is no longer polled is served by the
-// background, at most two ticks late the first time. Where anybody sleeps, or
-// the waiter goes to sleep itself, links are armed at once. What such a waiter has not written
-// yet is left in the same way, but for one tick (see room.go).
-const restTick = time.Millisecond
+// once, takes them as they are. Links at rest that no wait takes any more are
+// armed by the guard, so that the background serves them. Where anybody sleeps, where the waiter goes
+// to sleep itself, or where waits are seldom, links are armed at once.
+//
+// The guard has no thread and looks at nothing by itself. Waiters that leave links at rest see to those of others as they go, and put off a
+// timer, which goes off where none has come for a while. Each time that a timer goes off it takes 40 µs from both ends of a stream, of which it
+// wakes two or three threads of the runtime one after another, and to set one takes 15 to 30 on a virtual machine if it is the next one of its
+// processor, which has one each 4 ms anyway. So the timer is for a restTick at first, and for twice as long whenever it is put off, up to
+// longestTick: a link that is no longer polled is served late by no longer than it was polled before, or by that.
+const (
+	restTick    = time.Millisecond
+	longestTick = 4 * time.Millisecond
+	visitEvery  = restTick / 2
+	seldomWaits = 16 * time.Millisecond
+)
 
-// guard arms links at rest. It sleeps without a timer when there are none.
+// guardID is that of its timer's events. Those of links are from 2 on.
+const guardID = 1
+
+// guard arms links at rest. Its timer is set as long as there are any.
 type guard struct {
-	mu      sync.Mutex
+	last int64 // when a wait ended, of [unix.Monotonic]; with spinning
+
+	mu      sync.Mutex // before tmu
 	resting []*stream
-	more    chan struct{}
+	timer   *unix.Timer
+	span    time.Duration // for which the timer was set
+	closed  bool
+
+	visited atomic.Int64 // when a waiter last saw to the list; stored with mu
+	renew   atomic.Int64 // from when on the timer is to be put off; stored with mu
+	brief   atomic.Bool  // something was gathered since the timer was set
+}
+
+func (e *Engine) startGuard() error {
+	t, err := unix.NewTimer()
+	if err != nil {
+		return err
+	}
+	if err := e.ep.Add(t.Descriptor(), guardID, false); err != nil {
+		t.Close()
+		return err
+	}
+	e.guard.timer = t
+	return nil
+}
+
+// frequent notes that a wait ends, and says whether another one did lately.
+func (g *guard) frequent() bool {
+	now := unix.Monotonic()
+	before := g.last
+	g.last = now
+	return now-before < int64(seldomWaits)
 }
 
 // rest lets go of the token without arming.
@@ -32,7 +75,7 @@ func (s *stream) rest() {
 	if s.later { // it may be long until the next turn
 		s.settle(false)
 	}
-	s.used.Store(true) // before the token is free, see tick
+	s.used.Store(true) // before the token is free, see visit
 	if !s.token.CompareAndSwap(held, free) {
 		s.token.Store(held) // an event was on its way when the descriptor was disarmed
 		s.receive(drain)
@@ -40,58 +83,158 @@ func (s *stream) rest() {
 		return
 	}
 	if s.guarded.CompareAndSwap(false, true) {
-		g := &s.e.guard
-		g.mu.Lock()
-		g.resting = append(g.resting, s)
-		g.mu.Unlock()
-		select {
-		case g.more <- struct{}{}:
-		default:
-		}
+		s.e.guard.take(s)
 	}
 }
 
-func (g *guard) run(stop <-chan struct{}) {
-	t := time.NewTimer(time.Hour)
-	defer t.Stop()
-	for {
-		select {
-		case <-g.more:
-		case <-stop:
-			return
-		}
-		for left := true; left; left = g.tick() {
-			t.Reset(restTick)
-			select {
-			case <-t.C:
-			case <-stop:
-				return
-			}
-		}
-	}
-}
-
-// tick arms what was not used since the last one, and says whether any is left.
-// A holder that comes to rest meanwhile either finds guarded false and comes
-// back into the list, or had freed the token before, and then try succeeds.
-func (g *guard) tick() (left bool) {
+// take puts s into the list.
+func (g *guard) take(s *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if len(g.resting) == 0 {
+		if unix.Monotonic()-g.visited.Load() >= int64(longestTick) {
+			g.span = 0
+		}
+		g.putOff()
+	}
+	g.resting = append(g.resting, s)
+}
+
+// set has the timer go off after span; mu is held.
+func (g *guard) set(span time.Duration) {
+	if g.closed {
+		return
+	}
+	g.span = span
+	g.renew.Store(unix.Monotonic() + int64(span*7/8))
+	g.timer.Set(span)
+}
+
+// visit is for a waiter that has just left links at rest.
+func (g *guard) visit() {
+	now := g.last
+	if now-g.visited.Load() < int64(visitEvery) && now < g.renew.Load() || !g.mu.TryLock() {
+		return
+	}
+	defer g.mu.Unlock()
+	g.visited.Store(now)
 	keep := g.resting[:0]
 	for _, s := range g.resting {
 		if s.used.Swap(false) {
 			keep = append(keep, s)
-			s.inherit()
-			continue
+			s.writeDue()
+		} else {
+			g.arm(s)
 		}
-		s.guarded.Store(false)
-		if s.try() {
-			s.receive(drain)
-			s.release()
-		}
-		s.inherit()
 	}
 	clear(g.resting[len(keep):])
 	g.resting = keep
-	return len(keep) > 0
+	if len(keep) > 0 && now >= g.renew.Load() {
+		g.putOff()
+	}
+}
+
+// hush is for who sends on a link that the background has armed between two waits of those who send and wait by turns: it puts
+// the link to rest again, else each acknowledgement would wake the background's thread, and what that takes nobody waits for.
+func (s *stream) hush() {
+	if s.warm.Load() && s.listening.Load() && unix.Monotonic()-s.e.guard.visited.Load() < int64(longestTick) && !s.e.sleepers.Asleep() && s.tryQuiet() {
+		s.rest()
+	}
+}
+
+// pass is for who sends on a link at rest: between two waits that look for anything there may be many that find it at once.
+func (g *guard) pass() {
+	now := unix.Monotonic()
+	if now < g.renew.Load() || now-g.visited.Load() >= int64(longestTick) || !g.mu.TryLock() {
+		return
+	}
+	defer g.mu.Unlock()
+	if len(g.resting) == 0 {
+		return
+	}
+	for _, s := range g.resting {
+		s.writeDue()
+	}
+	g.putOff()
+}
+
+// putOff sets the timer anew; mu is held.
+func (g *guard) putOff() {
+	if g.brief.Swap(false) {
+		g.set(restTick)
+	} else {
+		g.set(min(max(2*g.span, restTick), longestTick))
+	}
+}
+
+// hasten is for who has gathered something on a link at rest, with no lock held: it is not to wait for longer than a restTick.
+func (g *guard) hasten() {
+	if g.brief.Load() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.brief.Swap(true) || len(g.resting) == 0 || g.span == restTick {
+		return
+	}
+	g.set(restTick)
+}
+
+// expired serves the timer's event. Where that is of before the timer was put off links are armed early, which is no harm.
+func (g *guard) expired(ep *unix.Epoll) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	g.armAll()
+	_ = ep.Arm(g.timer.Descriptor(), guardID, false)
+}
+
+// leave is for a waiter that leaves no link at rest, because it goes to sleep, as a rule: what it sleeps for may come on one that another one has left.
+func (g *guard) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.resting) > 0 && !g.closed {
+		g.armAll()
+	}
+}
+
+// armAll empties the list; mu is held.
+func (g *guard) armAll() {
+	for _, s := range g.resting {
+		g.arm(s)
+	}
+	clear(g.resting)
+	g.resting = g.resting[:0]
+	g.timer.Set(0) // one that has gone off would raise another event at once
+}
+
+// arm arms a link that goes off the list.
+// A holder that comes to rest meanwhile either finds guarded false and comes
+// back into the list, or had freed the token before, and then try succeeds.
+func (g *guard) arm(s *stream) {
+	s.guarded.Store(false)
+	if s.try() {
+		s.receive(drain)
+		s.release()
+	}
+	s.writeDue()
+}
+
+// writeDue writes what was gathered, if anything was.
+func (s *stream) writeDue() {
+	if o, ok := s.h.(*Out); ok && o.due.Load() {
+		o.tmu.Lock()
+		o.offer()
+		o.tmu.Unlock()
+	}
+}
+
+// close is called when there are no links any more.
+func (g *guard) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.timer.Close()
+	g.mu.Unlock()
 }

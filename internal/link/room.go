@@ -24,10 +24,7 @@ func (s *stream) stick() {
 func (s *stream) attend() {
 	s.tmu.Lock()
 	s.tx.attended.Add(1)
-	if s.tx.armed && s.wfd >= 0 {
-		s.tx.armed = false
-		s.e.ep.Disarm(s.wfd, s.id<<1|1)
-	}
+	s.disarm()
 	s.tmu.Unlock()
 }
 
@@ -60,55 +57,31 @@ func (s *stream) unattend() {
 	}
 }
 
-// Who has long messages under way waits and sends by turns, and what the socket has no room for is there between any two waits. An
-// event for each time would wake the background's thread for nothing, which takes the processor of one of the two ends. So
-// the guard sees to what is left there (docs/models: left): it arms at its next tick, and at each after that, as long as the waiters leave the link at
-// rest. Where nobody did lately, where somebody sleeps, or where the socket has room for what there is, it is armed at once.
+// disarm takes back what armWrite has asked for; tmu is held. An event may be on its way all the same.
+func (s *stream) disarm() {
+	if s.tx.armed && s.wfd >= 0 {
+		s.tx.armed = false
+		s.e.ep.Disarm(s.wfd, s.id<<1|1)
+	}
+}
 
-// offer writes what the socket takes now; tmu is held. What it does not take is left to whoever waits next. Others may wait for
+// offer writes what the socket takes now; tmu is held. Who has long messages under way waits and sends by turns, and what the socket has no
+// room for is there between any two calls: the descriptor is armed for as long as that takes, and not while this
+// writes, where nearly each event would come, and wake the background's thread for nothing, which takes the processor of one of the two ends. Others may wait for
 // what it writes: nobody else tells them, as for all others the link is stuck no more.
 func (s *stream) offer() {
 	t := &s.tx
+	s.disarm()
 	was, gone := t.stuck.Swap(false), t.gone
 	t.soon = true // stick arms nothing
 	done := s.pump()
 	t.soon = false
-	s.bequeath()
+	if t.attended.Load() == 0 && t.stuck.Load() {
+		s.armWrite()
+	}
 	if was && (done || t.gone > gone) {
 		t.room.Move()
 		s.e.sleepers.Wake()
-	}
-}
-
-// recede is leave for a waiter that is likely to come again.
-func (s *stream) recede() {
-	s.tmu.Lock()
-	s.tx.attended.Add(-1)
-	s.bequeath()
-	s.tmu.Unlock()
-}
-
-// bequeath leaves to the guard what is left, or to the background; tmu is held. The guard looks at a link after it has let go of
-// it, if it does: who finds it guarded here is seen there.
-func (s *stream) bequeath() {
-	full := s.tx.gone < s.tx.begun
-	later := full && s.guarded.Load() && !s.e.sleepers.Asleep()
-	if s.tx.attended.Load() == 0 && s.tx.stuck.Load() && !later {
-		s.armWrite()
-	}
-}
-
-// inherit, by the guard, writes what was gathered, and gives what is left to the background if nobody sees to it.
-func (s *stream) inherit() {
-	if o, ok := s.h.(*Out); ok && o.due.Load() {
-		s.push()
-	}
-	if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {
-		s.tmu.Lock()
-		if s.tx.stuck.Load() && s.tx.attended.Load() == 0 {
-			s.armWrite()
-		}
-		s.tmu.Unlock()
 	}
 }
 

@@ -65,7 +65,7 @@ type stream struct {
 	put       int         // how long ago, in looks, those between two frames that find nothing counting more; with the token
 	listening atomic.Bool // armed for reading; stored with the token
 
-	used    atomic.Bool // came to rest since the guard's last tick
+	used    atomic.Bool // came to rest since a waiter last saw to the guard's list
 	guarded atomic.Bool // is in the guard's list
 
 	count page.Slot // of what goes over the link, both ways
