@@ -351,7 +351,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 	}
 	sp.End()
-	often := e.guard.frequent()
+	often := n > 0 && e.guard.frequent()
 	rest := often && found && !wrote && !e.sleepers.Asleep() // what was written may be answered, and nobody listen
 	for _, s := range held[:n] {
 		if s.idle > stale {
@@ -367,9 +367,10 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 	}
 	w.leave()
-	if rest {
+	switch {
+	case rest:
 		e.guard.visit()
-	} else {
+	case n > 0 || !found: // else it has touched no link, nor is going to sleep
 		e.guard.leave()
 	}
 	return found
