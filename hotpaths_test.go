@@ -54,9 +54,18 @@ func (p *hotPair) hotPaths(ctx context.Context) []count.Path {
 	}
 	add("mapped SendNotify 8", p.handled, func() error { p.posted = true; return p.mapped.SendNotify(ctx, small[:], 0) })
 	add("Word.Wait for what is there", func() error { return p.stream.arrive(ctx) }, func() error { return p.stream.await(ctx, p.stream.n-1) })
+	looks := 0
+	add("WaitUntil of 3 looks, no links", func() error { looks = 0; return nil }, func() error {
+		return p.apart.WaitUntil(ctx, func() bool { looks++; return looks == 3 })
+	})
 	for _, l := range []*lane{&p.stream, &p.far} {
 		add(l.name+" Send 64, sending", func() error { return l.await(ctx, l.n-1) }, func() error { return l.send(ctx) })
-		add(l.name+" Send 64, receiving", func() error { return l.underWay(ctx) }, func() error { return l.await(ctx, l.n-1) })
+		add(l.name+" Send 64, receiving", func() error {
+			if err := l.settle(ctx); err != nil {
+				return err
+			}
+			return l.underWay(ctx)
+		}, func() error { return l.await(ctx, l.n-1) })
 	}
 	return paths
 }
@@ -68,6 +77,7 @@ type hotPair struct {
 	mapped *vmmc.Import
 	stream lane
 	far    lane
+	apart  *vmmc.Process // has no links
 	ran    chan bool
 	posted bool
 	clean  []func()
@@ -77,6 +87,7 @@ type hotPair struct {
 type lane struct {
 	name    string
 	im      *vmmc.Import
+	process *vmmc.Process // which exports the buffer
 	message [64]byte
 	n       uint32    // messages sent
 	word    vmmc.Word // has the number of the last one that arrived
@@ -116,6 +127,7 @@ func newHotPair(ctx context.Context) (p *hotPair, err error) {
 	b := join(n.Socket())
 	c := join(sockets[0])
 	d := join(sockets[1])
+	p.apart = join(n.Socket())
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +180,7 @@ func (l *lane) join(ctx context.Context, p *hotPair, a, b *vmmc.Process, opts ..
 	if err != nil {
 		return err
 	}
-	l.im = im
+	l.im, l.process = im, b
 	l.word, err = e.Word(len(l.message) - 4)
 	return err
 }
@@ -183,6 +195,17 @@ func (l *lane) send(ctx context.Context) error {
 func (l *lane) await(ctx context.Context, old uint32) error {
 	_, err := l.word.Wait(ctx, old)
 	return err
+}
+
+// settle waits for all that was sent, twice, looking at the link: that leaves it at rest, and the background does not receive what comes next.
+func (l *lane) settle(ctx context.Context) error {
+	for range 2 {
+		looks := 0
+		if err := l.process.WaitUntil(ctx, func() bool { looks++; return looks > 1 && l.word.Load() == l.n }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // underWay sends a message that nobody has received yet.

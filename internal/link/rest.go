@@ -210,15 +210,12 @@ func (g *guard) armAll() {
 	g.timer.Set(0) // one that has gone off would raise another event at once
 }
 
-// arm arms a link that goes off the list.
+// arm arms a link that goes off the list, if it is not armed.
 // A holder that comes to rest meanwhile either finds guarded false and comes
-// back into the list, or had freed the token before, and then try succeeds.
+// back into the list, or had freed the token before, and then hear takes it.
 func (g *guard) arm(s *stream) {
 	s.guarded.Store(false)
-	if s.try() {
-		s.receive(drain)
-		s.release()
-	}
+	s.hear()
 	s.writeDue()
 }
 
