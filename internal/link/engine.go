@@ -351,7 +351,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 	}
 	sp.End()
-	often := n > 0 && e.guard.frequent()
+	often := n > 0 && e.guard.frequent(sp.Now())
 	rest := often && found && !wrote && !e.sleepers.Asleep() // what was written may be answered, and nobody listen
 	for _, s := range held[:n] {
 		if s.idle > stale {

@@ -43,7 +43,6 @@ type receiver struct {
 	quiet  bool // the socket can be looked at piece by piece: see settle
 	quick  bool // short messages come one by one
 	peeked int  // bytes that were worked through and are in the socket still
-	newest int  // of them, those of the last look
 	looks  int  // since the socket was emptied
 	vain   int  // looks since anything came
 }
@@ -142,7 +141,7 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 	if r.quick && r.end == 0 {
 		n, err = r.io.Peek(fd, r.buf[:])
 		if n > 0 {
-			r.peeked, r.newest, r.vain = r.peeked+n, n, 0
+			r.peeked, r.vain = r.peeked+n, 0
 			r.looks++
 		}
 		r.end = n
@@ -210,30 +209,26 @@ func (r *receiver) parse(h handler) error {
 // takes the second short segment out of a socket that is empty then, if nothing was
 // sent the other way. That is more than half of what such a message costs
 // altogether. Where short messages come one by one, a waiter therefore looks at
-// them and takes the last one's bytes out when the next one is there, so that the
-// socket is rarely empty; now and then, and when nothing has come for a while, it
-// is emptied, for the far end's TCP sends only so much without an acknowledgement.
+// them only, and leaves their bytes there; now and then, and when nothing has come for a while,
+// it takes out all of them by one call, for the far end's TCP sends only so much without an acknowledgement.
 const (
 	mostKept = 8
 	mostVain = 32
 )
 
-// settle takes out of the socket what need not be there any more.
+// settle empties the socket if it is time to.
 func (r *receiver) settle(fd int) error {
 	r.vain++
-	if !r.quick || r.looks >= mostKept || r.vain >= mostVain {
-		return r.empty(fd)
+	if r.quick && r.looks < mostKept && r.vain < mostVain {
+		return nil
 	}
-	return r.discard(fd, r.peeked-r.newest)
+	return r.empty(fd)
 }
 
 // empty takes all that was looked at out of the socket.
 func (r *receiver) empty(fd int) error {
-	r.newest, r.looks, r.vain = 0, 0, 0
-	return r.discard(fd, r.peeked)
-}
-
-func (r *receiver) discard(fd, n int) error {
+	r.looks, r.vain = 0, 0
+	n := r.peeked
 	if n == 0 {
 		return nil
 	}
@@ -277,7 +272,7 @@ func (r *receiver) restart() {
 	}
 	r.buf, r.dst, r.hdr.Type = nil, nil, 0
 	r.start, r.end, r.need, r.waste, r.number = 0, 0, 0, false, 0
-	r.quick, r.peeked, r.newest, r.looks, r.vain = false, 0, 0, 0, 0
+	r.quick, r.peeked, r.looks, r.vain = false, 0, 0, 0
 	r.cipher, r.special = nil, r.passed != nil
 }
 

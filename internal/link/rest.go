@@ -59,9 +59,8 @@ func (e *Engine) startGuard() error {
 	return nil
 }
 
-// frequent notes that a wait ends, and says whether another one did lately.
-func (g *guard) frequent() bool {
-	now := unix.Monotonic()
+// frequent notes that a wait ends now, and says whether another one did lately.
+func (g *guard) frequent(now int64) bool {
 	before := g.last
 	g.last = now
 	return now-before < int64(seldomWaits)

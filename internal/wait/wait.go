@@ -187,7 +187,8 @@ const (
 // Spin is one wait's looking phase.
 type Spin struct {
 	b     *Budget
-	start time.Time
+	start int64 // of [unix.Monotonic], as of the first yield
+	last  int64 // when the last yield was over; 0 before the first
 	limit time.Duration
 	looks int
 	times int  // the budget that may be used
@@ -242,19 +243,20 @@ func (s *Spin) Next(cost int) bool {
 		return true
 	}
 	s.looks = 0
+	before := unix.Monotonic()
 	if s.limit == 0 {
-		s.start = time.Now()
+		s.start = before
 		s.limit = time.Duration(s.times) * s.b.most()
 	}
-	before := time.Since(s.start)
-	if before >= s.limit {
+	if before-s.start >= int64(s.limit) {
 		return false
 	}
 	if s.yields++; alone.Load() && s.b.yields.Add(1)%goschedAlone == 0 || s.yields%gosched == 0 {
 		runtime.Gosched()
 	}
 	unix.Yield()
-	took := time.Since(s.start) - before
+	s.last = unix.Monotonic()
+	took := time.Duration(s.last - before)
 	s.slow = took > lateYield
 	shared := took > longYield
 	if s.b.stay.Yielded(shared && !s.slow) {
@@ -268,6 +270,14 @@ func (s *Spin) Next(cost int) bool {
 		}
 	}
 	return true
+}
+
+// Now is about when this wait ends, of [unix.Monotonic]: as of its last yield, where it has yielded.
+func (s *Spin) Now() int64 {
+	if s.last != 0 {
+		return s.last
+	}
+	return unix.Monotonic()
 }
 
 // Shared says whether others want this processor, as of the last yield.
