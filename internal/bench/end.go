@@ -212,9 +212,9 @@ func (e *end) join(ctx context.Context) error {
 	return err
 }
 
-// await waits until the last word of a message of size bytes in the inbox is v.
-func (e *end) await(ctx context.Context, size int, v uint32) error {
-	w, err := e.in.Word(size - 4)
+// await waits until the last word of a message that ends at an offset of the inbox is v.
+func (e *end) await(ctx context.Context, end int, v uint32) error {
+	w, err := e.in.Word(end - 4)
 	if err != nil {
 		return err
 	}

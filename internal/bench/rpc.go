@@ -160,7 +160,7 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 			if e.Path == Remote {
 				return e.tcp.Ping(ctx, nullSize, nullSize, j.N, each)
 			}
-			return e.raw.Ping(ctx, make([]byte, nullSize), j.First, j.N, func(d time.Duration) { each(2 * d) })
+			return e.raw.Ping(ctx, make([]byte, nullSize), j.At, j.First, j.N, func(d time.Duration) { each(2 * d) })
 		})
 		return 0, err
 	}

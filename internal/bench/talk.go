@@ -71,6 +71,7 @@ type job struct {
 	Raw   bool   `json:"raw"`
 	Fresh bool   `json:"fresh"` // by a new raw TCP connection, which is the ends' from then on
 	Size  int    `json:"size"`
+	At    int    `json:"at"` // where in the inboxes the messages go
 	N     int    `json:"n"`
 	Warm  int    `json:"warm"`  // of raw TCP, how many more come before those
 	First uint32 `json:"first"` // the first message's last word

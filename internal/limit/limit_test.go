@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -46,11 +47,15 @@ func TestMemory(t *testing.T) {
 	a, b := both(t)
 	ctx := t.Context()
 	errs := make(chan error, 1)
-	for _, size := range []int{4, 64, 8192} {
-		go func() { errs <- b.Pong(ctx, make([]byte, size), 1, 20) }()
+	for _, c := range [][2]int{{4, 0}, {64, 0}, {64, 4096}, {8192, 0}} {
+		size, off := c[0], c[1]
+		go func() { errs <- b.Pong(ctx, make([]byte, size), off, 1, 20) }()
 		n := 0
-		if err := a.Ping(ctx, make([]byte, size), 1, 20, func(time.Duration) { n++ }); err != nil || n != 20 {
+		if err := a.Ping(ctx, make([]byte, size), off, 1, 20, func(time.Duration) { n++ }); err != nil || n != 20 {
 			t.Fatalf("%d bytes: %d answers, %v", size, n, err)
+		}
+		if v := shm.Word(b.In(), off+size-4).Load(); v != 20 {
+			t.Errorf("%d bytes at %d: the last word is %d, want 20", size, off, v)
 		}
 		if err := <-errs; err != nil {
 			t.Fatal(err)

@@ -137,10 +137,10 @@ func (m *Memory) Reached(ctx context.Context, size int, v uint32) error {
 	return look(ctx, func() bool { have := w.Load(); return have == v || have == v+1 })
 }
 
-// Ping sends n messages of src's size whose last words are first and on, waits for
+// Ping sends n messages of src's size to an offset, whose last words are first and on, waits for
 // each answer, and reports each one way's time, half the round trip's.
-func (m *Memory) Ping(ctx context.Context, src []byte, first uint32, n int, each func(time.Duration)) error {
-	a, clock := m.at(src), NewClock()
+func (m *Memory) Ping(ctx context.Context, src []byte, off int, first uint32, n int, each func(time.Duration)) error {
+	a, clock := m.at(src, off), NewClock()
 	for v := first; v != first+uint32(n); v++ {
 		start := clock.Now()
 		a.put(v)
@@ -153,8 +153,8 @@ func (m *Memory) Ping(ctx context.Context, src []byte, first uint32, n int, each
 }
 
 // Pong is the other side of Ping.
-func (m *Memory) Pong(ctx context.Context, src []byte, first uint32, n int) error {
-	a := m.at(src)
+func (m *Memory) Pong(ctx context.Context, src []byte, off int, first uint32, n int) error {
+	a := m.at(src, off)
 	for v := first; v != first+uint32(n); v++ {
 		if err := spin(ctx, a.in, v); err != nil {
 			return err
@@ -171,9 +171,9 @@ type exchange struct {
 	out, in  *atomic.Uint32
 }
 
-func (m *Memory) at(src []byte) *exchange {
-	last := len(src) - shm.WordSize
-	return &exchange{src[:last], m.out.Bytes()[:last], shm.Word(m.out.Bytes(), last), shm.Word(m.in.Bytes(), last)}
+func (m *Memory) at(src []byte, off int) *exchange {
+	last := off + len(src) - shm.WordSize
+	return &exchange{src[:len(src)-shm.WordSize], m.out.Bytes()[off:last], shm.Word(m.out.Bytes(), last), shm.Word(m.in.Bytes(), last)}
 }
 
 func (e *exchange) put(v uint32) {
