@@ -13,14 +13,15 @@ import (
 // end has sends in flight, and at last waits for all of the other's.
 func bidir(ctx context.Context, e *end, size int) error {
 	n := e.count(size, 1<<13, e.often(256<<20, 512<<20))
+	src, dst := bytes.Repeat([]byte{1}, size), bytes.Repeat([]byte{1}, size) // not while anything is timed
 	for _, variant := range []string{"exchange", "stream"} {
 		both := func(raw bool) probe {
 			return func(ctx context.Context, _ *hist) (float64, error) {
 				j := job{Do: "both", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(n)}
 				if raw && variant == "stream" && e.Path == Remote {
-					return e.fresh(ctx, j, 2*size, func(j job) (limit.Span, error) { return e.bothRaw(ctx, j) })
+					return e.fresh(ctx, j, 2*size, func(j job) (limit.Span, error) { return e.bothRaw(ctx, j, src, dst) })
 				}
-				return e.rate(ctx, j, 2*size, func(j job) error { return e.both(ctx, j) })
+				return e.rate(ctx, j, 2*size, func(j job) error { return e.both(ctx, j, src, dst) })
 			}
 		}
 		r := Result{What: "bidir", Variant: variant, Size: size, Unit: Bandwidth, Count: n, LimitIs: e.limitIs("memmove both ways at once", "raw TCP both ways at once")}
@@ -32,21 +33,16 @@ func bidir(ctx context.Context, e *end, size int) error {
 }
 
 // bothRaw is a stream on one raw TCP connection.
-func (e *end) bothRaw(ctx context.Context, j job) (mine limit.Span, err error) {
+func (e *end) bothRaw(ctx context.Context, j job, src, dst []byte) (mine limit.Span, err error) {
 	far, err := spanOf(e.with(ctx, j, func() (err error) {
-		mine, err = e.pourBoth(ctx, j)
+		mine, err = e.tcp.Both(ctx, src, dst, j.Warm, j.N)
 		return err
 	}))
 	return mine.With(far), err
 }
 
-func (e *end) pourBoth(ctx context.Context, j job) (limit.Span, error) {
-	return e.tcp.Both(ctx, bytes.Repeat([]byte{1}, j.Size), bytes.Repeat([]byte{1}, j.Size), j.Warm, j.N)
-}
-
 // both is what each end does, but for raw TCP's stream.
-func (e *end) both(ctx context.Context, j job) error {
-	src, dst := bytes.Repeat([]byte{1}, j.Size), bytes.Repeat([]byte{1}, j.Size)
+func (e *end) both(ctx context.Context, j job, src, dst []byte) error {
 	last := j.First + uint32(j.N) - 1
 	if j.Mode == "stream" && !j.Raw {
 		if err := e.pour(ctx, src, j.N, last, true); err != nil {
@@ -83,13 +79,14 @@ func (e *end) both(ctx context.Context, j job) error {
 
 // bothFar is the far end of bidir.
 func bothFar(ctx context.Context, e *end, j job) ([]float64, error) {
+	src, dst := bytes.Repeat([]byte{1}, j.Size), bytes.Repeat([]byte{1}, j.Size)
 	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
 	if j.Fresh {
-		return told(e.pourBoth(ctx, j))
+		return told(e.tcp.Both(ctx, src, dst, j.Warm, j.N))
 	}
-	return nil, e.both(ctx, j)
+	return nil, e.both(ctx, j, src, dst)
 }
 
 // reached waits until the last word of a message is v or a later one: the other end
