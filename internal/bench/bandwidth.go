@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // inFlight is how many asynchronous sends are under way at a time.
@@ -16,15 +17,19 @@ const inFlight = 8
 
 // bandwidth is that of one-way traffic, until all has arrived: messages one after
 // another to the same place, by Send and with sends in flight. What the far end
-// says when the last one is there is in the time.
+// says when the last one is there is in the time, and on the remote path what warms the link up is not, as with raw TCP.
 func bandwidth(ctx context.Context, e *end, size int) error {
 	n := e.count(size, 1<<14, e.often(512<<20, 1<<30))
 	src := bytes.Repeat([]byte{1}, size) // pages that were never written are all one page, and in the cache
 	for _, variant := range []string{"sync", "async"} {
 		ours := func(ctx context.Context, _ *hist) (float64, error) {
-			return e.rate(ctx, job{Do: "sink", Size: size, N: n, First: e.next(2)}, size, func(j job) error {
-				return e.stream(ctx, src, n, j.First+1, variant == "async")
+			j := job{Do: "sink", Size: size, Warm: e.warm(n), N: n, First: e.next(2)}
+			var s limit.Span
+			_, err := e.with(ctx, j, func() (err error) {
+				s, err = e.stream(ctx, src, j.Warm, n, j.First+1, variant == "async")
+				return err
 			})
+			return rateOf(j, size, s), err
 		}
 		limit := func(ctx context.Context, _ *hist) (float64, error) {
 			if e.Path == Remote {
@@ -65,16 +70,29 @@ const connections = 5
 // fresh is the median bandwidth of raw TCP connections that carry nothing else but what warms them up. one says when what
 // counts of j was moved.
 func (e *end) fresh(ctx context.Context, j job, unit int, one func(job) (limit.Span, error)) (float64, error) {
-	j.Raw, j.Fresh, j.Warm = true, true, j.N/10+1
+	j.Raw, j.Fresh, j.Warm = true, true, e.warm(j.N)
 	var rates []float64
 	for range connections {
 		s, err := one(j)
 		if err != nil {
 			return 0, err
 		}
-		rates = append(rates, float64(unit)*float64(j.N)/(float64(s.Took())/1e3))
+		rates = append(rates, rateOf(j, unit, s))
 	}
 	return median(rates), nil
+}
+
+// rateOf is bytes per microsecond, each of the messages that count being unit.
+func rateOf(j job, unit int, s limit.Span) float64 {
+	return float64(unit) * float64(j.N) / (float64(s.Took()) / 1e3)
+}
+
+// warm is how many messages come before n that count, without a pause between.
+func (e *end) warm(n int) int {
+	if e.Path == Local {
+		return 0
+	}
+	return n/10 + 1
 }
 
 // pump is the bandwidth of raw TCP with src n times.
@@ -99,45 +117,62 @@ func told(s limit.Span, err error) ([]float64, error) {
 	return []float64{float64(s.Begun), float64(s.Ended)}, err
 }
 
-// stream pours src n times, and on the remote path waits for the answer, one word.
-func (e *end) stream(ctx context.Context, src []byte, n int, last uint32, async bool) error {
-	if err := e.pour(ctx, src, n, last, async); err != nil || e.Path == Local {
-		return err
+// stream pours src as often as warms up, and then n times, and on the remote path waits for the answer, one word.
+func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (limit.Span, error) {
+	s, err := e.pour(ctx, src, warm, n, last, async)
+	if err == nil && e.Path == Remote {
+		err = e.await(ctx, 4, last)
 	}
-	return e.await(ctx, 4, last)
+	s.Ended = unix.Monotonic()
+	return s, err
 }
 
-// pour sends src n times, by Send or with sends in flight, and then a word that ends
-// them where their last word went.
-func (e *end) pour(ctx context.Context, src []byte, n int, last uint32, async bool) error {
+// pour sends src as often as warms up, and then n times, by Send or with sends in flight, and then a word that ends
+// them where their last word went. What counts begins when the last of the others is over.
+func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (s limit.Span, err error) {
 	var flying [inFlight]vmmc.Request
+	n += warm
+	s.Begun = unix.Monotonic()
+	over := func(i int) error {
+		if async {
+			if err := flying[i%inFlight].Wait(ctx); err != nil {
+				return err
+			}
+		}
+		if i == warm-1 {
+			s.Begun = unix.Monotonic()
+		}
+		return nil
+	}
+	under := 1
+	if async {
+		under = inFlight
+	}
 	for i := range n {
-		if !async {
-			if err := e.out.Send(ctx, src, 0); err != nil {
-				return err
-			}
-			continue
+		if i >= under {
+			err = over(i - under)
 		}
-		r := &flying[i%inFlight]
-		if i >= inFlight {
-			if err := r.Wait(ctx); err != nil {
-				return err
-			}
+		switch {
+		case err != nil:
+		case async:
+			flying[i%inFlight], err = e.out.SendAsync(ctx, src, 0)
+		default:
+			err = e.out.Send(ctx, src, 0)
 		}
-		var err error
-		if *r, err = e.out.SendAsync(ctx, src, 0); err != nil {
-			return err
+		if err != nil {
+			return s, err
 		}
 	}
-	if err := e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, last), len(src)-4); err != nil || !async {
-		return err
+	if err := e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, last), len(src)-4); err != nil {
+		return s, err
 	}
-	for _, r := range flying[:min(len(flying), n)] {
-		if err := r.Wait(ctx); err != nil {
-			return err
+	for i := max(0, n-under); i < n; i++ {
+		if err := over(i); err != nil {
+			return s, err
 		}
 	}
-	return nil
+	s.Ended = unix.Monotonic()
+	return s, nil
 }
 
 // sink is the far end of a stream.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // bidir is the bandwidth of both ways together. In an exchange each end sends one
@@ -18,8 +19,13 @@ func bidir(ctx context.Context, e *end, size int) error {
 		both := func(raw bool) probe {
 			return func(ctx context.Context, _ *hist) (float64, error) {
 				j := job{Do: "both", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(n)}
-				if raw && variant == "stream" && e.Path == Remote {
-					return e.fresh(ctx, j, 2*size, func(j job) (limit.Span, error) { return e.bothRaw(ctx, j, src, dst) })
+				switch {
+				case variant == "stream" && e.Path == Remote && raw:
+					return e.fresh(ctx, j, 2*size, func(j job) (limit.Span, error) { return e.bothWays(ctx, j, src, dst) })
+				case variant == "stream" && !raw:
+					j.Warm = e.warm(n)
+					s, err := e.bothWays(ctx, j, src, dst)
+					return rateOf(j, 2*size, s), err
 				}
 				return e.rate(ctx, j, 2*size, func(j job) error { return e.both(ctx, j, src, dst) })
 			}
@@ -32,24 +38,32 @@ func bidir(ctx context.Context, e *end, size int) error {
 	return nil
 }
 
-// bothRaw is a stream on one raw TCP connection.
-func (e *end) bothRaw(ctx context.Context, j job, src, dst []byte) (mine limit.Span, err error) {
+// bothWays is from when what counts begins on the first of both ways until it is over on the last: of ours, or on one raw TCP connection.
+func (e *end) bothWays(ctx context.Context, j job, src, dst []byte) (mine limit.Span, err error) {
 	far, err := spanOf(e.with(ctx, j, func() (err error) {
-		mine, err = e.tcp.Both(ctx, src, dst, j.Warm, j.N)
+		mine, err = e.pourBoth(ctx, j, src, dst)
 		return err
 	}))
 	return mine.With(far), err
 }
 
-// both is what each end does, but for raw TCP's stream.
+// pourBoth is what each end does then.
+func (e *end) pourBoth(ctx context.Context, j job, src, dst []byte) (limit.Span, error) {
+	if j.Raw {
+		return e.tcp.Both(ctx, src, dst, j.Warm, j.N)
+	}
+	last := j.First + uint32(j.N) - 1
+	s, err := e.pour(ctx, src, j.Warm, j.N, last, true)
+	if err == nil {
+		err = e.look(ctx, j.Size, last)
+	}
+	s.Ended = unix.Monotonic()
+	return s, err
+}
+
+// both is what each end does otherwise.
 func (e *end) both(ctx context.Context, j job, src, dst []byte) error {
 	last := j.First + uint32(j.N) - 1
-	if j.Mode == "stream" && !j.Raw {
-		if err := e.pour(ctx, src, j.N, last, true); err != nil {
-			return err
-		}
-		return e.look(ctx, j.Size, last)
-	}
 	for i := range j.N {
 		v := j.First + uint32(i)
 		var err error
@@ -83,8 +97,8 @@ func bothFar(ctx context.Context, e *end, j job) ([]float64, error) {
 	if err := e.ready(ctx); err != nil {
 		return nil, err
 	}
-	if j.Fresh {
-		return told(e.tcp.Both(ctx, src, dst, j.Warm, j.N))
+	if j.Fresh || j.Mode == "stream" && !j.Raw {
+		return told(e.pourBoth(ctx, j, src, dst))
 	}
 	return nil, e.both(ctx, j, src, dst)
 }

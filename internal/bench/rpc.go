@@ -215,7 +215,8 @@ func (e *end) longCalls(ctx context.Context, cs []rpcClient, size int) error {
 	add(cs[0], fmt.Sprintf("argument, vmmc, %d at once", atOnce), atOnce)
 	limit := func(ctx context.Context, _ *hist) (float64, error) {
 		return e.rate(ctx, job{Do: "sink", Size: size, N: n, First: e.next(2)}, size, func(j job) error {
-			return e.stream(ctx, src, n, j.First+1, false)
+			_, err := e.stream(ctx, src, 0, n, j.First+1, false)
+			return err
 		})
 	}
 	return e.compareAll(ctx, rs, ours, limit)
