@@ -1,8 +1,9 @@
 /* handoff.pml - reader hand-off and sleeping, with links at rest as internal/link/rest.go has them:
- * a waiter disarms the link it polls, and one that found its word leaves it unarmed if nobody sleeps;
- * the guard arms it later: a waiter that passes by, if no wait has taken it since the last one did, or else when the guard's
- * timer goes off, which is set as long as the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_GUARD: links at rest and no guard.
- * -DREST_ASLEEP: leave it unarmed though somebody sleeps (late then, but not lost: the guard comes).
+ * a waiter disarms the link it polls, and one that found its word leaves it unarmed if nobody sleeps; the background may leave one so that it has
+ * served, too (internal/link/glance.go). Who leaves one looks for sleepers after that, and who goes to sleep arms all when that is known.
+ * The guard arms them later: a waiter that passes by, if no wait has taken it since the last one did, or else when the guard's
+ * timer goes off, which is set as long as the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_GUARD: links at rest and no guard:
+ * nothing that anybody sleeps for is lost then either.
  * Models: one stream link (token, EPOLLONESHOT descriptor in a private epoll that is itself
  * edge-triggered in the Go netpoller), two waiters, one background goroutine, a resume that
  * replaces the descriptor, a stream sender (one message for each waiter), a same-node sender that
@@ -18,6 +19,9 @@
  *   -DBOOL_SLEEP    one boolean instead of a count   -DWAKE_FIRST  wake, then drain doorbell
  *   -DPLAIN         sender's last word a plain store (TSO: its load of the count passes it)
  *   -DPLAIN_SLEEP   the waiter's count is a plain store (TSO: its last look passes it)
+ *   -DREST_BLIND    who leaves a link at rest does not look for sleepers after that
+ *   -DLEAVE_EARLY   who goes to sleep arms what is at rest before that is known
+ *   -DKEEP_LISTENING  what the background leaves counts as armed
  *   -DTHIEF_LAZY    waiter that takes an event off the epoll does not serve it
  *   -DNOREPL leave the replacer out; -DSTREAM_ONLY both waiters wait only for stream words;
  *   -DMAPPED_ONLY both wait only for mapped words;
@@ -38,6 +42,7 @@
 #define ARMDONE true
 #endif
 bool used, guarded, list, gm, timer;  /* the guard's: see rest.go */
+bool listening = 1;          /* armed, as whoever has the token knows */
 byte tok;                    /* 0 free, 1 held, 2 held and an event was missed */
 byte gen; bool open[2]; byte nread;
 byte sock;                   /* unread messages, bit i = for waiter i */
@@ -65,13 +70,21 @@ inline RELEASE(arm) {
   if :: !(arm) -> atomic { nread--; tok = 0 }
      :: else ->
   do
-  :: ARM();
+  :: listening = 1; ARM();
      atomic { if :: tok == 1 -> tok = 0; nread--; break :: else -> tok = 1 fi };
      READ1()
   od
   fi
 #endif
 }
+/* arm what is at rest */
+inline HEAR() {
+  if
+  :: !listening ->
+     TRY();
+     if :: got -> READ1(); RELEASE(true) :: else fi; got = 0
+  :: else
+  fi }
 inline DISARM() { atomic { armed = 0; ev = 0 } }  /* the kernel drops a queued event that nobody asks for */
 inline REST() {
   used = 1;
@@ -79,15 +92,22 @@ inline REST() {
   if :: got -> READ1(); RELEASE(true)
      :: else ->
         atomic { got = !guarded; guarded = 1 };
-        if :: got -> atomic { !gm -> if :: !list -> timer = 1 :: else fi; list = 1 } :: else fi
+        if :: got -> atomic { !gm -> if :: !list -> timer = 1 :: else fi; list = 1 } :: else fi;
+#ifndef REST_BLIND
+        if :: nsl -> HEAR() :: else fi
+#endif
   fi; got = 0
 }
 inline ARMIT() {
   guarded = 0;
-  TRY();
-  if :: got -> READ1(); RELEASE(true) :: else fi;
-  got = 0; list = 0
+  HEAR();
+  list = 0
 }
+/* who sleeps arms what others have left */
+inline LEAVE() {
+  atomic { !gm -> gm = 1 };
+  if :: list -> ARMIT(); timer = 0 :: else fi;
+  gm = 0 }
 /* a waiter that has left links at rest passes by, or not: not where another one does, or did just now */
 inline PASS() {
   if
@@ -113,7 +133,17 @@ inline SERVE() {
   :: e == 1 ->
      do
      :: TRY();
-        if :: got -> READ1(); RELEASE(true); break
+        if :: got -> READ1();
+              if
+              :: RELEASE(true)
+#ifndef ARM_ALWAYS
+              :: nsl == 0 ->               /* leaves it to a waiter */
+#ifndef KEEP_LISTENING
+                 listening = 0;
+#endif
+                 REST()
+#endif
+              fi; break
            :: else ->
 #ifdef NO_MISSED
               break
@@ -156,7 +186,8 @@ again:
   if :: COND(i,ph) -> goto fin :: else fi;
   TRY();
   if
-  :: got -> DISARM();
+  :: got ->
+     if :: listening -> listening = 0; DISARM() :: else fi;
      do
      :: READ1(); c = COND(i,ph);
         if
@@ -164,11 +195,7 @@ again:
 #ifdef ARM_ALWAYS
            RELEASE(ARMDONE);
 #else
-#ifdef REST_ASLEEP
-           REST(); PASS();
-#else
            if :: nsl == 0 -> REST(); PASS() :: else -> RELEASE(ARMDONE) fi;
-#endif
 #endif
            got = 0; goto fin
         :: else -> skip
@@ -194,7 +221,13 @@ again:
 #ifdef BOOL_SLEEP
   nsl = 1;
 #else
+#ifdef LEAVE_EARLY
+  LEAVE();
+#endif
   nsl++;
+#endif
+#ifndef LEAVE_EARLY
+  LEAVE();
 #endif
   c = COND(i,ph);
 #endif
@@ -224,11 +257,7 @@ proctype Guard() {
 end_guard:
   do
   :: atomic { timer && !gm -> gm = 1; timer = 0 };  /* its event is served */
-#ifdef SPARE_USED
-     if :: used -> used = 0 :: else -> ARMIT() fi;
-#else
      if :: list -> ARMIT() :: else fi;
-#endif
      gm = 0
   od
 }

@@ -14,12 +14,11 @@ check() { # WANT MODEL FLAGS...
 	case "$want:$got" in ok:0 | broken:[1-9]*) echo "as it should be ($want, $states states): $model $*" ;; *) echo "$model $*: $got errors, want $want"; exit 1 ;; esac
 }
 check ok handoff -DNOREPL -DSTREAM_ONLY
-check ok handoff -DNOREPL -DONE_EACH
 check ok handoff -DNOREPL -DONE_EACH -DARM_ALWAYS
-check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_GUARD
-check broken handoff -DNOREPL -DONE_EACH -DNO_GUARD
-check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_MISSED
-check broken handoff -DNOREPL -DSTREAM_ONLY -DSPARE_USED
+check ok handoff -DNOREPL -DSTREAM_ONLY -DNO_GUARD
+check ok handoff -DNOREPL -DONE_EACH -DNO_GUARD
+for flag in REST_BLIND LEAVE_EARLY; do check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_GUARD -D$flag; done
+for flag in NO_MISSED KEEP_LISTENING; do check broken handoff -DNOREPL -DSTREAM_ONLY -D$flag; done
 
 check ok left
 check ok left -DW=1 -DT=3

@@ -33,6 +33,7 @@ type Engine struct {
 	notes    noteQueue
 	batch    batch
 	guard    guard
+	glancer  glancer
 	idlers   idlers
 	keeps    store
 	counters *page.Counters
@@ -65,7 +66,7 @@ func NewEngine(board wait.Board) (*Engine, error) {
 		counters.Retire()
 		return nil, err
 	}
-	e.sleepers.Board = board
+	e.sleepers.Board, e.sleepers.Left = board, e.guard.leave
 	e.empty = sync.NewCond(&e.mu)
 	e.notes.init(&e.spinning)
 	e.wg.Go(e.serve)
@@ -296,13 +297,7 @@ func (w *writers) leave() {
 func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found bool) {
 	sp := e.budget.Begin(own != nil && own.bulky()) // which may yield: before anything is held
 	var held [len(e.hot)]*stream
-	n := 0
-	for i := range e.hot {
-		if s := e.hot[i].Load(); s != nil && s.tryQuiet() {
-			held[n] = s
-			n++
-		}
-	}
+	n := e.grasp(&held)
 	var events [4]unix.Event
 	var w writers
 	wrote := false
@@ -367,11 +362,19 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 		}
 	}
 	w.leave()
-	switch {
-	case rest:
+	if rest {
 		e.guard.visit()
-	case n > 0 || !found: // else it has touched no link, nor is going to sleep
-		e.guard.leave()
 	}
 	return found
+}
+
+// grasp takes the hot links that nobody else has, and says how many.
+func (e *Engine) grasp(held *[len(Engine{}.hot)]*stream) (n int) {
+	for i := range e.hot {
+		if s := e.hot[i].Load(); s != nil && s.tryQuiet() {
+			held[n] = s
+			n++
+		}
+	}
+	return n
 }

@@ -285,6 +285,7 @@ func (in *In) placed(h *wire.Header) error {
 // the acknowledgement.
 func (in *In) arrived(h *wire.Header) {
 	m := &in.cur
+	in.e.glancer.arrived(m.size)
 	if invariant.Enabled {
 		in.trace("arrived", m.handle, m.seq, m.base, m.size)
 	}

@@ -63,6 +63,12 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 		}
 	}
 	for i := 0; i < turns || r.kept(); i++ {
+		if i == 1 && turns > 1 && s.awaited() {
+			turns = 1
+			if !r.kept() {
+				break
+			}
+		}
 		r.over = i >= turns
 		n, rerr := r.fill(s.fd, s.h)
 		if rerr != nil {

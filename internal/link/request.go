@@ -61,6 +61,7 @@ func (r *Request) Wait(ctx context.Context) (done bool, err error) {
 	for {
 		tick := r.o.tick.Now()
 		if done, err := r.Result(); done {
+			r.o.e.glance()
 			return true, err
 		}
 		if err := r.o.e.wait(ctx, &wait.Look{Word: r.o.tick.Word(), Old: tick, Own: true}, &r.o.stream); err != nil {

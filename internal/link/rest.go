@@ -84,6 +84,9 @@ func (s *stream) rest() {
 	if s.guarded.CompareAndSwap(false, true) {
 		s.e.guard.take(s)
 	}
+	if s.e.sleepers.Asleep() { // since the holder looked, see leave
+		s.hear()
+	}
 }
 
 // take puts s into the list.
@@ -190,7 +193,8 @@ func (g *guard) expired(ep *unix.Epoll) {
 	_ = ep.Arm(g.timer.Descriptor(), guardID, false)
 }
 
-// leave is for a waiter that leaves no link at rest, because it goes to sleep, as a rule: what it sleeps for may come on one that another one has left.
+// leave is for a waiter that goes to sleep, when others can know that: what it sleeps for may come on a link at rest. Who leaves one
+// at rest looks for sleepers after that, so one of the two arms it.
 func (g *guard) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

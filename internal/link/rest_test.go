@@ -128,3 +128,16 @@ func TestSleeperArmsAll(t *testing.T) {
 		t.Errorf("somebody sleeps, and a link that nobody polled is on the guard's list: %v, armed: %v", listed, armed)
 	}
 }
+
+// Who leaves a link at rest looks for sleepers once more: one that came meanwhile has found nothing to arm.
+func TestRestSeesSleeper(t *testing.T) {
+	o, _ := importer(t)
+	for !o.tryQuiet() {
+		time.Sleep(time.Millisecond)
+	}
+	sleeper(t, o)
+	o.rest()
+	if _, armed := atRest(o); !armed {
+		t.Error("somebody sleeps, and the link was left at rest")
+	}
+}

@@ -156,6 +156,11 @@ func (s *stream) readable() {
 		}
 	}
 	s.receive(drain)
+	if s.awaited() {
+		s.listening.Store(false) // the event has disarmed it
+		s.rest()
+		return
+	}
 	s.release()
 }
 

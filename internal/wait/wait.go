@@ -45,6 +45,7 @@ func (l *Look) Done() bool {
 // Sleepers are the goroutines of this process that sleep.
 type Sleepers struct {
 	Board Board
+	Left  func() // nil, or sees to what nobody looks at any more: called when a sleeper is known, before its last look
 
 	mu   sync.Mutex
 	list []chan struct{}
@@ -73,6 +74,9 @@ func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap
 		s.check(stop)
 	}
 	s.mu.Unlock()
+	if s.Left != nil {
+		s.Left()
+	}
 	defer func() {
 		s.mu.Lock()
 		s.n.Add(-1)

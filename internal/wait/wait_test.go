@@ -181,3 +181,18 @@ func TestLongWaitsLookLonger(t *testing.T) {
 		}
 	}
 }
+
+// What nobody looks at is seen to when a sleeper is known, and before its last look.
+func TestLeft(t *testing.T) {
+	var count, word atomic.Uint32
+	s := &Sleepers{Board: board(&count)}
+	asleep := false
+	s.Left = func() {
+		asleep = s.Asleep()
+		word.Store(1) // what came with it
+	}
+	found, err := s.Sleep(t.Context(), &Look{Word: &word}, nil, 0)
+	if err != nil || !found || !asleep {
+		t.Errorf("found: %v, %v; a sleeper was known: %v", found, err, asleep)
+	}
+}

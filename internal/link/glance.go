@@ -1,0 +1,70 @@
+package link
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// Who has messages of some 256 KiB under way, and waits for one before it begins the next, finds it over at the first look where as much comes the
+// other way: the background has received meanwhile, and with it the acknowledgements. So the process has one thread that sends and one that
+// receives, which take turns on one processor, and by the time that one has its turn all that the other side could send has left the cache.
+// Such a waiter takes what has come before it goes on, therefore, and the background leaves links to it as long as it comes by: that moves a tenth to a
+// sixth more both ways at once. It does not with longer messages, of which there are always some that the socket has no room for.
+const (
+	glanceFrom = 128 << 10
+	glanceTo   = 512 << 10
+
+	glanceWithin = time.Millisecond // since such a message came
+	glancedLast  = restTick / 2     // since a waiter came by
+	glanceTurns  = 4                // looks at a link, as long as there is something
+)
+
+// glancer knows when there was reason to, and when somebody did, of [unix.Monotonic]; 0 for never.
+type glancer struct{ came, looked atomic.Int64 }
+
+// arrived is of a message of n bytes.
+func (g *glancer) arrived(n uint64) {
+	if n >= glanceFrom && n <= glanceTo {
+		g.came.Store(unix.Monotonic())
+	}
+}
+
+// comes says whether a waiter will look soon.
+func (g *glancer) comes() bool {
+	t := g.looked.Load()
+	return t != 0 && unix.Monotonic()-t < int64(glancedLast)
+}
+
+// glance is for a waiter that has found at once what it waited for.
+func (e *Engine) glance() {
+	came := e.glancer.came.Load()
+	if came == 0 {
+		return
+	}
+	now := unix.Monotonic()
+	if now-came > int64(glanceWithin) || e.sleepers.Asleep() || !e.spinning.CompareAndSwap(false, true) {
+		return
+	}
+	e.glancer.looked.Store(now)
+	var held [len(e.hot)]*stream
+	n := e.grasp(&held)
+	for _, s := range held[:n] {
+		for i := 0; i < glanceTurns && s.receive(1); i++ {
+		}
+	}
+	if n > 0 {
+		e.guard.frequent(now)
+		for _, s := range held[:n] {
+			s.rest()
+		}
+		e.guard.visit()
+	}
+	e.spinning.Store(false)
+}
+
+// awaited says whether the background may leave s to a waiter.
+func (s *stream) awaited() bool {
+	return s.warm.Load() && s.e.glancer.comes() && !s.e.sleepers.Asleep()
+}
