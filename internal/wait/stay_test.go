@@ -36,3 +36,26 @@ func TestStayNeedsSharedYieldsInARow(t *testing.T) {
 		}
 	}
 }
+
+// A yield that let somebody else run is told from one that did not by how long that takes on this machine.
+func TestOthers(t *testing.T) {
+	for _, c := range []struct {
+		least, took time.Duration
+		shared      bool
+	}{
+		{180, 330, false},
+		{180, 700, false},
+		{180, 1150, true},
+		{50, 550, false},
+		{500, 1150, false},
+		{500, 2100, true},
+		{1150, 1900, false}, // it has never been alone
+		{1150, 2100, true},
+	} {
+		var b Budget
+		b.others(c.least)
+		if got := b.others(c.took); got != c.shared {
+			t.Errorf("one of %v where the quickest took %v: %v, want %v", c.took, c.least, got, c.shared)
+		}
+	}
+}
