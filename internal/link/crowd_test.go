@@ -25,7 +25,7 @@ func TestManyInFlight(t *testing.T) {
 		sealed bool
 		terms  Terms
 	}{{"clear", false, Terms{}}, {"checked", false, Terms{Checked: true}}, {"encrypted", true, Terms{}}} {
-		for _, size := range []int{gatherable, wire.MaxChunk} {
+		for _, size := range []int{gatherable, chunk} {
 			for _, broken := range []bool{false, true} {
 				var by *secrets
 				if kind.sealed {

@@ -237,7 +237,7 @@ func TestAcknowledgedInTheSocket(t *testing.T) {
 	var r Request
 	for full := false; !full; {
 		var err error
-		if r, err = o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, wire.MaxChunk)}); err != nil {
+		if r, err = o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, chunk)}); err != nil {
 			t.Fatal(err)
 		}
 		o.tmu.Lock()

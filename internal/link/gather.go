@@ -1,7 +1,5 @@
 package link
 
-import "github.com/vmmc-go/vmmc/internal/wire"
-
 // On loopback a raw call that writes 256 KiB takes 23 µs where four of 64 KiB take 40. So who has long messages under way, and waits for one of them
 // before it begins the next, has those that it begins meanwhile written together: as one call's worth, or when it waits, or by the
 // guard, within a restTick. As long as enough is on its way the far end does not notice. A link that no waiter has left at
@@ -11,26 +9,26 @@ const gatherFrom = 128 << 10 // on the way, and not acknowledged, and two messag
 // together is how many bytes of messages of size are gathered: a chunk's, or those of as many messages as any call may write, if that is more. A longer
 // message goes by itself.
 func together(size uint64) uint64 {
-	if size > wire.MaxChunk {
-		return wire.MaxChunk
+	if size > chunk {
+		return chunk
 	}
-	return max(wire.MaxChunk, fewestParts*size)
+	return max(chunk, fewestParts*size)
 }
 
 // share is how many bytes of messages of size share an acknowledgement, where there are more of
 // them: what it costs both ends is small beside that. Two messages of 256 KiB do; a longer one has one by itself.
 func share(size uint64) uint64 {
-	if size > wire.MaxChunk {
-		return wire.MaxChunk
+	if size > chunk {
+		return chunk
 	}
-	return max(wire.MaxChunk, 2*size)
+	return max(chunk, 2*size)
 }
 
 // crowded says whether so much is on its way with a message of size that its acknowledgement need not come by itself: those before
 // it make one without it. It says nothing of what follows, and if that is nothing the far end looks for it a few times in vain.
 // tmu is held.
 func (o *Out) crowded(size int) bool {
-	return size > small && size <= wire.MaxChunk && o.flight.beyond(o.acked.Load())+uint64(size) >= 2*share(uint64(size))
+	return size > small && size <= chunk && o.flight.beyond(o.acked.Load())+uint64(size) >= 2*share(uint64(size))
 }
 
 // gathers says whether a message of size bytes that was just queued is left to those that follow; tmu is held. The guard looks for

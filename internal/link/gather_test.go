@@ -71,7 +71,7 @@ func TestGatheredIsWritten(t *testing.T) {
 				begin(t, o, gatherable)
 			}
 		}, 3 * framed(gatherable), true},
-		{"long", func(t *testing.T, o *Out, _ Request) { begin(t, o, wire.MaxChunk) }, framed(wire.MaxChunk), true},
+		{"long", func(t *testing.T, o *Out, _ Request) { begin(t, o, chunk) }, framed(chunk), true},
 		{"who asks", func(t *testing.T, _ *Out, third Request) {
 			if done, err := third.Result(); done || err != nil {
 				t.Errorf("%v, %v, and the far end has said nothing", done, err)
@@ -155,8 +155,8 @@ func TestNotGathered(t *testing.T) {
 			}
 			swallow(t, far, 2*framed(gatherable))
 		}, []int{gatherable, gatherable}},
-		{"a call's worth", func(t *testing.T, o *Out, _ int) { unguarded(t, o) }, []int{gatherable, gatherable, 2 * wire.MaxChunk}},
-		{"more than a chunk", func(t *testing.T, o *Out, _ int) { unguarded(t, o) }, []int{gatherable, gatherable, wire.MaxChunk + 4}},
+		{"a call's worth", func(t *testing.T, o *Out, _ int) { unguarded(t, o) }, []int{gatherable, gatherable, 2 * chunk}},
+		{"more than a chunk", func(t *testing.T, o *Out, _ int) { unguarded(t, o) }, []int{gatherable, gatherable, chunk + 4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o, far := importer(t)
@@ -178,7 +178,7 @@ func TestNotGathered(t *testing.T) {
 
 // Messages are gathered up to a chunk, or to as many as any call may write, and begun then.
 func TestGatheredTogether(t *testing.T) {
-	for _, c := range []struct{ size, messages int }{{wire.MaxChunk / 8, 8}, {gatherable, fewestParts}, {wire.MaxChunk / 2, fewestParts}, {wire.MaxChunk, fewestParts}} {
+	for _, c := range []struct{ size, messages int }{{chunk / 8, 8}, {gatherable, fewestParts}, {chunk / 2, fewestParts}, {chunk, fewestParts}} {
 		o, far := importer(t)
 		unguarded(t, o)
 		o.tmu.Lock()

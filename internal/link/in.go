@@ -374,7 +374,7 @@ func (in *In) remind(handle uint32) {
 // settled sends what is due. Where more is arriving, messages that ask for an acknowledgement share one, and where one of them
 // has said that it will, and whoever looks goes on, too: each costs both ends a call.
 func (in *In) settled(more, looks bool) (later bool) {
-	most := uint64(wire.MaxChunk)
+	most := uint64(chunk)
 	if in.asks && !in.alone {
 		in.tmu.Lock()
 		answers := len(in.replies) > 0 // which may be long

@@ -32,7 +32,7 @@ func TestLoadGrows(t *testing.T) {
 	for _, want := range []int{8, 16, 16} {
 		full(quick, gatherable-4, want)
 	}
-	l.more(1, wire.MaxChunk)
+	l.more(1, chunk)
 	l.gone()
 	if l.parts() != mostParts {
 		t.Error("a load that was not full changes it")
@@ -47,10 +47,43 @@ func TestLoadGrows(t *testing.T) {
 	full(slow, 1<<10, mostParts)
 	l = load{}
 	for range 3 {
-		if l.more(fewestParts, wire.MaxChunk) || !l.more(fewestParts-1, wire.MaxChunk) || !l.full.IsZero() {
+		if l.more(fewestParts, chunk) || !l.more(fewestParts-1, chunk) || !l.full.IsZero() {
 			t.Fatal("where the far end is not near, a load is not always the same")
 		}
 		l.gone()
+	}
+}
+
+// A frame to a near end is as long as what the load has room for, one to another end is no longer than a chunk, and a load weighs what it has of chunks.
+func TestFrameFillsLoad(t *testing.T) {
+	l := load{near: true}
+	for _, c := range []struct {
+		count, size int
+		more        bool
+		most        int
+	}{{1, chunk / 2, true, fewestParts*chunk - chunk/2}, {2, 3 * chunk, true, chunk}, {3, chunk/2 - 4, false, chunk}} {
+		if more := l.more(c.count, c.size); more != c.more || l.most() != c.most {
+			t.Errorf("behind a frame of %d bytes, the %d., may come more: %v, of %d bytes, want %v, %d", c.size, c.count, more, l.most(), c.more, c.most)
+		}
+	}
+	l.bytes += 4
+	if w := l.weight(3); w != 4 {
+		t.Errorf("three frames of %d bytes weigh %d parts, want 4", l.bytes, w)
+	}
+	if w := l.weight(9); w != 9 {
+		t.Errorf("nine frames weigh %d parts", w)
+	}
+	l.full = time.Time{}
+	l.gone()
+	if l.most() != fewestParts*chunk {
+		t.Errorf("after a load a frame may have %d bytes, want %d", l.most(), fewestParts*chunk)
+	}
+	if l = laden(); l.most() != wire.MaxChunk {
+		t.Errorf("a frame that is the largest load may have %d bytes, want %d", l.most(), wire.MaxChunk)
+	}
+	l.near = false
+	if l.more(1, chunk); l.most() != chunk {
+		t.Errorf("a frame to an end that is not near may have %d bytes, want %d", l.most(), chunk)
 	}
 }
 
@@ -67,12 +100,12 @@ func TestLoadIsTimed(t *testing.T) {
 		all += n
 	}
 	before := time.Now()
-	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, all*wire.MaxChunk)}); err != nil {
+	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, all*chunk)}); err != nil {
 		t.Fatal(err)
 	}
 	written, begun := 0, uint64(0)
 	for i, n := range loads {
-		begun += uint64(n)
+		begun++ // all of it is one frame's
 		var l load
 		for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 			o.tmu.Lock()
@@ -98,7 +131,7 @@ func TestLoadIsTimed(t *testing.T) {
 			}
 		}
 		before = time.Now()
-		more := n * (wire.MaxChunk + wire.HeaderSize)
+		more := n*chunk + wire.HeaderSize
 		if written += n; written == all {
 			more -= 4 // the last word is in a header
 		}
@@ -150,23 +183,32 @@ func TestTurnIsBounded(t *testing.T) {
 // What one call may write is begun and no more, and all of it arrives.
 func TestLoadIsWritten(t *testing.T) {
 	for _, c := range []struct {
-		load  load
-		parts int
-	}{{load{}, fewestParts}, {load{near: true}, fewestParts}, {laden(), mostParts}} {
+		load          load
+		frames, parts int
+	}{{load{}, fewestParts, fewestParts}, {load{near: true}, 1, fewestParts}, {laden(), 1, mostParts}} {
 		o, far := importer(t)
 		o.tmu.Lock()
 		o.tx.load = c.load
 		o.tmu.Unlock()
-		const size = (mostParts + 3) * wire.MaxChunk
+		const size = (mostParts + 3) * chunk
 		if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
 			t.Fatal(err)
 		}
 		o.tmu.Lock()
-		if n := o.tx.count; n != c.parts {
-			t.Errorf("%+v: %d frames are begun, want %d", c.load, n, c.parts)
+		if n, bytes := o.tx.count, o.tx.load.bytes; n != c.frames || bytes != c.parts*chunk {
+			t.Errorf("%+v: %d frames of %d bytes are begun, want %d of %d", c.load, n, bytes, c.frames, c.parts*chunk)
 		}
 		o.tmu.Unlock()
-		swallow(t, far, framed(size))
+		for got, over := 0, false; !over; {
+			h, payload := catch(t, far)
+			if h.Type != wire.Data || h.Off != uint64(got) {
+				t.Fatalf("after %d bytes comes %+v", got, h)
+			}
+			got, over = got+len(payload), h.Flags&wire.Last != 0
+			if over && got != size-4 {
+				t.Errorf("%d bytes have come, want %d", got, size-4)
+			}
+		}
 	}
 }
 
@@ -177,7 +219,7 @@ func TestManyInFullLoads(t *testing.T) {
 		window = 4 * mostParts
 		count  = window + 4*before // so that a window is left beyond what the second one has brought
 	)
-	for _, size := range []int{gatherable, wire.MaxChunk} {
+	for _, size := range []int{gatherable, chunk} {
 		for _, broken := range []bool{false, true} {
 			var all []faults
 			if broken {

@@ -15,6 +15,9 @@ import (
 // part of a frame is in it.
 const bufferSize = 16 << 10
 
+// longest is what one call takes out of the socket at most: for as long the collector cannot stop the thread.
+const longest = 1 << 20
+
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // receiver turns the socket's bytes into frames. Payload goes from the kernel
@@ -134,8 +137,12 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 		if r.need > bufferSize { // the next one is likely as long, and what comes into the buffer is copied twice
 			over = wire.HeaderSize + small
 		}
-		n, err = r.recv(fd, r.dst, r.buf[:over])
-		k := min(n, len(r.dst)) // the rest, which may be of this payload too, is in the buffer
+		dst, behind := r.dst, r.buf[:over]
+		if len(dst) > longest {
+			dst, behind = dst[:longest], nil
+		}
+		n, err = r.recv(fd, dst, behind)
+		k := min(n, len(dst)) // the rest, which may be of this payload too, is in the buffer
 		r.dst, r.need = r.dst[k:], r.need-k
 		r.start, r.end = 0, n-k
 		return n, err

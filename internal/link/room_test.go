@@ -88,7 +88,7 @@ func sleeper(t *testing.T, o *Out) {
 
 // framed is how many bytes a message takes on the stream; its last word is in a header.
 func framed(size int) int {
-	frames := (size + wire.MaxChunk - 1) / wire.MaxChunk
+	frames := (size + chunk - 1) / chunk
 	return size + frames*wire.HeaderSize - 4
 }
 

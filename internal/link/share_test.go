@@ -97,8 +97,8 @@ func TestAcknowledgementsAreShared(t *testing.T) {
 				s.takes(size, crowd)
 			}
 		}, ack},
-		{"not enough of longer ones", func(s *sharer) { s.takes(wire.MaxChunk, crowd) }, nil},
-		{"enough of longer ones", func(s *sharer) { s.takes(wire.MaxChunk, crowd); s.takes(wire.MaxChunk, crowd) }, ack},
+		{"not enough of longer ones", func(s *sharer) { s.takes(chunk, crowd) }, nil},
+		{"enough of longer ones", func(s *sharer) { s.takes(chunk, crowd); s.takes(chunk, crowd) }, ack},
 		{"short ones go on", func(s *sharer) {
 			s.takes(size, crowd)
 			for range putOff {
@@ -116,7 +116,7 @@ func TestAcknowledgementsAreShared(t *testing.T) {
 		}, []wire.Type{wire.Ack, wire.Reply}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mem := memory(t, wire.MaxChunk)
+			mem := memory(t, chunk)
 			e, fd, far := half(t)
 			in, err := NewIn(e, fd, nil, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true, Read: true}}, nil, func(uint32) {}, func(error) {})
 			if err != nil {
@@ -172,7 +172,7 @@ func TestAcknowledgedAtTheEnd(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, fd, far := half(t)
-			in, err := NewIn(e, fd, nil, c.terms, []*Target{{Handle: 1, Mem: memory(t, wire.MaxChunk), Write: true}}, nil, func(uint32) {}, func(error) {})
+			in, err := NewIn(e, fd, nil, c.terms, []*Target{{Handle: 1, Mem: memory(t, chunk), Write: true}}, nil, func(uint32) {}, func(error) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,9 +218,9 @@ func TestCrowded(t *testing.T) {
 	}{
 		{gatherable, 6, false},
 		{gatherable, 7, true},
-		{wire.MaxChunk, 2, false},
-		{wire.MaxChunk, 3, true},
-		{wire.MaxChunk + 4, 1000, false},
+		{chunk, 2, false},
+		{chunk, 3, true},
+		{chunk + 4, 1000, false},
 		{8, 1000, false},
 	} {
 		o, _ := importer(t)

@@ -101,7 +101,7 @@ func (t *transmitter) most() int {
 	if t.check {
 		return wire.MostChecked
 	}
-	return wire.MaxChunk
+	return t.load.most()
 }
 
 var stages = sync.Pool{New: func() any { return new([wire.MostChecked]byte) }}
@@ -280,7 +280,7 @@ func (s *stream) flush() (done bool) {
 	return true
 }
 
-// burst bounds how many long frames one pump writes before other links get a turn. A call counts as fewestParts of them at least.
+// burst bounds how many long frames, of a chunk each, one pump writes before other links get a turn. A call counts as fewestParts of them at least.
 const burst = 8 * fewestParts
 
 // pump writes all that goes before a sender's next frame, and says whether
@@ -303,7 +303,7 @@ func (s *stream) pump() (clear bool) {
 		if !s.frames() && len(s.tx.ctl) == 0 { // what is there is asked for by next
 			return !s.tx.held
 		}
-		spent += max(s.tx.count-fewestParts, 0)
+		spent += max(s.tx.load.weight(s.tx.count)-fewestParts, 0)
 	}
 	return false
 }

@@ -53,9 +53,9 @@ func TestWithdrawnBesideAStore(t *testing.T) {
 // Each import of a link that ends asks for copies of what is left, which is long: it is copied once.
 func TestKeptOnce(t *testing.T) {
 	o, far := importer(t)
-	const size = 2 * mostParts * wire.MaxChunk
+	const size = 2 * mostParts * chunk
 	o.tmu.Lock()
-	o.tx.load = laden()
+	o.tx.load = load{extra: mostParts - fewestParts} // not near: there it would be one frame
 	o.tmu.Unlock()
 	src := make([]byte, size)
 	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: src}); err != nil {
@@ -77,7 +77,7 @@ func TestKeptOnce(t *testing.T) {
 		t.Error("a copy is copied")
 	}
 	o.tmu.Unlock()
-	swallow(t, far, mostParts*(wire.MaxChunk+wire.HeaderSize))
+	swallow(t, far, mostParts*(chunk+wire.HeaderSize))
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // the next load's memory is lent again
 		o.tmu.Lock()
 		begun, kept := o.tx.begun, last.kept
@@ -92,5 +92,5 @@ func TestKeptOnce(t *testing.T) {
 			t.Fatalf("nothing more is begun: %s", o.state())
 		}
 	}
-	swallow(t, far, framed(size)-mostParts*(wire.MaxChunk+wire.HeaderSize))
+	swallow(t, far, framed(size)-mostParts*(chunk+wire.HeaderSize))
 }

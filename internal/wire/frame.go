@@ -15,8 +15,8 @@ import (
 const HeaderSize = 64
 
 // MaxChunk is the most payload one frame carries. Larger messages go in
-// several, so that acknowledgements and replies are never stuck behind one.
-const MaxChunk = 256 << 10
+// several, so that acknowledgements and replies are not stuck behind one for long.
+const MaxChunk = 4 << 20
 
 // Type is the kind of a frame.
 type Type uint8
