@@ -7,18 +7,18 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Who has messages of some 256 KiB under way, and waits for one before it begins the next, finds it over at the first look where as much comes the
+// Who has long messages under way, and waits for one before it begins the next, finds it over at the first look where as much comes the
 // other way: the background has received meanwhile, and with it the acknowledgements. So the process has one thread that sends and one that
 // receives, which take turns on one processor, and by the time that one has its turn all that the other side could send has left the cache.
 // Such a waiter takes what has come before it goes on, therefore, and the background leaves links to it as long as it comes by: that moves a tenth to a
-// sixth more both ways at once. It does not with longer messages, of which there are always some that the socket has no room for.
+// sixth more both ways at once. It takes all of it, as far as that has an end: of long messages, of which there are always some that the
+// socket has no room for, a few calls leave so much that the other side stands still, and what the waiter sends next is in its way.
 const (
 	glanceFrom = 128 << 10
-	glanceTo   = 512 << 10
 
 	glanceWithin = time.Millisecond // since such a message came
 	glancedLast  = restTick / 2     // since a waiter came by
-	glanceTurns  = 4                // looks at a link, as long as there is something
+	glanceTurns  = 16               // looks at a link, as long as there is something, of 1 MiB at most
 )
 
 // glancer knows when there was reason to, and when somebody did, of [unix.Monotonic]; 0 for never.
@@ -26,7 +26,7 @@ type glancer struct{ came, looked atomic.Int64 }
 
 // arrived is of a message of n bytes.
 func (g *glancer) arrived(n uint64) {
-	if n >= glanceFrom && n <= glanceTo {
+	if n >= glanceFrom {
 		g.came.Store(unix.Monotonic())
 	}
 }
