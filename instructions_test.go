@@ -40,6 +40,28 @@ func TestInstructions(t *testing.T) {
 	most, compiler := limits(t)
 	testutil.Require(t, *update || compiler == version.Lang(runtime.Version()), instructionsFile+" is of "+compiler+", this is "+runtime.Version()+": measure again, with -update")
 
+	if *update {
+		write(t, counted(t))
+		return
+	}
+	for again := 1; ; again++ { // on a busy machine whoever waits may have gone to sleep meanwhile, most of the time: that is another path, too
+		counts := counted(t)
+		bad := outside(t, counts, most)
+		if len(counts) != len(most) {
+			t.Fatalf("%d paths were counted, %s has %d: measure again, with -update", len(counts), instructionsFile, len(most))
+		}
+		switch {
+		case len(bad) == 0:
+			return
+		case again == 3:
+			t.Fatal(strings.Join(bad, "\n"))
+		}
+	}
+}
+
+// counted counts them, in a process of its own.
+func counted(t *testing.T) []count.Count {
+	t.Helper()
 	counts, err := count.Of(within(t), testutil.Command(t, "hotpaths"))
 	if errors.Is(err, count.ErrNotHere) {
 		t.Skip(err)
@@ -47,23 +69,22 @@ func TestInstructions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts = beyondCopies(counts)
-	if *update {
-		write(t, counts)
-		return
-	}
-	if len(counts) != len(most) {
-		t.Errorf("%d paths were counted, %s has %d: measure again, with -update", len(counts), instructionsFile, len(most))
-	}
+	return beyondCopies(counts)
+}
+
+// outside says which do not take what they should.
+func outside(t *testing.T, counts []count.Count, most map[string]int) (bad []string) {
+	t.Helper()
 	for _, c := range counts {
 		t.Logf("%5d of at most %5d  %-28s %d", c.Median(), most[c.Name], c.Name, c.Rounds)
 		if c.Median() < most[c.Name]/2 {
-			t.Errorf("%s: %d instructions, at most %d: that is not this path, or it takes half of what it did: then measure again with -update", c.Name, c.Median(), most[c.Name])
+			bad = append(bad, fmt.Sprintf("%s: %d instructions, at most %d: that is not this path, or it takes half of what it did: then measure again with -update", c.Name, c.Median(), most[c.Name]))
 		}
 		if c.Median() > most[c.Name] {
-			t.Errorf("%s: %d instructions, at most %d: find out why; if it is worth it, measure again with -update", c.Name, c.Median(), most[c.Name])
+			bad = append(bad, fmt.Sprintf("%s: %d instructions, at most %d: find out why; if it is worth it, measure again with -update", c.Name, c.Median(), most[c.Name]))
 		}
 	}
+	return bad
 }
 
 // beyondCopies takes from what one path took what its copy alone did.

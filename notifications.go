@@ -58,7 +58,7 @@ func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) 
 	if link.InHandler() {
 		return seen, failf(op, ErrNotInHandler, "%v", ErrNotInHandler)
 	}
-	l := wait.Look{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed, Own: true}
+	l := wait.Look{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed, Own: true, Apart: true}
 	if err := e.p.engine.Wait(ctx, l); err != nil {
 		return seen, e.failed(op, err)
 	}

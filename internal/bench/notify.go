@@ -17,9 +17,8 @@ const confirmation = 12
 
 // notify is the time from a send with a notification until its handler is entered,
 // by the clock that both processes have: the far end waits all the time, or sleeps
-// before each. On one node it is the library's own goroutine that waits; another one
-// that looks would be a third on two processors, and has to look only where messages
-// come by sockets. What it stores to say when it was is raw memory.
+// before each. It is the library's own goroutine that waits; another one that looks
+// would be a third on two processors. What it stores to say when it was is raw memory.
 func notify(ctx context.Context, e *end, size int) error {
 	if _, err := e.with(ctx, job{Do: "handle"}, func() error { return nil }); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (e *end) confirm(at int64, v uint32) {
 // signalled is the far end of notify.
 func signalled(ctx context.Context, e *end, j job) ([]float64, error) {
 	seen, last := e.handled.Notified(), e.handled.Notified()+uint64(j.N)
-	waits := !j.Raw && j.Mode != "asleep" && e.Path != Remote
+	waits := !j.Raw && j.Mode != "asleep"
 	if e.final.Store(0); waits {
 		e.final.Store(j.First + uint32(j.N) - 1)
 	}

@@ -74,7 +74,8 @@ func (in *In) run(n note) {
 	}
 }
 
-// repay tells the importer of returned credits: at once when it may be waiting.
+// repay tells the importer of returned credits: at once when it may be waiting, else when the goroutine of the notifications has nothing
+// to look for any more. Each time costs both ends a call, and the importer a wake of its background's thread if it waits for something else.
 func (in *In) repay(ran uint32, idle bool) {
 	if in.pages != nil {
 		if in.board.Count.Load() != 0 {
@@ -83,11 +84,16 @@ func (in *In) repay(ran uint32, idle bool) {
 		return
 	}
 	in.tmu.Lock()
-	if idle || ran-uint32(in.acks[1]) >= page.Credits/4 {
+	due := ran-uint32(in.acks[1]) >= page.Credits/4
+	if due {
 		in.ackDue = true
 		in.pump()
 	}
 	in.tmu.Unlock()
+	if idle && !due && !in.unpaid {
+		in.unpaid = true
+		in.e.notes.unpaid = append(in.e.notes.unpaid, in)
+	}
 }
 
 // credits is the total of credits returned.

@@ -31,6 +31,7 @@ type Engine struct {
 	hot      [4]atomic.Pointer[stream]
 	hotNext  atomic.Uint32
 	notes    noteQueue
+	lookout  lookout
 	batch    batch
 	guard    guard
 	glancer  glancer
@@ -68,7 +69,8 @@ func NewEngine(board wait.Board) (*Engine, error) {
 	}
 	e.sleepers.Board, e.sleepers.Left = board, e.guard.leave
 	e.empty = sync.NewCond(&e.mu)
-	e.notes.init(&e.spinning)
+	e.notes.init(e)
+	e.lookout.init(&e.notes.posted)
 	e.wg.Go(e.serve)
 	e.wg.Go(e.notes.run)
 	e.idlers.more = make(chan struct{}, 1)
@@ -241,7 +243,7 @@ func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found boo
 	if l.Done() {
 		return true
 	}
-	if !e.spinning.CompareAndSwap(false, true) {
+	if !e.turn() {
 		return false
 	}
 	found = e.spin(ctx, l, own)
@@ -338,6 +340,10 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			if ctx.Err() != nil { // a peer can go on for ever
 				break
 			}
+			if r := &e.notes.roused; r.Load() { // before its thread is woken, which takes longer than a handler may
+				r.Store(false)
+				runtime.Gosched()
+			}
 			sp.Again() // where something goes on more will come
 			cost = 1   // and may be what was waited for: no yield before it is looked at
 		}
@@ -347,7 +353,8 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 	}
 	sp.End()
 	often := n > 0 && e.guard.frequent(sp.Now())
-	rest := often && found && !wrote && !e.sleepers.Asleep() // what was written may be answered, and nobody listen
+	// What was written may be answered, and nobody listen; and who knows how long a handler takes.
+	rest := often && found && !wrote && !e.lookout.looks.Load() && !e.sleepers.Asleep()
 	for _, s := range held[:n] {
 		if s.idle > stale {
 			s.idle = 0

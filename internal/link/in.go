@@ -59,6 +59,7 @@ type In struct {
 
 	queued  atomic.Bool // in the engine's queue of links with notes
 	watched atomic.Bool // in its watch
+	unpaid  bool        // in its list of those with credits to come; of its goroutine
 	nmu     sync.Mutex
 	notes   []note  // that came over the stream
 	head    uint32  // notes taken out of the ring

@@ -27,7 +27,12 @@ type noteQueue struct {
 
 	posted   atomic.Uint32 // 1: something has come that polling and sleeping have to end for
 	watch    watch         // of who runs the queue
-	spinning *atomic.Bool  // a goroutine of this process looks for a word
+	unpaid   []*In         // whose importers have credits to come; the same
+	streamed bool          // a notification has come over a stream since the last look at streams; the same
+	e        *Engine
+
+	waits  bool        // for more
+	roused atomic.Bool // it did, and something has come: a hint, for who looks in this process
 }
 
 // job is a link that may have notifications, or an event, with in that of a link
@@ -37,9 +42,7 @@ type job struct {
 	event func()
 }
 
-func (q *noteQueue) init(spinning *atomic.Bool) {
-	q.more, q.spinning = sync.NewCond(&q.mu), spinning
-}
+func (q *noteQueue) init(e *Engine) { q.more, q.e = sync.NewCond(&q.mu), e }
 
 // add queues a link. in.queued says whether it is in the queue already; it is
 // cleared before the link is drained, so a note that comes meanwhile queues it
@@ -54,6 +57,10 @@ func (q *noteQueue) push(j job) {
 	q.mu.Lock()
 	q.jobs = append(q.jobs, j)
 	q.post()
+	if q.waits {
+		q.waits = false
+		q.roused.Store(true)
+	}
 	q.mu.Unlock()
 	q.more.Broadcast()
 }
@@ -122,8 +129,16 @@ func (q *noteQueue) take() (j job, ok bool) {
 			q.jobs[n] = job{}
 			q.jobs = q.jobs[:n]
 			return j, true
+		case q.watch.n == 0 && q.streamed && q.level == 0:
+			q.streamed = false
+			q.posted.Store(0) // nothing is there; what comes sets it again, with mu
+			q.away(func() bool { q.e.lookOut(); return true })
+		case len(q.unpaid) > 0:
+			q.away(func() bool { q.pay(); return true })
 		case q.watch.n == 0:
+			q.waits = true
 			q.more.Wait()
+			q.waits = false
 		case q.level > 0:
 			q.unseat()
 		default:
@@ -159,6 +174,21 @@ func (q *noteQueue) unseat() {
 	q.more.Broadcast()
 }
 
+// pay returns the credits that were put off.
+func (q *noteQueue) pay() {
+	for _, in := range q.unpaid {
+		in.unpaid = false
+		in.tmu.Lock()
+		if in.ran != uint32(in.acks[1]) {
+			in.ackDue = true
+			in.pump()
+		}
+		in.tmu.Unlock()
+	}
+	clear(q.unpaid)
+	q.unpaid = q.unpaid[:0]
+}
+
 // away does f without mu, which is held.
 func (q *noteQueue) away(f func() bool) bool {
 	q.mu.Unlock()
@@ -183,7 +213,9 @@ func (q *noteQueue) do(j *job) {
 		j.in.queued.Store(false)
 		// Polling finds what comes to the ring; the next one may be among those that
 		// came over the stream before.
-		if j.in.deliver() && (!q.watch.add(q, j.in) || j.in.left()) {
+		delivered := j.in.deliver()
+		q.streamed = q.streamed || delivered && j.in.pages == nil
+		if delivered && (!q.watch.add(q, j.in) || j.in.left()) {
 			q.add(j.in) // others first
 		}
 	case j.in != nil && j.in.left():

@@ -237,7 +237,7 @@ func (s *stream) receive(turns int) (got bool) {
 	}
 	s.rmu.Unlock()
 	if got {
-		s.e.sleepers.Wake() // after the words were stored
+		s.e.sleepers.Arrived() // after the words were stored
 	}
 	return got
 }

@@ -165,7 +165,7 @@ func (w *watch) serve(q *noteQueue, s *seat) {
 func (w *watch) sleep(q *noteQueue) bool {
 	besides := int(dozing.Add(1)) - 1
 	defer dozing.Add(-1)
-	if q.spinning.Load() {
+	if q.e.spinning.Load() {
 		besides-- // it ends soon
 	}
 	if !unix.CanSleepOnWords() || !w.spare.Left(besides) {

@@ -27,6 +27,7 @@ type Look struct {
 
 	Place uint64 // where Word is, as senders know it; 0: they cannot tell what is waited for
 	Own   bool   // only this process changes what is waited for, and calls Wake then
+	Apart bool   // and nothing that arrives is it: [Sleepers.Arrived] does not wake who waits
 }
 
 // Done takes one look. The loads are sequentially consistent: with the
@@ -48,8 +49,13 @@ type Sleepers struct {
 	Left  func() // nil, or sees to what nobody looks at any more: called when a sleeper is known, before its last look
 
 	mu   sync.Mutex
-	list []chan struct{}
+	list []sleeper
 	n    atomic.Int32 // their number
+}
+
+type sleeper struct {
+	bed   chan struct{}
+	apart bool
 }
 
 // Asleep says whether anybody sleeps.
@@ -67,7 +73,7 @@ var ErrStopped = errors.New("waiting was stopped")
 func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap time.Duration) (found bool, err error) {
 	bed := beds.Get().(chan struct{})
 	s.mu.Lock()
-	s.list = append(s.list, bed)
+	s.list = append(s.list, sleeper{bed, l.Apart})
 	s.n.Add(1)
 	sign := s.Board.enter(l) // before the look, see Done
 	if invariant.Enabled {
@@ -82,9 +88,9 @@ func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap
 		s.n.Add(-1)
 		s.Board.leave(sign)
 		for i, b := range s.list {
-			if b == bed {
+			if b.bed == bed {
 				last := len(s.list) - 1
-				s.list[i], s.list[last] = s.list[last], nil
+				s.list[i], s.list[last] = s.list[last], sleeper{}
 				s.list = s.list[:last]
 				break
 			}
@@ -134,14 +140,22 @@ func (s *Sleepers) check(stop <-chan struct{}) {
 // Wake makes every sleeper look again. A wake-up sticks: one that comes between
 // a sleeper's look and its parking is not lost. The caller has stored its word
 // before.
-func (s *Sleepers) Wake() {
+func (s *Sleepers) Wake() { s.wake(true) }
+
+// Arrived is Wake where something has arrived. Who waits apart sleeps on.
+func (s *Sleepers) Arrived() { s.wake(false) }
+
+func (s *Sleepers) wake(all bool) {
 	if !s.Asleep() {
 		return
 	}
 	s.mu.Lock()
 	for _, b := range s.list {
+		if b.apart && !all {
+			continue
+		}
 		select {
-		case b <- struct{}{}:
+		case b.bed <- struct{}{}:
 		default:
 		}
 	}

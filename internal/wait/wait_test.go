@@ -196,3 +196,29 @@ func TestLeft(t *testing.T) {
 		t.Errorf("found: %v, %v; a sleeper was known: %v", found, err, asleep)
 	}
 }
+
+// What arrives does not wake who waits apart.
+func TestApart(t *testing.T) {
+	var word, looks, count atomic.Uint32
+	s := &Sleepers{Board: board(&count)}
+	over := make(chan bool)
+	l := Look{Until: func() bool { looks.Add(1); return word.Load() != 0 }, Apart: true}
+	go func() {
+		found, err := s.Sleep(context.Background(), &l, nil, time.Hour)
+		over <- found && err == nil
+	}()
+	for looks.Load() == 0 { // its last look before it sleeps
+		runtime.Gosched()
+	}
+	word.Store(1)
+	s.Arrived()
+	select {
+	case <-over:
+		t.Fatal("it was woken by what is not for it")
+	case <-time.After(20 * time.Millisecond):
+	}
+	s.Wake()
+	if !<-over {
+		t.Error("it was woken, and has not found what it slept for")
+	}
+}
