@@ -270,6 +270,7 @@ func (e *Export) end(tell bool) error {
 		for h, g := range grants {
 			g.revoke(h)
 		}
+		p.engine.Wake() // who waits for its notifications
 		e.endErr = errors.Join(e.endRedirection(links), e.renew())
 		if e.home != nil {
 			e.home.changing.Unlock()
@@ -287,7 +288,6 @@ func (e *Export) end(tell bool) error {
 		}
 		p.mu.Unlock()
 	})
-	e.p.engine.Wake() // who waits for its notifications
 	return e.endErr
 }
 

@@ -41,7 +41,7 @@
 #else
 #define ARMDONE true
 #endif
-bool used, guarded, list, gm, timer;  /* the guard's: see rest.go */
+bool used, guarded, list, timer;  /* the guard's: see rest.go */
 bool listening = 1;          /* armed, as whoever has the token knows */
 byte tok;                    /* 0 free, 1 held, 2 held and an event was missed */
 byte gen; bool open[2]; byte nread;
@@ -92,32 +92,26 @@ inline REST() {
   if :: got -> READ1(); RELEASE(true)
      :: else ->
         atomic { got = !guarded; guarded = 1 };
-        if :: got -> atomic { !gm -> if :: !list -> timer = 1 :: else fi; list = 1 } :: else fi;
+        if :: got -> atomic { if :: !list -> timer = 1 :: else fi; list = 1 } :: else fi;
 #ifndef REST_BLIND
         if :: nsl -> HEAR() :: else fi
 #endif
   fi; got = 0
 }
+/* what is off the list already: the guard's lock is not held any more */
 inline ARMIT() {
   guarded = 0;
-  HEAR();
-  list = 0
+  HEAR()
 }
 /* who sleeps arms what others have left */
 inline LEAVE() {
-  atomic { !gm -> gm = 1 };
-  if :: list -> ARMIT(); timer = 0 :: else fi;
-  gm = 0 }
+  atomic { if :: list -> list = 0; timer = 0; got = 1 :: else -> got = 0 fi };
+  if :: got -> ARMIT() :: else fi; got = 0 }
 /* a waiter that has left links at rest passes by, or not: not where another one does, or did just now */
 inline PASS() {
   if
-  :: atomic { list && !gm -> gm = 1 };
-     if
-     :: atomic { used -> used = 0 }
-     :: atomic { !used -> skip }; ARMIT()
-     fi;
-     if :: list -> timer = 1 :: else fi;
-     gm = 0
+  :: atomic { list -> if :: used -> used = 0; timer = 1; got = 0 :: else -> list = 0; got = 1 fi };
+     if :: got -> ARMIT() :: else fi; got = 0
   :: skip
   fi }
 inline WAKEALL() { if :: slp[0] -> sem[0] = 1 :: else fi; if :: slp[1] -> sem[1] = 1 :: else fi }
@@ -256,9 +250,8 @@ proctype Guard() {
   byte m = 2, fd = 0; bool got, w = 1;
 end_guard:
   do
-  :: atomic { timer && !gm -> gm = 1; timer = 0 };  /* its event is served */
-     if :: list -> ARMIT() :: else fi;
-     gm = 0
+  :: atomic { timer -> timer = 0; got = list; list = 0 };  /* its event is served */
+     if :: got -> ARMIT() :: else fi; got = 0
   od
 }
 proctype Repl() {

@@ -6,6 +6,13 @@ package link
 // rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.
 const gatherFrom = 128 << 10 // on the way, and not acknowledged, and two messages
 
+// Both ways at once each end receives between two sends, and finds all that it has sent acknowledged: so little is on its way, and each message,
+// and its acknowledgement, would have calls of its own. There this many bytes, or messages, are gathered, whatever is on its way.
+const (
+	bothWays  = 1 << 20
+	manyParts = 8
+)
+
 // together is how many bytes of messages of size are gathered: a chunk's, or those of as many messages as any call may write, if that is more. A longer
 // message goes by itself.
 func together(size uint64) uint64 {
@@ -34,11 +41,16 @@ func (o *Out) crowded(size int) bool {
 // gathers says whether a message of size bytes that was just queued is left to those that follow; tmu is held. The guard looks for
 // what is gathered after it has let go of a link, and whenever a waiter or sender passes by before: who finds it guarded here, with the message queued, is seen there.
 func (o *Out) gathers(size int) bool {
+	n, most := uint64(size), together(uint64(size))
+	both := o.e.glancer.recent()
+	if both {
+		most = max(most, min(bothWays, manyParts*n))
+	}
 	switch {
 	case o.tx.check: // each of its frames takes a call
-	case uint64(o.queued.Load())*uint64(size) >= together(uint64(size)): // those that wait with it are likely to be as long
+	case uint64(o.queued.Load())*n >= most: // those that wait with it are likely to be as long
 	case !o.guarded.Load() || o.e.sleepers.Asleep():
-	case o.flight.beyond(o.acked.Load()) < max(gatherFrom, 2*uint64(size)):
+	case !both && o.flight.beyond(o.acked.Load()) < max(gatherFrom, 2*n):
 	default:
 		return o.e.gather(o) && o.guarded.Load()
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -197,6 +198,27 @@ func TestGatheredTogether(t *testing.T) {
 			t.Errorf("%d messages of %d bytes are not begun", c.messages, c.size)
 		}
 		o.tmu.Unlock()
+		guarded(t, o)
+		swallow(t, far, c.messages*framed(c.size))
+	}
+}
+
+// Where a waiter has just looked for what comes the other way, messages are gathered though nothing is on its way, up to bothWays.
+func TestGatheredBothWays(t *testing.T) {
+	for _, c := range []struct{ size, messages int }{{gatherable, manyParts}, {chunk / 2, manyParts}, {chunk, fewestParts}, {2 * chunk, 2}, {4 * chunk, 1}} {
+		o, far := importer(t)
+		unguarded(t, o)
+		o.e.glancer.looked.Store(unix.Monotonic() + int64(time.Hour))
+		for n := 1; n < c.messages; n++ {
+			if _, gathered := begin(t, o, c.size); !gathered {
+				t.Fatalf("message %d of %d bytes is not gathered, of %d", n, c.size, c.messages)
+			}
+		}
+		if _, gathered := begin(t, o, c.size); gathered {
+			if stuck, _ := left(o); !stuck {
+				t.Errorf("%d messages of %d bytes are gathered, all of them", c.messages, c.size)
+			}
+		}
 		guarded(t, o)
 		swallow(t, far, c.messages*framed(c.size))
 	}

@@ -14,11 +14,12 @@ import (
 // sixth more both ways at once. It takes all of it, as far as that has an end: of long messages, of which there are always some that the
 // socket has no room for, a few calls leave so much that the other side stands still, and what the waiter sends next is in its way.
 const (
-	glanceFrom = 128 << 10
+	glanceFrom = 64 << 10
 
 	glanceWithin = time.Millisecond // since such a message came
 	glancedLast  = restTick / 2     // since a waiter came by
-	glanceTurns  = 16               // looks at a link, as long as there is something, of 1 MiB at most
+	glancedNow   = restTick / 5     // the same, of one who sends and looks by turns
+	glanceTurns  = 16               // looks that bring something, of 1 MiB at most
 )
 
 // glancer knows when there was reason to, and when somebody did, of [unix.Monotonic]; 0 for never.
@@ -37,6 +38,12 @@ func (g *glancer) comes() bool {
 	return t != 0 && unix.Monotonic()-t < int64(glancedLast)
 }
 
+// recent says whether one has just looked.
+func (g *glancer) recent() bool {
+	t := g.looked.Load()
+	return t != 0 && unix.Monotonic()-t < int64(glancedNow)
+}
+
 // glance is for a waiter that has found at once what it waited for.
 func (e *Engine) glance() {
 	came := e.glancer.came.Load()
@@ -51,9 +58,15 @@ func (e *Engine) glance() {
 	var held [len(e.hot)]*stream
 	n := e.grasp(&held)
 	for _, s := range held[:n] {
-		for i := 0; i < glanceTurns && s.receive(1); i++ {
+		s.receive(1) // that one sends without end does not keep the others' from being seen
+	}
+	left := glanceTurns
+	for _, s := range held[:n] {
+		for left > 0 && s.receive(1) {
+			left--
 		}
 	}
+	e.budget.Looked(n, glanceTurns-left)
 	if n > 0 {
 		e.guard.frequent(now)
 		for _, s := range held[:n] {

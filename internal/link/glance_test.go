@@ -111,7 +111,7 @@ func TestLeftAndForgotten(t *testing.T) {
 
 // Short messages are none of which a waiter takes any before it goes on.
 func TestGlanceNeedsReason(t *testing.T) {
-	for n, want := range map[uint64]bool{8: false, 64 << 10: false, glanceFrom: true, 16 << 20: true} {
+	for n, want := range map[uint64]bool{8: false, 32 << 10: false, glanceFrom: true, 16 << 20: true} {
 		var g glancer
 		g.arrived(n)
 		if got := g.came.Load() != 0; got != want {

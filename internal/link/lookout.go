@@ -4,7 +4,9 @@ import (
 	"context"
 	"runtime"
 	"sync/atomic"
+	"time"
 
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
@@ -15,11 +17,17 @@ type lookout struct {
 	looks  atomic.Bool // that goroutine is who looks; stored by it, as long as it has the engine's spinning
 	wanted atomic.Bool // somebody else wants to; a hint, as who misses it looks no longer than a wait does
 
-	due func() bool // something is posted, or somebody wants to look
+	until int64       // it looks no longer, of [unix.Monotonic]; with the engine's spinning
+	due   func() bool // something is posted, or somebody wants to look, or the time is up
 }
 
+// longestLookout is for a link that brings something all the time, and no notification: credits wait for the end.
+const longestLookout = 200 * time.Microsecond
+
 func (o *lookout) init(posted *atomic.Uint32) {
-	o.due = func() bool { return posted.Load() != 0 || o.wanted.Load() }
+	o.due = func() bool {
+		return posted.Load() != 0 || o.wanted.Load() || unix.Monotonic() >= o.until
+	}
 }
 
 // Looks that the goroutine of the notifications has to give way. One of its own may be a call that receives a lot, or a yield.
@@ -49,14 +57,15 @@ func (e *Engine) turn() bool {
 
 // lookOut looks until something is posted, which is seen or was posted after the last look, or somebody else wants to, or the time is up.
 func (e *Engine) lookOut() {
+	if e.sleepers.Asleep() { // the handler may have woken somebody, who is next on this processor, and may wait for more
+		runtime.Gosched()
+	}
 	if !e.spinning.CompareAndSwap(false, true) {
 		return
 	}
-	if e.sleepers.Asleep() { // the handler may have woken somebody, who is next on this processor
-		runtime.Gosched()
-	}
 	o := &e.lookout
 	o.wanted.Store(false)
+	o.until = unix.Monotonic() + int64(longestLookout)
 	o.looks.Store(true)
 	l := wait.Look{Until: o.due, Own: true}
 	e.spin(context.Background(), &l, nil)

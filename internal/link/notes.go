@@ -122,6 +122,8 @@ func (q *noteQueue) run() {
 func (q *noteQueue) take() (j job, ok bool) {
 	for !q.closed {
 		switch {
+		case q.owes():
+			q.away(func() bool { q.pay(); return true })
 		case q.level == 0 && len(q.jobs) > 0:
 			q.watch.enqueue(q)
 			j = q.jobs[0]
@@ -172,6 +174,14 @@ func (q *noteQueue) unseat() {
 	q.away(func() bool { q.watch.end(q); return true })
 	q.seated = false
 	q.more.Broadcast()
+}
+
+// owes says whether credits are to be paid that were put off: before a handler runs for another link's, which may take long; mu is held.
+func (q *noteQueue) owes() bool {
+	if len(q.unpaid) == 0 {
+		return false
+	}
+	return len(q.jobs) > 0 && (len(q.unpaid) > 1 || q.jobs[0].in != q.unpaid[0])
 }
 
 // pay returns the credits that were put off.

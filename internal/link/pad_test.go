@@ -47,6 +47,9 @@ func TestPad(t *testing.T) {
 	if err := o.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if o.bulky() {
+		t.Error("a pad is taken for a long message that is not acknowledged")
+	}
 	const all = wire.HeaderSize + len(padding)
 	if n := in.longest(t); n < all {
 		t.Errorf("after short messages the exporter's longest segment is %d bytes, want %d", n, all)

@@ -20,6 +20,9 @@ const longest = 1 << 20
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
+// fullTurn is after how many bytes a turn is over, however many calls it may have left.
+const fullTurn = 8 << 20
+
 // receiver turns the socket's bytes into frames. Payload goes from the kernel
 // straight to its place, except what came along with a header.
 type receiver struct {
@@ -65,7 +68,8 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 			return false, err
 		}
 	}
-	for i := 0; i < turns || r.kept(); i++ {
+	brought := 0
+	for i := 0; i < turns && brought < fullTurn || r.kept(); i++ {
 		if i == 1 && turns > 1 && s.awaited() {
 			turns = 1
 			if !r.kept() {
@@ -84,6 +88,7 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 			break
 		}
 		got = true
+		brought += n
 		if err = r.parse(s.h); err != nil {
 			if errors.Is(err, wire.ErrCorrupt) {
 				r.wrong.Add(1)

@@ -35,8 +35,9 @@ const guardID = 1
 type guard struct {
 	last int64 // when a wait ended, of [unix.Monotonic]; with spinning
 
-	mu      sync.Mutex // before tmu
+	mu      sync.Mutex // held for a moment: what is armed is served, which may take long, and is done without it
 	resting []*stream
+	spare   []*stream // memory for the next ones
 	timer   *unix.Timer
 	span    time.Duration // for which the timer was set
 	closed  bool
@@ -86,6 +87,7 @@ func (s *stream) rest() {
 	}
 	if s.e.sleepers.Asleep() { // since the holder looked, see leave
 		s.hear()
+		s.writeDue()
 	}
 }
 
@@ -118,15 +120,14 @@ func (g *guard) visit() {
 	if now-g.visited.Load() < int64(visitEvery) && now < g.renew.Load() || !g.mu.TryLock() {
 		return
 	}
-	defer g.mu.Unlock()
 	g.visited.Store(now)
-	keep := g.resting[:0]
+	keep, left := g.resting[:0], g.lend()
 	for _, s := range g.resting {
 		if s.used.Swap(false) {
 			keep = append(keep, s)
 			s.writeDue()
 		} else {
-			g.arm(s)
+			left = append(left, s)
 		}
 	}
 	clear(g.resting[len(keep):])
@@ -134,6 +135,15 @@ func (g *guard) visit() {
 	if len(keep) > 0 && now >= g.renew.Load() {
 		g.putOff()
 	}
+	g.mu.Unlock()
+	g.arm(left)
+}
+
+// lend is memory for a list of links that are off the guard's; mu is held. arm gives it back.
+func (g *guard) lend() []*stream {
+	m := g.spare
+	g.spare = nil
+	return m
 }
 
 // hush is for who sends on a link that the background has armed between two waits of those who send and wait by turns: it puts
@@ -184,42 +194,47 @@ func (g *guard) hasten() {
 
 // expired serves the timer's event. Where that is of before the timer was put off links are armed early, which is no harm.
 func (g *guard) expired(ep *unix.Epoll) {
+	g.arm(g.off())
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
-		return
+	if !g.closed {
+		_ = ep.Arm(g.timer.Descriptor(), guardID, false)
 	}
-	g.armAll()
-	_ = ep.Arm(g.timer.Descriptor(), guardID, false)
 }
 
 // leave is for a waiter that goes to sleep, when others can know that: what it sleeps for may come on a link at rest. Who leaves one
 // at rest looks for sleepers after that, so one of the two arms it.
-func (g *guard) leave() {
+func (g *guard) leave() { g.arm(g.off()) }
+
+// off empties the list, and says what was in it, for arm.
+func (g *guard) off() []*stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.resting) > 0 && !g.closed {
-		g.armAll()
+	if len(g.resting) == 0 || g.closed {
+		return nil
 	}
-}
-
-// armAll empties the list; mu is held.
-func (g *guard) armAll() {
-	for _, s := range g.resting {
-		g.arm(s)
-	}
-	clear(g.resting)
-	g.resting = g.resting[:0]
+	left := g.resting
+	g.resting = g.lend()
 	g.timer.Set(0) // one that has gone off would raise another event at once
+	return left
 }
 
-// arm arms a link that goes off the list, if it is not armed.
+// arm arms links that have gone off the list, those that are not armed, with no lock held.
 // A holder that comes to rest meanwhile either finds guarded false and comes
 // back into the list, or had freed the token before, and then hear takes it.
-func (g *guard) arm(s *stream) {
-	s.guarded.Store(false)
-	s.hear()
-	s.writeDue()
+func (g *guard) arm(left []*stream) {
+	for _, s := range left {
+		s.guarded.Store(false)
+		s.hear()
+		s.writeDue()
+	}
+	if cap(left) == 0 {
+		return
+	}
+	clear(left)
+	g.mu.Lock()
+	g.spare = left[:0]
+	g.mu.Unlock()
 }
 
 // writeDue writes what was gathered, if anything was.

@@ -138,8 +138,8 @@ func (s *stream) tryQuiet() bool {
 		return false
 	}
 	if s.listening.Load() {
-		s.listening.Store(false)
 		s.rmu.Lock()
+		s.listening.Store(false) // with the descriptor that is disarmed: a new one is armed, and listening, from when the link resumes
 		if s.fd >= 0 {
 			s.e.ep.Disarm(s.fd, s.id<<1)
 		}

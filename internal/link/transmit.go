@@ -166,7 +166,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 	t.put(h, p.head[at:])
 	if !whole {
 		p.pay, p.seq = payload, h.Seq
-		if t.load.near {
+		if t.load.near && h.Type == wire.Data {
 			t.bulk.Store(h.Seq)
 		}
 		return !t.check && t.load.more(t.count, len(payload))

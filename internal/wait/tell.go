@@ -28,6 +28,14 @@ func (s *Spin) count(looks int) {
 	}
 }
 
+// Looked is for looks that are no wait's, of which some have brought something; one goroutine at a time does, and no wait begins meanwhile.
+func (b *Budget) Looked(looks, some int) {
+	if b.looked += looks + some*brought; b.looked >= untold {
+		b.looked = 0
+		tell()
+	}
+}
+
 // alone says that this process runs one goroutine at a time, as of when the runtime was told last.
 var alone atomic.Bool
 

@@ -14,10 +14,10 @@ import (
 const Magic = "VMMC"
 
 // The range of versions that this build speaks. Version 1 had headers whose checksums did not
-// begin with their numbers, see [Header.Put].
+// begin with their numbers, see [Header.Put], version 2 frames of 256 KiB at most.
 const (
-	MinVersion = 2
-	MaxVersion = 2
+	MinVersion = 3
+	MaxVersion = 3
 )
 
 // Capabilities of a hello, by which the importer asks for something, and of an
