@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -80,7 +81,8 @@ func (t *transmitter) frame(b []byte, m *Message, size int, seq uint64, serial u
 // tmu is held. It is a copy: nobody waits for what is left.
 func (s *stream) say(h *wire.Header, payload []byte) (done bool) {
 	b := s.tx.buf[:wire.HeaderSize+len(payload)]
-	payload = b[wire.HeaderSize : wire.HeaderSize+copy(b[wire.HeaderSize:], payload)]
+	shm.Deposit(b[wire.HeaderSize:], payload) // of an answer it is memory that others write to
+	payload = b[wire.HeaderSize:]
 	if s.tx.check {
 		h.Sum = wire.Sum(0, payload)
 	}

@@ -114,7 +114,8 @@ func (t *transmitter) summed(h *wire.Header, behind, payload []byte) []byte {
 		t.staged = stages.Get().(*[wire.MostChecked]byte)
 		to = t.staged[:]
 	}
-	to = to[:copy(to, payload)]
+	to = to[:len(payload)]
+	shm.Deposit(to, payload)
 	h.Sum = wire.Sum(0, to)
 	return to
 }
@@ -171,7 +172,7 @@ func (t *transmitter) add(h *wire.Header, payload []byte) (more bool) {
 		}
 		return !t.check && t.load.more(t.count, len(payload))
 	}
-	copy(p.head[at+wire.HeaderSize:], payload)
+	shm.Deposit(p.head[at+wire.HeaderSize:], payload) // of an answer it is memory that others write to
 	return t.count == 1 && (t.big == nil || len(p.head)+len(t.buf) <= len(t.big))
 }
 
