@@ -32,16 +32,13 @@ func (g *glancer) arrived(n uint64) {
 	}
 }
 
-// comes says whether a waiter will look soon.
-func (g *glancer) comes() bool {
-	t := g.looked.Load()
-	return t != 0 && unix.Monotonic()-t < int64(glancedLast)
-}
+// comes says whether a waiter will look soon, and recent whether one has just looked.
+func (g *glancer) comes() bool  { return g.since(glancedLast) }
+func (g *glancer) recent() bool { return g.since(glancedNow) }
 
-// recent says whether one has just looked.
-func (g *glancer) recent() bool {
+func (g *glancer) since(within time.Duration) bool {
 	t := g.looked.Load()
-	return t != 0 && unix.Monotonic()-t < int64(glancedNow)
+	return t != 0 && unix.Monotonic()-t < int64(within)
 }
 
 // glance is for a waiter that has found at once what it waited for.
@@ -57,13 +54,15 @@ func (e *Engine) glance() {
 	e.glancer.looked.Store(now)
 	var held [len(e.hot)]*stream
 	n := e.grasp(&held)
-	for _, s := range held[:n] {
-		s.receive(1) // that one sends without end does not keep the others' from being seen
+	var more [len(e.hot)]bool
+	for i, s := range held[:n] {
+		more[i] = s.receive(1) // that one sends without end does not keep the others' from being seen
 	}
 	left := glanceTurns
-	for _, s := range held[:n] {
-		for left > 0 && s.receive(1) {
+	for i, s := range held[:n] {
+		for more[i] && left > 0 {
 			left--
+			more[i] = s.receive(1)
 		}
 	}
 	e.budget.Looked(n, glanceTurns-left)

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,7 @@ func TestLookOut(t *testing.T) {
 // Who waits for something has its turn to look before who looks out.
 func TestLookOutGivesWay(t *testing.T) {
 	e, _ := engine(t)
+	e.lookout.until = math.MaxInt64
 	for range 200 {
 		e.lookout.wanted.Store(false)
 		e.lookout.looks.Store(true)
@@ -85,7 +87,7 @@ func TestLookOutGivesWay(t *testing.T) {
 	e.spinning.Store(false)
 }
 
-// All credits come back where notifications come one by one, and not each by itself.
+// All credits come back, also where too few are due for an acknowledgement of their own.
 func TestCreditsReturn(t *testing.T) {
 	p, ran, send := streamNotifier(t, func(uint32) {})
 	p.b.Block()
@@ -110,4 +112,38 @@ func TestCreditsReturn(t *testing.T) {
 		soon(t, "a handler has not run", func() bool { return ran.Load() == burst+i+1 })
 	}
 	soon(t, "not all credits have come back", func() bool { return p.out.returned.Load() == burst+3*page.Credits })
+}
+
+// Credits that were put off do not wait for what runs next.
+func TestCreditsReturnBefore(t *testing.T) {
+	engine, over := make(chan *Engine, 1), make(chan struct{})
+	p, _, send := streamNotifier(t, func(uint32) { (<-engine).Event(nil, func() { <-over }) })
+	defer close(over)
+	engine <- p.b
+	send()
+	soon(t, "a credit waits for another one's handler", func() bool { return p.out.returned.Load() == 1 })
+}
+
+// A link that resumes while a waiter is about to disarm it is disarmed, and known to be.
+func TestResumedIsDisarmed(t *testing.T) {
+	p, _, _ := streamNotifier(t, func(uint32) {})
+	s := &p.in.stream
+	for range 100 {
+		s.rmu.Lock()
+		s.listening.Store(true)
+		done := make(chan bool)
+		go func() { done <- s.tryQuiet() }()
+		for range 1000 { // until it waits for rmu, most likely
+			runtime.Gosched()
+		}
+		s.listening.Store(true) // as with a new connection
+		s.rmu.Unlock()
+		if !<-done {
+			continue // somebody else has it
+		}
+		if s.listening.Load() {
+			t.Fatal("the new descriptor is disarmed, and taken for armed")
+		}
+		s.release()
+	}
 }
