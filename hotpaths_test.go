@@ -53,7 +53,22 @@ func (p *hotPair) hotPaths(ctx context.Context) []count.Path {
 		})
 	}
 	add("mapped SendNotify 8", p.handled, func() error { p.posted = true; return p.mapped.SendNotify(ctx, small[:], 0) })
-	add("Word.Wait for what is there", func() error { return p.stream.arrive(ctx) }, func() error { return p.stream.await(ctx, p.stream.n-1) })
+	add("Word.Wait for what is there", p.stream.arrived(ctx), func() error { return p.stream.await(ctx, p.stream.n-1) })
+	add("Export.Word and Wait for what is there", p.stream.arrived(ctx), func() error {
+		w, err := p.stream.export.Word(len(p.stream.message) - 4)
+		if err == nil {
+			_, err = w.Wait(ctx, p.stream.n-1)
+		}
+		return err
+	})
+	add("WaitAny of what is there", p.stream.arrived(ctx), func() error {
+		_, err := p.stream.process.WaitAny(ctx, vmmc.Watch{Word: p.stream.word, Old: p.stream.n - 1})
+		return err
+	})
+	add("WaitNotified for what is there", func() error { return p.handled() }, func() error {
+		_, err := p.stream.export.WaitNotified(ctx, p.stream.export.Notified()+1)
+		return err
+	})
 	looks := 0
 	add("WaitUntil of 3 looks, no links", func() error { looks = 0; return nil }, func() error {
 		return p.apart.WaitUntil(ctx, func() bool { looks++; return looks == 3 })
@@ -88,6 +103,7 @@ type lane struct {
 	name    string
 	im      *vmmc.Import
 	process *vmmc.Process // which exports the buffer
+	export  *vmmc.Export
 	message [64]byte
 	n       uint32    // messages sent
 	word    vmmc.Word // has the number of the last one that arrived
@@ -180,7 +196,7 @@ func (l *lane) join(ctx context.Context, p *hotPair, a, b *vmmc.Process, opts ..
 	if err != nil {
 		return err
 	}
-	l.im, l.process = im, b
+	l.im, l.process, l.export = im, b, e
 	l.word, err = e.Word(len(l.message) - 4)
 	return err
 }
@@ -217,9 +233,12 @@ func (l *lane) underWay(ctx context.Context) error {
 	}
 }
 
-func (l *lane) arrive(ctx context.Context) error {
-	if err := l.send(ctx); err != nil {
-		return err
+// arrived sends a message, and waits for it.
+func (l *lane) arrived(ctx context.Context) func() error {
+	return func() error {
+		if err := l.send(ctx); err != nil {
+			return err
+		}
+		return l.await(ctx, l.n-1)
 	}
-	return l.await(ctx, l.n-1)
 }

@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "TestInstructions writes "+instructionsF
 // TestInstructions holds what the calls of the data path cost, in instructions of user mode,
 // against what they did: a time would say nothing on a machine that others use too. Counting slows all down by some thousand times, so
 // that waits are seldom: what receiving takes has the arming of the link in it, some 600 instructions, which who waits often does not pay.
-// Far fewer than before are an error, too: what was counted was not the path then, as another thread took the message, or none did.
+// Where a path meets others it is another one on a busy machine, in most of its rounds at times: longer, if whom it meets has gone to sleep
+// and is woken, or far shorter, if another thread has taken the message. So the shortest round that is not far shorter than before counts.
 func TestInstructions(t *testing.T) {
 	testutil.Require(t, !raceEnabled, "the race detector adds instructions")
 	testutil.Require(t, !invariant.Enabled, "the checks add instructions")
@@ -76,15 +77,27 @@ func counted(t *testing.T) []count.Count {
 func outside(t *testing.T, counts []count.Count, most map[string]int) (bad []string) {
 	t.Helper()
 	for _, c := range counts {
-		t.Logf("%5d of at most %5d  %-28s %d", c.Median(), most[c.Name], c.Name, c.Rounds)
-		if c.Median() < most[c.Name]/2 {
-			bad = append(bad, fmt.Sprintf("%s: %d instructions, at most %d: that is not this path, or it takes half of what it did: then measure again with -update", c.Name, c.Median(), most[c.Name]))
+		n := shortest(c, most[c.Name]/2)
+		t.Logf("%5d of at most %5d  %-28s %d", n, most[c.Name], c.Name, c.Rounds)
+		if n == 0 {
+			bad = append(bad, fmt.Sprintf("%s: %d instructions, at most %d: that is not this path, or it takes half of what it did: then measure again with -update", c.Name, c.Rounds, most[c.Name]))
 		}
-		if c.Median() > most[c.Name] {
-			bad = append(bad, fmt.Sprintf("%s: %d instructions, at most %d: find out why; if it is worth it, measure again with -update", c.Name, c.Median(), most[c.Name]))
+		if n > most[c.Name] {
+			bad = append(bad, fmt.Sprintf("%s: %d instructions, at most %d: find out why; if it is worth it, measure again with -update", c.Name, n, most[c.Name]))
 		}
 	}
 	return bad
+}
+
+// shortest is the least count of at least so much, 0 without one.
+func shortest(c count.Count, least int) int {
+	n := 0
+	for _, r := range c.Rounds {
+		if r >= least && (n == 0 || r < n) {
+			n = r
+		}
+	}
+	return n
 }
 
 // beyondCopies takes from what one path took what its copy alone did.

@@ -54,19 +54,20 @@ func (e *Export) Notified() uint64 { return e.notified.Load() }
 // Errors: the context's, [ErrClosed] when the process is closed, [ErrBadRbufState]
 // when the export is, [ErrNotInHandler].
 func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) {
-	op := fmt.Sprintf("wait for a notification of buffer %d", e.id)
 	if link.InHandler() {
-		return seen, failf(op, ErrNotInHandler, "%v", ErrNotInHandler)
+		return seen, failf(e.waiting(), ErrNotInHandler, "%v", ErrNotInHandler)
 	}
 	l := wait.Look{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed, Own: true, Apart: true}
 	if err := e.p.engine.Wait(ctx, l); err != nil {
-		return seen, e.failed(op, err)
+		return seen, e.failed(e.waiting(), err)
 	}
 	if n := e.notified.Load(); n != seen {
 		return n, nil
 	}
-	return seen, failf(op, ErrBadRbufState, "the export is closed")
+	return seen, failf(e.waiting(), ErrBadRbufState, "the export is closed")
 }
+
+func (e *Export) waiting() string { return fmt.Sprintf("wait for a notification of buffer %d", e.id) }
 
 // notify runs the handler.
 func (e *Export) notify(off int, word uint32, at []byte) {

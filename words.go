@@ -130,13 +130,18 @@ func (e *Export) Word64(off int) (Word64, error) {
 // each other, but not where.
 func (e *Export) place(off int) uint64 { return shm.Place(e.mem, off) + e.p.origin }
 
+// checkWord writes nothing where all is well: who waits for one message after another
+// asks for a word each time, and formatting takes longer than a message.
 func (e *Export) checkWord(off, size int) error {
-	op := fmt.Sprintf("word at %d of buffer %d", off, e.id)
 	switch {
 	case off < 0 || off > len(e.mem)-size:
-		return failf(op, ErrBadArg, "the buffer has %d bytes", len(e.mem))
+		return e.badWord(off, ErrBadArg, "the buffer has %d bytes", len(e.mem))
 	case off%size != 0 || size == 8 && !shm.Aligned64(e.mem[off:]):
-		return failf(op, ErrBadAlignment, "the offset is not a multiple of the word (%d bytes)", size)
+		return e.badWord(off, ErrBadAlignment, "the offset is not a multiple of the word (%d bytes)", size)
 	}
 	return nil
+}
+
+func (e *Export) badWord(off int, code Code, format string, args ...any) error {
+	return failf(fmt.Sprintf("word at %d of buffer %d", off, e.id), code, format, args...)
 }
