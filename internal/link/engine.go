@@ -30,7 +30,7 @@ type Engine struct {
 	spinning atomic.Bool // one waiter at a time polls; more would starve each other
 	hot      [4]atomic.Pointer[stream]
 	hotNext  atomic.Uint32
-	plain    plain
+	plain    wait.Plain
 	notes    noteQueue
 	lookout  lookout
 	batch    batch
@@ -241,7 +241,7 @@ func (e *Engine) wait(ctx context.Context, l *wait.Look, own *stream) error {
 
 // look looks for as long as looking is worth while, and says whether l holds.
 func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found bool) {
-	if l.Done() || own == nil && e.plainly(l) {
+	if l.Done() || own == nil && e.memoryAlone() && e.plain.Look(l) {
 		return true
 	}
 	if !e.turn() {
@@ -250,6 +250,16 @@ func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found boo
 	found = e.spin(ctx, l, own)
 	e.spinning.Store(false)
 	return found
+}
+
+// memoryAlone says that nobody who waits has anything else to look at.
+func (e *Engine) memoryAlone() bool {
+	for i := range e.hot {
+		if e.hot[i].Load() != nil {
+			return false
+		}
+	}
+	return !e.batch.some.Load()
 }
 
 // nap is how short a sleep is that was broken off by something else than what was

@@ -20,16 +20,32 @@ func short(b *Budget) (looks int) {
 	return looks
 }
 
+// plain is one that ends at its third plain look.
+func plain(p *Plain) (looks int) {
+	p.Look(&Look{Until: func() bool { looks++; return looks == 3 }})
+	return looks
+}
+
+// eachKind runs a test with waits that end before their first yield, and with such as end before they begin to look for long.
+func eachKind(t *testing.T, test func(t *testing.T, look func() int)) {
+	var b Budget
+	var p Plain
+	for name, look := range map[string]func() int{"short": func() int { return short(&b) }, "plain": func() int { return plain(&p) }} {
+		t.Run(name, func(t *testing.T) { test(t, look) })
+	}
+}
+
 // With one processor a process whose waits are all short lets its other goroutines run, also where it
 // has that one processor since a moment ago.
-func TestShortWaitsLetOthersRun(t *testing.T) {
+func TestShortWaitsLetOthersRun(t *testing.T) { eachKind(t, letsOthersRun) }
+
+func letsOthersRun(t *testing.T, look func() int) {
 	defer func(n int) { runtime.GOMAXPROCS(n); reckon() }(runtime.GOMAXPROCS(1))
-	var b Budget
 	var ran atomic.Bool
 	go func() { ran.Store(true) }()
 	looks := 0
 	for !ran.Load() && looks < 50_000 { // which takes less than the monitor lets anybody run on
-		looks += short(&b)
+		looks += look()
 	}
 	if !ran.Load() {
 		t.Errorf("nobody else ran during %d looks", looks)
@@ -37,7 +53,9 @@ func TestShortWaitsLetOthersRun(t *testing.T) {
 }
 
 // With one processor whom the network has woken, and who only looks from then on, does not keep the others from hearing theirs.
-func TestLookerLeavesTheNetworkToOthers(t *testing.T) {
+func TestLookerLeavesTheNetworkToOthers(t *testing.T) { eachKind(t, leavesTheNetwork) }
+
+func leavesTheNetwork(t *testing.T, look func() int) {
 	const most = 20 * time.Second
 	defer func(n int) { runtime.GOMAXPROCS(n); reckon() }(runtime.GOMAXPROCS(1)) // else another thread hears
 	var ours, theirs [2]*os.File
@@ -71,9 +89,8 @@ func TestLookerLeavesTheNetworkToOthers(t *testing.T) {
 	go func() {
 		woken := false // without a call that the runtime knows of
 		_ = raw.Read(func(uintptr) bool { defer func() { woken = true }(); return woken })
-		var b Budget
 		for start := time.Now(); !heard.Load() && time.Since(start) < most; {
-			short(&b)
+			look()
 		}
 		looked <- heard.Load()
 	}()
