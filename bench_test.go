@@ -59,3 +59,37 @@ func BenchmarkCalls(b *testing.B) {
 		})
 	}
 }
+
+// An export and its end, and its memory's, beside few and beside many others: what a call costs must not grow with their number.
+func BenchmarkExport(b *testing.B) {
+	s := exported(b, "mapped")
+	export := func(id int) (*vmmc.Memory, *vmmc.Export) {
+		m, err := s.a.Alloc(4096)
+		if err != nil {
+			b.Fatal(err)
+		}
+		e, err := s.a.Export(uint32(id), m.Bytes())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return m, e
+	}
+	const first = 1000
+	there := 0
+	for _, n := range []int{1, 100, 10_000} {
+		for ; there < n; there++ {
+			export(first + 1 + there)
+		}
+		b.Run(fmt.Sprintf("beside %d", n), func(b *testing.B) {
+			for b.Loop() {
+				m, e := export(first)
+				if err := e.Close(); err != nil {
+					b.Fatal(err)
+				}
+				if err := m.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

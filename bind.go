@@ -118,10 +118,10 @@ func (p *Process) bindMemory(b *Binding) error {
 			return code.New(code.OverlappedBufs, "the memory is bound already, to buffer %d of %v: close that binding first", o.im.id, o.im.peer)
 		}
 	}
-	if e := p.exported(b.pages()); e != nil {
+	if e := p.laid.First(b.pages()); e != nil {
 		return code.New(code.OverlappedBufs, "the memory, or the rest of its pages, is exported as buffer %d", e.id)
 	}
-	if e := p.targetOf(b.home); e != nil {
+	if e := b.home.target; e != nil {
 		return code.New(code.OverlappedBufs, "the memory is a redirection target of buffer %d", e.id)
 	}
 	p.bindings[b] = struct{}{}

@@ -163,17 +163,15 @@ func (p *Process) admit(e *Export, op string) error {
 	if p.exports[e.id] != nil {
 		return failf(op, ErrBufAlreadyExists, "this process exports buffer %d already: close it first, or take another id", e.id)
 	}
-	for _, o := range p.exports {
-		if shm.Overlap(o.mem, e.mem) {
-			return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
-		}
+	if o := p.laid.First(e.mem); o != nil {
+		return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
 	}
 	if b := p.bound(e.mem); b != nil {
 		return failf(op, ErrOverlappedBufs, "the memory, or the rest of its pages, is bound to buffer %d of %v", b.im.id, b.im.peer)
 	}
-	for _, m := range p.memories {
-		if shm.Overlap(m.Bytes(), e.mem) && p.targetOf(m) != nil {
-			return failf(op, ErrOverlappedBufs, "the memory is a redirection target of buffer %d", p.targetOf(m).id)
+	for m := range p.memories.Over(e.mem) {
+		if o := m.target; o != nil {
+			return failf(op, ErrOverlappedBufs, "the memory is a redirection target of buffer %d", o.id)
 		}
 	}
 	if err := p.admitTargets(e, op); err != nil {
@@ -199,11 +197,32 @@ func (p *Process) admit(e *Export, op string) error {
 	state := p.page.State(e.slot)
 	e.alive = state.Load() + 1
 	state.Store(e.alive)
-	p.exports[e.id] = e
+	p.enlist(e)
 	if invariant.Enabled {
 		p.checkTables()
 	}
 	return nil
+}
+
+// enlist puts e into the tables, and delist takes it out of them; p.mu is held.
+func (p *Process) enlist(e *Export) {
+	p.exports[e.id] = e
+	p.laid.Add(e.mem, e)
+	for _, m := range e.targets {
+		m.target = e
+	}
+	if e.redirect != nil {
+		p.redirs[e] = true
+	}
+}
+
+func (p *Process) delist(e *Export) {
+	delete(p.exports, e.id)
+	p.laid.Remove(e.mem)
+	for _, m := range e.targets {
+		m.target = nil
+	}
+	delete(p.redirs, e)
 }
 
 // ID is the buffer's id.
@@ -280,7 +299,7 @@ func (e *Export) end(tell bool) error {
 		}
 		p.mu.Lock()
 		if p.exports[e.id] == e {
-			delete(p.exports, e.id)
+			p.delist(e)
 		}
 		p.slots = append(p.slots, e.slot)
 		if invariant.Enabled {

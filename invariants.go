@@ -13,6 +13,7 @@ const mostChecked = 256
 // held. It is called only where invariant.Enabled.
 func (p *Process) checkTables() {
 	invariant.Check(len(p.slots)+len(p.exports) == int(p.slotTop), "%d exports and %d free slots, %d were ever used", len(p.exports), len(p.slots), p.slotTop)
+	invariant.Check(p.laid.Len() == len(p.exports), "%d exports, and %d pieces of memory of exports", len(p.exports), p.laid.Len())
 	if len(p.exports) <= mostChecked {
 		for id, e := range p.exports {
 			e.checkGrants(id)

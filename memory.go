@@ -13,6 +13,7 @@ type Memory struct {
 	p      *Process
 	region *shm.Region
 	size   int
+	target *Export // that it is a redirection target of; with p.mu
 
 	changing sync.Mutex // an export of it begins or ends; before p.mu
 }
@@ -41,7 +42,7 @@ func (p *Process) Alloc(size int) (*Memory, error) {
 		r.Retire()
 		return nil, failf(op, ErrClosed, "the process is closed")
 	}
-	p.memories = append(p.memories, m)
+	p.memories.Add(m.Bytes(), m)
 	return m, nil
 }
 
@@ -55,27 +56,20 @@ func (m *Memory) Close() error {
 	p := m.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := p.targetOf(m); e != nil {
+	if e := m.target; e != nil {
 		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is a redirection target of buffer %d: close that export first", e.id)
 	}
-	for _, e := range p.exports {
-		if shm.Overlap(e.mem, m.Bytes()) {
-			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
-		}
+	if e := p.laid.First(m.Bytes()); e != nil {
+		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
 	}
 	for b := range p.bindings {
 		if b.home == m {
 			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is bound to buffer %d of %v: close that binding first", b.im.id, b.im.peer)
 		}
 	}
-	for i, o := range p.memories {
-		if o == m {
-			last := len(p.memories) - 1
-			p.memories[i], p.memories[last] = p.memories[last], nil
-			p.memories = p.memories[:last]
-			m.region.Retire()
-			break
-		}
+	if p.has(m) {
+		p.memories.Remove(m.Bytes())
+		m.region.Retire()
 	}
 	return nil
 }

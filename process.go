@@ -18,6 +18,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/update"
@@ -57,13 +58,15 @@ type Process struct {
 	joins    sync.Mutex // one link of an importer begins at a time; taken before mu
 	mu       sync.Mutex
 	closed   bool
-	memories []*Memory
+	memories shm.Spans[*Memory]
 	exports  map[uint32]*Export
-	slots    []uint32 // free slots of the page's state table
-	slotTop  uint32   // slots from here on were never used
-	last     uint32   // the last one given to an import
-	serial   uint64   // the last one given to an export
-	lost     uint64   // how often grants have gone with a link
+	laid     shm.Spans[*Export] // the same, by where they lie
+	redirs   map[*Export]bool   // of them, those that are redirectable
+	slots    []uint32           // free slots of the page's state table
+	slotTop  uint32             // slots from here on were never used
+	last     uint32             // the last one given to an import
+	serial   uint64             // the last one given to an export
+	lost     uint64             // how often grants have gone with a link
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
 	links    map[local.ProcessID]*outLink
@@ -186,7 +189,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	}
 	p := &Process{
 		events: o.events, silence: o.silence,
-		log: withDebug(o.log), exports: map[uint32]*Export{}, peers: map[local.ProcessID]*importer{},
+		log: withDebug(o.log), exports: map[uint32]*Export{}, redirs: map[*Export]bool{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
 		encrypt: o.encrypt, identity: sync.OnceValues(encrypt.NewIdentity),
@@ -317,9 +320,9 @@ func (p *Process) release() {
 	p.begun.Wait()
 	p.mu.Lock()
 	memories := p.memories
-	p.memories = nil
+	p.memories = shm.Spans[*Memory]{}
 	p.mu.Unlock()
-	for _, m := range memories {
+	for m := range memories.All() {
 		m.region.Retire()
 	}
 	if p.page.Region != nil {

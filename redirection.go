@@ -59,10 +59,7 @@ func (e *Export) PostRedir(off int, to []byte) error {
 	}
 	e.p.mu.Lock()
 	closed := e.closed.Load()
-	overlap := false
-	for _, o := range e.p.exports {
-		overlap = overlap || shm.Overlap(o.mem, to)
-	}
+	overlap := e.p.laid.First(to) != nil
 	links := e.links()
 	e.p.mu.Unlock()
 	switch {

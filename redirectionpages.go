@@ -31,7 +31,7 @@ func (p *Process) admitTargets(e *Export, op string) error {
 		if m == nil || m.p != p || !p.has(m) {
 			return failf(op, ErrBadArg, "a redirection target is not memory of this process's Alloc")
 		}
-		if shm.Overlap(m.Bytes(), e.mem) || p.exported(m.Bytes()) != nil || p.targetOf(m) != nil {
+		if shm.Overlap(m.Bytes(), e.mem) || p.laid.First(m.Bytes()) != nil || m.target != nil {
 			return failf(op, ErrOverlappedBufs, "a redirection target is exported, or a target of another export")
 		}
 		if p.bound(m.Bytes()) != nil {
@@ -78,36 +78,8 @@ func (e *Export) wholeTargets() bool {
 	return true
 }
 
-func (p *Process) has(m *Memory) bool {
-	for _, o := range p.memories {
-		if o == m {
-			return true
-		}
-	}
-	return false
-}
-
-// exported finds an export that overlaps b; p.mu is held.
-func (p *Process) exported(b []byte) *Export {
-	for _, o := range p.exports {
-		if shm.Overlap(o.mem, b) {
-			return o
-		}
-	}
-	return nil
-}
-
-// targetOf finds the export that m is a redirection target of; p.mu is held.
-func (p *Process) targetOf(m *Memory) *Export {
-	for _, o := range p.exports {
-		for _, t := range o.targets {
-			if t == m {
-				return o
-			}
-		}
-	}
-	return nil
-}
+// has says whether m is not closed; p.mu is held.
+func (p *Process) has(m *Memory) bool { return p.memories.First(m.Bytes()) == m }
 
 // mayImport keeps a second process from a redirectable buffer; p.mu is held.
 func (e *Export) mayImport(id local.ProcessID) error {

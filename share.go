@@ -29,7 +29,7 @@ func GlobalSpace() ExportOption { return func(e *Export) { e.global = true } }
 
 // home finds the allocation that b lies in, and where; p.mu is held.
 func (p *Process) home(b []byte) (*Memory, int) {
-	for _, m := range p.memories {
+	if m := p.memories.First(b); m != nil {
 		if off, ok := shm.Within(m.Bytes(), b); ok {
 			return m, off
 		}
@@ -94,7 +94,7 @@ func (e *Export) ownPages() (from, to int) {
 	shareFirst, shareLast := false, false
 	p := e.p
 	p.mu.Lock()
-	for _, o := range p.exports {
+	for o := range p.laid.Over(e.home.region.Bytes()[from:to]) {
 		if o == e || o.home != e.home || o.closed.Load() {
 			continue
 		}

@@ -74,7 +74,7 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, er
 
 // dropTenure forgets what went with a link that was not cut; p.mu is held.
 func (p *Process) dropTenure(id local.ProcessID, ended *link.In) {
-	for _, e := range p.exports {
+	for e := range p.redirs {
 		e.importerLost(id)
 	}
 	peer := p.peers[id]
@@ -97,7 +97,7 @@ func (p *Process) dropTenure(id local.ProcessID, ended *link.In) {
 // dropHeir forgets what was to move to an importer's next link, which could not begin.
 func (p *Process) dropHeir(id local.ProcessID) {
 	p.mu.Lock()
-	for _, e := range p.exports {
+	for e := range p.redirs {
 		e.importerLost(id)
 	}
 	p.mu.Unlock()
