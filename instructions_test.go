@@ -30,8 +30,9 @@ var update = flag.Bool("update", false, "TestInstructions writes "+instructionsF
 // TestInstructions holds what the calls of the data path cost, in instructions of user mode,
 // against what they did: a time would say nothing on a machine that others use too. Counting slows all down by some thousand times, so
 // that waits are seldom: what receiving takes has the arming of the link in it, some 600 instructions, which who waits often does not pay.
-// Where a path meets others it is another one on a busy machine, in most of its rounds at times: longer, if whom it meets has gone to sleep
-// and is woken, or far shorter, if another thread has taken the message. So the shortest round that is not far shorter than before counts.
+// The median of the rounds counts. But where a path meets others it is another one on a busy machine, in most of its rounds at times: longer, if whom
+// it meets has gone to sleep and is woken, or far shorter, if another thread has taken the message. Of such the shortest round
+// that is not far shorter than before counts: that one always takes the longer way is found out, that it often does is not.
 func TestInstructions(t *testing.T) {
 	testutil.Require(t, !raceEnabled, "the race detector adds instructions")
 	testutil.Require(t, !invariant.Enabled, "the checks add instructions")
@@ -77,7 +78,12 @@ func counted(t *testing.T) []count.Count {
 func outside(t *testing.T, counts []count.Count, most map[string]int) (bad []string) {
 	t.Helper()
 	for _, c := range counts {
-		n := shortest(c, most[c.Name]/2)
+		n := c.Median()
+		if meets(c.Name) {
+			n = shortest(c, most[c.Name]/2)
+		} else if n < most[c.Name]/2 {
+			n = 0
+		}
 		t.Logf("%5d of at most %5d  %-28s %d", n, most[c.Name], c.Name, c.Rounds)
 		if n == 0 {
 			bad = append(bad, fmt.Sprintf("%s: %d instructions, at most %d: that is not this path, or it takes half of what it did: then measure again with -update", c.Name, c.Rounds, most[c.Name]))
@@ -87,6 +93,11 @@ func outside(t *testing.T, counts []count.Count, most map[string]int) (bad []str
 		}
 	}
 	return bad
+}
+
+// meets says whether what another goroutine does at the time decides which way a path takes.
+func meets(name string) bool {
+	return strings.Contains(name, "Notify") || strings.HasPrefix(name, "stream ") || strings.HasPrefix(name, "between nodes ")
 }
 
 // shortest is the least count of at least so much, 0 without one.
@@ -145,6 +156,9 @@ func write(t *testing.T, counts []count.Count) {
 		"# them; go test -run '^TestInstructions$' . -update writes them anew.\n# of %s\n", version.Lang(runtime.Version()))
 	for _, c := range counts {
 		n := c.Median()
+		if s := shortest(c, n/2); n-s > n/8 {
+			t.Fatalf("%s: %d instructions, too different to measure: try again when the machine has less to do", c.Name, c.Rounds)
+		}
 		fmt.Fprintf(&b, "%6d %6d  %s\n", n+n/8, n, c.Name)
 	}
 	if err := os.WriteFile(instructionsFile, []byte(b.String()), 0o644); err != nil {

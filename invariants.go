@@ -15,6 +15,17 @@ func (p *Process) checkTables() {
 	invariant.Check(len(p.slots)+len(p.exports) == int(p.slotTop), "%d exports and %d free slots, %d were ever used", len(p.exports), len(p.slots), p.slotTop)
 	invariant.Check(p.laid.Len() == len(p.exports), "%d exports, and %d pieces of memory of exports", len(p.exports), p.laid.Len())
 	if len(p.exports) <= mostChecked {
+		redirs := 0
+		for _, e := range p.exports {
+			if e.redirect != nil {
+				redirs++
+				invariant.Check(p.redirs[e], "redirectable buffer %d is not listed as one", e.id)
+			}
+			for _, m := range e.targets {
+				invariant.Check(m.target == e, "a target of buffer %d does not know it", e.id)
+			}
+		}
+		invariant.Check(redirs == len(p.redirs), "%d buffers are redirectable, %d listed", redirs, len(p.redirs))
 		for id, e := range p.exports {
 			e.checkGrants(id)
 		}

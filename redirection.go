@@ -3,6 +3,7 @@ package vmmc
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -23,7 +24,7 @@ import (
 func Redirectable(targets ...*Memory) ExportOption {
 	return func(e *Export) {
 		e.redirect = link.NewRedirect(e.p.engine, len(e.mem))
-		e.targets = targets
+		e.targets = slices.Clone(targets) // the caller may use its own again
 	}
 }
 

@@ -468,6 +468,33 @@ func TestManyRedirectionTargets(t *testing.T) {
 	}
 }
 
+// The targets of an export are those that it was given, whatever becomes of the slice that they came in.
+func TestTargetsOfASliceThatIsUsedAgain(t *testing.T) {
+	p := open(t, start(t))
+	var given [1]*vmmc.Memory
+	var memories [2]*vmmc.Memory
+	var exports [2]*vmmc.Export
+	for i := range memories {
+		var err error
+		if memories[i], err = p.Alloc(64); err != nil {
+			t.Fatal(err)
+		}
+		given[0] = memories[i]
+		if exports[i], err = p.Export(uint32(i), alloc(t, p, 64), vmmc.Redirectable(given[:]...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := exports[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := memories[1].Close(); !errors.Is(err, vmmc.ErrBadRbufState) {
+		t.Errorf("a target of an export that lives was given back: %v", err)
+	}
+	if err := memories[0].Close(); err != nil {
+		t.Errorf("what was a target of an export that is closed cannot be given back: %v", err)
+	}
+}
+
 // Pages of a target that have moved are not what importers would map: then they
 // use the stream.
 func TestRedirectionToMovedPages(t *testing.T) {

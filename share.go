@@ -95,7 +95,7 @@ func (e *Export) ownPages() (from, to int) {
 	p := e.p
 	p.mu.Lock()
 	for o := range p.laid.Over(e.home.region.Bytes()[from:to]) {
-		if o == e || o.home != e.home || o.closed.Load() {
+		if o == e || o.closed.Load() {
 			continue
 		}
 		end := o.off + len(o.mem)

@@ -30,7 +30,6 @@ type Engine struct {
 	spinning atomic.Bool // one waiter at a time polls; more would starve each other
 	hot      [4]atomic.Pointer[stream]
 	hotNext  atomic.Uint32
-	plain    wait.Plain
 	notes    noteQueue
 	lookout  lookout
 	batch    batch
@@ -241,7 +240,7 @@ func (e *Engine) wait(ctx context.Context, l *wait.Look, own *stream) error {
 
 // look looks for as long as looking is worth while, and says whether l holds.
 func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found bool) {
-	if l.Done() || own == nil && e.memoryAlone() && e.plain.Look(l) {
+	if l.Done() || own == nil && e.memoryAlone() && e.budget.Plain(l) {
 		return true
 	}
 	if !e.turn() {

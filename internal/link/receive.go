@@ -76,7 +76,7 @@ func (r *receiver) take(s *stream, turns int) (got bool, err error) {
 				break
 			}
 		}
-		r.over = i >= turns || brought >= fullTurn
+		r.over = i >= turns
 		n, rerr := r.fill(s.fd, s.h)
 		if rerr != nil {
 			if err = rerr; errors.Is(err, wire.ErrCorrupt) {

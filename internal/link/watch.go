@@ -166,7 +166,7 @@ func (w *watch) sleep(q *noteQueue) bool {
 	besides := int(dozing.Add(1)) - 1
 	defer dozing.Add(-1)
 	if q.e.spinning.Load() {
-		besides-- // it ends soon
+		besides-- // it ends soon; one that has only begun to look, plainly, counts as who computes
 	}
 	if !unix.CanSleepOnWords() || !w.spare.Left(besides) {
 		return false

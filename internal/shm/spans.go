@@ -6,8 +6,8 @@ import (
 )
 
 // Spans is what lies in memory, each thing in a piece of its own, none over another, found by memory that lies over it.
-// To find one takes time by the logarithm of their number. The zero value has none. It has no lock, and keeps
-// no mapping alive.
+// To find one takes time by the logarithm of their number; to add or remove one moves what lies above it in a list, 24 bytes
+// each. The zero value has none. It has no lock, and keeps no mapping alive.
 type Spans[T any] struct {
 	list []stretch[T] // by address
 }

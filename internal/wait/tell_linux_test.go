@@ -21,16 +21,17 @@ func short(b *Budget) (looks int) {
 }
 
 // plain is one that ends at its third plain look.
-func plain(p *Plain) (looks int) {
-	p.Look(&Look{Until: func() bool { looks++; return looks == 3 }})
+func plain(t *testing.T, b *Budget) (looks int) {
+	if !b.Plain(&Look{Until: func() bool { looks++; return looks == 3 }}) || looks != 3 {
+		t.Errorf("a wait that is over at its third look had %d, and was not over", looks)
+	}
 	return looks
 }
 
 // eachKind runs a test with waits that end before their first yield, and with such as end before they begin to look for long.
 func eachKind(t *testing.T, test func(t *testing.T, look func() int)) {
 	var b Budget
-	var p Plain
-	for name, look := range map[string]func() int{"short": func() int { return short(&b) }, "plain": func() int { return plain(&p) }} {
+	for name, look := range map[string]func() int{"short": func() int { return short(&b) }, "plain": func() int { return plain(t, &b) }} {
 		t.Run(name, func(t *testing.T) { test(t, look) })
 	}
 }

@@ -187,6 +187,7 @@ type Budget struct {
 	yields atomic.Uint32 // of a process that runs one goroutine at a time
 	stay   Stay          // of who looks; one at a time does
 	looked int           // since the runtime was told; the same
+	plain  atomic.Uint32 // waits that have begun with plain looks
 	least  time.Duration // what the quickest yield took; 0 before the first; the same
 }
 
