@@ -55,8 +55,9 @@ func (s *sender) rounds(ctx context.Context, f *family.Family, t target, path *P
 	next := uint32(1)
 	for range roundCount {
 		l := newLatencies()
+		clock := limit.NewClock() // as for the limit
 		for range warmUp + n {
-			d, err := s.ping(ctx, t, path.LatencyMessageBytes, next)
+			d, err := s.ping(ctx, t, clock, path.LatencyMessageBytes, next)
 			if err != nil {
 				return err
 			}
@@ -86,21 +87,21 @@ func median(v []float64) float64 {
 }
 
 // ping sends a message whose last word is v and waits for the same back.
-func (s *sender) ping(ctx context.Context, t target, size int, v uint32) (time.Duration, error) {
+func (s *sender) ping(ctx context.Context, t target, clock limit.Clock, size int, v uint32) (time.Duration, error) {
 	var b [64]byte
 	w, err := s.answer.Word(pongAt + size - 4)
 	if err != nil {
 		return 0, err
 	}
 	binary.LittleEndian.PutUint32(b[size-4:], v)
-	start := time.Now()
+	start := clock.Now()
 	if err := t.ping.Send(ctx, b[:size], 0); err != nil {
 		return 0, err
 	}
 	if err := waitFor(ctx, w, v); err != nil {
 		return 0, err
 	}
-	return time.Since(start) / 2, nil
+	return clock.Since(start) / 2, nil
 }
 
 // pump sends a round's pieces and returns bytes a second until all have arrived.
