@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -32,6 +34,11 @@ type checked struct {
 }
 
 func (c checked) Run() int {
+	// Under nohup what a test starts would ignore hang-ups as well, and who sends one wait in vain. What is caught here
+	// and goes nowhere has its default there.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	before := look()
 	code := c.m.Run()
 	// A failed test may have stopped half way: what it left would only hide why it failed.
