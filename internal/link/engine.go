@@ -251,7 +251,8 @@ func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found boo
 	return found
 }
 
-// memoryAlone says that nobody who waits has anything else to look at.
+// memoryAlone says that nobody who waits has anything else to look at. What becomes busy after these loads is seen by the looking that
+// follows plain looks in vain, or by the background, which has whatever no waiter holds; so no order among them is needed.
 func (e *Engine) memoryAlone() bool {
 	for i := range e.hot {
 		if e.hot[i].Load() != nil {

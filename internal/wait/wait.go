@@ -185,9 +185,9 @@ type Budget struct {
 	ns     atomic.Int64
 	shared atomic.Bool   // others want this processor
 	yields atomic.Uint32 // of a process that runs one goroutine at a time
+	plain  atomic.Uint32 // waits that have begun with plain looks; a count, which orders nothing
 	stay   Stay          // of who looks; one at a time does
 	looked int           // since the runtime was told; the same
-	plain  atomic.Uint32 // waits that have begun with plain looks
 	least  time.Duration // what the quickest yield took; 0 before the first; the same
 }
 
