@@ -41,7 +41,7 @@ func (o *Out) SendAsync(ctx context.Context, m Message) (r Request, err error) {
 
 // sendLater queues a message when what must come before it is done.
 func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
-	return o.postpone(ctx, func(ctx context.Context, d *deferred) error {
+	return o.postpone(ctx, &deferred{slow: true, do: func(ctx context.Context, d *deferred) error {
 		q := outgoing{m: m, size: m.Len()}
 		err := o.unread(ctx, m.ID, m.Off, uint64(q.size))
 		if err == nil {
@@ -52,7 +52,7 @@ func (o *Out) sendLater(ctx context.Context, m Message) (Request, error) {
 		}
 		d.seq = q.seq
 		return err
-	})
+	}})
 }
 
 // admit queues a message or a get, once there is room. A short one is left to who waits

@@ -33,6 +33,7 @@ type Engine struct {
 	notes    noteQueue
 	lookout  lookout
 	batch    batch
+	copies   copies
 	guard    guard
 	glancer  glancer
 	idlers   idlers
@@ -67,7 +68,10 @@ func NewEngine(board wait.Board) (*Engine, error) {
 		counters.Retire()
 		return nil, err
 	}
-	e.sleepers.Board, e.sleepers.Left = board, e.guard.leave
+	e.sleepers.Board, e.sleepers.Left = board, func() {
+		e.guard.leave()
+		e.copies.start()
+	}
 	e.empty = sync.NewCond(&e.mu)
 	e.notes.init(e)
 	e.lookout.init(&e.notes.posted)
@@ -108,6 +112,7 @@ func (e *Engine) Close() {
 	}
 	e.guard.close()
 	e.batch.close() // who comes late would add to a set that is another one's
+	e.copies.close()
 	_ = e.ep.Close()
 	e.wg.Wait()
 	e.counters.Retire()
@@ -139,6 +144,9 @@ func (e *Engine) dispatch(events []unix.Event) {
 			continue
 		case guardID:
 			e.guard.expired(e.ep)
+			continue
+		case copiesID:
+			e.copies.expired(e.ep)
 			continue
 		}
 		e.mu.RLock()
@@ -243,6 +251,9 @@ func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found boo
 	if l.Done() || own == nil && e.memoryAlone() && e.budget.Plain(l) {
 		return true
 	}
+	if e.copies.some.Load() && e.copies.work(ctx, l) {
+		return true
+	}
 	if !e.turn() {
 		return false
 	}
@@ -259,7 +270,7 @@ func (e *Engine) memoryAlone() bool {
 			return false
 		}
 	}
-	return !e.batch.some.Load()
+	return !e.batch.some.Load() && !e.copies.some.Load()
 }
 
 // nap is how short a sleep is that was broken off by something else than what was
@@ -339,6 +350,9 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			if s != own && w.help(s) {
 				moved = true
 			}
+		}
+		if i%leftLooks == leftLooks-1 {
+			e.copies.start()
 		}
 		if n > 0 && i&31 == 31 {
 			e.guard.pass()

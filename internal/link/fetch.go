@@ -199,9 +199,9 @@ func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
 		}
 		return Request{o: o, f: f}, nil
 	}
-	req, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
+	req, err := o.postpone(ctx, &deferred{slow: true, do: func(ctx context.Context, _ *deferred) error {
 		return o.admit(ctx, &outgoing{m: ask, f: f})
-	})
+	}})
 	req.f = f
 	return req, err
 }

@@ -64,13 +64,16 @@ func (o *Out) checkGets() {
 	}
 }
 
-// check: all that was begun is over or listed; mu is held. The first may be over
-// and still listed, unless the worker has just taken it off.
-func (b *backlog) check(doing bool) {
-	begun, over := b.begun.Load(), b.over.Load()
-	left := begun - over
-	invariant.Check(left == uint64(len(b.ops)) || doing && left+1 == uint64(len(b.ops)),
-		"%d operations were put off, %d are over, %d listed", begun, over, len(b.ops))
+// check: all that was begun is over or listed; mu is held.
+func (b *backlog) check() {
+	begun, over, slow := b.begun.Load(), b.over.Load(), 0
+	for _, d := range b.ops {
+		if d.slow {
+			slow++
+		}
+	}
+	invariant.Check(begun-over == uint64(len(b.ops)) && int(b.left.Load()) == len(b.ops), "%d operations were put off, %d are over, %d listed", begun, over, len(b.ops))
+	invariant.Check(slow == b.slow, "%d operations that are listed may wait, counted are %d", slow, b.slow)
 }
 
 // checkMessage: what data has let pass; rmu is held.

@@ -143,13 +143,18 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (
 	if err := m.begin(ctx); err != nil {
 		return 0, err
 	}
+	return 0, m.deposit(ctx, off, src, more)
+}
+
+// deposit is send with nothing to wait for.
+func (m *Mapped) deposit(ctx context.Context, off int, src []byte, more [][]byte) error {
 	from, end := off, off+len(src)
 	for _, b := range more {
 		end += len(b)
 	}
 	for _, next := range more {
 		if err := m.copyLong(ctx, m.mem[off:off+len(src)], src); err != nil {
-			return 0, err
+			return err
 		}
 		off, src = off+len(src), next
 	}
@@ -157,12 +162,12 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (
 	if len(src) > shm.Piece {
 		n := (len(src) - 1) / shm.Piece * shm.Piece
 		if err := m.copyLong(ctx, dst[:n], src[:n]); err != nil {
-			return 0, err
+			return err
 		}
 		dst, src = dst[n:], src[n:]
 	}
 	shm.Put(dst, src)
-	return 0, m.end(from, end-from)
+	return m.end(from, end-from)
 }
 
 func (m *Mapped) begin(ctx context.Context) error {
@@ -279,11 +284,16 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 		}
 		src = more[n-1]
 	}
-	o.nmu.Lock()
-	tail, awake := m.note(at, lastWord(src), redir)
-	o.nmu.Unlock()
-	m.announce(tail, awake)
+	m.tell(at, lastWord(src), redir)
 	return nil
+}
+
+// tell has the exporter notified of what has arrived, with the credit taken.
+func (m *Mapped) tell(at int, word, redir uint32) {
+	m.out.nmu.Lock()
+	tail, awake := m.note(at, word, redir)
+	m.out.nmu.Unlock()
+	m.announce(tail, awake)
 }
 
 // together sends a short message and its note with one exchange, that of the note: the cache
@@ -350,65 +360,6 @@ func (m *Mapped) announce(tail, awake uint32) {
 	runtime.KeepAlive(m)
 }
 
-// inline is the longest asynchronous message that is copied at once; copying it
-// takes no longer than having it copied.
-const inline = 64 << 10
-
-// SendAsync copies a short message at once, unless something that is still
-// under way must come first.
-func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool) (Request, error) {
-	o := m.out
-	if notify {
-		if err := o.credit(ctx, m.Ended); err != nil {
-			return Request{}, err
-		}
-	}
-	if len(src) <= inline && m.idle() {
-		return Request{o: o}, m.put(ctx, off, src, notify)
-	}
-	r, err := o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
-		if err := o.allAnswered(ctx, o.seq.Load()+1); err != nil {
-			o.uncredit(notify)
-			return err
-		}
-		return m.put(ctx, off, src, notify)
-	})
-	if err != nil {
-		o.uncredit(notify)
-	}
-	return r, err
-}
-
-func (m *Mapped) put(ctx context.Context, off int, src []byte, notify bool) error {
-	if notify {
-		return m.notify(ctx, off, src, nil)
-	}
-	_, err := m.send(ctx, off, src, nil)
-	return err
-}
-
-// free says whether an operation would have to wait for none before it.
-func (m *Mapped) free() bool {
-	return !m.out.later.busy() && m.out.seq.Load() == m.out.acked.Load()
-}
-
-// idle says whether a request that is over at once would be so in its turn.
-func (m *Mapped) idle() bool { return m.free() && m.out.reads.Load() == 0 }
-
-// GetAsync copies at once what is short and need not wait.
-func (m *Mapped) GetAsync(ctx context.Context, off int, dst []byte) (Request, error) {
-	o := m.out
-	if len(dst) <= inline && m.idle() {
-		return Request{o: o}, m.get(ctx, off, dst, false)
-	}
-	return o.postpone(ctx, func(ctx context.Context, _ *deferred) error {
-		if err := o.allAnswered(ctx, o.seq.Load()+1); err != nil {
-			return err
-		}
-		return m.get(ctx, off, dst, false)
-	})
-}
-
 // Write copies any bytes, with no promise about the last ones.
 func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 	if err := m.out.caughtUp(ctx); err != nil {
@@ -438,6 +389,11 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 	if err := m.begin(ctx); err != nil {
 		return err
 	}
+	return m.fetch(off, dst, raw)
+}
+
+// fetch is get with nothing to wait for.
+func (m *Mapped) fetch(off int, dst []byte, raw bool) error {
 	if invariant.Enabled {
 		m.trace("mapped get", off, len(dst))
 	}

@@ -328,7 +328,7 @@ func (o *Out) lost(err error) {
 	o.reads.Store(0)
 	o.gmu.Unlock()
 	o.over.Store(true)
-	o.later.close()
+	o.closeBacklog()
 	o.tick.Move()
 	o.room.Move()
 	o.tx.room.Move()

@@ -27,8 +27,17 @@ func (r *Request) Seq() uint64 {
 }
 
 // Result says whether the operation is over, and how it went. When it is not, an
-// acknowledgement is on its way after this.
+// acknowledgement is on its way after this, or somebody at work.
 func (r *Request) Result() (done bool, err error) {
+	done, err = r.result()
+	if !done && r.d != nil && !r.d.done.Load() {
+		r.o.hurry()
+	}
+	return done, err
+}
+
+// result is Result for who waits, and does himself what was put off.
+func (r *Request) result() (done bool, err error) {
 	o, seq := r.o, r.seq
 	if d := r.d; d != nil {
 		switch {
@@ -60,7 +69,7 @@ func (r *Request) Result() (done bool, err error) {
 func (r *Request) Wait(ctx context.Context) (done bool, err error) {
 	for {
 		tick := r.o.tick.Now()
-		if done, err := r.Result(); done {
+		if done, err := r.result(); done {
 			r.o.e.glance()
 			return true, err
 		}

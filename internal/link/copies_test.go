@@ -1,0 +1,244 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
+)
+
+const longCopy = 2 * inline
+
+// copier is a pair with a mapped buffer of four long copies and one that is too long to be left, which nobody comes for by a timer.
+type copier struct {
+	*pair
+	m   *Mapped
+	mem []byte // the exporter's
+	ran atomic.Uint32
+}
+
+func newCopier(t *testing.T) *copier {
+	t.Helper()
+	r, err := shm.New("test", 2*leftMost, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Retire)
+	c := &copier{mem: r.Bytes()}
+	stream := memory(t, 64)
+	c.pair = join(t, true, &Target{Handle: 1, Mem: r.Bytes(), Write: true, Read: true, Notify: func(int, uint32, []byte) { c.ran.Add(1) }},
+		&Target{Handle: 2, Mem: stream, Write: true, Read: true})
+	if err := r.Seal(false); err != nil {
+		t.Fatal(err)
+	}
+	far := view(t, r, func(fd int) (*shm.Region, error) { return shm.Open(fd, len(c.mem), true) })
+	c.m = NewMapped(c.out, 1, far, 0, len(c.mem), 0, 0, 0)
+	t.Cleanup(c.m.Close)
+	c.a.copies.due = unix.Monotonic() + int64(time.Hour)
+	return c
+}
+
+// send begins the nth long copy, of bytes that are n+1.
+func (c *copier) send(t *testing.T, n int, notify bool) Request {
+	t.Helper()
+	r, err := c.m.SendAsync(t.Context(), n*longCopy, bytes.Repeat([]byte{byte(n + 1)}, longCopy), notify)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// sent is how many of n long copies have arrived, which they do in their order.
+func (c *copier) sent(t *testing.T, n int) (have int) {
+	t.Helper()
+	for i := range n {
+		// The last word's look orders the others', as it was stored after them.
+		last := shm.Word(c.mem, (i+1)*longCopy-4).Load()
+		switch {
+		case last == 0:
+		case have < i:
+			t.Fatalf("copy %d has arrived, and of those before it %d", i, have)
+		case !bytes.Equal(c.mem[i*longCopy:(i+1)*longCopy], bytes.Repeat([]byte{byte(i + 1)}, longCopy)):
+			t.Fatalf("copy %d has arrived, and is another one", i)
+		default:
+			have++
+		}
+	}
+	return have
+}
+
+// look is one of a waiter that does nothing but what was left to it.
+func (c *copier) look(t *testing.T, l *wait.Look) (found bool) {
+	t.Helper()
+	if !c.a.spinning.CompareAndSwap(false, true) {
+		t.Fatal("somebody waits")
+	}
+	defer c.a.spinning.Store(false)
+	return c.a.look(t.Context(), l, nil)
+}
+
+// Who waits does what was left, in its order, and no more than it waits for.
+func TestWaiterCopies(t *testing.T) {
+	c := newCopier(t)
+	copy(c.mem[3*longCopy:], "to be read")
+	rs := []Request{c.send(t, 0, false), c.send(t, 1, true), c.send(t, 2, false)}
+	got := make([]byte, longCopy)
+	get, err := c.m.GetAsync(t.Context(), 3*longCopy, got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rs {
+		if n := c.sent(t, 3); n != i {
+			t.Fatalf("%d copies have arrived before anybody waits for the %d.", n, i)
+		}
+		if !c.look(t, &wait.Look{Word: c.out.tick.Word(), Old: c.out.tick.Now()}) {
+			t.Fatalf("copy %d is not over", i)
+		}
+		if done, err := rs[i].result(); !done || err != nil {
+			t.Fatalf("copy %d: %v, %v", i, done, err)
+		}
+	}
+	soon(t, "there was no notification", func() bool { return c.ran.Load() == 1 })
+	never := new(atomic.Bool)
+	if c.look(t, &wait.Look{Broken: never}) {
+		t.Error("what never comes was found")
+	}
+	if done, err := get.result(); !done || err != nil || string(got[:10]) != "to be read" {
+		t.Errorf("the get: %v, %v, %q", done, err, got[:10])
+	}
+	if c.a.copies.some.Load() || c.out.later.busy() {
+		t.Error("something is left")
+	}
+}
+
+// Where no waiter comes a goroutine does it.
+func TestCopiesThatNobodyWaitsFor(t *testing.T) {
+	ctx := t.Context()
+	for name, f := range map[string]func(*testing.T, *copier){
+		"a moment": func(t *testing.T, c *copier) {
+			c.a.copies.due = 0
+			c.send(t, 0, false)
+		},
+		"a moment, again": func(t *testing.T, c *copier) {
+			c.a.copies.due = 0
+			c.send(t, 0, false)
+			soon(t, "the first is not there", func() bool { return c.sent(t, 1) == 1 })
+			soon(t, "the timer is set for ever", func() bool {
+				c.a.copies.mu.Lock()
+				defer c.a.copies.mu.Unlock()
+				return c.a.copies.due == 0
+			})
+			var events [4]unix.Event
+			for start := time.Now(); time.Since(start) < 5*time.Millisecond; {
+				for _, ev := range events[:c.a.ep.Look(events[:])] {
+					if ev.ID == copiesID {
+						t.Fatal("the timer goes off again")
+					}
+				}
+			}
+			shm.Word(c.mem, longCopy-4).Store(0)
+			c.send(t, 0, false)
+		},
+		"asked for": func(t *testing.T, c *copier) {
+			r := c.send(t, 0, false)
+			if done, err := r.Result(); done {
+				t.Errorf("it is over before it was begun: %v", err)
+			}
+		},
+		"somebody falls asleep": func(t *testing.T, c *copier) {
+			c.send(t, 0, false)
+			asleep(t, c.a)
+		},
+		"somebody sleeps": func(t *testing.T, c *copier) {
+			asleep(t, c.a)
+			c.send(t, 0, false)
+		},
+		"who waits is gone": func(t *testing.T, c *copier) { // and another one sleeps, who has looked while that one was at it
+			c.send(t, 0, false)
+			b := &c.out.later
+			b.mu.Lock()
+			b.turn = true
+			b.mu.Unlock()
+			asleep(t, c.a)
+			b.mu.Lock()
+			c.out.resign()
+		},
+		"something that may wait comes behind": func(t *testing.T, c *copier) {
+			c.send(t, 0, false)
+			if _, err := c.out.SendAsync(ctx, Message{Handle: 2, Src: make([]byte, 4)}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"it may have to wait itself": func(t *testing.T, c *copier) {
+			c.send(t, 0, false)
+			c.out.gmu.Lock() // which a goroutine needs
+			c.out.reads.Add(1)
+			if c.look(t, &wait.Look{Word: c.out.tick.Word(), Old: c.out.tick.Now()}) {
+				t.Error("who waits has done it")
+			}
+			c.out.reads.Add(-1)
+			c.out.gmu.Unlock()
+		},
+		"it takes long": func(t *testing.T, c *copier) {
+			src := make([]byte, leftMost+4)
+			copy(src, bytes.Repeat([]byte{1}, longCopy))
+			if _, err := c.m.SendAsync(ctx, 0, src, false); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"there is no timer": func(t *testing.T, c *copier) {
+			c.a.copies.closed = true
+			c.send(t, 0, false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCopier(t)
+			f(t, c)
+			soon(t, "it has not arrived", func() bool { return c.sent(t, 1) == 1 })
+			if err := c.out.caughtUp(ctx); err != nil { // its memory is not used any more
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// asleep has somebody wait in vain until the test is over, and be asleep when this returns.
+func asleep(t *testing.T, e *Engine) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	never, over := new(atomic.Bool), make(chan struct{})
+	go func() {
+		defer close(over)
+		for ctx.Err() == nil { // what else comes wakes it
+			_, _ = e.sleepers.Sleep(ctx, &wait.Look{Broken: never, Own: true}, e.stop, 0)
+		}
+	}()
+	t.Cleanup(func() { stop(); <-over })
+	soon(t, "nobody sleeps", e.sleepers.Asleep)
+}
+
+// The end of a link is that of what was left, too.
+func TestCopiesOfALinkThatEnds(t *testing.T) {
+	c := newCopier(t)
+	rs := []Request{c.send(t, 0, false), c.send(t, 1, true)}
+	c.b.Close()
+	for i, r := range rs {
+		soon(t, "a request is not over", func() bool {
+			done, err := r.result()
+			if done && !errors.Is(err, ErrGone) {
+				t.Errorf("request %d: %v", i, err)
+			}
+			return done
+		})
+	}
+	if _, err := c.m.SendAsync(t.Context(), 0, make([]byte, longCopy), false); err == nil {
+		t.Error("another one was begun")
+	}
+	soon(t, "the link is still listed", func() bool { return !c.a.copies.some.Load() })
+}
