@@ -151,6 +151,14 @@ func TestCopiesThatNobodyWaitsFor(t *testing.T) {
 				t.Errorf("it is over before it was begun: %v", err)
 			}
 		},
+		"somebody looks on": func(t *testing.T, c *copier) {
+			c.a.spinning.Store(true)
+			defer c.a.spinning.Store(false)
+			c.send(t, 0, false)
+			if c.a.spin(ctx, &wait.Look{Broken: new(atomic.Bool)}, nil) {
+				t.Error("what never comes was found")
+			}
+		},
 		"somebody falls asleep": func(t *testing.T, c *copier) {
 			c.send(t, 0, false)
 			asleep(t, c.a)
