@@ -35,8 +35,9 @@ type Request struct {
 // are busy. Waiting or asking for any request to that process has it set out at once.
 //
 // On one node more than 64 KiB, and up to 4 MiB, is copied by whoever waits next in this process, for anything,
-// and would only look; by a goroutine if somebody waits asleep or begins to, if the request is asked for, and else after
-// 0.2 to 0.8 ms. What is longer has a goroutine at once. A wait whose context ends returns after the copy that it is at.
+// and would only look; by goroutines if somebody waits asleep or begins to, if one has copied 4 MiB and still waits, if the request is
+// asked for, and else within about 1 ms, or more where all processors are busy. What is longer has a goroutine at once. So a wait
+// may return later by the time in which 256 KiB are copied.
 //
 // Errors as [Import.Send]; when there is one, there is no request.
 func (im *Import) SendAsync(ctx context.Context, src []byte, off int) (Request, error) {

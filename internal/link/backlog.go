@@ -75,13 +75,13 @@ func (o *Out) postpone(ctx context.Context, d *deferred) (Request, error) {
 	}
 	b.mu.Unlock()
 	if left {
-		o.e.leave(o)
+		o.e.leave(o, false)
 	}
 	return Request{o: o, d: d}, nil
 }
 
-// employ has a goroutine work off what there is, unless somebody has the turn; b.mu is held. It is not called of a link that is
-// dead, so the engine is not at its end.
+// employ has a goroutine work off what there is, unless somebody has the turn; b.mu is held. Of a dead link somebody has the turn
+// until nothing is left, so the engine does not wait for its goroutines yet.
 func (o *Out) employ() {
 	if b := &o.later; !b.turn && len(b.ops) > 0 {
 		b.turn = true
@@ -106,7 +106,7 @@ func (o *Out) workOff() {
 		b.mu.Unlock()
 		d.err = o.err()
 		switch {
-		case d.err != nil:
+		case d.err != nil && d.copy.there == 0:
 		case d.do != nil:
 			d.err = d.do(context.Background(), d)
 		default:

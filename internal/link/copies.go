@@ -13,10 +13,10 @@ import (
 
 // A long copy that was begun asynchronously is left to whoever waits next in this process, who would have nothing to do but look. A
 // goroutine that copies at once is a thread more, which takes a processor of those on which both ends look: of 128 KiB both ways a tenth to
-// a quarter moved that way of what does now. Where somebody sleeps, and where nobody waits within leftFor, a goroutine has to be at it.
+// a quarter moved that way of what does now. Where somebody sleeps, and where nobody waits within leftFor or longLeft, a goroutine has to be at it.
 //
-// To set the timer takes as long as many a copy, if it is its processor's next, so it is put off only when most of its time is over, and to twice
-// as much: so long waiters have come.
+// To set the timer takes as long as many a copy, if it is its processor's next, so where waiters come it is put off only when most of its time
+// is over, and to twice as much. It takes with it what has been left for half of its time.
 const (
 	leftFor  = 200 * time.Microsecond
 	longLeft = 800 * time.Microsecond
@@ -30,7 +30,8 @@ const copiesID = ^uint64(0)
 
 // copies is the links that have such copies and nobody who works them off.
 type copies struct {
-	// some says that there are any. It is stored with mu. Who misses it sleeps in the end, and takes mu after it is known to.
+	// some says that there are any. It is stored with mu. Who leaves one stores it and then looks for sleepers; who goes to sleep is known to
+	// and then loads it. Both are sequentially consistent, so one of them sees the other.
 	some atomic.Bool
 
 	mu     sync.Mutex // never with a backlog's
@@ -41,33 +42,37 @@ type copies struct {
 	closed bool
 }
 
-// leave has who waits work off o's backlog, without whose lock it is called by whom it was left.
-func (e *Engine) leave(o *Out) {
-	// Who sleeps after this look finds o listed, see start.
-	if !e.copies.add(e.ep, o) || e.sleepers.Asleep() {
+// leave has who waits work off o's backlog, without whose lock it is called by whom it was left, who has worked at it or has
+// begun one more.
+func (e *Engine) leave(o *Out, worked bool) {
+	// Who sleeps after the second look finds o listed, see start; with the first nothing is listed where somebody sleeps anyway.
+	if e.sleepers.Asleep() || !e.copies.add(e.ep, o, worked) || e.sleepers.Asleep() {
 		o.hurry()
 	}
 }
 
-// add lists o, or notes that it was worked at, and says whether somebody will come.
-func (c *copies) add(ep *unix.Epoll, o *Out) bool {
+// add lists o and says whether somebody will come.
+func (c *copies) add(ep *unix.Epoll, o *Out, worked bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.timer == nil && !c.startTimer(ep) {
 		return false
 	}
 	now := unix.Monotonic()
-	o.later.since = now
 	if !o.later.listed {
 		o.later.listed = true
 		c.outs = append(c.outs, o)
 		c.some.Store(true)
+		worked = true
+	}
+	if worked {
+		o.later.since = now
 	}
 	switch {
 	case c.due == 0:
 		c.span = int64(leftFor)
 		c.set(now)
-	case c.due-now < c.span/4:
+	case worked && c.due-now < c.span/4:
 		c.span = min(2*c.span, int64(longLeft))
 		c.set(now)
 	}
@@ -119,80 +124,117 @@ func (c *copies) unlist(i int) {
 	}
 }
 
-// work copies until l holds or the context ends, and says whether l holds. It waits for nothing: the caller may be in the middle of a
-// message that others wait for.
+// work copies until l holds, the context ends, or it has copied leftMost bytes: goroutines have the rest then, and the caller other
+// things to see to. It waits for nothing: the caller may be in the middle of a message that others wait for.
 func (c *copies) work(ctx context.Context, l *wait.Look) (found bool) {
-	for i := 0; ctx.Err() == nil; {
-		c.mu.Lock()
-		if i >= len(c.outs) {
-			c.mu.Unlock()
+	most := leftMost
+	for i := 0; most > 0 && ctx.Err() == nil; {
+		o := c.listed(i)
+		if o == nil {
 			break
 		}
-		o := c.outs[i]
-		c.mu.Unlock()
-		worked, found := o.workFor(ctx, l)
-		if found {
+		n := o.workFor(ctx, l, most)
+		if l.Done() {
 			return true
 		}
-		if !worked {
+		most -= n
+		if n == 0 { // somebody else is at it
 			i++
 		}
 	}
-	return l.Done()
+	c.start()
+	return false
 }
 
-// workFor works off copies of o's backlog until l holds. worked says that it has done all that was there.
-func (o *Out) workFor(ctx context.Context, l *wait.Look) (worked, found bool) {
+// listed is the ith, or nil.
+func (c *copies) listed(i int) *Out {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i >= len(c.outs) {
+		return nil
+	}
+	return c.outs[i]
+}
+
+// workFor works off pieces of o's backlog until l holds, and says how many bytes that were. The engine's end waits for it as for a goroutine.
+func (o *Out) workFor(ctx context.Context, l *wait.Look, most int) (n int) {
 	b := &o.later
 	b.mu.Lock()
-	if b.turn {
+	if b.turn || b.dead {
 		b.mu.Unlock()
-		return false, false
+		return 0
 	}
 	b.turn = true
-	for ended := false; len(b.ops) > 0 && !b.dead && b.slow == 0 && !found && !ended; {
-		d := b.ops[0]
-		b.mu.Unlock()
-		done, err := d.copy.now()
-		if done {
-			d.err = err
-		}
-		b.mu.Lock()
-		if !done {
-			d.slow = true
-			b.slow++
+	o.e.wg.Add(1) // as in employ
+	b.mu.Unlock()
+	defer o.e.wg.Done()
+	for found := false; n < most && !found && ctx.Err() == nil; {
+		d := o.first()
+		if d == nil {
 			break
 		}
-		o.finished(d)
-		b.mu.Unlock()
-		found, ended = l.Done(), ctx.Err() != nil // of others, who may take the lock
-		b.mu.Lock()
+		n += o.step(d)
+		// A condition is the caller's code, which may end the process or panic: not with the turn.
+		found = l.Until != nil || l.Done()
 	}
-	return o.resign(), found
+	o.resign()
+	return n
 }
 
-// resign ends the turn of who waits, and says whether all is done; b.mu is held, and not any more when this returns.
-func (o *Out) resign() (all bool) {
+// first is the operation that who waits may go on with, if there is one.
+func (o *Out) first() *deferred {
 	b := &o.later
-	b.turn = false
-	switch {
-	case len(b.ops) == 0:
-		b.mu.Unlock()
-		o.e.copies.drop(o)
-		return true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.ops) == 0 || b.dead || b.slow > 0 {
+		return nil
+	}
+	d := b.ops[0]
+	if !d.copy.ready() {
+		d.slow = true
+		b.slow++
+		return nil
+	}
+	return d
+}
+
+// step makes a piece of d, with the turn, and says how long it was.
+func (o *Out) step(d *deferred) (n int) {
+	had := d.copy.there
+	over, err := d.copy.step()
+	if n = d.copy.there - had; over {
+		d.err = err
+		o.later.mu.Lock()
+		o.finished(d)
+		o.later.mu.Unlock()
+	}
+	return n
+}
+
+// resign ends the turn of who waits.
+func (o *Out) resign() {
+	b := &o.later
+	b.mu.Lock()
+	left, all := false, len(b.ops) == 0
+	switch b.turn = false; {
+	case all:
 	case b.dead:
 		b.turn = true
 		b.mu.Unlock()
 		o.workOff()
-		return true
+		return
 	case b.slow > 0:
 		o.employ()
-		b.mu.Unlock()
 	default:
-		b.mu.Unlock()
-		o.e.leave(o)
+		left = true
 	}
-	return false
+	b.mu.Unlock()
+	switch {
+	case all:
+		o.e.copies.drop(o)
+	case left:
+		o.e.leave(o, true)
+	}
 }
 
 // start has goroutines work off all that was left. It is called by who goes to sleep, when others can know that, and by who has waited for long.

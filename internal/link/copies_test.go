@@ -145,6 +145,17 @@ func TestCopiesThatNobodyWaitsFor(t *testing.T) {
 			shm.Word(c.mem, longCopy-4).Store(0)
 			c.send(t, 0, false)
 		},
+		"a moment, and more come": func(t *testing.T, c *copier) { // which do not put the first one off
+			c.send(t, 0, false)
+			since := c.out.later.since
+			c.send(t, 1, false)
+			if c.out.later.since != since {
+				t.Error("the first one has been put off")
+			}
+			c.a.copies.mu.Lock()
+			c.a.copies.set(since)
+			c.a.copies.mu.Unlock()
+		},
 		"asked for": func(t *testing.T, c *copier) {
 			r := c.send(t, 0, false)
 			if done, err := r.Result(); done {
@@ -166,6 +177,9 @@ func TestCopiesThatNobodyWaitsFor(t *testing.T) {
 		"somebody sleeps": func(t *testing.T, c *copier) {
 			asleep(t, c.a)
 			c.send(t, 0, false)
+			if c.a.copies.some.Load() {
+				t.Error("it is listed")
+			}
 		},
 		"who waits is gone": func(t *testing.T, c *copier) { // and another one sleeps, who has looked while that one was at it
 			c.send(t, 0, false)
@@ -174,7 +188,6 @@ func TestCopiesThatNobodyWaitsFor(t *testing.T) {
 			b.turn = true
 			b.mu.Unlock()
 			asleep(t, c.a)
-			b.mu.Lock()
 			c.out.resign()
 		},
 		"something that may wait comes behind": func(t *testing.T, c *copier) {

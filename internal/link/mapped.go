@@ -143,18 +143,13 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (
 	if err := m.begin(ctx); err != nil {
 		return 0, err
 	}
-	return 0, m.deposit(ctx, off, src, more)
-}
-
-// deposit is send with nothing to wait for.
-func (m *Mapped) deposit(ctx context.Context, off int, src []byte, more [][]byte) error {
 	from, end := off, off+len(src)
 	for _, b := range more {
 		end += len(b)
 	}
 	for _, next := range more {
 		if err := m.copyLong(ctx, m.mem[off:off+len(src)], src); err != nil {
-			return err
+			return 0, err
 		}
 		off, src = off+len(src), next
 	}
@@ -162,12 +157,12 @@ func (m *Mapped) deposit(ctx context.Context, off int, src []byte, more [][]byte
 	if len(src) > shm.Piece {
 		n := (len(src) - 1) / shm.Piece * shm.Piece
 		if err := m.copyLong(ctx, dst[:n], src[:n]); err != nil {
-			return err
+			return 0, err
 		}
 		dst, src = dst[n:], src[n:]
 	}
 	shm.Put(dst, src)
-	return m.end(from, end-from)
+	return 0, m.end(from, end-from)
 }
 
 func (m *Mapped) begin(ctx context.Context) error {
@@ -389,11 +384,6 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 	if err := m.begin(ctx); err != nil {
 		return err
 	}
-	return m.fetch(off, dst, raw)
-}
-
-// fetch is get with nothing to wait for.
-func (m *Mapped) fetch(off int, dst []byte, raw bool) error {
 	if invariant.Enabled {
 		m.trace("mapped get", off, len(dst))
 	}
@@ -403,11 +393,16 @@ func (m *Mapped) fetch(off int, dst []byte, raw bool) error {
 	} else {
 		shm.Take(dst, src)
 	}
+	return m.got(len(dst))
+}
+
+// got is what a get of n bytes ends with.
+func (m *Mapped) got(n int) error {
 	if runtime.GOARCH != "amd64" {
 		m.fence.Add(1) // elsewhere an atomic load may pass plain loads before it
 	}
 	err := m.check()
-	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(len(dst)))
-	runtime.KeepAlive(m)
+	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(n))
+	runtime.KeepAlive(m) // and so the pages, until the copy is over
 	return err
 }

@@ -2,24 +2,30 @@ package link
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// inline is the longest asynchronous message that is copied at once, and leftMost the longest that is left to who waits: a longer one
-// takes so long that a goroutine may as well be at it meanwhile, and that who waits should be able to stop waiting.
+// inline is the longest asynchronous message that is copied at once. leftMost is the longest that is left to who waits, and the most
+// that is copied in one wait for something else: with more a goroutine may as well be at it meanwhile.
 const (
 	inline   = 64 << 10
 	leftMost = 4 << 20
 )
 
-// replica is a copy between the caller's memory and the exporter's that was put off.
+// replica is a copy between the caller's memory and the exporter's that was put off. It is made in pieces, of which each may
+// be another goroutine's, who has the backlog's turn.
 type replica struct {
 	m      *Mapped
 	off    int
 	mem    []byte // the caller's
 	get    bool   // into it
 	notify bool   // the exporter, with a credit that was taken
+
+	there int    // how much of it is
+	last  uint32 // of a get: its last word, which is read before all others
 }
 
 // SendAsync copies a short message at once, unless something that is still
@@ -63,54 +69,102 @@ func (m *Mapped) replica(c replica) *deferred {
 	return &deferred{copy: c, slow: m.Claims != nil || len(c.mem) > leftMost || !m.out.still()}
 }
 
-// still says that nothing of the stream is under way.
-func (o *Out) still() bool { return o.seq.Load() == o.acked.Load() && o.reads.Load() == 0 }
-
 // free says whether an operation would have to wait for none before it.
 func (m *Mapped) free() bool {
 	return !m.out.later.busy() && m.out.seq.Load() == m.out.acked.Load()
 }
 
 // idle says whether a request that is over at once would be so in its turn.
-func (m *Mapped) idle() bool { return m.free() && m.out.reads.Load() == 0 }
+func (m *Mapped) idle() bool { return !m.out.later.busy() && m.out.still() }
+
+// still says that nothing of the stream is under way.
+func (o *Out) still() bool { return o.seq.Load() == o.acked.Load() && o.reads.Load() == 0 }
+
+// ready says whether the next piece has to wait for nothing. What comes on the stream after this look is of another goroutine's
+// call, between which and this one there is no order.
+func (c *replica) ready() bool { return c.there > 0 || c.m.out.still() }
 
 // run is in a goroutine of the backlog's own.
-func (c *replica) run(ctx context.Context) error {
+func (c *replica) run(ctx context.Context) (err error) {
 	m, o := c.m, c.m.out
-	if err := o.allAnswered(ctx, o.seq.Load()+1); err != nil {
-		o.uncredit(c.notify)
-		return err
+	if c.there == 0 {
+		if err = o.allAnswered(ctx, o.seq.Load()+1); err == nil {
+			err = m.order(ctx)
+		}
+		switch {
+		case err != nil:
+			o.uncredit(c.notify)
+			return err
+		case m.Claims != nil && !c.get:
+			return m.put(ctx, c.off, c.mem, c.notify)
+		}
 	}
-	if c.get {
-		return m.get(ctx, c.off, c.mem, false)
+	for over := false; !over; {
+		over, err = c.step()
 	}
-	return m.put(ctx, c.off, c.mem, c.notify)
+	return err
 }
 
-// now is run for who waits for something else, and may be in the middle of a message: it does not wait, and says whether it
-// need not have. What comes on the stream after its look is of another goroutine's call, between which and this one there is no order.
-func (c *replica) now() (done bool, err error) {
-	m, o := c.m, c.m.out
-	if !o.still() {
-		return false, nil
-	}
-	if c.get {
-		if err := m.check(); err != nil {
-			return true, err
+// step makes the next piece, and says whether the copy is over. It waits for nothing: it is run, too, for who waits for something else, and
+// may be in the middle of a message.
+func (c *replica) step() (over bool, err error) {
+	n := min(len(c.mem)-c.there, shm.Piece)
+	over = c.there+n == len(c.mem)
+	switch err = c.m.check(); {
+	case err != nil:
+		over = true
+		if c.there > 0 && !c.get {
+			err = unknown(err)
 		}
-		return true, m.fetch(c.off, c.mem, false)
+	case c.get:
+		err = c.fetch(n, over)
+	default:
+		err = c.deposit(n, over)
 	}
-	if invariant.Enabled {
+	if err != nil {
+		c.m.out.uncredit(c.notify)
+	}
+	c.there += n
+	return over, err
+}
+
+// deposit sends n bytes, and with the last ones what is to come after all.
+func (c *replica) deposit(n int, last bool) error {
+	m := c.m
+	if c.there == 0 && invariant.Enabled {
 		m.traceSend(c.off, c.mem, nil)
 	}
-	if err = m.check(); err == nil {
-		err = m.deposit(context.Background(), c.off, c.mem, nil)
+	dst, src := m.mem[c.off+c.there:][:n], c.mem[c.there:][:n]
+	if !last {
+		shm.Copy(dst, src)
+		return nil
 	}
-	switch {
-	case err != nil:
-		o.uncredit(c.notify)
-	case c.notify:
-		m.tell(c.off+len(c.mem)-4, lastWord(c.mem), 0)
+	shm.Put(dst, src)
+	if err := m.end(c.off, len(c.mem)); err != nil {
+		return err
 	}
-	return true, err
+	if c.notify {
+		m.tell(c.off+len(c.mem)-shm.WordSize, lastWord(c.mem), 0)
+	}
+	return nil
+}
+
+// fetch gets n bytes. Who finds a flag in the last word finds all that was stored before it.
+func (c *replica) fetch(n int, last bool) error {
+	m := c.m
+	if c.there == 0 {
+		if invariant.Enabled {
+			m.trace("mapped get", c.off, len(c.mem))
+		}
+		c.last = shm.Word(m.mem, c.off+len(c.mem)-shm.WordSize).Load()
+	}
+	dst, src := c.mem[c.there:][:n], m.mem[c.off+c.there:][:n]
+	if !last {
+		shm.Copy(dst, src)
+		runtime.KeepAlive(m)
+		return nil
+	}
+	shm.Copy(dst[:n-shm.WordSize], src)
+	shm.SetLastWord(dst, c.last)
+	return m.got(len(c.mem))
 }
