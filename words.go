@@ -51,7 +51,12 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if v := w.w.Load(); v != old {
 		return v, nil
 	}
-	if err := w.p.engine.Wait(ctx, wait.Look{Word: w.w, Old: old, Place: w.place}); err != nil {
+	for range w.p.engine.Looks() {
+		if v := w.w.Load(); v != old {
+			return v, nil
+		}
+	}
+	if err := w.p.engine.WaitOn(ctx, wait.Look{Word: w.w, Old: old, Place: w.place}); err != nil {
 		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
 	}
 	return w.w.Load(), nil

@@ -235,6 +235,23 @@ func (e *Engine) warm(s *stream) {
 // Wait returns when l holds. An error is the context's, or [ErrClosed].
 func (e *Engine) Wait(ctx context.Context, l wait.Look) error { return e.wait(ctx, &l, nil) }
 
+// Looks is how often who waits for a word alone looks at it first, with no call that the return from would come between its store
+// and who waited, and then calls [Engine.WaitOn].
+func (e *Engine) Looks() int {
+	if !e.memoryAlone() {
+		return 0
+	}
+	return e.budget.Looks()
+}
+
+// WaitOn is Wait for who has looked.
+func (e *Engine) WaitOn(ctx context.Context, l wait.Look) error {
+	if l.Done() || e.lookOn(ctx, &l, nil) {
+		return nil
+	}
+	return e.sleep(ctx, &l, nil)
+}
+
 // wait is Wait for something that writing on own helps to come about; nil for none.
 func (e *Engine) wait(ctx context.Context, l *wait.Look, own *stream) error {
 	if e.look(ctx, l, own) {
@@ -251,6 +268,11 @@ func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found boo
 	if l.Done() || own == nil && e.memoryAlone() && e.budget.Plain(l) {
 		return true
 	}
+	return e.lookOn(ctx, l, own)
+}
+
+// lookOn is look after plain looks.
+func (e *Engine) lookOn(ctx context.Context, l *wait.Look, own *stream) (found bool) {
 	if e.copies.some.Load() && e.copies.work(ctx, l) {
 		return true
 	}

@@ -393,16 +393,11 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 	} else {
 		shm.Take(dst, src)
 	}
-	return m.got(len(dst))
-}
-
-// got is what a get of n bytes ends with.
-func (m *Mapped) got(n int) error {
 	if runtime.GOARCH != "amd64" {
 		m.fence.Add(1) // elsewhere an atomic load may pass plain loads before it
 	}
 	err := m.check()
-	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(n))
-	runtime.KeepAlive(m) // and so the pages, until the copy is over
+	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(len(dst)))
+	runtime.KeepAlive(m)
 	return err
 }

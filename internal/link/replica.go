@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
@@ -166,5 +167,11 @@ func (c *replica) fetch(n int, last bool) error {
 	}
 	shm.Copy(dst[:n-shm.WordSize], src)
 	shm.SetLastWord(dst, c.last)
-	return m.got(len(c.mem))
+	if runtime.GOARCH != "amd64" {
+		m.fence.Add(1) // as in Get
+	}
+	err := m.check()
+	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(len(c.mem)))
+	runtime.KeepAlive(m)
+	return err
 }

@@ -8,19 +8,11 @@ const (
 	plainWaits = 4096 // as untold, of waits: half a millisecond or so
 )
 
-// Plain says whether l holds, after a few looks. It counts before them, when nothing has come yet: what is done after the last
-// one is what the caller waits for. Any number of goroutines may look. On a processor that is shared there are none: nothing new
-// comes there before the other end has run.
+// Plain says whether l holds, after a few looks. Any number of goroutines may look.
 func (b *Budget) Plain(l *Look) bool {
-	if b.shared.Load() {
-		return false
-	}
-	if b.plain.Add(1)%plainWaits == 0 {
-		tell()
-	}
-	looks := plainLooks
+	looks := b.Looks()
 	if l.Until != nil {
-		looks = plainCalls
+		looks = min(looks, plainCalls)
 	}
 	for range looks {
 		if l.Done() {
@@ -28,4 +20,17 @@ func (b *Budget) Plain(l *Look) bool {
 		}
 	}
 	return false
+}
+
+// Looks is how many plain looks a wait begins with, which is counted here, when nothing has come yet: what is done after the last
+// one is what the caller waits for. On a processor that is shared there are none: nothing new
+// comes there before the other end has run.
+func (b *Budget) Looks() int {
+	if b.shared.Load() {
+		return 0
+	}
+	if b.plain.Add(1)%plainWaits == 0 {
+		tell()
+	}
+	return plainLooks
 }
