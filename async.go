@@ -36,8 +36,9 @@ type Request struct {
 //
 // On one node more than 64 KiB, and up to 4 MiB, is copied by whoever waits next in this process, for anything,
 // and would only look; by goroutines if somebody waits asleep or begins to, if one has copied 4 MiB and still waits, if the request is
-// asked for, and else within about 1 ms, or more where all processors are busy. What is longer has a goroutine at once. So a wait
-// may return later by the time in which 256 KiB are copied.
+// asked for, and else within about 1 ms, or more where all processors are busy. What is longer, to a redirectable buffer or behind something
+// that is on its way has a goroutine at once. So a wait may return later by the time in which 256 KiB are copied, and one for
+// what comes from another node by that of 4 MiB.
 //
 // Errors as [Import.Send]; when there is one, there is no request.
 func (im *Import) SendAsync(ctx context.Context, src []byte, off int) (Request, error) {

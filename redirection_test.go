@@ -46,6 +46,32 @@ func redirected(t *testing.T, way string, size int, opts ...vmmc.ExportOption) (
 	return s, m.Bytes()
 }
 
+// What is begun and not waited for is redirected, too, however long it is.
+func TestRedirectedRequests(t *testing.T) {
+	const size = 8 << 20
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			for _, n := range []int{4, 64 << 10, 128 << 10, 1 << 20, 6 << 20} {
+				s, target := redirected(t, way, size)
+				if err := s.exp.PostRedir(0, target[:n]); err != nil {
+					t.Fatal(err)
+				}
+				src := pattern(n, uint32(n))
+				r, err := s.im.SendAsync(t.Context(), src, 0)
+				if err == nil {
+					err = r.Wait(within(t))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(target[:n], src) || !bytes.Equal(s.all[:n], make([]byte, n)) {
+					t.Errorf("%d bytes did not come to where they were redirected", n)
+				}
+			}
+		})
+	}
+}
+
 // Every boundary word: a message of three chunks, and a range that begins and
 // ends before the first word, at it, after it, around the bounds of chunks and
 // in their middle, at the last word and after it.

@@ -107,6 +107,7 @@ func (o *Out) workOff() {
 		d.err = o.err()
 		switch {
 		case d.err != nil && d.copy.there == 0:
+			o.uncredit(d.copy.notify)
 		case d.do != nil:
 			d.err = d.do(context.Background(), d)
 		default:

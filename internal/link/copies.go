@@ -124,8 +124,8 @@ func (c *copies) unlist(i int) {
 	}
 }
 
-// work copies until l holds, the context ends, or it has copied leftMost bytes: goroutines have the rest then, and the caller other
-// things to see to. It waits for nothing: the caller may be in the middle of a message that others wait for.
+// work copies until l holds, the context ends, it has copied leftMost bytes, or others are at it. Unless l holds, goroutines have the rest then,
+// and the caller other things to see to. It waits for nothing: the caller may be in the middle of a message that others wait for.
 func (c *copies) work(ctx context.Context, l *wait.Look) (found bool) {
 	most := leftMost
 	for i := 0; most > 0 && ctx.Err() == nil; {
@@ -138,7 +138,7 @@ func (c *copies) work(ctx context.Context, l *wait.Look) (found bool) {
 			return true
 		}
 		most -= n
-		if n == 0 { // somebody else is at it
+		if n == 0 { // somebody else is at it, or has been
 			i++
 		}
 	}
@@ -237,7 +237,7 @@ func (o *Out) resign() {
 	}
 }
 
-// start has goroutines work off all that was left. It is called by who goes to sleep, when others can know that, and by who has waited for long.
+// start has goroutines work off all that was left. It is called by who goes to sleep, when others can know that, and by who looks on.
 func (c *copies) start() {
 	if !c.some.Load() {
 		return

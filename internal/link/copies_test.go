@@ -244,6 +244,47 @@ func asleep(t *testing.T, e *Engine) {
 	soon(t, "nobody sleeps", e.sleepers.Asleep)
 }
 
+// What comes behind and may wait has a goroutine when who waits has done with its turn, and the end of a link that it finds is that of what is left.
+func TestTurnThatEnds(t *testing.T) {
+	turn := func(c *copier, has bool) {
+		c.out.later.mu.Lock()
+		defer c.out.later.mu.Unlock()
+		c.out.later.turn = has
+	}
+	t.Run("behind", func(t *testing.T) {
+		c := newCopier(t)
+		c.send(t, 0, false)
+		turn(c, true)
+		src := make([]byte, leftMost+4)
+		if _, err := c.m.SendAsync(t.Context(), longCopy, src, false); err != nil {
+			t.Fatal(err)
+		}
+		c.out.resign()
+		soon(t, "it is not over", func() bool { return !c.out.later.busy() })
+	})
+	t.Run("the link", func(t *testing.T) {
+		c := newCopier(t)
+		rs := []Request{c.send(t, 0, true), c.send(t, 1, false)}
+		turn(c, true)
+		c.b.Close()
+		soon(t, "the link has not ended", c.out.over.Load)
+		soon(t, "its backlog has not", func() bool {
+			c.out.later.mu.Lock()
+			defer c.out.later.mu.Unlock()
+			return c.out.later.dead
+		})
+		c.out.resign()
+		for i, r := range rs {
+			if done, err := r.result(); !done || !errors.Is(err, ErrGone) {
+				t.Errorf("request %d: %v, %v", i, done, err)
+			}
+		}
+		if n := c.out.taken.Load(); n != 0 {
+			t.Errorf("%d credits are taken", n)
+		}
+	})
+}
+
 // The end of a link is that of what was left, too.
 func TestCopiesOfALinkThatEnds(t *testing.T) {
 	c := newCopier(t)

@@ -165,7 +165,7 @@ func (c *replica) fetch(n int, last bool) error {
 		runtime.KeepAlive(m)
 		return nil
 	}
-	shm.Copy(dst[:n-shm.WordSize], src)
+	shm.Copy(dst[:n-shm.WordSize], src[:n-shm.WordSize])
 	shm.SetLastWord(dst, c.last)
 	if runtime.GOARCH != "amd64" {
 		m.fence.Add(1) // as in Get
