@@ -93,6 +93,9 @@ func (o *options) measure(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.work)) }()
 	}
+	if err := os.MkdirAll(o.work, 0o755); err != nil {
+		return err
+	}
 	if runtime.NumCPU() < 2 {
 		return errors.New("this machine has one CPU: both ends of most contenders spin, and need one each")
 	}
