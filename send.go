@@ -27,6 +27,7 @@ import (
 // has arrived; otherwise nothing was written.
 func (im *Import) Send(ctx context.Context, src []byte, off int) error {
 	if im.mapped != nil {
+		im.mapped.Prefetch(off)
 		if err := im.mapped.Quick(off, src); err == nil {
 			return nil
 		} else if err != link.ErrNotQuick { //nolint:errorlint // nothing wraps it

@@ -1,5 +1,7 @@
 package wait
 
+import "sync/atomic"
+
 // Plain looks come first where a wait has nothing but memory to look at. What another processor stores is
 // there in less time than a looking phase takes to begin and to end.
 const (
@@ -29,8 +31,15 @@ func (b *Budget) Looks() int {
 	if b.shared.Load() {
 		return 0
 	}
+	if !b.answer.Load() {
+		b.answer.Store(true)
+	}
 	if b.plain.Add(1)%plainWaits == 0 {
 		tell()
 	}
 	return plainLooks
 }
+
+// Answer is set by each wait that begins with plain looks, for whoever sends next: what comes may be an answer, for which somebody
+// looks. It is a hint, which orders nothing.
+func (b *Budget) Answer() *atomic.Bool { return &b.answer }

@@ -185,6 +185,7 @@ type Budget struct {
 	ns     atomic.Int64
 	shared atomic.Bool   // others want this processor
 	yields atomic.Uint32 // of a process that runs one goroutine at a time
+	answer atomic.Bool   // see [Budget.Answer]
 	plain  atomic.Uint32 // waits that have begun with plain looks; a count, which orders nothing
 	stay   Stay          // of who looks; one at a time does
 	looked int           // since the runtime was told; the same
