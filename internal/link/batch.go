@@ -53,17 +53,10 @@ func (e *Engine) add(o *Out) bool {
 }
 
 // startTimer is with the batch's lock.
-func (e *Engine) startTimer() bool {
-	t, err := unix.NewTimer()
-	if err != nil { // of descriptors
-		return false
-	}
-	if err := e.ep.Add(t.Descriptor(), timerID, false); err != nil {
-		t.Close()
-		return false
-	}
-	e.batch.timer = t
-	return true
+func (e *Engine) startTimer() (ok bool) {
+	var err error
+	e.batch.timer, err = newTimer(e.ep, timerID)
+	return err == nil
 }
 
 // gather leaves o's long messages to who waits next, and says whether it could.

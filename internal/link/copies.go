@@ -94,17 +94,10 @@ func (c *copies) set(now int64) {
 }
 
 // startTimer is with mu.
-func (c *copies) startTimer(ep *unix.Epoll) bool {
-	t, err := unix.NewTimer()
-	if err != nil { // of descriptors
-		return false
-	}
-	if err := ep.Add(t.Descriptor(), copiesID, false); err != nil {
-		t.Close()
-		return false
-	}
-	c.timer = t
-	return true
+func (c *copies) startTimer(ep *unix.Epoll) (ok bool) {
+	var err error
+	c.timer, err = newTimer(ep, copiesID)
+	return err == nil
 }
 
 // drop takes o off the list, if it has nothing more. Who adds to its backlog counts before it lists.

@@ -47,17 +47,9 @@ type guard struct {
 	brief   atomic.Bool  // something was gathered since the timer was set
 }
 
-func (e *Engine) startGuard() error {
-	t, err := unix.NewTimer()
-	if err != nil {
-		return err
-	}
-	if err := e.ep.Add(t.Descriptor(), guardID, false); err != nil {
-		t.Close()
-		return err
-	}
-	e.guard.timer = t
-	return nil
+func (e *Engine) startGuard() (err error) {
+	e.guard.timer, err = newTimer(e.ep, guardID)
+	return err
 }
 
 // frequent notes that a wait ends now, and says whether another one did lately.
