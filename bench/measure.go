@@ -93,7 +93,7 @@ func (o *options) measure(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.work)) }()
 	}
-	if err := os.MkdirAll(o.work, 0o755); err != nil {
+	if err := os.MkdirAll(o.work, 0o750); err != nil {
 		return err
 	}
 	if runtime.NumCPU() < 2 {

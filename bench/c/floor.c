@@ -3,11 +3,13 @@
  * above a memfd by design, and not by how well they are made. It prints objects of JSON, one a line.
  *
  *   floor serve ADDR                       prints its port, serves one client of "floor tcp"
- *   floor tcp ADDR PORT bandwidth|bidir SIZE COUNT
+ *   floor tcp ADDR PORT bidir SIZE COUNT
  *       A header of 64 bytes before each message, a frame of 64 bytes back for every 256 KiB, or two messages of
  *       128 to 256 KiB, at most 8 messages that are not acknowledged, memory that other processes map where they arrive,
  *       and for each direction a connection of its own, with what vmmc sets for a near end. Messages that may go
  *       together are written by one call. Both ends yield while they wait. 8 messages are 256 KiB at least.
+ *   floor peer serve PATH HOST, floor peer send ADDRESS
+ *       A peer of "vmmc bench bandwidth", as above, of messages of 32 KiB at least.
  *   floor import COUNT
  *       An import and its link by way of a third process, four packets, with all pages and descriptors.
  */
@@ -171,9 +173,9 @@ static void end(struct way *w)
 	free(w);
 }
 
-static void serve(const char *addr)
+/* client serves one until no more connections come. */
+static void client(int l)
 {
-	int l = listening(addr);
 	char *to = NULL, *from = NULL, last;
 	struct order o;
 	do {
@@ -189,13 +191,14 @@ static void serve(const char *addr)
 		end(in);
 		end(out);
 	} while (o.more > 0);
+	munmap(to, o.size);
+	free(from);
 }
 
 static void tcp(char **v)
 {
-	const char *what = v[2];
 	long port = number(v[1], 1);
-	struct order o = {.size = (uint64_t)number(v[3], least_acknowledged / in_flight), .count = (uint64_t)number(v[4], 10), .both = !strcmp(what, "bidir")};
+	struct order o = {.size = (uint64_t)number(v[3], least_acknowledged / in_flight), .count = (uint64_t)number(v[4], 10), .both = 1};
 	o.warm = warm(o.count);
 	char *from = zeroed(o.size), *to = shared(o.size);
 	double rates[connections];
@@ -203,14 +206,26 @@ static void tcp(char **v)
 		int fd = dial(v[0], port);
 		o.more = (uint64_t)(connections - 1 - k);
 		all(fd, (char *)&o, sizeof o, 1, 1);
-		struct way *out = begin(fd, o.size, from), *in = NULL;
-		if (o.both)
-			in = begin(dial(v[0], port), o.size, to);
-		rates[k] = rate((o.both ? 2. : 1.) * (double)o.size * (double)o.count, run(out, in, o.warm, o.count));
+		struct way *out = begin(fd, o.size, from), *in = begin(dial(v[0], port), o.size, to);
+		rates[k] = rate(2 * (double)o.size * (double)o.count, run(out, in, o.warm, o.count));
 		end(out);
 		end(in);
 	}
-	print_rate(what, "acknowledged", o.size, rates, connections);
+	print_rate(v[2], "acknowledged", o.size, rates, connections);
+}
+
+static void sent(char **far, long size, long count)
+{
+	struct order o = {.size = (uint64_t)size, .warm = warm((uint64_t)count), .count = (uint64_t)count};
+	if (o.size < least_acknowledged / in_flight)
+		usage();
+	char *from = zeroed(o.size);
+	int fd = dial(far[0], number(far[1], 1));
+	all(fd, (char *)&o, sizeof o, 1, 1);
+	struct way *out = begin(fd, o.size, from);
+	printf("%.1f\n", rate((double)o.size * (double)o.count, run(out, NULL, o.warm, o.count)));
+	end(out);
+	free(from);
 }
 
 /* Imports. */
@@ -397,8 +412,10 @@ static void import(long count)
 int main(int n, char **v)
 {
 	if (n == 3 && !strcmp(v[1], "serve"))
-		serve(v[2]);
-	else if (n == 7 && !strcmp(v[1], "tcp") && (!strcmp(v[4], "bandwidth") || !strcmp(v[4], "bidir")))
+		client(listening(v[2]));
+	else if (n > 2 && !strcmp(v[1], "peer"))
+		peer(n - 2, v + 2, client, sent, NULL);
+	else if (n == 7 && !strcmp(v[1], "tcp") && !strcmp(v[4], "bidir"))
 		tcp(v + 2);
 	else if (n == 3 && !strcmp(v[1], "import"))
 		import(number(v[2], 10));

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -203,6 +204,16 @@ static inline int listening(const char *addr)
 	return l;
 }
 
+/* called waits until a client comes, or standard input ends: then there is none. */
+static inline int called(int l)
+{
+	struct pollfd p[2] = {{.fd = l, .events = POLLIN}, {.fd = STDIN_FILENO, .events = POLLIN}};
+	alarm(patience);
+	if (poll(p, 2, -1) < 0)
+		die("poll");
+	return p[0].revents && !p[1].revents;
+}
+
 static inline int accepted(int l)
 {
 	int fd = accept(l, NULL, NULL);
@@ -222,4 +233,33 @@ static inline int dial(const char *addr, long port)
 		die("connecting");
 	plain(fd);
 	return fd;
+}
+
+/* doing is what a peer does of an order: of messages of a size a count, of which the answer is printed. */
+typedef void doing(char **far, long size, long count);
+
+/*
+ * peer is what "vmmc bench --peer" runs: "serve PATH HOST", which prints host and port, and "send ADDRESS" or "ping ADDRESS", where an
+ * order is a line of standard input. A peer may not ping.
+ */
+static inline void peer(int n, char **v, void (*client)(int listens), doing *sends, doing *pings)
+{
+	char *far[2];
+	long size, count;
+	if (n == 3 && !strcmp(v[0], "serve")) {
+		printf("%s ", v[2]);
+		for (int l = listening(v[2]); called(l);)
+			client(l);
+		return;
+	}
+	doing *does = n != 2 ? NULL : !strcmp(v[0], "send") ? sends : !strcmp(v[0], "ping") ? pings : NULL;
+	if (!does || !(far[0] = strtok(v[1], " ")) || !(far[1] = strtok(NULL, " ")))
+		usage();
+	alarm(patience);
+	for (int k; (k = scanf("%ld %ld", &size, &count)) != EOF; alarm(patience)) {
+		if (k != 2 || size < 1 || count < 1)
+			usage();
+		does(far, size, count);
+		fflush(stdout);
+	}
 }

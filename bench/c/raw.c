@@ -4,8 +4,10 @@
  *   raw flag spin|yield COUNT           two processes and a word of shared memory for each
  *   raw memmove SIZE TOTAL              between two mappings of one memfd
  *   raw serve ADDR                      prints its port, serves one client of "raw tcp"
- *   raw tcp ADDR PORT latency|bandwidth|bidir spin|yield CPU SIZE COUNT
+ *   raw tcp ADDR PORT latency|bidir spin|yield CPU SIZE COUNT
  *                                       CPU -1: the kernel chooses; else both ends are pinned to it
+ *   raw peer spin|yield serve PATH HOST, raw peer spin|yield send|ping ADDRESS
+ *                                       a peer of "vmmc bench bandwidth" and "latency", over TCP whatever the path
  */
 #define _GNU_SOURCE
 #define PROGRAM "raw"
@@ -147,9 +149,10 @@ static struct span both(int fd, char *out, char *in, const struct order *o)
 	return s;
 }
 
-static void serve(const char *addr)
+/* client serves one until it has no more orders. */
+static void client(int l)
 {
-	int l = listening(addr), says = accepted(l);
+	int says = accepted(l);
 	struct order o;
 	char byte = 0;
 	for (int i = 0; i < settling; i++) {
@@ -175,6 +178,7 @@ static void serve(const char *addr)
 		free(in);
 		free(out);
 	}
+	close(says);
 }
 
 /* sends is what one end does for latencies, or one way: it sends messages, may get each back, and returns what one takes in the mean. */
@@ -217,25 +221,40 @@ static double connection(char **v, int says, char *out, char *in, const struct o
 	return rate(2 * bytes, (struct span){s.begun < far.begun ? s.begun : far.begun, s.ended > far.ended ? s.ended : far.ended});
 }
 
+/* met is the connection by which the ends say to each other what they have to, when they have settled. */
+static int met(char **v)
+{
+	int says = dial(v[0], number(v[1], 1));
+	char byte = 0;
+	for (int i = 0; i < settling; i++) {
+		all(says, &byte, 1, 1, 1);
+		all(says, &byte, 1, 0, 1);
+	}
+	return says;
+}
+
+static void part(int says)
+{
+	struct order o = {.mode = 0};
+	all(says, (char *)&o, sizeof o, 1, 1);
+	close(says);
+}
+
 static void tcp(char **v)
 {
 	const char *what = v[2], *wait = v[3];
 	long count = number(v[6], 10);
 	struct order o = {
-		.mode = !strcmp(what, "bidir") ? 'd' : what[0],
+		.mode = !strcmp(what, "bidir") ? 'd' : 'l',
 		.yield = !strcmp(wait, "yield"),
 		.cpu = (int16_t)number(v[4], -1),
 		.size = (uint32_t)number(v[5], 1),
 		.count = (uint64_t)count,
 		.warm = (uint64_t)count / 10,
 	};
-	char *in = zeroed(o.size), *out = zeroed(o.size), byte = 0;
+	char *in = zeroed(o.size), *out = zeroed(o.size);
 	double rates[connections], *times = zeroed((size_t)count * sizeof *times);
-	int says = dial(v[0], number(v[1], 1));
-	for (int i = 0; i < settling; i++) {
-		all(says, &byte, 1, 1, 1);
-		all(says, &byte, 1, 0, 1);
-	}
+	int says = met(v);
 	if (o.mode == 'l') {
 		double mean = connection(v, says, out, in, &o, times);
 		print_latency(what, wait, o.cpu, o.size, times, count, mean);
@@ -245,8 +264,39 @@ static void tcp(char **v)
 			rates[k] = connection(v, says, out, in, &o, times);
 		print_rate(what, wait, o.size, rates, connections);
 	}
-	o.mode = 0;
-	all(says, (char *)&o, sizeof o, 1, 1);
+	part(says);
+}
+
+static int yields; /* how a peer waits */
+
+/* one has one connection do an order, and returns what that does. */
+static double one(char **far, char mode, long size, long count, uint64_t before, double *times)
+{
+	struct order o = {.mode = mode, .yield = (char)yields, .cpu = -1, .size = (uint32_t)size, .warm = before, .count = (uint64_t)count};
+	char *in = zeroed(o.size), *out = zeroed(o.size);
+	int says = met(far);
+	double r = connection(far, says, out, in, &o, times);
+	part(says);
+	free(in);
+	free(out);
+	return r;
+}
+
+static void sent(char **far, long size, long count)
+{
+	double *times = zeroed((size_t)count * sizeof *times);
+	printf("%.1f\n", one(far, 'b', size, count, warm((uint64_t)count), times));
+	free(times);
+}
+
+static void pinged(char **far, long size, long count)
+{
+	double *times = zeroed((size_t)count * sizeof *times);
+	one(far, 'l', size, count, 0, times);
+	for (long i = 0; i < count; i++)
+		printf("%c%.0f", i ? ',' : '[', times[i]);
+	printf("]\n");
+	free(times);
 }
 
 static int is(const char *s, const char *a, const char *b, const char *c)
@@ -261,8 +311,12 @@ int main(int n, char **v)
 	else if (n == 4 && !strcmp(v[1], "memmove"))
 		copies((size_t)number(v[2], 1), (size_t)number(v[3], 1));
 	else if (n == 3 && !strcmp(v[1], "serve"))
-		serve(v[2]);
-	else if (n == 9 && !strcmp(v[1], "tcp") && is(v[4], "latency", "bandwidth", "bidir") && is(v[5], "spin", "yield", "yield"))
+		client(listening(v[2]));
+	else if (n > 3 && !strcmp(v[1], "peer") && is(v[2], "spin", "yield", "yield")) {
+		yields = !strcmp(v[2], "yield");
+		peer(n - 3, v + 3, client, sent, pinged);
+	}
+	else if (n == 9 && !strcmp(v[1], "tcp") && is(v[4], "latency", "bidir", "bidir") && is(v[5], "spin", "yield", "yield"))
 		tcp(v + 2);
 	else
 		usage();

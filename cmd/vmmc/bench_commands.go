@@ -29,11 +29,19 @@ var benchTexts = map[string][2]string{
 	"latency": {"Measure one-way latency", `Measure half the round trip of a message that the far end answers with one of the
 same size. Each exchange is timed, and what a reading of the clock takes, which is
 measured before, is taken off. The limit is a raw flag in shared memory with the
-rest of the message moved before it, and raw TCP with the same number of bytes.`},
+rest of the message moved before it, and raw TCP with the same number of bytes. A
+peer's COMMAND is run twice: as "COMMAND serve PATH HOST", which prints a line with the
+address where it listens and serves until its input ends, and as "COMMAND ping ADDRESS",
+which for each line of its input, two numbers, sends messages of so many bytes there and
+back, so many, and prints an array of the nanoseconds of each, there and back.`},
 	"bandwidth": {"Measure one-way bandwidth", `Measure the bandwidth of one-way traffic, until all has arrived: messages one after
 another to the same place, by Send (sync), and with 8 sends of SendAsync in flight
 (async). A round is timed as a whole. The limit is memmove between mappings of the
-same kind, and raw TCP into memory of the same size.`},
+same kind, and raw TCP into memory of the same size, a new connection in each round. A
+peer's COMMAND is run twice: as "COMMAND serve PATH HOST", which prints a line with the
+address where it listens and serves until its input ends, and as "COMMAND send ADDRESS",
+which for each line of its input, two numbers, moves messages of so many bytes, so many
+of them that count, and prints the megabytes a second.`},
 	"bidir": {"Measure the bandwidth of both ways at once", `Measure the bandwidth of both ways together. exchange: each end sends a message,
 waits for the other's and goes on. stream: each end has 8 asynchronous sends in
 flight. The limit is the same done with memmove, or by raw TCP both ways at once.`},
@@ -112,9 +120,13 @@ func newBenchOf(what string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd, []string{what}, &o) },
 	}
 	o.register(c, !bench.Fixed(what), bench.Drawn(what))
-	if what == "rpc" {
-		o.registerCalls(c)
+	switch what {
+	case "rpc":
+		o.registerPeers(c)
 		c.Example += "\n  vmmc bench rpc --path local --peer gRPC='/usr/local/bin/peer rpc-peer'"
+	case "latency", "bandwidth":
+		o.registerPeers(c)
+		c.Example += "\n  vmmc bench " + what + " --path remote --peer C='/usr/local/bin/raw peer spin'"
 	}
 	return c
 }

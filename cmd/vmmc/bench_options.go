@@ -19,7 +19,7 @@ type benchOptions struct {
 	rounds, count          int
 	quick, asJSON, encrypt bool
 	farNetns               string
-	calls                  []string
+	others                 []string
 	nearAddr, farAddr      string
 }
 
@@ -54,9 +54,9 @@ func (o *benchOptions) register(c *cobra.Command, sized, drawn bool) {
 	fixed("pin", bench.Same, bench.Apart)
 }
 
-// registerCalls adds the flag of what is measured beside our calls.
-func (o *benchOptions) registerCalls(c *cobra.Command) {
-	c.Flags().StringArrayVar(&o.calls, "peer", nil, "measure another library's calls too: `NAME=COMMAND`; spaces part the command's words")
+// registerPeers adds the flag of what is measured beside ours.
+func (o *benchOptions) registerPeers(c *cobra.Command) {
+	c.Flags().StringArrayVar(&o.others, "peer", nil, "measure what another library does, too: `NAME=COMMAND`; spaces part the command's words")
 }
 
 // configs are what to run, a path each.
@@ -66,14 +66,23 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 		return nil, err
 	}
 	c := bench.Config{What: what, Rounds: o.rounds, Count: o.count, Quick: o.quick, Pin: o.pin, Curve: o.plot != ""}
-	for _, s := range o.calls {
+	var peers []bench.Peer
+	for _, s := range o.others {
 		p, err := bench.ParsePeer(s)
 		if err != nil {
 			return nil, serve.Usage("--peer: %w", err)
 		}
-		c.Peers = append(c.Peers, p)
+		peers = append(peers, p)
 	}
-	if len(c.Peers) > 0 && o.pin != "" {
+	switch what[0] { // the flag is of commands of one measurement
+	case "rpc":
+		c.Peers = peers
+	case "latency":
+		c.Pings = peers
+	case "bandwidth":
+		c.Streams = peers
+	}
+	if len(peers) > 0 && o.pin != "" {
 		return nil, serve.Usage("--peer and --pin: peers are not pinned")
 	}
 	if o.farNetns != "" && (o.nearAddr == "" || o.farAddr == "" || o.path != bench.Remote) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,11 +19,17 @@ const inFlight = 8
 // bandwidth is that of one-way traffic, until all has arrived: messages one after
 // another to the same place, by Send and with sends in flight. What the far end
 // says when the last one is there is in the time, and on the remote path what warms the link up is not, as with raw TCP.
-func bandwidth(ctx context.Context, e *end, size int) error {
-	n := e.count(size, 1<<14, e.often(512<<20, 1<<30))
+//
+// A machine may change its speed within a tenth of a second, as what else its processors do changes. So a round is short, and
+// what is compared comes in turn.
+func bandwidth(ctx context.Context, e *end, size int) (err error) {
+	n := e.count(size, 1<<14, e.often(512<<20, 256<<20))
 	src := bytes.Repeat([]byte{1}, size) // pages that were never written are all one page, and in the cache
+	var rs []Result
+	var ours []probe
 	for _, variant := range []string{"sync", "async"} {
-		ours := func(ctx context.Context, _ *hist) (float64, error) {
+		rs = append(rs, Result{What: "bandwidth", Variant: variant, Size: size, Unit: Bandwidth, Count: n, LimitIs: e.limitIs("memmove", "raw TCP")})
+		ours = append(ours, func(ctx context.Context, _ *hist) (float64, error) {
 			j := job{Do: "sink", Size: size, Warm: e.warm(n), N: n, First: e.next(2)}
 			var s limit.Span
 			_, err := e.with(ctx, j, func() (err error) {
@@ -30,24 +37,26 @@ func bandwidth(ctx context.Context, e *end, size int) error {
 				return err
 			})
 			return rateOf(j, size, s), err
-		}
-		limit := func(ctx context.Context, _ *hist) (float64, error) {
-			if e.Path == Remote {
-				return e.pump(ctx, src, n)
-			}
-			return e.rate(ctx, job{Do: "sink", Raw: true, Size: size, N: n, First: e.next(2)}, size, func(j job) error {
-				for range n {
-					e.raw.Put(src, 0, j.First)
-				}
-				return nil
-			})
-		}
-		r := Result{What: "bandwidth", Variant: variant, Size: size, Unit: Bandwidth, Count: n, LimitIs: e.limitIs("memmove", "raw TCP")}
-		if err := e.compare(ctx, r, ours, limit); err != nil {
-			return err
-		}
+		})
 	}
-	return nil
+	limit := func(ctx context.Context, _ *hist) (float64, error) {
+		if e.Path == Remote {
+			return e.pump(ctx, src, n)
+		}
+		return e.rate(ctx, job{Do: "sink", Raw: true, Size: size, N: n, First: e.next(2)}, size, func(j job) error {
+			for range n {
+				e.raw.Put(src, 0, j.First)
+			}
+			return nil
+		})
+	}
+	peers, err := e.startAll(ctx, e.Streams, "send")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endAll(peers)) }()
+	sent := func(p *peer, _ *hist) (float64, error) { return p.sends(size, n) }
+	return e.besidePeers(ctx, rs, ours, limit, peers, sent, len(rs))
 }
 
 // rate runs f while the far end does j, and returns bytes, each of the job's
@@ -63,23 +72,12 @@ func (e *end) rate(ctx context.Context, j job, unit int, f func(job) error) (flo
 	return float64(unit) * float64(j.N) / (float64(took) / 1e3), err
 }
 
-// connections is how many raw TCP connections are measured one after another. One has one of several speeds, by chance, and keeps it for
-// long, so the median counts, as in bench/c/measure.h.
-const connections = 5
-
-// fresh is the median bandwidth of raw TCP connections that carry nothing else but what warms them up. one says when what
-// counts of j was moved.
-func (e *end) fresh(ctx context.Context, j job, unit int, one func(job) (limit.Span, error)) (float64, error) {
+// fresh is the bandwidth of a raw TCP connection that carries nothing else but what warms it up. one says when what
+// counts of j was moved. One connection may be faster than the next one, and stay so: each round has its own.
+func (e *end) fresh(j job, unit int, one func(job) (limit.Span, error)) (float64, error) {
 	j.Raw, j.Fresh, j.Warm = true, true, e.warm(j.N)
-	var rates []float64
-	for range connections {
-		s, err := one(j)
-		if err != nil {
-			return 0, err
-		}
-		rates = append(rates, rateOf(j, unit, s))
-	}
-	return median(rates), nil
+	s, err := one(j)
+	return rateOf(j, unit, s), err
 }
 
 // rateOf is bytes per microsecond, each of the messages that count being unit.
@@ -97,7 +95,7 @@ func (e *end) warm(n int) int {
 
 // pump is the bandwidth of raw TCP with src n times.
 func (e *end) pump(ctx context.Context, src []byte, n int) (float64, error) {
-	return e.fresh(ctx, job{Do: "sink", Size: len(src), N: n}, len(src), func(j job) (limit.Span, error) {
+	return e.fresh(job{Do: "sink", Size: len(src), N: n}, len(src), func(j job) (limit.Span, error) {
 		return spanOf(e.with(ctx, j, func() error { return e.tcp.Pump(ctx, src, j.Warm+j.N) }))
 	})
 }

@@ -43,6 +43,9 @@ type Config struct {
 	Pin    string   `json:"pin"`   // "", Same or Apart
 	Peers  []Peer   `json:"peers"` // whose calls are measured beside ours; C's are added where they can be
 
+	Pings   []Peer `json:"pings"`   // whose latency is
+	Streams []Peer `json:"streams"` // whose bandwidth is
+
 	Encrypt bool `json:"encrypt"` // the links; raw TCP is in clear
 
 	Near family.Site `json:"near"` // of the remote path

@@ -13,7 +13,7 @@ import (
 // message, waits for the other's and goes on, as the paper has it; in a stream each
 // end has sends in flight, and at last waits for all of the other's.
 func bidir(ctx context.Context, e *end, size int) error {
-	n := e.count(size, 1<<13, e.often(256<<20, 512<<20))
+	n := e.count(size, 1<<13, e.often(256<<20, 128<<20))
 	src, dst := bytes.Repeat([]byte{1}, size), bytes.Repeat([]byte{1}, size) // not while anything is timed
 	for _, variant := range []string{"exchange", "stream"} {
 		both := func(raw bool) probe {
@@ -21,7 +21,7 @@ func bidir(ctx context.Context, e *end, size int) error {
 				j := job{Do: "both", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(n)}
 				switch {
 				case variant == "stream" && e.Path == Remote && raw:
-					return e.fresh(ctx, j, 2*size, func(j job) (limit.Span, error) { return e.bothWays(ctx, j, src, dst) })
+					return e.fresh(j, 2*size, func(j job) (limit.Span, error) { return e.bothWays(ctx, j, src, dst) })
 				case variant == "stream" && !raw:
 					j.Warm = e.warm(n)
 					s, err := e.bothWays(ctx, j, src, dst)

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/limit"
@@ -11,7 +12,7 @@ import (
 // latency is half the round trip of a message that the other end answers with one
 // of the same size. Each exchange is timed; the next one begins when it is over, so
 // an exchange that is late delays the next and not its clock.
-func latency(ctx context.Context, e *end, size int) error {
+func latency(ctx context.Context, e *end, size int) (err error) {
 	n := e.count(size, e.often(20000, 4000), 128<<20)
 	skip := n / 10
 	at := e.pages(size)
@@ -33,7 +34,13 @@ func latency(ctx context.Context, e *end, size int) error {
 		return 0, err
 	}
 	r := Result{What: "latency", Size: size, Unit: Nanos, Count: n, LimitIs: e.limitIs("a raw shared flag", "raw TCP")}
-	return e.compare(ctx, r, ours, limit)
+	peers, err := e.startAll(ctx, e.Pings, "ping")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endAll(peers)) }()
+	pinged := func(p *peer, h *hist) (float64, error) { return 0, p.pings(size, n, skip, h) }
+	return e.besidePeers(ctx, []Result{r}, []probe{ours}, limit, peers, pinged, 1)
 }
 
 // pages gives each round a page of its own for its messages. How far the two processors are from where the cache keeps a line of

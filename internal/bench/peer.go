@@ -15,7 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Peer is another library's calls, measured in turn with ours by a program with both ends:
+// Peer is another library, or none, measured in turn with ours by a program with both ends:
 //
 //	COMMAND serve PATH HOST  listens as the library does best on the local or the remote PATH, at an
 //	                         address of HOST if it is one of a network, prints a line with the
@@ -23,6 +23,12 @@ import (
 //	COMMAND call ADDRESS     for each line of its standard input, a number, makes so many calls of a
 //	                         procedure that does nothing, one after another, and prints how many
 //	                         nanoseconds each took, as an array of JSON
+//	COMMAND ping ADDRESS     for each line of its standard input, two numbers, sends messages of so
+//	                         many bytes there and back, so many, one after another, and prints how
+//	                         many nanoseconds each took, there and back, as an array of JSON
+//	COMMAND send ADDRESS     for each line of its standard input, two numbers, moves messages of so
+//	                         many bytes, so many of them that count, and prints a number, how many
+//	                         megabytes a second those were
 type Peer struct {
 	Name    string   `json:"name"`
 	Command []string `json:"command"`
@@ -72,8 +78,29 @@ func (h *half) end() error {
 	return h.cmd.Wait()
 }
 
+// startAll runs all peers, whose clients call or send.
+func (e *end) startAll(ctx context.Context, all []Peer, does string) (running []*peer, err error) {
+	for _, p := range all {
+		r, err := e.start(ctx, p, does)
+		if err != nil {
+			return nil, errors.Join(err, endAll(running))
+		}
+		running = append(running, r)
+	}
+	return running, nil
+}
+
+func endAll(running []*peer) (err error) {
+	for _, p := range running {
+		if eerr := p.end(); eerr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", p.Name, eerr))
+		}
+	}
+	return err
+}
+
 // start runs a peer's server, in the far end's network, and its client.
-func (e *end) start(ctx context.Context, p Peer) (r *peer, err error) {
+func (e *end) start(ctx context.Context, p Peer, does string) (r *peer, err error) {
 	r = &peer{Peer: p}
 	err = unix.InNetwork(e.Far.Network, func() (err error) {
 		r.server, err = startHalf(ctx, p.Command, "serve", e.Path, e.farHost())
@@ -84,7 +111,7 @@ func (e *end) start(ctx context.Context, p Peer) (r *peer, err error) {
 	}
 	at, err := r.server.out.ReadString('\n')
 	if err == nil {
-		r.client, err = startHalf(ctx, p.Command, "call", strings.TrimSpace(at))
+		r.client, err = startHalf(ctx, p.Command, does, strings.TrimSpace(at))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", p.Name, err), r.server.end())
@@ -92,24 +119,54 @@ func (e *end) start(ctx context.Context, p Peer) (r *peer, err error) {
 	return r, nil
 }
 
-// calls has n calls made, and adds the times of all but the first few.
-func (r *peer) calls(n, skip int, h *hist) error {
-	if _, err := fmt.Fprintln(r.client.in, n+skip); err != nil {
+// told is what the client answers to a line of words.
+func (r *peer) told(answer any, words ...any) error {
+	if _, err := fmt.Fprintln(r.client.in, words...); err != nil {
 		return fmt.Errorf("%s: %w", r.Name, err)
 	}
 	line, err := r.client.out.ReadBytes('\n')
-	var took []int64
 	if err == nil {
-		err = json.Unmarshal(line, &took)
+		err = json.Unmarshal(line, answer)
 	}
 	if err != nil {
 		return fmt.Errorf("what %s says: %w", r.Name, err)
 	}
-	if len(took) != n+skip {
-		return fmt.Errorf("%s has made %d calls of %d", r.Name, len(took), n+skip)
+	return nil
+}
+
+// sends has n messages of size bytes moved, and returns the megabytes a second.
+func (r *peer) sends(size, n int) (rate float64, err error) {
+	if err := r.told(&rate, size, n); err != nil {
+		return 0, err
 	}
-	for _, ns := range took[skip:] {
-		h.add(time.Duration(ns))
+	if !(rate > 0) {
+		return 0, fmt.Errorf("%s has moved %v megabytes a second", r.Name, rate)
+	}
+	return rate, nil
+}
+
+// calls has n calls made, and adds the times of all but the first few.
+func (r *peer) calls(n, skip int, h *hist) error {
+	return r.times("calls", n+skip, h.skipping(skip), n+skip)
+}
+
+// pings has n messages of size bytes sent there and back, and adds the times of one way of all but the first few.
+func (r *peer) pings(size, n, skip int, h *hist) error {
+	each := h.skipping(skip)
+	return r.times("round trips", n+skip, func(d time.Duration) { each(d / 2) }, size, n+skip)
+}
+
+// times passes on the times of n of what the words ask for.
+func (r *peer) times(of string, n int, each func(time.Duration), words ...any) error {
+	var took []int64
+	if err := r.told(&took, words...); err != nil {
+		return err
+	}
+	if len(took) != n {
+		return fmt.Errorf("%s has made %d %s of %d", r.Name, len(took), of, n)
+	}
+	for _, ns := range took {
+		each(time.Duration(ns))
 	}
 	return nil
 }

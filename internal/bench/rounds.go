@@ -80,6 +80,33 @@ func (e *end) compareAll(ctx context.Context, rs []Result, ours []probe, limit p
 	return nil
 }
 
+// besidePeers is compareAll where peers take turns, too, each by round. The first of the results, as many as stand beside
+// them, are reported beside each peer as well.
+func (e *end) besidePeers(ctx context.Context, rs []Result, ours []probe, limit probe, peers []*peer, round func(*peer, *hist) (float64, error), stand int) error {
+	probes := slices.Clip(ours)
+	for _, p := range peers {
+		probes = append(probes, func(_ context.Context, h *hist) (float64, error) { return round(p, h) })
+	}
+	sides, err := e.turns(ctx, append(probes, limit))
+	if err != nil {
+		return fmt.Errorf("%s, %d bytes: %w", rs[0].What, rs[0].Size, err)
+	}
+	for k, r := range rs {
+		if err := e.beside(r, sides[k], sides[len(sides)-1]); err != nil {
+			return err
+		}
+	}
+	for k, p := range peers {
+		for i, r := range rs[:stand] {
+			r.LimitIs = p.Name
+			if err := e.beside(r, sides[i], sides[len(rs)+k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // turns runs all rounds, in each of which all probes take turns.
 func (e *end) turns(ctx context.Context, probes []probe) ([]*side, error) {
 	var sides []*side

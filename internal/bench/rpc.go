@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -135,24 +136,11 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 			return 0, err
 		})
 	}
-	var peers []*peer
-	defer func() {
-		for _, p := range peers {
-			if eerr := p.end(); err == nil && eerr != nil {
-				err = fmt.Errorf("%s: %w", p.Name, eerr)
-			}
-		}
-	}()
-	for _, p := range e.Peers {
-		r, err := e.start(ctx, p)
-		if err != nil {
-			return err
-		}
-		peers = append(peers, r)
-		ours = append(ours, func(_ context.Context, h *hist) (float64, error) {
-			return 0, r.calls(min(n, mostOfPeers), min(skip, mostOfPeers/10), h)
-		})
+	peers, err := e.startAll(ctx, e.Peers, "call")
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, endAll(peers)) }()
 	limit := func(ctx context.Context, h *hist) (float64, error) {
 		j := job{Do: "pong", Raw: true, Size: nullSize, N: n + skip, First: e.next(n + skip)}
 		_, err := e.with(ctx, j, func() error {
@@ -164,23 +152,10 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 		})
 		return 0, err
 	}
-	sides, err := e.turns(ctx, append(ours, limit))
-	if err != nil {
-		return fmt.Errorf("null calls: %w", err)
+	called := func(p *peer, h *hist) (float64, error) {
+		return 0, p.calls(min(n, mostOfPeers), min(skip, mostOfPeers/10), h)
 	}
-	for k, r := range rs {
-		if err := e.beside(r, sides[k], sides[len(sides)-1]); err != nil {
-			return err
-		}
-	}
-	for k, p := range peers {
-		r := rs[0]
-		r.LimitIs = p.Name
-		if err := e.beside(r, sides[0], sides[len(rs)+k]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.besidePeers(ctx, rs, ours, limit, peers, called, 1)
 }
 
 // longCalls measures arguments of size bytes, which the procedure sees where they have arrived, beside

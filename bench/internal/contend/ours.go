@@ -35,8 +35,15 @@ func (k *kit) ours() []Job {
 	var jobs []Job
 	for _, what := range whats {
 		rounds := 2
-		if path == "local" && what == "latency" {
+		switch {
+		case path == "local" && what == "latency":
 			rounds = 8 // each has a page of its own, and pages differ by half
+		case path == "remote" && (what == "latency" || what == "fetch"), path == "local" && what == sample.Bandwidth:
+			rounds = 6
+		case path == "remote" && what == "bidir":
+			rounds = 8 // short ones: the machine's speed changes within a tenth of a second
+		case path == "remote" && strings.HasPrefix(what, sample.Bandwidth):
+			rounds = 12
 		}
 		words := append([]string{"bench"}, strings.Fields(what)...)
 		words = append(words, "--path", path, "--rounds", strconv.Itoa(rounds), "--json")
@@ -47,6 +54,9 @@ func (k *kit) ours() []Job {
 		if what == "rpc" {
 			words = append(words, "--peer", rpc.GRPC+"="+k.Self+" rpc-peer")
 		}
+		for how, command := range k.turns(what) {
+			words = append(words, "--peer", inTurn+how+"="+command)
+		}
 		jobs = append(jobs, Job{Name: "vmmc " + what, Beside: what, run: func(ctx context.Context) ([]sample.Sample, error) {
 			out, err := output(k.at.Command(ctx, place.Near, k.VMMC, words...))
 			if err != nil {
@@ -56,6 +66,22 @@ func (k *kit) ours() []Job {
 		}})
 	}
 	return jobs
+}
+
+// inTurn begins the names of what takes turns with ours, by which the limit of a figure is known to be one of them.
+const inTurn = sample.C + ", "
+
+// turns are the ways of C's programs that take turns with ours within one measurement of it, and their commands: what the
+// machine does to one of them it does to all.
+func (k *kit) turns(what string) map[string]string {
+	ways := map[string]string{}
+	if stream := strings.HasPrefix(what, sample.Bandwidth); !k.shared() && (stream || what == sample.Latency) {
+		ways[tcp+"spin"], ways[tcp+"yield"] = k.Raw+" peer spin", k.Raw+" peer yield"
+		if stream {
+			ways[tcp+"acknowledged"] = k.Floor + " peer"
+		}
+	}
+	return ways
 }
 
 // figure is what our tool prints of one measurement; the limit is the machine's, measured beside it.
@@ -71,6 +97,9 @@ type figure struct {
 	LimitIs string  `json:"limit_is"`
 	P99     float64 `json:"p99"`
 	P999    float64 `json:"p99.9"`
+
+	LimitP99  float64 `json:"limit_p99"`
+	LimitP999 float64 `json:"limit_p99.9"`
 }
 
 var units = map[string]struct {
@@ -98,6 +127,15 @@ func (k *kit) parseOurs(out []byte) ([]sample.Sample, error) {
 		}
 		if f.What == "" {
 			return nil, fmt.Errorf("vmmc bench printed a figure of nothing: %+v", f)
+		}
+		if c, ok := strings.CutPrefix(f.LimitIs, inTurn); ok {
+			if f.Variant != "sync" { // that is beside the same rounds of C's as the asynchronous one
+				all = append(all, sample.Sample{
+					Key: k.key(sample.C, c, f.What, f.Size), Value: f.Limit * u.times, Unit: u.unit,
+					P99: f.LimitP99 * u.times, P999: f.LimitP999 * u.times, Ratio: f.Ratio,
+				})
+			}
+			continue
 		}
 		how := f.Variant
 		if f.What == sample.RPC { // one figure of ours beside several limits

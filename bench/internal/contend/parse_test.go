@@ -105,6 +105,12 @@ func TestParseOurs(t *testing.T) {
 		{Key: key(sample.Limit, "null, vmmc : raw TCP, there and back", sample.RPC, 0), Value: 8615, Unit: "ns"},
 		{Key: key(sample.Ours, "null, vmmc : gRPC-Go", sample.RPC, 0), Value: 11431, Unit: "ns", Ratio: .15},
 		{Key: key(sample.Limit, "null, vmmc : gRPC-Go", sample.RPC, 0), Value: 76031, Unit: "ns"},
+		{Key: key(sample.Ours, "async", sample.Bandwidth, 1<<20), Value: 8400, Unit: "MB/s", Ratio: .99},
+		{Key: key(sample.Limit, "async", sample.Bandwidth, 1<<20), Value: 8500, Unit: "MB/s"},
+		{Key: key(sample.C, "TCP, spin", sample.Bandwidth, 1<<20), Value: 8800, Unit: "MB/s", Ratio: .96},
+		{Key: key(sample.Ours, "", sample.Latency, 64), Value: 4200, Unit: "ns", P99: 8000, P999: 9000, Ratio: 1.05},
+		{Key: key(sample.Limit, "", sample.Latency, 64), Value: 4000, Unit: "ns"},
+		{Key: key(sample.C, "TCP, yield", sample.Latency, 64), Value: 3900, Unit: "ns", P99: 6000, P999: 7000, Ratio: 1.08},
 	}
 	if d := cmp.Diff(want, got, near); err != nil || d != "" {
 		t.Error(err, d)

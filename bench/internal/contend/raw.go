@@ -29,20 +29,11 @@ func (k *kit) raw() []Job {
 			{Name: "C import", Beside: sample.Import, run: func(ctx context.Context) ([]sample.Sample, error) { return k.c(ctx, k.Floor, "import", "2000") }},
 		}
 	}
-	var jobs []Job
+	var jobs []Job // what is one way takes turns with ours, see turns
 	for _, wait := range []string{"spin", "yield"} {
 		jobs = append(jobs,
-			k.rawTCP("C TCP latency, "+wait, sample.Latency, wait, "-1", small, func(int) int { return 20000 }).beside(sample.Latency),
 			k.rawTCP("C TCP both ways, "+wait, sample.Bidir, wait, "-1", large, times(1<<29)).beside(sample.Bidir),
 		)
-		for _, size := range large {
-			jobs = append(jobs, k.rawTCP("C TCP bandwidth, "+wait+atSize(size), sample.Bandwidth, wait, "-1", []int{size}, times(1<<30)).
-				beside(sample.Bandwidth+atSize(size)))
-		}
-	}
-	for _, size := range large {
-		jobs = append(jobs, k.floorTCP("C TCP bandwidth, acknowledged"+atSize(size), sample.Bandwidth, []int{size}, times(1<<30)).
-			beside(sample.Bandwidth+atSize(size)))
 	}
 	return append(jobs,
 		k.floorTCP("C TCP both ways, acknowledged", sample.Bidir, large, times(1<<29)).beside(sample.Bidir),

@@ -1,8 +1,10 @@
 package contend
 
 import (
+	"bufio"
 	"context"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -43,6 +45,58 @@ func writesItsPages(t *testing.T, program string) {
 	}
 }
 
+// streams runs both ends of a peer as "vmmc bench" does: they say how fast each order went, or took, and end with their input.
+func streams(ctx context.Context, t *testing.T, command []string, pings bool) {
+	t.Helper()
+	run := func(args ...string) *exec.Cmd {
+		return exec.CommandContext(ctx, command[0], slices.Concat(command[1:], args)...)
+	}
+	server := run("serve", "remote", "127.0.0.1")
+	in, err := server.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	at, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Errorf("%q does not say where it listens: %v", command, err)
+	}
+	client := run("send", strings.TrimSpace(at))
+	client.Stdin = strings.NewReader("65536 20\n1048576 20\n")
+	said, err := client.Output()
+	rates := strings.Fields(string(said))
+	if err != nil || len(rates) != 2 {
+		t.Errorf("%q says %q: %v", command, said, err)
+	}
+	for _, r := range rates {
+		if v, err := strconv.ParseFloat(r, 64); err != nil || v <= 0 {
+			t.Errorf("%q has moved %q megabytes a second", command, r)
+		}
+	}
+	if pings {
+		client = run("ping", strings.TrimSpace(at))
+		client.Stdin = strings.NewReader("64 3\n")
+		said, err := client.Output()
+		var took []int64
+		if err == nil {
+			err = json.Unmarshal(said, &took)
+		}
+		if err != nil || len(took) != 3 || slices.Min(took) <= 0 {
+			t.Errorf("%q says %q of three round trips: %v", command, said, err)
+		}
+	}
+	_ = in.Close()
+	if err := server.Wait(); err != nil {
+		t.Errorf("%q serves no more: %v", command, err)
+	}
+}
+
 // The C programs run, briefly, and what they print is understood.
 func TestRawPrograms(t *testing.T) {
 	if runtime.GOOS != "linux" {
@@ -63,11 +117,9 @@ func TestRawPrograms(t *testing.T) {
 	}
 	local, net := &kit{programs, place.Memory()}, &kit{programs, place.Loop()}
 	few := func(int) int { return 20 }
-	acknowledged := func(what string) (keys []sample.Key) {
-		for _, size := range large {
-			keys = append(keys, net.key("C", "TCP, acknowledged", what, size))
-		}
-		return keys
+	var acknowledged []sample.Key
+	for _, size := range large {
+		acknowledged = append(acknowledged, net.key("C", "TCP, acknowledged", "bidir", size))
 	}
 	for _, c := range []struct {
 		job  Job
@@ -79,9 +131,7 @@ func TestRawPrograms(t *testing.T) {
 			net.key("C", "TCP, yield", "latency", 1), net.key("C", "TCP, yield", "latency", 4096),
 		}},
 		{net.rawTCP("", "latency", "yield", "0", []int{64}, few), []sample.Key{net.key("C", "TCP, yield, one CPU", "latency", 64)}},
-		{net.rawTCP("", "bandwidth", "yield", "-1", []int{1 << 20}, few), []sample.Key{net.key("C", "TCP, yield", "bandwidth", 1<<20)}},
-		{net.floorTCP("", "bandwidth", large, few), acknowledged("bandwidth")},
-		{net.floorTCP("", "bidir", large, few), acknowledged("bidir")},
+		{net.floorTCP("", "bidir", large, few), acknowledged},
 		{Job{run: func(ctx context.Context) ([]sample.Sample, error) {
 			return local.c(ctx, programs.Floor, "import", "20")
 		}}, []sample.Key{local.key("C", "", "import", 4096)}},
@@ -103,9 +153,34 @@ func TestRawPrograms(t *testing.T) {
 			t.Errorf("%v was measured, not %v", keys, c.want)
 		}
 	}
+	for way, command := range net.turns("bandwidth --size 1") {
+		streams(ctx, t, strings.Fields(command), way != "TCP, acknowledged")
+	}
 	for program, wrong := range map[string][][]string{
-		programs.Raw:   {{}, {"flag"}, {"flag", "spin", "many"}, {"memmove", "0", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "sleep", "spin", "-1", "1", "10"}},
-		programs.Floor: {{}, {"import"}, {"import", "1"}, {"serve", "nowhere"}, {"tcp", "127.0.0.1", "1", "latency", "64", "10"}, {"tcp", "127.0.0.1", "1", "bidir", "64", "10"}},
+		programs.Raw: {
+			{},
+			{"flag"},
+			{"flag", "spin", "many"},
+			{"memmove", "0", "1"},
+			{"serve", "nowhere"},
+			{"tcp", "127.0.0.1", "1", "sleep", "spin", "-1", "1", "10"},
+			{"peer", "spin"},
+			{"peer", "spin", "send"},
+			{"peer", "spin", "send", "127.0.0.1"},
+			{"peer", "sleep", "send", "127.0.0.1 1"},
+			{"peer", "spin", "serve", "remote", "nowhere"},
+		},
+		programs.Floor: {
+			{},
+			{"import"},
+			{"import", "1"},
+			{"serve", "nowhere"},
+			{"tcp", "127.0.0.1", "1", "latency", "64", "10"},
+			{"tcp", "127.0.0.1", "1", "bidir", "64", "10"},
+			{"peer"},
+			{"peer", "send", "127.0.0.1"},
+			{"peer", "ping", "127.0.0.1 1"},
+		},
 	} {
 		for _, args := range wrong {
 			err := exec.CommandContext(ctx, program, args...).Run()
@@ -194,18 +269,13 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// The bars that compare ours with C's TCP have both in turn.
+// The bars that compare ours with C's have both in turn; bandwidth one way is in turn within one job.
 func TestBarsAreBeside(t *testing.T) {
 	groups := map[string][]string{}
 	for _, j := range Jobs(&setup.Programs{}, []*place.Place{place.Memory(), place.Loop()}) {
 		groups[j.Beside] = append(groups[j.Beside], j.Name)
 	}
 	for group, want := range map[string][]string{
-		"loopback/bandwidth --size 65536": {
-			"loopback/C TCP bandwidth, acknowledged --size 65536", "loopback/C TCP bandwidth, spin --size 65536",
-			"loopback/C TCP bandwidth, yield --size 65536", "loopback/vmmc bandwidth --size 65536",
-		},
-		"loopback/latency":                      {"loopback/C TCP latency, spin", "loopback/C TCP latency, yield", "loopback/vmmc latency"},
 		"loopback/latency --pin same --size 64": {"loopback/C TCP on one CPU", "loopback/vmmc latency --pin same --size 64"},
 		"local/latency":                         {"local/C flag, spinning", "local/C flag, yielding", "local/UCX put latency", "local/vmmc latency"},
 		"loopback/bidir": {

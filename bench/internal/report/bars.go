@@ -100,7 +100,7 @@ func (d *data) remoteBars(place string) []*bar {
 	lat := ours("", sample.Latency, 64)
 	raw := &bar{what: "64 B one way : raw C TCP", where: place, bound: "≤ 1.1"}
 	for _, w := range cTCP {
-		raw.most(w.how, ratio(lat, d.at(w.contender, w.how, sample.Latency, place, 64)), 1.1)
+		raw.most(w.how, d.at(w.contender, w.how, sample.Latency, place, 64).ownRatio(), 1.1)
 	}
 	pinned := (&bar{what: "64 B one way, both ends on one CPU : raw C TCP with yield there", where: place, bound: "≤ 1.5"}).
 		most("", ratio(ours("one CPU", sample.Latency, 64), d.at(sample.C, "TCP, yield, one CPU", sample.Latency, place, 64)), 1.5)
@@ -115,7 +115,7 @@ func (d *data) remoteBars(place string) []*bar {
 	flood := &bar{what: "bandwidth, 8 asynchronous sends in flight, 64 KiB to 4 MiB : raw C TCP", where: place, bound: "≥ 0.95"}
 	for _, size := range bulk {
 		best := d.best(cTCP, sample.Bandwidth, place, size, true)
-		flood.least(byteSize(size), ratio(ours("async", sample.Bandwidth, size), best), .95)
+		flood.least(byteSize(size), best.ownRatio(), .95)
 		flood.also("synchronous", ratio(ours("sync", sample.Bandwidth, size), best), "")
 		flood.also("C acknowledging", ratio(d.at(sample.C, acknowledged, sample.Bandwidth, place, size), best), "")
 	}

@@ -63,7 +63,8 @@ gRPC-Go and net/rpc sleep. MB are 1,000,000 bytes.
 - *loopback*: TCP on 127.0.0.1. *veth*: TCP between two network namespaces, MTU 1500. MPI and UCX are
   kept from shared memory in both. The namespaces have Reno's congestion control for all: with BBR, which paces
   by timers, all over TCP is a draw of two speeds, the slower of them a quarter of the other.
-- *C* is a program without a library (` + "`bench/c/raw.c`" + `); *vmmc's limit* is what ` + "`vmmc bench`" + ` measures of the
+- *C* is a program without a library (` + "`bench/c/raw.c`" + `). What it does one way over TCP takes turns with ours in short
+  rounds of one measurement, and the ratio is the median of those rounds'; *vmmc's limit* is what ` + "`vmmc bench`" + ` measures of the
   machine itself beside each of its figures. *C acknowledging* and *a first one's packets and pages alone* (` + "`bench/c/floor.c`" + `, and in Go ` + "`internal/limit/introduction.go`" + `) are what a link over TCP
   and a first import cannot do without, whoever makes them: headers, acknowledgements, memory that is shared; packets, pages, descriptors. The former has what a
   link sets for a near end, two megabytes on their way at most, and writes several messages by one call, which *TCP, spin* and *TCP, yield* do not. No bar is about them.
