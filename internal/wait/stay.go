@@ -13,6 +13,10 @@ const (
 	sharedYields = 16
 	firstStay    = 200 * time.Microsecond
 	longestStay  = 64 * time.Millisecond
+
+	// A late yield after which there is what was waited for counts for so many: who ran in it was likely the other end, with a long
+	// message, and each of the two stands still while the other one copies.
+	paidFor = sharedYields / 4
 )
 
 // Stay is how a thread that looks and yields keeps to its processor. Two that yield to
@@ -34,7 +38,14 @@ func (s *Stay) Yielded(shared bool) (slept bool) {
 		s.shared = 0
 		return false
 	}
-	if s.shared++; s.shared < sharedYields || alone.Load() || !s.over(unix.Monotonic()) {
+	return s.sharing(1)
+}
+
+// Paid is told of a yield that came back late, and had what was waited for found.
+func (s *Stay) Paid() { s.sharing(paidFor) }
+
+func (s *Stay) sharing(yields int) (slept bool) {
+	if s.shared += yields; s.shared < sharedYields || alone.Load() || !s.over(unix.Monotonic()) {
 		return false
 	}
 	s.shared = 0

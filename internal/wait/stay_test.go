@@ -37,6 +37,48 @@ func TestStayNeedsSharedYieldsInARow(t *testing.T) {
 	}
 }
 
+// Late yields after each of which there is what was waited for are a reason to leave, those in vain are none.
+func TestStayWhereLateYieldsPay(t *testing.T) {
+	if alone.Load() {
+		t.Skip("a process that runs one goroutine at a time stays where it is")
+	}
+	late := func(b *Budget, pays bool) {
+		sp := b.Begin(false)
+		sp.slow = true
+		if !pays {
+			sp.Next(1)
+		}
+		sp.End()
+	}
+	for _, c := range []struct {
+		pays   []bool
+		leaves bool
+	}{
+		{[]bool{true, true, true}, false},
+		{[]bool{true, true, true, true}, true},
+		{[]bool{true, true, true, false, true, true, true}, false},
+		{[]bool{false, false, false, false, false, false, false, false}, false},
+	} {
+		var b Budget
+		for _, p := range c.pays {
+			late(&b, p)
+		}
+		if left := b.stay.since != 0; left != c.leaves { // it has asked the coin then
+			t.Errorf("after %v it would leave: %v, want %v", c.pays, left, c.leaves)
+		}
+	}
+	var b Budget
+	for range 3 {
+		late(&b, true)
+	}
+	sp := b.Begin(false)
+	sp.slow = true
+	sp.Again() // what was found was for somebody else
+	if b.stay.since == 0 || sp.slow {
+		t.Error("a late yield after which a wait looks on counts for nothing, or twice")
+	}
+}
+
 // A yield that let somebody else run is told from one that did not by how long that takes on this machine.
 func TestOthers(t *testing.T) {
 	for _, c := range []struct {

@@ -258,8 +258,10 @@ func (b *Budget) Begin(long bool) Spin {
 // about how many plain looks the caller's last one was worth. It returns false
 // when it is time to sleep; never after a yield to either, before another look.
 func (s *Spin) Next(cost int) bool {
-	s.late = s.late || s.slow // who ran meanwhile was not who is waited for
-	s.slow = false
+	if s.slow { // who ran meanwhile was not who is waited for
+		s.late, s.slow = true, false
+		s.b.stay.Yielded(false)
+	}
 	s.looks += cost
 	s.count(cost)
 	if s.looks < s.most {
@@ -282,7 +284,7 @@ func (s *Spin) Next(cost int) bool {
 	took := time.Duration(s.last - before)
 	s.slow = took > lateYield
 	shared := s.b.others(took)
-	if s.b.stay.Yielded(shared && !s.slow) {
+	if !s.slow && s.b.stay.Yielded(shared) { // of a late one it is not known yet whose time that was
 		s.Again()
 	}
 	if shared != (s.most == sharedLooks) {
@@ -316,12 +318,22 @@ func (s *Spin) Shared() bool { return s.most == sharedLooks }
 
 // Again begins the phase anew: the caller's looks have brought something.
 func (s *Spin) Again() {
-	s.limit, s.looks, s.slow = 0, 0, false
+	s.paid()
+	s.limit, s.looks = 0, 0
 	s.count(brought)
+}
+
+// paid notes that what the last yield was followed by came while others ran, if they ran for long.
+func (s *Spin) paid() {
+	if s.slow {
+		s.slow = false
+		s.b.stay.Paid()
+	}
 }
 
 // End closes the phase.
 func (s *Spin) End() {
+	s.paid()
 	s.b.looked += s.all + 1 // many waits are short, and some never look twice
 	limit := s.b.most()
 	switch {
