@@ -3,7 +3,7 @@
  * above a memfd by design, and not by how well they are made. It prints objects of JSON, one a line.
  *
  *   floor serve ADDR                       prints its port, serves one client of "floor tcp"
- *   floor tcp ADDR PORT bidir SIZE COUNT
+ *   floor tcp ADDR PORT SIZE COUNT
  *       A header of 64 bytes before each message, a frame of 64 bytes back for every 256 KiB, or two messages of
  *       128 to 256 KiB, at most 8 messages that are not acknowledged, memory that other processes map where they arrive,
  *       and for each direction a connection of its own, with what vmmc sets for a near end. Messages that may go
@@ -176,42 +176,43 @@ static void end(struct way *w)
 /* client serves one until no more connections come. */
 static void client(int l)
 {
-	char *to = NULL, *from = NULL, last;
+	char byte = 0;
 	struct order o;
 	do {
 		int fd = accepted(l);
 		all(fd, (char *)&o, sizeof o, 0, 1);
-		if (!to)
-			to = shared(o.size), from = zeroed(o.size);
+		char *to = shared(o.size), *from = o.both ? zeroed(o.size) : NULL;
+		all(fd, &byte, 1, 1, 1); /* it looks from here on, see raw.c */
 		struct way *in = begin(fd, o.size, to), *out = NULL;
 		if (o.both)
 			out = begin(accepted(l), o.size, from);
 		run(out, in, o.warm, o.count);
-		(void)!recv(fd, &last, 1, 0); /* the client's end: it has read all */
+		(void)!recv(fd, &byte, 1, 0); /* the client's end: it has read all */
 		end(in);
 		end(out);
+		munmap(to, o.size);
+		free(from);
 	} while (o.more > 0);
-	munmap(to, o.size);
-	free(from);
 }
 
 static void tcp(char **v)
 {
 	long port = number(v[1], 1);
-	struct order o = {.size = (uint64_t)number(v[3], least_acknowledged / in_flight), .count = (uint64_t)number(v[4], 10), .both = 1};
+	struct order o = {.size = (uint64_t)number(v[2], least_acknowledged / in_flight), .count = (uint64_t)number(v[3], 10), .both = 1};
 	o.warm = warm(o.count);
-	char *from = zeroed(o.size), *to = shared(o.size);
+	char *from = zeroed(o.size), *to = shared(o.size), byte;
 	double rates[connections];
 	for (int k = 0; k < connections; k++) {
 		int fd = dial(v[0], port);
 		o.more = (uint64_t)(connections - 1 - k);
 		all(fd, (char *)&o, sizeof o, 1, 1);
+		all(fd, &byte, 1, 0, 1);
 		struct way *out = begin(fd, o.size, from), *in = begin(dial(v[0], port), o.size, to);
 		rates[k] = rate(2 * (double)o.size * (double)o.count, run(out, in, o.warm, o.count));
 		end(out);
 		end(in);
 	}
-	print_rate(v[2], "acknowledged", o.size, rates, connections);
+	print_rate("bidir", "acknowledged", o.size, rates, connections);
 }
 
 static void sent(char **far, long size, long count)
@@ -219,9 +220,10 @@ static void sent(char **far, long size, long count)
 	struct order o = {.size = (uint64_t)size, .warm = warm((uint64_t)count), .count = (uint64_t)count};
 	if (o.size < least_acknowledged / in_flight)
 		usage();
-	char *from = zeroed(o.size);
+	char *from = zeroed(o.size), byte;
 	int fd = dial(far[0], number(far[1], 1));
 	all(fd, (char *)&o, sizeof o, 1, 1);
+	all(fd, &byte, 1, 0, 1);
 	struct way *out = begin(fd, o.size, from);
 	printf("%.1f\n", rate((double)o.size * (double)o.count, run(out, NULL, o.warm, o.count)));
 	end(out);
@@ -415,7 +417,7 @@ int main(int n, char **v)
 		client(listening(v[2]));
 	else if (n > 2 && !strcmp(v[1], "peer"))
 		peer(n - 2, v + 2, client, sent, NULL);
-	else if (n == 7 && !strcmp(v[1], "tcp") && !strcmp(v[4], "bidir"))
+	else if (n == 6 && !strcmp(v[1], "tcp"))
 		tcp(v + 2);
 	else if (n == 3 && !strcmp(v[1], "import"))
 		import(number(v[2], 10));

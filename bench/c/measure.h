@@ -114,8 +114,8 @@ struct span {
 static inline double rate(double bytes, struct span s) { return bytes / (s.ended - s.begun) * 1e3; }
 
 /*
- * A TCP connection has one of several speeds, by chance, and keeps it for long. So all is moved by several new ones, one after another,
- * and their median counts; vmmc bench does likewise. What warms each of them up is part of the stream, and does not count.
+ * A TCP connection has one of several speeds, by chance, and keeps it for long. So what is moved both ways is moved by several new ones, one
+ * after another, and their median counts; a peer has a new one for each order. What warms each of them up is part of the stream, and does not count.
  */
 enum { connections = 5 };
 
@@ -208,7 +208,7 @@ static inline int listening(const char *addr)
 static inline int called(int l)
 {
 	struct pollfd p[2] = {{.fd = l, .events = POLLIN}, {.fd = STDIN_FILENO, .events = POLLIN}};
-	alarm(patience);
+	alarm(0); /* others may have their turns for long */
 	if (poll(p, 2, -1) < 0)
 		die("poll");
 	return p[0].revents && !p[1].revents;
@@ -255,8 +255,7 @@ static inline void peer(int n, char **v, void (*client)(int listens), doing *sen
 	doing *does = n != 2 ? NULL : !strcmp(v[0], "send") ? sends : !strcmp(v[0], "ping") ? pings : NULL;
 	if (!does || !(far[0] = strtok(v[1], " ")) || !(far[1] = strtok(NULL, " ")))
 		usage();
-	alarm(patience);
-	for (int k; (k = scanf("%ld %ld", &size, &count)) != EOF; alarm(patience)) {
+	for (int k; (k = scanf("%ld %ld", &size, &count)) != EOF; alarm(0)) { /* that of dial is for the order */
 		if (k != 2 || size < 1 || count < 1)
 			usage();
 		does(far, size, count);

@@ -181,7 +181,7 @@ static void client(int l)
 	close(says);
 }
 
-/* sends is what one end does for latencies, or one way: it sends messages, may get each back, and returns what one takes in the mean. */
+/* sends is what one end does for latencies, or one way: it sends messages, may get each back, and returns what one takes in the mean. times may be NULL. */
 static double sends(int fd, char *out, char *in, const struct order *o, double *times)
 {
 	double clock = reading(), begun = 0;
@@ -192,7 +192,7 @@ static double sends(int fd, char *out, char *in, const struct order *o, double *
 		all(fd, out, o->size, 1, o->yield);
 		if (o->mode == 'l')
 			all(fd, in, o->size, 0, o->yield);
-		if (i >= o->warm)
+		if (times && i >= o->warm)
 			times[i - o->warm] = now() - start - clock;
 	}
 	return (now() - begun) / (double)o->count;
@@ -284,9 +284,7 @@ static double one(char **far, char mode, long size, long count, uint64_t before,
 
 static void sent(char **far, long size, long count)
 {
-	double *times = zeroed((size_t)count * sizeof *times);
-	printf("%.1f\n", one(far, 'b', size, count, warm((uint64_t)count), times));
-	free(times);
+	printf("%.1f\n", one(far, 'b', size, count, warm((uint64_t)count), NULL));
 }
 
 static void pinged(char **far, long size, long count)
@@ -299,24 +297,24 @@ static void pinged(char **far, long size, long count)
 	free(times);
 }
 
-static int is(const char *s, const char *a, const char *b, const char *c)
+static int is(const char *s, const char *a, const char *b)
 {
-	return !strcmp(s, a) || !strcmp(s, b) || !strcmp(s, c);
+	return !strcmp(s, a) || !strcmp(s, b);
 }
 
 int main(int n, char **v)
 {
-	if (n == 4 && !strcmp(v[1], "flag") && is(v[2], "spin", "yield", "yield"))
+	if (n == 4 && !strcmp(v[1], "flag") && is(v[2], "spin", "yield"))
 		flag(v[2], number(v[3], 1));
 	else if (n == 4 && !strcmp(v[1], "memmove"))
 		copies((size_t)number(v[2], 1), (size_t)number(v[3], 1));
 	else if (n == 3 && !strcmp(v[1], "serve"))
 		client(listening(v[2]));
-	else if (n > 3 && !strcmp(v[1], "peer") && is(v[2], "spin", "yield", "yield")) {
+	else if (n > 3 && !strcmp(v[1], "peer") && is(v[2], "spin", "yield")) {
 		yields = !strcmp(v[2], "yield");
 		peer(n - 3, v + 3, client, sent, pinged);
 	}
-	else if (n == 9 && !strcmp(v[1], "tcp") && is(v[4], "latency", "bidir", "bidir") && is(v[5], "spin", "yield", "yield"))
+	else if (n == 9 && !strcmp(v[1], "tcp") && is(v[4], "latency", "bidir") && is(v[5], "spin", "yield"))
 		tcp(v + 2);
 	else
 		usage();

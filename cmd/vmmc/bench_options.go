@@ -85,6 +85,9 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 	if len(peers) > 0 && o.pin != "" {
 		return nil, serve.Usage("--peer and --pin: peers are not pinned")
 	}
+	if len(peers) > 0 && o.plot != "" {
+		return nil, serve.Usage("--peer and --plot: what others did is drawn from a file, by --peers")
+	}
 	if o.farNetns != "" && (o.nearAddr == "" || o.farAddr == "" || o.path != bench.Remote) {
 		return nil, serve.Usage("--far-netns needs --path remote, --near-addr and --far-addr")
 	}

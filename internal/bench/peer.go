@@ -50,35 +50,48 @@ type peer struct {
 	server, client *half
 }
 
+// patience is how long a peer may take to end after its input has.
+const patience = 2 * time.Second
+
 // half is one of its ends.
 type half struct {
 	cmd *exec.Cmd
+	cut context.CancelFunc
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
 func startHalf(ctx context.Context, command []string, args ...string) (*half, error) {
+	ctx, cut := context.WithCancel(ctx)
 	c := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], args...)...)
 	c.Stderr, c.WaitDelay = os.Stderr, time.Second
 	in, err := c.StdinPipe()
 	if err != nil {
+		cut()
 		return nil, err
 	}
 	out, err := c.StdoutPipe()
 	if err != nil {
+		cut()
 		return nil, err
 	}
-	return &half{c, in, bufio.NewReader(out)}, c.Start()
+	if err := c.Start(); err != nil {
+		cut()
+		return nil, err
+	}
+	return &half{c, cut, in, bufio.NewReader(out)}, nil
 }
 
-// end ends it by its input, which also ends with this process.
+// end ends it by its input, which also ends with this process; who does not listen to that is killed.
 func (h *half) end() error {
 	_ = h.in.Close()
+	defer time.AfterFunc(patience, h.cut).Stop()
+	defer h.cut()
 	_, _ = io.Copy(io.Discard, h.out)
 	return h.cmd.Wait()
 }
 
-// startAll runs all peers, whose clients call or send.
+// startAll runs all peers, whose clients call, ping or send.
 func (e *end) startAll(ctx context.Context, all []Peer, does string) (running []*peer, err error) {
 	for _, p := range all {
 		r, err := e.start(ctx, p, does)

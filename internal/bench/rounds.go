@@ -60,24 +60,7 @@ func (e *end) compare(ctx context.Context, r Result, ours, limit probe) error {
 
 // compareAll is compare of several that have the same limit.
 func (e *end) compareAll(ctx context.Context, rs []Result, ours []probe, limit probe) error {
-	probes := slices.Clip(ours)
-	if limit != nil {
-		probes = append(probes, limit)
-	}
-	sides, err := e.turns(ctx, probes)
-	if err != nil {
-		return fmt.Errorf("%s, %d bytes: %w", rs[0].What, rs[0].Size, err)
-	}
-	for k, r := range rs {
-		var most *side
-		if limit != nil {
-			most = sides[len(rs)]
-		}
-		if err := e.beside(r, sides[k], most); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.besidePeers(ctx, rs, ours, limit, nil, nil, 0)
 }
 
 // besidePeers is compareAll where peers take turns, too, each by round. The first of the results, as many as stand beside
@@ -87,12 +70,19 @@ func (e *end) besidePeers(ctx context.Context, rs []Result, ours []probe, limit 
 	for _, p := range peers {
 		probes = append(probes, func(_ context.Context, h *hist) (float64, error) { return round(p, h) })
 	}
-	sides, err := e.turns(ctx, append(probes, limit))
+	if limit != nil {
+		probes = append(probes, limit)
+	}
+	sides, err := e.turns(ctx, probes)
 	if err != nil {
 		return fmt.Errorf("%s, %d bytes: %w", rs[0].What, rs[0].Size, err)
 	}
+	var most *side
+	if limit != nil {
+		most = sides[len(sides)-1]
+	}
 	for k, r := range rs {
-		if err := e.beside(r, sides[k], sides[len(sides)-1]); err != nil {
+		if err := e.beside(r, sides[k], most); err != nil {
 			return err
 		}
 	}

@@ -29,20 +29,22 @@ type Stay struct {
 	shared int // yields in a row that let others run
 	since  int64
 	limit  time.Duration
+	own    bool // a yield has let nobody run since it left, so that helped
 }
 
-// Yielded is told after each yield whether it let somebody else run, for a moment, and says whether the
+// Yielded is told after each yield that was not late whether it let somebody else run, for a moment, and says whether the
 // thread has left its processor, which takes up to 100 us.
 func (s *Stay) Yielded(shared bool) (slept bool) {
 	if !shared {
-		s.shared = 0
+		s.shared, s.own = 0, true
 		return false
 	}
 	return s.sharing(1)
 }
 
-// Paid is told of a yield that came back late, and had what was waited for found.
+// Paid is told of a yield that came back late, and had what was waited for found, and Vain of one that had not.
 func (s *Stay) Paid() { s.sharing(paidFor) }
+func (s *Stay) Vain() { s.shared = 0 }
 
 func (s *Stay) sharing(yields int) (slept bool) {
 	if s.shared += yields; s.shared < sharedYields || alone.Load() || !s.over(unix.Monotonic()) {
@@ -62,11 +64,11 @@ func (s *Stay) over(now int64) bool {
 	switch stayed := time.Duration(now - s.since); {
 	case stayed < s.limit:
 		return false
-	case stayed > 4*s.limit: // it helped for a while
+	case s.limit == 0 || s.own && stayed > 4*s.limit: // it helped for a while
 		s.limit = firstStay
 	default:
 		s.limit = min(2*s.limit, longestStay)
 	}
-	s.since = now
+	s.since, s.own = now, false
 	return true
 }

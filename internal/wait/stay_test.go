@@ -22,6 +22,11 @@ func TestStay(t *testing.T) {
 		t.Error("it moved before the longest stay was over")
 	}
 	now = s.since + 5*int64(longestStay)
+	if !s.over(now) || s.limit != longestStay {
+		t.Errorf("after a while in which it never had one to itself it stays for %v, want %v", s.limit, longestStay)
+	}
+	s.Yielded(false)
+	now = s.since + 5*int64(longestStay)
 	if !s.over(now) || s.limit != firstStay {
 		t.Errorf("after a while alone it stays for %v, want %v", s.limit, firstStay)
 	}
@@ -42,40 +47,46 @@ func TestStayWhereLateYieldsPay(t *testing.T) {
 	if alone.Load() {
 		t.Skip("a process that runs one goroutine at a time stays where it is")
 	}
-	late := func(b *Budget, pays bool) {
-		sp := b.Begin(false)
-		sp.slow = true
-		if !pays {
-			sp.Next(1)
-		}
-		sp.End()
-	}
+	const late = 10 * lateYield
 	for _, c := range []struct {
 		pays   []bool
+		counts int // at last, of those in a row
 		leaves bool
 	}{
-		{[]bool{true, true, true}, false},
-		{[]bool{true, true, true, true}, true},
-		{[]bool{true, true, true, false, true, true, true}, false},
-		{[]bool{false, false, false, false, false, false, false, false}, false},
+		{[]bool{true}, paidFor, false},
+		{[]bool{true, true, true}, 3 * paidFor, false},
+		{[]bool{true, true, true, true}, 0, true},
+		{[]bool{true, true, true, false}, 0, false},
+		{[]bool{true, true, true, false, true, true, true}, 3 * paidFor, false},
+		{[]bool{false, false, false, false, false, false, false, false}, 0, false},
 	} {
 		var b Budget
-		for _, p := range c.pays {
-			late(&b, p)
+		for _, pays := range c.pays {
+			was := b.stay.shared
+			sp := b.Begin(false)
+			sp.yielded(late)
+			if b.stay.shared != was {
+				t.Errorf("%v: a late yield counts %d before anybody knows what it was for", c.pays, b.stay.shared-was)
+			}
+			if !pays {
+				sp.Next(1)
+			}
+			sp.End()
+		}
+		if b.stay.shared != c.counts {
+			t.Errorf("%v counts %d, want %d", c.pays, b.stay.shared, c.counts)
 		}
 		if left := b.stay.since != 0; left != c.leaves { // it has asked the coin then
 			t.Errorf("after %v it would leave: %v, want %v", c.pays, left, c.leaves)
 		}
 	}
 	var b Budget
-	for range 3 {
-		late(&b, true)
-	}
 	sp := b.Begin(false)
-	sp.slow = true
+	sp.yielded(late)
 	sp.Again() // what was found was for somebody else
-	if b.stay.since == 0 || sp.slow {
-		t.Error("a late yield after which a wait looks on counts for nothing, or twice")
+	sp.End()
+	if b.stay.shared != paidFor {
+		t.Errorf("a late yield after which a wait looks on counts %d, want %d", b.stay.shared, paidFor)
 	}
 }
 

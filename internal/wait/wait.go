@@ -260,7 +260,7 @@ func (b *Budget) Begin(long bool) Spin {
 func (s *Spin) Next(cost int) bool {
 	if s.slow { // who ran meanwhile was not who is waited for
 		s.late, s.slow = true, false
-		s.b.stay.Yielded(false)
+		s.b.stay.Vain()
 	}
 	s.looks += cost
 	s.count(cost)
@@ -281,10 +281,15 @@ func (s *Spin) Next(cost int) bool {
 	}
 	unix.Yield()
 	s.last = unix.Monotonic()
-	took := time.Duration(s.last - before)
+	s.yielded(time.Duration(s.last - before))
+	return true
+}
+
+// yielded notes a yield that took so long. Of a late one it is not known yet whether it was worth it.
+func (s *Spin) yielded(took time.Duration) {
 	s.slow = took > lateYield
 	shared := s.b.others(took)
-	if !s.slow && s.b.stay.Yielded(shared) { // of a late one it is not known yet whose time that was
+	if !s.slow && s.b.stay.Yielded(shared) {
 		s.Again()
 	}
 	if shared != (s.most == sharedLooks) {
@@ -294,7 +299,6 @@ func (s *Spin) Next(cost int) bool {
 			s.most = sharedLooks
 		}
 	}
-	return true
 }
 
 // Now is about when this wait ends, of [unix.Monotonic]: as of its last yield, where it has yielded.

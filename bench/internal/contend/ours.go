@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,8 +56,9 @@ func (k *kit) ours() []Job {
 		if what == "rpc" {
 			words = append(words, "--peer", rpc.GRPC+"="+k.Self+" rpc-peer")
 		}
-		for how, command := range k.turns(what) {
-			words = append(words, "--peer", inTurn+how+"="+command)
+		ways := k.turns(what)
+		for _, how := range slices.Sorted(maps.Keys(ways)) {
+			words = append(words, "--peer", inTurn+how+"="+ways[how])
 		}
 		jobs = append(jobs, Job{Name: "vmmc " + what, Beside: what, run: func(ctx context.Context) ([]sample.Sample, error) {
 			out, err := output(k.at.Command(ctx, place.Near, k.VMMC, words...))

@@ -36,7 +36,7 @@ func (k *kit) raw() []Job {
 		)
 	}
 	return append(jobs,
-		k.floorTCP("C TCP both ways, acknowledged", sample.Bidir, large, times(1<<29)).beside(sample.Bidir),
+		k.floorTCP("C TCP both ways, acknowledged", large, times(1<<29)).beside(sample.Bidir),
 		k.rawTCP("C TCP on one CPU", sample.Latency, "yield", "0", small[:1], func(int) int { return 10000 }).beside(sample.Latency+onOneCPU))
 }
 
@@ -62,10 +62,10 @@ func (k *kit) rawTCP(name, what, wait, cpu string, sizes []int, count func(int) 
 	})
 }
 
-// floorTCP is what a link does over raw TCP, in C.
-func (k *kit) floorTCP(name, what string, sizes []int, count func(int) int) Job {
+// floorTCP is what a link does over raw TCP both ways, in C.
+func (k *kit) floorTCP(name string, sizes []int, count func(int) int) Job {
 	return k.cTCP(name, k.Floor, sizes, func(size int) []string {
-		return []string{what, strconv.Itoa(size), strconv.Itoa(count(size))}
+		return []string{strconv.Itoa(size), strconv.Itoa(count(size))}
 	})
 }
 

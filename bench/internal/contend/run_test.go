@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -131,7 +132,7 @@ func TestRawPrograms(t *testing.T) {
 			net.key("C", "TCP, yield", "latency", 1), net.key("C", "TCP, yield", "latency", 4096),
 		}},
 		{net.rawTCP("", "latency", "yield", "0", []int{64}, few), []sample.Key{net.key("C", "TCP, yield, one CPU", "latency", 64)}},
-		{net.floorTCP("", "bidir", large, few), acknowledged},
+		{net.floorTCP("", large, few), acknowledged},
 		{Job{run: func(ctx context.Context) ([]sample.Sample, error) {
 			return local.c(ctx, programs.Floor, "import", "20")
 		}}, []sample.Key{local.key("C", "", "import", 4096)}},
@@ -175,8 +176,8 @@ func TestRawPrograms(t *testing.T) {
 			{"import"},
 			{"import", "1"},
 			{"serve", "nowhere"},
-			{"tcp", "127.0.0.1", "1", "latency", "64", "10"},
-			{"tcp", "127.0.0.1", "1", "bidir", "64", "10"},
+			{"tcp", "127.0.0.1", "1", "bidir", "65536", "10"},
+			{"tcp", "127.0.0.1", "1", "64", "10"},
 			{"peer"},
 			{"peer", "send", "127.0.0.1"},
 			{"peer", "ping", "127.0.0.1 1"},
@@ -287,6 +288,29 @@ func TestBarsAreBeside(t *testing.T) {
 	} {
 		if got := slices.Sorted(slices.Values(groups[group])); !slices.Equal(got, want) {
 			t.Errorf("beside each other in %s are %q, want %q", group, got, want)
+		}
+	}
+}
+
+// What is one way over TCP has C's in turn within its own measurement, and nothing else has.
+func TestWhatTakesTurns(t *testing.T) {
+	p := &setup.Programs{Raw: "raw", Floor: "floor"}
+	local, net := &kit{p, place.Memory()}, &kit{p, place.Loop()}
+	for _, c := range []struct {
+		at   *kit
+		what string
+		want []string
+	}{
+		{net, "latency", []string{"TCP, spin", "TCP, yield"}},
+		{net, "bandwidth" + atSize(1<<20), []string{"TCP, acknowledged", "TCP, spin", "TCP, yield"}},
+		{net, "latency" + onOneCPU, nil},
+		{net, "bidir", nil},
+		{net, "rpc", nil},
+		{local, "latency", nil},
+		{local, "bandwidth", nil},
+	} {
+		if got := slices.Sorted(maps.Keys(c.at.turns(c.what))); !slices.Equal(got, c.want) {
+			t.Errorf("%s in %s takes turns with %q, want %q", c.what, c.at.at.Name, got, c.want)
 		}
 	}
 }
