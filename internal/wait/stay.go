@@ -42,8 +42,10 @@ func (s *Stay) Yielded(shared bool) (slept bool) {
 	return s.sharing(1)
 }
 
-// Paid is told of a yield that came back late, and had what was waited for found, and Vain of one that had not.
+// Paid is told of a yield that came back late, and had what was waited for found.
 func (s *Stay) Paid() { s.sharing(paidFor) }
+
+// Vain is told of one that had not.
 func (s *Stay) Vain() { s.shared = 0 }
 
 func (s *Stay) sharing(yields int) (slept bool) {
