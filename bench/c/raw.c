@@ -313,8 +313,7 @@ int main(int n, char **v)
 	else if (n > 3 && !strcmp(v[1], "peer") && is(v[2], "spin", "yield")) {
 		yields = !strcmp(v[2], "yield");
 		peer(n - 3, v + 3, client, sent, pinged);
-	}
-	else if (n == 9 && !strcmp(v[1], "tcp") && is(v[4], "latency", "bidir") && is(v[5], "spin", "yield"))
+	} else if (n == 9 && !strcmp(v[1], "tcp") && is(v[4], "latency", "bidir") && is(v[5], "spin", "yield"))
 		tcp(v + 2);
 	else
 		usage();

@@ -270,7 +270,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// The bars that compare ours with C's have both in turn; bandwidth one way is in turn within one job.
+// The bars that compare ours with C's have both in turn; what is one way over TCP is in turn within one job, see TestWhatTakesTurns.
 func TestBarsAreBeside(t *testing.T) {
 	groups := map[string][]string{}
 	for _, j := range Jobs(&setup.Programs{}, []*place.Place{place.Memory(), place.Loop()}) {
