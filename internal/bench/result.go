@@ -1,6 +1,9 @@
 package bench
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Result is one figure, in the form that --json prints. Value and Limit are medians
 // over the rounds, and Ratio is the median of the rounds' own ratios, Value : Limit.
@@ -42,6 +45,18 @@ func (r *Result) unit() float64 {
 		return 1e3
 	}
 	return 1
+}
+
+// title names what is measured to people.
+func (r *Result) title() string {
+	s := r.What
+	if r.Variant != "" {
+		s += ", " + r.Variant
+	}
+	if r.Size > 0 {
+		s += fmt.Sprintf(", %d bytes", r.Size)
+	}
+	return s
 }
 
 // ours are the figures of the rounds.

@@ -75,7 +75,7 @@ func (e *end) besidePeers(ctx context.Context, rs []Result, ours []probe, limit 
 	}
 	sides, err := e.turns(ctx, probes)
 	if err != nil {
-		return fmt.Errorf("%s, %d bytes: %w", rs[0].What, rs[0].Size, err)
+		return fmt.Errorf("%s: %w", rs[0].title(), err)
 	}
 	var most *side
 	if limit != nil {
@@ -134,7 +134,7 @@ func (e *end) compareTo(ctx context.Context, r Result, ours probe) (float64, err
 	s := &side{run: ours, all: newHist()}
 	for i := range e.Rounds + 1 {
 		if err := s.round(ctx, i > 0); err != nil {
-			return 0, fmt.Errorf("%s, %s: %w", r.What, r.Variant, err)
+			return 0, fmt.Errorf("%s: %w", r.title(), err)
 		}
 	}
 	r.Rounds = e.Rounds
