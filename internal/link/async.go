@@ -107,7 +107,7 @@ func (o *Out) enter(q *outgoing) {
 		o.tmu.Lock()
 		left := o.gathers(q.size)
 		if !left {
-			o.offer()
+			left = o.offer()
 		}
 		o.tmu.Unlock()
 		switch {
@@ -289,14 +289,17 @@ func (o *Out) askNow() {
 func (o *Out) ping(seq uint64) {
 	o.e.warm(&o.stream)
 	o.tmu.Lock()
-	defer o.tmu.Unlock()
 	switch {
 	case o.written.Load() < seq:
 		o.want = max(o.want, seq)
 	case o.asked < seq:
 		o.askNow()
 	}
-	o.offer() // who asks waits, as a rule
+	left := o.offer()
+	o.tmu.Unlock()
+	if left { // who asks waits, as a rule
+		o.e.guard.hasten()
+	}
 }
 
 // Cancel ends what is queued for an import that is no more. Its memory is not

@@ -13,13 +13,14 @@ import (
 // Such a waiter takes what has come before it goes on, therefore, and the background leaves links to it as long as it comes by: that moves a tenth to a
 // sixth more both ways at once. It takes all of it, as far as that has an end: of long messages, of which there are always some that the
 // socket has no room for, a few calls leave so much that the other side stands still, and what the waiter sends next is in its way.
+// Between two looks it writes a turn of what is left to be written: see byTurns.
 const (
 	glanceFrom = 64 << 10
 
 	glanceWithin = time.Millisecond // since such a message came
 	glancedLast  = restTick / 2     // since a waiter came by
 	glancedNow   = restTick / 5     // the same, of one who sends and looks by turns
-	glanceTurns  = 16               // looks that bring something, of 1 MiB at most
+	glanceTurns  = 16               // looks that bring something, of 1 MiB at most, and as many turns of writing
 )
 
 // glancer knows when there was reason to, and when somebody did, of [unix.Monotonic]; 0 for never.
@@ -35,6 +36,12 @@ func (g *glancer) arrived(n uint64) {
 // comes says whether a waiter will look soon, and recent whether one has just looked.
 func (g *glancer) comes() bool  { return g.since(glancedLast) }
 func (g *glancer) recent() bool { return g.since(glancedNow) }
+
+// lately says that a long message has come, so that others may be on their way.
+func (g *glancer) lately() bool {
+	t := g.came.Load()
+	return t != 0 && unix.Monotonic()-t < int64(glanceWithin)
+}
 
 func (g *glancer) since(within time.Duration) bool {
 	t := g.looked.Load()
@@ -58,14 +65,24 @@ func (e *Engine) glance() {
 	for i, s := range held[:n] {
 		more[i] = s.receive(1) // that one sends without end does not keep the others' from being seen
 	}
-	left := glanceTurns
-	for i, s := range held[:n] {
-		for more[i] && left > 0 {
-			left--
-			more[i] = s.receive(1)
+	var w writers
+	brought, wrote := 0, 0
+	for any := true; any && brought < glanceTurns && wrote < glanceTurns; {
+		any = false
+		for i, s := range held[:n] {
+			if more[i] {
+				brought++
+				more[i] = s.receive(1)
+				any = any || more[i]
+			}
+			if w.help(s) {
+				wrote++
+				any = true
+			}
 		}
 	}
-	e.budget.Looked(n, glanceTurns-left)
+	w.leave()
+	e.budget.Looked(n, brought)
 	if n > 0 {
 		e.guard.frequent(now)
 		for _, s := range held[:n] {

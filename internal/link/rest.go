@@ -229,13 +229,18 @@ func (g *guard) arm(left []*stream) {
 	g.mu.Unlock()
 }
 
-// writeDue writes what was gathered, if anything was.
+// writeDue writes what was gathered, or left to the guard, if anything was.
 func (s *stream) writeDue() {
-	if o, ok := s.h.(*Out); ok && o.due.Load() {
-		o.tmu.Lock()
-		o.offer()
-		o.tmu.Unlock()
+	o, is := s.h.(*Out)
+	due := is && o.due.Load()
+	if !due && !s.tx.stuck.Load() {
+		return
 	}
+	s.tmu.Lock()
+	if due || s.tx.attended.Load() == 0 && !s.tx.armed {
+		s.offer()
+	}
+	s.tmu.Unlock()
 }
 
 // close is called when there are no links any more.

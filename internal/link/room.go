@@ -33,7 +33,7 @@ func (s *stream) advance() bool {
 	s.tmu.Lock()
 	n, left := s.tx.gone, s.tx.left()
 	s.tx.stuck.Store(false)
-	done := s.pump()
+	done := s.turn(s.e.glancer.lately())
 	over := done || s.tx.gone > n
 	moved := over || s.tx.left() < left
 	s.tmu.Unlock()
@@ -52,7 +52,7 @@ func (s *stream) leave() {
 }
 
 func (s *stream) unattend() {
-	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() {
+	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() && !(s.e.glancer.lately() && s.keeps()) {
 		s.armWrite()
 	}
 }
@@ -65,25 +65,48 @@ func (s *stream) disarm() {
 	}
 }
 
+// byTurns is what who sends writes before it looks at what has come, where long messages come the other way, too. Else one end writes all that
+// it may have under way, which the other one takes as it comes, and then the other one writes: what passes is what one way carries.
+const byTurns = longest
+
+// turn is pump for who looks at what has come, if anything does, before it writes more; tmu is held.
+func (s *stream) turn(both bool) (clear bool) {
+	if both {
+		s.tx.turn = byTurns
+	}
+	clear = s.pump()
+	s.tx.turn = 0
+	return clear
+}
+
 // offer writes what the socket takes now; tmu is held. Who has long messages under way waits and sends by turns, and what the socket has no
 // room for is there between any two calls: the descriptor is armed for as long as that takes, and not while this
 // writes, where nearly each event would come, and wake the background's thread for nothing, which takes the processor of one of the two ends. Others may wait for
 // what it writes: nobody else tells them, as for all others the link is stuck no more.
-func (s *stream) offer() {
+// Where long messages come the other way, who sends looks at them soon, and then writes what is left: no event is to come for that, as long as the guard
+// would see to it. guarded says that it is left to the guard, which is to be told to hasten when tmu is free.
+func (s *stream) offer() (guarded bool) {
 	t := &s.tx
 	s.disarm()
 	was, gone := t.stuck.Swap(false), t.gone
-	t.soon = true // stick arms nothing
-	done := s.pump()
+	both := s.keeps() && s.e.glancer.lately() // else an event would come at once for what is left, and there is room
+	t.soon = true                             // stick arms nothing
+	done := s.turn(both)
 	t.soon = false
 	if t.attended.Load() == 0 && t.stuck.Load() {
-		s.armWrite()
+		if guarded = both && s.keeps(); !guarded {
+			s.armWrite()
+		}
 	}
 	if was && (done || t.gone > gone) {
 		t.room.Move()
 		s.e.sleepers.Wake()
 	}
+	return guarded
 }
+
+// keeps says whether the guard sees to what is left here: who takes this link off its list, or goes to sleep, looks for that after this was looked at.
+func (s *stream) keeps() bool { return s.guarded.Load() && !s.e.sleepers.Asleep() }
 
 // armWrite asks for one event when the socket has room, on a descriptor of its
 // own, so that it does not disturb the arming for reads.

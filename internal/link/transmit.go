@@ -44,6 +44,7 @@ type transmitter struct {
 	attended atomic.Int32  // waiters that try again between their looks; with tmu
 	armed    bool          // an event will come, or is on its way
 	soon     bool          // who writes may come again soon: see offer
+	turn     int           // bytes that who writes may write yet: see turn; 0: there is no bound, negative: none
 }
 
 // part is what is not written yet of some frames, and of the last one's payload.
@@ -197,6 +198,11 @@ func (t *transmitter) send(fd int) (n int, err error) {
 	}
 	if err == nil {
 		t.took(n)
+		if t.turn > 0 {
+			if t.turn -= n; t.turn <= 0 {
+				t.turn = -1
+			}
+		}
 	}
 	return n, err
 }
@@ -266,6 +272,10 @@ func (s *stream) flush() (done bool) {
 	t := &s.tx
 	for t.gone < t.begun {
 		if s.torn.Load() {
+			return false
+		}
+		if t.turn < 0 { // and there may be room
+			t.stuck.Store(true)
 			return false
 		}
 		n, err := t.send(s.fd)
