@@ -123,3 +123,22 @@ func TestTurnEnds(t *testing.T) {
 	}()
 	swallow(t, far, framed(size)-taken)
 }
+
+// Who writes for others and goes on leaves nothing of a turn to nobody.
+func TestPasserByWritesAll(t *testing.T) {
+	const size = 16 << 20
+	o, far := importer(t)
+	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
+		t.Fatal(err)
+	}
+	longCome(o.e)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for o.queued.Load() > 0 {
+			o.advance()
+		}
+	}()
+	swallow(t, far, framed(size))
+	<-over
+}

@@ -33,7 +33,7 @@ func (s *stream) advance() bool {
 	s.tmu.Lock()
 	n, left := s.tx.gone, s.tx.left()
 	s.tx.stuck.Store(false)
-	done := s.turn(s.e.glancer.lately())
+	done := s.turn(s.tx.attended.Load() > 0 && s.e.glancer.lately()) // whoever attends comes again, or arms
 	over := done || s.tx.gone > n
 	moved := over || s.tx.left() < left
 	s.tmu.Unlock()
