@@ -113,8 +113,11 @@ func (b *batch) write(own *stream) (any, short bool) {
 	for _, o := range long[:longs] {
 		if o.due.Load() {
 			o.tmu.Lock()
-			o.offer()
+			left := o.offer()
 			o.tmu.Unlock()
+			if left {
+				o.e.guard.hasten()
+			}
 			any = any || &o.stream == own
 		}
 	}
@@ -123,7 +126,7 @@ func (b *batch) write(own *stream) (any, short bool) {
 	}
 	for _, o := range outs {
 		if o.due.Load() { // else somebody else has, who may have the lock for long
-			o.advance()
+			o.advance(false)
 		}
 		o.hear()
 		any = any || &o.stream == own

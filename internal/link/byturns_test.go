@@ -1,10 +1,13 @@
 package link
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -15,39 +18,49 @@ func longCome(e *Engine) { e.glancer.came.Store(unix.Monotonic() + int64(time.Ho
 func TestWhatIsLeftBothWays(t *testing.T) {
 	const size = 4 << 20
 	for name, c := range map[string]struct {
-		prepare func(*testing.T, *Out)
-		armed   bool
+		prepare, after func(*testing.T, *Out)
+		armed          bool
 	}{
-		"armed":   {func(*testing.T, *Out) {}, true},
-		"at rest": {rests, false},
-		"a sleeper": {func(t *testing.T, o *Out) {
+		"armed":   {armed: true},
+		"at rest": {prepare: rests},
+		"a sleeper": {prepare: func(t *testing.T, o *Out) {
 			sleeper(t, o)
 			rests(t, o)
-		}, true},
-		"at rest, then a sleeper": {func(t *testing.T, o *Out) {
-			rests(t, o)
-			sleeper(t, o)
-		}, true},
-		"between two waits": {func(t *testing.T, o *Out) {
+		}, armed: true},
+		"at rest, then a sleeper": {prepare: rests, after: sleeper, armed: true},
+		"after a wait": {after: func(t *testing.T, o *Out) {
 			o.attend()
 			rests(t, o)
+			o.handOver()
+		}},
+		"after a wait of a link that is armed": {after: func(_ *testing.T, o *Out) {
+			o.attend()
+			o.handOver()
+		}, armed: true},
+		"before a sleep": {prepare: rests, after: func(_ *testing.T, o *Out) {
+			o.attend()
 			o.leave()
-		}, false},
+		}, armed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, far := importer(t)
 			longCome(o.e)
-			c.prepare(t, o)
+			if c.prepare != nil {
+				c.prepare(t, o)
+			}
 			for range 2 {
 				if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
 					t.Fatal(err)
 				}
-				o.tmu.Lock()
-				// The guard may have come meanwhile, which arms.
-				if stuck, armed := o.tx.stuck.Load(), o.tx.armed; !stuck || armed != c.armed && o.guarded.Load() {
-					t.Errorf("anything left: %v, an event to come for it: %v", stuck, armed)
-				}
-				o.tmu.Unlock()
+			}
+			if c.after != nil {
+				c.after(t, o)
+			}
+			o.tmu.Lock()
+			stuck, armed, guarded := o.tx.stuck.Load(), o.tx.armed, o.guarded.Load()
+			o.tmu.Unlock()
+			if !stuck || c.armed && !armed || armed && !c.armed && guarded { // the guard may have come meanwhile, which arms
+				t.Errorf("anything left: %v, an event to come for it: %v, the guard: %v", stuck, armed, guarded)
 			}
 			swallow(t, far, 2*framed(size))
 		})
@@ -70,7 +83,7 @@ func TestAnswerLeftBothWays(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	in.rest()
-	in.leave()
+	in.handOver()
 	swallow(t, far, framed(size))
 }
 
@@ -79,7 +92,6 @@ func TestTurnEnds(t *testing.T) {
 	const size = 4 << 20
 	o, far := importer(t)
 	o.attend() // nobody else writes
-	defer o.leave()
 	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
 		t.Fatal(err)
 	}
@@ -116,29 +128,73 @@ func TestTurnEnds(t *testing.T) {
 	if pump() == 0 {
 		t.Error("nothing is written, and there is room and no bound")
 	}
-	go func() {
-		for o.tx.stuck.Load() {
-			o.advance()
-		}
-	}()
+	o.leave()
 	swallow(t, far, framed(size)-taken)
 }
 
-// Who writes for others and goes on leaves nothing of a turn to nobody.
-func TestPasserByWritesAll(t *testing.T) {
-	const size = 16 << 20
+// Who writes in passing for others leaves nothing of a turn to nobody, and what is left by a waiter is written though an event for it has been passed over.
+func TestNobodyIsLeft(t *testing.T) {
+	const size = 64 << 20
+	for name, look := range map[string]func(*Out){
+		"looking": func(o *Out) { o.e.look(context.Background(), &wait.Look{Word: new(atomic.Uint32)}, nil) },
+		"passing": func(o *Out) { o.e.batch.write(nil) },
+		"pausing": func(o *Out) {
+			o.attend()
+			o.advance(true)
+			o.handOver()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 10 {
+				o, far := importer(t)
+				longCome(o.e)
+				if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
+					t.Fatal(err)
+				}
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					for range 50 { // and then nobody comes any more
+						if _, err := o.SendAsync(context.Background(), Message{Handle: 1, Src: make([]byte, 4)}); err != nil {
+							return
+						}
+						look(o)
+					}
+				}()
+				swallow(t, far, framed(size))
+				<-over
+				o.fail(ErrClosed)
+			}
+		})
+	}
+}
+
+// A synchronous message that is left to the guard arrives, though an event for one before it was passed over.
+func TestPassedOver(t *testing.T) {
+	const size = 4 << 20
 	o, far := importer(t)
 	if _, err := o.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
 		t.Fatal(err)
 	}
-	longCome(o.e)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		for o.queued.Load() > 0 {
-			o.advance()
+		for o.tx.stuck.Load() || o.due.Load() {
+			o.advance(false)
 		}
 	}()
 	swallow(t, far, framed(size))
 	<-over
+	longCome(o.e)
+	o.e.spinning.Store(true) // another waiter looks
+	defer o.e.spinning.Store(false)
+	rests(t, o)
+	ctx, stop := context.WithCancel(t.Context())
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, _ = o.Send(ctx, Message{Handle: 1, Src: make([]byte, size)}) // until the far end acknowledges, which it does not
+	}()
+	defer func() { stop(); <-sent }()
+	swallow(t, far, framed(size))
 }

@@ -319,8 +319,8 @@ type writers struct {
 	n    int
 }
 
-// help writes on s if it was stuck, and says whether the socket took anything.
-func (w *writers) help(s *stream) bool {
+// help writes on s if it was stuck, and says whether the socket took anything. Long messages may come the other way: see byTurns.
+func (w *writers) help(s *stream, both bool) bool {
 	if !s.tx.stuck.Load() {
 		return false
 	}
@@ -329,13 +329,17 @@ func (w *writers) help(s *stream) bool {
 		w.list[w.n] = s
 		w.n++
 	}
-	return s.advance()
+	return s.advance(both || s.e.glancer.lately())
 }
 
-// leave ends that.
-func (w *writers) leave() {
+// leave ends that. found says that the waiter does not go to sleep.
+func (w *writers) leave(found bool) {
 	for _, s := range w.list[:w.n] {
-		s.leave()
+		if found {
+			s.handOver()
+		} else {
+			s.leave()
+		}
 	}
 }
 
@@ -352,7 +356,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			break
 		}
 		cost := 1
-		moved := own != nil && w.help(own)
+		moved := own != nil && w.help(own, false)
 		if e.batch.some.Load() {
 			any, short := e.batch.write(own)
 			moved, wrote = any || moved, short || wrote
@@ -369,7 +373,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 					s.settle(true)
 				}
 			}
-			if s != own && w.help(s) {
+			if s != own && w.help(s, false) {
 				moved = true
 			}
 		}
@@ -415,7 +419,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			s.release()
 		}
 	}
-	w.leave()
+	w.leave(found)
 	if rest {
 		e.guard.visit()
 	}

@@ -67,27 +67,28 @@ func (e *Engine) glance() {
 	}
 	var w writers
 	brought, wrote := 0, 0
-	for any := true; any && brought < glanceTurns && wrote < glanceTurns; {
+	for any := true; any && brought < glanceTurns; {
 		any = false
 		for i, s := range held[:n] {
 			if more[i] {
-				brought++
-				more[i] = s.receive(1)
-				any = any || more[i]
+				if more[i] = s.receive(1); more[i] {
+					brought++
+					any = true
+				}
 			}
-			if w.help(s) {
+			if wrote < glanceTurns && w.help(s, true) {
 				wrote++
-				any = true
+				more[i], any = true, true // it is looked at before the next turn
 			}
 		}
 	}
-	w.leave()
 	e.budget.Looked(n, brought)
 	if n > 0 {
 		e.guard.frequent(now)
 		for _, s := range held[:n] {
 			s.rest()
 		}
+		w.leave(true) // which the guard takes, as they are on its list
 		e.guard.visit()
 	}
 	e.spinning.Store(false)

@@ -35,7 +35,7 @@ const guardID = 1
 type guard struct {
 	last int64 // when a wait ended, of [unix.Monotonic]; with spinning
 
-	mu      sync.Mutex // held for a moment: what is armed is served, which may take long, and is done without it
+	mu      sync.Mutex // what is armed is served, which may take long, and is done without it; what is left to the guard is written with it, by turns
 	resting []*stream
 	spare   []*stream // memory for the next ones
 	timer   *unix.Timer
@@ -114,17 +114,21 @@ func (g *guard) visit() {
 	}
 	g.visited.Store(now)
 	keep, left := g.resting[:0], g.lend()
+	more := false
 	for _, s := range g.resting {
 		if s.used.Swap(false) {
 			keep = append(keep, s)
-			s.writeDue()
+			more = s.writeDue() || more
 		} else {
 			left = append(left, s)
 		}
 	}
 	clear(g.resting[len(keep):])
 	g.resting = keep
-	if len(keep) > 0 && now >= g.renew.Load() {
+	if more {
+		g.brief.Store(true)
+	}
+	if len(keep) > 0 && (now >= g.renew.Load() || more && g.span > restTick) {
 		g.putOff()
 	}
 	g.mu.Unlock()
@@ -157,7 +161,9 @@ func (g *guard) pass() {
 		return
 	}
 	for _, s := range g.resting {
-		s.writeDue()
+		if s.writeDue() {
+			g.brief.Store(true)
+		}
 	}
 	g.putOff()
 }
@@ -230,17 +236,19 @@ func (g *guard) arm(left []*stream) {
 }
 
 // writeDue writes what was gathered, or left to the guard, if anything was.
-func (s *stream) writeDue() {
+// More says that something is left to the guard again.
+func (s *stream) writeDue() (more bool) {
 	o, is := s.h.(*Out)
 	due := is && o.due.Load()
 	if !due && !s.tx.stuck.Load() {
-		return
+		return false
 	}
 	s.tmu.Lock()
+	defer s.tmu.Unlock()
 	if due || s.tx.attended.Load() == 0 && !s.tx.armed {
-		s.offer()
+		return s.offer()
 	}
-	s.tmu.Unlock()
+	return false
 }
 
 // close is called when there are no links any more.

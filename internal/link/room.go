@@ -29,11 +29,12 @@ func (s *stream) attend() {
 }
 
 // advance writes what the socket takes now, and says whether it took anything.
-func (s *stream) advance() bool {
+// Both is of who looks at what has come before it writes more, where long messages come.
+func (s *stream) advance(both bool) bool {
 	s.tmu.Lock()
 	n, left := s.tx.gone, s.tx.left()
 	s.tx.stuck.Store(false)
-	done := s.turn(s.tx.attended.Load() > 0 && s.e.glancer.lately()) // whoever attends comes again, or arms
+	done := s.turn(both && s.tx.attended.Load() > 0) // whoever attends comes again, or sees to what is left
 	over := done || s.tx.gone > n
 	moved := over || s.tx.left() < left
 	s.tmu.Unlock()
@@ -52,10 +53,35 @@ func (s *stream) leave() {
 }
 
 func (s *stream) unattend() {
-	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() && !(s.e.glancer.lately() && s.keeps()) {
+	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() {
 		s.armWrite()
 	}
 }
+
+// handOver is leave for a waiter that has found what it waited for, and so may come again soon. No event is to come: attend has seen to that.
+func (s *stream) handOver() {
+	left := false
+	s.tmu.Lock()
+	if s.tx.attended.Add(-1) == 0 && s.tx.stuck.Load() {
+		left = s.entrust()
+	}
+	s.tmu.Unlock()
+	if left {
+		s.e.guard.hasten()
+	}
+}
+
+// entrust sees to it that somebody comes for what is left, and nobody attends to: an event, or, where long messages come the other way, the guard. Who sends
+// looks at what has come soon there, and then writes what is left. guarded says that it is the guard, which is to be told to hasten when tmu is free.
+func (s *stream) entrust() (guarded bool) {
+	if guarded = s.keeps() && s.e.glancer.lately(); !guarded {
+		s.armWrite()
+	}
+	return guarded
+}
+
+// keeps says whether the guard sees to what is left here: who takes this link off its list, or goes to sleep, looks for that after this was looked at.
+func (s *stream) keeps() bool { return s.guarded.Load() && !s.e.sleepers.Asleep() }
 
 // disarm takes back what armWrite has asked for; tmu is held. An event may be on its way all the same.
 func (s *stream) disarm() {
@@ -65,8 +91,9 @@ func (s *stream) disarm() {
 	}
 }
 
-// byTurns is what who sends writes before it looks at what has come, where long messages come the other way, too. Else one end writes all that
-// it may have under way, which the other one takes as it comes, and then the other one writes: what passes is what one way carries.
+// byTurns is what who sends writes at least before it looks at what has come, where long messages come the other way, too: the call that brings it
+// to that is the last one. Else one end writes all that it may have under way, which the other one takes as it comes, and then the
+// other one writes: what passes is what one way carries.
 const byTurns = longest
 
 // turn is pump for who looks at what has come, if anything does, before it writes more; tmu is held.
@@ -83,8 +110,7 @@ func (s *stream) turn(both bool) (clear bool) {
 // room for is there between any two calls: the descriptor is armed for as long as that takes, and not while this
 // writes, where nearly each event would come, and wake the background's thread for nothing, which takes the processor of one of the two ends. Others may wait for
 // what it writes: nobody else tells them, as for all others the link is stuck no more.
-// Where long messages come the other way, who sends looks at them soon, and then writes what is left: no event is to come for that, as long as the guard
-// would see to it. guarded says that it is left to the guard, which is to be told to hasten when tmu is free.
+// guarded is what entrust says.
 func (s *stream) offer() (guarded bool) {
 	t := &s.tx
 	s.disarm()
@@ -94,9 +120,7 @@ func (s *stream) offer() (guarded bool) {
 	done := s.turn(both)
 	t.soon = false
 	if t.attended.Load() == 0 && t.stuck.Load() {
-		if guarded = both && s.keeps(); !guarded {
-			s.armWrite()
-		}
+		guarded = s.entrust()
 	}
 	if was && (done || t.gone > gone) {
 		t.room.Move()
@@ -104,9 +128,6 @@ func (s *stream) offer() (guarded bool) {
 	}
 	return guarded
 }
-
-// keeps says whether the guard sees to what is left here: who takes this link off its list, or goes to sleep, looks for that after this was looked at.
-func (s *stream) keeps() bool { return s.guarded.Load() && !s.e.sleepers.Asleep() }
 
 // armWrite asks for one event when the socket has room, on a descriptor of its
 // own, so that it does not disturb the arming for reads.

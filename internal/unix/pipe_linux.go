@@ -1,6 +1,7 @@
 package unix
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -50,10 +51,10 @@ func readSome(read func([]byte) (int, error), b []byte) (n int, again bool) {
 	for ended := false; ; {
 		n, err := read(b)
 		switch {
-		case err == sys.EINTR:
-		case err == sys.EAGAIN:
+		case errors.Is(err, sys.EINTR):
+		case errors.Is(err, sys.EAGAIN):
 			return 0, true
-		case err == sys.EIO && !ended:
+		case errors.Is(err, sys.EIO) && !ended:
 			ended = true
 		case err != nil:
 			return 0, false
