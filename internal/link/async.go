@@ -105,14 +105,14 @@ func (o *Out) enter(q *outgoing) {
 	switch {
 	case q.size > small:
 		o.tmu.Lock()
-		left := o.gathers(q.size)
-		if !left {
-			left = o.offer()
-		}
+		gathered := o.gathers(q.size)
+		left := !gathered && o.offer()
 		o.tmu.Unlock()
-		switch {
-		case left:
+		if gathered || left {
 			o.e.guard.hasten()
+		}
+		switch {
+		case gathered:
 		case o.guarded.Load():
 			o.e.guard.pass()
 		default:

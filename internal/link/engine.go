@@ -332,10 +332,10 @@ func (w *writers) help(s *stream, both bool) bool {
 	return s.advance(both || s.e.glancer.lately())
 }
 
-// leave ends that. found says that the waiter does not go to sleep.
-func (w *writers) leave(found bool) {
+// leave ends that. again says that the waiter does not sleep next.
+func (w *writers) leave(again bool) {
 	for _, s := range w.list[:w.n] {
-		if found {
+		if again {
 			s.handOver()
 		} else {
 			s.leave()
@@ -419,7 +419,7 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			s.release()
 		}
 	}
-	w.leave(found)
+	w.leave(found && !e.lookout.looks.Load()) // the lookout sleeps next, in any case
 	if rest {
 		e.guard.visit()
 	}

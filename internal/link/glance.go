@@ -20,7 +20,7 @@ const (
 	glanceWithin = time.Millisecond // since such a message came
 	glancedLast  = restTick / 2     // since a waiter came by
 	glancedNow   = restTick / 5     // the same, of one who sends and looks by turns
-	glanceTurns  = 16               // looks that bring something, of 1 MiB at most, and as many turns of writing
+	glanceTurns  = 16               // looks that bring something, of 1 MiB at most, and turns of writing, each with another look
 )
 
 // glancer knows when there was reason to, and when somebody did, of [unix.Monotonic]; 0 for never.
@@ -88,7 +88,7 @@ func (e *Engine) glance() {
 		for _, s := range held[:n] {
 			s.rest()
 		}
-		w.leave(true) // which the guard takes, as they are on its list
+		w.leave(true) // behind that: most are on the guard's list now
 		e.guard.visit()
 	}
 	e.spinning.Store(false)

@@ -35,7 +35,7 @@ const guardID = 1
 type guard struct {
 	last int64 // when a wait ended, of [unix.Monotonic]; with spinning
 
-	mu      sync.Mutex // what is armed is served, which may take long, and is done without it; what is left to the guard is written with it, by turns
+	mu      sync.Mutex // held for a moment, and while what was left to the guard is written: what is armed is served, which may take longer, without it
 	resting []*stream
 	spare   []*stream // memory for the next ones
 	timer   *unix.Timer
@@ -44,7 +44,7 @@ type guard struct {
 
 	visited atomic.Int64 // when a waiter last saw to the list; stored with mu
 	renew   atomic.Int64 // from when on the timer is to be put off; stored with mu
-	brief   atomic.Bool  // something was gathered since the timer was set
+	brief   atomic.Bool  // something was gathered, or left to the guard, since the timer was set
 }
 
 func (e *Engine) startGuard() (err error) {
@@ -79,7 +79,9 @@ func (s *stream) rest() {
 	}
 	if s.e.sleepers.Asleep() { // since the holder looked, see leave
 		s.hear()
-		s.writeDue()
+		if s.writeDue() {
+			s.e.guard.hasten()
+		}
 	}
 }
 
@@ -177,7 +179,7 @@ func (g *guard) putOff() {
 	}
 }
 
-// hasten is for who has gathered something on a link at rest, with no lock held: it is not to wait for longer than a restTick.
+// hasten is for who has gathered something on a link at rest, or left it to the guard, with no lock held: it is not to wait for longer than a restTick.
 func (g *guard) hasten() {
 	if g.brief.Load() {
 		return
@@ -224,7 +226,9 @@ func (g *guard) arm(left []*stream) {
 	for _, s := range left {
 		s.guarded.Store(false)
 		s.hear()
-		s.writeDue()
+		if s.writeDue() { // it is on the list again
+			g.hasten()
+		}
 	}
 	if cap(left) == 0 {
 		return
