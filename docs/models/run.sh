@@ -22,7 +22,7 @@ for flag in NO_MISSED KEEP_LISTENING; do check broken handoff -DNOREPL -DSTREAM_
 
 check ok left
 check ok left -DW=1 -DT=3
-for flag in OFFER_UNARMED PART_EARLY KEEP_FLAG; do check broken left -D$flag; done
+for flag in OFFER_UNARMED PART_EARLY KEEP_FLAG TURN_PASSING LIST_EARLY GUARD_LOOKS ENTRUST_MARKED; do check broken left -D$flag; done
 
 check ok redir
 check ok redir -DP=2
