@@ -111,7 +111,7 @@ func (s *Server) run(c *caller, w *work, to replier) (sent bool) {
 	defer func() {
 		w.spare.give(p, call, sent && w.d.Offset() <= inline && w.e.Size() <= inline)
 	}()
-	if err := w.do(ctx, p, call); err != nil {
+	if err := w.do(ctx, p, call, s.decoded); err != nil {
 		w.none = errors.Is(err, ErrNoReply)
 		fault(&w.reply, err)
 		return false
@@ -133,9 +133,12 @@ func (s *Server) run(c *caller, w *work, to replier) (sent bool) {
 	return true
 }
 
-// do decodes the arguments and calls the procedure.
-func (w *work) do(ctx context.Context, p *procedure, call Call) error {
+// do decodes the arguments, into so much memory if decoded is not 0, and calls the procedure.
+func (w *work) do(ctx context.Context, p *procedure, call Call, decoded int) error {
 	w.d.Reset(w.d.Rest(), p.memory)
+	if decoded > 0 {
+		w.d.Limit(decoded)
+	}
 	if call.DecodeXDR(&w.d); w.d.Err() != nil || len(w.d.Rest()) > 0 {
 		return ErrGarbageArgs
 	}

@@ -50,7 +50,7 @@ func TestNullAllocations(t *testing.T) {
 		call, err := appendCall(in, h, xdr.Void{}, 100)
 		out.b = out.b[:0]
 		s.answer(c, call, out)
-		if err != nil || out.none || decodeReply(out.b, xdr.Void{}, xdr.Copy) != nil {
+		if err != nil || out.none || decodeReply(out.b, xdr.Void{}, 0) != nil {
 			t.Fatalf("%x: %v", out.b, err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestSpare(t *testing.T) {
 		out.b = out.b[:0]
 		w.answer(s, from, b, out)
 		var back word
-		if err := decodeReply(out.b, &back, xdr.Copy); text == "no" != (err != nil) || err == nil && back.text != text {
+		if err := decodeReply(out.b, &back, 0); text == "no" != (err != nil) || err == nil && back.text != text {
 			t.Fatalf("%q was answered %q, %v", text, back.text, err)
 		}
 	}

@@ -40,6 +40,7 @@ type ClientOption func(*clientSettings)
 type clientSettings struct {
 	sys          *AuthSys
 	limit        int
+	decoded      int // 0: what package xdr has
 	again, total time.Duration
 	slots, area  int
 	exports      []vmmc.ExportOption
@@ -50,6 +51,13 @@ func WithAuthSys(a AuthSys) ClientOption { return func(s *clientSettings) { s.sy
 
 // WithMaxReply bounds a call and a reply in bytes, 4 MiB otherwise.
 func WithMaxReply(n int) ClientOption { return func(s *clientSettings) { s.limit = n } }
+
+// WithMaxDecodedReply bounds the memory that the results of a call take once they are decoded, in bytes;
+// 16 bytes for each byte of the reply otherwise, at least 1 MiB. Beyond it the call fails with [ErrReply]
+// and [xdr.ErrMemory].
+func WithMaxDecodedReply(n int) ClientOption {
+	return func(s *clientSettings) { s.decoded = max(n, 1) }
+}
 
 // WithRetry is for datagrams: a call is sent again after first, 250 ms otherwise, after twice that time
 // and so on, and given up after total, 1 min otherwise, if its context lasts as long.

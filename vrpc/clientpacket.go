@@ -20,6 +20,7 @@ const slowest = 8 * time.Second
 type packetWay struct {
 	conn         net.Conn
 	limit        int
+	decoded      int
 	again, total time.Duration
 	waiting      pending
 	reading      sync.WaitGroup
@@ -28,7 +29,7 @@ type packetWay struct {
 
 func newPacketWay(c net.Conn, s *clientSettings) *packetWay {
 	w := &packetWay{
-		conn: c, limit: min(s.limit, maxDatagram), again: s.again, total: s.total,
+		conn: c, limit: min(s.limit, maxDatagram), decoded: s.decoded, again: s.again, total: s.total,
 		ended: make(chan struct{}),
 	}
 	w.reading.Go(w.read)
@@ -91,7 +92,7 @@ func (w *packetWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler,
 		return err
 	}
 	defer reply.give()
-	return decodeReply(reply.b, res, xdr.Copy)
+	return decodeReply(reply.b, res, w.decoded)
 }
 
 // exchange sends a call until it is answered.

@@ -21,6 +21,7 @@ const enough = 32 << 10
 type streamWay struct {
 	conn    net.Conn
 	limit   int
+	decoded int // see WithMaxDecodedReply
 	waiting pending
 	turn    *turn.Turns // one: to write
 	batch   []byte      // what was posted, with the turn
@@ -28,7 +29,7 @@ type streamWay struct {
 }
 
 func newStreamWay(c net.Conn, s *clientSettings) *streamWay {
-	w := &streamWay{conn: c, limit: s.limit, turn: turn.New(1)}
+	w := &streamWay{conn: c, limit: s.limit, decoded: s.decoded, turn: turn.New(1)}
 	w.reading.Go(w.read)
 	return w
 }
@@ -88,7 +89,7 @@ func (w *streamWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler,
 		return err
 	}
 	defer reply.give()
-	return decodeReply(reply.b, res, xdr.Copy)
+	return decodeReply(reply.b, res, w.decoded)
 }
 
 func (w *streamWay) encode(h *rpcmsg.Call, args xdr.Marshaler) (*buffer, error) {

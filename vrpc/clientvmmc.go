@@ -28,7 +28,8 @@ type vmmcWay struct {
 	out  layout
 	area *area
 
-	in *inbox
+	in      *inbox
+	decoded int // see WithMaxDecodedReply
 
 	places *turn.Turns // as many as slots: who has one finds a slot in free
 	mu     sync.Mutex
@@ -81,9 +82,9 @@ func (f *slots) after(i int) int {
 	return i
 }
 
-func newVMMCWay(q *vmmc.Import, out layout, in *inbox) *vmmcWay {
+func newVMMCWay(q *vmmc.Import, out layout, in *inbox, decoded int) *vmmcWay {
 	w := &vmmcWay{
-		q: q, out: out, area: newArea(out.area), in: in,
+		q: q, out: out, area: newArea(out.area), in: in, decoded: decoded,
 		places: turn.New(out.entries), ended: make(chan struct{}), turn: turn.New(1),
 	}
 	for i := range out.entries {
@@ -236,7 +237,7 @@ func (w *vmmcWay) reply(ctx context.Context, s *slot, number uint32, res xdr.Unm
 	case res != nil && len(b) == 0:
 		err = ErrNoReply
 	case res != nil:
-		err = s.decodeReply(b, res, xdr.Copy)
+		err = s.decodeReply(b, res, w.decoded)
 	}
 	if e.where != here {
 		// A server that is gone needs no memory, and one that is not told has it when the slot is used again.

@@ -139,7 +139,7 @@ func connect(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number
 	l := letter{rand.Uint32(), in.exp.ID(), uint32(s.slots), uint32(s.area), uint32(p.PID()), name} //nolint:gosec // the token only shows a letter that was overwritten
 	proof := l.proof()
 	copy(in.mem.Bytes()[proofAt:], proof[:])
-	w, err := meetServer(ctx, p, meet, &l, in)
+	w, err := meetServer(ctx, p, meet, &l, in, s.decoded)
 	if err != nil {
 		in.close()
 		return nil, err
@@ -147,7 +147,7 @@ func connect(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number
 	return w, nil
 }
 
-func meetServer(ctx context.Context, p *vmmc.Process, meet *vmmc.Import, l *letter, in *inbox) (*vmmcWay, error) {
+func meetServer(ctx context.Context, p *vmmc.Process, meet *vmmc.Import, l *letter, in *inbox, decoded int) (*vmmcWay, error) {
 	word, err := in.exp.Word(helloSize - 4)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func meetServer(ctx context.Context, p *vmmc.Process, meet *vmmc.Import, l *lett
 		_ = q.Close()
 		return nil, errEntry
 	}
-	return newVMMCWay(q, out, in), nil
+	return newVMMCWay(q, out, in, decoded), nil
 }
 
 // right says whether a buffer of n bytes can be divided so.

@@ -39,20 +39,25 @@ func appendCall(b []byte, h *rpcmsg.Call, args xdr.Marshaler, limit int) ([]byte
 }
 
 // decodeReply decodes what a server has answered.
-func decodeReply(b []byte, res xdr.Unmarshaler, m xdr.Memory) error {
+func decodeReply(b []byte, res xdr.Unmarshaler, decoded int) error {
 	c := codecs.Get().(*codec)
 	defer codecs.Put(c)
-	return c.decodeReply(b, res, m)
+	return c.decodeReply(b, res, decoded)
 }
 
-func (c *codec) decodeReply(b []byte, res xdr.Unmarshaler, m xdr.Memory) error {
+// decodeReply is the function of that name. If decoded is not 0 it bounds the memory that the results
+// take.
+func (c *codec) decodeReply(b []byte, res xdr.Unmarshaler, decoded int) error {
 	c.d.Reset(b, xdr.InPlace)
 	c.reply.DecodeXDR(&c.d)
 	if err := failure(&c.reply); err != nil && c.d.OK() {
 		return err
 	}
 	if c.d.OK() {
-		c.d.Reset(c.d.Rest(), m)
+		c.d.Reset(c.d.Rest(), xdr.Copy)
+		if decoded > 0 {
+			c.d.Limit(decoded)
+		}
 		res.DecodeXDR(&c.d)
 	}
 	err, left := c.d.Err(), len(c.d.Rest())

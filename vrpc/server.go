@@ -117,6 +117,7 @@ type settings struct {
 	perCaller   int
 	connections int
 	limit       int
+	decoded     int // 0: what package xdr has
 	area        int
 	exports     []vmmc.ExportOption
 	ordered     bool

@@ -61,6 +61,14 @@ func WithMaxMessage(n int) ServerOption {
 	return func(s *settings) { s.limit = n }
 }
 
+// WithMaxDecoded bounds the memory that the arguments of a call take once they are decoded, in bytes; 16
+// bytes for each byte of the call otherwise, at least 1 MiB. Arguments beyond it are refused as
+// [ErrGarbageArgs]. All calls that run take at most this and the call itself, times the first number of
+// [WithConcurrency].
+func WithMaxDecoded(n int) ServerOption {
+	return func(s *settings) { s.decoded = max(n, 1) }
+}
+
 // WithServerArea is for remote memory: how much of this process's memory each client has for calls that
 // are not small, 1 MiB and a little otherwise. No call is longer.
 func WithServerArea(bytes int) ServerOption {

@@ -54,8 +54,14 @@ func (d *Decoder) Opaque(old []byte, max uint32) []byte {
 	case InPlace:
 		return b
 	case Reuse:
+		if len(b) > cap(old) && !d.allocate(len(b), 1) {
+			return old[:0]
+		}
 		return append(old[:0], b...)
 	default:
+		if !d.allocate(len(b), 1) {
+			return nil
+		}
 		return append([]byte(nil), b...)
 	}
 }
@@ -66,6 +72,9 @@ func (d *Decoder) String(old string, max uint32) string {
 	b := d.take(d.Len(max, 1))
 	if string(b) == old {
 		return old
+	}
+	if !d.allocate(len(b), 1) {
+		return ""
 	}
 	return string(b)
 }

@@ -24,12 +24,21 @@ const (
 	InPlace
 )
 
+// What a value may take in memory, unless [Decoder.Limit] says otherwise: 16 bytes for each byte of
+// input, and at least 1 MiB. A union of one long arm takes its length in Go whichever arm it has, and
+// 4 bytes of input: without a limit a short message could take all of a machine's memory.
+const (
+	memoryPerByte = 16
+	leastMemory   = 1 << 20
+)
+
 // Decoder reads values from a slice of bytes. After an error, which [Decoder.Err] returns, it reads
 // zeros. The zero Decoder has an empty input.
 type Decoder struct {
 	rest   []byte
 	size   int // of the whole input
 	depth  int
+	free   int // bytes of memory that may still be allocated
 	memory Memory
 	err    error
 }
@@ -43,7 +52,25 @@ func NewDecoder(b []byte, m Memory) *Decoder {
 
 // Reset makes d decode b, as if it were new.
 func (d *Decoder) Reset(b []byte, m Memory) {
-	*d = Decoder{rest: b, size: len(b), memory: m}
+	*d = Decoder{rest: b, size: len(b), free: max(memoryPerByte*len(b), leastMemory), memory: m}
+}
+
+// Limit bounds the memory that is allocated for what is decoded from now on, in bytes, until the next
+// Reset. Beyond it the error is [ErrMemory]. Without a call of Limit it is 16 bytes for each byte of
+// input, at least 1 MiB. What the value has already, as the memory of a struct that is decoded into,
+// does not count.
+func (d *Decoder) Limit(bytes int) { d.free = bytes }
+
+// allocate takes n elements of so many bytes off the limit, and reports whether they are within it.
+func (d *Decoder) allocate(n int, size uintptr) bool {
+	if size == 0 || uintptr(n) <= uintptr(max(d.free, 0))/size {
+		d.free -= n * int(size)
+		return true
+	}
+	if d.err == nil {
+		d.Fail(fmt.Errorf("%w: %d elements of %d bytes, %d bytes left", ErrMemory, n, size, d.free))
+	}
+	return false
 }
 
 // Err returns the first error.

@@ -14,6 +14,7 @@ var (
 	ErrTrailing = errors.New("bytes are left over")
 	ErrDepth    = errors.New("too many values within values")
 	ErrNoSpace  = errors.New("no space left in the buffer")
+	ErrMemory   = errors.New("the value takes more memory than the limit")
 )
 
 // Error says where in the bytes a value could not be decoded or encoded.

@@ -143,8 +143,7 @@ func (v Names) EncodeXDR(e *xdr.Encoder) {
 // DecodeXDR reads v.
 func (v *Names) DecodeXDR(d *xdr.Decoder) {
 	(*v) = xdr.Empty(d, (*v))
-	for n := d.Len(5, 4); n > 0 && d.OK(); n-- {
-		(*v) = xdr.Next(d, (*v))
+	for n := d.Len(5, 4); n > 0 && xdr.Extend(d, &(*v)); n-- {
 		(*v)[len((*v))-1].DecodeXDR(d)
 	}
 }
@@ -327,8 +326,7 @@ func (v *Tree) DecodeXDR(d *xdr.Decoder) {
 	defer d.Leave()
 	v.Label.DecodeXDR(d)
 	v.Children = xdr.Empty(d, v.Children)
-	for n := d.Len(xdr.Unlimited, 8); n > 0 && d.OK(); n-- {
-		v.Children = xdr.Next(d, v.Children)
+	for n := d.Len(xdr.Unlimited, 8); n > 0 && xdr.Extend(d, &v.Children); n-- {
 		v.Children[len(v.Children)-1].DecodeXDR(d)
 	}
 }
@@ -630,8 +628,7 @@ func (v *Every) DecodeXDR(d *xdr.Decoder) {
 		v.Few[i] = d.Int32()
 	}
 	v.Points = xdr.Empty(d, v.Points)
-	for n := d.Len(4, 8); n > 0 && d.OK(); n-- {
-		v.Points = xdr.Next(d, v.Points)
+	for n := d.Len(4, 8); n > 0 && xdr.Extend(d, &v.Points); n-- {
 		v.Points[len(v.Points)-1].DecodeXDR(d)
 	}
 	for i := range v.Pair {
@@ -651,8 +648,7 @@ func (v *Every) DecodeXDR(d *xdr.Decoder) {
 	}
 	v.Forest.DecodeXDR(d)
 	v.Shapes = xdr.Empty(d, v.Shapes)
-	for n := d.Len(xdr.Unlimited, 4); n > 0 && d.OK(); n-- {
-		v.Shapes = xdr.Next(d, v.Shapes)
+	for n := d.Len(xdr.Unlimited, 4); n > 0 && xdr.Extend(d, &v.Shapes); n-- {
 		v.Shapes[len(v.Shapes)-1].DecodeXDR(d)
 	}
 	v.M.DecodeXDR(d)
@@ -675,8 +671,7 @@ func (v *Every) DecodeXDR(d *xdr.Decoder) {
 		v.Floats[i] = d.Float32()
 	}
 	v.Heads = xdr.Empty(d, v.Heads)
-	for n := d.Len(3, 4); n > 0 && d.OK(); n-- {
-		v.Heads = xdr.Next(d, v.Heads)
+	for n := d.Len(3, 4); n > 0 && xdr.Extend(d, &v.Heads); n-- {
 		if xdr.Optional(d, &v.Heads[len(v.Heads)-1]) {
 			v.Heads[len(v.Heads)-1].DecodeXDR(d)
 		}

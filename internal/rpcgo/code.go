@@ -64,8 +64,7 @@ func (w *writer) decode(x string, v *rpcl.Var) {
 		w.decodeOne(x+"[i]", v)
 		w.printf("}\n")
 	case v.Shape == rpcl.Variable:
-		w.printf("%s = xdr.Empty(d, %s)\nfor n := d.Len(%s, %d); n > 0 && d.OK(); n-- {\n", x, x, most(v), v.LeastElement())
-		w.printf("%s = xdr.Next(d, %s)\n", x, x)
+		w.printf("%s = xdr.Empty(d, %s)\nfor n := d.Len(%s, %d); n > 0 && xdr.Extend(d, &%s); n-- {\n", x, x, most(v), v.LeastElement(), x)
 		w.decodeOne(fmt.Sprintf("%s[len(%s)-1]", x, x), v)
 		w.printf("}\n")
 	case v.Shape == rpcl.Optional:

@@ -20,6 +20,7 @@ var update = flag.Bool("update", false, "write the files that the test compares 
 func TestGolden(t *testing.T) {
 	for x, golden := range map[string]string{
 		"../everyxdr/every.x":                "../everyxdr/every.go",
+		"../everyxdr/wide/wide.x":            "../everyxdr/wide/wide.go",
 		"testdata/mount3.x":                  "../../samples/nfsnull/mount3/mount3.go",
 		"../../samples/nfsnull/nfs/nfs.x":    "../../samples/nfsnull/nfs/nfs.go",
 		"../../examples/rpcecho/echo/echo.x": "../../examples/rpcecho/echo/echo.go",
