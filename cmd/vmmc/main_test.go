@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 			leashed()
 			os.Exit(crowd())
 		},
+		"nester": func() { os.Exit(nester()) },
 		"lister": func() { os.Exit(lister()) },
 		"joiner": func() {
 			leashed()

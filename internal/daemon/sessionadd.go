@@ -8,6 +8,8 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/mount"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // addSession makes a session with a supervisor that runs, or nothing.
@@ -31,7 +33,9 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 	undo := func() {
 		s.hangUp()
 		_ = s.dropCgroup()
-		_ = os.RemoveAll(t.dir(r.Name))
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Stop)
+		defer stop()
+		_ = unix.RemoveTree(late, t.dir(r.Name))
 		if derr := n.undoShare(ctx, s); derr != nil {
 			err, kept = errors.Join(err, derr), true
 			t.put(r.Name, s)
@@ -48,7 +52,7 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 		return t.write(half)
 	})
 	if err == nil {
-		err = n.makeRun(&s.record)
+		err = n.makeRun(ctx, &s.record)
 	}
 	if err == nil {
 		err = n.mountShare(ctx, &s.record, who)
@@ -76,9 +80,9 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 }
 
 // makeRun makes the directory that is the user's.
-func (n *Node) makeRun(r *record) error {
+func (n *Node) makeRun(ctx context.Context, r *record) error {
 	dir := n.sessions.dir(r.Name)
-	if err := os.RemoveAll(dir); err != nil { // of a session that a crash left half made
+	if err := unix.RemoveTree(ctx, dir); err != nil { // of a session that a crash left half made
 		return code.New(code.BadConfig, "remove what is left of a session %q: %v", r.Name, err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -42,8 +42,8 @@ func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, er
 	} else if err := s.dropCgroup(); err != nil {
 		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, n.cfg.Name, err))
 	}
-	if err := os.RemoveAll(t.dir(s.Name)); err != nil {
-		return again(code.New(code.BadConfig, "remove the directory of session %q: %v", s.Name, err))
+	if err := unix.RemoveTree(ctx, t.dir(s.Name)); err != nil {
+		return again(code.New(code.BadConfig, "remove the directory of session %q: %v; delete the session again", s.Name, err))
 	}
 	if notice, err = n.dropShare(ctx, &s.record); err != nil {
 		return again(err)

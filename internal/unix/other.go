@@ -3,6 +3,7 @@
 package unix
 
 import (
+	"context"
 	"io/fs"
 	"net"
 	"os"
@@ -120,6 +121,7 @@ func ReadSome(uintptr, []byte) (n int, again bool)  { return 0, false }
 func Readable(*os.File) bool                        { return false }
 func OwnerOf(*os.File) (uint32, uint64, error)      { return 0, 0, ErrUnsupported }
 func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported }
+func RemoveTree(context.Context, string) error      { return ErrUnsupported }
 func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupported }
 func Resize(*os.File, Size) error                   { return ErrUnsupported }
 func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported }
