@@ -3,6 +3,7 @@ package vrpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
@@ -114,18 +115,21 @@ func (s *Server) run(c *caller, w *work, to replier) (sent bool) {
 	if err := w.do(ctx, p, call, s.decoded); err != nil {
 		w.none = errors.Is(err, ErrNoReply)
 		fault(&w.reply, err)
+		if !w.none {
+			s.logFailure(ctx, c, w, p, err)
+		}
 		return false
 	}
 	to.begin(&w.e)
 	from := w.e.Size()
 	w.reply.EncodeXDR(&w.e)
 	if call.EncodeXDR(&w.e); w.e.Err() != nil {
-		s.logger.Error("vrpc: results cannot be sent", "service", p.service.Name, "procedure", p.number, "err", w.e.Err())
+		s.logger.Error("vrpc: results cannot be sent", "service", p.service.Name, "procedure", p.name, "peer", c.addr, "err", w.e.Err())
 		fault(&w.reply, w.e.Err())
 		return false
 	}
 	if n := w.e.Size() - from; n > s.limit {
-		s.logger.Error("vrpc: results are too long", "service", p.service.Name, "procedure", p.number, "bytes", n)
+		s.logger.Error("vrpc: results are too long", "service", p.service.Name, "procedure", p.name, "peer", c.addr, "bytes", n)
 		fault(&w.reply, ErrTooLarge)
 		return false
 	}
@@ -143,6 +147,21 @@ func (w *work) do(ctx context.Context, p *procedure, call Call, decoded int) err
 		return ErrGarbageArgs
 	}
 	return call.Do(ctx)
+}
+
+// logFailure logs why a call failed, where the caller is told less than that.
+func (s *Server) logFailure(ctx context.Context, c *caller, w *work, p *procedure, err error) {
+	level, text := slog.LevelError, "vrpc: procedure failed"
+	switch {
+	case w.d.Err() != nil:
+		// Client and server were made of different .x files, or the client is hostile.
+		level, text, err = slog.LevelWarn, "vrpc: arguments cannot be decoded", w.d.Err()
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		level = slog.LevelDebug // nobody waits for the results any more
+	case w.reply.Outcome != rpcmsg.SystemErr:
+		return // the caller is told
+	}
+	s.logger.Log(ctx, level, text, "service", p.service.Name, "procedure", p.name, "peer", c.addr, "err", err)
 }
 
 // find finds the procedure, or says in w.reply what is wrong.

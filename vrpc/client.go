@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
@@ -42,6 +43,7 @@ type clientSettings struct {
 	limit        int
 	decoded      int // 0: what package xdr has
 	again, total time.Duration
+	silence      time.Duration
 	slots, area  int
 	exports      []vmmc.ExportOption
 }
@@ -57,6 +59,14 @@ func WithMaxReply(n int) ClientOption { return func(s *clientSettings) { s.limit
 // and [xdr.ErrMemory].
 func WithMaxDecodedReply(n int) ClientOption {
 	return func(s *clientSettings) { s.decoded = max(n, 1) }
+}
+
+// WithSilence is for TCP: how long the server's host may acknowledge nothing before the connection is
+// lost, 10 s otherwise, whether calls wait for their replies or none does. A call waits no longer for a
+// server whose machine or network has died. 0 leaves it to the system, which takes minutes or for ever. A
+// server that lives and does not answer is waited for: that is for the call's context to bound.
+func WithSilence(d time.Duration) ClientOption {
+	return func(s *clientSettings) { s.silence = max(d, 0) }
 }
 
 // WithRetry is for datagrams: a call is sent again after first, 250 ms otherwise, after twice that time
@@ -125,7 +135,7 @@ func carriesDatagrams(conn net.Conn) bool {
 
 func newClient(opts []ClientOption) (*Client, error) {
 	c := &Client{clientSettings: clientSettings{
-		limit: maxMessage, again: 250 * time.Millisecond, total: time.Minute, slots: defaultSlots, area: defaultArea,
+		limit: maxMessage, again: 250 * time.Millisecond, total: time.Minute, silence: timeout.Silence, slots: defaultSlots, area: defaultArea,
 	}}
 	for _, o := range opts {
 		o(&c.clientSettings)
@@ -145,7 +155,7 @@ func newClient(opts []ClientOption) (*Client, error) {
 func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler) error {
 	h := c.header(prog, vers, proc)
 	if err := c.way.call(ctx, h, args, res); err != nil {
-		return &Error{c.way.peer(), prog, vers, proc, err}
+		return &Error{Peer: c.way.peer(), Program: prog, Version: vers, Procedure: proc, Err: err}
 	}
 	return nil
 }
@@ -157,7 +167,7 @@ func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Mar
 func (c *Client) Post(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler) error {
 	h := c.header(prog, vers, proc)
 	if err := c.way.post(ctx, h, args); err != nil {
-		return &Error{c.way.peer(), prog, vers, proc, err}
+		return &Error{Peer: c.way.peer(), Program: prog, Version: vers, Procedure: proc, Err: err}
 	}
 	return nil
 }

@@ -26,10 +26,12 @@ type streamWay struct {
 	turn    *turn.Turns // one: to write
 	batch   []byte      // what was posted, with the turn
 	reading sync.WaitGroup
+	alive   *keepAlive
 }
 
 func newStreamWay(c net.Conn, s *clientSettings) *streamWay {
 	w := &streamWay{conn: c, limit: s.limit, decoded: s.decoded, turn: turn.New(1)}
+	w.alive = watchPeer(c, s.silence, w.end)
 	w.reading.Go(w.read)
 	return w
 }
@@ -57,11 +59,18 @@ func (w *streamWay) read() {
 }
 
 func (w *streamWay) lose(err error) {
+	w.alive.stop()
+	w.end(err)
+}
+
+// end ends the calls and the connection.
+func (w *streamWay) end(err error) {
 	w.waiting.fail(fmt.Errorf("%w: %w", ErrLost, err), true)
 	_ = w.conn.Close()
 }
 
 func (w *streamWay) close() error {
+	w.alive.stop()
 	w.waiting.fail(ErrClosed, true)
 	err := w.conn.Close()
 	w.reading.Wait()

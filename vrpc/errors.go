@@ -86,11 +86,35 @@ type Error struct {
 	Peer                        string
 	Program, Version, Procedure uint32
 	Err                         error
+	Name                        string // of the procedure with its program and version, where it is known
 }
 
 func (e *Error) Error() string {
+	if e.Name != "" {
+		return fmt.Sprintf("vrpc: call of %s (program %d version %d procedure %d) at %s: %v",
+			e.Name, e.Program, e.Version, e.Procedure, e.Peer, e.Err)
+	}
 	return fmt.Sprintf("vrpc: call of program %d version %d procedure %d at %s: %v",
 		e.Program, e.Version, e.Procedure, e.Peer, e.Err)
+}
+
+// Named returns the error of a call with the name of its procedure, and nil if there is none. The clients
+// that vrpcgen writes call it: their callers are told what they have called.
+func Named(err error, name string) error {
+	if err == nil {
+		return nil
+	}
+	return named(err, name)
+}
+
+func named(err error, name string) error {
+	e, ok := err.(*Error) //nolint:errorlint // one that is wrapped is not ours to change
+	if !ok || e.Name != "" {
+		return err
+	}
+	n := *e
+	n.Name = name
+	return &n
 }
 
 // Unwrap gives the reason.

@@ -90,3 +90,14 @@ func TestLongestCallTakesBoundedMemory(t *testing.T) {
 		t.Errorf("%v, and %d MiB were allocated; wanted ErrGarbageArgs and at most 512", err, took>>20)
 	}
 }
+
+// A server answers no longer by UDP than its option says: the call fails. By TCP the answer comes.
+func TestDatagramsAreBounded(t *testing.T) {
+	s := serve(t, func(context.Context, []byte) ([]byte, error) { return make([]byte, 1000), nil }, vrpc.WithMaxDatagram(1000))
+	if _, err := callBytes(t.Context(), s.dial(t, "udp"), nil); !errors.Is(err, vrpc.ErrSystem) {
+		t.Errorf("by UDP: %v, wanted ErrSystem", err)
+	}
+	if b, err := callBytes(t.Context(), s.dial(t, "tcp"), nil); err != nil || len(b) != 1000 {
+		t.Errorf("by TCP: %d bytes, %v", len(b), err)
+	}
+}

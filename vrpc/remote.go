@@ -127,7 +127,7 @@ func (c *remote) read() {
 		switch more, err := r.take(); {
 		case err != nil:
 			if c.taking.Err() == nil {
-				c.s.logger.Info("vrpc: connection has ended", "peer", c.r.Exporter(), "err", err)
+				c.s.logger.Debug("vrpc: connection has ended", "peer", c.r.Exporter(), "err", err)
 			}
 			if c.s.taking.Err() == nil {
 				c.end() // of those that run no reply is wanted any more

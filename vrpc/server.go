@@ -37,6 +37,7 @@ func NewServer(opts ...ServerOption) *Server {
 	for _, o := range opts {
 		o(&s.settings)
 	}
+	s.logger = slog.New(limitedHandler{s.logger.Handler(), newLogLimit()})
 	s.running = turn.New(s.concurrency)
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.taking, s.stop = context.WithCancel(s.ctx)
@@ -120,6 +121,7 @@ type settings struct {
 	decoded     int // 0: what package xdr has
 	area        int
 	exports     []vmmc.ExportOption
+	datagram    int
 	ordered     bool
 	allow       func(ctx context.Context, s *Service, procedure uint32) error
 	logger      *slog.Logger

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // ServerOption changes what NewServer makes.
@@ -13,7 +14,7 @@ type ServerOption func(*settings)
 
 // times are how long a server waits.
 type times struct {
-	record, write, idle time.Duration
+	record, write, idle, silence time.Duration
 }
 
 // maxMessage is how long a message is at most, unless an option says otherwise.
@@ -32,8 +33,9 @@ func defaults() settings {
 		connections: 1024,
 		limit:       maxMessage,
 		area:        defaultArea,
-		logger:      slog.New(slog.DiscardHandler),
-		times:       times{record: 30 * time.Second, write: 30 * time.Second},
+		datagram:    maxDatagram,
+		logger:      slog.Default(),
+		times:       times{record: 30 * time.Second, write: 30 * time.Second, silence: timeout.Silence},
 	}
 }
 
@@ -69,6 +71,13 @@ func WithMaxDecoded(n int) ServerOption {
 	return func(s *settings) { s.decoded = max(n, 1) }
 }
 
+// WithMaxDatagram bounds a reply by UDP in bytes, 65507 otherwise, which is all that UDP carries. A longer
+// one is not sent, and the call fails. A source address is easily forged: what a server answers to a short
+// call an attacker can have sent to others.
+func WithMaxDatagram(n int) ServerOption {
+	return func(s *settings) { s.datagram = min(max(n, 1), maxDatagram) }
+}
+
 // WithServerArea is for remote memory: how much of this process's memory each client has for calls that
 // are not small, 1 MiB and a little otherwise. No call is longer.
 func WithServerArea(bytes int) ServerOption {
@@ -85,7 +94,14 @@ func WithServerExport(opts ...vmmc.ExportOption) ServerOption {
 // reply may wait for its reader, 30 s each otherwise, and after which time without a call a connection
 // is closed; 0 is never. By remote memory only the second one counts, and may be twice as long.
 func WithServerTimes(record, write, idle time.Duration) ServerOption {
-	return func(s *settings) { s.times = times{record, write, idle} }
+	return func(s *settings) { s.times = times{record, write, idle, s.silence} }
+}
+
+// WithServerSilence is how long the host of a client by TCP may acknowledge nothing before its connection
+// is closed, 10 s otherwise: a client whose machine or network has died takes a connection's memory and
+// place no longer. 0 leaves it to the system, which takes minutes or for ever.
+func WithServerSilence(d time.Duration) ServerOption {
+	return func(s *settings) { s.silence = max(d, 0) }
 }
 
 // WithAllow has f asked about each call before its arguments are decoded. [PeerOf] tells it of the
@@ -94,7 +110,9 @@ func WithAllow(f func(ctx context.Context, s *Service, procedure uint32) error) 
 	return func(s *settings) { s.allow = f }
 }
 
-// WithServerLogger has l told of what a server can tell nobody else. Otherwise nobody is told.
+// WithServerLogger has l told of what a server can tell nobody else, as the errors of procedures;
+// [slog.Default] is told otherwise. Beyond 100 records, and one a second, they are counted and not written:
+// clients can cause as many as they like. slog.New(slog.DiscardHandler) is told nothing.
 func WithServerLogger(l *slog.Logger) ServerOption {
 	return func(s *settings) { s.logger = l }
 }

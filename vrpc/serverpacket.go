@@ -80,7 +80,7 @@ func (p *packets) take(b []byte, from *sender) bool {
 			return
 		}
 		reply := out.b
-		if len(reply) > maxDatagram {
+		if len(reply) > p.s.datagram {
 			reply = tooLong(reply)
 		}
 		p.seen.end(name, reply)

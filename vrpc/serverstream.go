@@ -80,6 +80,11 @@ type stream struct {
 // serveStream answers calls until the connection ends, and returns when none runs any more.
 func (s *Server) serveStream(c net.Conn) {
 	ctx, end := context.WithCancel(s.ctx)
+	alive := watchPeer(c, s.silence, func(err error) {
+		s.logger.Debug("vrpc: connection has ended", "peer", c.RemoteAddr(), "err", err)
+		_ = c.Close()
+	})
+	defer alive.stop()
 	t := &stream{s: s, conn: c, from: caller{base: ctx, addr: c.RemoteAddr()}}
 	t.places = make(chan struct{}, s.perCaller)
 	r := rpcrecord.NewReader(c, s.limit, t.waiting)

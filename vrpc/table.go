@@ -1,6 +1,7 @@
 package vrpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ type procedure struct {
 	key     key // of its service, whose own fields are its owner's
 	service *Service
 	number  uint32
+	name    string
 	memory  xdr.Memory
 	make    func() Call
 	again   bool // Calls may be used again
@@ -56,7 +58,7 @@ func (t *table) with(s *Service, inPlace bool) (*table, error) {
 	if _, ok := t.procedures[k]; ok {
 		return nil, fmt.Errorf("vrpc: register %s: program %d version %d is registered already", s.Name, s.Program, s.Version)
 	}
-	procs := map[uint32]*procedure{0: {key: k, service: s, make: func() Call { return null{} }, again: true, values: true}}
+	procs := map[uint32]*procedure{0: {key: k, service: s, name: "0", make: func() Call { return null{} }, again: true, values: true}}
 	for i, p := range s.Procedures {
 		if p.New == nil || i > 0 && p.Number <= s.Procedures[i-1].Number {
 			return nil, fmt.Errorf("vrpc: register %s: procedure %d has no New, or is not in its order", s.Name, p.Number)
@@ -66,7 +68,7 @@ func (t *table) with(s *Service, inPlace bool) (*table, error) {
 			memory = xdr.InPlace
 		}
 		procs[p.Number] = &procedure{
-			key: k, service: s, number: p.Number, memory: memory,
+			key: k, service: s, number: p.Number, name: cmp.Or(p.Name, fmt.Sprint(p.Number)), memory: memory,
 			make: p.New, again: inPlace || p.Values, values: p.Values,
 		}
 	}

@@ -777,14 +777,14 @@ func NewEveryversClient(c vrpc.Caller) *EveryversClient { return &EveryversClien
 
 // Null calls procedure 0, EVERYPROC_NULL.
 func (c *EveryversClient) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, EVERYPROG, EVERYVERS, EVERYPROC_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, EVERYPROG, EVERYVERS, EVERYPROC_NULL, xdr.Void{}, xdr.Void{}), "EVERYPROG EVERYVERS EVERYPROC_NULL")
 }
 
 // Echo calls procedure 1, EVERYPROC_ECHO.
 func (c *EveryversClient) Echo(ctx context.Context, arg *Every) (*Every, error) {
 	res := new(Every)
 	if err := c.caller.Call(ctx, EVERYPROG, EVERYVERS, EVERYPROC_ECHO, arg, res); err != nil {
-		return nil, err
+		return nil, vrpc.Named(err, "EVERYPROG EVERYVERS EVERYPROC_ECHO")
 	}
 	return res, nil
 }
@@ -793,28 +793,28 @@ func (c *EveryversClient) Echo(ctx context.Context, arg *Every) (*Every, error) 
 func (c *EveryversClient) Blob(ctx context.Context, arg Blob) (Blob, error) {
 	var res everyversBlobResult
 	err := c.caller.Call(ctx, EVERYPROG, EVERYVERS, EVERYPROC_BLOB, &everyversBlobArgs{arg}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "EVERYPROG EVERYVERS EVERYPROC_BLOB")
 }
 
 // Paint calls procedure 3, EVERYPROC_PAINT.
 func (c *EveryversClient) Paint(ctx context.Context, arg Colour) (Colour, error) {
 	var res everyversPaintResult
 	err := c.caller.Call(ctx, EVERYPROG, EVERYVERS, EVERYPROC_PAINT, &everyversPaintArgs{arg}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "EVERYPROG EVERYVERS EVERYPROC_PAINT")
 }
 
 // List calls procedure 4, EVERYPROC_LIST.
 func (c *EveryversClient) List(ctx context.Context, arg NodePtr) (NodePtr, error) {
 	var res everyversListResult
 	err := c.caller.Call(ctx, EVERYPROG, EVERYVERS, EVERYPROC_LIST, &everyversListArgs{arg}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "EVERYPROG EVERYVERS EVERYPROC_LIST")
 }
 
 // Length calls procedure 5, EVERYPROC_LENGTH.
 func (c *EveryversClient) Length(ctx context.Context, arg string) (int32, error) {
 	var res everyversLengthResult
 	err := c.caller.Call(ctx, EVERYPROG, EVERYVERS, EVERYPROC_LENGTH, &everyversLengthArgs{arg}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "EVERYPROG EVERYVERS EVERYPROC_LENGTH")
 }
 
 type everyversBlobArgs struct {
@@ -1072,28 +1072,28 @@ func NewEveryversManyClient(c vrpc.Caller) *EveryversManyClient { return &Everyv
 
 // Null calls procedure 0, EVERYPROC_NULL.
 func (c *EveryversManyClient) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, EVERYPROG, EVERYVERS_MANY, EVERYPROC_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, EVERYPROG, EVERYVERS_MANY, EVERYPROC_NULL, xdr.Void{}, xdr.Void{}), "EVERYPROG EVERYVERS_MANY EVERYPROC_NULL")
 }
 
 // Add calls procedure 1, EVERYPROC_ADD.
 func (c *EveryversManyClient) Add(ctx context.Context, arg1 int32, arg2 int64) (int64, error) {
 	var res everyversManyAddResult
 	err := c.caller.Call(ctx, EVERYPROG, EVERYVERS_MANY, EVERYPROC_ADD, &everyversManyAddArgs{arg1, arg2}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "EVERYPROG EVERYVERS_MANY EVERYPROC_ADD")
 }
 
 // Move calls procedure 2, EVERYPROC_MOVE.
 func (c *EveryversManyClient) Move(ctx context.Context, from *Point, type_ int32, arg3 NameT) (*Point, error) {
 	res := new(Point)
 	if err := c.caller.Call(ctx, EVERYPROG, EVERYVERS_MANY, EVERYPROC_MOVE, &everyversManyMoveArgs{*from, type_, arg3}, res); err != nil {
-		return nil, err
+		return nil, vrpc.Named(err, "EVERYPROG EVERYVERS_MANY EVERYPROC_MOVE")
 	}
 	return res, nil
 }
 
 // Put calls procedure 9, EVERYPROC_PUT.
 func (c *EveryversManyClient) Put(ctx context.Context, offset uint32, data Blob) error {
-	return c.caller.Call(ctx, EVERYPROG, EVERYVERS_MANY, EVERYPROC_PUT, &everyversManyPutArgs{offset, data}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, EVERYPROG, EVERYVERS_MANY, EVERYPROC_PUT, &everyversManyPutArgs{offset, data}, xdr.Void{}), "EVERYPROG EVERYVERS_MANY EVERYPROC_PUT")
 }
 
 type everyversManyAddArgs struct {

@@ -222,35 +222,35 @@ func NewPmapversClient(c vrpc.Caller) *PmapversClient { return &PmapversClient{c
 
 // Null calls procedure 0, PMAPPROC_NULL.
 func (c *PmapversClient) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, RPCBPROG, PMAPVERS, PMAPPROC_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, RPCBPROG, PMAPVERS, PMAPPROC_NULL, xdr.Void{}, xdr.Void{}), "RPCBPROG PMAPVERS PMAPPROC_NULL")
 }
 
 // Set calls procedure 1, PMAPPROC_SET.
 func (c *PmapversClient) Set(ctx context.Context, arg *Mapping) (bool, error) {
 	var res pmapversSetResult
 	err := c.caller.Call(ctx, RPCBPROG, PMAPVERS, PMAPPROC_SET, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG PMAPVERS PMAPPROC_SET")
 }
 
 // Unset calls procedure 2, PMAPPROC_UNSET.
 func (c *PmapversClient) Unset(ctx context.Context, arg *Mapping) (bool, error) {
 	var res pmapversUnsetResult
 	err := c.caller.Call(ctx, RPCBPROG, PMAPVERS, PMAPPROC_UNSET, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG PMAPVERS PMAPPROC_UNSET")
 }
 
 // Getport calls procedure 3, PMAPPROC_GETPORT.
 func (c *PmapversClient) Getport(ctx context.Context, arg *Mapping) (uint32, error) {
 	var res pmapversGetportResult
 	err := c.caller.Call(ctx, RPCBPROG, PMAPVERS, PMAPPROC_GETPORT, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG PMAPVERS PMAPPROC_GETPORT")
 }
 
 // Dump calls procedure 4, PMAPPROC_DUMP.
 func (c *PmapversClient) Dump(ctx context.Context) (Mappings, error) {
 	var res pmapversDumpResult
 	err := c.caller.Call(ctx, RPCBPROG, PMAPVERS, PMAPPROC_DUMP, xdr.Void{}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG PMAPVERS PMAPPROC_DUMP")
 }
 
 type pmapversSetResult struct {
@@ -451,42 +451,42 @@ func NewRpcbversClient(c vrpc.Caller) *RpcbversClient { return &RpcbversClient{c
 
 // Null calls procedure 0, RPCBPROC_NULL.
 func (c *RpcbversClient) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, RPCBPROG, RPCBVERS, RPCBPROC_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, RPCBPROG, RPCBVERS, RPCBPROC_NULL, xdr.Void{}, xdr.Void{}), "RPCBPROG RPCBVERS RPCBPROC_NULL")
 }
 
 // Set calls procedure 1, RPCBPROC_SET.
 func (c *RpcbversClient) Set(ctx context.Context, arg *Rpcb) (bool, error) {
 	var res rpcbversSetResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS, RPCBPROC_SET, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS RPCBPROC_SET")
 }
 
 // Unset calls procedure 2, RPCBPROC_UNSET.
 func (c *RpcbversClient) Unset(ctx context.Context, arg *Rpcb) (bool, error) {
 	var res rpcbversUnsetResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS, RPCBPROC_UNSET, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS RPCBPROC_UNSET")
 }
 
 // Getaddr calls procedure 3, RPCBPROC_GETADDR.
 func (c *RpcbversClient) Getaddr(ctx context.Context, arg *Rpcb) (string, error) {
 	var res rpcbversGetaddrResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS, RPCBPROC_GETADDR, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS RPCBPROC_GETADDR")
 }
 
 // Dump calls procedure 4, RPCBPROC_DUMP.
 func (c *RpcbversClient) Dump(ctx context.Context) (Rpcbs, error) {
 	var res rpcbversDumpResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS, RPCBPROC_DUMP, xdr.Void{}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS RPCBPROC_DUMP")
 }
 
 // Gettime calls procedure 6, RPCBPROC_GETTIME.
 func (c *RpcbversClient) Gettime(ctx context.Context) (uint32, error) {
 	var res rpcbversGettimeResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS, RPCBPROC_GETTIME, xdr.Void{}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS RPCBPROC_GETTIME")
 }
 
 type rpcbversSetResult struct {
@@ -720,49 +720,49 @@ func NewRpcbvers4Client(c vrpc.Caller) *Rpcbvers4Client { return &Rpcbvers4Clien
 
 // Null calls procedure 0, RPCBPROC4_NULL.
 func (c *Rpcbvers4Client) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_NULL, xdr.Void{}, xdr.Void{}), "RPCBPROG RPCBVERS4 RPCBPROC4_NULL")
 }
 
 // Set calls procedure 1, RPCBPROC4_SET.
 func (c *Rpcbvers4Client) Set(ctx context.Context, arg *Rpcb) (bool, error) {
 	var res rpcbvers4SetResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_SET, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS4 RPCBPROC4_SET")
 }
 
 // Unset calls procedure 2, RPCBPROC4_UNSET.
 func (c *Rpcbvers4Client) Unset(ctx context.Context, arg *Rpcb) (bool, error) {
 	var res rpcbvers4UnsetResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_UNSET, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS4 RPCBPROC4_UNSET")
 }
 
 // Getaddr calls procedure 3, RPCBPROC4_GETADDR.
 func (c *Rpcbvers4Client) Getaddr(ctx context.Context, arg *Rpcb) (string, error) {
 	var res rpcbvers4GetaddrResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_GETADDR, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS4 RPCBPROC4_GETADDR")
 }
 
 // Dump calls procedure 4, RPCBPROC4_DUMP.
 func (c *Rpcbvers4Client) Dump(ctx context.Context) (Rpcbs, error) {
 	var res rpcbvers4DumpResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_DUMP, xdr.Void{}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS4 RPCBPROC4_DUMP")
 }
 
 // Gettime calls procedure 6, RPCBPROC4_GETTIME.
 func (c *Rpcbvers4Client) Gettime(ctx context.Context) (uint32, error) {
 	var res rpcbvers4GettimeResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_GETTIME, xdr.Void{}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS4 RPCBPROC4_GETTIME")
 }
 
 // Getversaddr calls procedure 9, RPCBPROC4_GETVERSADDR.
 func (c *Rpcbvers4Client) Getversaddr(ctx context.Context, arg *Rpcb) (string, error) {
 	var res rpcbvers4GetversaddrResult
 	err := c.caller.Call(ctx, RPCBPROG, RPCBVERS4, RPCBPROC4_GETVERSADDR, arg, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "RPCBPROG RPCBVERS4 RPCBPROC4_GETVERSADDR")
 }
 
 type rpcbvers4SetResult struct {

@@ -2,7 +2,7 @@ package rpcgo
 
 import "github.com/vmmc-go/vmmc/internal/rpcl"
 
-func (w *writer) client(s *service) {
+func (w *writer) client(g *rpcl.Program, s *service) {
 	w.printf(`
 // %[1]sClient calls %[2]s. It is a %[1]sServer too, whose procedures run elsewhere.
 type %[1]sClient struct{ caller vrpc.Caller }
@@ -32,14 +32,15 @@ func New%[1]sClient(c vrpc.Caller) *%[1]sClient { return &%[1]sClient{c} }
 			}
 			args += "}"
 		}
+		name := g.Name + " " + s.Name + " " + p.Name
 		call := "c.caller.Call(ctx, " + s.program + ", " + s.version + ", " + p.number + ", " + args + ", "
 		switch {
 		case p.res.goType == "":
-			w.printf("return %sxdr.Void{})\n}\n", call)
+			w.printf("return vrpc.Named(%sxdr.Void{}), %q)\n}\n", call, name)
 		case byPointer(p.res.Var):
-			w.printf("res := new(%s)\nif err := %sres); err != nil {\nreturn nil, err\n}\nreturn res, nil\n}\n", w.goType(p.res.Var), call)
+			w.printf("res := new(%s)\nif err := %sres); err != nil {\nreturn nil, vrpc.Named(err, %q)\n}\nreturn res, nil\n}\n", w.goType(p.res.Var), call, name)
 		default:
-			w.printf("var res %sResult\nerr := %s&res)\nreturn res.Value, err\n}\n", p.kind, call)
+			w.printf("var res %sResult\nerr := %s&res)\nreturn res.Value, vrpc.Named(err, %q)\n}\n", p.kind, call, name)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (w *writer) program(g *rpcl.Program) {
 	for _, s := range services {
 		w.prepare(g, s)
 		w.server(s)
-		w.client(s)
+		w.client(g, s)
 		for _, p := range s.procs {
 			w.wrappers(p)
 		}

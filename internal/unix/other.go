@@ -53,6 +53,7 @@ func (*IO) Peek(int, []byte) (int, error)               { return 0, ErrUnsupport
 func (*IO) Discard(int, int) (int, error)               { return 0, ErrUnsupported }
 func Piecewise(int) bool                                { return false }
 func GiveUpAfter(int, time.Duration)                    {}
+func Unacknowledged(int) time.Duration                  { return 0 }
 func Unsent(int) int                                    { return 0 }
 func RoundTrip(int) time.Duration                       { return 0 }
 func BoundSend(int, int)                                {}

@@ -131,6 +131,16 @@ func GiveUpAfter(fd int, d time.Duration) {
 	}
 }
 
+// Unacknowledged is how long ago the far end of a TCP socket has acknowledged anything, if there is something
+// that it has not acknowledged: bytes, or two probes of its window in a row. It is 0 otherwise.
+func Unacknowledged(fd int) time.Duration {
+	i, err := sys.GetsockoptTCPInfo(fd, sys.IPPROTO_TCP, sys.TCP_INFO)
+	if err != nil || i.Unacked == 0 && i.Probes < 2 {
+		return 0
+	}
+	return time.Duration(i.Last_ack_recv) * time.Millisecond
+}
+
 // seconds rounds up, to at least one.
 func seconds(d time.Duration) int { return int(max(d+time.Second-1, time.Second) / time.Second) }
 

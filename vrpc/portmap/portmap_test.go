@@ -13,7 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vmmc-go/vmmc/internal/rpcbind"
+	"github.com/vmmc-go/vmmc/internal/rpcmsg"
 	"github.com/vmmc-go/vmmc/vrpc"
+	"github.com/vmmc-go/vmmc/xdr"
 )
 
 func TestAddress(t *testing.T) {
@@ -145,6 +147,88 @@ func client(t *testing.T, c *Client, two bool) {
 	}
 	if err := c.Unset(ctx, Mapping{Program: Program, Version: 2}); !errors.Is(err, ErrRefused) {
 		t.Errorf("itself: %v", err)
+	}
+}
+
+// A list that is long is not sent by UDP, where the source address may be another's: what is answered to a
+// short call is bounded. By TCP it is all there.
+func TestDumpByUDPIsBounded(t *testing.T) {
+	const most = 512
+	at, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := new(Server)
+	s := vrpc.NewServer()
+	if err := b.Register(s); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(l) })
+	wg.Go(func() { _ = s.ServePacket(at) })
+	t.Cleanup(func() {
+		_ = s.Close()
+		wg.Wait()
+	})
+	byTCP, err := Dial(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer byTCP.Close()
+	conn, err := net.Dial("udp", at.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	xid := uint32(0)
+	// ask returns the answer to a dump by a version of the protocol.
+	ask := func(version uint32) []byte {
+		t.Helper()
+		xid++
+		h := rpcmsg.Call{XID: xid, Program: Program, Version: version, Procedure: 4}
+		call, err := xdr.Marshal(&h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(call); err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, 1<<16)
+		n, err := conn.Read(answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer[:n]
+	}
+	refused := map[uint32]bool{}
+	for n := range 100 {
+		for version := uint32(2); version <= 4; version++ {
+			answer := ask(version)
+			var r rpcmsg.Reply
+			if err := xdr.Unmarshal(answer[:min(24, len(answer))], &r); err != nil {
+				t.Fatal(err)
+			}
+			refused[version] = r.Outcome == rpcmsg.AuthError
+			if len(answer) > most || refused[version] && len(answer) > 24 || n < 5 && refused[version] {
+				t.Fatalf("version %d, %d mappings: %d bytes, refused: %v", version, n, len(answer), refused[version])
+			}
+		}
+		all, err := byTCP.Dump(t.Context())
+		if err != nil || len(all) != n {
+			t.Fatalf("by TCP: %d of %d mappings, %v", len(all), n, err)
+		}
+		if err := byTCP.Set(t.Context(), Mapping{Program: uint32(300 + n), Version: 1, Network: "tcp", Address: "0.0.0.0.1.2"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for version := uint32(2); version <= 4; version++ {
+		if !refused[version] {
+			t.Errorf("version %d sends 99 mappings by UDP", version)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/rpcbind"
 	"github.com/vmmc-go/vmmc/vrpc"
+	"github.com/vmmc-go/vmmc/xdr"
 )
 
 // What a Server holds at most.
@@ -19,6 +20,27 @@ const (
 	maxMappings = 4096
 	maxText     = 256
 )
+
+// mostDatagram bounds an answer to Dump by UDP, in bytes. A source address is easily forged there: without a
+// bound an attacker has a short call bring 64 KiB to its victim. Longer lists are for TCP.
+const mostDatagram = 512
+
+// errDatagram refuses what is too long for UDP. Its meaning in RFC 5531 is: for security reasons.
+var errDatagram = &vrpc.AuthError{Stat: vrpc.AuthTooWeak}
+
+// dumpable reports whether a list, which is not empty, may be sent to the caller.
+func dumpable(ctx context.Context, list xdr.Marshaler) bool {
+	if p, ok := vrpc.PeerOf(ctx); !ok || !strings.HasPrefix(p.Addr.Network(), "udp") {
+		return true
+	}
+	var e xdr.Encoder
+	e.ResetFixed(make([]byte, 0, mostDatagram-replyHeader))
+	list.EncodeXDR(&e)
+	return e.Err() == nil
+}
+
+// replyHeader is the length of a reply's header, and of the word that says that there is a list.
+const replyHeader = 24 + 4
 
 // Server is an rpcbind, for machines and for tests that have none. Whoever is on its machine may register,
 // and take back what others have; nobody else may.
@@ -175,7 +197,7 @@ func (v versionTwo) Getport(_ context.Context, q *rpcbind.Mapping) (uint32, erro
 	return uint32(a.Port()), nil
 }
 
-func (v versionTwo) Dump(context.Context) (rpcbind.Mappings, error) {
+func (v versionTwo) Dump(ctx context.Context) (rpcbind.Mappings, error) {
 	var l rpcbind.Mappings
 	all := v.s.list()
 	slices.Reverse(all)
@@ -186,6 +208,9 @@ func (v versionTwo) Dump(context.Context) (rpcbind.Mappings, error) {
 			one := rpcbind.Mapping{Prog: m.Program, Vers: m.Version, Prot: n, Port: uint32(a.Port())}
 			l = &rpcbind.MappingList{Map: one, Next: l}
 		}
+	}
+	if l != nil && !dumpable(ctx, l) {
+		return nil, errDatagram
 	}
 	return l, nil
 }
@@ -216,13 +241,16 @@ func (v versionThree) address(ctx context.Context, q *rpcbind.Rpcb, exact bool) 
 	return reachable(ctx, &m)
 }
 
-func (v versionThree) Dump(context.Context) (rpcbind.Rpcbs, error) {
+func (v versionThree) Dump(ctx context.Context) (rpcbind.Rpcbs, error) {
 	var l rpcbind.Rpcbs
 	all := v.s.list()
 	slices.Reverse(all)
 	for _, m := range all {
 		one := rpcbind.Rpcb{Prog: m.Program, Vers: m.Version, Netid: m.Network, Addr: m.Address, Owner: m.Owner}
 		l = &rpcbind.RpcbList{Map: one, Next: l}
+	}
+	if l != nil && !dumpable(ctx, l) {
+		return nil, errDatagram
 	}
 	return l, nil
 }

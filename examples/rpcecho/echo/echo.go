@@ -81,14 +81,14 @@ func NewEchoClient(c vrpc.Caller) *EchoClient { return &EchoClient{c} }
 func (c *EchoClient) Say(ctx context.Context, words string) (string, error) {
 	var res echoSayResult
 	err := c.caller.Call(ctx, ECHOPROG, ECHO, ECHOPROC_SAY, &echoSayArgs{words}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "ECHOPROG ECHO ECHOPROC_SAY")
 }
 
 // Take calls procedure 2, ECHOPROC_TAKE.
 func (c *EchoClient) Take(ctx context.Context, data Heard) (uint32, error) {
 	var res echoTakeResult
 	err := c.caller.Call(ctx, ECHOPROG, ECHO, ECHOPROC_TAKE, &echoTakeArgs{data}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "ECHOPROG ECHO ECHOPROC_TAKE")
 }
 
 type echoSayArgs struct {

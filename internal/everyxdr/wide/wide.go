@@ -239,14 +239,14 @@ func NewWideVersClient(c vrpc.Caller) *WideVersClient { return &WideVersClient{c
 func (c *WideVersClient) Count(ctx context.Context, arg Wides) (uint32, error) {
 	var res wideVersCountResult
 	err := c.caller.Call(ctx, WIDE_PROG, WIDE_VERS, WIDEPROC_COUNT, &wideVersCountArgs{arg}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "WIDE_PROG WIDE_VERS WIDEPROC_COUNT")
 }
 
 // Make calls procedure 2, WIDEPROC_MAKE.
 func (c *WideVersClient) Make(ctx context.Context, arg uint32) (Wides, error) {
 	var res wideVersMakeResult
 	err := c.caller.Call(ctx, WIDE_PROG, WIDE_VERS, WIDEPROC_MAKE, &wideVersMakeArgs{arg}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "WIDE_PROG WIDE_VERS WIDEPROC_MAKE")
 }
 
 type wideVersCountArgs struct {

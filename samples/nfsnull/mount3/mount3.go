@@ -359,14 +359,14 @@ func NewMountV3Client(c vrpc.Caller) *MountV3Client { return &MountV3Client{c} }
 
 // Null calls procedure 0, MOUNTPROC3_NULL.
 func (c *MountV3Client) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_NULL, xdr.Void{}, xdr.Void{}), "MOUNT_PROGRAM MOUNT_V3 MOUNTPROC3_NULL")
 }
 
 // Mnt calls procedure 1, MOUNTPROC3_MNT.
 func (c *MountV3Client) Mnt(ctx context.Context, arg Dirpath) (*Mountres3, error) {
 	res := new(Mountres3)
 	if err := c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_MNT, &mountV3MntArgs{arg}, res); err != nil {
-		return nil, err
+		return nil, vrpc.Named(err, "MOUNT_PROGRAM MOUNT_V3 MOUNTPROC3_MNT")
 	}
 	return res, nil
 }
@@ -375,24 +375,24 @@ func (c *MountV3Client) Mnt(ctx context.Context, arg Dirpath) (*Mountres3, error
 func (c *MountV3Client) Dump(ctx context.Context) (Mountlist, error) {
 	var res mountV3DumpResult
 	err := c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_DUMP, xdr.Void{}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "MOUNT_PROGRAM MOUNT_V3 MOUNTPROC3_DUMP")
 }
 
 // Umnt calls procedure 3, MOUNTPROC3_UMNT.
 func (c *MountV3Client) Umnt(ctx context.Context, arg Dirpath) error {
-	return c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_UMNT, &mountV3UmntArgs{arg}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_UMNT, &mountV3UmntArgs{arg}, xdr.Void{}), "MOUNT_PROGRAM MOUNT_V3 MOUNTPROC3_UMNT")
 }
 
 // Umntall calls procedure 4, MOUNTPROC3_UMNTALL.
 func (c *MountV3Client) Umntall(ctx context.Context) error {
-	return c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_UMNTALL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_UMNTALL, xdr.Void{}, xdr.Void{}), "MOUNT_PROGRAM MOUNT_V3 MOUNTPROC3_UMNTALL")
 }
 
 // Export calls procedure 5, MOUNTPROC3_EXPORT.
 func (c *MountV3Client) Export(ctx context.Context) (Exports, error) {
 	var res mountV3ExportResult
 	err := c.caller.Call(ctx, MOUNT_PROGRAM, MOUNT_V3, MOUNTPROC3_EXPORT, xdr.Void{}, &res)
-	return res.Value, err
+	return res.Value, vrpc.Named(err, "MOUNT_PROGRAM MOUNT_V3 MOUNTPROC3_EXPORT")
 }
 
 type mountV3MntArgs struct {

@@ -61,7 +61,7 @@ func NewNfsV3Client(c vrpc.Caller) *NfsV3Client { return &NfsV3Client{c} }
 
 // Null calls procedure 0, NFSPROC3_NULL.
 func (c *NfsV3Client) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, NFS_PROGRAM, NFS_V3, NFSPROC3_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, NFS_PROGRAM, NFS_V3, NFSPROC3_NULL, xdr.Void{}, xdr.Void{}), "NFS_PROGRAM NFS_V3 NFSPROC3_NULL")
 }
 
 type nfsV3Null struct {
@@ -115,7 +115,7 @@ func NewNfsV4Client(c vrpc.Caller) *NfsV4Client { return &NfsV4Client{c} }
 
 // Null calls procedure 0, NFSPROC4_NULL.
 func (c *NfsV4Client) Null(ctx context.Context) error {
-	return c.caller.Call(ctx, NFS_PROGRAM, NFS_V4, NFSPROC4_NULL, xdr.Void{}, xdr.Void{})
+	return vrpc.Named(c.caller.Call(ctx, NFS_PROGRAM, NFS_V4, NFSPROC4_NULL, xdr.Void{}, xdr.Void{}), "NFS_PROGRAM NFS_V4 NFSPROC4_NULL")
 }
 
 type nfsV4Null struct {

@@ -1,0 +1,86 @@
+package vrpc
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// keepAlive notices that the host of a TCP connection's peer is silent. The kernel asks it by keep-alives
+// while nothing is sent. While something is sent it does not, and sends it again for a quarter of an hour:
+// then the time since the last acknowledgement is looked at. TCP_USER_TIMEOUT would do so too, but it
+// also ends connections of a peer that acknowledges and has no room, as a server does that is busy.
+type keepAlive struct {
+	raw     syscall.RawConn
+	silence time.Duration
+	lost    func(error)
+
+	mu    sync.Mutex
+	timer *time.Timer
+	ended bool
+}
+
+// watchPeer calls lost once if the peer's host acknowledges nothing for so long. It returns nil where
+// there is nothing to watch: a connection other than TCP, or no silence.
+func watchPeer(c net.Conn, silence time.Duration, lost func(error)) *keepAlive {
+	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = wrapped.NetConn()
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok || silence <= 0 {
+		return nil
+	}
+	// Half of the time without a word, then two questions: a host that is there acknowledges one of them.
+	_ = t.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: true, Idle: wholeSeconds(silence / 2), Interval: wholeSeconds(silence / 4), Count: 2,
+	})
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	k := &keepAlive{raw: raw, silence: silence, lost: lost}
+	k.mu.Lock()
+	k.timer = time.AfterFunc(k.pause(), k.look)
+	k.mu.Unlock()
+	return k
+}
+
+// wholeSeconds rounds up: keep-alives have no shorter unit.
+func wholeSeconds(d time.Duration) time.Duration {
+	return max((d + time.Second - 1).Truncate(time.Second), time.Second)
+}
+
+func (k *keepAlive) pause() time.Duration { return max(k.silence/4, 10*time.Millisecond) }
+
+// look ends the connection if something that was sent has not been acknowledged for too long.
+func (k *keepAlive) look() {
+	var silent time.Duration
+	err := k.raw.Control(func(fd uintptr) { silent = unix.Unacknowledged(int(fd)) })
+	if err != nil {
+		return // it is closed
+	}
+	if silent >= k.silence {
+		k.lost(fmt.Errorf("the peer's host has acknowledged nothing for %v", silent.Round(time.Millisecond)))
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.ended {
+		k.timer.Reset(k.pause())
+	}
+}
+
+// stop ends the watch. It may be called more than once, also by lost.
+func (k *keepAlive) stop() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
+	k.timer.Stop()
+}
