@@ -120,6 +120,10 @@ func badOnce(t *testing.T) []bad {
 			return err
 		}
 	}
+	noNode := func(context.Context) (string, func(), error) { return "", nil, errStart }
+	alone := func(o vmmc.Option) func() error {
+		return func() error { _, err := vmmc.Open(t.Context(), o); return err }
+	}
 	export := func(mem []byte, opts ...vmmc.ExportOption) func() error {
 		return func() error {
 			e, err := p.Export(99, mem, opts...)
@@ -196,7 +200,9 @@ func badOnce(t *testing.T) []bad {
 		{"WithImportLimit", "the least of all", open(t.Context(), vmmc.WithImportLimit(-1<<63)), vmmc.ErrBadArg},
 		{"WithSocket", "too long a path", open(t.Context(), vmmc.WithSocket("/"+strings.Repeat("x", 200))), vmmc.ErrBadArg},
 		{"WithSocket", "no node there", open(t.Context(), vmmc.WithSocket(filepath.Join(t.TempDir(), "none"))), vmmc.ErrNoDaemon},
-		{"WithEmbedded", "that does not start", open(t.Context(), vmmc.WithEmbedded(func(context.Context) (string, func(), error) { return "", nil, errStart })), errStart},
+		{"WithEmbedded", "that does not start", alone(vmmc.WithEmbedded(noNode)), errStart},
+		{"WithEmbedded", "beside WithSocket", open(t.Context(), vmmc.WithEmbedded(noNode)), vmmc.ErrBadArg},
+		{"Open", "with an option that is nil", open(t.Context(), nil), vmmc.ErrBadArg},
 		{"Open", "a context that has ended", open(ended()), vmmc.ErrTimeout},
 
 		{"Process.Alloc", "no size", func() error { _, err := p.Alloc(0); return err }, vmmc.ErrBadSize},

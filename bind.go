@@ -58,9 +58,9 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 	if !shm.Aligned(mem) {
 		return nil, code.New(code.BadAlignment, "the memory does not begin at a word (%d bytes)", shm.WordSize)
 	}
-	var o bindOptions
-	for _, f := range opts {
-		f(&o)
+	o, err := bindOptionsOf(opts)
+	if err != nil {
+		return nil, err
 	}
 	if err := o.check(len(mem)); err != nil {
 		return nil, err
@@ -72,8 +72,7 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 	if err := im.p.bindMemory(b); err != nil {
 		return nil, err
 	}
-	err := b.begin(&o)
-	if err == nil {
+	if err = b.begin(o); err == nil {
 		err = im.enterBinding(b)
 	}
 	if err != nil {

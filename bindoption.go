@@ -68,6 +68,18 @@ func CompareOnly() BindOption { return func(o *bindOptions) { o.compare = true }
 // it only what changes from then on is carried over.
 func WithContents() BindOption { return func(o *bindOptions) { o.contents = true } }
 
+// bindOptionsOf applies opts.
+func bindOptionsOf(opts []BindOption) (*bindOptions, error) {
+	o := new(bindOptions)
+	for _, f := range opts {
+		if f == nil {
+			return nil, code.New(code.BadArg, "an option is nil")
+		}
+		f(o)
+	}
+	return o, nil
+}
+
 // check sorts the flags and says what cannot be.
 func (o *bindOptions) check(size int) error {
 	for _, f := range o.flags {

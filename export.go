@@ -26,39 +26,6 @@ type Notification struct {
 	At     []byte // where the last word lies: in the buffer, or where it was redirected to; a later message may change it
 }
 
-// An ExportOption changes what [Process.Export] does.
-type ExportOption func(*Export)
-
-// ReadOnly lets importers only read.
-func ReadOnly() ExportOption { return func(e *Export) { e.rights = local.MayRead } }
-
-// WriteOnly lets importers only write. A mapping cannot keep them from reading
-// all the same: pages that can be written can be read. Where that matters, add
-// [Unmapped].
-func WriteOnly() ExportOption { return func(e *Export) { e.rights = local.MayWrite } }
-
-// ReadWrite lets importers read and write; it is the default.
-func ReadWrite() ExportOption {
-	return func(e *Export) { e.rights = local.MayRead | local.MayWrite }
-}
-
-// WithHandler runs h for each message that carries a notification, when its
-// data is in place. One handler runs at a time in a process, each sender's in
-// the order of its messages. A handler may send and get, also asynchronously,
-// block notifications in pairs, and redirect. Waiting for a word, a notification or a
-// request, and making or ending exports and imports, fail in it with [ErrNotInHandler].
-// It should not wait for long: each sender waits once 64 of its notifications are
-// under way.
-func WithHandler(h func(Notification)) ExportOption { return func(e *Export) { e.handler = h } }
-
-// Locked keeps the buffer's pages in memory. The system limits how much
-// (ulimit -l); beyond that Export fails.
-func Locked() ExportOption { return func(e *Export) { e.lock = true } }
-
-// Unmapped never lets an importer map the memory: all goes through the stream,
-// which checks each access, also on one node.
-func Unmapped() ExportOption { return func(e *Export) { e.unmapped = true } }
-
 // Export is a buffer that others may import (the manual's receive buffer, and its
 // vmmc_exphandle_t). It lives until [Export.Close] or [Process.Close]. Offsets and
 // sizes are in bytes.
@@ -77,7 +44,6 @@ type Export struct {
 	many     bool
 	shared   *sharing // with p.mu
 
-	lock     bool
 	unmapped bool
 	share    bool
 	global   bool
@@ -88,9 +54,8 @@ type Export struct {
 	alive    uint32 // what the slot's state holds while the export lives
 	closed   atomic.Bool
 
-	permits bool // Permit was given
-	permit  []local.Permission
-	serial  uint64 // unique in the process
+	permit []local.Permission
+	serial uint64 // unique in the process
 
 	ending sync.Once
 	endErr error
@@ -128,15 +93,13 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	case len(mem)%shm.WordSize != 0 || !shm.Aligned(mem):
 		return nil, failf(op, ErrBadAlignment, "memory and size must be multiples of the word (%d bytes)", shm.WordSize)
 	}
-	e := &Export{p: p, id: id, mem: mem[:len(mem):len(mem)], rights: local.MayRead | local.MayWrite, grants: map[uint32]*grant{}}
-	for _, o := range opts {
-		o(e)
+	o, err := exportOptionsOf(opts)
+	if err != nil {
+		return nil, fail(op, err)
 	}
-	if err := e.checkPermissions(op); err != nil {
-		return nil, err
-	}
+	e := p.newExport(id, mem, o)
 	shm.Prefault(mem)
-	if e.lock {
+	if o.lock {
 		if err := shm.Lock(mem); err != nil {
 			return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
 		}

@@ -256,7 +256,7 @@ func newTown(t testing.TB) *town {
 	}{
 		6: {mem[0], nil},
 		7: {mem[1][size : 2*size], []vmmc.ExportOption{vmmc.Unmapped(), count}},
-		8: {mem[2], []vmmc.ExportOption{vmmc.ReadOnly(), count}},
+		8: {mem[2], []vmmc.ExportOption{vmmc.ReadOnly()}},
 		9: {mem[3], []vmmc.ExportOption{vmmc.WriteOnly(), vmmc.Unmapped()}},
 	} {
 		if _, err := w.b.Export(id, e.mem, e.opts...); err != nil {

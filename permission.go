@@ -51,16 +51,5 @@ func Permit(perms ...Permission) ExportOption {
 		}
 		ps = append(ps, l)
 	}
-	return func(e *Export) { e.permit = append(e.permit, ps...); e.permits = true }
-}
-
-// checkPermissions says what is wrong with the options of [Permit].
-func (e *Export) checkPermissions(op string) error {
-	if e.permits && len(e.permit) == 0 {
-		return failf(op, ErrBadArg, "Permit without a permission lets nobody in: give one")
-	}
-	if err := local.CheckPermissions(e.permit); err != nil {
-		return fail(op, err)
-	}
-	return nil
+	return func(o *exportOptions) { o.permit = append(o.permit, ps...); o.permits = true }
 }

@@ -105,7 +105,7 @@ type options struct {
 }
 
 // WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
-// else the system's default.
+// else the system's default. It cannot stand beside [WithEmbedded].
 func WithSocket(path string) Option { return func(o *options) { o.socket = path } }
 
 // WithSession joins a session; without it, $VMMCSESSION is used. Processes of
@@ -176,7 +176,13 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	o := options{session: os.Getenv(local.SessionEnv), silence: timeout.Silence, limit: timeout.Resume, capabilities: wire.Resumes}
 	for _, f := range opts {
+		if f == nil {
+			return nil, failf("open", ErrBadArg, "an option is nil")
+		}
 		f(&o)
+	}
+	if o.embed != nil && o.socket != "" {
+		return nil, failf("open", ErrBadArg, "WithEmbedded runs a node and WithSocket names another one: give one of them")
 	}
 	if o.importLimit < 0 {
 		return nil, failf("open", ErrBadArg, "the import limit is %d bytes, want at least 0", o.importLimit)

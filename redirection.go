@@ -22,16 +22,14 @@ import (
 // fails with [ErrBadArg]. Where pages of a target have moved, as [Export.Close]
 // says, importers use the stream.
 func Redirectable(targets ...*Memory) ExportOption {
-	return func(e *Export) {
-		e.redirect = link.NewRedirect(e.p.engine, len(e.mem))
-		e.targets = slices.Clone(targets) // the caller may use its own again
-	}
+	targets = slices.Clone(targets) // the caller may use its own again
+	return func(o *exportOptions) { o.redirectable, o.targets = o.redirectable+1, targets }
 }
 
 // ManySenders lets more than one process import a redirectable buffer, which must
 // trust each other: whose message comes first is redirected. All of them use the
-// stream, on one node too.
-func ManySenders() ExportOption { return func(e *Export) { e.many = true } }
+// stream, on one node too. Without [Redirectable] it means nothing, and Export fails with [ErrBadArg].
+func ManySenders() ExportOption { return func(o *exportOptions) { o.many = true } }
 
 // PostRedir redirects what is sent to the bytes [off, off+len(to)) of the buffer
 // to memory of the caller's choice (vmmc_PostRedir): byte off+i goes to to[i].

@@ -20,12 +20,12 @@ import (
 // All exports of an allocation that are mapped are writable, or all are
 // [ReadOnly]; else Export fails with [ErrBadArg]. For other memory, and beside
 // [Unmapped], SharePages does nothing.
-func SharePages() ExportOption { return func(e *Export) { e.share = true } }
+func SharePages() ExportOption { return func(o *exportOptions) { o.share = true } }
 
 // GlobalSpace declares that the memory lies in an allocation of [Process.Alloc],
 // the kind that importers can map (the manual's BUF_GLOBAL_SPACE). If it does
 // not, Export fails with [ErrBadArg]. Without it, any memory is accepted.
-func GlobalSpace() ExportOption { return func(e *Export) { e.global = true } }
+func GlobalSpace() ExportOption { return func(o *exportOptions) { o.global = true } }
 
 // home finds the allocation that b lies in, and where; p.mu is held.
 func (p *Process) home(b []byte) (*Memory, int) {

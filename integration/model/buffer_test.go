@@ -107,11 +107,14 @@ func (s *sequence) export() {
 	}
 	opts = append(opts, s.permit(e)...)
 	opts = append(opts, s.shelter(e)...)
-	if !share && s.below(3, "redirectable") == 1 && len(p.memories) < 8 && e.n >= 64 && len(s.exportFaults(e)) == 0 {
+	if !share && e.rights != mayRead && s.below(3, "redirectable") == 1 && len(p.memories) < 8 && e.n >= 64 && len(s.exportFaults(e)) == 0 {
 		opts = append(opts, s.withTargets(e)...)
 	}
 	if e.handler = s.below(2, "handler") == 0; e.handler {
 		opts = append(opts, s.handlerOf(e))
+		if e.rights == mayRead { // nothing would ever run it
+			e.bad = results(vmmc.ErrBadArg)
+		}
 	}
 	s.offer(e, opts)
 }
