@@ -57,9 +57,10 @@ type Export struct {
 	permit []local.Permission
 	serial uint64 // unique in the process
 
-	ending sync.Once
-	endErr error
-	grants map[uint32]*grant // with p.mu
+	ending  sync.Mutex // one call ends it at a time; before home's changing
+	revoked bool       // nobody else reaches the memory any more; with ending, as over
+	over    bool
+	grants  map[uint32]*grant // with p.mu
 }
 
 // Export offers mem to other processes under id, which must be unique among
@@ -210,6 +211,10 @@ func (e *Export) Bytes() []byte { return e.mem }
 // stays as it is: unblock them and try again. In a handler it fails with
 // [ErrNotInHandler].
 //
+// Close needs no descriptor, mapping or address space that is not there already, and no file of a size that a limit could
+// forbid. After an error, of the node's daemon mostly, the memory is still the export's, and importers' calls
+// return [ErrRevoked] all the same: call Close again, which goes on where it failed. Closing twice is no error.
+//
 // Where exports share an allocation ([SharePages]), the whole pages of this one
 // move. A page that it shares with another export that lives stays until that one
 // is closed: what lies of this export there is still within reach of importers
@@ -217,7 +222,8 @@ func (e *Export) Bytes() []byte { return e.mem }
 // has returned. Exports that fill whole pages have no such page. Other exports of
 // the allocation and their imports are not disturbed. Memory that has moved is not
 // mapped any more when it is exported again, but goes by the stream, until an
-// export of the whole allocation was closed: take another allocation.
+// export of the whole allocation was closed: take another allocation. So it is with an allocation whose export was closed while
+// the process had no descriptor or address space left.
 func (e *Export) Close() error {
 	op := fmt.Sprintf("close export of buffer %d", e.id)
 	if err := inHandler(op); err != nil {
@@ -232,45 +238,63 @@ func (e *Export) Close() error {
 	return nil
 }
 
-// end takes the export down, once. The id is free for another export only when
+// end takes the export down. What fails is done again by the next call; until all is done the memory is this export's
+// still, and can be neither exported nor freed. The id is free for another export only when
 // the daemon has forgotten this one.
 func (e *Export) end(tell bool) error {
-	e.ending.Do(func() {
-		p := e.p
-		if e.home != nil {
-			e.home.changing.Lock()
+	e.ending.Lock()
+	defer e.ending.Unlock()
+	if e.over {
+		return nil
+	}
+	p := e.p
+	if err := e.revoke(); err != nil {
+		return err
+	}
+	if tell {
+		if err := p.unexport(e); err != nil {
+			return err
 		}
-		p.mu.Lock()
-		e.closed.Store(true)
-		links := e.links()
-		grants := e.grants
-		e.grants = nil
-		p.mu.Unlock()
-		// The state changes by an atomic before the pages are read: a sender that
-		// still finds it unchanged after its last word has that word in the copy.
-		p.page.State(e.slot).Store(e.alive + 1)
-		for h, g := range grants {
-			g.revoke(h)
-		}
-		p.engine.Wake() // who waits for its notifications
-		e.endErr = errors.Join(e.endRedirection(links), e.renew())
-		if e.home != nil {
-			e.home.changing.Unlock()
-		}
-		if tell {
-			e.endErr = errors.Join(e.endErr, p.unexport(e))
-		}
-		p.mu.Lock()
-		if p.exports[e.id] == e {
-			p.delist(e)
-		}
-		p.slots = append(p.slots, e.slot)
-		if invariant.Enabled {
-			p.checkTables()
-		}
-		p.mu.Unlock()
-	})
-	return e.endErr
+	}
+	e.over = true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exports[e.id] == e {
+		p.delist(e)
+	}
+	p.slots = append(p.slots, e.slot)
+	if invariant.Enabled {
+		p.checkTables()
+	}
+	return nil
+}
+
+// revoke tells importers that the export has ended, and takes its pages away from them.
+func (e *Export) revoke() error {
+	if e.revoked {
+		return nil
+	}
+	p := e.p
+	if e.home != nil {
+		e.home.changing.Lock()
+		defer e.home.changing.Unlock()
+	}
+	p.mu.Lock()
+	e.closed.Store(true)
+	links := e.links()
+	grants := e.grants
+	e.grants = nil
+	p.mu.Unlock()
+	// The state changes by an atomic before the pages are read: a sender that
+	// still finds it unchanged after its last word has that word in the copy.
+	p.page.State(e.slot).Store(e.alive + 1)
+	for h, g := range grants {
+		g.revoke(h)
+	}
+	p.engine.Wake() // who waits for its notifications
+	err := errors.Join(e.endRedirection(links), e.renew())
+	e.revoked = err == nil
+	return err
 }
 
 // unexport lets the daemon forget a buffer. One that is away has nothing to forget: the next one

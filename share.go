@@ -83,7 +83,7 @@ func (e *Export) renew() error {
 		return m.region.Renew("vmmc")
 	}
 	from, to := e.ownPages()
-	return m.region.RenewPart("vmmc", from, to-from)
+	return m.region.RenewPart(from, to-from)
 }
 
 // ownPages are the pages that e lies in and no other export that lives does.

@@ -29,6 +29,9 @@ func OpenPart(fd, size, off, n int, write bool) (r *Region, at int, err error) {
 func (r *Region) DescriptorOf(off, n int) (fd int, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.private {
+		return -1, false, nil
+	}
 	if r.fd < 0 {
 		return -1, false, os.ErrClosed
 	}
@@ -37,8 +40,8 @@ func (r *Region) DescriptorOf(off, n int) (fd int, ok bool, err error) {
 			return -1, false, nil
 		}
 	}
-	r.handed = true
 	fd, err = unix.Dup(r.fd)
+	r.handed = r.handed || err == nil
 	return fd, err == nil, err
 }
 
@@ -54,24 +57,23 @@ func (r *Region) Handed() bool {
 func (r *Region) Whole() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.moved == nil
+	return r.moved == nil // private memory has moved, too
 }
 
 // RenewPart is [Region.Renew] for n bytes at off, whole pages. They are out of
 // what descriptors give, those handed out later too, until the whole region is
 // renewed; the other pages stay what they are. Whoever is handed a descriptor
-// meanwhile does not get them.
-func (r *Region) RenewPart(name string, off, n int) error {
+// meanwhile does not get them. The pages are copied in place.
+func (r *Region) RenewPart(off, n int) error {
 	r.renewing.Lock()
 	defer r.renewing.Unlock()
+	if err := r.settleOwed(); err != nil {
+		return err
+	}
 	for _, s := range r.runs(off, n) {
-		r.mark(s, true) // before the copying: nobody is to write to the old pages from here on
-		fd, err := r.replace(name, s.off, s.n, []span{s})
-		if err != nil {
-			r.mark(s, false)
+		if err := r.own(s); err != nil {
 			return err
 		}
-		_ = unix.Close(fd) // the mapping keeps the pages, and nobody else is to have them
 	}
 	return nil
 }
@@ -99,45 +101,40 @@ func (r *Region) runs(off, n int) (out []span) {
 	return out
 }
 
-func (r *Region) mark(s span, moved bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// mark notes that pages have moved; mu is held.
+func (r *Region) mark(s span) {
 	if r.moved == nil {
 		r.moved = make([]bool, r.size/PageSize)
 	}
 	for i := s.off / PageSize; i < (s.off+s.n)/PageSize; i++ {
-		r.moved[i] = moved
+		r.moved[i] = true
 	}
 }
 
-// replace maps a fresh memfd with a copy of n bytes over them, and clears those
-// spans of old pages that are others' too. The caller owns the memfd.
-func (r *Region) replace(name string, off, n int, others []span) (fd int, err error) {
-	if fd, err = unix.Memfd(name, int64(n)); err != nil {
+// replace maps a fresh memfd with a copy of the region over it, and clears the old pages of those runs, which
+// are others' too. The caller owns the memfd.
+func (r *Region) replace(name string, runs []span) (fd int, err error) {
+	if fd, err = unix.Memfd(name, int64(r.size)); err != nil {
 		return -1, err
 	}
-	p, err := unix.Map(fd, n, true, true)
+	p, err := unix.Map(fd, r.size, true, true)
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
-	Copy(unsafe.Slice((*byte)(p), n), r.Bytes()[off:off+n])
-	_ = unix.Unmap(p, n)
+	Copy(unsafe.Slice((*byte)(p), r.size), r.Bytes())
+	_ = unix.Unmap(p, r.size)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = os.ErrClosed
-	if !r.retired && r.fd >= 0 {
-		// The old pages are cleared by a second mapping made before they leave this
-		// range, so that a kept mapping shows none of what came before.
-		old := r.aliases(others)
-		if err = unix.MapOver(unsafe.Add(r.base, off), fd, n); err == nil {
-			for _, b := range old {
-				clear(b)
+	if !r.retired && (r.fd >= 0 || r.private) {
+		old := r.orphans(runs)
+		if err = unix.MapOver(r.base, fd, r.size); err == nil {
+			for i, s := range runs {
+				r.erase(s, old[i])
 			}
 		}
-		for _, b := range old {
-			_ = unix.Unmap(unsafe.Pointer(unsafe.SliceData(b)), len(b))
-		}
+		unalias(old)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -146,13 +143,88 @@ func (r *Region) replace(name string, off, n int, others []span) (fd int, err er
 	return fd, nil
 }
 
-// aliases are second mappings of spans; one that the system refuses is left out,
-// and those pages are not cleared.
-func (r *Region) aliases(spans []span) (out [][]byte) {
-	for _, s := range spans {
+// stride is how much memory is copied in place before the old pages are given back.
+const stride = 4 << 20
+
+// own makes the pages of a run this process's own, where they are: the mapping of the memfd becomes a private
+// one, whose pages are copied one after the other. That takes no descriptor, no address space and no file, and memory
+// for a stride only, unless the memfd is sealed. renewing is held.
+func (r *Region) own(s span) error {
+	r.mu.Lock()
+	if r.retired || r.fd < 0 {
+		r.mu.Unlock()
+		return os.ErrClosed
+	}
+	old := r.orphans([]span{s})
+	err := unix.MapOwn(unsafe.Add(r.base, s.off), r.fd, s.off, s.n)
+	if err == nil {
+		r.mark(s)
+		r.owed = append(r.owed, s)
+	}
+	r.mu.Unlock()
+	if err == nil {
+		err = r.settleOwed()
+	}
+	if err == nil {
+		clear(old[0])
+	}
+	unalias(old)
+	return err
+}
+
+// settleOwed has the pages copied that are to be copied still; renewing is held.
+func (r *Region) settleOwed() error {
+	for len(r.owed) > 0 {
+		s := r.owed[0]
+		n := min(s.n, stride)
+		if err := unix.OwnPages(unsafe.Add(r.base, s.off), n); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		if r.retired || r.fd < 0 {
+			r.mu.Unlock()
+			r.owed = nil
+			return os.ErrClosed
+		}
+		r.erase(span{s.off, n}, nil)
+		r.mu.Unlock()
+		if r.owed[0] = (span{s.off + n, s.n - n}); s.n == n {
+			r.owed = r.owed[1:]
+		}
+	}
+	return nil
+}
+
+// orphans are second mappings of runs whose old pages can be cleared by nothing else: those of a memfd that is sealed
+// read-only. They are made before the pages leave this range. One that the system refuses is left out, and its pages are not
+// cleared; whoever has them mapped has seen what is in them. mu is held.
+func (r *Region) orphans(runs []span) [][]byte {
+	out := make([][]byte, len(runs))
+	if info, err := unix.Inspect(r.fd); err != nil || !info.ReadOnly {
+		return out
+	}
+	for i, s := range runs {
 		if p, err := unix.Alias(unsafe.Add(r.base, s.off), s.n); err == nil {
-			out = append(out, unsafe.Slice((*byte)(p), s.n))
+			out[i] = unsafe.Slice((*byte)(p), s.n)
 		}
 	}
 	return out
+}
+
+// erase clears the old pages of a run, by their second mapping if there is one, so that a kept mapping shows none of
+// what came before; mu is held.
+func (r *Region) erase(s span, second []byte) {
+	if second != nil {
+		clear(second)
+	} else if r.fd >= 0 {
+		_ = unix.Punch(r.fd, s.off, s.n)
+	}
+}
+
+func unalias(maps [][]byte) {
+	for _, b := range maps {
+		if b != nil {
+			_ = unix.Unmap(unsafe.Pointer(unsafe.SliceData(b)), len(b))
+		}
+	}
 }

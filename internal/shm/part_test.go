@@ -48,7 +48,7 @@ func TestRenewPartLeavesTheRest(t *testing.T) {
 		o := far(t, r, !ro)
 		step := func(off, n int, orphans ...byte) {
 			t.Helper()
-			if err := r.RenewPart("test", off*PageSize, n*PageSize); err != nil {
+			if err := r.RenewPart(off*PageSize, n*PageSize); err != nil {
 				t.Fatal(err)
 			}
 			if got, want := pages(r.Bytes()), []byte{1, 2, 3, 4, 5, 6, 7, 8}; !bytes.Equal(got, want) {
@@ -155,7 +155,7 @@ func TestOpenPartChecksItsRange(t *testing.T) {
 func TestRenewOfWhatIsRetired(t *testing.T) {
 	r := region(t, 2*PageSize, false)
 	r.Retire()
-	if err := r.RenewPart("test", 0, PageSize); err == nil {
+	if err := r.RenewPart(0, PageSize); err == nil {
 		t.Error("a part was renewed")
 	}
 	if err := r.Renew("test"); err == nil {

@@ -35,8 +35,10 @@ type Region struct {
 	retired bool
 	handed  bool   // a descriptor of these pages has left
 	moved   []bool // pages that are not fd's any more; nil: none
+	private bool   // none is: all have moved, fd was given up, and no descriptor can be had until Renew
 
 	renewing sync.Mutex // before mu
+	owed     []span     // moved, and not all of their pages copied yet: the next renewal goes on; with renewing
 }
 
 // New makes a region of size bytes (rounded up to pages), prefaulted. With
@@ -167,6 +169,9 @@ func (r *Region) Sealable(readOnly bool) error {
 // sealed says whether the region has the seals, or cannot have them. It is called
 // with the lock.
 func (r *Region) sealed(readOnly bool) (bool, error) {
+	if r.private {
+		return true, nil // there is nothing to seal
+	}
 	if r.fd < 0 {
 		return false, os.ErrClosed
 	}
@@ -189,8 +194,9 @@ func (r *Region) Descriptor() (int, error) {
 	if r.fd < 0 {
 		return -1, os.ErrClosed
 	}
-	r.handed = true
-	return unix.Dup(r.fd)
+	fd, err := unix.Dup(r.fd)
+	r.handed = r.handed || err == nil
+	return fd, err
 }
 
 func (r *Region) closeFD() {
@@ -206,12 +212,22 @@ func (r *Region) closeFD() {
 // for a copier that is still at work; the address range itself goes with the
 // collector. Retire may be called more than once.
 func (r *Region) Retire() {
+	r.retire(func() error { return unix.MapNothing(r.base, r.size, r.write) })
+}
+
+// Forbid is [Region.Retire] for memory that nobody may be using: who touches it all the same faults, until the
+// collector gives the address range back.
+func (r *Region) Forbid() {
+	r.retire(func() error { return unix.MapForbidden(r.base, r.size) })
+}
+
+func (r *Region) retire(over func() error) {
 	r.closeFD()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.retired {
 		r.retired = true
-		_ = unix.MapNothing(r.base, r.size, r.write)
+		_ = over()
 	}
 }
 
@@ -222,26 +238,47 @@ func (r *Region) Retired() bool {
 	return r.retired
 }
 
-// Renew replaces the pages by a private copy of them, at the same addresses
-// (design, "Revocation"): what importers keep mapped is from then on an orphan
+// Renew takes the pages away from all who have mapped them: the same contents, at the same addresses, are
+// this process's alone (design, "Revocation"). What importers keep mapped is from then on an orphan
 // that nobody here reads or writes. The caller has already told importers
 // "revoked" by an atomic, so a send that still reports success is in the copy.
 // This process's own writers must not write meanwhile.
+//
+// The pages are those of a fresh memfd, which can be handed out again. Where there is no descriptor, address space or
+// mapping for one, or a limit on the size of files, they are copied in place: that needs none of these. The memory then is
+// handed out no more, until it is renewed again. An error means that pages may still be shared; calling Renew
+// again goes on.
 func (r *Region) Renew(name string) error {
 	r.renewing.Lock()
 	defer r.renewing.Unlock()
-	fd, err := r.replace(name, 0, r.size, r.runs(0, r.size))
-	if err != nil {
+	if err := r.settleOwed(); err != nil {
 		return err
+	}
+	runs := r.runs(0, r.size)
+	if fd, err := r.replace(name, runs); err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.fd >= 0 {
+			_ = unix.Close(r.fd)
+		}
+		r.fd, r.moved, r.private, r.handed = fd, nil, false, false
+		return nil
+	}
+	for _, s := range runs {
+		if err := r.own(s); err != nil {
+			return err
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.retired {
-		_ = unix.Close(fd)
 		return os.ErrClosed
 	}
-	_ = unix.Close(r.fd)
-	r.fd, r.moved, r.handed = fd, nil, false
+	r.private, r.handed = true, false
+	if r.fd >= 0 {
+		_ = unix.Close(r.fd)
+		r.fd = -1
+	}
 	return nil
 }
 

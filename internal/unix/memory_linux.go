@@ -1,9 +1,11 @@
 package unix
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 
 	sys "golang.org/x/sys/unix"
@@ -12,6 +14,7 @@ import (
 // Memfd makes anonymous memory of size bytes. It has no name in any file
 // system, so it goes when the last descriptor and mapping go, kill -9 included.
 func Memfd(name string, size int64) (int, error) {
+	keepReserve()
 	fd, err := sys.MemfdCreate(name, sys.MFD_CLOEXEC|sys.MFD_ALLOW_SEALING)
 	if err != nil {
 		return -1, fmt.Errorf("memfd_create: %w", err)
@@ -77,13 +80,55 @@ func MapAt(fd, off, size int, write, populate bool) (unsafe.Pointer, error) {
 	return p, nil
 }
 
-// MapOver replaces the pages behind [p, p+size) by those of fd in one step.
-func MapOver(p unsafe.Pointer, fd, size int) error {
-	_, err := sys.MmapPtr(fd, 0, p, uintptr(size), sys.PROT_READ|sys.PROT_WRITE, sys.MAP_SHARED|sys.MAP_FIXED|sys.MAP_POPULATE)
+// mapFixed maps over what is there. That takes neither address space nor, for a whole mapping, a mapping more,
+// and where a part of one is replaced the reserve has room for it.
+func mapFixed(what string, p unsafe.Pointer, fd, off, size, prot, flags int) error {
+	err := withReserve(func() error {
+		_, err := sys.MmapPtr(fd, int64(off), p, uintptr(size), prot, flags|sys.MAP_FIXED)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("map %d bytes over a range: %w", size, err)
+		return fmt.Errorf("%s %d bytes: %w", what, size, err)
 	}
 	return nil
+}
+
+// MapOver replaces the pages behind [p, p+size) by those of fd in one step.
+func MapOver(p unsafe.Pointer, fd, size int) error {
+	return mapFixed("map a fresh memfd over", p, fd, 0, size, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_SHARED|sys.MAP_POPULATE)
+}
+
+// MapOwn makes [p, p+size), which are the bytes of fd from off on, copies of them that no other process sees. A page is
+// copied when it is next stored to, see [OwnPages]; until then it is the file's.
+func MapOwn(p unsafe.Pointer, fd, off, size int) error {
+	return mapFixed("map as its own", p, fd, off, size, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_PRIVATE|sys.MAP_NORESERVE)
+}
+
+// OwnPages has all pages of a range that [MapOwn] made copied now. What they hold is what it is; stores of other
+// goroutines meanwhile are kept.
+func OwnPages(p unsafe.Pointer, size int) error {
+	_, _, e := sys.Syscall(sys.SYS_MADVISE, uintptr(p), uintptr(size), sys.MADV_POPULATE_WRITE)
+	switch e {
+	case 0:
+		return nil
+	case sys.EINVAL: // before Linux 5.14; a store that changes nothing does the same, page by page
+		for at := 0; at < size; at += os.Getpagesize() {
+			(*atomic.Uint32)(unsafe.Add(p, at)).Add(0)
+		}
+		return nil
+	}
+	return fmt.Errorf("copy %d bytes of pages: %w", size, e)
+}
+
+// Punch gives n bytes of a memfd back from off on, whole pages, which read as zeros in all its mappings from then on. A memfd
+// that is sealed read-only refuses it.
+func Punch(fd, off, n int) error {
+	for {
+		err := sys.Fallocate(fd, sys.FALLOC_FL_PUNCH_HOLE|sys.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))
+		if !errors.Is(err, sys.EINTR) {
+			return err
+		}
+	}
 }
 
 // MapNothing puts private zero pages over a range: stores by a late copier land
@@ -93,11 +138,16 @@ func MapNothing(p unsafe.Pointer, size int, write bool) error {
 	if write {
 		prot |= sys.PROT_WRITE
 	}
-	_, err := sys.MmapPtr(-1, 0, p, uintptr(size), prot, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_FIXED|sys.MAP_NORESERVE)
-	if err != nil {
-		return fmt.Errorf("map nothing over %d bytes: %w", size, err)
+	err := mapFixed("map nothing over", p, -1, 0, size, prot, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_NORESERVE)
+	if err != nil { // RLIMIT_DATA counts private memory that can be written, and shared memory not
+		err = mapFixed("map nothing over", p, -1, 0, size, prot, sys.MAP_SHARED|sys.MAP_ANONYMOUS|sys.MAP_NORESERVE)
 	}
-	return nil
+	return err
+}
+
+// MapForbidden gives the pages behind a range back; who touches it faults.
+func MapForbidden(p unsafe.Pointer, size int) error {
+	return mapFixed("forbid", p, -1, 0, size, sys.PROT_NONE, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_NORESERVE)
 }
 
 // Unmap ends a mapping.

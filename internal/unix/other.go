@@ -36,6 +36,10 @@ func Inspect(int) (MemoryInfo, error)                   { return MemoryInfo{}, E
 func Map(int, int, bool, bool) (unsafe.Pointer, error)  { return nil, ErrUnsupported }
 func MapOver(unsafe.Pointer, int, int) error            { return ErrUnsupported }
 func MapNothing(unsafe.Pointer, int, bool) error        { return ErrUnsupported }
+func MapOwn(unsafe.Pointer, int, int, int) error        { return ErrUnsupported }
+func OwnPages(unsafe.Pointer, int) error                { return ErrUnsupported }
+func Punch(int, int, int) error                         { return ErrUnsupported }
+func MapForbidden(unsafe.Pointer, int) error            { return ErrUnsupported }
 func Alias(unsafe.Pointer, int) (unsafe.Pointer, error) { return nil, ErrUnsupported }
 func Unmap(unsafe.Pointer, int) error                   { return ErrUnsupported }
 func Prefault([]byte)                                   {}

@@ -184,11 +184,7 @@ func MapAlias(dst, p unsafe.Pointer, size int) error {
 
 // MapBack puts size bytes of fd from off on over those at dst.
 func MapBack(dst unsafe.Pointer, fd, off, size int) error {
-	_, err := sys.MmapPtr(fd, int64(off), dst, uintptr(size), sys.PROT_READ|sys.PROT_WRITE, sys.MAP_SHARED|sys.MAP_FIXED|sys.MAP_POPULATE)
-	if err != nil {
-		return fmt.Errorf("map %d bytes back: %w", size, err)
-	}
-	return nil
+	return mapFixed("map back", dst, fd, off, size, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_SHARED|sys.MAP_POPULATE)
 }
 
 // CPUTime is what all threads of this process have used so far.
