@@ -2,6 +2,7 @@ package vmmc
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -306,13 +307,23 @@ func (p *Process) join(id local.ProcessID, order uint64, fd int, pages *link.Pag
 		defer p.joined(peer)
 	}
 	p.mu.Unlock()
-	return p.joinAlone(id, order, 0, fd, pages, terms)
+	p.endAssociation(id)
+	p.mu.Lock()
+	a := p.beginLink(id)
+	p.mu.Unlock()
+	return p.joinAlone(id, a, order, 0, fd, pages, terms)
 }
 
-// joinAlone is join with joins held. dialled is the link's number if its importer has dialled it.
-func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
+// joinAlone is join with joins held. a is the association of the link, as beginLink gave it. dialled is the link's
+// number if its importer has dialled it.
+func (p *Process) joinAlone(id local.ProcessID, a *association, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	// An importer may ask for two links at once: the later one cuts the other, or a
 	// link would be left that no revocation finds.
+	defer func() {
+		p.mu.Lock()
+		p.endMaking(a)
+		p.mu.Unlock()
+	}()
 	old, err := p.cutOld(id, order)
 	if err != nil {
 		p.forgetLink(dialled)
@@ -324,11 +335,14 @@ func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, p
 	if old != nil && old.down.Load() {
 		goesOn = sync.OnceFunc(func() { p.linkNews(id, false, true, nil) })
 	}
-	in, missed, err := p.enter(id, dialled, fd, pages, terms, goesOn)
+	in, missed, err := p.enter(id, a, dialled, fd, pages, terms, goesOn)
 	if err != nil {
 		p.forgetLink(dialled)
-		if old != nil {
+		switch {
+		case old != nil:
 			p.dropHeir(id)
+		case errors.Is(err, errOver): // its importer is gone, or has to import anew
+			p.dropGrant(id, allUnlinked)
 		}
 	} else {
 		goesOn()
@@ -342,7 +356,7 @@ func (p *Process) joinAlone(id local.ProcessID, order, dialled uint64, fd int, p
 
 // enter puts the link into the tables. missed are the grants that the importer is
 // still to be told of: they ended after it was answered. goesOn comes before all that is told of the link.
-func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.Pages, terms link.Terms, goesOn func()) (in *link.In, missed []uint32, err error) {
+func (p *Process) enter(id local.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, goesOn func()) (in *link.In, missed []uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]
@@ -355,6 +369,11 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 		_ = unix.Close(fd)
 		retire(pages)
 		return nil, nil, p.why
+	}
+	if a.state != associated { // the event may have been told: nothing may arrive of this process any more
+		_ = unix.Close(fd)
+		retire(pages)
+		return nil, nil, errOver
 	}
 	targets := make([]*link.Target, 0, len(peer.grants))
 	for _, g := range peer.grants {
@@ -372,7 +391,8 @@ func (p *Process) enter(id local.ProcessID, dialled uint64, fd int, pages *link.
 	if err != nil {
 		return nil, nil, err
 	}
-	t.in = in
+	t.in, t.of = in, a
+	a.ins[in] = true
 	in.Describe(page.LinkPeer(id))
 	missed = peer.missed
 	peer.in, peer.tenure, peer.missed = in, t, nil

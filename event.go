@@ -16,7 +16,9 @@ type EventKind uint8
 // The events.
 const (
 	// PeerGone: another process has ended or cannot be reached any more, which
-	// imported from this one or exported to it. Imports from it are over.
+	// imported from this one or exported to it. It is told once, after the links in both
+	// directions have ended: imports from that process are over, and no message, atomic or notification of it arrives
+	// any more. A process that lives has to import anew, and its links then begin after the event.
 	PeerGone EventKind = iota + 1
 	// ImportRevoked: an exporter has closed an export that this process imported.
 	ImportRevoked
@@ -102,20 +104,23 @@ func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why erro
 	})
 }
 
-// linkEnded reports that a peer is gone, unless this process has left. in is nil
-// for the link to an exporter.
-func (p *Process) linkEnded(peer local.ProcessID, in *link.In, err error) {
-	p.mu.Lock()
-	p.peerGone(peer, in, err)
-	p.mu.Unlock()
-	p.tellEnd(peer, in == nil, err)
-}
-
-// peerGone is the event of that; p.mu is held.
-func (p *Process) peerGone(peer local.ProcessID, in *link.In, err error) {
-	if !p.closed {
-		p.event(Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)}, in)
+// peerGone tells that a process is gone, after the notifications of its links, unless this process has left.
+// p.mu is held.
+func (p *Process) peerGone(peer local.ProcessID, links []*link.In, err error) {
+	if p.closed || p.events == nil {
+		return
 	}
+	e := Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)}
+	tell := func() { p.events(e) }
+	if len(links) == 0 {
+		p.engine.Event(nil, tell)
+		return
+	}
+	for _, in := range links[1:] {
+		next := tell
+		tell = func() { p.engine.Event(in, next) }
+	}
+	p.engine.Event(links[0], tell)
 }
 
 // tellEnd has the node log it.

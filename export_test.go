@@ -96,3 +96,13 @@ func Importers(p *Process) (n int, order uint64) {
 	}
 	return n, order
 }
+
+// CloseExport closes buffer id of p.
+func CloseExport(t interface{ Error(...any) }, p *Process, id uint32) {
+	p.mu.Lock()
+	e := p.exports[id]
+	p.mu.Unlock()
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -25,6 +25,7 @@ type outLink struct {
 	ready  chan struct{} // closed when out or err is set
 	over   chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
 	left   error         // why the exporter's node has left while the link was made; with the process's mu
+	assoc  *association  // that the link joins
 	out    *link.Out
 	err    error
 
@@ -55,6 +56,15 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 			p.mu.Unlock()
 			return nil, code.New(code.Closed, "the process is closed")
 		}
+		if gone := p.isEnding(exporter); gone != nil {
+			p.mu.Unlock()
+			select {
+			case <-gone:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			continue
+		}
 		if first := p.firsts[exporter.PID]; first != nil && exporter.Node == p.id.Node {
 			p.mu.Unlock()
 			select {
@@ -73,6 +83,9 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 				p.dropLink(exporter, l)
 			}
 			p.made(l)
+			if errors.Is(l.err, errOver) && ctx.Err() == nil {
+				continue
+			}
 			return l, l.err
 		}
 		p.mu.Unlock()
@@ -98,6 +111,7 @@ func (p *Process) linkTo(ctx context.Context, exporter local.ProcessID) (*outLin
 // newLink notes a link that is about to be made; p.mu is held.
 func (p *Process) newLink(exporter local.ProcessID) *outLink {
 	l := &outLink{ready: make(chan struct{}), over: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closing: map[uint32]*Import{}}
+	l.assoc = p.beginLink(exporter)
 	p.links[exporter] = l
 	if exporter.Node == p.id.Node {
 		p.near[exporter.PID] = exporter
@@ -206,6 +220,14 @@ func (p *Process) openNear(exporter local.ProcessID, l *outLink, c *local.Connec
 }
 
 func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter local.ProcessID, l *outLink) (*link.Out, error) {
+	p.mu.Lock() // until the association has the link, whose end may come at once
+	defer p.mu.Unlock()
+	if l.assoc.state != associated {
+		_ = unix.Close(fd)
+		retire(pages)
+		return nil, errOver
+	}
+	var out *link.Out
 	out, err := link.NewOut(p.engine, fd, pages, terms, l.revoked, func(err error) {
 		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
 		l.mu.Lock()
@@ -221,9 +243,10 @@ func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter l
 		}
 		close(l.over)
 		p.dropLink(exporter, l)
-		p.linkEnded(exporter, nil, err)
+		p.outEnded(l.assoc, out, err)
 	})
 	if err == nil {
+		l.assoc.out = out
 		out.Describe(page.LinkPeer(exporter))
 	}
 	return out, err

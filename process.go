@@ -69,7 +69,11 @@ type Process struct {
 	lost     uint64             // how often grants have gone with a link
 	peers    map[local.ProcessID]*importer
 	waiting  map[uint64]*importer // by link, until its importer has dialled
+	gone     []local.ProcessID    // of which an event has told; the last ones
 	links    map[local.ProcessID]*outLink
+
+	associations map[local.ProcessID]*association // by the other process
+
 	near     map[uint32]local.ProcessID // of links, those to processes of this node, by their pids
 	firsts   map[uint32]chan struct{}   // closed when the first import from a process of this node, which makes the link, is over
 	bindings map[*Binding]struct{}
@@ -196,7 +200,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	p := &Process{
 		events: o.events, silence: o.silence,
 		log: withDebug(o.log), exports: map[uint32]*Export{}, redirs: map[*Export]bool{}, peers: map[local.ProcessID]*importer{},
-		waiting: map[uint64]*importer{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
+		waiting: map[uint64]*importer{}, associations: map[local.ProcessID]*association{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
 		encrypt: o.encrypt, identity: sync.OnceValues(encrypt.NewIdentity),
 	}

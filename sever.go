@@ -78,6 +78,7 @@ func (p *Process) made(l *outLink) {
 		l.out.Expect(why) // before anybody sees its end
 	}
 	close(l.ready)
+	p.endMaking(l.assoc)
 	p.mu.Unlock()
 	if end {
 		l.out.Sever(why)

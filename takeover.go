@@ -76,8 +76,15 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 	defer p.joins.Unlock()
 	p.mu.Lock()
 	peer := p.waiting[r.Link]
+	if peer != nil && peer.attempt == 0 { // the importer makes another link
+		p.mu.Unlock()
+		p.endAssociation(peer.id)
+		p.mu.Lock()
+		peer = p.waiting[r.Link]
+	}
 	var status wire.Status
 	var old *link.In
+	var a *association // of a new link
 	switch {
 	case malformed != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
 		status = wire.RefusedLink
@@ -99,6 +106,9 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 		peer.attempt, peer.epoch = h.Attempt, r.Epoch
 		peer.joining++
 		defer p.joined(peer)
+		if old == nil { // before the importer is answered, and may send
+			a = p.beginLink(peer.id)
+		}
 	}
 	var key []byte
 	var order uint64
@@ -107,34 +117,39 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 	}
 	p.mu.Unlock()
 	// Either side may want payloads checked, and both must want to resume.
-	a := wire.Answer{Status: status, Capabilities: (h.Capabilities|p.capabilities)&wire.Checked | h.Capabilities&p.capabilities&wire.Resumes}
+	reply := wire.Answer{Status: status, Capabilities: (h.Capabilities|p.capabilities)&wire.Checked | h.Capabilities&p.capabilities&wire.Resumes}
 	var binding []byte
 	var cipher link.Cipher
 	if secret != nil {
-		a.Capabilities |= wire.Encrypted
+		reply.Capabilities |= wire.Encrypted
 		binding, cipher = secret.Binding(), secret
-		secret.Detach(a.Capabilities&wire.Resumes != 0)
+		secret.Detach(reply.Capabilities&wire.Resumes != 0)
 	}
 	if status == wire.OK {
-		a.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge, binding)
+		reply.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge, binding)
 	}
 	if old != nil {
 		if err := old.Resume(fd, cipher, h.Applied, h.Notices, func(ended error, applied, partial uint64, credits uint32) error {
 			if ended != nil {
-				a.Status, a.Proof = wire.RefusedGone, [len(a.Proof)]byte{}
+				reply.Status, reply.Proof = wire.RefusedGone, [len(reply.Proof)]byte{}
 			}
-			a.Applied, a.Partial, a.Credits = applied, partial, uint64(credits)
-			return answer(fd, cipher, &a)
+			reply.Applied, reply.Partial, reply.Credits = applied, partial, uint64(credits)
+			return answer(fd, cipher, &reply)
 		}); err != nil {
 			p.log.Info("a link from an importer could not be resumed", "importer", peer.id, "err", err)
 		}
 		return
 	}
-	if err := answer(fd, cipher, &a); err != nil || status != wire.OK {
+	if err := answer(fd, cipher, &reply); err != nil || status != wire.OK {
 		_ = unix.Close(fd)
+		if a != nil {
+			p.mu.Lock()
+			p.endMaking(a)
+			p.mu.Unlock()
+		}
 		return // the importer has its answer, or is gone
 	}
-	terms := p.terms(a.Capabilities)
+	terms := p.terms(reply.Capabilities)
 	terms.Cipher = cipher
 	if terms.Limit > 0 {
 		// An importer that dials within the limit is heard, and the limit of one that sees the loss late begins
@@ -143,7 +158,7 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 	}
 	id := peer.id
 	terms.Departed = func(ctx context.Context) bool { return p.departed(ctx, id) }
-	if err := p.joinAlone(id, order, r.Link, fd, nil, terms); err != nil {
+	if err := p.joinAlone(id, a, order, r.Link, fd, nil, terms); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 }

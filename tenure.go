@@ -12,9 +12,10 @@ import (
 // tenure is a link of an importer, and what is told of it: that it has lost its connection, that it goes on, and at
 // last, once, that the importer is gone.
 type tenure struct {
-	in   *link.In    // with p.mu, until it is there
-	down atomic.Bool // it has no connection, of which was told; final once Sever has returned, which has had the lock it is stored with
-	next *succession // what it was cut for; with p.mu
+	in   *link.In     // with p.mu, until it is there
+	of   *association // with p.mu, the same
+	down atomic.Bool  // it has no connection, of which was told; final once Sever has returned, which has had the lock it is stored with
+	next *succession  // what it was cut for; with p.mu
 }
 
 // succession is an importer's next link.
@@ -58,9 +59,7 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, er
 	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
 	// of the importer.
 	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || t.in.Taken())
-	if gone { // in one step with what makes room for another link, of which no more is told before
-		p.peerGone(id, t.in, err)
-	}
+	p.inEnded(t.of, t.in, gone, err) // in one step with what makes room for another link, of which no more is told before
 	p.mu.Unlock()
 	if next != nil {
 		close(next.told)

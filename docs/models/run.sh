@@ -85,3 +85,7 @@ check broken silence -DGET -DNO_TEND
 check ok departed
 check ok departed -DRST=3
 for flag in ALL_ENDED NO_WATCH EOF_BACK NO_LATER EARLY END_FIRST LEAVE HANGUP; do check broken departed -D$flag; done
+
+check ok gone
+check ok gone -DN=2 -DLINKS=3
+for flag in FIRST EACH NO_FENCE ANSWER_LAST NO_DRAIN; do check broken gone -D$flag; done

@@ -326,6 +326,9 @@ func (in *In) Resume(fd int, c Cipher, replied uint64, notices uint32, answer fu
 	err := in.err()
 	switch {
 	case err != nil:
+	case in.stream.notice.Load() != nil: // the link is about to end
+		err = *in.stream.notice.Load()
+		in.fail(err)
 	case in.limit == 0:
 		err = protocol("a link that is not resumed was dialled again")
 	case replied > in.applied.Load() || notices > in.noticed:

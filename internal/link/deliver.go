@@ -219,8 +219,8 @@ func (in *In) sort() {
 	slices.SortFunc(in.notes, func(a, b note) int { return int(int32(a.serial - b.serial)) })
 }
 
-// left says whether a link that has ended has notifications left.
-func (in *In) left() bool {
+// Left reports whether a link that has ended has notifications left.
+func (in *In) Left() bool {
 	in.nmu.Lock()
 	defer in.nmu.Unlock()
 	return len(in.notes) > 0

@@ -70,6 +70,7 @@ type In struct {
 	answerer Answerer // nil: imports are asked for elsewhere
 	onDetach func(handle uint32)
 	onLost   func(err error)
+	spoke    bool // see Spoke; written before onLost is called
 }
 
 // message is what is known of the message whose chunks are arriving.
@@ -424,6 +425,7 @@ func (in *In) lost(err error) {
 	in.rmu.Lock()
 	in.cut()
 	in.salvage(err)
+	in.spoke = in.heard > 0
 	in.targets, in.near = map[uint32]*Target{}, nil
 	in.cur = message{}
 	in.rmu.Unlock()

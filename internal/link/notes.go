@@ -225,10 +225,10 @@ func (q *noteQueue) do(j *job) {
 		// came over the stream before.
 		delivered := j.in.deliver()
 		q.streamed = q.streamed || delivered && j.in.pages == nil
-		if delivered && (!q.watch.add(q, j.in) || j.in.left()) {
+		if delivered && (!q.watch.add(q, j.in) || j.in.Left()) {
 			q.add(j.in) // others first
 		}
-	case j.in != nil && j.in.left():
+	case j.in != nil && j.in.Left():
 		q.push(*j) // behind it: the link is in the queue, and nothing is added to it any more
 	default:
 		j.event()

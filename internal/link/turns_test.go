@@ -82,7 +82,7 @@ func TestEveryLinksNotificationsHaveTheirTurn(t *testing.T) {
 				if err := again(); err != nil && !over() {
 					t.Error(err)
 				}
-				for way == "stream" && !in.left() && !over() { // until the next one is there
+				for way == "stream" && !in.Left() && !over() { // until the next one is there
 					runtime.Gosched()
 				}
 			})

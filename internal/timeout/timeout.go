@@ -13,6 +13,8 @@ const (
 	Refused = time.Minute      // from telling of a stranger that was refused to telling of it again
 	Silence = 10 * time.Second // a process on another node that owes an answer, or its node's kernel
 	Resume  = 30 * time.Second // a link between nodes to go on over another connection
+	Drain   = 2 * time.Second  // anything more of a process that is taken for gone, on the link that has not ended yet
+	Drained = 10 * time.Second // the last of it
 	Idle    = 90 * time.Second // an unused control connection between nodes
 	Stop    = 5 * time.Second  // an orderly end
 
