@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/encrypt"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -174,11 +174,12 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 }
 
 // Open joins the local node. The context bounds joining only. The error is
-// [ErrNoDaemon] when no daemon answers, [ErrTimeout] when the context ends, or
+// [ErrNoDaemon] when no daemon answers, [ErrNoRights] when another user may have put
+// a daemon there, [ErrTimeout] when the context ends, or
 // [ErrBadArg] for an option or a socket's path that cannot be. The process lives
 // until [Process.Close].
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
-	o := options{session: os.Getenv(local.SessionEnv), silence: timeout.Silence, limit: timeout.Resume, capabilities: wire.Resumes}
+	o := options{session: env.Get(local.SessionEnv), silence: timeout.Silence, limit: timeout.Resume, capabilities: wire.Resumes}
 	for _, f := range opts {
 		if f == nil {
 			return nil, failf("open", ErrBadArg, "an option is nil")
@@ -262,7 +263,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	defer closeAll([]int{counters})
 	w, _, err := local.Ask[local.Welcome](ctx, c, local.Register, local.Hello{
 		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
-		Token: os.Getenv(local.TokenEnv),
+		Token: env.Get(local.TokenEnv),
 	}, []int{counters})
 	if err != nil {
 		return err
@@ -270,7 +271,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	p.id, p.parent, p.user, p.hosts, p.party = w.Process, w.Parent, w.User, w.Hosts, o.session
 	p.pass = w.Pass
 	p.introduces.Store(w.Introduces)
-	p.chooseHosts(os.Getenv(local.HostsEnv))
+	p.chooseHosts(env.Get(local.HostsEnv))
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
 	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.socket)
 	p.begun.Go(p.attend)

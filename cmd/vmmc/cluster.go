@@ -2,10 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/vmmc-go/vmmc/internal/env"
 )
 
 func newCluster() *cobra.Command {
@@ -27,13 +28,9 @@ func clusterDirFlag(c *cobra.Command, to *string) {
 // absolute, since the nodes run in another directory than the tool.
 func clusterDir(flag string) (string, error) {
 	if flag == "" {
-		state := os.Getenv("XDG_STATE_HOME")
-		if state == "" {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return "", fmt.Errorf("find the cluster's directory: %w; give one with --dir", err)
-			}
-			state = filepath.Join(home, ".local", "state")
+		state, err := env.StateHome()
+		if err != nil {
+			return "", fmt.Errorf("find the cluster's directory: %w; give one with --dir", err)
 		}
 		flag = filepath.Join(state, "vmmc", "cluster")
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -38,8 +39,8 @@ func lockCluster(dir string) (*clusterLock, error) {
 }
 
 func tryLock(dir string) (*clusterLock, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the cluster's directory: %w", err)
+	if _, err := trust.Own().Make(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("take the cluster's directory: %w; choose another with --dir", err)
 	}
 	path := filepath.Join(dir, lockName)
 	f, err := unix.LockFile(path)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/vmmc-go/vmmc/internal/cluster"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/local"
 )
 
@@ -74,7 +75,7 @@ func (s *clusterState) shorten(l *cluster.Layout) (err error) {
 			continue
 		}
 		if s.Sockets == "" {
-			if s.Sockets, err = os.MkdirTemp("", "vmmc-"); err != nil {
+			if s.Sockets, err = os.MkdirTemp(env.TempDir(), "vmmc-"); err != nil {
 				return fmt.Errorf("make a directory for the sockets: %w", err)
 			}
 		}

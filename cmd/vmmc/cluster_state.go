@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
 // stateFile marks a directory as a cluster's.
@@ -37,6 +38,17 @@ type nodeState struct {
 
 func readState(dir string) (*clusterState, error) {
 	path := filepath.Join(dir, stateFile)
+	// The record says which processes to end and what to remove.
+	place, err := trust.Own().Directory(dir)
+	if err == nil {
+		var i os.FileInfo
+		if i, err = os.Lstat(path); err == nil {
+			err = place.Entry(stateFile, i)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's record: %w", err)
+	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the cluster's record: %w", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc/internal/doctor"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/serve"
@@ -59,7 +60,7 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&rootDir, "root", os.Getenv(root.Env), "`directory` that the node keeps its things in, as for vmmcd (default: $VMMC_ROOT)")
+	f.StringVar(&rootDir, "root", env.Get(root.Env), "`directory` that the node keeps its things in, as for vmmcd (default: $VMMC_ROOT)")
 	f.StringVar(&n.Name, "name", "", "the node's `name` (default: the host's name)")
 	f.StringVar(&n.Hosts, "hosts", "", "`file` that lists the cluster's nodes (default: the one in the root, if it is there; else the node is alone)")
 	f.StringVar(&n.Certs, "certs", "", "`directory` with the node's certificate (default: the one in the root, if it is there)")

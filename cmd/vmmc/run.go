@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/signal"
 	"strings"
 	"unicode"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -71,7 +71,7 @@ failed, 2 if it was called wrongly.`,
 			if err := o.checkInput(&where); err != nil {
 				return err
 			}
-			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(os.Getenv(local.HostsEnv))}
+			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(env.Get(local.HostsEnv))}
 			o.askForInput()
 			for _, s := range args[2:] {
 				o.request.Args = append(o.request.Args, []byte(s))

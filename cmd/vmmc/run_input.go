@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -41,7 +42,7 @@ func (o *runOptions) askForInput() {
 	o.request.Input = o.input
 	if o.screen != nil {
 		rows, columns := o.screen.size()
-		o.request.Terminal = &nodev1.Terminal{Rows: rows, Columns: columns, Term: os.Getenv("TERM")}
+		o.request.Terminal = &nodev1.Terminal{Rows: rows, Columns: columns, Term: env.Get("TERM")}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/limit"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -79,7 +80,7 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 		}
 	}()
 	if slices.Contains(c.What, "rpc") && c.Pin == "" {
-		dir, err := os.MkdirTemp("", "vmmc-bench-")
+		dir, err := os.MkdirTemp(env.TempDir(), "vmmc-bench-")
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/local"
 )
@@ -58,7 +59,7 @@ func RunRestart(ctx context.Context, c RestartConfig, log io.Writer) (out Restar
 			err = cause
 		}
 	}()
-	dir, err := os.MkdirTemp("", "vmmc-restart-")
+	dir, err := os.MkdirTemp(env.TempDir(), "vmmc-restart-")
 	if err != nil {
 		return out, err
 	}

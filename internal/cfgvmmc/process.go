@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -24,7 +24,7 @@ func run(c *call) error {
 	if program == "" || strings.HasSuffix(program, "/") {
 		return serve.Usage("programPath %q: wanted the name of a file", c.args[2])
 	}
-	r := &nodev1.RunRequest{Session: c.args[0], Directory: []byte(directory), Hosts: []byte(os.Getenv(local.HostsEnv))}
+	r := &nodev1.RunRequest{Session: c.args[0], Directory: []byte(directory), Hosts: []byte(env.Get(local.HostsEnv))}
 	for _, s := range c.args[3:] {
 		r.Args = append(r.Args, []byte(s))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/cluster"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/root"
@@ -40,8 +41,8 @@ func (w *where) flags(node string) (*ask.Flags, error) {
 	if f.Socket != "" {
 		return f, nil
 	}
-	overTLS := w.hosts != "" || w.certs != "" || os.Getenv(hostsEnv) != "" || os.Getenv(certsEnv) != ""
-	if socket := local.DefaultPath(); !overTLS && (os.Getenv(local.Env) != "" || exists(socket)) {
+	overTLS := w.hosts != "" || w.certs != "" || env.Get(hostsEnv) != "" || env.Get(certsEnv) != ""
+	if socket := local.DefaultPath(); !overTLS && (env.Get(local.Env) != "" || exists(socket)) {
 		f.Socket = socket
 		return f, nil
 	}
@@ -58,7 +59,7 @@ func (w *where) flags(node string) (*ask.Flags, error) {
 // hostsPlaces are where a hosts file may be; one that the caller names is the only
 // one.
 func hostsPlaces(named string) []string {
-	for _, p := range []string{named, os.Getenv(hostsEnv)} {
+	for _, p := range []string{named, env.Get(hostsEnv)} {
 		if p != "" {
 			return []string{p}
 		}
@@ -67,19 +68,19 @@ func hostsPlaces(named string) []string {
 	if r := root.FromEnv(); r != "" {
 		list = append(list, r.Hosts())
 	}
-	if d, err := os.UserConfigDir(); err == nil {
+	if d, err := env.ConfigHome(); err == nil {
 		list = append(list, filepath.Join(d, "vmmc", cluster.HostsFile))
 	}
 	return append(list, filepath.Join("/etc/vmmc", cluster.HostsFile))
 }
 
 func certsPlaces(named string) []string {
-	for _, p := range []string{named, os.Getenv(certsEnv)} {
+	for _, p := range []string{named, env.Get(certsEnv)} {
 		if p != "" {
 			return []string{p}
 		}
 	}
-	if d, err := os.UserConfigDir(); err == nil {
+	if d, err := env.ConfigHome(); err == nil {
 		return []string{filepath.Join(d, "vmmc")}
 	}
 	return nil

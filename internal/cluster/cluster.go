@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
 // HostsFile is the name of the hosts file in the layout's directory.
@@ -57,7 +58,7 @@ func PrepareAt(dir string, addrs []string) (*Layout, error) {
 		if err := cert.IssueNode(ca, name, node.Certs); err != nil {
 			return nil, fmt.Errorf("lay out a cluster: %w", err)
 		}
-		if err := os.Mkdir(node.State, 0o711); err != nil { //nolint:gosec // users reach their sessions through it
+		if err := trust.MkdirAll(node.State, 0o711); err != nil { // users reach their sessions through it
 			return nil, fmt.Errorf("lay out a cluster: %w", err)
 		}
 		l.Hosts = append(l.Hosts, hosts.Host{Name: name, Control: addr, Data: addr})

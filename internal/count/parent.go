@@ -7,11 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -25,7 +25,7 @@ func Of(ctx context.Context, cmd *exec.Cmd) ([]Count, error) {
 	runtime.LockOSThread() // the kernel lets a single thread trace
 	defer runtime.UnlockOSThread()
 	if cmd.Env == nil {
-		cmd.Env = os.Environ()
+		cmd.Env = env.All()
 	}
 	// A signal that is to preempt a goroutine would come in the middle of a path.
 	cmd.Env = append(cmd.Env, "GODEBUG=asyncpreemptoff=1")

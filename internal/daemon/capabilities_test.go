@@ -48,10 +48,10 @@ func TestSessionsByADaemonWithCapabilities(t *testing.T) {
 	testutil.Require(t, os.Getuid() == 0, "becoming another user needs root; run the tests as root")
 	guest, err := user.LookupId("1")
 	testutil.Require(t, err == nil, "this system has no user 1")
-	dir := openDir(t)
-	cmd := testutil.Command(t, "node with capabilities", dir)
+	home, dir := openDir(t), openDir(t)
+	cmd := testutil.Command(t, "node with capabilities", home)
 	cmd.Path = "/proc/self/exe" // the directory that it is in may be root's alone
-	cmd.Dir = dir
+	cmd.Dir = home
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	cmd.SysProcAttr.AmbientCaps = capabilities
 	cmd.Stderr = os.Stderr
@@ -70,7 +70,8 @@ func TestSessionsByADaemonWithCapabilities(t *testing.T) {
 	if _, err := fmt.Fscan(out, &up); err != nil || up != "up" {
 		t.Fatal(up, err)
 	}
-	where := ask.Flags{Socket: filepath.Join(dir, "one.sock")}
+	closeDir(t, home)
+	where := ask.Flags{Socket: filepath.Join(home, "one.sock")}
 	a, err := where.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/mount"
+	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
 // anyDrive asks for a drive that is free.
@@ -75,7 +76,7 @@ func (n *Node) takeDrive(r *record, keep func() error) error {
 		}
 		return keep()
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users look their drives up there
+	if err := trust.MkdirAll(dir, 0o755); err != nil { // users look their drives up there
 		return code.New(code.BadConfig, "make the directory of the drives: %v", err)
 	}
 	asked, letters := r.Drive, r.Drive[:1]

@@ -2,10 +2,10 @@ package daemon
 
 import (
 	"cmp"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/local"
 )
 
@@ -24,7 +24,7 @@ func (n *Node) environ(c *child) ([]string, error) {
 	}
 	path, shell := usualPath, ""
 	if c.who.as == nil { // the daemon's own user has chosen these
-		path, shell = cmp.Or(os.Getenv("PATH"), path), os.Getenv("SHELL")
+		path, shell = cmp.Or(env.Get("PATH"), path), env.Get("SHELL")
 	}
 	e := environment{}
 	e.set("PATH", path)
@@ -32,7 +32,7 @@ func (n *Node) environ(c *child) ([]string, error) {
 	e.set("HOME", c.who.home)
 	e.set("USER", c.who.name)
 	e.set("LOGNAME", c.who.name)
-	e.set("LANG", os.Getenv("LANG"))
+	e.set("LANG", env.Get("LANG"))
 	if c.in == nil { // else its supervisor knows where that is
 		e.set("PWD", string(c.Directory))
 	}

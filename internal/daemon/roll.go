@@ -165,6 +165,7 @@ func (r *roll) rewrite(ended []local.ProcessID) error {
 	}
 	if err != nil {
 		_ = f.Close()
+		_ = os.Remove(r.path + ".new")
 		return err
 	}
 	if r.f != nil {

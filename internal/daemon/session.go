@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -194,14 +195,14 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 		return err
 	}
 	who := s.account()
-	env := environment{}
+	e := environment{}
 	if who.as == nil {
-		env = os.Environ()
+		e = env.All()
 	} else { // the daemon's is nobody else's business
-		env.set("PATH", usualPath)
-		env.set("HOME", who.home)
+		e.set("PATH", usualPath)
+		e.set("HOME", who.home)
 	}
-	c, err := supervise.Launch(ctx, n.cfg.Supervisor, env, who.as, dir, s.spec(), s.confine)
+	c, err := supervise.Launch(ctx, n.cfg.Supervisor, e, who.as, dir, s.spec(), s.confine)
 	if err != nil {
 		var own code.Code
 		if !errors.As(err, &own) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -59,8 +60,8 @@ func (t *sessions) open(make bool) error {
 		name string
 		mode os.FileMode
 	}{{"", 0o711}, {"sessions", 0o700}, {"run", 0o711}} {
-		if err := os.MkdirAll(filepath.Join(t.state, d.name), d.mode); err != nil {
-			return code.New(code.BadConfig, "make the state directory: %v", err)
+		if _, err := trust.Own().Make(filepath.Join(t.state, d.name), d.mode); err != nil {
+			return code.New(code.BadConfig, "take the state directory: %v: name another one with --state", err)
 		}
 	}
 	f, err := unix.LockFile(filepath.Join(t.state, "lock"))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -56,7 +57,7 @@ func listenUnix(path string) (*unixSocket, error) {
 		if forAll() {
 			mode = 0o666
 		}
-		if err := os.Chmod(path, mode); err != nil {
+		if err := unix.ChmodSocket(path, mode); err != nil {
 			s.close()
 			return nil, fmt.Errorf("socket mode: %w", err)
 		}
@@ -72,8 +73,9 @@ func (s *unixSocket) takeOver(path string) error {
 	if forAll() {
 		mode = 0o755
 	}
-	if err := os.MkdirAll(filepath.Dir(path), mode); err != nil {
-		return code.New(code.BadConfig, "directory of the socket: %v", err)
+	// Files beside the socket are written, and programs believe what listens there.
+	if _, err := trust.Own().Make(filepath.Dir(path), mode); err != nil {
+		return code.New(code.BadConfig, "directory of the socket: %v: name another one with --socket or %s", err, local.Env)
 	}
 	lock, err := unix.LockFile(path + ".lock")
 	if errors.Is(err, syscall.EWOULDBLOCK) {

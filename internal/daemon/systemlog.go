@@ -36,6 +36,11 @@ func (n *Node) openLogs() {
 	}
 	server := logfile.Open(filepath.Join(n.cfg.Logs, "server.log"), logfile.Size)
 	driver := logfile.Open(filepath.Join(n.cfg.Logs, "driver.log"), logfile.Size)
+	for _, f := range []*logfile.File{server, driver} {
+		if err := f.Opening(); err != nil {
+			n.cfg.Log.Warn("the log cannot be written, until that is mended this is all there is", "err", err)
+		}
+	}
 	n.files = map[nodev1.SystemLog]*logfile.File{nodev1.SystemLog_SYSTEM_LOG_SERVER: server, nodev1.SystemLog_SYSTEM_LOG_DRIVER: driver}
 	toServer, toDriver := logfile.Limit(slog.NewTextHandler(server, nil)), logfile.Limit(slog.NewTextHandler(driver, nil))
 	n.log = slog.New(slog.NewMultiHandler(n.cfg.Log.Handler(), toServer))

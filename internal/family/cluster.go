@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/vmmc-go/vmmc/internal/cluster"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -21,7 +22,7 @@ func (f *Family) Cluster(n int) (sockets []string, err error) { return f.Cluster
 // network alone. Their certificates are on disk only until all have read them, so that not even
 // kill -9 of this process leaves a file.
 func (f *Family) ClusterAt(sites ...Site) (sockets []string, err error) {
-	dir, err := os.MkdirTemp("", "vmmc-"+f.of+"-")
+	dir, err := os.MkdirTemp(env.TempDir(), "vmmc-"+f.of+"-")
 	if err != nil {
 		return nil, err
 	}

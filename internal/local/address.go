@@ -1,20 +1,26 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -22,28 +28,68 @@ import (
 const Env = "VMMC_SOCKET"
 
 // SystemPath is where the system's daemon listens.
-const SystemPath = "/run/vmmc/node.sock"
+const SystemPath = trust.SystemDir + "/node.sock"
 
 // maxPath is what fits into a socket's address, without the closing zero.
 const maxPath = 107
 
-// DefaultPath is where the daemon listens and programs look for it: what
+// ListenPath is where a daemon of this user listens if nothing else is said: what
 // [Env] says, else what [root.Env] says, else the system's or the user's run
 // directory.
+func ListenPath() string {
+	if p := fromEnvironment(); p != "" {
+		return p
+	}
+	return ownPath()
+}
+
+// DefaultPath is where programs look for the daemon: what the environment names, as
+// for [ListenPath], else this user's own daemon, else the system's. One that is not
+// running yields to one that may be.
 func DefaultPath() string {
-	if p := os.Getenv(Env); p != "" {
+	if p := fromEnvironment(); p != "" {
 		return p
 	}
-	if p := root.FromEnv().Socket(); p != "" {
-		return p
+	own := ownPath()
+	if own == SystemPath || !socketAt(SystemPath) || serves(own) {
+		return own
 	}
-	if os.Getuid() == 0 {
+	return SystemPath
+}
+
+// fromEnvironment is the socket that the environment names.
+func fromEnvironment() string {
+	return cmp.Or(env.Get(Env), root.FromEnv().Socket())
+}
+
+// ownPath is the place of this user's own daemon; root's is the system's.
+func ownPath() string {
+	if os.Geteuid() == 0 {
 		return SystemPath
 	}
-	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" {
+	if d := env.Get("XDG_RUNTIME_DIR"); d != "" {
 		return filepath.Join(d, "vmmc", "node.sock")
 	}
-	return filepath.Join(os.TempDir(), "vmmc-"+strconv.Itoa(os.Getuid()), "node.sock")
+	return filepath.Join(env.TempDir(), "vmmc-"+strconv.Itoa(os.Geteuid()), "node.sock")
+}
+
+func socketAt(path string) bool {
+	i, err := os.Lstat(path)
+	return err == nil && i.Mode()&fs.ModeSocket != 0
+}
+
+// serves reports whether a daemon that may be believed takes connections at path: a
+// daemon that was killed leaves its socket.
+func serves(path string) bool {
+	if !socketAt(path) {
+		return false
+	}
+	c, err := Dial(context.Background(), path)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
 }
 
 // CheckPath refuses what the kernel would cut.
@@ -54,12 +100,20 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Dial reaches the daemon at path.
+// Dial reaches the daemon at path. It believes a daemon of this user, of root, and of
+// the system's daemon's user: where others can write, one of them has to own the
+// socket, and the kernel has to say that one of them listens there. The error is
+// [code.NoRights] if another user's daemon might be there, [code.NoDaemon] if there
+// is none.
 func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	if runtime.GOOS != "linux" {
 		return nil, code.New(code.NotImplemented, "%v", unix.ErrUnsupported)
 	}
 	if err := CheckPath(path); err != nil {
+		return nil, err
+	}
+	owner, err := believed(path)
+	if err != nil {
 		return nil, err
 	}
 	bounded, stop := context.WithTimeout(ctx, timeout.Connect)
@@ -86,11 +140,61 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 		}
 		return nil, code.New(code.NoDaemon, "no node daemon at %s: %v (%s)", path, errors.Unwrap(err), hint)
 	}
-	return c.(*net.UnixConn), nil
+	u := c.(*net.UnixConn)
+	if err := answers(u, path, owner); err != nil {
+		_ = u.Close()
+		return nil, err
+	}
+	return u, nil
+}
+
+// believed looks at the directory and at the socket before anything is sent there.
+// owner is whose socket it is, or -1 if there is none or it has no file.
+func believed(path string) (owner int64, err error) {
+	if strings.HasPrefix(path, "@") {
+		return -1, nil
+	}
+	dir, name := filepath.Split(path)
+	place, err := trust.Daemons().Directory(filepath.Clean(cmp.Or(dir, ".")))
+	var i fs.FileInfo
+	if err == nil {
+		if i, err = os.Lstat(path); err == nil {
+			err = place.Entry(name, i)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOTDIR) {
+		return -1, nil // which the attempt to connect is told too
+	}
+	if err != nil {
+		return -1, untrusted(path, err)
+	}
+	if uid, known := unix.Owner(i); known {
+		return int64(uid), nil
+	}
+	return -1, nil
+}
+
+// answers asks the kernel who listens: between the look at the path and the
+// connection, another user may have put a socket there.
+func answers(c *net.UnixConn, path string, owner int64) error {
+	cred, err := unix.PeerCred(c)
+	if err != nil {
+		return code.New(code.NoDaemon, "connect to the node daemon at %s: %v", path, err)
+	}
+	if int64(cred.UID) == owner || slices.Contains(trust.Daemons(), cred.UID) {
+		return nil
+	}
+	return untrusted(path, fmt.Errorf("user %d listens there", cred.UID))
+}
+
+func untrusted(path string, why error) error {
+	return code.New(code.NoRights, "the node daemon at %s is not to be trusted: %v. "+
+		"Another user may have put it there: set %s to the socket of your own daemon "+
+		"or of the system's (%s), or remove what is there", path, why, Env, SystemPath)
 }
 
 // Bell is the file beside a daemon's socket by which it tells the processes of the one before that it is there.
 func Bell(socket string) string { return socket + ".bell" }
 
 // FromEnv is the socket that the environment names, or "".
-func FromEnv() string { return os.Getenv(Env) }
+func FromEnv() string { return env.Get(Env) }

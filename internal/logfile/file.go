@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/trust"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 const (
@@ -31,9 +34,10 @@ const (
 // File is a log and its older parts. What it holds is counted in positions, which
 // go on from part to part.
 type File struct {
-	path  string
-	limit int64
-	begun int64 // the first position of this program
+	opening error // of the first attempt to open it
+	path    string
+	limit   int64
+	begun   int64 // the first position of this program
 
 	mu      sync.Mutex
 	pending []byte
@@ -71,12 +75,15 @@ func Open(path string, limit int64) *File {
 	}
 	f.parts[0].start = start
 	f.disk.Lock()
-	_ = f.mend() // the first line says what is wrong
+	f.opening = f.mend() // it is tried again, and a later line says what was wrong
 	f.begun = f.parts[0].start + f.parts[0].size
 	f.disk.Unlock()
 	go f.run()
 	return f
 }
+
+// Opening is why the file could not be written when it was opened; nil if it could.
+func (f *File) Opening() error { return f.opening }
 
 func (f *File) name(i int) string {
 	if i == 0 {
@@ -208,14 +215,11 @@ func (f *File) mend() error {
 		f.file = nil
 		f.parts[0] = part{start: f.parts[0].start + f.parts[0].size}
 	}
-	if err := os.MkdirAll(filepath.Dir(f.path), 0o750); err != nil {
-		return fmt.Errorf("make the directory of the log: %w", err)
+	// Nobody else's directory and file: a link would have this program write elsewhere.
+	if _, err := trust.Own().Make(filepath.Dir(f.path), 0o750); err != nil {
+		return fmt.Errorf("use the directory of the log: %w", err)
 	}
-	// Nobody else's file, and no pipe on which an open would wait.
-	if s, err := os.Lstat(f.path); err == nil && !s.Mode().IsRegular() {
-		return fmt.Errorf("open the log: %s is no plain file", f.path)
-	}
-	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640) //nolint:gosec // the group may read logs
+	file, err := unix.OpenOwn(f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}

@@ -3,8 +3,9 @@
 package root
 
 import (
-	"os"
 	"path/filepath"
+
+	"github.com/vmmc-go/vmmc/internal/env"
 )
 
 // Env names the directory.
@@ -14,7 +15,7 @@ const Env = "VMMC_ROOT"
 type Dir string
 
 // FromEnv is the one that the environment names.
-func FromEnv() Dir { return Dir(os.Getenv(Env)) }
+func FromEnv() Dir { return Dir(env.Get(Env)) }
 
 // Hosts is the file that lists the cluster's nodes.
 func (d Dir) Hosts() string { return d.below("vmmc-hosts.txt") }

@@ -3,6 +3,8 @@ package serve
 import (
 	"net"
 	"os"
+
+	"github.com/vmmc-go/vmmc/internal/env"
 )
 
 // notifier tells the service manager how far the node is, by the protocol of
@@ -12,7 +14,7 @@ type notifier struct{ socket string }
 // newNotifier takes the socket's name out of the environment: programs that the
 // node starts are not to speak for it.
 func newNotifier() notifier {
-	s := os.Getenv("NOTIFY_SOCKET")
+	s := env.Get("NOTIFY_SOCKET")
 	_ = os.Unsetenv("NOTIFY_SOCKET")
 	return notifier{s}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/metrics"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // run serves until a signal, the parent's end or ctx's.
@@ -26,6 +27,11 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGHUP)
 	defer signal.Stop(again)
+	if forAllUsers() {
+		// Its directories are for all users, and so are the files of their sessions: what
+		// umask root's shell happened to have says nothing about those.
+		unix.SetUmask(0o022)
+	}
 	tell := newNotifier()
 	logger, err := o.logger(log)
 	if err != nil {
@@ -68,6 +74,9 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	n.Close()
 	return nil
 }
+
+// forAllUsers reports whether this is the system's daemon, and not a user's own.
+func forAllUsers() bool { return os.Geteuid() == 0 || unix.MaySwitchUsers() }
 
 // untilDone reads the hosts file again whenever it is told to.
 func untilDone(ctx context.Context, n *daemon.Node, again <-chan os.Signal) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 )
 
@@ -38,16 +39,12 @@ func newSupervise() *cobra.Command {
 // DefaultState is where a node of this user keeps what outlives it; "" if the
 // user has no place for that.
 func DefaultState(node string) string {
-	if os.Getuid() == 0 {
+	if os.Geteuid() == 0 {
 		return filepath.Join("/var/lib/vmmc", node)
 	}
-	state := os.Getenv("XDG_STATE_HOME")
-	if state == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return ""
-		}
-		state = filepath.Join(home, ".local", "state")
+	state, err := env.StateHome()
+	if err != nil {
+		return ""
 	}
 	return filepath.Join(state, "vmmc", "nodes", node)
 }

@@ -90,13 +90,21 @@ func (*Timer) Close()                                   {}
 func Yield()                                            {}
 func YieldOpenly()                                      {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
-func RingBell(string, fs.FileMode) error                { return ErrUnsupported }
-func HearBell(string, ...uint32) (*Bell, error)         { return nil, ErrUnsupported }
-func (*Bell) Wait(time.Duration) (bool, error)          { return false, ErrUnsupported }
-func (*Bell) Close()                                    {}
-func MaySwitchUsers() bool                              { return false }
-func Alive(int) bool                                    { return false }
-func Born(int) (uint64, error)                          { return 0, ErrUnsupported }
+func SetUmask(fs.FileMode)                              {}
+func ChmodSocket(string, fs.FileMode) error             { return ErrUnsupported }
+func SecureExec() bool                                  { return false }
+
+func OpenOwn(path string, flag int, mode fs.FileMode) (*os.File, error) {
+	return os.OpenFile(path, flag, mode)
+}
+
+func RingBell(string, fs.FileMode) error        { return ErrUnsupported }
+func HearBell(string, ...uint32) (*Bell, error) { return nil, ErrUnsupported }
+func (*Bell) Wait(time.Duration) (bool, error)  { return false, ErrUnsupported }
+func (*Bell) Close()                            {}
+func MaySwitchUsers() bool                      { return false }
+func Alive(int) bool                            { return false }
+func Born(int) (uint64, error)                  { return 0, ErrUnsupported }
 
 func NewPageWatch(unsafe.Pointer, int) (*PageWatch, error) { return nil, ErrUnsupported }
 
@@ -127,6 +135,7 @@ func Readable(*os.File) bool                        { return false }
 func OwnerOf(*os.File) (uint32, uint64, error)      { return 0, 0, ErrUnsupported }
 func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported }
 func RemoveTree(context.Context, string) error      { return ErrUnsupported }
+func OpenDirectory(dir string) (*os.File, error)    { return os.Open(dir) }
 func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupported }
 func Resize(*os.File, Size) error                   { return ErrUnsupported }
 func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported }

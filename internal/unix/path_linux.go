@@ -34,3 +34,9 @@ func OpenPath(dir string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), dir), nil
 }
+
+// OpenDirectory opens a directory to read it or to change its mode, and follows no
+// link at its last name.
+func OpenDirectory(dir string) (*os.File, error) {
+	return os.OpenFile(dir, os.O_RDONLY|sys.O_DIRECTORY|sys.O_NOFOLLOW, 0)
+}

@@ -12,9 +12,10 @@ import (
 )
 
 // LockFile opens path and takes an exclusive record of it for as long as the
-// returned file stays open; the kernel gives it back when the process dies.
+// returned file stays open; the kernel gives it back when the process dies. The file
+// is opened by [OpenOwn].
 func LockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := OpenOwn(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/rpcgo"
 	"github.com/vmmc-go/vmmc/internal/rpcl"
 	"github.com/vmmc-go/vmmc/internal/serve"
@@ -137,7 +138,7 @@ func (o *options) run(c *cobra.Command, in string) error {
 func (o *options) packageName(in string) (string, error) {
 	name, from := o.pkg, "-package"
 	if name == "" {
-		name, from = os.Getenv("GOPACKAGE"), "GOPACKAGE"
+		name, from = env.Get("GOPACKAGE"), "GOPACKAGE"
 	}
 	if name == "" {
 		base := filepath.Base(in)
