@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -56,7 +57,7 @@ func terminal(ts *testscript.TestScript, _ bool, args []string) {
 	for _, k := range []string{"VMMC_SOCKET", "XDG_STATE_HOME", "GORACE", "WORK", leashEnv} {
 		env = append(env, k+"="+ts.Getenv(k))
 	}
-	p.child, err = unix.Start(unix.Program{
+	p.child, err = unix.Start(context.Background(), unix.Program{
 		Path: exe, Args: args[2:], Env: append(env, os.Environ()...), Dir: ts.MkAbs("."), Seat: true, Files: [3]*os.File{p.own, p.own, p.own},
 	})
 	ts.Check(err)

@@ -1,15 +1,16 @@
 package daemon
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
 	"os"
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -37,7 +38,8 @@ type child struct {
 	ended   chan struct{} // closed when it has, or never was started
 
 	// With the node's mu.
-	proc     *unix.Child // nil until it is started
+	proc     *unix.Child // nil until there is a child
+	begun    bool        // it has executed the program
 	real     int         // the kernel's pid of who joined
 	unwanted bool        // who asked for it has given up
 }
@@ -53,7 +55,7 @@ func newChild(o order) *child {
 func (n *Node) run(c *child) {
 	defer close(c.ended)
 	defer n.forget(c)
-	proc, err := n.exec(c)
+	proc, err := n.begin(c)
 	if err != nil {
 		c.started <- n.explain(c, err)
 		return
@@ -65,19 +67,48 @@ func (n *Node) run(c *child) {
 	if late {
 		proc.Signal(syscall.SIGKILL)
 	}
+	if err := n.awaitExec(proc); err != nil {
+		proc.Signal(syscall.SIGKILL)
+		c.started <- n.explain(c, err)
+		n.reap(c, proc)
+		return
+	}
+	n.mu.Lock()
+	c.begun = true
+	n.children.began()
+	n.mu.Unlock()
 	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.who.name, "session", c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
-	proc.Await()
+	if how, ended := n.reap(c, proc); ended {
+		n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
+	}
+}
+
+// awaitExec waits until a child has executed its program.
+func (n *Node) awaitExec(proc *unix.Child) error {
+	ctx, stop := context.WithTimeoutCause(n.ctx, timeout.Exec, supervise.ErrSlowExec)
+	defer stop()
+	return proc.Begun(ctx)
+}
+
+// reap waits for a child's end. A closed node does not wait for a child that cannot be killed, because the
+// kernel waits for a file server: then ended is false.
+func (n *Node) reap(c *child, proc *unix.Child) (how string, ended bool) {
+	if !proc.AwaitOr(n.abandon) {
+		proc.Release()
+		n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(), "path", string(c.Path))
+		return "", false
+	}
 	n.mu.Lock()
 	closed := n.closed
 	n.mu.Unlock()
 	if closed { // nobody would end what it leaves running
 		proc.Signal(syscall.SIGKILL)
 	}
-	n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", proc.Reap())
+	return proc.Reap(), true
 }
 
-func (n *Node) exec(c *child) (*unix.Child, error) {
+func (n *Node) begin(c *child) (*unix.Child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -91,7 +122,7 @@ func (n *Node) exec(c *child) (*unix.Child, error) {
 	for _, a := range c.Args {
 		args = append(args, string(a))
 	}
-	return unix.Start(unix.Program{
+	return unix.Begin(unix.Program{
 		Path: string(c.Path), Args: args, Env: env, Dir: string(c.Directory),
 		As: c.who.as, Files: [3]*os.File{null, null, null},
 	})
@@ -100,16 +131,18 @@ func (n *Node) exec(c *child) (*unix.Child, error) {
 // explain gives the kernel's reason a code, and says what may be meant by it.
 func (n *Node) explain(c *child, err error) error {
 	k, hint := code.BadArg, ""
+	directory := unix.EntersDirectory(err)
 	switch {
+	case errors.Is(err, supervise.ErrSlowExec):
+		k = code.Timeout
+	case directory && errors.Is(err, syscall.ENOENT):
+		return code.New(code.BadArg, "node %q has no directory %s, which is the caller's working directory", n.cfg.Name, c.Directory)
+	case directory && errors.Is(err, syscall.EACCES):
+		hint = ": the user may not enter the directory"
 	case errors.Is(err, syscall.ENOENT):
-		// The kernel has told the user that something is not there; which of the
-		// two it is is no secret then.
-		if _, serr := os.Stat(string(c.Directory)); errors.Is(serr, fs.ErrNotExist) {
-			return code.New(code.BadArg, "node %q has no directory %s, which is the caller's working directory", n.cfg.Name, c.Directory)
-		}
 		hint = ": there is no such program there; of a script, there may be no such interpreter"
 	case errors.Is(err, syscall.EACCES):
-		hint = ": the user may not enter the directory, or not execute the program"
+		hint = ": the user may not execute the program"
 	case errors.Is(err, syscall.ENOEXEC):
 		hint = ": it is no program for this machine; a script begins with #!"
 	case errors.Is(err, syscall.EPERM):

@@ -13,16 +13,67 @@ import (
 // still run.
 const maxChildren = 1024
 
+// maxBeginning bounds those of them that have not executed their program yet, also because the kernel waits
+// for a file server and they cannot be killed.
+const maxBeginning = 64
+
 // children are the programs that a node has started and that still run. With the
 // node's mu.
 type children struct {
 	byPID   map[uint32]*child
 	byToken map[string]*child
+	begun   chan struct{} // closed and replaced when one has begun, or never will
+}
+
+// beginChild adds a child and runs it, when fewer than maxBeginning of the user's are about to begin.
+func (n *Node) beginChild(ctx context.Context, c *child) error {
+	for {
+		n.mu.Lock()
+		if n.closed {
+			n.mu.Unlock()
+			return code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
+		}
+		if n.children.beginning(c.who.uid) < maxBeginning {
+			c.pid = n.freePID()
+			err := n.children.add(c)
+			if err == nil {
+				n.wg.Go(func() { n.run(c) })
+			}
+			n.mu.Unlock()
+			return err
+		}
+		begun := n.children.begun
+		n.mu.Unlock()
+		select {
+		case <-begun:
+		case <-ctx.Done():
+			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to begin, and their files or directories do not answer (%v)", c.Path, n.cfg.Name, maxBeginning, c.who.name, context.Cause(ctx))
+		}
+	}
+}
+
+// beginning counts a user's children that have not executed their programs. With mu.
+func (cs *children) beginning(uid uint32) (n int) {
+	for _, o := range cs.byPID {
+		if o.who.uid == uid && o.in == nil && !o.begun {
+			n++
+		}
+	}
+	return n
+}
+
+// began tells those who wait in beginChild. With mu.
+func (cs *children) began() {
+	if cs.begun == nil { // none was added yet
+		return
+	}
+	close(cs.begun)
+	cs.begun = make(chan struct{})
 }
 
 func (cs *children) add(c *child) error {
 	if cs.byPID == nil {
-		cs.byPID, cs.byToken = map[uint32]*child{}, map[string]*child{}
+		cs.byPID, cs.byToken, cs.begun = map[uint32]*child{}, map[string]*child{}, make(chan struct{})
 	}
 	same := 0
 	for _, o := range cs.byPID {
@@ -41,6 +92,7 @@ func (cs *children) add(c *child) error {
 func (cs *children) drop(c *child) {
 	delete(cs.byPID, c.pid)
 	delete(cs.byToken, c.token)
+	cs.began()
 }
 
 // forget ends a child's claim to its logical pid.
@@ -112,7 +164,7 @@ func (n *Node) endChildren() {
 			for _, c := range running[i:] {
 				c.proc.Signal(syscall.SIGKILL)
 			}
-			return // Close waits for them as for all else
+			return // Close waits for them as for all else, but not for ever
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Config is what a node needs to know.
@@ -80,6 +81,8 @@ type Node struct {
 	ctx    context.Context // ends when the node is closed
 	cancel context.CancelFunc
 
+	abandon chan struct{} // closed when Close no longer waits for children, which were killed
+
 	wg sync.WaitGroup
 }
 
@@ -91,7 +94,7 @@ func Start(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
 		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, conns: map[*local.Conn]struct{}{},
-		descriptors: ownDescriptors(),
+		descriptors: ownDescriptors(), abandon: make(chan struct{}),
 	}
 	n.identity = identity{dir: cfg.Certs, looked: time.Now()}
 	if cfg.Certs != "" {
@@ -210,7 +213,9 @@ func (n *Node) Close() {
 	if n.tcp != nil {
 		n.tcp.close()
 	}
+	late := time.AfterFunc(timeout.Stop, func() { close(n.abandon) })
 	n.wg.Wait()
+	late.Stop()
 	for _, p := range n.roster.Load().peers {
 		p.close()
 	}

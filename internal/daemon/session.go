@@ -204,6 +204,9 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	}
 	c, err := supervise.Launch(ctx, n.cfg.Supervisor, e, who.as, dir, s.spec(), s.confine)
 	if err != nil {
+		if c != nil {
+			n.reapStuck(c, s.UID)
+		}
 		var own code.Code
 		if !errors.As(err, &own) {
 			own = code.BadConfig

@@ -34,6 +34,7 @@ type sessions struct {
 	byName map[string]*session
 	making map[string]uint32 // of which user; in byName they are nil
 	drives map[string]string // which session each is made for
+	stuck  map[uint32]int    // supervisors of sessions that are not made, which cannot be killed, of which user
 }
 
 func (t *sessions) file(name string) string {
@@ -139,6 +140,7 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 			same++
 		}
 	}
+	same += t.stuck[uid]
 	_, taken := t.byName[name]
 	switch {
 	case taken:
@@ -148,6 +150,30 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 	}
 	t.byName[name], t.making[name] = nil, uid
 	return nil
+}
+
+// reapStuck waits for the end of a supervisor that cannot be killed. Until then it counts as a session of
+// its user's, so that a user cannot have one after the other.
+func (n *Node) reapStuck(c *unix.Child, uid uint32) {
+	t := &n.sessions
+	t.mu.Lock()
+	if t.stuck == nil {
+		t.stuck = map[uint32]int{}
+	}
+	t.stuck[uid]++
+	t.mu.Unlock()
+	n.wg.Go(func() {
+		if !c.AwaitOr(n.ctx.Done()) {
+			c.Release()
+			return
+		}
+		c.Reap()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.stuck[uid]--; t.stuck[uid] == 0 {
+			delete(t.stuck, uid)
+		}
+	})
 }
 
 func (t *sessions) put(name string, s *session) {

@@ -47,20 +47,11 @@ func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	c := newChild(o)
-	n.mu.Lock()
-	err := error(code.New(code.Unreachable, "node %q is stopping", n.cfg.Name))
-	if !n.closed {
-		c.pid = n.freePID()
-		if err = n.children.add(c); err == nil {
-			n.wg.Go(func() { n.run(c) })
-		}
-	}
-	n.mu.Unlock()
-	if err != nil {
+	if err := n.beginChild(ctx, c); err != nil {
 		return 0, err
 	}
 	select {
-	case err = <-c.started:
+	case err := <-c.started:
 		if err != nil {
 			return 0, err
 		}

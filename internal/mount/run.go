@@ -54,7 +54,7 @@ func (p program) run(ctx context.Context) error {
 	}
 	defer r.Close()
 	// Apart, because programs of mount(8) ask the terminal for what they miss.
-	c, err := unix.Start(unix.Program{
+	c, err := unix.Start(ctx, unix.Program{
 		Path: path, Args: append([]string{p.name}, p.args...), Dir: "/", Apart: true,
 		Env:   append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, p.env...),
 		Files: [3]*os.File{null, w, w}, Extra: extra,

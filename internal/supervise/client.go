@@ -31,7 +31,7 @@ type Client struct {
 // Launch starts a supervisor: argv is the program that calls [Main], as is the
 // user, dir the session's directory, which is that user's. place is told its
 // number before it begins; it may be nil. Launch returns when the supervisor
-// listens.
+// listens. If it fails, the child is nil, or cannot be killed and is the caller's to reap.
 func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec, place func(pid int)) (*unix.Child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -50,7 +50,7 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	}
 	defer said.Close()
 	defer say.Close()
-	c, err := unix.Start(unix.Program{
+	c, err := unix.Start(ctx, unix.Program{
 		Path: argv[0], Args: argv[1:], Env: env, Dir: "/", As: as, Apart: true,
 		Files: [3]*os.File{in, null, null}, Extra: []*os.File{dir, say},
 	})
@@ -71,6 +71,11 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	}
 	if err != nil {
 		c.Signal(9)
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Stop)
+		defer stop()
+		if !c.AwaitOr(late.Done()) { // it is in a file of its user's: the kernel waits for the file's server
+			return c, fmt.Errorf("%w; it cannot be killed, because the kernel waits for a file server", err)
+		}
 		c.Reap()
 		return nil, err
 	}

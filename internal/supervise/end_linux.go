@@ -41,7 +41,9 @@ func (s *supervisor) ended(real int, how unix.Ending) {
 	p.out.tell(&p.Program)
 	p.Ended, p.Status, p.Signal, p.End = true, how.Status, how.Signal, time.Now()
 	p.Swept = s.isEnding() // also where it only found its input at an end
-	s.journal.note(&p.Program, s.each)
+	if p.begun {
+		s.journal.note(&p.Program, s.each)
+	}
 	s.forget()
 	s.tell()
 }
@@ -150,7 +152,9 @@ func (s *supervisor) end() (Leftovers, error) {
 			joined = append(joined, p)
 		}
 		if p.out != nil {
-			out = append(out, p.out)
+			if p.begun { // else it prints nothing
+				out = append(out, p.out)
+			}
 			if p.out.to != nil {
 				p.out.to.release()
 			}

@@ -4,16 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -26,13 +27,14 @@ func (s *supervisor) start(ctx context.Context, o Order) (Program, error) {
 	if err := CheckDirectory("working directory", string(o.Directory)); err != nil {
 		return Program{}, err
 	}
-	leave, err := s.places.order(ctx, s.ending)
+	giveBack, err := s.places.order(ctx, s.ending)
 	if errors.Is(err, turn.ErrOver) {
 		err = s.deleted()
 	}
 	if err != nil {
 		return Program{}, err
 	}
+	leave := sync.OnceFunc(giveBack)
 	defer leave()
 	dir, err := s.root.Open(within(string(o.Directory)))
 	if err != nil {
@@ -43,7 +45,7 @@ func (s *supervisor) start(ctx context.Context, o Order) (Program, error) {
 	if err != nil {
 		return Program{}, err
 	}
-	return s.launch(ctx, o, dir, file)
+	return s.launch(ctx, o, dir, file, leave)
 }
 
 // program finds the file that is to run. A relative path stays in the drive; an
@@ -75,7 +77,8 @@ func (s *supervisor) program(o Order) (string, error) {
 	return "", code.New(code.BadArg, "find the program %s in directory %s of the session's drive, which is %s on node %q: %v", file, o.Directory, s.base, s.spec.Node, plain(err))
 }
 
-func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file string) (Program, error) {
+// launch starts a program. leave gives back the place at files, which the program's start does not need.
+func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file string, leave func()) (Program, error) {
 	e, err := s.ends(o)
 	if err != nil {
 		return Program{}, err
@@ -87,8 +90,6 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 		e.close()
 		return Program{}, err
 	}
-	// A file system that hangs does so here, where it holds up nobody else.
-	touch(dir, file)
 	out := s.openOutput(LogName(s.spec.Node, o.PID), e)
 	args := []string{string(o.Path)}
 	for _, a := range o.Args {
@@ -101,11 +102,16 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 	if o.Terminal != nil && o.Terminal.Term != "" {
 		env = append(env, "TERM="+o.Terminal.Term)
 	}
-	var t Program
+	leave()
+	var c *unix.Child
 	err = s.onFirst(func() (err error) {
-		t, err = s.run(ctx, o, p, out, dir, unix.Program{Path: file, Args: args, Env: env, Files: e.program, Seat: o.Terminal != nil})
+		c, err = s.run(ctx, o, p, out, unix.Program{Path: file, Args: args, Env: env, In: dir, Files: e.program, Seat: o.Terminal != nil})
 		return err
 	})
+	var t Program
+	if err == nil {
+		t, err = s.awaitExec(ctx, o, p, c)
+	}
 	if err != nil {
 		s.withdraw(p)
 		out.discard()
@@ -125,61 +131,60 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 	return t, nil
 }
 
-// run starts a program that was admitted, on the first thread.
-func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, dir *os.File, what unix.Program) (Program, error) {
+// run starts the child of a program that was admitted, on the first thread. It depends on no file of the
+// user.
+func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, what unix.Program) (*unix.Child, error) {
 	s.fork.Lock()
 	defer s.fork.Unlock()
 	if err := s.wanted(ctx, o); err != nil {
-		return Program{}, err
+		return nil, err
 	}
-	c, err := start(dir, what)
+	c, err := unix.Begin(what)
 	if err = s.explain(o, err); err != nil {
-		return Program{}, err
+		return nil, err
 	}
-	defer c.Release() // reap has it
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.out, p.Real = out, c.PID()
 	s.byReal[p.Real] = p
+	return c, nil
+}
+
+// awaitExec waits until the program's child has executed it. The end of the child is reap's, and a signal
+// reaches it meanwhile.
+func (s *supervisor) awaitExec(ctx context.Context, o Order, p *program, c *unix.Child) (Program, error) {
+	defer c.Release()
+	bounded, stop := context.WithTimeoutCause(ctx, timeout.Exec, ErrSlowExec)
+	defer stop()
+	err := c.Begun(bounded)
+	switch {
+	case errors.Is(err, ErrSlowExec):
+		err = code.New(code.Timeout, "start %s in session %q on node %q: %v", o.Path, s.spec.Session, s.spec.Node, err)
+	case err != nil && ctx.Err() != nil:
+		err = s.wanted(ctx, o)
+	default:
+		err = s.explain(o, err)
+	}
+	if err == nil && s.isEnding() { // the session's end may have killed the child before
+		err = s.deleted()
+	}
+	if err != nil {
+		s.fork.Lock() // until it is reaped, its number is its own
+		defer s.fork.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if s.byReal[p.Real] == p {
+			_ = unix.KillGroup(p.Real, int(syscall.SIGKILL))
+		}
+		return Program{}, err
+	}
+	p.begun = true
 	s.journal.note(&p.Program, s.each)
-	return p.told(), nil
-}
-
-// start runs a program in a directory that is open: its name may mean another
-// one by now.
-func start(dir *os.File, p unix.Program) (c *unix.Child, err error) {
-	rc, err := dir.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if cerr := rc.Control(func(fd uintptr) {
-		p.Dir = fmt.Sprintf("/proc/self/fd/%d", fd)
-		c, err = unix.Start(p)
-	}); cerr != nil {
-		return nil, cerr
-	}
-	return c, err
-}
-
-// touch looks at a program's file, so that a server that has died is noticed before
-// the program is started: from the fork to the exec this process cannot do anything.
-func touch(dir *os.File, file string) {
-	rc, err := dir.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = rc.Control(func(fd uintptr) {
-		if !filepath.IsAbs(file) {
-			file = fmt.Sprintf("/proc/self/fd/%d/%s", fd, file)
-		}
-		if st, err := os.Stat(file); err != nil || !st.Mode().IsRegular() {
-			return // starting it will say why
-		}
-		if f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
-			_, _ = f.Read(make([]byte, 1))
-			_ = f.Close()
-		}
-	})
+	t := p.told()
+	t.Ended, t.Status, t.Signal, t.End, t.Swept = false, 0, 0, time.Time{}, false // it had begun, which is what is asked
+	return t, nil
 }
 
 // admit takes a program's place.
@@ -189,6 +194,11 @@ func (s *supervisor) admit(p *program) error {
 	running := 0
 	for _, q := range s.programs {
 		if !q.Ended && !q.Joined {
+			running++
+		}
+	}
+	for _, q := range s.byReal {
+		if s.programs[q.PID] != q { // it was given up before it began, and is still there
 			running++
 		}
 	}

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"fmt"
 	"path"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -69,6 +71,9 @@ type Program struct {
 	Why     string // why the last of them were not
 	Start   int64  // where its output begins in the file
 }
+
+// ErrSlowExec is why a program is not started whose file or directory does not answer.
+var ErrSlowExec = fmt.Errorf("its directory, its file or its interpreter could not be opened within %v: a process holds a lease on it (F_SETLEASE), or its file server does not answer", timeout.Exec)
 
 // maxDirectory bounds the path of a directory, as the kernel does.
 const maxDirectory = 4095

@@ -43,9 +43,9 @@ type supervisor struct {
 	// do, they are in no state to tell anybody while a file hangs.
 	first chan func()
 
-	// fork is held while a program is started, and while those that have ended are
-	// taken: a program that fails at once must be known before it is. Nothing that
-	// may hang is done meanwhile, but for the exec itself.
+	// fork is held while a program's child is started, and while those that have ended are
+	// taken: a child that ends at once must be known before it is. Nothing that
+	// may hang is done meanwhile: the child executes the program.
 	fork sync.Mutex
 
 	places places
@@ -63,8 +63,9 @@ type supervisor struct {
 // the journal tells of.
 type program struct {
 	Program
-	out  *output     // nil: not started by this supervisor
-	proc *os.Process // of one that has joined
+	out   *output     // nil: not started by this supervisor
+	proc  *os.Process // of one that has joined
+	begun bool        // its child has executed it
 }
 
 // Main is the supervisor's process. It returns when the session has ended. Its goroutine is

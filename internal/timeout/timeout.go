@@ -8,6 +8,7 @@ const (
 	Connect = 5 * time.Second  // dialling a node or an exporting process's node
 	Hello   = 5 * time.Second  // all of a hello, and the first byte on the port
 	Control = 10 * time.Second // one answer from a daemon or a process that need not wait for anybody
+	Exec    = 8 * time.Second  // the directory, the file and the interpreter of a program to open, less than Control
 	Answer  = time.Second      // a process to answer what it can answer at once, before its node is asked
 	Ping    = 2 * time.Second  // reachability of a node
 	Refused = time.Minute      // from telling of a stranger that was refused to telling of it again

@@ -1,6 +1,9 @@
 package unix
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -15,36 +18,91 @@ type Child struct {
 	p     *os.Process
 	watch *os.File // its pidfd, closed by Reap; nil where the kernel has none
 
+	program Program
+	report  *os.File // the spawn helper's, closed by Begun; nil: there is no helper
+	steps   []string // of the helper
+
 	mu     sync.Mutex
 	reaped bool // its number may be another's now
 }
 
-// starting has room for as many programs as may be started at once. Each takes a thread to itself until its
-// first instruction, which on a slow file server may take long: some are to wait for none, and all together
-// for no more threads than a process keeps idle (see [Threads]).
+// starting has room for as many programs as may be started at once. Each takes a thread to itself until the
+// spawn helper's first instruction: all together take no more than a process keeps idle (see [Threads]).
 var starting = make(chan struct{}, 8)
 
-// Start returns when the program's first instruction is about to run, or with
-// the reason why it never will.
-func Start(p Program) (*Child, error) {
-	pidfd := -1
-	attr := &syscall.SysProcAttr{Setpgid: !p.Apart && !p.Seat, Setsid: p.Apart || p.Seat, Setctty: p.Seat, PidFD: &pidfd}
-	if p.As != nil {
-		attr.Credential = &syscall.Credential{Uid: p.As.UID, Gid: p.As.GID, Groups: p.As.Groups}
-	}
-	starting <- struct{}{}
-	defer func() { <-starting }()
-	// A daemon that may switch users without being root has the right to in its
-	// ambient set, which a change from one user to another leaves alone.
-	if err := keepRights(); err != nil {
-		return nil, err
-	}
-	defer runtime.UnlockOSThread()
-	proc, err := os.StartProcess(p.Path, p.Args, &os.ProcAttr{Dir: p.Dir, Env: p.Env, Files: append(p.Files[:], p.Extra...), Sys: attr})
+// Start returns when the program's first instruction is about to run, or with the reason why it never will.
+// When ctx ends before, the program is killed.
+func Start(ctx context.Context, p Program) (*Child, error) {
+	c, err := Begin(p)
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{p: proc}
+	if err := c.Begun(ctx); err != nil {
+		c.Signal(syscall.SIGKILL)
+		if ctx.Err() != nil {
+			go c.Reap() // the kernel may be waiting for a file server
+		} else {
+			c.Reap()
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// Begin starts a child that becomes the program. It depends on no file but this process's own, and on no
+// other process: it is quick. [Child.Begun] says what has become of the program, and must be called.
+func Begin(p Program) (*Child, error) {
+	files := append(append(make([]*os.File, 0, len(p.Files)+len(p.Extra)+3), p.Files[:]...), p.Extra...)
+	if !canHelp {
+		return begin(p, nil, &launch{files: files})
+	}
+	report, said, err := OutputPipe()
+	if err != nil {
+		return nil, err
+	}
+	defer said.Close()
+	l, err := prepare(p, append(files, said))
+	if err != nil {
+		_ = report.Close()
+		return nil, err
+	}
+	defer l.close()
+	c, err := begin(p, report, l)
+	if err != nil {
+		_ = report.Close()
+	}
+	return c, err
+}
+
+func begin(p Program, report *os.File, l *launch) (*Child, error) {
+	pidfd := -1
+	attr := &os.ProcAttr{
+		Env: p.Env, Files: l.files,
+		Sys: &syscall.SysProcAttr{Setpgid: !p.Apart && !p.Seat, Setsid: p.Apart || p.Seat, Setctty: p.Seat, PidFD: &pidfd},
+	}
+	var lent []int
+	path, args := p.Path, p.Args
+	if l.image != nil {
+		path = l.path()
+		if p.As != nil && os.Geteuid() != 0 {
+			lent = []int{sys.CAP_SETUID, sys.CAP_SETGID} // until it is that user
+		}
+	} else if err := p.direct(attr); err != nil {
+		return nil, err
+	}
+	starting <- struct{}{}
+	defer func() { <-starting }()
+	giveBack, err := lendRights(lent)
+	if err != nil {
+		return nil, err
+	}
+	defer giveBack()
+	proc, err := os.StartProcess(path, args, attr)
+	runtime.KeepAlive(l)
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{p: proc, program: p, report: report, steps: l.steps}
 	if pidfd >= 0 {
 		// Non-blocking, so that the runtime's poller takes it and a child that is
 		// waited for costs no thread.
@@ -52,6 +110,26 @@ func Start(p Program) (*Child, error) {
 		c.watch = os.NewFile(uintptr(pidfd), "pidfd")
 	}
 	return c, nil
+}
+
+// Begun waits until the program's first instruction is about to run, or returns why it never will, or that
+// ctx has ended: then the child is still there. A child that is killed before counts as a program that has
+// begun. Begun is called once.
+func (c *Child) Begun(ctx context.Context) error {
+	if c.report == nil {
+		return nil
+	}
+	defer c.report.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.report.SetReadDeadline(time.Unix(1, 0)) })()
+	var b [reportSize]byte
+	_, err := io.ReadFull(c.report, b[:])
+	switch {
+	case err == nil:
+		return failure(b[:], c.program, c.steps)
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return nil // exec has closed the pipe
 }
 
 // PID is the kernel's number of the program.

@@ -30,7 +30,7 @@ func run(t *testing.T, script string, as *Identity) (*Child, *bufio.Reader) {
 	}
 	defer w.Close()
 	t.Cleanup(func() { r.Close() })
-	c, err := Start(Program{
+	c, err := Start(t.Context(), Program{
 		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"WORD=yes"}, Dir: "/",
 		As: as, Files: [3]*os.File{null, w, w},
 	})
@@ -110,7 +110,7 @@ func TestStartErrors(t *testing.T) {
 		files[i] = os.Stdin
 	}
 	for path, want := range map[string]error{"nothing-here": syscall.ENOENT, "/": syscall.EACCES} {
-		c, err := Start(Program{Path: path, Args: []string{path}, Dir: "/", Files: files})
+		c, err := Start(t.Context(), Program{Path: path, Args: []string{path}, Dir: "/", Files: files})
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, %v, want %v", path, c, err, want)
 		}

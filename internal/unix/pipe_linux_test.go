@@ -49,7 +49,7 @@ func TestLastOutputOfTerminal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := Start(Program{
+		c, err := Start(t.Context(), Program{
 			Path: "/bin/sh", Args: []string{"sh", "-c", `read -r x; echo "<$x>"`}, Dir: "/", Seat: true,
 			Files: [3]*os.File{program, program, program},
 		})

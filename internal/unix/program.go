@@ -13,12 +13,13 @@ type Identity struct {
 	Groups []uint32 // beside GID
 }
 
-// Program is what [Start] starts.
+// Program is what [Start] starts. It has no other descriptors of this process than Files and Extra.
 type Program struct {
-	Path  string // a relative one is looked up in Dir; nothing searches $PATH
+	Path  string // a relative one is looked up in the directory; nothing searches $PATH
 	Args  []string
-	Env   []string
-	Dir   string
+	Env   []string    // all of it
+	Dir   string      // "": the one that this process is in
+	In    *os.File    // the directory instead of Dir, if it is open; may be nil
 	As    *Identity   // nil: as whom this process runs
 	Files [3]*os.File // its standard input, output and error output
 	Extra []*os.File  // its descriptors from 3 on
@@ -47,3 +48,15 @@ func Scarce(err error) (hint string, is bool) {
 	}
 	return "", false
 }
+
+// EntersDirectory reports whether a program was not started because of its directory.
+func EntersDirectory(err error) bool {
+	var pe *os.PathError
+	return errors.As(err, &pe) && pe.Op == stepDirectory
+}
+
+// stepDirectory is the step of a start that enters the directory.
+const stepDirectory = "chdir"
+
+// ownProgram is this process's program, whatever has become of its file.
+const ownProgram = "/proc/self/exe"

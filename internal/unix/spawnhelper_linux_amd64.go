@@ -1,0 +1,3 @@
+package unix
+
+const elfMachine = 62 // EM_X86_64

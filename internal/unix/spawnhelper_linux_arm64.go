@@ -1,0 +1,3 @@
+package unix
+
+const elfMachine = 183 // EM_AARCH64
