@@ -22,20 +22,28 @@ type gate struct {
 	conns []net.Conn
 	mu    sync.Mutex
 	wg    sync.WaitGroup
+
+	closed bool // with mu
 }
 
 func newGate(t *testing.T, held int) *gate {
 	g := &gate{held: held, opens: make(chan struct{})}
 	t.Cleanup(func() {
 		g.open()
-		g.mu.Lock()
-		for _, c := range g.conns {
-			_ = c.Close()
-		}
-		g.mu.Unlock()
+		g.close()
 		g.wg.Wait()
 	})
 	return g
+}
+
+// close ends the connections, and no others are made.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	for _, c := range g.conns {
+		_ = c.Close()
+	}
 }
 
 func (g *gate) open() { g.once.Do(func() { close(g.opens) }) }
@@ -64,6 +72,12 @@ func (g *gate) dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closed {
+		for _, c := range []net.Conn{near, mid, far} {
+			_ = c.Close()
+		}
+		return nil, net.ErrClosed
+	}
 	g.conns = append(g.conns, mid, far)
 	g.wg.Go(func() { g.pass(0, far, mid) })
 	g.wg.Go(func() { g.pass(1, mid, far) })

@@ -2,7 +2,10 @@ package vmmc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -16,7 +19,7 @@ import (
 // off is in bytes and a multiple of the word's size; for 64 bits the exporter's
 // memory must be so aligned too, as that of [Process.Alloc] is. The import must
 // be readable and writable. Errors as [Import.Send]. With [ErrOutcomeUnknown] it
-// may have been done.
+// may have been done; [OutcomeOf] tells where the context ended first.
 
 // FetchAdd32 adds delta to the word at off.
 func (im *Import) FetchAdd32(ctx context.Context, off int, delta uint32) (old uint32, err error) {
@@ -73,7 +76,57 @@ func (im *Import) change(ctx context.Context, op string, c link.Change, off int)
 		old, err = im.l.out.Change(ctx, c)
 	}
 	if err != nil {
-		return 0, im.failed(op, size, off, im.because(err))
+		f := im.failed(op, size, off, im.because(err))
+		if p := (*link.Pending)(nil); errors.As(err, &p) {
+			f.outcome = &Outcome{im: im, op: op, size: size, off: off, pending: p}
+		}
+		return 0, f
+	}
+	return old, nil
+}
+
+// Outcome is an atomic that was on its way to the exporter when its call returned, because the call's context or
+// the import had ended. It is done once, or not at all, whether or not anybody waits for it.
+type Outcome struct {
+	im        *Import
+	op        string
+	size, off int
+	pending   *link.Pending
+}
+
+// OutcomeOf gives the atomic whose call has returned err, to be waited for again. ok is false where
+// nothing is to be waited for: the atomic was not begun, or failed with its link, and then nothing tells any more
+// whether it was done.
+//
+//	old, err := im.FetchAdd64(ctx, 0, 1)
+//	if o, ok := vmmc.OutcomeOf(err); ok {
+//		old, err = o.Wait(context.Background())
+//	}
+func OutcomeOf(err error) (o *Outcome, ok bool) {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		o = e.outcome
+	}
+	return o, o != nil
+}
+
+// Wait returns what the atomic has returned: what was there before, or why it was not done. For a compare and
+// swap, the words were swapped if that is the value that was expected. It may be called again, and by several goroutines.
+// With [ErrOutcomeUnknown] it is still not known: the context has ended, and Wait may be called again, or
+// the link has ended. In a notification handler it fails with [ErrNotInHandler].
+func (o *Outcome) Wait(ctx context.Context) (old uint64, err error) {
+	if link.InHandler() {
+		f := o.im.failed("wait for a "+o.op, o.size, o.off, code.NotInHandler)
+		f.outcome = o
+		return 0, f
+	}
+	old, done, err := o.pending.Wait(ctx)
+	switch {
+	case !done:
+		f := o.im.failed("wait for a "+o.op, o.size, o.off, fmt.Errorf("%w (%w)", err, code.OutcomeUnknown))
+		f.outcome = o
+		return 0, f
+	case err != nil:
+		return 0, o.im.failed(o.op, o.size, o.off, o.im.because(err))
 	}
 	return old, nil
 }

@@ -86,9 +86,9 @@ func twoNodes(dir string, encrypt bool) (sockets []string, clean func(), err err
 }
 
 // join opens a process at a socket.
-func join(t testing.TB, socket string) *vmmc.Process {
+func join(t testing.TB, socket string, opts ...vmmc.Option) *vmmc.Process {
 	t.Helper()
-	p, err := vmmc.Open(context.Background(), vmmc.WithSocket(socket))
+	p, err := vmmc.Open(context.Background(), append(opts, vmmc.WithSocket(socket))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,8 @@ type Error struct {
 	Code Code
 	Err  error // the cause
 
-	ofExport bool // a call on this process's own export failed
+	ofExport bool     // a call on this process's own export failed
+	outcome  *Outcome // of an atomic, where it is still to come
 }
 
 // Error is the whole of it in one line: what was tried, with whom, on which path,

@@ -274,7 +274,7 @@ func (im *Import) unmap() {
 }
 
 // failed describes an error of an operation on the import.
-func (im *Import) failed(what string, n, off int, err error) error {
+func (im *Import) failed(what string, n, off int, err error) *Error {
 	f := fail(fmt.Sprintf("%s %d bytes at %d of buffer %d (%d bytes)", what, n, off, im.id, im.size), err)
 	f.Peer, f.Path, f.Link = im.peer.String(), im.Path(), im.l.id
 	return f

@@ -7,6 +7,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -35,6 +36,33 @@ func (o *Out) Change(ctx context.Context, c Change) (old uint64, err error) {
 	f.set(&Read{Handle: c.Handle, ID: c.ID, Off: c.Off})
 	f.op, f.a, f.b, f.size = c.Op, c.A, c.B, c.size()
 	return o.call(ctx, f, c.Ended)
+}
+
+// Pending is the error of an atomic that was on its way when its call ended. Its answer still comes, or its link ends.
+type Pending struct {
+	err  error
+	o    *Out
+	f    *fetch // which no other call uses any more
+	tick uint32 // of f.done, until the answer is there
+}
+
+func (p *Pending) Error() string { return p.err.Error() }
+
+// Unwrap gives why the call ended, which is [ErrUnknown] too.
+func (p *Pending) Unwrap() error { return p.err }
+
+// Wait returns when the answer is there, with what the atomic would have returned. done is false if the context
+// ended first.
+func (p *Pending) Wait(ctx context.Context) (old uint64, done bool, err error) {
+	for {
+		tick := p.o.tick.Now() // moves after f.done
+		if p.f.done.Now() != p.tick {
+			return p.f.old, true, p.f.err
+		}
+		if err := p.o.e.wait(ctx, &wait.Look{Word: p.o.tick.Word(), Old: tick, Own: true}, &p.o.stream); err != nil {
+			return 0, false, err
+		}
+	}
 }
 
 // resultTo checks that an atomic's result was asked for.

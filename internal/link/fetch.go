@@ -99,7 +99,7 @@ func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint6
 				err = ErrEnded
 			}
 			if f.op != 0 {
-				err = unknown(err)
+				err = &Pending{err: unknown(err), o: o, f: f, tick: tick}
 			}
 			return 0, err
 		}
