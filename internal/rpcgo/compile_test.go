@@ -1,7 +1,9 @@
 package rpcgo_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,25 +37,55 @@ func TestWhatIsMadeCompiles(t *testing.T) {
 	compile(t, "testdata/*.x", 4)
 }
 
-// So is that of every file of the system's packages.
+// So is that of every file that a package of the system has brought and rpcgen takes.
 func TestSystemFilesCompile(t *testing.T) {
-	files, err := filepath.Glob("/usr/include/rpcsvc/*.x")
-	testutil.Require(t, err == nil && len(files) > 0, "there are no .x files in /usr/include/rpcsvc: install rpcsvc-proto")
-	compile(t, "/usr/include/rpcsvc/*.x", 10)
-	_, err = os.Stat("/usr/include/tirpc/rpc")
-	testutil.Require(t, err == nil, "there are no .x files in /usr/include/tirpc: install libtirpc-dev")
-	compile(t, "/usr/include/tirpc/rpc*/*.x", 2)
+	rpcgen, err := exec.LookPath("rpcgen")
+	testutil.Require(t, err == nil, "there is no rpcgen: install rpcsvc-proto")
+	var files []string
+	for _, dir := range []string{"/usr/include", "/usr/share", "/usr/lib", "/opt"} {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() || filepath.Ext(path) != ".x" {
+				return nil //nolint:nilerr // what cannot be read brings no files
+			}
+			// Linker scripts and others have that suffix too. rpcgen refuses nis.x, and we do not.
+			if path == "/usr/include/rpcsvc/nis.x" || exec.CommandContext(t.Context(), rpcgen, "-N", "-h", "-o", filepath.Join(t.TempDir(), "made.h"), path).Run() == nil {
+				files = append(files, path)
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d files: %q", len(files), files)
+	has := func(dir string, least int) bool {
+		n := 0
+		for _, path := range files {
+			if strings.HasPrefix(path, dir) {
+				n++
+			}
+		}
+		return n >= least
+	}
+	testutil.Require(t, has("/usr/include/rpcsvc/", 10), "there are no .x files in /usr/include/rpcsvc: install rpcsvc-proto")
+	testutil.Require(t, has("/usr/include/tirpc/", 2), "there are no .x files in /usr/include/tirpc: install libtirpc-dev")
+	compileFiles(t, files)
 }
 
 // compile makes Go of files, at least so many, and has it compiled and looked at.
 func compile(t *testing.T, pattern string, least int) {
 	t.Helper()
-	golang, err := exec.LookPath("go")
-	testutil.Require(t, err == nil, "there is no go command")
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) < least {
 		t.Fatalf("%s are %v, %v", pattern, files, err)
 	}
+	compileFiles(t, files)
+}
+
+func compileFiles(t *testing.T, files []string) {
+	t.Helper()
+	golang, err := exec.LookPath("go")
+	testutil.Require(t, err == nil, "there is no go command")
 	// In this module, so that its packages are found; the go command leaves testdata alone.
 	dir, err := os.MkdirTemp("testdata", "made-")
 	if err != nil {
@@ -70,17 +102,20 @@ func compile(t *testing.T, pattern string, least int) {
 		if err := os.MkdirAll(filepath.Join(dir, pkg), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, pkg, base+".go"), generate(t, path, "made"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, pkg, base+"_made.go"), generate(t, path, "made"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, "./"+filepath.ToSlash(filepath.Join(dir, pkg)))
 	}
-	for _, path := range files {
+	for i, path := range files {
 		base := strings.TrimSuffix(filepath.Base(path), ".x")
-		if base == "nis_callback" {
+		switch base {
+		case "nis_callback":
 			add("nis", path) // which it is to be in the same package with
-		} else {
+		case "nis":
 			add(base, path)
+		default:
+			add(fmt.Sprint(base, i), path)
 		}
 	}
 	c := exec.CommandContext(t.Context(), golang, args...)

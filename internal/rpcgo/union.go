@@ -24,8 +24,11 @@ func (w *writer) union(d *rpcl.Def) {
 			continue
 		}
 		when := w.cases(d, a)
-		if a.Default {
+		switch {
+		case a.Default:
 			when = append(when, "any other")
+		case len(when) == 0:
+			when = append(when, "never") // the discriminant cannot be it
 		}
 		w.printf("%s %s // %s%s\n", names[a.Var], w.goType(a.Var), strings.Join(when, ", "), limit(a.Var))
 	}
@@ -51,10 +54,13 @@ func (w *writer) arms(d *rpcl.Def, tag, coder string, do func(*rpcl.Arm)) {
 	w.printf("switch %s {\n", tag)
 	rest := true
 	for _, a := range d.Arms {
-		if a.Default {
+		switch {
+		case a.Default:
 			rest = false
 			w.printf("default:\n")
-		} else {
+		case len(a.Numbers) == 0:
+			continue
+		default:
 			w.printf("case %s:\n", strings.Join(w.cases(d, a), ", "))
 		}
 		if a.Var.Kind != rpcl.Void {
@@ -94,9 +100,11 @@ func isBool(d *rpcl.Def) bool {
 
 // cases are the values of an arm in Go.
 func (w *writer) cases(d *rpcl.Def, a *rpcl.Arm) (out []string) {
-	enum, _ := d.Switch.Target()
+	enum, end := d.Switch.Target()
 	for i, n := range a.Numbers {
 		switch {
+		case end != nil && end.Kind == rpcl.Uint64:
+			out = append(out, fmt.Sprint(uint64(n)))
 		case isBool(d):
 			out = append(out, fmt.Sprint(n == 1))
 		case enum != nil && a.Names[i] != "":

@@ -3,6 +3,7 @@ package rpcl
 import (
 	"math"
 	"math/big"
+	"slices"
 )
 
 // maxLeast bounds the size of a type, which fixed arrays of each other could make beyond all memory.
@@ -26,19 +27,25 @@ func newChecker(p *parser) *checker {
 func (c *checker) importFrom(p *parser) { c.add(p, true) }
 
 func (c *checker) add(p *parser, imported bool) {
+	once := p.file.Types[:0]
 	for _, d := range p.file.Types {
 		d.Imported = imported
 		old := c.types[d.Name]
 		switch {
 		case old == nil:
 			c.types[d.Name] = d
+		case old.Form == d.Form && old.text == d.text && old.Imported == imported:
+			continue // the same again, which rpcgen takes
 		case !imported:
 			fail(d.At, "%s is defined at %v already", d.Name, old.At)
 		}
+		once = append(once, d)
 		for _, v := range d.Values {
 			c.addConst(v, imported)
 		}
 	}
+	p.file.Types = once
+	p.file.Programs = slices.CompactFunc(p.file.Programs, func(a, b *Program) bool { return a.text == b.text })
 	for _, k := range p.file.Consts {
 		c.addConst(k, imported)
 	}
@@ -70,6 +77,7 @@ func passedConst(name string, body []token) (k *Const) {
 	sub.bodies = [][]token{body}
 	sub.push(newSource(name, "", ""))
 	e := newExpressions(sub)
+	e.chars = true
 	x := e.expression(0)
 	if e.peek().kind != endOfFile {
 		return nil
@@ -86,6 +94,9 @@ func (c *checker) addConst(k *Const, imported bool) {
 		return
 	}
 	if imported {
+		return
+	}
+	if k.Text != nil && old.Text != nil && *k.Text == *old.Text {
 		return
 	}
 	if k.Text != nil || old.Text != nil || c.number(k).Cmp(c.number(old)) != 0 {
@@ -154,6 +165,14 @@ func (c *checker) signed(x *Expr, what string) int64 {
 		fail(x.At, "%s is %v, which is not an int", what, v)
 	}
 	return v.Int64()
+}
+
+// most computes the greatest length of an array. A negative one is the unsigned number of the same bits.
+func (c *checker) most(x *Expr, what string) uint32 {
+	if v := c.eval(x); v.Sign() < 0 && v.Cmp(big.NewInt(math.MinInt32)) >= 0 {
+		return uint32(v.Int64())
+	}
+	return c.unsigned(x, what)
 }
 
 func (c *checker) check() {

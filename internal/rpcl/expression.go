@@ -25,7 +25,9 @@ type expressions struct {
 	*preprocessor
 	ahead  []token
 	depth  int
-	angled int // within <...>, where > is no operator
+	angled int      // within <...>, where > is no operator
+	chars  bool     // characters are numbers
+	read   []string // the tokens that were taken
 }
 
 func newExpressions(p *preprocessor) *expressions { return &expressions{preprocessor: p} }
@@ -42,6 +44,7 @@ func (e *expressions) peek() token { return e.look(0) }
 func (e *expressions) advance() token {
 	t := e.peek()
 	e.ahead = e.ahead[1:]
+	e.read = append(e.read, t.String())
 	return t
 }
 
@@ -113,6 +116,11 @@ func (e *expressions) unary() *Expr {
 			fail(t.at, "%v is not an integer", t)
 		}
 		return &Expr{At: t.at, Num: n, Text: t.text}
+	case t.kind == char && e.chars:
+		// C's char has a sign where rpcgen mostly runs.
+		return &Expr{At: t.at, Num: big.NewInt(int64(int8(t.text[0])))}
+	case t.kind == char:
+		fail(t.at, `"'" has no meaning here: only a case may be a character`)
 	case t.is("-") || t.is("+") || t.is("~") || t.is("!"):
 		e.deeper(t.at)
 		defer func() { e.depth-- }()

@@ -49,7 +49,6 @@ func TestErrors(t *testing.T) {
 		{"const A = 1; const A = 2;", "in.x:1:20: A is defined at in.x:1:7 already, otherwise"},
 		{"const A = \"x\"; typedef int b[A];", "A is a string and is used as a number"},
 		{"enum a { B = 0x123456789 };", "which is not an int"},
-		{"typedef int a[0];", "in.x:1:15: the length of a is 0"},
 		{"typedef int a[-1];", "in.x:1:15: the length of a is -1, which is not an unsigned number of 32 bits"},
 		{"typedef int a[0x7fffffff];", "the length of a is 2147483647"},
 		{"typedef int a[0x8000000]; typedef a b[0x8000000];", "takes more than"},
@@ -62,10 +61,20 @@ func TestErrors(t *testing.T) {
 		{"union u switch (int x) { case 1: int a; case 1: int b; };", "in.x:1:46: the case is at in.x:1:31 already"},
 		{"union u switch (int x) { int a; };", `in.x:1:26: "int" where case or default should be`},
 		{"union u switch (int x) { default: void; default: void; };", "there is a default already"},
-		{"union u switch (bool x) { case 2: void; };", "x is never 2"},
-		{"union u switch (unsigned char x) { case 256: void; };", "x is never 256"},
-		{"union u switch (hyper x) { case 1: void; };", "a union cannot switch on x"},
-		{"enum e { A }; union u switch (e x) { case 7: void; };", "7 is no value of enum e"},
+		{"union u switch (float x) { case 1: void; };", "a union cannot switch on x"},
+		{"union u switch (int x[2]) { case 1: void; };", "a union cannot switch on x"},
+		{"union u switch (unsigned char x) { case 256: int a; case 0x100: int b; };", "the case is at in.x:1:41 already"},
+		{"union u switch (unsigned x) { case -1: int a; case 0xffffffff: int b; };", "the case is at in.x:1:36 already"},
+		{"union u switch (char c) { case 'a': int a; case 97: int b; };", "the case is at in.x:1:32 already"},
+		{"union u switch (char c) { case 'ab': int a; };", `in.x:1:32: "'" has no meaning here`},
+		{"union u switch (char c) { case '\\n': int a; };", `in.x:1:32: "'" has no meaning here`},
+		{"typedef int a['a'];", `"'" has no meaning here`},
+		{"enum e { A = 'a' };", `"'" has no meaning here`},
+		{"typedef int a; typedef hyper a;", "in.x:1:30: a is defined at in.x:1:13 already"},
+		{"typedef int a<4>; typedef int a<5>;", "a is defined at in.x:1:13 already"},
+		{"struct a { int x; }; struct a { int y; };", "a is defined at in.x:1:8 already"},
+		{"enum a { X }; enum a { X, Y };", "a is defined at in.x:1:6 already"},
+		{"const A = \"x\"; const A = \"y\";", "A is defined at in.x:1:7 already, otherwise"},
 		{"program P { version V { void A(void) = 1; void B(void) = 1; } = 1; } = 1;", "in.x:1:48: V has a procedure 1 already, A"},
 		{"program P { version V { void A(void) = 1; } = 1; version W { void A(void) = 1; } = 1; } = 1;", "P has a version 1 already, V"},
 		{"program P { version V { void A(int, void) = 1; } = 1; } = 1;", "void among other arguments"},
@@ -84,7 +93,15 @@ func TestErrors(t *testing.T) {
 		{"#ifdef\n#endif", "#ifdef wants a name"},
 		{"#nonsense\n", `in.x:1:2: no directive is called "nonsense"`},
 		{"#error it is wrong\n", "in.x:1:2: #error it is wrong"},
-		{"#define F(x) x\nconst A = F(1);", "in.x:2:11: F is a macro with arguments"},
+		{"#define F(x) x\nconst A = F(1, 2);", "in.x:2:11: F has 2 arguments, and takes 1"},
+		{"#define F(x) x\nconst A = F(1;", "in.x:2:11: the arguments of F do not end"},
+		{"#define F(x...) x\nconst A = F(1);", "in.x:2:11: F is a macro that cannot be used"},
+		{"#define F(x, y) x ## y\nconst A = F(1, +);", "in.x:2:11: F makes 1+ of two words, which is none"},
+		{"#define F(x\nconst A = 1;", "in.x:1:9: the parameters of macro F are not names with commas between them"},
+		{"#define F(x,,y) x\nconst A = 1;", "in.x:1:9: the parameters of macro F are not names"},
+		{"struct a { int int x; };", `in.x:1:16: "int" where the name of a member should be`},
+		{"struct a { unsigned int int x; };", `in.x:1:25: "int" where the name of a member should be`},
+		{"#define F(x) F(x) G(x)\n#define G(x) F(x)\nconst A = F(1);", "in.x:3:11:"},
 		{"#include \"not.x\"\n", "in.x:1:2: #include of not.x: open not.x: file does not exist"},
 		{"#include \"in.x\"\n", "files include each other more than 32 deep"},
 		{"# 40 \"other.x\"\nwrong", `other.x:40:1: "wrong" where`},
@@ -147,8 +164,12 @@ func TestPreprocessor(t *testing.T) {
 		{"#if defined RPC_CLNT && defined(RPC_SVC) && !defined(RPC_TBL)\nconst X = 1;\n#endif", "X=1"},
 		{"#if NOT_DEFINED\nconst X = 1;\n#elif 2 > 1 == 1\nconst X = 2;\n#elif 1\nconst X = 3;\n#else\nconst X = 4;\n#endif", "X=2"},
 		{"#if 0\n#if 1\nconst X = 1;\n#else\nconst X = 2;\n#endif\n' \" unbalanced\n#else\nconst X = 3;\n#endif", "X=3"},
+		{"#if 0\n#0x80000000\n#endif\nconst X = 1;", "X=1"},
 		{"#if 0 && 1 / 0\n#else\nconst X = 1;\n#endif", "X=1"},
 		{"#define GIVEN 3\n#undef GIVEN\n#ifndef GIVEN\nconst X = 1;\n#endif", "X=1"},
+		{"#define F(x) ((x) + 1)\n#define G(x, y) F(x) * y\nconst X = G(F(2), 3);\nconst F = 5;", "X=12 F=5"},
+		{"#define F() 4\n#define N(a, b) a ## b\n#define S(a) #a\nconst N(X, 1) = F(\n);\nconst Y = S(a b);", "X1=4 Y=a\x00b"},
+		{"#define F(x) x\n#define E F\nconst X = E(7);", "X=7"},
 		{"%#define PASSED 7\n%#define MORE PASSED + 1\nconst X = MORE;", "X=8"},
 		{"%#ifdef SOMETHING_OF_C\n%#endif\nconst X = 1;\n%}", "X=1"},
 		{"const X = -5; const Y = ~0 & 0xff; const Z = (3 | 4) ^ 1; const W = 7 % 4 << 2; const V = 0 ? 1 : 2;", "V=2 W=12 X=-5 Y=255 Z=6"},
@@ -181,6 +202,63 @@ func TestPreprocessor(t *testing.T) {
 		}
 		if d := cmp.Diff(want, consts(f)); d != "" {
 			t.Errorf("%q: %s", c.in, d)
+		}
+	}
+}
+
+// What rpcgen takes is taken, also where few would write it.
+func TestTakenAsByRpcgen(t *testing.T) {
+	for _, in := range []string{
+		"typedef int a[0];", "struct a { opaque b[0]; int c[0]; };", "union u switch (int x) { case 0: opaque a[0]; default: void; };",
+		"typedef int a<-1>; typedef string b<-1>; typedef opaque c<0>;",
+		"typedef opaque a<64>; typedef opaque a<64>; struct s { a b; };",
+		"struct a { int x; }; struct a { int x; }; enum b { C, D }; enum b { C, D };",
+		"union u switch (int x) { case 1: void; }; union u switch (int x) { case 1: void; };",
+		"const A = \"x\"; const A = \"x\"; const B = 1; const B = 01;",
+		"program P { version V { void N(void) = 0; } = 1; } = 1; program P { version V { void N(void) = 0; } = 1; } = 1;",
+		"union u switch (bool x) { case 2: void; };", "union u switch (unsigned char x) { case 256: int a; case -1: int b; };",
+		"union u switch (hyper x) { case -1: void; case 0x7fffffffffffffff: int a; };",
+		"union u switch (unsigned hyper x) { case 0xffffffffffffffff: int a; };",
+		"typedef short n; union u switch (n x) { case 1: int x; default: void; };",
+		"enum e { A }; union u switch (e x) { case 7: void; case A: int a; };",
+		"union u switch (char c) { case 'a': int a; case '\"': int b; case '%': int d; case '\xe9': int e; default: void; };",
+		"union u switch (int c) { case 'a': case 'b': int a; case 1: void; };",
+		"struct a { hyper int x; unsigned hyper int y; long int z; unsigned short int w; };",
+		"struct quadruple { int quadruple; }; typedef quadruple a<>;", "struct a { quadruple b; };",
+		"program P { version V { void N(void nothing) = 0; void M() = 1; int O(int x *) = 2; } = 1; } = 1;",
+		"const A = \"a\\\";\nconst B = 1;",
+	} {
+		if _, err := load(map[string]string{"in.x": in}, rpcl.Options{}); err != nil {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
+// A case is the number that C makes of it, and is left out where the discriminant cannot be it.
+func TestCases(t *testing.T) {
+	for _, c := range []struct {
+		discriminant, cases string
+		want                []int64
+	}{
+		{"char c", "case 'a': case '\xe9': case 200: case -129:", []int64{97, -23}},
+		{"unsigned char c", "case 'a': case 255: case 256: case -1:", []int64{97, 255}},
+		{"short c", "case 32767: case 32768: case -32768:", []int64{32767, -32768}},
+		{"unsigned short c", "case 65535: case 65536: case -1:", []int64{65535}},
+		{"int c", "case 0xffffffff: case -2147483648: case 1:", []int64{-1, -2147483648, 1}},
+		{"unsigned c", "case -1: case 0x100000001:", []int64{4294967295, 1}},
+		{"hyper c", "case 0xffffffff: case -1:", []int64{4294967295, -1}},
+		{"unsigned hyper c", "case -1: case 1:", []int64{-1, 1}},
+		{"bool c", "case TRUE: case 2: case -1: case 0:", []int64{1, 0}},
+		{"e c", "case B: case 5: case -1:", []int64{1, 5, -1}},
+	} {
+		in := "enum e { A, B }; union u switch (" + c.discriminant + ") { " + c.cases + " int x; default: void; };"
+		f, err := load(map[string]string{"in.x": in}, rpcl.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", in, err)
+			continue
+		}
+		if d := cmp.Diff(c.want, f.Types[1].Arms[0].Numbers); d != "" {
+			t.Errorf("%s: %s", in, d)
 		}
 	}
 }

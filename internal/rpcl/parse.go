@@ -36,7 +36,7 @@ func (p *parser) acceptWord(w string) bool {
 }
 
 var keywords = map[string]bool{
-	"bool": true, "case": true, "const": true, "default": true, "double": true, "quadruple": true, "enum": true,
+	"bool": true, "case": true, "const": true, "default": true, "double": true, "enum": true,
 	"float": true, "hyper": true, "int": true, "opaque": true, "string": true, "struct": true, "switch": true,
 	"typedef": true, "union": true, "unsigned": true, "void": true, "char": true, "short": true, "long": true,
 }
@@ -91,6 +91,7 @@ func (p *parser) constant() {
 }
 
 func (p *parser) typedef() {
+	from := len(p.read)
 	p.advance()
 	v := p.declaration("the type")
 	switch {
@@ -105,14 +106,19 @@ func (p *parser) typedef() {
 	if v.Kind == Named && v.Shape == Plain && v.Type == v.Name {
 		return
 	}
-	p.file.Types = append(p.file.Types, &Def{At: v.At, Form: Typedef, Name: v.Name, Of: v})
+	p.file.Types = append(p.file.Types, &Def{At: v.At, Form: Typedef, Name: v.Name, Of: v, text: p.since(from)})
 }
+
+// since is what was read since there were so many tokens.
+func (p *parser) since(from int) string { return strings.Join(p.read[from:], " ") }
 
 // define reads the body of a type.
 func (p *parser) define(n token, form string) *Def {
 	p.deeper(n.at)
 	defer func() { p.depth-- }()
 	d := &Def{At: n.at, Name: n.text}
+	from := len(p.read)
+	defer func() { d.text = p.since(from) }()
 	// A type within this one comes before it, as C would have it.
 	defer func() { p.file.Types = append(p.file.Types, d) }()
 	switch form {
@@ -191,7 +197,9 @@ func (p *parser) label(a *Arm) bool {
 	if !p.acceptWord("case") {
 		return false
 	}
+	p.chars = true
 	a.Cases = append(a.Cases, p.expression(1)) // ?: would take the colon
+	p.chars = false
 	return true
 }
 
@@ -265,6 +273,7 @@ func (p *parser) bounds(v *Var) {
 }
 
 func (p *parser) program() {
+	from := len(p.read)
 	p.advance()
 	n := p.name("the program")
 	g := &Program{At: n.at, Name: n.text}
@@ -286,6 +295,7 @@ func (p *parser) program() {
 	}
 	p.expect("=")
 	g.Value = p.expression(0)
+	g.text = p.since(from)
 	p.file.Programs = append(p.file.Programs, g)
 }
 
@@ -297,9 +307,12 @@ func (p *parser) procedure() *Procedure {
 	p.expect("(")
 	for !p.accept(")") {
 		a := p.parameter()
-		if t := p.peek(); t.kind == word && a.Kind != Void {
+		if t := p.peek(); t.kind == word {
 			a.Name = p.name("the argument").text
-			if a.Shape == Plain && (p.peek().is("[") || p.peek().is("<")) {
+			if a.Shape == Plain && a.Kind != Void && a.Kind != String && a.Kind != Opaque && p.accept("*") {
+				a.Shape = Optional // rpcgen takes the star on either side of the name
+			}
+			if a.Kind != Void && a.Shape == Plain && (p.peek().is("[") || p.peek().is("<")) {
 				p.bounds(a)
 			} else if a.Kind == String && p.accept("<") {
 				p.angled++
@@ -377,10 +390,10 @@ func (p *parser) specifier(v *Var) (form string) {
 		for _, s := range unsigned {
 			if p.acceptWord(s.name) {
 				v.Kind = s.kind
+				p.long(s.name)
 				break
 			}
 		}
-		p.long(v.Kind)
 	case "struct", "union", "enum":
 		v.Kind, form = Named, t.text
 		if n := p.peek(); n.is("{") || n.isWord("switch") {
@@ -390,7 +403,7 @@ func (p *parser) specifier(v *Var) (form string) {
 	default:
 		if k, ok := specifiers[t.text]; ok {
 			v.Kind = k
-			p.long(k)
+			p.long(t.text)
 			return ""
 		}
 		if keywords[t.text] {
@@ -401,9 +414,9 @@ func (p *parser) specifier(v *Var) (form string) {
 	return form
 }
 
-// long leaves C's second word behind: long int, short int.
-func (p *parser) long(k Kind) {
-	if k == Int32 || k == Uint32 || k == Int16 || k == Uint16 {
+// long leaves C's second word behind: long int, short int, hyper int.
+func (p *parser) long(first string) {
+	if first == "short" || first == "long" || first == "hyper" {
 		p.acceptWord("int")
 	}
 }
@@ -415,7 +428,7 @@ var unsigned = []struct {
 
 var specifiers = map[string]Kind{
 	"int": Int32, "long": Int32, "hyper": Int64, "short": Int16, "char": Int8, "float": Float32, "double": Float64,
-	"quadruple": Quadruple, "bool": Bool, "string": String, "opaque": Opaque,
+	"bool": Bool, "string": String, "opaque": Opaque,
 }
 
 // fileOf is where the definitions of a header come from, by rpcgen's custom: NAME.x for NAME.h.

@@ -13,8 +13,10 @@ const (
 )
 
 type macro struct {
-	body []token
-	args bool // it takes arguments
+	body   []token
+	args   bool     // it takes arguments
+	params []string // their names
+	bad    string   // why it cannot be used
 }
 
 // condition is an #if that has not ended.
@@ -141,8 +143,12 @@ func (p *preprocessor) expand(t token) bool {
 	if t.kind != word || !ok || t.from.has(t.text) {
 		return false
 	}
+	var args [][]token
 	if m.args {
-		fail(t.at, "%s is a macro with arguments, which are not supported", t.text)
+		var called bool
+		if args, called = p.arguments(t, &m); !called {
+			return false
+		}
 	}
 	from := &expansion{name: t.text, outer: t.from}
 	if t.from != nil {
@@ -152,9 +158,12 @@ func (p *preprocessor) expand(t token) bool {
 		fail(t.at, "macros stand for each other, more than %d in a row", maxExpand)
 	}
 	body := make([]token, 0, len(m.body))
-	for _, b := range m.body {
-		// The reader is to find where the macro is used.
-		body = append(body, token{b.kind, b.text, t.at, b.spaced, from})
+	for _, b := range m.with(args, t) {
+		if b.from == nil {
+			b.from = from
+		}
+		b.at = t.at // the reader is to find where the macro is used
+		body = append(body, b)
 	}
 	p.bodies = append(p.bodies, body)
 	return true
@@ -201,7 +210,11 @@ func (p *preprocessor) directive(s *source) {
 	case endOfLine, endOfFile:
 		return
 	case number:
-		p.marker(s, name)
+		if p.on() {
+			p.marker(s, name)
+		} else {
+			p.line(s)
+		}
 		return
 	}
 	switch name.text {
@@ -266,6 +279,9 @@ func (p *preprocessor) define(s *source, directive token) {
 	}
 	m := macro{args: s.peek() == '('}
 	m.body = p.line(s)
+	if m.args {
+		m.parameters(name)
+	}
 	p.macros[name.text] = m
 }
 
@@ -333,6 +349,7 @@ func (p *preprocessor) holds(directive token, l []token) bool {
 	sub := &preprocessor{macros: p.macros, bodies: [][]token{p.defined(l)}, count: p.count}
 	sub.push(newSource(directive.at.File, "", ""))
 	e := newExpressions(sub)
+	e.chars = true
 	x := e.expression(0)
 	if t := e.peek(); t.kind != endOfFile {
 		fail(t.at, "%v where the condition should end", t)

@@ -1,6 +1,9 @@
 package rpcl
 
-import "math"
+import (
+	"math"
+	"math/big"
+)
 
 // resolveDef resolves what a definition mentions, once.
 func (c *checker) resolveDef(d *Def) {
@@ -48,11 +51,11 @@ func (c *checker) distinct(vars []*Var) {
 func (c *checker) resolve(v *Var) {
 	switch {
 	case v.Shape == Fixed:
-		if v.N = c.unsigned(v.Size, "the length of "+v.Name); v.N == 0 || v.N > maxLeast {
+		if v.N = c.unsigned(v.Size, "the length of "+v.Name); v.N > maxLeast {
 			fail(v.Size.At, "the length of %s is %d", v.Name, v.N)
 		}
 	case v.Shape == Variable && v.Size != nil:
-		v.N = c.unsigned(v.Size, "the greatest length of "+v.Name)
+		v.N = c.most(v.Size, "the greatest length of "+v.Name)
 	case v.Shape == Variable:
 		v.N = math.MaxUint32
 	}
@@ -123,18 +126,21 @@ func (c *checker) union(d *Def) {
 			names[v.Name] = v
 		}
 	case def != nil || basic.Shape != Plain || !discriminants[basic.Kind]:
-		fail(d.Switch.At, "a union cannot switch on %s: only on integers of 32 bits, enums and bools", d.Switch.Name)
+		fail(d.Switch.At, "a union cannot switch on %s: only on integers, enums and bools", d.Switch.Name)
 	}
-	vars := []*Var{d.Switch}
+	var vars []*Var
 	seen := map[int64]Position{}
 	other := false
 	for _, a := range d.Arms {
 		for _, x := range a.Cases {
-			n := c.caseOf(d, def, x)
+			n := caseOf(basic, c.eval(x))
 			if at, ok := seen[n]; ok {
 				fail(x.At, "the case is at %v already", at)
 			}
 			seen[n] = x.At
+			if basic != nil && !canBe(basic.Kind, n) {
+				continue // as in C, where the compiler warns of it
+			}
 			a.Numbers = append(a.Numbers, n)
 			name := ""
 			if k := c.consts[x.Name]; x.Op == "" && k != nil && k.Text == nil && (names == nil || names[x.Name] != nil) {
@@ -154,38 +160,45 @@ func (c *checker) union(d *Def) {
 	c.distinct(vars)
 }
 
-// caseOf computes a case in the numbers of the discriminant: those of an unsigned one have no sign.
-func (c *checker) caseOf(d *Def, enum *Def, x *Expr) int64 {
-	n := c.signed(x, "the case")
-	if enum != nil {
-		for _, v := range enum.Values {
-			if v.Num != nil && int32(v.Num.Int64()) == int32(n) {
-				return int64(int32(n))
-			}
-		}
-		fail(x.At, "%d is no value of enum %s", n, enum.Name)
+// caseOf is a case as a number of the discriminant's type, by C's rules: what is shorter than an int is
+// compared as an int, and what does not fit is cut off. The type is an enum if v is nil.
+func caseOf(v *Var, n *big.Int) int64 {
+	kind := Int32
+	if v != nil {
+		kind = v.Kind
 	}
-	_, basic := d.Switch.Target()
-	ok := true
-	switch basic.Kind {
-	case Bool:
-		ok = n == 0 || n == 1
-	case Uint32, Uint16, Uint8:
-		ok = n >= 0 && n <= map[Kind]int64{Uint32: math.MaxUint32, Uint16: math.MaxUint16, Uint8: math.MaxUint8}[basic.Kind]
-	case Int16:
-		ok = n == int64(int16(n))
-	case Int8:
-		ok = n == int64(int8(n))
+	low := new(big.Int).And(n, new(big.Int).SetUint64(math.MaxUint64)).Uint64() // of a negative one: two's complement
+	switch kind {
+	case Int64, Uint64:
+		return int64(low)
+	case Uint32:
+		return int64(uint32(low))
 	default:
-		n = int64(int32(n))
+		return int64(int32(low))
 	}
-	if !ok {
-		fail(x.At, "%s is never %d", d.Switch.Name, n)
-	}
-	return n
 }
 
-var discriminants = map[Kind]bool{Int32: true, Uint32: true, Int16: true, Uint16: true, Int8: true, Uint8: true, Bool: true}
+// canBe reports whether a value of the kind may be n.
+func canBe(kind Kind, n int64) bool {
+	switch kind {
+	case Bool:
+		return n == 0 || n == 1
+	case Uint16:
+		return n == int64(uint16(n))
+	case Uint8:
+		return n == int64(uint8(n))
+	case Int16:
+		return n == int64(int16(n))
+	case Int8:
+		return n == int64(int8(n))
+	default:
+		return true
+	}
+}
+
+var discriminants = map[Kind]bool{
+	Int32: true, Uint32: true, Int16: true, Uint16: true, Int8: true, Uint8: true, Int64: true, Uint64: true, Bool: true,
+}
 
 func (c *checker) program(g *Program) {
 	g.Number = c.unsigned(g.Value, "the number of "+g.Name)

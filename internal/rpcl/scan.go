@@ -122,6 +122,9 @@ func (s *source) scan() token {
 		t.kind, t.text = number, string(c)+s.while(func(c byte) bool { return isLetter(c) || isDigit(c) || c == '.' })
 	case c == '"':
 		s.quoted(&t)
+	case c == '\'' && s.isChar():
+		t.kind, t.text = char, string([]byte{s.next()})
+		s.next()
 	case strings.IndexByte("{}()[]<>*=,:;-+/%&|^~!?#", c) >= 0:
 		t.kind, t.text = mark, string(c)
 		if two := string(c) + string(s.peek()); slices.Contains(pairs, two) {
@@ -143,9 +146,26 @@ func (s *source) while(f func(byte) bool) string {
 	return b.String()
 }
 
-// quoted scans the rest of a string. One that does not end in its line is unknown: text that is left
-// out by a condition may have such.
+// isChar reports whether a byte and a closing quote come next: rpcgen has no escapes there.
+func (s *source) isChar() bool {
+	kept := *s
+	defer func() { *s = kept }()
+	c := s.next()
+	return c != 0 && c != '\n' && c != '\\' && c != '\'' && s.peek() == '\''
+}
+
+// quoted scans the rest of a string. A backslash escapes what follows it, unless the string does not end in
+// its line then: for rpcgen it never does. One that does not end even so is unknown: text that is left out by
+// a condition may have such.
 func (s *source) quoted(t *token) {
+	kept := *s
+	if s.quotedTo(t, true); t.kind == unknown {
+		*s = kept
+		s.quotedTo(t, false)
+	}
+}
+
+func (s *source) quotedTo(t *token, escapes bool) {
 	var b strings.Builder
 	for {
 		switch c := s.peek(); {
@@ -156,7 +176,7 @@ func (s *source) quoted(t *token) {
 			s.next()
 			t.kind, t.text = text, b.String()
 			return
-		case c == '\\':
+		case c == '\\' && escapes:
 			b.WriteByte(s.next())
 			if !s.ended() && s.peek() != '\n' {
 				b.WriteByte(s.next())

@@ -10,6 +10,7 @@ const (
 	word
 	number
 	text    // a string in quotes, which are left out
+	char    // one byte in single quotes, which are left out
 	mark    // punctuation
 	unknown // what C could have there and this language has not
 )
@@ -52,6 +53,8 @@ func (t token) String() string {
 		return "the end of the line"
 	case text:
 		return `"` + t.text + `"`
+	case char:
+		return strings.ToValidUTF8("'"+t.text+"'", "?")
 	}
 	return strings.ToValidUTF8(`"`+t.text+`"`, "?")
 }

@@ -91,17 +91,18 @@ type Def struct {
 
 	// The rest is for Check to fill in.
 
-	Least     int  // bytes that a value takes at least
-	Recursive bool // values may lie within values of the type, other than by List
-	List      bool // a Struct whose last member leads to the next of the same
+	text      string // of what defines it, for comparison
+	Least     int    // bytes that a value takes at least
+	Recursive bool   // values may lie within values of the type, other than by List
+	List      bool   // a Struct whose last member leads to the next of the same
 }
 
 // Arm is one arm of a union.
 type Arm struct {
 	At      Position
 	Cases   []*Expr
-	Numbers []int64  // the cases, by Check
-	Names   []string // the cases' names, "" for numbers
+	Numbers []int64  // the cases that the discriminant can be, by Check; of a Uint64 those of the same bits
+	Names   []string // their names, "" for numbers
 	Default bool
 	Var     *Var // Void: nothing
 }
@@ -114,6 +115,8 @@ type Program struct {
 	Number   uint32
 	Versions []*Version
 	Imported bool
+
+	text string // for comparison
 }
 
 // Version is one version of a program.
