@@ -155,7 +155,7 @@ func TestRequestsOfBothKinds(t *testing.T) {
 
 // There is no end of data where there is no redirection, and asking is harmless.
 func TestDataEndOfNothing(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			s, _ := redirected(t, way, size)
 			ctx := within(t)

@@ -368,7 +368,7 @@ func TestBadArguments(t *testing.T) {
 // What is closed is closed for all calls: nothing hangs, and nothing is a fault of
 // the arguments.
 func TestCallsOnWhatIsClosed(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, size)
 			ctx := within(t)

@@ -53,7 +53,7 @@ func TestTheKernelStoresToBoundMemory(t *testing.T) {
 
 // Updates of a redirectable buffer are messages, and one of them may be redirected.
 func TestBindingToARedirectableBuffer(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, 64<<10)
 			mem := alloc(t, s.a, 64<<10)

@@ -128,7 +128,7 @@ func TestPeerGoneAfterItsNotifications(t *testing.T) {
 // What an importer has redirected is reported also when it has left and another
 // one has come, which is not redirected any more.
 func TestRedirectedBeforeTheNextImporter(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, size)
 			ctx := within(t)

@@ -260,7 +260,7 @@ func ExampleExport_PostRedir() {
 
 	mem, err := b.Alloc(4096)
 	check(err)
-	exp, err := b.Export(1, mem.Bytes(), vmmc.Redirectable(), vmmc.Unmapped()) // as if on another node
+	exp, err := b.Export(1, mem.Bytes(), vmmc.Redirectable())
 	check(err)
 	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
 	check(err)

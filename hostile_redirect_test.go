@@ -240,6 +240,23 @@ func TestHostileClaims(t *testing.T) {
 			}
 		}
 	}
+	// Of memory that the importer has not mapped it has claimed nothing, whatever it says.
+	heap := bytes.Repeat([]byte{guard}, 128)
+	for _, finished := range []bool{false, true} {
+		if err := c.exp.PostRedir(128, heap); err != nil {
+			t.Fatal(err)
+		}
+		g := l.gen()
+		l.claim.First().Store(0)
+		l.claim.Done().Store(64)
+		l.claim.Claimed().Store(g)
+		if finished {
+			l.claim.Finished().Store(g)
+		}
+		if n, _, err := c.exp.EndRedir(over); n != 0 || err != nil {
+			t.Errorf("%d bytes of memory that the importer has not mapped: %v", n, err)
+		}
+	}
 	l.answers(t)
 	c.goesOn(t)
 }

@@ -13,14 +13,14 @@ import (
 // (the manual's BUF_REDIRECTABLE, section 7). One process may import the buffer,
 // as often as it likes; see [ManySenders].
 //
-// Where messages come over the stream, they are redirected into any memory. An
-// importer that has the buffer mapped places the data itself: it can be
-// redirected only into targets, whole allocations of [Process.Alloc] that are
-// not exported, which the importing process maps too and can write to as long as
-// the export lives. A redirection to other memory redirects nothing of a mapped
-// importer's messages, and says so. There can be 29 targets, beyond that Export
-// fails with [ErrBadArg]. Where pages of a target have moved, as [Export.Close]
-// says, importers use the stream.
+// Messages are redirected into any memory. An importer that has the buffer mapped
+// copies the data itself into targets: whole allocations of [Process.Alloc] that
+// are not exported, which the importing process maps too and can write to as long
+// as the export lives. While a redirection to other memory is posted, the importer
+// sends the message that meets its range by the stream instead, and this process
+// copies it: that costs some microseconds, as between nodes. There can be 29
+// targets, beyond that Export fails with [ErrBadArg]. Where pages of a target have
+// moved, as [Export.Close] says, importers use the stream for all messages.
 func Redirectable(targets ...*Memory) ExportOption {
 	targets = slices.Clone(targets) // the caller may use its own again
 	return func(o *exportOptions) { o.redirectable, o.targets = o.redirectable+1, targets }

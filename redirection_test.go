@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -22,17 +23,32 @@ func pattern(n int, salt uint32) []byte {
 	return b
 }
 
-// redirected is an export that can be redirected on a way, and a target that
-// works there: for the mapped way memory that was named at the export.
+// notNamed follows a way whose target is memory that was not named at the export.
+const notNamed = ", target not named"
+
+// redirWays are all ways, each with both kinds of targets.
+var redirWays = func() (all []string) {
+	for _, way := range ways {
+		all = append(all, way, way+notNamed)
+	}
+	return all
+}()
+
+// redirected is an export that can be redirected on a way, and a target.
 func redirected(t *testing.T, way string, size int, opts ...vmmc.ExportOption) (s *buffers, target []byte) {
 	t.Helper()
+	way, other := strings.CutSuffix(way, notNamed)
 	near, far := nodes(t, way)
 	s = &buffers{a: join(t, near), b: join(t, far)}
 	m, err := s.b.Alloc(size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts = append(opts, vmmc.Redirectable(m))
+	if other {
+		opts = append(opts, vmmc.Redirectable())
+	} else {
+		opts = append(opts, vmmc.Redirectable(m))
+	}
 	if way != "mapped" {
 		opts = append(opts, vmmc.Unmapped())
 	}
@@ -43,13 +59,16 @@ func redirected(t *testing.T, way string, size int, opts ...vmmc.ExportOption) (
 	if s.im, err = s.a.Import(t.Context(), s.b.Node(), s.b.PID(), 7); err != nil {
 		t.Fatal(err)
 	}
+	if want := way == "mapped"; (s.im.Path() == "mapped") != want {
+		t.Fatalf("the path is %s on the way %q", s.im.Path(), way)
+	}
 	return s, m.Bytes()
 }
 
 // What is begun and not waited for is redirected, too, however long it is.
 func TestRedirectedRequests(t *testing.T) {
 	const size = 8 << 20
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			for _, n := range []int{4, 64 << 10, 128 << 10, 1 << 20, 6 << 20} {
 				s, target := redirected(t, way, size)
@@ -88,7 +107,7 @@ func TestRedirectionAtEveryBoundary(t *testing.T) {
 		marks = append(marks, from+at-4, from+at, from+at+4)
 	}
 	marks = append(marks, from+size-8, from+size-4, from+size, from+size+4, total)
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, total)
 			ctx := within(t)
@@ -144,7 +163,7 @@ func TestRedirectionAtEveryBoundary(t *testing.T) {
 // its arrival, and its figures say where each word is.
 func TestRedirectionWhileAMessageArrives(t *testing.T) {
 	const size = 8 << 20
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, size)
 			last, err := s.exp.Word(size - 4)
@@ -215,7 +234,7 @@ func seen(ctx context.Context, mem []byte, off int) {
 }
 
 func TestRedirectionRules(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, size)
 			ctx := within(t)
@@ -301,7 +320,7 @@ func end(e *vmmc.Export) error {
 
 // A handler finds the last word where it truly lies.
 func TestRedirectedNotification(t *testing.T) {
-	for _, way := range ways {
+	for _, way := range redirWays {
 		t.Run(way, func(t *testing.T) {
 			notes := make(chan vmmc.Notification, 4)
 			s, target := redirected(t, way, size, vmmc.WithHandler(func(n vmmc.Notification) { notes <- n }))
@@ -327,8 +346,7 @@ func TestRedirectedNotification(t *testing.T) {
 }
 
 // One process by default; more by the exporter's word, and then the stream
-// redirects whose message comes first. Memory that was not named is not a target
-// of the mapped way.
+// redirects whose message comes first.
 func TestWhoMayImportARedirectableBuffer(t *testing.T) {
 	n := start(t)
 	a, b, c := open(t, n), open(t, n), open(t, n)
@@ -355,8 +373,9 @@ func TestWhoMayImportARedirectableBuffer(t *testing.T) {
 	if err := im.Send(ctx, pattern(64, 1), 0); err != nil {
 		t.Fatal(err)
 	}
-	if n, _, err := exp.EndRedir(ctx); n != 0 || err != nil || !bytes.Equal(mem[:64], pattern(64, 1)) {
-		t.Errorf("%d bytes redirected to memory that no importer knows: %v", n, err)
+	if n, first, err := exp.EndRedir(ctx); n != 64 || first != 0 || err != nil ||
+		!bytes.Equal(heap, pattern(64, 1)) || !bytes.Equal(mem[:64], make([]byte, 64)) {
+		t.Errorf("%d bytes at %d redirected to memory that no importer knows: %v", n, first, err)
 	}
 	many, err := b.Export(8, alloc(t, b, size), vmmc.Redirectable(), vmmc.ManySenders())
 	if err != nil {
@@ -386,7 +405,7 @@ func TestWhoMayImportARedirectableBuffer(t *testing.T) {
 // What a redirection needs goes with the importer or the export, and the next
 // one gets its own.
 func TestRedirectionOfSuccessors(t *testing.T) {
-	for _, way := range ways[:2] {
+	for _, way := range redirWays[:4] { // on one node
 		t.Run(way, func(t *testing.T) {
 			n := start(t)
 			b := open(t, n)
@@ -396,7 +415,11 @@ func TestRedirectionOfSuccessors(t *testing.T) {
 				t.Fatal(err)
 			}
 			mem, target := alloc(t, b, size), m.Bytes()
+			way, other := strings.CutSuffix(way, notNamed)
 			opts := []vmmc.ExportOption{vmmc.Redirectable(m)}
+			if other {
+				opts = []vmmc.ExportOption{vmmc.Redirectable()}
+			}
 			if way == "stream" {
 				opts = append(opts, vmmc.Unmapped())
 			}
@@ -405,8 +428,10 @@ func TestRedirectionOfSuccessors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := m.Close(); !errors.Is(err, vmmc.ErrBadRbufState) {
-					t.Errorf("a target was freed: %v", err)
+				if !other {
+					if err := m.Close(); !errors.Is(err, vmmc.ErrBadRbufState) {
+						t.Errorf("a target was freed: %v", err)
+					}
 				}
 				for i := range 3 {
 					a := open(t, n)
@@ -568,12 +593,20 @@ func TestRedirectionToMovedPages(t *testing.T) {
 // What an importer has redirected stays its own when it ends: the next one's
 // messages go to the buffer.
 func TestRedirectedByAPredecessor(t *testing.T) {
-	n := start(t)
-	b, c := open(t, n), open(t, n)
-	a, err := vmmc.Open(t.Context(), vmmc.WithSocket(n.Socket()))
-	if err != nil {
-		t.Fatal(err)
+	for _, successor := range []string{"on the same node", "on another node"} {
+		t.Run(successor, func(t *testing.T) {
+			redirectedByAPredecessor(t, successor == "on another node")
+		})
 	}
+}
+
+func redirectedByAPredecessor(t *testing.T, elsewhere bool) {
+	far, near := nodes(t, "between nodes")
+	a, b := join(t, near), join(t, near)
+	if !elsewhere {
+		far = near
+	}
+	c := join(t, far)
 	ctx := within(t)
 	m, err := b.Alloc(size)
 	if err != nil {
@@ -606,6 +639,9 @@ func TestRedirectedByAPredecessor(t *testing.T) {
 	if err := im.Send(ctx, second, 0); err != nil {
 		t.Fatal(err)
 	}
+	if err := im.Fence(ctx); err != nil {
+		t.Fatal(err)
+	}
 	if n, at, err := exp.EndRedir(ctx); n != 64 || at != 0 || err != nil {
 		t.Errorf("%d bytes at %d: %v", n, at, err)
 	}
@@ -616,6 +652,9 @@ func TestRedirectedByAPredecessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := im.Send(ctx, second, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Fence(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if n, _, err := exp.EndRedir(ctx); n != 64 || err != nil || !bytes.Equal(target[:64], second) {

@@ -9,6 +9,10 @@
  *   -DREOPEN  the importer's end breaks first, the process imports again before the exporter knows, and its new
  *             Claims gets the old one's pages: the old link is wholly given up by then (retired)
  *   -DLOOK    somebody asks for the end of data all the while
+ *   -DSTREAM  any post may be to memory that the importer has not mapped. Its message then goes by the stream from the
+ *             piece on that meets the post, and the exporter's receiver (internal/link/place.go) claims the post and
+ *             stores the words. The importer gives its turn up when the message is acknowledged, or when it gives
+ *             up waiting; a message begins only when all before it on the stream are acknowledged.
  * All words that are shared are sequentially consistent; a lock of the exporter's (mu) is a lock here too.
  * Default: as built. Flags that break it:
  *   -DNO_RECHECK   State is not looked at again after the claim      -DPLAIN_CLAIM  ... but before it
@@ -23,6 +27,13 @@
  *   -DEND_BLIND    (ANEW) a post that is just being ended is given to the next importer
  *   -DREOPEN_EARLY the old link may still store                      -DREOPEN_FRESH the new Claims has used nothing
  *   -DONE_SLOT, -DCOUNT_FIRST  (LOOK) one slot for the end; the count before the end
+ *   -DNO_ORDER     (STREAM) a message does not wait for those before it on the stream
+ *   -DACK_EARLY    (STREAM) a message is acknowledged before its last word is stored
+ *   -DLEAVE_POST   (STREAM) the receiver claims a post that stays posted in the page: the importer claims it, too
+ *   -DPLACE_ENDING (STREAM) the receiver claims a post whose End waits for the importer
+ *   -DSWITCH_TWICE (STREAM) a message that claimed one post goes by the stream for the next one
+ *   -DEND_NO_LOCK  (STREAM) End closes what the receiver has claimed without the receiving lock
+ *   -DKEEP_COUNT   (STREAM) the end of data is the page's although a message of the stream came later
  * Run: spin -a [flags] redir.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  *   (invalid end state = End waits for ever)
  */
@@ -50,16 +61,29 @@ bool given[2];                 /* back: the exporter reads zeros there */
 byte used[2]; bool turn[2], broken[2], retired[2];
 bool lost[2];                  /* Shared.Gone */
 /* Redirect */
-mtype = { unposted, posted, parted };
+mtype = { unposted, posted, parted, claimed, finished };
 mtype st = unposted; byte gen, cur, left = NONE; bool ending, mu;
 /* what happened: of each post its range, what was stored, whose, and whether End has returned */
 byte glo[POSTS+1], ghi[POSTS+1], cnt[POSTS+1], fst[POSTS+1], own[POSTS+1], late[POSTS+1];
 bool over[POSTS+1], went[POSTS+1], seen[POSTS+1];
+byte who[M+4];                 /* the post that took part of a message */
+#ifdef STREAM
+bool bys[POSTS+1];             /* the post is to memory that the importer has not mapped */
+bool ByStream[2];              /* and what the page says of that */
+chan str[2] = [1] of { byte, byte };
+byte seq[2], ack[2], flying[2]; bool deaf[2];
+bool rmu; byte claimant, sn, sfirst;
+byte recent, cleared, EndOf;     /* end of data: of the stream, messages of the page seen by it, of the page */
+#define BYS(x) bys[x]
+#else
+#define BYS(x) false
+#endif
 
 #define LOCK atomic { !mu -> mu = 1 }
 #define UNLOCK mu = 0
 #define SEEN(o,k) (retired[o] -> 0 : State[k])      /* a retired mapping shows zeros */
 #define THEIRS(s,w) (given[s] -> 0 : w[s])
+#define DATAEND (Msgs != cleared -> EndOf : recent)
 #define ISOVER(s,g) (THEIRS(s,Claimed) != g || THEIRS(s,Finished) == g)
 inline ST(word,val) { if :: atomic { !retired[o] -> word = val } :: atomic { retired[o] -> skip } fi }
 
@@ -70,6 +94,7 @@ inline STORE() { d_step {
      assert(w >= glo[g] && w < ghi[g]);               /* in the range that was posted */
      if :: cnt[g] == 0 -> fst[g] = w - glo[g]; own[g] = m
         :: else -> assert(w - glo[g] == fst[g] + cnt[g]); assert(own[g] == m) fi;  /* one run, of one message */
+     assert(who[m] == 0 || who[m] == g); who[m] = g;  /* a message is redirected once */
      cnt[g]++; if :: w + 1 == N -> seen[g] = 1 :: else fi;
      if :: went[g] -> late[g]++; assert(late[g] <= P) :: else fi    /* a lost importer: the rest of a piece at most */
   :: else fi;
@@ -90,7 +115,12 @@ inline TAKE() {
      lo = 0; hi = N;
 #endif
      if
+#ifdef STREAM
+     :: lo < pe && hi > w && ByStream[k] -> bystr = 1
+     :: lo < pe && hi > w && !ByStream[k] ->
+#else
      :: lo < pe && hi > w ->
+#endif
         s2 = (w > lo -> w - lo : 0);
         ST(First[k], s2);
         ST(Done[k], 0);
@@ -123,21 +153,45 @@ inline TAKE() {
 
 /* messages [m, to] of Claims o on pages k */
 proctype Snd(byte o, k, m, to) {
-  byte w, pe, s, s2, g, lo, hi, n, sent; bool stop, err, there;
+  byte w, pe, s, s2, g, lo, hi, n, sent; bool stop, err, there, bystr;
 #ifdef LOOK
   sent = Msgs;
 #endif
-  do
+#ifdef STREAM
+  sent = Msgs;
+#endif
+next:  do
   :: m > to -> break
   :: else ->
 #ifndef NO_TURN
      atomic { !turn[o] -> turn[o] = 1 };
 #endif
      if :: broken[o] -> turn[o] = 0; break :: else fi;
+#ifdef STREAM
+#ifndef NO_ORDER
+     if :: atomic { ack[o] >= seq[o] -> skip } :: atomic { ack[o] < seq[o] -> err = 1 } fi;   /* it waits, or gives up */
+     if :: err -> atomic { err = 0; turn[o] = 0; m++ }; goto next :: else fi;
+#endif
+     bystr = 0;
+#endif
      atomic { if :: w = 0 :: w = 1 fi; g = 0; n = 0; stop = 0; err = 0; there = 0; lo = 0; hi = 0 };
      do
      :: pe = (w + P < N -> w + P : N);
-        if :: g == 0 -> TAKE() :: else fi;
+        if :: g == 0 -> TAKE()
+           :: else ->
+#ifdef SWITCH_TWICE
+              s = SEEN(o,k); if :: stop && s && s == POSTED(s/2) && ByStream[k] -> bystr = 1 :: else fi; s = 0
+#endif
+        fi;
+#ifdef STREAM
+        if
+        :: bystr ->
+           atomic { seq[o] = m; flying[o]++; str[o]!m,w };
+           if :: atomic { ack[o] >= m -> skip } :: atomic { broken[o] -> err = 1 } :: err = 1 fi;
+           break
+        :: else -> assert(retired[o] || !flying[o])     /* one order: what is stored here comes after all of the stream */
+        fi;
+#endif
         do
         :: w < pe ->
            if :: HAS(w) -> n++ :: else fi;
@@ -170,8 +224,11 @@ proctype Snd(byte o, k, m, to) {
         if :: broken[o] -> err = 1; break :: skip :: err = 1; break fi
      od;
      if
-     :: !err ->
+     :: !err && !bystr ->
         assert(retired[o] || there == HAS(N-1));     /* what a note says of the last word's place */
+#ifdef STREAM
+        d_step { sent++; if :: !retired[o] && o == cur -> EndOf = m; Msgs = sent; assert(DATAEND == m) :: else fi };
+#endif
 #ifdef LOOK
         sent++;
 #ifdef COUNT_FIRST
@@ -194,8 +251,73 @@ proctype Snd(byte o, k, m, to) {
   od
 }
 
+#ifdef STREAM
+inline PUBLISH(k) { Lo[k] = glo[gen]; Hi[k] = ghi[gen]; ByStream[k] = bys[gen]; State[k] = POSTED(gen) }
+#else
 inline PUBLISH(k) { Lo[k] = glo[gen]; Hi[k] = ghi[gen]; State[k] = POSTED(gen) }
+#endif
 inline FORGET() { d_step { st = unposted; ending = 0; if :: left != NONE -> given[left] = 1; left = NONE :: else fi } }
+
+#ifdef STREAM
+#define COVERS(x) (x >= glo[gen] && x < ghi[gen])
+/* the exporter's receiver: Redirect.place, settle, In.lost */
+proctype Rcv(byte o) {
+  byte m, w; bool red, in;
+end_rcv:
+  do
+  :: atomic { str[o]?m,w -> red = 0 };
+#ifdef ACK_EARLY
+     ack[o] = m;
+#endif
+     do
+     :: w == N -> break
+     :: w < N ->
+        atomic { !rmu -> rmu = 1 };
+        if :: lost[o] -> rmu = 0; goto cut :: else fi;
+        LOCK;
+        if
+#ifdef PLACE_ENDING
+        :: st == posted && !red && COVERS(w) ->
+#else
+        :: st == posted && !ending && !red && COVERS(w) ->
+#endif
+#ifndef LEAVE_POST
+           State[o] = ENDING(gen);
+#endif
+           if :: !BYS(gen) && Claimed[o] == gen -> skip
+              :: else -> d_step { st = claimed; claimant = o; red = 1; sfirst = w - glo[gen]; sn = 0 } fi
+        :: else fi;
+        in = (st == claimed && claimant == o && red && COVERS(w));
+        UNLOCK;
+        d_step {
+          if :: in ->
+             assert(!over[gen]);
+             if :: cnt[gen] == 0 -> fst[gen] = w - glo[gen]; own[gen] = m
+                :: else -> assert(w - glo[gen] == fst[gen] + cnt[gen]); assert(own[gen] == m) fi;
+             assert(who[m] == 0 || who[m] == gen); who[m] = gen;
+             cnt[gen]++; sn++
+          :: else fi;
+          w++ };
+        rmu = 0
+     od;
+     LOCK;
+     if :: st == claimed && claimant == o && red -> st = finished :: else fi;
+     recent = m;
+#ifndef KEEP_COUNT
+     cleared = Msgs;
+#endif
+     assert(lost[o] || DATAEND == m);
+     UNLOCK;
+     atomic { flying[o]--; ack[o] = m; m = 0; w = 0; red = 0; in = 0 }
+  :: atomic { lost[o] -> break }
+  od;
+cut:
+  LOCK;
+  if :: st == claimed && claimant == o -> st = finished :: else fi;
+  UNLOCK;
+  atomic { deaf[o] = 1; flying[o] = 0; m = 0; w = 0; red = 0; in = 0 }
+}
+#endif
 
 proctype Exp() {
   byte s, n, first; bool gone, last;
@@ -203,11 +325,34 @@ proctype Exp() {
   :: gen < POSTS ->
      LOCK;
      atomic { gen++; if :: glo[gen] = 0 :: glo[gen] = 1 fi; if :: ghi[gen] = N :: ghi[gen] = N-1 fi; 
+#ifdef STREAM
+              if :: bys[gen] = 1 :: skip fi;
+#endif
               if :: ghi[gen] - glo[gen] < 2 -> ghi[gen] = N :: else fi; st = posted };
      if :: cur != NONE -> PUBLISH(cur) :: else fi;
      UNLOCK;
 
      LOCK; s = (st == parted -> left : cur);
+#ifdef STREAM
+     if
+     :: st == posted && (cur == NONE || bys[gen]) || st == claimed || st == finished -> 
+        if
+        :: st == claimed ->
+#ifndef END_NO_LOCK
+           UNLOCK; atomic { !rmu -> rmu = 1 }; LOCK;
+#endif
+           if :: st == claimed -> st = finished :: else fi;
+#ifndef END_NO_LOCK
+           rmu = 0
+#endif
+        :: st == posted -> if :: cur != NONE -> State[cur] = ENDING(gen) :: else fi
+        :: else -> skip
+        fi;
+        n = 0; first = 0; gone = 0;
+        if :: st == finished -> n = sn; first = sfirst :: else fi;
+        FORGET(); UNLOCK; goto ended
+     :: else fi;
+#endif
 #ifndef END_BLIND
      ending = 1;
 #endif
@@ -235,7 +380,7 @@ looked: LOCK;
         fi;
         FORGET(); UNLOCK
      fi;
-     d_step {
+ended: skip; d_step {
        if :: !gone -> over[gen] = 1; assert(n == cnt[gen]); assert(n == 0 || first == fst[gen])
           :: else -> went[gen] = 1; assert(n <= cnt[gen] + 1 && cnt[gen] <= n + P);
                      assert(cnt[gen] == 0 || first == fst[gen]);
@@ -248,7 +393,11 @@ looked: LOCK;
 #ifdef ANEW
 /* another process imports: shareRedirection, Share */
 proctype Anew() {
+#ifdef STREAM
+end_an: atomic { lost[0] && deaf[0] -> skip };
+#else
 end_an: atomic { lost[0] -> skip };
+#endif
   LOCK;
 #ifndef LEAVE_POSTED
   State[0] = ENDING(gen);
@@ -256,7 +405,10 @@ end_an: atomic { lost[0] -> skip };
 #ifdef REPUBLISH
   given[0] = 1;
 #else
-  if :: st == posted && Claimed[0] == gen -> st = parted; left = 0 :: else -> given[0] = 1 fi;
+  if :: st == posted && !BYS(gen) && Claimed[0] == gen -> st = parted; left = 0 :: else -> given[0] = 1 fi;
+#endif
+#ifdef STREAM
+  d_step { if :: Msgs != cleared -> recent = EndOf :: else fi; Msgs = 0; cleared = 0; EndOf = 0 };
 #endif
   cur = 1; State[1] = ENDING(gen);
   if :: st == posted && !ending -> PUBLISH(1) :: else fi;
@@ -299,6 +451,12 @@ end_look:
 #endif
 init { atomic {
   run Snd(0, 0, 1, M); run Exp();
+#ifdef STREAM
+  run Rcv(0);
+#ifdef ANEW
+  run Rcv(1);
+#endif
+#endif
 #ifdef TWO
   run Snd(0, 0, M+1, M+1);
 #endif

@@ -32,8 +32,12 @@ check ok redir -DLOSS -DP=2
 check ok redir -DLOSS -DANEW -DM=1 -DPOSTS=1
 check ok redir -DREOPEN -DM=1 -DPOSTS=1
 check ok redir -DLOOK -DPOSTS=1 -DM=3
+check ok redir -DSTREAM
+check ok redir -DSTREAM -DLOSS -DPOSTS=1
+check ok redir -DSTREAM -DLOSS -DANEW -DM=1 -DPOSTS=1 -DN=2
 for flag in NO_RECHECK PLAIN_CLAIM PLAIN_END NO_UNCLAIM NO_FIN USE_TWICE TORN UNSTOP; do check broken redir -D$flag; done
 check broken redir -DTWO -DM=1 -DNO_TURN
+for flag in NO_ORDER ACK_EARLY LEAVE_POST PLACE_ENDING SWITCH_TWICE END_NO_LOCK KEEP_COUNT; do check broken redir -DSTREAM -D$flag; done
 for flag in COUNT_LATE SEE_ENDING; do check broken redir -DLOSS -D$flag; done
 for flag in REPUBLISH LEAVE_POSTED END_BLIND; do check broken redir -DLOSS -DANEW -DM=1 -DPOSTS=1 -D$flag; done
 for flag in EARLY FRESH; do check broken redir -DREOPEN -DM=1 -DPOSTS=1 -DREOPEN_$flag; done

@@ -29,8 +29,8 @@ type export struct {
 	script   atomic.Pointer[script] // what one notification's handler does
 	closed   bool
 
-	named    *memory             // a mapped importer can be redirected to; nil: the export is not redirectable
-	other    *memory             // only one on the stream can
+	named    *memory             // a mapped importer has it mapped, too; nil: the export is not redirectable
+	other    *memory             // its messages go by the stream for it
 	end      *memory             // a word: the end of data and 4, or 0
 	many     bool                // several processes may import it
 	lets     func(*process) bool // import it; nil: all

@@ -45,18 +45,29 @@ func (s *sequence) divide(m *message) {
 	switch {
 	case a >= b || p.claimed != nil:
 		m.split(nil, 0, 0)
-	case m.im.mapped && p.to != e.named:
-		reach("redirection", "mapped, to memory that was not named")
-		m.split(nil, 0, 0)
 	case p.exact && m.sure:
 		p.claimed = m
 		m.split(p, a, b)
 		reach("redirection", m.im.way())
+		if m.streamed() {
+			reach("redirection", "mapped, to memory that was not named")
+		}
 	default:
 		p.exact = false
 		p.maybe = append(p.maybe, m)
 		m.doubtful(p, a, b)
 	}
+}
+
+// streamed says whether a mapped importer may have to send a message by the stream: to
+// memory that it has not mapped.
+func (m *message) streamed() bool {
+	p := m.exp.posted
+	if p == nil || m.raw || !m.im.mapped || p.to == m.exp.named {
+		return false
+	}
+	a, b := p.overlap(m)
+	return a < b
 }
 
 // split has bytes a to b of the export, of those of the message, go to where p

@@ -50,19 +50,20 @@ func (s *sequence) sent(c *sending, data []byte, began int) *message {
 func (s *sequence) partly(c *sending, data []byte, began int) {
 	im, l := c.im, c.im.link
 	m := s.message(c, data, began)
-	if im.mapped {
+	mapped := im.mapped && !m.streamed()
+	if mapped {
 		m.data = data[:max(0, len(data)-4)] // its last word is not stored
 		m.torn = true
 	}
 	s.lay(m)
-	if !im.mapped && c.notify && im.exp.handler {
+	if !mapped && c.notify && im.exp.handler {
 		m.data = data
 		m.note = m.notification()
 		l.notes = append(l.notes, m.note)
 	}
 	m.doubt()
 	s.push(m)
-	if im.mapped {
+	if mapped {
 		s.acknowledged(l)
 	}
 }

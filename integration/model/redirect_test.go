@@ -120,7 +120,7 @@ func (s *sequence) posted(e *export, p *posting) {
 	for _, l := range s.links {
 		for _, m := range slices.Concat(l.pending, l.ghosts) {
 			a, b := p.overlap(m)
-			if m.exp != e || m.raw || m.taken || a >= b || m.im.mapped && p.to != e.named {
+			if m.exp != e || m.raw || m.taken || a >= b {
 				continue
 			}
 			reach("redirection", "posted with messages under way")

@@ -50,7 +50,7 @@ func (s *sequence) burst(im *imported, n int) {
 func (s *sequence) snatch() {
 	var list []*imported
 	for _, im := range s.imports {
-		if im.live() && im.exp.alone() && !im.mapped && im.exp.rights&mayWrite != 0 {
+		if im.live() && im.exp.alone() && im.exp.rights&mayWrite != 0 {
 			list = append(list, im)
 		}
 	}

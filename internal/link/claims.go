@@ -3,8 +3,10 @@ package link
 import (
 	"bytes"
 	"context"
+	"errors"
 	"runtime"
 
+	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/turn"
@@ -61,6 +63,9 @@ type taken struct {
 	to     []byte
 	n      int
 	ending bool // the receiver wants no more
+
+	redir    uint32 // the redirection that took the last word, 0 for none
+	streamed bool   // the message, or the rest of it, went by the stream
 }
 
 func (t *taken) has(off int) bool { return t.gen != 0 && !t.ending && off >= t.lo && off < t.hi }
@@ -69,29 +74,87 @@ func (t *taken) has(off int) bool { return t.gen != 0 && !t.ending && off >= t.l
 const redirPiece = 16 << 10
 
 // redirected is Send to a redirectable export: what the receiver has posted a
-// place for goes there, in ascending order, all else to the export.
-func (m *Mapped) redirected(ctx context.Context, off int, src []byte, more [][]byte) (redir uint32, err error) {
+// place for goes there, in ascending order, all else to the export. The caller
+// has a credit for notify. It is used up or given back if the message went by the
+// stream; else the notification is left to the caller.
+func (m *Mapped) redirected(
+	ctx context.Context, off int, src []byte, more [][]byte, notify bool,
+) (t taken, err error) {
 	if len(more) > 0 {
 		src = append(bytes.Clone(src), bytes.Join(more, nil)...)
 	}
+	if err := m.Claims.turn.Take(ctx); err != nil {
+		return t, err
+	}
+	defer m.Claims.turn.Give()
+	err = m.deliver(ctx, &t, off, src, notify, false)
+	return t, err
+}
+
+// notifyRedirected is SendNotify to a redirectable export, with the credit taken.
+func (m *Mapped) notifyRedirected(ctx context.Context, off int, src []byte, more [][]byte) error {
+	t, err := m.redirected(ctx, off, src, more, true)
+	switch {
+	case t.streamed: // with its notification and the credit
+		return err
+	case err != nil:
+		m.out.uncredit(true) // no note without its data
+		return err
+	}
+	at := off + len(src)
+	for _, b := range more {
+		at, src = at+len(b), b
+	}
+	m.tell(at-shm.WordSize, lastWord(src), t.redir)
+	return nil
+}
+
+// errWaits is of a message that has to wait for the exporter, and is not to.
+var errWaits = errors.New("the message goes by the stream")
+
+// redirectedAtOnce is redirected without waiting for anything. It has done nothing
+// when it fails with errWaits.
+func (m *Mapped) redirectedAtOnce(ctx context.Context, off int, src []byte) (t taken, err error) {
+	if !m.Claims.turn.Try() {
+		return t, errWaits
+	}
+	defer m.Claims.turn.Give()
+	if !m.idle() { // another goroutine has begun to use the stream
+		return t, errWaits
+	}
+	err = m.deliver(ctx, &t, off, src, false, true)
+	return t, err
+}
+
+// deliver is a message with the turn.
+func (m *Mapped) deliver(
+	ctx context.Context, t *taken, off int, src []byte, notify, atOnce bool,
+) (err error) {
 	c := m.Claims
-	if err := c.turn.Take(ctx); err != nil {
-		return 0, err
+	if invariant.Enabled {
+		m.traceSend(off, src, nil)
 	}
-	defer c.turn.Give()
-	if err := m.begin(ctx); err != nil {
-		return 0, err
+	if err = m.begin(ctx); err != nil {
+		return err
 	}
-	var t taken
+	rest, err := m.pieces(ctx, t, off, src, atOnce)
+	if err == nil && rest < len(src) {
+		m.count.Add(page.Bytes, uint64(rest)) // the stream counts the message, and its own bytes
+		t.streamed = true
+		err = m.stream(ctx, off+rest, src[rest:], notify)
+		if err != nil && rest > 0 && !errors.Is(err, ErrUnknown) {
+			err = unknown(err)
+		}
+		return err
+	}
 	last := off + len(src) - shm.WordSize
-	err = m.deliver(ctx, c, &t, off, src)
 	if err == nil {
 		if t.has(last) {
-			redir = t.gen
+			t.redir = t.gen
 		}
 		c.sent++
 		c.claim.End(c.sent).Store(uint64(last))
-		c.claim.Messages().Store(c.sent) // after the last word: who looks for data here finds it there
+		c.claim.Messages().Store(c.sent) // after the last word: a receiver finds it there
 	}
 	if t.gen != 0 {
 		c.claim.Finished().Store(t.gen) // on every way out, after the last store
@@ -100,27 +163,42 @@ func (m *Mapped) redirected(ctx context.Context, off int, src []byte, more [][]b
 	if err == nil {
 		if err = m.check(); err != nil {
 			err = unknown(err)
-		} else { // of redirected words nobody knows from here who waits for them
-			m.wake()
+		} else {
+			m.count.Add2(page.Messages, 1, page.Bytes, uint64(len(src)))
+			m.wake() // the importer does not know which waiters wait for redirected words
 		}
 		runtime.KeepAlive(m)
 	}
 	runtime.KeepAlive(c)
-	return redir, err
+	return err
 }
 
-// deliver copies the message piece by piece.
-func (m *Mapped) deliver(ctx context.Context, c *Claims, t *taken, off int, src []byte) error {
-	end := off + len(src)
+// pieces copies the message piece by piece, and returns how much of it is copied:
+// all, or what comes before the first piece that is to go by the stream. atOnce
+// lets none go there after the first.
+func (m *Mapped) pieces(
+	ctx context.Context, t *taken, off int, src []byte, atOnce bool,
+) (done int, err error) {
+	c, end := m.Claims, off+len(src)
 	for at := off; at < end; {
 		to := min(end, at+redirPiece)
-		if t.gen == 0 && c.take(t, at, to) {
-			m.wake()
+		if t.gen == 0 {
+			switch c.take(t, at, to) {
+			case takenLate:
+				m.wake()
+			case takenByStream:
+				if !atOnce {
+					return at - off, nil
+				}
+				if at == off {
+					return 0, errWaits
+				}
+			}
 		}
 		m.piece(c, t, at, src[at-off:to-off], to == end)
 		at = to
 		if at == end {
-			return nil
+			return len(src), nil
 		}
 		// The next one may be posted already to an importer that has lost its link and
 		// does not know yet.
@@ -134,10 +212,37 @@ func (m *Mapped) deliver(ctx context.Context, c *Claims, t *taken, off int, src 
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			return unknown(err)
+			return at - off, unknown(err)
 		}
 	}
-	return nil
+	return len(src), nil
+}
+
+// stream sends a message, or what is left of one, by the stream, and returns when
+// it has arrived, as a mapped send does: the next message to the export may be
+// copied then. Where the receiver ends the redirection before, the words go to
+// the export all the same.
+func (m *Mapped) stream(ctx context.Context, off int, src []byte, notify bool) error {
+	err := m.out.sendAfter(ctx, Message{
+		Handle: m.handle, Off: uint64(off), Src: src, Notify: notify, Ended: m.Ended,
+	})
+	if errors.Is(err, ErrEnded) { // the pages say why
+		why := m.check()
+		if why == nil {
+			why = ErrClosed
+		}
+		if errors.Is(err, ErrUnknown) {
+			why = unknown(why)
+		}
+		return why
+	}
+	if err == nil {
+		if err = m.check(); err != nil {
+			err = unknown(err)
+		}
+	}
+	runtime.KeepAlive(m)
+	return err
 }
 
 // wake wakes who ends a redirection and waits for this side's word.
@@ -147,33 +252,45 @@ func (m *Mapped) wake() {
 	}
 }
 
-// take claims what is posted for [at, to), if anything is. gaveUp says that the
-// receiver was quicker, and may have seen the claim.
-func (c *Claims) take(t *taken, at, to int) (gaveUp bool) {
+// claiming says what became of a look at what is posted.
+type claiming uint8
+
+const (
+	notTaken      claiming = iota // nothing is posted for the piece
+	takenNow                      // this message has claimed it
+	takenLate                     // the receiver has ended it, and may have seen the claim
+	takenByStream                 // the stream is to be used for it
+)
+
+// take claims what is posted for [at, to), if anything is.
+func (c *Claims) take(t *taken, at, to int) claiming {
 	s := c.post.State().Load()
 	gen := s / 2
 	if s == 0 || s != page.Posted(gen) || gen == c.used {
-		return false
+		return notTaken
 	}
 	lo, hi := c.post.Low().Load(), c.post.High().Load() // once: the receiver may lie, and change its mind
 	i, from := c.post.Target().Load(), c.post.Offset().Load()
-	if int(i) >= len(c.targets) || lo >= hi || hi > maxOffset || from > uint64(c.sizes[i]) ||
-		hi-lo > uint64(c.sizes[i])-from || (lo|hi|from)%shm.WordSize != 0 {
-		return false
+	if lo >= hi || hi > maxOffset || (lo|hi)%shm.WordSize != 0 || int(lo) >= to || int(hi) <= at {
+		return notTaken
 	}
-	if int(lo) >= to || int(hi) <= at {
-		return false
+	if i == page.ByStream { // which range it is the receiver finds out itself
+		return takenByStream
+	}
+	if int(i) >= len(c.targets) || from%shm.WordSize != 0 ||
+		from > uint64(c.sizes[i]) || hi-lo > uint64(c.sizes[i])-from {
+		return notTaken
 	}
 	c.claim.First().Store(uint64(max(at, int(lo))) - lo)
 	c.claim.Done().Store(0)
 	c.claim.Claimed().Swap(gen)
 	if c.post.State().Load() != s { // the receiver stores there before it looks at the claim
 		c.claim.Claimed().Swap(0)
-		return true
+		return takenLate
 	}
 	c.used = gen
-	*t = taken{gen: gen, lo: int(lo), hi: int(hi), to: c.targets[i].Bytes()[from : from+hi-lo]}
-	return false
+	t.gen, t.lo, t.hi, t.to = gen, int(lo), int(hi), c.targets[i].Bytes()[from:from+hi-lo]
+	return takenNow
 }
 
 // maxOffset bounds offsets that a peer gives, so that they stay numbers of this machine.

@@ -58,9 +58,10 @@ func TestEndWhileCopying(t *testing.T) {
 			post.High().Store(size)
 			post.State().Store(page.Posted(1))
 			src := bytes.Repeat([]byte{1, 2, 3, 4}, size/4)
-			redir, err := m.send(between{t.Context(), func() { post.State().Store(next) }}, 0, src, nil)
-			if err != nil || redir != 0 {
-				t.Errorf("the last word went to redirection %d: %v", redir, err)
+			ctx := between{t.Context(), func() { post.State().Store(next) }}
+			sent, err := m.redirected(ctx, 0, src, nil, false)
+			if err != nil || sent.redir != 0 || sent.streamed {
+				t.Errorf("the last word went to redirection %d, streamed %v: %v", sent.redir, sent.streamed, err)
 			}
 			if n := claim.Done().Load(); n != kept || claim.Finished().Load() != 1 {
 				t.Errorf("%d bytes are redirected, finished %d", n, claim.Finished().Load())

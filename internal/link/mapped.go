@@ -141,8 +141,11 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 	if err := m.out.caughtUp(ctx); err != nil {
 		return err
 	}
-	_, err := m.send(ctx, off, src, more)
-	return err
+	if m.Claims != nil {
+		_, err := m.redirected(ctx, off, src, more, false)
+		return err
+	}
+	return m.send(ctx, off, src, more)
 }
 
 // short says whether a message can be sent at once, with nothing but a copy.
@@ -150,16 +153,13 @@ func (m *Mapped) short(src []byte, more [][]byte) bool {
 	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free()
 }
 
-// send returns the redirection that took the last word, 0 for none.
-func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (redir uint32, err error) {
+// send copies a message to an export that is not redirectable.
+func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) error {
 	if invariant.Enabled {
 		m.traceSend(off, src, more)
 	}
-	if m.Claims != nil {
-		return m.redirected(ctx, off, src, more)
-	}
 	if err := m.begin(ctx); err != nil {
-		return 0, err
+		return err
 	}
 	from, end := off, off+len(src)
 	for _, b := range more {
@@ -167,7 +167,7 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (
 	}
 	for _, next := range more {
 		if err := m.copyLong(ctx, m.mem[off:off+len(src)], src); err != nil {
-			return 0, err
+			return err
 		}
 		off, src = off+len(src), next
 	}
@@ -175,12 +175,12 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) (
 	if len(src) > shm.Piece {
 		n := (len(src) - 1) / shm.Piece * shm.Piece
 		if err := m.copyLong(ctx, dst[:n], src[:n]); err != nil {
-			return 0, err
+			return err
 		}
 		dst, src = dst[n:], src[n:]
 	}
 	shm.Put(dst, src)
-	return 0, m.end(from, end-from)
+	return m.end(from, end-from)
 }
 
 func (m *Mapped) begin(ctx context.Context) error {
@@ -284,10 +284,11 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 	if len(src) <= brief && m.short(src, more) {
 		return m.together(off, src)
 	}
-	o := m.out
-	redir, err := m.send(ctx, off, src, more)
-	if err != nil {
-		o.uncredit(true) // no note without its data
+	if m.Claims != nil {
+		return m.notifyRedirected(ctx, off, src, more)
+	}
+	if err := m.send(ctx, off, src, more); err != nil {
+		m.out.uncredit(true) // no note without its data
 		return err
 	}
 	at := off + len(src) - 4
@@ -297,7 +298,7 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 		}
 		src = more[n-1]
 	}
-	m.tell(at, lastWord(src), redir)
+	m.tell(at, lastWord(src), 0)
 	return nil
 }
 

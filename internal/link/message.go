@@ -146,6 +146,25 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 	return seq, nil
 }
 
+// sendAfter sends a message that comes in its place among mapped ones: all that
+// was put off before it is done, and no get reads what it writes. The caller has a credit
+// for the notification. It returns when the message has arrived.
+func (o *Out) sendAfter(ctx context.Context, m Message) error {
+	if err := o.turn.Take(ctx); err != nil {
+		o.uncredit(m.Notify)
+		return err
+	}
+	seq, err := o.transfer(ctx, &outgoing{m: m, size: m.Len()})
+	o.turn.Give()
+	if err != nil {
+		return err
+	}
+	if err := o.settle(ctx, seq); err != nil {
+		return unknown(err)
+	}
+	return nil
+}
+
 // begin takes the turn, once all is done that an update must not overtake.
 func (o *Out) begin(ctx context.Context, m *Message, size int) error {
 	if err := o.caughtUp(ctx); err != nil {

@@ -52,7 +52,7 @@ func (r *Redirect) place(in *In, pos, end uint64) []byte {
 	defer r.mu.Unlock()
 	m := &in.cur
 	p := &r.post
-	if r.state == posted && !m.redirected {
+	if r.state == posted && !r.ending && !m.redirected {
 		// A redirection begins at a whole word, and words that came before it was
 		// posted stay where they are.
 		from := max(p.lo, (pos+shm.WordSize-1)&^(shm.WordSize-1))
@@ -60,7 +60,7 @@ func (r *Redirect) place(in *In, pos, end uint64) []byte {
 		case from >= min(p.hi, m.base+m.size):
 		case from > pos:
 			return m.target.Mem[pos:min(end, from)]
-		default:
+		case r.takes():
 			r.state, r.claim, r.first, r.n = claimed, in, from-p.lo, 0
 			m.redirected = true
 			if invariant.Enabled {
@@ -114,6 +114,9 @@ func (r *Redirect) settle(in *In, off uint64, word uint32) []byte {
 		r.close(off + shm.WordSize)
 	}
 	r.end = off + shm.WordSize
+	if r.shared != nil { // the messages that its page counts came before this one
+		r.cleared = r.shared.Claim.Messages().Load()
+	}
 	r.mu.Unlock()
 	return at
 }

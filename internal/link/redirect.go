@@ -12,11 +12,16 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// Redirect is the transfer redirection of one export, and its end of data. On
-// the stream this process places the data itself, and a message is redirected by
-// the links that receive it; on the mapped way the importer does, as the two
-// shared pages say (docs/models: redir). Only one of the two ways is used for an
-// export. Offsets and sizes are in bytes.
+// Redirect is the transfer redirection of one export, and its end of data
+// (docs/models: redir). On the stream this process places the data itself: the
+// link that receives the message claims the redirection. An importer that has
+// the export and the target mapped claims it in the shared pages and places the
+// data. It is told to use the stream for a target that it has not mapped, until
+// a message has claimed the redirection.
+//
+// One process at most has the export mapped. Its messages on the two ways are
+// never in progress together: it begins a message when all its messages on the
+// stream are acknowledged. Offsets and sizes are in bytes.
 type Redirect struct {
 	e    *Engine
 	size uint64 // of the export
@@ -35,7 +40,7 @@ type Redirect struct {
 
 	shared *Shared // with the importer that has the export mapped; nil for none
 	left   *Shared // with the one before, which has begun to redirect what is still posted
-	ending bool    // End is under way, or was given up: nobody is told of the post any more
+	ending bool    // End waits for the importer, or gave up waiting: nothing claims the post any more
 }
 
 // post is one call of Post.
@@ -43,6 +48,7 @@ type post struct {
 	gen    uint32
 	lo, hi uint64
 	to     []byte
+	shared bool // the importer has the target mapped, claims the post and copies
 }
 
 // at is where the buffer's bytes at off lie.
@@ -88,7 +94,7 @@ func (r *Redirect) Share(s *Shared) {
 	if r.shared != nil {
 		r.part(r.shared)
 	}
-	r.shared, r.cleared = s, 0
+	r.shared, r.cleared, r.post.shared = s, 0, false
 	if s != nil {
 		s.Post.State().Store(page.Ending(r.gen))
 		if r.state == posted && !r.ending {
@@ -101,7 +107,7 @@ func (r *Redirect) Share(s *Shared) {
 // does not know yet. What it has begun is nobody else's.
 func (r *Redirect) part(s *Shared) {
 	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in End
-	if r.state == posted && s.Claim.Claimed().Load() == r.gen {
+	if r.state == posted && r.post.shared && s.Claim.Claimed().Load() == r.gen {
 		r.state, r.left = parted, s
 	} else {
 		s.retire()
@@ -135,23 +141,39 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 	return true
 }
 
-// publish tells the importer, if the target is memory that it has mapped.
+// publish tells the importer: to copy into the target itself if it has that
+// mapped, else to use the stream.
 func (r *Redirect) publish() {
 	if invariant.Enabled {
 		invariant.Check(!r.shared.Post.Retired() && !r.shared.Claim.Retired(), "redirection %d is published on pages given back", r.gen)
 	}
+	target, offset := uint32(page.ByStream), 0
 	for i, t := range r.shared.Targets {
 		if off, ok := shm.Within(t, r.post.to); ok {
+			target, offset = uint32(i), off
+			r.post.shared = true
 			r.past[r.gen%page.Credits] = r.post
-			p := r.shared.Post
-			p.Low().Store(r.post.lo)
-			p.High().Store(r.post.hi)
-			p.Target().Store(uint32(i))
-			p.Offset().Store(uint64(off))
-			p.State().Store(page.Posted(r.gen)) // after the range: who finds it posted reads this one
-			return
+			break
 		}
 	}
+	p := r.shared.Post
+	p.Low().Store(r.post.lo)
+	p.High().Store(r.post.hi)
+	p.Target().Store(target)
+	p.Offset().Store(uint64(offset))
+	p.State().Store(page.Posted(r.gen)) // after the range, which an importer then reads
+}
+
+// takes claims what is posted for a message of the stream. The importer is told
+// first, so that no later message of its own claims it, too. It is false when an
+// importer has claimed it already: one that has ended since, or a dishonest one.
+func (r *Redirect) takes() bool {
+	s := r.shared
+	if s == nil {
+		return true
+	}
+	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in End
+	return !r.post.shared || s.Claim.Claimed().Load() != r.gen
 }
 
 // End ends the redirection and says how many bytes were redirected, and from
@@ -166,7 +188,7 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 		case r.state == unposted:
 			r.mu.Unlock()
 			return 0, 0, false, nil
-		case r.state == parted || r.shared != nil && r.state == posted:
+		case r.state == parted || r.state == posted && r.post.shared:
 			s, g := r.left, r.gen
 			if s == nil {
 				s = r.shared
@@ -198,6 +220,9 @@ func (r *Redirect) forget() {
 	}
 	if r.left != nil {
 		r.left.retire()
+	}
+	if r.shared != nil { // the importer need not use the stream any more
+		r.shared.Post.State().Store(page.Ending(r.gen))
 	}
 	r.state, r.claim, r.post, r.left, r.ending = unposted, nil, post{}, nil, false
 }
@@ -245,6 +270,7 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 // the importer's mappings of the targets with it.
 func (r *Redirect) Drop(links []*In) {
 	r.mu.Lock()
+	r.ending = true // no message that is still arriving claims it
 	if r.shared != nil {
 		r.shared.Post.State().Store(page.Ending(r.gen))
 	}

@@ -39,7 +39,10 @@ func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool
 		}
 	}
 	if len(src) <= inline && m.idle() {
-		return Request{o: o}, m.put(ctx, off, src, notify)
+		err := m.putAtOnce(ctx, off, src, notify)
+		if err != errWaits { //nolint:errorlint // nothing wraps it
+			return Request{o: o}, err
+		}
 	}
 	r, err := o.postpone(ctx, m.replica(replica{off: off, mem: src, notify: notify}))
 	if err != nil {
@@ -48,11 +51,31 @@ func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool
 	return r, err
 }
 
+// putAtOnce sends a short message. It does nothing, and fails with errWaits, where
+// the message has to wait for another one or for the exporter.
+func (m *Mapped) putAtOnce(ctx context.Context, off int, src []byte, notify bool) error {
+	switch {
+	case m.Claims != nil:
+		t, err := m.redirectedAtOnce(ctx, off, src)
+		switch {
+		case err == nil && notify:
+			m.tell(off+len(src)-shm.WordSize, lastWord(src), t.redir)
+		case err != errWaits: //nolint:errorlint // nothing wraps it
+			m.out.uncredit(notify && err != nil)
+		}
+		return err
+	case notify:
+		return m.notify(ctx, off, src, nil)
+	}
+	return m.send(ctx, off, src, nil)
+}
+
+// put sends a message to a redirectable export in its turn.
 func (m *Mapped) put(ctx context.Context, off int, src []byte, notify bool) error {
 	if notify {
 		return m.notify(ctx, off, src, nil)
 	}
-	_, err := m.send(ctx, off, src, nil)
+	_, err := m.redirected(ctx, off, src, nil, false)
 	return err
 }
 

@@ -60,7 +60,12 @@ func (p Post) Low() *atomic.Uint64 { return shm.Word64(p.Bytes(), line+8) }
 // High is its end.
 func (p Post) High() *atomic.Uint64 { return shm.Word64(p.Bytes(), line+16) }
 
-// Target is the number of the memory that words go to.
+// ByStream is the [Post.Target] of a redirection to memory that the importer has
+// not mapped. The importer sends the message by the stream, and the exporter's
+// receiver claims the redirection and stores the words.
+const ByStream = 1<<32 - 1
+
+// Target is the number of the memory that words go to, or [ByStream].
 func (p Post) Target() *atomic.Uint32 { return shm.Word(p.Bytes(), line+4) }
 
 // Offset is where in it the range's first word goes.

@@ -34,6 +34,19 @@ var ErrOver = errors.New("nobody waits for turns any more")
 // was done before a Give that makes room can be seen after it.
 func (t *Turns) Take(ctx context.Context) error { return t.TakeUntil(ctx, nil) }
 
+// Try takes a turn if there is one without a wait, and reports whether it did.
+func (t *Turns) Try() bool {
+	for {
+		n := t.wanted.Load()
+		if n >= t.most {
+			return false
+		}
+		if t.wanted.CompareAndSwap(n, n+1) { // as in Take
+			return true
+		}
+	}
+}
+
 // TakeUntil is Take whose wait ends also when over is closed, with [ErrOver].
 func (t *Turns) TakeUntil(ctx context.Context, over <-chan struct{}) error {
 	if t.wanted.Add(1) <= t.most { // which orders it after the Add of the Give before
