@@ -17,8 +17,8 @@ import (
 const inFlight = 8
 
 // bandwidth is that of one-way traffic, until all has arrived: messages one after
-// another to the same place, by Send and with sends in flight. What the far end
-// says when the last one is there is in the time, and on the remote path what warms the link up is not, as with raw TCP.
+// another to the same place, by Send and with sends in flight. On the remote path the receiver takes the time, as
+// with raw TCP: from the end of what warms the link up until the last word is there.
 //
 // A machine may change its speed within a tenth of a second, as what else its processors do changes. So a round is short, and
 // what is compared comes in turn.
@@ -32,10 +32,13 @@ func bandwidth(ctx context.Context, e *end, size int) (err error) {
 		ours = append(ours, func(ctx context.Context, _ *hist) (float64, error) {
 			j := job{Do: "sink", Size: size, Warm: e.warm(n), N: n, First: e.next(2)}
 			var s limit.Span
-			_, err := e.with(ctx, j, func() (err error) {
+			far, err := e.with(ctx, j, func() (err error) {
 				s, err = e.stream(ctx, src, j.Warm, n, j.First+1, variant == "async")
 				return err
 			})
+			if j.Warm > 0 {
+				s, err = spanOf(far, err)
+			}
 			return rateOf(j, size, s), err
 		})
 	}
@@ -126,7 +129,8 @@ func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, 
 }
 
 // pour sends src as often as warms up, and then n times, by Send or with sends in flight, and then a word that ends
-// them where their last word went. What counts begins when the last of the others is over.
+// them where their last word went. What counts begins when the other end has all that warms up, and says so: else how
+// late a sender looks at its requests, or a receiver at its memory, would be left out of the time.
 func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (s limit.Span, err error) {
 	var flying [inFlight]vmmc.Request
 	n += warm
@@ -137,9 +141,6 @@ func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, as
 				return err
 			}
 		}
-		if i == warm-1 {
-			s.Begun = unix.Monotonic()
-		}
 		return nil
 	}
 	under := 1
@@ -149,6 +150,9 @@ func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, as
 	for i := range n {
 		if i >= under {
 			err = over(i - under)
+		}
+		if err == nil && i == warm && warm > 0 {
+			s.Begun, err = e.warmed(ctx, last)
 		}
 		switch {
 		case err != nil:
@@ -173,6 +177,16 @@ func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, as
 	return s, nil
 }
 
+// warmed tells the other end that all that warms up is sent, waits for the same, and
+// returns when that was.
+func (e *end) warmed(ctx context.Context, v uint32) (int64, error) {
+	if err := e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, v), e.inbox()); err != nil {
+		return 0, err
+	}
+	err := e.lookAt(ctx, e.inbox(), v)
+	return unix.Monotonic(), err
+}
+
 // sink is the far end of a stream.
 func sink(ctx context.Context, e *end, j job) ([]float64, error) {
 	dst := bytes.Repeat([]byte{1}, j.Size)
@@ -182,8 +196,19 @@ func sink(ctx context.Context, e *end, j job) ([]float64, error) {
 	if j.Raw {
 		return told(e.tcp.Sink(ctx, dst, j.Warm, j.N))
 	}
+	var s limit.Span
+	if j.Warm > 0 {
+		if err := e.lookAt(ctx, e.inbox(), j.First+1); err != nil {
+			return nil, err
+		}
+		s.Begun = unix.Monotonic() // before the other end may send what counts
+		if _, err := e.warmed(ctx, j.First+1); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.look(ctx, j.Size, j.First+1); err != nil {
 		return nil, err
 	}
-	return nil, e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, j.First+1), 0)
+	s.Ended = unix.Monotonic()
+	return told(s, e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, j.First+1), 0))
 }

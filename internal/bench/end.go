@@ -59,6 +59,10 @@ func (c *Config) inbox() int {
 	return max(most, 1<<20)
 }
 
+// markSize is the room behind the inbox for a word that says where in a stream the
+// messages that count begin.
+const markSize = 64
+
 // introduction is the first thing that each end says to the other.
 type introduction struct {
 	Node string
@@ -151,7 +155,7 @@ var errOver = errors.New("the command has ended")
 
 // meet makes all that the two ends have in common.
 func (e *end) meet(ctx context.Context, near bool) error {
-	m, err := e.p.Alloc(e.inbox())
+	m, err := e.p.Alloc(e.inbox() + markSize)
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,12 @@ func count(ctx context.Context, e *end, j job) ([]float64, error) {
 // look is await as raw TCP's end waits: it goes on looking where a wait of the
 // library would sleep.
 func (e *end) look(ctx context.Context, size int, v uint32) error {
-	w, err := e.in.Word(size - 4)
+	return e.lookAt(ctx, size-4, v)
+}
+
+// lookAt is look for the word at off.
+func (e *end) lookAt(ctx context.Context, off int, v uint32) error {
+	w, err := e.in.Word(off)
 	if err != nil {
 		return err
 	}
