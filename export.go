@@ -81,8 +81,8 @@ type Export struct {
 //
 // It is the manual's vmmc_ExportRecvBuf. Errors: [ErrBadSize],
 // [ErrBadAlignment], [ErrBufAlreadyExists], [ErrOverlappedBufs], [ErrNoMem],
-// [ErrBadArg] for options that cannot be, [ErrNoDaemon], [ErrClosed],
-// [ErrNotInHandler].
+// [ErrBadArg] for options that cannot be and for memory that this process itself cannot write, or with [ReadOnly] not
+// read; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler].
 func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, error) {
 	op := fmt.Sprintf("export %d bytes as buffer %d", len(mem), id)
 	if err := inHandler(op); err != nil {
@@ -99,7 +99,12 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 		return nil, fail(op, err)
 	}
 	e := p.newExport(id, mem, o)
-	shm.Prefault(mem)
+	switch err := shm.Present(mem, e.rights&local.MayWrite != 0); {
+	case errors.Is(err, shm.ErrForbidden):
+		return nil, failf(op, ErrBadArg, "importers may do more with the memory than this process: %v. Map it for writing, or export it ReadOnly", err)
+	case err != nil:
+		return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
+	}
 	if o.lock {
 		if err := shm.Lock(mem); err != nil {
 			return nil, &Error{Op: op, Code: ErrNoMem, Err: err}

@@ -169,10 +169,11 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			l.out.Detach(g.Handle)
 			return nil, err
 		}
+		p.keepOutOfDumps(reg)
 		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
 		im.mapped.Ended, im.mapped.Plain = &im.ended, g.Claims == 0 && g.Rights&local.MayWrite != 0
 		if g.Claims != 0 {
-			c, err := l.takeClaims(&g, fds[1:])
+			c, err := l.takeClaims(p, &g, fds[1:])
 			if err != nil {
 				im.unmap()
 				l.out.Detach(g.Handle)
@@ -193,6 +194,16 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	}
 	kept = true
 	return im, nil
+}
+
+// keepOutOfDumps keeps another process's memory out of this one's core dumps, unless it is to be in them.
+func (p *Process) keepOutOfDumps(r *shm.Region) {
+	if p.dumps {
+		return
+	}
+	if err := r.DontDump(); err != nil {
+		p.log.Warn("imported memory will be in core dumps of this process", "why", err)
+	}
 }
 
 // giveBack tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops

@@ -21,8 +21,11 @@ type Memory struct {
 // Alloc allocates size bytes (a positive multiple of the word) of zeroed
 // exportable memory, in pages of its own, present from the start. Each
 // allocation is protected as a whole: export one allocation per purpose. It lives
-// until [Memory.Close] or [Process.Close]. Errors: [ErrBadSize],
-// [ErrBadAlignment], [ErrNoMem], [ErrClosed].
+// until [Memory.Close] or [Process.Close].
+//
+// [ErrNoMem] comes before a page is touched if the machine has less memory left, or one of the cgroups that this
+// process is in: the kernel would give the memory and kill for it when it is used. What others take meanwhile
+// cannot be foreseen. Other errors: [ErrBadSize], [ErrBadAlignment], [ErrClosed].
 func (p *Process) Alloc(size int) (*Memory, error) {
 	op := fmt.Sprintf("allocate %d bytes", size)
 	switch {
@@ -46,7 +49,8 @@ func (p *Process) Alloc(size int) (*Memory, error) {
 	return m, nil
 }
 
-// Bytes is the memory itself. It must not be touched after Close.
+// Bytes is the memory itself. It must not be touched after Close: a load or store there faults then, which ends the
+// program as any access to memory that is not there, until the addresses are given back and are another mapping's.
 func (m *Memory) Bytes() []byte { return m.region.Bytes()[:m.size:m.size] }
 
 // Close gives the memory back. Memory that is exported stays, and the error is
@@ -69,7 +73,7 @@ func (m *Memory) Close() error {
 	}
 	if p.has(m) {
 		p.memories.Remove(m.Bytes())
-		m.region.Retire()
+		m.region.Forbid()
 	}
 	return nil
 }

@@ -53,6 +53,7 @@ type Process struct {
 	dialer       func(ctx context.Context, address string) (net.Conn, error)
 	capabilities uint64 // of links with other nodes that this process asks for
 	encrypt      bool   // it has them encrypted
+	dumps        bool   // imported memory is in core dumps
 	identity     func() (*encrypt.Identity, error)
 
 	joins    sync.Mutex // one link of an importer begins at a time; taken before mu
@@ -104,6 +105,7 @@ type options struct {
 	importLimit  int64
 	capabilities uint64
 	encrypt      bool
+	dumps        bool
 	limit        time.Duration
 	silence      time.Duration
 }
@@ -166,6 +168,11 @@ func WithResume(limit time.Duration) Option {
 // this process itself did not run is not counted.
 func WithSilence(d time.Duration) Option { return func(o *options) { o.silence = d } }
 
+// WithImportsDumped has memory that is imported from other processes of this node, and mapped, in core dumps of this
+// process. Otherwise it is left out: it is the exporter's, and whoever may read the dump need not be let see it. Debuggers
+// that look at the live process see it in any case.
+func WithImportsDumped() Option { return func(o *options) { o.dumps = true } }
+
 // WithEmbedded runs a node for as long as the process is open; package node has
 // one to give: vmmc.Open(ctx, node.Embed()). start returns the socket that it
 // serves and what ends it.
@@ -203,7 +210,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		log: withDebug(o.log), exports: map[uint32]*Export{}, redirs: map[*Export]bool{}, peers: map[local.ProcessID]*importer{},
 		waiting: map[uint64]*importer{}, associations: map[local.ProcessID]*association{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
 		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
-		encrypt: o.encrypt, identity: sync.OnceValues(encrypt.NewIdentity),
+		encrypt: o.encrypt, dumps: o.dumps, identity: sync.OnceValues(encrypt.NewIdentity),
 	}
 	p.life, p.die = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {
@@ -292,7 +299,8 @@ func (p *Process) Environ() []string { return []string{local.Env + "=" + p.node.
 
 // Close ends all exports and imports, waits for the running notification
 // handler, gives back all memory of [Process.Alloc], whose slices must not be
-// touched any more, and leaves the node. Peers' calls return [ErrRevoked] or
+// touched any more, and leaves the node. Goroutines that do so all the same find zeros there and store nowhere, since a program may
+// be about to end; [Memory.Close] is stricter. Peers' calls return [ErrRevoked] or
 // [ErrPeerGone]. In a
 // notification handler it fails with [ErrNotInHandler].
 func (p *Process) Close() error {

@@ -160,7 +160,7 @@ func (e *Export) endRedirection(links []*link.In) error {
 
 // takeClaims makes the importer's side of a redirectable export that is mapped,
 // or takes the one that an earlier import of it has made. It owns fds.
-func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
+func (l *outLink) takeClaims(p *Process, g *local.Grant, fds []int) (*link.Claims, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.claims[g.Claims]; c != nil {
@@ -187,6 +187,7 @@ func (l *outLink) takeClaims(g *local.Grant, fds []int) (*link.Claims, error) {
 			c.Retire()
 			return nil, err
 		}
+		p.keepOutOfDumps(r)
 		c.AddTarget(r, g.Targets[i])
 	}
 	if l.claims == nil { // the link has ended

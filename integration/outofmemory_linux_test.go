@@ -53,16 +53,13 @@ func devour(ctx context.Context, p *vmmc.Process, args []string) error {
 	if _, err := w.Wait(ctx, 0); err != nil {
 		return err
 	}
-	for i := range uint32(16) {
-		m, err := p.Alloc(ration / 8)
-		if err != nil {
-			return err
-		}
-		if _, err := p.Export(2+i, m.Bytes()); err != nil {
-			return err
-		}
-		for b := m.Bytes(); len(b) > 0; b = b[4096:] {
+	for i := range uint32(16) { // of the Go heap: Alloc would not give what the system does not have
+		all := make([]byte, ration/8)
+		for b := all; len(b) > 0; b = b[4096:] {
 			b[0] = 1
+		}
+		if _, err := p.Export(2+i, all); err != nil {
+			return err
 		}
 	}
 	return errors.New("the system has bounded nothing")

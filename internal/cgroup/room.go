@@ -4,7 +4,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -24,27 +23,7 @@ func Room() int {
 
 func room(own string, points []mount.Point) int {
 	least := math.MaxInt
-	for line := range strings.Lines(own) { // 8:pids:/a/b, and 0::/a/b of version 2
-		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(f) != 3 || f[1] != "" && !slices.Contains(strings.Split(f[1], ","), "pids") {
-			continue
-		}
-		for _, p := range points {
-			if f[1] == "" && p.Type != "cgroup2" || f[1] != "" && (p.Type != "cgroup" || filepath.Base(p.At) != f[1]) {
-				continue
-			}
-			rel, ok := below(p, f[2])
-			if !ok {
-				continue
-			}
-			for ; ; rel = filepath.Dir(rel) { // each above bounds it too
-				least = min(least, left(filepath.Join(p.At, rel)))
-				if rel == "." {
-					break
-				}
-			}
-		}
-	}
+	within(own, points, "pids", func(dir string, _ bool) { least = min(least, left(dir)) })
 	return least
 }
 

@@ -114,6 +114,9 @@ func (r *Region) mark(s span) {
 // replace maps a fresh memfd with a copy of the region over it, and clears the old pages of those runs, which
 // are others' too. The caller owns the memfd.
 func (r *Region) replace(name string, runs []span) (fd int, err error) {
+	if err := Room(r.size); err != nil { // for a moment there are both
+		return -1, err
+	}
 	if fd, err = unix.Memfd(name, int64(r.size)); err != nil {
 		return -1, err
 	}

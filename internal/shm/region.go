@@ -6,6 +6,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -56,14 +57,23 @@ func create(name string, size int, readOnly, populate bool) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("memory of %d bytes: the size must be positive", size)
 	}
+	if size > math.MaxInt-PageSize {
+		return nil, fmt.Errorf("memory of %d bytes: no address space has that", size)
+	}
 	size = RoundUp(size)
 	fd, err := unix.Memfd(name, int64(size))
 	if err != nil {
 		return nil, err
 	}
-	r, err := adopt(fd, size, true, populate)
+	r, err := adopt(fd, size, true, false)
 	if err != nil {
 		return nil, err
+	}
+	if populate {
+		if err := makePresent(r.Bytes(), true, size); err != nil {
+			r.Retire()
+			return nil, err
+		}
 	}
 	if readOnly { // after our own writable mapping was made: FUTURE_WRITE spares that one
 		if err := unix.Seal(fd, true); err != nil {
@@ -139,6 +149,16 @@ func own(p unsafe.Pointer, size int, write bool, fd int) *Region {
 type mapping struct {
 	base unsafe.Pointer
 	size int
+}
+
+// DontDump leaves the region out of core dumps of this process, also where other memory is made an alias of it.
+func (r *Region) DontDump() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.retired {
+		return nil
+	}
+	return unix.DontDump(r.base, r.size)
 }
 
 // Size is the length of the region in bytes, a multiple of the page.
@@ -281,9 +301,6 @@ func (r *Region) Renew(name string) error {
 	}
 	return nil
 }
-
-// Prefault makes all pages of b present, so that no copy into it faults.
-func Prefault(b []byte) { unix.Prefault(b) }
 
 // Lock keeps the pages of b in memory until they are unmapped.
 func Lock(b []byte) error { return unix.Lock(b) }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -21,6 +20,9 @@ func Memfd(name string, size int64) (int, error) {
 	}
 	if err := sys.Ftruncate(fd, size); err != nil {
 		_ = sys.Close(fd)
+		if errors.Is(err, sys.EFBIG) {
+			return -1, fmt.Errorf("size memfd to %d bytes (limit: ulimit -f): %w", size, err)
+		}
 		return -1, fmt.Errorf("size memfd to %d bytes: %w", size, err)
 	}
 	return fd, nil
@@ -153,14 +155,12 @@ func MapForbidden(p unsafe.Pointer, size int) error {
 // Unmap ends a mapping.
 func Unmap(p unsafe.Pointer, size int) error { return sys.MunmapPtr(p, uintptr(size)) }
 
-// Prefault makes every page of b present and writable now. Where the kernel
-// cannot (before Linux 5.14), the first access does it, as it always would.
-func Prefault(b []byte) {
-	page := uintptr(os.Getpagesize())
-	p := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	start := p / page * page
-	_, _, _ = sys.Syscall(sys.SYS_MADVISE, start, (p-start+uintptr(len(b))+page-1)/page*page, sys.MADV_POPULATE_WRITE)
-	runtime.KeepAlive(b)
+// DontDump leaves a mapping out of the core dumps of this process.
+func DontDump(p unsafe.Pointer, size int) error {
+	if _, _, e := sys.Syscall(sys.SYS_MADVISE, uintptr(p), uintptr(size), sys.MADV_DONTDUMP); e != 0 {
+		return fmt.Errorf("leave %d bytes out of core dumps: %w", size, e)
+	}
+	return nil
 }
 
 // Lock keeps the pages of b in memory until they are unmapped.

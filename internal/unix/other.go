@@ -42,7 +42,9 @@ func Punch(int, int, int) error                         { return ErrUnsupported 
 func MapForbidden(unsafe.Pointer, int) error            { return ErrUnsupported }
 func Alias(unsafe.Pointer, int) (unsafe.Pointer, error) { return nil, ErrUnsupported }
 func Unmap(unsafe.Pointer, int) error                   { return ErrUnsupported }
-func Prefault([]byte)                                   {}
+func Present([]byte, bool) error                        { return ErrUnsupported }
+func DontDump(unsafe.Pointer, int) error                { return ErrUnsupported }
+func Absent([]byte) (int, error)                        { return 0, ErrUnsupported }
 func Lock([]byte) error                                 { return ErrUnsupported }
 func Close(int) error                                   { return ErrUnsupported }
 func Dup(int) (int, error)                              { return -1, ErrUnsupported }

@@ -1,0 +1,84 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/cgroup"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// ErrForbidden is memory that cannot be read, or written.
+var ErrForbidden = unix.ErrForbidden
+
+// ErrNoRoom is that the system has less memory left than is asked for.
+var ErrNoRoom = errors.New("not so much memory is left")
+
+// The kernel does not refuse memory that it does not have: it kills for it when pages are used, this process or
+// another one. So the room is asked for before pages are made present, and again between strides, because
+// others take memory, too.
+const (
+	presentStride = 64 << 20
+	unaskedRoom   = 4 << 20 // taken without asking, which takes some 0.1 ms
+	reservedRoom  = 2 << 20 // for the process itself
+)
+
+// unasked is how much was taken since the room was asked for last.
+var unasked atomic.Int64
+
+// Room says why n bytes of memory cannot be had, if the system says so.
+func Room(n int) error {
+	if unasked.Add(int64(n)) < unaskedRoom {
+		return nil
+	}
+	unasked.Store(0)
+	room, where := cgroup.Memory()
+	if need := int64(n) + int64(n)/128 + reservedRoom; need > room { // page tables are some, too
+		return fmt.Errorf("%w: %d bytes are asked for, and %s has %d", ErrNoRoom, n, where, room)
+	}
+	return nil
+}
+
+// makePresent makes the pages of b present, of which so many bytes are not yet.
+func makePresent(b []byte, write bool, absent int) error {
+	for len(b) > 0 {
+		n := min(len(b), presentStride)
+		if absent > 0 {
+			if err := Room(absent); err != nil {
+				return err
+			}
+		}
+		if err := unix.Present(b[:n], write); err != nil {
+			return err
+		}
+		b, absent = b[n:], absent-n
+	}
+	return nil
+}
+
+// Present makes the pages of b, which need not be of a region, present for writing or for reading, so that no copy there
+// faults: [ErrForbidden] where one would, [ErrNoRoom] where they would take more memory than there is.
+func Present(b []byte, write bool) error {
+	absent, err := unix.Absent(b)
+	if err != nil { // a part is not mapped at all
+		return fmt.Errorf("%w: %w", ErrForbidden, err)
+	}
+	if absent == 0 {
+		return unix.Present(b, write)
+	}
+	if err := Room(absent); err != nil { // before any
+		return err
+	}
+	for len(b) > 0 {
+		n := min(len(b), presentStride)
+		if absent, err = unix.Absent(b[:n]); err != nil {
+			return fmt.Errorf("%w: %w", ErrForbidden, err)
+		}
+		if err := makePresent(b[:n], write, absent); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
