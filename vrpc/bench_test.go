@@ -44,21 +44,28 @@ func benched(b *testing.B, network string) (*vrpc.Client, *vmmc.Process) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close(); _ = p.Close() })
-	q, err := vmmc.Open(b.Context(), vmmc.WithSocket(n.Socket()))
-	if err != nil {
-		b.Fatal(err)
+	q := p
+	if network != "vmmc, one Process" {
+		if q, err = vmmc.Open(b.Context(), vmmc.WithSocket(n.Socket())); err != nil {
+			b.Fatal(err)
+		}
 	}
 	go func() { _ = s.ServeVMMC(p, vrpc.Meeting) }()
 	c, err := vrpc.DialVMMC(b.Context(), q, p.ID(), vrpc.Meeting)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = c.Close(); _ = q.Close() })
+	b.Cleanup(func() {
+		_ = c.Close()
+		if q != p {
+			_ = q.Close()
+		}
+	})
 	return c, q
 }
 
 func BenchmarkNull(b *testing.B) {
-	for _, network := range []string{"tcp", "vmmc"} {
+	for _, network := range []string{"tcp", "vmmc", "vmmc, one Process"} {
 		b.Run(network, func(b *testing.B) {
 			c, _ := benched(b, network)
 			e := everyxdr.NewEveryversClient(c)

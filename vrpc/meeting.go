@@ -104,7 +104,8 @@ func (l *letter) deliver(ctx context.Context, meet *vmmc.Import) error {
 
 // DialVMMC connects to the server that a process has under the number of a buffer, mostly [Meeting], by
 // remote memory: p is this program's process. It waits for the server as long as ctx allows. Close the
-// client before p. [WithArea] bounds its messages.
+// client before p. [WithArea] bounds its messages. Where the server is in the same program, give each side a
+// Process of its own: with one, they wake each other for each call, which takes many times as long.
 func DialVMMC(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number uint32, opts ...ClientOption) (*Client, error) {
 	c, err := newClient(opts)
 	if err != nil {

@@ -40,6 +40,8 @@ func run(args []string) error {
 		ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 		defer stop()
 		return show(ctx)
+	case len(args) == 1 && args[0] == "child":
+		return child(ctx)
 	case len(args) == 2 && args[0] == "serve":
 		return serve(ctx, args[1])
 	case len(args) > 3 && args[0] == "call":
@@ -121,30 +123,29 @@ func serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// show has one server answer three clients.
+// show has one server, in a process of its own, answer three clients.
 func show(ctx context.Context) error {
 	p, err := vmmc.Open(ctx, node.Embed())
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	s, err := listen(ctx, "127.0.0.1:0")
+	s, err := start(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	s.serving.Go(func() { _ = s.ServeVMMC(p, vrpc.Meeting) })
-	tcp, err := vrpc.Dial(ctx, "tcp", s.tcp.Addr().String())
+	defer s.end()
+	tcp, err := vrpc.Dial(ctx, "tcp", s.address)
 	if err != nil {
 		return err
 	}
 	defer tcp.Close()
-	udp, err := vrpc.Dial(ctx, "udp", s.tcp.Addr().String())
+	udp, err := vrpc.Dial(ctx, "udp", s.address)
 	if err != nil {
 		return err
 	}
 	defer udp.Close()
-	mem, err := vrpc.DialVMMC(ctx, p, p.ID(), vrpc.Meeting)
+	mem, err := vrpc.DialVMMC(ctx, p, s.process, vrpc.Meeting)
 	if err != nil {
 		return err
 	}

@@ -288,8 +288,14 @@ func (g *randomX) union() {
 		}
 	}
 	for _, b := range []struct{ names, switchable string }{
-		{"int", "signed"}, {"unsigned", "unsigned"}, {"char", "signed"}, {"short", "signed"}, {"unsigned char", "signed"},
-		{"hyper", "signed"}, {"unsigned hyper", "unsigned"}, {"bool", "bool"},
+		{"int", "signed"},
+		{"unsigned", "unsigned"},
+		{"char", "signed"},
+		{"short", "signed"},
+		{"unsigned char", "signed"},
+		{"hyper", "signed"},
+		{"unsigned hyper", "unsigned"},
+		{"bool", "bool"},
 	} {
 		on = append(on, randomType{name: b.names, switchable: b.switchable})
 	}
