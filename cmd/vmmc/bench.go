@@ -84,8 +84,16 @@ func runBench(cmd *cobra.Command, what []string, o *benchOptions) error {
 		}
 	}
 	if o.plot != "" {
-		if _, err := figure.Draw(o.plot, results, peers); err != nil {
+		files, err := figure.Draw(o.plot, results, peers)
+		if err != nil {
 			return err
+		}
+		if !o.asJSON {
+			defer func() {
+				for _, f := range files {
+					fmt.Fprintln(cmd.OutOrStdout(), "drawn:", f)
+				}
+			}()
 		}
 	}
 	if o.asJSON {

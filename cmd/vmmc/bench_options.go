@@ -37,7 +37,8 @@ func (o *benchOptions) register(c *cobra.Command, sized, drawn bool) {
 	f.IntVar(&o.count, "count", 0, "how many `exchanges` a round has (default: by size)")
 	f.BoolVar(&o.quick, "quick", false, "fewer rounds and exchanges: figures that are less certain")
 	if drawn {
-		f.StringVar(&o.plot, "plot", "", "draw figures into a `directory`, as SVG and PNG; sizes are 4:4M then")
+		f.StringVar(&o.plot, "plot", "",
+			"draw figures into a `directory`, as SVG and PNG, beside those there; sizes are 4:4M then")
 		f.StringVar(&o.peers, "peers", "", "draw other libraries' lines too, from a `file` of bench/results")
 		_ = c.MarkFlagDirname("plot")
 		_ = c.MarkFlagFilename("peers", "json")

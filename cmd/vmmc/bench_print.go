@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -20,8 +21,21 @@ func printBench(w io.Writer, rs []bench.Result) error {
 			number(r.Limit), number(r.Ratio), number(r.P99), number(r.P999), r.LimitIs,
 		})
 	}
-	return printTable(w, rows)
+	if err := printTable(w, rows); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(rs, func(r bench.Result) bool { return r.Ratio > 0 }) {
+		_, err := fmt.Fprint(w, ratioText)
+		return err
+	}
+	return nil
 }
+
+// ratioText explains the table's comparison.
+const ratioText = `
+LIMIT is what the last column names, measured in turns with vmmc. RATIO is VALUE divided by LIMIT,
+the median over the rounds. For a time (ns, us) a RATIO above 1 is slower, for a rate (MB/s) faster.
+`
 
 // benchBar shows how far a path's run is.
 func benchBar(path string) (progress func(what string, done, of int), end func()) {

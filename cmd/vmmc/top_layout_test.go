@@ -46,7 +46,32 @@ func TestTopFits(t *testing.T) {
 		}
 	}
 	m := &topModel{by: orderNamed("bytes"), rows: rows, looked: true, width: 80, height: 4}
-	if got := strings.Join(m.lines(), "\n"); !strings.Contains(got, "1 of 3 links, 2.50M msg/s, 2.8GiB/s, by bytes") {
-		t.Errorf("not all links are shown, and that is not said: %s", got)
+	if got := strings.Join(m.lines(), "\n"); !strings.Contains(got, "3 links (1 of 3 ends), 2.50M msg/s, 2.8GiB/s, by bytes") {
+		t.Errorf("not all ends of links are shown, and that is not said: %s", got)
+	}
+}
+
+// A link of which both ends are seen is one link.
+func TestTopCountsLinks(t *testing.T) {
+	end := func(role, node string, pid uint32, peer string, peerPID uint32) linkRate {
+		return linkRate{Link: ask.Link{Role: role, Node: node, PID: pid, PeerNode: peer, PeerPID: peerPID}}
+	}
+	there, back := end("imports", "n1", 1, "n2", 2), end("exports", "n2", 2, "n1", 1)
+	other := end("imports", "n2", 2, "n1", 1)
+	for _, c := range []struct {
+		rows []linkRate
+		want string
+	}{
+		{nil, "0 links"},
+		{[]linkRate{there}, "1 link"},
+		{[]linkRate{back}, "1 link"},
+		{[]linkRate{there, back}, "1 link"},
+		{[]linkRate{back, other, there}, "2 links"},
+		{[]linkRate{end("exports", "n2", 2, "n1", 3), there}, "2 links"},
+	} {
+		m := &topModel{by: orderNamed("bytes"), rows: c.rows, looked: true, width: 80, height: 20}
+		if got := m.title(18); !strings.HasPrefix(got, "vmmc top: "+c.want+",") {
+			t.Errorf("%d ends: %q, want %s", len(c.rows), got, c.want)
+		}
 	}
 }

@@ -117,7 +117,7 @@ func (m *topModel) lines() []string {
 	return lines[:min(len(lines), m.height)]
 }
 
-// title is the first line; room is how many links can be shown.
+// title is the first line; room is how many ends of links can be shown.
 func (m *topModel) title(room int) string {
 	if !m.looked {
 		return "vmmc top: looking"
@@ -129,15 +129,44 @@ func (m *topModel) title(room int) string {
 			total.ByteRate += r.ByteRate
 		}
 	}
-	count := fmt.Sprintf("vmmc top: %d links", len(m.rows))
+	count := "vmmc top: 1 link"
+	if n := linkCount(m.rows); n != 1 {
+		count = fmt.Sprintf("vmmc top: %d links", n)
+	}
 	if len(m.rows) > room {
-		count = fmt.Sprintf("vmmc top: %d of %d links", room, len(m.rows))
+		count += fmt.Sprintf(" (%d of %d ends)", room, len(m.rows))
 	}
 	order := "by " + m.by.name
 	if m.back {
 		order += " reversed"
 	}
 	return fill([]string{count, perSecond(total.MessageRate) + " msg/s", sized(uint64(total.ByteRate)) + "/s", order}, ", ", m.width)
+}
+
+// linkCount is how many links the rows are ends of. Both ends of a link are there where
+// the user may see both.
+func linkCount(rows []linkRate) int {
+	type ends struct {
+		importer, exporter string
+		from, to           uint32
+	}
+	imports, exports := map[ends]int{}, map[ends]int{}
+	for _, r := range rows {
+		if r.Role == "imports" {
+			imports[ends{r.Node, r.PeerNode, r.PID, r.PeerPID}]++
+		} else {
+			exports[ends{r.PeerNode, r.Node, r.PeerPID, r.PID}]++
+		}
+	}
+	n := 0
+	for e, c := range imports {
+		n += max(c, exports[e])
+		delete(exports, e)
+	}
+	for _, c := range exports {
+		n += c
+	}
+	return n
 }
 
 // keys is the last line: as much of each as there is room for.

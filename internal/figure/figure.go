@@ -4,6 +4,7 @@ package figure
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,28 +40,61 @@ type sheet struct {
 }
 
 // Draw writes the figures that the results are enough for into a directory, each as
-// SVG and PNG, and returns the names of the files.
+// SVG and PNG, and returns the names of the files. Files that are there stay: the
+// names of the new ones get a number.
 func Draw(dir string, rs []bench.Result, peers []Peer) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // pictures are for everybody
 		return nil, err
 	}
-	var files []string
+	var names []string
+	var sheets []sheet
 	for _, path := range []string{bench.Local, bench.Remote} {
 		d := data{path, rs, peers}
 		for _, s := range []sheet{d.limits(), d.latency(), d.bandwidth(), d.overhead()} {
-			if len(s.series) == 0 {
-				continue
-			}
-			for _, ext := range []string{".svg", ".png"} {
-				file := filepath.Join(dir, s.file+"-"+path+ext)
-				if err := s.draw(file); err != nil {
-					return files, fmt.Errorf("draw %s: %w", file, err)
-				}
-				files = append(files, file)
+			if len(s.series) > 0 {
+				names, sheets = append(names, filepath.Join(dir, s.file+"-"+path)), append(sheets, s)
 			}
 		}
 	}
+	number, err := unused(names)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for i, s := range sheets {
+		for _, ext := range extensions {
+			file := names[i] + number + ext
+			if err := s.draw(file); err != nil {
+				return files, fmt.Errorf("draw %s: %w", file, err)
+			}
+			files = append(files, file)
+		}
+	}
 	return files, nil
+}
+
+var extensions = []string{".svg", ".png"}
+
+// unused is what makes all names those of no file: nothing, or "-2" and so on. All
+// figures of a run have the same.
+func unused(names []string) (number string, err error) {
+	for n := 2; ; n++ {
+		taken := false
+		for _, name := range names {
+			for _, ext := range extensions {
+				switch _, err := os.Lstat(name + number + ext); {
+				case err == nil:
+					taken = true
+				case !errors.Is(err, os.ErrNotExist):
+					return "", err
+				}
+			}
+		}
+		if !taken {
+			return number, nil
+		}
+		number = fmt.Sprintf("-%d", n)
+	}
 }
 
 // data is what there is of one path.
