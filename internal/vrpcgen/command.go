@@ -2,6 +2,8 @@
 package vrpcgen
 
 import (
+	"fmt"
+	"go/build"
 	"go/token"
 	"io"
 	"os"
@@ -132,7 +134,22 @@ func (o *options) run(c *cobra.Command, in string) error {
 		_, err = c.OutOrStdout().Write(code)
 		return err
 	}
-	return os.WriteFile(o.out, code, 0o644) //nolint:gosec // source code, as the umask has it
+	if err := os.WriteFile(o.out, code, 0o644); err != nil { //nolint:gosec // source code, as the umask has it
+		return err
+	}
+	if !compiled(o.out) {
+		_, err = fmt.Fprintf(c.ErrOrStderr(), "vrpcgen: go build leaves %s out on some systems, because of how its name ends\n", o.out)
+	}
+	return err
+}
+
+// compiled reports whether go build takes a file of that name wherever it builds: handle_arm.go is for one
+// architecture, and handle_test.go for tests.
+func compiled(path string) bool {
+	nowhere := build.Default
+	nowhere.GOOS, nowhere.GOARCH = "nowhere", "nowhere"
+	ok, err := nowhere.MatchFile(filepath.Split(path))
+	return (ok || err != nil) && !strings.HasSuffix(path, "_test.go")
 }
 
 func (o *options) packageName(in string) (string, error) {
