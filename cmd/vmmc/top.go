@@ -77,8 +77,8 @@ func (o *topOptions) run(c *cobra.Command) error {
 		return o.printOnce(c.Context(), a, c.OutOrStdout(), by)
 	}
 	in, okIn := c.InOrStdin().(*os.File)
-	out, okOut := c.OutOrStdout().(*os.File)
-	if !okIn || !okOut || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+	out := serve.OutputFile(c)
+	if !okIn || out == nil || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return serve.Usage("vmmc top wants a terminal: without one use --once or --json")
 	}
 	m := &topModel{ctx: c.Context(), a: a, every: o.interval, by: by}

@@ -3,6 +3,9 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -35,34 +38,90 @@ func Usage(format string, args ...any) error {
 	return &StatusError{Misused, fmt.Errorf(format, args...)}
 }
 
-// Execute runs the program's command line and returns the exit status.
-func Execute(root *cobra.Command) int {
+// Execute runs the program's command line and returns the exit status. hints may add
+// a line to what is said of an error; "" is none.
+func Execute(root *cobra.Command, hints ...func(error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	// Now and not in ExecuteC, so that these commands are watched as well.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	running := false
 	watch(root, &running)
+	out := &output{w: root.OutOrStdout()}
+	root.SetOut(out)
 	c, err := root.ExecuteC()
-	if err == nil {
+	lost := out.failure()
+	if err == nil && lost == nil {
 		return 0
 	}
 	// What cobra finds wrong before a command runs is wrong with the call.
 	status := Misused
-	if running {
+	if running || lost != nil && (err == nil || errors.Is(err, lost)) {
 		status = Failed
+	}
+	if lost != nil && !errors.Is(err, lost) {
+		fmt.Fprintf(root.ErrOrStderr(), "%s: write the output: %v\n", c.CommandPath(), lost)
+	}
+	if err == nil {
+		return status
 	}
 	var own *StatusError
 	if errors.As(err, &own) {
-		if status = own.Status; own.Err == nil {
+		if status = own.Status; status == 0 && lost != nil {
+			status = Failed
+		}
+		if own.Err == nil {
 			return status
 		}
 	}
 	fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
+	for _, h := range hints {
+		if line := h(err); line != "" {
+			fmt.Fprintln(root.ErrOrStderr(), line)
+		}
+	}
 	if status == Misused {
 		fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", c.CommandPath())
 	}
 	return status
+}
+
+// output is a command's standard output. It keeps the first error, which commands
+// need not look at: whatever they print, the program fails when it is lost.
+type output struct {
+	w io.Writer
+
+	mu  sync.Mutex
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.err == nil {
+			o.err = err
+		}
+	}
+	return n, err
+}
+
+func (o *output) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+// OutputFile is the file that a command prints to, as a terminal; nil if it prints
+// elsewhere.
+func OutputFile(c *cobra.Command) *os.File {
+	w := c.OutOrStdout()
+	if o, is := w.(*output); is {
+		w = o.w
+	}
+	f, _ := w.(*os.File)
+	return f
 }
 
 // watch notes in running that one of the commands was called rightly.
