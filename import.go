@@ -132,7 +132,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			want += 2 + len(g.Targets)
 		}
 	}
-	if g.Size <= 0 || g.Size > maxSize || len(fds) != want || g.Slot >= page.Slots || !located(&g) {
+	if g.Size <= 0 || int64(g.Size) > maxSize || len(fds) != want || g.Slot >= page.Slots || !located(&g) {
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}

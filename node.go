@@ -1,6 +1,10 @@
 package vmmc
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/vmmc-go/vmmc/internal/hosts"
+)
 
 // NodeID names a node of the cluster (the manual's vmmc_node_t). It is opaque,
 // and == says whether two are the same node (vmmc_EqualNodes); it may be a map's
@@ -17,7 +21,7 @@ func (n NodeID) MarshalText() ([]byte, error) { return []byte(n.name), nil }
 // UnmarshalText takes a node's name as it stands; whether there is such a node
 // shows when it is used.
 func (n *NodeID) UnmarshalText(b []byte) error {
-	n.name = string(b)
+	n.name = hosts.Canonical(string(b))
 	return nil
 }
 
@@ -54,11 +58,12 @@ func (p *Process) AllHosts() []NodeID {
 	return out
 }
 
-// NameToNode finds a node by its name (vmmc_NameToNode). The error is
-// [ErrNoSuchNode].
+// NameToNode finds a node by its name (vmmc_NameToNode), in whatever case. The error
+// is [ErrNoSuchNode].
 func (p *Process) NameToNode(name string) (NodeID, error) {
+	canonical := hosts.Canonical(name)
 	for _, h := range p.hosts {
-		if h == name {
+		if h == canonical {
 			return NodeID{h}, nil
 		}
 	}

@@ -114,5 +114,5 @@ func (e *Export) ownPages() (from, to int) {
 
 // located says whether a grant's place in a memory can be.
 func located(g *local.Grant) bool {
-	return !g.Mapped || g.Offset >= 0 && g.Offset%shm.WordSize == 0 && g.Memory <= maxSize && g.Offset <= g.Memory-g.Size
+	return !g.Mapped || g.Offset >= 0 && g.Offset%shm.WordSize == 0 && int64(g.Memory) <= maxSize && g.Offset <= g.Memory-g.Size
 }

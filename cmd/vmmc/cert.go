@@ -23,10 +23,19 @@ each other. "cert init" makes the cluster's authority; "cert node" and
 	return c
 }
 
+// checkAuthority refuses the directory of an authority.
+func checkAuthority(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, "ca-key.pem")); err == nil {
+		return fmt.Errorf("%s is an authority's directory, and its key belongs on no node: "+
+			"choose another with --out", dir)
+	}
+	return nil
+}
+
 // checkOut refuses a directory that holds what a new identity would spoil.
 func checkOut(dir string, renew bool) error {
-	if _, err := os.Lstat(filepath.Join(dir, "ca-key.pem")); err == nil {
-		return fmt.Errorf("%s is an authority's directory, and its key belongs on no node: choose another with --out", dir)
+	if err := checkAuthority(dir); err != nil {
+		return err
 	}
 	file := filepath.Join(dir, "cert.pem")
 	switch _, err := os.Lstat(file); {

@@ -18,8 +18,8 @@ func newCertNode() *cobra.Command {
 		Use:   "node --dir DIR --out DIR NAME...",
 		Short: "Issue identities for nodes",
 		Long: `Issue an identity for each node named: cert.pem, key.pem and ca.pem, what
-"vmmcd --certs" takes. With one name they are written to the directory of --out,
-with several to a directory for each below it.`,
+"vmmcd --certs" takes. The identity of a node goes to a directory of its name below
+--out, however many are named; to --out itself if that has the node's name.`,
 		Example: `  vmmc cert node --dir authority --out /etc/vmmc/n1 n1
   vmmc cert node --dir authority --out identities n1 n2 n3`,
 		Args: cobra.MinimumNArgs(1),
@@ -37,7 +37,7 @@ with several to a directory for each below it.`,
 			return nil
 		},
 	}
-	f.add(c, "`directory` for the identity, or for one directory a node")
+	f.add(c, "`directory` in which each node's identity has a directory of its name")
 	return c
 }
 
@@ -45,15 +45,19 @@ with several to a directory for each below it.`,
 // each belongs.
 func (f *issueFlags) nodes(names []string) ([]string, error) {
 	outs := make([]string, len(names))
+	if err := checkAuthority(f.out); err != nil {
+		return nil, err
+	}
 	for i, name := range names {
 		if err := hosts.CheckName(name); err != nil {
 			return nil, serve.Usage("name of a node: %w", err)
 		}
+		name = hosts.Canonical(name)
+		names[i] = name
 		if slices.Contains(names[:i], name) {
 			return nil, serve.Usage("node %q is named twice", name)
 		}
-		outs[i] = f.out
-		if len(names) > 1 {
+		if outs[i] = f.out; filepath.Base(f.out) != name {
 			outs[i] = filepath.Join(f.out, name)
 		}
 		if err := checkOut(outs[i], f.renew); err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,15 +20,20 @@ type identity struct {
 func newCertShow() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "show DIR",
+		Use:   "show DIR|FILE",
 		Short: "Show whom an identity is for, and until when",
 		Long: `Show whom an identity is for, and until when. It is checked as a node or user
-would check it that meets it: one that is out of date is an error.`,
+would check it that meets it: one that is out of date is an error. A file, as
+cert.pem, stands for the directory that it is in.`,
 		Example: `  vmmc cert show /etc/vmmc/n1
   vmmc cert show --json /etc/vmmc/n1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := cert.Load(args[0])
+			dir := args[0]
+			if i, err := os.Stat(dir); err == nil && !i.IsDir() { // one of the files in it
+				dir = filepath.Dir(dir)
+			}
+			id, err := cert.Load(dir)
 			if err != nil {
 				return err
 			}

@@ -14,9 +14,10 @@ func newCluster() *cobra.Command {
 	c.Long = `Run a cluster of several nodes on this machine, in the background: for trying
 things out, and for tests. A directory holds all of it.`
 	c.Example = `  vmmc cluster up --nodes 3
+  eval "$(vmmc cluster env)"
   vmmc cluster ls
   vmmc cluster down`
-	c.AddCommand(newClusterUp(), newClusterDown(), newClusterLs())
+	c.AddCommand(newClusterUp(), newClusterDown(), newClusterLs(), newClusterEnv())
 	return c
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
-func main() { os.Exit(serve.Execute(newRoot())) }
+func main() { os.Exit(serve.Execute(newRoot(), ownCluster)) }
 
 func newRoot() *cobra.Command {
 	root := group("vmmc", "Remote memory for Go: certificates, nodes, clusters and sessions")

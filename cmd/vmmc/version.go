@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 
 type versions struct {
 	Release string `json:"release"`
+	Commit  string `json:"commit,omitempty"`
 	API     string `json:"api"`
 	Go      string `json:"go"`
 	System  string `json:"system"`
@@ -26,14 +28,40 @@ func newVersion() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			major, minor := vmmc.Version()
-			v := versions{vmmc.Release, fmt.Sprintf("%d.%d", major, minor), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			v := versions{vmmc.Release, commit(), fmt.Sprintf("%d.%d", major, minor), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if asJSON {
 				return printJSON(c.OutOrStdout(), v)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "vmmc %s (API %s, %s, %s)\n", v.Release, v.API, v.Go, v.System)
+			of := ""
+			if v.Commit != "" {
+				of = "commit " + v.Commit + ", "
+			}
+			fmt.Fprintf(c.OutOrStdout(), "vmmc %s (%sAPI %s, %s, %s)\n", v.Release, of, v.API, v.Go, v.System)
 			return nil
 		},
 	}
 	jsonFlag(c, &asJSON)
 	return c
+}
+
+// commit is what the program was built of, as the go command has noted it; "" if it
+// was built outside of a checkout, or without -buildvcs.
+func commit() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	revision, changed := "", ""
+	for _, s := range b.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+changes"
+		}
+	}
+	if revision == "" {
+		return ""
+	}
+	return revision + changed
 }

@@ -128,7 +128,7 @@ func (l *lab) files(t *testing.T) {
 	l.run(t, "vmmc", "cert", "user", "--dir", l.path("ca"), "--out", l.path("certs"), "guest")
 	var hosts strings.Builder
 	for i := range nodes {
-		l.run(t, "vmmc", "cert", "node", "--dir", l.path("ca"), "--out", l.path(name(i)+".certs"), name(i))
+		l.run(t, "vmmc", "cert", "node", "--dir", l.path("ca"), "--out", l.path("certs"), name(i))
 		fmt.Fprintf(&hosts, "%s %s:7600\n", name(i), l.net[i].Addr)
 		check(t, os.Mkdir(l.path(name(i)+".drives"), 0o755))
 	}
@@ -181,7 +181,7 @@ func (l *lab) start(t *testing.T, i int) {
 	defer log.Close()
 	// Each machine has the account; what "ip netns exec" mounts is its own.
 	c := l.net[i].Command("sh", "-c", `mount --bind "$0" /etc/passwd && exec "$@"`, l.path("passwd"),
-		l.bin("vmmcd"), "--name", name(i), "--hosts", l.path("vmmc-hosts.txt"), "--certs", l.path(name(i)+".certs"),
+		l.bin("vmmcd"), "--name", name(i), "--hosts", l.path("vmmc-hosts.txt"), "--certs", l.path("certs/"+name(i)),
 		"--socket", l.socket(i), "--state", l.path(name(i)+".state"), "--drives", l.path(name(i)+".drives"), "--log-level", "warn")
 	c.Stdout, c.Stderr = log, log
 	check(t, c.Start())

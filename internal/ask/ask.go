@@ -130,7 +130,7 @@ func (a *Cluster) Find(names []string) (out []*Node, err error) {
 		known = append(known, n.Name)
 	}
 	for _, name := range names {
-		i := slices.Index(known, name)
+		i := slices.Index(known, hosts.Canonical(name))
 		if i < 0 {
 			return nil, code.New(code.NoSuchNode, "no node %q: the nodes are %s", name, strings.Join(known, ", "))
 		}
@@ -158,7 +158,7 @@ func overTLS(file, certs string) (*Cluster, error) {
 	for _, h := range list {
 		t := transport(id, h.Name)
 		open = append(open, t)
-		a.All = append(a.All, newNode(h.Name, &http.Client{Transport: t}, "https://"+h.Control))
+		a.All = append(a.All, newNode(h.Name, &http.Client{Transport: t}, hosts.URL(h.Control)))
 	}
 	a.First = a.All[0]
 	a.Close = func() {

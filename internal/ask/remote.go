@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/hosts"
 )
 
 // At is the node at an address, as whoever certs is for. Closing gives back the
@@ -14,5 +15,5 @@ func At(address, certs, name string) (n *Node, closing func(), err error) {
 		return nil, nil, err
 	}
 	t := transport(id, name)
-	return newNode(name, &http.Client{Transport: t}, "https://"+address), t.CloseIdleConnections, nil
+	return newNode(name, &http.Client{Transport: t}, hosts.URL(address)), t.CloseIdleConnections, nil
 }

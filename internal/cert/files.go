@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/hosts"
 )
 
 const (
@@ -62,7 +64,9 @@ func existsError(dir, file string, err error) error {
 
 // IssueNode writes an identity for a node to outDir, signed by the authority in
 // dir. An identity that is there is replaced, one file after the other.
-func IssueNode(dir, name, outDir string) error { return issueTo(dir, Node, name, outDir, time.Now) }
+func IssueNode(dir, name, outDir string) error {
+	return issueTo(dir, Node, hosts.Canonical(name), outDir, time.Now)
+}
 
 // IssueUser is IssueNode for a user.
 func IssueUser(dir, name, outDir string) error { return issueTo(dir, User, name, outDir, time.Now) }

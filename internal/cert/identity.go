@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/hosts"
 )
 
 // Identity is a node or a user that can prove its name: what Issue wrote and Load
@@ -40,7 +42,7 @@ func (id *Identity) ServerTLS() *tls.Config {
 // ClientTLS is for connecting to one node of the cluster. The handshake fails if
 // anyone else answers, another node of the same cluster included.
 func (id *Identity) ClientTLS(node string) *tls.Config {
-	want := Peer{Cluster: id.Cluster, Kind: Node, Name: node}
+	want := Peer{Cluster: id.Cluster, Kind: Node, Name: hosts.Canonical(node)}
 	c := id.config()
 	// What is switched off is the standard check, which wants the name dialled in
 	// the certificate. VerifyConnection does all of it for our names instead.
@@ -128,6 +130,9 @@ func (id *Identity) member(leaf *x509.Certificate) (Peer, error) {
 	p, err := claimed(leaf)
 	if err != nil {
 		return Peer{}, err
+	}
+	if p.Kind == Node { // one that was issued before names had one spelling
+		p.Name = hosts.Canonical(p.Name)
 	}
 	if p.Cluster != id.Cluster {
 		return Peer{}, fmt.Errorf("the certificate is for %v, wanted cluster %q", p, id.Cluster)

@@ -157,6 +157,7 @@ func (n *Node) serve() (err error) {
 }
 
 func (n *Node) configure() error {
+	n.cfg.Name = hosts.Canonical(n.cfg.Name)
 	if err := hosts.CheckName(n.cfg.Name); err != nil {
 		return code.New(code.BadConfig, "node name: %v", err)
 	}

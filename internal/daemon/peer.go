@@ -32,7 +32,7 @@ func (n *Node) newPeer(h hosts.Host) *peer {
 	}}
 	return &peer{
 		host: h, transport: t,
-		client: nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket)),
+		client: nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket)),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
@@ -65,7 +66,7 @@ func (n *Node) relay(ctx context.Context, c caller, r local.ControlRequest) (loc
 func (p *peer) relay(ctx context.Context, c caller, r local.ControlRequest) (local.ControlAnswer, error) {
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Store(true) }})
-	q, err := controlHTTP(ctx, r, "https://"+p.host.Control)
+	q, err := controlHTTP(ctx, r, hosts.URL(p.host.Control))
 	if err != nil {
 		return local.ControlAnswer{}, err
 	}

@@ -149,7 +149,7 @@ func (n *Node) other(ctx context.Context, id *cert.Identity, h hosts.Host) []Fin
 	}
 	t := &http.Transport{TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true}
 	defer t.CloseIdleConnections()
-	cl := nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, "https://"+h.Control, connect.WithReadMaxBytes(local.MaxPacket))
+	cl := nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket))
 	if _, err := cl.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{})); err != nil {
 		return bad(Failed, name, "issue certificates by one authority for both; compare clocks (date), hosts files and versions", "it listens at %s, but: %v", h.Control, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -79,3 +80,15 @@ func checkHostName(host string) error {
 	}
 	return nil
 }
+
+// URL is that of the node at a control address. The zone of a link-local address
+// stands behind an escaped percent sign (RFC 6874).
+func URL(control string) string {
+	u := url.URL{Scheme: "https", Host: control}
+	return u.String()
+}
+
+// Canonical is the one spelling of a node's name: the manual writes NODE1 and node1
+// for the same node. Names are the same in all nodes' lists and certificates, in
+// whatever case they are written there.
+func Canonical(name string) string { return strings.ToLower(name) }

@@ -70,7 +70,8 @@ func Parse(r io.Reader, file string) ([]Host, error) {
 	in.Buffer(make([]byte, 0, maxLine+2), maxLine+2)
 
 	var hosts []Host
-	seen := make(map[string]int) // name to line
+	seen := make(map[string]int)   // name to line
+	serves := make(map[string]int) // control address to line
 	line, free := 0, 0
 	for in.Scan() {
 		line++
@@ -95,7 +96,11 @@ func Parse(r io.Reader, file string) ([]Host, error) {
 		if first, dup := seen[h.Name]; dup {
 			return nil, fmt.Errorf("%s:%d: node %q is already on line %d; give every node a name of its own", file, line, h.Name, first)
 		}
-		seen[h.Name] = line
+		if first, dup := serves[h.Control]; dup {
+			return nil, fmt.Errorf("%s:%d: node %q has the address %s of the node on line %d; "+
+				"give every node an address or a port of its own", file, line, h.Name, h.Control, first)
+		}
+		seen[h.Name], serves[h.Control] = line, line
 		hosts = append(hosts, h)
 	}
 	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
@@ -133,6 +138,7 @@ func parseLine(text string) (h Host, ok bool, err error) {
 	if err := CheckName(h.Name); err != nil {
 		return Host{}, false, fmt.Errorf("node name: %w", err)
 	}
+	h.Name = Canonical(h.Name)
 	if err := checkAddress(h.Control); err != nil {
 		return Host{}, false, fmt.Errorf("control address: %w", err)
 	}
@@ -157,8 +163,9 @@ func Format(hosts []Host) string {
 	return b.String()
 }
 
-// Lookup finds a node by its name. Case counts.
+// Lookup finds a node by its name, in whatever case.
 func Lookup(hosts []Host, name string) (Host, bool) {
+	name = Canonical(name)
 	for _, h := range hosts {
 		if h.Name == name {
 			return h, true

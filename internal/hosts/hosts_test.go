@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,9 +28,8 @@ func TestParse(t *testing.T) {
 		{"data address", "a h:1 g:65535 # fast", []hosts.Host{{"a", "h:1", "g:65535", 0}}},
 		{"comment without a space", "a h:1# fast", []hosts.Host{{"a", "h:1", "h:1", 0}}},
 		{"places kept free", "-\na h:1\n - # was b\n-\nc h:2\n-\n", []hosts.Host{{"a", "h:1", "h:1", 1}, {"c", "h:2", "h:2", 2}}},
-		{"order kept", "z h:1\na h:2\nM h:3\n", []hosts.Host{{"z", "h:1", "h:1", 0}, {"a", "h:2", "h:2", 0}, {"M", "h:3", "h:3", 0}}},
-		{"case counts", "a h:1\nA h:2", []hosts.Host{{"a", "h:1", "h:1", 0}, {"A", "h:2", "h:2", 0}}},
-		{"all name characters", "Az09-_. h:1", []hosts.Host{{"Az09-_.", "h:1", "h:1", 0}}},
+		{"order kept", "z h:1\na h:2\nM h:3\n", []hosts.Host{{"z", "h:1", "h:1", 0}, {"a", "h:2", "h:2", 0}, {"m", "h:3", "h:3", 0}}},
+		{"all name characters", "Az09-_. h:1", []hosts.Host{{"az09-_.", "h:1", "h:1", 0}}},
 		{"IPv4 and IPv6", "a 10.0.0.1:1 [fe80::1%eth0]:2", []hosts.Host{{"a", "10.0.0.1:1", "[fe80::1%eth0]:2", 0}}},
 		{"longest name", strings.Repeat("n", 64) + " h:1", []hosts.Host{{strings.Repeat("n", 64), "h:1", "h:1", 0}}},
 		{"longest line", "a h:1 #" + strings.Repeat("x", 1017) + "\r\nb h:2", []hosts.Host{{"a", "h:1", "h:1", 0}, {"b", "h:2", "h:2", 0}}},
@@ -69,6 +69,8 @@ func TestParseErrors(t *testing.T) {
 		{"bad IPv6", "a [fe80::g]:80", []string{"bad IPv6 address"}},
 		{"bad host", "a h/x:80", []string{`the host has the character '/'`}},
 		{"long host", "a " + strings.Repeat("h", 254) + ":1", []string{"254 bytes"}},
+		{"duplicate in another case", "node1 h:1\nb h:2\nNODE1 h:3", []string{"f:3: ", `node "node1" is already on line 1`}},
+		{"two names at one address", "a h:1\nb h:2\nc h:1", []string{"f:3: ", `node "c" has the address h:1 of the node on line 1`}},
 		{"duplicate", "a h:1\nb h:2\na h:3", []string{"f:3: ", `node "a" is already on line 1`}},
 		{"bad name", "a/b h:1", []string{`character '/'`, "letters, digits", right}},
 		{"not ASCII", "ä h:1", []string{`character 'ä'`}},
@@ -126,8 +128,27 @@ func TestLookup(t *testing.T) {
 	if h, ok := hosts.Lookup(list, "b"); !ok || h != list[1] {
 		t.Errorf("Lookup(b) = %v, %v", h, ok)
 	}
-	if h, ok := hosts.Lookup(list, "B"); ok {
-		t.Errorf("Lookup(B) found %v", h)
+	if h, ok := hosts.Lookup(list, "B"); !ok || h != list[1] { // the manual writes both
+		t.Errorf("Lookup(B) = %v, %v", h, ok)
+	}
+	if h, ok := hosts.Lookup(list, "c"); ok {
+		t.Errorf("Lookup(c) found %v", h)
+	}
+}
+
+// TestURL: the zone of a link-local address is escaped, and read as it was.
+func TestURL(t *testing.T) {
+	for control, want := range map[string]string{
+		"10.0.0.1:7411":     "https://10.0.0.1:7411",
+		"node:7411":         "https://node:7411",
+		"[::1]:7411":        "https://[::1]:7411",
+		"[fe80::a%lo]:7461": "https://[fe80::a%25lo]:7461",
+	} {
+		got := hosts.URL(control)
+		u, err := url.Parse(got)
+		if got != want || err != nil || u.Host != control {
+			t.Errorf("URL(%s) = %s, want %s; it reads as %v, %v", control, got, want, u, err)
+		}
 	}
 }
 

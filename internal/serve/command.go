@@ -78,7 +78,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.rootDir, "root", env.Get(root.Env), "`directory` that the node keeps its things in: vmmc-hosts.txt, certs, logs, state and run (default: $VMMC_ROOT; none: each has a place of its own, and there are no logs)")
-	f.StringVar(&o.name, "name", "", "the node's `name`, as in the hosts file (default: the host's name)")
+	f.StringVar(&o.name, "name", "", "the node's `name`, as in the hosts file (default: that of the certificate, else the host's name)")
 	f.StringVar(&o.Hosts, "hosts", "", "`file` that lists the cluster's nodes, vmmc-hosts.txt (default: vmmc-hosts.txt in the root, if it is there; else this node is alone)")
 	f.StringVar(&o.Certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen (default: certs in the root, if it is there)")
 	f.StringVar(&o.Socket, "socket", local.ListenPath(), "`path` of the socket for this machine's processes (with --root: run/node.sock in it, unless VMMC_SOCKET is set)")

@@ -119,6 +119,17 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		}
 	}
 	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.Socket, Listen: o.listen, Version: vmmc.Release, Encrypt: o.encrypt, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.State, Drives: o.drives, Supervisor: o.supervisor}
+	if o.Certs != "" {
+		if cfg.Certs, err = filepath.Abs(o.Certs); err != nil {
+			return cfg, fmt.Errorf("name the directory of certificates: %w", err)
+		}
+		if cfg.Identity, err = cert.Load(o.Certs); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.Name == "" && cfg.Identity != nil && cfg.Identity.Kind == cert.Node {
+		cfg.Name = cfg.Identity.Name // the only one that it can serve under
+	}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
 			return cfg, fmt.Errorf("name the node after the host: %w; give one with --name", err)
@@ -149,14 +160,6 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		// file does not mean that.
 		if len(cfg.Hosts) == 0 {
 			return cfg, fmt.Errorf("the hosts file %s names no node: add a line \"name host:port\" for each", o.Hosts)
-		}
-	}
-	if o.Certs != "" {
-		if cfg.Certs, err = filepath.Abs(o.Certs); err != nil {
-			return cfg, fmt.Errorf("name the directory of certificates: %w", err)
-		}
-		if cfg.Identity, err = cert.Load(o.Certs); err != nil {
-			return cfg, err
 		}
 	}
 	return cfg, nil
