@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -63,6 +64,7 @@ func (p *Process) handle(_ context.Context, m local.Method, body []byte, fds []i
 			closeAll(fds)
 			return nil, nil, code.New(code.Protocol, "handover with %d descriptors: %v", len(fds), err)
 		}
+		foreign.Own(fds[0]) // the node has accepted it
 		return local.Empty{}, nil, p.takeOver(r, fds[0])
 	case local.Withdraw:
 		r, err := local.Decode[local.ReleaseRequest](body)
@@ -224,6 +226,7 @@ func (p *Process) acceptNear(id local.ProcessID, order uint64, fds []int) (a loc
 		closeAll(fds)
 		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want 2", len(fds))
 	}
+	p.brought(id, fds)
 	pages, out, err := p.exchangePages(fds)
 	if err != nil {
 		return a, nil, err
@@ -234,7 +237,7 @@ func (p *Process) acceptNear(id local.ProcessID, order uint64, fds []int) (a loc
 		retire(pages)
 		return a, nil, err
 	}
-	if err := p.join(id, order, near, pages, link.Terms{}); err != nil {
+	if err := p.join(id, order, near, pages, link.Terms{From: sourceName(id)}); err != nil {
 		closeAll(append(out, far))
 		return a, nil, err
 	}

@@ -67,7 +67,7 @@ func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
 		if h := link.listen(t, &none); h.Type != wire.Revoke || h.Handle != g.Handle {
 			t.Fatalf("of the end of import %d the importer hears %+v", g.Handle, h)
 		}
-		none.Close()
+		closeAll(none.Rest())
 		_ = unix.Close(link.fd)
 		link.fd = -1
 	}

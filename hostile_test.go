@@ -236,7 +236,12 @@ func newTown(t testing.TB) *town {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.Close)
-	w := &town{socket: n.Socket(), b: join(t, n.Socket())}
+	return townAt(t, n.Socket())
+}
+
+func townAt(t testing.TB, socket string) *town {
+	t.Helper()
+	w := &town{socket: socket, b: join(t, socket)}
 	count := vmmc.WithHandler(func(vmmc.Notification) { w.ran.Add(1) })
 	var mem [4][]byte
 	for i := range mem {
@@ -263,7 +268,8 @@ func newTown(t testing.TB) *town {
 			t.Fatal(err)
 		}
 	}
-	if w.honest, err = join(t, n.Socket()).Import(t.Context(), w.b.Node(), w.b.PID(), 6); err != nil {
+	var err error
+	if w.honest, err = join(t, socket).Import(t.Context(), w.b.Node(), w.b.PID(), 6); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -117,6 +117,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			return nil, err
 		}
 	}
+	p.brought(g.Exporter, fds)
 	linked := l != nil
 	giveBack := func() {
 		if linked {

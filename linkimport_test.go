@@ -21,7 +21,7 @@ func (r *raid) seeks(t testing.TB, n, buffer uint32) (wire.Granted, int) {
 		t.Fatal(err)
 	}
 	var passed unix.Passed
-	defer passed.Close()
+	defer func() { closeAll(passed.Rest()) }()
 	h := r.listen(t, &passed)
 	if h.Type != wire.Grant || h.Serial != n {
 		t.Fatalf("the answer to import %d is %+v", n, h)

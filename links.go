@@ -3,11 +3,13 @@ package vmmc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
@@ -201,6 +203,7 @@ func (p *Process) linkPages() (ring page.Importer, mine []int, err error) {
 
 // openNear begins a link on this node with what the exporter has given. It owns ring and fds.
 func (p *Process) openNear(exporter local.ProcessID, l *outLink, c *local.Connected, ring page.Importer, fds []int) (out *link.Out, err error) {
+	p.brought(exporter, fds)
 	l.id, l.direct, l.lost = c.Link, c.Imports, c.Lost
 	pages := &link.Pages{Ring: ring}
 	if pages.Peer, err = page.OpenProcess(fds[0]); err != nil {
@@ -209,11 +212,11 @@ func (p *Process) openNear(exporter local.ProcessID, l *outLink, c *local.Connec
 		return nil, err
 	}
 	if pages.Back, err = page.OpenExporter(fds[1]); err != nil {
-		_ = unix.Close(fds[2])
+		foreign.Close(fds[2])
 		retire(pages)
 		return nil, err
 	}
-	if out, err = p.newOut(fds[2], pages, link.Terms{}, exporter, l); err == nil {
+	if out, err = p.newOut(fds[2], pages, link.Terms{From: sourceName(exporter)}, exporter, l); err == nil {
 		ring.Take()
 	}
 	return out, err
@@ -341,11 +344,23 @@ func descriptors(rs ...*shm.Region) ([]int, error) {
 	return fds, nil
 }
 
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
+// sourceName names a process in package foreign.
+func sourceName(id local.ProcessID) string {
+	return fmt.Sprintf("process %d (%x) on node %s", id.PID, id.Incarnation, id.Node)
 }
+
+// brought notes that another process has sent descriptors, not the daemon over whose connection they came.
+func (p *Process) brought(id local.ProcessID, fds []int) {
+	if len(fds) == 0 {
+		return
+	}
+	s := foreign.From(sourceName(id))
+	defer s.Release()
+	s.Took(fds...)
+}
+
+// closeAll closes descriptors that may be others'.
+func closeAll(fds []int) { foreign.Close(fds...) }
 
 // retire gives back what there is of a link's pages.
 func retire(p *link.Pages) {

@@ -174,6 +174,7 @@ func throughNode(ctx context.Context, socket string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	local.TakesNone(c)
 	conn := local.Dialled(c, Nobody)
 	a := &Cluster{Close: func() {
 		conn.Close()

@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // throughSocket carries calls to a node over the socket of this machine's.
@@ -31,9 +31,7 @@ func (t *throughSocket) Do(r *http.Request) (*http.Response, error) {
 		q.Headers[k] = r.Header.Get(k)
 	}
 	a, fds, err := local.Ask[local.ControlAnswer](r.Context(), t.conn, local.Control, q, nil)
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
+	foreign.Close(fds...) // an honest daemon sends none
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,9 @@ func ownDescriptors() descriptors {
 // kept are for those who are there.
 func (d *descriptors) kept() int { return min(512, d.limit/4) }
 
+// foreign is how many descriptors may be open that one user's processes have sent. Honest ones have few open, for a moment.
+func (d *descriptors) foreign() int { return max(64, d.limit/8) }
+
 // after says how many are left behind c. The number of c is not enough for that: those who are taken on in one go each
 // bring a descriptor later, which would fill what is kept for as long as they stay; and when others hang up that have low
 // numbers, c gets one of those, although what is kept may be full.

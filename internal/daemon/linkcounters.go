@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	pages "github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // linkCounters are what a process counts of its links, in memory that this node reads.
@@ -45,7 +45,7 @@ func (p *process) count(fds []int) {
 	if len(fds) != 1 {
 		return
 	}
-	fd, err := unix.Dup(fds[0])
+	fd, err := foreign.Dup(fds[0])
 	if err != nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -19,6 +20,9 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest, pages
 	if r.Node == p.n.cfg.Name {
 		a := asking{im: im, id: r.ID, sameNode: true}
 		if r.Link {
+			if err := p.gives(pages); err != nil {
+				return nil, nil, err
+			}
 			a.link, a.pages = random64(), pages
 		}
 		g, fds, err := p.n.grant(ctx, r.PID, a)
@@ -125,7 +129,27 @@ func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Gra
 		p.withdraw(octx, local.ReleaseRequest{Importer: r.Importer.Process, Exporter: g.Exporter, Handle: g.Handle})
 		return local.Grant{}, nil, ctxCause(ctx, "import of buffer %d", r.ID)
 	}
+	if err == nil {
+		if err = p.gives(fds); err != nil {
+			closeAll(fds)
+			return local.Grant{}, nil, err
+		}
+	}
 	return g, fds, p.asked(err)
+}
+
+// gives refuses what a process gives another one that is neither memory nor a socket of a link. It would be the other one's to
+// close, and that may take as long as its sender likes.
+func (p *process) gives(fds []int) error {
+	for _, fd := range fds {
+		if unix.ClosesAtOnce(fd) {
+			continue
+		}
+		if err := unix.IsLocalStream(fd); err != nil {
+			return code.New(code.Protocol, "process %d on node %q gives a descriptor that is neither memory nor a unix socket: %v", p.id.Load().PID, p.n.cfg.Name, err)
+		}
+	}
+	return nil
 }
 
 // asked says of which process an answer failed to come.
@@ -208,6 +232,9 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		return c, nil, err
 	}
 	e, err := p.n.exact(ctx, r.Exporter)
+	if err == nil {
+		err = p.gives(pages)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -216,6 +243,13 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 		return nil, nil, ctxCause(ctx, "link to process %d", r.Exporter.PID)
 	}
 	accepted, fds, err := local.Ask[local.Accepted](ctx, e.conn, local.Accept, a, pages)
+	if err == nil {
+		err = e.gives(fds)
+	}
+	if err != nil {
+		closeAll(fds)
+		fds = nil
+	}
 	if err == nil {
 		p.introduced(a.Link, im, r.Exporter, false)
 		e.linked()

@@ -76,7 +76,7 @@ type Node struct {
 
 	descriptors descriptors
 
-	foreign atomic.Pointer[foreign]
+	foreign atomic.Pointer[otherPlaces]
 
 	ctx    context.Context // ends when the node is closed
 	cancel context.CancelFunc
@@ -247,7 +247,7 @@ func (n *Node) acceptProcesses() {
 		}
 		if err := n.serveProcess(c); err != nil {
 			n.log.Warn("a process was refused", "err", err)
-			_ = c.Close()
+			local.Leave(c)
 		}
 	}
 }

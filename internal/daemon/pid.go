@@ -56,9 +56,9 @@ func (n *Node) keepPIDs(f *os.File) {
 	}
 }
 
-// foreign is a program of a session that has a logical pid which this node does
+// otherPlaces is a program of a session that has a logical pid which this node does
 // not give out: the node had another place in the hosts file when it began.
-type foreign struct {
+type otherPlaces struct {
 	session string
 	pid     uint32
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -79,7 +80,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
 	}
 	ready := make(chan struct{})
-	p.conn = local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	p.conn = local.NewBoundedConn(c, n.descriptors.foreign(), func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 		<-ready
 		return p.handle(ctx, m, body, fds)
 	})
@@ -327,8 +328,5 @@ func (p *process) export(r local.ExportRequest, begin bool) error {
 	return nil
 }
 
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
-}
+// closeAll closes descriptors that processes have sent.
+func closeAll(fds []int) { foreign.Close(fds...) }

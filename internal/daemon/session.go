@@ -242,7 +242,7 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
 			case !p.Joined && !s.n.ownPID(p.PID):
-				s.n.foreign.CompareAndSwap(nil, &foreign{session: s.Name, pid: p.PID})
+				s.n.foreign.CompareAndSwap(nil, &otherPlaces{session: s.Name, pid: p.PID})
 			case !p.Joined && !known:
 				s.n.readopt(s, c, p)
 			}

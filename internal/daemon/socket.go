@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -139,8 +140,10 @@ func (s *unixSocket) pid(index int) uint32 {
 }
 
 func (s *unixSocket) close() {
-	if s.l != nil {
-		_ = s.l.Close() // removes the socket too
+	if s.l != nil { // with connections that were not accepted, in which descriptors may be
+		from := foreign.From("connections that were not accepted")
+		foreign.HangUp(s.l, from) // removes the socket too
+		from.Release()
 	}
 	if s.lock != nil {
 		_ = s.lock.Close()

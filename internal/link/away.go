@@ -97,7 +97,7 @@ func (s *stream) disconnect() {
 	for _, fd := range []int{s.fd, s.wfd} {
 		if fd >= 0 {
 			s.e.ep.Remove(fd)
-			_ = unix.Close(fd)
+			s.close(fd)
 		}
 	}
 	s.fd, s.wfd = -1, -1

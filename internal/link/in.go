@@ -105,7 +105,7 @@ func NewIn(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, impo
 	if pages != nil {
 		in.board = pages.Peer.Board()
 	}
-	if err := in.start(e, fd, in); err != nil {
+	if err := in.start(e, fd, in, pages != nil); err != nil {
 		pages.retire()
 		return nil, err
 	}

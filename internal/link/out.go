@@ -109,7 +109,7 @@ func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle u
 	o := &Out{pages: pages, turn: turn.New(1), onRevoke: onRevoke, onLost: onLost}
 	o.agree(terms)
 	o.redial, o.attempts, o.keeps.from = terms.Redial, 1, &e.keeps
-	if err := o.start(e, fd, o); err != nil {
+	if err := o.start(e, fd, o, pages != nil); err != nil {
 		pages.retire()
 		return nil, err
 	}

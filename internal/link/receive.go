@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -27,7 +28,8 @@ const fullTurn = 8 << 20
 // straight to its place, except what came along with a header.
 type receiver struct {
 	io         unix.IO
-	passed     *unix.Passed // nil: no descriptors are awaited, and the kernel drops any
+	passed     *unix.Passed // nil: the far end cannot send descriptors
+	awaits     bool         // descriptors
 	cipher     Cipher       // nil: in clear
 	special    bool         // one of these two is there
 	over       bool         // the turns are, and what the cipher keeps goes on
@@ -113,7 +115,11 @@ func (r *receiver) recv(fd int, a, b []byte) (int, error) {
 		}
 		return r.cipher.Recv(fd, a)
 	}
-	return r.io.RecvPassed(fd, a, b, r.passed)
+	n, err := r.io.RecvPassed(fd, a, b, r.passed)
+	if most := maxSeeks; r.passed.Len() > 0 && (!r.awaits || r.passed.Len() > most) {
+		err = protocol("%d descriptors that are not awaited", r.passed.Len())
+	}
+	return n, err
 }
 
 // kept says whether there is more that no event tells of.
@@ -301,13 +307,24 @@ func (r *receiver) drop() {
 	}
 	r.dst = nil
 	r.cipher = nil // the transmitter drops it
-	r.refuse()
+	r.refuse(-1)
 }
 
-// refuse takes no descriptors any more.
-func (r *receiver) refuse() {
-	if r.passed != nil {
-		r.passed.Close()
-		r.passed, r.special = nil, r.cipher != nil
+// await has the far end of fd send descriptors.
+func (r *receiver) await(fd int) {
+	if r.passed != nil && !r.awaits {
+		r.awaits = true
+		unix.AwaitRights(fd)
 	}
+}
+
+// refuse takes no descriptors any more; fd is -1 if there is no connection.
+func (r *receiver) refuse(fd int) {
+	if r.passed == nil {
+		return
+	}
+	if r.awaits = false; fd >= 0 {
+		unix.RefuseRights(fd)
+	}
+	foreign.Close(r.passed.Rest()...)
 }

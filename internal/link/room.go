@@ -139,8 +139,9 @@ func (s *stream) armWrite() {
 	if s.wfd < 0 {
 		fd, err := unix.Dup(s.fd)
 		if err == nil {
+			s.from.Took(fd)
 			if err = s.e.ep.Add(fd, s.id<<1|1, true); err != nil {
-				_ = unix.Close(fd)
+				s.close(fd)
 			}
 		}
 		if err != nil {

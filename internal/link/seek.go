@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -76,9 +76,7 @@ func (o *Out) seek(s *seek) bool {
 	o.seeks.last++
 	s.number = o.seeks.last
 	o.seeks.list = append(o.seeks.list, s)
-	if o.rx.passed == nil {
-		o.rx.passed, o.rx.special = new(unix.Passed), true
-	}
+	o.rx.await(o.fd)
 	return true
 }
 
@@ -98,7 +96,7 @@ func (o *Out) granted(h *wire.Header) error {
 	}
 	if len(o.seeks.list) == 0 {
 		o.seeks.list = nil
-		o.rx.refuse()
+		o.rx.refuse(o.fd)
 	}
 	if !s.wanted {
 		o.seeks.late--
@@ -112,9 +110,7 @@ func (o *Out) granted(h *wire.Header) error {
 
 // decline gives a grant back that cannot be used.
 func (o *Out) decline(s *seek) {
-	if s.fd >= 0 {
-		_ = unix.Close(s.fd)
-	}
+	foreign.Close(s.fd)
 	if s.grant.Handle != 0 {
 		o.control(wire.Header{Type: wire.Detach, Handle: s.grant.Handle})
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -62,6 +63,7 @@ type stream struct {
 	passed    int         // see passOver; with the token
 	sought    atomic.Bool // somebody sleeps until something comes, whom another one's looks serve; a hint: who misses it looks seldom for a while
 	later     bool        // an acknowledgement was put off, for whoever lets go of the token, or for the rest of what has begun; with the token
+	vain      int         // events in a row that brought nothing; with the token
 	put       int         // how long ago, in looks, those between two frames that find nothing counting more; with the token
 	listening atomic.Bool // armed for reading; stored with the token
 
@@ -87,6 +89,9 @@ type stream struct {
 
 	losses, resumptions, repeated atomic.Uint64
 
+	source string
+	from   *foreign.Source // of descriptors that the far end had a hand in; nil between nodes
+
 	rmu sync.Mutex // receiving; taken before tmu
 	fd  int        // changed with rmu and tmu held; -1 when closed
 	rx  receiver
@@ -100,12 +105,16 @@ type stream struct {
 	conn uint32 // changes with the connection; with tmu
 }
 
-// start puts the socket under the engine's care, which owns it from now on.
-func (s *stream) start(e *Engine, fd int, h handler) error {
+// start puts the socket under the engine's care, which owns it from now on. near is of a link on one node.
+func (s *stream) start(e *Engine, fd int, h handler, near bool) error {
 	s.e, s.h, s.fd, s.wfd = e, h, fd, -1
-	if err := unix.IsStream(fd); err != nil {
-		_ = unix.Close(fd)
-		return err
+	if near {
+		s.from = foreign.From(s.source)
+	}
+	if err := s.admit(fd); err != nil {
+		s.close(fd)
+		s.from.Release()
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	s.listening.Store(true)
 	s.rx.quiet = !s.encrypted && unix.Piecewise(fd)
@@ -120,12 +129,33 @@ func (s *stream) start(e *Engine, fd int, h handler) error {
 	if err := e.register(s); err != nil {
 		s.count.Free()
 		e.forget(s)
-		_ = unix.Close(fd)
+		s.close(fd)
+		s.from.Release()
 		s.fd = -1
 		return err
 	}
 	return nil
 }
+
+// admit looks at a socket before it is used. On one node it may be the far end's work, and the far end may
+// hold it too.
+func (s *stream) admit(fd int) error {
+	if s.from == nil {
+		return unix.IsStream(fd)
+	}
+	s.from.Took(fd)
+	if err := unix.IsLocalStream(fd); err != nil {
+		return err
+	}
+	// Of a socket that this side has made nobody else has the option; the exporter makes both.
+	if _, out := s.h.(*Out); !unix.RefuseRights(fd) || out {
+		s.rx.passed, s.rx.special = &unix.Passed{Came: func(fds []int) { s.from.Took(fds...) }}, true
+	}
+	return nil
+}
+
+// close closes a descriptor of the connection, and does not wait where the far end could make that slow.
+func (s *stream) close(fd int) { foreign.Close(fd) }
 
 // try takes the token if it is free.
 func (s *stream) try() bool { return s.token.CompareAndSwap(free, held) }
@@ -155,13 +185,32 @@ func (s *stream) readable() {
 			return // the holder will look again before it lets go
 		}
 	}
-	s.receive(drain)
+	if s.receive(drain) {
+		s.vain = 0
+	} else if s.vain++; s.vain > maxVain {
+		s.vain = 0
+		s.unclear()
+	}
 	if s.awaited() {
 		s.listening.Store(false) // the event has disarmed it
 		s.rest()
 		return
 	}
 	s.release()
+}
+
+// maxVain is how many events in a row may bring nothing before the socket is asked why. Others may have taken what
+// the events told of, and a cipher needs several parts of a record.
+const maxVain = 64
+
+// unclear ends a connection whose events do not stop although there is nothing to receive.
+func (s *stream) unclear() {
+	s.rmu.Lock()
+	bad := s.fd >= 0 && unix.Unclear(s.fd)
+	s.rmu.Unlock()
+	if bad {
+		s.lose(fmt.Errorf("%w: the socket tells of something that is not there to receive", ErrGone))
+	}
 }
 
 // settle sends what was put off; waits says that the rest of what has begun is seen soon, so an acknowledgement may
@@ -300,7 +349,7 @@ func (s *stream) finish(err error) {
 	for _, fd := range []int{s.fd, s.wfd} {
 		if fd >= 0 {
 			s.e.ep.Remove(fd)
-			_ = unix.Close(fd)
+			s.close(fd)
 		}
 	}
 	s.fd, s.wfd = -1, -1
@@ -310,6 +359,7 @@ func (s *stream) finish(err error) {
 	s.rmu.Unlock()
 	s.h.lost(err)
 	s.count.Free()
+	s.from.Release()
 	s.e.sleepers.Wake()
 	s.e.forget(s)
 }

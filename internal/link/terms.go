@@ -7,6 +7,7 @@ import (
 
 // Terms are what both sides of a link have agreed on in its hello.
 type Terms struct {
+	From    string // names the far end on one node, for package foreign
 	Checked bool   // each payload has a checksum
 	Cipher  Cipher // of the first connection; nil: the link is in clear
 
@@ -26,6 +27,7 @@ type Terms struct {
 
 // agree sets what holds before the first frame.
 func (s *stream) agree(t Terms) {
+	s.source = t.From
 	s.tx.check, s.rx.check, s.limit, s.departed, s.silence = t.Checked, t.Checked, t.Limit, t.Departed, t.Silence
 	s.minds = t.Limit > 0 || t.Silence > 0
 	s.encrypted = t.Cipher != nil

@@ -193,6 +193,13 @@ func untrusted(path string, why error) error {
 		"or of the system's (%s), or remove what is there", path, why, Env, SystemPath)
 }
 
+// TakesNone has the other end of a connection send no descriptors, where the kernel can refuse them.
+func TakesNone(c *net.UnixConn) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = unix.TakesNoRights("", "", raw)
+	}
+}
+
 // Bell is the file beside a daemon's socket by which it tells the processes of the one before that it is there.
 func Bell(socket string) string { return socket + ".bell" }
 

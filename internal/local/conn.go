@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -21,14 +22,16 @@ import (
 // maxServing bounds the requests of one peer that wait for their answer.
 const maxServing = 4096
 
-// Handler answers a request. It owns fds; the descriptors that it returns are
-// closed once they are sent. It runs on a goroutine of its own, and its context
+// Handler answers a request. It owns fds, which are foreign: see package foreign. The descriptors that it
+// returns are closed once they are sent. It runs on a goroutine of its own, and its context
 // ends when the asker gives up or the connection goes.
 type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer any, answerFDs []int, err error)
 
 // Conn is one end of a connection. Its methods may be called concurrently.
 type Conn struct {
 	c       *net.UnixConn
+	from    *foreign.Source // of the descriptors that come
+	most    int             // of them may be open before no more are received; 0: there is no bound
 	handler Handler
 	trace   Tracer      // nil: nobody listens
 	fresh   atomic.Bool // nothing has come, and it may be a refusal
@@ -67,7 +70,9 @@ type refusal struct{ error }
 // with that, made already or not. It does not wait, and takes no more descriptors. The packet is a failure of no request (0), which
 // who does not know it passes over: for them it is as if there were none.
 func Refuse(c *net.UnixConn, why error) {
-	defer c.Close()
+	from := foreign.FromPeer(c)
+	defer from.Release()
+	defer foreign.HangUp(c, from)
 	b, err := encode(header{kind: failure}, travel(why))
 	if err == nil {
 		_, err = c.Write(b) // there is room, as it is the first
@@ -77,24 +82,49 @@ func Refuse(c *net.UnixConn, why error) {
 	if e := c.CloseRead(); err == nil {
 		err = e
 	}
-	for err == nil {
-		_, err = c.Read(b[:1])
+	raw, rerr := c.SyscallConn()
+	if err != nil || rerr != nil {
+		return
 	}
+	r := rooms.Get().(*room)
+	defer rooms.Put(r)
+	l := &Conn{from: from}
+	for more := true; more; { // to the end, or until there is nothing: what it sends from now on fails
+		more = false
+		_ = raw.Control(func(fd uintptr) {
+			a, ok, _ := l.take(int(fd), r)
+			closeAll(a.fds)
+			more = ok && a.err == nil && a.n > 0
+		})
+	}
+}
+
+// Leave hangs up on a connection of which nothing was read.
+func Leave(c *net.UnixConn) {
+	from := foreign.FromPeer(c)
+	defer from.Release()
+	foreign.HangUp(c, from)
 }
 
 // NewConn starts reading. The connection is closed by Close, or when the peer
 // goes or says something malformed.
 func NewConn(c *net.UnixConn, h Handler) *Conn {
-	return begin(c, h, false)
+	return begin(c, h, false, 0)
+}
+
+// NewBoundedConn is NewConn with a user at the other end who is not trusted: it receives nothing while so many descriptors that
+// came from that user over all connections are open.
+func NewBoundedConn(c *net.UnixConn, most int, h Handler) *Conn {
+	return begin(c, h, false, most)
 }
 
 // Dialled is NewConn at the end that has dialled, which the other one may not take on: see [Refuse].
-func Dialled(c *net.UnixConn, h Handler) *Conn { return begin(c, h, true) }
+func Dialled(c *net.UnixConn, h Handler) *Conn { return begin(c, h, true, 0) }
 
-func begin(c *net.UnixConn, h Handler, dialled bool) *Conn {
+func begin(c *net.UnixConn, h Handler, dialled bool, most int) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Conn{
-		c: c, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		c: c, from: foreign.FromPeer(c), most: most, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
 		ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	l.fresh.Store(dialled)
@@ -125,11 +155,14 @@ func (l *Conn) Close() {
 
 func (l *Conn) fail(err error) {
 	l.mu.Lock()
-	if l.err == nil {
+	first := l.err == nil
+	if first {
 		l.err = err
 	}
 	l.mu.Unlock()
-	_ = l.c.Close() // first: a handler that is cancelled would answer the peer with that
+	if first {
+		foreign.HangUp(l.c, l.from) // first: a handler that is cancelled would answer the peer with that
+	}
 	l.cancel()
 }
 
@@ -236,7 +269,8 @@ type room struct {
 	oob    []byte
 }
 
-var rooms = sync.Pool{New: func() any { return &room{oob: make([]byte, unix.RightsSpace(MaxDescriptors))} }}
+// There is room for all descriptors that can come: what the kernel has to drop it closes within the receiver's call.
+var rooms = sync.Pool{New: func() any { return &room{oob: make([]byte, unix.RightsSpace(unix.MaxRights))} }}
 
 func (l *Conn) read() {
 	c, err := l.c.SyscallConn()
@@ -255,51 +289,73 @@ func (l *Conn) read() {
 		ch <- answer{err: l.gone()}
 	}
 	l.wg.Wait()
+	l.from.Release()
 	close(l.done)
 }
 
-// receive waits for one packet, and takes it.
+// arrival is what one receive call has brought.
+type arrival struct {
+	n    int   // bytes
+	fds  []int // foreign
+	lost error // why some of them did not come
+	err  error
+}
+
+// take makes one receive call; ok is false if there is nothing. The source knows of what came.
+func (l *Conn) take(fd int, r *room) (a arrival, ok, allowed bool) {
+	allowed = l.from.Receive(l.most, func() []int {
+		var on, flags int
+		a.n, on, flags, ok, a.err = unix.ReceivePacket(fd, r.packet[:], r.oob)
+		if ok && (on > 0 || flags != 0) {
+			a.fds, a.lost = unix.Received(r.oob[:on], flags)
+		}
+		return a.fds
+	})
+	return a, ok, allowed
+}
+
+// receive waits for one packet, and serves it.
 func (l *Conn) receive(c syscall.RawConn) error {
 	var r *room
-	drop := func() {
-		if r != nil {
+	var a arrival
+	allowed := true
+	err := c.Read(func(fd uintptr) (ok bool) {
+		r = rooms.Get().(*room)
+		if a, ok, allowed = l.take(int(fd), r); !ok {
 			rooms.Put(r)
 			r = nil
 		}
-	}
-	defer drop()
-	n, on, flags, err := unix.RecvPacket(c, func() (b, oob []byte) {
-		r = rooms.Get().(*room)
-		return r.packet[:], r.oob
-	}, drop)
-	return l.taken(r, n, on, flags, err)
-}
-
-// taken is of what the kernel has given; r is nil if it was not asked.
-func (l *Conn) taken(r *room, n, on, flags int, err error) error {
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
-	if err != nil {
-		if r != nil { // an empty packet reads as the end, and may bring descriptors all the same
-			fds, _ := unix.ParseRights(r.oob[:on], flags)
-			closeAll(fds)
-		}
+		return ok || !allowed
+	})
+	switch {
+	case err != nil:
 		return err
+	case !allowed: // closing what its user has sent takes long: the user waits for that
+		return l.from.Wait(l.ctx, l.most)
 	}
-	return l.packet(r.packet[:n], r.oob[:on], flags)
+	defer rooms.Put(r)
+	return l.taken(r, a)
 }
 
-func (l *Conn) packet(b, oob []byte, flags int) error {
-	var fds []int
-	if len(oob) > 0 || flags != 0 {
-		var err error
-		if fds, err = unix.ParseRights(oob, flags); err != nil {
-			if errors.Is(err, unix.ErrLost) {
-				return l.short(b, err)
-			}
-			return err
+// taken is of what the kernel has given.
+func (l *Conn) taken(r *room, a arrival) error {
+	if a.err == nil && a.n == 0 {
+		a.err = io.EOF
+	}
+	if a.err != nil { // an empty packet reads as the end, and may bring descriptors all the same
+		closeAll(a.fds)
+		return a.err
+	}
+	return l.packet(r.packet[:a.n], a.fds, a.lost)
+}
+
+func (l *Conn) packet(b []byte, fds []int, lost error) error {
+	if lost != nil {
+		closeAll(fds)
+		if errors.Is(lost, unix.ErrLost) {
+			return l.short(b, lost)
 		}
+		return lost
 	}
 	h, body, err := parse(b)
 	if err == nil && int(h.fds) != len(fds) {
@@ -445,8 +501,4 @@ func travel(err error) remote {
 	return remote{c, text}
 }
 
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
-}
+func closeAll(fds []int) { foreign.Close(fds...) }

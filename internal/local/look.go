@@ -35,12 +35,17 @@ func (l *Conn) look(ch <-chan answer) {
 	r := rooms.Get().(*room)
 	defer rooms.Put(r)
 	for start := time.Now(); len(ch) == 0 && time.Since(start) < lookFor; {
-		n, on, flags, ok, err := unix.LookForPacket(c, r.packet[:], r.oob)
+		var a arrival
+		var ok bool
+		if err := c.Control(func(fd uintptr) { a, ok, _ = l.take(int(fd), r) }); err != nil {
+			l.fail(err)
+			return
+		}
 		if !ok {
 			unix.Yield()
 			continue
 		}
-		if err = l.taken(r, n, on, flags, err); err != nil {
+		if err := l.taken(r, a); err != nil {
 			l.fail(err)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -15,7 +16,7 @@ import (
 // the pages that they lie in, and says where they are in the region.
 func OpenPart(fd, size, off, n int, write bool) (r *Region, at int, err error) {
 	if off < 0 || n <= 0 || off > size-n || size != RoundUp(size) {
-		_ = unix.Close(fd)
+		foreign.Close(fd)
 		return nil, 0, fmt.Errorf("%w: %d bytes at %d of memory that has %d", ErrAnnounced, n, off, size)
 	}
 	at = off % PageSize

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -112,9 +113,10 @@ func openAt(fd, size, off, n int, write, populate bool) (*Region, error) {
 		err = errors.New("it was announced as writable but is sealed read-only")
 	}
 	if err != nil {
-		_ = unix.Close(fd)
+		foreign.Close(fd)
 		return nil, fmt.Errorf("%w: %w", ErrAnnounced, err)
 	}
+	foreign.Own(fd) // memory is closed at once
 	// Memory whose pages are not there is not made present here: a peer could
 	// announce any size.
 	r, err := adoptAt(fd, off, n, write, populate && info.Present >= info.Size)

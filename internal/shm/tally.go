@@ -6,6 +6,7 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -93,8 +94,9 @@ func OpenFile(fd, size int) (*os.File, error) {
 		err = fmt.Errorf("it has %d bytes, wanted %d", info.Size, RoundUp(size))
 	}
 	if err != nil {
-		_ = unix.Close(fd)
+		foreign.Close(fd)
 		return nil, fmt.Errorf("%w: %w", ErrAnnounced, err)
 	}
+	foreign.Own(fd) // memory is closed at once
 	return os.NewFile(uintptr(fd), "memfd"), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -109,7 +110,7 @@ func hear(ctx context.Context, said *os.File) error {
 // Dial reaches the supervisor of the session whose directory is dir. It must run
 // as user uid: what is in the directory is that user's, and may lead elsewhere.
 func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, error) {
-	var d net.Dialer
+	d := net.Dialer{Control: unix.TakesNoRights}
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	// By the descriptor, because socket paths are short.
@@ -123,13 +124,11 @@ func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, e
 		err = fmt.Errorf("the supervisor of session %q runs as user %d, not %d", g.Session, cred.UID, uid)
 	}
 	if err != nil {
-		_ = u.Close()
+		local.Leave(u)
 		return nil, err
 	}
 	c := &Client{real: cred.PID, uid: uid, conn: local.NewConn(u, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
-		for _, fd := range fds {
-			_ = unix.Close(fd)
-		}
+		foreign.Close(fds...)
 		return nil, nil, code.New(code.BadArg, "a daemon answers no supervisor")
 	})}
 	if c.State, err = call[State](ctx, c, Greet, g); err == nil && len(c.Base) > 2*maxDirectory {
@@ -177,9 +176,7 @@ func (c *Client) Kill() {
 
 func call[T any](ctx context.Context, c *Client, m local.Method, in any) (T, error) {
 	v, fds, err := local.Ask[T](ctx, c.conn, m, in, nil)
-	for _, fd := range fds { // an honest supervisor sends none
-		_ = unix.Close(fd)
-	}
+	foreign.Close(fds...) // an honest supervisor sends none
 	return v, err
 }
 

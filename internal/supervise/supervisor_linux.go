@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -117,11 +118,12 @@ func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 	if err := os.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socketFile, Net: "unixpacket"})
+	lc := net.ListenConfig{Control: unix.TakesNoRights} // nobody sends a supervisor descriptors
+	l, err := lc.Listen(context.Background(), "unixpacket", socketFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for the daemon: %w", err)
 	}
-	return s, l, nil
+	return s, l.(*net.UnixListener), nil
 }
 
 // enter opens the base, which everything is below from now on, and makes sure
@@ -236,15 +238,13 @@ func (s *supervisor) accept(l *net.UnixListener) {
 		}
 		cred, err := unix.PeerCred(c)
 		if err != nil || cred.UID != 0 && cred.UID != s.spec.Daemon && int(cred.UID) != os.Getuid() {
-			_ = c.Close()
+			local.Leave(c)
 			continue
 		}
 		gate := make(chan struct{})
 		conn := local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
 			<-gate
-			for _, fd := range fds {
-				_ = unix.Close(fd)
-			}
+			foreign.Close(fds...)
 			a, err := s.answer(ctx, m, body)
 			return a, nil, err
 		})

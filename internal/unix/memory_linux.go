@@ -28,6 +28,19 @@ func Memfd(name string, size int64) (int, error) {
 	return fd, nil
 }
 
+// HugeMemfd is [Memfd] of huge pages, which none of this project's memory is.
+func HugeMemfd(name string, size int64) (int, error) {
+	fd, err := sys.MemfdCreate(name, sys.MFD_CLOEXEC|sys.MFD_ALLOW_SEALING|sys.MFD_HUGETLB)
+	if err != nil {
+		return -1, fmt.Errorf("memfd_create: %w", err)
+	}
+	if err := sys.Ftruncate(fd, size); err != nil {
+		_ = sys.Close(fd)
+		return -1, fmt.Errorf("size memfd of huge pages to %d bytes: %w", size, err)
+	}
+	return fd, nil
+}
+
 // Seal fixes the size of a memfd for good. With readOnly, mappings made from
 // now on cannot be writable, by mprotect neither; those made before stay so.
 func Seal(fd int, readOnly bool) error {
@@ -41,15 +54,25 @@ func Seal(fd int, readOnly bool) error {
 	return nil
 }
 
-// Inspect asks the kernel, not the sender, what a received descriptor is.
+// Inspect asks the kernel, not the sender, what a received descriptor is. The seals come first: only memory
+// has them, and all other files may have a file system that never answers.
 func Inspect(fd int) (MemoryInfo, error) {
-	var st sys.Stat_t
-	if err := sys.Fstat(fd, &st); err != nil {
-		return MemoryInfo{}, fmt.Errorf("fstat received descriptor: %w", err)
-	}
 	seals, err := sys.FcntlInt(uintptr(fd), sys.F_GET_SEALS, 0)
 	if err != nil {
 		return MemoryInfo{}, fmt.Errorf("received descriptor is no memfd: %w", err)
+	}
+	var fs sys.Statfs_t
+	if err := sys.Fstatfs(fd, &fs); err != nil {
+		return MemoryInfo{}, fmt.Errorf("fstatfs received descriptor: %w", err)
+	}
+	// Huge pages come out of a pool. Its owner may empty that, and a touch of a page that was
+	// punched out is a SIGBUS then.
+	if fs.Type != sys.TMPFS_MAGIC {
+		return MemoryInfo{}, fmt.Errorf("received descriptor is memory of another kind (file system %#x), such as huge pages", fs.Type)
+	}
+	var st sys.Stat_t
+	if err := sys.Fstat(fd, &st); err != nil {
+		return MemoryInfo{}, fmt.Errorf("fstat received descriptor: %w", err)
 	}
 	const fixed = sys.F_SEAL_SHRINK | sys.F_SEAL_GROW | sys.F_SEAL_SEAL
 	return MemoryInfo{

@@ -16,7 +16,13 @@ import (
 type IO struct{}
 
 // Passed does nothing on this system.
-type Passed struct{}
+type Passed struct{ Came func(fds []int) }
+
+// See the file of Linux.
+const (
+	MaxRights  = 253
+	RightsLost = 0
+)
 
 // Epoll does nothing on this system.
 type Epoll struct{}
@@ -51,8 +57,6 @@ func Dup(int) (int, error)                              { return -1, ErrUnsuppor
 func (*IO) Send(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
 func (*IO) SendPieces(int, [][]byte) (int, error)       { return 0, ErrUnsupported }
 func (*IO) Recv(int, []byte, []byte) (int, error)       { return 0, ErrUnsupported }
-func (*Passed) Take() int                               { return -1 }
-func (*Passed) Close()                                  {}
 func StreamPair() (a, b int, err error)                 { return -1, -1, ErrUnsupported }
 func PacketPair() (a, b int, err error)                 { return -1, -1, ErrUnsupported }
 func (*IO) Peek(int, []byte) (int, error)               { return 0, ErrUnsupported }
@@ -77,6 +81,7 @@ func PeerCred(*net.UnixConn) (Cred, error)              { return Cred{}, ErrUnsu
 func Rights([]int) []byte                               { return nil }
 func RightsSpace(int) int                               { return 0 }
 func ParseRights([]byte, int) ([]int, error)            { return nil, ErrUnsupported }
+func Received([]byte, int) ([]int, error)               { return nil, ErrUnsupported }
 func NewEpoll() (*Epoll, error)                         { return nil, ErrUnsupported }
 func (*Epoll) Add(int, uint64, bool) error              { return ErrUnsupported }
 func (*Epoll) Arm(int, uint64, bool) error              { return ErrUnsupported }
@@ -142,8 +147,27 @@ func OpenTerminal(Size) (*os.File, *os.File, error) { return nil, nil, ErrUnsupp
 func Resize(*os.File, Size) error                   { return ErrUnsupported }
 func EraseArgument(arg string) (string, error)      { return arg, ErrUnsupported }
 
+func (*IO) SendPassed(int, []byte, int) (int, bool, error) { return 0, false, ErrUnsupported }
+
 func (*IO) RecvPassed(int, []byte, []byte, *Passed) (int, error) { return 0, ErrUnsupported }
-func (*IO) SendPassed(int, []byte, int) (int, bool, error)       { return 0, false, ErrUnsupported }
+func (*Passed) Len() int                                         { return 0 }
+func (*Passed) Take() int                                        { return -1 }
+func (*Passed) Rest() []int                                      { return nil }
+
+func RefuseRights(int) bool                              { return false }
+func AwaitRights(int)                                    {}
+func TakesNoRights(_, _ string, _ syscall.RawConn) error { return nil }
+func ClosesAtOnce(int) bool                              { return false }
+func HugeMemfd(string, int64) (int, error)               { return -1, ErrUnsupported }
+func SendRights(int, []byte, []int) error                { return ErrUnsupported }
+func IsMemory(int) bool                                  { return false }
+func IsLocalStream(int) error                            { return ErrUnsupported }
+func Shutdown(int)                                       {}
+func Unclear(int) bool                                   { return false }
+
+func ReceivePacket(int, []byte, []byte) (n, on, flags int, ok bool, err error) {
+	return 0, 0, 0, true, ErrUnsupported
+}
 
 func RecvPacket(syscall.RawConn, func() (b, oob []byte), func()) (n, on, flags int, err error) {
 	return 0, 0, 0, ErrUnsupported

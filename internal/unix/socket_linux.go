@@ -327,47 +327,43 @@ func Borrow(c syscall.Conn) (int, error) {
 	return fd, derr
 }
 
-// RecvPacket takes one packet of a connection that keeps their boundaries, with the
-// control message beside it, once there is one. buffers gives room for it when the
-// kernel is asked, which may be in vain: then again is called. n is 0 at the end.
-func RecvPacket(c syscall.RawConn, buffers func() (b, oob []byte), again func()) (n, on, flags int, err error) {
-	rerr := c.Read(func(f uintptr) bool {
-		b, oob := buffers()
-		for {
-			n, on, flags, _, err = sys.Recvmsg(int(f), b, oob, sys.MSG_DONTWAIT|sys.MSG_CMSG_CLOEXEC)
-			switch {
-			case errors.Is(err, sys.EINTR):
-				continue
-			case errors.Is(err, sys.EAGAIN):
-				again()
-				return false
-			}
-			return true
+// ReceivePacket takes one packet of a connection that keeps their boundaries, with the control message beside it. It does
+// not wait: ok reports whether there was a packet, the end, or an error. n is 0 at the end.
+func ReceivePacket(fd int, b, oob []byte) (n, on, flags int, ok bool, err error) {
+	for {
+		n, on, flags, _, err = sys.Recvmsg(fd, b, oob, sys.MSG_DONTWAIT|sys.MSG_CMSG_CLOEXEC)
+		switch {
+		case errors.Is(err, sys.EINTR):
+			continue
+		case errors.Is(err, sys.EAGAIN):
+			return 0, 0, 0, false, nil
 		}
+		return max(n, 0), on, flags, true, err
+	}
+}
+
+// RecvPacket is [ReceivePacket] once there is a packet. buffers gives room for it when the
+// kernel is asked, which may be in vain: then again is called.
+func RecvPacket(c syscall.RawConn, buffers func() (b, oob []byte), again func()) (n, on, flags int, err error) {
+	rerr := c.Read(func(f uintptr) (ok bool) {
+		b, oob := buffers()
+		if n, on, flags, ok, err = ReceivePacket(int(f), b, oob); !ok {
+			again()
+		}
+		return ok
 	})
 	if rerr != nil {
 		return 0, 0, 0, rerr
 	}
-	return max(n, 0), on, flags, err
+	return n, on, flags, err
 }
 
-// LookForPacket is [RecvPacket] for who does not wait: ok says whether there was a packet, or the end.
+// LookForPacket is [ReceivePacket] of a connection.
 func LookForPacket(c syscall.RawConn, b, oob []byte) (n, on, flags int, ok bool, err error) {
-	cerr := c.Control(func(f uintptr) {
-		for {
-			n, on, flags, _, err = sys.Recvmsg(int(f), b, oob, sys.MSG_DONTWAIT|sys.MSG_CMSG_CLOEXEC)
-			if !errors.Is(err, sys.EINTR) {
-				return
-			}
-		}
-	})
-	switch {
-	case cerr != nil:
+	if cerr := c.Control(func(f uintptr) { n, on, flags, ok, err = ReceivePacket(int(f), b, oob) }); cerr != nil {
 		return 0, 0, 0, true, cerr
-	case errors.Is(err, sys.EAGAIN):
-		return 0, 0, 0, false, nil
 	}
-	return max(n, 0), on, flags, true, err
+	return n, on, flags, ok, err
 }
 
 // HungUp says whether the far end of a connection is closed, without reading from it.
@@ -414,9 +410,22 @@ func RightsSpace(n int) int { return sys.CmsgSpace(4 * n) }
 
 // ParseRights takes the descriptors out of a control message. flags are those
 // that came with it: a truncated one means that this process has run out of
-// descriptors (the kernel drops them without another sign).
+// descriptors (the kernel drops them without another sign). With an error it has closed what came: it is for
+// messages of who is trusted. See [Received].
 func ParseRights(oob []byte, flags int) ([]int, error) {
-	var fds []int
+	fds, err := Received(oob, flags)
+	if err != nil {
+		for _, fd := range fds {
+			_ = Close(fd)
+		}
+		return nil, err
+	}
+	return fds, nil
+}
+
+// Received takes the descriptors out of a control message, as [ParseRights] does. They are the caller's, also with an
+// error, and foreign: see package foreign.
+func Received(oob []byte, flags int) (fds []int, err error) {
 	msgs, err := sys.ParseSocketControlMessage(oob)
 	for i := range msgs {
 		if got, perr := sys.ParseUnixRights(&msgs[i]); perr == nil {
@@ -426,11 +435,5 @@ func ParseRights(oob []byte, flags int) ([]int, error) {
 	if flags&sys.MSG_CTRUNC != 0 {
 		err = ErrLost
 	}
-	if err != nil {
-		for _, fd := range fds {
-			_ = Close(fd)
-		}
-		return nil, err
-	}
-	return fds, nil
+	return fds, err
 }

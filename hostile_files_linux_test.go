@@ -1,0 +1,353 @@
+package vmmc_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+	"github.com/vmmc-go/vmmc/node"
+)
+
+// hostileFiles are what a peer sends in the place of a descriptor that is awaited, or of none: closing one, or asking
+// it something, takes as long as the peer likes. Each gives n of them, of which the sender keeps no copy that matters.
+var hostileFiles = map[string]func(t testing.TB, n int) (fds []int, answer func()){
+	"TCP sockets that linger": testutil.Lingering,
+	"TCP sockets with an error queue": func(t testing.TB, n int) (fds []int, answer func()) {
+		for range n {
+			fds = append(fds, withErrorQueue(t))
+		}
+		return fds, func() {}
+	},
+	"files whose file system does not answer": func(t testing.TB, n int) (fds []int, answer func()) {
+		f := testutil.NewFUSE(t, false, testutil.FUSEFile{Name: "file", Data: make([]byte, 4096), Mode: 0o600})
+		for range n {
+			fds = append(fds, openFile(t, filepath.Join(f.Dir, "file")))
+		}
+		f.Hang("flush", "statfs", "getattr", "read", "write", "release")
+		return fds, f.Answer
+	},
+	"unix sockets with a TCP socket on its way that lingers": func(t testing.TB, n int) (fds []int, answer func()) {
+		sockets, let := testutil.Lingering(t, n)
+		for _, fd := range sockets {
+			fds = append(fds, onItsWay(t, fd))
+		}
+		return fds, let
+	},
+	"unix sockets with a file on its way that is to be written": func(t testing.TB, n int) (fds []int, answer func()) {
+		f := testutil.NewFUSE(t, true, testutil.FUSEFile{Name: "file", Data: make([]byte, 4096), Mode: 0o600})
+		other := os.NewFile(uintptr(openFile(t, filepath.Join(f.Dir, "file"))), "file")
+		t.Cleanup(func() { _ = other.Close() })
+		for range n {
+			fds = append(fds, onItsWay(t, openFile(t, filepath.Join(f.Dir, "file"))))
+		}
+		if _, err := other.WriteAt(make([]byte, 4096), 0); err != nil { // the kernel keeps it until the file is closed
+			t.Fatal(err)
+		}
+		f.Hang("write", "flush", "release")
+		return fds, f.Answer
+	},
+	"memory of huge pages": func(t testing.TB, n int) (fds []int, answer func()) {
+		for range n {
+			fds = append(fds, hugeMemory(t))
+		}
+		return fds, func() {}
+	},
+}
+
+func openFile(t testing.TB, path string) int {
+	t.Helper()
+	fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// onItsWay gives a unix socket in which fd was sent, and is received by nobody.
+func onItsWay(t testing.TB, fd int) int {
+	t.Helper()
+	a, b, err := unix.StreamPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var io unix.IO
+	if n, ok, err := io.SendPassed(a, []byte{1}, fd); n != 1 || !ok || err != nil {
+		t.Fatal(n, ok, err)
+	}
+	_, _ = unix.Close(a), unix.Close(fd)
+	return b
+}
+
+// withErrorQueue is a connected TCP socket that tells of an error for ever, which no receive call gives.
+func withErrorQueue(t testing.TB) int {
+	t.Helper()
+	fd := testutil.TCPSocket(t)
+	const timestamping, sent, software = 37, 1 << 1, 1 << 4 // SO_TIMESTAMPING, of each packet that is sent
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, timestamping, sent|software); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := syscall.Write(fd, []byte("anything")); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// hugeMemory is sealed memory of huge pages. It takes none of them: there need not be any.
+func hugeMemory(t testing.TB) int {
+	t.Helper()
+	fd, err := unix.HugeMemfd("test", 2<<20)
+	testutil.Require(t, err == nil, "the kernel has no memory of huge pages (hugetlbfs)")
+	if err := unix.Seal(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// In each step in which a peer may send descriptors it sends some that are slow to close, or to look at. It
+// gains nothing: calls end, the other links go on, and all is closed in time.
+func TestHostileFiles(t *testing.T) {
+	type step struct {
+		n      int // files that it takes
+		attack func(t *testing.T, r *fileRaid)
+	}
+	inGrant := func(n int, g func(*local.Grant)) step {
+		return step{n, func(t *testing.T, r *fileRaid) {
+			y := newTyrant(t, r.w.socket, honestly)
+			fds := r.files(n)
+			y.gives(func() (local.Grant, []int) {
+				grant := local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite, Mapped: true, Memory: 2 << 20}
+				if g(&grant); n > 1 {
+					grant.Claims = 5
+					grant.Targets = make([]int, n-3)
+				}
+				return grant, fds
+			})
+			r.refused(t, y)
+		}}
+	}
+	inLink := func(at ...int) step {
+		return step{len(at), func(t *testing.T, r *fileRaid) {
+			fds := r.files(len(at))
+			y := newTyrant(t, r.w.socket, func(process, back, far int) []int {
+				link := []int{process, back, far}
+				for i, place := range at {
+					_ = unix.Close(link[place])
+					link[place] = fds[i]
+				}
+				return link
+			})
+			r.refused(t, y)
+		}}
+	}
+	for name, step := range map[string]step{
+		"the memory of a grant":       inGrant(1, func(*local.Grant) {}),
+		"all that a grant brings":     inGrant(local.MaxDescriptors, func(*local.Grant) {}),
+		"a grant that brings nothing": inGrant(1, func(g *local.Grant) { g.Mapped = false }),
+		"the socket of a link":        inLink(2),
+		"the pages of a link":         inLink(0, 1),
+		"a whole link":                inLink(0, 1, 2),
+		"a link that comes with its grant": {3, func(t *testing.T, r *fileRaid) {
+			y := newTyrant(t, r.w.socket, honestly)
+			fds := r.files(3)
+			y.stall(t, nothing, func(process, back, far int) []int { closeAll([]int{process, back, far}); return fds })
+			r.refused(t, y)
+		}},
+		"an answer to an import on a link": {2, func(t *testing.T, r *fileRaid) {
+			y, link := r.linked(t)
+			fds := r.files(2)
+			imported := make(chan error, 1)
+			go func() {
+				_, err := r.p.Import(within(t), r.p.Node(), vmmc.PID(y.id.PID), 7)
+				imported <- err
+			}()
+			var none unix.Passed
+			h := link.listen(t, &none)
+			h.SetGranted(h.Serial, &wire.Granted{Handle: 3, Size: size, Rights: uint8(local.MayRead | local.MayWrite), Mapped: true, Memory: 2 << 20})
+			link.sendFiles(link.said.in(frame(h, nil)), fds)
+			y.gives(func() (local.Grant, []int) { return local.Grant{}, nil }) // whatever it asks its node for then
+			if err := first(t, imported, "the import"); err == nil {
+				t.Error("it was imported")
+			}
+		}},
+		"nothing that an importer awaits": {6, func(t *testing.T, r *fileRaid) {
+			_, link := r.linked(t)
+			for range 3 {
+				link.sendFiles(link.said.in(frame(wire.Header{Type: wire.Ack}, nil)), r.files(2))
+			}
+		}},
+		"the pages of an importer": {4, func(t *testing.T, r *fileRaid) {
+			o := newOutlaw(t, r.w.socket, rand.Uint64(), nil)
+			g := o.grab(t, r.w.b, 7)
+			for _, m := range []struct {
+				method local.Method
+				about  any
+			}{
+				{local.Connect, local.ConnectRequest{Exporter: g.Exporter}},
+				{local.Import, local.ImportRequest{Node: r.w.b.Node().String(), PID: uint32(r.w.b.PID()), ID: 7, Link: true}},
+			} {
+				fds := r.files(2)
+				got, _ := o.Call(within(t), m.method, m.about, fds, nil)
+				closeAll(got)
+				r.drop(fds)
+			}
+		}},
+		"nothing that an exporter awaits": {6, func(t *testing.T, r *fileRaid) {
+			o := newOutlaw(t, r.w.socket, rand.Uint64(), nil)
+			link := o.raid(t, o.grab(t, r.w.b, 7).Exporter)
+			for range 3 {
+				link.sendFiles(link.said.in(frame(wire.Header{Type: wire.Ping}, nil)), r.files(2))
+			}
+		}},
+		"requests of a stranger": {50, func(t *testing.T, r *fileRaid) {
+			for range 5 {
+				c, err := local.Dial(t.Context(), r.w.socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn := local.NewConn(c, nil)
+				for _, m := range []local.Method{local.Export, local.Control, local.Register, local.Import, 12345} {
+					fds := r.files(2)
+					_, _ = conn.Call(within(t), m, struct{}{}, fds, nil)
+					r.drop(fds)
+				}
+				conn.Close()
+				<-conn.Done()
+			}
+		}},
+		"what is no request": {136, func(t *testing.T, r *fileRaid) {
+			for _, n := range []int{1, 2, 33, 100} {
+				c, err := local.Dial(t.Context(), r.w.socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fds := r.files(n)
+				_, _, _ = c.WriteMsgUnix([]byte("garbage"), unix.Rights(fds), nil)
+				r.drop(fds)
+				_ = c.Close()
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for name, files := range hostileFiles {
+				t.Run(name, func(t *testing.T) {
+					n, err := node.Start()
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(n.Close)
+					r := &fileRaid{w: townAt(t, n.Socket())}
+					r.p = join(t, n.Socket())
+					fds, answer := files(t, step.n)
+					defer answer()
+					r.left = fds // all at once: no program can be started while some of these are open
+					threads := countThreads(t)
+					step.attack(t, r)
+					r.w.goesOn(t)
+					soon(t, "a collection", func() error { runtime.GC(); return nil })
+					if im, err := r.p.Import(within(t), r.w.b.Node(), r.w.b.PID(), 6); err != nil {
+						t.Errorf("import from an honest process: %v", err)
+					} else if err := im.Send(within(t), word, 0); err != nil {
+						t.Error(err)
+					}
+					if more := countThreads(t) - threads; more > 100 { // the sender's own wait, too
+						t.Errorf("it costs %d threads", more)
+					}
+					soon(t, "Close of the importer", r.p.Close)
+					soon(t, "Close of the exporter", r.w.b.Close)
+					soon(t, "the end of the node", func() error { n.Close(); return nil })
+				})
+			}
+		})
+	}
+}
+
+func countThreads(t *testing.T) int {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+// soon fails the test if f does not end. What hangs would do so for an hour.
+func soon(t *testing.T, what string, f func() error) {
+	t.Helper()
+	over := make(chan error, 1)
+	go func() { over <- f() }()
+	select {
+	case err := <-over:
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	case <-time.After(bound):
+		t.Fatalf("%s takes as long as a peer likes", what)
+	}
+}
+
+// fileRaid is an attack with files on a town, and on p, which imports.
+type fileRaid struct {
+	w    *town
+	p    *vmmc.Process
+	left []int // files that were not sent yet
+}
+
+func (r *fileRaid) files(n int) []int {
+	fds := r.left[:n]
+	r.left = r.left[n:]
+	return fds
+}
+
+// drop closes what the sender has sent. It may wait for that itself.
+func (r *fileRaid) drop(fds []int) {
+	go closeAll(fds)
+}
+
+// refused fails the test unless an import from y fails within its time.
+func (r *fileRaid) refused(t *testing.T, y *tyrant) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), bound)
+	defer stop()
+	over := make(chan error, 1)
+	go func() {
+		_, err := r.p.Import(ctx, r.p.Node(), vmmc.PID(y.id.PID), 7)
+		over <- err
+	}()
+	select {
+	case err := <-over:
+		// A unix socket is a link, until what is said on it is looked at.
+		if err != nil && !errors.Is(err, vmmc.ErrProtocol) {
+			t.Errorf("import: %v, want %v", err, vmmc.ErrProtocol)
+		}
+	case <-time.After(2 * bound):
+		t.Fatal("the import goes on after its context has ended")
+	}
+}
+
+// linked is an exporter that p has imported from, and takes imports on the link.
+func (r *fileRaid) linked(t *testing.T) (*tyrant, *raid) {
+	t.Helper()
+	y := newTyrant(t, r.w.socket, honestly)
+	y.direct.Store(true)
+	if _, err := r.p.Import(within(t), r.p.Node(), vmmc.PID(y.id.PID), 7); err != nil {
+		t.Fatal(err)
+	}
+	return y, <-y.raids
+}
+
+// sendFiles sends files with b, if the kernel lets it.
+func (r *raid) sendFiles(b []byte, fds []int) {
+	_ = unix.SendRights(r.fd, b, fds)
+	go closeAll(fds)
+}

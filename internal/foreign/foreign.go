@@ -1,0 +1,322 @@
+// Package foreign closes descriptors that another process had a hand in.
+//
+// Closing one may take as long as its sender likes: a TCP socket lingers (SO_LINGER) over what it has not
+// sent, and a file system in user space (FUSE) may never answer. So no engine, no handler of
+// requests and no holder of a lock closes a foreign descriptor itself. It gives it to [Close], which
+// returns at once. A few goroutines, each of which may cost a thread, do the closing. A [Source] is
+// whom the descriptors came from: a user, or a peer. It has at most [perSource] of
+// them, so that a source that makes closing slow waits for itself alone.
+//
+// Memory and pipes are closed at once, and so is what no source is known of: it is this process's own.
+package foreign
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// How many goroutines close at a time.
+const (
+	perSource = 2
+	inAll     = 64
+)
+
+// A Source is whom descriptors come from. All of its methods may be called concurrently, and on nil, which
+// is a source that is trusted: its descriptors are closed at once.
+type Source struct {
+	key string
+
+	// Guarded by pool.mu.
+	users   int // of From, less those of Release
+	held    int // descriptors that are neither closed nor given to somebody who may close them at once
+	queue   []func()
+	closing int           // goroutines
+	listed  bool          // in pool.waiting
+	fewer   chan struct{} // closed when held becomes less; nil: nobody waits
+
+	receiving sync.Mutex // see Receive; before pool.mu
+}
+
+var pool = struct {
+	mu      sync.Mutex
+	owner   map[int]*Source
+	sources map[string]*Source
+	closing int
+	waiting []*Source // that have something to close, and no goroutine for lack of them in all; the oldest first
+	idle    chan struct{}
+}{owner: map[int]*Source{}, sources: map[string]*Source{}}
+
+// From gives the source of a name, which is the same as long as somebody uses it or it has descriptors
+// that are not closed. Its user calls Release.
+func From(name string) *Source {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	s := pool.sources[name]
+	if s == nil {
+		s = &Source{key: name}
+		pool.sources[name] = s
+	}
+	s.users++
+	return s
+}
+
+// Release ends what From began.
+func (s *Source) Release() {
+	if s == nil {
+		return
+	}
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	s.users--
+	s.forget()
+}
+
+// forget is called with pool.mu.
+func (s *Source) forget() {
+	if s.users == 0 && s.held == 0 && s.closing == 0 && len(s.queue) == 0 && pool.sources[s.key] == s {
+		delete(pool.sources, s.key)
+	}
+}
+
+// Took notes descriptors that have come from the source. One that another source is known of is
+// this one's from now on.
+func (s *Source) Took(fds ...int) {
+	if s == nil || len(fds) == 0 {
+		return
+	}
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	for _, fd := range fds {
+		if fd < 0 {
+			continue
+		}
+		disown(fd)
+		pool.owner[fd] = s
+		s.held++
+	}
+}
+
+// disown gives the source of fd, which has it no more; pool.mu is held.
+func disown(fd int) *Source {
+	s := pool.owner[fd]
+	if s == nil {
+		return nil
+	}
+	delete(pool.owner, fd)
+	s.less()
+	return s
+}
+
+// less is called with pool.mu.
+func (s *Source) less() {
+	s.held--
+	if s.fewer != nil {
+		close(s.fewer)
+		s.fewer = nil
+	}
+	s.forget()
+}
+
+// Own notes that a descriptor was looked at, and is closed at once whoever closes it: it is memory.
+func Own(fd int) {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	disown(fd)
+}
+
+// Dup duplicates a descriptor, for the same source.
+func Dup(fd int) (int, error) {
+	pool.mu.Lock()
+	s := pool.owner[fd]
+	pool.mu.Unlock()
+	dup, err := unix.Dup(fd)
+	if err == nil {
+		s.Took(dup)
+	}
+	return dup, err
+}
+
+// Close closes descriptors and does not wait. Negative ones are none.
+func Close(fds ...int) {
+	for _, fd := range fds {
+		if fd < 0 {
+			continue
+		}
+		pool.mu.Lock()
+		s := pool.owner[fd]
+		if s == nil {
+			pool.mu.Unlock()
+			_ = unix.Close(fd)
+			continue
+		}
+		delete(pool.owner, fd) // before the number is another file's
+		pool.mu.Unlock()
+		if unix.ClosesAtOnce(fd) {
+			_ = unix.Close(fd)
+			pool.mu.Lock()
+			s.less()
+			pool.mu.Unlock()
+			continue
+		}
+		s.submit(func() {
+			_ = unix.Close(fd)
+			pool.mu.Lock()
+			s.less()
+			pool.mu.Unlock()
+		})
+	}
+}
+
+// Do has f run where the source's descriptors are closed, and does not wait. f closes something that
+// may take long.
+func (s *Source) Do(f func()) {
+	if s == nil {
+		f()
+		return
+	}
+	s.submit(f)
+}
+
+func (s *Source) submit(f func()) {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	s.queue = append(s.queue, f)
+	s.start()
+}
+
+// start has one more goroutine close for the source, if there may be one; pool.mu is held.
+func (s *Source) start() {
+	switch {
+	case s.closing >= perSource || len(s.queue) == 0:
+	case pool.closing < inAll:
+		pool.closing++
+		s.closing++
+		go work(s)
+	case s.closing == 0 && !s.listed:
+		s.listed = true
+		pool.waiting = append(pool.waiting, s)
+	}
+}
+
+// work closes what s has to close. Where others wait, each has its turn.
+func work(s *Source) {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	for {
+		for len(s.queue) > 0 {
+			if s.one(); len(pool.waiting) > 0 {
+				break
+			}
+		}
+		s.closing--
+		if len(s.queue) > 0 && s.closing == 0 && !s.listed {
+			s.listed = true
+			pool.waiting = append(pool.waiting, s)
+		}
+		s.forget()
+		if s = next(); s == nil {
+			break
+		}
+		s.closing++
+	}
+	if pool.closing--; pool.closing == 0 && pool.idle != nil {
+		close(pool.idle)
+		pool.idle = nil
+	}
+}
+
+// next takes the source that has waited longest; pool.mu is held.
+func next() *Source {
+	for len(pool.waiting) > 0 {
+		s := pool.waiting[0]
+		pool.waiting = pool.waiting[1:]
+		if s.listed = false; s.closing < perSource {
+			return s
+		}
+	}
+	return nil
+}
+
+// one closes the oldest; pool.mu is held, and not meanwhile.
+func (s *Source) one() {
+	f := s.queue[0]
+	s.queue[0] = nil
+	if s.queue = s.queue[1:]; len(s.queue) == 0 {
+		s.queue = nil
+	}
+	pool.mu.Unlock()
+	f()
+	pool.mu.Lock()
+}
+
+// Held is how many descriptors of the source are open.
+func (s *Source) Held() int {
+	if s == nil {
+		return 0
+	}
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	return s.held
+}
+
+// Receive makes receive calls for descriptors of a source one after another, so that a source never has more open
+// than most and what one call brings. f receives and gives what came. It is not called, and Receive
+// reports false, while the source has most of them or more: see [Source.Wait]. most 0 is without bound.
+func (s *Source) Receive(most int, f func() []int) bool {
+	if s == nil {
+		f()
+		return true
+	}
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
+	if most > 0 && s.Held() >= most {
+		return false
+	}
+	s.Took(f()...)
+	return true
+}
+
+// Wait waits until the source has fewer than most descriptors open.
+func (s *Source) Wait(ctx context.Context, most int) error {
+	for {
+		pool.mu.Lock()
+		if s.held < most {
+			pool.mu.Unlock()
+			return nil
+		}
+		if s.fewer == nil {
+			s.fewer = make(chan struct{})
+		}
+		fewer := s.fewer
+		pool.mu.Unlock()
+		select {
+		case <-fewer:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Settle waits until all is closed that was given to Close, but not for longer than d: it is for
+// whoever ends, so that what closes at once is closed.
+func Settle(d time.Duration) {
+	pool.mu.Lock()
+	if pool.closing == 0 {
+		pool.mu.Unlock()
+		return
+	}
+	if pool.idle == nil {
+		pool.idle = make(chan struct{})
+	}
+	idle := pool.idle
+	pool.mu.Unlock()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
+	}
+}
