@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
@@ -97,7 +99,7 @@ func Dial(ctx context.Context, network, address string, opts ...ClientOption) (*
 	default:
 		return nil, fmt.Errorf("vrpc: dial %s: %q is not tcp, udp or unix", address, network)
 	}
-	var d net.Dialer
+	d := net.Dialer{Control: unix.TakesNoRights}
 	c, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("vrpc: %w", err)
@@ -121,7 +123,7 @@ func NewClient(conn net.Conn, opts ...ClientOption) (*Client, error) {
 		}
 		c.way = newPacketWay(conn, &c.clientSettings)
 	} else {
-		c.way = newStreamWay(conn, &c.clientSettings)
+		c.way = newStreamWay(foreign.Conn(conn), &c.clientSettings)
 	}
 	return c, nil
 }

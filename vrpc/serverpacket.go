@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
 )
 
@@ -17,6 +18,7 @@ const maxDatagram = 65507
 // closes c too. A call that comes twice is run once, as long as it is remembered: about the last 1024
 // calls, for two minutes. The error is never nil; after Close or Shutdown it is ErrClosed.
 func (s *Server) ServePacket(c net.PacketConn) error {
+	c = foreign.Packets(c)
 	if err := s.enter(c); err != nil {
 		_ = c.Close()
 		return err

@@ -7,12 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/rpcrecord"
 )
 
 // Serve takes connections off l, TCP or unix, and serves them until l fails or the server is closed,
 // which closes l too. The error is never nil; after Close or Shutdown it is ErrClosed.
 func (s *Server) Serve(l net.Listener) error {
+	l = foreign.Listener(l)
 	if err := s.enter(l); err != nil {
 		_ = l.Close()
 		return err
