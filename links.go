@@ -226,7 +226,7 @@ func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter l
 	p.mu.Lock() // until the association has the link, whose end may come at once
 	defer p.mu.Unlock()
 	if l.assoc.state != associated {
-		_ = unix.Close(fd)
+		foreign.Close(fd)
 		retire(pages)
 		return nil, errOver
 	}
