@@ -170,7 +170,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 
 // admitted notes a grant; p.mu is held.
 func (p *Process) admitted(peer *importer, e *Export, handle uint32) *grant {
-	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect}
+	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect, Careful: e.home == nil || e.redirect != nil, Fault: e.fault}
 	if e.handler != nil {
 		t.Notify = e.notify
 	}

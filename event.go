@@ -35,6 +35,9 @@ const (
 	// NodeBack: another daemon has taken the place of the one that had ended, and has this process
 	// with its exports and links again.
 	NodeBack
+	// ExportFault: the memory of an export, which is not of [Process.Alloc], cannot be read or written any more: the program has
+	// unmapped or protected it, or the file behind it is shorter now. The export is closed, as by [Export.Close].
+	ExportFault
 )
 
 // String is the event's name.
@@ -52,6 +55,8 @@ func (k EventKind) String() string {
 		return "link resumed"
 	case NodeBack:
 		return "node back"
+	case ExportFault:
+		return "export fault"
 	}
 	return fmt.Sprintf("event %d", uint8(k))
 }
@@ -62,6 +67,7 @@ type Event struct {
 	Kind   EventKind
 	Peer   ProcessID // the other process, if one is concerned
 	Import *Import   // of ImportRevoked
+	Export *Export   // of ExportFault
 	Err    error     // what calls return from now on, or the cause
 }
 

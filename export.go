@@ -53,6 +53,7 @@ type Export struct {
 	slot     uint32
 	alive    uint32 // what the slot's state holds while the export lives
 	closed   atomic.Bool
+	faulted  atomic.Bool // see fault
 
 	permit []local.Permission
 	serial uint64 // unique in the process
@@ -77,7 +78,8 @@ type Export struct {
 // background. Importers can never reach beyond mem, in either case, unless an
 // export of the same allocation has [SharePages]. mem stays
 // the caller's; it must not be freed or reused for other purposes before
-// [Export.Close].
+// [Export.Close]. Memory that is not of Alloc and is unmapped, protected or cut off all the same ends the export, with the
+// event [ExportFault], when an importer's access finds that out; of Alloc's memory that is the program's end.
 //
 // It is the manual's vmmc_ExportRecvBuf. Errors: [ErrBadSize],
 // [ErrBadAlignment], [ErrBufAlreadyExists], [ErrOverlappedBufs], [ErrNoMem],
@@ -272,6 +274,17 @@ func (e *Export) end(tell bool) error {
 		p.checkTables()
 	}
 	return nil
+}
+
+// fault ends the export because its memory cannot be accessed any more. The program has taken it back too early.
+func (e *Export) fault(err error) {
+	if e.closed.Load() || e.faulted.Swap(true) {
+		return // by the program, or by another fault
+	}
+	why := failf(fmt.Sprintf("access buffer %d", e.id), ErrBadArg, "%v: it was unmapped, protected or cut off while it was exported; the export is closed", err)
+	e.p.log.Error("an export's memory cannot be accessed", "buffer", e.id, "why", err)
+	e.p.event(Event{Kind: ExportFault, Export: e, Err: why}, nil)
+	_ = e.end(true) // what fails is done by Close
 }
 
 // revoke tells importers that the export has ended, and takes its pages away from them.

@@ -108,11 +108,15 @@ func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 	case n <= link.Eager:
 		// One frame and one copy are cheaper than a frame for each piece.
 		b := gather.Get().(*[link.Eager]byte)
-		at := 0
-		for _, s := range srcs {
-			at += copy(b[at:], s)
+		err = shm.Guard(func() { // as in one piece
+			at := 0
+			for _, s := range srcs {
+				at += copy(b[at:], s)
+			}
+		})
+		if err == nil {
+			err = im.stream(ctx, link.Message{Off: uint64(off), Src: b[:n]})
 		}
-		err = im.stream(ctx, link.Message{Off: uint64(off), Src: b[:n]})
 		gather.Put(b)
 	default:
 		err = im.stream(ctx, link.Message{Off: uint64(off), Src: srcs[0], More: srcs[1 : last+1]})

@@ -165,6 +165,7 @@ func (o *Out) collect() bool {
 	defer o.imu.Unlock()
 	o.queue, o.inbox = o.inbox, o.queue
 	any := o.queue.len() > 0
+	o.sift()
 	o.due.Store(any)
 	return any
 }

@@ -162,6 +162,12 @@ func (in *In) change(h *wire.Header) error {
 		return protocol("an atomic at %d, the export has %d bytes", h.Off, len(t.Mem))
 	case c.Wide && !shm.Aligned64(t.Mem[h.Off:]):
 		r.target, r.refused = t, wire.CodeAlignment
+	case t.Careful:
+		if err := shm.Guard(func() { r.off = change(t.Mem, &c) }); err != nil {
+			in.faulted(t, err)
+		} else {
+			r.target, r.result = t, true
+		}
 	default:
 		r.target, r.result, r.off = t, true, change(t.Mem, &c)
 	}

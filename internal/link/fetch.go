@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -32,6 +33,7 @@ type fetch struct {
 	b   uint64
 	old uint64 // its result
 
+	bad  error // its memory could not be written
 	err  error // set before done moves
 	done wait.Tick
 }
@@ -50,7 +52,7 @@ var fetches = sync.Pool{New: func() any { return new(fetch) }}
 
 func (f *fetch) set(r *Read) {
 	f.dst, f.handle, f.id, f.off, f.size, f.raw = r.Dst, r.Handle, r.ID, r.Off, uint64(len(r.Dst)), r.Bytes
-	f.got, f.op, f.err = 0, 0, nil
+	f.got, f.op, f.bad, f.err = 0, 0, nil, nil
 }
 
 func (f *fetch) end(err error) {
@@ -268,10 +270,10 @@ func (o *Out) fetched(h *wire.Header) {
 	o.reading = nil
 	f.got += int(h.Span())
 	if f.dst != nil && h.Flags&wire.Last != 0 && !f.raw {
-		setLastWord(f.dst, h.Word)
+		f.bad = shm.Guard(func() { setLastWord(f.dst, h.Word) })
 	}
 	if h.Flags&wire.Last != 0 {
-		o.answered(nil)
+		o.answered(f.bad)
 	}
 }
 

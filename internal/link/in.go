@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -21,12 +22,15 @@ type Target struct {
 
 	Redirect *Redirect // nil if the export is not redirectable
 
+	Careful bool        // the program may take the memory back, or has lent some that messages are redirected to
+	Fault   func(error) // is told, on a goroutine of its own, that the memory cannot be accessed any more
+
 	revoked bool // with rmu and tmu held
 }
 
 // Anew is the same for another link: the one before has withdrawn t, or is about to.
 func (t *Target) Anew() *Target {
-	return &Target{Handle: t.Handle, Export: t.Export, Mem: t.Mem, Write: t.Write, Read: t.Read, Notify: t.Notify, Redirect: t.Redirect}
+	return &Target{Handle: t.Handle, Export: t.Export, Mem: t.Mem, Write: t.Write, Read: t.Read, Notify: t.Notify, Redirect: t.Redirect, Careful: t.Careful, Fault: t.Fault}
 }
 
 // In is the exporting side of a link: it puts what arrives where it belongs,
@@ -229,6 +233,7 @@ func (in *In) data(h *wire.Header) error {
 			if h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off {
 				return protocol("a send of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
 			}
+			in.rx.careful = t.Careful
 		}
 		*m = message{target: t, active: true, seq: h.Seq, base: h.Off, size: h.Size, serial: h.Serial, handle: h.Handle, raw: h.Flags&wire.Bytes != 0}
 	}
@@ -288,6 +293,12 @@ func (in *In) placed(h *wire.Header) error {
 func (in *In) arrived(h *wire.Header) {
 	m := &in.cur
 	in.e.glancer.arrived(m.size)
+	var at []byte
+	if m.target != nil && !m.raw && m.target.Careful {
+		if err := shm.Guard(func() { at = in.storeWord(h.Word) }); err != nil {
+			in.unwritable(err)
+		}
+	}
 	if invariant.Enabled {
 		in.trace("arrived", m.handle, m.seq, m.base, m.size)
 	}
@@ -297,11 +308,10 @@ func (in *In) arrived(h *wire.Header) {
 		in.remind(h.Handle)
 		in.speaks = true
 	case m.raw:
-	case m.target.Redirect != nil:
-		n.at = m.target.Redirect.settle(in, n.off, h.Word)
+	case m.target.Careful:
+		n.at = at
 	default:
-		storeLast(m.target.Mem, n.off, h.Word)
-		n.at = m.target.Mem[n.off : n.off+4]
+		n.at = in.storeWord(h.Word)
 	}
 	if h.Flags&wire.Notify != 0 {
 		if m.target == nil || m.raw {
@@ -314,6 +324,17 @@ func (in *In) arrived(h *wire.Header) {
 	in.share = share(m.size)
 	*m = message{}
 	in.apply(h.Seq, h.Flags)
+}
+
+// storeWord stores the last word of the message under way, and says where.
+func (in *In) storeWord(word uint32) []byte {
+	m := &in.cur
+	off := m.base + m.size - 4
+	if r := m.target.Redirect; r != nil {
+		return r.settle(in, off, word)
+	}
+	storeLast(m.target.Mem, off, word)
+	return m.target.Mem[off : off+4]
 }
 
 // apply counts a message as applied. rmu is held, so last word, notification

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -20,6 +21,16 @@ type Message struct {
 	Notify bool
 	Later  bool         // a long one's send does not wait until it is acknowledged either
 	Ended  *atomic.Bool // the import is no more
+}
+
+// readable says whether the message can be read from where it lies.
+func (m *Message) readable() error { return shm.Guard(m.touch) }
+
+func (m *Message) touch() {
+	shm.Touch(m.Src)
+	for _, b := range m.More {
+		shm.Touch(b)
+	}
 }
 
 // Len is the message's size in bytes.
@@ -115,12 +126,17 @@ func (q *outgoing) aborted() wire.Header {
 // Send puts a message on the stream. A short one is in the kernel's hands when
 // it returns, a long one at its place unless it may be so later. seq is its number.
 func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
+	size := m.Len()
+	if size > small { // what is not copied here is read by the kernel, behind a header that is gone then
+		if err := m.readable(); err != nil {
+			return 0, err
+		}
+	}
 	if m.Notify {
 		if err := o.credit(ctx, m.Ended); err != nil {
 			return 0, err
 		}
 	}
-	size := m.Len()
 	if err := o.begin(ctx, &m, size); err != nil {
 		o.uncredit(m.Notify)
 		return 0, err
@@ -143,7 +159,7 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 		o.giveUp(seq)
 		return seq, unknown(err)
 	}
-	return seq, nil
+	return seq, o.fault(seq)
 }
 
 // sendAfter sends a message that comes in its place among mapped ones: all that

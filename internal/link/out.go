@@ -70,6 +70,9 @@ type Out struct {
 	returned atomic.Uint32 // credits come back over the stream, in all
 	seen     atomic.Uint32 // of the credits come back, those known here: the exporter's word is far away
 
+	faulty atomic.Bool // there are any in faults; stored with tmu
+	faults []faulted   // messages whose memory could not be read, the last ones; with tmu
+
 	seeks seeks
 	busy  time.Duration // for which the idlers have not looked at this, as somebody wrote; theirs alone
 
@@ -108,6 +111,7 @@ type Out struct {
 func NewOut(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Out, error) {
 	o := &Out{pages: pages, turn: turn.New(1), onRevoke: onRevoke, onLost: onLost}
 	o.agree(terms)
+	o.rx.careful = true // answers go to memory that is a caller's
 	o.redial, o.attempts, o.keeps.from = terms.Redial, 1, &e.keeps
 	if err := o.start(e, fd, o, pages != nil); err != nil {
 		pages.retire()

@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -40,6 +41,8 @@ type receiver struct {
 	dst        []byte      // where its next bytes go; empty: ask
 	waste      bool        // the payload goes nowhere
 	need       int         // payload bytes still to come
+
+	careful bool // dst is memory that the program may have taken back; with rmu
 
 	check bool // payloads have checksums; set before the start
 	// All goes by the buffer: because what is in its place may be written to by others before it is
@@ -153,6 +156,11 @@ func (r *receiver) fill(fd int, h handler) (n int, err error) {
 			dst, behind = dst[:longest], nil
 		}
 		n, err = r.recv(fd, dst, behind)
+		if err != nil && unix.Faulted(err) { // the kernel has kept what did not fit there
+			h.unwritable(fmt.Errorf("%w: %w", shm.ErrForbidden, err))
+			r.divert()
+			return r.fill(fd, h)
+		}
 		k := min(n, len(dst)) // the rest, which may be of this payload too, is in the buffer
 		r.dst, r.need = r.dst[k:], r.need-k
 		r.start, r.end = 0, n-k
@@ -189,9 +197,18 @@ func (r *receiver) parse(h handler) error {
 			if r.check {
 				r.sum = wire.Sum(r.sum, r.buf[r.start:r.start+k])
 			}
-			if !r.waste {
+			switch {
+			case r.waste:
+			case !r.careful:
 				shm.Deposit(r.dst, r.buf[r.start:r.start+k])
 				r.dst = r.dst[k:]
+			default:
+				if err := shm.TryDeposit(r.dst[:k], r.buf[r.start:r.start+k]); err != nil {
+					h.unwritable(err)
+					r.divert()
+				} else {
+					r.dst = r.dst[k:]
+				}
 			}
 			r.start += k
 			r.need -= k

@@ -140,10 +140,17 @@ func (c *replica) step() (over bool, err error) {
 		if c.there > 0 && !c.get {
 			err = unknown(err)
 		}
-	case c.get:
-		err = c.fetch(n, over)
 	default:
-		err = c.deposit(n, over)
+		// The memory is lent, and this is not the goroutine of whom it is lent by.
+		if gerr := shm.Guard(func() {
+			if c.get {
+				err = c.fetch(n, over)
+			} else {
+				err = c.deposit(n, over)
+			}
+		}); gerr != nil {
+			over, err = true, gerr
+		}
 	}
 	if err != nil {
 		c.m.out.uncredit(c.notify)

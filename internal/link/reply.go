@@ -3,6 +3,7 @@ package link
 import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -81,11 +82,26 @@ func (in *In) nextReply(h *wire.Header) ([]byte, bool) {
 		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: wire.CodeRevoked}
 	case r.refused != 0:
 		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: r.refused}
+	case r.target.Careful && !in.readable(r):
+		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: wire.CodeRevoked}
 	default:
 		return in.nextChunk(r, h), true
 	}
 	in.popReply()
 	return nil, true
+}
+
+// readable says whether the next chunk of an answer can be read, and has its export end if not.
+func (in *In) readable(r *reply) bool {
+	from, n := r.off+r.done, min(r.size-r.done, uint64(in.tx.most()))
+	err := shm.Readable(r.target.Mem[from : from+n])
+	if err == nil && !r.raw && r.done == 0 {
+		err = shm.Readable(r.target.Mem[r.off+r.size-4 : r.off+r.size])
+	}
+	if err != nil {
+		in.faulted(r.target, err)
+	}
+	return err == nil
 }
 
 // nextChunk is the next one of a get's answer.

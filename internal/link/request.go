@@ -56,7 +56,10 @@ func (r *Request) result() (done bool, err error) {
 	}
 	over := o.over.Load() // before the look: what was acknowledged before the end has arrived
 	if o.acked.Load() >= seq {
-		return !o.unansweredBefore(seq), nil
+		if done := !o.unansweredBefore(seq); !done || !o.faulty.Load() {
+			return done, nil
+		}
+		return true, o.fault(seq)
 	}
 	if over {
 		return true, unknown(o.err())

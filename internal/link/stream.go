@@ -44,6 +44,10 @@ type handler interface {
 	next(h *wire.Header) (payload []byte, ok bool)
 	// farewell gives a frame that this side owes when the link ends. Called with rmu and tmu held.
 	farewell(h *wire.Header) bool
+	// blame is called when the kernel could not read what was to be sent. Called with tmu held.
+	blame()
+	// unwritable is called when what is arriving cannot be stored: the rest of its payload goes nowhere. Called with rmu held.
+	unwritable(err error)
 	// lost is called once, when the stream is closed, with no lock held.
 	lost(err error)
 	// interrupted is called, with rmu and tmu held, when the connection is gone and the

@@ -262,7 +262,7 @@ func (t *transmitter) keep() {
 			continue
 		}
 		own := make([]byte, len(p.pay))
-		shm.Deposit(own, p.pay)
+		_ = shm.TryDeposit(own, p.pay) // of what cannot be read the message is an abort, or its export has ended
 		p.pay, p.kept = own, true
 	}
 }
@@ -280,6 +280,9 @@ func (s *stream) flush() (done bool) {
 		}
 		n, err := t.send(s.fd)
 		if err != nil {
+			if unix.Faulted(err) { // memory that could be read a moment ago
+				s.h.blame()
+			}
 			s.lose(gone(err))
 			return false
 		}

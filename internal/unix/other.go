@@ -50,6 +50,7 @@ func Alias(unsafe.Pointer, int) (unsafe.Pointer, error) { return nil, ErrUnsuppo
 func Unmap(unsafe.Pointer, int) error                   { return ErrUnsupported }
 func Present([]byte, bool) error                        { return ErrUnsupported }
 func DontDump(unsafe.Pointer, int) error                { return ErrUnsupported }
+func Faulted(error) bool                                { return false }
 func Absent([]byte) (int, error)                        { return 0, ErrUnsupported }
 func Lock([]byte) error                                 { return ErrUnsupported }
 func Close(int) error                                   { return ErrUnsupported }

@@ -14,6 +14,9 @@ import (
 // ErrForbidden is memory that cannot be read or written, as it was mapped or because the file behind it is shorter.
 var ErrForbidden = errors.New("the memory cannot be accessed")
 
+// Faulted reports whether a call has failed because of the caller's memory.
+func Faulted(err error) bool { return errors.Is(err, sys.EFAULT) }
+
 // Present makes every page of b present now: for writing, or for reading. Memory that cannot be accessed so is
 // [ErrForbidden]; that nothing could be had for it is another error. No access faults.
 func Present(b []byte, write bool) error {
