@@ -34,6 +34,8 @@ chmod 666 /run/vmmc/node.sock # with the capabilities of the unit it has that mo
 join $VICTIM
 as $VICTIM vmmc node ls | tail -n 1
 join 0
+if vmmc doctor --name system --root /var/lib/vmmc --socket /run/vmmc/node.sock >/tmp/doctor; then echo clean; else cat /tmp/doctor; fi
+if vmmc doctor --name system >/tmp/doctor; then echo clean; else cat /tmp/doctor; fi
 as $VICTIM vmmcd --name mine 2>/dev/null & own=$!
 await test -S /tmp/vmmc-$VICTIM/node.sock
 join $VICTIM
@@ -42,7 +44,7 @@ kill -KILL $(pgrep -u $VICTIM vmmcd) # its socket stays
 wait $own || true
 test -S /tmp/vmmc-$VICTIM/node.sock
 join $VICTIM`)
-	says(t, out, `^joined system`, `^system `, `^joined system`, `^joined mine`, `^joined system`, `^joined system`)
+	says(t, out, `^joined system`, `^system `, `^joined system`, `^clean`, `^clean`, `^joined mine`, `^joined system`, `^joined system`)
 }
 
 // Link-local addresses have a zone, and are dialled with it.

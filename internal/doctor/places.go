@@ -11,6 +11,7 @@ import (
 
 	cgroups "github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -67,13 +68,20 @@ func directory(name, dir string) []Finding {
 	if m := i.Mode(); m.Perm()&0o022 != 0 && m&fs.ModeSticky == 0 {
 		return bad(Failed, name, "chmod go-w "+dir, "%s has mode %04o: others can put a socket or files of theirs there", dir, m.Perm())
 	}
-	if uid, ok := unix.Owner(i); ok && uid != 0 && int(uid) != os.Getuid() {
+	if uid, ok := unix.Owner(i); ok && uid != 0 && int(uid) != os.Getuid() && !forSystem(uid) {
 		return bad(Failed, name, fmt.Sprintf("chown %d %s, or name another one", os.Getuid(), dir), "%s belongs to user %d, who can replace what is there", dir, uid)
 	}
 	if err := writable(dir); err != nil {
 		return bad(Failed, name, "name a directory of your own, or run vmmcd as root", "%s cannot be written by user %d", dir, os.Getuid())
 	}
 	return nil
+}
+
+// forSystem reports whether root looks at what belongs to the system's daemon, which
+// has an account of its own.
+func forSystem(uid uint32) bool {
+	system, ok := trust.SystemUser()
+	return ok && os.Getuid() == 0 && uid == system
 }
 
 // writable tries, because modes do not tell of read-only file systems.
