@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"syscall"
@@ -41,7 +40,7 @@ func (s *clusterState) start(ctx context.Context) error {
 	defer hold.Close()
 	defer leash.Close()
 	for i := range s.Nodes {
-		if err := s.startNode(&s.Nodes[i], hold, fail); err != nil {
+		if err := s.startNode(ctx, &s.Nodes[i], hold, fail); err != nil {
 			return fmt.Errorf("start node %q: %w", s.Nodes[i].Name, err)
 		}
 		// One by one, so that "down" can wait for their end.
@@ -60,7 +59,7 @@ func (s *clusterState) start(ctx context.Context) error {
 
 // startNode runs this program again as vmmcd, in a session of its own so that
 // it outlives this one's terminal. The node's early end is told to fail.
-func (s *clusterState) startNode(n *nodeState, hold *os.File, fail context.CancelCauseFunc) error {
+func (s *clusterState) startNode(ctx context.Context, n *nodeState, hold *os.File, fail context.CancelCauseFunc) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -70,22 +69,26 @@ func (s *clusterState) startNode(n *nodeState, hold *os.File, fail context.Cance
 		return fmt.Errorf("make its log: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(exe, append([]string{"vmmcd", "--parent-pipe", "3"}, n.Args...)...) //nolint:noctx // it outlives every context of this program
-	cmd.Args[0] = os.Args[0]
-	cmd.Dir = "/" // holds no file system, nor a directory that is removed
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{hold} // 3 there
-	detach(cmd)
-	if err := cmd.Start(); err != nil {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
 		return err
 	}
-	if n.Process, err = findProcess(cmd.Process.Pid); err != nil {
-		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	defer null.Close()
+	// With no other descriptor of this program's caller, who may wait until all have closed it.
+	c, err := unix.Start(ctx, unix.Program{
+		Path: exe, Args: append([]string{os.Args[0], "vmmcd", "--parent-pipe", "3"}, n.Args...), Env: os.Environ(),
+		Dir:   "/", // holds no file system, nor a directory that is removed
+		Files: [3]*os.File{null, log, log}, Extra: []*os.File{hold}, Apart: true,
+	})
+	if err != nil {
+		return err
 	}
-	go func() { // ends with the node or with this program
-		_ = cmd.Wait() // the state says it too
-		fail(ended(n, cmd.ProcessState))
-	}()
+	if n.Process, err = findProcess(c.PID()); err != nil {
+		c.Signal(syscall.SIGKILL)
+		c.Reap()
+		return err
+	}
+	go func() { fail(ended(n, c.Reap())) }() // ends with the node or with this program
 	return nil
 }
 
@@ -93,12 +96,12 @@ func (s *clusterState) startNode(n *nodeState, hold *os.File, fail context.Cance
 var errPortTaken = errors.New("the port is taken")
 
 // ended explains a node's early end by what it said last.
-func ended(n *nodeState, state *os.ProcessState) error {
+func ended(n *nodeState, how string) error {
 	last := lastLine(n.Log)
 	if strings.Contains(last, syscall.EADDRINUSE.Error()) {
 		return fmt.Errorf("node %q ended: %w: %s", n.Name, errPortTaken, last)
 	}
-	return fmt.Errorf("node %q ended (%s): %s", n.Name, state, last)
+	return fmt.Errorf("node %q ended (%s): %s", n.Name, how, last)
 }
 
 // ready waits until the first node reaches all others. A node has its socket

@@ -24,6 +24,7 @@ type order struct {
 	search  bool     // see supervise.Order, as the next two
 	input   bool
 	seat    *supervise.Terminal
+	name    []byte // argument 0, in a session; empty: the path
 	local.SpawnRequest
 }
 

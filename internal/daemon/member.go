@@ -7,10 +7,12 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // member is a process's place in a session that its node has.
@@ -36,9 +38,10 @@ func (n *Node) joinSession(s *session, p *process, pid uint32, c *child) *member
 func (n *Node) noteMember(m *member, p *process, pid uint32) {
 	s := m.s
 	m.noted = make(chan struct{})
-	note := supervise.Program{PID: pid, Group: m.group, Real: p.cred.PID, Command: commandOf(p.cred.PID)}
+	note := supervise.Program{PID: pid, Group: m.group, Real: p.cred.PID}
 	n.wg.Go(func() {
 		defer close(m.noted)
+		note.Command = commandOf(note.Real)
 		ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
 		defer stop()
 		sup, err := s.reach(ctx)
@@ -79,10 +82,14 @@ func (s *session) noteAgain(ctx context.Context, c *supervise.Client) {
 
 // commandOf is the command line of a process of this machine.
 func commandOf(real int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(real) + "/cmdline")
-	if err != nil {
+	read := make(chan []byte, 1)
+	if unix.LookAt(real, time.Second, func() {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(real) + "/cmdline")
+		read <- b
+	}) != nil {
 		return ""
 	}
+	b := <-read
 	s := strings.ToValidUTF8(string(bytes.ReplaceAll(bytes.TrimRight(b, "\x00"), []byte{0}, []byte{' '})), "�")
 	return s[:min(len(s), 512)]
 }
@@ -114,8 +121,10 @@ func (m *member) order(ctx context.Context, o *order) error {
 	if !inside {
 		return code.New(code.BadArg, "the working directory %s is not in the drive of session %q, which is %s on node %q", o.Directory, m.s.Name, c.Base, m.s.n.cfg.Name)
 	}
-	if file, inside := m.inDrive(c.Base, string(o.Path)); inside && path.IsAbs(string(o.Path)) {
-		// Another node has it elsewhere: as the way from the directory it is the same.
+	if file, inside := m.inDrive(c.Base, string(o.Path)); inside && path.IsAbs(string(o.Path)) && o.Node != m.s.n.cfg.Name {
+		// Another node has it elsewhere: as the way from the directory it is the same. The program finds
+		// its argument 0 as it was given.
+		o.name = o.Path
 		o.Path = []byte(strings.Repeat("../", strings.Count(strings.TrimRight(dir, "/"), "/")) + strings.TrimLeft(file, "/"))
 	}
 	o.Directory = []byte(dir)

@@ -198,13 +198,13 @@ func (r *roll) note(e entry) {
 
 // join notes a process, and gives what it may come back by.
 func (r *roll) join(p *process, parent local.ProcessID) (pass string) {
+	born, err := unix.Born(p.cred.PID) // without mu, as the process may have the kernel hold that up
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.path == "" {
 		return ""
 	}
 	pass = rand.Text()
-	born, err := unix.Born(p.cred.PID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "" // it has ended
 	}
@@ -342,6 +342,7 @@ func (r *roll) await(ctx context.Context, pid uint32) error {
 // claim checks who says that he comes back: the kernel's number and beginning of the program, its user, and
 // what the daemon gave it before.
 func (r *roll) claim(q *local.RejoinRequest, cred unix.Cred) (entry, error) {
+	born, err := unix.Born(cred.PID) // without mu, as in join
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x := r.expected[q.Process.PID]
@@ -351,7 +352,6 @@ func (r *roll) claim(q *local.RejoinRequest, cred unix.Cred) (entry, error) {
 		}
 		return entry{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined left no word of it, or took it for ended; open another one", r.n.cfg.Name, q.Process.PID)
 	}
-	born, err := unix.Born(cred.PID)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return entry{}, code.New(code.NoMem, "node %q cannot look who comes back as process %d: %v", r.n.cfg.Name, q.Process.PID, err)
 	}

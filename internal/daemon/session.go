@@ -224,15 +224,23 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	return nil
 }
 
+// maxHeard bounds what is heard of one supervisor: its programs, and processes that have joined.
+const maxHeard = 1 << 16
+
 // adopt learns of the programs that run already: those that have not joined are
 // known by their tokens again, and those that had joined must do so again.
 func (s *session) adopt(ctx context.Context, c *supervise.Client) {
-	for r := (supervise.ListRequest{Running: true}); ; {
+	// The supervisor is the user's, and may go on for ever: it is heard as long as an honest one may have to say.
+	for r, heard := (supervise.ListRequest{Running: true}), 0; ; {
 		l, err := c.List(ctx, r)
 		if err != nil {
 			return
 		}
 		for _, p := range l.Programs {
+			if heard++; heard > maxHeard {
+				s.n.log.Warn("a session's supervisor lists more programs than there can be", "session", s.Name)
+				return
+			}
 			r.After = p.PID
 			s.n.mu.Lock()
 			_, here := s.n.processes[p.PID]

@@ -372,6 +372,47 @@ func TestSpawnInASession(t *testing.T) {
 	}
 }
 
+// A program finds its argument 0 as it was given, on each node, whatever the drive is there.
+func TestArgumentZeroInASession(t *testing.T) {
+	c := newSessionCluster(t)
+	bases := map[string]string{"a": t.TempDir(), "b": t.TempDir()}
+	at := map[string]nodev1connect.SessionServiceClient{}
+	for n, base := range bases {
+		if err := os.Mkdir(filepath.Join(base, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		testutil.CopyProgram(t, "/bin/cat", filepath.Join(base, "bin"))
+		if err := os.WriteFile(filepath.Join(base, "bin", "script"), []byte("#!/bin/sh\nprintf %s \"$0\"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		at[n] = c.as("user", me(t), n, nil)
+		c.add(at[n], "job", base)
+	}
+	inA := filepath.Join(bases["a"], "bin")
+	for _, s := range []struct{ node, dir, path, want string }{
+		{"a", bases["a"], inA + "/cat", inA + "/cat"},
+		{"a", inA, inA + "/cat", inA + "/cat"},
+		{"a", inA, "./cat", "./cat"},
+		{"a", bases["a"], "bin/cat", "bin/cat"},
+		{"a", bases["a"], "/bin/cat", "/bin/cat"},
+		{"a", bases["a"], inA + "/script", inA + "/script"},
+		{"b", bases["a"], inA + "/cat", inA + "/cat"},
+		{"b", inA, "./cat", "./cat"},
+		{"b", bases["a"], "/bin/cat", "/bin/cat"},
+	} {
+		line, end := c.lead(s.dir, "job", "spawn", s.node, s.path, "/proc/self/cmdline")
+		var own, pid uint32
+		if _, err := fmt.Sscan(line, &own, &pid); err != nil {
+			t.Fatal(line)
+		}
+		got, _ := printed(t, at[s.node], "job", pid)
+		if zero, _, _ := strings.Cut(got, "\x00"); zero != s.want {
+			t.Errorf("%s in %s on node %s: argument 0 is %q, want %q", s.path, s.dir, s.node, zero, s.want)
+		}
+		end()
+	}
+}
+
 // A program that joins after its node was started again is who it was, with its
 // run group and its end.
 func TestProgramsOutliveTheDaemon(t *testing.T) {

@@ -64,7 +64,7 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	}
 	order := supervise.Order{
 		PID: c.pid, Group: c.group, Parent: o.parent, Token: c.token,
-		Path: o.Path, Search: o.search, Args: o.Args, Directory: o.Directory,
+		Path: o.Path, Name: o.name, Search: o.search, Args: o.Args, Directory: o.Directory,
 		Input: o.input, Terminal: o.seat,
 	}
 	for _, e := range env {

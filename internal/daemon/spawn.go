@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"syscall"
 
@@ -90,6 +91,9 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 	}
 	var pid uint32
 	if m.GetInSession() {
+		if o.name = m.GetName(); len(o.name) > 4096 || bytes.IndexByte(o.name, 0) >= 0 {
+			return nil, coded(code.New(code.BadArg, "the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
+		}
 		pid, err = s.n.spawnInSession(ctx, im, o, m.GetGroup())
 	} else if o.who, err = s.n.accountNamed(im.User); err == nil {
 		pid, err = s.n.spawn(ctx, o)

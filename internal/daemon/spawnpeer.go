@@ -24,7 +24,7 @@ func (p *peer) spawn(ctx context.Context, o order, user string) (uint32, error) 
 	a, err := p.client.Spawn(ctx, connect.NewRequest(&nodev1.SpawnRequest{
 		Parent: processID(o.parent), User: user, Session: o.session,
 		Path: o.Path, Args: o.Args, Directory: o.Directory, Hosts: o.Hosts,
-		InSession: o.in != nil, Group: o.group,
+		InSession: o.in != nil, Group: o.group, Name: o.name,
 	}))
 	if err == nil {
 		return a.Msg.GetPid(), nil

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // Point is a line of the kernel's table of what is mounted.
@@ -65,20 +68,30 @@ func Mounted(at string) (bool, error) {
 	return slices.ContainsFunc(points, func(p Point) bool { return p.At == at }), nil
 }
 
+// lookPatience bounds a look at a process.
+const lookPatience = 500 * time.Millisecond
+
+func usesBelow(dir, at string) bool {
+	links := []string{dir + "/cwd", dir + "/root", dir + "/exe"}
+	fds, _ := filepath.Glob(dir + "/fd/*")
+	return slices.ContainsFunc(append(links, fds...), func(l string) bool {
+		to, err := os.Readlink(l)
+		return err == nil && (to == at || strings.HasPrefix(to, at+"/"))
+	})
+}
+
 // Users are the processes that have anything open at or below a path, or stand
 // there, as far as this process may look.
 func Users(at string) (out []int) {
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range procs {
-		links := []string{dir + "/cwd", dir + "/root", dir + "/exe"}
-		fds, _ := filepath.Glob(dir + "/fd/*")
-		if slices.ContainsFunc(append(links, fds...), func(l string) bool {
-			to, err := os.Readlink(l)
-			return err == nil && (to == at || strings.HasPrefix(to, at+"/"))
-		}) {
-			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
-				out = append(out, pid)
-			}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		uses := make(chan bool, 1)
+		if unix.LookAt(pid, lookPatience, func() { uses <- usesBelow(dir, at) }) == nil && <-uses {
+			out = append(out, pid)
 		}
 	}
 	slices.Sort(out)

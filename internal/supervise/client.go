@@ -197,9 +197,22 @@ func (c *Client) Leave(ctx context.Context, pid uint32) error {
 	return err
 }
 
-// List gives programs, a page at a time.
+// List gives programs, a page at a time, in the order of their pids. A supervisor is its user's, and may answer
+// anything: what is out of order is an error, so that pages have an end.
 func (c *Client) List(ctx context.Context, r ListRequest) (Listing, error) {
-	return call[Listing](ctx, c, List, r)
+	l, err := call[Listing](ctx, c, List, r)
+	if err != nil {
+		return l, err
+	}
+	last := r.After
+	for _, p := range l.Programs {
+		if p.PID <= last {
+			return Listing{}, code.New(code.Protocol, "the session's supervisor lists process %d after %d", p.PID, last)
+		}
+		last = p.PID
+	}
+	l.More = l.More && len(l.Programs) > 0
+	return l, nil
 }
 
 // Await waits for a program's end.

@@ -14,40 +14,22 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// proc is a line of the kernel's table of processes.
+// proc is a process.
 type proc struct {
-	pid, parent int
-	started     uint64 // in clock ticks since the machine started
-	dead        bool   // and not waited for yet
+	pid int
+	unix.ProcessStatus
+	marked bool // it was found by the marker
 }
 
 func readProc(pid int) (proc, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return proc{}, false
-	}
-	// The name stands in parentheses and may have some itself.
-	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(f) < 20 {
-		return proc{}, false
-	}
-	parent, _ := strconv.Atoi(string(f[1]))
-	started, _ := strconv.ParseUint(string(f[19]), 10, 64)
-	// One whose first thread has ended is listed as a zombie too, and goes on.
-	dead := f[0][0] == 'X' || f[0][0] == 'Z' && string(f[17]) <= "1"
-	return proc{pid: pid, parent: parent, started: started, dead: dead}, true
+	s, err := unix.Status(pid)
+	return proc{pid: pid, ProcessStatus: s}, err == nil
 }
 
 // userOf is the user that a process was started by, or has become.
 func userOf(pid int) (uint32, bool) {
-	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	for line := range bytes.Lines(b) {
-		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "Uid:" {
-			uid, err := strconv.ParseUint(string(f[1]), 10, 32)
-			return uint32(uid), err == nil
-		}
-	}
-	return 0, false
+	s, err := unix.Status(pid)
+	return s.UID, err == nil
 }
 
 // Descendants are the living processes below one, and those that have the marker
@@ -76,9 +58,16 @@ func descendants(of int, marker string) []proc {
 	}
 	var out []proc
 	for pid, p := range all {
-		if pid != of && !p.dead && (below(all, p, of) || marker != "" && marked(pid, marker)) {
-			out = append(out, p)
+		if pid == of || p.Dead() {
+			continue
 		}
+		if !below(all, p, of) {
+			if marker == "" || !p.has(marker) {
+				continue
+			}
+			p.marked = true
+		}
+		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b proc) int { return cmp.Compare(a.pid, b.pid) })
 	return out
@@ -86,13 +75,14 @@ func descendants(of int, marker string) []proc {
 
 // signal goes to this very process, if it lives: another one may have its number
 // by now.
-func (p proc) signal(s syscall.Signal) error {
+func (p proc) signal(s syscall.Signal, marker string) error {
 	h, err := os.FindProcess(p.pid) // a handle: from here on it is one process
 	if err != nil {
 		return err
 	}
 	defer h.Release() //nolint:errcheck // it is only a handle
-	if now, ok := readProc(p.pid); !ok || now.started != p.started {
+	// What made it one of those to end is still so.
+	if now, ok := readProc(p.pid); !ok || now.UID != p.UID || !p.marked && now.Parent != p.Parent || p.marked && !p.has(marker) {
 		return os.ErrProcessDone
 	}
 	return h.Signal(s)
@@ -116,10 +106,10 @@ func killChildren() {
 
 func below(all map[int]proc, p proc, of int) bool {
 	for range len(all) { // the table was not read at one moment: it may have circles
-		if p.parent == of {
+		if p.Parent == of {
 			return true
 		}
-		next, ok := all[p.parent]
+		next, ok := all[p.Parent]
 		if !ok {
 			return false
 		}
@@ -128,9 +118,23 @@ func below(all map[int]proc, p proc, of int) bool {
 	return false
 }
 
-func marked(pid int, marker string) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	return err == nil && bytes.Contains(append([]byte{0}, b...), []byte("\x00"+MarkerEnv+"="+marker+"\x00"))
+// lookPatience bounds a look at a process's environment.
+const lookPatience = 500 * time.Millisecond
+
+// has reports whether the marker is in the environment that a process began with. The environment of a
+// process that executes a program cannot be read, and what other users run only by root.
+func (p proc) has(marker string) bool {
+	if uid := os.Geteuid(); uid != 0 && int(p.UID) != uid && !unix.MaySwitchUsers() {
+		return false
+	}
+	read := make(chan []byte, 1)
+	if unix.LookAt(p.pid, lookPatience, func() {
+		b, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+		read <- b
+	}) != nil {
+		return false
+	}
+	return bytes.Contains(append([]byte{0}, <-read...), []byte("\x00"+MarkerEnv+"="+marker+"\x00"))
 }
 
 // KillAll ends all processes below one, and returns those that cannot be ended.
@@ -146,7 +150,7 @@ func KillAll(of int, marker string, patience time.Duration) []int {
 		}
 		stopped = len(found)
 		for _, p := range found {
-			_ = p.signal(syscall.SIGSTOP)
+			_ = p.signal(syscall.SIGSTOP, marker)
 		}
 	}
 	for {
@@ -156,7 +160,7 @@ func KillAll(of int, marker string, patience time.Duration) []int {
 		}
 		denied := 0
 		for _, p := range found {
-			if errors.Is(p.signal(syscall.SIGKILL), syscall.EPERM) {
+			if errors.Is(p.signal(syscall.SIGKILL, marker), syscall.EPERM) {
 				denied++
 			}
 		}

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -91,7 +92,7 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 		return Program{}, err
 	}
 	out := s.openOutput(LogName(s.spec.Node, o.PID), e)
-	args := []string{string(o.Path)}
+	args := []string{string(cmp.Or(string(o.Name), string(o.Path)))}
 	for _, a := range o.Args {
 		args = append(args, string(a))
 	}
@@ -251,6 +252,9 @@ func (s *supervisor) withdraw(p *program) {
 // command is a command line for people to read.
 func command(o Order) string {
 	words := [][]byte{o.Path}
+	if len(o.Name) > 0 {
+		words[0] = o.Name
+	}
 	words = append(words, o.Args...)
 	b := bytes.Join(words, []byte(" "))
 	if len(b) > maxCommand {

@@ -34,6 +34,7 @@ type Order struct {
 	Parent    local.ProcessID
 	Token     string // by which its node knows it when it joins
 	Path      []byte // a relative one is relative to Directory
+	Name      []byte // argument 0; empty: Path
 	Search    bool   // a bare name that is not there is looked for in the environment's PATH
 	Args      [][]byte
 	Directory []byte // absolute within the base

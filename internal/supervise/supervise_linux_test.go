@@ -296,7 +296,7 @@ func zombies(of int) (out []int) {
 	es, _ := os.ReadDir("/proc")
 	for _, e := range es {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if p, ok := readProc(pid); ok && p.parent == of && p.dead {
+			if p, ok := readProc(pid); ok && p.Parent == of && p.Dead() {
 				out = append(out, pid)
 			}
 		}

@@ -1,7 +1,9 @@
 package unix
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -43,24 +45,53 @@ func Detach(path string) error {
 }
 
 // Watch is an eye on a process that need not be a child.
-type Watch struct{ fd int }
+type Watch struct {
+	fd   int // its pidfd; -1: there can be none
+	pid  int
+	born uint64
+}
+
+// watchPause is between looks at a process that has no pidfd.
+const watchPause = 2 * time.Millisecond
 
 // WatchProcess begins to watch a process. The caller knows that the number is
 // still that of the one it means.
 func WatchProcess(pid int) (*Watch, error) {
 	fd, err := sys.PidfdOpen(pid, 0)
-	if err != nil {
+	if err == nil {
+		return &Watch{fd: fd}, nil
+	}
+	w := &Watch{fd: -1, pid: pid}
+	if pid <= 0 || err != sys.ENOSYS && err != sys.EPERM {
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}
-	return &Watch{fd}, nil
+	// Linux before 5.3, or a filter of system calls that is older: the process is known by its beginning.
+	if w.born, err = Born(pid); err != nil {
+		return nil, fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	return w, nil
 }
 
 // Close ends the watch.
-func (w *Watch) Close() { _ = sys.Close(w.fd) }
+func (w *Watch) Close() {
+	if w.fd >= 0 {
+		_ = sys.Close(w.fd)
+	}
+}
 
 // Await says whether the process ends within a time.
 func (w *Watch) Await(patience time.Duration) bool {
 	deadline := time.Now().Add(patience)
+	for w.fd < 0 {
+		born, err := Born(w.pid)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && born != w.born:
+			return true
+		case time.Now().After(deadline):
+			return false
+		}
+		time.Sleep(watchPause)
+	}
 	for {
 		p := []sys.PollFd{{Fd: int32(w.fd), Events: sys.POLLIN}}
 		n, err := sys.Poll(p, max(0, int(time.Until(deadline).Milliseconds())))

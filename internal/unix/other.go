@@ -112,6 +112,7 @@ func (*Bell) Wait(time.Duration) (bool, error)  { return false, ErrUnsupported }
 func (*Bell) Close()                            {}
 func MaySwitchUsers() bool                      { return false }
 func Alive(int) bool                            { return false }
+func LookAt(int, time.Duration, func()) error   { return ErrUnsupported }
 func Born(int) (uint64, error)                  { return 0, ErrUnsupported }
 
 func NewPageWatch(unsafe.Pointer, int) (*PageWatch, error) { return nil, ErrUnsupported }

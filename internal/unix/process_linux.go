@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"time"
 
 	sys "golang.org/x/sys/unix"
 )
@@ -44,6 +45,9 @@ func Alive(pid int) bool {
 // exiting is the kernel's mark of a thread that is on its way out.
 const exiting = 0x4
 
+// bornPatience bounds how long Born waits for a process that executes a program.
+const bornPatience = 5 * time.Second
+
 // Born is when a process began, in the kernel's ticks since the machine did: with its number that
 // names it for as long as the machine runs. 0 is of one that is there and of which this is not told.
 // The error is [fs.ErrNotExist] if there is none of that number, or none whose program still runs.
@@ -51,7 +55,23 @@ func Born(pid int) (uint64, error) {
 	if pid <= 0 { // of a namespace that is not seen from here
 		return 0, nil
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	type read struct {
+		b   []byte
+		err error
+	}
+	got := make(chan read, 1)
+	err := LookAt(pid, bornPatience, func() {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		got <- read{b, err}
+	})
+	if errors.Is(err, ErrExecuting) {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	var b []byte
+	if err == nil {
+		r := <-got
+		b, err = r.b, r.err
+	}
 	if err != nil {
 		if errors.Is(err, sys.EMFILE) || errors.Is(err, sys.ENFILE) || errors.Is(err, sys.ENOMEM) {
 			return 0, fmt.Errorf("process %d: %w", pid, err) // which says nothing of it

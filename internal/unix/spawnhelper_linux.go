@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -285,6 +286,11 @@ func prepare(p Program, files []*os.File) (l *launch, err error) {
 			l.close()
 		}
 	}()
+	for _, s := range []string{p.Path, p.Dir} {
+		if strings.ContainsRune(s, 0) {
+			return nil, &os.PathError{Op: "exec", Path: s, Err: syscall.EINVAL}
+		}
+	}
 	over, err := inherited()
 	if err != nil {
 		return nil, err

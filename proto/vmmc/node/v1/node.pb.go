@@ -803,7 +803,7 @@ type SpawnRequest struct {
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// Its session, which the program gets as VMMCSESSION.
 	Session string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
-	// The program, which is its argument 0 as well. A relative path is relative to
+	// The program, which is its argument 0 as well, unless there is a name. A relative path is relative to
 	// the directory.
 	Path []byte `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
 	// The arguments from the first on, without the path.
@@ -817,7 +817,9 @@ type SpawnRequest struct {
 	// node's session of that name, and fails without one.
 	InSession bool `protobuf:"varint,8,opt,name=in_session,json=inSession,proto3" json:"in_session,omitempty"`
 	// The parent's run group, in a session.
-	Group         uint32 `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`
+	Group uint32 `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`
+	// The program's argument 0; empty if it is the path.
+	Name          []byte `protobuf:"bytes,10,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -913,6 +915,13 @@ func (x *SpawnRequest) GetGroup() uint32 {
 		return x.Group
 	}
 	return 0
+}
+
+func (x *SpawnRequest) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
 }
 
 type SpawnResponse struct {
@@ -1189,7 +1198,7 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"target_pid\x18\x02 \x01(\rR\ttargetPid\x12-\n" +
 	"\x12target_incarnation\x18\x03 \x01(\x06R\x11targetIncarnation\x12\x16\n" +
 	"\x06handle\x18\x04 \x01(\rR\x06handle\"\x11\n" +
-	"\x0fReleaseResponse\"\xfe\x01\n" +
+	"\x0fReleaseResponse\"\x92\x02\n" +
 	"\fSpawnRequest\x12/\n" +
 	"\x06parent\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\x06parent\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
@@ -1200,7 +1209,9 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x05hosts\x18\a \x01(\fR\x05hosts\x12\x1d\n" +
 	"\n" +
 	"in_session\x18\b \x01(\bR\tinSession\x12\x14\n" +
-	"\x05group\x18\t \x01(\rR\x05group\"!\n" +
+	"\x05group\x18\t \x01(\rR\x05group\x12\x12\n" +
+	"\x04name\x18\n" +
+	" \x01(\fR\x04name\"!\n" +
 	"\rSpawnResponse\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\"&\n" +
 	"\fLeaveRequest\x12\x16\n" +
