@@ -134,7 +134,7 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	if err := e.mayImport(r.Importer.Process); err != nil {
 		return g, gr, nil, err
 	}
-	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.alive, Place: e.place(0), Lost: p.lost}
+	g = local.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.granted(), Slot: e.slot, State: e.alive, Place: e.place(0), Lost: p.lost}
 	if e.memory != nil && r.SameNode {
 		fd, ok, err := e.memory.region.DescriptorOf(e.off, len(e.mem))
 		if err != nil {
@@ -168,11 +168,19 @@ func (p *Process) grantTo(r local.OfferRequest) (g local.Grant, gr grant, fds []
 	return g, *p.admitted(peer, e, g.Handle), fds, nil
 }
 
+// granted is what importers are told of the export.
+func (e *Export) granted() local.Rights {
+	if e.handler == nil {
+		return e.rights | local.Unheard
+	}
+	return e.rights
+}
+
 // admitted notes a grant; p.mu is held.
 func (p *Process) admitted(peer *importer, e *Export, handle uint32) *grant {
 	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect, Careful: e.home == nil || e.redirect != nil, Fault: e.fault}
 	if e.handler != nil {
-		t.Notify = e.notify
+		t.Notify, t.Silent = e.notify, &e.discard
 	}
 	g := &grant{e: e, target: t, peer: peer, in: peer.in}
 	peer.grants[handle] = g

@@ -54,6 +54,7 @@ func (im *Import) SendNotifyAsync(ctx context.Context, src []byte, off int) (Req
 
 func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int, notify bool) (Request, error) {
 	r := Request{im: im, op: op, n: len(src), off: off}
+	notify = notify && im.heard()
 	err := im.check(len(src), off, local.MayWrite)
 	switch {
 	case err != nil:

@@ -106,3 +106,6 @@ func CloseExport(t interface{ Error(...any) }, p *Process, id uint32) {
 		t.Error(err)
 	}
 }
+
+// WaitsForNotes reports whether a notification of one export is waited for.
+func WaitsForNotes(p *Process) bool { return p.engine.Sought() > 0 }

@@ -30,7 +30,7 @@ type Import struct {
 	id     uint32
 	handle uint32
 	size   int
-	rights local.Rights
+	rights local.Rights // and [local.Unheard]
 
 	mapped  *link.Mapped // nil: the stream way
 	claims  uint32       // the number of its claims, 0 for none
@@ -173,6 +173,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		p.keepOutOfDumps(reg)
 		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
 		im.mapped.Ended, im.mapped.Plain = &im.ended, g.Claims == 0 && g.Rights&local.MayWrite != 0
+		im.mapped.PlainNotify = im.mapped.Plain && im.heard()
 		if g.Claims != 0 {
 			c, err := l.takeClaims(p, &g, fds[1:])
 			if err != nil {
@@ -226,6 +227,9 @@ func (im *Import) Exporter() ProcessID { return im.peer }
 
 // ID is the buffer's id at its exporter.
 func (im *Import) ID() uint32 { return im.id }
+
+// heard reports whether a notification to the export may have an effect. Where it has none, no credit is taken for it.
+func (im *Import) heard() bool { return im.rights&local.Unheard == 0 }
 
 // Path is how data travels: "mapped" or "stream".
 func (im *Import) Path() string {

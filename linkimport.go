@@ -27,7 +27,7 @@ func (p *Process) answerer(id local.ProcessID) link.Answerer {
 		if e == nil || e.closed.Load() || e.redirect != nil || !local.Lets(e.permit, peer.who, p.user, p.party) {
 			return nil, wire.Granted{}, -1
 		}
-		g := wire.Granted{Size: uint64(len(e.mem)), Rights: uint8(e.rights), Slot: uint16(e.slot), State: e.alive, Place: e.place(0)}
+		g := wire.Granted{Size: uint64(len(e.mem)), Rights: uint8(e.granted()), Slot: uint16(e.slot), State: e.alive, Place: e.place(0)}
 		descriptor := -1
 		if e.memory != nil {
 			fd, ok, err := e.memory.region.DescriptorOf(e.off, len(e.mem))

@@ -40,8 +40,9 @@ func (p *Process) UnblockNotifications() (remaining int, err error) {
 }
 
 // DiscardNotifications makes notifications of this buffer have no effect, or
-// have one again. It is decided when a notification's turn comes: those that are
-// queued are discarded too. The messages themselves arrive all the same.
+// have one again. It is decided when a notification comes, and again when its turn comes: those that are
+// queued are discarded too. The messages themselves arrive all the same, and while handlers of other buffers run
+// or notifications are blocked the sender has its credits back.
 func (e *Export) DiscardNotifications(on bool) { e.discard.Store(on) }
 
 // Notified counts the notifications of this buffer whose handler has returned;
@@ -50,15 +51,20 @@ func (e *Export) Notified() uint64 { return e.notified.Load() }
 
 // WaitNotified waits until [Export.Notified] is not seen any more, and returns it:
 // it suspends the goroutine until a particular buffer's notification was handled.
-// Read Notified before looking at what the handler changes, and none is missed.
+// Read Notified before looking at what the handler changes, and none is missed. While
+// notifications are blocked, handlers of this buffer alone run for it, as sigsuspend lets a signal in:
+// they overtake notifications of other buffers that wait.
 // Errors: the context's, [ErrClosed] when the process is closed, [ErrBadRbufState]
 // when the export is, [ErrNotInHandler].
 func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) {
 	if link.InHandler() {
 		return seen, failf(e.waiting(), ErrNotInHandler, "%v", ErrNotInHandler)
 	}
+	if n := e.notified.Load(); n != seen {
+		return n, nil
+	}
 	l := wait.Look{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed, Own: true, Apart: true}
-	if err := e.p.engine.Wait(ctx, l); err != nil {
+	if err := e.p.engine.WaitNote(ctx, e.serial, l); err != nil {
 		return seen, e.failed(e.waiting(), err)
 	}
 	if n := e.notified.Load(); n != seen {
@@ -81,7 +87,7 @@ func (e *Export) notify(off int, word uint32, at []byte) {
 
 // pending says whether notifications of this export wait for their handler.
 func (e *Export) pending() bool {
-	if e.handler == nil {
+	if e.handler == nil || e.discard.Load() { // none will run
 		return false
 	}
 	type place struct {

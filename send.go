@@ -55,7 +55,7 @@ func (im *Import) send(ctx context.Context, src []byte, off int) error {
 
 // SendNotify is Send with a notification: when the data is in place, the
 // export's handler is run with the address and value of the message's last word
-// (vmmc_SendDataNotify). Without a handler it is a Send. Each link has a bounded
+// (vmmc_SendDataNotify). Without a handler it is a Send: it takes no credit and does not wait for one. Each link has a bounded
 // number of notifications under way; SendNotify waits, before it sends
 // anything, for an earlier one's handler to return, or for its context. In a
 // notification handler it does not wait but fails with [ErrNoCredit]; nothing was
@@ -76,10 +76,12 @@ func (im *Import) sendNotify(ctx context.Context, src []byte, off int) error {
 	err := im.check(len(src), off, local.MayWrite)
 	switch {
 	case err != nil:
-	case im.mapped != nil:
+	case im.mapped != nil && im.heard():
 		err = im.mapped.SendNotify(ctx, off, src)
+	case im.mapped != nil:
+		err = im.mapped.Send(ctx, off, src)
 	default:
-		err = im.stream(ctx, link.Message{Off: uint64(off), Src: src, Notify: true})
+		err = im.stream(ctx, link.Message{Off: uint64(off), Src: src, Notify: im.heard()})
 	}
 	if err != nil {
 		return im.failed("send with notification", len(src), off, err)

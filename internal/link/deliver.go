@@ -14,11 +14,29 @@ type note struct {
 	off    uint64
 	word   uint32
 	at     []byte // where it lies
+	early  bool   // it runs before its turn
 }
 
-// note queues a notification; the importer's credits bound the queue.
+// silent reports whether the notification runs nothing.
+func (n *note) silent() bool {
+	t := n.target
+	return t == nil || t.Notify == nil || t.Silent != nil && t.Silent.Load()
+}
+
+// note queues a notification; the importer's credits bound the queue. One that runs nothing is done at once, whatever is
+// before it: its credit does not wait for the handlers of others. rmu is held.
 func (in *In) note(n note) {
 	in.nmu.Lock()
+	if n.silent() && !in.gaps {
+		known := in.settleEarly(n.serial)
+		in.nmu.Unlock()
+		if !known {
+			in.fail(protocol("notification %d out of its place", n.serial))
+			return
+		}
+		in.payEarly()
+		return
+	}
 	over := len(in.notes) >= maxNotes
 	if !over {
 		in.notes = append(in.notes, n)
@@ -57,10 +75,14 @@ func (in *In) run(n note) {
 	} else {
 		in.count.Locked(page.Notes, 1)
 	}
-	in.ran++
-	ran := in.ran
+	if n.early {
+		in.settleEarly(n.serial)
+	} else if in.ran++; len(in.early) > 0 {
+		in.catchUp()
+	}
+	ran := in.ran + in.ahead
 	if invariant.Enabled {
-		invariant.Check(in.gaps || n.serial == ran, "notification %d ran as the %d.", n.serial, ran)
+		invariant.Check(in.gaps || n.early || len(in.early) > 0 || int32(in.ran-n.serial) >= 0, "notification %d ran as the %d.", n.serial, in.ran)
 		invariant.Check(len(in.notes) <= maxNotes || in.gaps, "%d notifications are queued", len(in.notes))
 	}
 	if in.pages != nil && !in.broken.Load() {
@@ -100,7 +122,101 @@ func (in *In) repay(ran uint32, idle bool) {
 func (in *In) credits() uint32 {
 	in.nmu.Lock()
 	defer in.nmu.Unlock()
-	return in.ran
+	return in.ran + in.ahead
+}
+
+// span are serials from first to last.
+type span struct{ first, last uint32 }
+
+// settleEarly notes that a notification is done which may not be the next one. Between two spans is one at least that is
+// not done and has a credit, so there are no more spans than credits. It reports whether the serial can be. nmu is held.
+func (in *In) settleEarly(serial uint32) bool {
+	if int32(serial-in.ran) <= 0 || len(in.early) > maxNotes {
+		return false
+	}
+	i, there := slices.BinarySearchFunc(in.early, serial, func(s span, n uint32) int { return int(int32(s.first - n)) })
+	if there || i > 0 && int32(in.early[i-1].last-serial) >= 0 {
+		return false
+	}
+	in.early = slices.Insert(in.early, i, span{serial, serial})
+	in.ahead++
+	if i+1 < len(in.early) && in.early[i+1].first == serial+1 {
+		in.early[i].last = in.early[i+1].last
+		in.early = slices.Delete(in.early, i+1, i+2)
+	}
+	if i > 0 && in.early[i-1].last+1 == serial {
+		in.early[i-1].last = in.early[i].last
+		in.early = slices.Delete(in.early, i, i+1)
+	}
+	in.catchUp()
+	return true
+}
+
+// catchUp moves on over what was done before its turn; nmu is held.
+func (in *In) catchUp() {
+	for len(in.early) > 0 && in.early[0].first == in.ran+1 {
+		n := in.early[0].last - in.ran
+		in.ran, in.ahead = in.ran+n, in.ahead-n
+		in.early = slices.Delete(in.early, 0, 1)
+	}
+}
+
+// payEarly gives back the credits of notifications that were done as they came. rmu is held, and nmu not.
+func (in *In) payEarly() {
+	in.nmu.Lock()
+	paid, scarce := in.ran+in.ahead, len(in.notes) > 0
+	if in.pages != nil && !in.broken.Load() {
+		in.pages.Back.Returned().Store(paid)
+	}
+	in.nmu.Unlock()
+	if in.pages != nil {
+		if in.board.Count.Load() != 0 {
+			in.ring()
+		}
+		return
+	}
+	in.tmu.Lock()
+	if scarce || paid-uint32(in.acks[1]) >= page.Credits/4 {
+		in.ackDue, in.speaks = true, true
+	}
+	in.tmu.Unlock()
+}
+
+// sweep is for an importer that has no credits left: what its ring holds that runs nothing is done now. rmu is held.
+func (in *In) sweep() {
+	in.nmu.Lock()
+	in.collect()
+	before := len(in.notes)
+	in.notes = slices.DeleteFunc(in.notes, func(n note) bool {
+		if !n.silent() {
+			return false
+		}
+		return in.settleEarly(n.serial)
+	})
+	done := len(in.notes) < before
+	in.nmu.Unlock()
+	if done {
+		in.payEarly()
+	}
+}
+
+// wanted takes the oldest notification of an export out of its turn. rmu and nmu are not held.
+func (in *In) wanted(export uint64) (n note, ok bool) {
+	in.rmu.Lock()
+	defer in.rmu.Unlock()
+	in.nmu.Lock()
+	defer in.nmu.Unlock()
+	if !in.gaps {
+		in.collect()
+	}
+	for i, n := range in.notes {
+		if n.target != nil && n.target.Export == export && !n.silent() {
+			in.notes = slices.Delete(in.notes, i, i+1)
+			n.early = !in.gaps
+			return n, true
+		}
+	}
+	return n, false
 }
 
 // nextNote takes the note with the next serial from wherever it came. If the
@@ -203,7 +319,7 @@ func (in *In) collect() {
 	}
 	for len(in.notes) < maxNotes { // it may go on writing, dead or not
 		p, ok, err := in.pages.Ring.Peek(in.head)
-		if !ok || err != nil || p.Serial-in.ran-1 >= page.Credits {
+		if !ok || err != nil || p.Serial-in.ran-in.ahead-1 >= page.Credits {
 			break
 		}
 		in.head++

@@ -19,6 +19,7 @@ type Target struct {
 	Write  bool
 	Read   bool
 	Notify func(off int, word uint32, at []byte) // nil without a handler
+	Silent *atomic.Bool                          // its notifications have no effect; nil: never
 
 	Redirect *Redirect // nil if the export is not redirectable
 
@@ -30,7 +31,7 @@ type Target struct {
 
 // Anew is the same for another link: the one before has withdrawn t, or is about to.
 func (t *Target) Anew() *Target {
-	return &Target{Handle: t.Handle, Export: t.Export, Mem: t.Mem, Write: t.Write, Read: t.Read, Notify: t.Notify, Redirect: t.Redirect, Careful: t.Careful, Fault: t.Fault}
+	return &Target{Handle: t.Handle, Export: t.Export, Mem: t.Mem, Write: t.Write, Read: t.Read, Notify: t.Notify, Silent: t.Silent, Redirect: t.Redirect, Careful: t.Careful, Fault: t.Fault}
 }
 
 // In is the exporting side of a link: it puts what arrives where it belongs,
@@ -67,7 +68,9 @@ type In struct {
 	nmu     sync.Mutex
 	notes   []note  // that came over the stream
 	head    uint32  // notes taken out of the ring
-	ran     uint32  // serial of the last notification run
+	ran     uint32  // serial of the last notification run, with none before it that was not
+	early   []span  // what was done behind it, before its turn; see settleEarly
+	ahead   uint32  // how many these are
 	last    *Target // of the last note of the ring, while it is among the targets
 	gaps    bool    // the link has ended: serials that are not there never come
 
@@ -282,6 +285,7 @@ func (in *In) placed(h *wire.Header) error {
 		return in.sought(h)
 	case wire.Bell:
 		if in.pages != nil {
+			in.sweep()
 			in.e.notes.add(in)
 		}
 	}

@@ -28,9 +28,11 @@ type Mapped struct {
 	closed atomic.Bool
 	answer *atomic.Bool // see Prefetch
 
-	Claims *Claims      // nil: the export is not redirectable
-	Ended  *atomic.Bool // the import is no more
-	Plain  bool         // what Quick sends may be sent: there are rights to it, no Claims, and Ended is set
+	Claims      *Claims      // nil: the export is not redirectable
+	Ended       *atomic.Bool // the import is no more
+	PlainNotify bool         // the same of QuickNotify
+
+	Plain bool // what Quick sends may be sent: there are rights to it, no Claims, and Ended is set
 }
 
 // NewMapped makes one; size is the export's, which lies in the region at off.
@@ -249,7 +251,7 @@ func (m *Mapped) copyLong(ctx context.Context, dst, src []byte) error {
 // QuickNotify is to SendNotify what [Mapped.Quick] is to Send, with a credit that is known to be there.
 func (m *Mapped) QuickNotify(off int, src []byte) error {
 	o, n := m.out, len(src)
-	if !m.Plain || n == 0 || n > brief || (n|off)%shm.WordSize != 0 || off < 0 || off > len(m.mem)-n || o.later.left.Load() != 0 {
+	if !m.PlainNotify || n == 0 || n > brief || (n|off)%shm.WordSize != 0 || off < 0 || off > len(m.mem)-n || o.later.left.Load() != 0 {
 		return ErrNotQuick
 	}
 	if seq := o.seq.Load(); seq != o.acked.Load() || m.Ended.Load() {

@@ -1,12 +1,15 @@
 package link
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
 // noteQueue runs notification handlers on a goroutine of its own, one at a
@@ -31,6 +34,10 @@ type noteQueue struct {
 	streamed bool          // a notification has come over a stream since the last look at streams; the same
 	e        *Engine
 
+	sought map[uint64]int // exports one of whose notifications is waited for, and by how many
+	seeks  atomic.Int32   // how many these are; stored with mu
+	look   bool           // one may have come since the queue was looked through for them
+
 	waits  bool        // for more
 	roused atomic.Bool // it did, and something has come: a hint, for who looks in this process
 }
@@ -42,7 +49,9 @@ type job struct {
 	event func()
 }
 
-func (q *noteQueue) init(e *Engine) { q.more, q.e = sync.NewCond(&q.mu), e }
+func (q *noteQueue) init(e *Engine) {
+	q.more, q.e, q.sought = sync.NewCond(&q.mu), e, map[uint64]int{}
+}
 
 // add queues a link. in.queued says whether it is in the queue already; it is
 // cleared before the link is drained, so a note that comes meanwhile queues it
@@ -50,12 +59,75 @@ func (q *noteQueue) init(e *Engine) { q.more, q.e = sync.NewCond(&q.mu), e }
 func (q *noteQueue) add(in *In) {
 	if in.queued.CompareAndSwap(false, true) {
 		q.push(job{in: in})
+	} else if q.seeks.Load() > 0 {
+		q.lookAgain()
 	}
+}
+
+// lookAgain has the queue looked through, while notifications are blocked, for those that are waited for.
+func (q *noteQueue) lookAgain() {
+	q.mu.Lock()
+	q.look = true
+	q.post()
+	q.mu.Unlock()
+	q.more.Broadcast()
+}
+
+// runSought runs the handler of a notification that is waited for while others are blocked; mu is held.
+func (q *noteQueue) runSought() {
+	q.look = false
+	var ins []*In
+	for _, j := range q.jobs {
+		if j.in != nil && !slices.Contains(ins, j.in) {
+			ins = append(ins, j.in)
+		}
+	}
+	exports := slices.Collect(maps.Keys(q.sought))
+	q.busy = true
+	ran := q.away(func() bool {
+		for _, in := range ins {
+			for _, export := range exports {
+				if n, ok := in.wanted(export); ok {
+					running.Add(1)
+					in.run(n)
+					running.Add(-1)
+					return true
+				}
+			}
+		}
+		return false
+	})
+	q.idle()
+	q.look = q.look || ran
+}
+
+// WaitNote waits for what a handler of an export brings about. While notifications are blocked, those of that export run for it
+// all the same, as sigsuspend lets a signal in.
+func (e *Engine) WaitNote(ctx context.Context, export uint64, l wait.Look) error {
+	q := &e.notes
+	q.mu.Lock()
+	q.sought[export]++
+	q.seeks.Add(1)
+	q.look = true
+	if q.level > 0 {
+		q.post()
+		q.more.Broadcast()
+	}
+	q.mu.Unlock()
+	err := e.Wait(ctx, l)
+	q.mu.Lock()
+	q.seeks.Add(-1)
+	if q.sought[export]--; q.sought[export] == 0 {
+		delete(q.sought, export)
+	}
+	q.mu.Unlock()
+	return err
 }
 
 func (q *noteQueue) push(j job) {
 	q.mu.Lock()
 	q.jobs = append(q.jobs, j)
+	q.look = true
 	q.post()
 	if q.waits {
 		q.waits = false
@@ -131,6 +203,8 @@ func (q *noteQueue) take() (j job, ok bool) {
 			q.jobs[n] = job{}
 			q.jobs = q.jobs[:n]
 			return j, true
+		case q.level > 0 && q.watch.n == 0 && q.look && len(q.sought) > 0:
+			q.runSought()
 		case q.watch.n == 0 && q.streamed && q.level == 0:
 			q.streamed = false
 			q.posted.Store(0) // nothing is there; what comes sets it again, with mu
@@ -189,7 +263,7 @@ func (q *noteQueue) pay() {
 	for _, in := range q.unpaid {
 		in.unpaid = false
 		in.tmu.Lock()
-		if in.ran != uint32(in.acks[1]) {
+		if in.credits() != uint32(in.acks[1]) {
 			in.ackDue = true
 			in.pump()
 		}
@@ -256,6 +330,7 @@ func (e *Engine) Block() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.level++
+	q.look = true
 	for q.busy || q.seated && q.level > 0 && !q.closed { // somebody may unblock meanwhile
 		q.post() // or it would poll on
 		q.more.Wait()
@@ -320,3 +395,6 @@ func (e *Engine) Event(of *In, f func()) { e.notes.push(job{in: of, event: f}) }
 
 // Wake makes all who wait look again.
 func (e *Engine) Wake() { e.sleepers.Wake() }
+
+// Sought is how many wait for one export's notification.
+func (e *Engine) Sought() int { return int(e.notes.seeks.Load()) }

@@ -215,6 +215,9 @@ func (o *Out) credit(ctx context.Context, ended *atomic.Bool) error {
 		if ended != nil && ended.Load() {
 			return ErrEnded
 		}
+		if o.pages != nil { // the exporter looks whether its ring has any that run nothing
+			o.ring()
+		}
 		if InHandler() { // which two processes could do to each other for ever
 			return ErrNoCredit
 		}

@@ -75,6 +75,9 @@ type Welcome struct {
 // Rights are what an importer may do, as bits.
 type Rights uint8
 
+// Unheard is among the rights of a grant if the export has no handler: notifications to it have no effect.
+const Unheard Rights = 1 << 7
+
 // The rights.
 const (
 	MayWrite Rights = 1 << iota
