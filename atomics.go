@@ -67,13 +67,16 @@ func (im *Import) change(ctx context.Context, op string, c link.Change, off int)
 		err = im.check(size, off, local.MayWrite)
 	}
 	switch {
+	case errors.Is(err, code.BadAlignment), err == nil && off%size != 0:
+		err = code.New(code.BadAlignment, "the offset is not a multiple of the word (%d bytes)", size)
 	case err != nil:
-	case off%size != 0:
-		err = ErrBadAlignment
 	case im.mapped != nil:
 		old, err = im.mapped.Change(ctx, c)
 	default:
 		old, err = im.l.out.Change(ctx, c)
+	}
+	if errors.Is(err, link.ErrAlignment) && off%size == 0 {
+		err = code.New(code.BadAlignment, "the word does not lie at a multiple of its size (%d bytes) in the exporter's memory", size)
 	}
 	if err != nil {
 		f := im.failed(op, size, off, im.because(err))
