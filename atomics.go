@@ -115,8 +115,12 @@ func OutcomeOf(err error) (o *Outcome, ok bool) {
 // Wait returns what the atomic has returned: what was there before, or why it was not done. For a compare and
 // swap, the words were swapped if that is the value that was expected. It may be called again, and by several goroutines.
 // With [ErrOutcomeUnknown] it is still not known: the context has ended, and Wait may be called again, or
-// the link has ended. In a notification handler it fails with [ErrNotInHandler].
+// the link has ended. In a notification handler it fails with [ErrNotInHandler], and without an atomic with
+// [ErrBadAsyncHandle].
 func (o *Outcome) Wait(ctx context.Context) (old uint64, err error) {
+	if o == nil || o.im == nil {
+		return 0, failf("wait for an atomic", ErrBadAsyncHandle, "this is no outcome of a call")
+	}
 	if link.InHandler() {
 		f := o.im.failed("wait for a "+o.op, o.size, o.off, code.NotInHandler)
 		f.outcome = o

@@ -255,6 +255,8 @@ func badOnce(t *testing.T) []bad {
 		{"Process.Spawn", "a context that has ended", spawn(ended(), p.Node(), "/bin/true"), vmmc.ErrTimeout},
 
 		{"Request.Status", "of none", vmmc.Request{}.Status, vmmc.ErrBadAsyncHandle},
+		{"Outcome.Wait", "for none", func() error { _, err := (*vmmc.Outcome)(nil).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
+		{"Outcome.Wait", "for an empty one", func() error { _, err := new(vmmc.Outcome).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
 		{"Request.Wait", "for none", func() error { return vmmc.Request{}.Wait(t.Context()) }, vmmc.ErrBadAsyncHandle},
 		{"Word.Wait", "of no export", func() error { _, err := vmmc.Word{}.Wait(t.Context(), 0); return err }, vmmc.ErrBadArg},
 	}
