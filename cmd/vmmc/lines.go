@@ -2,37 +2,46 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"sync"
+	"time"
 )
 
 // maxLine is what is kept of a line that has not ended.
 const maxLine = 64 << 10
 
-// lines puts a process's name before each of its lines, so that those of
-// several can be told apart.
+// stampForm is how times stand before lines: of one width, so that columns stay.
+const stampForm = "2006-01-02T15:04:05.000000000Z07:00"
+
+// lines puts a process's name, or the time, before each of its lines, so that those of several can be
+// told apart. Each stream has its own.
 type lines struct {
-	mu   *sync.Mutex // one for all that share w
-	w    io.Writer
-	name string
-	rest []byte
+	mu    *sync.Mutex // one for all that share to
+	to    func(b []byte) error
+	name  string // empty: none
+	stamp bool
+	rest  []byte
+	at    time.Time // when rest began
 }
 
-func (l *lines) Write(b []byte) (int, error) {
-	l.rest = append(l.rest, b...)
-	for {
-		i := bytes.IndexByte(l.rest, '\n')
-		if i < 0 && len(l.rest) < maxLine {
-			return len(b), nil
+func (l *lines) write(at time.Time, b []byte) error {
+	for len(b) > 0 {
+		if len(l.rest) == 0 {
+			l.at = at
 		}
-		if i < 0 {
-			i = len(l.rest) - 1
+		n := bytes.IndexByte(b, '\n') + 1
+		whole := n > 0
+		if !whole {
+			n = len(b)
 		}
-		if err := l.put(l.rest[:i+1]); err != nil {
-			return 0, err
+		l.rest, b = append(l.rest, b[:n]...), b[n:]
+		if whole || len(l.rest) >= maxLine {
+			if err := l.put(l.rest); err != nil {
+				return err
+			}
+			l.rest = nil
 		}
-		l.rest = l.rest[i+1:]
 	}
+	return nil
 }
 
 // flush writes a last line that has no end.
@@ -45,8 +54,18 @@ func (l *lines) flush() error {
 }
 
 func (l *lines) put(line []byte) error {
+	var b []byte
+	if l.name != "" {
+		b = append(b, "["+l.name+"] "...)
+	}
+	if l.stamp {
+		stamp := "-" // the node does not know it
+		if !l.at.IsZero() {
+			stamp = l.at.UTC().Format(stampForm)
+		}
+		b = append(b, stamp+" "...)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := l.w.Write(append([]byte("["+l.name+"] "), line...))
-	return err
+	return l.to(append(b, line...))
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -19,7 +22,7 @@ func newPs() *cobra.Command {
 		Use:   "ps [SESSION]",
 		Short: "List the processes of sessions",
 		Long: `List the processes of a session, or of all your sessions, on all nodes or on those
-that --node names: those that run, and those that have ended, with their exit
+that --node names: first those that run, then those that have ended, with their exit
 status or the signal that ended them. "lost" has ended when nobody could see how;
 "joined" was started from a shell, and "left" is such a one that is gone. PID is
 the logical pid, which is unique in the cluster.
@@ -37,6 +40,7 @@ the logical pid, which is unique in the cluster.
 			}
 			defer a.Close()
 			rows, errs := a.Processes(ctx, args, running)
+			slices.SortStableFunc(rows, func(p, q ask.Process) int { return cmp.Compare(over(p), over(q)) })
 			if err := printProcesses(c.OutOrStdout(), rows, asJSON); err != nil {
 				return err
 			}
@@ -50,6 +54,14 @@ the logical pid, which is unique in the cluster.
 	return c
 }
 
+// over is what processes that have ended are listed behind others by.
+func over(p ask.Process) int {
+	if p.Ended != nil {
+		return 1
+	}
+	return 0
+}
+
 func printProcesses(w io.Writer, list []ask.Process, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, struct {
@@ -57,6 +69,10 @@ func printProcesses(w io.Writer, list []ask.Process, asJSON bool) error {
 		}{list})
 	}
 	rows := [][]string{{"NODE", "SESSION", "PID", "REALPID", "GROUP", "STATE", "STATUS", "BEGUN", "COMMAND"}}
+	lost := slices.ContainsFunc(list, func(p ask.Process) bool { return p.Missing > 0 })
+	if lost {
+		rows[0] = append(rows[0], "OUTPUT NOT KEPT")
+	}
 	num := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	for _, p := range list {
 		status := ""
@@ -67,6 +83,9 @@ func printProcesses(w io.Writer, list []ask.Process, asJSON bool) error {
 			status = syscall.Signal(p.Signal).String()
 		}
 		rows = append(rows, []string{p.Node, p.Session, num(p.PID), num(p.RealPID), num(p.Group), p.State, status, when(p.Begun), p.Command})
+		if p.Missing > 0 {
+			rows[len(rows)-1] = append(rows[len(rows)-1], fmt.Sprintf("%d bytes of %d: %s", p.Missing, p.Output, p.Why))
+		}
 	}
 	return printTable(w, rows)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -28,7 +30,7 @@ func newRun() *cobra.Command {
 	var where ask.Flags
 	var o runOptions
 	c := &cobra.Command{
-		Use:   "run [flags] SESSION PROGRAM [ARGUMENT...]",
+		Use:   "run [flags] SESSION [--] PROGRAM [ARGUMENT...]",
 		Short: "Run a program in a session",
 		Long: `Run a program in a session, and print what it prints until it ends. The program is
 a path relative to the working directory, or a name in the node's PATH, or an
@@ -37,8 +39,13 @@ absolute path on the node. No shell takes part.
 Its input is empty. With -i it is this tool's, and with -it the program gets a
 terminal on its node, of the kind and the size of this one, and all keys. If this
 tool or the way to the node is lost, that terminal is hung up: the program gets
-SIGHUP; with -i alone its input ends. While this tool shows nothing, the program
-waits when it has printed 256 KiB more.
+SIGHUP; with -i alone its input ends.
+
+Its standard output and standard error are this tool's, apart; with -t they are one.
+While this tool shows nothing, the program waits when it has printed 256 KiB more,
+without -i 64 KiB, and then for 10 seconds at most. When nobody reads this tool's output
+any more, the programs get SIGPIPE. Output that is lost is said, and the exit status
+is 125 then.
 
 It runs on this machine's node; with --node on the first one named. With -n it
 runs several times, on one node after the other: on those that --node names, or
@@ -71,14 +78,32 @@ failed, 2 if it was called wrongly.`,
 			if err := o.checkInput(&where); err != nil {
 				return err
 			}
+			if args[1] == "--" { // flags end at the session already
+				if args = append(args[:1:1], args[2:]...); len(args) < 2 {
+					return serve.Usage("no program behind --")
+				}
+			}
 			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(env.Get(local.HostsEnv))}
+			for _, v := range o.env {
+				if !strings.Contains(v, "=") {
+					value, set := os.LookupEnv(v)
+					if !set {
+						return serve.Usage("--env %s: there is no such variable here; wanted NAME=VALUE, or the NAME of one to pass on", v)
+					}
+					v += "=" + value
+				}
+				o.request.Env = append(o.request.Env, []byte(v))
+			}
 			o.askForInput()
 			for _, s := range args[2:] {
 				o.request.Args = append(o.request.Args, []byte(s))
 			}
 			told := heed()
 			defer signal.Stop(told)
-			status, err := o.run(c.Context(), &where, told, c.OutOrStdout())
+			if !o.detach { // a reader that is gone is told of, and does not end this tool
+				signal.Ignore(syscall.SIGPIPE)
+			}
+			status, err := o.run(c.Context(), &where, told, c.OutOrStdout(), c.ErrOrStderr())
 			if err != nil {
 				return &serve.StatusError{Status: failedBy(err), Err: err}
 			}
@@ -92,6 +117,7 @@ failed, 2 if it was called wrongly.`,
 	f.SetInterspersed(false) // what follows the program is the program's
 	f.IntVarP(&o.count, "count", "n", 1, "`number` of processes")
 	f.StringVar(&o.dir, "dir", "/", "working `directory`, absolute within the session's drive")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "set a `variable` for the program: NAME=VALUE, or NAME as it is here; may be given again")
 	f.BoolVarP(&o.input, "interactive", "i", false, "pass standard input on")
 	f.BoolVarP(&o.tty, "tty", "t", false, "with -i: give the program a terminal, as this one is")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait: print the logical pids and end")

@@ -52,7 +52,8 @@ type attendance struct {
 	session string
 	screen  *screen // nil: its input is no terminal
 	in      io.Reader
-	out     io.Writer
+	out     *streams
+	lost    ask.Lost
 }
 
 // errHungUp is what ends an attendance that a signal has ended.
@@ -99,6 +100,9 @@ func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(o
 	}
 	stop(nil)
 	all.Wait()
+	if err == nil {
+		err = errors.Join(a.out.err(), a.lost.Error(a.n.Name, a.p.GetPid()))
+	}
 	if err == nil && p.GetLost() {
 		err = fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), a.n.Name)
 	}
@@ -117,16 +121,22 @@ func (a *attendance) attend(ctx context.Context, stop context.CancelCauseFunc) {
 // show prints what the program prints. What is read next says that all before it
 // is shown, so that the program waits for a slow reader.
 func (a *attendance) show(ctx context.Context) error {
-	r := &nodev1.ReadLogRequest{Session: a.session, Pid: a.p.GetPid(), Attended: true, TimeoutNs: int64(timeout.Control / 2)}
+	r := &nodev1.ReadLogRequest{Session: a.session, Pid: a.p.GetPid(), Attended: true, Apart: true, TimeoutNs: int64(timeout.Control / 2)}
 	for {
 		m, err := answered(ctx, a.n, r, a.n.Client.ReadLog)
 		if err != nil {
 			return err
 		}
-		if _, err := a.out.Write(m.GetData()); err != nil {
-			return a.screen.lost(fmt.Errorf("show what the program prints: %w", err))
+		if m.GetLostBytes() > 0 {
+			a.lost = ask.Lost{Bytes: a.lost.Bytes + m.GetLostBytes(), Why: m.GetLostWhy()}
 		}
-		if r.Offset += int64(len(m.GetData())); m.GetDone() {
+		if err := ask.Pieces(m, a.out.plain()); err != nil {
+			return a.screen.lost(err)
+		}
+		if r.Offset += int64(len(m.GetData())); m.GetApart() {
+			r.Offset = m.GetNext()
+		}
+		if m.GetDone() {
 			return nil
 		}
 	}

@@ -27,19 +27,21 @@ type runOptions struct {
 	input   bool
 	tty     bool
 	screen  *screen // with tty
+	env     []string
 	request *nodev1.RunRequest
 }
 
 // started is a process that runs.
 type started struct {
-	n *ask.Node
-	p *nodev1.Process
+	n        *ask.Node
+	p        *nodev1.Process
+	followed bool // its node lets the output be read as it comes
 }
 
 // maxStarting is how many starts are under way at a time.
 const maxStarting = 16
 
-func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.Signal, w io.Writer) (status int, err error) {
+func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.Signal, w, stderr io.Writer) (status int, err error) {
 	a, err := where.Open(ctx)
 	if err != nil {
 		return 0, err
@@ -67,12 +69,21 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 		return 0, nil
 	}
 	p := &passed{a: a, session: o.request.GetSession(), group: all[0].p.GetGroup()}
-	if o.input {
-		at := &attendance{started: all[0], session: o.request.GetSession(), screen: o.screen, in: os.Stdin, out: w}
-		return at.run(ctx, told, func(s os.Signal) { p.on(ctx, s) })
-	}
 	over := make(chan struct{})
 	var passing sync.WaitGroup
+	out := newStreams(w, stderr)
+	out.broken = func(name string, err error) {
+		passing.Go(func() { o.unread(ctx, p, over, name, err) })
+	}
+	if o.input {
+		defer passing.Wait()
+		defer close(over)
+		at := &attendance{started: all[0], session: o.request.GetSession(), screen: o.screen, in: os.Stdin, out: out}
+		if o.screen != nil {
+			out.broken = nil // a terminal that is gone ends this tool, and hangs the program's up
+		}
+		return at.run(ctx, told, func(s os.Signal) { p.on(ctx, s) })
+	}
 	passing.Go(func() {
 		for {
 			select {
@@ -85,7 +96,27 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 	})
 	defer passing.Wait()
 	defer close(over)
-	return o.wait(ctx, all, w)
+	return o.wait(ctx, all, out)
+}
+
+// unread has the programs end of which nobody reads the output any more, as the kernel does with one
+// that writes to a pipe without a reader. Programs that go on are told of. Output that cannot be
+// written for another reason is kept by the node, and ends no program.
+func (o *runOptions) unread(ctx context.Context, p *passed, over <-chan struct{}, name string, err error) {
+	what := err.Error()
+	if errors.Is(err, syscall.EPIPE) {
+		p.on(ctx, syscall.SIGPIPE)
+		late := time.NewTimer(timeout.Terminate)
+		defer late.Stop()
+		select {
+		case <-over:
+			return
+		case <-late.C:
+		}
+		what = name + " has no reader any more, and SIGPIPE has not ended all that runs"
+	}
+	session := o.request.GetSession()
+	fmt.Fprintf(os.Stderr, "vmmc run: %s: run group %d goes on, and its output is kept: see \"vmmc logs %s\", end it with \"vmmc kill %s\"\n", what, p.group, session, session)
 }
 
 // start starts the first process, and then the others in its run group.
@@ -133,6 +164,7 @@ func (o *runOptions) one(ctx context.Context, n *ask.Node, group uint32) (starte
 		Session: o.request.GetSession(), Path: o.request.GetPath(), Args: o.request.GetArgs(),
 		Directory: o.request.GetDirectory(), Hosts: o.request.GetHosts(), Group: group,
 		Input: o.request.GetInput(), Terminal: o.request.GetTerminal(),
+		Follow: !o.detach && !o.input, Env: o.request.GetEnv(),
 	}))
 	if err = ask.Told(n, err); err != nil {
 		if unknown(err) {
@@ -140,7 +172,12 @@ func (o *runOptions) one(ctx context.Context, n *ask.Node, group uint32) (starte
 		}
 		return started{}, err
 	}
-	return started{n, a.Msg.GetProcess()}, nil
+	s := started{n: n, p: a.Msg.GetProcess(), followed: a.Msg.GetFollowed()}
+	if len(o.request.GetEnv()) > 0 && !a.Msg.GetEnvSet() {
+		err = code.New(code.BadConfig, "node %q is older than --env, and has not set the variables: upgrade its vmmcd", n.Name)
+		return started{}, errors.Join(err, o.undo(ctx, []started{s}))
+	}
+	return s, nil
 }
 
 // undo ends what was started.
@@ -158,22 +195,18 @@ func (o *runOptions) undo(ctx context.Context, all []started) error {
 }
 
 // wait prints what the processes print, until all have ended.
-func (o *runOptions) wait(ctx context.Context, all []started, w io.Writer) (status int, err error) {
-	var mu, out sync.Mutex
+func (o *runOptions) wait(ctx context.Context, all []started, out *streams) (status int, err error) {
+	var mu sync.Mutex
 	var errs []error
 	var waiting sync.WaitGroup
 	for _, s := range all {
 		waiting.Go(func() {
-			to := w
-			var l *lines
+			to, flush := out.plain(), func() error { return nil }
 			if len(all) > 1 {
-				l = &lines{mu: &out, w: w, name: fmt.Sprintf("%s.%d", s.n.Name, s.p.GetPid())}
-				to = l
+				to, flush = out.lined(fmt.Sprintf("%s.%d", s.n.Name, s.p.GetPid()), false)
 			}
-			err := s.n.CopyLog(ctx, to, o.request.GetSession(), s.p.GetPid(), true)
-			if l != nil {
-				_ = l.flush()
-			}
+			lost, err := s.n.CopyLog(ctx, o.request.GetSession(), s.p.GetPid(), ask.CopyOptions{Follow: true, Attended: s.followed, Tail: -1}, to)
+			_ = flush() // which has said it
 			var p *nodev1.Process
 			var werr error
 			if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.NoSuchSession) { // it would say the same
@@ -181,7 +214,7 @@ func (o *runOptions) wait(ctx context.Context, all []started, w io.Writer) (stat
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, s.meanwhile(err), s.meanwhile(werr))
+			errs = append(errs, s.meanwhile(err), s.meanwhile(werr), lost.Error(s.n.Name, s.p.GetPid()))
 			status = max(status, statusOf(p))
 			if p.GetLost() {
 				errs = append(errs, fmt.Errorf("process %d on node %q has ended and nobody saw how", p.GetPid(), s.n.Name))
@@ -189,7 +222,7 @@ func (o *runOptions) wait(ctx context.Context, all []started, w io.Writer) (stat
 		})
 	}
 	waiting.Wait()
-	return status, errors.Join(compact(errs)...)
+	return status, errors.Join(compact(append(errs, out.err()))...)
 }
 
 // errDeleted is what ends a run whose session was deleted.

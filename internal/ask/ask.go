@@ -117,7 +117,7 @@ func (f *Flags) Open(ctx context.Context) (a *Cluster, err error) {
 	if a.Named {
 		if a.Chosen, err = a.Find(f.Nodes); err != nil {
 			a.Close()
-			return nil, err
+			return nil, fmt.Errorf("--node: %w", err)
 		}
 	}
 	return a, nil
@@ -208,10 +208,57 @@ func (a *Cluster) Each(f func(i int, n *Node) error) []error {
 	errs := make([]error, len(a.Chosen))
 	var all sync.WaitGroup
 	for i, n := range a.Chosen {
-		all.Go(func() { errs[i] = Told(n, f(i, n)) })
+		all.Go(func() {
+			if err := Told(n, f(i, n)); err != nil {
+				errs[i] = &ofNode{n.Name, err}
+			}
+		})
 	}
 	all.Wait()
 	return errs
+}
+
+// ofNode is an error of one of the nodes that were asked.
+type ofNode struct {
+	node string
+	err  error
+}
+
+func (e *ofNode) Error() string { return e.err.Error() }
+func (e *ofNode) Unwrap() error { return e.err }
+
+// merged makes one of the errors in which several nodes say the same, but for their names.
+func merged(errs []error) []error {
+	type kind struct {
+		first error
+		also  []string
+	}
+	var kinds []*kind
+	same := map[string]*kind{}
+	for _, err := range errs {
+		key, node := err.Error(), ""
+		var of *ofNode
+		if errors.As(err, &of) {
+			node = of.node
+			key = strings.ReplaceAll(key, strconv.Quote(node), "\x00")
+		}
+		k := same[key]
+		if k == nil {
+			k = &kind{first: err}
+			kinds, same[key] = append(kinds, k), k
+		} else if node != "" {
+			k.also = append(k.also, node)
+		}
+	}
+	var out []error
+	for _, k := range kinds {
+		err := k.first
+		if len(k.also) > 0 {
+			err = fmt.Errorf("%w (and the same on %s)", err, strings.Join(k.also, ", "))
+		}
+		out = append(out, err)
+	}
+	return out
 }
 
 // Told is an error of a node as this program knows errors.
@@ -269,5 +316,5 @@ func Failure(what string, errs []error) error {
 	if bad == nil {
 		return nil
 	}
-	return &serve.StatusError{Status: status, Err: fmt.Errorf("%s: %w", what, errors.Join(bad...))}
+	return &serve.StatusError{Status: status, Err: fmt.Errorf("%s: %w", what, errors.Join(merged(bad)...))}
 }

@@ -3,6 +3,7 @@ package ask
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -43,7 +44,30 @@ func (a *Cluster) Having(ctx context.Context, session string, pid uint32) (*Node
 	if found != nil {
 		return found, nil
 	}
-	return nil, Failure("find the process", OnlyOne(errs))
+	return nil, Failure("find the process", a.onlyOne(errs, session, pid, nil))
+}
+
+// onlyOne is OnlyOne about a process. known says whether a node has it, which has ended; of a
+// process that none has, no node's name is told.
+func (a *Cluster) onlyOne(errs []error, session string, pid uint32, known func(i int) bool) []error {
+	out := OnlyOne(errs)
+	if len(out) != 1 || !errors.Is(out[0], code.NoSuchProcess) {
+		return out
+	}
+	var asked []string
+	for i, n := range a.Chosen {
+		switch {
+		case !errors.Is(errs[i], code.NoSuchProcess):
+			continue
+		case known != nil && known(i):
+			return []error{errs[i]}
+		}
+		asked = append(asked, n.Name)
+	}
+	if len(asked) < 2 {
+		return out
+	}
+	return []error{code.New(code.NoSuchProcess, "session %q has no process %d on any of its nodes, which are %s", session, pid, strings.Join(asked, ", "))}
 }
 
 // OnlyOne are the errors of asking all nodes for what one of them has.

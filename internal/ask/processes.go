@@ -66,7 +66,19 @@ func (a *Cluster) Processes(ctx context.Context, names []string, running bool) (
 
 // Processes lists those of one session.
 func (n *Node) Processes(ctx context.Context, session string, running bool) (rows []Process, err error) {
-	for r := (&nodev1.ListProcessesRequest{Session: session}); ; {
+	return n.processes(ctx, session, 0, running)
+}
+
+// Since lists those of one session that have greater pids.
+func (n *Node) Since(ctx context.Context, session string, after uint32) ([]Process, error) {
+	return within(ctx, func(ctx context.Context) ([]Process, error) {
+		rows, err := n.processes(ctx, session, after, false)
+		return rows, Told(n, err)
+	})
+}
+
+func (n *Node) processes(ctx context.Context, session string, after uint32, running bool) (rows []Process, err error) {
+	for r := (&nodev1.ListProcessesRequest{Session: session, After: after}); ; {
 		l, err := n.Client.ListProcesses(ctx, connect.NewRequest(r))
 		if err != nil {
 			return rows, err
@@ -120,5 +132,8 @@ func (a *Cluster) Kill(ctx context.Context, r *nodev1.KillRequest) error {
 	if r.GetPid() == 0 {
 		return Failure(what, a.Somewhere(errs, code.NoSuchSession))
 	}
-	return Failure(fmt.Sprintf("send %v to process %d of session %q", syscall.Signal(r.GetSignal()), r.GetPid(), r.GetSession()), OnlyOne(errs))
+	return Failure(fmt.Sprintf("send %v to process %d of session %q", syscall.Signal(r.GetSignal()), r.GetPid(), r.GetSession()), a.onlyOne(errs, r.GetSession(), r.GetPid(), func(i int) bool {
+		_, err := a.Chosen[i].Now(ctx, r.GetSession(), r.GetPid())
+		return err == nil
+	}))
 }

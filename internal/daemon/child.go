@@ -25,6 +25,8 @@ type order struct {
 	input   bool
 	seat    *supervise.Terminal
 	name    []byte // argument 0, in a session; empty: the path
+	follow  bool
+	env     [][]byte // beside what the node sets
 	local.SpawnRequest
 }
 

@@ -3,10 +3,13 @@ package daemon
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/supervise"
 )
 
 // usualPath is where programs of other users than the daemon's look for programs.
@@ -41,6 +44,27 @@ func (n *Node) environ(c *child) ([]string, error) {
 	e.set(local.HostsEnv, string(c.Hosts))
 	e.set(local.TokenEnv, c.token)
 	return e, nil
+}
+
+// checkVariables refuses what cannot be in a program's environment, and what its node alone sets.
+func checkVariables(vars [][]byte) error {
+	for _, v := range vars {
+		name, _, is := strings.Cut(string(v), "=")
+		switch {
+		case !is || name == "" || strings.ContainsRune(string(v), 0):
+			return code.New(code.BadArg, "the variable %q is not of the form NAME=VALUE, or has a zero byte", v)
+		case slices.Contains([]string{local.Env, local.SessionEnv, local.HostsEnv, local.TokenEnv, supervise.MarkerEnv, "PWD"}, name):
+			return code.New(code.BadArg, "the variable %s is set by the node, and cannot be another: choose another name", name)
+		}
+	}
+	return nil
+}
+
+// sameVariable says whether two variables have one name.
+func sameVariable(a, b string) bool {
+	a, _, _ = strings.Cut(a, "=")
+	b, _, _ = strings.Cut(b, "=")
+	return a == b
 }
 
 type environment []string

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/hmac"
+	"slices"
 	"syscall"
 	"time"
 
@@ -67,9 +68,13 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 		Path: o.Path, Name: o.name, Search: o.search, Args: o.Args, Directory: o.Directory,
 		Input: o.input, Terminal: o.seat,
 	}
+	order.Follow = o.follow && sup.Streams
 	for _, e := range env {
-		order.Env = append(order.Env, []byte(e))
+		if !slices.ContainsFunc(o.env, func(v []byte) bool { return sameVariable(string(v), e) }) {
+			order.Env = append(order.Env, []byte(e))
+		}
 	}
+	order.Env = append(order.Env, o.env...)
 	p, err := sup.Start(bounded, order)
 	if err != nil {
 		close(c.ended)
@@ -103,14 +108,22 @@ func (n *Node) gaveUp(sup *supervise.Client, c *child, err error, late bool) err
 	return code.New(code.Timeout, "start %s in session %q on node %q: there is no more time (%v); it is killed if it has begun", c.Path, c.session, n.cfg.Name, err)
 }
 
-// follow notices the end of a session's program.
+// lookForLost is how often it is looked whether a program's output is kept.
+const lookForLost = 10 * time.Second
+
+// follow notices the end of a session's program, and that its output is not kept.
 func (n *Node) follow(sup *supervise.Client, c *child) {
 	defer close(c.ended)
 	defer n.forget(c)
+	missing := int64(0)
 	for {
-		p, err := sup.Await(n.ctx, supervise.AwaitRequest{PID: c.pid, For: time.Minute})
+		p, err := sup.Await(n.ctx, supervise.AwaitRequest{PID: c.pid, For: lookForLost})
 		if err != nil {
 			return // it has forgotten it, or is gone with all its programs, or we are
+		}
+		if p.Missing > missing && (missing == 0 || p.Ended) {
+			n.log.Warn("output of a program is not kept", "pid", c.pid, "session", c.session, "bytes", p.Missing, "of", p.Output, "why", p.Why)
+			missing = p.Missing
 		}
 		if p.Ended {
 			n.log.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status", p.Status, "signal", p.Signal)

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -123,7 +125,7 @@ func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[no
 }
 
 func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunRequest]) (*connect.Response[nodev1.RunResponse], error) {
-	in, _, err := s.ask(ctx, r.Msg.GetSession())
+	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if c, _ := callerOf(ctx); err == nil && in.UID == 0 && c.cred == nil && !s.n.cfg.SpawnRoot {
 		err = code.New(code.NoRights, "node %q starts no programs as user %q for who is elsewhere: start its daemon with --spawn-root", s.n.cfg.Name, in.User)
 	}
@@ -133,11 +135,12 @@ func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunR
 	o := order{session: in.Name, in: in, group: r.Msg.GetGroup(), search: true, input: r.Msg.GetInput(), seat: seat(r.Msg.GetTerminal()), SpawnRequest: local.SpawnRequest{
 		Node: s.n.cfg.Name, Path: r.Msg.GetPath(), Args: r.Msg.GetArgs(), Directory: r.Msg.GetDirectory(), Hosts: r.Msg.GetHosts(),
 	}}
-	if err := o.Check(o.session); err != nil {
+	o.follow, o.env = r.Msg.GetFollow(), r.Msg.GetEnv()
+	if err := errors.Join(o.Check(o.session), checkVariables(o.env)); err != nil {
 		return nil, coded(err)
 	}
 	p, err := s.n.runInSession(ctx, o)
-	return reply(&nodev1.RunResponse{Process: processInfo(p)}, err)
+	return reply(&nodev1.RunResponse{Process: processInfo(p), Followed: o.follow && sup.Streams, EnvSet: true}, err)
 }
 
 func (s *sessionService) ListProcesses(ctx context.Context, r *connect.Request[nodev1.ListProcessesRequest]) (*connect.Response[nodev1.ListProcessesResponse], error) {
@@ -184,13 +187,25 @@ func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var c supervise.Chunk
 	if err == nil {
-		c, err = sup.Read(ctx, supervise.ReadRequest{PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs()), Attended: r.Msg.GetAttended()})
+		q := supervise.ReadRequest{
+			PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: patience(r.Msg.GetTimeoutNs()),
+			Attended: r.Msg.GetAttended(), Apart: r.Msg.GetApart(),
+		}
+		if r.Msg.Tail != nil && q.Apart {
+			n := int(r.Msg.GetTail())
+			q.Tail = &n
+		}
+		c, err = sup.Read(ctx, q)
 		err = in.why(ctx, sup, err)
 	}
-	if err == nil && len(c.Data) > supervise.MaxChunk {
+	if err == nil && (len(c.Data) > supervise.MaxChunk || len(c.Pieces) > len(c.Data)) {
 		err = code.New(code.Protocol, "the session's supervisor gave more output than was asked for")
 	}
-	return reply(&nodev1.ReadLogResponse{Data: c.Data, Done: c.Done}, err)
+	m := &nodev1.ReadLogResponse{Data: c.Data, Done: c.Done, Apart: c.Apart, Next: c.Next, LostBytes: c.Lost, LostWhy: strings.ToValidUTF8(c.Why, "\ufffd")}
+	for _, p := range c.Pieces {
+		m.Pieces = append(m.Pieces, &nodev1.OutputPiece{ToStderr: p.Error, Bytes: uint32(p.Bytes), TimeUnixNs: p.Time.UnixNano()})
+	}
+	return reply(m, err)
 }
 
 // patience bounds how long a call waits: who asks asks again.

@@ -19,7 +19,7 @@ func (s *supervisor) answer(ctx context.Context, m local.Method, body []byte) (a
 			if g.Session != s.spec.Session || g.Marker != s.spec.Marker {
 				return State{}, code.New(code.Protocol, "this is the supervisor of session %q, not of %q as it was made now", s.spec.Session, g.Session)
 			}
-			return State{Base: s.base}, nil
+			return State{Base: s.base, Streams: true}, nil
 		})
 	case Start:
 		return with(body, func(o Order) (Program, error) { return s.start(ctx, o) })
@@ -144,7 +144,7 @@ func (s *supervisor) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 		before := s.printed(r.PID)
 		c, err := s.readNow(ctx, r)
 		for {
-			if err != nil || len(c.Data) > 0 || c.Done || time.Now().After(deadline) || ctx.Err() != nil {
+			if err != nil || len(c.Data) > 0 || c.Lost > 0 || c.Done || r.Tail != nil || time.Now().After(deadline) || ctx.Err() != nil {
 				return c, err
 			}
 			time.Sleep(20 * time.Millisecond) // files do not say that they have grown
@@ -185,6 +185,16 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 	defer s.places.logs.Give()
 	// Asked for before the file is read, so that nothing comes between.
 	done := t.Ended && (p.out == nil || p.out.quiet())
+	if r.Apart {
+		c, is, err := s.readIndexed(p.out, t, r)
+		if err != nil {
+			return Chunk{}, code.New(code.BadArg, "read the output of process %d on node %q: %v", r.PID, s.spec.Node, err)
+		}
+		if is {
+			c.Done = done && r.Tail == nil && len(c.Data) == 0 && c.Next >= max(t.Output, r.Offset)
+			return c, nil
+		}
+	}
 	f, err := s.openOwn(within(s.spec.Output)+"/"+LogName(s.spec.Node, r.PID), os.O_RDONLY)
 	if os.IsNotExist(err) {
 		return Chunk{Done: done}, nil // it was removed: there is no more, or not yet
@@ -196,4 +206,23 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 	b := make([]byte, min(max(r.Max, 1), MaxChunk))
 	n, _ := f.ReadAt(b, t.Start+r.Offset)
 	return Chunk{Data: b[:n], Done: done && n == 0}, nil
+}
+
+// readIndexed is readNow of a program whose output has an index.
+func (s *supervisor) readIndexed(out *output, t Program, r ReadRequest) (c Chunk, is bool, err error) {
+	if out != nil {
+		c, err = out.read(r)
+		return c, true, err
+	}
+	v, header := openIndex(t.PID)
+	if v == nil {
+		return Chunk{}, false, nil
+	}
+	defer v.close()
+	f, err := s.openIndexed(LogName(s.spec.Node, t.PID), header)
+	if f != nil {
+		defer f.Close()
+	}
+	c, err = v.answer(f, err, r, max(t.Output, v.end()), t.Why)
+	return c, true, err
 }

@@ -15,11 +15,14 @@ import (
 // what is typed to stop a flood must not have to wait for all of it to be shown.
 const ahead = 256 << 10
 
+// aheadPlain is the same of a program without input, of which there may be many.
+const aheadPlain = 64 << 10
+
 // attended is a program's side of who looks at it and gives it input. It lasts
 // from the program's start until nobody attends to it, or all is over.
 type attended struct {
 	tty  *os.File      // the output's end, which is the input's too; nil: the program has no terminal
-	in   *os.File      // where input goes
+	in   *os.File      // where input goes; nil: there is none, and whoever reads the output attends
 	free chan struct{} // closed when it is over
 	late *time.Timer   // somebody has to come
 
@@ -31,6 +34,7 @@ type attended struct {
 	here  int        // calls that attend
 	seen  int64      // output that is done with
 	fresh bytes.Buffer
+	parts []Piece       // of fresh
 	news  chan struct{} // closed and replaced when any of this changes
 }
 
@@ -84,8 +88,8 @@ func (a *attended) release() bool {
 	}
 	close(a.free)
 	a.late.Stop()
-	a.fresh = bytes.Buffer{}
-	if a.tty == nil {
+	a.fresh, a.parts = bytes.Buffer{}, nil
+	if a.tty == nil && a.in != nil {
 		_ = a.in.Close()
 	}
 	a.tell()
@@ -106,7 +110,11 @@ func (a *attended) room() {
 		a.mu.Lock()
 		held, news := a.fresh.Len(), a.news
 		a.mu.Unlock()
-		if held < ahead || a.over() {
+		most := ahead
+		if a.in == nil {
+			most = aheadPlain
+		}
+		if held < most || a.over() {
 			return
 		}
 		<-news
@@ -114,7 +122,7 @@ func (a *attended) room() {
 }
 
 // show keeps what was printed until it is seen.
-func (a *attended) show(b []byte) {
+func (a *attended) show(b []byte, p Piece) {
 	if a == nil || len(b) == 0 {
 		return
 	}
@@ -122,32 +130,74 @@ func (a *attended) show(b []byte) {
 	defer a.mu.Unlock()
 	if !a.over() {
 		a.fresh.Write(b)
+		if n := len(a.parts); n > 0 && a.parts[n-1].Error == p.Error && p.Time.Sub(a.parts[n-1].Time) < pieceTime {
+			a.parts[n-1].Bytes += p.Bytes
+		} else {
+			a.parts = append(a.parts, p)
+		}
 		a.tell()
+	}
+}
+
+// renew keeps a program without input attended to for as long as its output is read.
+func (a *attended) renew() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.in == nil && !a.over() {
+		a.late.Reset(timeout.Control)
 	}
 }
 
 // unseen gives what was printed from an offset on, before which all is seen; and
 // else what to wait for.
-func (a *attended) unseen(from int64, most int) ([]byte, <-chan struct{}, error) {
+func (a *attended) unseen(from int64, most int) ([]byte, []Piece, <-chan struct{}, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.over() {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	if from < a.seen || from > a.seen+int64(a.fresh.Len()) {
-		return nil, nil, code.New(code.BadArg, "read attended output from byte %d on: bytes %d to %d are there", from, a.seen, a.seen+int64(a.fresh.Len()))
+		return nil, nil, nil, code.New(code.BadArg, "read attended output from byte %d on: bytes %d to %d are there", from, a.seen, a.seen+int64(a.fresh.Len()))
 	}
 	if from > a.seen {
 		a.fresh.Next(int(from - a.seen))
+		a.parts = dropPieces(a.parts, int(from-a.seen))
 		a.seen = from
 		a.tell()
 	}
 	b := a.fresh.Bytes()
-	return bytes.Clone(b[:min(len(b), most)]), a.news, nil
+	parts, n := takePieces(a.parts, min(len(b), most))
+	return bytes.Clone(b[:n]), parts, a.news, nil
+}
+
+// dropPieces leaves out the first n bytes.
+func dropPieces(parts []Piece, n int) []Piece {
+	for len(parts) > 0 && parts[0].Bytes <= n {
+		n -= parts[0].Bytes
+		parts = parts[1:]
+	}
+	if n > 0 && len(parts) > 0 {
+		parts[0].Bytes -= n
+	}
+	return parts
+}
+
+// takePieces are those of the first n bytes, or of as many as fit into an answer.
+func takePieces(parts []Piece, n int) (out []Piece, taken int) {
+	for _, p := range parts {
+		if p.Bytes = min(p.Bytes, n-taken); p.Bytes == 0 || len(out) == maxPieces {
+			break
+		}
+		out, taken = append(out, p), taken+p.Bytes
+	}
+	return out, taken
 }
 
 // write gives the program input. What it has got already it does not get again.
 func (a *attended) write(r WriteRequest, late time.Time, given <-chan struct{}) (Written, error) {
+	if a.in == nil {
+		return Written{}, code.New(code.BadArg, "write input: the program has none")
+	}
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()

@@ -68,6 +68,7 @@ func (s *supervisor) forget() {
 	slices.SortFunc(over, func(a, b *program) int { return cmp.Compare(a.End.UnixNano(), b.End.UnixNano()) })
 	for _, p := range over[:max(0, len(over)-maxEnded)] {
 		delete(s.programs, p.PID)
+		_ = os.Remove(indexFile(p.PID))
 	}
 }
 

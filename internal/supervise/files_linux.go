@@ -18,7 +18,7 @@ func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
 	dir := within(s.spec.Output)
 	file := path.Join(dir, name)
 	for range 3 { // who makes and removes it meanwhile may have it so
-		f, err = s.root.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
+		f, err = s.root.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			if err = s.root.MkdirAll(dir, 0o750); err != nil {
@@ -26,7 +26,7 @@ func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
 			}
 			continue
 		case errors.Is(err, fs.ErrExist):
-			f, err = s.openOwn(file, os.O_WRONLY|os.O_APPEND)
+			f, err = s.openOwn(file, os.O_RDWR|os.O_APPEND)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -79,10 +79,4 @@ func (s *supervisor) openOwn(file string, flag int) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// removed says whether an open file has no name any more.
-func removed(f *os.File) bool {
-	_, links, err := unix.OwnerOf(f)
-	return err == nil && links == 0
 }

@@ -2,7 +2,10 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path"
 	"sync"
@@ -24,18 +27,25 @@ const retryOpen = 200 * time.Millisecond
 // never holds the program up: what does not go in is counted, and the file says
 // so when it can be written again.
 type output struct {
-	s    *supervisor
-	name string
-	pipe *os.File
-	over chan struct{} // closed when all that had the pipe are gone
-	to   *attended     // nil: the file has it all
+	s     *supervisor
+	pid   uint32
+	name  string
+	pipes [2]*os.File   // of standard output and of standard error; with a terminal the second is nil
+	over  chan struct{} // closed when all that had the pipes are gone
+	to    *attended     // nil: the file has it all
 
 	written atomic.Int64 // counts when something may be in the file that was not
 
 	mu     sync.Mutex // held from reading to having written, which may take long
+	ended  [2]bool    // streams that nobody has any more
+	closed bool       // f is closed for good
 	f      *os.File
+	size   int64 // of f, behind what was written last
+	kept   int64 // bytes of this program's output in f
 	tried  time.Time
-	silent int64 // bytes that are missing, and the file does not say so yet
+	silent int64  // bytes that are missing, and the file does not say so yet
+	reason string // why
+	index  index
 
 	figures sync.Mutex // after mu, for these alone
 	start   int64      // where this program's output begins in the file
@@ -45,8 +55,9 @@ type output struct {
 }
 
 // openOutput opens the file before the program starts, if that can be.
-func (s *supervisor) openOutput(name string, e *ends) *output {
-	o := &output{s: s, name: name, pipe: e.output, to: e.to, over: make(chan struct{})}
+func (s *supervisor) openOutput(pid uint32, e *ends) *output {
+	o := &output{s: s, pid: pid, name: LogName(s.spec.Node, pid), pipes: e.output, to: e.to, over: make(chan struct{})}
+	o.ended[1] = e.output[1] == nil
 	o.reopen()
 	return o
 }
@@ -63,30 +74,44 @@ func (o *output) discard() {
 	}
 	_ = o.f.Close()
 	o.f = nil
+	o.index.close()
+	_ = os.Remove(indexFile(o.pid))
 }
 
 // copy runs until the program and all that have its output from it are gone.
 func (o *output) copy() {
 	defer close(o.over)
 	defer o.close()
-	rc, err := o.pipe.SyscallConn()
+	buf := make([]byte, bufferSize)
+	var both sync.WaitGroup
+	for i, p := range o.pipes {
+		if p != nil {
+			both.Go(func() { o.copyStream(i, buf) })
+		}
+	}
+	both.Wait()
+}
+
+// copyStream copies when there is something in one stream, both: what was printed to standard output
+// first and to standard error then is in the file so, if both are there by then. buf is for who has mu.
+func (o *output) copyStream(i int, buf []byte) {
+	rc, err := o.pipes[i].SyscallConn()
 	if err != nil {
 		return
 	}
-	buf := make([]byte, bufferSize)
 	for over := false; !over; {
 		o.to.room()
 		err := rc.Read(func(fd uintptr) bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			n, again := unix.ReadSome(fd, buf)
-			if again {
-				return false
+			if i == 1 && !o.ended[0] {
+				if first, err := o.pipes[0].SyscallConn(); err == nil {
+					_ = first.Control(func(fd uintptr) { o.take(0, fd, buf) })
+				}
 			}
-			over = n == 0
-			o.write(buf[:n])
-			o.written.Add(1)
-			return true
+			got := o.ended[i] || o.take(i, fd, buf)
+			over = o.ended[i]
+			return got
 		})
 		if err != nil {
 			o.rest(rc, buf)
@@ -95,18 +120,27 @@ func (o *output) copy() {
 	}
 }
 
+// take copies what is in a stream, once. It says whether there was something, or its end. With mu.
+func (o *output) take(i int, fd uintptr, buf []byte) bool {
+	n, again := unix.ReadSome(fd, buf)
+	if again {
+		return false
+	}
+	o.ended[i] = n == 0
+	o.write(i, buf[:n])
+	o.written.Add(1)
+	return true
+}
+
 // rest takes what is there when nobody waits for more: the terminal is hung up.
 func (o *output) rest(rc syscall.RawConn, buf []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_ = rc.Control(func(fd uintptr) {
 		for range 16 { // it may go on printing
-			n, again := unix.ReadSome(fd, buf)
-			if again || n == 0 {
+			if !o.take(0, fd, buf) || o.ended[0] {
 				return
 			}
-			o.write(buf[:n])
-			o.written.Add(1)
 		}
 	})
 }
@@ -122,30 +156,82 @@ func (o *output) quiet() bool {
 		return false
 	}
 	defer o.mu.Unlock()
-	return !unix.Readable(o.pipe)
+	for i, p := range o.pipes {
+		if !o.ended[i] && unix.Readable(p) {
+			return false
+		}
+	}
+	return true
 }
 
 // write is called with mu, as all below.
-func (o *output) write(b []byte) {
+func (o *output) write(stream int, b []byte) {
+	pos := o.total // which only this changes
 	o.count(func() { o.total += int64(len(b)) })
 	if len(b) == 0 {
 		return
 	}
-	defer o.to.show(b) // and it is in the file when it is seen
+	now := time.Now()
+	defer o.to.show(b, Piece{Error: stream == 1, Bytes: len(b), Time: now}) // and it is in the file when it is seen
 	_ = o.s.places.logs.Take(context.Background())
 	defer o.s.places.logs.Give()
-	if (o.f == nil || removed(o.f)) && !o.reopen() {
+	if !o.current() && !o.reopen() {
 		o.lose(len(b), nil)
 		return
 	}
-	if !o.confess() {
-		o.lose(len(b), nil)
+	if err := o.confess(); err != nil {
+		o.lose(len(b), err)
 		return
 	}
 	n, err := o.f.Write(b)
+	if n > 0 {
+		if end, serr := o.f.Seek(0, io.SeekCurrent); serr == nil { // others may append too
+			o.size = end
+		} else {
+			o.size += int64(n)
+		}
+		o.kept += int64(n)
+		o.index.add(span{pos: pos, at: o.size - int64(n), time: now.UnixNano(), bytes: uint32(n), err: stream == 1})
+	}
 	if err != nil {
 		o.lose(len(b)-n, err)
 	}
+}
+
+// current says whether the file that is open is still the program's. What was in one that another
+// program has taken away, or emptied, is not kept any more.
+func (o *output) current() bool {
+	if o.f == nil {
+		return false
+	}
+	st, err := o.f.Stat()
+	if err != nil {
+		return false
+	}
+	if st.Size() < o.size {
+		o.took("the file was truncated by another program")
+		o.size = st.Size()
+		o.index.begin(o.pid, o.f)
+		return true
+	}
+	there, err := o.s.root.Lstat(path.Join(within(o.s.spec.Output), o.name))
+	if err == nil && os.SameFile(there, st) {
+		return true
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a server that does not answer has it still
+		return true
+	}
+	o.took("the file was removed or renamed by another program")
+	o.tried = time.Time{}
+	return false
+}
+
+// took says that what was in the file is not the program's output any more.
+func (o *output) took(why string) {
+	if o.kept > 0 {
+		o.count(func() { o.missing, o.why = o.missing+o.kept, why })
+	}
+	o.kept = 0
 }
 
 func (o *output) reopen() bool {
@@ -153,28 +239,36 @@ func (o *output) reopen() bool {
 		return false
 	}
 	if o.f != nil {
-		_ = o.f.Close()
-		o.f = nil
+		o.setFile(nil)
 	}
 	o.tried = time.Now()
 	f, size, err := o.s.appendTo(o.name)
 	if err != nil {
-		o.count(func() { o.why = plain(err).Error() })
+		o.reason = plain(err).Error()
 		return false
 	}
-	o.f = f
+	o.setFile(f)
+	o.size = size
+	o.index.begin(o.pid, f)
 	o.count(func() { o.start = size })
 	return true
 }
 
+// setFile replaces the file.
+func (o *output) setFile(f *os.File) {
+	if o.f != nil {
+		_ = o.f.Close()
+	}
+	o.f = f
+}
+
+// lose counts bytes that cannot be kept, because of err or of what reopen has found.
 func (o *output) lose(n int, err error) {
 	o.silent += int64(n)
-	o.count(func() {
-		o.missing += int64(n)
-		if err != nil {
-			o.why = plain(err).Error()
-		}
-	})
+	if err != nil {
+		o.reason = plain(err).Error()
+	}
+	o.count(func() { o.missing, o.why = o.missing+int64(n), o.reason })
 }
 
 // count changes what tell tells.
@@ -185,23 +279,23 @@ func (o *output) count(f func()) {
 }
 
 // confess says in the file what is missing there.
-func (o *output) confess() bool {
+func (o *output) confess() error {
 	if o.silent == 0 {
-		return true
+		return nil
 	}
-	note := fmt.Sprintf("\nvmmc: %d bytes of output are missing here: %s\n", o.silent, o.reason())
+	note := fmt.Sprintf("\nvmmc: %d bytes of output are missing here: %s\n", o.silent, o.reason)
 	st, err := o.f.Stat()
 	if err != nil {
-		return false
+		return err
 	}
 	if n, err := o.f.WriteString(note); err != nil {
 		if n > 0 { // half a note is none
 			_ = o.f.Truncate(st.Size())
 		}
-		return false
+		return err
 	}
-	o.silent = 0
-	return true
+	o.silent, o.size = 0, st.Size()+int64(len(note))
+	return nil
 }
 
 func (o *output) close() {
@@ -209,14 +303,37 @@ func (o *output) close() {
 	defer o.s.places.logs.Give()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.f != nil {
-		if o.silent > 0 {
-			o.confess()
-		}
-		_ = o.f.Close()
-		o.f = nil
+	o.closed = true
+	if !o.current() {
+		o.setFile(nil)
 	}
-	_ = o.pipe.Close()
+	if o.f != nil {
+		_ = o.confess()
+		o.setFile(nil)
+	}
+	o.index.close()
+	for _, p := range o.pipes {
+		if p != nil {
+			_ = p.Close()
+		}
+	}
+}
+
+// read gives output by its position. With a tail it says only where that begins.
+func (o *output) read(r ReadRequest) (Chunk, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := o.index.view(o.pid)
+	defer v.close()
+	f, why := o.f, error(nil)
+	if o.closed {
+		if f, why = o.s.openIndexed(o.name, o.index.header); f != nil {
+			defer f.Close()
+		}
+	} else if !o.current() {
+		f = nil
+	}
+	return v.answer(f, why, r, o.total, o.told())
 }
 
 // tell puts into p what is known of its output.
@@ -229,7 +346,8 @@ func (o *output) tell(p *Program) {
 	}
 }
 
-func (o *output) reason() string {
+// told is why output is missing, as tell says.
+func (o *output) told() string {
 	o.figures.Lock()
 	defer o.figures.Unlock()
 	return o.why

@@ -91,7 +91,7 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 		e.close()
 		return Program{}, err
 	}
-	out := s.openOutput(LogName(s.spec.Node, o.PID), e)
+	out := s.openOutput(o.PID, e)
 	args := []string{string(cmp.Or(string(o.Name), string(o.Path)))}
 	for _, a := range o.Args {
 		args = append(args, string(a))

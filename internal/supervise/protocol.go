@@ -35,7 +35,8 @@ type Greeting struct {
 
 // State is what a daemon must know of a supervisor.
 type State struct {
-	Base string // as the kernel names it
+	Base    string // as the kernel names it
+	Streams bool   `json:",omitempty"` // it keeps standard output and standard error apart, and has Order.Follow
 }
 
 // ListRequest asks for the programs with a pid greater than After.
@@ -75,12 +76,31 @@ type ReadRequest struct {
 	For    time.Duration // how long to wait for any
 
 	Attended bool // who asks attends to the program, and is done with all before Offset
+
+	// The caller knows of streams, and of what was not kept: Offset counts all that the program has
+	// printed, and the answer is Apart. Without it Offset is one in the file.
+	Apart bool `json:",omitempty"`
+	Tail  *int `json:",omitempty"` // with Apart: only where the last so many lines begin, as Next
 }
 
 // Chunk is a piece of output. Done: the program has ended and there is no more.
 type Chunk struct {
 	Data []byte
 	Done bool
+
+	// Of a supervisor that knows ReadRequest.Apart, when it was asked for.
+	Apart  bool    `json:",omitempty"`
+	Next   int64   `json:",omitempty"` // the offset behind Data
+	Pieces []Piece `json:",omitempty"` // of Data, in order
+	Lost   int64   `json:",omitempty"` // bytes before Data, from the offset on, that are not kept
+	Why    string  `json:",omitempty"`
+}
+
+// Piece is a part of a program's output that it has printed at once to one stream.
+type Piece struct {
+	Error bool      `json:",omitempty"` // to standard error
+	Bytes int       // how many
+	Time  time.Time // when they were read
 }
 
 // AttendRequest holds a program's input or terminal for as long as it is under
@@ -118,6 +138,7 @@ const (
 	MaxRunning = 2048     // programs at a time
 	maxEnded   = 4096     // programs that have ended; the oldest are forgotten
 	MaxChunk   = 32 << 10 // output in one answer
+	maxPieces  = 64       // in one answer
 	maxPage    = 32 << 10 // a listing's JSON
 	maxCommand = 512      // of a command line, in listings
 )

@@ -41,6 +41,7 @@ type Order struct {
 	Env       [][]byte
 	Input     bool      // it reads what is written for it; else its input is empty
 	Terminal  *Terminal // it gets one, which is its input too; may be nil
+	Follow    bool      `json:",omitempty"` // its output is read as it comes, with ReadRequest.Attended
 }
 
 // Terminal is what a program is to know of who looks at it.
@@ -68,7 +69,7 @@ type Program struct {
 	Swept  bool `json:",omitempty"` // it ended with its session
 
 	Output  int64  // bytes that it has printed
-	Missing int64  // those of them that could not be kept
+	Missing int64  // those of them that are not kept
 	Why     string // why the last of them were not
 	Start   int64  // where its output begins in the file
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -170,6 +171,10 @@ func (s *supervisor) recall() {
 	}
 	s.forget()
 	s.journal.rewrite(s.each)
+	s.dropIndexes(func(pid string) bool {
+		n, err := strconv.ParseUint(pid, 10, 32)
+		return err == nil && s.programs[uint32(n)] != nil
+	})
 }
 
 // each calls f for all programs, with mu or before anybody else is there.
@@ -210,6 +215,7 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 			for _, f := range []string{journalFile, journalFile + ".new", "crash", lockFile, socketFile} {
 				_ = os.Remove(f)
 			}
+			s.dropIndexes(func(string) bool { return false })
 			return nil
 		}
 	}

@@ -17,12 +17,12 @@ const maxTerm = 64
 // ends are what a program and its supervisor have of its input and output.
 type ends struct {
 	program [3]*os.File
-	output  *os.File
-	to      *attended // nil: the input is empty, and nobody looks
+	output  [2]*os.File // of standard output and of standard error; the second is nil with a terminal
+	to      *attended   // nil: the input is empty, and nobody looks
 }
 
 // ends makes them as they are ordered.
-func (s *supervisor) ends(o Order) (*ends, error) {
+func (s *supervisor) ends(o Order) (_ *ends, err error) {
 	if t := o.Terminal; t != nil {
 		if len(t.Term) > maxTerm || strings.ContainsFunc(t.Term, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, code.New(code.BadArg, "the kind of terminal %q is no name of at most %d plain characters", t.Term, maxTerm)
@@ -31,19 +31,24 @@ func (s *supervisor) ends(o Order) (*ends, error) {
 		if err != nil {
 			return nil, code.New(code.NoMem, "start %s: %v", o.Path, err)
 		}
-		return &ends{[3]*os.File{program, program, program}, screen, newAttended(screen, screen)}, nil
+		return &ends{[3]*os.File{program, program, program}, [2]*os.File{screen}, newAttended(screen, screen)}, nil
 	}
-	r, w, err := unix.OutputPipe()
-	if err != nil {
-		return nil, code.New(code.NoMem, "start %s: %v", o.Path, err)
+	e := &ends{}
+	for i := range e.output {
+		if e.output[i], e.program[1+i], err = unix.OutputPipe(); err != nil {
+			e.close()
+			return nil, code.New(code.NoMem, "start %s: %v", o.Path, err)
+		}
 	}
-	e := &ends{program: [3]*os.File{nil, w, w}, output: r}
 	if o.Input {
 		var in *os.File
 		if e.program[0], in, err = unix.InputPipe(); err == nil {
 			e.to = newAttended(in, nil)
 		}
 	} else {
+		if o.Follow {
+			e.to = newAttended(nil, nil)
+		}
 		e.program[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	}
 	if err != nil {
@@ -55,10 +60,11 @@ func (s *supervisor) ends(o Order) (*ends, error) {
 
 // closeProgram closes what the program has by now.
 func (e *ends) closeProgram() {
-	if e.program[0] != nil {
-		_ = e.program[0].Close()
+	for i, f := range e.program {
+		if f != nil && (i == 0 || f != e.program[0]) { // of a terminal all are the same
+			_ = f.Close()
+		}
 	}
-	_ = e.program[1].Close() // the others are the same
 }
 
 func (e *ends) close() {
@@ -66,7 +72,11 @@ func (e *ends) close() {
 	if e.to != nil {
 		e.to.release()
 	}
-	_ = e.output.Close()
+	for _, f := range e.output {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }
 
 // attended finds a program that can be attended to.
@@ -77,7 +87,7 @@ func (s *supervisor) attended(pid uint32) (*attended, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.out == nil || p.out.to == nil {
+	if p.out == nil || p.out.to == nil || p.out.to.in == nil {
 		return nil, code.New(code.BadArg, "process %d of session %q on node %q has neither input nor a terminal", pid, s.spec.Session, s.spec.Node)
 	}
 	return p.out.to, nil
@@ -132,17 +142,28 @@ func (s *supervisor) readAttended(ctx context.Context, r ReadRequest) (Chunk, er
 		}
 		ended, changed, out := p.Ended, s.changed, p.out
 		s.mu.Unlock()
-		if out == nil || out.to == nil {
+		if r.Apart && (out == nil || out.to == nil) { // another supervisor has started it
+			r.Attended = false
+			return s.read(ctx, r)
+		}
+		if out == nil || out.to == nil || out.to.in == nil && !r.Apart {
 			return Chunk{}, code.New(code.BadArg, "process %d of session %q on node %q has neither input nor a terminal", r.PID, s.spec.Session, s.spec.Node)
 		}
 		done := ended && out.quiet() // before the output is looked at, so that nothing comes between
-		b, news, err := out.to.unseen(r.Offset, min(max(r.Max, 1), MaxChunk))
+		b, parts, news, err := out.to.unseen(r.Offset, min(max(r.Max, 1), MaxChunk))
+		if !r.Apart {
+			parts = nil
+		}
+		out.to.renew()
 		switch {
 		case err != nil || len(b) > 0:
-			return Chunk{Data: b}, err
+			return Chunk{Data: b, Apart: r.Apart, Pieces: parts, Next: r.Offset + int64(len(b))}, err
+		case news == nil && out.to.in == nil: // it was not read for long; the file has it
+			r.Attended = false
+			return s.read(ctx, r)
 		case done:
 			out.to.release()
-			return Chunk{Done: true}, nil
+			return Chunk{Done: true, Apart: r.Apart, Next: r.Offset}, nil
 		case news == nil && !ended:
 			if s.isEnding() { // which was set first
 				return Chunk{}, s.deleted()
@@ -158,7 +179,7 @@ func (s *supervisor) readAttended(ctx context.Context, r ReadRequest) (Chunk, er
 		case <-changed:
 		case <-soon:
 		case <-late.C:
-			return Chunk{}, nil
+			return Chunk{Apart: r.Apart, Next: r.Offset}, nil
 		case <-ctx.Done():
 			return Chunk{}, context.Cause(ctx)
 		}

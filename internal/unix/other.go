@@ -142,6 +142,7 @@ func InputPipe() (r, w *os.File, err error)         { return nil, nil, ErrUnsupp
 func ReadSome(uintptr, []byte) (n int, again bool)  { return 0, false }
 func Readable(*os.File) bool                        { return false }
 func OwnerOf(*os.File) (uint32, uint64, error)      { return 0, 0, ErrUnsupported }
+func FileID(*os.File) (dev, ino uint64)             { return 0, 0 }
 func OpenPath(string) (*os.File, error)             { return nil, ErrUnsupported }
 func RemoveTree(context.Context, string) error      { return ErrUnsupported }
 func OpenDirectory(dir string) (*os.File, error)    { return os.Open(dir) }

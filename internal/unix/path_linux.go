@@ -25,6 +25,19 @@ func OwnerOf(f *os.File) (uid uint32, links uint64, err error) {
 	return st.Uid, uint64(st.Nlink), nil //nolint:unconvert // of 32 bits on some machines
 }
 
+// FileID is what tells an open file apart from all others that are there at the time.
+func FileID(f *os.File) (dev, ino uint64) {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return 0, 0
+	}
+	var st sys.Stat_t
+	if rc.Control(func(fd uintptr) { err = sys.Fstat(int(fd), &st) }) != nil || err != nil {
+		return 0, 0
+	}
+	return uint64(st.Dev), st.Ino //nolint:unconvert // of 32 bits on some machines
+}
+
 // OpenPath opens a directory to name things in it, and follows no link at its
 // last name.
 func OpenPath(dir string) (*os.File, error) {

@@ -560,7 +560,14 @@ type RunRequest struct {
 	// The program reads what WriteInput writes; else its input is empty.
 	Input bool `protobuf:"varint,7,opt,name=input,proto3" json:"input,omitempty"`
 	// The program gets a terminal of this kind, which is its input too.
-	Terminal      *Terminal `protobuf:"bytes,8,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	Terminal *Terminal `protobuf:"bytes,8,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// The caller reads the output as it comes, by ReadLog with attended and apart. The
+	// program waits while the caller is far behind, unless it does not read at all for
+	// some seconds.
+	Follow bool `protobuf:"varint,9,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Variables of the program's environment beside those that the node sets, as
+	// NAME=VALUE.
+	Env           [][]byte `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -651,6 +658,20 @@ func (x *RunRequest) GetTerminal() *Terminal {
 	return nil
 }
 
+func (x *RunRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+func (x *RunRequest) GetEnv() [][]byte {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
 // Terminal is what a program is to know of who looks at it.
 type Terminal struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -714,8 +735,13 @@ func (x *Terminal) GetTerm() string {
 }
 
 type RunResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Process       *Process               `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Process *Process               `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
+	// The output can be read as follow says. Unset by a node, or a session's supervisor,
+	// that is older than that.
+	Followed bool `protobuf:"varint,2,opt,name=followed,proto3" json:"followed,omitempty"`
+	// The variables of env were set. Unset by a node that is older than them.
+	EnvSet        bool `protobuf:"varint,3,opt,name=env_set,json=envSet,proto3" json:"env_set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -755,6 +781,20 @@ func (x *RunResponse) GetProcess() *Process {
 		return x.Process
 	}
 	return nil
+}
+
+func (x *RunResponse) GetFollowed() bool {
+	if x != nil {
+		return x.Followed
+	}
+	return false
+}
+
+func (x *RunResponse) GetEnvSet() bool {
+	if x != nil {
+		return x.EnvSet
+	}
+	return false
 }
 
 // Process is a process of a session.
@@ -1255,7 +1295,12 @@ type ReadLogRequest struct {
 	TimeoutNs int64 `protobuf:"varint,4,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
 	// Who asks attends to the program, and has shown all that is before the offset:
 	// a program that is far ahead of that waits.
-	Attended      bool `protobuf:"varint,5,opt,name=attended,proto3" json:"attended,omitempty"`
+	Attended bool `protobuf:"varint,5,opt,name=attended,proto3" json:"attended,omitempty"`
+	// The caller tells streams apart, and offsets count all that the process has
+	// printed, also what is not kept. Otherwise they count what is in its file.
+	Apart bool `protobuf:"varint,6,opt,name=apart,proto3" json:"apart,omitempty"`
+	// With apart: only find where the last so many lines begin.
+	Tail          *int32 `protobuf:"varint,7,opt,name=tail,proto3,oneof" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1325,11 +1370,36 @@ func (x *ReadLogRequest) GetAttended() bool {
 	return false
 }
 
+func (x *ReadLogRequest) GetApart() bool {
+	if x != nil {
+		return x.Apart
+	}
+	return false
+}
+
+func (x *ReadLogRequest) GetTail() int32 {
+	if x != nil && x.Tail != nil {
+		return *x.Tail
+	}
+	return 0
+}
+
 type ReadLogResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Data  []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
 	// The process has ended, and there is no more.
-	Done          bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	Done bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	// As in the request; unset if the node, or the session's supervisor, is older than
+	// the field, or the output is.
+	Apart bool `protobuf:"varint,3,opt,name=apart,proto3" json:"apart,omitempty"`
+	// With apart: the offset behind data, or where the tail begins.
+	Next int64 `protobuf:"varint,4,opt,name=next,proto3" json:"next,omitempty"`
+	// With apart: what data is made of, in order.
+	Pieces []*OutputPiece `protobuf:"bytes,5,rep,name=pieces,proto3" json:"pieces,omitempty"`
+	// With apart: so many bytes between the request's offset and data are not kept, and
+	// why.
+	LostBytes     int64  `protobuf:"varint,6,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"`
+	LostWhy       string `protobuf:"bytes,7,opt,name=lost_why,json=lostWhy,proto3" json:"lost_why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1378,6 +1448,104 @@ func (x *ReadLogResponse) GetDone() bool {
 	return false
 }
 
+func (x *ReadLogResponse) GetApart() bool {
+	if x != nil {
+		return x.Apart
+	}
+	return false
+}
+
+func (x *ReadLogResponse) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *ReadLogResponse) GetPieces() []*OutputPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+func (x *ReadLogResponse) GetLostBytes() int64 {
+	if x != nil {
+		return x.LostBytes
+	}
+	return 0
+}
+
+func (x *ReadLogResponse) GetLostWhy() string {
+	if x != nil {
+		return x.LostWhy
+	}
+	return ""
+}
+
+// OutputPiece is a part of a process's output that is of one stream.
+type OutputPiece struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It was printed to standard error.
+	ToStderr bool   `protobuf:"varint,1,opt,name=to_stderr,json=toStderr,proto3" json:"to_stderr,omitempty"`
+	Bytes    uint32 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// When it was read from the process, in nanoseconds since 1970 by its node's clock.
+	TimeUnixNs    int64 `protobuf:"varint,3,opt,name=time_unix_ns,json=timeUnixNs,proto3" json:"time_unix_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutputPiece) Reset() {
+	*x = OutputPiece{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutputPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutputPiece) ProtoMessage() {}
+
+func (x *OutputPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
+func (*OutputPiece) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *OutputPiece) GetToStderr() bool {
+	if x != nil {
+		return x.ToStderr
+	}
+	return false
+}
+
+func (x *OutputPiece) GetBytes() uint32 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *OutputPiece) GetTimeUnixNs() int64 {
+	if x != nil {
+		return x.TimeUnixNs
+	}
+	return 0
+}
+
 type AttendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -1388,7 +1556,7 @@ type AttendRequest struct {
 
 func (x *AttendRequest) Reset() {
 	*x = AttendRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1568,7 @@ func (x *AttendRequest) String() string {
 func (*AttendRequest) ProtoMessage() {}
 
 func (x *AttendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1581,7 @@ func (x *AttendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttendRequest.ProtoReflect.Descriptor instead.
 func (*AttendRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AttendRequest) GetSession() string {
@@ -1438,7 +1606,7 @@ type AttendResponse struct {
 
 func (x *AttendResponse) Reset() {
 	*x = AttendResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1618,7 @@ func (x *AttendResponse) String() string {
 func (*AttendResponse) ProtoMessage() {}
 
 func (x *AttendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1631,7 @@ func (x *AttendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttendResponse.ProtoReflect.Descriptor instead.
 func (*AttendResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 type WriteInputRequest struct {
@@ -1483,7 +1651,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1663,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1676,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WriteInputRequest) GetSession() string {
@@ -1566,7 +1734,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1746,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1759,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WriteInputResponse) GetTaken() int64 {
@@ -1620,7 +1788,7 @@ type ResizeTerminalRequest struct {
 
 func (x *ResizeTerminalRequest) Reset() {
 	*x = ResizeTerminalRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +1800,7 @@ func (x *ResizeTerminalRequest) String() string {
 func (*ResizeTerminalRequest) ProtoMessage() {}
 
 func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +1813,7 @@ func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResizeTerminalRequest) GetSession() string {
@@ -1684,7 +1852,7 @@ type ResizeTerminalResponse struct {
 
 func (x *ResizeTerminalResponse) Reset() {
 	*x = ResizeTerminalResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1864,7 @@ func (x *ResizeTerminalResponse) String() string {
 func (*ResizeTerminalResponse) ProtoMessage() {}
 
 func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1877,7 @@ func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalResponse.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 var File_vmmc_node_v1_session_proto protoreflect.FileDescriptor
@@ -1749,7 +1917,7 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\"]\n" +
 	"\x14ListSessionsResponse\x121\n" +
 	"\bsessions\x18\x01 \x03(\v2\x15.vmmc.node.v1.SessionR\bsessions\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xe2\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x8c\x02\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x12\n" +
@@ -1759,13 +1927,18 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x05hosts\x18\x05 \x01(\fR\x05hosts\x12\x14\n" +
 	"\x05group\x18\x06 \x01(\rR\x05group\x12\x14\n" +
 	"\x05input\x18\a \x01(\bR\x05input\x122\n" +
-	"\bterminal\x18\b \x01(\v2\x16.vmmc.node.v1.TerminalR\bterminal\"L\n" +
+	"\bterminal\x18\b \x01(\v2\x16.vmmc.node.v1.TerminalR\bterminal\x12\x16\n" +
+	"\x06follow\x18\t \x01(\bR\x06follow\x12\x10\n" +
+	"\x03env\x18\n" +
+	" \x03(\fR\x03env\"L\n" +
 	"\bTerminal\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x02 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\tR\x04term\">\n" +
+	"\x04term\x18\x03 \x01(\tR\x04term\"s\n" +
 	"\vRunResponse\x12/\n" +
-	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\"\xb3\x03\n" +
+	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\x12\x1a\n" +
+	"\bfollowed\x18\x02 \x01(\bR\bfollowed\x12\x17\n" +
+	"\aenv_set\x18\x03 \x01(\bR\x06envSet\"\xb3\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x19\n" +
 	"\breal_pid\x18\x02 \x01(\rR\arealPid\x12\x14\n" +
@@ -1803,17 +1976,31 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x06signal\x18\x03 \x01(\x05R\x06signal\x12\x14\n" +
 	"\x05group\x18\x04 \x01(\rR\x05group\",\n" +
 	"\fKillResponse\x12\x1c\n" +
-	"\tprocesses\x18\x01 \x01(\rR\tprocesses\"\x8f\x01\n" +
+	"\tprocesses\x18\x01 \x01(\rR\tprocesses\"\xc7\x01\n" +
 	"\x0eReadLogRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x1d\n" +
 	"\n" +
 	"timeout_ns\x18\x04 \x01(\x03R\ttimeoutNs\x12\x1a\n" +
-	"\battended\x18\x05 \x01(\bR\battended\"9\n" +
+	"\battended\x18\x05 \x01(\bR\battended\x12\x14\n" +
+	"\x05apart\x18\x06 \x01(\bR\x05apart\x12\x17\n" +
+	"\x04tail\x18\a \x01(\x05H\x00R\x04tail\x88\x01\x01B\a\n" +
+	"\x05_tail\"\xd0\x01\n" +
 	"\x0fReadLogResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\bR\x04done\";\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x12\x14\n" +
+	"\x05apart\x18\x03 \x01(\bR\x05apart\x12\x12\n" +
+	"\x04next\x18\x04 \x01(\x03R\x04next\x121\n" +
+	"\x06pieces\x18\x05 \x03(\v2\x19.vmmc.node.v1.OutputPieceR\x06pieces\x12\x1d\n" +
+	"\n" +
+	"lost_bytes\x18\x06 \x01(\x03R\tlostBytes\x12\x19\n" +
+	"\blost_why\x18\a \x01(\tR\alostWhy\"b\n" +
+	"\vOutputPiece\x12\x1b\n" +
+	"\tto_stderr\x18\x01 \x01(\bR\btoStderr\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\rR\x05bytes\x12 \n" +
+	"\ftime_unix_ns\x18\x03 \x01(\x03R\n" +
+	"timeUnixNs\";\n" +
 	"\rAttendRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\"\x10\n" +
@@ -1862,7 +2049,7 @@ func file_vmmc_node_v1_session_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_session_proto_rawDescData
 }
 
-var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_vmmc_node_v1_session_proto_goTypes = []any{
 	(*Session)(nil),                // 0: vmmc.node.v1.Session
 	(*AddSessionRequest)(nil),      // 1: vmmc.node.v1.AddSessionRequest
@@ -1884,13 +2071,14 @@ var file_vmmc_node_v1_session_proto_goTypes = []any{
 	(*KillResponse)(nil),           // 17: vmmc.node.v1.KillResponse
 	(*ReadLogRequest)(nil),         // 18: vmmc.node.v1.ReadLogRequest
 	(*ReadLogResponse)(nil),        // 19: vmmc.node.v1.ReadLogResponse
-	(*AttendRequest)(nil),          // 20: vmmc.node.v1.AttendRequest
-	(*AttendResponse)(nil),         // 21: vmmc.node.v1.AttendResponse
-	(*WriteInputRequest)(nil),      // 22: vmmc.node.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),     // 23: vmmc.node.v1.WriteInputResponse
-	(*ResizeTerminalRequest)(nil),  // 24: vmmc.node.v1.ResizeTerminalRequest
-	(*ResizeTerminalResponse)(nil), // 25: vmmc.node.v1.ResizeTerminalResponse
-	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
+	(*OutputPiece)(nil),            // 20: vmmc.node.v1.OutputPiece
+	(*AttendRequest)(nil),          // 21: vmmc.node.v1.AttendRequest
+	(*AttendResponse)(nil),         // 22: vmmc.node.v1.AttendResponse
+	(*WriteInputRequest)(nil),      // 23: vmmc.node.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),     // 24: vmmc.node.v1.WriteInputResponse
+	(*ResizeTerminalRequest)(nil),  // 25: vmmc.node.v1.ResizeTerminalRequest
+	(*ResizeTerminalResponse)(nil), // 26: vmmc.node.v1.ResizeTerminalResponse
+	(*timestamppb.Timestamp)(nil),  // 27: google.protobuf.Timestamp
 }
 var file_vmmc_node_v1_session_proto_depIdxs = []int32{
 	2,  // 0: vmmc.node.v1.AddSessionRequest.credentials:type_name -> vmmc.node.v1.Credentials
@@ -1898,37 +2086,38 @@ var file_vmmc_node_v1_session_proto_depIdxs = []int32{
 	0,  // 2: vmmc.node.v1.ListSessionsResponse.sessions:type_name -> vmmc.node.v1.Session
 	9,  // 3: vmmc.node.v1.RunRequest.terminal:type_name -> vmmc.node.v1.Terminal
 	11, // 4: vmmc.node.v1.RunResponse.process:type_name -> vmmc.node.v1.Process
-	26, // 5: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
-	26, // 6: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
+	27, // 5: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
+	27, // 6: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
 	11, // 7: vmmc.node.v1.ListProcessesResponse.processes:type_name -> vmmc.node.v1.Process
 	11, // 8: vmmc.node.v1.WaitResponse.process:type_name -> vmmc.node.v1.Process
-	1,  // 9: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
-	4,  // 10: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
-	6,  // 11: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
-	8,  // 12: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
-	12, // 13: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
-	14, // 14: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
-	16, // 15: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
-	18, // 16: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
-	20, // 17: vmmc.node.v1.SessionService.Attend:input_type -> vmmc.node.v1.AttendRequest
-	22, // 18: vmmc.node.v1.SessionService.WriteInput:input_type -> vmmc.node.v1.WriteInputRequest
-	24, // 19: vmmc.node.v1.SessionService.ResizeTerminal:input_type -> vmmc.node.v1.ResizeTerminalRequest
-	3,  // 20: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
-	5,  // 21: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
-	7,  // 22: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
-	10, // 23: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
-	13, // 24: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
-	15, // 25: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
-	17, // 26: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
-	19, // 27: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
-	21, // 28: vmmc.node.v1.SessionService.Attend:output_type -> vmmc.node.v1.AttendResponse
-	23, // 29: vmmc.node.v1.SessionService.WriteInput:output_type -> vmmc.node.v1.WriteInputResponse
-	25, // 30: vmmc.node.v1.SessionService.ResizeTerminal:output_type -> vmmc.node.v1.ResizeTerminalResponse
-	20, // [20:31] is the sub-list for method output_type
-	9,  // [9:20] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	20, // 9: vmmc.node.v1.ReadLogResponse.pieces:type_name -> vmmc.node.v1.OutputPiece
+	1,  // 10: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
+	4,  // 11: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
+	6,  // 12: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
+	8,  // 13: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
+	12, // 14: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
+	14, // 15: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
+	16, // 16: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
+	18, // 17: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
+	21, // 18: vmmc.node.v1.SessionService.Attend:input_type -> vmmc.node.v1.AttendRequest
+	23, // 19: vmmc.node.v1.SessionService.WriteInput:input_type -> vmmc.node.v1.WriteInputRequest
+	25, // 20: vmmc.node.v1.SessionService.ResizeTerminal:input_type -> vmmc.node.v1.ResizeTerminalRequest
+	3,  // 21: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
+	5,  // 22: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
+	7,  // 23: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
+	10, // 24: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
+	13, // 25: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
+	15, // 26: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
+	17, // 27: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
+	19, // 28: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
+	22, // 29: vmmc.node.v1.SessionService.Attend:output_type -> vmmc.node.v1.AttendResponse
+	24, // 30: vmmc.node.v1.SessionService.WriteInput:output_type -> vmmc.node.v1.WriteInputResponse
+	26, // 31: vmmc.node.v1.SessionService.ResizeTerminal:output_type -> vmmc.node.v1.ResizeTerminalResponse
+	21, // [21:32] is the sub-list for method output_type
+	10, // [10:21] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_vmmc_node_v1_session_proto_init() }
@@ -1936,13 +2125,14 @@ func file_vmmc_node_v1_session_proto_init() {
 	if File_vmmc_node_v1_session_proto != nil {
 		return
 	}
+	file_vmmc_node_v1_session_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_session_proto_rawDesc), len(file_vmmc_node_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
