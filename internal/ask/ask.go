@@ -66,7 +66,7 @@ type Node struct {
 
 // newNode makes the clients of one way to a node.
 func newNode(name string, way connect.HTTPClient, base string) *Node {
-	limit := connect.WithReadMaxBytes(local.MaxPacket)
+	limit := connect.WithClientOptions(connect.WithReadMaxBytes(local.MaxPacket), connect.WithInterceptors(textOnly))
 	return &Node{
 		Name:    name,
 		Client:  nodev1connect.NewSessionServiceClient(way, base, limit),

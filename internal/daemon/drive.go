@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/mount"
@@ -73,6 +74,9 @@ func (n *Node) takeDrive(r *record, keep func() error) error {
 			if !filepath.IsAbs(r.Base) {
 				r.Base = filepath.Join(dir, r.Base)
 			}
+		}
+		if !utf8.ValidString(r.Base) {
+			return code.New(code.BadArg, "drive %s of node %q leads to %q, which is not valid UTF-8: rename that directory, or name another drive", r.Drive, n.cfg.Name, r.Base)
 		}
 		return keep()
 	}
