@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,10 +29,11 @@ with --remote any node that is asked over mutual TLS.
 A node is up; down, if an administrator has taken it down ("vmmc node down");
 starting or stopping, while its daemon does; or unreachable. RTT is from the node
 that was asked to this one and back, EXPORTED what its processes export, LOAD that
-of its machine over a minute, PATH how it was reached.
+of its machine over a minute, PATH how it was reached. ERROR also tells how a node's
+hosts file differs from that of the node that was asked.
 
-Exit status: 0 all nodes are up, 3 some are not, 1 the node that was asked did
-not answer.`,
+Exit status: 0 all nodes are up, 3 some are not, or have the nodes in other places
+of their hosts file, 1 the node that was asked did not answer.`,
 		Example: `  vmmc node ls
   vmmc node ls --socket /run/vmmc/node.sock --json
   vmmc node ls --remote 10.0.0.1:7600 --node n1 --certs ~/.config/vmmc`,
@@ -78,12 +80,21 @@ func printNodes(w io.Writer, nodes []nodeInfo, asJSON bool) error {
 			away[n.State] = append(away[n.State], n.Name)
 		}
 	}
-	if len(away) == 0 {
-		return nil
-	}
-	var says []string
+	var says, conflict []string
 	for _, state := range slices.Sorted(maps.Keys(away)) {
 		says = append(says, fmt.Sprintf("%d of %d nodes %s: %s", len(away[state]), len(nodes), stateSays(state), strings.Join(away[state], ", ")))
+	}
+	for _, n := range nodes {
+		if n.Conflict {
+			conflict = append(conflict, n.Name)
+		}
+	}
+	if len(conflict) > 0 {
+		says = append(says, fmt.Sprintf("%d of %d nodes have another hosts file, and give out the logical pids of other nodes: %s",
+			len(conflict), len(nodes), strings.Join(conflict, ", ")))
+	}
+	if len(says) == 0 {
+		return nil
 	}
 	return &serve.StatusError{Status: serve.Partly, Err: errors.New(strings.Join(says, "; "))}
 }
@@ -101,7 +112,7 @@ func stateSays(state string) string {
 func nodeRows(nodes []nodeInfo) [][]string {
 	rows := [][]string{{"NAME", "CONTROL", "STATE", "RTT", "PROCESSES", "SESSIONS", "EXPORTED", "LOAD", "UPTIME", "VERSION", "PATH", "ERROR"}}
 	for _, n := range nodes {
-		row := []string{n.Name, n.Control, n.State, roundTrip(n.RTT), "", "", "", "", "", n.Version, n.Path, n.Error}
+		row := []string{n.Name, n.Control, n.State, roundTrip(n.RTT), "", "", "", "", "", n.Version, n.Path, cmp.Or(n.Error, n.Differs)}
 		if n.Processes != nil {
 			row[4], row[5] = strconv.FormatUint(uint64(*n.Processes), 10), strconv.FormatUint(uint64(*n.Sessions), 10)
 			row[6], row[7] = sized(*n.Exported), strconv.FormatFloat(*n.Load, 'f', 2, 64)

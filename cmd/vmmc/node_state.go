@@ -21,6 +21,8 @@ type nodeInfo struct {
 	Uptime    int64    `json:"uptime_ns,omitempty"`
 	Version   string   `json:"version,omitempty"`
 	Error     string   `json:"error,omitempty"`
+	Differs   string   `json:"hosts_differ,omitempty"`   // its list of nodes from the asked node's
+	Conflict  bool     `json:"hosts_conflict,omitempty"` // and both give out the same logical pids
 }
 
 // The states of a node.
@@ -53,6 +55,7 @@ func nodeInfos(list []*nodev1.Host, way string) []nodeInfo {
 		n := nodeInfo{
 			Name: h.GetName(), Control: h.GetControlAddress(), Data: h.GetDataAddress(),
 			Reachable: h.GetReachable(), RTT: h.GetRttNs(), Path: way,
+			Differs: h.GetHostsDiffer(), Conflict: h.GetHostsConflict(),
 		}
 		n.State, n.Error = stateOf(h)
 		if !h.GetSelf() {

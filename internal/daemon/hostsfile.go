@@ -127,6 +127,8 @@ func (n *Node) takeHosts(list []hosts.Host) error {
 			added = append(added, name)
 		case o != p:
 			moved = append(moved, name)
+		default:
+			p.lists.done.Store(false)
 		}
 	}
 	for name, o := range old.peers {

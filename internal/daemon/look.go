@@ -26,7 +26,7 @@ func (n *Node) look(ctx context.Context, nodes *roster, hs []hosts.Host, what no
 	out := make([]*nodev1.Host, len(hs))
 	var all sync.WaitGroup
 	for i, h := range hs {
-		s := &nodev1.Host{Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data}
+		s := &nodev1.Host{Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Place: nodes.placeOf(h.Name)}
 		if out[i] = s; h.Name == n.cfg.Name {
 			s.Self, s.Reachable, s.Ping = true, true, n.pong()
 			continue
@@ -34,12 +34,18 @@ func (n *Node) look(ctx context.Context, nodes *roster, hs []hosts.Host, what no
 		if what == nodev1.Look_LOOK_UNSPECIFIED {
 			continue
 		}
-		all.Go(func() { nodes.peers[h.Name].look(ctx, s) })
+		all.Go(func() {
+			p := nodes.peers[h.Name]
+			p.look(ctx, s)
+			if s.GetReachable() {
+				s.HostsDiffer, s.HostsConflict = n.compareLists(ctx, p, nodes, s.GetPing().GetHostsDigest())
+			}
+		})
 		if what == nodev1.Look_LOOK_DATA {
 			all.Go(func() {
 				rtt, err := probe(ctx, h.Data)
 				if err != nil {
-					s.DataError = brief(err)
+					s.DataError = brief(err.Error())
 					return
 				}
 				s.DataRttNs = int64(rtt)
@@ -53,8 +59,7 @@ func (n *Node) look(ctx context.Context, nodes *roster, hs []hosts.Host, what no
 // maxBrief bounds an error in a list of many nodes.
 const maxBrief = 240
 
-func brief(err error) string {
-	s := err.Error()
+func brief(s string) string {
 	if len(s) > maxBrief {
 		s = strings.ToValidUTF8(s[:maxBrief], "") + "…"
 	}
@@ -78,7 +83,7 @@ func (p *peer) look(ctx context.Context, s *nodev1.Host) {
 			} else {
 				err = p.failed(ctx, err)
 			}
-			s.Reachable, s.RttNs, s.Ping, s.Error = false, 0, nil, brief(err)
+			s.Reachable, s.RttNs, s.Ping, s.Error = false, 0, nil, brief(err.Error())
 			return
 		}
 		rtt := time.Since(start)

@@ -49,6 +49,7 @@ func (p *process) importBuffer(ctx context.Context, r local.ImportRequest, pages
 	}
 	defer leave()
 	g, err := o.importBuffer(ctx, im, r)
+	p.n.compareFirst(o)
 	return g, nil, err
 }
 

@@ -20,6 +20,8 @@ type peer struct {
 	host      hosts.Host
 	transport *way
 	client    nodev1connect.NodeServiceClient
+	cluster   nodev1connect.ClusterServiceClient
+	lists     comparison
 }
 
 func (n *Node) newPeer(h hosts.Host) *peer {
@@ -30,9 +32,11 @@ func (n *Node) newPeer(h hosts.Host) *peer {
 		// A node whose machine has died says nothing, and there are calls that wait.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},
 	}}
+	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket)
 	return &peer{
 		host: h, transport: t,
-		client: nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket)),
+		client:  nodev1connect.NewNodeServiceClient(way, base, limit),
+		cluster: nodev1connect.NewClusterServiceClient(way, base, limit),
 	}
 }
 

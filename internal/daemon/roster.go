@@ -18,6 +18,8 @@ type roster struct {
 	peers map[string]*peer // the other nodes
 	place int              // this node's, by which its pids differ from those of others
 	only  bool             // no other node may ask: a file says which ones there are
+
+	digest uint64 // of hosts, for other nodes to compare with theirs
 }
 
 // maxNames bounds the names of all nodes, in bytes: each process that joins is told
@@ -33,6 +35,7 @@ func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
 	r := &roster{hosts: slices.Clone(list), peers: map[string]*peer{}, only: n.cfg.HostsFile != ""}
 	if len(list) == 0 {
 		r.hosts = []hosts.Host{{Name: n.cfg.Name, Control: n.cfg.Listen, Data: n.cfg.Listen}}
+		r.digest = hosts.Digest(r.hosts)
 		return r, nil
 	}
 	self := slices.IndexFunc(r.hosts, func(h hosts.Host) bool { return h.Name == n.cfg.Name })
@@ -52,7 +55,7 @@ func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
 	if n.cfg.Identity == nil && len(r.hosts) > 1 {
 		return nil, code.New(code.BadConfig, "node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`", n.cfg.Name)
 	}
-	r.place = hosts.Place(r.hosts, self)
+	r.place, r.digest = hosts.Place(r.hosts, self), hosts.Digest(r.hosts)
 	for _, h := range r.hosts {
 		if h.Name == n.cfg.Name {
 			continue

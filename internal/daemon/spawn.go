@@ -29,7 +29,9 @@ func (p *process) spawn(ctx context.Context, r local.SpawnRequest) (uint32, erro
 		if err != nil {
 			return 0, err
 		}
-		return far.spawn(ctx, o, p.user)
+		pid, err := far.spawn(ctx, o, p.user)
+		p.n.compareFirst(far)
+		return pid, err
 	}
 	if o.in != nil {
 		q, err := p.n.runInSession(ctx, o)

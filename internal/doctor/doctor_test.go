@@ -287,6 +287,15 @@ func TestOtherNodes(t *testing.T) {
 	expect(t, others(t.Context(), &n), Warning, "nobody listens")
 	other(t, n)
 	expect(t, others(t.Context(), &n), OK, "its clock is the same")
+	own, err := os.ReadFile(n.Hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, n.Hosts, "-\n"+string(own))
+	expect(t, others(t.Context(), &n), Failed, "logical pids of other nodes")
+	put(t, n.Hosts, string(own)+"n3 127.0.0.1:1\n")
+	expect(t, others(t.Context(), &n), Warning, `lacks node "n3"`)
+	put(t, n.Hosts, string(own))
 	at(time.Minute+time.Second/2)(t, &n) // what the way there takes is reckoned as well
 	expect(t, others(t.Context(), &n), Warning, "1m0")
 	at(-time.Hour)(t, &n)

@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/agree"
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -113,7 +114,7 @@ func others(ctx context.Context, n *Node) []Finding {
 		all.Go(func() {
 			many <- struct{}{}
 			defer func() { <-many }()
-			found[i] = n.other(ctx, id, h)
+			found[i] = n.other(ctx, id, list, h)
 		})
 	}
 	all.Wait()
@@ -131,7 +132,7 @@ const (
 	skewBad  = 10 * time.Minute
 )
 
-func (n *Node) other(ctx context.Context, id *cert.Identity, h hosts.Host) []Finding {
+func (n *Node) other(ctx context.Context, id *cert.Identity, own []hosts.Host, h hosts.Host) []Finding {
 	name := "node " + h.Name
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
@@ -149,7 +150,8 @@ func (n *Node) other(ctx context.Context, id *cert.Identity, h hosts.Host) []Fin
 	}
 	t := &http.Transport{TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true}
 	defer t.CloseIdleConnections()
-	cl := nodev1connect.NewNodeServiceClient(&http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket))
+	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket)
+	cl := nodev1connect.NewNodeServiceClient(way, base, limit)
 	if _, err := cl.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{})); err != nil {
 		return bad(Failed, name, "issue certificates by one authority for both; compare clocks (date), hosts files and versions", "it listens at %s, but: %v", h.Control, err)
 	}
@@ -158,7 +160,16 @@ func (n *Node) other(ctx context.Context, id *cert.Identity, h hosts.Host) []Fin
 	if err != nil {
 		return bad(Warning, name, "look into its log", "it answered once, and then: %v", err)
 	}
-	return clock(name, a.Msg.GetClockUnixNs(), n.now().Add(-time.Since(before)/2), time.Since(before))
+	out := clock(name, a.Msg.GetClockUnixNs(), n.now().Add(-time.Since(before)/2), time.Since(before))
+	how, conflict := agree.With(ctx, nodev1connect.NewClusterServiceClient(way, base, limit), own, a.Msg.GetHostsDigest())
+	mend := "give all nodes the same hosts file, with the nodes in the same order"
+	switch {
+	case conflict:
+		out = append(out, bad(Failed, name, mend, "it gives out logical pids of other nodes: %s", how)...)
+	case how != "":
+		out = append(out, bad(Warning, name, mend, "%s", how)...)
+	}
+	return out
 }
 
 // clock compares the other's time with ours.

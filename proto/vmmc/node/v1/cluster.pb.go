@@ -212,7 +212,16 @@ type Host struct {
 	DataError string `protobuf:"bytes,11,opt,name=data_error,json=dataError,proto3" json:"data_error,omitempty"`
 	// How far its clock is ahead of that of the node that answers, in nanoseconds,
 	// give or take half the round trip.
-	ClockAheadNs  int64 `protobuf:"varint,12,opt,name=clock_ahead_ns,json=clockAheadNs,proto3" json:"clock_ahead_ns,omitempty"`
+	ClockAheadNs int64 `protobuf:"varint,12,opt,name=clock_ahead_ns,json=clockAheadNs,proto3" json:"clock_ahead_ns,omitempty"`
+	// Its place in the list of the node that answers, from 1 on, by which it has its
+	// block of logical pids. 0: the node that answers is older than this field.
+	Place uint32 `protobuf:"varint,13,opt,name=place,proto3" json:"place,omitempty"`
+	// How its list of nodes differs from that of the node that answers, for people to
+	// read; empty if it does not, or is not known.
+	HostsDiffer string `protobuf:"bytes,14,opt,name=hosts_differ,json=hostsDiffer,proto3" json:"hosts_differ,omitempty"`
+	// The two lists give a place to different nodes, which give out the same logical
+	// pids.
+	HostsConflict bool `protobuf:"varint,15,opt,name=hosts_conflict,json=hostsConflict,proto3" json:"hosts_conflict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -329,6 +338,27 @@ func (x *Host) GetClockAheadNs() int64 {
 		return x.ClockAheadNs
 	}
 	return 0
+}
+
+func (x *Host) GetPlace() uint32 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *Host) GetHostsDiffer() string {
+	if x != nil {
+		return x.HostsDiffer
+	}
+	return ""
+}
+
+func (x *Host) GetHostsConflict() bool {
+	if x != nil {
+		return x.HostsConflict
+	}
+	return false
 }
 
 type TakeDownRequest struct {
@@ -523,7 +553,7 @@ const file_vmmc_node_v1_cluster_proto_rawDesc = "" +
 	"\x04look\x18\x02 \x01(\x0e2\x12.vmmc.node.v1.LookR\x04look\"M\n" +
 	"\rNodesResponse\x12(\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x12.vmmc.node.v1.HostR\x05hosts\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xfd\x02\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xdd\x03\n" +
 	"\x04Host\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x0fcontrol_address\x18\x02 \x01(\tR\x0econtrolAddress\x12!\n" +
@@ -538,7 +568,10 @@ const file_vmmc_node_v1_cluster_proto_rawDesc = "" +
 	" \x01(\x03R\tdataRttNs\x12\x1d\n" +
 	"\n" +
 	"data_error\x18\v \x01(\tR\tdataError\x12$\n" +
-	"\x0eclock_ahead_ns\x18\f \x01(\x03R\fclockAheadNs\")\n" +
+	"\x0eclock_ahead_ns\x18\f \x01(\x03R\fclockAheadNs\x12\x14\n" +
+	"\x05place\x18\r \x01(\rR\x05place\x12!\n" +
+	"\fhosts_differ\x18\x0e \x01(\tR\vhostsDiffer\x12%\n" +
+	"\x0ehosts_conflict\x18\x0f \x01(\bR\rhostsConflict\")\n" +
 	"\x0fTakeDownRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"X\n" +
 	"\x10TakeDownResponse\x12\x14\n" +

@@ -218,7 +218,10 @@ type PingResponse struct {
 	// Bytes in the exports of the processes attached to this node.
 	ExportedBytes uint64 `protobuf:"varint,11,opt,name=exported_bytes,json=exportedBytes,proto3" json:"exported_bytes,omitempty"`
 	// The node's clock when it answered, in nanoseconds since 1970.
-	ClockUnixNs   int64 `protobuf:"varint,12,opt,name=clock_unix_ns,json=clockUnixNs,proto3" json:"clock_unix_ns,omitempty"`
+	ClockUnixNs int64 `protobuf:"varint,12,opt,name=clock_unix_ns,json=clockUnixNs,proto3" json:"clock_unix_ns,omitempty"`
+	// A digest of the node's list of nodes: their names, places and addresses. 0: the
+	// node is older than this field.
+	HostsDigest   uint64 `protobuf:"fixed64,13,opt,name=hosts_digest,json=hostsDigest,proto3" json:"hosts_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -333,6 +336,13 @@ func (x *PingResponse) GetExportedBytes() uint64 {
 func (x *PingResponse) GetClockUnixNs() int64 {
 	if x != nil {
 		return x.ClockUnixNs
+	}
+	return 0
+}
+
+func (x *PingResponse) GetHostsDigest() uint64 {
+	if x != nil {
+		return x.HostsDigest
 	}
 	return 0
 }
@@ -1149,7 +1159,7 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x06R\vincarnation\"\r\n" +
-	"\vPingRequest\"\x98\x03\n" +
+	"\vPingRequest\"\xbb\x03\n" +
 	"\fPingResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x18\n" +
@@ -1163,7 +1173,8 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x0eload_1m_millis\x18\n" +
 	" \x01(\rR\fload1mMillis\x12%\n" +
 	"\x0eexported_bytes\x18\v \x01(\x04R\rexportedBytes\x12\"\n" +
-	"\rclock_unix_ns\x18\f \x01(\x03R\vclockUnixNs\"\xae\x01\n" +
+	"\rclock_unix_ns\x18\f \x01(\x03R\vclockUnixNs\x12!\n" +
+	"\fhosts_digest\x18\r \x01(\x06R\vhostsDigest\"\xae\x01\n" +
 	"\rImportRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
