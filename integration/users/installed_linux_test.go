@@ -47,6 +47,41 @@ join $VICTIM`)
 	says(t, out, `^joined system`, `^system `, `^joined system`, `^clean`, `^clean`, `^joined mine`, `^joined system`, `^joined system`)
 }
 
+// A key as packaging/README.md has it is root's, and its group is the daemon's alone.
+func TestKeyOfTheSystemsDaemon(t *testing.T) {
+	out := run(t, `
+sed /^vmmc:/d /etc/passwd >/run/passwd
+echo "vmmc:x:$DAEMON:$DAEMON:VMMC node daemon:/var/lib/vmmc:/usr/sbin/nologin" >>/run/passwd
+sed /^vmmc:/d /etc/group >/run/group
+mount --bind /run/passwd /etc/passwd; mount --bind /run/group /etc/group
+members() { sed /^vmmc:/d /etc/group >/run/group.new; echo "vmmc:x:$DAEMON:$1" >>/run/group.new; cat /run/group.new >/run/group; }
+mkdir -m 755 /run/vmmc; chown vmmc:$DAEMON /run/vmmc
+mkdir -m 711 /var/lib/vmmc; chown vmmc:$DAEMON /var/lib/vmmc
+vmmc cert init --dir /mnt/ca --cluster lab
+vmmc cert node --dir /mnt/ca --out /mnt system
+mv /mnt/system /var/lib/vmmc/certs; chown -R root:$DAEMON /var/lib/vmmc/certs; chmod 750 /var/lib/vmmc/certs
+key=/var/lib/vmmc/certs/key.pem
+look() {
+	chmod $2 $key; chown $3 $key; members "$4"
+	if vmmc doctor --name system --root /var/lib/vmmc --certs /var/lib/vmmc/certs --socket /run/vmmc/node.sock >/tmp/doctor; then s=clean; else s=failed; fi
+	echo "$1: $s: $(grep ' keys: ' /tmp/doctor)"
+}
+look "by the book" 640 root:$DAEMON ""
+look "listed itself" 640 root:$DAEMON vmmc,root
+look "another member" 640 root:$DAEMON vmmc,nobody
+look "another group" 640 root:1 ""
+look "written by the group" 660 root:$DAEMON ""
+look "read by all" 644 root:$DAEMON ""
+look "the daemon's" 600 vmmc:$DAEMON ""
+look "the daemon's and a group's" 640 vmmc:$DAEMON ""`)
+	says(
+		t, out, `^by the book: clean: ok .* root's, and its group is the daemon's alone$`, `^listed itself: clean: ok`,
+		`^another member: failed: failed .* its group vmmc also has nobody,`, `^another group: failed: failed .* group daemon also has daemon`,
+		`^written by the group: failed: .* 0660`, `^read by all: failed: .* 0644`,
+		`^the daemon's: clean: ok .* is its owner's alone$`, `^the daemon's and a group's: failed: .* 0640`,
+	)
+}
+
 // Link-local addresses have a zone, and are dialled with it.
 func TestLinkLocalAddresses(t *testing.T) {
 	out := run(t, `

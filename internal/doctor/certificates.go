@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // soon is how long before its end a certificate is worth a warning.
@@ -106,7 +107,16 @@ func keys(_ context.Context, n *Node) []Finding {
 	if err != nil {
 		return bad(Failed, name, "make it readable by user "+fmt.Sprint(os.Getuid()), "%v", err)
 	}
-	if m := i.Mode().Perm(); m&0o077 != 0 {
+	says := "its owner's alone"
+	uid, known := unix.Owner(i)
+	gid, _ := unix.Group(i)
+	switch m := i.Mode().Perm(); {
+	case m&0o077 == 0o040 && known && uid == 0 && runsAs() != 0: // root has it, the daemon reads it
+		if err := system.alone(int(gid), runsAs()); err != nil {
+			return bad(Failed, name, "give it to a group that only the daemon's user is in (chgrp)", "%s has mode %04o: %v", key, m, err)
+		}
+		says = "root's, and its group is the daemon's alone"
+	case m&0o077 != 0:
 		return bad(Failed, name, "chmod 600 "+key+", and issue another one if somebody may have read it", "%s has mode %04o: others can read it, and be this node", key, m)
 	}
 	if f := shared(name, n.Certs); f != nil {
@@ -117,7 +127,7 @@ func keys(_ context.Context, n *Node) []Finding {
 		return bad(Failed, name, fmt.Sprintf("chown %d %s", os.Getuid(), key), "%v", err)
 	}
 	_ = f.Close()
-	return good(name, "%s is its owner's alone", key)
+	return good(name, "%s is %s", key, says)
 }
 
 // shared finds fault with a directory that others can write; certificates need

@@ -42,3 +42,12 @@ func Owner(i os.FileInfo) (uid uint32, ok bool) {
 	}
 	return st.Uid, true
 }
+
+// Group gives the group that a file belongs to.
+func Group(i os.FileInfo) (gid uint32, ok bool) {
+	st, ok := i.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return st.Gid, true
+}

@@ -184,3 +184,4 @@ func OwnLimits() (Limits, error)       { return Limits{}, ErrUnsupported }
 func LimitFiles(uint64) error          { return ErrUnsupported }
 func LimitLocked(uint64) error         { return ErrUnsupported }
 func Owner(os.FileInfo) (uint32, bool) { return 0, false }
+func Group(os.FileInfo) (uint32, bool) { return 0, false }
