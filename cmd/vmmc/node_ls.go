@@ -36,7 +36,7 @@ Exit status: 0 all nodes are up, 3 some are not, or have the nodes in other plac
 of their hosts file, 1 the node that was asked did not answer.`,
 		Example: `  vmmc node ls
   vmmc node ls --socket /run/vmmc/node.sock --json
-  vmmc node ls --remote 10.0.0.1:7600 --node n1 --certs ~/.config/vmmc`,
+  vmmc node ls --remote 10.0.0.1:7411 --node n1 --certs ~/.config/vmmc`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx := c.Context() // each page of the list has its time

@@ -129,7 +129,7 @@ func (l *lab) files(t *testing.T) {
 	var hosts strings.Builder
 	for i := range nodes {
 		l.run(t, "vmmc", "cert", "node", "--dir", l.path("ca"), "--out", l.path("certs"), name(i))
-		fmt.Fprintf(&hosts, "%s %s:7600\n", name(i), l.net[i].Addr)
+		fmt.Fprintf(&hosts, "%s %s:7411\n", name(i), l.net[i].Addr)
 		check(t, os.Mkdir(l.path(name(i)+".drives"), 0o755))
 	}
 	check(t, filepath.Walk(l.path("certs"), func(p string, _ os.FileInfo, err error) error {

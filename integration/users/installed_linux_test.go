@@ -90,13 +90,13 @@ ip link set lo up
 ip addr add fe80::a/64 dev lo nodad
 vmmc cert init --dir /tmp/ca --cluster lab
 vmmc cert node --dir /tmp/ca --out /tmp/ids n1 n2
-printf '%s\n' 'n1 [fe80::a%lo]:7461' 'n2 [fe80::a%lo]:7462' >/tmp/hosts
+printf '%s\n' 'n1 [fe80::a%lo]:7411' 'n2 [fe80::a%lo]:7412' >/tmp/hosts
 for n in n1 n2; do
 	vmmcd --certs /tmp/ids/$n --hosts /tmp/hosts --socket /tmp/$n.sock --state /tmp/$n.state 2>/tmp/$n.log &
 done
 n=0; until vmmc node ls --socket /tmp/n1.sock >/tmp/said 2>&1; do n=$((n+1)); [ $n -lt 100 ] || break; sleep 0.1; done
 cat /tmp/said
-vmmc node ls --remote '[fe80::a%lo]:7462' --node N2 --certs /tmp/ids/n1
+vmmc node ls --remote '[fe80::a%lo]:7412' --node N2 --certs /tmp/ids/n1
 END
 unshare --net sh /tmp/net || cat /tmp/n1.log /tmp/n2.log`)
 	says(t, out, `^n1 .* up `, `^n2 .* up `, `^n1 .* up `, `^n2 .* up `)

@@ -32,7 +32,7 @@ const (
 // keep is the line of a place that is kept free. It is no node's name.
 const keep = "-"
 
-const rightLine = `a line is "name host:port [data-host:port]", as in "node1 10.0.0.1:7600"`
+const rightLine = `a line is "name host:port [data-host:port]", as in "node1 10.0.0.1:7411"`
 
 // Host is one node of the cluster.
 type Host struct {

@@ -142,7 +142,7 @@ func TestURL(t *testing.T) {
 		"10.0.0.1:7411":     "https://10.0.0.1:7411",
 		"node:7411":         "https://node:7411",
 		"[::1]:7411":        "https://[::1]:7411",
-		"[fe80::a%lo]:7461": "https://[fe80::a%25lo]:7461",
+		"[fe80::a%lo]:7411": "https://[fe80::a%25lo]:7411",
 	} {
 		got := hosts.URL(control)
 		u, err := url.Parse(got)
@@ -166,10 +166,10 @@ func TestPlace(t *testing.T) {
 
 func ExampleFormat() {
 	fmt.Print(hosts.Format([]hosts.Host{
-		{Name: "node1", Control: "10.0.0.1:7600", Data: "10.0.0.1:7600"},
-		{Name: "node2", Control: "10.0.0.2:7600", Data: "192.168.0.2:7601"},
+		{Name: "node1", Control: "10.0.0.1:7411", Data: "10.0.0.1:7411"},
+		{Name: "node2", Control: "10.0.0.2:7411", Data: "192.168.0.2:7412"},
 	}))
 	// Output:
-	// node1 10.0.0.1:7600
-	// node2 10.0.0.2:7600 192.168.0.2:7601
+	// node1 10.0.0.1:7411
+	// node2 10.0.0.2:7411 192.168.0.2:7412
 }
