@@ -64,8 +64,11 @@ type taken struct {
 	n      int
 	ending bool // the receiver wants no more
 
-	redir    uint32 // the redirection that took the last word, 0 for none
-	streamed bool   // the message, or the rest of it, went by the stream
+	lent  bool   // the memory is another goroutine's, and may not be there any more
+	word  uint32 // the last word, once it is stored
+	redir uint32 // the redirection that took it, 0 for none
+
+	streamed bool // the message, or the rest of it, went by the stream
 }
 
 func (t *taken) has(off int) bool { return t.gen != 0 && !t.ending && off >= t.lo && off < t.hi }
@@ -76,10 +79,12 @@ const redirPiece = 16 << 10
 // redirected is Send to a redirectable export: what the receiver has posted a
 // place for goes there, in ascending order, all else to the export. The caller
 // has a credit for notify. It is used up or given back if the message went by the
-// stream; else the notification is left to the caller.
+// stream; else the notification is left to the caller. lent is of memory that
+// another goroutine has lent.
 func (m *Mapped) redirected(
-	ctx context.Context, off int, src []byte, more [][]byte, notify bool,
+	ctx context.Context, off int, src []byte, more [][]byte, notify, lent bool,
 ) (t taken, err error) {
+	t.lent = lent
 	if len(more) > 0 {
 		src = append(bytes.Clone(src), bytes.Join(more, nil)...)
 	}
@@ -92,8 +97,10 @@ func (m *Mapped) redirected(
 }
 
 // notifyRedirected is SendNotify to a redirectable export, with the credit taken.
-func (m *Mapped) notifyRedirected(ctx context.Context, off int, src []byte, more [][]byte) error {
-	t, err := m.redirected(ctx, off, src, more, true)
+func (m *Mapped) notifyRedirected(
+	ctx context.Context, off int, src []byte, more [][]byte, lent bool,
+) error {
+	t, err := m.redirected(ctx, off, src, more, true, lent)
 	switch {
 	case t.streamed: // with its notification and the credit
 		return err
@@ -103,9 +110,9 @@ func (m *Mapped) notifyRedirected(ctx context.Context, off int, src []byte, more
 	}
 	at := off + len(src)
 	for _, b := range more {
-		at, src = at+len(b), b
+		at += len(b)
 	}
-	m.tell(at-shm.WordSize, lastWord(src), t.redir)
+	m.tell(at-shm.WordSize, t.word, t.redir)
 	return nil
 }
 
@@ -195,7 +202,13 @@ func (m *Mapped) pieces(
 				}
 			}
 		}
-		m.piece(c, t, at, src[at-off:to-off], to == end)
+		if !t.lent {
+			m.piece(c, t, at, src[at-off:to-off], to == end)
+		} else if err := shm.Guard(func() {
+			m.piece(c, t, at, src[at-off:to-off], to == end)
+		}); err != nil {
+			return at - off, err
+		}
 		at = to
 		if at == end {
 			return len(src), nil
@@ -322,6 +335,7 @@ func (m *Mapped) piece(c *Claims, t *taken, at int, src []byte, last bool) {
 		}
 		return
 	}
+	t.word = shm.LastWord(src) // read before the word is counted
 	dst := m.mem[end:]
 	if t.has(end) {
 		t.n += shm.WordSize
@@ -330,5 +344,5 @@ func (m *Mapped) piece(c *Claims, t *taken, at int, src []byte, last bool) {
 	if t.gen != 0 && !t.ending {
 		c.claim.Done().Store(uint64(t.n)) // counts the last word before it can be seen
 	}
-	shm.Word(dst, 0).Swap(shm.LastWord(src))
+	shm.Word(dst, 0).Swap(t.word)
 }

@@ -59,7 +59,7 @@ func TestEndWhileCopying(t *testing.T) {
 			post.State().Store(page.Posted(1))
 			src := bytes.Repeat([]byte{1, 2, 3, 4}, size/4)
 			ctx := between{t.Context(), func() { post.State().Store(next) }}
-			sent, err := m.redirected(ctx, 0, src, nil, false)
+			sent, err := m.redirected(ctx, 0, src, nil, false, false)
 			if err != nil || sent.redir != 0 || sent.streamed {
 				t.Errorf("the last word went to redirection %d, streamed %v: %v", sent.redir, sent.streamed, err)
 			}

@@ -144,7 +144,7 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 		return err
 	}
 	if m.Claims != nil {
-		_, err := m.redirected(ctx, off, src, more, false)
+		_, err := m.redirected(ctx, off, src, more, false, false)
 		return err
 	}
 	return m.send(ctx, off, src, more)
@@ -287,7 +287,7 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 		return m.together(off, src)
 	}
 	if m.Claims != nil {
-		return m.notifyRedirected(ctx, off, src, more)
+		return m.notifyRedirected(ctx, off, src, more, false)
 	}
 	if err := m.send(ctx, off, src, more); err != nil {
 		m.out.uncredit(true) // no note without its data

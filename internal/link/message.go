@@ -166,7 +166,11 @@ func (o *Out) Send(ctx context.Context, m Message) (seq uint64, err error) {
 // was put off before it is done, and no get reads what it writes. The caller has a credit
 // for the notification. It returns when the message has arrived.
 func (o *Out) sendAfter(ctx context.Context, m Message) error {
-	if err := o.turn.Take(ctx); err != nil {
+	err := m.readable() // as in Send; nothing else looks at what was redirected
+	if err == nil {
+		err = o.turn.Take(ctx)
+	}
+	if err != nil {
 		o.uncredit(m.Notify)
 		return err
 	}
@@ -178,7 +182,7 @@ func (o *Out) sendAfter(ctx context.Context, m Message) error {
 	if err := o.settle(ctx, seq); err != nil {
 		return unknown(err)
 	}
-	return nil
+	return o.fault(seq)
 }
 
 // begin takes the turn, once all is done that an update must not overtake.

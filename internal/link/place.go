@@ -89,7 +89,8 @@ func (in *In) stopRedirect() {
 	pos := in.position()
 	r.close(pos)
 	if part := pos % shm.WordSize; part > 0 && r.post.has(pos) {
-		shm.Deposit(t.Mem[pos-part:pos], r.post.at(pos - part)[:part])
+		// The redirection may end because its memory cannot be accessed; then that part is lost.
+		_ = shm.TryDeposit(t.Mem[pos-part:pos], r.post.at(pos - part)[:part])
 	}
 	in.rx.reconsider()
 }

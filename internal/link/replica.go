@@ -59,7 +59,7 @@ func (m *Mapped) putAtOnce(ctx context.Context, off int, src []byte, notify bool
 		t, err := m.redirectedAtOnce(ctx, off, src)
 		switch {
 		case err == nil && notify:
-			m.tell(off+len(src)-shm.WordSize, lastWord(src), t.redir)
+			m.tell(off+len(src)-shm.WordSize, t.word, t.redir)
 		case err != errWaits: //nolint:errorlint // nothing wraps it
 			m.out.uncredit(notify && err != nil)
 		}
@@ -70,12 +70,13 @@ func (m *Mapped) putAtOnce(ctx context.Context, off int, src []byte, notify bool
 	return m.send(ctx, off, src, nil)
 }
 
-// put sends a message to a redirectable export in its turn.
+// put sends a message to a redirectable export in its turn, out of memory that was
+// lent for it.
 func (m *Mapped) put(ctx context.Context, off int, src []byte, notify bool) error {
 	if notify {
-		return m.notify(ctx, off, src, nil)
+		return m.notifyRedirected(ctx, off, src, nil, true)
 	}
-	_, err := m.redirected(ctx, off, src, nil, false)
+	_, err := m.redirected(ctx, off, src, nil, false, true)
 	return err
 }
 
