@@ -199,3 +199,53 @@ func TestWaitNotifiedWhileBlocked(t *testing.T) {
 		}
 	}
 }
+
+// Notifications of one link come by the ring and by the stream. When the importer ends, what the ring still holds runs, also
+// when discarded ones that were sent later by the stream were done before it.
+func TestNotificationsBehindDiscardedOnes(t *testing.T) {
+	const before = 20 // until the exporter looks at the ring itself, and is not told of what is there
+	running, free := make(chan struct{}, before+2), make(chan struct{})
+	s := exported(t, "mapped", vmmc.WithHandler(func(n vmmc.Notification) {
+		if n.Word != 0 {
+			running <- struct{}{}
+			<-free
+		}
+	}))
+	silenced, silent := s.another(t, 8, vmmc.Unmapped(), vmmc.WithHandler(func(vmmc.Notification) {}))
+	silenced.DiscardNotifications(true)
+	ctx := within(t)
+	for n := range uint64(before) {
+		if err := s.im.SendNotify(ctx, w32(0), 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.exp.WaitNotified(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.im.SendNotify(ctx, w32(1), 0); err != nil {
+		t.Fatal(err)
+	}
+	<-running
+	if err := s.im.SendNotify(ctx, w32(1), 0); err != nil { // stays in the ring
+		t.Fatal(err)
+	}
+	for range 10 {
+		if err := silent.SendNotify(ctx, word, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := silent.Fence(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the importer is forgotten", func() bool { return vmmc.Grants(s.b) == 0 })
+	close(free)
+	for n := s.exp.Notified(); n < before+2; {
+		var err error
+		if n, err = s.exp.WaitNotified(ctx, n); err != nil {
+			t.Fatalf("after %d notifications: %v", n, err)
+		}
+	}
+}

@@ -319,7 +319,7 @@ func (in *In) collect() {
 	}
 	for len(in.notes) < maxNotes { // it may go on writing, dead or not
 		p, ok, err := in.pages.Ring.Peek(in.head)
-		if !ok || err != nil || p.Serial-in.ran-in.ahead-1 >= page.Credits {
+		if !ok || err != nil || p.Serial-in.ran-1 >= page.Credits+in.ahead {
 			break
 		}
 		in.head++
