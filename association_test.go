@@ -339,3 +339,32 @@ func TestLinksOfTwoProcessesEndTogether(t *testing.T) {
 		}
 	}
 }
+
+// An importer that lives on after the event, and imports anew, is told of again when it is gone, though
+// no frame of it has come: its messages were copied.
+func TestPeerGoneOfAnImporterThatCameBack(t *testing.T) {
+	near, _ := nodes(t, "mapped")
+	a := join(t, near)
+	events := make(chan vmmc.Event, 10)
+	b, err := vmmc.Open(t.Context(), vmmc.WithSocket(near), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	if _, err := b.Export(1, alloc(t, b, 4096)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		im, err := a.Import(within(t), b.Node(), b.PID(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := im.Send(within(t), w32(1), 0); err != nil {
+			t.Fatal(err)
+		}
+		vmmc.SeverLinks(a)
+		if e := awaitEvent(t, events, vmmc.PeerGone); e.Peer != a.ID() {
+			t.Errorf("of %v is told: %v", e.Peer, e.Err)
+		}
+	}
+}

@@ -109,3 +109,16 @@ func CloseExport(t interface{ Error(...any) }, p *Process, id uint32) {
 
 // WaitsForNotes reports whether a notification of one export is waited for.
 func WaitsForNotes(p *Process) bool { return p.engine.Sought() > 0 }
+
+// SeverLinks ends the links of p to exporters, as when they fail for good.
+func SeverLinks(p *Process) {
+	p.mu.Lock()
+	var outs []*link.Out
+	for _, l := range p.links {
+		outs = append(outs, l.out)
+	}
+	p.mu.Unlock()
+	for _, out := range outs {
+		out.Sever(link.ErrGone)
+	}
+}

@@ -15,7 +15,9 @@ func (o *Out) Drain(why error) { o.drain(why, func() {}) }
 // Drain is that of the importing side. The importer hears which of its messages were applied.
 func (in *In) Drain(why error) { in.drain(why, func() { in.owe(true); in.push() }) }
 
-// Spoke reports whether the importer has sent anything. It is for the function that is called when the link has ended.
+// Spoke reports whether the importer has shown that it lived when the link had begun: it has sent a
+// frame, or on this node has taken the link. It is for the function that is called when the link has
+// ended.
 func (in *In) Spoke() bool { return in.spoke }
 
 // betweenDrains is the pause between two looks at a link that ends.

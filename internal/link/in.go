@@ -450,7 +450,7 @@ func (in *In) lost(err error) {
 	in.rmu.Lock()
 	in.cut()
 	in.salvage(err)
-	in.spoke = in.heard > 0
+	in.spoke = in.heard > 0 || in.pages != nil && in.pages.Ring.Taken()
 	in.targets, in.near = map[uint32]*Target{}, nil
 	in.cur = message{}
 	in.rmu.Unlock()
