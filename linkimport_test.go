@@ -68,20 +68,21 @@ func TestImportOnTheLink(t *testing.T) {
 	for i, c := range []struct {
 		buffer       uint32
 		may, mapped  bool
+		unheard      bool // it has no handler
 		rights       local.Rights
 		size, memory int
 	}{
-		{6, true, true, local.MayRead | local.MayWrite, 3 * size, 3 * size},
-		{7, true, false, local.MayRead | local.MayWrite, size, 0},
-		{8, true, true, local.MayRead, 3 * size, 3 * size},
-		{9, true, false, local.MayWrite, 3 * size, 0},
+		{6, true, true, true, local.MayRead | local.MayWrite, 3 * size, 3 * size},
+		{7, true, false, false, local.MayRead | local.MayWrite, size, 0},
+		{8, true, true, true, local.MayRead, 3 * size, 3 * size},
+		{9, true, false, true, local.MayWrite, 3 * size, 0},
 		{buffer: 10},
 		{buffer: 20},
 		{buffer: 21},
 		{buffer: 1 << 31},
 	} {
 		g, fd := r.seeks(t, uint32(i), c.buffer)
-		if (g.Rights != 0) != c.may || local.Rights(g.Rights) != c.rights || g.Mapped != c.mapped || int(g.Size) != c.size || int(g.Memory) != c.memory {
+		if (g.Rights != 0) != c.may || local.Rights(g.Rights)&^local.Unheard != c.rights || (g.Rights&uint8(local.Unheard) != 0) != c.unheard || g.Mapped != c.mapped || int(g.Size) != c.size || int(g.Memory) != c.memory {
 			t.Errorf("buffer %d: %+v", c.buffer, g)
 		}
 		if (fd >= 0) != c.mapped {

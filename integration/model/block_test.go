@@ -12,7 +12,7 @@ var _ = declare(
 	"states", "notifications blocked", "notifications blocked twice", "a level of blocking left", "notifications unblocked",
 	"unblocked when nothing was blocked", "an export closed with its notifications blocked", "an export closed while others' are blocked",
 	"a notification queued while blocked", "a notification discarded", "a wait for a notification", "a wait for a notification in vain",
-	"a wait for a notification of a closed export", "every credit of a link taken",
+	"a wait for a notification of a closed export", "a notification waited for while blocked", "every credit of a link taken",
 )
 
 // credits is how many notifications of a link may be under way.
@@ -168,7 +168,11 @@ func (s *sequence) notified() {
 		s.fail("Notified: not as many as have run")
 	}
 	reach("calls", "Notified")
-	if !im.live() || e.rights&mayWrite == 0 || e.discards || e.owner.level > 0 || s.below(2, "in vain") == 1 {
+	if e.owner.level > 0 {
+		s.waitBlocked(e)
+		return
+	}
+	if !im.live() || e.rights&mayWrite == 0 || e.discards || s.below(2, "in vain") == 1 {
 		if s.owed(e) {
 			return
 		}
@@ -193,6 +197,40 @@ func (s *sequence) notified() {
 	}
 	reach("calls", "WaitNotified")
 	reach("states", "a wait for a notification")
+}
+
+// waitBlocked waits for a notification of an export while they are blocked: the next one of that export runs, and none of another.
+func (s *sequence) waitBlocked(e *export) {
+	must, may := false, false
+	for _, l := range s.links {
+		for _, n := range l.notes {
+			if n.exp == e {
+				must, may = must || n.due && !n.optional && !n.never, may || !n.never
+			}
+		}
+	}
+	allowed := []result{{code: vmmc.ErrTimeout}}
+	ctx, stop := s.soon()
+	if must {
+		stop()
+		ctx, stop = s.within()
+		allowed = []result{ok}
+	} else if may {
+		allowed = append(allowed, ok)
+	}
+	defer stop()
+	seen := e.e.Notified()
+	s.say("%s: wait for a notification of %d while they are blocked", e.owner.name, e.id)
+	got, err := e.e.WaitNotified(ctx, seen)
+	if s.expect("WaitNotified while blocked", err, allowed...) == ok {
+		reach("states", "a notification waited for while blocked")
+		if got != seen+1 {
+			s.fail("WaitNotified: more than one handler has run while notifications were blocked")
+		}
+	}
+	e.awaited = true
+	s.absorb() // when it has returned, none runs
+	e.awaited = false
 }
 
 // owed says whether a notification of an export may run any time.

@@ -25,6 +25,7 @@ type export struct {
 	mappable bool
 	handler  bool
 	discards bool
+	awaited  bool                   // a notification is waited for while they are blocked
 	ran      int                    // notifications
 	script   atomic.Pointer[script] // what one notification's handler does
 	closed   bool

@@ -93,7 +93,7 @@ func (s *sequence) ran(ev event) {
 	if ev.n.Export != ev.exp.e {
 		s.fail("a handler was told of another export")
 	}
-	if ev.exp.owner.level > 0 {
+	if ev.exp.owner.level > 0 && !ev.exp.awaited {
 		s.fail("a notification ran while they were blocked")
 	}
 	ev.exp.ran++
@@ -104,7 +104,12 @@ func (s *sequence) ran(ev event) {
 		if i < 0 {
 			continue
 		}
-		if slices.ContainsFunc(l.notes[:i], func(n *note) bool { return !n.optional && !n.never }) {
+		// One that is waited for while notifications are blocked overtakes those of other exports.
+		before := l.notes[:i]
+		if ev.exp.awaited {
+			before = slices.DeleteFunc(slices.Clone(before), func(n *note) bool { return n.exp != ev.exp })
+		}
+		if slices.ContainsFunc(before, func(n *note) bool { return !n.optional && !n.never }) {
 			s.fail("a notification ran before an earlier one of its sender")
 		}
 		n := l.notes[i]
@@ -114,7 +119,11 @@ func (s *sequence) ran(ev event) {
 		if !n.m.lastAt(ev.at) {
 			s.fail("a notification does not say where its last word lies")
 		}
-		l.notes = l.notes[i+1:]
+		if ev.exp.awaited {
+			l.notes = slices.Delete(l.notes, i, i+1)
+		} else {
+			l.notes = l.notes[i+1:]
+		}
 		reach("states", "a notification run")
 		switch {
 		case n.optional:

@@ -34,9 +34,9 @@ type noteQueue struct {
 	streamed bool          // a notification has come over a stream since the last look at streams; the same
 	e        *Engine
 
-	sought map[uint64]int // exports one of whose notifications is waited for, and by how many
-	seeks  atomic.Int32   // how many these are; stored with mu
-	look   bool           // one may have come since the queue was looked through for them
+	sought map[uint64]*noteWaiters // by the exports of which one notification is waited for
+	seeks  atomic.Int32            // how many wait; stored with mu
+	look   bool                    // one may have come since the queue was looked through for them
 
 	waits  bool        // for more
 	roused atomic.Bool // it did, and something has come: a hint, for who looks in this process
@@ -50,7 +50,7 @@ type job struct {
 }
 
 func (q *noteQueue) init(e *Engine) {
-	q.more, q.e, q.sought = sync.NewCond(&q.mu), e, map[uint64]int{}
+	q.more, q.e, q.sought = sync.NewCond(&q.mu), e, map[uint64]*noteWaiters{}
 }
 
 // add queues a link. in.queued says whether it is in the queue already; it is
@@ -73,6 +73,9 @@ func (q *noteQueue) lookAgain() {
 	q.more.Broadcast()
 }
 
+// noteWaiters are those that wait for the next notification of one export. It serves all of them.
+type noteWaiters struct{ n int32 }
+
 // runSought runs the handler of a notification that is waited for while others are blocked; mu is held.
 func (q *noteQueue) runSought() {
 	q.look = false
@@ -84,6 +87,7 @@ func (q *noteQueue) runSought() {
 	}
 	exports := slices.Collect(maps.Keys(q.sought))
 	q.busy = true
+	var served uint64
 	ran := q.away(func() bool {
 		for _, in := range ins {
 			for _, export := range exports {
@@ -91,22 +95,32 @@ func (q *noteQueue) runSought() {
 					running.Add(1)
 					in.run(n)
 					running.Add(-1)
+					served = export
 					return true
 				}
 			}
 		}
 		return false
 	})
+	if w := q.sought[served]; ran && w != nil { // whose waits are over: no other one runs for them
+		q.seeks.Add(-w.n)
+		delete(q.sought, served)
+	}
 	q.idle()
 	q.look = q.look || ran
 }
 
 // WaitNote waits for what a handler of an export brings about. While notifications are blocked, those of that export run for it
-// all the same, as sigsuspend lets a signal in.
+// all the same, one for each wait, as sigsuspend lets a signal in. When it returns, none of them runs any more.
 func (e *Engine) WaitNote(ctx context.Context, export uint64, l wait.Look) error {
 	q := &e.notes
 	q.mu.Lock()
-	q.sought[export]++
+	w := q.sought[export]
+	if w == nil {
+		w = new(noteWaiters)
+		q.sought[export] = w
+	}
+	w.n++
 	q.seeks.Add(1)
 	q.look = true
 	if q.level > 0 {
@@ -116,11 +130,19 @@ func (e *Engine) WaitNote(ctx context.Context, export uint64, l wait.Look) error
 	q.mu.Unlock()
 	err := e.Wait(ctx, l)
 	q.mu.Lock()
-	q.seeks.Add(-1)
-	if q.sought[export]--; q.sought[export] == 0 {
-		delete(q.sought, export)
+	for q.busy && q.level > 0 && !q.closed { // it may be this one's
+		q.more.Wait()
+	}
+	if q.sought[export] == w {
+		q.seeks.Add(-1)
+		if w.n--; w.n == 0 {
+			delete(q.sought, export)
+		}
 	}
 	q.mu.Unlock()
+	if err != nil && l.Done() {
+		err = nil
+	}
 	return err
 }
 
