@@ -278,7 +278,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	p.id, p.parent, p.user, p.hosts, p.party = w.Process, w.Parent, w.User, w.Hosts, o.session
 	p.pass = w.Pass
 	p.introduces.Store(w.Introduces)
-	p.chooseHosts(env.Get(local.HostsEnv))
+	p.chooseHosts(env.Get(local.HostsEnv), w.InSession)
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
 	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.socket)
 	p.begun.Go(p.attend)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode"
@@ -49,7 +50,8 @@ is 125 then.
 
 It runs on this machine's node; with --node on the first one named. With -n it
 runs several times, on one node after the other: on those that --node names, or
-VMMCHOSTS, or on all; with [NODE.PID] before each line of output. All are one run
+VMMCHOSTS, or on those of the session in the order in which it was made on them,
+from this machine's on; with [NODE.PID] before each line of output. All are one run
 group. If one cannot be started, those that were are ended again.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all that is in
@@ -130,7 +132,7 @@ failed, 2 if it was called wrongly.`,
 }
 
 // places are the nodes that processes are started on in turn.
-func (o *runOptions) places(a *ask.Cluster) ([]*ask.Node, error) {
+func (o *runOptions) places(ctx context.Context, a *ask.Cluster) ([]*ask.Node, error) {
 	if a.Named {
 		return a.Chosen, nil
 	}
@@ -145,13 +147,15 @@ func (o *runOptions) places(a *ask.Cluster) ([]*ask.Node, error) {
 		}
 		return at, nil
 	}
-	// From this machine's on, wrapping around.
-	for i, n := range a.All {
-		if n == a.First {
-			return append(append([]*ask.Node{}, a.All[i:]...), a.All[:i]...), nil
-		}
+	at := a.SessionNodes(ctx, o.request.GetSession())
+	if len(at) == 0 { // the start fails, and tells why
+		at = a.All
 	}
-	return a.All, nil
+	// From this machine's on, wrapping around.
+	if i := slices.Index(at, a.First); i > 0 {
+		at = slices.Concat(at[i:], at[:i])
+	}
+	return at, nil
 }
 
 // unknown says whether a failed start may have started something.

@@ -47,7 +47,7 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 		return 0, err
 	}
 	defer a.Close()
-	at, err := o.places(a)
+	at, err := o.places(ctx, a)
 	if err != nil {
 		return 0, err
 	}

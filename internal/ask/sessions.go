@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/sessionnodes"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -59,6 +61,11 @@ func (a *Cluster) Sessions(ctx context.Context) ([]Session, []error) {
 // AddSession makes it everywhere or nowhere.
 func (a *Cluster) AddSession(ctx context.Context, r *nodev1.AddSessionRequest) error {
 	r.Attempt = rand.Text()
+	names := make([]string, len(a.Chosen))
+	for i, n := range a.Chosen {
+		names[i] = n.Name
+	}
+	sessionnodes.Request(r, names)
 	errs := a.Each(func(_ int, n *Node) error {
 		_, err := n.Client.AddSession(ctx, connect.NewRequest(r))
 		return err
@@ -86,6 +93,34 @@ func (a *Cluster) AddSession(ctx context.Context, r *nodev1.AddSessionRequest) e
 		return errors.Join(err, left)
 	}
 	return err
+}
+
+// SessionNodes are the nodes that have a session of the caller's, in the order of making.
+// A node that cannot be reached is among them if others know that it has the session.
+func (a *Cluster) SessionNodes(ctx context.Context, name string) (nodes []*Node) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	answers := make([]sessionnodes.Answer, len(a.All))
+	byName := make(map[string]*Node, len(a.All))
+	var all sync.WaitGroup
+	for i, n := range a.All {
+		answers[i].Node, byName[n.Name] = n.Name, n
+		all.Go(func() {
+			m, err := n.Client.SessionOrigin(ctx, connect.NewRequest(&nodev1.SessionOriginRequest{Session: name}))
+			if err == nil {
+				answers[i].Origin = m.Msg
+				return
+			}
+			err = Told(n, err)
+			// A session of that name may be another user's.
+			answers[i].Silent = !errors.Is(err, code.NoSuchSession) && !errors.Is(err, code.NoRights)
+		})
+	}
+	all.Wait()
+	for _, s := range sessionnodes.Order(answers) {
+		nodes = append(nodes, byName[s])
+	}
+	return nodes
 }
 
 // maybeDone says whether a node that gave this error may have done what it was

@@ -260,7 +260,7 @@ func (w *town) ask(m *material) (string, proto.Message) {
 	case 14:
 		return "/vmmc.node.v1.SystemService/ReadSystemLog", &nodev1.PingRequest{}
 	}
-	return "/vmmc.node.v1.SessionService/" + pick(m, "AddSession", "DeleteSession", "ListSessions", "Run", "ListProcesses", "Wait", "Kill", "ReadLog", "Attend", "WriteInput"), &nodev1.PingRequest{}
+	return "/vmmc.node.v1.SessionService/" + pick(m, "AddSession", "DeleteSession", "ListSessions", "Run", "ListProcesses", "Wait", "Kill", "ReadLog", "Attend", "WriteInput", "SessionOrigin"), &nodev1.PingRequest{}
 }
 
 // FuzzHostileNode has a node of the cluster ask anything of another one, for processes of its own and

@@ -22,6 +22,7 @@ type peer struct {
 	client    nodev1connect.NodeServiceClient
 	cluster   nodev1connect.ClusterServiceClient
 	lists     comparison
+	sessions  nodev1connect.SessionServiceClient
 }
 
 func (n *Node) newPeer(h hosts.Host) *peer {
@@ -35,8 +36,9 @@ func (n *Node) newPeer(h hosts.Host) *peer {
 	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket)
 	return &peer{
 		host: h, transport: t,
-		client:  nodev1connect.NewNodeServiceClient(way, base, limit),
-		cluster: nodev1connect.NewClusterServiceClient(way, base, limit),
+		client:   nodev1connect.NewNodeServiceClient(way, base, limit),
+		cluster:  nodev1connect.NewClusterServiceClient(way, base, limit),
+		sessions: nodev1connect.NewSessionServiceClient(way, base, limit),
 	}
 }
 

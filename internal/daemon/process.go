@@ -250,6 +250,9 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		}
 		gone, err := p.n.hasDeparted(ctx, r)
 		return local.Departure{Departed: gone}, nil, err
+	case local.SessionNodes:
+		a, err := p.sessionNodes(ctx)
+		return a, nil, err
 	case local.Tell:
 		r, err := local.Decode[local.LinkEvent](body)
 		if err == nil {
@@ -297,7 +300,7 @@ func (p *process) register(body []byte) (w local.Welcome, err error) {
 	p.id.Store(&id)
 	n.processes[id.PID] = p
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
-	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true}, nil
+	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true, InSession: p.member != nil}, nil
 }
 
 // nodeNames are the nodes as they are now, which is what a process knows for as long as it runs.

@@ -46,7 +46,7 @@ func (p *process) rejoin(r local.RejoinRequest) (local.Welcome, error) {
 	p.returning.Store(true)
 	p.id.Store(&e.Process)
 	n.processes[e.Process.PID] = p
-	return local.Welcome{Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.nodeNames(), Pass: r.Pass, Introduces: true}, nil
+	return local.Welcome{Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.nodeNames(), Pass: r.Pass, Introduces: true, InSession: p.member != nil}, nil
 }
 
 // sessionOf is the session that a process was in which may come back, if the node has it.

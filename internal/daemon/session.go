@@ -31,6 +31,7 @@ type session struct {
 
 	mu     sync.Mutex
 	client *supervise.Client // nil: not connected
+	query  *nodesQuery       // nil: nobody waits for one
 }
 
 func (n *Node) newSession(r record) *session {

@@ -199,6 +199,8 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 		try("run", err)
 		_, err = s.ListProcesses(ctx, connect.NewRequest(&nodev1.ListProcessesRequest{Session: "theirs"}))
 		try("list", err)
+		_, err = s.SessionOrigin(ctx, connect.NewRequest(&nodev1.SessionOriginRequest{Session: "theirs"}))
+		try("learn how it was made", err)
 		_, err = s.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: "theirs", Pid: pid}))
 		try("wait", err)
 		_, err = s.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: "theirs", Pid: pid, Signal: 9}))

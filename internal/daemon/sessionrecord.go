@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 )
@@ -31,6 +32,9 @@ type record struct {
 	Attempt string // the call that made it; may be empty
 	Account bool   // the share was mounted with credentials, which are not kept
 	Cgroup  string // that its processes are in; empty: none
+
+	Made  time.Time `json:",omitzero"`  // when the call was made that made it; zero: the caller did not say
+	Nodes []string  `json:",omitempty"` // of that call, in its order
 }
 
 // write keeps a record, the old one or the new one whenever this ends.

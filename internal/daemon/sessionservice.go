@@ -69,6 +69,9 @@ func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[node
 		err = code.New(code.BadArg, "the name of an attempt has %d bytes: at most %d", len(rec.Attempt), maxAttempt)
 	}
 	if err == nil {
+		err = rec.setOrigin(r.Msg)
+	}
+	if err == nil {
 		in, err = s.n.addSession(ctx, rec, mount.Credentials{User: r.Msg.GetCredentials().GetUser(), Password: r.Msg.GetCredentials().GetPassword()})
 	}
 	if err != nil {

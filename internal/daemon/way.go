@@ -28,6 +28,7 @@ var harmless = map[string]bool{
 	nodev1connect.ClusterServiceNodesProcedure:         true,
 	nodev1connect.SessionServiceListSessionsProcedure:  true,
 	nodev1connect.SessionServiceListProcessesProcedure: true,
+	nodev1connect.SessionServiceSessionOriginProcedure: true,
 	nodev1connect.SessionServiceReadLogProcedure:       true,
 	nodev1connect.SystemServiceReadSystemLogProcedure:  true,
 	nodev1connect.LinkServiceLinksProcedure:            true,

@@ -30,6 +30,8 @@ const (
 
 	Tell     // LinkEvent -> Empty: a process has its node log what became of a link
 	Departed // ProcessID -> Departure: whether a process is known to have ended
+
+	SessionNodes // Empty -> SessionNodesAnswer: the nodes of the process's session
 )
 
 // ForgetRequest names a link.
@@ -70,7 +72,11 @@ type Welcome struct {
 	Pass    string   // by which it may come back to another daemon; empty: it cannot
 
 	Introduces bool `json:",omitempty"` // imports may bring the pages of a link, see ImportRequest
+	InSession  bool `json:",omitempty"` // the node has the process's session, and answers SessionNodes
 }
+
+// SessionNodesAnswer names the nodes that have the process's session, in the order of making.
+type SessionNodesAnswer struct{ Nodes []string }
 
 // Rights are what an importer may do, as bits.
 type Rights uint8

@@ -25,7 +25,7 @@ func (f *Flags) New(seeded bool, c *cobra.Command) *cobra.Command {
 	c.Long += `
 
 It joins the node whose socket VMMC_SOCKET names, and spawns the other processes
-of the run itself, on the nodes that VMMCHOSTS names (all, if it is not set): from
+of the run itself, on the nodes that VMMCHOSTS names (if it is not set, those of the session): from
 this node on, in that order, and again from the first one if there are too few.
 
 Exit status: 0 all is well, 1 it failed, 2 it was called wrongly.`

@@ -24,7 +24,7 @@ const (
 func (m *Member) Lead(n int, args []string) error {
 	hosts, err := m.Process.SessionHosts()
 	if err != nil {
-		return fmt.Errorf("the nodes of the session (VMMCHOSTS): %w", err)
+		return fmt.Errorf("the nodes of the session: %w", err)
 	}
 	if err := m.hearFailures(n); err != nil {
 		return err

@@ -162,7 +162,12 @@ type AddSessionRequest struct {
 	Credentials *Credentials `protobuf:"bytes,6,opt,name=credentials,proto3" json:"credentials,omitempty"`
 	// Names this call, at most 64 bytes, for who has to take it back and does not know
 	// whether it has made the session.
-	Attempt       string `protobuf:"bytes,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt string `protobuf:"bytes,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// When the call was made, by the caller's clock: the same for all nodes of the call.
+	Made *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=made,proto3" json:"made,omitempty"`
+	// The names of the nodes that the call makes the session on, in the order in which it
+	// names them; at most 32 KiB in all. Empty: the caller does not say.
+	Nodes         []string `protobuf:"bytes,9,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -244,6 +249,20 @@ func (x *AddSessionRequest) GetAttempt() string {
 		return x.Attempt
 	}
 	return ""
+}
+
+func (x *AddSessionRequest) GetMade() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Made
+	}
+	return nil
+}
+
+func (x *AddSessionRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
 }
 
 // Credentials are an account at a server of shares.
@@ -541,6 +560,114 @@ func (x *ListSessionsResponse) GetMore() bool {
 	return false
 }
 
+type SessionOriginRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionOriginRequest) Reset() {
+	*x = SessionOriginRequest{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionOriginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionOriginRequest) ProtoMessage() {}
+
+func (x *SessionOriginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionOriginRequest.ProtoReflect.Descriptor instead.
+func (*SessionOriginRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SessionOriginRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+// As the call that made the session on this node said it.
+type SessionOriginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unset: the call did not say.
+	Made  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=made,proto3" json:"made,omitempty"`
+	Nodes []string               `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// The user that the session's processes run as. Another user's session of the same
+	// name is another session, though root may ask for both.
+	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionOriginResponse) Reset() {
+	*x = SessionOriginResponse{}
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionOriginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionOriginResponse) ProtoMessage() {}
+
+func (x *SessionOriginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionOriginResponse.ProtoReflect.Descriptor instead.
+func (*SessionOriginResponse) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SessionOriginResponse) GetMade() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Made
+	}
+	return nil
+}
+
+func (x *SessionOriginResponse) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *SessionOriginResponse) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 // Paths and arguments are bytes, which need not be text.
 type RunRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -574,7 +701,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +713,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[8]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +726,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunRequest) GetSession() string {
@@ -685,7 +812,7 @@ type Terminal struct {
 
 func (x *Terminal) Reset() {
 	*x = Terminal{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -697,7 +824,7 @@ func (x *Terminal) String() string {
 func (*Terminal) ProtoMessage() {}
 
 func (x *Terminal) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -710,7 +837,7 @@ func (x *Terminal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
 func (*Terminal) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Terminal) GetRows() uint32 {
@@ -748,7 +875,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +887,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +900,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RunResponse) GetProcess() *Process {
@@ -830,7 +957,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +969,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +982,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Process) GetPid() uint32 {
@@ -967,7 +1094,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1106,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1119,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListProcessesRequest) GetSession() string {
@@ -1021,7 +1148,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1160,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1173,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*Process {
@@ -1075,7 +1202,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1214,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1227,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WaitRequest) GetSession() string {
@@ -1134,7 +1261,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1273,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[15]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1286,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WaitResponse) GetProcess() *Process {
@@ -1184,7 +1311,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1323,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[16]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1336,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KillRequest) GetSession() string {
@@ -1250,7 +1377,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1389,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[17]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1402,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *KillResponse) GetProcesses() uint32 {
@@ -1307,7 +1434,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1446,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[18]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1459,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadLogRequest) GetSession() string {
@@ -1406,7 +1533,7 @@ type ReadLogResponse struct {
 
 func (x *ReadLogResponse) Reset() {
 	*x = ReadLogResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[19]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1545,7 @@ func (x *ReadLogResponse) String() string {
 func (*ReadLogResponse) ProtoMessage() {}
 
 func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[19]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1558,7 @@ func (x *ReadLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadLogResponse) GetData() []byte {
@@ -1497,7 +1624,7 @@ type OutputPiece struct {
 
 func (x *OutputPiece) Reset() {
 	*x = OutputPiece{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1636,7 @@ func (x *OutputPiece) String() string {
 func (*OutputPiece) ProtoMessage() {}
 
 func (x *OutputPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[20]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1649,7 @@ func (x *OutputPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
 func (*OutputPiece) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OutputPiece) GetToStderr() bool {
@@ -1556,7 +1683,7 @@ type AttendRequest struct {
 
 func (x *AttendRequest) Reset() {
 	*x = AttendRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1695,7 @@ func (x *AttendRequest) String() string {
 func (*AttendRequest) ProtoMessage() {}
 
 func (x *AttendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[21]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1708,7 @@ func (x *AttendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttendRequest.ProtoReflect.Descriptor instead.
 func (*AttendRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AttendRequest) GetSession() string {
@@ -1606,7 +1733,7 @@ type AttendResponse struct {
 
 func (x *AttendResponse) Reset() {
 	*x = AttendResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1745,7 @@ func (x *AttendResponse) String() string {
 func (*AttendResponse) ProtoMessage() {}
 
 func (x *AttendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[22]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1758,7 @@ func (x *AttendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttendResponse.ProtoReflect.Descriptor instead.
 func (*AttendResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 type WriteInputRequest struct {
@@ -1651,7 +1778,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1790,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[23]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1803,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WriteInputRequest) GetSession() string {
@@ -1734,7 +1861,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1873,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[24]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1886,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WriteInputResponse) GetTaken() int64 {
@@ -1788,7 +1915,7 @@ type ResizeTerminalRequest struct {
 
 func (x *ResizeTerminalRequest) Reset() {
 	*x = ResizeTerminalRequest{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1927,7 @@ func (x *ResizeTerminalRequest) String() string {
 func (*ResizeTerminalRequest) ProtoMessage() {}
 
 func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[25]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1940,7 @@ func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResizeTerminalRequest) GetSession() string {
@@ -1852,7 +1979,7 @@ type ResizeTerminalResponse struct {
 
 func (x *ResizeTerminalResponse) Reset() {
 	*x = ResizeTerminalResponse{}
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[26]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1991,7 @@ func (x *ResizeTerminalResponse) String() string {
 func (*ResizeTerminalResponse) ProtoMessage() {}
 
 func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_session_proto_msgTypes[26]
+	mi := &file_vmmc_node_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2004,7 @@ func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalResponse.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_vmmc_node_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 var File_vmmc_node_v1_session_proto protoreflect.FileDescriptor
@@ -1894,7 +2021,7 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x04base\x18\x06 \x01(\tR\x04base\x12\x1c\n" +
 	"\tprocesses\x18\a \x01(\rR\tprocesses\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\x12\x16\n" +
-	"\x06cgroup\x18\t \x01(\tR\x06cgroup\"\xe9\x01\n" +
+	"\x06cgroup\x18\t \x01(\tR\x06cgroup\"\xaf\x02\n" +
 	"\x11AddSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -1902,7 +2029,9 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x05share\x18\x04 \x01(\tR\x05share\x12)\n" +
 	"\x10output_directory\x18\x05 \x01(\tR\x0foutputDirectory\x12;\n" +
 	"\vcredentials\x18\x06 \x01(\v2\x19.vmmc.node.v1.CredentialsR\vcredentials\x12\x18\n" +
-	"\aattempt\x18\a \x01(\tR\aattempt\"=\n" +
+	"\aattempt\x18\a \x01(\tR\aattempt\x12.\n" +
+	"\x04made\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04made\x12\x14\n" +
+	"\x05nodes\x18\t \x03(\tR\x05nodes\"=\n" +
 	"\vCredentials\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1a\n" +
 	"\bpassword\x18\x02 \x01(\tR\bpassword\"E\n" +
@@ -1917,7 +2046,13 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\"]\n" +
 	"\x14ListSessionsResponse\x121\n" +
 	"\bsessions\x18\x01 \x03(\v2\x15.vmmc.node.v1.SessionR\bsessions\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\x8c\x02\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"0\n" +
+	"\x14SessionOriginRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\"q\n" +
+	"\x15SessionOriginResponse\x12.\n" +
+	"\x04made\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04made\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"\x8c\x02\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x12\n" +
@@ -2021,12 +2156,13 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04rows\x18\x03 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x04 \x01(\rR\acolumns\"\x18\n" +
-	"\x16ResizeTerminalResponse2\xe1\x06\n" +
+	"\x16ResizeTerminalResponse2\xbb\a\n" +
 	"\x0eSessionService\x12O\n" +
 	"\n" +
 	"AddSession\x12\x1f.vmmc.node.v1.AddSessionRequest\x1a .vmmc.node.v1.AddSessionResponse\x12X\n" +
 	"\rDeleteSession\x12\".vmmc.node.v1.DeleteSessionRequest\x1a#.vmmc.node.v1.DeleteSessionResponse\x12U\n" +
-	"\fListSessions\x12!.vmmc.node.v1.ListSessionsRequest\x1a\".vmmc.node.v1.ListSessionsResponse\x12:\n" +
+	"\fListSessions\x12!.vmmc.node.v1.ListSessionsRequest\x1a\".vmmc.node.v1.ListSessionsResponse\x12X\n" +
+	"\rSessionOrigin\x12\".vmmc.node.v1.SessionOriginRequest\x1a#.vmmc.node.v1.SessionOriginResponse\x12:\n" +
 	"\x03Run\x12\x18.vmmc.node.v1.RunRequest\x1a\x19.vmmc.node.v1.RunResponse\x12X\n" +
 	"\rListProcesses\x12\".vmmc.node.v1.ListProcessesRequest\x1a#.vmmc.node.v1.ListProcessesResponse\x12=\n" +
 	"\x04Wait\x12\x19.vmmc.node.v1.WaitRequest\x1a\x1a.vmmc.node.v1.WaitResponse\x12=\n" +
@@ -2049,7 +2185,7 @@ func file_vmmc_node_v1_session_proto_rawDescGZIP() []byte {
 	return file_vmmc_node_v1_session_proto_rawDescData
 }
 
-var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_vmmc_node_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_vmmc_node_v1_session_proto_goTypes = []any{
 	(*Session)(nil),                // 0: vmmc.node.v1.Session
 	(*AddSessionRequest)(nil),      // 1: vmmc.node.v1.AddSessionRequest
@@ -2059,65 +2195,71 @@ var file_vmmc_node_v1_session_proto_goTypes = []any{
 	(*DeleteSessionResponse)(nil),  // 5: vmmc.node.v1.DeleteSessionResponse
 	(*ListSessionsRequest)(nil),    // 6: vmmc.node.v1.ListSessionsRequest
 	(*ListSessionsResponse)(nil),   // 7: vmmc.node.v1.ListSessionsResponse
-	(*RunRequest)(nil),             // 8: vmmc.node.v1.RunRequest
-	(*Terminal)(nil),               // 9: vmmc.node.v1.Terminal
-	(*RunResponse)(nil),            // 10: vmmc.node.v1.RunResponse
-	(*Process)(nil),                // 11: vmmc.node.v1.Process
-	(*ListProcessesRequest)(nil),   // 12: vmmc.node.v1.ListProcessesRequest
-	(*ListProcessesResponse)(nil),  // 13: vmmc.node.v1.ListProcessesResponse
-	(*WaitRequest)(nil),            // 14: vmmc.node.v1.WaitRequest
-	(*WaitResponse)(nil),           // 15: vmmc.node.v1.WaitResponse
-	(*KillRequest)(nil),            // 16: vmmc.node.v1.KillRequest
-	(*KillResponse)(nil),           // 17: vmmc.node.v1.KillResponse
-	(*ReadLogRequest)(nil),         // 18: vmmc.node.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),        // 19: vmmc.node.v1.ReadLogResponse
-	(*OutputPiece)(nil),            // 20: vmmc.node.v1.OutputPiece
-	(*AttendRequest)(nil),          // 21: vmmc.node.v1.AttendRequest
-	(*AttendResponse)(nil),         // 22: vmmc.node.v1.AttendResponse
-	(*WriteInputRequest)(nil),      // 23: vmmc.node.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),     // 24: vmmc.node.v1.WriteInputResponse
-	(*ResizeTerminalRequest)(nil),  // 25: vmmc.node.v1.ResizeTerminalRequest
-	(*ResizeTerminalResponse)(nil), // 26: vmmc.node.v1.ResizeTerminalResponse
-	(*timestamppb.Timestamp)(nil),  // 27: google.protobuf.Timestamp
+	(*SessionOriginRequest)(nil),   // 8: vmmc.node.v1.SessionOriginRequest
+	(*SessionOriginResponse)(nil),  // 9: vmmc.node.v1.SessionOriginResponse
+	(*RunRequest)(nil),             // 10: vmmc.node.v1.RunRequest
+	(*Terminal)(nil),               // 11: vmmc.node.v1.Terminal
+	(*RunResponse)(nil),            // 12: vmmc.node.v1.RunResponse
+	(*Process)(nil),                // 13: vmmc.node.v1.Process
+	(*ListProcessesRequest)(nil),   // 14: vmmc.node.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil),  // 15: vmmc.node.v1.ListProcessesResponse
+	(*WaitRequest)(nil),            // 16: vmmc.node.v1.WaitRequest
+	(*WaitResponse)(nil),           // 17: vmmc.node.v1.WaitResponse
+	(*KillRequest)(nil),            // 18: vmmc.node.v1.KillRequest
+	(*KillResponse)(nil),           // 19: vmmc.node.v1.KillResponse
+	(*ReadLogRequest)(nil),         // 20: vmmc.node.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),        // 21: vmmc.node.v1.ReadLogResponse
+	(*OutputPiece)(nil),            // 22: vmmc.node.v1.OutputPiece
+	(*AttendRequest)(nil),          // 23: vmmc.node.v1.AttendRequest
+	(*AttendResponse)(nil),         // 24: vmmc.node.v1.AttendResponse
+	(*WriteInputRequest)(nil),      // 25: vmmc.node.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),     // 26: vmmc.node.v1.WriteInputResponse
+	(*ResizeTerminalRequest)(nil),  // 27: vmmc.node.v1.ResizeTerminalRequest
+	(*ResizeTerminalResponse)(nil), // 28: vmmc.node.v1.ResizeTerminalResponse
+	(*timestamppb.Timestamp)(nil),  // 29: google.protobuf.Timestamp
 }
 var file_vmmc_node_v1_session_proto_depIdxs = []int32{
 	2,  // 0: vmmc.node.v1.AddSessionRequest.credentials:type_name -> vmmc.node.v1.Credentials
-	0,  // 1: vmmc.node.v1.AddSessionResponse.session:type_name -> vmmc.node.v1.Session
-	0,  // 2: vmmc.node.v1.ListSessionsResponse.sessions:type_name -> vmmc.node.v1.Session
-	9,  // 3: vmmc.node.v1.RunRequest.terminal:type_name -> vmmc.node.v1.Terminal
-	11, // 4: vmmc.node.v1.RunResponse.process:type_name -> vmmc.node.v1.Process
-	27, // 5: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
-	27, // 6: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
-	11, // 7: vmmc.node.v1.ListProcessesResponse.processes:type_name -> vmmc.node.v1.Process
-	11, // 8: vmmc.node.v1.WaitResponse.process:type_name -> vmmc.node.v1.Process
-	20, // 9: vmmc.node.v1.ReadLogResponse.pieces:type_name -> vmmc.node.v1.OutputPiece
-	1,  // 10: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
-	4,  // 11: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
-	6,  // 12: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
-	8,  // 13: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
-	12, // 14: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
-	14, // 15: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
-	16, // 16: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
-	18, // 17: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
-	21, // 18: vmmc.node.v1.SessionService.Attend:input_type -> vmmc.node.v1.AttendRequest
-	23, // 19: vmmc.node.v1.SessionService.WriteInput:input_type -> vmmc.node.v1.WriteInputRequest
-	25, // 20: vmmc.node.v1.SessionService.ResizeTerminal:input_type -> vmmc.node.v1.ResizeTerminalRequest
-	3,  // 21: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
-	5,  // 22: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
-	7,  // 23: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
-	10, // 24: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
-	13, // 25: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
-	15, // 26: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
-	17, // 27: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
-	19, // 28: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
-	22, // 29: vmmc.node.v1.SessionService.Attend:output_type -> vmmc.node.v1.AttendResponse
-	24, // 30: vmmc.node.v1.SessionService.WriteInput:output_type -> vmmc.node.v1.WriteInputResponse
-	26, // 31: vmmc.node.v1.SessionService.ResizeTerminal:output_type -> vmmc.node.v1.ResizeTerminalResponse
-	21, // [21:32] is the sub-list for method output_type
-	10, // [10:21] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	29, // 1: vmmc.node.v1.AddSessionRequest.made:type_name -> google.protobuf.Timestamp
+	0,  // 2: vmmc.node.v1.AddSessionResponse.session:type_name -> vmmc.node.v1.Session
+	0,  // 3: vmmc.node.v1.ListSessionsResponse.sessions:type_name -> vmmc.node.v1.Session
+	29, // 4: vmmc.node.v1.SessionOriginResponse.made:type_name -> google.protobuf.Timestamp
+	11, // 5: vmmc.node.v1.RunRequest.terminal:type_name -> vmmc.node.v1.Terminal
+	13, // 6: vmmc.node.v1.RunResponse.process:type_name -> vmmc.node.v1.Process
+	29, // 7: vmmc.node.v1.Process.begun:type_name -> google.protobuf.Timestamp
+	29, // 8: vmmc.node.v1.Process.ended_at:type_name -> google.protobuf.Timestamp
+	13, // 9: vmmc.node.v1.ListProcessesResponse.processes:type_name -> vmmc.node.v1.Process
+	13, // 10: vmmc.node.v1.WaitResponse.process:type_name -> vmmc.node.v1.Process
+	22, // 11: vmmc.node.v1.ReadLogResponse.pieces:type_name -> vmmc.node.v1.OutputPiece
+	1,  // 12: vmmc.node.v1.SessionService.AddSession:input_type -> vmmc.node.v1.AddSessionRequest
+	4,  // 13: vmmc.node.v1.SessionService.DeleteSession:input_type -> vmmc.node.v1.DeleteSessionRequest
+	6,  // 14: vmmc.node.v1.SessionService.ListSessions:input_type -> vmmc.node.v1.ListSessionsRequest
+	8,  // 15: vmmc.node.v1.SessionService.SessionOrigin:input_type -> vmmc.node.v1.SessionOriginRequest
+	10, // 16: vmmc.node.v1.SessionService.Run:input_type -> vmmc.node.v1.RunRequest
+	14, // 17: vmmc.node.v1.SessionService.ListProcesses:input_type -> vmmc.node.v1.ListProcessesRequest
+	16, // 18: vmmc.node.v1.SessionService.Wait:input_type -> vmmc.node.v1.WaitRequest
+	18, // 19: vmmc.node.v1.SessionService.Kill:input_type -> vmmc.node.v1.KillRequest
+	20, // 20: vmmc.node.v1.SessionService.ReadLog:input_type -> vmmc.node.v1.ReadLogRequest
+	23, // 21: vmmc.node.v1.SessionService.Attend:input_type -> vmmc.node.v1.AttendRequest
+	25, // 22: vmmc.node.v1.SessionService.WriteInput:input_type -> vmmc.node.v1.WriteInputRequest
+	27, // 23: vmmc.node.v1.SessionService.ResizeTerminal:input_type -> vmmc.node.v1.ResizeTerminalRequest
+	3,  // 24: vmmc.node.v1.SessionService.AddSession:output_type -> vmmc.node.v1.AddSessionResponse
+	5,  // 25: vmmc.node.v1.SessionService.DeleteSession:output_type -> vmmc.node.v1.DeleteSessionResponse
+	7,  // 26: vmmc.node.v1.SessionService.ListSessions:output_type -> vmmc.node.v1.ListSessionsResponse
+	9,  // 27: vmmc.node.v1.SessionService.SessionOrigin:output_type -> vmmc.node.v1.SessionOriginResponse
+	12, // 28: vmmc.node.v1.SessionService.Run:output_type -> vmmc.node.v1.RunResponse
+	15, // 29: vmmc.node.v1.SessionService.ListProcesses:output_type -> vmmc.node.v1.ListProcessesResponse
+	17, // 30: vmmc.node.v1.SessionService.Wait:output_type -> vmmc.node.v1.WaitResponse
+	19, // 31: vmmc.node.v1.SessionService.Kill:output_type -> vmmc.node.v1.KillResponse
+	21, // 32: vmmc.node.v1.SessionService.ReadLog:output_type -> vmmc.node.v1.ReadLogResponse
+	24, // 33: vmmc.node.v1.SessionService.Attend:output_type -> vmmc.node.v1.AttendResponse
+	26, // 34: vmmc.node.v1.SessionService.WriteInput:output_type -> vmmc.node.v1.WriteInputResponse
+	28, // 35: vmmc.node.v1.SessionService.ResizeTerminal:output_type -> vmmc.node.v1.ResizeTerminalResponse
+	24, // [24:36] is the sub-list for method output_type
+	12, // [12:24] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_vmmc_node_v1_session_proto_init() }
@@ -2125,14 +2267,14 @@ func file_vmmc_node_v1_session_proto_init() {
 	if File_vmmc_node_v1_session_proto != nil {
 		return
 	}
-	file_vmmc_node_v1_session_proto_msgTypes[18].OneofWrappers = []any{}
+	file_vmmc_node_v1_session_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_session_proto_rawDesc), len(file_vmmc_node_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -43,6 +43,9 @@ const (
 	// SessionServiceListSessionsProcedure is the fully-qualified name of the SessionService's
 	// ListSessions RPC.
 	SessionServiceListSessionsProcedure = "/vmmc.node.v1.SessionService/ListSessions"
+	// SessionServiceSessionOriginProcedure is the fully-qualified name of the SessionService's
+	// SessionOrigin RPC.
+	SessionServiceSessionOriginProcedure = "/vmmc.node.v1.SessionService/SessionOrigin"
 	// SessionServiceRunProcedure is the fully-qualified name of the SessionService's Run RPC.
 	SessionServiceRunProcedure = "/vmmc.node.v1.SessionService/Run"
 	// SessionServiceListProcessesProcedure is the fully-qualified name of the SessionService's
@@ -73,6 +76,9 @@ type SessionServiceClient interface {
 	DeleteSession(context.Context, *connect.Request[v1.DeleteSessionRequest]) (*connect.Response[v1.DeleteSessionResponse], error)
 	// ListSessions lists the sessions that the user may see.
 	ListSessions(context.Context, *connect.Request[v1.ListSessionsRequest]) (*connect.Response[v1.ListSessionsResponse], error)
+	// SessionOrigin tells how the session of that name was made on this node. A process
+	// learns from the answers of all nodes which nodes its session has, and their order.
+	SessionOrigin(context.Context, *connect.Request[v1.SessionOriginRequest]) (*connect.Response[v1.SessionOriginResponse], error)
 	// Run starts a program in a session. It must not be repeated: each call starts
 	// one.
 	Run(context.Context, *connect.Request[v1.RunRequest]) (*connect.Response[v1.RunResponse], error)
@@ -125,6 +131,12 @@ func NewSessionServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+SessionServiceListSessionsProcedure,
 			connect.WithSchema(sessionServiceMethods.ByName("ListSessions")),
+			connect.WithClientOptions(opts...),
+		),
+		sessionOrigin: connect.NewClient[v1.SessionOriginRequest, v1.SessionOriginResponse](
+			httpClient,
+			baseURL+SessionServiceSessionOriginProcedure,
+			connect.WithSchema(sessionServiceMethods.ByName("SessionOrigin")),
 			connect.WithClientOptions(opts...),
 		),
 		run: connect.NewClient[v1.RunRequest, v1.RunResponse](
@@ -183,6 +195,7 @@ type sessionServiceClient struct {
 	addSession     *connect.Client[v1.AddSessionRequest, v1.AddSessionResponse]
 	deleteSession  *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
 	listSessions   *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
+	sessionOrigin  *connect.Client[v1.SessionOriginRequest, v1.SessionOriginResponse]
 	run            *connect.Client[v1.RunRequest, v1.RunResponse]
 	listProcesses  *connect.Client[v1.ListProcessesRequest, v1.ListProcessesResponse]
 	wait           *connect.Client[v1.WaitRequest, v1.WaitResponse]
@@ -206,6 +219,11 @@ func (c *sessionServiceClient) DeleteSession(ctx context.Context, req *connect.R
 // ListSessions calls vmmc.node.v1.SessionService.ListSessions.
 func (c *sessionServiceClient) ListSessions(ctx context.Context, req *connect.Request[v1.ListSessionsRequest]) (*connect.Response[v1.ListSessionsResponse], error) {
 	return c.listSessions.CallUnary(ctx, req)
+}
+
+// SessionOrigin calls vmmc.node.v1.SessionService.SessionOrigin.
+func (c *sessionServiceClient) SessionOrigin(ctx context.Context, req *connect.Request[v1.SessionOriginRequest]) (*connect.Response[v1.SessionOriginResponse], error) {
+	return c.sessionOrigin.CallUnary(ctx, req)
 }
 
 // Run calls vmmc.node.v1.SessionService.Run.
@@ -257,6 +275,9 @@ type SessionServiceHandler interface {
 	DeleteSession(context.Context, *connect.Request[v1.DeleteSessionRequest]) (*connect.Response[v1.DeleteSessionResponse], error)
 	// ListSessions lists the sessions that the user may see.
 	ListSessions(context.Context, *connect.Request[v1.ListSessionsRequest]) (*connect.Response[v1.ListSessionsResponse], error)
+	// SessionOrigin tells how the session of that name was made on this node. A process
+	// learns from the answers of all nodes which nodes its session has, and their order.
+	SessionOrigin(context.Context, *connect.Request[v1.SessionOriginRequest]) (*connect.Response[v1.SessionOriginResponse], error)
 	// Run starts a program in a session. It must not be repeated: each call starts
 	// one.
 	Run(context.Context, *connect.Request[v1.RunRequest]) (*connect.Response[v1.RunResponse], error)
@@ -305,6 +326,12 @@ func NewSessionServiceHandler(svc SessionServiceHandler, opts ...connect.Handler
 		SessionServiceListSessionsProcedure,
 		svc.ListSessions,
 		connect.WithSchema(sessionServiceMethods.ByName("ListSessions")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sessionServiceSessionOriginHandler := connect.NewUnaryHandler(
+		SessionServiceSessionOriginProcedure,
+		svc.SessionOrigin,
+		connect.WithSchema(sessionServiceMethods.ByName("SessionOrigin")),
 		connect.WithHandlerOptions(opts...),
 	)
 	sessionServiceRunHandler := connect.NewUnaryHandler(
@@ -363,6 +390,8 @@ func NewSessionServiceHandler(svc SessionServiceHandler, opts ...connect.Handler
 			sessionServiceDeleteSessionHandler.ServeHTTP(w, r)
 		case SessionServiceListSessionsProcedure:
 			sessionServiceListSessionsHandler.ServeHTTP(w, r)
+		case SessionServiceSessionOriginProcedure:
+			sessionServiceSessionOriginHandler.ServeHTTP(w, r)
 		case SessionServiceRunProcedure:
 			sessionServiceRunHandler.ServeHTTP(w, r)
 		case SessionServiceListProcessesProcedure:
@@ -398,6 +427,10 @@ func (UnimplementedSessionServiceHandler) DeleteSession(context.Context, *connec
 
 func (UnimplementedSessionServiceHandler) ListSessions(context.Context, *connect.Request[v1.ListSessionsRequest]) (*connect.Response[v1.ListSessionsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.SessionService.ListSessions is not implemented"))
+}
+
+func (UnimplementedSessionServiceHandler) SessionOrigin(context.Context, *connect.Request[v1.SessionOriginRequest]) (*connect.Response[v1.SessionOriginResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.SessionService.SessionOrigin is not implemented"))
 }
 
 func (UnimplementedSessionServiceHandler) Run(context.Context, *connect.Request[v1.RunRequest]) (*connect.Response[v1.RunResponse], error) {
