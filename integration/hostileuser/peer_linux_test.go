@@ -1,0 +1,235 @@
+package hostileuser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+func init() {
+	testutil.RegisterRole("hostile exporter", func() int { return runPeer((*peer).exports) })
+	testutil.RegisterRole("hostile importer", func() int { return runPeer((*peer).imports) })
+}
+
+// peer speaks the protocols by itself. It passes descriptors that are slow to close wherever the
+// protocol has room for a descriptor, and where it has none.
+type peer struct {
+	*local.Conn
+	id      local.ProcessID
+	process page.Process
+	slow    func() (fd int, err error) // makes a descriptor that is slow to close
+	gifts   atomic.Int64               // slow descriptors given away
+}
+
+// runPeer joins the daemon as a hostile peer and acts until its input ends. The peer prints its own
+// pid, then the number of gifts now and then.
+func runPeer(act func(*peer, context.Context, []string) error) int {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	p := &peer{slow: func() (int, error) {
+		fd, far, err := lingering()
+		if err == nil {
+			held.hold(far)
+		}
+		return fd, err
+	}}
+	err := p.join(ctx, act)
+	if err != nil {
+		fmt.Println("hostile peer:", err)
+		return 1
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	for ctx.Err() == nil {
+		fmt.Println(p.gifts.Load())
+		pause(ctx, 100*time.Millisecond)
+	}
+	return 0
+}
+
+func (p *peer) join(ctx context.Context, act func(*peer, context.Context, []string) error) error {
+	args := testutil.Args()
+	c, err := local.Dial(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	if p.process, err = page.NewProcess(); err != nil {
+		return err
+	}
+	p.Conn = local.NewConn(c, p.answer)
+	hello := local.Hello{Version: local.Version, Incarnation: rand.Uint64()}
+	w, _, err := local.Ask[local.Welcome](ctx, p.Conn, local.Register, hello, nil)
+	if err != nil {
+		return err
+	}
+	p.id = w.Process
+	fmt.Println("ready")
+	fmt.Println(p.id.PID)
+	return act(p, ctx, args[1:])
+}
+
+const bufferSize = 4096
+
+// exports offers buffer 1 to all users.
+func (p *peer) exports(ctx context.Context, _ []string) error {
+	r := local.ExportRequest{
+		ID: 1, Size: bufferSize, Rights: local.MayRead | local.MayWrite,
+		Permit: []local.Permission{{Users: []string{local.AnyName}, Sessions: []string{local.AnyName}}},
+	}
+	_, err := p.Call(ctx, local.Export, r, nil, nil)
+	return err
+}
+
+// answer gives an importer a grant and a link, in which something is a slow descriptor, by chance.
+func (p *peer) answer(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+	closeAll(fds)
+	switch m {
+	case local.Offer:
+		g := local.Grant{Handle: rand.Uint32() | 1, Size: bufferSize, Rights: local.MayRead | local.MayWrite}
+		switch rand.IntN(3) {
+		case 0: // memory that is none
+			g.Mapped, g.Memory = true, bufferSize
+			return g, p.gift(1), nil
+		case 1: // more than is awaited
+			return g, p.gift(3), nil
+		}
+		return g, nil, nil
+	case local.Accept:
+		return p.accept()
+	}
+	return local.Empty{}, p.gift(1), nil
+}
+
+func (p *peer) accept() (any, []int, error) {
+	back, err := page.NewExporter()
+	if err != nil {
+		return nil, nil, err
+	}
+	near, far, err := unix.StreamPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	mine, err := descriptors(p.process.Region, back.Region)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch rand.IntN(3) {
+	case 0: // the link itself
+		closeAll([]int{near, far})
+		return local.Accepted{Imports: true}, append(mine, p.gift(1)...), nil
+	case 1: // more than is awaited
+		closeAll([]int{near, far})
+		return local.Accepted{Imports: true}, append(mine, p.gift(4)...), nil
+	}
+	go p.gives(near, 16)
+	return local.Accepted{Imports: true}, append(mine, far), nil
+}
+
+// gift makes n slow descriptors, or fewer.
+func (p *peer) gift(n int) (fds []int) {
+	for range n {
+		fd, err := p.slow()
+		if err != nil {
+			break
+		}
+		fds = append(fds, fd)
+		p.gifts.Add(1)
+	}
+	return fds
+}
+
+// gives sends frames on a link, each with a slow descriptor that the other end does not await.
+func (p *peer) gives(link, times int) {
+	defer unix.Close(link)
+	b := make([]byte, wire.HeaderSize)
+	h := wire.Header{Type: wire.Ping}
+	h.Put(b, 0)
+	for range times {
+		fds := p.gift(1)
+		if len(fds) == 0 {
+			return
+		}
+		err := syscall.Sendmsg(link, b, syscall.UnixRights(fds...), nil, syscall.MSG_NOSIGNAL)
+		go closeAll(fds) // waits itself where the other end has not taken the socket
+		if err != nil && !errors.Is(err, syscall.EAGAIN) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func descriptors(rs ...*shm.Region) (fds []int, err error) {
+	for _, r := range rs {
+		fd, err := r.Descriptor()
+		if err != nil {
+			return nil, err
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// imports links to a process, given by its pid, again and again, and passes descriptors on the links.
+func (p *peer) imports(ctx context.Context, args []string) error {
+	pid, err := strconv.ParseUint(args[0], 10, 32)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for ctx.Err() == nil {
+			short, stop := context.WithTimeout(ctx, 3*time.Second)
+			p.raid(short, uint32(pid))
+			stop()
+			pause(ctx, 50*time.Millisecond)
+		}
+	}()
+	return nil
+}
+
+func (p *peer) raid(ctx context.Context, pid uint32) {
+	r := local.ImportRequest{Node: p.id.Node, PID: pid, ID: 2}
+	g, fds, err := local.Ask[local.Grant](ctx, p.Conn, local.Import, r, nil)
+	closeAll(fds)
+	if err != nil {
+		return
+	}
+	ring, err := page.NewImporter()
+	if err != nil {
+		return
+	}
+	defer ring.Retire()
+	mine, err := descriptors(p.process.Region, ring.Region)
+	if err != nil {
+		return
+	}
+	_, fds, err = local.Ask[local.Connected](ctx, p.Conn, local.Connect, local.ConnectRequest{Exporter: g.Exporter}, mine)
+	closeAll(mine)
+	if err != nil || len(fds) != local.LinkDescriptors {
+		closeAll(fds)
+		return
+	}
+	closeAll(fds[:len(fds)-1])
+	p.gives(fds[len(fds)-1], 16)
+}

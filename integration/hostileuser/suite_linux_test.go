@@ -1,0 +1,332 @@
+package hostileuser
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// What one user may cost another one.
+const (
+	slowdown   = 10              // of each operation's p99, against the same operation in quiet
+	longest    = 2 * time.Second // of each operation's p99
+	mostThread = 200             // of the daemon
+	mostFiles  = 8192            // descriptors of the daemon
+	mostMemory = 512 << 20       // resident bytes of the daemon
+)
+
+// floor is the least p99 that the slowdown is asked against. Below it the scheduler of two busy
+// processors decides, and not the daemon.
+const floor = 5 * time.Millisecond
+
+// stage is root's daemon on a socket that all may use, the commands, and the two users.
+type stage struct {
+	dir, socket      string
+	vmmc, vmmcd      string
+	attacker, victim *user.User
+	daemon           *exec.Cmd
+	log              bytes.Buffer
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	testutil.Require(t, os.Getuid() == 0, "becoming two other users needs root; run the tests as root")
+	s := &stage{}
+	for _, id := range []string{"1", "2", "5", "65534"} {
+		u, err := user.LookupId(id)
+		switch {
+		case err != nil:
+		case s.attacker == nil:
+			s.attacker = u
+		case s.victim == nil:
+			s.victim = u
+		}
+	}
+	testutil.Require(t, s.victim != nil, "needs two accounts among the users 1, 2, 5 and 65534")
+	var err error
+	if s.dir, err = os.MkdirTemp("", "vmmc-hostile"); err != nil { // t.TempDir lets nobody else in
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = exec.Command("rm", "-rf", s.dir).Run() }) // some of it is deep
+	check(t, os.Chmod(s.dir, 0o755))
+	s.vmmc, s.vmmcd = filepath.Join(s.dir, "vmmc"), filepath.Join(s.dir, "vmmcd")
+	s.socket = filepath.Join(s.dir, "node.sock")
+	if out, err := exec.Command("go", "build", "-o", s.dir, "../../cmd/vmmc", "../../cmd/vmmcd").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, u := range []*user.User{s.attacker, s.victim} {
+		home := s.home(u)
+		check(t, os.Mkdir(home, 0o700))
+		uid, gid := ids(t, u)
+		check(t, os.Chown(home, int(uid), int(gid)))
+	}
+	s.daemon = exec.Command(s.vmmcd, "--name", "one", "--socket", s.socket, "--state", filepath.Join(s.dir, "state"))
+	s.daemon.Stdout, s.daemon.Stderr = &s.log, &s.log
+	s.daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	check(t, s.daemon.Start())
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(s.socket); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the daemon does not start: %s", s.log.String())
+		}
+	}
+	return s
+}
+
+// end stops the daemon, which must do that in time whatever the attacker has left it.
+func (s *stage) end(t *testing.T) {
+	t.Helper()
+	check(t, s.daemon.Process.Signal(syscall.SIGTERM))
+	done := make(chan error, 1)
+	go func() { done <- s.daemon.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("the daemon, told to stop, ends with %v:\n%s", err, tail(s.log.String()))
+		}
+	case <-time.After(30 * time.Second):
+		_ = s.daemon.Process.Signal(syscall.SIGQUIT) // its goroutines are in the log
+		<-done
+		t.Errorf("the daemon, told to stop, does not:\n%s", tail(s.log.String()))
+	}
+}
+
+func (s *stage) home(u *user.User) string { return filepath.Join(s.dir, "home-"+u.Uid) }
+
+// as runs this test binary in a role as a user.
+func (s *stage) as(t *testing.T, u *user.User, role string, args ...string) *exec.Cmd {
+	t.Helper()
+	c := testutil.Command(t, role, args...)
+	c.Path = "/proc/self/exe" // the directory that it is in may be root's alone
+	c.Dir = s.home(u)
+	uid, gid := ids(t, u)
+	c.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
+	c.Env = append(c.Env, local.Env+"="+s.socket, "HOME="+s.home(u), "TMPDIR="+s.home(u))
+	return c
+}
+
+func ids(t *testing.T, u *user.User) (uid, gid uint32) {
+	t.Helper()
+	var n [2]uint64
+	for i, s := range []string{u.Uid, u.Gid} {
+		var err error
+		n[i], err = strconv.ParseUint(s, 10, 32)
+		check(t, err)
+	}
+	return uint32(n[0]), uint32(n[1])
+}
+
+// member is a process that the test talks with by its input and output.
+type member struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+	cmd *exec.Cmd
+}
+
+func start(t *testing.T, c *exec.Cmd) *member {
+	t.Helper()
+	in, err := c.StdinPipe()
+	check(t, err)
+	out, err := c.StdoutPipe()
+	check(t, err)
+	c.Stderr = os.Stderr
+	check(t, c.Start())
+	m := &member{in, bufio.NewReader(out), c}
+	if s := m.line(t); s != "ready" {
+		t.Fatalf("%s says %q", c.Args, s)
+	}
+	return m
+}
+
+func (m *member) line(t *testing.T) string {
+	t.Helper()
+	s, err := m.out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("%q, then %v", s, err)
+	}
+	return strings.TrimSuffix(s, "\n")
+}
+
+// measured ends the victim's phase and returns what it recorded.
+func (m *member) measured(t *testing.T, command string) map[string]*latencies {
+	t.Helper()
+	_, err := io.WriteString(m.in, command+"\n")
+	check(t, err)
+	var ops map[string]*latencies
+	check(t, json.Unmarshal([]byte(m.line(t)), &ops))
+	return ops
+}
+
+// usage is what the daemon has at most.
+type usage struct{ threads, files, memory int }
+
+// watch looks at the daemon until done is closed.
+func (s *stage) watch(done <-chan struct{}) (u usage) {
+	for {
+		now := s.usage()
+		u.threads, u.files, u.memory = max(u.threads, now.threads), max(u.files, now.files), max(u.memory, now.memory)
+		select {
+		case <-done:
+			return u
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (s *stage) usage() (u usage) {
+	proc := fmt.Sprintf("/proc/%d/", s.daemon.Process.Pid)
+	status, _ := os.ReadFile(proc + "status")
+	for line := range strings.Lines(string(status)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		n, _ := strconv.Atoi(f[1])
+		switch f[0] {
+		case "Threads:":
+			u.threads = n
+		case "VmRSS:":
+			u.memory = n << 10
+		}
+	}
+	fds, _ := os.ReadDir(proc + "fd")
+	u.files = len(fds)
+	return u
+}
+
+// TestHostileUser has one user attack root's daemon in all ways at once while another user works.
+func TestHostileUser(t *testing.T) {
+	total := 15 * time.Second
+	if d := os.Getenv("VMMC_HOSTILE_USER"); d != "" {
+		var err error
+		total, err = time.ParseDuration(d)
+		check(t, err)
+	} else {
+		testutil.Require(t, !testing.Short(), "takes half a minute")
+	}
+	s := newStage(t)
+	base := filepath.Join(s.home(s.victim), "base")
+	check(t, os.Mkdir(base, 0o700))
+	uid, gid := ids(t, s.victim)
+	check(t, os.Chown(base, int(uid), int(gid)))
+	victim := start(t, s.as(t, s.victim, "victim", s.vmmc, base))
+	time.Sleep(time.Second) // what is made for the first time is no measure
+	prey := victim.line(t)
+	victim.measured(t, "")
+	time.Sleep(max(5*time.Second, total/6))
+	quiet := victim.measured(t, "")
+	before := s.usage()
+
+	done := make(chan struct{})
+	used := make(chan usage, 1)
+	go func() { used <- s.watch(done) }()
+	counts := map[string]*counter{}
+	var attackers []*exec.Cmd
+	var inputs []io.Closer
+	for _, name := range slices.Sorted(maps.Keys(attacks)) {
+		c := s.as(t, s.attacker, "attacker", name, s.socket, s.vmmc, s.home(s.attacker))
+		counts[name] = &counter{}
+		c.Stdout, c.Stderr = counts[name], io.Discard
+		in, err := c.StdinPipe()
+		check(t, err)
+		check(t, c.Start())
+		attackers, inputs = append(attackers, c), append(inputs, in)
+	}
+	exporter := start(t, s.as(t, s.attacker, "hostile exporter", s.socket))
+	victim.measured(t, exporter.line(t)) // what is measured from here on is under attack
+	importer := start(t, s.as(t, s.attacker, "hostile importer", s.socket, prey))
+	importer.line(t)
+	for name, m := range map[string]*member{"exporter": exporter, "importer": importer} {
+		counts[name] = &counter{}
+		go func() { _, _ = io.Copy(counts[name], m.out) }()
+		attackers, inputs = append(attackers, m.cmd), append(inputs, m.in)
+	}
+	time.Sleep(total)
+	attacked := victim.measured(t, "")
+	close(done)
+	most := <-used
+	for i, c := range attackers {
+		_ = inputs[i].Close()
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+
+	for _, name := range slices.Sorted(maps.Keys(quiet)) {
+		q, a := quiet[name], attacked[name]
+		if a == nil {
+			t.Errorf("%s: none ended during the attack", name)
+			continue
+		}
+		t.Logf("%-24s quiet:    %v", name, q)
+		t.Logf("%-24s attacked: %v", "", a)
+		if bound := min(longest, slowdown*max(q.quantile(.99), floor)); a.quantile(.99) > bound {
+			t.Errorf("%s: p99 is %v under attack, at most %v", name, a.quantile(.99), bound)
+		}
+		if len(q.Failures)+len(a.Failures) > 0 {
+			t.Errorf("%s: failed, for instance %s", name, append(q.Failures, a.Failures...)[0])
+		}
+	}
+	late := attacked[careless]
+	if late == nil || len(late.Times) == 0 {
+		t.Fatalf("no %s ended", careless)
+	}
+	t.Logf("%-24s late:     %v", careless, late)
+	if l := late.quantile(1); l > time.Second {
+		t.Errorf("%s: ends %v after its context, at most a second", careless, l)
+	}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		n := counts[name].n.Load()
+		t.Logf("attack %-20s %6d times", name, n)
+		if n == 0 {
+			t.Errorf("attack %q was never made", name)
+		}
+	}
+	t.Logf("the daemon had %d threads, %d descriptors, %d MiB; before: %d, %d, %d",
+		most.threads, most.files, most.memory>>20, before.threads, before.files, before.memory>>20)
+	if most.threads > mostThread || most.files > mostFiles || most.memory > mostMemory {
+		t.Errorf("the daemon had more than %d threads, %d descriptors or %d MiB", mostThread, mostFiles, mostMemory>>20)
+	}
+	// What the attacker has cost is given back once it is gone.
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		now := s.usage()
+		if now.files <= before.files+32 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("the daemon has %d descriptors when the attacker is gone, before it had %d", now.files, before.files)
+			break
+		}
+	}
+	_ = victim.in.Close()
+	if err := victim.cmd.Wait(); err != nil {
+		t.Errorf("the victim ends with %v", err)
+	}
+	s.end(t)
+}
+
+func tail(s string) string { return s[max(0, len(s)-16<<10):] }
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
