@@ -30,6 +30,8 @@ type attacker struct {
 	socket string // of root's daemon
 	vmmc   string // the command
 	dir    string // the attacker's own
+	files  string // of a file server that stores nothing and flushes nothing: has the file dirty
+	stuck  string // of a file server that opens nothing: has the program true and the directory base
 	n      int    // attempts so far
 }
 
@@ -39,6 +41,8 @@ var attacks = map[string]func(*attacker, context.Context){
 	"leased program":     (*attacker).leasedProgram,
 	"leased interpreter": (*attacker).leasedInterpreter,
 	"lingering sockets":  (*attacker).lingeringSockets,
+	"dirty files":        (*attacker).dirtyFiles,
+	"program on a file server that does not answer": (*attacker).stuckProgram,
 	"flood of rights":    (*attacker).floodOfRights,
 	"slow reader":        (*attacker).slowReader,
 	"nested directories": (*attacker).nestedDirectories,
@@ -54,7 +58,7 @@ func runAttacker() int {
 		fmt.Printf("there is no attack %q\n", args[0])
 		return 2
 	}
-	a := &attacker{socket: args[1], vmmc: args[2], dir: args[3]}
+	a := &attacker{socket: args[1], vmmc: args[2], dir: args[3], files: args[4], stuck: args[5]}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -245,6 +249,51 @@ func (a *attacker) lingeringSockets(ctx context.Context) {
 		stop()
 		go syscall.Close(fd) // waits itself where the daemon has not taken the socket
 	}
+}
+
+// dirty returns a file that its server does not flush: the last close of it waits for the server.
+func dirty(files string) (fd int, err error) {
+	fd, err = syscall.Open(filepath.Join(files, "dirty"), syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if _, err := syscall.Pwrite(fd, []byte("dirty"), 0); err != nil {
+		go syscall.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// dirtyFiles passes files to the daemon with requests that await none.
+func (a *attacker) dirtyFiles(ctx context.Context) {
+	c, err := a.control(ctx)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	fd, err := dirty(a.files)
+	if err != nil {
+		return
+	}
+	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer stop()
+	_, _ = c.Call(short, local.Import, local.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
+	go syscall.Close(fd) // waits for the file server
+	pause(ctx, 500*time.Millisecond)
+}
+
+// stuckProgram has the daemon start a program whose file server does not answer.
+func (a *attacker) stuckProgram(ctx context.Context) {
+	p, err := vmmc.Open(ctx)
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { _, _ = p.Spawn(ctx, p.Node(), filepath.Join(a.stuck, "true")) })
+	}
+	wg.Wait()
 }
 
 // floodOfRights passes as many descriptors as fit, of a file that is harmless to close.

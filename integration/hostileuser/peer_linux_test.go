@@ -41,6 +41,9 @@ func runPeer(act func(*peer, context.Context, []string) error) int {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	p := &peer{slow: func() (int, error) {
+		if rand.IntN(4) == 0 {
+			return dirty(testutil.Args()[1])
+		}
 		fd, far, err := lingering()
 		if err == nil {
 			held.hold(far)
@@ -81,7 +84,7 @@ func (p *peer) join(ctx context.Context, act func(*peer, context.Context, []stri
 	p.id = w.Process
 	fmt.Println("ready")
 	fmt.Println(p.id.PID)
-	return act(p, ctx, args[1:])
+	return act(p, ctx, args[2:])
 }
 
 const bufferSize = 4096

@@ -227,6 +227,16 @@ func TestHostileUser(t *testing.T) {
 	check(t, os.Mkdir(base, 0o700))
 	uid, gid := ids(t, s.victim)
 	check(t, os.Chown(base, int(uid), int(gid)))
+	attackerID, _ := ids(t, s.attacker)
+	program, err := os.ReadFile("/bin/true")
+	check(t, err)
+	files := testutil.NewFUSE(t, true, testutil.FUSEFile{Name: "dirty", Mode: 0o666, UID: attackerID})
+	stuck := testutil.NewFUSE(t, false, testutil.FUSEFile{Name: "true", Data: program, Mode: 0o755, UID: attackerID})
+	for _, f := range []*testutil.FUSE{files, stuck} { // the directories that they are in are root's alone
+		for d := filepath.Dir(f.Dir); len(d) > len(os.TempDir()); d = filepath.Dir(d) {
+			check(t, os.Chmod(d, 0o755))
+		}
+	}
 	victim := start(t, s.as(t, s.victim, "victim", s.vmmc, base))
 	time.Sleep(time.Second) // what is made for the first time is no measure
 	prey := victim.line(t)
@@ -235,6 +245,8 @@ func TestHostileUser(t *testing.T) {
 	quiet := victim.measured(t, "")
 	before := s.usage()
 
+	files.Hang("flush", "write", "release")
+	stuck.Hang("open", "read")
 	done := make(chan struct{})
 	used := make(chan usage, 1)
 	go func() { used <- s.watch(done) }()
@@ -242,7 +254,7 @@ func TestHostileUser(t *testing.T) {
 	var attackers []*exec.Cmd
 	var inputs []io.Closer
 	for _, name := range slices.Sorted(maps.Keys(attacks)) {
-		c := s.as(t, s.attacker, "attacker", name, s.socket, s.vmmc, s.home(s.attacker))
+		c := s.as(t, s.attacker, "attacker", name, s.socket, s.vmmc, s.home(s.attacker), files.Dir, stuck.Dir)
 		counts[name] = &counter{}
 		c.Stdout, c.Stderr = counts[name], io.Discard
 		in, err := c.StdinPipe()
@@ -250,9 +262,9 @@ func TestHostileUser(t *testing.T) {
 		check(t, c.Start())
 		attackers, inputs = append(attackers, c), append(inputs, in)
 	}
-	exporter := start(t, s.as(t, s.attacker, "hostile exporter", s.socket))
+	exporter := start(t, s.as(t, s.attacker, "hostile exporter", s.socket, files.Dir))
 	victim.measured(t, exporter.line(t)) // what is measured from here on is under attack
-	importer := start(t, s.as(t, s.attacker, "hostile importer", s.socket, prey))
+	importer := start(t, s.as(t, s.attacker, "hostile importer", s.socket, files.Dir, prey))
 	importer.line(t)
 	for name, m := range map[string]*member{"exporter": exporter, "importer": importer} {
 		counts[name] = &counter{}
@@ -261,6 +273,8 @@ func TestHostileUser(t *testing.T) {
 	}
 	time.Sleep(total)
 	attacked := victim.measured(t, "")
+	files.Answer() // else a process that waits for the server could not be killed
+	stuck.Answer()
 	close(done)
 	most := <-used
 	for i, c := range attackers {
