@@ -400,16 +400,17 @@ func runBomb() int {
 	return 0
 }
 
-// connections takes as many connections as the daemon gives one user, and drops them.
+// connections takes more connections than the daemon lets one user have, and holds them.
 func (a *attacker) connections(ctx context.Context) {
 	var cs []*net.UnixConn
-	for range 200 {
+	for range 6000 {
 		c, err := local.Dial(ctx, a.socket)
 		if err != nil {
 			break
 		}
 		cs = append(cs, c)
 	}
+	pause(ctx, 500*time.Millisecond)
 	for _, c := range cs {
 		_ = c.Close()
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -25,6 +26,9 @@ type descriptors struct {
 	said   time.Time
 	more   int                    // refused since
 	told   map[bool][]*local.Conn // by whether they administrate the node: others do not drive them out
+	users  map[uint32]int         // connections of each user that is bounded
+
+	toldUsers toldLines // of users that have too many
 }
 
 // maxTold is how many processes that are refused may be there to hear it, of administrators and of
@@ -54,6 +58,43 @@ func (d *descriptors) kept() int { return min(512, d.limit/4) }
 
 // foreign is how many descriptors may be open that one user's processes have sent. Honest ones have few open, for a moment.
 func (d *descriptors) foreign() int { return max(64, d.limit/8) }
+
+// perUser is how many connections one user may have. Each holds heldByMember descriptors, so one user
+// has half of them at most.
+func (d *descriptors) perUser() int { return max(16, d.limit/(2*heldByMember)) }
+
+// admit counts a connection of a user until leave is called, and reports whether the user may have it.
+// Root and the node's own user may have any number: they can end the node anyway.
+func (d *descriptors) admit(uid uint32) (leave func(), ok bool) {
+	if d.limit == 0 || uid == 0 || int(uid) == os.Getuid() {
+		return func() {}, true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.users[uid] >= d.perUser() {
+		return nil, false
+	}
+	if d.users == nil {
+		d.users = map[uint32]int{}
+	}
+	d.users[uid]++
+	return sync.OnceFunc(func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.users[uid]--; d.users[uid] == 0 {
+			delete(d.users, uid)
+		}
+	}), true
+}
+
+// tooMany is why a user's connection is refused.
+func (n *Node) tooMany(uid uint32) error {
+	most := n.descriptors.perUser()
+	if more, ok := n.descriptors.toldUsers.take(time.Now()); ok {
+		n.driver.Warn("a user has as many connections as one user may have, more are refused", "uid", uid, "most", most, "others", more)
+	}
+	return code.New(code.NoMem, "user %d has %d connections to node %q, the most that one user may have: end some of that user's processes, or raise LimitNOFILE= of vmmcd", uid, most, n.cfg.Name)
+}
 
 // after says how many are left behind c. The number of c is not enough for that: those who are taken on in one go each
 // bring a descriptor later, which would fill what is kept for as long as they stay; and when others hang up that have low

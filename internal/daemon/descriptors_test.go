@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"os"
+	"sync"
 	"testing"
 )
 
@@ -43,5 +44,51 @@ func TestDescriptorsLeft(t *testing.T) {
 	}
 	if d.held != 0 || d.after(f) != plenty {
 		t.Errorf("%d are held, by nobody", d.held)
+	}
+}
+
+// One user cannot have all connections, and what one user has is not taken from another one.
+func TestConnectionsOfAUser(t *testing.T) {
+	d := descriptors{limit: 1000}
+	const one, two = 4711, 4712
+	var leave []func()
+	for {
+		l, ok := d.admit(one)
+		if !ok {
+			break
+		}
+		if leave = append(leave, l); len(leave) > d.limit {
+			t.Fatal("a user may have any number of connections")
+		}
+	}
+	if n := len(leave) * heldByMember; n != d.limit/2 {
+		t.Errorf("the connections of one user hold %d descriptors of %d, want half", n, d.limit)
+	}
+	for name, uid := range map[string]uint32{"another user": two, "root": 0, "the node's own user": uint32(os.Getuid())} {
+		if l, ok := d.admit(uid); !ok {
+			t.Errorf("%s has no connection left", name)
+		} else {
+			l()
+		}
+	}
+	leave[0]()
+	leave[0]() // only once
+	if _, ok := d.admit(one); !ok {
+		t.Error("a connection that has ended is counted")
+	}
+	if _, ok := d.admit(one); ok {
+		t.Error("a connection that has ended was counted twice as such")
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if l, ok := d.admit(two); ok {
+				l()
+			}
+		})
+	}
+	wg.Wait()
+	if n := d.users[two]; n != 0 {
+		t.Errorf("%d connections of a user are left that has none", n)
 	}
 }

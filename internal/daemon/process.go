@@ -26,7 +26,7 @@ type process struct {
 	n    *Node
 	conn *local.Conn
 	cred unix.Cred
-	user string
+	user string // set before the first request is handled
 
 	handing       chan struct{}
 	introductions atomic.Uint64 // of links to it, begun
@@ -62,11 +62,17 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		// Such a socket has no file mode to say who may connect.
 		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
 	}
+	leave, ok := n.descriptors.admit(cred.UID)
+	if !ok {
+		local.Refuse(c, n.tooMany(cred.UID))
+		return nil
+	}
 	letGo := n.descriptors.hold(heldByMember)
 	left := n.descriptors.after(c)
 	switch left {
 	case none:
 		letGo()
+		leave()
 		local.Refuse(c, n.outOfDescriptors())
 		return nil
 	case few:
@@ -74,8 +80,8 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		letGo = n.descriptors.hold(heldByTold)
 	}
 	p := &process{
-		letGo: letGo, full: left == few,
-		n: n, cred: cred, user: userName(cred.UID), handing: make(chan struct{}, maxHandovers),
+		letGo: func() { letGo(); leave() }, full: left == few,
+		n: n, cred: cred, handing: make(chan struct{}, maxHandovers),
 		granted: map[*process]struct{}{}, guests: map[local.ProcessID]int{},
 		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
 	}
@@ -84,16 +90,20 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		<-ready
 		return p.handle(ctx, m, body, fds)
 	})
-	close(ready)
 	if !n.track(p.conn) {
+		p.user = userName(cred.UID)
+		close(ready)
 		p.conn.Close()
-		letGo()
+		p.letGo()
 		return nil
 	}
-	if p.full {
-		n.descriptors.hear(p.conn, n.administrates(caller{user: p.user, cred: &p.cred}))
-	}
 	n.wg.Go(func() {
+		// Looking a user up may take long, on a directory server: other connections are taken on meanwhile.
+		p.user = userName(cred.UID)
+		close(ready)
+		if p.full {
+			n.descriptors.hear(p.conn, n.administrates(caller{user: p.user, cred: &p.cred}))
+		}
 		<-p.conn.Done()
 		n.untrack(p.conn)
 		p.gone()
