@@ -38,6 +38,12 @@ func HangUp(c interface {
 	}
 	unix.Shutdown(last)
 	_ = c.Close()
+	if _, listens := c.(*net.UnixListener); !listens && unix.NoRightsQueued(last) {
+		// A user whose other descriptors are slow to close would else keep each connection that has
+		// ended open, until this process has no number left.
+		_ = unix.Close(last)
+		return
+	}
 	from.Took(last)
 	Close(last)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -172,5 +173,70 @@ func TestNumbersComeAgain(t *testing.T) {
 	defer stop()
 	if err := s.Wait(ctx, 1); err != nil {
 		t.Errorf("%d are held: %v", s.Held(), err)
+	}
+}
+
+// connection gives both ends of a connection of packets.
+func connection(t *testing.T) (near, far *net.UnixConn) {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "connection")
+		c, err := net.FileConn(f)
+		_ = f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = c.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
+}
+
+// Connections of a source whose descriptors are slow to close are closed all the same: only those
+// wait in which descriptors are queued.
+func TestConnectionsOfASlowSource(t *testing.T) {
+	from := foreign.From("slow, with connections")
+	defer from.Release()
+	slow, free := testutil.Lingering(t, 8)
+	from.Took(slow[:4]...)
+	foreign.Close(slow[:4]...)
+	for _, c := range []struct {
+		name   string
+		send   func(far *net.UnixConn) error
+		queued bool
+	}{
+		{"nothing in it", func(*net.UnixConn) error { return nil }, false},
+		{"a packet", func(far *net.UnixConn) error { _, err := far.Write([]byte{1}); return err }, false},
+		{"an empty packet, and a slow descriptor", func(far *net.UnixConn) error {
+			_, _, err := far.WriteMsgUnix(nil, nil, nil)
+			if err == nil {
+				_, _, err = far.WriteMsgUnix([]byte{1}, syscall.UnixRights(slow[4]), nil)
+			}
+			return err
+		}, true},
+	} {
+		near, far := connection(t)
+		if err := c.send(far); err != nil {
+			t.Fatal(err)
+		}
+		before := from.Held()
+		foreign.HangUp(near, from)
+		if waits := from.Held() > before; waits != c.queued {
+			t.Errorf("%s: the connection waits to be closed: %v, want %v", c.name, waits, c.queued)
+		}
+		_ = far.Close()
+	}
+	for _, fd := range slow[4:] {
+		go syscall.Close(fd)
+	}
+	free()
+	ctx, stop := context.WithTimeout(t.Context(), bound)
+	defer stop()
+	if err := from.Wait(ctx, 1); err != nil {
+		t.Errorf("%d descriptors are still open: %v", from.Held(), err)
 	}
 }

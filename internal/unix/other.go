@@ -165,6 +165,7 @@ func HugeMemfd(string, int64) (int, error)               { return -1, ErrUnsuppo
 func SendRights(int, []byte, []int) error                { return ErrUnsupported }
 func IsMemory(int) bool                                  { return false }
 func IsLocalStream(int) error                            { return ErrUnsupported }
+func NoRightsQueued(int) bool                            { return false }
 func Shutdown(int)                                       {}
 func Unclear(int) bool                                   { return false }
 

@@ -11,9 +11,6 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// ErrForbidden is memory that cannot be read or written, as it was mapped or because the file behind it is shorter.
-var ErrForbidden = errors.New("the memory cannot be accessed")
-
 // Faulted reports whether a call has failed because of the caller's memory.
 func Faulted(err error) bool { return errors.Is(err, sys.EFAULT) }
 

@@ -3,7 +3,10 @@ package unix
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -133,6 +136,22 @@ const RightsLost = sys.MSG_CTRUNC
 // SendRights sends b with descriptors, which stay the caller's, and does not wait.
 func SendRights(fd int, b []byte, fds []int) error {
 	return sys.Sendmsg(fd, b, Rights(fds), nil, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
+}
+
+// NoRightsQueued reports whether no descriptors wait in the receive queue of a unix socket, which then closes
+// at once. After [Shutdown] the answer stays true. Where the kernel does not say (before Linux
+// 5.11, or without /proc) it is false.
+func NoRightsQueued(fd int) bool {
+	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if n, ok := strings.CutPrefix(line, "scm_fds:"); ok {
+			return strings.TrimSpace(n) == "0"
+		}
+	}
+	return false
 }
 
 // Shutdown ends a connection both ways, for its far end too, whatever descriptors of it are open still.
