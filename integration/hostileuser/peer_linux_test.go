@@ -202,7 +202,7 @@ func (p *peer) imports(ctx context.Context, args []string) error {
 	}
 	go func() {
 		for ctx.Err() == nil {
-			short, stop := context.WithTimeout(ctx, 3*time.Second)
+			short, stop := context.WithTimeout(ctx, 10*time.Second)
 			p.raid(short, uint32(pid))
 			stop()
 			pause(ctx, 50*time.Millisecond)
