@@ -30,7 +30,8 @@ A node is up; down, if an administrator has taken it down ("vmmc node down");
 starting or stopping, while its daemon does; or unreachable. RTT is from the node
 that was asked to this one and back, EXPORTED what its processes export, LOAD that
 of its machine over a minute, PATH how it was reached. ERROR also tells how a node's
-hosts file differs from that of the node that was asked.
+hosts file differs from that of the node that was asked. On a terminal that is narrower
+than the table, some columns are left out, and errors stand below.
 
 Exit status: 0 all nodes are up, 3 some are not, or have the nodes in other places
 of their hosts file, 1 the node that was asked did not answer.`,
@@ -50,7 +51,7 @@ of their hosts file, 1 the node that was asked did not answer.`,
 			if err != nil {
 				return err
 			}
-			return printNodes(c.OutOrStdout(), nodes, asJSON)
+			return printNodes(c.OutOrStdout(), columns(c), nodes, asJSON)
 		},
 	}
 	f := c.Flags()
@@ -64,14 +65,14 @@ of their hosts file, 1 the node that was asked did not answer.`,
 	return c
 }
 
-func printNodes(w io.Writer, nodes []nodeInfo, asJSON bool) error {
+func printNodes(w io.Writer, width int, nodes []nodeInfo, asJSON bool) error {
 	if asJSON {
 		if err := printJSON(w, struct {
 			Nodes []nodeInfo `json:"nodes"`
 		}{nodes}); err != nil {
 			return err
 		}
-	} else if err := printTable(w, nodeRows(nodes)); err != nil {
+	} else if err := printFitting(w, nodeRows(nodes), width, "PATH", "VERSION", "UPTIME", "EXPORTED", "SESSIONS", "PROCESSES", "LOAD", "RTT"); err != nil {
 		return err
 	}
 	away := map[string][]string{}

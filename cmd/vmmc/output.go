@@ -4,12 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
 // jsonFlag is the same in all commands that have something to tell a script.
@@ -39,6 +44,97 @@ func printTable(w io.Writer, rows [][]string) error {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
+}
+
+// printFitting is printTable on a terminal of so many columns; 0 is no terminal. If the
+// table is wider, remarks, its last column, stand below it, and columns of spare are left
+// out, the first ones first.
+func printFitting(w io.Writer, rows [][]string, width int, spare ...string) error {
+	if width <= 0 || tableWidth(rows) <= width {
+		return printTable(w, rows)
+	}
+	var below []string
+	last := len(rows[0]) - 1
+	for _, row := range rows[1:] {
+		if row[last] != "" {
+			below = append(below, wrapped(escaped(row[0]+": "+strings.Join(strings.Fields(row[last]), " ")), width)...)
+		}
+	}
+	left := without(rows, last)
+	var out []string
+	for _, name := range spare {
+		if tableWidth(left) <= width {
+			break
+		}
+		if i := slices.Index(left[0], name); i >= 0 {
+			left, out = without(left, i), append(out, name)
+		}
+	}
+	if err := printTable(w, left); err != nil {
+		return err
+	}
+	if len(out) > 0 {
+		below = append(below, wrapped("left out for want of columns (--json has them): "+strings.Join(out, ", "), width)...)
+	}
+	for _, l := range below {
+		if _, err := fmt.Fprintln(w, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableWidth is how wide printTable makes the rows.
+func tableWidth(rows [][]string) (width int) {
+	var b strings.Builder
+	copied := make([][]string, len(rows))
+	for i, row := range rows {
+		copied[i] = slices.Clone(row) // printTable changes them
+	}
+	_ = printTable(&b, copied) // a Builder takes everything
+	for line := range strings.Lines(b.String()) {
+		width = max(width, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
+	}
+	return width
+}
+
+// without leaves out a column.
+func without(rows [][]string, column int) [][]string {
+	out := make([][]string, len(rows))
+	for i, row := range rows {
+		out[i] = slices.Delete(slices.Clone(row), column, column+1)
+	}
+	return out
+}
+
+// wrapped breaks a text between words.
+func wrapped(text string, width int) (lines []string) {
+	const indent = "  "
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines, line = append(lines, line), indent+word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}
+
+// columns is how wide the terminal is that a command prints to; 0 if it is none.
+func columns(c *cobra.Command) int {
+	f := serve.OutputFile(c)
+	if f == nil || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
 // escaped has what cannot be printed as Go writes it.
