@@ -45,7 +45,7 @@ func stateOf(h *nodev1.Host) (state, why string) {
 	case nodev1.NodeState_NODE_STATE_STOPPING:
 		return "stopping", "its daemon ends"
 	}
-	return stateUp, ""
+	return stateUp, h.GetPing().GetStateFault()
 }
 
 // nodeInfos are nodes that were looked at by one that was reached by way.

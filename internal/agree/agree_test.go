@@ -62,7 +62,11 @@ func TestListsOfOthers(t *testing.T) {
 			if after != "" {
 				last = uint32([]rune(after)[0]) - 'a' + 1
 			}
-			return page(true, last+1, last+2)
+			var places []uint32
+			for i := range uint32(200) {
+				places = append(places, last+1+i)
+			}
+			return page(true, places...)
 		}, "more than 20000 nodes"},
 		{"no places", 1, always(&nodev1.NodesResponse{Hosts: []*nodev1.Host{{Name: "a"}}}), "place 0"},
 		{"a terminal's codes", 1, always(&nodev1.NodesResponse{Hosts: []*nodev1.Host{{Name: "\x1b[2J", Place: 2}}}), `node "\x1b[2J"`},

@@ -18,7 +18,7 @@ type clusterService struct{ n *Node }
 // and roomForNode more for each, so that it fits into an answer.
 const (
 	maxPage     = 24 << 10
-	roomForNode = 768
+	roomForNode = 1024
 )
 
 // page cuts the nodes after one.

@@ -227,5 +227,5 @@ func (n *Node) Health() error {
 	if why := n.network.reason(); why != "" {
 		return code.New(code.Unreachable, "%s", why)
 	}
-	return nil
+	return n.stateFault()
 }

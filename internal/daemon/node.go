@@ -73,6 +73,7 @@ type Node struct {
 	counted   counted
 	departed  departed
 	roll      roll
+	disk      disk
 
 	descriptors descriptors
 

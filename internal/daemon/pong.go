@@ -17,6 +17,7 @@ func (n *Node) pong() *nodev1.PingResponse {
 		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version, ProtocolVersion: local.Version,
 		UptimeNs: int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(), Load_1MMillis: load(),
 		State: nodev1.NodeState_NODE_STATE_UP, Reason: n.network.reason(), HostsDigest: n.roster.Load().digest,
+		StateFault: faultText(n.stateFault()),
 	}
 	if a.Reason != "" {
 		a.State = nodev1.NodeState_NODE_STATE_DOWN

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	cgroups "github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -71,7 +72,9 @@ func directory(name, dir string) []Finding {
 	if uid, ok := unix.Owner(i); ok && uid != 0 && int(uid) != os.Getuid() && !forSystem(uid) {
 		return bad(Failed, name, fmt.Sprintf("chown %d %s, or name another one", os.Getuid(), dir), "%s belongs to user %d, who can replace what is there", dir, uid)
 	}
-	if err := writable(dir); err != nil {
+	if err := writable(dir); errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return bad(Failed, name, "free some, or name a directory elsewhere", "there is no room in %s: %v", dir, err)
+	} else if err != nil {
 		return bad(Failed, name, "name a directory of your own, or run vmmcd as root", "%s cannot be written by user %d", dir, os.Getuid())
 	}
 	return nil
@@ -90,7 +93,8 @@ func writable(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	_, err = f.Write(make([]byte, 4096)) // a name has room where bytes have none
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 // cgroup looks whether sessions can have one.

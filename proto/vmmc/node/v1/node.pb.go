@@ -221,7 +221,10 @@ type PingResponse struct {
 	ClockUnixNs int64 `protobuf:"varint,12,opt,name=clock_unix_ns,json=clockUnixNs,proto3" json:"clock_unix_ns,omitempty"`
 	// A digest of the node's list of nodes: their names, places and addresses. 0: the
 	// node is older than this field.
-	HostsDigest   uint64 `protobuf:"fixed64,13,opt,name=hosts_digest,json=hostsDigest,proto3" json:"hosts_digest,omitempty"`
+	HostsDigest uint64 `protobuf:"fixed64,13,opt,name=hosts_digest,json=hostsDigest,proto3" json:"hosts_digest,omitempty"`
+	// What is wrong with what the node keeps its state on, for people to read; empty if
+	// nothing is. It refuses new sessions and programs, and goes on with all else.
+	StateFault    string `protobuf:"bytes,14,opt,name=state_fault,json=stateFault,proto3" json:"state_fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -345,6 +348,13 @@ func (x *PingResponse) GetHostsDigest() uint64 {
 		return x.HostsDigest
 	}
 	return 0
+}
+
+func (x *PingResponse) GetStateFault() string {
+	if x != nil {
+		return x.StateFault
+	}
+	return ""
 }
 
 type ImportRequest struct {
@@ -1159,7 +1169,7 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x06R\vincarnation\"\r\n" +
-	"\vPingRequest\"\xbb\x03\n" +
+	"\vPingRequest\"\xdc\x03\n" +
 	"\fPingResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x18\n" +
@@ -1174,7 +1184,9 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	" \x01(\rR\fload1mMillis\x12%\n" +
 	"\x0eexported_bytes\x18\v \x01(\x04R\rexportedBytes\x12\"\n" +
 	"\rclock_unix_ns\x18\f \x01(\x03R\vclockUnixNs\x12!\n" +
-	"\fhosts_digest\x18\r \x01(\x06R\vhostsDigest\"\xae\x01\n" +
+	"\fhosts_digest\x18\r \x01(\x06R\vhostsDigest\x12\x1f\n" +
+	"\vstate_fault\x18\x0e \x01(\tR\n" +
+	"stateFault\"\xae\x01\n" +
 	"\rImportRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +

@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// disk is what is known of where the node keeps its state: whether it can be written.
+type disk struct {
+	mu     sync.Mutex
+	err    error         // of the last look
+	looked time.Time     // at its end
+	looks  chan struct{} // closed at the end of the look that goes on; nil: none does
+	since  time.Time     // its beginning
+}
+
+const (
+	diskAge  = time.Second // how old what is known may be
+	diskRoom = 4096        // bytes that must have room
+)
+
+// stateFault says why the state cannot be written, or nil. A disk may take its time, or
+// not answer at all, so the caller does not wait for it for long.
+func (n *Node) stateFault() error {
+	if n.cfg.State == "" {
+		return nil
+	}
+	d := &n.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.looks == nil && time.Since(d.looked) >= diskAge {
+		looks := make(chan struct{})
+		d.looks, d.since = looks, time.Now()
+		go func() { // not awaited by Close: where the disk does not answer it stays
+			err := writeSome(n.cfg.State)
+			d.mu.Lock()
+			d.err, d.looked, d.looks = err, time.Now(), nil
+			d.mu.Unlock()
+			close(looks)
+		}()
+		late := time.NewTimer(timeout.Ping / 4)
+		defer late.Stop()
+		d.mu.Unlock()
+		select {
+		case <-looks:
+		case <-late.C:
+		}
+		d.mu.Lock()
+	}
+	if d.looks != nil {
+		if waited := time.Since(d.since); waited > timeout.Ping {
+			return code.New(code.NoMem, "the state directory %s has not answered for %v: look at its disk or file server", n.cfg.State, waited.Round(time.Second))
+		}
+	}
+	if d.err != nil {
+		return code.New(code.NoMem, "the state cannot be written, new sessions and programs are refused: %v: free some space, or mend its disk", d.err)
+	}
+	return nil
+}
+
+// writeSome writes a file in the directory and removes it. A directory that is not there
+// is made when it is needed.
+func writeSome(dir string) error {
+	path := filepath.Join(dir, ".room")
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, diskRoom))
+	return errors.Join(err, f.Close(), os.Remove(path))
+}
+
+// faultText is an error as an answer has it; brief, as it goes into lists.
+func faultText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return brief(err.Error())
+}
