@@ -121,7 +121,7 @@ func (r *Region) replace(name string, runs []span) (fd int, err error) {
 	if fd, err = unix.Memfd(name, int64(r.size)); err != nil {
 		return -1, err
 	}
-	p, err := unix.Map(fd, r.size, true, true)
+	p, err := newMapping(func() (unsafe.Pointer, error) { return unix.Map(fd, r.size, true, true) })
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, err

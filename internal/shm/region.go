@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync"
 	"unsafe"
+	"weak"
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -31,6 +32,7 @@ type Region struct {
 	base  unsafe.Pointer
 	size  int
 	write bool
+	at    *mapping // goes with the region
 
 	mu      sync.Mutex
 	fd      int // -1 once given up
@@ -133,7 +135,7 @@ func adopt(fd, size int, write, populate bool) (*Region, error) {
 }
 
 func adoptAt(fd, off, size int, write, populate bool) (*Region, error) {
-	p, err := unix.MapAt(fd, off, size, write, populate)
+	p, err := newMapping(func() (unsafe.Pointer, error) { return unix.MapAt(fd, off, size, write, populate) })
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
@@ -143,14 +145,10 @@ func adoptAt(fd, off, size int, write, populate bool) (*Region, error) {
 
 // own makes a region of a mapping, which goes with it.
 func own(p unsafe.Pointer, size int, write bool, fd int) *Region {
-	r := &Region{base: p, size: size, write: write, fd: fd}
-	runtime.AddCleanup(r, func(m mapping) { _ = unix.Unmap(m.base, m.size) }, mapping{p, size})
+	r := &Region{base: p, size: size, write: write, fd: fd, at: &mapping{base: p, size: size}}
+	r.at.of = weak.Make(r)
+	runtime.AddCleanup(r, (*mapping).unmap, r.at)
 	return r
-}
-
-type mapping struct {
-	base unsafe.Pointer
-	size int
 }
 
 // DontDump leaves the region out of core dumps of this process, also where other memory is made an alias of it.
@@ -232,7 +230,7 @@ func (r *Region) closeFD() {
 
 // Retire gives the pages back now and leaves private zero pages in their place
 // for a copier that is still at work; the address range itself goes with the
-// collector. Retire may be called more than once.
+// collector, which is made to run when many wait for it. Retire may be called more than once.
 func (r *Region) Retire() {
 	r.retire(func() error { return unix.MapNothing(r.base, r.size, r.write) })
 }
@@ -250,6 +248,7 @@ func (r *Region) retire(over func() error) {
 	if !r.retired {
 		r.retired = true
 		_ = over()
+		noteRetired(r.at)
 	}
 }
 

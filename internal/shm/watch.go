@@ -11,7 +11,7 @@ import (
 // newPrivate is a region of zeros that no other process can ever map. Reading it
 // takes no memory.
 func newPrivate(size int) (*Region, error) {
-	p, err := unix.MapPrivate(size)
+	p, err := newMapping(func() (unsafe.Pointer, error) { return unix.MapPrivate(size) })
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (r *Region) Unalias(at, n int) error {
 	if r.retired || r.fd < 0 {
 		return os.ErrClosed
 	}
-	p, err := unix.MapAt(r.fd, at, n, true, false)
+	p, err := newMapping(func() (unsafe.Pointer, error) { return unix.MapAt(r.fd, at, n, true, false) })
 	if err != nil {
 		return err
 	}

@@ -175,8 +175,11 @@ func MapForbidden(p unsafe.Pointer, size int) error {
 	return mapFixed("forbid", p, -1, 0, size, sys.PROT_NONE, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_NORESERVE)
 }
 
-// Unmap ends a mapping.
-func Unmap(p unsafe.Pointer, size int) error { return sys.MunmapPtr(p, uintptr(size)) }
+// Unmap ends a mapping. Where the kernel has merged it with its neighbours, that makes one mapping more, for which the reserve
+// has room.
+func Unmap(p unsafe.Pointer, size int) error {
+	return withReserve(func() error { return sys.MunmapPtr(p, uintptr(size)) })
+}
 
 // DontDump leaves a mapping out of the core dumps of this process.
 func DontDump(p unsafe.Pointer, size int) error {

@@ -52,6 +52,7 @@ func Present([]byte, bool) error                        { return ErrUnsupported 
 func DontDump(unsafe.Pointer, int) error                { return ErrUnsupported }
 func Faulted(error) bool                                { return false }
 func Absent([]byte) (int, error)                        { return 0, ErrUnsupported }
+func WithRoom(f func())                                 { f() }
 func Lock([]byte) error                                 { return ErrUnsupported }
 func Close(int) error                                   { return ErrUnsupported }
 func Dup(int) (int, error)                              { return -1, ErrUnsupported }

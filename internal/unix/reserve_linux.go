@@ -30,6 +30,15 @@ func fill() {
 	}
 }
 
+// empty unmaps the reserve; the lock is held.
+func empty() {
+	for i, p := range reserve.maps {
+		if p != nil && sys.MunmapPtr(p, reserveSize) == nil {
+			reserve.maps[i] = nil
+		}
+	}
+}
+
 var filled sync.Once
 
 // keepReserve makes the reserve when memory is first made or mapped that can be shared.
@@ -49,12 +58,20 @@ func withReserve(f func() error) error {
 	}
 	reserve.Lock()
 	defer reserve.Unlock()
-	for i, p := range reserve.maps {
-		if p != nil && sys.MunmapPtr(p, reserveSize) == nil {
-			reserve.maps[i] = nil
-		}
-	}
+	empty()
 	err = f()
 	fill()
 	return err
+}
+
+// WithRoom does f, which makes room, while the reserve's is free: the Go runtime may need some for a collection, and ends the
+// program where it has none.
+func WithRoom(f func()) {
+	reserve.Lock()
+	empty()
+	reserve.Unlock()
+	f()
+	reserve.Lock()
+	fill()
+	reserve.Unlock()
 }
