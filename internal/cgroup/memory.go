@@ -70,6 +70,9 @@ func memoryLeft(dir string, unified bool, swap int64) int64 {
 		}
 		swap = min(swap, max(0, more))
 	}
+	if free > math.MaxInt64-swap { // version 1 without a limit
+		return math.MaxInt64
+	}
 	return free + swap
 }
 

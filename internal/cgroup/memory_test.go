@@ -42,6 +42,7 @@ func TestMemory(t *testing.T) {
 	}
 	const machine = "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 4 kB\nSwapTotal: 8 kB\nSwapFree: 0 kB\n"
 	swapping := strings.Replace(machine, "SwapFree: 0", "SwapFree: 1", 1)
+	plenty := strings.Replace(machine, "SwapFree: 0", "SwapFree: 8388608", 1)
 	for _, c := range []struct {
 		own, info string
 		want      int64
@@ -57,6 +58,7 @@ func TestMemory(t *testing.T) {
 		{"0::/swap\n", machine, 40, "two/swap"},
 		{"0::/noswap\n", swapping, 40, "two/noswap"},
 		{"4:memory:/\n", machine, 4096, "machine"},
+		{"4:memory:/\n", plenty, 4096 + 8<<30, "machine"}, // no limit is a large number in version 1
 		{"4:memory:/x\n", machine, 2000 - 900 + 150, "memory/x"},
 		{"4:memory:/x/y\n", machine, 100, "memory/x/y"},
 		{"4:memory:/x/y\n", swapping, 180, "memory/x/y"},
