@@ -29,10 +29,11 @@ func (s associationState) String() string {
 	return [...]string{"associated", "ending", "over"}[s]
 }
 
-// association is all that joins this process to one other: the link that this process imports by, and the link
-// that the other process imports by. Both end together (docs/models/gone.pml): once one of them has ended, the
-// other one receives what is still to come and is closed. [PeerGone] is told when both have ended, so
-// nothing of the other process arrives after it. All fields are guarded by Process.mu.
+// association is all that joins this process to one other: the link that this process imports by,
+// and the link that the other process imports by. Both end together (docs/models/gone.pml): once
+// one of them has ended, the other one receives what is still to come and is closed. [PeerGone] is
+// told when both have ended, so nothing of the other process arrives after it. All fields are
+// guarded by Process.mu.
 type association struct {
 	peer   local.ProcessID
 	state  associationState
@@ -48,8 +49,8 @@ type association struct {
 // errOver is of a link that was being made when the association that it was for ended.
 var errOver = code.New(code.PeerGone, "the other links with that process have ended meanwhile")
 
-// beginLink gives the association that a new link with peer is to join, and notes that one is being made. The
-// caller calls endMaking. p.mu is held.
+// beginLink gives the association that a new link with peer is to join, and notes that one is being
+// made. The caller calls endMaking. p.mu is held.
 func (p *Process) beginLink(peer local.ProcessID) *association {
 	a := p.associations[peer]
 	if a == nil {
@@ -66,15 +67,16 @@ func (p *Process) endMaking(a *association) {
 	p.forgetAssociation(a)
 }
 
-// forgetAssociation drops an association that has no links and never had one whose end is an event. p.mu is held.
+// forgetAssociation drops an association that has no links and never had one whose end is an event.
+// p.mu is held.
 func (p *Process) forgetAssociation(a *association) {
 	if a.state == associated && a.making == 0 && a.out == nil && len(a.ins) == 0 && p.associations[a.peer] == a {
 		delete(p.associations, a.peer)
 	}
 }
 
-// isEnding gives the channel that is closed when the association with a process is over, if that is ending, else
-// nil. p.mu is held.
+// isEnding gives the channel that is closed when the association with a process is over, if that is
+// ending, else nil. p.mu is held.
 func (p *Process) isEnding(peer local.ProcessID) <-chan struct{} {
 	if a := p.associations[peer]; a != nil && a.state == ending {
 		return a.gone
@@ -135,7 +137,8 @@ func (p *Process) settleAssociation(a *association) {
 	}
 	a.state = over
 	delete(p.associations, a.peer)
-	// The importer that dialled before it died, and whose connection comes after the event, is gone already.
+	// The importer that dialled before it died, and whose connection comes after the event, is gone
+	// already.
 	if twice := !a.heard && slices.Contains(p.gone, a.peer); !twice {
 		if p.gone = append(p.gone, a.peer); len(p.gone) > maxGone {
 			p.gone = slices.Delete(p.gone, 0, 1)
@@ -148,8 +151,9 @@ func (p *Process) settleAssociation(a *association) {
 // maxGone bounds how many processes are remembered as gone.
 const maxGone = 256
 
-// endAssociation waits until an association that is ending is over, and does not wait for what the other process
-// may still have to send: a process that makes another link has given up the links before.
+// endAssociation waits until an association that is ending is over, and does not wait for what the
+// other process may still have to send: a process that makes another link has given up the links
+// before.
 func (p *Process) endAssociation(peer local.ProcessID) {
 	p.mu.Lock()
 	gone := p.isEnding(peer)

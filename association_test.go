@@ -13,7 +13,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// gate is a network that holds back one way of its connections from when it is shut until it is open.
+// gate is a network that holds back one way of its connections from when it is shut until it is
+// open.
 type gate struct {
 	held  int // the way: 0 is from the dialler, 1 to it
 	shut  atomic.Bool
@@ -98,7 +99,8 @@ func (g *gate) pass(way int, to, from net.Conn) {
 	}
 }
 
-// bothWays are two processes that import buffer 1 from each other; there is what a has of b, and back what b has of a.
+// bothWays are two processes that import buffer 1 from each other; there is what a has of b, and
+// back what b has of a.
 func bothWays(t *testing.T, a, b *vmmc.Process, opts ...vmmc.ExportOption) (mem []byte, there, back *vmmc.Import) {
 	t.Helper()
 	mem = alloc(t, a, 4096)
@@ -148,8 +150,8 @@ func handled(t *testing.T, p *vmmc.Process) {
 	}
 }
 
-// A process that imports and exports has a link each way. Whichever ends first, that the process is gone is told
-// once, after the last message of it, and when calls on the imports from it fail.
+// A process that imports and exports has a link each way. Whichever ends first, that the process is
+// gone is told once, after the last message of it, and when calls on the imports from it fail.
 func TestPeerGoneAfterBothLinks(t *testing.T) {
 	const last = 200
 	for _, c := range []struct {
@@ -221,7 +223,7 @@ func TestPeerGoneAfterBothLinks(t *testing.T) {
 			select {
 			case e = <-events:
 			case <-time.After(bound):
-				t.Fatal("nobody says that the process is gone")
+				t.Fatal("no event says that the process is gone")
 			}
 			if !errors.Is(e.err, vmmc.ErrBadIbufState) {
 				t.Errorf("a send when the event was run: %v", e.err)
@@ -286,7 +288,7 @@ func TestPeerGoneIsToldOnce(t *testing.T) {
 						t.Errorf("of %v is told: %v", e.Peer, e.Err)
 					}
 				case <-time.After(bound):
-					t.Fatal("nobody says that the process is gone")
+					t.Fatal("no event says that the process is gone")
 				}
 				until(t, "the importer is forgotten", func() bool { return vmmc.Grants(a) == 0 })
 				handled(t, a)
@@ -301,8 +303,8 @@ func TestPeerGoneIsToldOnce(t *testing.T) {
 	}
 }
 
-// When one link of two fails for good the other one ends too, for both processes: what either sends then is not taken
-// by one that was told that its peer is gone. Both may import again.
+// When one link of two fails for good the other one ends too, for both processes: what either sends
+// then is not taken by one that was told that its peer is gone. Both may import again.
 func TestLinksOfTwoProcessesEndTogether(t *testing.T) {
 	a, b, s, events := surviving(t, 0)
 	told := make(chan vmmc.Event, 100)
@@ -340,8 +342,8 @@ func TestLinksOfTwoProcessesEndTogether(t *testing.T) {
 	}
 }
 
-// An importer that lives on after the event, and imports anew, is told of again when it is gone, though
-// no frame of it has come: its messages were copied.
+// An importer that lives on after the event, and imports anew, is told of again when it is gone,
+// though no frame of it has come: its messages were copied.
 func TestPeerGoneOfAnImporterThatCameBack(t *testing.T) {
 	near, _ := nodes(t, "mapped")
 	a := join(t, near)

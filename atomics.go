@@ -88,8 +88,9 @@ func (im *Import) change(ctx context.Context, op string, c link.Change, off int)
 	return old, nil
 }
 
-// Outcome is an atomic that was on its way to the exporter when its call returned, because the call's context or
-// the import had ended. It is done once, or not at all, whether or not anybody waits for it.
+// Outcome is an atomic that was on its way to the exporter when its call returned, because the
+// call's context or the import had ended. It is done once, or not at all, whether or not anybody
+// waits for it.
 type Outcome struct {
 	im        *Import
 	op        string
@@ -98,8 +99,8 @@ type Outcome struct {
 }
 
 // OutcomeOf gives the atomic whose call has returned err, to be waited for again. ok is false where
-// nothing is to be waited for: the atomic was not begun, or failed with its link, and then nothing tells any more
-// whether it was done.
+// nothing is to be waited for: the atomic was not begun, or failed with its link, and then nothing
+// tells any more whether it was done.
 //
 //	old, err := im.FetchAdd64(ctx, 0, 1)
 //	if o, ok := vmmc.OutcomeOf(err); ok {
@@ -112,11 +113,11 @@ func OutcomeOf(err error) (o *Outcome, ok bool) {
 	return o, o != nil
 }
 
-// Wait returns what the atomic has returned: what was there before, or why it was not done. For a compare and
-// swap, the words were swapped if that is the value that was expected. It may be called again, and by several goroutines.
-// With [ErrOutcomeUnknown] it is still not known: the context has ended, and Wait may be called again, or
-// the link has ended. In a notification handler it fails with [ErrNotInHandler], and without an atomic with
-// [ErrBadAsyncHandle].
+// Wait returns what the atomic has returned: what was there before, or why it was not done. For a
+// compare and swap, the words were swapped if that is the value that was expected. It may be called
+// again, and by several goroutines. With [ErrOutcomeUnknown] it is still not known: the context has
+// ended, and Wait may be called again, or the link has ended. In a notification handler it fails
+// with [ErrNotInHandler], and without an atomic with [ErrBadAsyncHandle].
 func (o *Outcome) Wait(ctx context.Context) (old uint64, err error) {
 	if o == nil || o.im == nil {
 		return 0, failf("wait for an atomic", ErrBadAsyncHandle, "this is no outcome of a call")

@@ -26,14 +26,15 @@ func init() {
 	})
 }
 
-// slack is what is left under a limit of address space or data: more than the Go runtime takes at a time, and less than an
-// export has.
+// slack is what is left under a limit of address space or data: more than the Go runtime takes at a
+// time, and less than an export has.
 const slack = 72 << 20
 
 // lift takes a limit off again.
 type lift func() error
 
-// hopeless is where no mapping of that size can be made at all, not even in the place of another one.
+// hopeless is where no mapping of that size can be made at all, not even in the place of another
+// one.
 const hopeless = "locked memory"
 
 // resources are what a process can be at the limit of. Each brings it there.
@@ -93,8 +94,8 @@ func lower(what int, line string, more uint64) (lift, error) {
 	return func() error { return syscall.Setrlimit(what, &before) }, err
 }
 
-// lockAll has this thread make no mapping that would not fit into memory that may be locked. As an unprivileged user
-// it cannot lock more.
+// lockAll has this thread make no mapping that would not fit into memory that may be locked. As an
+// unprivileged user it cannot lock more.
 func lockAll() (lift, error) {
 	const (
 		future, onFault = 2, 4 // of mlockall
@@ -156,7 +157,8 @@ func useUpMappings() (lift, error) {
 	return nil, errors.Join(errors.New("no end of mappings"), off())
 }
 
-// kept is the memory of an export as an importer has it that bypasses the library: it keeps its mapping.
+// kept is the memory of an export as an importer has it that bypasses the library: it keeps its
+// mapping.
 func kept(mem []byte, write bool) ([]byte, error) {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -346,8 +348,9 @@ func closeAtLimit(args []string) error {
 	return m.Close()
 }
 
-// Closing an export works at each limit that a process can come to: afterwards no importer changes or sees the memory. Where
-// nothing at all is left, Close says so, the memory is given to nobody, and another Close goes on.
+// Closing an export works at each limit that a process can come to: afterwards no importer changes
+// or sees the memory. Where nothing at all is left, Close says so, the memory is given to nobody,
+// and another Close goes on.
 func TestCloseAtALimit(t *testing.T) {
 	for limit := range resources {
 		for kind := range exportKinds {

@@ -11,7 +11,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// dumped is, for each mapping of shared memory of so many bytes in this process, whether core dumps have it.
+// dumped is, for each mapping of shared memory of so many bytes in this process, whether core dumps
+// have it.
 func dumped(t *testing.T, size int) (out []bool) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/smaps")
@@ -32,7 +33,8 @@ func dumped(t *testing.T, size int) (out []bool) {
 	return out
 }
 
-// The memory of other processes is not in this one's core dumps, unless it is to be, and the own memory is.
+// The memory of other processes is not in this one's core dumps, unless it is to be, and the own
+// memory is.
 func TestImportsInCoreDumps(t *testing.T) {
 	n := start(t)
 	for name, c := range map[string]struct {

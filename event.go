@@ -15,10 +15,10 @@ type EventKind uint8
 
 // The events.
 const (
-	// PeerGone: another process has ended or cannot be reached any more, which
-	// imported from this one or exported to it. It is told once, after the links in both
-	// directions have ended: imports from that process are over, and no message, atomic or notification of it arrives
-	// any more. A process that lives has to import anew, and its links then begin after the event.
+	// PeerGone: another process has ended or cannot be reached any more, which imported from this
+	// one or exported to it. It is told once, after the links in both directions have ended:
+	// imports from that process are over, and no message, atomic or notification of it arrives any
+	// more. A process that lives has to import anew, and its links then begin after the event.
 	PeerGone EventKind = iota + 1
 	// ImportRevoked: an exporter has closed an export that this process imported.
 	ImportRevoked
@@ -35,8 +35,9 @@ const (
 	// NodeBack: another daemon has taken the place of the one that had ended, and has this process
 	// with its exports and links again.
 	NodeBack
-	// ExportFault: the memory of an export, which is not of [Process.Alloc], cannot be read or written any more: the program has
-	// unmapped or protected it, or the file behind it is shorter now. The export is closed, as by [Export.Close].
+	// ExportFault: the memory of an export, which is not of [Process.Alloc], cannot be read or
+	// written any more: the program has unmapped or protected it, or the file behind it is shorter
+	// now. The export is closed, as by [Export.Close].
 	ExportFault
 )
 
@@ -110,8 +111,8 @@ func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why erro
 	})
 }
 
-// peerGone tells that a process is gone, after the notifications of its links, unless this process has left.
-// p.mu is held.
+// peerGone tells that a process is gone, after the notifications of its links, unless this process
+// has left. p.mu is held.
 func (p *Process) peerGone(peer local.ProcessID, links []*link.In, err error) {
 	if p.closed || p.events == nil {
 		return

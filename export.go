@@ -59,7 +59,7 @@ type Export struct {
 	serial uint64 // unique in the process
 
 	ending  sync.Mutex // one call ends it at a time; before home's changing
-	revoked bool       // nobody else reaches the memory any more; with ending, as over
+	revoked bool       // importers do not reach the memory any more; with ending, as over
 	over    bool
 	grants  map[uint32]*grant // with p.mu
 }
@@ -71,20 +71,20 @@ type Export struct {
 // same user and session on any node; [Permit] changes who. The pages are made
 // present at once.
 //
-// mem should be the whole of an allocation of [Process.Alloc]: importers on this
-// node then map it ([SharePages] lets them map a part too). Any other memory works too, a slice of the Go heap
-// included, but is reached through the stream: some microseconds a message
-// instead of some nanoseconds, and this process does the copying, in the
-// background. Importers can never reach beyond mem, in either case, unless an
-// export of the same allocation has [SharePages]. mem stays
-// the caller's; it must not be freed or reused for other purposes before
-// [Export.Close]. Memory that is not of Alloc and is unmapped, protected or cut off all the same ends the export, with the
-// event [ExportFault], when an importer's access finds that out; of Alloc's memory that is the program's end.
+// mem should be the whole of an allocation of [Process.Alloc]: importers on this node then map it
+// ([SharePages] lets them map a part too). Any other memory works too, a slice of the Go heap
+// included, but is reached through the stream: some microseconds a message instead of some
+// nanoseconds, and this process does the copying, in the background. Importers can never reach
+// beyond mem, in either case, unless an export of the same allocation has [SharePages]. mem stays
+// the caller's; it must not be freed or reused for other purposes before [Export.Close]. Memory
+// that is not of Alloc and is unmapped, protected or cut off all the same ends the export, with the
+// event [ExportFault], when an importer's access finds that out; of Alloc's memory that is the
+// program's end.
 //
-// It is the manual's vmmc_ExportRecvBuf. Errors: [ErrBadSize],
-// [ErrBadAlignment], [ErrBufAlreadyExists], [ErrOverlappedBufs], [ErrNoMem],
-// [ErrBadArg] for options that cannot be and for memory that this process itself cannot write, or with [ReadOnly] not
-// read; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler].
+// It is the manual's vmmc_ExportRecvBuf. Errors: [ErrBadSize], [ErrBadAlignment],
+// [ErrBufAlreadyExists], [ErrOverlappedBufs], [ErrNoMem], [ErrBadArg] for options that cannot be
+// and for memory that this process itself cannot write, or with [ReadOnly] not read; [ErrNoDaemon],
+// [ErrClosed], [ErrNotInHandler].
 func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, error) {
 	op := fmt.Sprintf("export %d bytes as buffer %d", len(mem), id)
 	if err := inHandler(op); err != nil {
@@ -218,19 +218,19 @@ func (e *Export) Bytes() []byte { return e.mem }
 // stays as it is: unblock them and try again. In a handler it fails with
 // [ErrNotInHandler].
 //
-// Close needs no descriptor, mapping or address space that is not there already, and no file of a size that a limit could
-// forbid. After an error, of the node's daemon mostly, the memory is still the export's, and importers' calls
-// return [ErrRevoked] all the same: call Close again, which goes on where it failed. Closing twice is no error.
+// Close needs no descriptor, mapping or address space that is not there already, and no file of a
+// size that a limit could forbid. After an error, of the node's daemon mostly, the memory is still
+// the export's, and importers' calls return [ErrRevoked] all the same: call Close again, which goes
+// on where it failed. Closing twice is no error.
 //
-// Where exports share an allocation ([SharePages]), the whole pages of this one
-// move. A page that it shares with another export that lives stays until that one
-// is closed: what lies of this export there is still within reach of importers
-// that bypass the library, and a send that was under way may change it after Close
-// has returned. Exports that fill whole pages have no such page. Other exports of
-// the allocation and their imports are not disturbed. Memory that has moved is not
-// mapped any more when it is exported again, but goes by the stream, until an
-// export of the whole allocation was closed: take another allocation. So it is with an allocation whose export was closed while
-// the process had no descriptor or address space left.
+// Where exports share an allocation ([SharePages]), the whole pages of this one move. A page that
+// it shares with another export that lives stays until that one is closed: what lies of this export
+// there is still within reach of importers that bypass the library, and a send that was under way
+// may change it after Close has returned. Exports that fill whole pages have no such page. Other
+// exports of the allocation and their imports are not disturbed. Memory that has moved is not
+// mapped any more when it is exported again, but goes by the stream, until an export of the whole
+// allocation was closed: take another allocation. So it is with an allocation whose export was
+// closed while the process had no descriptor or address space left.
 func (e *Export) Close() error {
 	op := fmt.Sprintf("close export of buffer %d", e.id)
 	if err := inHandler(op); err != nil {
@@ -245,9 +245,9 @@ func (e *Export) Close() error {
 	return nil
 }
 
-// end takes the export down. What fails is done again by the next call; until all is done the memory is this export's
-// still, and can be neither exported nor freed. The id is free for another export only when
-// the daemon has forgotten this one.
+// end takes the export down. What fails is done again by the next call; until all is done the
+// memory is this export's still, and can be neither exported nor freed. The id is free for another
+// export only when the daemon has forgotten this one.
 func (e *Export) end(tell bool) error {
 	e.ending.Lock()
 	defer e.ending.Unlock()
@@ -276,7 +276,8 @@ func (e *Export) end(tell bool) error {
 	return nil
 }
 
-// fault ends the export because its memory cannot be accessed any more. The program has taken it back too early.
+// fault ends the export because its memory cannot be accessed any more. The program has taken it
+// back too early.
 func (e *Export) fault(err error) {
 	if e.closed.Load() || e.faulted.Swap(true) {
 		return // by the program, or by another fault
@@ -309,7 +310,7 @@ func (e *Export) revoke() error {
 	for h, g := range grants {
 		g.revoke(h)
 	}
-	p.engine.Wake() // who waits for its notifications
+	p.engine.Wake() // waiters for its notifications
 	err := errors.Join(e.endRedirection(links), e.renew())
 	e.revoked = err == nil
 	return err

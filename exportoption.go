@@ -6,12 +6,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/local"
 )
 
-// An ExportOption changes what [Process.Export] does. Options that contradict each other make Export fail
-// with [ErrBadArg] before anything is exported.
+// An ExportOption changes what [Process.Export] does. Options that contradict each other make
+// Export fail with [ErrBadArg] before anything is exported.
 type ExportOption func(*exportOptions)
 
-// ReadOnly lets importers only read. No message arrives then, so neither a handler nor a redirection
-// can stand beside it.
+// ReadOnly lets importers only read. No message arrives then, so neither a handler nor a
+// redirection can stand beside it.
 func ReadOnly() ExportOption { return withRights(local.MayRead, "ReadOnly") }
 
 // WriteOnly lets importers only write. A mapping cannot keep them from reading
@@ -108,7 +108,7 @@ func (o *exportOptions) check() error {
 	return local.CheckPermissions(o.permit)
 }
 
-// newExport makes an export as its options say; nobody knows of it yet.
+// newExport makes an export as its options say; it is in no table yet.
 func (p *Process) newExport(id uint32, mem []byte, o *exportOptions) *Export {
 	e := &Export{
 		p: p, id: id, mem: mem[:len(mem):len(mem)], grants: map[uint32]*grant{},

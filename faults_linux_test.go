@@ -41,8 +41,9 @@ func goesOn(t *testing.T, s *buffers, events <-chan vmmc.Event) {
 	}
 }
 
-// Memory that cannot be read or written is a bad argument of the call that is given it, wherever the page is. The link
-// lives, and is not even interrupted; nothing of the message is taken to have arrived; others go on.
+// Memory that cannot be read or written is a bad argument of the call that is given it, wherever
+// the page is. The link lives, and is not even interrupted; nothing of the message is taken to have
+// arrived; others go on.
 func TestMemoryThatCannotBeAccessed(t *testing.T) {
 	const long = 1 << 20
 	for _, way := range []string{"stream", "between nodes", encrypted} {
@@ -152,7 +153,8 @@ func watched(t *testing.T, p *vmmc.Process, events chan<- vmmc.Event) *vmmc.Proc
 	return q
 }
 
-// An export of memory that the program takes back ends with an event, whatever comes for it next, and nothing else does.
+// An export of memory that the program takes back ends with an event, whatever comes for it next,
+// and nothing else does.
 func TestExportWhoseMemoryIsTakenBack(t *testing.T) {
 	const size = 1 << 20
 	page := os.Getpagesize()

@@ -23,9 +23,10 @@ type Memory struct {
 // allocation is protected as a whole: export one allocation per purpose. It lives
 // until [Memory.Close] or [Process.Close].
 //
-// [ErrNoMem] comes before a page is touched if the machine has less memory left, or one of the cgroups that this
-// process is in: the kernel would give the memory and kill for it when it is used. What others take meanwhile
-// cannot be foreseen. Other errors: [ErrBadSize], [ErrBadAlignment], [ErrClosed].
+// [ErrNoMem] comes before a page is touched if the machine has less memory left, or one of the
+// cgroups that this process is in: the kernel would give the memory and kill for it when it is
+// used. What others take meanwhile cannot be foreseen. Other errors: [ErrBadSize],
+// [ErrBadAlignment], [ErrClosed].
 func (p *Process) Alloc(size int) (*Memory, error) {
 	op := fmt.Sprintf("allocate %d bytes", size)
 	switch {
@@ -49,8 +50,9 @@ func (p *Process) Alloc(size int) (*Memory, error) {
 	return m, nil
 }
 
-// Bytes is the memory itself. It must not be touched after Close: a load or store there faults then, which ends the
-// program as any access to memory that is not there, until the addresses are given back and are another mapping's.
+// Bytes is the memory itself. It must not be touched after Close: a load or store there faults
+// then, which ends the program as any access to memory that is not there, until the addresses are
+// given back and are another mapping's.
 func (m *Memory) Bytes() []byte { return m.region.Bytes()[:m.size:m.size] }
 
 // Close gives the memory back. Memory that is exported stays, and the error is

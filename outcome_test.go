@@ -10,7 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// An atomic whose context ends while its answer is awaited is done once, and what came of it can be learnt.
+// An atomic whose context ends while its answer is awaited is done once, and what came of it can be
+// learnt.
 func TestOutcomeOfACancelledAtomic(t *testing.T) {
 	const way = "between nodes"
 	type atomicOp struct {

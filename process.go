@@ -168,9 +168,9 @@ func WithResume(limit time.Duration) Option {
 // this process itself did not run is not counted.
 func WithSilence(d time.Duration) Option { return func(o *options) { o.silence = d } }
 
-// WithImportsDumped has memory that is imported from other processes of this node, and mapped, in core dumps of this
-// process. Otherwise it is left out: it is the exporter's, and whoever may read the dump need not be let see it. Debuggers
-// that look at the live process see it in any case.
+// WithImportsDumped has memory that is imported from other processes of this node, and mapped, in
+// core dumps of this process. Otherwise it is left out: it is the exporter's, and a user who may
+// read the dump need not be let see it. Debuggers that look at the live process see it in any case.
 func WithImportsDumped() Option { return func(o *options) { o.dumps = true } }
 
 // WithEmbedded runs a node for as long as the process is open; package node has
@@ -297,11 +297,10 @@ func (p *Process) handler(ctx context.Context, m local.Method, body []byte, fds 
 // join the same node: add it to exec.Cmd.Env.
 func (p *Process) Environ() []string { return []string{local.Env + "=" + p.node.socket} }
 
-// Close ends all exports and imports, waits for the running notification
-// handler, gives back all memory of [Process.Alloc], whose slices must not be
-// touched any more, and leaves the node. Goroutines that do so all the same find zeros there and store nowhere, since a program may
-// be about to end; [Memory.Close] is stricter. Peers' calls return [ErrRevoked] or
-// [ErrPeerGone]. In a
+// Close ends all exports and imports, waits for the running notification handler, gives back all
+// memory of [Process.Alloc], whose slices must not be touched any more, and leaves the node.
+// Goroutines that do so all the same find zeros there and store nowhere, since a program may be
+// about to end; [Memory.Close] is stricter. Peers' calls return [ErrRevoked] or [ErrPeerGone]. In a
 // notification handler it fails with [ErrNotInHandler].
 func (p *Process) Close() error {
 	if err := inHandler("close"); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// A notification that has no effect takes nothing: its sender never waits for the handlers of others, or for
-// notifications that are blocked.
+// A notification that has no effect takes nothing: its sender never waits for the handlers of
+// others, or for notifications that are blocked.
 func TestNotificationsWithoutEffect(t *testing.T) {
 	const many = 1000 // there are 64 credits
 	for _, way := range ways {
@@ -48,13 +48,13 @@ func TestNotificationsWithoutEffect(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			whoever := map[string]*vmmc.Import{"without a handler": none, "discarded": silent}
+			imports := map[string]*vmmc.Import{"without a handler": none, "discarded": silent}
 			t.Run("beside a handler that runs", func(t *testing.T) {
 				if err := s.im.SendNotify(ctx, word, 0); err != nil {
 					t.Fatal(err)
 				}
 				<-running
-				for name, im := range whoever {
+				for name, im := range imports {
 					t.Run(name, func(t *testing.T) { all(t, im) })
 				}
 				free <- struct{}{}
@@ -64,7 +64,7 @@ func TestNotificationsWithoutEffect(t *testing.T) {
 				if err := s.im.SendNotify(ctx, word, 0); err != nil {
 					t.Fatal(err)
 				}
-				for name, im := range whoever {
+				for name, im := range imports {
 					t.Run(name, func(t *testing.T) { all(t, im) })
 				}
 				if _, err := s.b.UnblockNotifications(); err != nil {
@@ -136,8 +136,8 @@ func TestCloseWithDiscardedNotifications(t *testing.T) {
 	}
 }
 
-// Who waits for one buffer's notification while notifications are blocked gets it, alone, as sigsuspend does: those of
-// other buffers stay blocked, and run in their order afterwards.
+// A waiter for one buffer's notification gets it while notifications are blocked, alone, as
+// sigsuspend does: those of other buffers stay blocked, and run in their order afterwards.
 func TestWaitNotifiedWhileBlocked(t *testing.T) {
 	for _, way := range ways {
 		for name, before := range map[string]bool{"it is there": true, "it comes": false} {
@@ -200,8 +200,9 @@ func TestWaitNotifiedWhileBlocked(t *testing.T) {
 	}
 }
 
-// Notifications of one link come by the ring and by the stream. When the importer ends, what the ring still holds runs, also
-// when discarded ones that were sent later by the stream were done before it.
+// Notifications of one link come by the ring and by the stream. When the importer ends, what the
+// ring still holds runs, also when discarded ones that were sent later by the stream were done
+// before it.
 func TestNotificationsBehindDiscardedOnes(t *testing.T) {
 	const before = 20 // until the exporter looks at the ring itself, and is not told of what is there
 	running, free := make(chan struct{}, before+2), make(chan struct{})

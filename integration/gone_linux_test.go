@@ -20,7 +20,8 @@ func init() {
 	testutil.RegisterRole("sends both ways", child(sendsBothWays))
 }
 
-// sendsBothWays imports buffer 1 of a process, given by node and pid, and sends, notifies and adds as fast as it can.
+// sendsBothWays imports buffer 1 of a process, given by node and pid, and sends, notifies and adds
+// as fast as it can.
 func sendsBothWays(ctx context.Context, p *vmmc.Process, args []string) error {
 	m, err := p.Alloc(4096)
 	if err != nil {
@@ -67,8 +68,9 @@ const (
 // arrived is what has come of a process.
 type arrived struct{ sent, notified, ran, added uint64 }
 
-// Two processes on two nodes import from each other. One is killed while it sends, and the processors of the other
-// one are busy. It is told once that the process is gone, and nothing of that process arrives later.
+// Two processes on two nodes import from each other. One is killed while it sends, and the
+// processors of the other one are busy. It is told once that the process is gone, and nothing of
+// that process arrives later.
 func TestNothingArrivesAfterPeerGone(t *testing.T) {
 	kills := 8
 	if s := os.Getenv("VMMC_KILLS"); s != "" {

@@ -19,7 +19,8 @@ func init() { testutil.RegisterRole("allocate", child(allocate)) }
 // granted is what processes may have of memory that ask for more.
 const granted = 256 << 20
 
-// allocate asks for memory by each call that takes some, more and more than there is, and has all that there is.
+// allocate asks for memory by each call that takes some, more and more than there is, and has all
+// that there is.
 func allocate(ctx context.Context, p *vmmc.Process, _ []string) error {
 	fmt.Println("in")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
@@ -76,7 +77,8 @@ func allocate(ctx context.Context, p *vmmc.Process, _ []string) error {
 			return err
 		}
 	}
-	// Closing an export takes no second memory: half of all that there is and more can be exported and closed.
+	// Closing an export takes no second memory: half of all that there is and more can be exported
+	// and closed.
 	m, err := p.Alloc(granted / 8 * 5)
 	if err != nil {
 		return err
@@ -102,8 +104,8 @@ func allocate(ctx context.Context, p *vmmc.Process, _ []string) error {
 	return m.Close()
 }
 
-// A process in a cgroup of less memory than it asks for is told so, and nobody is killed; also where the
-// bound is that of a cgroup above.
+// A process in a cgroup of less memory than it asks for is told so, and nobody is killed; also
+// where the bound is that of a cgroup above.
 func TestMoreMemoryThanThereIs(t *testing.T) {
 	f := fenced(t, "memory")
 	limit, swap, killed := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"

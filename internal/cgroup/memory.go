@@ -12,9 +12,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/mount"
 )
 
-// Memory is how many bytes more this process can have before the kernel kills for them, by the machine's memory and by
-// the cgroups that it is in, of either version, and which of these lets it have the least. What the kernel can take back from
-// its cache of files counts, and so does swap. Where nothing says, it is more than there can be.
+// Memory is how many bytes more this process can have before the kernel kills for them, by the
+// machine's memory and by the cgroups that it is in, of either version, and which of these lets it
+// have the least. What the kernel can take back from its cache of files counts, and so does swap.
+// Where nothing says, it is more than there can be.
 func Memory() (room int64, where string) {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -98,7 +99,8 @@ func field(text, name string) int64 {
 	return -1
 }
 
-// within calls f for each cgroup that has this process in it and a controller, each above bounding those below.
+// within calls f for each cgroup that has this process in it and a controller, each above bounding
+// those below.
 func within(own string, points []mount.Point, controller string, f func(dir string, unified bool)) {
 	for line := range strings.Lines(own) { // 8:pids:/a/b, and 0::/a/b of version 2
 		c := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)

@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/mount"
 )
 
-// The room is that of the tightest of the machine and all cgroups that a process is in, of both versions. What can be
-// taken back and what can be swapped counts.
+// The room is that of the tightest of the machine and all cgroups that a process is in, of both
+// versions. What can be taken back and what can be swapped counts.
 func TestMemory(t *testing.T) {
 	dir := t.TempDir()
 	const stat2 = "anon 50\nfile 90\ninactive_file 10\nactive_file 20\nslab_reclaimable 5\nslab_unreclaimable 7\n"

@@ -23,8 +23,8 @@ func (n *note) silent() bool {
 	return t == nil || t.Notify == nil || t.Silent != nil && t.Silent.Load()
 }
 
-// note queues a notification; the importer's credits bound the queue. One that runs nothing is done at once, whatever is
-// before it: its credit does not wait for the handlers of others. rmu is held.
+// note queues a notification; the importer's credits bound the queue. One that runs nothing is done
+// at once, whatever is before it: its credit does not wait for the handlers of others. rmu is held.
 func (in *In) note(n note) {
 	in.nmu.Lock()
 	if n.silent() && !in.gaps {
@@ -128,8 +128,9 @@ func (in *In) credits() uint32 {
 // span are serials from first to last.
 type span struct{ first, last uint32 }
 
-// settleEarly notes that a notification is done which may not be the next one. Between two spans is one at least that is
-// not done and has a credit, so there are no more spans than credits. It reports whether the serial can be. nmu is held.
+// settleEarly notes that a notification is done which may not be the next one. Between two spans is
+// one at least that is not done and has a credit, so there are no more spans than credits. It
+// reports whether the serial can be. nmu is held.
 func (in *In) settleEarly(serial uint32) bool {
 	if int32(serial-in.ran) <= 0 || len(in.early) > maxNotes {
 		return false
@@ -161,7 +162,8 @@ func (in *In) catchUp() {
 	}
 }
 
-// payEarly gives back the credits of notifications that were done as they came. rmu is held, and nmu not.
+// payEarly gives back the credits of notifications that were done as they came. rmu is held, and
+// nmu not.
 func (in *In) payEarly() {
 	in.nmu.Lock()
 	paid, scarce := in.ran+in.ahead, len(in.notes) > 0
@@ -182,7 +184,8 @@ func (in *In) payEarly() {
 	in.tmu.Unlock()
 }
 
-// sweep is for an importer that has no credits left: what its ring holds that runs nothing is done now. rmu is held.
+// sweep is for an importer that has no credits left: what its ring holds that runs nothing is done
+// now. rmu is held.
 func (in *In) sweep() {
 	in.nmu.Lock()
 	in.collect()

@@ -7,24 +7,26 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// Drain ends a link because the process at its far end is gone, or is taken for gone (docs/models/gone.pml). What
-// that process has sent is received first: until the connection ends, nothing comes for timeout.Drain, or
-// timeout.Drained has passed. It returns at once, and may be called under any lock. why is [ErrGone] too.
+// Drain ends a link because the process at its far end is gone, or is taken for gone
+// (docs/models/gone.pml). What that process has sent is received first: until the connection ends,
+// nothing comes for timeout.Drain, or timeout.Drained has passed. It returns at once, and may be
+// called under any lock. why is [ErrGone] too.
 func (o *Out) Drain(why error) { o.drain(why, func() {}) }
 
 // Drain is that of the importing side. The importer hears which of its messages were applied.
 func (in *In) Drain(why error) { in.drain(why, func() { in.owe(true); in.push() }) }
 
 // Spoke reports whether the importer has shown that it lived when the link had begun: it has sent a
-// frame, or on this node has taken the link. It is for the function that is called when the link has
-// ended.
+// frame, or on this node has taken the link. It is for the function that is called when the link
+// has ended.
 func (in *In) Spoke() bool { return in.spoke }
 
 // betweenDrains is the pause between two looks at a link that ends.
 const betweenDrains = 5 * time.Millisecond
 
-// beforeBye is how long nothing comes before the far end is told that the link is over. A process that has ended
-// closes its connections itself: what is written to them then has the far end's kernel drop what it has not sent yet.
+// beforeBye is how long nothing comes before the far end is told that the link is over. A process
+// that has ended closes its connections itself: what is written to them then has the far end's
+// kernel drop what it has not sent yet.
 const beforeBye = 100 * time.Millisecond
 
 func (s *stream) drain(why error, settle func()) {
@@ -39,8 +41,9 @@ func (s *stream) drain(why error, settle func()) {
 	})
 }
 
-// receiveRest receives until the link ends, and ends it when nothing is left. It looks at the socket itself,
-// and then at the clock: a background goroutine that gets no processor does not make the far end silent.
+// receiveRest receives until the link ends, and ends it when nothing is left. It looks at the
+// socket itself, and then at the clock: a background goroutine that gets no processor does not make
+// the far end silent.
 func (s *stream) receiveRest(why error, bye func()) {
 	begun := time.Now()
 	last, heard := begun, uint32(0)

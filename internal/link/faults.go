@@ -4,8 +4,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// Memory of this program's that cannot be read when its turn comes, or not be written when an answer arrives. It concerns
-// one message or one get, and the link goes on.
+// Memory of this program's that cannot be read when its turn comes, or not be written when an
+// answer arrives. It concerns one message or one get, and the link goes on.
 
 // maxFaults bounds what is remembered of messages that failed so; the oldest go.
 const maxFaults = 1024
@@ -41,8 +41,8 @@ func (o *Out) fault(seq uint64) error {
 	return nil
 }
 
-// sift makes aborts of what is queued and cannot be read: a header, once it is written, cannot be taken back. tmu and imu are held,
-// and nothing else goes by the memory.
+// sift makes aborts of what is queued and cannot be read: a header, once it is written, cannot be
+// taken back. tmu and imu are held, and nothing else goes by the memory.
 func (o *Out) sift() {
 	for i, n := 0, o.queue.len(); i < n; i++ {
 		err := shm.Guard(func() { // once for all that can be read
@@ -58,8 +58,9 @@ func (o *Out) sift() {
 	}
 }
 
-// blame finds out of which message the memory is that the kernel could not read while it was sent, since it was looked at. What is in
-// frames of it cannot be taken back on this connection. tmu is held.
+// blame finds out of which message the memory is that the kernel could not read while it was sent,
+// since it was looked at. What is in frames of it cannot be taken back on this connection. tmu is
+// held.
 func (o *Out) blame() {
 	for _, p := range o.tx.parts[o.tx.first:o.tx.count] {
 		if p.seq == 0 || p.kept {
@@ -94,7 +95,8 @@ func (in *In) unwritable(err error) {
 	}
 }
 
-// faulted has the export of t end, whose memory cannot be accessed any more. It may be called under any lock.
+// faulted has the export of t end, whose memory cannot be accessed any more. It may be called under
+// any lock.
 func (in *In) faulted(t *Target, err error) {
 	if t.Fault != nil {
 		in.e.wg.Go(func() { t.Fault(err) })

@@ -64,7 +64,8 @@ func (q *noteQueue) add(in *In) {
 	}
 }
 
-// lookAgain has the queue looked through, while notifications are blocked, for those that are waited for.
+// lookAgain has the queue looked through, while notifications are blocked, for those that are
+// waited for.
 func (q *noteQueue) lookAgain() {
 	q.mu.Lock()
 	q.look = true
@@ -76,7 +77,8 @@ func (q *noteQueue) lookAgain() {
 // noteWaiters are those that wait for the next notification of one export. It serves all of them.
 type noteWaiters struct{ n int32 }
 
-// runSought runs the handler of a notification that is waited for while others are blocked; mu is held.
+// runSought runs the handler of a notification that is waited for while others are blocked; mu is
+// held.
 func (q *noteQueue) runSought() {
 	q.look = false
 	var ins []*In
@@ -110,8 +112,9 @@ func (q *noteQueue) runSought() {
 	q.look = q.look || ran
 }
 
-// WaitNote waits for what a handler of an export brings about. While notifications are blocked, those of that export run for it
-// all the same, one for each wait, as sigsuspend lets a signal in. When it returns, none of them runs any more.
+// WaitNote waits for what a handler of an export brings about. While notifications are blocked,
+// those of that export run for it all the same, one for each wait, as sigsuspend lets a signal in.
+// When it returns, none of them runs any more.
 func (e *Engine) WaitNote(ctx context.Context, export uint64, l wait.Look) error {
 	q := &e.notes
 	q.mu.Lock()

@@ -142,7 +142,7 @@ func (c *replica) step() (over bool, err error) {
 			err = unknown(err)
 		}
 	default:
-		// The memory is lent, and this is not the goroutine of whom it is lent by.
+		// The memory is lent, and this is not the goroutine of the lender.
 		if gerr := shm.Guard(func() {
 			if c.get {
 				err = c.fetch(n, over)

@@ -6,9 +6,10 @@ import (
 	"runtime/debug"
 )
 
-// Guard runs f, and gives [ErrForbidden] where it comes to memory that cannot be accessed: memory that a program has lent or
-// exported and that it has unmapped or protected since, or whose file is shorter now. f holds no lock when it gets there. The program would
-// end without that, since the goroutine is not one that the memory's owner could prepare. It costs some 50 instructions.
+// Guard runs f, and gives [ErrForbidden] where it comes to memory that cannot be accessed: memory
+// that a program has lent or exported and that it has unmapped or protected since, or whose file is
+// shorter now. f holds no lock when it gets there. The program would end without that, since the
+// goroutine is not one that the memory's owner could prepare. It costs some 50 instructions.
 func Guard(f func()) (err error) {
 	was := debug.SetPanicOnFault(true)
 	defer func() {
@@ -31,8 +32,8 @@ func Guard(f func()) (err error) {
 // Readable says whether all of b can be read now.
 func Readable(b []byte) error { return Guard(func() { Touch(b) }) }
 
-// Touch reads a byte of each page of b, without the race detector's knowledge: it is for nothing but the fault. What it
-// returns keeps the loads from being left out.
+// Touch reads a byte of each page of b, without the race detector's knowledge: it is for nothing
+// but the fault. What it returns keeps the loads from being left out.
 //
 //go:norace
 //go:noinline

@@ -112,8 +112,8 @@ func (r *Region) mark(s span) {
 	}
 }
 
-// replace maps a fresh memfd with a copy of the region over it, and clears the old pages of those runs, which
-// are others' too. The caller owns the memfd.
+// replace maps a fresh memfd with a copy of the region over it, and clears the old pages of those
+// runs, which are others' too. The caller owns the memfd.
 func (r *Region) replace(name string, runs []span) (fd int, err error) {
 	if err := Room(r.size); err != nil { // for a moment there are both
 		return -1, err
@@ -150,9 +150,9 @@ func (r *Region) replace(name string, runs []span) (fd int, err error) {
 // stride is how much memory is copied in place before the old pages are given back.
 const stride = 4 << 20
 
-// own makes the pages of a run this process's own, where they are: the mapping of the memfd becomes a private
-// one, whose pages are copied one after the other. That takes no descriptor, no address space and no file, and memory
-// for a stride only, unless the memfd is sealed. renewing is held.
+// own makes the pages of a run this process's own, where they are: the mapping of the memfd becomes
+// a private one, whose pages are copied one after the other. That takes no descriptor, no address
+// space and no file, and memory for a stride only, unless the memfd is sealed. renewing is held.
 func (r *Region) own(s span) error {
 	r.mu.Lock()
 	if r.retired || r.fd < 0 {
@@ -199,9 +199,10 @@ func (r *Region) settleOwed() error {
 	return nil
 }
 
-// orphans are second mappings of runs whose old pages can be cleared by nothing else: those of a memfd that is sealed
-// read-only. They are made before the pages leave this range. One that the system refuses is left out, and its pages are not
-// cleared; whoever has them mapped has seen what is in them. mu is held.
+// orphans are second mappings of runs whose old pages can be cleared by nothing else: those of a
+// memfd that is sealed read-only. They are made before the pages leave this range. One that the
+// system refuses is left out, and its pages are not cleared; an importer that has them mapped has
+// seen what is in them. mu is held.
 func (r *Region) orphans(runs []span) [][]byte {
 	out := make([][]byte, len(runs))
 	if info, err := unix.Inspect(r.fd); err != nil || !info.ReadOnly {
@@ -215,8 +216,8 @@ func (r *Region) orphans(runs []span) [][]byte {
 	return out
 }
 
-// erase clears the old pages of a run, by their second mapping if there is one, so that a kept mapping shows none of
-// what came before; mu is held.
+// erase clears the old pages of a run, by their second mapping if there is one, so that a kept
+// mapping shows none of what came before; mu is held.
 func (r *Region) erase(s span, second []byte) {
 	if second != nil {
 		clear(second)

@@ -15,9 +15,9 @@ var ErrForbidden = unix.ErrForbidden
 // ErrNoRoom is that the system has less memory left than is asked for.
 var ErrNoRoom = errors.New("not so much memory is left")
 
-// The kernel does not refuse memory that it does not have: it kills for it when pages are used, this process or
-// another one. So the room is asked for before pages are made present, and again between strides, because
-// others take memory, too.
+// The kernel does not refuse memory that it does not have: it kills for it when pages are used,
+// this process or another one. So the room is asked for before pages are made present, and again
+// between strides, because others take memory, too.
 const (
 	presentStride = 64 << 20
 	unaskedRoom   = 4 << 20 // taken without asking, which takes some 0.1 ms

@@ -54,8 +54,8 @@ func Seal(fd int, readOnly bool) error {
 	return nil
 }
 
-// Inspect asks the kernel, not the sender, what a received descriptor is. The seals come first: only memory
-// has them, and all other files may have a file system that never answers.
+// Inspect asks the kernel, not the sender, what a received descriptor is. The seals come first:
+// only memory has them, and all other files may have a file system that never answers.
 func Inspect(fd int) (MemoryInfo, error) {
 	seals, err := sys.FcntlInt(uintptr(fd), sys.F_GET_SEALS, 0)
 	if err != nil {
@@ -105,8 +105,8 @@ func MapAt(fd, off, size int, write, populate bool) (unsafe.Pointer, error) {
 	return p, nil
 }
 
-// mapFixed maps over what is there. That takes neither address space nor, for a whole mapping, a mapping more,
-// and where a part of one is replaced the reserve has room for it.
+// mapFixed maps over what is there. That takes neither address space nor, for a whole mapping, a
+// mapping more, and where a part of one is replaced the reserve has room for it.
 func mapFixed(what string, p unsafe.Pointer, fd, off, size, prot, flags int) error {
 	err := withReserve(func() error {
 		_, err := sys.MmapPtr(fd, int64(off), p, uintptr(size), prot, flags|sys.MAP_FIXED)
@@ -123,14 +123,15 @@ func MapOver(p unsafe.Pointer, fd, size int) error {
 	return mapFixed("map a fresh memfd over", p, fd, 0, size, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_SHARED|sys.MAP_POPULATE)
 }
 
-// MapOwn makes [p, p+size), which are the bytes of fd from off on, copies of them that no other process sees. A page is
-// copied when it is next stored to, see [OwnPages]; until then it is the file's.
+// MapOwn makes [p, p+size), which are the bytes of fd from off on, copies of them that no other
+// process sees. A page is copied when it is next stored to, see [OwnPages]; until then it is the
+// file's.
 func MapOwn(p unsafe.Pointer, fd, off, size int) error {
 	return mapFixed("map as its own", p, fd, off, size, sys.PROT_READ|sys.PROT_WRITE, sys.MAP_PRIVATE|sys.MAP_NORESERVE)
 }
 
-// OwnPages has all pages of a range that [MapOwn] made copied now. What they hold is what it is; stores of other
-// goroutines meanwhile are kept.
+// OwnPages has all pages of a range that [MapOwn] made copied now. What they hold is what it is;
+// stores of other goroutines meanwhile are kept.
 func OwnPages(p unsafe.Pointer, size int) error {
 	_, _, e := sys.Syscall(sys.SYS_MADVISE, uintptr(p), uintptr(size), sys.MADV_POPULATE_WRITE)
 	switch e {
@@ -145,8 +146,8 @@ func OwnPages(p unsafe.Pointer, size int) error {
 	return fmt.Errorf("copy %d bytes of pages: %w", size, e)
 }
 
-// Punch gives n bytes of a memfd back from off on, whole pages, which read as zeros in all its mappings from then on. A memfd
-// that is sealed read-only refuses it.
+// Punch gives n bytes of a memfd back from off on, whole pages, which read as zeros in all its
+// mappings from then on. A memfd that is sealed read-only refuses it.
 func Punch(fd, off, n int) error {
 	for {
 		err := sys.Fallocate(fd, sys.FALLOC_FL_PUNCH_HOLE|sys.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))
@@ -170,7 +171,7 @@ func MapNothing(p unsafe.Pointer, size int, write bool) error {
 	return err
 }
 
-// MapForbidden gives the pages behind a range back; who touches it faults.
+// MapForbidden gives the pages behind a range back; an access there faults.
 func MapForbidden(p unsafe.Pointer, size int) error {
 	return mapFixed("forbid", p, -1, 0, size, sys.PROT_NONE, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_NORESERVE)
 }

@@ -14,8 +14,9 @@ import (
 // Faulted reports whether a call has failed because of the caller's memory.
 func Faulted(err error) bool { return errors.Is(err, sys.EFAULT) }
 
-// Present makes every page of b present now: for writing, or for reading. Memory that cannot be accessed so is
-// [ErrForbidden]; that nothing could be had for it is another error. No access faults.
+// Present makes every page of b present now: for writing, or for reading. Memory that cannot be
+// accessed so is [ErrForbidden]; that nothing could be had for it is another error. No access
+// faults.
 func Present(b []byte, write bool) error {
 	if len(b) == 0 {
 		return nil
@@ -73,8 +74,8 @@ func resident(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// probe has the kernel look at a word of each page of b, which is word-aligned: where that faults it says so. A write is one
-// that changes nothing, by an atomic.
+// probe has the kernel look at a word of each page of b, which is word-aligned: where that faults
+// it says so. A write is one that changes nothing, by an atomic.
 func probe(b []byte, write bool) error {
 	const (
 		wait, wakeOp, private = 0, 5, 128

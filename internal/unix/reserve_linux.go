@@ -8,9 +8,10 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// Taking memory away from others must not fail because this process is at a limit of its mappings or of its
-// address space. A few mappings are therefore kept for it: what fails for want of room is tried again
-// without them. Each is shared memory of its own, so that the kernel merges none with a neighbour.
+// Taking memory away from others must not fail because this process is at a limit of its mappings
+// or of its address space. A few mappings are therefore kept for it: what fails for want of room is
+// tried again without them. Each is shared memory of its own, so that the kernel merges none with a
+// neighbour.
 const (
 	reserves    = 8
 	reserveSize = 256 << 10
