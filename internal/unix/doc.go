@@ -15,9 +15,6 @@ var ErrUnsupported = errors.New("vmmc does not support " + runtime.GOOS + ": it 
 // carry the seals without which mapping it would be dangerous.
 var ErrSealed = errors.New("memory is not sealed against resizing")
 
-// ErrForbidden is memory that cannot be read or written, as it was mapped or because the file behind it is shorter.
-var ErrForbidden = errors.New("the memory cannot be accessed")
-
 // ErrLost says that descriptors which another process sent were lost on the way.
 var ErrLost = errors.New("descriptors were lost on the way: whom they were sent to is at its limit of open files (ulimit -n)")
 
