@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -103,6 +104,12 @@ func withErrorQueue(t testing.TB) int {
 	return fd
 }
 
+// looksLikeLink are those that are links, until what is said on them is looked at: unix stream sockets.
+var looksLikeLink = map[string]bool{
+	"unix sockets with a TCP socket on its way that lingers":    true,
+	"unix sockets with a file on its way that is to be written": true,
+}
+
 // hugeMemory is sealed memory of huge pages. It takes none of them: there need not be any.
 func hugeMemory(t testing.TB) int {
 	t.Helper()
@@ -133,7 +140,7 @@ func TestHostileFiles(t *testing.T) {
 				}
 				return grant, fds
 			})
-			r.refused(t, y)
+			r.refused(t, y, false)
 		}}
 	}
 	inLink := func(at ...int) step {
@@ -147,7 +154,7 @@ func TestHostileFiles(t *testing.T) {
 				}
 				return link
 			})
-			r.refused(t, y)
+			r.refused(t, y, slices.Equal(at, []int{2}))
 		}}
 	}
 	for name, step := range map[string]step{
@@ -161,7 +168,7 @@ func TestHostileFiles(t *testing.T) {
 			y := newTyrant(t, r.w.socket, honestly)
 			fds := r.files(3)
 			y.stall(t, nothing, func(process, back, far int) []int { closeAll([]int{process, back, far}); return fds })
-			r.refused(t, y)
+			r.refused(t, y, false)
 		}},
 		"an answer to an import on a link": {2, func(t *testing.T, r *fileRaid) {
 			y, link := r.linked(t)
@@ -246,7 +253,7 @@ func TestHostileFiles(t *testing.T) {
 						t.Fatal(err)
 					}
 					t.Cleanup(n.Close)
-					r := &fileRaid{w: townAt(t, n.Socket())}
+					r := &fileRaid{w: townAt(t, n.Socket()), link: looksLikeLink[name]}
 					r.p = join(t, n.Socket())
 					fds, answer := files(t, step.n)
 					defer answer()
@@ -301,6 +308,7 @@ type fileRaid struct {
 	w    *town
 	p    *vmmc.Process
 	left []int // files that were not sent yet
+	link bool  // each of them is a unix stream socket
 }
 
 func (r *fileRaid) files(n int) []int {
@@ -314,8 +322,9 @@ func (r *fileRaid) drop(fds []int) {
 	go closeAll(fds)
 }
 
-// refused fails the test unless an import from y fails within its time.
-func (r *fileRaid) refused(t *testing.T, y *tyrant) {
+// refused fails the test unless an import from y fails within its time. Where a unix stream socket came as the socket of a
+// link, it may succeed: what is said on it is not looked at yet.
+func (r *fileRaid) refused(t *testing.T, y *tyrant, socket bool) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()
@@ -326,8 +335,7 @@ func (r *fileRaid) refused(t *testing.T, y *tyrant) {
 	}()
 	select {
 	case err := <-over:
-		// A unix socket is a link, until what is said on it is looked at.
-		if err != nil && !errors.Is(err, vmmc.ErrProtocol) {
+		if !errors.Is(err, vmmc.ErrProtocol) && (err != nil || !socket || !r.link) {
 			t.Errorf("import: %v, want %v", err, vmmc.ErrProtocol)
 		}
 	case <-time.After(2 * bound):
