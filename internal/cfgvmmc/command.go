@@ -31,6 +31,7 @@ func verbs() []verb {
 // Command is cfgvmmc.
 func Command() *cobra.Command {
 	var w where
+	var shell string
 	c := &cobra.Command{
 		Use:   "cfgvmmc [flags] hostname add|del|run|kill session ...",
 		Short: "Make and delete sessions on a node, and run programs in them",
@@ -84,6 +85,9 @@ be reached.`,
 		Version:           vmmc.Release,
 		ValidArgsFunction: w.complete,
 		RunE: func(c *cobra.Command, args []string) error {
+			if shell != "" {
+				return completion(c, shell)
+			}
 			if len(args) == 0 {
 				return c.Help()
 			}
@@ -92,7 +96,28 @@ be reached.`,
 	}
 	c.Flags().SetInterspersed(false) // what follows the node is in its place
 	w.add(c)
+	c.Flags().StringVar(&shell, "completion", "", "print the completions for a `shell`: bash, zsh, fish or powershell")
+	_ = c.RegisterFlagCompletionFunc("completion", cobra.FixedCompletions(shells, cobra.ShellCompDirectiveNoFileComp))
 	return c
+}
+
+var shells = []cobra.Completion{"bash", "zsh", "fish", "powershell"}
+
+// completion prints what makes a shell complete command lines. It is no command of its
+// own, as it is in vmmc: that might be the name of a node.
+func completion(c *cobra.Command, shell string) error {
+	w := c.OutOrStdout()
+	switch shell {
+	case "bash":
+		return c.GenBashCompletionV2(w, true)
+	case "zsh":
+		return c.GenZshCompletion(w)
+	case "fish":
+		return c.GenFishCompletion(w, true)
+	case "powershell":
+		return c.GenPowerShellCompletionWithDesc(w)
+	}
+	return serve.Usage("--completion %q: wanted one of %s", shell, strings.Join(shells, ", "))
 }
 
 // dispatch finds the verb. Windows takes capitals for small letters, and the
