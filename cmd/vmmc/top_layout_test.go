@@ -38,8 +38,8 @@ func TestTopFits(t *testing.T) {
 	for w, want := range map[int]string{
 		20:  "PID PEER MSG/S",
 		40:  "PID PEER MSG/S BYTES/S↑ IDLE",
-		80:  "NODE PID ROLE PEER PATH MSG/S BYTES/S↑ NOTES/S IDLE",
-		200: "NODE PID ROLE PEER PATH MSG/S BYTES/S↑ NOTES/S GETS/S ATOMICS/S IDLE MESSAGES RESUMED USER",
+		80:  "NODE PID PROGRAM ROLE PEER PATH MSG/S BYTES/S↑ IDLE",
+		200: "NODE PID PROGRAM ROLE PEER PATH MSG/S BYTES/S↑ NOTES/S GETS/S ATOMICS/S IDLE MESSAGES RESUMED USER",
 	} {
 		if got := head(w); got != want {
 			t.Errorf("at %d there are %q, want %q", w, got, want)

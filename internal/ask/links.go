@@ -13,7 +13,8 @@ import (
 type Link struct {
 	Node     string        `json:"node"`
 	PID      uint32        `json:"pid"`
-	Place    uint32        `json:"place"` // among the links of its process
+	Program  string        `json:"program,omitempty"` // that the process ran when it joined
+	Place    uint32        `json:"place"`             // among the links of its process
 	User     string        `json:"user"`
 	Session  string        `json:"session,omitempty"`
 	Role     string        `json:"role"` // imports or exports
@@ -72,7 +73,7 @@ func (n *Node) links(ctx context.Context) (rows []Link, err error) {
 
 func (n *Node) linkRow(l *nodev1.Link) Link {
 	r := Link{
-		Node: n.Name, PID: l.GetPid(), Place: l.GetPlace(), User: l.GetUser(), Session: l.GetSession(), Role: "exports",
+		Node: n.Name, PID: l.GetPid(), Program: l.GetProgram(), Place: l.GetPlace(), User: l.GetUser(), Session: l.GetSession(), Role: "exports",
 		PeerNode: l.GetPeerNode(), PeerPID: l.GetPeerPid(), Path: "stream", Secret: l.GetEncrypted(), Begun: l.GetBegun().AsTime(),
 		Idle: time.Duration(l.GetIdleNs()), Read: time.Duration(l.GetReadNs()),
 		Messages: l.GetMessages(), Bytes: l.GetBytes(), Notes: l.GetNotifications(), Gets: l.GetGets(), GetBytes: l.GetGotBytes(),

@@ -40,7 +40,7 @@ func (s *linkService) Links(ctx context.Context, r *connect.Request[nodev1.Links
 func (n *Node) linkInfo(l linkEnd) *nodev1.Link {
 	c := &l.Counts
 	return &nodev1.Link{
-		Pid: l.p.id.Load().PID, Place: uint32(l.Slot), User: l.p.user, Session: clip(l.p.session),
+		Pid: l.p.id.Load().PID, Place: uint32(l.Slot), User: l.p.user, Session: clip(l.p.session), Program: l.p.programName(),
 		Imports: l.Out, Mapped: l.Mapped, Encrypted: l.Secret,
 		// The process may say anything, and no error may come of it.
 		PeerNode: strings.ToValidUTF8(l.Peer.Node, "?"), PeerPid: l.Peer.PID, Begun: timestamppb.New(l.Begun),

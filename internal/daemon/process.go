@@ -34,6 +34,7 @@ type process struct {
 	id      atomic.Pointer[local.ProcessID] // nil before it registered
 	session string                          // set before id
 	member  *member                         // of a session that the node has; set before id
+	program atomic.Pointer[string]          // nil: the node does not know it yet
 
 	returning atomic.Bool // see rejoin
 
@@ -185,6 +186,7 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		if err == nil {
 			w.Pass = p.n.roll.join(p, w.Parent)
 			p.count(fds)
+			p.findProgram()
 		}
 		return w, nil, err
 	}
@@ -196,6 +198,7 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		w, err := p.rejoin(r)
 		if err == nil {
 			p.count(fds)
+			p.findProgram()
 		}
 		return w, nil, err
 	}

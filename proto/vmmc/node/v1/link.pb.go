@@ -168,7 +168,10 @@ type Link struct {
 	Duplicates       uint64 `protobuf:"varint,22,opt,name=duplicates,proto3" json:"duplicates,omitempty"`
 	ResentBytes      uint64 `protobuf:"varint,23,opt,name=resent_bytes,json=resentBytes,proto3" json:"resent_bytes,omitempty"`
 	// All that goes over it is encrypted.
-	Encrypted     bool `protobuf:"varint,24,opt,name=encrypted,proto3" json:"encrypted,omitempty"`
+	Encrypted bool `protobuf:"varint,24,opt,name=encrypted,proto3" json:"encrypted,omitempty"`
+	// The name of the program that the process ran when it joined its node. The process
+	// can choose it freely. Empty: the node does not know it.
+	Program       string `protobuf:"bytes,25,opt,name=program,proto3" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -371,6 +374,13 @@ func (x *Link) GetEncrypted() bool {
 	return false
 }
 
+func (x *Link) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
 var File_vmmc_node_v1_link_proto protoreflect.FileDescriptor
 
 const file_vmmc_node_v1_link_proto_rawDesc = "" +
@@ -382,7 +392,7 @@ const file_vmmc_node_v1_link_proto_rawDesc = "" +
 	"afterPlace\"M\n" +
 	"\rLinksResponse\x12(\n" +
 	"\x05links\x18\x01 \x03(\v2\x12.vmmc.node.v1.LinkR\x05links\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xa6\x05\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xc0\x05\n" +
 	"\x04Link\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
 	"\x05place\x18\x02 \x01(\rR\x05place\x12\x12\n" +
@@ -410,7 +420,8 @@ const file_vmmc_node_v1_link_proto_rawDesc = "" +
 	"duplicates\x18\x16 \x01(\x04R\n" +
 	"duplicates\x12!\n" +
 	"\fresent_bytes\x18\x17 \x01(\x04R\vresentBytes\x12\x1c\n" +
-	"\tencrypted\x18\x18 \x01(\bR\tencrypted2O\n" +
+	"\tencrypted\x18\x18 \x01(\bR\tencrypted\x12\x18\n" +
+	"\aprogram\x18\x19 \x01(\tR\aprogram2O\n" +
 	"\vLinkService\x12@\n" +
 	"\x05Links\x12\x1a.vmmc.node.v1.LinksRequest\x1a\x1b.vmmc.node.v1.LinksResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
 
