@@ -53,6 +53,9 @@ func (im *Import) SendNotifyAsync(ctx context.Context, src []byte, off int) (Req
 }
 
 func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int, notify bool) (Request, error) {
+	if ctx == nil {
+		return Request{}, im.failed("begin to "+op, len(src), off, errNilContext)
+	}
 	r := Request{im: im, op: op, n: len(src), off: off}
 	notify = notify && im.heard()
 	err := im.check(len(src), off, local.MayWrite)
@@ -78,6 +81,9 @@ func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int,
 // holds anything. len(dst) and off are in bytes, multiples of the word. Errors as
 // [Import.Send]; when there is one, there is no request.
 func (im *Import) GetAsync(ctx context.Context, dst []byte, off int) (Request, error) {
+	if ctx == nil {
+		return Request{}, im.failed("begin to get", len(dst), off, errNilContext)
+	}
 	r := Request{im: im, op: "get", n: len(dst), off: off}
 	err := im.check(len(dst), off, local.MayRead)
 	switch {
@@ -129,6 +135,9 @@ func (r Request) Wait(ctx context.Context) error {
 	}
 	if link.InHandler() {
 		return r.im.failed("wait for a "+r.op, r.n, r.off, code.NotInHandler)
+	}
+	if ctx == nil {
+		return r.im.failed("wait for a "+r.op, r.n, r.off, errNilContext)
 	}
 	done, err := r.r.Wait(ctx)
 	if !done {

@@ -62,6 +62,9 @@ func (im *Import) change(ctx context.Context, op string, c link.Change, off int)
 	if c.Wide {
 		size = 8
 	}
+	if ctx == nil {
+		return 0, im.failed(op, size, off, errNilContext)
+	}
 	err = im.check(size, off, local.MayRead)
 	if err == nil {
 		err = im.check(size, off, local.MayWrite)
@@ -124,6 +127,11 @@ func (o *Outcome) Wait(ctx context.Context) (old uint64, err error) {
 	}
 	if link.InHandler() {
 		f := o.im.failed("wait for a "+o.op, o.size, o.off, code.NotInHandler)
+		f.outcome = o
+		return 0, f
+	}
+	if ctx == nil {
+		f := o.im.failed("wait for a "+o.op, o.size, o.off, errNilContext)
 		f.outcome = o
 		return 0, f
 	}

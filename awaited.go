@@ -15,6 +15,8 @@ func (im *Import) WaitWord(ctx context.Context, w Word, old uint32) (uint32, err
 	switch {
 	case link.InHandler():
 		return old, failf(op, ErrNotInHandler, "%v", ErrNotInHandler)
+	case ctx == nil:
+		return old, fail(op, errNilContext)
 	case w.w == nil:
 		return old, failf(op, ErrBadArg, "the word is of no export: Export.Word gives words")
 	case w.p != im.p:

@@ -103,6 +103,9 @@ func (b *Binding) Flush(ctx context.Context) error {
 	if link.InHandler() {
 		return b.failed("flush", code.NotInHandler)
 	}
+	if ctx == nil {
+		return b.failed("flush", errNilContext)
+	}
 	err := b.flush(ctx)
 	if err == nil {
 		err = b.im.Fence(ctx)
@@ -137,6 +140,9 @@ func (b *Binding) flush(ctx context.Context) error {
 // Errors are those of [Import.Send] for a word, and [ErrNotInHandler] for a binding
 // with [NotifyUpdates].
 func (b *Binding) Store(ctx context.Context, off int, v uint32) error {
+	if ctx == nil {
+		return b.failed(fmt.Sprintf("store word %d", off), errNilContext)
+	}
 	err := b.store(ctx, off, v)
 	if err != nil {
 		return b.failed(fmt.Sprintf("store word %d", off), err)

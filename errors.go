@@ -63,6 +63,11 @@ const (
 	ErrNoSuchSession   = code.NoSuchSession  // the node has no session of this name
 )
 
+// errNilContext is the cause of every call that was given no context. Each exported call compares
+// its context with nil itself, before anything has begun: so a fast path, which does not look at
+// its context, refuses it as well.
+var errNilContext = code.New(code.BadArg, "the context is nil: give context.Background() for none")
+
 // ErrorStr is the text of a return value (the manual's vmmc_ErrorStr).
 func ErrorStr(c Code) string { return c.Error() }
 

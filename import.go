@@ -60,6 +60,11 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	if err := inHandler(op); err != nil {
 		return nil, err
 	}
+	if ctx == nil {
+		f := fail(op, errNilContext)
+		f.Peer = peer.String()
+		return nil, f
+	}
 	im, err := p.importOver(ctx, peer, id)
 	if err != nil {
 		f := fail(op, err)

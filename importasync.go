@@ -2,6 +2,7 @@ package vmmc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -25,6 +26,11 @@ type ImportRequest struct {
 // before the import is made, the request fails. An import that was made and
 // never asked for is closed with the process.
 func (p *Process) ImportAsync(ctx context.Context, node NodeID, pid PID, id uint32) *ImportRequest {
+	if ctx == nil {
+		r := &ImportRequest{p: p, stop: func() {}, done: make(chan struct{})}
+		r.finish(nil, fail(fmt.Sprintf("import buffer %d", id), errNilContext))
+		return r
+	}
 	ctx, stop := context.WithCancel(ctx)
 	r := &ImportRequest{p: p, stop: stop, done: make(chan struct{})}
 	if link.InHandler() {
@@ -85,6 +91,9 @@ func (r *ImportRequest) Wait(ctx context.Context) (*Import, error) {
 	}
 	if link.InHandler() {
 		return nil, failf("wait for an import", ErrNotInHandler, "%v", code.NotInHandler)
+	}
+	if ctx == nil {
+		return nil, fail("wait for an import", errNilContext)
 	}
 	select {
 	case <-r.done:

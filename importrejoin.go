@@ -31,6 +31,9 @@ func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error)
 	if err := inHandler(op); err != nil {
 		return nil, err
 	}
+	if ctx == nil {
+		return nil, im.rejoinFailed(op, peer, errNilContext)
+	}
 	err := im.alive()
 	if im.closed.Load() {
 		err = link.ErrClosed

@@ -60,6 +60,9 @@ func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) 
 	if link.InHandler() {
 		return seen, failf(e.waiting(), ErrNotInHandler, "%v", ErrNotInHandler)
 	}
+	if ctx == nil {
+		return seen, e.failed(e.waiting(), errNilContext)
+	}
 	if n := e.notified.Load(); n != seen {
 		return n, nil
 	}

@@ -87,6 +87,11 @@ func TestOutcomeOfACancelledAtomic(t *testing.T) {
 				if again, ok := vmmc.OutcomeOf(err); !errors.Is(err, vmmc.ErrOutcomeUnknown) || !ok || again != s.o {
 					t.Errorf("a wait whose context has ended: %v", err)
 				}
+				var none context.Context
+				_, err = s.o.Wait(none)
+				if again, ok := vmmc.OutcomeOf(err); !errors.Is(err, vmmc.ErrBadArg) || !ok || again != s.o {
+					t.Errorf("a wait without a context: %v", err)
+				}
 				s.g.open()
 				for range 2 {
 					if old, err := wait(t, s.o); old != op.old || err != nil {

@@ -186,6 +186,9 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 // [ErrBadArg] for an option or a socket's path that cannot be. The process lives
 // until [Process.Close].
 func Open(ctx context.Context, opts ...Option) (*Process, error) {
+	if ctx == nil {
+		return nil, fail("open", errNilContext)
+	}
 	o := options{session: env.Get(local.SessionEnv), silence: timeout.Silence, limit: timeout.Resume, capabilities: wire.Resumes}
 	for _, f := range opts {
 		if f == nil {
@@ -360,6 +363,9 @@ func (p *Process) release() {
 func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 	if err := inHandler("wait"); err != nil {
 		return err
+	}
+	if ctx == nil {
+		return fail("wait", errNilContext)
 	}
 	if err := p.engine.Wait(ctx, wait.Look{Until: cond}); err != nil {
 		return fail("wait", err)

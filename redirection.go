@@ -97,6 +97,9 @@ func (e *Export) links() []*link.In {
 // what cannot be.
 func (e *Export) EndRedir(ctx context.Context) (n, first int, err error) {
 	op := fmt.Sprintf("end the redirection of buffer %d", e.id)
+	if ctx == nil {
+		return 0, 0, e.failed(op, errNilContext)
+	}
 	if e.redirect == nil {
 		return 0, 0, failf(op, ErrNotRedirectable, "buffer %d was not exported with Redirectable", e.id)
 	}

@@ -26,6 +26,9 @@ import (
 // [ErrTimeout]. An error that is also [ErrOutcomeUnknown] leaves open how much
 // has arrived; otherwise nothing was written.
 func (im *Import) Send(ctx context.Context, src []byte, off int) error {
+	if ctx == nil {
+		return im.failed("send", len(src), off, errNilContext)
+	}
 	if im.mapped != nil {
 		im.mapped.Prefetch(off)
 		if err := im.mapped.Quick(off, src); err == nil {
@@ -61,6 +64,9 @@ func (im *Import) send(ctx context.Context, src []byte, off int) error {
 // notification handler it does not wait but fails with [ErrNoCredit]; nothing was
 // sent then. Other errors as [Import.Send].
 func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
+	if ctx == nil {
+		return im.failed("send with notification", len(src), off, errNilContext)
+	}
 	if im.mapped != nil {
 		if err := im.mapped.QuickNotify(off, src); err == nil {
 			return nil
@@ -102,6 +108,8 @@ func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 	}
 	err := im.check(n, off, local.MayWrite)
 	switch {
+	case ctx == nil:
+		err = errNilContext
 	case err != nil:
 	case odd%shm.WordSize != 0:
 		err = code.BadAlignment
@@ -180,6 +188,9 @@ func (im *Import) because(err error) error {
 // len(dst) and off are multiples of the word. When Get fails, dst holds anything.
 // It allocates nothing. Errors as [Import.Send].
 func (im *Import) Get(ctx context.Context, dst []byte, off int) error {
+	if ctx == nil {
+		return im.failed("get", len(dst), off, errNilContext)
+	}
 	err := im.check(len(dst), off, local.MayRead)
 	if err == nil {
 		err = im.get(ctx, dst, off, false)
@@ -206,6 +217,9 @@ func (im *Import) read(dst []byte, off int, raw bool) link.Read {
 // to gets of third parties. The errors are the context's, and those that say that
 // the import has ended: [ErrRevoked], [ErrPeerGone], [ErrClosed].
 func (im *Import) Fence(ctx context.Context) error {
+	if ctx == nil {
+		return im.failed("fence", 0, 0, errNilContext)
+	}
 	err := im.alive()
 	if err == nil {
 		if err = im.l.out.Settle(ctx); err == nil {
@@ -236,6 +250,9 @@ func (im *Import) WriteAt(b []byte, off int64) (int, error) {
 // WriteAtContext is WriteAt that ends with the context.
 func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int, error) {
 	n := int(off)
+	if ctx == nil {
+		return 0, im.failed("write", len(b), n, errNilContext)
+	}
 	err := im.checkBytes(len(b), off, local.MayWrite)
 	switch {
 	case err != nil:
@@ -261,6 +278,9 @@ func (im *Import) ReadAt(b []byte, off int64) (int, error) {
 
 // ReadAtContext is ReadAt that ends with the context.
 func (im *Import) ReadAtContext(ctx context.Context, b []byte, off int64) (int, error) {
+	if ctx == nil {
+		return 0, im.failed("read", len(b), int(off), errNilContext)
+	}
 	err := im.alive()
 	if err == nil && off >= 0 && off <= int64(im.size) && int64(len(b)) > int64(im.size)-off {
 		return im.readToEnd(ctx, b, off)

@@ -48,6 +48,9 @@ func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...s
 	if err := inHandler(fmt.Sprintf("spawn %q on node %q", path, node.name)); err != nil {
 		return 0, err
 	}
+	if ctx == nil {
+		return 0, fail(fmt.Sprintf("spawn %q on node %q", path, node.name), errNilContext)
+	}
 	pid, err := p.spawn(ctx, node, path, args)
 	if err != nil {
 		return 0, fail(fmt.Sprintf("spawn %q on node %q", path, node.name), err)

@@ -45,6 +45,9 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if err := inHandler("wait for a word"); err != nil {
 		return old, err
 	}
+	if ctx == nil {
+		return old, fail("wait for a word", errNilContext)
+	}
 	if w.w == nil {
 		return old, failf("wait for a word", ErrBadArg, "it is of no export: Export.Word gives words")
 	}
@@ -73,6 +76,9 @@ type Watch struct {
 // there are several, it is the first. Errors as [Word.Wait]; [ErrBadArg] without
 // a watch, or with one of the zero Word.
 func (p *Process) WaitAny(ctx context.Context, ws ...Watch) (int, error) {
+	if ctx == nil {
+		return 0, fail("wait for words", errNilContext)
+	}
 	if len(ws) == 0 {
 		return 0, failf("wait for words", ErrBadArg, "there is nothing to wait for")
 	}
