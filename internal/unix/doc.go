@@ -49,3 +49,7 @@ type MemoryInfo struct {
 // PageRun is a run of whole pages, as offsets in what is watched; the layout is the
 // kernel's.
 type PageRun struct{ Start, End, Categories uint64 }
+
+// ErrForbidden is memory that cannot be read or written, as it was mapped or because the file
+// behind it is shorter.
+var ErrForbidden = errors.New("the memory cannot be accessed")
