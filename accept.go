@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -191,11 +192,37 @@ func (p *Process) admitted(peer *importer, e *Export, handle uint32) *grant {
 	return g
 }
 
-// number gives a number to a grant, which is not used twice, so that a frame for
-// a closed import never reaches another one; p.mu is held.
+// number gives a handle to a grant. The counter goes through all 2^32 handles before it gives one
+// out again, so a frame for a closed import does not reach another one. Once it has begun anew,
+// it skips the handles that are still in use. It never gives out 0, which stands for all grants without
+// a link (allUnlinked). p.mu is held.
 func (p *Process) number() uint32 {
-	p.last++
-	return p.last
+	for {
+		p.last++
+		if p.last == allUnlinked {
+			p.wrapped = true
+			continue
+		}
+		if !p.wrapped || !p.handleInUse(p.last) {
+			return p.last
+		}
+	}
+}
+
+// handleInUse reports whether an importer has a grant of this handle, or is still to be told of its
+// end, or the pages of a redirectable export have it as their number. p.mu is held.
+func (p *Process) handleInUse(handle uint32) bool {
+	for _, peer := range p.peers {
+		if peer.grants[handle] != nil || slices.Contains(peer.missed, handle) {
+			return true
+		}
+	}
+	for _, e := range p.exports {
+		if e.shared != nil && e.shared.number == handle {
+			return true
+		}
+	}
+	return false
 }
 
 // accept makes the exporting side of a link: at once on this node, else when

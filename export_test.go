@@ -15,6 +15,13 @@ func UseUpDestSpace(p *Process, n uint64) {
 	p.dest.mu.Unlock()
 }
 
+// SetLastHandle has the process go on behind this handle, as after so many grants.
+func SetLastHandle(p *Process, handle uint32) {
+	p.mu.Lock()
+	p.last = handle
+	p.mu.Unlock()
+}
+
 // JoinLate begins the link of an importer that was introduced as the order-th one,
 // as where its process did not get to run between the answer and this.
 func JoinLate(p *Process, id local.ProcessID, order uint64, fd int) error {

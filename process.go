@@ -66,6 +66,7 @@ type Process struct {
 	slots    []uint32           // free slots of the page's state table
 	slotTop  uint32             // slots from here on were never used
 	last     uint32             // the last one given to an import
+	wrapped  bool               // last has begun anew: handles may be in use
 	serial   uint64             // the last one given to an export
 	lost     uint64             // how often grants have gone with a link
 	peers    map[local.ProcessID]*importer
