@@ -3,6 +3,7 @@ package vmmc
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -20,6 +21,14 @@ func SetLastHandle(p *Process, handle uint32) {
 	p.mu.Lock()
 	p.last = handle
 	p.mu.Unlock()
+}
+
+// SetImportWaits changes after which time an import that waits is logged, until the function that
+// it returns is called. No import may be under way.
+func SetImportWaits(d time.Duration) (restore func()) {
+	was := importWaits
+	importWaits = d
+	return func() { importWaits = was }
 }
 
 // JoinLate begins the link of an importer that was introduced as the order-th one,

@@ -3,6 +3,7 @@ package vmmc
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -30,8 +31,41 @@ func (p *Process) askNode(ctx context.Context, peer ProcessID, id uint32) (l *ou
 			}
 		}
 	}
+	defer p.logWaiting(peer, id)()
 	g, fds, err = ask[local.Grant](ctx, p, local.Import, r, nil)
 	return nil, g, fds, err
+}
+
+// importWaits is how long an import waits for its export before the log has it. Each later entry
+// comes after ten times as long as the one before.
+var importWaits = 5 * time.Second
+
+// logWaiting logs that an import waits for its export, until the caller calls stop: with a wrong
+// buffer id and no deadline it would wait for ever, and say nothing.
+func (p *Process) logWaiting(peer ProcessID, id uint32) (stop func()) {
+	var mu sync.Mutex
+	var t *time.Timer
+	begun, wait, stopped := time.Now(), importWaits, false
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(wait, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			return
+		}
+		p.log.Warn("an import waits for its export: the process has not exported a buffer of this id, "+
+			"or its node does not answer; compare the ids, and bound the wait by the context",
+			"buffer", id, "exporter", peer.String(), "waited", time.Since(begun).Round(time.Millisecond))
+		wait *= 10
+		t.Reset(wait)
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		t.Stop()
+	}
 }
 
 // beginFirst says that the caller's is the first import from process pid of this node: there is no link, and nobody
