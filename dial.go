@@ -173,12 +173,15 @@ func (p *Process) terms(capabilities uint64) link.Terms {
 
 // redial resumes a link. The exporter's node has said that there is nothing to resume, or
 // it has said nothing yet.
-func (p *Process) redial(c local.Connected) link.Redial {
+func (p *Process) redial(exporter local.ProcessID, c local.Connected) link.Redial {
 	return func(ctx context.Context, attempt, replied uint64, notices uint32) (int, link.Cipher, wire.Answer, error) {
 		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: attempt, Applied: replied, Notices: notices})
 		var s refusal
 		switch {
 		case err == nil:
+		case errors.As(err, &s) && p.departed(ctx, exporter):
+			err = code.New(code.PeerGone, "process %d on node %q has ended", exporter.PID, exporter.Node)
+			err = fmt.Errorf("%w: %w", link.ErrDeparted, err)
 		case errors.As(err, &s):
 			err = fmt.Errorf("%w: %w", link.ErrGone, err)
 		case errors.Is(err, link.ErrGone): // the connection has ended, which says nothing of the process

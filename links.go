@@ -162,7 +162,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		}
 		terms := p.terms(a.Capabilities)
 		terms.Cipher = cipher
-		terms.Redial, terms.News = p.redial(c), func(up bool, why error) { p.linkNews(exporter, true, up, why) }
+		terms.Redial, terms.News = p.redial(exporter, c), func(up bool, why error) { p.linkNews(exporter, true, up, why) }
 		p.mu.Lock()
 		left := l.left
 		p.mu.Unlock()

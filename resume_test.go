@@ -253,7 +253,12 @@ func TestExporterThatLeftIsNotResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.cut(true)
-	if err := im.Get(ctx, make([]byte, 8), 0); !errors.Is(err, vmmc.ErrPeerGone) {
+	err := im.Get(ctx, make([]byte, 8), 0)
+	if !errors.Is(err, vmmc.ErrPeerGone) {
 		t.Errorf("a get: %v", err)
+	}
+	ended := fmt.Sprintf("process %d on node %q has ended", b.PID(), b.Node())
+	if says := fmt.Sprint(err); !strings.Contains(says, ended) || strings.Contains(says, "cannot be resumed") {
+		t.Errorf("the error does not say that the exporter has ended: %v", err)
 	}
 }

@@ -191,6 +191,9 @@ func (o *Out) away(why error) {
 		case isProtocol(err):
 			o.fail(err)
 			return
+		case errors.Is(err, ErrDeparted):
+			o.fail(err)
+			return
 		case errors.Is(err, ErrGone):
 			o.fail(fmt.Errorf("the connection was lost (%w), and the link cannot be resumed: %w", why, err))
 			return

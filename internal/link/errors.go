@@ -21,6 +21,9 @@ var (
 	ErrInHandler error = code.NotInHandler
 	ErrAlignment error = code.BadAlignment
 
+	// ErrDeparted is of an exporter of which its node knows that it has ended. How the connection was
+	// lost says nothing then.
+	ErrDeparted = code.New(code.PeerGone, "the exporter is gone")
 	// ErrEnded is of an operation whose import ended while it waited; the import
 	// knows why.
 	ErrEnded = code.New(code.Closed, "the import ended meanwhile")

@@ -1,9 +1,9 @@
 package link
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -49,6 +49,7 @@ func (o *Out) listen(passed time.Duration) {
 		return
 	}
 	if l.mute += passed; l.mute >= o.silence {
-		o.lose(fmt.Errorf("%w: nothing was heard for %v of the exporter, which has not answered", ErrGone, o.silence))
+		o.lose(code.New(code.PeerGone, "nothing was heard for %v of the exporter: "+
+			"its machine, or the network between, does not answer, or the process is stopped", o.silence))
 	}
 }
