@@ -83,7 +83,7 @@ func TestNotificationsWithoutEffect(t *testing.T) {
 				all(t, none)
 				close(free)
 				go func() {
-					for range running { //nolint:revive // the handlers go on
+					for range running { // the handlers go on
 					}
 				}()
 				if _, err := s.b.UnblockNotifications(); err != nil {

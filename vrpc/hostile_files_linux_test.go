@@ -2,6 +2,7 @@ package vrpc_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"testing"
@@ -100,7 +101,9 @@ func TestFilesOfClients(t *testing.T) {
 				if err := s.Shutdown(ctx); err != nil {
 					t.Errorf("Shutdown: %v", err)
 				}
-				<-served
+				if err := <-served; !errors.Is(err, vrpc.ErrClosed) {
+					t.Errorf("Serve: %v", err)
+				}
 			})
 		})
 	}

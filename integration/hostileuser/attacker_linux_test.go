@@ -247,7 +247,7 @@ func (a *attacker) lingeringSockets(ctx context.Context) {
 		short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
 		_, _ = c.Call(short, local.Import, local.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
 		stop()
-		go syscall.Close(fd) // waits itself where the daemon has not taken the socket
+		go closeAll([]int{fd}) // waits itself where the daemon has not taken the socket
 	}
 }
 
@@ -258,7 +258,7 @@ func dirty(files string) (fd int, err error) {
 		return -1, err
 	}
 	if _, err := syscall.Pwrite(fd, []byte("dirty"), 0); err != nil {
-		go syscall.Close(fd)
+		go closeAll([]int{fd})
 		return -1, err
 	}
 	return fd, nil
@@ -278,7 +278,7 @@ func (a *attacker) dirtyFiles(ctx context.Context) {
 	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer stop()
 	_, _ = c.Call(short, local.Import, local.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
-	go syscall.Close(fd) // waits for the file server
+	go closeAll([]int{fd}) // waits for the file server
 	pause(ctx, 500*time.Millisecond)
 }
 

@@ -112,8 +112,8 @@ func (s *stage) end(t *testing.T) {
 		}
 	case <-time.After(30 * time.Second):
 		_ = s.daemon.Process.Signal(syscall.SIGQUIT) // its goroutines are in the log
-		<-done
-		t.Errorf("the daemon, told to stop, does not:\n%s", tail(s.log.String()))
+		err := <-done
+		t.Errorf("the daemon, told to stop, does not, and is ended with %v:\n%s", err, tail(s.log.String()))
 	}
 }
 

@@ -230,9 +230,8 @@ func TestConnectionsOfASlowSource(t *testing.T) {
 		}
 		_ = far.Close()
 	}
-	for _, fd := range slow[4:] {
-		go syscall.Close(fd)
-	}
+	from.Took(slow[4:]...)
+	foreign.Close(slow[4:]...)
 	free()
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()

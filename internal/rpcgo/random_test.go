@@ -136,7 +136,7 @@ func (g *randomX) text() {
 		case 0:
 			g.WriteString(g.pick("vrpc.", " xdr.", "context.", "strconv.", "*/", "//", "`", "%s", "'", "\\n", "\\q", "\\\\", "\\0", "\\x41", "é", "\xe9", "\ufeff", "?"))
 		default:
-			g.WriteByte(byte(g.pick("a", "b", "Z", "0", " ", ".", "{", "$")[0]))
+			g.WriteByte(g.pick("a", "b", "Z", "0", " ", ".", "{", "$")[0])
 		}
 	}
 	g.WriteString("\" ")

@@ -92,7 +92,7 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 		return Program{}, err
 	}
 	out := s.openOutput(o.PID, e)
-	args := []string{string(cmp.Or(string(o.Name), string(o.Path)))}
+	args := []string{cmp.Or(string(o.Name), string(o.Path))}
 	for _, a := range o.Args {
 		args = append(args, string(a))
 	}

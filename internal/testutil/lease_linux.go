@@ -43,7 +43,7 @@ func CopyProgram(t testing.TB, program, dir string) (path string) {
 		t.Fatal(err)
 	}
 	path = filepath.Join(dir, filepath.Base(program))
-	if err := os.WriteFile(path, b, 0o700); err != nil { //nolint:gosec // it is to be executed
+	if err := os.WriteFile(path, b, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
+	"unsafe" //nolint:depguard // tests of internal/unix import this package, so it cannot import that one
 )
 
 // filterRole installs a filter of system calls and becomes another program.

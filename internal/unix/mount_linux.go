@@ -62,7 +62,7 @@ func WatchProcess(pid int) (*Watch, error) {
 		return &Watch{fd: fd}, nil
 	}
 	w := &Watch{fd: -1, pid: pid}
-	if pid <= 0 || err != sys.ENOSYS && err != sys.EPERM {
+	if pid <= 0 || !errors.Is(err, sys.ENOSYS) && !errors.Is(err, sys.EPERM) {
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}
 	// Linux before 5.3, or a filter of system calls that is older: the process is known by its beginning.
