@@ -137,7 +137,9 @@ func TestMoreMemoryThanThereIs(t *testing.T) {
 			if _, err := in.Write([]byte("\n")); err != nil {
 				t.Fatal(err)
 			}
-			says(t, r, "goes on")
+			if line, err := r.ReadString('\n'); line != "goes on\n" {
+				t.Fatalf("it says %q (%v), and ends with %v; %s %s", line, err, cmd.Wait(), killed, f.get(t, killed))
+			}
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -76,7 +77,7 @@ func (s *clusterState) startNode(ctx context.Context, n *nodeState, hold *os.Fil
 	defer null.Close()
 	// With no other descriptor of this program's caller, who may wait until all have closed it.
 	c, err := unix.Start(ctx, unix.Program{
-		Path: exe, Args: append([]string{os.Args[0], "vmmcd", "--parent-pipe", "3"}, n.Args...), Env: os.Environ(),
+		Path: exe, Args: append([]string{os.Args[0], "vmmcd", "--parent-pipe", "3"}, n.Args...), Env: env.All(),
 		Dir:   "/", // holds no file system, nor a directory that is removed
 		Files: [3]*os.File{null, log, log}, Extra: []*os.File{hold}, Apart: true,
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
@@ -88,7 +87,7 @@ failed, 2 if it was called wrongly.`,
 			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(env.Get(local.HostsEnv))}
 			for _, v := range o.env {
 				if !strings.Contains(v, "=") {
-					value, set := os.LookupEnv(v)
+					value, set := env.Lookup(v)
 					if !set {
 						return serve.Usage("--env %s: there is no such variable here; wanted NAME=VALUE, or the NAME of one to pass on", v)
 					}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // What one user may cost another one.
@@ -340,6 +341,12 @@ func TestHostileUser(t *testing.T) {
 	t.Logf("%-24s late:     %v", careless, late)
 	if l := late.quantile(1); l > time.Second {
 		t.Errorf("%s: ends %v after its context, at most a second", careless, l)
+	}
+	if closed := attacked[carelessClose]; closed != nil {
+		t.Logf("%-24s %v", carelessClose, closed)
+		if l := closed.quantile(1); l > timeout.Control+time.Second {
+			t.Errorf("%s takes %v, at most %v and a second", carelessClose, l, timeout.Control)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		n := counts[name].n.Load()

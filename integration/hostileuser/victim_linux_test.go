@@ -167,6 +167,9 @@ func (v *victim) sessions(ctx context.Context) {
 // careless names the operation of which the time after the end of its context is recorded.
 const careless = "import from the attacker"
 
+// carelessClose names the closing of such an import, which has no context.
+const carelessClose = "close an import from the attacker"
+
 // imprudent imports from the attacker's process. Nothing needs to come of it, but it ends in time, and
 // the process that does it goes on.
 func (v *victim) imprudent(ctx context.Context) {
@@ -180,14 +183,17 @@ func (v *victim) imprudent(ctx context.Context) {
 	short, stop := context.WithTimeout(ctx, bound)
 	defer stop()
 	im, err := v.client.Import(short, v.node, vmmc.PID(prey), 1)
-	if err == nil {
+	if err == nil { // what an attacker's process does with an import is its own affair
 		var b [64]byte
 		_ = im.Send(short, b[:], 0)
 		_ = im.Get(short, b[:], 0)
-		err = im.Close()
 	}
-	_ = err // what an attacker's process does with an import is its own affair
 	v.rec.add(careless, max(0, time.Since(begin)-bound), nil)
+	if im != nil {
+		begin = time.Now()
+		_ = im.Close()
+		v.rec.add(carelessClose, time.Since(begin), nil)
+	}
 }
 
 // command runs the tool and records it under name.

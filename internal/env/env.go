@@ -24,6 +24,14 @@ func Get(name string) string {
 	return os.Getenv(name)
 }
 
+// Lookup is [Get] that tells an empty variable from one that is unset or must not be believed.
+func Lookup(name string) (value string, ok bool) {
+	if unix.SecureExec() {
+		return "", false
+	}
+	return os.LookupEnv(name)
+}
+
 // All is the whole environment; empty if it must not be believed.
 func All() []string {
 	if unix.SecureExec() {

@@ -34,7 +34,8 @@ func Room(n int) error {
 	}
 	unasked.Store(0)
 	room, where := cgroup.Memory()
-	if need := int64(n) + int64(n)/128 + reservedRoom; need > room { // page tables are some, too
+	// Page tables are some, too, and as much as unaskedRoom may be taken before the system is asked again.
+	if need := int64(n) + int64(n)/128 + unaskedRoom + reservedRoom; need > room {
 		return fmt.Errorf("%w: %d bytes are asked for, and %s has %d", ErrNoRoom, n, where, room)
 	}
 	return nil

@@ -178,7 +178,7 @@ func (h *helperImage) plainFile() (*os.File, error) {
 	// would not execute it.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	w, err := os.CreateTemp("", "vmmc-spawn-*")
+	w, err := os.CreateTemp("/tmp", "vmmc-spawn-*") // not TMPDIR, which a setuid program must not believe
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,8 @@ for f in null zero full random urandom tty; do
 done
 ln -s /proc/self/fd "$r/dev/fd"
 mkdir "$r/dev/shm" "$r/dev/pts"
-for f in run tmp var/lib var/log etc/systemd; do mount -t tmpfs tmpfs "$r/$f"; done
+for f in tmp var/lib var/log etc/systemd; do mount -t tmpfs tmpfs "$r/$f"; done
+mount -t tmpfs -o mode=755 tmpfs "$r/run" # as everywhere: programs believe what only root can put there
 # What this machine does when it boots is not to be done again.
 units=$r/usr/lib/systemd/system
 for f in "$units" "$units-generators" "$r/usr/lib/environment.d"; do
