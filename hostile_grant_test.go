@@ -256,8 +256,113 @@ func TestEndIsToldOnTheLinkAlone(t *testing.T) {
 	}
 }
 
+// acknowledge acknowledges all messages that the importer streams, and stores none of them,
+// until the link ends or stop is set.
+func (r *raid) acknowledge(stop *atomic.Bool) error {
+	var all []byte
+	b := make([]byte, 1<<16)
+	for frames := uint32(0); !stop.Load(); {
+		n, err := r.io.Recv(r.fd, b, nil)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			unix.Yield()
+			continue
+		}
+		all = append(all, b[:n]...)
+		ack := wire.Header{Type: wire.Ack}
+		for len(all) >= wire.HeaderSize {
+			var h wire.Header
+			if err := h.Parse(all, frames); err != nil {
+				return err
+			}
+			if len(all) < wire.HeaderSize+int(h.Chunk) {
+				break
+			}
+			frames, all = frames+1, all[wire.HeaderSize+int(h.Chunk):]
+			if h.Type == wire.Abort || h.Type == wire.Data && h.Flags&wire.Last != 0 {
+				ack.Ack = h.Seq
+			}
+		}
+		if ack.Ack == 0 {
+			continue
+		}
+		for out := r.said.in(frame(ack, nil)); len(out) > 0 && !stop.Load(); {
+			n, err := r.io.Send(r.fd, out, nil)
+			if err != nil {
+				return err
+			}
+			out = out[n:]
+		}
+	}
+	return nil
+}
+
+// An exporter that has the importer use the stream, and acknowledges nothing there, holds up
+// the sends to itself, and none of them beyond its context.
+func TestPostsByStreamUnacknowledged(t *testing.T) {
+	w := newTown(t)
+	y := newTyrant(t, w.socket, honestly)
+	f := newFort(t)
+	y.gives(func() (local.Grant, []int) { return f.grant(), f.give(t) })
+	p := join(t, w.socket)
+	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := p.Import(t.Context(), w.b.Node(), w.b.PID(), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.post.Low().Store(0)
+	f.post.High().Store(64)
+	f.post.Target().Store(page.ByStream)
+	f.post.State().Store(page.Posted(1))
+	beside := func(ctx context.Context) error { return im.Send(ctx, word, 128) }
+	write := func(ctx context.Context) error { _, err := im.WriteAtContext(ctx, word, 0); return err }
+	for _, c := range []struct {
+		name string
+		send func(context.Context) error
+		want error
+	}{
+		{"a send beside the range", beside, nil},
+		{"a write", write, nil}, // which is not redirected
+		{"a send", func(ctx context.Context) error { return im.Send(ctx, word, 0) }, vmmc.ErrTimeout},
+		{"a send of two parts", func(ctx context.Context) error { return im.SendV(ctx, 0, word, word) }, vmmc.ErrTimeout},
+		{"a notification", func(ctx context.Context) error { return im.SendNotify(ctx, word, 0) }, vmmc.ErrTimeout},
+		{"a request", func(ctx context.Context) error {
+			r, err := im.SendAsync(ctx, word, 0)
+			if err != nil {
+				return err
+			}
+			return r.Wait(ctx)
+		}, vmmc.ErrTimeout},
+		{"a send beside the range after them", beside, vmmc.ErrTimeout},
+		{"a write after them", write, vmmc.ErrTimeout},
+	} {
+		ctx, stop := within(t), func() {}
+		if c.want != nil {
+			ctx, stop = context.WithTimeout(t.Context(), 10*time.Millisecond)
+		}
+		if err := c.send(ctx); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		stop()
+		if err := near.Send(within(t), word, 0); err != nil {
+			t.Errorf("%s, then to an honest exporter: %v", c.name, err)
+		}
+	}
+	if err := im.Close(); err != nil {
+		t.Error(err)
+	}
+	w.goesOn(t)
+}
+
 // Whatever an exporter posts, and however it changes its mind meanwhile: the
 // importer writes into the buffer and the targets that it was given, and goes on.
+// The exporter acknowledges what it has the importer send by the stream: without that
+// a send waits until its context ends, see [TestPostsByStreamUnacknowledged].
 func TestHostilePosts(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)
@@ -281,7 +386,7 @@ func TestHostilePosts(t *testing.T) {
 		f.post.Low().Store(some())
 		f.post.High().Store(some())
 		f.post.Offset().Store(some())
-		f.post.Target().Store([]uint32{0, 0, 0, 1, 1 << 31, ^uint32(0)}[rng.IntN(6)])
+		f.post.Target().Store([]uint32{0, 0, 0, 1, 1 << 31, page.ByStream}[rng.IntN(6)])
 		f.post.State().Store([]uint32{page.Posted(gen), page.Posted(gen), page.Ending(gen), 0, 1, rng.Uint32()}[rng.IntN(6)])
 	}
 	wg.Go(func() {
@@ -303,6 +408,12 @@ func TestHostilePosts(t *testing.T) {
 					taken.Store(true)
 				}
 			}
+		}
+	})
+	r := <-y.raids
+	wg.Go(func() {
+		if err := r.acknowledge(&stop); err != nil {
+			t.Errorf("the stream: %v", err)
 		}
 	})
 	defer wg.Wait()
