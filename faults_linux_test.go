@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
 // forbid takes a page in the middle of memory away.
@@ -156,6 +157,9 @@ func watched(t *testing.T, p *vmmc.Process, events chan<- vmmc.Event) *vmmc.Proc
 // An export of memory that the program takes back ends with an event, whatever comes for it next,
 // and nothing else does.
 func TestExportWhoseMemoryIsTakenBack(t *testing.T) {
+	// The race detector makes atomic operations in C, on the scheduler's stack: the runtime cannot
+	// turn a fault there into a panic.
+	testutil.Require(t, !raceEnabled, "faults in atomic operations end a program with the race detector; run it without -race")
 	const size = 1 << 20
 	page := os.Getpagesize()
 	for _, way := range []string{"stream", "between nodes", encrypted} {
