@@ -214,12 +214,13 @@ func (p *Process) keepOutOfDumps(r *shm.Region) {
 }
 
 // giveBack tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops
-// the grant when it comes back to its own, or with the link.
+// the grant when it comes back to its own, or with the link. The import's caller waits for that, whose context
+// may be over, so an exporter that does not answer is not waited for any longer than timeout.Answer.
 func (p *Process) giveBack(g local.Grant) {
 	if !p.node.up() {
 		return
 	}
-	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
+	ctx, stop := context.WithTimeout(context.Background(), timeout.Answer)
 	defer stop()
 	_, _ = p.node.now.Load().Call(ctx, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
 }

@@ -327,7 +327,11 @@ func TestHostileUser(t *testing.T) {
 		}
 		t.Logf("%-24s quiet:    %v", name, q)
 		t.Logf("%-24s attacked: %v", "", a)
-		if bound := min(longest, slowdown*max(q.quantile(.99), floor)); a.quantile(.99) > bound {
+		bound := longest
+		if len(q.Times) >= 100 { // of fewer the longest is no 99th percentile, and no measure of ten times as much
+			bound = min(longest, slowdown*max(q.quantile(.99), floor))
+		}
+		if a.quantile(.99) > bound {
 			t.Errorf("%s: p99 is %v under attack, at most %v", name, a.quantile(.99), bound)
 		}
 		if len(q.Failures)+len(a.Failures) > 0 {
@@ -339,9 +343,9 @@ func TestHostileUser(t *testing.T) {
 		t.Fatalf("no %s ended", careless)
 	}
 	t.Logf("%-24s late:     %v", careless, late)
-	// A second is what it should be: an import that is given up may still wait for the control time-out.
-	if l := late.quantile(1); l > timeout.Control+time.Second {
-		t.Errorf("%s: ends %v after its context, at most %v and a second", careless, l, timeout.Control)
+	// An import that is given up gives its grant back, and waits for that no longer than timeout.Answer.
+	if l := late.quantile(1); l > timeout.Answer+time.Second {
+		t.Errorf("%s: ends %v after its context, at most %v and a second", careless, l, timeout.Answer)
 	}
 	if closed := attacked[carelessClose]; closed != nil {
 		t.Logf("%-24s %v", carelessClose, closed)
