@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -261,4 +262,25 @@ func import1(t *testing.T, p *vmmc.Process, node int, pid vmmc.PID, id uint32) *
 		t.Fatal(err)
 	}
 	return im
+}
+
+// says reads a child's lines until one is what was awaited, and fails the test at others.
+func says(t *testing.T, r *bufio.Reader, want string) {
+	t.Helper()
+	got := make(chan string, 1)
+	go func() {
+		s, err := r.ReadString('\n')
+		if err != nil {
+			s = err.Error()
+		}
+		got <- strings.TrimSpace(s)
+	}()
+	select {
+	case s := <-got:
+		if s != want {
+			t.Fatalf("a child says %q, want %q", s, want)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("a child does not say %q", want)
+	}
 }

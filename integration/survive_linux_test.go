@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -37,27 +36,6 @@ func guest(ctx context.Context, p *vmmc.Process, args []string) error {
 	}
 	fmt.Println("in")
 	return p.WaitUntil(ctx, func() bool { return false })
-}
-
-// says reads a child's lines until one is what was awaited, and fails the test at others.
-func says(t *testing.T, r *bufio.Reader, want string) {
-	t.Helper()
-	got := make(chan string, 1)
-	go func() {
-		s, err := r.ReadString('\n')
-		if err != nil {
-			s = err.Error()
-		}
-		got <- strings.TrimSpace(s)
-	}()
-	select {
-	case s := <-got:
-		if s != want {
-			t.Fatalf("a child says %q, want %q", s, want)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatalf("a child does not say %q", want)
-	}
 }
 
 // next waits for an event.
