@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -27,24 +28,45 @@ const maxDeparted = 16 << 10
 // back is among them only if the kernel says that it has ended.
 type departed struct {
 	mu   sync.Mutex
-	list []local.ProcessID // oldest first, from next on
+	list []departure // oldest first, from next on
 	next int
+	last int64 // when the latest one ended, as departure has it
 }
 
-// add notes one.
-func (d *departed) add(id local.ProcessID) {
+// departure is the end of a process.
+type departure struct {
+	local.ProcessID
+	at int64 // seconds since 1970; of a daemon before this one that did not write it, when this one began
+}
+
+// add notes one that has ended now.
+func (d *departed) add(id local.ProcessID) { d.addAt(departure{id, time.Now().Unix()}) }
+
+func (d *departed) addAt(e departure) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.last = max(d.last, e.at)
 	if len(d.list) < maxDeparted {
-		d.list = append(d.list, id)
+		d.list = append(d.list, e)
 	} else {
-		d.list[d.next] = id
+		d.list[d.next] = e
 		d.next = (d.next + 1) % maxDeparted
 	}
 }
 
+// askedAfter is for how long other nodes ask about a process that has ended: as long as their
+// processes wait for a link to be resumed, if they notice its loss by its silence.
+const askedAfter = timeout.Resume + timeout.Hello + timeout.Silence
+
+// asked reports whether another node may ask about one of them still.
+func (d *departed) asked() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last > 0 && time.Since(time.Unix(d.last, 0)) < askedAfter
+}
+
 // latest are up to n of them, the latest last.
-func (d *departed) latest(n int) []local.ProcessID {
+func (d *departed) latest(n int) []departure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := slices.Concat(d.list[d.next:], d.list[:d.next])
@@ -56,7 +78,7 @@ func (d *departed) latest(n int) []local.ProcessID {
 func (d *departed) has(id local.ProcessID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.ContainsFunc(d.list, func(o local.ProcessID) bool { return o.Incarnation == id.Incarnation && o == id })
+	return slices.ContainsFunc(d.list, func(o departure) bool { return o.Incarnation == id.Incarnation && o.ProcessID == id })
 }
 
 // bereave notes that a process has ended its connection. A connection that was ended

@@ -34,11 +34,14 @@ func TestLatestDeparted(t *testing.T) {
 		if o := nth(n); n > 0 && (d.has(o) || d.has(local.ProcessID{Node: "two", PID: nth(n - 1).PID, Incarnation: nth(n - 1).Incarnation})) {
 			t.Errorf("of %d, one is known that was not among them", n)
 		}
-		var want []local.ProcessID
+		var want, got []local.ProcessID
 		for i := max(first, n-3); i < n; i++ {
 			want = append(want, nth(i))
 		}
-		if got := d.latest(3); !slices.Equal(got, want) {
+		for _, e := range d.latest(3) {
+			got = append(got, e.ProcessID)
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("of %d, the latest are %v, want %v", n, got, want)
 		}
 	}

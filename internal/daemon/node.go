@@ -120,15 +120,16 @@ func (n *Node) serve() (err error) {
 		return err
 	}
 	if err = n.roll.open(n, cfg.Socket); err != nil { // before anybody asks for who was here
-		n.unix.close()
+		n.unix.hangUp()
+		n.unix.unlock()
 		return err
 	}
 	if cfg.Identity != nil && n.cfg.Listen != "" {
 		if n.tcp, err = n.listenTCP(); err != nil {
 			n.cancel()
 			n.wg.Wait()
-			n.roll.close()
-			n.unix.close()
+			n.unix.hangUp()
+			n.leaveSocket()
 			return err
 		}
 	}
@@ -211,7 +212,7 @@ func (n *Node) Close() {
 		c.Close()
 	}
 	n.mu.Unlock()
-	n.unix.close()
+	n.unix.hangUp()
 	if n.tcp != nil {
 		n.tcp.close()
 	}
@@ -222,10 +223,19 @@ func (n *Node) Close() {
 		p.close()
 	}
 	n.sessions.close()
-	n.roll.close()
+	n.leaveSocket()
 	n.log.Info("node is down", "node", n.cfg.Name)
 	n.driverLog.Info("node is down", "node", n.cfg.Name)
 	n.closeLogs()
+}
+
+// leaveSocket lets the next daemon have the socket, and leaves beside it what that one needs: the
+// count of logical pids, and what processes come back by if there are any (docs/administration.md).
+func (n *Node) leaveSocket() {
+	if awaited := n.roll.close(); !awaited {
+		n.unix.removeBell()
+	}
+	n.unix.unlock()
 }
 
 func random64() uint64 {

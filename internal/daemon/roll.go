@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -41,6 +42,7 @@ type roll struct {
 type entry struct {
 	Process local.ProcessID
 	Ended   bool            `json:",omitempty"`
+	At      int64           `json:",omitempty"` // of an end: see departure
 	Dropped bool            `json:",omitempty"` // it is not known whether it has ended
 	Hash    string          `json:",omitempty"` // the SHA-256 of what it was given
 	UID     uint32          `json:",omitempty"`
@@ -74,18 +76,18 @@ func (r *roll) open(n *Node, socket string) error {
 	}
 	path := socket + ".roll"
 	ended := r.read(path)
-	var lost []local.ProcessID
+	var lost []departure
 	for id, e := range r.live {
 		switch {
 		case id.Node != n.cfg.Name || !n.ownPID(id.PID):
 			delete(r.live, id) // of a node that this one is no more
 		case e.dead():
 			delete(r.live, id)
-			lost = append(lost, id)
+			lost = append(lost, departure{id, time.Now().Unix()})
 		}
 	}
-	for _, id := range append(ended, lost...) {
-		n.departed.add(id)
+	for _, e := range append(ended, lost...) {
+		n.departed.addAt(e)
 	}
 	r.path = path
 	if err := r.rewrite(append(ended, lost...)); err != nil {
@@ -99,7 +101,7 @@ func (r *roll) open(n *Node, socket string) error {
 }
 
 // read gives the processes that have ended, the latest last.
-func (r *roll) read(path string) (ended []local.ProcessID) {
+func (r *roll) read(path string) (ended []departure) {
 	info, err := os.Lstat(path) // not where a link leads
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -132,7 +134,7 @@ func (r *roll) read(path string) (ended []local.ProcessID) {
 		switch {
 		case e.Ended:
 			delete(r.live, e.Process)
-			ended = append(ended, e.Process)
+			ended = append(ended, departure{e.Process, cmp.Or(e.At, time.Now().Unix())})
 		case e.Dropped:
 			delete(r.live, e.Process)
 		default:
@@ -146,7 +148,7 @@ func (r *roll) read(path string) (ended []local.ProcessID) {
 }
 
 // rewrite makes the file anew, with who is there and who has ended lately.
-func (r *roll) rewrite(ended []local.ProcessID) error {
+func (r *roll) rewrite(ended []departure) error {
 	_ = os.Remove(r.path + ".new") // of a daemon that died while it wrote
 	f, err := os.OpenFile(r.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
@@ -157,8 +159,8 @@ func (r *roll) rewrite(ended []local.ProcessID) error {
 	for _, e := range r.live {
 		_ = enc.Encode(e) // the writer keeps its error
 	}
-	for _, id := range ended[max(0, len(ended)-maxEnded):] {
-		_ = enc.Encode(entry{Process: id, Ended: true})
+	for _, e := range ended[max(0, len(ended)-maxEnded):] {
+		_ = enc.Encode(entry{Process: e.ProcessID, Ended: true, At: e.at})
 	}
 	if err = w.Flush(); err == nil {
 		err = os.Rename(r.path+".new", r.path)
@@ -223,7 +225,7 @@ func (r *roll) end(id local.ProcessID) {
 	defer r.mu.Unlock()
 	if _, ok := r.live[id]; ok {
 		delete(r.live, id)
-		r.note(entry{Process: id, Ended: true})
+		r.note(entry{Process: id, Ended: true, At: time.Now().Unix()})
 	}
 	r.arrived(id)
 }
@@ -362,13 +364,26 @@ func (r *roll) claim(q *local.RejoinRequest, cred unix.Cred) (entry, error) {
 	return x.entry, nil
 }
 
-func (r *roll) close() {
+// close ends the writing, with the socket's lock held. It removes the file if the next daemon has
+// no use for it, and reports whether a process that has joined lives, which waits for that daemon.
+func (r *roll) close() (awaited bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.f != nil {
 		_ = r.f.Close()
 	}
+	for _, e := range r.live {
+		if awaited = !e.dead(); awaited {
+			break
+		}
+	}
+	// A process that the kernel knows to be dead and that is in the list still has ended just now.
+	asked := r.n.tcp != nil && (len(r.live) > 0 || r.n.departed.asked())
+	if r.path != "" && !awaited && !asked {
+		_ = os.Remove(r.path)
+	}
 	r.path = ""
+	return awaited
 }
 
 func hash(pass string) string {

@@ -22,7 +22,7 @@ import (
 // unixSocket is where local processes come. Beside it lies a lock, which the
 // kernel frees when the daemon dies however it dies, so the next start knows
 // that it may take the socket over; the lock file also keeps the count of
-// logical pids given out, so that none is given twice across restarts.
+// logical pids given out, so that none is given twice across restarts, and stays for that.
 type unixSocket struct {
 	l    *net.UnixListener
 	lock *os.File // nil for a socket without a file
@@ -47,7 +47,7 @@ func listenUnix(path string) (*unixSocket, error) {
 	}
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
-		s.close()
+		s.unlock()
 		return nil, code.New(code.BadConfig, "listen for processes: %v", err)
 	}
 	s.l = l
@@ -59,7 +59,8 @@ func listenUnix(path string) (*unixSocket, error) {
 			mode = 0o666
 		}
 		if err := unix.ChmodSocket(path, mode); err != nil {
-			s.close()
+			s.hangUp()
+			s.unlock()
 			return nil, fmt.Errorf("socket mode: %w", err)
 		}
 	}
@@ -105,6 +106,13 @@ func (s *unixSocket) ring() error {
 	return unix.RingBell(local.Bell(s.l.Addr().String()), 0o600)
 }
 
+// removeBell is for a node that no process waits to come back to.
+func (s *unixSocket) removeBell() {
+	if s.lock != nil {
+		_ = os.Remove(local.Bell(s.l.Addr().String()))
+	}
+}
+
 // countIn is how many logical pids a file says were given out.
 func countIn(f *os.File) uint32 {
 	b, err := io.ReadAll(io.LimitReader(f, 64))
@@ -139,12 +147,15 @@ func (s *unixSocket) pid(index int) uint32 {
 	return uint32(index)*block + s.next
 }
 
-func (s *unixSocket) close() {
-	if s.l != nil { // with connections that were not accepted, in which descriptors may be
-		from := foreign.From("connections that were not accepted")
-		foreign.HangUp(s.l, from) // removes the socket too
-		from.Release()
-	}
+// hangUp ends the listening, and the connections that were not accepted, in which descriptors may be.
+func (s *unixSocket) hangUp() {
+	from := foreign.From("connections that were not accepted")
+	foreign.HangUp(s.l, from) // removes the socket too
+	from.Release()
+}
+
+// unlock lets another daemon have the socket: the last step, after which nothing beside it is this one's.
+func (s *unixSocket) unlock() {
 	if s.lock != nil {
 		_ = s.lock.Close()
 	}
