@@ -179,14 +179,13 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 	if t.Joined {
 		return Chunk{}, code.New(code.BadArg, "process %d has joined session %q by itself: its output is not redirected", r.PID, s.spec.Session)
 	}
-	if err := s.places.logs.Take(ctx); err != nil {
-		return Chunk{}, err
-	}
-	defer s.places.logs.Give()
 	// Asked for before the file is read, so that nothing comes between.
 	done := t.Ended && (p.out == nil || p.out.quiet())
 	if r.Apart {
-		c, is, err := s.readIndexed(p.out, t, r)
+		c, is, err := s.readIndexed(ctx, p.out, t, r)
+		if err != nil && ctx.Err() != nil {
+			return Chunk{}, context.Cause(ctx)
+		}
 		if err != nil {
 			return Chunk{}, code.New(code.BadArg, "read the output of process %d on node %q: %v", r.PID, s.spec.Node, err)
 		}
@@ -195,6 +194,10 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 			return c, nil
 		}
 	}
+	if err := s.places.logs.Take(ctx); err != nil {
+		return Chunk{}, err
+	}
+	defer s.places.logs.Give()
 	f, err := s.openOwn(within(s.spec.Output)+"/"+LogName(s.spec.Node, r.PID), os.O_RDONLY)
 	if os.IsNotExist(err) {
 		return Chunk{Done: done}, nil // it was removed: there is no more, or not yet
@@ -209,11 +212,15 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 }
 
 // readIndexed is readNow of a program whose output has an index.
-func (s *supervisor) readIndexed(out *output, t Program, r ReadRequest) (c Chunk, is bool, err error) {
+func (s *supervisor) readIndexed(ctx context.Context, out *output, t Program, r ReadRequest) (c Chunk, is bool, err error) {
 	if out != nil {
-		c, err = out.read(r)
+		c, err = out.read(ctx, r)
 		return c, true, err
 	}
+	if err := s.places.logs.Take(ctx); err != nil {
+		return Chunk{}, false, err
+	}
+	defer s.places.logs.Give()
 	v, header := openIndex(t.PID)
 	if v == nil {
 		return Chunk{}, false, nil
@@ -223,6 +230,6 @@ func (s *supervisor) readIndexed(out *output, t Program, r ReadRequest) (c Chunk
 	if f != nil {
 		defer f.Close()
 	}
-	c, err = v.answer(f, err, r, max(t.Output, v.end()), t.Why)
+	c, err = v.answer(ctx, f, err, r, max(t.Output, v.end()), t.Why)
 	return c, true, err
 }

@@ -83,10 +83,10 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	return c, nil
 }
 
-// hear waits until the supervisor is ready, or says why it is not.
-// leastRoom is for fewer threads than which a supervisor may end at its start.
+// leastRoom is how many threads a supervisor needs to start. With fewer it may end.
 const leastRoom = 16
 
+// hear waits until the supervisor is ready, or says why it is not.
 func hear(ctx context.Context, said *os.File) error {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,9 +37,11 @@ type output struct {
 
 	written atomic.Int64 // counts when something may be in the file that was not
 
-	mu     sync.Mutex // held from reading to having written, which may take long
-	ended  [2]bool    // streams that nobody has any more
-	closed bool       // f is closed for good
+	// mu is held from reading to having written, which may take long. It comes before a place at the logs:
+	// readers with all the places that wait for mu would wait for the writer, and it for a place.
+	mu     sync.Mutex
+	ended  [2]bool // streams that nobody has any more
+	closed bool    // f is closed for good
 	f      *os.File
 	size   int64 // of f, behind what was written last
 	kept   int64 // bytes of this program's output in f
@@ -299,10 +302,10 @@ func (o *output) confess() error {
 }
 
 func (o *output) close() {
-	_ = o.s.places.logs.Take(context.Background())
-	defer o.s.places.logs.Give()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	_ = o.s.places.logs.Take(context.Background())
+	defer o.s.places.logs.Give()
 	o.closed = true
 	if !o.current() {
 		o.setFile(nil)
@@ -320,9 +323,14 @@ func (o *output) close() {
 }
 
 // read gives output by its position. With a tail it says only where that begins.
-func (o *output) read(r ReadRequest) (Chunk, error) {
+func (o *output) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	unlock := sync.OnceFunc(o.mu.Unlock)
+	defer unlock()
+	if err := o.s.places.logs.Take(ctx); err != nil {
+		return Chunk{}, err
+	}
+	defer o.s.places.logs.Give()
 	v := o.index.view(o.pid)
 	defer v.close()
 	f, why := o.f, error(nil)
@@ -333,7 +341,12 @@ func (o *output) read(r ReadRequest) (Chunk, error) {
 	} else if !o.current() {
 		f = nil
 	}
-	return v.answer(f, why, r, o.total, o.told())
+	total := o.total
+	if r.Tail != nil { // which may read the whole file: the program goes on printing meanwhile
+		v.last = slices.Clone(v.last)
+		unlock()
+	}
+	return v.answer(ctx, f, why, r, total, o.told())
 }
 
 // tell puts into p what is known of its output.

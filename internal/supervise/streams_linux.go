@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -205,13 +206,13 @@ func (v *spans) end() int64 {
 }
 
 // answer is what a reader gets, of total that was printed. f may be nil because of bad, or of why.
-func (v *spans) answer(f *os.File, bad error, r ReadRequest, total int64, why string) (c Chunk, err error) {
+func (v *spans) answer(ctx context.Context, f *os.File, bad error, r ReadRequest, total int64, why string) (c Chunk, err error) {
 	if bad != nil && !errors.Is(bad, errOtherFile) {
 		return Chunk{}, bad
 	}
 	if r.Tail != nil {
 		c.Apart = true
-		c.Next, err = v.tail(f, *r.Tail, total)
+		c.Next, err = v.tail(ctx, f, *r.Tail, total)
 		return c, err
 	}
 	if c, err = v.read(f, r.Offset, total, min(max(r.Max, 1), MaxChunk)); c.Lost > 0 {
@@ -261,7 +262,7 @@ func (v *spans) read(f *os.File, pos, total int64, most int) (Chunk, error) {
 }
 
 // tail is the position at which the last lines begin.
-func (v *spans) tail(f *os.File, lines int, total int64) (int64, error) {
+func (v *spans) tail(ctx context.Context, f *os.File, lines int, total int64) (int64, error) {
 	b := make([]byte, 32<<10)
 	next := total
 	if f == nil {
@@ -270,6 +271,9 @@ func (v *spans) tail(f *os.File, lines int, total int64) (int64, error) {
 	for i := v.len() - 1; i >= 0 && lines > 0; i-- {
 		s := v.at(i)
 		for left := int64(s.bytes); left > 0; {
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
 			n := min(left, int64(len(b)))
 			left -= n
 			if _, err := f.ReadAt(b[:n], s.at+left); err != nil {
