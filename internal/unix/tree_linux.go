@@ -2,6 +2,7 @@ package unix
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -27,12 +28,11 @@ type treeID struct{ dev, ino uint64 }
 
 // tree is a removal that is under way. It has three directories open, however deep it is.
 type tree struct {
-	path  string
-	top   int      // the directory that the tree's root is in; the caller's own
-	root  int      // the tree's root; -1: not entered
-	cur   int      // where it is; top or a directory below it
-	ids   []treeID // of the directories above cur, from top on
-	moved int      // directories that were moved up
+	path string
+	top  int      // the directory that the tree's root is in; the caller's own
+	root int      // the tree's root; -1: not entered
+	cur  int      // where it is; top or a directory below it
+	ids  []treeID // of the directories above cur, from top on
 }
 
 // RemoveTree removes a file or a directory with all that is in it, as [os.RemoveAll] does, of which
@@ -230,22 +230,21 @@ func (t *tree) enter(name string) error {
 	return nil
 }
 
-// moveUp takes a directory that is too deep to be entered to the tree's root, where it is met again.
+// moveUp takes a directory that is too deep to be entered to the tree's root, where it is met again. Its
+// name there is one that the tree's user cannot have guessed, and taken.
 func (t *tree) moveUp(name string) error {
-	for range 1 << 16 {
-		t.moved++
-		err := sys.Renameat(t.cur, name, t.root, "removed."+strconv.Itoa(t.moved))
+	for {
+		err := sys.Renameat(t.cur, name, t.root, "removed."+rand.Text())
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, sys.ENOENT):
 			return errMoved
-		case errors.Is(err, sys.EEXIST), errors.Is(err, sys.ENOTEMPTY), errors.Is(err, sys.ENOTDIR), errors.Is(err, sys.EINTR):
+		case errors.Is(err, sys.EINTR):
 		default:
 			return t.failed(name, err)
 		}
 	}
-	return t.failed(name, sys.EEXIST)
 }
 
 // leave goes up from a directory without entries, which is removed there when it is met again.

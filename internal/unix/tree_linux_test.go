@@ -83,6 +83,15 @@ func TestRemoveTree(t *testing.T) {
 			must(os.WriteFile(filepath.Join(dir, "removed.1"), nil, 0))
 			nest(t, dir, 9000, "removed.1"[:8])
 		},
+		"names as moved, as many as there may be, and full": func(dir string) {
+			// The deep ones are the first and the last, as file systems list entries in either order.
+			nest(t, dir, 5000, "first")
+			for i := range 1<<16 + 1 {
+				must(os.MkdirAll(fmt.Sprintf("%s/removed.%d/sub", dir, i), 0o755))
+			}
+			must(os.Mkdir(filepath.Join(dir, "last"), 0o755))
+			nest(t, filepath.Join(dir, "last"), 5000, "last")
+		},
 		"many": func(dir string) {
 			for i := range 300 {
 				sub := filepath.Join(dir, fmt.Sprint("sub", i))
