@@ -16,8 +16,9 @@ things out, and for tests. A directory holds all of it.`
 	c.Example = `  vmmc cluster up --nodes 3
   eval "$(vmmc cluster env)"
   vmmc cluster ls
+  vmmc cluster start n2    # after its daemon has died
   vmmc cluster down`
-	c.AddCommand(newClusterUp(), newClusterDown(), newClusterLs(), newClusterEnv())
+	c.AddCommand(newClusterUp(), newClusterStart(), newClusterDown(), newClusterLs(), newClusterEnv())
 	return c
 }
 

@@ -63,8 +63,16 @@ func down(w io.Writer, dir string) error {
 
 // stop ends all nodes and removes the cluster's files.
 func (s *clusterState) stop() error {
-	ps := make([]process, len(s.Nodes))
-	for i, n := range s.Nodes {
+	if err := s.end(s.all()); err != nil {
+		return err
+	}
+	return s.remove()
+}
+
+// end ends nodes.
+func (s *clusterState) end(nodes []*nodeState) error {
+	ps := make([]process, len(nodes))
+	for i, n := range nodes {
 		ps[i] = n.Process
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -74,7 +82,7 @@ func (s *clusterState) stop() error {
 			}
 		}
 		if gone(ps, timeout.Stop) {
-			return s.remove()
+			return nil
 		}
 	}
 	return fmt.Errorf("nodes %v in %s do not end, not even by SIGKILL: their files stay; try again later", s.running(), s.dir)

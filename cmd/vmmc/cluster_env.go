@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,15 +24,16 @@ shell than the one of "vmmc cluster up" runs eval "$(vmmc cluster env)".`,
 		Example: `  eval "$(vmmc cluster env)"
   eval "$(vmmc cluster env n2)"`,
 		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			names := offeredNodes(dir, func(n *nodeState) bool { return len(args) == 0 && n.Process.alive() })
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, err := clusterDir(dir)
 			if err != nil {
 				return err
 			}
-			s, err := readState(dir)
-			if errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("no cluster in %s: start one with \"vmmc cluster up\"", dir)
-			}
+			s, err := existing(dir)
 			if err != nil {
 				return err
 			}
@@ -57,17 +58,29 @@ func (s *clusterState) choose(named []string) (*nodeState, error) {
 		case n.Process.alive():
 			return n, nil
 		case len(named) == 1:
-			return nil, fmt.Errorf("node %q of the cluster in %s does not run", n.Name, s.dir)
+			return nil, fmt.Errorf("node %q of the cluster in %s does not run: start it with %q", n.Name, s.dir, s.command("start "+n.Name))
 		}
 	}
 	if len(named) == 1 {
 		return nil, serve.Usage("no node %q in the cluster in %s", named[0], s.dir)
 	}
-	return nil, fmt.Errorf("no node of the cluster in %s runs: start one with \"vmmc cluster up\"", s.dir)
+	return nil, fmt.Errorf("no node of the cluster in %s runs: start them with %q", s.dir, s.command("start"))
 }
 
-// ownCluster tells a user without a daemon of the own cluster that runs.
-func ownCluster(err error) string {
+// ownCluster tells a user without a daemon of the own cluster that runs, and one whose cluster has
+// lost nodes how to start them.
+func ownCluster(c *cobra.Command, err error) string {
+	socket := local.FromEnv()
+	if f := c.Flags().Lookup("socket"); f != nil && f.Changed {
+		socket = f.Value.String()
+	}
+	var status *serve.StatusError
+	partly := errors.As(err, &status) && status.Status == serve.Partly
+	if s := clusterWith(socket); s != nil && (partly || errors.Is(err, code.NoDaemon)) {
+		if dead := s.dead(); len(dead) > 0 {
+			return fmt.Sprintf("Of the cluster in %s these do not run: %s. To start them: %s", s.dir, strings.Join(dead, ", "), s.command("start"))
+		}
+	}
 	if !errors.Is(err, code.NoDaemon) || local.FromEnv() != "" {
 		return ""
 	}

@@ -89,7 +89,8 @@ func (s *clusterState) print(w io.Writer, asJSON bool) error {
 	if err == nil && len(down) > 0 {
 		err = &serve.StatusError{
 			Status: serve.Partly,
-			Err:    fmt.Errorf("%d of %d nodes do not run: %s; their logs are in %s", len(down), len(nodes), strings.Join(down, ", "), s.dir),
+			Err: fmt.Errorf("%d of %d nodes do not run: %s; start them with %q; their logs are in %s",
+				len(down), len(nodes), strings.Join(down, ", "), s.command("start"), s.dir),
 		}
 	}
 	return err

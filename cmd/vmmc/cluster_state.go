@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -92,6 +93,54 @@ func (s *clusterState) running() []string {
 		}
 	}
 	return names
+}
+
+// all gives the nodes, to be changed.
+func (s *clusterState) all() []*nodeState {
+	nodes := make([]*nodeState, len(s.Nodes))
+	for i := range s.Nodes {
+		nodes[i] = &s.Nodes[i]
+	}
+	return nodes
+}
+
+// dead names the nodes whose processes do not run.
+func (s *clusterState) dead() []string {
+	var names []string
+	for _, n := range s.Nodes {
+		if !n.Process.alive() {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// command is what to type for the cluster.
+func (s *clusterState) command(what string) string {
+	line := "vmmc cluster " + what
+	if usual, err := clusterDir(""); err != nil || s.dir != usual {
+		line += " --dir " + shellWord(s.dir)
+	}
+	return line
+}
+
+// clusterWith is the cluster on this machine that a socket is a node's of, or nil.
+func clusterWith(socket string) *clusterState {
+	path, err := filepath.Abs(socket)
+	if socket == "" || err != nil {
+		return nil
+	}
+	dirs := []string{filepath.Dir(path)}
+	if usual, err := clusterDir(""); err == nil { // its sockets may be elsewhere
+		dirs = append(dirs, usual)
+	}
+	for _, dir := range dirs {
+		s, err := readState(dir)
+		if err == nil && slices.ContainsFunc(s.Nodes, func(n nodeState) bool { return n.Socket == path }) {
+			return s
+		}
+	}
+	return nil
 }
 
 // endSessions ends what outlives the nodes.

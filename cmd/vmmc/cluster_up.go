@@ -54,7 +54,7 @@ in its directory ca need no socket.`,
 			if err != nil {
 				return fmt.Errorf("start a cluster in %s: %w", dir, err)
 			}
-			s.printSockets(c.OutOrStdout())
+			printSockets(c.OutOrStdout(), s.all())
 			return nil
 		},
 	}
@@ -77,7 +77,7 @@ func up(ctx context.Context, dir string, nodes int) (*clusterState, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = s.start(ctx); err == nil {
+		if err = s.start(ctx, s.all()); err == nil {
 			return s, nil
 		}
 		if err = errors.Join(err, s.stop()); try == tries || !errors.Is(err, errPortTaken) {
@@ -92,8 +92,12 @@ func makeRoom(dir string) error {
 	s, err := readState(dir)
 	if err == nil {
 		if running := s.running(); len(running) > 0 {
-			return fmt.Errorf("one is up there already (%s): stop it with \"vmmc cluster down --dir %s\", or choose another directory with --dir",
-				strings.Join(running, ", "), dir)
+			start := ""
+			if dead := s.dead(); len(dead) > 0 {
+				start = fmt.Sprintf("start %s with %q, ", strings.Join(dead, ", "), s.command("start"))
+			}
+			return fmt.Errorf("one is up there already (%s): %sstop it with %q, or choose another directory with --dir",
+				strings.Join(running, ", "), start, "vmmc cluster down --dir "+shellWord(dir))
 		}
 		err = s.remove()
 	} else if errors.Is(err, os.ErrNotExist) {
@@ -114,8 +118,8 @@ func makeRoom(dir string) error {
 	return nil
 }
 
-func (s *clusterState) printSockets(w io.Writer) {
-	for _, n := range s.Nodes {
+func printSockets(w io.Writer, nodes []*nodeState) {
+	for _, n := range nodes {
 		fmt.Fprintf(w, "%s  %s  %s\n    export VMMC_SOCKET=%s\n", n.Name, n.Address, n.Socket, shellWord(n.Socket))
 	}
 }

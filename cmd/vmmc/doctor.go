@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +57,7 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 			}
 			ctx, stop := context.WithTimeout(c.Context(), 3*timeout.Control)
 			defer stop()
-			return printFindings(c.OutOrStdout(), doctor.Examine(ctx, n), asJSON)
+			return printFindings(c.OutOrStdout(), append(doctor.Examine(ctx, n), deadNodes(n.Socket)...), asJSON)
 		},
 	}
 	f := c.Flags()
@@ -68,6 +69,19 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 	f.StringVar(&n.State, "state", "", "`directory` for what outlives the daemon (default: as for vmmcd)")
 	jsonFlag(c, &asJSON)
 	return c
+}
+
+// deadNodes finds nodes that do not run of the cluster on this machine that has the socket.
+func deadNodes(socket string) []doctor.Finding {
+	s := clusterWith(socket)
+	if s == nil {
+		return nil
+	}
+	f := doctor.Finding{Check: "cluster", Status: doctor.OK, Found: "all nodes in " + s.dir + " run"}
+	if dead := s.dead(); len(dead) > 0 {
+		f.Status, f.Found, f.Mend = doctor.Warning, "of that in "+s.dir+" these do not run: "+strings.Join(dead, ", "), s.command("start")
+	}
+	return []doctor.Finding{f}
 }
 
 func printFindings(w io.Writer, found []doctor.Finding, asJSON bool) error {

@@ -39,8 +39,8 @@ func Usage(format string, args ...any) error {
 }
 
 // Execute runs the program's command line and returns the exit status. hints may add
-// a line to what is said of an error; "" is none.
-func Execute(root *cobra.Command, hints ...func(error) string) int {
+// a line to what is said of a command's error; "" is none.
+func Execute(root *cobra.Command, hints ...func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	// Now and not in ExecuteC, so that these commands are watched as well.
 	root.InitDefaultHelpCmd()
@@ -76,7 +76,7 @@ func Execute(root *cobra.Command, hints ...func(error) string) int {
 	}
 	fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
 	for _, h := range hints {
-		if line := h(err); line != "" {
+		if line := h(c, err); line != "" {
 			fmt.Fprintln(root.ErrOrStderr(), line)
 		}
 	}
