@@ -170,6 +170,19 @@ func Close(fds ...int) {
 	}
 }
 
+// Disconnect is [Close] of a unix socket whose connection ends with it, whatever other descriptors of the
+// socket there are. The far end reads the end at once. A socket in whose queue no descriptors wait is closed
+// at once: else it would wait for a goroutine, and slow sources may have them all.
+func Disconnect(fd int) {
+	unix.Shutdown(fd)
+	if !unix.NoRightsQueued(fd) {
+		Close(fd)
+		return
+	}
+	Own(fd)
+	_ = unix.Close(fd)
+}
+
 // Do has f run where the source's descriptors are closed, and does not wait. f closes something that
 // may take long.
 func (s *Source) Do(f func()) {

@@ -133,7 +133,8 @@ func TestSlowToClose(t *testing.T) {
 	}
 }
 
-// Many slow sources take all goroutines that close, and no more than there may be.
+// Many slow sources take all goroutines that close, and no more than there may be. Connections of others
+// end meanwhile, and give back their numbers.
 func TestManySlowSources(t *testing.T) {
 	const n = 100
 	fds, _ := testutil.Lingering(t, 2*n)
@@ -146,6 +147,29 @@ func TestManySlowSources(t *testing.T) {
 	}
 	if more := threads(t) - before; more > 80 {
 		t.Errorf("closing takes %d threads", more)
+	}
+	for range 10 {
+		near, far, err := unix.StreamPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := foreign.From("another one")
+		s.Took(near)
+		if _, err := syscall.Write(near, []byte("last")); err != nil {
+			t.Fatal(err)
+		}
+		foreign.Disconnect(near)
+		if s.Held() > 0 || unix.IsStream(near) == nil {
+			t.Error("the end of a connection waits for slow sources")
+		}
+		b := make([]byte, 8)
+		for _, want := range []int{len("last"), 0} {
+			if n, err := syscall.Read(far, b); n != want || err != nil {
+				t.Errorf("the far end reads %d bytes (%v), want %d", n, err, want)
+			}
+		}
+		_ = syscall.Close(far)
+		s.Release()
 	}
 }
 

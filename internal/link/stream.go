@@ -161,6 +161,15 @@ func (s *stream) admit(fd int) error {
 // close closes a descriptor of the connection, and does not wait where the far end could make that slow.
 func (s *stream) close(fd int) { foreign.Close(fd) }
 
+// hangUp is close where the connection ends.
+func (s *stream) hangUp(fd int) {
+	if s.from == nil { // between nodes: what was sent is on its way yet
+		s.close(fd)
+		return
+	}
+	foreign.Disconnect(fd)
+}
+
 // try takes the token if it is free.
 func (s *stream) try() bool { return s.token.CompareAndSwap(free, held) }
 
@@ -353,7 +362,7 @@ func (s *stream) finish(err error) {
 	for _, fd := range []int{s.fd, s.wfd} {
 		if fd >= 0 {
 			s.e.ep.Remove(fd)
-			s.close(fd)
+			s.hangUp(fd)
 		}
 	}
 	s.fd, s.wfd = -1, -1
