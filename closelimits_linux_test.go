@@ -1,7 +1,6 @@
 package vmmc_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -382,12 +381,6 @@ func closeAtLimit(args []string) error {
 	return m.Close()
 }
 
-// starved says whether the Go runtime ended a process, as it got no mapping for its own use.
-func starved(out []byte) bool {
-	return bytes.HasPrefix(out, []byte("fatal error: runtime: cannot allocate memory")) ||
-		bytes.HasPrefix(out, []byte("runtime/cgo: pthread_create failed"))
-}
-
 // Closing an export works at each limit that a process can come to: afterwards no importer changes
 // or sees the memory. Where nothing at all is left, Close says so, the memory is given to nobody,
 // and another Close goes on.
@@ -397,16 +390,8 @@ func TestCloseAtALimit(t *testing.T) {
 			t.Run(limit+"/"+kind, func(t *testing.T) {
 				testutil.Require(t, !raceEnabled || limit == "nothing" || limit == "descriptors" || limit == "file size",
 					"the race detector needs mappings and address space of its own")
-				for try := 1; ; try++ {
-					cmd := testutil.Command(t, "close at a limit", limit, kind)
-					out, err := cmd.CombinedOutput()
-					if err != nil && starved(out) && try < 5 {
-						continue // the Go runtime was the first at the limit: that says nothing of Close
-					}
-					if err != nil {
-						t.Errorf("%v\n%s", err, out)
-					}
-					return
+				if out, err := testutil.CombinedOutputAtLimit(t, "close at a limit", limit, kind); err != nil {
+					t.Errorf("%v\n%s", err, out)
 				}
 			})
 		}

@@ -24,7 +24,7 @@ func init() {
 
 // Where a process can have no mapping more, it has those that retired regions still take.
 func TestRetiredRegionsMakeRoom(t *testing.T) {
-	if out, err := testutil.Command(t, "no mapping left").CombinedOutput(); err != nil {
+	if out, err := testutil.CombinedOutputAtLimit(t, "no mapping left"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) {
 	RegisterRole("parent", parentRole)
 	RegisterRole("listen", listenRole)
 	RegisterRole("dial", dialRole)
+	RegisterRole("at limit", atLimitRole)
 	Main(m)
 }
 
