@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -36,8 +38,8 @@ type Conn struct {
 	trace   Tracer      // nil: nobody listens
 	fresh   atomic.Bool // nothing has come, and it may be a refusal
 
-	wmu     sync.Mutex
-	looking sync.Mutex // of one who looks for an answer
+	writing *turn.Turns // one: a packet
+	looking sync.Mutex  // of one who looks for an answer
 
 	mu      sync.Mutex
 	next    uint64
@@ -125,7 +127,7 @@ func begin(c *net.UnixConn, h Handler, dialled bool, most int) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Conn{
 		c: c, from: foreign.FromPeer(c), most: most, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
-		ctx: ctx, cancel: cancel, done: make(chan struct{}),
+		writing: turn.New(1), ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	l.fresh.Store(dialled)
 	go l.read()
@@ -177,7 +179,7 @@ func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([
 	id := l.next
 	l.calls[id] = ch
 	l.mu.Unlock()
-	err := l.write(header{kind: request, method: m, id: id}, in, fds)
+	err := l.writeWithin(ctx, header{kind: request, method: m, id: id}, in, fds)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
 		// The other end takes no more. What it has said is read still, as it may be why; that ends this call too.
 		_ = l.c.CloseRead()
@@ -194,7 +196,7 @@ func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([
 	select {
 	case a = <-ch:
 	case <-ctx.Done():
-		_ = l.write(header{kind: cancel, id: id}, nil, nil)
+		l.cancelCall(id)
 		l.forget(id, ch)
 		return nil, context.Cause(ctx)
 	}
@@ -243,7 +245,35 @@ func (l *Conn) forget(id uint64, ch chan answer) {
 	}
 }
 
+// cancelTime is how long a call that is given up waits for the other end to take that news. The end
+// takes it before what the caller sends next, unless it takes nothing for so long.
+const cancelTime = 100 * time.Millisecond
+
+// cancelCall tells the other end that nobody waits for an answer any more.
+func (l *Conn) cancelCall(id uint64) {
+	h := header{kind: cancel, id: id}
+	ctx, stop := context.WithTimeout(l.ctx, cancelTime)
+	defer stop()
+	if l.writeWithin(ctx, h, nil, nil) == nil || !l.helps() {
+		return
+	}
+	go func() {
+		defer l.wg.Done()
+		_ = l.write(h, nil, nil)
+	}()
+}
+
+// write is writeWithin for as long as the connection lives.
 func (l *Conn) write(h header, body any, fds []int) error {
+	return l.writeWithin(l.ctx, h, body, fds)
+}
+
+// writeStep is how often a write that waits for the other end looks whether its context has ended.
+const writeStep = 50 * time.Millisecond
+
+// writeWithin sends a packet. It waits for the other end to read until the context ends, and fails the
+// write after timeout.Control: an end that does not read its socket for so long is cut off.
+func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) error {
 	if len(fds) > MaxDescriptors { // the other end would take it for garbage, and hang up
 		return fmt.Errorf("%w: %d descriptors, at most %d", ErrPacket, len(fds), MaxDescriptors)
 	}
@@ -252,14 +282,38 @@ func (l *Conn) write(h header, body any, fds []int) error {
 	if err != nil {
 		return err
 	}
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	// Who does not read its socket for so long is cut off, not waited for.
-	_ = l.c.SetWriteDeadline(time.Now().Add(timeout.Control))
-	if _, _, err := l.c.WriteMsgUnix(b, unix.Rights(fds), nil); err != nil {
-		return fmt.Errorf("%w (%w)", code.New(code.NoDaemon, "write to the unix socket"), err)
+	if err := l.writing.Take(ctx); err != nil {
+		return l.notTaken(err)
 	}
-	return nil
+	defer l.writing.Give()
+	rights, step := unix.Rights(fds), writeStep
+	for end := time.Now().Add(timeout.Control); ; {
+		now := time.Now()
+		_ = l.c.SetWriteDeadline(now.Add(min(step, end.Sub(now))))
+		_, _, err = l.c.WriteMsgUnix(b, rights, nil) // all of the packet, or nothing
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return notWritten(err)
+		case ctx.Err() != nil:
+			return l.notTaken(context.Cause(ctx))
+		case !time.Now().Before(end):
+			return notWritten(err)
+		}
+	}
+}
+
+// notTaken is the error of a packet that the other end had no room for before its context ended.
+func (l *Conn) notTaken(err error) error {
+	if l.ctx.Err() != nil { // the connection has ended
+		return notWritten(net.ErrClosed)
+	}
+	return fmt.Errorf("the other end of the unix socket takes nothing: %w", err)
+}
+
+func notWritten(err error) error {
+	return fmt.Errorf("%w (%w)", code.New(code.NoDaemon, "write to the unix socket"), err)
 }
 
 // room is what one packet is received in. Connections hold one only while there is
