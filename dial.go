@@ -33,11 +33,8 @@ func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd
 		}
 		return -1, nil, a, fmt.Errorf("%w: %w", code.New(code.Unreachable, "data address %s of the exporter's node", c.Address), err)
 	}
-	deadline := time.Now().Add(timeout.Hello)
-	if t, ok := ctx.Deadline(); ok && t.Before(deadline) {
-		deadline = t
-	}
-	_ = nc.SetDeadline(deadline)
+	_ = nc.SetDeadline(time.Now().Add(timeout.Hello))
+	givenUp := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	h.MinVersion, h.MaxVersion, h.Link, h.Nonce, h.Capabilities = wire.MinVersion, wire.MaxVersion, c.Link, wire.NewNonce(), p.capabilities
 	var secret *encrypt.Conn
 	if c.Encrypt {
@@ -46,8 +43,14 @@ func (p *Process) dial(ctx context.Context, c local.Connected, h wire.Hello) (fd
 	} else {
 		a, err = hello(nc, c.Key, &h)
 	}
+	if !givenUp() && err == nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		_ = nc.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+		}
 		return -1, nil, a, fmt.Errorf("hello to %s: %w", c.Address, err)
 	}
 	_ = nc.SetDeadline(time.Time{})

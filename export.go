@@ -218,8 +218,12 @@ func (e *Export) Bytes() []byte { return e.mem }
 // stays as it is: unblock them and try again. In a handler it fails with
 // [ErrNotInHandler].
 //
+// Besides, Close waits for the daemon to forget the export, for 10 s at most: a daemon that has ended is
+// not waited for.
+//
 // Close needs no descriptor, mapping or address space that is not there already, and no file of a
-// size that a limit could forbid. After an error, of the node's daemon mostly, the memory is still
+// size that a limit could forbid. One limit can make it fail all the same: after mlockall(2) with
+// MCL_FUTURE, an unprivileged process cannot replace pages once RLIMIT_MEMLOCK is used up. After an error, of the node's daemon mostly, the memory is still
 // the export's, and importers' calls return [ErrRevoked] all the same: call Close again, which goes
 // on where it failed. Closing twice is no error.
 //

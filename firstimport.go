@@ -127,7 +127,7 @@ func (p *Process) askFirst(ctx context.Context, r local.ImportRequest) (l *outLi
 	p.asked(local.Connect, local.ConnectRequest{Exporter: g.Exporter}, time.Since(start), l.err)
 	if l.err != nil {
 		closeAll(fds)
-		p.giveBack(g)
+		p.giveBack(ctx, g)
 	}
 	return l, g, fds, l.err
 }

@@ -1,7 +1,6 @@
 package vmmc_test
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -10,11 +9,11 @@ import (
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 	"github.com/vmmc-go/vmmc/node"
@@ -122,7 +121,7 @@ func hugeMemory(t testing.TB) int {
 }
 
 // In each step in which a peer may send descriptors it sends some that are slow to close, or to look at. It
-// gains nothing: calls end, the other links go on, and all is closed in time.
+// gains nothing: each call ends within its time, the other links go on, and all is closed in time.
 func TestHostileFiles(t *testing.T) {
 	type step struct {
 		n      int // files that it takes
@@ -261,18 +260,25 @@ func TestHostileFiles(t *testing.T) {
 					threads := countThreads(t)
 					step.attack(t, r)
 					r.w.goesOn(t)
-					soon(t, "a collection", func() error { runtime.GC(); return nil })
-					if im, err := r.p.Import(within(t), r.w.b.Node(), r.w.b.PID(), 6); err != nil {
-						t.Errorf("import from an honest process: %v", err)
-					} else if err := im.Send(within(t), word, 0); err != nil {
+					testutil.Within(t, "a collection", 0, runtime.GC)
+					im, err := r.p.Import(within(t), r.w.b.Node(), r.w.b.PID(), 6)
+					if err != nil {
+						t.Fatalf("import from an honest process: %v", err)
+					}
+					if err := im.Send(within(t), word, 0); err != nil {
 						t.Error(err)
 					}
+					calls := contextCalls(t, &buffers{a: r.p, im: im}, redirectable(t, r.p, 61, memory(t, r.p)), r.w.socket)
+					allEnd(t, slices.DeleteFunc(calls, func(c contextCall) bool {
+						return c.name == "Process.Spawn" // no program can be started while some of the files are open
+					}))
 					if more := countThreads(t) - threads; more > 100 { // the sender's own wait, too
 						t.Errorf("it costs %d threads", more)
 					}
-					soon(t, "Close of the importer", r.p.Close)
-					soon(t, "Close of the exporter", r.w.b.Close)
-					soon(t, "the end of the node", func() error { n.Close(); return nil })
+					closes(t, "Close of an import", im.Close)
+					closes(t, "Close of the importer", r.p.Close)
+					closes(t, "Close of the exporter", r.w.b.Close)
+					closes(t, "Close of the node", func() error { n.Close(); return nil })
 				})
 			}
 		})
@@ -286,21 +292,6 @@ func countThreads(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(tasks)
-}
-
-// soon fails the test if f does not end. What hangs would do so for an hour.
-func soon(t *testing.T, what string, f func() error) {
-	t.Helper()
-	over := make(chan error, 1)
-	go func() { over <- f() }()
-	select {
-	case err := <-over:
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	case <-time.After(bound):
-		t.Fatalf("%s takes as long as a peer likes", what)
-	}
 }
 
 // fileRaid is an attack with files on a town, and on p, which imports.
@@ -326,21 +317,14 @@ func (r *fileRaid) drop(fds []int) {
 // link, it may succeed: what is said on it is not looked at yet.
 func (r *fileRaid) refused(t *testing.T, y *tyrant, socket bool) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), bound)
-	defer stop()
-	over := make(chan error, 1)
-	go func() {
-		_, err := r.p.Import(ctx, r.p.Node(), vmmc.PID(y.id.PID), 7)
-		over <- err
-	}()
-	select {
-	case err := <-over:
+	// What is refused is so at once, however long the context would let it wait; a link's answer to an
+	// import is waited for before the node is asked.
+	testutil.Within(t, "the import", timeout.Answer, func() {
+		_, err := r.p.Import(within(t), r.p.Node(), vmmc.PID(y.id.PID), 7)
 		if !errors.Is(err, vmmc.ErrProtocol) && (err != nil || !socket || !r.link) {
 			t.Errorf("import: %v, want %v", err, vmmc.ErrProtocol)
 		}
-	case <-time.After(2 * bound):
-		t.Fatal("the import goes on after its context has ended")
-	}
+	})
 }
 
 // linked is an exporter that p has imported from, and takes imports on the link.

@@ -516,6 +516,21 @@ type tyrant struct {
 	grant  atomic.Pointer[func() (local.Grant, []int)] // nil: a buffer on the stream
 	direct atomic.Bool                                 // it says that it takes imports on links
 	offers atomic.Int32                                // that it was asked for by its node
+	accept atomic.Pointer[func(process, back, far int) []int]
+	others atomic.Pointer[func()] // is called before other requests are answered; nil: nothing is
+}
+
+// accepts says what it answers a link with from now on.
+func (y *tyrant) accepts(f func(process, back, far int) []int) { y.accept.Store(&f) }
+
+// imported is buffer 7 as p has it.
+func (y *tyrant) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
+	t.Helper()
+	im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return im
 }
 
 // gives says what a grant is from now on, and what comes with it.
@@ -524,6 +539,7 @@ func (y *tyrant) gives(f func() (local.Grant, []int)) { y.grant.Store(&f) }
 func newTyrant(t testing.TB, socket string, accept func(process, back, far int) []int) *tyrant {
 	t.Helper()
 	y := &tyrant{raids: make(chan *raid, 8)}
+	y.accepts(accept)
 	ready := make(chan struct{})
 	y.outlaw = newOutlaw(t, socket, rand.Uint64(), func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
 		<-ready
@@ -547,7 +563,10 @@ func newTyrant(t testing.TB, socket string, accept func(process, back, far int) 
 			}
 			y.raids <- newRaid(t, near, page.Importer{}, back)
 			t.Cleanup(back.Retire)
-			return local.Accepted{Imports: y.direct.Load()}, accept(descriptor(t, y.page.Region), descriptor(t, back.Region), far), nil
+			return local.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region), far), nil
+		}
+		if f := y.others.Load(); f != nil {
+			(*f)()
 		}
 		return local.Empty{}, nil, nil
 	})

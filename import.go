@@ -128,7 +128,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		if linked {
 			l.out.Detach(g.Handle)
 		} else {
-			p.giveBack(g)
+			p.giveBack(ctx, g)
 		}
 	}
 	want := 0
@@ -214,15 +214,26 @@ func (p *Process) keepOutOfDumps(r *shm.Region) {
 }
 
 // giveBack tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops
-// the grant when it comes back to its own, or with the link. The import's caller waits for that, whose context
-// may be over, so an exporter that does not answer is not waited for any longer than timeout.Answer.
-func (p *Process) giveBack(g local.Grant) {
-	if !p.node.up() {
+// the grant when it comes back to its own, or with the link. An exporter that does not answer is told
+// for timeout.Answer, and the import's caller waits for that no longer than its context lasts.
+func (p *Process) giveBack(ctx context.Context, g local.Grant) {
+	p.mu.Lock()
+	if p.closed || !p.node.up() {
+		p.mu.Unlock()
 		return
 	}
-	ctx, stop := context.WithTimeout(context.Background(), timeout.Answer)
-	defer stop()
-	_, _ = p.node.now.Load().Call(ctx, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+	over := make(chan struct{})
+	p.begun.Go(func() {
+		defer close(over)
+		told, stop := context.WithTimeout(p.life, timeout.Answer)
+		defer stop()
+		_, _ = p.node.now.Load().Call(told, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+	})
+	p.mu.Unlock()
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
 }
 
 // Size is the buffer's length in bytes.
@@ -247,7 +258,8 @@ func (im *Import) Path() string {
 
 // Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on
 // other goroutines, and requests that are not over, end in an error or go nowhere:
-// their memory is free when they are over. Closing twice is no error. In a
+// their memory is free when they are over. It waits neither for the exporter, which is told and
+// need not answer, nor for the daemon. Closing twice is no error. In a
 // notification handler it fails with [ErrNotInHandler].
 func (im *Import) Close() error {
 	if link.InHandler() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,11 @@ type crown struct {
 	*local.Conn
 	p      *vmmc.Process
 	events chan vmmc.Event
+	answer atomic.Pointer[func(m local.Method) any] // what the process is answered from now on; nil: nothing
 }
+
+// answers says what the process is answered from now on.
+func (w *crown) answers(f func(m local.Method) any) { w.answer.Store(&f) }
 
 func newCrown(t *testing.T, opts ...vmmc.Option) *crown {
 	t.Helper()
@@ -46,6 +51,9 @@ func newCrown(t *testing.T, opts ...vmmc.Option) *crown {
 		}
 		w.Conn = local.NewConn(c, func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
 			closeAll(fds)
+			if f := w.answer.Load(); f != nil {
+				return (*f)(m), nil, nil
+			}
 			if m == local.Register {
 				return local.Welcome{Process: local.ProcessID{Node: "a", PID: 1, Incarnation: 5}}, nil, nil
 			}

@@ -38,10 +38,23 @@ func TestNilContext(t *testing.T) {
 func nilContexts(t *testing.T, way string) (all []bad) {
 	s := exported(t, way)
 	red, _ := redirected(t, way, size)
-	wait, err := s.exp.Word(0)
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range contextCalls(t, s, red.exp, "") {
+		all = append(all, bad{c.name, "no context", func() error { return c.do(nil) }, vmmc.ErrBadArg})
 	}
+	return all
+}
+
+// contextCall is a call of the package with a context.
+type contextCall struct {
+	name string
+	do   func(ctx context.Context) error
+}
+
+// contextCalls are all exported calls with a context but Outcome.Wait: those on s.im, whose exporter
+// need not answer, those of s.a, and Open at a socket. red is redirectable. Each may be made
+// several times, and while others are made.
+func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (all []contextCall) {
+	t.Helper()
 	own, err := s.a.Export(60, alloc(t, s.a, size))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +63,9 @@ func nilContexts(t *testing.T, way string) (all []bad) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := s.im.GetAsync(t.Context(), make([]byte, 4), 0)
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	request, err := s.im.GetAsync(ctx, make([]byte, 4), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,55 +74,62 @@ func nilContexts(t *testing.T, way string) (all []bad) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	pending := s.a.ImportAsync(t.Context(), s.b.Node(), s.b.PID(), 1<<30)
+	pending := s.a.ImportAsync(t.Context(), s.a.Node(), s.a.PID(), 1<<30)
 	t.Cleanup(pending.Cancel)
-	var none context.Context
-	add := func(name string, f func() error) {
-		all = append(all, bad{name, "no context", f, vmmc.ErrBadArg})
-	}
+	exporter := s.im.Exporter()
+	add := func(name string, f func(ctx context.Context) error) { all = append(all, contextCall{name, f}) }
 	w, at := word, s.im.Addr()
-	add("Open", func() error { _, err := vmmc.Open(none); return err })
-	add("Process.Import", func() error { _, err := s.a.Import(none, s.b.Node(), s.b.PID(), 1); return err })
-	add("Process.ImportAsync", func() error {
-		_, err := s.a.ImportAsync(none, s.b.Node(), s.b.PID(), 1).Status()
+	add("Open", func(ctx context.Context) error {
+		p, err := vmmc.Open(ctx, vmmc.WithSocket(socket))
+		if err == nil {
+			err = p.Close()
+		}
 		return err
 	})
-	add("Process.Spawn", func() error { _, err := s.a.Spawn(none, s.a.Node(), "/bin/true"); return err })
-	add("Process.WaitUntil", func() error { return s.a.WaitUntil(none, func() bool { return false }) })
-	add("Process.WaitAny", func() error { _, err := s.b.WaitAny(none, vmmc.Watch{Word: wait, Old: wait.Load()}); return err })
-	add("Process.Send", func() error { return s.a.Send(none, w, at) })
-	add("Process.SendNotify", func() error { return s.a.SendNotify(none, w, at) })
-	add("Process.Get", func() error { return s.a.Get(none, make([]byte, 4), at) })
-	add("Process.SendAsync", func() error { _, err := s.a.SendAsync(none, w, at); return err })
-	add("Process.SendNotifyAsync", func() error { _, err := s.a.SendNotifyAsync(none, w, at); return err })
-	add("Process.GetAsync", func() error { _, err := s.a.GetAsync(none, make([]byte, 4), at); return err })
-	add("Import.Send", func() error { return s.im.Send(none, w, 0) })
-	add("Import.Send", func() error { return s.im.Send(none, make([]byte, size), 0) })
-	add("Import.SendNotify", func() error { return s.im.SendNotify(none, w, 0) })
-	add("Import.SendV", func() error { return s.im.SendV(none, 0, w) })
-	add("Import.Get", func() error { return s.im.Get(none, make([]byte, 4), 0) })
-	add("Import.SendAsync", func() error { _, err := s.im.SendAsync(none, w, 0); return err })
-	add("Import.SendNotifyAsync", func() error { _, err := s.im.SendNotifyAsync(none, w, 0); return err })
-	add("Import.GetAsync", func() error { _, err := s.im.GetAsync(none, make([]byte, 4), 0); return err })
-	add("Import.Fence", func() error { return s.im.Fence(none) })
-	add("Import.WriteAtContext", func() error { _, err := s.im.WriteAtContext(none, w, 0); return err })
-	add("Import.ReadAtContext", func() error { _, err := s.im.ReadAtContext(none, make([]byte, 4), 0); return err })
-	add("Import.FetchAdd32", func() error { _, err := s.im.FetchAdd32(none, 0, 1); return err })
-	add("Import.FetchAdd64", func() error { _, err := s.im.FetchAdd64(none, 0, 1); return err })
-	add("Import.Swap32", func() error { _, err := s.im.Swap32(none, 0, 1); return err })
-	add("Import.Swap64", func() error { _, err := s.im.Swap64(none, 0, 1); return err })
-	add("Import.CompareAndSwap32", func() error { _, _, err := s.im.CompareAndSwap32(none, 0, 0, 1); return err })
-	add("Import.CompareAndSwap64", func() error { _, _, err := s.im.CompareAndSwap64(none, 0, 0, 1); return err })
-	add("Import.WaitWord", func() error { _, err := s.im.WaitWord(none, answer, answer.Load()); return err })
-	add("Import.Rejoin", func() error { _, err := s.im.Rejoin(none); return err })
-	add("Import.RejoinAt", func() error { _, err := s.im.RejoinAt(none, s.b.ID()); return err })
-	add("ImportRequest.Wait", func() error { _, err := pending.Wait(none); return err })
-	add("Request.Wait", func() error { return request.Wait(none) })
-	add("Word.Wait", func() error { _, err := wait.Wait(none, wait.Load()); return err })
-	add("Export.WaitNotified", func() error { _, err := s.exp.WaitNotified(none, s.exp.Notified()); return err })
-	add("Export.EndRedir", func() error { _, _, err := red.exp.EndRedir(none); return err })
-	add("Binding.Flush", func() error { return b.Flush(none) })
-	add("Binding.Store", func() error { return b.Store(none, 0, 1) })
+	add("Process.Import", func(ctx context.Context) error { _, err := s.a.Import(ctx, exporter.Node, exporter.PID, 1); return err })
+	add("Process.ImportAsync", func(ctx context.Context) error {
+		_, err := s.a.ImportAsync(ctx, exporter.Node, exporter.PID, 1).Status()
+		return err
+	})
+	add("Process.Spawn", func(ctx context.Context) error { _, err := s.a.Spawn(ctx, s.a.Node(), "/bin/true"); return err })
+	add("Process.WaitUntil", func(ctx context.Context) error { return s.a.WaitUntil(ctx, func() bool { return false }) })
+	add("Process.WaitAny", func(ctx context.Context) error {
+		_, err := s.a.WaitAny(ctx, vmmc.Watch{Word: answer, Old: answer.Load()})
+		return err
+	})
+	add("Process.Send", func(ctx context.Context) error { return s.a.Send(ctx, w, at) })
+	add("Process.SendNotify", func(ctx context.Context) error { return s.a.SendNotify(ctx, w, at) })
+	add("Process.Get", func(ctx context.Context) error { return s.a.Get(ctx, make([]byte, 4), at) })
+	add("Process.SendAsync", func(ctx context.Context) error { _, err := s.a.SendAsync(ctx, w, at); return err })
+	add("Process.SendNotifyAsync", func(ctx context.Context) error { _, err := s.a.SendNotifyAsync(ctx, w, at); return err })
+	add("Process.GetAsync", func(ctx context.Context) error { _, err := s.a.GetAsync(ctx, make([]byte, 4), at); return err })
+	add("Import.Send", func(ctx context.Context) error { return s.im.Send(ctx, w, 0) })
+	add("Import.Send", func(ctx context.Context) error { return s.im.Send(ctx, make([]byte, size), 0) })
+	add("Import.SendNotify", func(ctx context.Context) error { return s.im.SendNotify(ctx, w, 0) })
+	add("Import.SendV", func(ctx context.Context) error { return s.im.SendV(ctx, 0, w) })
+	add("Import.Get", func(ctx context.Context) error { return s.im.Get(ctx, make([]byte, 4), 0) })
+	add("Import.SendAsync", func(ctx context.Context) error { _, err := s.im.SendAsync(ctx, w, 0); return err })
+	add("Import.SendNotifyAsync", func(ctx context.Context) error { _, err := s.im.SendNotifyAsync(ctx, w, 0); return err })
+	add("Import.GetAsync", func(ctx context.Context) error { _, err := s.im.GetAsync(ctx, make([]byte, 4), 0); return err })
+	add("Import.Fence", func(ctx context.Context) error { return s.im.Fence(ctx) })
+	add("Import.WriteAtContext", func(ctx context.Context) error { _, err := s.im.WriteAtContext(ctx, w, 0); return err })
+	add("Import.ReadAtContext", func(ctx context.Context) error { _, err := s.im.ReadAtContext(ctx, make([]byte, 4), 0); return err })
+	add("Import.FetchAdd32", func(ctx context.Context) error { _, err := s.im.FetchAdd32(ctx, 0, 1); return err })
+	add("Import.FetchAdd64", func(ctx context.Context) error { _, err := s.im.FetchAdd64(ctx, 0, 1); return err })
+	add("Import.Swap32", func(ctx context.Context) error { _, err := s.im.Swap32(ctx, 0, 1); return err })
+	add("Import.Swap64", func(ctx context.Context) error { _, err := s.im.Swap64(ctx, 0, 1); return err })
+	add("Import.CompareAndSwap32", func(ctx context.Context) error { _, _, err := s.im.CompareAndSwap32(ctx, 0, 0, 1); return err })
+	add("Import.CompareAndSwap64", func(ctx context.Context) error { _, _, err := s.im.CompareAndSwap64(ctx, 0, 0, 1); return err })
+	add("Import.WaitWord", func(ctx context.Context) error { _, err := s.im.WaitWord(ctx, answer, answer.Load()); return err })
+	add("Import.Rejoin", func(ctx context.Context) error { _, err := s.im.Rejoin(ctx); return err })
+	add("Import.RejoinAt", func(ctx context.Context) error { _, err := s.im.RejoinAt(ctx, exporter); return err })
+	add("ImportRequest.Wait", func(ctx context.Context) error { _, err := pending.Wait(ctx); return err })
+	add("Request.Wait", func(ctx context.Context) error { return request.Wait(ctx) })
+	add("Word.Wait", func(ctx context.Context) error { _, err := answer.Wait(ctx, answer.Load()); return err })
+	add("Export.WaitNotified", func(ctx context.Context) error { _, err := own.WaitNotified(ctx, own.Notified()); return err })
+	add("Export.EndRedir", func(ctx context.Context) error { _, _, err := red.EndRedir(ctx); return err })
+	add("Binding.Flush", func(ctx context.Context) error { return b.Flush(ctx) })
+	add("Binding.Store", func(ctx context.Context) error { return b.Store(ctx, 0, 1) })
 	return all
 }
 

@@ -306,6 +306,9 @@ func (p *Process) Environ() []string { return []string{local.Env + "=" + p.node.
 // Goroutines that do so all the same find zeros there and store nowhere, since a program may be
 // about to end; [Memory.Close] is stricter. Peers' calls return [ErrRevoked] or [ErrPeerGone]. In a
 // notification handler it fails with [ErrNotInHandler].
+//
+// Close waits for no peer and not for the daemon. What it waits for is this program's own: a
+// handler that is running, and with [WithEmbedded] the end of the node.
 func (p *Process) Close() error {
 	if err := inHandler("close"); err != nil {
 		return err

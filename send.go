@@ -21,6 +21,11 @@ import (
 // message is stored last. A send allocates nothing. The context is looked at
 // only before Send has to wait, and between the pieces of a long one.
 //
+// src must be readable. Memory that is not (unmapped, protected, cut off) is [ErrBadArg] where the
+// library can find that out: on the stream way, in messages of more than 448 bytes. A message on
+// the mapped way, and a shorter one on the stream way, is copied by the calling goroutine: that
+// faults, as the program's own load would, and ends the program.
+//
 // Errors: [ErrBadSize], [ErrBadAlignment], [ErrBadProxyAddr] (the range is not
 // within the buffer), [ErrNoRights], [ErrRevoked], [ErrPeerGone], [ErrClosed],
 // [ErrTimeout]. An error that is also [ErrOutcomeUnknown] leaves open how much
@@ -62,7 +67,7 @@ func (im *Import) send(ctx context.Context, src []byte, off int) error {
 // number of notifications under way; SendNotify waits, before it sends
 // anything, for an earlier one's handler to return, or for its context. In a
 // notification handler it does not wait but fails with [ErrNoCredit]; nothing was
-// sent then. Other errors as [Import.Send].
+// sent then. Of memory that cannot be read, and of other errors, what [Import.Send] says holds.
 func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 	if ctx == nil {
 		return im.failed("send with notification", len(src), off, errNilContext)
@@ -97,7 +102,8 @@ func (im *Import) sendNotify(ctx context.Context, src []byte, off int) error {
 
 // SendV is Send of several pieces as one message: they lie one after another at
 // byte offset off, each a multiple of the word, and the last word of the last
-// piece is stored last. Pieces may be empty, but not all. Errors as [Import.Send].
+// piece is stored last. Pieces may be empty, but not all. Of memory that cannot be read, and of
+// errors, what [Import.Send] says holds.
 func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 	n, odd, last := 0, 0, -1
 	for i, b := range srcs {

@@ -135,6 +135,10 @@ func ask[T any](ctx context.Context, p *Process, m local.Method, in any, fds []i
 		if err == nil || !errors.Is(err, code.NoDaemon) || c.Alive() {
 			return v, got, err
 		}
-		<-c.Done() // what was answered was read by then
+		select {
+		case <-c.Done(): // what was answered was read by then
+		case <-ctx.Done():
+			return v, nil, err
+		}
 	}
 }

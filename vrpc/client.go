@@ -182,7 +182,7 @@ func (c *Client) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection. Calls that wait fail with ErrClosed.
+// Close ends the connection, and waits for no server. Calls that wait fail with ErrClosed.
 func (c *Client) Close() error { return c.way.close() }
 
 func (c *Client) header(prog, vers, proc uint32) rpcmsg.Call {

@@ -14,25 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/vrpc"
 )
 
-// long is for a loaded machine: what a hostile peer delays is delayed for an hour.
-const long = time.Minute
-
-// ends fails the test if f does not end.
-func ends(t *testing.T, what string, f func()) {
-	t.Helper()
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		f()
-	}()
-	select {
-	case <-over:
-	case <-time.After(long):
-		t.Fatalf("%s takes as long as a peer likes", what)
-	}
-}
-
-// send sends sockets that linger beside b, if the kernel lets it.
+// sendLingering sends sockets that linger beside b, if the kernel lets it.
 func sendLingering(t *testing.T, c *net.UnixConn, b []byte, fds []int) {
 	t.Helper()
 	_, _, _ = c.WriteMsgUnix(b, unix.Rights(fds), nil)
@@ -90,15 +72,13 @@ func TestFilesOfClients(t *testing.T) {
 					_ = late.Close()
 				}
 			}
-			ctx, stop := context.WithTimeout(t.Context(), long)
-			defer stop()
-			if err := everyxdr.NewEveryversClient(c).Null(ctx); err != nil {
-				t.Errorf("another client: %v", err)
-			}
-			ends(t, "Shutdown", func() {
-				ctx, stop := context.WithTimeout(t.Context(), long/2)
-				defer stop()
-				if err := s.Shutdown(ctx); err != nil {
+			testutil.Within(t, "a call of another client", 0, func() {
+				if err := everyxdr.NewEveryversClient(c).Null(t.Context()); err != nil {
+					t.Errorf("another client: %v", err)
+				}
+			})
+			testutil.Within(t, "Shutdown", 0, func() { // no procedure runs
+				if err := s.Shutdown(t.Context()); err != nil {
 					t.Errorf("Shutdown: %v", err)
 				}
 				if err := <-served; !errors.Is(err, vrpc.ErrClosed) {
@@ -136,7 +116,7 @@ func TestFilesOfServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		far := <-accepted
-		ends(t, "a call, and its client's end", func() {
+		testutil.Within(t, "a call, and its client's end", time.Millisecond, func() {
 			ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 			defer stop()
 			if err := everyxdr.NewEveryversClient(c).Null(ctx); err == nil {

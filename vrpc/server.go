@@ -72,7 +72,7 @@ func (s *Server) register(v *Service, inPlace bool) error {
 func (s *Server) Services() []*Service { return slices.Clone(s.table.Load().services) }
 
 // Close ends all transports and connections and the contexts of procedures that run, and returns when
-// these have returned.
+// these have returned. It waits for no client.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -20,7 +20,6 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/testutil"
-	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // What one user may cost another one.
@@ -343,14 +342,13 @@ func TestHostileUser(t *testing.T) {
 		t.Fatalf("no %s ended", careless)
 	}
 	t.Logf("%-24s late:     %v", careless, late)
-	// An import that is given up gives its grant back, and waits for that no longer than timeout.Answer.
-	if l := late.quantile(1); l > timeout.Answer+time.Second {
-		t.Errorf("%s: ends %v after its context, at most %v and a second", careless, l, timeout.Answer)
+	if l := late.quantile(1); l > testutil.Slack { // without what the machine delays, see testutil.Within
+		t.Errorf("%s: ends %v after its context, at most %v", careless, l, testutil.Slack)
 	}
 	if closed := attacked[carelessClose]; closed != nil {
 		t.Logf("%-24s %v", carelessClose, closed)
-		if l := closed.quantile(1); l > timeout.Control+time.Second {
-			t.Errorf("%s takes %v, at most %v and a second", carelessClose, l, timeout.Control)
+		if l := closed.quantile(1); l > testutil.Slack {
+			t.Errorf("%s takes %v, at most %v", carelessClose, l, testutil.Slack)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

@@ -179,7 +179,7 @@ func (v *victim) imprudent(ctx context.Context) {
 		return
 	}
 	const bound = 2 * time.Second
-	begin := time.Now()
+	begin, delayed := time.Now(), testutil.Delays()
 	short, stop := context.WithTimeout(ctx, bound)
 	defer stop()
 	im, err := v.client.Import(short, v.node, vmmc.PID(prey), 1)
@@ -188,11 +188,11 @@ func (v *victim) imprudent(ctx context.Context) {
 		_ = im.Send(short, b[:], 0)
 		_ = im.Get(short, b[:], 0)
 	}
-	v.rec.add(careless, max(0, time.Since(begin)-bound), nil)
+	v.rec.add(careless, max(0, time.Since(begin)-bound-delayed()), nil)
 	if im != nil {
-		begin = time.Now()
+		begin, delayed = time.Now(), testutil.Delays()
 		_ = im.Close()
-		v.rec.add(carelessClose, time.Since(begin), nil)
+		v.rec.add(carelessClose, max(0, time.Since(begin)-delayed()), nil)
 	}
 }
 

@@ -1,0 +1,308 @@
+package vmmc_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/encrypt"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/wire"
+	"github.com/vmmc-go/vmmc/node"
+)
+
+// short is the time of calls that wait for a peer.
+const short = 50 * time.Millisecond
+
+// allEnd makes calls at the same time, each with a context of its own, and fails the test unless each
+// ends with its context.
+func allEnd(t *testing.T, calls []contextCall) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, c := range calls {
+		all.Go(func() {
+			testutil.Within(t, c.name, short, func() {
+				ctx, stop := context.WithTimeout(t.Context(), short)
+				defer stop()
+				_ = c.do(ctx)
+			})
+			testutil.Within(t, c.name+" that is cancelled", 0, func() {
+				ctx, stop := context.WithCancel(t.Context())
+				defer time.AfterFunc(short, stop).Stop()
+				_ = c.do(ctx)
+			})
+		})
+	}
+	all.Wait()
+}
+
+// closes fails the test unless a Close ends by itself. No peer is waited for, so its time is none.
+func closes(t *testing.T, what string, f func() error) {
+	t.Helper()
+	testutil.Within(t, what, 0, func() {
+		if err := f(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	})
+}
+
+// redirectable is an export of p into which an importer may be redirected.
+func redirectable(t *testing.T, p *vmmc.Process, id uint32, target *vmmc.Memory) *vmmc.Export {
+	t.Helper()
+	e, err := p.Export(id, alloc(t, p, size), vmmc.Redirectable(target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func memory(t *testing.T, p *vmmc.Process) *vmmc.Memory {
+	t.Helper()
+	m, err := p.Alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// An exporter says nothing any more, at one step of its protocol after another: each call of its
+// importer ends with its context, and closing waits for no exporter.
+func TestCallsEndBesideASilentExporter(t *testing.T) {
+	silence := func(t *testing.T) <-chan struct{} {
+		over := make(chan struct{})
+		t.Cleanup(func() { close(over) })
+		return over
+	}
+	for name, step := range map[string]func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import{
+		"asked for a grant": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+			over := silence(t)
+			y.gives(func() (local.Grant, []int) { <-over; return local.Grant{}, nil })
+			return nil
+		},
+		"asked for a link": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+			over := silence(t)
+			y.accepts(func(process, back, far int) []int { <-over; closeAll([]int{process, back, far}); return nil })
+			return nil
+		},
+		"asked for a link, and given the grant back": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+			over := silence(t)
+			wait := func() { <-over }
+			y.others.Store(&wait)
+			y.accepts(func(process, back, far int) []int { <-over; closeAll([]int{process, back, far}); return nil })
+			return nil
+		},
+		"given a grant back that is none": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+			over := silence(t)
+			wait := func() { <-over }
+			y.others.Store(&wait)
+			y.stall(t, nothing, func(process, back, far int) []int { return []int{back, process, far} })
+			return nil
+		},
+		"on a link": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+			return y.imported(t, p)
+		},
+		"on a link that takes imports": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+			y.direct.Store(true)
+			return y.imported(t, p)
+		},
+		"on a link that takes imports, and asked by the node": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+			y.direct.Store(true)
+			im := y.imported(t, p)
+			over := silence(t)
+			y.gives(func() (local.Grant, []int) { <-over; return local.Grant{}, nil })
+			return im
+		},
+		"in a frame": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+			im := y.imported(t, p)
+			if err := (<-y.raids).say(t, frame(wire.Header{Type: wire.Ack}, nil)[:17]); err != nil {
+				t.Fatal(err)
+			}
+			return im
+		},
+		"with the socket full": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+			im := y.imported(t, p)
+			ctx, stop := context.WithTimeout(t.Context(), short)
+			defer stop()
+			_ = eventually(t, func() error { return im.Send(ctx, make([]byte, 2048), 64) })
+			return im
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			y := newTyrant(t, w.socket, honestly)
+			p := join(t, w.socket)
+			im := step(t, y, p)
+			pid := vmmc.PID(y.id.PID)
+			calls := []contextCall{
+				{"an import", func(ctx context.Context) error { _, err := p.Import(ctx, p.Node(), pid, 7); return err }},
+				{"a wait for an import", func(ctx context.Context) error {
+					_, err := p.ImportAsync(t.Context(), p.Node(), pid, 7).Wait(ctx)
+					return err
+				}},
+			}
+			if im != nil {
+				calls = append(calls, contextCalls(t, &buffers{a: p, im: im}, redirectable(t, p, 61, memory(t, p)), w.socket)...)
+			}
+			allEnd(t, calls)
+			pending := p.ImportAsync(t.Context(), p.Node(), pid, 7)
+			testutil.Within(t, "Cancel of an import", 0, pending.Cancel)
+			w.goesOn(t)
+			if im != nil {
+				closes(t, "Close of the import", im.Close)
+			}
+			_ = p.ImportAsync(t.Context(), p.Node(), pid, 7)
+			closes(t, "Close of the importer", p.Close)
+		})
+	}
+}
+
+// An importer says nothing any more: the calls of the exporter end with their contexts, and closing
+// waits for no importer.
+func TestCallsEndBesideASilentImporter(t *testing.T) {
+	for name, silent := range map[string]func(t *testing.T, o *outlaw, exporter local.ProcessID, claim page.Claim, handle uint32){
+		"before it has a link": func(*testing.T, *outlaw, local.ProcessID, page.Claim, uint32) {},
+		"on a link": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ page.Claim, _ uint32) {
+			o.raid(t, exporter)
+		},
+		"in a message": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ page.Claim, handle uint32) {
+			b := frame(wire.Header{Type: wire.Data, Seq: 1, Size: size, Chunk: 4096}, make([]byte, 100))
+			if err := o.raid(t, exporter).say(t, addressed(b, handle)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"in a redirected message": func(t *testing.T, o *outlaw, exporter local.ProcessID, claim page.Claim, _ uint32) {
+			o.raid(t, exporter)
+			claim.Claimed().Store(1)
+		},
+		"with answers that it does not read": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ page.Claim, handle uint32) {
+			r := o.raid(t, exporter)
+			b := r.said.in(addressed(frames(400, func(i int) wire.Header {
+				return wire.Header{Type: wire.Get, Seq: uint64(i) + 1, Size: size}
+			}), handle))
+			_, _ = r.io.Send(r.fd, b, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			target := memory(t, w.b)
+			e := redirectable(t, w.b, 10, target)
+			o := newOutlaw(t, w.socket, rand.Uint64(), nil)
+			r := local.ImportRequest{Node: w.b.Node().String(), PID: uint32(w.b.PID()), ID: 10}
+			g, fds, err := local.Ask[local.Grant](t.Context(), o.Conn, local.Import, r, nil)
+			if err != nil || len(fds) != 4 { // the memory, two pages, and the target
+				t.Fatal(fds, err)
+			}
+			claim, err := page.OpenClaim(fds[2])
+			closeAll([]int{fds[0], fds[1], fds[3]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(claim.Retire)
+			if err := e.PostRedir(0, target.Bytes()); err != nil {
+				t.Fatal(err)
+			}
+			silent(t, o, g.Exporter, claim, g.Handle)
+			own, err := w.b.Import(t.Context(), w.b.Node(), w.b.PID(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			allEnd(t, contextCalls(t, &buffers{a: w.b, im: own}, e, w.socket))
+			w.goesOn(t)
+			closes(t, "Close of the export", e.Close)
+			closes(t, "Close of the exporter", w.b.Close)
+		})
+	}
+}
+
+// The daemon does not answer: calls end with their contexts, however many there are, and so does
+// closing.
+func TestCallsEndBesideASilentDaemon(t *testing.T) {
+	over := make(chan struct{})
+	w := newCrown(t)
+	w.answers(func(local.Method) any { <-over; return local.Empty{} })
+	defer close(over)
+	var calls []contextCall
+	for range 50 {
+		calls = append(calls,
+			contextCall{"Import", func(ctx context.Context) error { _, err := w.p.Import(ctx, w.p.Node(), 2, 7); return err }},
+			contextCall{"Spawn", func(ctx context.Context) error { _, err := w.p.Spawn(ctx, w.p.Node(), "/bin/true"); return err }})
+	}
+	allEnd(t, calls)
+	closes(t, "Close", w.p.Close)
+}
+
+// The end of an export is announced to the daemon, which is waited for as long as the documentation says.
+func TestExportEndsBesideASilentDaemon(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	w := newCrown(t)
+	e, err := w.p.Export(8, alloc(t, w.p, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.answers(func(local.Method) any { <-over; return local.Empty{} })
+	defer close(over)
+	testutil.Within(t, "Close of the export", timeout.Control, func() {
+		if err := e.Close(); !errors.Is(err, vmmc.ErrTimeout) {
+			t.Errorf("Close of the export: %v", err)
+		}
+	})
+}
+
+// Nobody answers at the place where an importer is to dial: an import that is given up dials no more.
+func TestImportEndsBesideASilentNode(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	exporter := local.ProcessID{Node: "b", PID: 2, Incarnation: 6}
+	for name, encrypted := range map[string]bool{"in clear": false, "encrypted": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newCrown(t)
+			w.answers(func(m local.Method) any {
+				switch m {
+				case local.Import:
+					return local.Grant{Exporter: exporter, Handle: 1, Size: size, Rights: local.MayRead}
+				case local.Connect:
+					s := local.Secrecy{Encrypt: encrypted, Fingerprint: make([]byte, encrypt.PrintSize)}
+					return local.Connected{Link: 1, Key: make([]byte, wire.KeySize), Address: l.Addr().String(), Epoch: 1, Secrecy: s}
+				}
+				return local.Empty{}
+			})
+			var node vmmc.NodeID
+			if err := node.UnmarshalText([]byte(exporter.Node)); err != nil {
+				t.Fatal(err)
+			}
+			allEnd(t, []contextCall{{"Import", func(ctx context.Context) error { _, err := w.p.Import(ctx, node, 2, 7); return err }}})
+			_ = w.p.ImportAsync(t.Context(), node, 2, 7)
+			closes(t, "Close", w.p.Close)
+		})
+	}
+}
+
+// A node that ends waits for none of its processes, nor for what one of them does not answer.
+func TestNodeEndsBesideASilentProcess(t *testing.T) {
+	n, err := node.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := townAt(t, n.Socket())
+	asked, over := make(chan struct{}, 8), make(chan struct{})
+	y := newTyrant(t, w.socket, honestly)
+	y.gives(func() (local.Grant, []int) { asked <- struct{}{}; <-over; return local.Grant{}, nil })
+	p := join(t, w.socket)
+	pending := p.ImportAsync(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
+	<-asked
+	closes(t, "Close of the node", func() error { n.Close(); return nil })
+	close(over)
+	pending.Cancel()
+}
