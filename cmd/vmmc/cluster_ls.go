@@ -55,7 +55,7 @@ Exit status: 0 all run, or there is no cluster, 3 some do not run.`,
 				fmt.Fprintf(c.OutOrStdout(), "no cluster in %s\n", dir)
 				return nil
 			}
-			return s.print(c.OutOrStdout(), asJSON)
+			return s.print(c.OutOrStdout(), columns(c), asJSON)
 		},
 	}
 	clusterDirFlag(c, &dir)
@@ -63,7 +63,7 @@ Exit status: 0 all run, or there is no cluster, 3 some do not run.`,
 	return c
 }
 
-func (s *clusterState) print(w io.Writer, asJSON bool) error {
+func (s *clusterState) print(w io.Writer, width int, asJSON bool) error {
 	nodes := make([]clusterNode, len(s.Nodes))
 	rows := [][]string{{"NAME", "PID", "STATE", "ADDRESS", "SOCKET"}}
 	var down []string
@@ -84,7 +84,7 @@ func (s *clusterState) print(w io.Writer, asJSON bool) error {
 			Nodes []clusterNode `json:"nodes"`
 		}{s.dir, nodes})
 	} else {
-		err = printTable(w, rows)
+		err = printFitting(w, rows, width, fit{spare: []string{"PID", "ADDRESS"}, shorten: []string{"SOCKET"}})
 	}
 	if err == nil && len(down) > 0 {
 		err = &serve.StatusError{

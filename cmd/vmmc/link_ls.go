@@ -35,7 +35,9 @@ the way that data takes: mapped where importer and exporter share memory, which 
 buffers do not let be, else stream, or stream+tls where the link is encrypted. IDLE is since when nothing was counted, as
 far as the node has looked, which it does every ten seconds and when it is asked.
 RESUMED is how often a broken connection was made anew, RESENT how many messages
-were sent again. Goroutines that send on one mapped link in the same instant may be
+were sent again. PROGRAM is what the process runs, and PEERPROGRAM what its peer runs, if you
+see the peer's end of the link too. On a terminal that is narrower than the table, some
+columns are left out; --json has everything. Goroutines that send on one mapped link in the same instant may be
 counted as one.
 ` + linkSees,
 		Example: `  vmmc link ls
@@ -51,7 +53,7 @@ counted as one.
 			}
 			defer a.Close()
 			rows, errs := a.Links(ctx)
-			if err := printLinks(c.OutOrStdout(), rows, asJSON); err != nil {
+			if err := printLinks(c.OutOrStdout(), columns(c), rows, asJSON); err != nil {
 				return err
 			}
 			return ask.Failure("list links", errs)
@@ -62,22 +64,26 @@ counted as one.
 	return c
 }
 
-func printLinks(w io.Writer, list []ask.Link, asJSON bool) error {
+func printLinks(w io.Writer, width int, list []ask.Link, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, struct {
 			Links []ask.Link `json:"links"`
 		}{list})
 	}
-	rows := [][]string{{"NODE", "PID", "USER", "ROLE", "PEER", "PATH", "MESSAGES", "BYTES", "NOTES", "GETS", "GOT", "ATOMICS", "ACKS", "RESUMED", "RESENT", "IDLE", "BEGUN"}}
+	rows := [][]string{{"NODE", "PID", "USER", "ROLE", "PEER", "PATH", "MESSAGES", "BYTES", "NOTES", "GETS", "GOT", "ATOMICS", "ACKS", "RESUMED", "RESENT", "IDLE", "BEGUN", "PROGRAM", "PEERPROGRAM"}}
 	num := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	for _, l := range list {
 		rows = append(rows, []string{
 			l.Node, num(uint64(l.PID)), l.User, l.Role, peerOf(l), l.Way(),
 			num(l.Messages), num(l.Bytes), num(l.Notes), num(l.Gets), num(l.GetBytes), num(l.Atomics), num(l.Acks), num(l.Resumes), num(l.Resent),
-			l.Idle.Round(time.Second).String(), when(l.Begun),
+			l.Idle.Round(time.Second).String(), when(l.Begun), l.Program, l.PeerProgram,
 		})
 	}
-	return printTable(w, rows)
+	return printFitting(w, rows, width, fit{
+		spare:   []string{"BEGUN", "RESENT", "RESUMED", "ACKS", "ATOMICS", "NOTES", "GOT", "GETS", "USER", "IDLE", "PATH", "MESSAGES"},
+		shorten: []string{"PROGRAM", "PEERPROGRAM"},
+		least:   8,
+	})
 }
 
 func peerOf(l ask.Link) string { return fmt.Sprintf("%s/%d", l.PeerNode, l.PeerPID) }

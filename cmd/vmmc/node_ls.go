@@ -72,7 +72,7 @@ func printNodes(w io.Writer, width int, nodes []nodeInfo, asJSON bool) error {
 		}{nodes}); err != nil {
 			return err
 		}
-	} else if err := printFitting(w, nodeRows(nodes), width, "PATH", "VERSION", "UPTIME", "EXPORTED", "SESSIONS", "PROCESSES", "LOAD", "RTT"); err != nil {
+	} else if err := printFitting(w, nodeRows(nodes), width, nodesFit); err != nil {
 		return err
 	}
 	away := map[string][]string{}
@@ -98,6 +98,11 @@ func printNodes(w io.Writer, width int, nodes []nodeInfo, asJSON bool) error {
 		return nil
 	}
 	return &serve.StatusError{Status: serve.Partly, Err: errors.New(strings.Join(says, "; "))}
+}
+
+var nodesFit = fit{
+	remarks: 1,
+	spare:   []string{"PATH", "VERSION", "UPTIME", "EXPORTED", "SESSIONS", "PROCESSES", "LOAD", "RTT"},
 }
 
 func stateSays(state string) string {

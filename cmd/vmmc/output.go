@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -46,31 +47,40 @@ func printTable(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// printFitting is printTable on a terminal of so many columns; 0 is no terminal. If the
-// table is wider, remarks, its last column, stand below it, and columns of spare are left
-// out, the first ones first.
-func printFitting(w io.Writer, rows [][]string, width int, spare ...string) error {
+// fit is how a table is made to fit a terminal that is narrower: remarks stand below it, columns are
+// left out, cells are shortened.
+type fit struct {
+	remarks int      // how many leading cells name the row of a remark, which is the last column; 0: there are none
+	spare   []string // columns that may be left out, the first ones first
+	shorten []string // columns whose cells may be shortened; of paths both ends stay, of others the beginning
+	least   int      // how much of a shortened cell stays; 0: 12
+}
+
+// printFitting is printTable on a terminal of so many columns; 0 is no terminal, which gets everything.
+func printFitting(w io.Writer, rows [][]string, width int, f fit) error {
 	if width <= 0 || tableWidth(rows) <= width {
 		return printTable(w, rows)
 	}
 	var below []string
-	last := len(rows[0]) - 1
-	for _, row := range rows[1:] {
-		if row[last] != "" {
-			below = append(below, wrapped(escaped(row[0]+": "+strings.Join(strings.Fields(row[last]), " ")), width)...)
+	if f.remarks > 0 {
+		last := len(rows[0]) - 1
+		for _, row := range rows[1:] {
+			if len(row) > last && row[last] != "" {
+				below = append(below, wrapped(escaped(strings.Join(row[:f.remarks], " ")+": "+strings.Join(strings.Fields(row[last]), " ")), width)...)
+			}
 		}
+		rows = without(rows, last)
 	}
-	left := without(rows, last)
 	var out []string
-	for _, name := range spare {
-		if tableWidth(left) <= width {
+	for _, name := range f.spare {
+		if tableWidth(f.shortened(rows, 0)) <= width {
 			break
 		}
-		if i := slices.Index(left[0], name); i >= 0 {
-			left, out = without(left, i), append(out, name)
+		if i := slices.Index(rows[0], name); i >= 0 {
+			rows, out = without(rows, i), append(out, name)
 		}
 	}
-	if err := printTable(w, left); err != nil {
+	if err := printTable(w, f.shortened(rows, width)); err != nil {
 		return err
 	}
 	if len(out) > 0 {
@@ -82,6 +92,59 @@ func printFitting(w io.Writer, rows [][]string, width int, spare ...string) erro
 		}
 	}
 	return nil
+}
+
+// shortened is the table with its longest cells that may be shortened as short as the width needs.
+func (f *fit) shortened(rows [][]string, width int) [][]string {
+	out := make([][]string, len(rows))
+	for i, row := range rows {
+		out[i] = slices.Clone(row)
+	}
+	var columns, widths, floors []int // a header is not shortened
+	for _, name := range f.shorten {
+		if i := slices.Index(rows[0], name); i >= 0 {
+			widest := 0
+			for n, row := range out {
+				if n > 0 { // as it is printed, so that nothing grows later
+					row[i] = escaped(strings.Join(strings.Fields(row[i]), " "))
+				}
+				widest = max(widest, utf8.RuneCountInString(row[i]))
+			}
+			columns, widths = append(columns, i), append(widths, widest)
+			floors = append(floors, max(cmp.Or(f.least, 12), utf8.RuneCountInString(rows[0][i])))
+		}
+	}
+	for excess := tableWidth(out) - width; excess > 0; excess-- {
+		longest := -1
+		for at, w := range widths {
+			if w > floors[at] && (longest < 0 || w > widths[longest]) {
+				longest = at
+			}
+		}
+		if longest < 0 {
+			break
+		}
+		widths[longest]--
+	}
+	for at, i := range columns {
+		for _, row := range out[1:] {
+			row[i] = cut(row[i], widths[at])
+		}
+	}
+	return out
+}
+
+// cut shortens a cell: of a path both ends say most, of other text the beginning.
+func cut(cell string, width int) string {
+	r := []rune(cell)
+	if len(r) <= width {
+		return cell
+	}
+	end := 0
+	if strings.HasPrefix(cell, "/") && !strings.Contains(cell, " ") {
+		end = (width - 1) * 2 / 3
+	}
+	return string(r[:width-1-end]) + "…" + string(r[len(r)-end:])
 }
 
 // tableWidth is how wide printTable makes the rows.
@@ -102,7 +165,10 @@ func tableWidth(rows [][]string) (width int) {
 func without(rows [][]string, column int) [][]string {
 	out := make([][]string, len(rows))
 	for i, row := range rows {
-		out[i] = slices.Delete(slices.Clone(row), column, column+1)
+		out[i] = slices.Clone(row)
+		if column < len(row) {
+			out[i] = slices.Delete(out[i], column, column+1)
+		}
 	}
 	return out
 }

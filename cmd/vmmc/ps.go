@@ -25,7 +25,8 @@ func newPs() *cobra.Command {
 that --node names: first those that run, then those that have ended, with their exit
 status or the signal that ended them. "lost" has ended when nobody could see how;
 "joined" was started from a shell, and "left" is such a one that is gone. PID is
-the logical pid, which is unique in the cluster.
+the logical pid, which is unique in the cluster. On a terminal that is narrower than the
+table, commands are shortened and some columns are left out; --json has everything.
 ` + sessionStatus,
 		Example: `  vmmc ps
   vmmc ps --running test
@@ -41,7 +42,7 @@ the logical pid, which is unique in the cluster.
 			defer a.Close()
 			rows, errs := a.Processes(ctx, args, running)
 			slices.SortStableFunc(rows, func(p, q ask.Process) int { return cmp.Compare(over(p), over(q)) })
-			if err := printProcesses(c.OutOrStdout(), rows, asJSON); err != nil {
+			if err := printProcesses(c.OutOrStdout(), columns(c), rows, asJSON); err != nil {
 				return err
 			}
 			return ask.Failure("list processes", errs)
@@ -62,7 +63,7 @@ func over(p ask.Process) int {
 	return 0
 }
 
-func printProcesses(w io.Writer, list []ask.Process, asJSON bool) error {
+func printProcesses(w io.Writer, width int, list []ask.Process, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, struct {
 			Processes []ask.Process `json:"processes"`
@@ -87,5 +88,9 @@ func printProcesses(w io.Writer, list []ask.Process, asJSON bool) error {
 			rows[len(rows)-1] = append(rows[len(rows)-1], fmt.Sprintf("%d bytes of %d: %s", p.Missing, p.Output, p.Why))
 		}
 	}
-	return printTable(w, rows)
+	f := fit{spare: []string{"REALPID", "GROUP", "BEGUN"}, shorten: []string{"COMMAND"}}
+	if lost {
+		f.remarks = 3
+	}
+	return printFitting(w, rows, width, f)
 }

@@ -61,7 +61,7 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 			rows = append(rows, s.n.Row(o.request.GetSession(), s.p))
 		}
 		if o.asJSON {
-			return 0, printProcesses(w, rows, true)
+			return 0, printProcesses(w, 0, rows, true)
 		}
 		for _, r := range rows {
 			fmt.Fprintf(w, "%s %d\n", r.Node, r.PID)

@@ -18,7 +18,8 @@ func newSessionLs() *cobra.Command {
 		Use:   "ls",
 		Short: "List sessions",
 		Long: `List your sessions on all nodes, or on those that --node names; root sees those of
-all users.
+all users. On a terminal that is narrower than the table, paths are shortened, some
+columns are left out, and errors stand below; --json has everything.
 ` + sessionStatus,
 		Example: `  vmmc session ls
   vmmc session ls --node n1 --json`,
@@ -32,7 +33,7 @@ all users.
 			}
 			defer a.Close()
 			list, errs := a.Sessions(ctx)
-			if err := printSessions(c.OutOrStdout(), list, asJSON); err != nil {
+			if err := printSessions(c.OutOrStdout(), columns(c), list, asJSON); err != nil {
 				return err
 			}
 			return ask.Failure("list sessions", errs)
@@ -43,7 +44,7 @@ all users.
 	return c
 }
 
-func printSessions(w io.Writer, list []ask.Session, asJSON bool) error {
+func printSessions(w io.Writer, width int, list []ask.Session, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, struct {
 			Sessions []ask.Session `json:"sessions"`
@@ -53,5 +54,5 @@ func printSessions(w io.Writer, list []ask.Session, asJSON bool) error {
 	for _, s := range list {
 		rows = append(rows, []string{s.Node, s.Name, s.User, s.Drive, s.Base, s.Output, strconv.Itoa(s.Processes), s.Error})
 	}
-	return printTable(w, rows)
+	return printFitting(w, rows, width, fit{remarks: 2, spare: []string{"DRIVE", "USER"}, shorten: []string{"BASE", "OUTPUT"}})
 }

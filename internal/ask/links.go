@@ -11,20 +11,23 @@ import (
 
 // Link is one end of a link, with what it has counted since it began.
 type Link struct {
-	Node     string        `json:"node"`
-	PID      uint32        `json:"pid"`
-	Program  string        `json:"program,omitempty"` // that the process ran when it joined
-	Place    uint32        `json:"place"`             // among the links of its process
-	User     string        `json:"user"`
-	Session  string        `json:"session,omitempty"`
-	Role     string        `json:"role"` // imports or exports
-	PeerNode string        `json:"peer_node"`
-	PeerPID  uint32        `json:"peer_pid"`
-	Path     string        `json:"path"` // mapped or stream
-	Secret   bool          `json:"encrypted"`
-	Begun    time.Time     `json:"begun"`
-	Idle     time.Duration `json:"idle_ns"`
-	Read     time.Duration `json:"read_ns"` // when, by the node's clock
+	Node     string `json:"node"`
+	PID      uint32 `json:"pid"`
+	Program  string `json:"program,omitempty"` // that the process ran when it joined
+	Place    uint32 `json:"place"`             // among the links of its process
+	User     string `json:"user"`
+	Session  string `json:"session,omitempty"`
+	Role     string `json:"role"` // imports or exports
+	PeerNode string `json:"peer_node"`
+	PeerPID  uint32 `json:"peer_pid"`
+
+	PeerProgram string `json:"peer_program,omitempty"` // if the peer's end is among those that were listed
+
+	Path   string        `json:"path"` // mapped or stream
+	Secret bool          `json:"encrypted"`
+	Begun  time.Time     `json:"begun"`
+	Idle   time.Duration `json:"idle_ns"`
+	Read   time.Duration `json:"read_ns"` // when, by the node's clock
 
 	Messages   uint64 `json:"messages"`
 	Bytes      uint64 `json:"bytes"`
@@ -52,7 +55,22 @@ func (a *Cluster) Links(ctx context.Context) (all []Link, errs []error) {
 	for _, f := range found {
 		all = append(all, f...)
 	}
+	nameProgramsOfPeers(all)
 	return all, errs
+}
+
+func nameProgramsOfPeers(links []Link) {
+	type process struct {
+		node string
+		pid  uint32
+	}
+	programs := map[process]string{}
+	for i := range links {
+		programs[process{links[i].Node, links[i].PID}] = links[i].Program
+	}
+	for i := range links {
+		links[i].PeerProgram = programs[process{links[i].PeerNode, links[i].PeerPID}]
+	}
 }
 
 func (n *Node) links(ctx context.Context) (rows []Link, err error) {
