@@ -117,8 +117,8 @@ func (p *Process) linkEnded(a *association, err error) {
 	if a.state == associated {
 		a.state, a.cause = ending, err
 		why := err
-		if !errors.Is(why, link.ErrGone) { // the far end learns no more than that the link is over
-			why = link.ErrGone
+		if !errors.Is(why, link.ErrGone) { // the other link has not failed so
+			why = link.Other(err)
 		}
 		if a.out != nil {
 			a.out.Drain(why)

@@ -182,11 +182,15 @@ func (p *Process) redial(exporter local.ProcessID, c local.Connected) link.Redia
 		var s refusal
 		switch {
 		case err == nil:
-		case errors.As(err, &s) && p.departed(ctx, exporter):
-			err = code.New(code.PeerGone, "process %d on node %q has ended", exporter.PID, exporter.Node)
-			err = fmt.Errorf("%w: %w", link.ErrDeparted, err)
 		case errors.As(err, &s):
-			err = fmt.Errorf("%w: %w", link.ErrGone, err)
+			switch gone, asked := p.departed(ctx, exporter); {
+			case gone:
+				err = link.Departed("process %d on node %q has ended: its node says so", exporter.PID, exporter.Node)
+			case asked != nil:
+				err = link.Gone("%w (whether the process has ended is not known: %v)", err, asked) //nolint:errorlint // the question's error is not the link's
+			default:
+				err = link.Gone("%w", err)
+			}
 		case errors.Is(err, link.ErrGone): // the connection has ended, which says nothing of the process
 			err = code.New(code.Unreachable, "%v", err)
 		}

@@ -117,7 +117,7 @@ func (p *Process) peerGone(peer local.ProcessID, links []*link.In, err error) {
 	if p.closed || p.events == nil {
 		return
 	}
-	e := Event{Kind: PeerGone, Peer: processID(peer), Err: fail("link", err)}
+	e := Event{Kind: PeerGone, Peer: processID(peer), Err: linkError(peer, err)}
 	tell := func() { p.events(e) }
 	if len(links) == 0 {
 		p.engine.Event(nil, tell)
@@ -148,7 +148,7 @@ const maxNews = 1024
 func (p *Process) linkNews(peer local.ProcessID, imports, up bool, why error) {
 	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, local.LinkResumed, "a link was resumed"
 	if !up {
-		e.Kind, e.Err, kind, text = LinkDown, fail("link", why), local.LinkLost, "a link has lost its connection"
+		e.Kind, e.Err, kind, text = LinkDown, linkError(peer, why), local.LinkLost, "a link has lost its connection"
 	}
 	p.log.Info(text, "peer", peer, "why", why)
 	p.tell(kind, peer, imports, why)
@@ -163,6 +163,13 @@ func (p *Process) linkNews(peer local.ProcessID, imports, up bool, why error) {
 		p.news.Add(-1)
 		p.events(e)
 	})
+}
+
+// linkError is what happened to a link with a process.
+func linkError(peer local.ProcessID, why error) error {
+	f := fail("link", why)
+	f.Peer = processID(peer).String()
+	return f
 }
 
 func processID(p local.ProcessID) ProcessID { return ProcessID{NodeID{p.Node}, PID(p.PID)} }

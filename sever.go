@@ -1,8 +1,6 @@
 package vmmc
 
 import (
-	"fmt"
-
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
@@ -14,7 +12,7 @@ import (
 func (p *Process) sever(r local.SeverRequest) int {
 	// Gone, as after every other end of a link that this process has not chosen;
 	// and the reason.
-	why := fmt.Errorf("%w: %w", link.ErrGone, code.New(code.Unreachable, "%s", r.Why))
+	why := link.Gone("%w", code.New(code.Unreachable, "%s", r.Why))
 	var ins []*link.In
 	var outs []*outLink
 	p.mu.Lock()

@@ -157,7 +157,7 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 		terms.Limit = min(terms.Limit, endless) + timeout.Hello + min(terms.Silence, endless)
 	}
 	id := peer.id
-	terms.Departed = func(ctx context.Context) bool { return p.departed(ctx, id) }
+	terms.Departed = func(ctx context.Context) (bool, error) { return p.departed(ctx, id) }
 	if err := p.joinAlone(id, a, order, r.Link, fd, nil, terms); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
@@ -180,13 +180,13 @@ func answer(fd int, c link.Cipher, a *wire.Answer) (err error) {
 	return err
 }
 
-// departed asks the node whether another process is known to have ended.
-func (p *Process) departed(ctx context.Context, id local.ProcessID) bool {
+// departed asks the node whether another process is known to have ended. An error says why that is not known.
+func (p *Process) departed(ctx context.Context, id local.ProcessID) (bool, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	d, fds, err := ask[local.Departure](ctx, p, local.Departed, id, nil)
 	closeAll(fds)
-	return err == nil && d.Departed
+	return err == nil && d.Departed, err
 }
 
 // forgetLink tells the node that nobody is to dial a link any more that has ended.

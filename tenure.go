@@ -50,7 +50,7 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, er
 		p.mu.Unlock()
 		<-next.done // which waits for nobody
 		if next.err != nil {
-			err = fmt.Errorf("%w: its next link could not begin: %w", link.ErrGone, next.err)
+			err = link.Gone("the importer's next link could not begin: %w", next.err)
 		}
 		p.mu.Lock()
 	} else { // nor is it cut from here on

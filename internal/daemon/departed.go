@@ -112,7 +112,8 @@ func (n *Node) hasDeparted(ctx context.Context, id local.ProcessID) (bool, error
 	if err != nil {
 		return false, err
 	}
-	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,
+		code.New(code.Unreachable, "node %q at %s has not answered within %v", o.host.Name, o.host.Control, timeout.Ping))
 	defer stop()
 	a, err := o.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{Process: processID(id)}))
 	if err != nil {

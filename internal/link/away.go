@@ -3,9 +3,9 @@ package link
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -55,12 +55,6 @@ func (s *stream) interrupt(why error) {
 	}
 }
 
-// errBye is of a link that the other side has ended.
-var errBye = fmt.Errorf("%w: the other side has ended the link", ErrGone)
-
-// errReplaced is of a connection whose loss this side has not seen.
-var errReplaced = fmt.Errorf("%w: the importer has made another connection", ErrGone)
-
 // bye tells the other side, where it can be told, what it owes it still, and that there is nothing to resume; rmu and
 // tmu are held.
 func (s *stream) bye(why error) {
@@ -72,7 +66,7 @@ func (s *stream) bye(why error) {
 		return // behind a part of a frame nothing can be said
 	}
 	if s.limit > 0 && !errors.Is(why, errBye) {
-		s.last(&wire.Header{Type: wire.Bye})
+		s.last(&wire.Header{Type: wire.Bye, Word: reason(why)})
 	}
 }
 
@@ -176,13 +170,14 @@ func (o *Out) away(why error) {
 	if late {
 		until = time.Now().Add(pause + timeout.Hello)
 	}
-	ctx, stop := context.WithDeadline(o.life, until)
+	ctx, stop := context.WithDeadlineCause(o.life, until, errNoAnswer)
 	defer stop()
-	last := ErrGone
+	last := errNoAttempt
 	for within(ctx, pause) {
 		pause = min(max(2*pause, firstPause), longestPause)
 		err := o.attempt(ctx, pause)
 		if late && err == nil && !o.moves() {
+			last = errNoProgress
 			break
 		}
 		switch {
@@ -191,19 +186,26 @@ func (o *Out) away(why error) {
 		case isProtocol(err):
 			o.fail(err)
 			return
-		case errors.Is(err, ErrDeparted):
+		case errors.Is(err, errDeparted):
 			o.fail(err)
 			return
 		case errors.Is(err, ErrGone):
-			o.fail(fmt.Errorf("the connection was lost (%w), and the link cannot be resumed: %w", why, err))
+			o.fail(Gone("%w; the link cannot be resumed: %w", why, err))
 			return
 		}
-		if ctx.Err() == nil || errors.Is(last, ErrGone) { // that time was up says less than why it did not work before
+		if ctx.Err() == nil || errors.Is(last, errNoAttempt) { // that time was up says less than why it did not work before
 			last = err
 		}
 	}
-	o.fail(fmt.Errorf("%w: the connection was lost (%w), and the link was not resumed within %v: %w", ErrGone, why, o.limit, last))
+	o.fail(o.unresumed(why, last))
 }
+
+// Why a link was not resumed, where no attempt has failed.
+var (
+	errNoAnswer   = code.New(code.Unreachable, "no answer came in time")
+	errNoAttempt  = errors.New("there was no time for an attempt")
+	errNoProgress = errors.New("its connections broke before more had arrived")
+)
 
 // moves is advanced for who has no lock.
 func (o *Out) moves() bool {
@@ -307,16 +309,27 @@ const (
 // outlive waits for an importer that has lost its connection, and says why not any longer:
 // its time is over, or its node knows that it has ended. Nil is of one that has come.
 func (in *In) outlive(ctx context.Context, why error) error {
+	asked := errNotAsked
 	for pause := firstQuestion; within(ctx, pause); pause = min(2*pause, longestQuestion) {
-		if in.departed != nil && in.departed(ctx) {
-			return fmt.Errorf("%w: the connection was lost (%w), and the importing process has ended", ErrGone, why)
+		if in.departed == nil {
+			continue
+		}
+		gone, err := in.departed(ctx)
+		if gone {
+			return Gone("the importing process has ended: its node says so")
+		}
+		if err == nil || ctx.Err() == nil || errors.Is(asked, errNotAsked) { // that time was up says less
+			asked = err
 		}
 	}
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil
 	}
-	return fmt.Errorf("%w: the connection was lost (%w), and the importer has not resumed the link within %v", ErrGone, why, in.limit)
+	return in.unresumed(why, asked)
 }
+
+// errNotAsked is of an importer whose node was not asked.
+var errNotAsked = errors.New("its node was not asked")
 
 // Resume goes on with another connection, which the link owns from now on, for an
 // importer that has had the reply to message replied and so many notices. answer tells it

@@ -36,7 +36,7 @@ func (s *stream) drain(why error, settle func()) {
 			s.rmu.Lock()
 			settle()
 			s.rmu.Unlock()
-			s.control(wire.Header{Type: wire.Bye})
+			s.control(wire.Header{Type: wire.Bye, Word: wire.ByeOther})
 		})
 	})
 }

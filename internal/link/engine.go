@@ -97,7 +97,7 @@ func (e *Engine) Close() {
 	}
 	e.mu.Unlock()
 	for _, s := range streams {
-		s.fail(ErrClosed)
+		s.fail(errLeaves)
 	}
 	close(e.stop)
 	e.mu.Lock()

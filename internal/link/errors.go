@@ -21,9 +21,6 @@ var (
 	ErrInHandler error = code.NotInHandler
 	ErrAlignment error = code.BadAlignment
 
-	// ErrDeparted is of an exporter of which its node knows that it has ended. How the connection was
-	// lost says nothing then.
-	ErrDeparted = code.New(code.PeerGone, "the exporter is gone")
 	// ErrEnded is of an operation whose import ended while it waited; the import
 	// knows why.
 	ErrEnded = code.New(code.Closed, "the import ended meanwhile")
@@ -36,8 +33,6 @@ var (
 
 // unknown marks an error as one after which the outcome is not known.
 func unknown(err error) error { return fmt.Errorf("%w (%w)", err, ErrUnknown) }
-
-func gone(err error) error { return fmt.Errorf("%w: %w", ErrGone, err) }
 
 func protocol(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))

@@ -67,7 +67,7 @@ func (s *stream) grant() bool {
 		n, err = t.io.Send(s.fd, head, nil)
 	}
 	if err != nil {
-		s.fail(gone(err))
+		s.fail(s.broke(err))
 		return false
 	}
 	if n == 0 {

@@ -208,7 +208,7 @@ func (in *In) frame(h *wire.Header) error {
 			return protocol("message %d before %d was complete", h.Seq, in.cur.seq)
 		}
 	case wire.Bye:
-		return errBye
+		return in.bade(h)
 	case wire.Bell, wire.Detach, wire.Ping, wire.Import:
 	default:
 		return protocol("the importer sent a frame of type %d", h.Type)

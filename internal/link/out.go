@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -269,7 +268,7 @@ func (o *Out) frame(h *wire.Header) error {
 	case wire.Result:
 		return o.resultTo(h)
 	case wire.Bye:
-		return errBye
+		return o.bade(h)
 	}
 	return protocol("the exporter sent a frame of type %d", h.Type)
 }
@@ -339,6 +338,6 @@ func (o *Out) lost(err error) {
 	o.tick.Move()
 	o.room.Move()
 	o.tx.room.Move()
-	o.onLost(fmt.Errorf("link: %w", err))
+	o.onLost(err)
 	o.pages.retire()
 }

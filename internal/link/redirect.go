@@ -261,7 +261,7 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 	case first > size || n > size-first || (n|first)%shm.WordSize != 0:
 		return 0, 0, true, protocol("an importer says that it redirected %d bytes at %d of %d", n, first, size)
 	case gone:
-		return n, first, true, ErrGone
+		return n, first, true, Gone("the importer has ended, or has lost its link, in the middle of a message: up to %d bytes more may have been written", redirPiece)
 	}
 	return n, first, true, nil
 }

@@ -113,7 +113,7 @@ func (s *stream) write(frame []byte, seq uint64) (done bool) {
 			return true
 		}
 		if frame = frame[n:]; err != nil {
-			s.lose(gone(err))
+			s.lose(s.broke(err))
 		}
 	}
 	t.parts[0], t.count = part{head: frame, seq: seq}, 1

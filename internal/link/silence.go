@@ -3,7 +3,6 @@ package link
 import (
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -31,6 +30,16 @@ func (o *Out) awaits() bool {
 	return o.asked > o.acked.Load() || o.reads.Load() > 0 || o.tx.gone < o.tx.begun || o.craves
 }
 
+// silent is the reason for giving up a connection on which the exporter's machine has not acknowledged so
+// many bytes.
+func (o *Out) silent(unacked int) error {
+	if unacked > 0 {
+		return Gone("nothing was heard for %v of the exporter: its machine, or the network between, does not answer", o.silence)
+	}
+	return Gone("nothing was heard for %v of the exporter, whose machine has acknowledged all that was sent: "+
+		"the process is stopped, or its machine or the network has failed since", o.silence)
+}
+
 // listen gives up a connection on which nothing was heard for too long. passed is the time
 // since the last look, in which this process has run.
 func (o *Out) listen(passed time.Duration) {
@@ -49,7 +58,6 @@ func (o *Out) listen(passed time.Duration) {
 		return
 	}
 	if l.mute += passed; l.mute >= o.silence {
-		o.lose(code.New(code.PeerGone, "nothing was heard for %v of the exporter: "+
-			"its machine, or the network between, does not answer, or the process is stopped", o.silence))
+		o.lose(o.silent(l.unsent))
 	}
 }

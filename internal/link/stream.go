@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,7 +87,7 @@ type stream struct {
 	life      context.Context // until it has failed, if it may
 	die       func()
 	news      func(up bool, why error)
-	departed  func(context.Context) bool
+	departed  func(context.Context) (bool, error)
 	torn      atomic.Bool // the connection is no good any more, or the link has failed
 
 	losses, resumptions, repeated atomic.Uint64
@@ -222,7 +221,7 @@ func (s *stream) unclear() {
 	bad := s.fd >= 0 && unix.Unclear(s.fd)
 	s.rmu.Unlock()
 	if bad {
-		s.lose(fmt.Errorf("%w: the socket tells of something that is not there to receive", ErrGone))
+		s.lose(Gone("the socket tells of something that is not there to receive"))
 	}
 }
 
@@ -306,10 +305,8 @@ func (s *stream) receive(turns int) (got bool) {
 
 // ended says what an error of receiving means for the link; rmu is held.
 func (s *stream) ended(err error) {
-	if errors.Is(err, io.EOF) {
-		err = ErrGone
-	} else if !isProtocol(err) {
-		err = fmt.Errorf("%w: %w", ErrGone, err)
+	if !isProtocol(err) && !errors.Is(err, errBye) {
+		err = s.broke(err)
 	}
 	if isProtocol(err) && !errors.Is(err, wire.ErrCorrupt) || errors.Is(err, errBye) {
 		s.fail(err)

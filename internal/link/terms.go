@@ -17,8 +17,8 @@ type Terms struct {
 	News   func(up bool, why error) // of a connection that was lost, and of a link that goes on; may be called under its locks
 	Redial Redial                   // makes another connection; the importing side's alone
 
-	// Whether the importing process is known to have ended; the exporting side's alone.
-	Departed func(context.Context) bool
+	// Whether the importing process is known to have ended, or why that could not be asked; the exporting side's alone.
+	Departed func(context.Context) (bool, error)
 
 	// How long nothing may be heard of the other side, of which something is awaited,
 	// before the connection is given up; 0: for ever.

@@ -283,7 +283,7 @@ func (s *stream) flush() (done bool) {
 			if unix.Faulted(err) { // memory that could be read a moment ago
 				s.h.blame()
 			}
-			s.lose(gone(err))
+			s.lose(s.broke(err))
 			return false
 		}
 		if n == 0 {
@@ -375,7 +375,7 @@ func (s *stream) ring() {
 		bell := t.buf[:wire.HeaderSize]
 		h.Put(bell, t.number)
 		if n, err := t.io.Send(s.fd, bell, nil); err != nil {
-			s.fail(gone(err))
+			s.fail(s.broke(err))
 		} else if n == 0 {
 			t.bell = true // no room: it goes when there is
 			s.stick()

@@ -38,7 +38,7 @@ const (
 	Result                 // E: what was there before Atomic Seq, in Off
 	Import                 // I: let this process import buffer Handle; Serial (same node only)
 	Grant                  // E: the answer to Import Serial, see [Granted]; a descriptor may go with it
-	Bye                    // both: this side ends the link, and nobody is to resume it
+	Bye                    // both: this side ends the link, and nobody is to resume it; Code, which says why
 	Pad                    // both: nothing, and its payload goes nowhere; with Skip
 	numTypes
 )
@@ -58,6 +58,14 @@ const (
 	CodeRevoked   uint32 = iota + 1 // the export was closed
 	CodeRights                      // not allowed by the export's rights
 	CodeAlignment                   // the export's memory is not aligned for this
+)
+
+// Codes of Bye. One that a receiver does not know is like none.
+const (
+	ByeUnsaid   uint32 = iota
+	ByeLeaves          // the process closes all its links
+	ByeOther           // the other link between the two processes has ended
+	ByeProtocol        // the sender of Bye takes what came for a breach of the protocol
 )
 
 // Op is what an Atomic does.

@@ -55,10 +55,10 @@ const (
 var statusText = [...]string{
 	OK:             "accepted",
 	RefusedVersion: "no common protocol version",
-	RefusedLink:    "unknown link: the exporter has closed it or its node was restarted; import again",
+	RefusedLink:    "the exporter's node knows no such link, or knows it no more: import again",
 	RefusedProof:   "wrong proof: the link's key does not match",
 	RefusedAttempt: "replayed hello: this attempt's number was used before",
-	RefusedGone:    "the exporting process is gone",
+	RefusedGone:    "the exporter has left, or has given the link up: import again if it lives",
 	RefusedClear:   "one side takes the link for encrypted and the other does not",
 	RefusedLater:   "the node's daemon was restarted, and not all of its processes have come back yet: try again",
 }
