@@ -37,6 +37,7 @@ type importer struct {
 	order   uint64    // of the latest link that was introduced
 	joining int       // links of which it was answered, and which are about to begin
 	missed  []uint32  // grants that ended meanwhile
+	asks    bool      // it has asked for link since an association with it last began to end
 }
 
 // maxGrants bounds the imports that one process has here.
@@ -247,7 +248,7 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 			return nil, nil, err
 		}
 		delete(p.waiting, peer.link)
-		peer.link, peer.key, peer.secret, peer.attempt = r.Link, r.Key, secret, 0
+		peer.link, peer.key, peer.secret, peer.attempt, peer.asks = r.Link, r.Key, secret, 0, true
 		p.waiting[r.Link] = peer
 		return local.Accepted{Secrecy: s}, nil, nil
 	}

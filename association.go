@@ -116,6 +116,9 @@ func (p *Process) inEnded(a *association, in *link.In, gone bool, err error) {
 func (p *Process) linkEnded(a *association, err error) {
 	if a.state == associated {
 		a.state, a.cause = ending, err
+		if peer := p.peers[a.peer]; peer != nil {
+			peer.asks = false
+		}
 		why := err
 		if !errors.Is(why, link.ErrGone) { // the other link has not failed so
 			why = link.Other(err)
@@ -137,8 +140,8 @@ func (p *Process) settleAssociation(a *association) {
 	}
 	a.state = over
 	delete(p.associations, a.peer)
-	// The importer that dialled before it died, and whose connection comes after the event, is gone
-	// already.
+	// The importer that asked for a link before it died, and whose connection comes after the event, is
+	// gone already.
 	if twice := !a.heard && slices.Contains(p.gone, a.peer); !twice {
 		if p.gone = append(p.gone, a.peer); len(p.gone) > maxGone {
 			p.gone = slices.Delete(p.gone, 0, 1)

@@ -343,30 +343,68 @@ func TestLinksOfTwoProcessesEndTogether(t *testing.T) {
 }
 
 // An importer that lives on after the event, and imports anew, is told of again when it is gone,
-// though no frame of it has come: its messages were copied.
+// whatever it has sent since: on one node messages are copied and no frame of them comes, and between
+// nodes nothing comes of an importer that sends nothing and ends without a word.
 func TestPeerGoneOfAnImporterThatCameBack(t *testing.T) {
-	near, _ := nodes(t, "mapped")
-	a := join(t, near)
-	events := make(chan vmmc.Event, 10)
-	b, err := vmmc.Open(t.Context(), vmmc.WithSocket(near), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
-	if _, err := b.Export(1, alloc(t, b, 4096)); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		im, err := a.Import(within(t), b.Node(), b.PID(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := im.Send(within(t), w32(1), 0); err != nil {
-			t.Fatal(err)
-		}
-		vmmc.SeverLinks(a)
-		if e := awaitEvent(t, events, vmmc.PeerGone); e.Peer != a.ID() {
-			t.Errorf("of %v is told: %v", e.Peer, e.Err)
+	for _, way := range ways {
+		for _, sends := range []bool{true, false} {
+			name := way + "/that sends"
+			if !sends {
+				name = way + "/that sends nothing"
+			}
+			t.Run(name, func(t *testing.T) {
+				near, far := nodes(t, way)
+				a, err := vmmc.Open(t.Context(), vmmc.WithSocket(near), vmmc.WithResume(0)) // its links end without a Bye
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = a.Close() })
+				end := func() { vmmc.SeverLinks(a) }
+				if way == "between nodes" {
+					s := &shaky{}
+					t.Cleanup(s.close)
+					vmmc.SetDialer(a, s.dial)
+					end = func() { s.cut(true) }
+				}
+				events := make(chan vmmc.Event, 10)
+				b, err := vmmc.Open(t.Context(), vmmc.WithSocket(far), vmmc.WithResume(0), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = b.Close() })
+				var opts []vmmc.ExportOption
+				if way == "stream" {
+					opts = append(opts, vmmc.Unmapped())
+				}
+				if _, err := b.Export(1, alloc(t, b, 4096), opts...); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					im, err := a.Import(within(t), b.Node(), b.PID(), 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if sends {
+						if err := im.Send(within(t), w32(1), 0); err != nil {
+							t.Fatal(err)
+						}
+						if err := im.Fence(within(t)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					end()
+					if e := awaitEvent(t, events, vmmc.PeerGone); e.Peer != a.ID() {
+						t.Errorf("of %v is told: %v", e.Peer, e.Err)
+					}
+					until(t, "the import fails", func() bool { return im.Send(within(t), w32(1), 0) != nil })
+				}
+				handled(t, b)
+				for len(events) > 0 {
+					if e := <-events; e.Kind == vmmc.PeerGone {
+						t.Errorf("told once too often: %v", e.Err)
+					}
+				}
+			})
 		}
 	}
 }

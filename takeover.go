@@ -108,6 +108,8 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 		defer p.joined(peer)
 		if old == nil { // before the importer is answered, and may send
 			a = p.beginLink(peer.id)
+			// It has dialled with the key that it got when it asked, so it lived after the links before had ended.
+			a.heard = a.heard || peer.asks
 		}
 	}
 	var key []byte
