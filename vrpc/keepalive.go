@@ -19,6 +19,8 @@ type keepAlive struct {
 	silence time.Duration
 	lost    func(error)
 
+	owed time.Time // when look first found something unacknowledged; zero: nothing is. For look alone.
+
 	mu    sync.Mutex
 	timer *time.Timer
 	ended bool
@@ -58,12 +60,12 @@ func (k *keepAlive) pause() time.Duration { return max(k.silence/4, 10*time.Mill
 
 // look ends the connection if something that was sent has not been acknowledged for too long.
 func (k *keepAlive) look() {
-	var silent time.Duration
-	err := k.raw.Control(func(fd uintptr) { silent = unix.Unacknowledged(int(fd)) })
+	var ago time.Duration
+	err := k.raw.Control(func(fd uintptr) { ago = unix.Unacknowledged(int(fd)) })
 	if err != nil {
 		return // it is closed
 	}
-	if silent >= k.silence {
+	if silent := k.silent(ago, time.Now()); silent >= k.silence {
 		k.lost(fmt.Errorf("the peer's host has acknowledged nothing for %v", silent.Round(time.Millisecond)))
 		return
 	}
@@ -72,6 +74,19 @@ func (k *keepAlive) look() {
 	if !k.ended {
 		k.timer.Reset(k.pause())
 	}
+}
+
+// silent is for how long the peer's host has owed an acknowledgement. ago is when the last one came, and 0 if
+// none is owed. It does not count from before something was sent: after a pause that may be long ago.
+func (k *keepAlive) silent(ago time.Duration, now time.Time) time.Duration {
+	switch {
+	case ago == 0:
+		k.owed = time.Time{}
+		return 0
+	case k.owed.IsZero():
+		k.owed = now
+	}
+	return min(ago, now.Sub(k.owed))
 }
 
 // stop ends the watch. It may be called more than once, also by lost.
