@@ -75,7 +75,7 @@ func (s *clusterState) write() error {
 		return fmt.Errorf("write the cluster's record: %w", err)
 	}
 	path := filepath.Join(s.dir, stateFile)
-	if err := os.WriteFile(path+".new", append(b, '\n'), 0o600); err != nil {
+	if err := trust.WriteFile(path+".new", append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the cluster's record: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {

@@ -106,6 +106,17 @@ grep -o 'directory /tmp/logs belongs to user 64402' /tmp/said | head -n 1`, []st
 			},
 		},
 		{
+			"files in a state directory in /tmp", `
+for f in .room down.new; do as $OTHER ln -s /mnt/v/file /tmp/$f; done
+as $VICTIM vmmcd --name mine --socket /mnt/$VICTIM/s --state /tmp 2>/tmp/said &
+export VMMC_SOCKET=/mnt/$VICTIM/s
+await as $VICTIM vmmc node ls >/dev/null
+as $VICTIM vmmc node ls | tail -n 1
+as $VICTIM vmmc node down mine
+grep down.new /tmp/said
+precious`, []string{`^mine .* cannot be written.*/tmp/.room`, `^mine is down`, `not kept for the next daemon.*/tmp/down.new`, `^file: precious 644 file $`},
+		},
+		{
 			"the record of a cluster", `
 as $OTHER mkdir -m 777 /tmp/lab
 sleep 1000 & victim=$!

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
 // disk is what is known of where the node keeps its state: whether it can be written.
@@ -69,7 +70,7 @@ func (n *Node) stateFault() error {
 // is made when it is needed.
 func writeSome(dir string) error {
 	path := filepath.Join(dir, ".room")
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := trust.Create(path, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -215,7 +216,7 @@ func (n *Node) keepDown(reason string) error {
 		return err
 	}
 	f := n.downFile()
-	if err := os.WriteFile(f+".new", []byte(clip(reason)+"\n"), 0o600); err != nil {
+	if err := trust.WriteFile(f+".new", []byte(clip(reason)+"\n"), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(f+".new", f)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
 // record is what a node keeps of a session in its state directory.
@@ -60,7 +61,7 @@ func (t *sessions) write(r record) error {
 const newRecord = ".new"
 
 func writeSynced(name string, b []byte) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := trust.Create(name, 0o600)
 	if err != nil {
 		return err
 	}

@@ -167,6 +167,25 @@ func MkdirAll(dir string, mode fs.FileMode) error {
 	return setMode(dir, mode)
 }
 
+// Create makes a file anew, and removes what lies under its name: another user's link there would have this
+// process write elsewhere.
+func Create(path string, mode fs.FileMode) (*os.File, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+}
+
+// WriteFile is [os.WriteFile] to a file that [Create] makes.
+func WriteFile(path string, b []byte, mode fs.FileMode) error {
+	f, err := Create(path, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
+}
+
 // setMode changes the mode of a directory that was just made, and of nothing that has
 // taken its place.
 func setMode(dir string, mode fs.FileMode) error {
