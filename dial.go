@@ -187,7 +187,7 @@ func (p *Process) redial(exporter local.ProcessID, c local.Connected) link.Redia
 			case gone:
 				err = link.Departed("process %d on node %q has ended: its node says so", exporter.PID, exporter.Node)
 			case asked != nil:
-				err = link.Gone("%w (whether the process has ended is not known: %v)", err, asked) //nolint:errorlint // the question's error is not the link's
+				err = link.Gone("%w (whether the process has ended is not known: %v)", err, asked)
 			default:
 				err = link.Gone("%w", err)
 			}

@@ -31,7 +31,7 @@ func (h heard) String() string { return fmt.Sprintf("%s %v: %s", h.What, h.Codes
 
 // listens joins its node and prints its pid, and then all that it is told. With a node and a pid it imports
 // buffer 1 from there, and gets a word of it again and again until that fails; else it exports buffer 1.
-// SIGUSR1 has it exit at once, SIGUSR2 close its process first. SIGTERM is not handled.
+// SIGUSR1 has it exit with its process open, SIGUSR2 close that first. SIGTERM is not handled.
 func listens() int {
 	tell := func(what string, err error) {
 		h := heard{What: what, Text: fmt.Sprint(err)}
@@ -91,7 +91,7 @@ func listens() int {
 		}()
 	}
 	if <-signals == syscall.SIGUSR1 {
-		os.Exit(0)
+		return 0 // with the process open
 	}
 	if err := p.Close(); err != nil {
 		return say(err)

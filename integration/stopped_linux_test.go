@@ -21,7 +21,7 @@ func init() { testutil.RegisterRole("flood", child(flood)) }
 const floodSize = 32 << 20
 
 // flood fills a buffer, again and again, until its exporter has closed it. Args:
-// node and pid of the exporter.
+// node and pid of the exporter, and "notify" if its messages notify.
 func flood(ctx context.Context, p *vmmc.Process, args []string) error {
 	node, pid, err := target(p, args[0], args[1])
 	if err != nil {
@@ -31,8 +31,12 @@ func flood(ctx context.Context, p *vmmc.Process, args []string) error {
 	if err != nil {
 		return err
 	}
+	send := im.Send
+	if len(args) > 2 {
+		send = im.SendNotify
+	}
 	for v := byte(1); ; v++ {
-		if err := im.Send(ctx, bytes.Repeat([]byte{v}, floodSize), 0); err != nil {
+		if err := send(ctx, bytes.Repeat([]byte{v}, floodSize), 0); err != nil {
 			if errors.Is(err, vmmc.ErrRevoked) {
 				return nil
 			}

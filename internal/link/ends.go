@@ -120,7 +120,7 @@ func (o *Out) unresumed(why, last error) error {
 // process has ended, or nil.
 func (in *In) unresumed(why, asked error) error {
 	if asked != nil {
-		return Gone("%w; the importer has not resumed the link within %v, and whether its process has ended is not known: %v", why, in.limit, asked) //nolint:errorlint // the question's error is not the link's
+		return Gone("%w; the importer has not resumed the link within %v, and whether its process has ended is not known: %v", why, in.limit, asked)
 	}
 	return Gone("%w; the importer has not resumed the link within %v, and its node does not know that the process has ended", why, in.limit)
 }
