@@ -185,13 +185,13 @@ func (o logOptions) node(ctx context.Context, n *ask.Node, session string) error
 	var errs []error
 	var each sync.WaitGroup
 	var err error
-	for after := uint32(0); err == nil; {
+	for newcomers := n.Newcomers(session); err == nil; {
 		var rows []ask.Process
-		if rows, err = n.Since(ctx, session, after); err != nil {
+		if rows, err = newcomers.Next(ctx); err != nil {
 			break
 		}
 		for _, p := range rows {
-			if after = p.PID; !kept(p) {
+			if !kept(p) {
 				continue
 			}
 			from := o

@@ -111,7 +111,7 @@ func (n *Node) CopyLog(ctx context.Context, session string, pid uint32, o CopyOp
 func Pieces(m *nodev1.ReadLogResponse, to Output) error {
 	b := m.GetData()
 	for _, p := range m.GetPieces() {
-		n := min(int(p.GetBytes()), len(b))
+		n := int(min(int64(p.GetBytes()), int64(len(b))))
 		if err := given(to(p.GetToStderr(), time.Unix(0, p.GetTimeUnixNs()), b[:n])); err != nil {
 			return err
 		}
