@@ -73,7 +73,7 @@ func (i interrupted) Error() string { return i.sig.String() }
 func runDemo(cmd *cobra.Command, file, amount string, asJSON bool) error {
 	size, err := parseAmount(amount)
 	if err != nil {
-		return serve.Usage("--size: %v", err)
+		return serve.Usage("--size: %w", err)
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
@@ -93,10 +93,10 @@ func runDemo(cmd *cobra.Command, file, amount string, asJSON bool) error {
 	if file != "" {
 		st, err := os.Stat(file)
 		if err != nil {
-			return err
+			return serve.Flag("file", file, err)
 		}
 		if !st.Mode().IsRegular() {
-			return fmt.Errorf("%s is not a regular file", file)
+			return serve.Flag("file", file, errors.New("it is not a regular file"))
 		}
 		conf.Size = st.Size()
 		conf.Open = func() (io.ReadCloser, error) { return os.Open(file) }
@@ -156,10 +156,16 @@ func printDemo(w io.Writer, r demo.Result) {
 		} else {
 			fmt.Fprintf(w, "  A file of %s arrived DAMAGED: its SHA-256 differs.\n", amount(p.Bytes))
 		}
-		fmt.Fprintf(w, "  A message of %d bytes takes %s one way; "+text.flag+".\n",
-			p.LatencyMessageBytes, lasting(p.LatencyP50NS), lasting(p.LimitLatencyP50NS))
-		fmt.Fprintf(w, "  Messages of 1 MiB reach %s; "+text.copies+".\n",
-			speed("%s", p.BandwidthMBps), speed("%s", p.LimitBandwidthMBps))
+		again := func(slower bool) string {
+			if !slower {
+				return ""
+			}
+			return fmt.Sprintf(" in the best of %d measurements", p.LimitRounds)
+		}
+		fmt.Fprintf(w, "  A message of %d bytes takes %s one way; "+text.flag+"%s.\n",
+			p.LatencyMessageBytes, lasting(p.LatencyP50NS), lasting(p.LimitLatencyP50NS), again(p.LimitLatencyP50NS > p.LatencyP50NS))
+		fmt.Fprintf(w, "  Messages of 1 MiB reach %s; "+text.copies+"%s.\n",
+			speed("%s", p.BandwidthMBps), speed("%s", p.LimitBandwidthMBps), again(p.LimitBandwidthMBps < p.BandwidthMBps))
 	}
 	fmt.Fprintln(w, "When a process is killed:")
 	fmt.Fprintf(w, "  A process that sends to it is told after %s.\n", lasting(r.PeerGoneMS*1e6))

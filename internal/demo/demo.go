@@ -35,6 +35,10 @@ type Path struct {
 	LimitBandwidthMBps  float64 `json:"limit_bandwidth_MBps"`
 	TransferMBps        float64 `json:"transfer_MBps"`
 	LatencyMessageBytes int     `json:"latency_message_bytes"`
+
+	// How often the limits were measured: more than what was compared with them if that was faster. Of those the
+	// best is given then, and the median else.
+	LimitRounds int `json:"limit_rounds"`
 }
 
 // Config is what to move and whom to tell.

@@ -78,8 +78,31 @@ func (s *sender) rounds(ctx context.Context, f *family.Family, t target, path *P
 	}
 	path.LatencyP50NS, path.LimitLatencyP50NS = median(lat), median(limLat)
 	path.BandwidthMBps, path.LimitBandwidthMBps = median(bw)/1e6, median(limBW)/1e6
+	path.LimitRounds = roundCount
+	return path.remeasure(func() (p50, bandwidth float64, err error) { return limits(ctx, f, path, warmUp+n) })
+}
+
+// remeasure repeats the measurement without vmmc while it is slower than that with vmmc: whatever
+// disturbed it may be over. The best of it counts then.
+func (p *Path) remeasure(limits func() (p50, bandwidth float64, err error)) error {
+	for p.LimitRounds < 2*roundCount && (p.slowerLatency() || p.slowerBandwidth()) {
+		p50, bandwidth, err := limits()
+		if err != nil {
+			return fmt.Errorf("the machine's limit, again: %w", err)
+		}
+		p.LimitRounds++
+		if p.slowerLatency() {
+			p.LimitLatencyP50NS = min(p.LimitLatencyP50NS, p50)
+		}
+		if p.slowerBandwidth() {
+			p.LimitBandwidthMBps = max(p.LimitBandwidthMBps, bandwidth/1e6)
+		}
+	}
 	return nil
 }
+
+func (p *Path) slowerLatency() bool   { return p.LimitLatencyP50NS > p.LatencyP50NS }
+func (p *Path) slowerBandwidth() bool { return p.LimitBandwidthMBps < p.BandwidthMBps }
 
 func median(v []float64) float64 {
 	slices.Sort(v)
