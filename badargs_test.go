@@ -489,7 +489,7 @@ var notBad = map[string]string{
 	"WithHandler":       "nil is no handler",
 	"WithEvents":        "nil is no handler",
 	"WithLogger":        "nil is no logger",
-	"WithSession":       "any name",
+	"WithSession":       "TestSessionNames",
 	"Export.Close":      "closing twice is no error; blocked notifications: TestCloseWithBlockedNotifications; TestCallsInAHandler",
 	"Import.Close":      "closing twice is no error: TestClosedImport; TestCallsInAHandler",
 	"Process.Close":     "closing twice is no error: TestOwnProcessClosed; TestCallsInAHandler",

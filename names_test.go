@@ -2,8 +2,10 @@ package vmmc_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -112,5 +114,43 @@ func TestNodesAndNames(t *testing.T) {
 	}
 	if host, err := os.Hostname(); err != nil || p.HostName() != host {
 		t.Errorf("host name %q, want %q (%v)", p.HostName(), host, err)
+	}
+}
+
+// A session's name that messages would change, and so make another session's, is refused in words, wherever it is from.
+func TestSessionNames(t *testing.T) {
+	n := three(t)
+	for name, good := range map[string]bool{
+		"": true, "job": true, "a b\nc/d%": true, "é": true, "日本": true, "\ufffd": true, `\ufffd`: true, "\x01\x7f": true,
+		"\xff": false, "a\xfe": false, "\xc3": false, "\xed\xa0\x80": false, "é\x80": false, "a\x00b": false,
+	} {
+		for from, open := range map[string]func() (*vmmc.Process, error){
+			"the option": func() (*vmmc.Process, error) {
+				return vmmc.Open(t.Context(), vmmc.WithSocket(n.Socket()), vmmc.WithSession(name))
+			},
+			"the environment": func() (*vmmc.Process, error) {
+				t.Setenv("VMMCSESSION", name)
+				return vmmc.Open(t.Context(), vmmc.WithSocket(n.Socket()))
+			},
+		} {
+			if strings.Contains(name, "\x00") && from == "the environment" {
+				continue // no environment has it
+			}
+			p, err := open()
+			if good {
+				if err != nil {
+					t.Errorf("%q by %s: %v", name, from, err)
+					continue
+				}
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			if err == nil {
+				_ = p.Close()
+			}
+			failsWith(t, fmt.Sprintf("%q by %s", name, from), err, vmmc.ErrBadArg, "not valid UTF-8", "VMMCSESSION", strconv.Quote(name))
+		}
 	}
 }

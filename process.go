@@ -8,9 +8,11 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/env"
@@ -208,6 +210,10 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	}
 	if o.silence < 0 {
 		return nil, failf("open", ErrBadArg, "nothing may be heard for %v, want at least 0", o.silence)
+	}
+	if !utf8.ValidString(o.session) || strings.ContainsRune(o.session, 0) { // which would be another session's name on its way
+		return nil, failf("open", ErrBadArg, "the session's name %q (WithSession, or %s) is not valid UTF-8, or has a zero byte: name one as \"vmmc session ls\" shows it",
+			o.session, local.SessionEnv)
 	}
 	p := &Process{
 		events: o.events, silence: o.silence,

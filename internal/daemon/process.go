@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
@@ -116,7 +117,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 // of a cluster, where the number need not be.
 func userName(uid uint32) string {
 	s := strconv.FormatUint(uint64(uid), 10)
-	if u, err := user.LookupId(s); err == nil {
+	if u, err := user.LookupId(s); err == nil && utf8.ValidString(u.Username) { // no message carries another one
 		return u.Username
 	}
 	return s

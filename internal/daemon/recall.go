@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"sync"
@@ -40,7 +39,7 @@ func (n *Node) recallSessions() error {
 		var r record
 		b, err := os.ReadFile(f)
 		if err == nil {
-			err = json.Unmarshal(b, &r)
+			err = r.read(b)
 		}
 		if err != nil || t.file(r.Name) != f {
 			n.log.Warn("a session's record cannot be read", "file", f, "err", err)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/trust"
@@ -21,6 +22,7 @@ type record struct {
 	GID    uint32
 	Groups []uint32
 	Home   string
+	Bytes  []byte `json:",omitempty"` // of Home, if JSON would change them
 	Drive  string
 	Share  string // the directory that the drive was made for; empty: it was there
 	Mount  string // where the share is mounted; empty: it is a directory of this machine
@@ -38,8 +40,22 @@ type record struct {
 	Nodes []string  `json:",omitempty"` // of that call, in its order
 }
 
+// read is what write has kept.
+func (r *record) read(b []byte) error {
+	if err := json.Unmarshal(b, r); err != nil {
+		return err
+	}
+	if len(r.Bytes) > 0 {
+		r.Home = string(r.Bytes)
+	}
+	return nil
+}
+
 // write keeps a record, the old one or the new one whenever this ends.
 func (t *sessions) write(r record) error {
+	if r.Bytes = nil; !utf8.ValidString(r.Home) {
+		r.Bytes = []byte(r.Home)
+	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
