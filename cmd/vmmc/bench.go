@@ -49,7 +49,12 @@ func runBench(cmd *cobra.Command, what []string, o *benchOptions) error {
 	var peers []figure.Peer
 	if o.peers != "" {
 		if peers, err = figure.ReadPeers(o.peers); err != nil {
-			return err
+			return serve.Flag("peers", o.peers, err)
+		}
+	}
+	if o.plot != "" { // before all is measured
+		if err := os.MkdirAll(o.plot, 0o755); err != nil { //nolint:gosec // figures are for everybody
+			return serve.Flag("plot", o.plot, err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
@@ -86,7 +91,7 @@ func runBench(cmd *cobra.Command, what []string, o *benchOptions) error {
 	if o.plot != "" {
 		files, err := figure.Draw(o.plot, results, peers)
 		if err != nil {
-			return err
+			return serve.Flag("plot", o.plot, err)
 		}
 		if !o.asJSON {
 			defer func() {

@@ -43,8 +43,11 @@ where all memory is compared with a copy.`,
 					return serve.Usage("--sizes %d: want at least 4096, in whole words", n)
 				}
 			}
-			if rounds < 10 || idle < 0 || idle%4 != 0 {
-				return serve.Usage("--rounds is at least 10, --idle a number of whole words")
+			if rounds < 10 {
+				return serve.Usage("--rounds %d: want at least 10", rounds)
+			}
+			if idle < 0 || idle%4 != 0 {
+				return serve.Usage("--idle %d: want 0 or a number of whole words", idle)
 			}
 			r, err := bench.RunAU(cmd.Context(), bench.AUConfig{Ways: ways, Sizes: sizes, Rounds: rounds, Idle: idle, Bulk: 16 << 20})
 			if err != nil {

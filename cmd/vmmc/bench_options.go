@@ -90,11 +90,11 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 		return nil, serve.Usage("--peer and --plot: what others did is drawn from a file, by --peers")
 	}
 	if o.farNetns != "" && (o.nearAddr == "" || o.farAddr == "" || o.path != bench.Remote) {
-		return nil, serve.Usage("--far-netns needs --path remote, --near-addr and --far-addr")
+		return nil, serve.Usage("--far-netns %s needs --path remote, --near-addr and --far-addr", o.farNetns)
 	}
-	for _, a := range []string{o.nearAddr, o.farAddr} {
-		if a != "" && net.ParseIP(a) == nil {
-			return nil, serve.Usage("%q is no IP address", a)
+	for _, a := range []struct{ flag, value string }{{"near-addr", o.nearAddr}, {"far-addr", o.farAddr}} {
+		if a.value != "" && net.ParseIP(a.value) == nil {
+			return nil, serve.Usage("--%s %s: it is no IP address", a.flag, a.value)
 		}
 	}
 	c.Near, c.Far = family.Site{Host: o.nearAddr}, family.Site{Host: o.farAddr, Network: o.farNetns}
@@ -111,18 +111,18 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 		c.Rounds = min(c.Rounds, 3)
 	}
 	if o.peers != "" && o.plot == "" {
-		return nil, serve.Usage("--peers is for --plot: what they did is drawn")
+		return nil, serve.Usage("--peers %s is for --plot: what they did is drawn", o.peers)
 	}
 	switch {
 	case o.size != "":
 		n, err := bench.ParseSize(o.size)
 		if err != nil {
-			return nil, serve.Usage("--size %w", err)
+			return nil, serve.Usage("--size %s: %w", o.size, err)
 		}
 		c.Sizes = []int{n}
 	case o.sizes != "":
 		if c.Sizes, err = bench.ParseSizes(o.sizes); err != nil {
-			return nil, serve.Usage("--sizes %w", err)
+			return nil, serve.Usage("--sizes %s: %w", o.sizes, err)
 		}
 	}
 	var out []bench.Config

@@ -27,8 +27,13 @@ longest time in which no message came is by looks a millisecond apart.`,
   vmmc bench restart --json | jq '[.restarts[].full_ns] | max'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if conf.Processes < 1 || conf.Processes > 1000 || conf.Restarts < 1 || conf.Away < 0 {
-				return serve.Usage("--processes is 1 to 1000, --restarts at least 1, --away at least 0")
+			switch {
+			case conf.Processes < 1 || conf.Processes > 1000:
+				return serve.Usage("--processes %d: want 1 to 1000", conf.Processes)
+			case conf.Restarts < 1:
+				return serve.Usage("--restarts %d: want at least 1", conf.Restarts)
+			case conf.Away < 0:
+				return serve.Usage("--away %v: want at least 0", conf.Away)
 			}
 			r, err := bench.RunRestart(cmd.Context(), conf, cmd.ErrOrStderr())
 			if err != nil {

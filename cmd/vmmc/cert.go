@@ -42,7 +42,7 @@ func checkOut(dir string, renew bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for an identity: %w", err)
+		return fmt.Errorf("look for an identity, by --out: %w", err)
 	case !renew:
 		return fmt.Errorf("%s is there already: choose another directory with --out, or replace it with --renew", file)
 	}
@@ -53,6 +53,11 @@ func checkOut(dir string, renew bool) error {
 type issueFlags struct {
 	dir, out string
 	renew    bool
+}
+
+// named has an error name the flags that say where an identity is from and where it goes.
+func (f *issueFlags) named(err error) error {
+	return fmt.Errorf("%w (--dir %s, --out %s)", err, f.dir, f.out)
 }
 
 func (f *issueFlags) add(c *cobra.Command, out string) {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
 func newCertInit() *cobra.Command {
@@ -18,8 +19,11 @@ can be any node or user. Keep that key off the nodes. Nothing is overwritten.`,
 		Example: `  vmmc cert init --dir authority --cluster lab`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := cert.CheckCluster(cluster); err != nil {
+				return serve.Usage("--cluster %s: %w", cluster, err)
+			}
 			if err := cert.Init(dir, cluster); err != nil {
-				return err
+				return serve.Flag("dir", dir, err)
 			}
 			fmt.Fprintf(c.OutOrStdout(), "made the authority of cluster %q in %s\n", cluster, dir)
 			return nil

@@ -30,7 +30,7 @@ func newCertNode() *cobra.Command {
 			}
 			for i, name := range names {
 				if err := cert.IssueNode(f.dir, name, outs[i]); err != nil {
-					return err
+					return f.named(err)
 				}
 				fmt.Fprintf(c.OutOrStdout(), "wrote the identity of node %q to %s\n", name, outs[i])
 			}

@@ -22,7 +22,7 @@ func newCertUser() *cobra.Command {
 				return err
 			}
 			if err := cert.IssueUser(f.dir, args[0], f.out); err != nil {
-				return err
+				return f.named(err)
 			}
 			fmt.Fprintf(c.OutOrStdout(), "wrote the identity of user %q to %s\n", args[0], f.out)
 			return nil

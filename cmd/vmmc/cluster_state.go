@@ -48,7 +48,7 @@ func readState(dir string) (*clusterState, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the cluster's record: %w", err)
+		return nil, fmt.Errorf("read the cluster's record: %w; --dir names its directory", err)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {

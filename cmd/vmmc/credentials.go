@@ -105,4 +105,4 @@ func credential(line string) (key, value string, is bool) {
 	return "", "", false
 }
 
-var errNoServer = errors.New("--credentials is for shares of other machines, as in --share //server/path: a directory of the node asks for none")
+var errNoServer = errors.New("it is for shares of other machines, as in --share //server/path: a directory of the node asks for none")

@@ -61,7 +61,7 @@ func (f *systemLogFlags) print(ctx context.Context, where *ask.Flags, w io.Write
 	defer a.Close()
 	n, err := a.Find([]string{f.node})
 	if err != nil {
-		return err
+		return serve.Flag("system", f.node, err)
 	}
 	lines := int32(-1)
 	if f.lines.set {

@@ -9,6 +9,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cfgvmmc"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/vrpcgen"
 )
 
 func TestMain(m *testing.M) {
@@ -33,8 +34,9 @@ func TestMain(m *testing.M) {
 			leashed()
 			os.Exit(crowd())
 		},
-		"nester": func() { os.Exit(nester()) },
-		"lister": func() { os.Exit(lister()) },
+		"vrpcgen": func() { os.Exit(serve.Execute(vrpcgen.Command())) },
+		"nester":  func() { os.Exit(nester()) },
+		"lister":  func() { os.Exit(lister()) },
 		"joiner": func() {
 			leashed()
 			os.Exit(joiner())

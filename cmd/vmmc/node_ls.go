@@ -46,7 +46,9 @@ of their hosts file, 1 the node that was asked did not answer.`,
 			if remote != "" {
 				nodes, err = nodesOver(ctx, remote, certs, node)
 			} else {
-				nodes, err = nodesAt(ctx, socket)
+				if nodes, err = nodesAt(ctx, socket); err != nil && c.Flags().Changed("socket") {
+					err = serve.Flag("socket", socket, err)
+				}
 			}
 			if err != nil {
 				return err

@@ -81,6 +81,9 @@ func (q *rpcInfo) check(c *cobra.Command, program string) (err error) {
 	default:
 		return serve.Usage("--network %s: it is tcp, udp, tcp6 or udp6", q.network)
 	}
+	if q.timeout <= 0 {
+		return serve.Usage("--timeout %v: wanted more than 0", q.timeout)
+	}
 	if program == "" {
 		for _, f := range []string{"version", "network", "at"} {
 			if c.Flags().Changed(f) {
@@ -93,7 +96,12 @@ func (q *rpcInfo) check(c *cobra.Command, program string) (err error) {
 		return serve.Usage("--at says where the program is, so there is no HOST to ask")
 	}
 	if q.program, err = rpcProgram(program); err != nil {
-		return serve.Usage("--program: %v", err)
+		return serve.Usage("--program: %w", err)
+	}
+	if q.at != "" {
+		if _, _, err := net.SplitHostPort(q.at); err != nil {
+			return serve.Usage("--at %s: wanted HOST:PORT: %w", q.at, err)
+		}
 	}
 	return nil
 }

@@ -26,6 +26,16 @@ const toolFailed = 125
 // maxRun keeps a slip of the finger from filling the cluster.
 const maxRun = 4096
 
+// blame has an error of a node name the flag that it is about.
+func (o *runOptions) blame(c *cobra.Command, err error) error {
+	for _, v := range o.env {
+		if name, _, _ := strings.Cut(v, "="); strings.Contains(err.Error(), "variable "+name+" ") {
+			return serve.Flag("env", v, err)
+		}
+	}
+	return blame(c, err, "dir")
+}
+
 func newRun() *cobra.Command {
 	var where ask.Flags
 	var o runOptions
@@ -71,7 +81,7 @@ failed, 2 if it was called wrongly.`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if o.count < 1 || o.count > maxRun {
-				return serve.Usage("-n %d: wanted 1 to %d", o.count, maxRun)
+				return serve.Usage("--count %d (-n): wanted 1 to %d", o.count, maxRun)
 			}
 			if o.asJSON && !o.detach {
 				return serve.Usage("--json without --detach: what is printed is the program's output")
@@ -86,6 +96,9 @@ failed, 2 if it was called wrongly.`,
 			}
 			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(env.Get(local.HostsEnv))}
 			for _, v := range o.env {
+				if strings.HasPrefix(v, "=") {
+					return serve.Usage("--env %s: variable %q is not of the form NAME=VALUE", v, v)
+				}
 				if !strings.Contains(v, "=") {
 					value, set := env.Lookup(v)
 					if !set {
@@ -106,7 +119,7 @@ failed, 2 if it was called wrongly.`,
 			}
 			status, err := o.run(c.Context(), &where, told, c.OutOrStdout(), c.ErrOrStderr())
 			if err != nil {
-				return &serve.StatusError{Status: failedBy(err), Err: err}
+				return &serve.StatusError{Status: failedBy(err), Err: o.blame(c, err)}
 			}
 			if status != 0 {
 				return &serve.StatusError{Status: status}

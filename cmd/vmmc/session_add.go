@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/mount"
+	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -47,11 +49,11 @@ The session's programs run as the user who makes it; root may name another one.
 			r.Name = args[0]
 			if credentials != "" {
 				if !mount.IsRemote(r.Share) {
-					return errNoServer
+					return serve.Flag("credentials", credentials, errNoServer)
 				}
 				var err error
 				if r.Credentials, err = readCredentials(credentials, c.InOrStdin(), c.ErrOrStderr()); err != nil {
-					return err
+					return serve.Flag("credentials", credentials, err)
 				}
 			}
 			ctx, stop := context.WithTimeout(c.Context(), 2*timeout.Control+timeout.Mount)
@@ -61,7 +63,7 @@ The session's programs run as the user who makes it; root may name another one.
 				return err
 			}
 			defer a.Close()
-			return a.AddSession(ctx, r)
+			return blame(c, a.AddSession(ctx, r), "drive", "share", "out", "user")
 		},
 	}
 	f := c.Flags()
@@ -72,6 +74,20 @@ The session's programs run as the user who makes it; root may name another one.
 	f.StringVar(&r.User, "user", "", "`name` of the user that programs run as (default: who asks)")
 	where.Add(c)
 	return c
+}
+
+// blame has an error name the flag whose value it is about: the node that has refused that knows no flags.
+func blame(c *cobra.Command, err error, flags ...string) error {
+	if err == nil {
+		return nil
+	}
+	for _, name := range flags {
+		f := c.Flags().Lookup(name)
+		if value := f.Value.String(); f.Changed && len(value) > 1 && strings.Contains(err.Error(), value) {
+			return serve.Flag(name, value, err)
+		}
+	}
+	return err
 }
 
 // when is a time for a table.

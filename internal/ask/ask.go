@@ -35,6 +35,16 @@ type Flags struct {
 	Hosts  string   // file; with it the nodes are asked without this machine's
 	Certs  string   // directory, of a user
 	Nodes  []string // empty: all
+
+	of *cobra.Command // whose flags have the values; nil: there is none
+}
+
+// named has an error name the flag that its value was given by.
+func (f *Flags) named(flag, value string, err error) error {
+	if f.of == nil || !f.of.Flags().Changed(flag) {
+		return err
+	}
+	return serve.Flag(flag, value, err)
 }
 
 // Add gives a command the flags.
@@ -48,12 +58,16 @@ func (f *Flags) Add(c *cobra.Command) {
 
 // AddWay gives a command the flags without --node.
 func (f *Flags) AddWay(c *cobra.Command) {
+	f.Use(c)
 	c.Flags().StringVar(&f.Socket, "socket", local.DefaultPath(), "`path` of the socket of this machine's node, which asks the others")
 	c.Flags().StringVar(&f.Certs, "certs", "", "`directory` with a user's identity, to ask the nodes themselves")
 	c.Flags().StringVar(&f.Hosts, "hosts", "", "`file` that lists the nodes to ask so (default: vmmc-hosts.txt in VMMC_ROOT)")
 	c.MarkFlagsMutuallyExclusive("hosts", "socket")
 	c.MarkFlagsMutuallyExclusive("certs", "socket")
 }
+
+// Use says which command's flags the values are from, so that errors name them.
+func (f *Flags) Use(c *cobra.Command) { f.of = c }
 
 // Node is one that can be asked.
 type Node struct {
@@ -106,9 +120,9 @@ func (f *Flags) Open(ctx context.Context) (a *Cluster, err error) {
 		}
 	}
 	if f.Certs != "" {
-		a, err = overTLS(f.Hosts, f.Certs)
-	} else {
-		a, err = throughNode(ctx, f.Socket)
+		a, err = f.overTLS()
+	} else if a, err = throughNode(ctx, f.Socket); err != nil {
+		err = f.named("socket", f.Socket, err)
 	}
 	if err != nil {
 		return nil, err
@@ -117,7 +131,7 @@ func (f *Flags) Open(ctx context.Context) (a *Cluster, err error) {
 	if a.Named {
 		if a.Chosen, err = a.Find(f.Nodes); err != nil {
 			a.Close()
-			return nil, fmt.Errorf("--node: %w", err)
+			return nil, f.named("node", strings.Join(f.Nodes, ","), err)
 		}
 	}
 	return a, nil
@@ -141,17 +155,17 @@ func (a *Cluster) Find(names []string) (out []*Node, err error) {
 	return out, nil
 }
 
-func overTLS(file, certs string) (*Cluster, error) {
-	id, err := cert.Load(certs)
+func (f *Flags) overTLS() (*Cluster, error) {
+	id, err := cert.Load(f.Certs)
 	if err != nil {
-		return nil, err
+		return nil, f.named("certs", f.Certs, err)
 	}
-	list, err := hosts.ReadFile(file)
+	list, err := hosts.ReadFile(f.Hosts)
 	if err != nil {
-		return nil, err
+		return nil, f.named("hosts", f.Hosts, err)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("the hosts file %s names no node", file)
+		return nil, f.named("hosts", f.Hosts, fmt.Errorf("the hosts file %s names no node", f.Hosts))
 	}
 	a := &Cluster{}
 	var open []*http.Transport

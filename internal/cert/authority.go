@@ -28,7 +28,7 @@ type authority struct {
 }
 
 func newAuthority(cluster string, now func() time.Time) (*authority, error) {
-	if err := checkCluster(cluster); err != nil {
+	if err := CheckCluster(cluster); err != nil {
 		return nil, err
 	}
 	key, err := newKey()
@@ -72,7 +72,7 @@ func clusterOf(ca *x509.Certificate) (string, error) {
 		return "", fmt.Errorf("the certificate of %q is not that of a cluster's authority", ca.Subject)
 	}
 	cluster := ca.URIs[0].Host
-	if err := checkCluster(cluster); err != nil {
+	if err := CheckCluster(cluster); err != nil {
 		return "", err
 	}
 	if want := scheme + "://" + cluster; ca.URIs[0].String() != want {

@@ -70,7 +70,7 @@ func (p Peer) uri() *url.URL {
 }
 
 func (p Peer) check() error {
-	if err := checkCluster(p.Cluster); err != nil {
+	if err := CheckCluster(p.Cluster); err != nil {
 		return err
 	}
 	switch p.Kind {
@@ -88,10 +88,10 @@ func (p Peer) check() error {
 	return nil
 }
 
-// checkCluster wants a name that is a domain name's form as well: the cluster
+// CheckCluster wants a name that is a domain name's form as well: the cluster
 // stands where a URI has its host, and crypto/x509 rejects certificates in which
 // that is anything else.
-func checkCluster(name string) error {
+func CheckCluster(name string) error {
 	if err := hosts.CheckName(name); err != nil {
 		return fmt.Errorf("name of a cluster: %w", err)
 	}

@@ -24,9 +24,14 @@ const (
 )
 
 // where is how nodes are asked, as far as the caller says so.
-type where struct{ hosts, certs, socket string }
+type where struct {
+	hosts, certs, socket string
+
+	of *cobra.Command
+}
 
 func (w *where) add(c *cobra.Command) {
+	w.of = c
 	c.Flags().StringVar(&w.hosts, "hosts", "", "`file` that lists the nodes, vmmc-hosts.txt")
 	c.Flags().StringVar(&w.certs, "certs", "", "`directory` with a user's identity, from \"vmmc cert user\"")
 	c.Flags().StringVar(&w.socket, "socket", "", "`path` of the socket of this machine's node")
@@ -38,6 +43,7 @@ func (w *where) add(c *cobra.Command) {
 // node, else with what is at the usual places.
 func (w *where) flags(node string) (*ask.Flags, error) {
 	f := &ask.Flags{Nodes: []string{node}, Socket: w.socket}
+	f.Use(w.of)
 	if f.Socket != "" {
 		return f, nil
 	}

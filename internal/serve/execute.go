@@ -38,6 +38,11 @@ func Usage(format string, args ...any) error {
 	return &StatusError{Misused, fmt.Errorf(format, args...)}
 }
 
+// Flag is the error of a flag whose value cannot be used: it names both.
+func Flag(name string, value any, err error) error {
+	return fmt.Errorf("--%s %v: %w", name, value, err)
+}
+
 // Execute runs the program's command line and returns the exit status. hints may add
 // a line to what is said of a command's error; "" is none.
 func Execute(root *cobra.Command, hints ...func(*cobra.Command, error) string) int {

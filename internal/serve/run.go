@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/metrics"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -113,9 +115,22 @@ func (o *options) config() (cfg daemon.Config, err error) {
 	if o.Certs != "" && o.Hosts == "" && o.listen == "" {
 		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.Certs)
 	}
+	if err := local.CheckPath(o.Socket); err != nil && o.socketGiven {
+		return cfg, Flag("socket", o.Socket, err)
+	}
+	if o.listen != "" {
+		if _, _, err := net.SplitHostPort(o.listen); err != nil {
+			return cfg, Usage("--listen %s: wanted host:port: %w", o.listen, err)
+		}
+	}
+	if o.name != "" {
+		if err := hosts.CheckName(o.name); err != nil {
+			return cfg, Usage("--name %s: node name: %w", o.name, err)
+		}
+	}
 	if o.metrics != "" {
 		if err := metrics.Check(o.metrics); err != nil {
-			return cfg, Usage("--metrics: %v", err)
+			return cfg, Usage("--metrics: %w", err)
 		}
 	}
 	cfg = daemon.Config{Logs: logs, Name: o.name, Socket: o.Socket, Listen: o.listen, Version: vmmc.Release, Encrypt: o.encrypt, SpawnRoot: o.spawnRoot, Admins: o.admins, State: o.State, Drives: o.drives, Supervisor: o.supervisor}
@@ -124,7 +139,7 @@ func (o *options) config() (cfg daemon.Config, err error) {
 			return cfg, fmt.Errorf("name the directory of certificates: %w", err)
 		}
 		if cfg.Identity, err = cert.Load(o.Certs); err != nil {
-			return cfg, err
+			return cfg, fmt.Errorf("%w; --certs names the directory", err)
 		}
 	}
 	if cfg.Name == "" && cfg.Identity != nil && cfg.Identity.Kind == cert.Node {
@@ -142,6 +157,10 @@ func (o *options) config() (cfg daemon.Config, err error) {
 		if *dir != "" {
 			if *dir, err = filepath.Abs(*dir); err != nil {
 				return cfg, fmt.Errorf("name the state directory: %w", err)
+			}
+			// The daemon goes on without sessions where it cannot have them; what is no directory was misnamed.
+			if i, err := os.Stat(*dir); err == nil && !i.IsDir() {
+				return cfg, fmt.Errorf("%s is no directory: name another one with --state or --drives", *dir)
 			}
 		}
 	}

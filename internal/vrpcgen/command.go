@@ -106,9 +106,19 @@ func (o *options) run(c *cobra.Command, in string) error {
 			value = "1"
 		}
 		if !token.IsIdentifier(name) {
-			return serve.Usage("-D %s: wanted NAME or NAME=VALUE", d)
+			return serve.Usage("--define %s (-D): wanted NAME or NAME=VALUE", d)
 		}
 		defines[name] = value
+	}
+	for _, l := range []struct {
+		flag  string
+		names []string
+	}{{"undefine", o.undef}, {"extern", o.extern}} {
+		for _, name := range l.names {
+			if !token.IsIdentifier(name) && !token.IsKeyword(name) {
+				return serve.Usage("--%s %s: it is no name", l.flag, name)
+			}
+		}
 	}
 	pkg, err := o.packageName(in)
 	if err != nil {
@@ -135,7 +145,7 @@ func (o *options) run(c *cobra.Command, in string) error {
 		return err
 	}
 	if err := os.WriteFile(o.out, code, 0o644); err != nil { //nolint:gosec // source code, as the umask has it
-		return err
+		return serve.Flag("output", o.out, err)
 	}
 	if !compiled(o.out) {
 		_, err = fmt.Fprintf(c.ErrOrStderr(), "vrpcgen: go build leaves %s out on some systems, because of how its name ends\n", o.out)
