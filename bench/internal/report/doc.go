@@ -3,9 +3,7 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,8 +16,7 @@ import (
 // Names of the files in the directory of documents.
 const (
 	document = "performance.md"
-	notes    = "performance-notes.md" // written by hand
-	figures  = "performance"          // a directory
+	figures  = "performance" // a directory
 )
 
 // Write writes the document of a run with its figures. All numbers in it are the run's.
@@ -35,46 +32,48 @@ func Write(run *sample.Run, docs string) error {
 	if err != nil {
 		return err
 	}
-	byHand, err := os.ReadFile(filepath.Join(docs, notes))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.WriteFile(filepath.Join(docs, document), d.document(drawn, byHand), 0o644) //nolint:gosec // a document for everybody
+	return os.WriteFile(filepath.Join(docs, document), d.document(drawn), 0o644) //nolint:gosec // a document for everybody
 }
 
 const head = `# Performance
 
 This page is written by ` + "`go run .`" + ` in [bench](../bench): all figures are of one run, and none is of
-another. What was learned is written by hand in [performance-notes.md](performance-notes.md) and
-stands at the end.
+another. Why the library is built as it is, and what was measured for that, is in
+[decisions](decisions/README.md).
 
 `
 
 const method = `## How it was measured
 
-In each round every contender runs once, in an order that is drawn anew from the seed; ours and the C programs that a bar
-compares it with, and UCX's puts in shared memory, run one after another, in an order that is drawn too; other peers run at other minutes. A figure is the
-median over the rounds; a ratio is the median of the ratios within each round. Latency is one way: half
-of a round trip whose far end answers with as many bytes, its median in a round, or its mean where the
-contender tells no other (marked *). Both ends have a processor each; UCX, libfabric and MPI spin there,
-gRPC-Go and net/rpc sleep. MB are 1,000,000 bytes.
+In each round every contender runs once, in an order that is drawn anew from the seed. Ours, the C
+programs that a bar compares it with, and UCX's puts in shared memory run one after another, in an
+order that is drawn too. Other peers run minutes apart. A figure is the median over the rounds. A
+ratio is the median of the ratios within each round. Latency is one way: half of a round trip whose
+far end answers with as many bytes, its median in a round, or its mean where the contender reports
+no other (marked *). Each end has a processor. UCX, libfabric and MPI poll; gRPC-Go and net/rpc
+sleep. MB are 1,000,000 bytes.
 
 - *local*: both ends share memory; gRPC-Go and net/rpc use a unix socket there.
-- *loopback*: TCP on 127.0.0.1. *veth*: TCP between two network namespaces, MTU 1500. MPI and UCX are
-  kept from shared memory in both. The namespaces have Reno's congestion control for all: with BBR, which paces
-  by timers, all over TCP is a draw of two speeds, the slower of them a quarter of the other.
-- *C* is a program without a library (` + "`bench/c/raw.c`" + `). What it does one way over TCP takes turns with ours in short
-  rounds of one measurement, and the ratio is the median of those rounds'; *vmmc's limit* is what ` + "`vmmc bench`" + ` measures of the
-  machine itself beside each of its figures. *C acknowledging* and *a first one's packets and pages alone* (` + "`bench/c/floor.c`" + `, and in Go ` + "`internal/limit/introduction.go`" + `) are what a link over TCP
-  and a first import cannot do without, whoever makes them: headers, acknowledgements, memory that is shared; packets, pages, descriptors. The former has what a
-  link sets for a near end, two megabytes on their way at most, and writes several messages by one call, which *TCP, spin* and *TCP, yield* do not. No bar is about them.
-- Puts of UCX and MPI are complete at the far end when its last byte is seen there; that end does not
-  read the others. The bandwidth of libfabric is of a ping-pong, because its test has nothing else.
+- *loopback*: TCP on 127.0.0.1. *veth*: TCP between two network namespaces, MTU 1500. MPI and UCX
+  are kept from shared memory in both. The namespaces have Reno's congestion control for all. With
+  BBR, which paces by timers, every transfer over TCP has one of two speeds, the slower of them a
+  quarter of the other.
+- *C* is a program without a library (` + "`bench/c/raw.c`" + `). Its one-way transfers over TCP
+  alternate with ours in short rounds of one measurement; the ratio is the median over those rounds.
+  *vmmc's limit* is what ` + "`vmmc bench`" + ` measures of the machine itself beside each of its
+  figures.
+- *C acknowledging* and *a first one's packets and pages alone* (` + "`bench/c/floor.c`" + `, and in Go
+  ` + "`internal/limit/introduction.go`" + `) are what any link over TCP and any first import needs: headers,
+  acknowledgements and shared memory; packets, pages and descriptors. *C acknowledging* has the
+  settings of a link to a near end, two megabytes in flight at most. It writes several messages by
+  one call, which *TCP, spin* and *TCP, yield* do not. No bar is about them.
+- Puts of UCX and MPI are complete at the far end when its last byte is seen there; that end does
+  not read the others. The bandwidth of libfabric is of a ping-pong, because its test has no other.
 - Bandwidth of MPI and UCX is with 64 operations or more in flight, of gRPC-Go and net/rpc with 8.
 
 `
 
-func (d *data) document(drawn []string, byHand []byte) []byte {
+func (d *data) document(drawn []string) []byte {
 	var b bytes.Buffer
 	b.WriteString(head)
 	r := d.run
@@ -108,7 +107,6 @@ func (d *data) document(drawn []string, byHand []byte) []byte {
 		}
 		b.WriteString("\n")
 	}
-	b.Write(byHand)
 	return append(bytes.TrimRight(b.Bytes(), "\n"), '\n')
 }
 
