@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -12,18 +13,36 @@ import (
 
 const module = "github.com/vmmc-go/vmmc"
 
-var listed = regexp.MustCompile(`(?m)^([a-z][a-z/]*)(?: \(root\))? `)
+var listed = regexp.MustCompile("`([a-z][a-z0-9/]*)`")
+
+// packages gives the packages of ARCHITECTURE.md's table, from the top down.
+func packages(t *testing.T) (order []string) {
+	t.Helper()
+	_, rest, _ := strings.Cut(read(t, "../ARCHITECTURE.md"), "\n| layer | packages | for |\n")
+	table, _, ok := strings.Cut(rest, "\n\n")
+	if !ok {
+		t.Fatal("ARCHITECTURE.md has no table of packages")
+	}
+	for row := range strings.Lines(table) {
+		if cells := strings.Split(row, "|"); len(cells) > 2 {
+			for _, m := range listed.FindAllStringSubmatch(cells[2], -1) {
+				order = append(order, m[1])
+			}
+		}
+	}
+	return order
+}
 
 // ARCHITECTURE.md lists all packages, and each imports only what stands below it.
 func TestImportsGoDownwards(t *testing.T) {
-	_, rest, _ := strings.Cut(read(t, "../ARCHITECTURE.md"), "```\n")
-	list, _, ok := strings.Cut(rest, "```\n")
-	if !ok {
-		t.Fatal("ARCHITECTURE.md has no list of packages")
-	}
-	var order []string
-	for _, m := range listed.FindAllStringSubmatch(list, -1) {
-		order = append(order, m[1])
+	order := packages(t)
+	for i, p := range order {
+		if slices.Index(order, p) != i {
+			t.Errorf("ARCHITECTURE.md lists %s twice", p)
+		}
+		if _, err := os.Stat("../" + p); err != nil && p != "vmmc" {
+			t.Errorf("ARCHITECTURE.md lists %s: %v", p, err)
+		}
 	}
 	line := func(path string) int {
 		path = strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
