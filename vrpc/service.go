@@ -1,5 +1,3 @@
-// Package vrpc is SunRPC, RFC 5531: remote procedure calls. What vrpcgen writes rests on the types of
-// this file alone.
 package vrpc
 
 import (

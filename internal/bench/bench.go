@@ -1,5 +1,3 @@
-// Package bench is what `vmmc bench` measures: the library between two processes,
-// beside what the machine can do itself, round by round in the same processes.
 package bench
 
 import (

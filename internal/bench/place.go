@@ -1,5 +1,3 @@
-// Package bench is what `vmmc bench` measures: the library in one program that has
-// both ends and the nodes, so that one clock sees a store and what becomes of it.
 package bench
 
 import (

@@ -6,6 +6,19 @@
 // Counted are paths that a single thread takes without waiting. A round in which it had to wait or
 // took a signal has more, and one in which another thread did its work has less; the median of
 // several rounds is the path's count.
+//
+// TestInstructions of the root package holds the calls of the data path against
+// testdata/instructions.txt: for each the most instructions of user mode that it may take, and how
+// many it took when it was measured. The limits are an eighth above that. A change of these paths
+// is committed with a new measurement, whether they got longer or shorter:
+//
+//	go test -run '^TestInstructions$' . -update
+//
+// The child is a process of one processor, without collections. Single steps give the same number
+// each time. valgrind counts whole programs, and a Go program by 0.1 % differently in each run,
+// which is more than thousands of sends. A system call counts as one instruction, and so does a
+// copy by a repeated instruction. The compiler has a part in the numbers, so another minor version
+// of Go means measuring again; the test is skipped until then, and .ci/run fails for it.
 package count
 
 import "slices"

@@ -1,7 +1,3 @@
-// Package daemon is a node: it serves the processes of one machine over a unix
-// socket and other nodes over one TCP port, checks rights, matches imports to
-// exports, and hands over descriptors. Then it steps aside: it maps nothing and
-// no data passes through it.
 package daemon
 
 import (

@@ -1,6 +1,3 @@
-// Package encrypt is TLS 1.3 on the socket of a data link: handshakes in which each side
-// takes one certificate only, and then sending and receiving by calls that never wait, as
-// links do them.
 package encrypt
 
 import (

@@ -1,11 +1,3 @@
-// Package link is all that joins one importing process to one exporting
-// process: the mapped way (the exporter's own pages), the stream way (frames
-// over a socket), the order that holds over both, and the notifications.
-//
-// An [Engine] serves all links of a process. Whoever waits for a word polls
-// the sockets of the busiest links itself, so that a message goes from socket
-// to memory to waiter without another thread; when nobody waits, one goroutine
-// parked on the runtime's poller serves everything.
 package link
 
 import (

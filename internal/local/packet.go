@@ -1,6 +1,3 @@
-// Package local is the protocol between a process and its node's daemon: packets
-// over a unix socket that keeps their boundaries, with descriptors beside them.
-// Both ends ask and answer.
 package local
 
 import (

@@ -1,7 +1,3 @@
-// Package page lays out the small pages that processes share: each has one
-// writer and is mapped read-only by the other side (design, D4). A hostile
-// writer spoils what it says itself, never what others say; each value read
-// from somebody else's page is checked before use.
 package page
 
 import (

@@ -1,6 +1,3 @@
-// Package shm is memory that several processes share: regions, the words in
-// them, their lifetimes, and copying that neither tears a message's last word
-// nor holds up the garbage collector.
 package shm
 
 import (

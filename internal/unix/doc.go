@@ -1,6 +1,18 @@
 // Package unix holds every system call of the project. Nothing else imports
 // golang.org/x/sys/unix, so what the kernel is asked for can be read in one
 // place. On systems other than Linux each call returns [ErrUnsupported].
+//
+// # The spawn helper
+//
+// The kernel holds the thread that executes a file until the file and its interpreter are open,
+// which their owner can delay by a lease (F_SETLEASE) or a FUSE server. So neither a daemon, nor a
+// supervisor, nor a program with an embedded node executes a file that a user controls. Programs
+// are begun by the spawn helper: an ELF image in memory of some KiB, which is a loop of 20
+// instructions and a list of system calls. The child closes what it must not inherit, becomes the
+// user, enters the directory and executes the program. It writes errors to a pipe that exec closes.
+// Its number, pidfd and process group are the program's. The node waits on the pipe without a
+// thread, for a bounded time. The user is no owner of the child before the helper runs, and cannot
+// stop it earlier. Architectures other than amd64 and arm64 have no helper.
 package unix
 
 import (

@@ -56,4 +56,25 @@
 // So each binding has a goroutine. One for all bindings of a process would let a
 // reader that does not read the stream, or a handler that gives no credit back, hold
 // up everybody's stores.
+//
+// # Passes and scanners
+//
+// The kernel notes which cold pages were stored to (asynchronous write protection and scans of the
+// page map). What has changed goes in pieces of up to 256 KiB, which is what of the twin the
+// processor's cache still holds when it is sent, or in messages of up to 1 MiB. On the mapped path
+// the words are stored into the exporter's pages; on the stream, and where a message must be one
+// (notifications, redirectable exports), they are sent. An alias has nothing to compare: the
+// exporter's pages are mapped in the place of the memory's own.
+//
+// The scanner looks without a pause for 200 µs after something has changed, with short naps for 5
+// ms, and then with naps that grow until all bindings of the process together take a 256th of a
+// processor. A first store after idleness is then seen within 128 ms where the kernel watches 1
+// GiB, after up to 66 s where 1 GiB is compared. Naps end on a common beat, since waking the
+// processor costs more than a look. On the mapped path a flush makes its pass itself, and leaves it
+// to the scanner when its context ends. Elsewhere a pass may have to wait for a socket or a credit,
+// so the scanner makes it and the flush waits with its context. Failing ends a binding and waits
+// for nothing; the engine calls it.
+//
+// Bound memory and exports have no page in common, because an export's end replaces its pages, and
+// with them goes the kernel's watch without a word.
 package update

@@ -1,7 +1,3 @@
-// Package wait is how a goroutine waits for a word in memory: it looks, yields,
-// and at last sleeps until whoever stores the word wakes it. Looking is for the
-// caller, who has more to do between looks (its sockets); this package has the
-// policy of when to give up looking, and the sleeping.
 package wait
 
 import (
