@@ -15,7 +15,37 @@ import (
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) { testutil.Main(m) }
 
-var pages = []string{"../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", "memory-model.md", "sessions.md", "administration.md", "network.md", "observability.md", "security.md", "cfgvmmc.md", "vrpc.md", manualMap}
+var pages = allPages()
+
+// allPages gives the pages at the top, in this directory, and the decision records.
+func allPages() []string {
+	pages := []string{"../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md"}
+	for _, pattern := range []string{"*.md", "decisions/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			panic(err)
+		}
+		pages = append(pages, found...)
+	}
+	return pages
+}
+
+// Each decision record is in the index, under its title.
+func TestDecisionsAreListed(t *testing.T) {
+	records, err := filepath.Glob("decisions/[0-9]*.md")
+	if err != nil || len(records) == 0 {
+		t.Fatalf("%d decision records, %v", len(records), err)
+	}
+	index := read(t, "decisions/README.md")
+	for _, file := range records {
+		heading, _, _ := strings.Cut(read(t, file), "\n")
+		number, title, _ := strings.Cut(strings.TrimPrefix(heading, "# "), " ")
+		name := filepath.Base(file)
+		if row := "| [" + number + "](" + name + ") | " + title + " |\n"; !strings.HasPrefix(name, number+"-") || !strings.Contains(index, row) {
+			t.Errorf("decisions/README.md has no row %s", row)
+		}
+	}
+}
 
 func read(t *testing.T, file string) string {
 	t.Helper()
