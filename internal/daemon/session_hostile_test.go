@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -119,6 +120,69 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 		t.Errorf("two processes are %v", victim.ID())
 	}
 	for _, r := range real { // the daemon does not know that the supervisor was not
+		_ = syscall.Kill(r, syscall.SIGKILL)
+	}
+	close(over)
+	<-done
+}
+
+// A supervisor that says at once, and again, that a program has not ended does not keep the daemon busy.
+func TestSupervisorThatDoesNotWait(t *testing.T) {
+	c := newSessionCluster(t)
+	s := c.as("user", me(t), "a", nil)
+	c.add(s, "job", t.TempDir())
+	_, real := sleeper(t, s)
+	socket := c.at("state-a/run/job/socket")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		u, err := l.AcceptUnix()
+		l.Close()
+		if err != nil {
+			return
+		}
+		conn := local.NewConn(u, func(_ context.Context, m local.Method, body []byte, _ []int) (any, []int, error) {
+			switch m {
+			case supervise.Greet:
+				return supervise.State{Base: "/"}, nil, nil
+			case supervise.List:
+				return supervise.Listing{}, nil, nil
+			case supervise.Start:
+				o, err := local.Decode[supervise.Order](body)
+				return supervise.Program{PID: o.PID, Group: o.Group, Real: os.Getpid()}, nil, err
+			case supervise.Await:
+				asked.Add(1)
+				return supervise.Program{}, nil, nil
+			}
+			return nil, nil, code.New(code.BadArg, "not by me")
+		})
+		<-over
+		conn.Close()
+		<-conn.Done()
+	}()
+	if err := syscall.Kill(parentOf(t, real[0]), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for { // until the supervisor is the other one
+		r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{Session: "job", Path: []byte("/bin/true"), Directory: []byte("/")}))
+		if err == nil && r.Msg.GetProcess().GetRealPid() == uint32(os.Getpid()) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(500 * time.Millisecond) // of which an idle daemon uses nothing
+	if n := asked.Load(); n > 10 {
+		t.Errorf("asked %d times", n)
+	}
+	for _, r := range real {
 		_ = syscall.Kill(r, syscall.SIGKILL)
 	}
 	close(over)

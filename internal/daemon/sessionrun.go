@@ -117,6 +117,7 @@ func (n *Node) follow(sup *supervise.Client, c *child) {
 	defer n.forget(c)
 	missing := int64(0)
 	for {
+		again := time.After(lookForLost)
 		p, err := sup.Await(n.ctx, supervise.AwaitRequest{PID: c.pid, For: lookForLost})
 		if err != nil {
 			return // it has forgotten it, or is gone with all its programs, or we are
@@ -128,6 +129,11 @@ func (n *Node) follow(sup *supervise.Client, c *child) {
 		if p.Ended {
 			n.log.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status", p.Status, "signal", p.Signal)
 			return
+		}
+		select { // a supervisor is its user's, and may answer at once
+		case <-again:
+		case <-sup.Done():
+		case <-n.ctx.Done():
 		}
 	}
 }
