@@ -124,7 +124,7 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 	add("Import.Rejoin", func(ctx context.Context) error { _, err := s.im.Rejoin(ctx); return err })
 	add("Import.RejoinAt", func(ctx context.Context) error { _, err := s.im.RejoinAt(ctx, exporter); return err })
 	add("ImportRequest.Wait", func(ctx context.Context) error { _, err := pending.Wait(ctx); return err })
-	add("Request.Wait", func(ctx context.Context) error { return request.Wait(ctx) })
+	add("Request.Wait", request.Wait)
 	add("Word.Wait", func(ctx context.Context) error { _, err := answer.Wait(ctx, answer.Load()); return err })
 	add("Export.WaitNotified", func(ctx context.Context) error { _, err := own.WaitNotified(ctx, own.Notified()); return err })
 	add("Export.EndRedir", func(ctx context.Context) error { _, _, err := red.EndRedir(ctx); return err })
