@@ -91,7 +91,7 @@ func dates(name, path string, c *x509.Certificate, now time.Time, again string) 
 }
 
 // keys looks who can read or replace them.
-func keys(_ context.Context, n *Node) []Finding {
+func keys(ctx context.Context, n *Node) []Finding {
 	const name = "keys"
 	if n.Certs == "" {
 		return nil
@@ -112,10 +112,13 @@ func keys(_ context.Context, n *Node) []Finding {
 	gid, _ := unix.Group(i)
 	switch m := i.Mode().Perm(); {
 	case m&0o077 == 0o040 && known && uid == 0 && runsAs() != 0: // root has it, the daemon reads it
-		if err := system.alone(int(gid), runsAs()); err != nil {
+		if err := system.alone(ctx, int(gid), runsAs()); err != nil {
 			return bad(Failed, name, "give it to a group that only the daemon's user is in (chgrp)", "%s has mode %04o: %v", key, m, err)
 		}
 		says = "root's, and its group is the daemon's alone"
+		if services := system.unseen(); services != "" {
+			says += ", as far as can be seen: users of " + services + " need not be listed"
+		}
 	case m&0o077 != 0:
 		return bad(Failed, name, "chmod 600 "+key+", and issue another one if somebody may have read it", "%s has mode %04o: others can read it, and be this node", key, m)
 	}

@@ -2,20 +2,29 @@ package doctor
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
-// accounts are the files that say who is in which group. Accounts of a directory
-// service are not in them, and are not seen.
-type accounts struct{ passwd, group string }
+// accounts say who is in which group: the system's files, and the services that
+// nsswitch.conf names, as getent asks them.
+type accounts struct {
+	passwd, group string
+	getent        string // the program; empty, or not there: only the files are read
+	nsswitch      string
+}
 
-var system = accounts{"/etc/passwd", "/etc/group"}
+var system = accounts{"/etc/passwd", "/etc/group", "getent", "/etc/nsswitch.conf"}
 
 // runsAs is the user of the daemon: the system's if root looks, else who looks.
 func runsAs() int {
@@ -27,9 +36,9 @@ func runsAs() int {
 
 // alone says why a group is not the user's alone, or nil. Root is nobody else: it reads
 // everything.
-func (a accounts) alone(gid, uid int) error {
+func (a accounts) alone(ctx context.Context, gid, uid int) error {
 	group, listed := strconv.Itoa(gid), []string(nil)
-	for f := range lines(a.group, 4) {
+	for _, f := range slices.Concat(lines(a.group, 4), a.ask(ctx, 4, "group", strconv.Itoa(gid))) {
 		if f[2] == strconv.Itoa(gid) {
 			group = f[0]
 			listed = append(listed, strings.FieldsFunc(f[3], func(r rune) bool { return r == ',' })...)
@@ -37,7 +46,8 @@ func (a accounts) alone(gid, uid int) error {
 	}
 	var own, others []string // names of the user, and of others in the group
 	in := false
-	for f := range lines(a.passwd, 7) {
+	users := slices.Concat(lines(a.passwd, 7), a.ask(ctx, 7, "passwd"), a.ask(ctx, 7, "passwd", strconv.Itoa(uid)))
+	for _, f := range users {
 		primary := f[3] == strconv.Itoa(gid)
 		switch f[2] {
 		case strconv.Itoa(uid):
@@ -45,7 +55,7 @@ func (a accounts) alone(gid, uid int) error {
 			in = in || primary || slices.Contains(listed, f[0])
 		case "0":
 		default:
-			if primary {
+			if primary && !slices.Contains(others, f[0]) {
 				others = append(others, f[0])
 			}
 		}
@@ -65,17 +75,56 @@ func (a accounts) alone(gid, uid int) error {
 }
 
 // lines gives the fields of a file's lines that have so many.
-func lines(file string, fields int) func(func([]string) bool) {
-	return func(yield func([]string) bool) {
-		f, err := os.Open(file)
-		if err != nil {
-			return
+func lines(file string, fields int) (out [][]string) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	return split(f, fields)
+}
+
+func split(r io.Reader, fields int) (out [][]string) {
+	for in := bufio.NewScanner(r); in.Scan(); {
+		if l := strings.Split(in.Text(), ":"); len(l) == fields {
+			out = append(out, l)
 		}
-		defer f.Close()
-		for in := bufio.NewScanner(f); in.Scan(); {
-			if l := strings.Split(in.Text(), ":"); len(l) == fields && !yield(l) {
-				return
+	}
+	return out
+}
+
+// ask gives the lines of getent: of one entry, or of all that the services list.
+func (a accounts) ask(ctx context.Context, fields int, args ...string) [][]string {
+	if a.getent == "" {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	out, _ := exec.CommandContext(ctx, a.getent, args...).Output() // what came counts, whatever the status
+	return split(bytes.NewReader(out), fields)
+}
+
+// unseen names the services that may have users whom no list has: those with a group as their
+// own are then not found.
+func (a accounts) unseen() string {
+	f, err := os.Open(a.nsswitch)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var services []string
+	for in := bufio.NewScanner(f); in.Scan(); {
+		line, _, _ := strings.Cut(in.Text(), "#")
+		of, names, _ := strings.Cut(line, ":")
+		if of = strings.TrimSpace(of); of != "passwd" && of != "group" {
+			continue
+		}
+		for _, s := range strings.Fields(names) {
+			// Of a condition as [NOTFOUND=return] each word is none; systemd's users have groups of their own.
+			if !strings.ContainsAny(s, "[]=") && s != "files" && s != "compat" && s != "systemd" && !slices.Contains(services, s) {
+				services = append(services, s)
 			}
 		}
 	}
+	return strings.Join(services, ", ")
 }
