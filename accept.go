@@ -256,25 +256,21 @@ func (p *Process) accept(r local.AcceptRequest, fds []int) (any, []int, error) {
 	return a, out, err
 }
 
-// acceptNear makes the exporting side of a link on this node, of the importer's pages.
+// acceptNear makes the exporting side of a link on this node, of the importer's pages and a socket.
 func (p *Process) acceptNear(id local.ProcessID, order uint64, fds []int) (a local.Accepted, out []int, err error) {
-	if len(fds) != 2 {
+	if len(fds) != local.LinkDescriptors {
 		closeAll(fds)
-		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want 2", len(fds))
+		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want %d", len(fds), local.LinkDescriptors)
 	}
 	p.brought(id, fds)
-	pages, out, err := p.exchangePages(fds)
+	socket := fds[local.LinkPages]
+	pages, out, err := p.exchangePages(fds[:local.LinkPages])
 	if err != nil {
+		foreign.Close(socket)
 		return a, nil, err
 	}
-	near, far, err := unix.StreamPair()
-	if err != nil {
+	if err := p.join(id, order, socket, pages, link.Terms{From: sourceName(id)}); err != nil {
 		closeAll(out)
-		retire(pages)
-		return a, nil, err
-	}
-	if err := p.join(id, order, near, pages, link.Terms{From: sourceName(id)}); err != nil {
-		closeAll(append(out, far))
 		return a, nil, err
 	}
 	a = local.Accepted{Imports: true}
@@ -283,7 +279,7 @@ func (p *Process) acceptNear(id local.ProcessID, order uint64, fds []int) (a loc
 		a.Lost = p.peers[id].lost
 	}
 	p.mu.Unlock()
-	return a, append(out, far), nil
+	return a, out, nil
 }
 
 // secrecy says of a link with another node whether it is encrypted, and with whose

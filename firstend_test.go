@@ -32,7 +32,11 @@ func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages := []int{descriptor(t, mine.Region), descriptor(t, ring.Region)}
+		socket, near, err := unix.StreamPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages := []int{descriptor(t, mine.Region), descriptor(t, ring.Region), near}
 		id := local.ProcessID{Node: "a", PID: 2, Incarnation: n}
 		w.offer(t, id) // of another buffer, without which its link would not begin
 		r := local.OfferRequest{Importer: local.Importer{Process: id}, ID: buffer, Serial: n + 1, SameNode: true, Order: n}
@@ -50,19 +54,20 @@ func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
 		wg.Wait()
 		ring.Retire()
 		if err != nil {
+			_ = unix.Close(socket)
 			if !errors.Is(err, code.BadRbufState) {
 				t.Fatal(err)
 			}
 			yields = min(yields+yields/4+1, 1000)
 			continue
 		}
-		if g.Link == nil || len(fds) != local.LinkDescriptors {
+		if g.Link == nil || len(fds) != local.LinkPages {
 			t.Fatalf("a grant without a link: %+v with %d descriptors", g, len(fds))
 		}
 		made++
 		yields -= yields / 4
-		closeAll(fds[:2])
-		link := newRaid(t, fds[2], page.Importer{}, page.Exporter{})
+		closeAll(fds)
+		link := newRaid(t, socket, page.Importer{}, page.Exporter{})
 		var none unix.Passed
 		if h := link.listen(t, &none); h.Type != wire.Revoke || h.Handle != g.Handle {
 			t.Fatalf("of the end of import %d the importer hears %+v", g.Handle, h)

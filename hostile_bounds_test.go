@@ -89,21 +89,21 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 		},
 		"asked for a link": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
-			y.accepts(func(process, back, far int) []int { <-over; closeAll([]int{process, back, far}); return nil })
+			y.accepts(func(process, back int) []int { <-over; closeAll([]int{process, back}); return nil })
 			return nil
 		},
 		"asked for a link, and given the grant back": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
 			wait := func() { <-over }
 			y.others.Store(&wait)
-			y.accepts(func(process, back, far int) []int { <-over; closeAll([]int{process, back, far}); return nil })
+			y.accepts(func(process, back int) []int { <-over; closeAll([]int{process, back}); return nil })
 			return nil
 		},
 		"given a grant back that is none": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
 			wait := func() { <-over }
 			y.others.Store(&wait)
-			y.stall(t, nothing, func(process, back, far int) []int { return []int{back, process, far} })
+			y.stall(t, nothing, func(process, back int) []int { return []int{back, process} })
 			return nil
 		},
 		"on a link": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -99,6 +100,7 @@ func (o *outlaw) raid(t testing.TB, exporter local.ProcessID) *raid {
 		t.Fatal(err)
 	}
 	t.Cleanup(back.Retire)
+	unix.AwaitRights(fds[2]) // of imports that are asked for on the link
 	return newRaid(t, fds[2], ring, back)
 }
 
@@ -513,15 +515,15 @@ func FuzzHostileImporter(f *testing.F) {
 type tyrant struct {
 	*outlaw
 	raids  chan *raid
-	grant  atomic.Pointer[func() (local.Grant, []int)] // nil: a buffer on the stream
-	direct atomic.Bool                                 // it says that it takes imports on links
-	offers atomic.Int32                                // that it was asked for by its node
-	accept atomic.Pointer[func(process, back, far int) []int]
+	grant  atomic.Pointer[func(socket int) (local.Grant, []int)] // nil: a buffer on the stream
+	direct atomic.Bool                                           // it says that it takes imports on links
+	offers atomic.Int32                                          // that it was asked for by its node
+	accept atomic.Pointer[func(process, back int) []int]
 	others atomic.Pointer[func()] // is called before other requests are answered; nil: nothing is
 }
 
 // accepts says what it answers a link with from now on.
-func (y *tyrant) accepts(f func(process, back, far int) []int) { y.accept.Store(&f) }
+func (y *tyrant) accepts(f func(process, back int) []int) { y.accept.Store(&f) }
 
 // imported is buffer 7 as p has it.
 func (y *tyrant) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
@@ -534,37 +536,48 @@ func (y *tyrant) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
 }
 
 // gives says what a grant is from now on, and what comes with it.
-func (y *tyrant) gives(f func() (local.Grant, []int)) { y.grant.Store(&f) }
+func (y *tyrant) gives(f func() (local.Grant, []int)) {
+	y.links(func(socket int) (local.Grant, []int) {
+		_ = unix.Close(socket)
+		return f()
+	})
+}
 
-func newTyrant(t testing.TB, socket string, accept func(process, back, far int) []int) *tyrant {
+// links is gives for a tyrant that makes a link at once. It owns the socket, its end of that; -1 without.
+func (y *tyrant) links(f func(socket int) (local.Grant, []int)) { y.grant.Store(&f) }
+
+func newTyrant(t testing.TB, socket string, accept func(process, back int) []int) *tyrant {
 	t.Helper()
 	y := &tyrant{raids: make(chan *raid, 8)}
 	y.accepts(accept)
 	ready := make(chan struct{})
 	y.outlaw = newOutlaw(t, socket, rand.Uint64(), func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
 		<-ready
+		near := -1 // its end of a link
+		if len(fds) == local.LinkDescriptors {
+			near, fds = fds[local.LinkPages], fds[:local.LinkPages]
+			foreign.Own(near)
+		}
 		closeAll(fds)
 		switch m {
 		case local.Offer:
 			y.offers.Add(1)
 			if give := y.grant.Load(); give != nil {
-				g, fds := (*give)()
+				g, fds := (*give)(near)
 				return g, fds, nil
 			}
+			_ = unix.Close(near)
 			return local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite}, nil, nil
 		case local.Accept:
 			back, err := page.NewExporter()
 			if err != nil {
 				return nil, nil, err
 			}
-			near, far, err := unix.StreamPair()
-			if err != nil {
-				return nil, nil, err
-			}
 			y.raids <- newRaid(t, near, page.Importer{}, back)
 			t.Cleanup(back.Retire)
-			return local.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region), far), nil
+			return local.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region)), nil
 		}
+		_ = unix.Close(near)
 		if f := y.others.Load(); f != nil {
 			(*f)()
 		}
@@ -578,7 +591,7 @@ func newTyrant(t testing.TB, socket string, accept func(process, back, far int) 
 	return y
 }
 
-func honestly(process, back, far int) []int { return []int{process, back, far} }
+func honestly(process, back int) []int { return []int{process, back} }
 
 // emptyPage is a page that is of no kind.
 func emptyPage(t testing.TB, seal bool) (fd int) {
@@ -592,18 +605,27 @@ func emptyPage(t testing.TB, seal bool) (fd int) {
 }
 
 // badLinks are what an exporter may hand over instead of a link; all of it is given away, or closed.
-func badLinks(t *testing.T) map[string]func(process, back, far int) []int {
+func badLinks(t *testing.T) map[string]func(process, back int) []int {
 	memfd := func(seal bool) int { return emptyPage(t, seal) }
-	return map[string]func(process, back, far int) []int{
-		"nothing":             func(p, b, f int) []int { closeAll([]int{p, b, f}); return nil },
-		"one too few":         func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b} },
-		"one too many":        func(p, b, f int) []int { return []int{p, b, f, memfd(true)} },
-		"another order":       func(p, b, f int) []int { return []int{b, p, f} },
-		"backwards":           func(p, b, f int) []int { return []int{f, b, p} },
-		"memory for a socket": func(p, b, f int) []int { closeAll([]int{f}); return []int{p, b, memfd(true)} },
-		"an empty page":       func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(true), f} },
-		"a page that shrinks": func(p, b, f int) []int { closeAll([]int{b}); return []int{p, memfd(false), f} },
-		"sockets":             func(p, b, f int) []int { closeAll([]int{p, b}); return []int{dup(t, f), dup(t, f), f} },
+	socket := func() int {
+		a, b, err := unix.StreamPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(a)
+		return b
+	}
+	return map[string]func(process, back int) []int{
+		"nothing":             func(p, b int) []int { closeAll([]int{p, b}); return nil },
+		"one too few":         func(p, b int) []int { closeAll([]int{b}); return []int{p} },
+		"one too many":        func(p, b int) []int { return []int{p, b, memfd(true)} },
+		"another order":       func(p, b int) []int { return []int{b, p} },
+		"a socket of its own": func(p, b int) []int { return []int{p, b, socket()} },
+		"a socket for a page": func(p, b int) []int { closeAll([]int{b}); return []int{p, socket()} },
+		"an empty page":       func(p, b int) []int { closeAll([]int{b}); return []int{p, memfd(true)} },
+		"a page that shrinks": func(p, b int) []int { closeAll([]int{b}); return []int{p, memfd(false)} },
+		"sockets":             func(p, b int) []int { closeAll([]int{p, b}); return []int{socket(), socket(), socket()} },
+		"as many as there go": func(p, b int) []int { return append(many(t, p, local.MaxDescriptors-2), p, b) },
 	}
 }
 

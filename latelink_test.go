@@ -132,15 +132,20 @@ func (w *crown) accept(t *testing.T, id local.ProcessID, order uint64) (*raid, e
 		t.Fatal(err)
 	}
 	t.Cleanup(ring.Retire)
-	pages := []int{descriptor(t, mine.Region), descriptor(t, ring.Region)}
+	socket, near, err := unix.StreamPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := []int{descriptor(t, mine.Region), descriptor(t, ring.Region), near}
 	defer closeAll(pages)
 	r := local.AcceptRequest{Link: order, Order: order, Importer: id, SameNode: true}
 	_, fds, err := local.Ask[local.Empty](t.Context(), w.Conn, local.Accept, r, pages)
+	closeAll(fds)
 	if err != nil {
+		_ = unix.Close(socket)
 		return nil, err
 	}
-	closeAll(fds[:2])
-	return newRaid(t, fds[2], ring, page.Exporter{}), nil
+	return newRaid(t, socket, ring, page.Exporter{}), nil
 }
 
 // introduce is accept between nodes; hand gives the process the connection.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -101,6 +102,11 @@ func (p *peer) exports(ctx context.Context, _ []string) error {
 
 // answer gives an importer a grant and a link, in which something is a slow descriptor, by chance.
 func (p *peer) answer(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+	link := -1 // its end
+	if m == local.Accept && len(fds) == local.LinkDescriptors {
+		link, fds = fds[local.LinkPages], fds[:local.LinkPages]
+		foreign.Own(link)
+	}
 	closeAll(fds)
 	switch m {
 	case local.Offer:
@@ -114,17 +120,13 @@ func (p *peer) answer(_ context.Context, m local.Method, _ []byte, fds []int) (a
 		}
 		return g, nil, nil
 	case local.Accept:
-		return p.accept()
+		return p.accept(link)
 	}
 	return local.Empty{}, p.gift(1), nil
 }
 
-func (p *peer) accept() (any, []int, error) {
+func (p *peer) accept(link int) (any, []int, error) {
 	back, err := page.NewExporter()
-	if err != nil {
-		return nil, nil, err
-	}
-	near, far, err := unix.StreamPair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,15 +135,15 @@ func (p *peer) accept() (any, []int, error) {
 		return nil, nil, err
 	}
 	switch rand.IntN(3) {
-	case 0: // the link itself
-		closeAll([]int{near, far})
-		return local.Accepted{Imports: true}, append(mine, p.gift(1)...), nil
-	case 1: // more than is awaited
-		closeAll([]int{near, far})
+	case 0: // as many as are awaited
+		closeAll([]int{link, mine[1]})
+		return local.Accepted{Imports: true}, append(mine[:1], p.gift(1)...), nil
+	case 1: // more than that
+		_ = unix.Close(link)
 		return local.Accepted{Imports: true}, append(mine, p.gift(4)...), nil
 	}
-	go p.gives(near, 16)
-	return local.Accepted{Imports: true}, append(mine, far), nil
+	go p.gives(link, 16)
+	return local.Accepted{Imports: true}, mine, nil
 }
 
 // gift makes n slow descriptors, or fewer.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -105,11 +106,19 @@ func (n *Node) grant(ctx context.Context, pid uint32, a asking) (local.Grant, []
 
 // offer asks the exporter. The question is not given up when the importer is:
 // the answer would leave a grant that nobody knows of.
-func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Grant, []int, error) {
+func (p *process) offer(ctx context.Context, a asking, serial uint64) (g local.Grant, fds []int, err error) {
 	octx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
 	defer stop()
 	r := local.OfferRequest{Importer: a.im, ID: a.id, Serial: serial, SameNode: a.sameNode}
+	var s sockets
+	pages := a.pages
 	if a.link != 0 {
+		if len(pages) != local.LinkPages {
+			pages = nil // the exporter grants the import alone
+		} else if s, err = p.sockets(); err != nil {
+			return local.Grant{}, nil, err
+		}
+		defer s.close()
 		r.Order = p.introductions.Add(1)
 		// Who has given up may have asked for another link since, which this one would cut. It has said so before that:
 		// either that is seen here, or the other has the higher number.
@@ -117,7 +126,7 @@ func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Gra
 			return local.Grant{}, nil, ctxCause(ctx, "import of buffer %d", a.id)
 		}
 	}
-	g, fds, err := local.Ask[local.Grant](octx, p.conn, local.Offer, r, a.pages)
+	g, fds, err = local.Ask[local.Grant](octx, p.conn, local.Offer, r, s.with(pages))
 	g.Exporter = *p.id.Load() // whatever it says: the importer would send another process its data
 	switch {                  // whatever else it says
 	case a.link == 0:
@@ -131,23 +140,73 @@ func (p *process) offer(ctx context.Context, a asking, serial uint64) (local.Gra
 		return local.Grant{}, nil, ctxCause(ctx, "import of buffer %d", r.ID)
 	}
 	if err == nil {
-		if err = p.gives(fds); err != nil {
-			closeAll(fds)
-			return local.Grant{}, nil, err
-		}
+		err = p.gives(fds)
 	}
-	return g, fds, p.asked(err)
+	if err == nil && g.Link != nil {
+		fds, err = s.add(fds)
+	}
+	if err != nil {
+		closeAll(fds)
+		return local.Grant{}, nil, p.asked(err)
+	}
+	return g, fds, nil
 }
 
-// gives refuses what a process gives another one that is neither memory nor a socket of a link. It would be the other one's to
+// sockets are the two ends of a link on this node, in the making. The daemon makes them, not the exporter, which could
+// keep a descriptor of the importer's end and have descriptors come there that the importer does not
+// await: SO_PASSRIGHTS is the socket's, not the descriptor's. The zero value is of no link.
+type sockets struct {
+	exporters, importers int
+	made                 bool
+}
+
+// sockets makes those of a link to p.
+func (p *process) sockets() (s sockets, err error) {
+	if s.exporters, s.importers, err = unix.StreamPair(); err != nil {
+		return s, code.New(code.NoMem, "the sockets of a link cannot be made: %v", err)
+	}
+	s.made = true
+	// Before either process has its end, and may send any.
+	unix.RefuseRights(s.exporters)
+	unix.RefuseRights(s.importers)
+	p.conn.Reached(s.importers) // by its exporter, which has its own end before the importer has this one
+	return s, nil
+}
+
+// with gives the importer's pages and the exporter's end, which stay the caller's.
+func (s *sockets) with(pages []int) []int {
+	if !s.made {
+		return pages
+	}
+	return append(slices.Clone(pages), s.exporters)
+}
+
+// add gives the importer's end to the descriptors of an exporter's answer.
+func (s *sockets) add(fds []int) ([]int, error) {
+	switch {
+	case !s.made:
+		return fds, code.New(code.Protocol, "the exporter answers with a link, of which it was given no socket")
+	case len(fds) >= local.MaxDescriptors:
+		return fds, code.New(code.Protocol, "the exporter answers with %d descriptors beside a link's socket, at most %d fit", len(fds), local.MaxDescriptors-1)
+	}
+	fds = append(fds, s.importers)
+	s.importers = -1
+	return fds, nil
+}
+
+// close closes what was not given away.
+func (s *sockets) close() {
+	if s.made {
+		closeAll([]int{s.exporters, s.importers})
+	}
+}
+
+// gives refuses what a process gives another one that is no memory. It would be the other one's to
 // close, and that may take as long as its sender likes.
 func (p *process) gives(fds []int) error {
 	for _, fd := range fds {
-		if unix.ClosesAtOnce(fd) {
-			continue
-		}
-		if err := unix.IsLocalStream(fd); err != nil {
-			return code.New(code.Protocol, "process %d on node %q gives a descriptor that is neither memory nor a unix socket: %v", p.id.Load().PID, p.n.cfg.Name, err)
+		if !unix.ClosesAtOnce(fd) {
+			return code.New(code.Protocol, "process %d on node %q gives a descriptor that is no memory", p.id.Load().PID, p.n.cfg.Name)
 		}
 	}
 	return nil
@@ -236,16 +295,27 @@ func (p *process) connect(ctx context.Context, r local.ConnectRequest, pages []i
 	if err == nil {
 		err = p.gives(pages)
 	}
+	if err == nil && len(pages) != local.LinkPages {
+		err = code.New(code.Protocol, "a link with %d descriptors, want %d", len(pages), local.LinkPages)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
+	s, err := e.sockets()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close()
 	a := local.AcceptRequest{Link: random64(), Order: e.introductions.Add(1), Importer: im.Process, SameNode: true}
 	if ctx.Err() != nil { // see offer
 		return nil, nil, ctxCause(ctx, "link to process %d", r.Exporter.PID)
 	}
-	accepted, fds, err := local.Ask[local.Accepted](ctx, e.conn, local.Accept, a, pages)
+	accepted, fds, err := local.Ask[local.Accepted](ctx, e.conn, local.Accept, a, s.with(pages))
 	if err == nil {
 		err = e.gives(fds)
+	}
+	if err == nil {
+		fds, err = s.add(fds)
 	}
 	if err != nil {
 		closeAll(fds)

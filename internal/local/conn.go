@@ -134,6 +134,10 @@ func begin(c *net.UnixConn, h Handler, dialled bool, most int) *Conn {
 	return l
 }
 
+// Reached notes that the other end, or a process that it has sent descriptors to, may put descriptors into sockets: closing
+// these may take as long as it likes. See package foreign.
+func (l *Conn) Reached(sockets ...int) { l.from.Took(sockets...) }
+
 // Done is closed when the connection has ended and nothing of it runs any more.
 func (l *Conn) Done() <-chan struct{} { return l.done }
 

@@ -5,7 +5,8 @@ import "fmt"
 // Version of this protocol; a daemon refuses a process with another.
 //
 // 5: frames between processes of one node are numbered, as between nodes (wire.Header.Put).
-const Version = 5
+// 6: the daemon makes the socket pair of a link.
+const Version = 6
 
 // Method names a request. Those of the first group go from a process to its
 // daemon, those of the second the other way.
@@ -123,7 +124,7 @@ type OfferRequest struct {
 	ID       uint32
 	Serial   uint64 // of the export whose permissions were checked
 	SameNode bool
-	Order    uint64 `json:",omitempty"` // not 0: the importer's pages come along, and the link is to be made, too; see AcceptRequest
+	Order    uint64 `json:",omitempty"` // not 0: the importer's pages and a socket come along, and the link is to be made, too; see AcceptRequest
 }
 
 // Grant is an import as the exporter numbered it.
@@ -149,8 +150,8 @@ type Grant struct {
 	// nothing: its importer asks again.
 	Lost uint64 `json:",omitempty"`
 
-	// Of an import that brought pages: the link, whose descriptors are the last ones. Without
-	// it the importer asks for one.
+	// Of an import that brought pages: the link, whose descriptors are the last ones: the exporter gives those of
+	// LinkPages, and its daemon adds the socket. Without it the importer asks for one.
 	Link *Connected `json:",omitempty"`
 }
 
@@ -175,8 +176,14 @@ type Secrecy struct {
 	Fingerprint []byte `json:",omitempty"` // of the process's certificate; none: it cannot encrypt
 }
 
-// LinkDescriptors come with a link on one node, see [Connected].
-const LinkDescriptors = 3
+// LinkPages are the pages that each process gives of a link on one node: its process page and its page of
+// the link.
+const LinkPages = 2
+
+// LinkDescriptors come with a link on one node: the other process's pages, and one end of a socket pair, which the
+// daemon has made. So neither process ever has a descriptor of the other one's socket, by which it
+// could change that socket's options.
+const LinkDescriptors = LinkPages + 1
 
 // Connected is a link: on one node the descriptors of the exporter's process
 // page, its link page and one end of a socket pair; between nodes a key and
@@ -192,8 +199,8 @@ type Connected struct {
 	Secrecy
 }
 
-// AcceptRequest tells an exporter of a new link, with the importer's page
-// descriptors on one node; it answers there with its own and a socket.
+// AcceptRequest tells an exporter of a new link, on one node with the descriptors of the importer's
+// pages and of the exporter's end of a socket pair; it answers there with those of its own pages.
 type AcceptRequest struct {
 	Link     uint64
 	Order    uint64 // grows with each: of two links of one importer the later is the one it uses
