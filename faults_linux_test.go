@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // forbid takes a page in the middle of memory away.
@@ -259,4 +261,60 @@ func sent(ctx context.Context, im *vmmc.Import, err error) error {
 func socketOf(p *vmmc.Process) string {
 	_, socket, _ := strings.Cut(p.Environ()[0], "=")
 	return socket
+}
+
+// The memory of an export is taken back while the kernel has a part of an answer of it, and no room for
+// the rest. The link ends on one node, as half of the answer is on its way, and the export ends too, with an
+// event: other importers are told.
+func TestExportWhoseMemoryIsTakenBackInAnAnswer(t *testing.T) {
+	const size = 4 << 20
+	w := newTown(t)
+	events := make(chan vmmc.Event, 4)
+	b := watched(t, w.b, events)
+	mem := mmapped(t, size/os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE)
+	e, err := b.Export(1, mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := join(t, w.socket).Import(t.Context(), b.Node(), b.PID(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOutlaw(t, w.socket, rand.Uint64(), nil)
+	g := o.grab(t, b, 1)
+	r := o.raid(t, g.Exporter)
+	if err := r.say(t, frame(wire.Header{Type: wire.Get, Handle: g.Handle, Seq: 1, Size: size}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, wire.HeaderSize)
+	for n, err := 0, error(nil); n == 0; n, err = r.io.Recv(r.fd, first, nil) { // it answers
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mprotect(mem, syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	r.over(t)
+	for told := false; !told; {
+		select {
+		case ev := <-events:
+			if ev.Kind == vmmc.PeerGone { // the outlaw, whose link has ended
+				continue
+			}
+			if ev.Kind != vmmc.ExportFault || ev.Export != e || !errors.Is(ev.Err, vmmc.ErrBadArg) {
+				t.Errorf("%v of %v: %v", ev.Kind, ev.Export, ev.Err)
+			}
+			told = true
+		case <-time.After(bound):
+			t.Fatal("no event")
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := im.Get(within(t), make([]byte, 8), 0); !errors.Is(err, vmmc.ErrRevoked) {
+		t.Errorf("a get of another importer: %v, want %v", err, vmmc.ErrRevoked)
+	}
+	w.goesOn(t)
 }

@@ -83,8 +83,37 @@ func (o *Out) unwritable(err error) {
 	}
 }
 
-// blame does nothing: what is sent of an export is looked at again when the link is resumed.
-func (in *In) blame() {}
+// blame keeps what of an answer the kernel could not read while it was sent, since it was looked at. What is in frames
+// of the answer cannot be taken back, so the connection is lost. Between nodes the link is resumed, and
+// the answer is looked at again, and refused. On one node the link ends, or its importer would have an answer that
+// is none; the export whose memory it was ends with it, see blamed. tmu is held.
+func (in *In) blame() {
+	for _, p := range in.tx.parts[in.tx.first:in.tx.count] {
+		if p.kept {
+			continue
+		}
+		if err := shm.Readable(p.pay); err != nil {
+			in.unread, in.unreadErr = p.pay, err
+			return
+		}
+	}
+}
+
+// blamed has the export end whose memory ended the link; rmu is held.
+func (in *In) blamed() {
+	in.tmu.Lock()
+	pay, err := in.unread, in.unreadErr
+	in.unread = nil
+	in.tmu.Unlock()
+	if len(pay) == 0 {
+		return
+	}
+	for _, t := range in.targets {
+		if shm.Overlap(t.Mem, pay) {
+			in.faulted(t, err)
+		}
+	}
+}
 
 // unwritable makes the message that is arriving go nowhere, and ends its export; rmu is held.
 func (in *In) unwritable(err error) {

@@ -57,6 +57,9 @@ type In struct {
 	replies []reply   // with tmu
 	acks    [2]uint64 // what was last said: applied, credits; with tmu
 
+	unread    []byte // of an answer, which the kernel could not read: see blamed; with tmu
+	unreadErr error  // why; with tmu
+
 	asked   fifo[reply]   // the last gets and results, which the importer may not have had; with tmu
 	notices []wire.Header // the last ones, the same; with tmu
 	noticed uint32        // their number in all; with tmu
@@ -448,6 +451,7 @@ func (in *In) farewell(h *wire.Header) bool {
 
 func (in *In) lost(err error) {
 	in.rmu.Lock()
+	in.blamed()
 	in.cut()
 	in.salvage(err)
 	in.spoke = in.heard > 0 || in.pages != nil && in.pages.Ring.Taken()

@@ -14,7 +14,7 @@ const maxKeptNotices = 1024
 
 // interrupted is called when the connection is gone, with rmu and tmu held. Of the
 // message under way whole frames count.
-func (in *In) interrupted() { in.replies, in.ackDue = nil, false }
+func (in *In) interrupted() { in.replies, in.ackDue, in.unread = nil, false, nil }
 
 // remember keeps a get, or the result of an atomic, until its importer has had it: one
 // that asks once more than may be unanswered has had the oldest of them. tmu is held.
