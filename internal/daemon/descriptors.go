@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -60,7 +61,7 @@ func (d *descriptors) kept() int { return min(512, d.limit/4) }
 func (d *descriptors) foreign() int { return max(64, d.limit/8) }
 
 // perUser is how many connections one user may have. Each holds heldByMember descriptors, so one user
-// has half of them at most.
+// has half of them at most, together with what that user has sent and what has not been closed yet.
 func (d *descriptors) perUser() int { return max(16, d.limit/(2*heldByMember)) }
 
 // admit counts a connection of a user until leave is called, and reports whether the user may have it.
@@ -69,9 +70,12 @@ func (d *descriptors) admit(uid uint32) (leave func(), ok bool) {
 	if d.limit == 0 || uid == 0 || int(uid) == os.Getuid() {
 		return func() {}, true
 	}
+	from := foreign.User(uid)
+	sent := from.Held() // connections among them that have ended, and in which descriptors are queued
+	from.Release()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.users[uid] >= d.perUser() {
+	if heldByMember*d.users[uid]+sent >= heldByMember*d.perUser() {
 		return nil, false
 	}
 	if d.users == nil {
@@ -93,7 +97,7 @@ func (n *Node) tooMany(uid uint32) error {
 	if more, ok := n.descriptors.toldUsers.take(time.Now()); ok {
 		n.driver.Warn("a user has as many connections as one user may have, more are refused", "uid", uid, "most", most, "others", more)
 	}
-	return code.New(code.NoMem, "user %d has %d connections to node %q, the most that one user may have: end some of that user's processes, or raise LimitNOFILE= of vmmcd", uid, most, n.cfg.Name)
+	return code.New(code.NoMem, "user %d has as many connections to node %q as one user may have, %d, or descriptors in the place of some: end some of that user's processes, or raise LimitNOFILE= of vmmcd", uid, n.cfg.Name, most)
 }
 
 // after says how many are left behind c. The number of c is not enough for that: those who are taken on in one go each

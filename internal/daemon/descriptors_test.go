@@ -1,9 +1,19 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"net"
 	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // What is left counts what processes will bring, and what is above a low number that was free again.
@@ -79,6 +89,34 @@ func TestConnectionsOfAUser(t *testing.T) {
 	if _, ok := d.admit(one); ok {
 		t.Error("a connection that has ended was counted twice as such")
 	}
+	for _, l := range leave {
+		l()
+	}
+	// What is slow to close counts as long as it is open, also connections that have ended.
+	from := foreign.User(two)
+	defer from.Release()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	var parked []int
+	for range d.limit / 2 {
+		fd, err := unix.Borrow(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parked = append(parked, fd)
+	}
+	from.Took(parked...)
+	if _, ok := d.admit(two); ok {
+		t.Error("a user has a connection beside half of the descriptors")
+	}
+	if _, ok := d.admit(one); !ok {
+		t.Error("another user's descriptors are counted")
+	}
+	foreign.Close(parked...)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -90,5 +128,68 @@ func TestConnectionsOfAUser(t *testing.T) {
 	wg.Wait()
 	if n := d.users[two]; n != 0 {
 		t.Errorf("%d connections of a user are left that has none", n)
+	}
+}
+
+// A connection takes no descriptors before the daemon has taken it on: they would be the daemon's to
+// close if it refuses the connection. Its other end waits until then to send them.
+func TestConnectionsTakeNoDescriptorsEarly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := listenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.hangUp(); s.unlock() })
+	dial := func() *net.UnixConn {
+		c, err := local.Dial(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	accept := func() *net.UnixConn {
+		c, err := s.l.AcceptUnix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	rights := unix.Rights([]int{int(null.Fd())})
+	strange := dial()
+	_, _, err = strange.WriteMsgUnix([]byte{1}, rights, nil)
+	testutil.Require(t, err != nil, "the kernel has no SO_PASSRIGHTS for unix sockets: before Linux 6.16")
+	if !errors.Is(err, syscall.EPERM) {
+		t.Errorf("before it is accepted: %v", err)
+	}
+	far := accept()
+	if _, _, err := strange.WriteMsgUnix([]byte{1}, rights, nil); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("before it is taken on: %v", err)
+	}
+	local.Leave(far)
+	c := local.Dialled(dial(), nil)
+	came := make(chan int, 1)
+	asked := make(chan error, 1)
+	go func() {
+		_, err := c.Call(t.Context(), local.Register, local.Empty{}, []int{int(null.Fd())}, nil)
+		asked <- err
+	}()
+	far = accept()
+	l := local.NewBoundedConn(far, 100, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
+		came <- len(fds)
+		foreign.Close(fds...)
+		return local.Empty{}, nil, nil
+	})
+	if err := <-asked; err != nil || <-came != 1 {
+		t.Errorf("a connection that is taken on: %v", err)
+	}
+	for _, end := range []*local.Conn{c, l} {
+		end.Close()
+		<-end.Done()
 	}
 }

@@ -66,7 +66,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	}
 	leave, ok := n.descriptors.admit(cred.UID)
 	if !ok {
-		local.Refuse(c, n.tooMany(cred.UID))
+		local.Refuse(c, n.descriptors.foreign(), n.tooMany(cred.UID))
 		return nil
 	}
 	letGo := n.descriptors.hold(heldByMember)
@@ -75,7 +75,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	case none:
 		letGo()
 		leave()
-		local.Refuse(c, n.outOfDescriptors())
+		local.Refuse(c, n.descriptors.foreign(), n.outOfDescriptors())
 		return nil
 	case few:
 		letGo()

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,12 +46,15 @@ func listenUnix(path string) (*unixSocket, error) {
 			return nil, err
 		}
 	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	// A connection takes descriptors when it is taken on (local.NewBoundedConn), and none before: what is queued in one
+	// that is refused would be the daemon's to close.
+	c := net.ListenConfig{Control: unix.TakesNoRights}
+	l, err := c.Listen(context.Background(), "unixpacket", path)
 	if err != nil {
 		s.unlock()
 		return nil, code.New(code.BadConfig, "listen for processes: %v", err)
 	}
-	s.l = l
+	s.l = l.(*net.UnixListener)
 	if s.lock != nil {
 		// Anyone may connect to the system's daemon; who they are comes from the
 		// kernel. A user's own daemon serves that user.

@@ -20,8 +20,11 @@ func FromPeer(c *net.UnixConn) *Source {
 	if err != nil {
 		return From("an unknown user")
 	}
-	return From("user " + strconv.FormatUint(uint64(cred.UID), 10))
+	return User(cred.UID)
 }
+
+// User gives a user of this machine. Its user calls Release.
+func User(uid uint32) *Source { return From("user " + strconv.FormatUint(uint64(uid), 10)) }
 
 // HangUp closes a connection or a listener, and does not wait: descriptors may be on their way in it, which are closed with
 // it. Its far end reads the end at once.

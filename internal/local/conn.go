@@ -69,9 +69,10 @@ type remote struct {
 type refusal struct{ error }
 
 // Refuse ends a connection that nothing was read of, and says why: all calls of the other end, which has [Dialled], fail
-// with that, made already or not. It does not wait, and takes no more descriptors. The packet is a failure of no request (0), which
+// with that, made already or not. It does not wait, and takes no more descriptors; those that are there only while
+// fewer than most of that user are open, see [NewBoundedConn]. The packet is a failure of no request (0), which
 // who does not know it passes over: for them it is as if there were none.
-func Refuse(c *net.UnixConn, why error) {
+func Refuse(c *net.UnixConn, most int, why error) {
 	from := foreign.FromPeer(c)
 	defer from.Release()
 	defer foreign.HangUp(c, from)
@@ -90,7 +91,7 @@ func Refuse(c *net.UnixConn, why error) {
 	}
 	r := rooms.Get().(*room)
 	defer rooms.Put(r)
-	l := &Conn{from: from}
+	l := &Conn{from: from, most: most}
 	for more := true; more; { // to the end, or until there is nothing: what it sends from now on fails
 		more = false
 		_ = raw.Control(func(fd uintptr) {
@@ -115,8 +116,12 @@ func NewConn(c *net.UnixConn, h Handler) *Conn {
 }
 
 // NewBoundedConn is NewConn with a user at the other end who is not trusted: it receives nothing while so many descriptors that
-// came from that user over all connections are open.
+// came from that user over all connections are open. The connection may have come by a listener whose connections take no
+// descriptors: it takes them from now on.
 func NewBoundedConn(c *net.UnixConn, most int, h Handler) *Conn {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { unix.AwaitRights(int(fd)) })
+	}
 	return begin(c, h, false, most)
 }
 
@@ -275,6 +280,23 @@ func (l *Conn) write(h header, body any, fds []int) error {
 // writeStep is how often a write that waits for the other end looks whether its context has ended.
 const writeStep = 50 * time.Millisecond
 
+// writePause is between attempts to send descriptors to an end that does not take them yet: a daemon
+// does so when it has accepted the connection.
+const writePause = 50 * time.Microsecond
+
+// pause waits, and reports whether neither the context nor the connection has ended meanwhile.
+func (l *Conn) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-l.ctx.Done():
+	}
+	return false
+}
+
 // writeWithin sends a packet. It waits for the other end to read until the context ends, and fails the
 // write after timeout.Control: an end that does not read its socket for so long is cut off.
 func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) error {
@@ -298,6 +320,14 @@ func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) e
 		switch {
 		case err == nil:
 			return nil
+		case len(fds) > 0 && errors.Is(err, syscall.EPERM):
+			if !l.pause(ctx, writePause) {
+				return l.notTaken(context.Cause(ctx))
+			}
+			if !time.Now().Before(end) {
+				return notWritten(err)
+			}
+			continue
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return notWritten(err)
 		case ctx.Err() != nil:

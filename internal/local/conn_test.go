@@ -542,7 +542,7 @@ func TestRefuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := sockets(t)
 			if first {
-				Refuse(b, why)
+				Refuse(b, 0, why)
 			}
 			l := Dialled(a, nil)
 			said := make(chan error, 1)
@@ -568,7 +568,7 @@ func TestRefuse(t *testing.T) {
 				}); err != nil {
 					t.Fatal(err)
 				}
-				Refuse(b, why)
+				Refuse(b, 0, why)
 			}
 			for i := range 2 {
 				select {
