@@ -59,6 +59,12 @@ func TestHandlerThatBlocksTheOthers(t *testing.T) {
 		send(mb, 0)
 		put <- struct{}{}
 		until(&ranA, 2*i+2)
+		for !e.Blocked() { // the handler's level counts from when it has returned
+			if ctx.Err() != nil {
+				t.Fatal("not blocked")
+			}
+			time.Sleep(10 * time.Microsecond)
+		}
 		time.Sleep(2 * time.Millisecond)
 		if bad.Load() != 0 {
 			t.Fatalf("round %d: a handler ran while they were blocked", i)
