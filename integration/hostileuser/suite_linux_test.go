@@ -302,8 +302,9 @@ func TestHostileUser(t *testing.T) {
 	importer := start(t, s.attacking(t, "hostile importer", s.socket, files.Dir, prey))
 	importer.line(t)
 	for name, m := range map[string]*member{"exporter": exporter, "importer": importer} {
-		counts[name] = &counter{}
-		go func() { _, _ = io.Copy(counts[name], m.out) }()
+		count := &counter{}
+		counts[name] = count
+		go func() { _, _ = io.Copy(count, m.out) }()
 		attackers, inputs = append(attackers, m.cmd), append(inputs, m.in)
 	}
 	time.Sleep(total)
