@@ -14,7 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -24,9 +24,9 @@ type importer struct {
 	id     local.ProcessID
 	who    local.Importer // as the daemon vouches for it
 	grants map[uint32]*grant
-	lost   uint64   // how often any had gone with a link when some of its own last did
-	in     *link.In // nil before the link is there
-	tenure *tenure  // of in
+	lost   uint64          // how often any had gone with a link when some of its own last did
+	in     *link.Responder // nil before the link is there
+	tenure *tenure         // of in
 
 	link    uint64 // between nodes: the link that the importer is to dial
 	key     []byte
@@ -180,9 +180,9 @@ func (e *Export) granted() local.Rights {
 
 // admitted notes a grant; p.mu is held.
 func (p *Process) admitted(peer *importer, e *Export, handle uint32) *grant {
-	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect, Careful: e.home == nil || e.redirect != nil, Fault: e.fault}
+	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&local.MayWrite != 0, Read: e.rights&local.MayRead != 0, Redirect: e.redirect, MayFault: e.home == nil || e.redirect != nil, Fault: e.fault}
 	if e.handler != nil {
-		t.Notify, t.Silent = e.notify, &e.discard
+		t.Notify, t.Muted = e.notify, &e.discard
 	}
 	g := &grant{e: e, target: t, peer: peer, in: peer.in}
 	peer.grants[handle] = g
@@ -269,7 +269,7 @@ func (p *Process) acceptNear(id local.ProcessID, order uint64, fds []int) (a loc
 		foreign.Close(socket)
 		return a, nil, err
 	}
-	if err := p.join(id, order, socket, pages, link.Terms{From: sourceName(id)}); err != nil {
+	if err := p.join(id, order, socket, pages, link.Terms{PeerName: sourceName(id)}); err != nil {
 		closeAll(out)
 		return a, nil, err
 	}
@@ -300,17 +300,17 @@ func (p *Process) secrecy(r *local.AcceptRequest) (s local.Secrecy, secret []byt
 
 // exchangePages maps the importer's pages and makes this side's.
 func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
-	peer, err := page.OpenProcess(fds[0])
+	peer, err := shmlayout.OpenProcess(fds[0])
 	if err != nil {
 		closeAll(fds[1:])
 		return nil, nil, err
 	}
 	pages := &link.Pages{Peer: peer}
-	if pages.Ring, err = page.OpenImporter(fds[1]); err != nil {
+	if pages.Ring, err = shmlayout.OpenImporter(fds[1]); err != nil {
 		peer.Retire()
 		return nil, nil, err
 	}
-	if pages.Back, err = page.NewExporter(); err != nil {
+	if pages.Back, err = shmlayout.NewExporter(); err != nil {
 		peer.Retire()
 		pages.Ring.Retire()
 		return nil, nil, err
@@ -382,7 +382,7 @@ func (p *Process) joinAlone(id local.ProcessID, a *association, order, dialled u
 	} else {
 		goesOn()
 		for _, h := range missed { // not under p.mu, which the engine takes while it holds a link
-			in.Tell(h)
+			in.SendRevoke(h)
 		}
 	}
 	old.succeeded(err)
@@ -391,7 +391,7 @@ func (p *Process) joinAlone(id local.ProcessID, a *association, order, dialled u
 
 // enter puts the link into the tables. missed are the grants that the importer is
 // still to be told of: they ended after it was answered. goesOn comes before all that is told of the link.
-func (p *Process) enter(id local.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, goesOn func()) (in *link.In, missed []uint32, err error) {
+func (p *Process) enter(id local.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, goesOn func()) (in *link.Responder, missed []uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.peers[id]
@@ -415,12 +415,12 @@ func (p *Process) enter(id local.ProcessID, a *association, dialled uint64, fd i
 		targets = append(targets, g.target)
 	}
 	t := new(tenure)
-	terms.News = func(up bool, why error) {
+	terms.OnConnChange = func(up bool, why error) {
 		goesOn()
 		t.down.Store(!up)
 		p.linkNews(id, false, up, why)
 	}
-	in, err = link.NewIn(p.engine, fd, pages, terms, targets, p.answerer(id),
+	in, err = link.NewResponder(p.engine, fd, pages, terms, targets, p.answerer(id),
 		func(h uint32) { p.dropGrant(id, h) },
 		func(err error) { goesOn(); p.lostImporter(id, dialled, t, err) })
 	if err != nil {
@@ -428,7 +428,7 @@ func (p *Process) enter(id local.ProcessID, a *association, dialled uint64, fd i
 	}
 	t.in, t.of = in, a
 	a.ins[in] = true
-	in.Describe(page.LinkPeer(id))
+	in.Describe(shmlayout.LinkPeer(id))
 	missed = peer.missed
 	peer.in, peer.tenure, peer.missed = in, t, nil
 	for _, g := range peer.grants {
@@ -454,7 +454,7 @@ func (p *Process) cutOld(id local.ProcessID, order uint64) (old *tenure, err err
 		}
 		for _, g := range peer.grants {
 			g.in = nil // else the old link's end would drop them
-			g.target = g.target.Anew()
+			g.target = g.target.Clone()
 		}
 		peer.in, peer.tenure = nil, nil
 	}

@@ -38,12 +38,12 @@ type association struct {
 	peer   local.ProcessID
 	state  associationState
 	making int // links that are being made, and may begin only while the state is associated
-	out    *link.Out
-	ins    map[*link.In]bool // the importer's link, and those that it replaced and that have not ended yet
-	ended  []*link.In        // with notifications that run before the event
-	heard  bool              // the process has shown that it lived after an event said that it was gone
-	cause  error             // of the first end
-	gone   chan struct{}     // closed when the state is over
+	out    *link.Requester
+	ins    map[*link.Responder]bool // the importer's link, and those that it replaced and that have not ended yet
+	ended  []*link.Responder        // with notifications that run before the event
+	heard  bool                     // the process has shown that it lived after an event said that it was gone
+	cause  error                    // of the first end
+	gone   chan struct{}            // closed when the state is over
 }
 
 // errOver is of a link that was being made when the association that it was for ended.
@@ -54,7 +54,7 @@ var errOver = code.New(code.PeerGone, "the other links with that process have en
 func (p *Process) beginLink(peer local.ProcessID) *association {
 	a := p.associations[peer]
 	if a == nil {
-		a = &association{peer: peer, ins: map[*link.In]bool{}, gone: make(chan struct{})}
+		a = &association{peer: peer, ins: map[*link.Responder]bool{}, gone: make(chan struct{})}
 		p.associations[peer] = a
 	}
 	a.making++
@@ -85,7 +85,7 @@ func (p *Process) isEnding(peer local.ProcessID) <-chan struct{} {
 }
 
 // outEnded is called when the link to an exporter has ended.
-func (p *Process) outEnded(a *association, out *link.Out, err error) {
+func (p *Process) outEnded(a *association, out *link.Requester, err error) {
 	p.mu.Lock()
 	if a.out == out {
 		a.out, a.heard = nil, true
@@ -97,13 +97,13 @@ func (p *Process) outEnded(a *association, out *link.Out, err error) {
 
 // inEnded is called when a link of an importer has ended. gone reports whether that says something of the
 // importer: a link that was replaced, or that the importer never had, does not. p.mu is held.
-func (p *Process) inEnded(a *association, in *link.In, gone bool, err error) {
+func (p *Process) inEnded(a *association, in *link.Responder, gone bool, err error) {
 	if !a.ins[in] {
 		return
 	}
 	delete(a.ins, in)
-	a.heard = a.heard || in.Spoke()
-	a.ended = append(slices.DeleteFunc(a.ended, func(in *link.In) bool { return !in.Left() }), in)
+	a.heard = a.heard || in.HeardPeer()
+	a.ended = append(slices.DeleteFunc(a.ended, func(in *link.Responder) bool { return !in.HasNotifications() }), in)
 	if gone {
 		p.linkEnded(a, err)
 		return
@@ -121,7 +121,7 @@ func (p *Process) linkEnded(a *association, err error) {
 		}
 		why := err
 		if !errors.Is(why, link.ErrGone) { // the other link has not failed so
-			why = link.Other(err)
+			why = link.OtherEnded(err)
 		}
 		if a.out != nil {
 			a.out.Drain(why)
@@ -166,7 +166,7 @@ func (p *Process) endAssociation(peer local.ProcessID) {
 	}
 	a := p.associations[peer]
 	out, cause := a.out, a.cause
-	var ins []*link.In
+	var ins []*link.Responder
 	for in := range a.ins {
 		ins = append(ins, in)
 	}

@@ -23,40 +23,40 @@ import (
 
 // FetchAdd32 adds delta to the word at off.
 func (im *Import) FetchAdd32(ctx context.Context, off int, delta uint32) (old uint32, err error) {
-	v, err := im.change(ctx, "add to", link.Change{Op: wire.FetchAdd, A: uint64(delta)}, off)
+	v, err := im.change(ctx, "add to", link.AtomicOp{Op: wire.FetchAdd, A: uint64(delta)}, off)
 	return uint32(v), err
 }
 
 // FetchAdd64 adds delta to the 64-bit word at off.
 func (im *Import) FetchAdd64(ctx context.Context, off int, delta uint64) (old uint64, err error) {
-	return im.change(ctx, "add to", link.Change{Op: wire.FetchAdd, Wide: true, A: delta}, off)
+	return im.change(ctx, "add to", link.AtomicOp{Op: wire.FetchAdd, Wide: true, A: delta}, off)
 }
 
 // Swap32 puts v in the place of the word at off.
 func (im *Import) Swap32(ctx context.Context, off int, v uint32) (old uint32, err error) {
-	was, err := im.change(ctx, "swap", link.Change{Op: wire.Swap, A: uint64(v)}, off)
+	was, err := im.change(ctx, "swap", link.AtomicOp{Op: wire.Swap, A: uint64(v)}, off)
 	return uint32(was), err
 }
 
 // Swap64 puts v in the place of the 64-bit word at off.
 func (im *Import) Swap64(ctx context.Context, off int, v uint64) (old uint64, err error) {
-	return im.change(ctx, "swap", link.Change{Op: wire.Swap, Wide: true, A: v}, off)
+	return im.change(ctx, "swap", link.AtomicOp{Op: wire.Swap, Wide: true, A: v}, off)
 }
 
 // CompareAndSwap32 puts v in the place of the word at off if that is old. prev is
 // what was there; swapped says whether it was old.
 func (im *Import) CompareAndSwap32(ctx context.Context, off int, old, v uint32) (prev uint32, swapped bool, err error) {
-	was, err := im.change(ctx, "compare and swap", link.Change{Op: wire.CompareAndSwap, A: uint64(v), B: uint64(old)}, off)
+	was, err := im.change(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, A: uint64(v), B: uint64(old)}, off)
 	return uint32(was), err == nil && uint32(was) == old, err
 }
 
 // CompareAndSwap64 is CompareAndSwap32 for the 64-bit word at off.
 func (im *Import) CompareAndSwap64(ctx context.Context, off int, old, v uint64) (prev uint64, swapped bool, err error) {
-	was, err := im.change(ctx, "compare and swap", link.Change{Op: wire.CompareAndSwap, Wide: true, A: v, B: old}, off)
+	was, err := im.change(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, Wide: true, A: v, B: old}, off)
 	return was, err == nil && was == old, err
 }
 
-func (im *Import) change(ctx context.Context, op string, c link.Change, off int) (old uint64, err error) {
+func (im *Import) change(ctx context.Context, op string, c link.AtomicOp, off int) (old uint64, err error) {
 	c.Handle, c.ID, c.Off, c.Ended = im.handle, im.id, uint64(off), &im.ended
 	size := 4
 	if c.Wide {
@@ -74,16 +74,16 @@ func (im *Import) change(ctx context.Context, op string, c link.Change, off int)
 		err = code.New(code.BadAlignment, "the offset is not a multiple of the word (%d bytes)", size)
 	case err != nil:
 	case im.mapped != nil:
-		old, err = im.mapped.Change(ctx, c)
+		old, err = im.mapped.Atomic(ctx, c)
 	default:
-		old, err = im.l.out.Change(ctx, c)
+		old, err = im.l.out.Atomic(ctx, c)
 	}
 	if errors.Is(err, link.ErrAlignment) && off%size == 0 {
 		err = code.New(code.BadAlignment, "the word does not lie at a multiple of its size (%d bytes) in the exporter's memory", size)
 	}
 	if err != nil {
 		f := im.failed(op, size, off, im.because(err))
-		if p := (*link.Pending)(nil); errors.As(err, &p) {
+		if p := (*link.PendingAtomic)(nil); errors.As(err, &p) {
 			f.outcome = &Outcome{im: im, op: op, size: size, off: off, pending: p}
 		}
 		return 0, f
@@ -98,7 +98,7 @@ type Outcome struct {
 	im        *Import
 	op        string
 	size, off int
-	pending   *link.Pending
+	pending   *link.PendingAtomic
 }
 
 // OutcomeOf gives the atomic whose call has returned err, to be waited for again. ok is false where

@@ -25,7 +25,7 @@ func (im *Import) WaitWord(ctx context.Context, w Word, old uint32) (uint32, err
 	if v := w.w.Load(); v != old {
 		return v, nil
 	}
-	l := wait.Look{Word: w.w, Old: old, Place: w.place, Ended: &im.ended, Broken: im.l.out.Ended()}
+	l := wait.Cond{Word: w.w, Old: old, Addr: w.place, Ended: &im.ended, Failed: im.l.out.Ended()}
 	if err := im.p.engine.Wait(ctx, l); err != nil {
 		f := fail(op, err)
 		f.Peer = im.peer.String()

@@ -91,8 +91,8 @@ func (b *Binding) begin(o *bindOptions) (err error) {
 	}
 	p := b.im.p
 	b.u, err = update.New(update.Config{
-		Near: b.mem, Region: b.home.region, At: b.at, Flags: o.flags, Twin: o.compare, All: o.contents,
-		Far: far{b}, Direct: b.direct, Duty: &p.duty, Moved: func() { b.tick.Move(); p.engine.Wake() },
+		Local: b.mem, Region: b.home.region, At: b.at, Flags: o.flags, CompareOnly: o.compare, All: o.contents,
+		Remote: far{b}, Direct: b.direct, Duty: &p.duty, OnPassed: func() { b.tick.Advance(); p.engine.Wake() },
 	})
 	if err != nil {
 		return code.New(code.NoMem, "no copy of the memory can be made: %v", err)

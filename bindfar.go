@@ -21,7 +21,7 @@ func (f far) Put(ctx context.Context, off int, words []byte) error {
 	off += b.off
 	switch {
 	case im.mapped == nil:
-		return im.stream(ctx, link.Message{Off: uint64(off), Src: words, Notify: b.notify && im.heard(), Later: true})
+		return im.stream(ctx, link.Message{Off: uint64(off), Src: words, Notify: b.notify && im.heard(), NoAckWait: true})
 	case b.notify && im.heard():
 		return im.because(im.mapped.SendNotify(ctx, off, words))
 	case b.notify:

@@ -28,7 +28,7 @@ type Binding struct {
 	making  sync.Mutex      // held until carrier is there
 	carrier carrier         // nil: Bind has failed
 	u       *update.Binding // the carrier, unless the memory is the far buffer itself
-	tick    wait.Tick       // moves when a flush may go on
+	tick    wait.EventCount // moves when a flush may go on
 	closing sync.Once
 	err     error // of closing
 }
@@ -122,12 +122,12 @@ func (b *Binding) flush(ctx context.Context) error {
 	}
 	n, err := b.u.Request(ctx)
 	for err == nil && b.u.Passed() < n {
-		tick := b.tick.Now()
+		tick := b.tick.Load()
 		if b.u.Passed() >= n {
 			break
 		}
 		if err = b.carrier.Err(); err == nil {
-			err = b.im.p.engine.Wait(ctx, wait.Look{Word: b.tick.Word(), Old: tick, Own: true})
+			err = b.im.p.engine.Wait(ctx, wait.Cond{Word: b.tick.Word(), Old: tick, LocalOnly: true})
 		}
 	}
 	return err

@@ -167,9 +167,9 @@ func answered(from io.Reader, key, raw, challenge, binding []byte) (a wire.Answe
 
 // terms are what a link's hello and its answer have agreed on.
 func (p *Process) terms(capabilities uint64) link.Terms {
-	t := link.Terms{Checked: capabilities&wire.Checked != 0, Silence: p.silence}
+	t := link.Terms{Checked: capabilities&wire.Checked != 0, SilenceLimit: p.silence}
 	if capabilities&wire.Resumes != 0 {
-		t.Limit = p.limit
+		t.ReconnectLimit = p.limit
 	}
 	return t
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -144,7 +144,7 @@ func codeOf(err error) Code {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return ErrTimeout // also where the outcome is unknown, which errors.Is finds beside it
-	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, page.ErrLayout), errors.Is(err, shm.ErrAnnounced):
+	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, shmlayout.ErrLayout), errors.Is(err, shm.ErrAnnounced):
 		return ErrProtocol // likewise
 	case errors.As(err, &c):
 		return c

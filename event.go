@@ -80,7 +80,7 @@ func WithEvents(h func(Event)) Option { return func(o *options) { o.events = h }
 
 // event has the handler run; in is the link whose end it reports, if it is an
 // importer's.
-func (p *Process) event(e Event, in *link.In) {
+func (p *Process) event(e Event, in *link.Responder) {
 	if p.events != nil {
 		p.engine.Event(in, func() { p.events(e) })
 	}
@@ -113,7 +113,7 @@ func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why erro
 
 // peerGone tells that a process is gone, after the notifications of its links, unless this process
 // has left. p.mu is held.
-func (p *Process) peerGone(peer local.ProcessID, links []*link.In, err error) {
+func (p *Process) peerGone(peer local.ProcessID, links []*link.Responder, err error) {
 	if p.closed || p.events == nil {
 		return
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -140,7 +140,7 @@ func (p *Process) admit(e *Export, op string) error {
 	if b := p.bound(e.mem); b != nil {
 		return failf(op, ErrOverlappedBufs, "the memory, or the rest of its pages, is bound to buffer %d of %v", b.im.id, b.im.peer)
 	}
-	for m := range p.memories.Over(e.mem) {
+	for m := range p.memories.Overlapping(e.mem) {
 		if o := m.target; o != nil {
 			return failf(op, ErrOverlappedBufs, "the memory is a redirection target of buffer %d", o.id)
 		}
@@ -151,8 +151,8 @@ func (p *Process) admit(e *Export, op string) error {
 	if err := p.house(e, op); err != nil {
 		return err
 	}
-	if len(p.slots) == 0 && p.slotTop == page.Slots {
-		return failf(op, ErrNoMem, "a process can have %d exports at a time", page.Slots)
+	if len(p.slots) == 0 && p.slotTop == shmlayout.Slots {
+		return failf(op, ErrNoMem, "a process can have %d exports at a time", shmlayout.Slots)
 	}
 	if err := e.seal(op); err != nil {
 		return err
@@ -340,7 +340,7 @@ type grant struct {
 	e      *Export
 	target *link.Target
 	peer   *importer
-	in     *link.In // nil before the link is there; with p.mu
+	in     *link.Responder // nil before the link is there; with p.mu
 }
 
 // revoke takes the grant away from its link.

@@ -81,7 +81,7 @@ func Resumed(p *Process) (losses, resumptions uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.links {
-		n, m := l.out.Resumed()
+		n, m := l.out.ConnStats()
 		losses, resumptions = losses+n, resumptions+m
 	}
 	return losses, resumptions
@@ -124,12 +124,12 @@ func CloseExport(t interface{ Error(...any) }, p *Process, id uint32) {
 }
 
 // WaitsForNotes reports whether a notification of one export is waited for.
-func WaitsForNotes(p *Process) bool { return p.engine.Sought() > 0 }
+func WaitsForNotes(p *Process) bool { return p.engine.NotifyWaiters() > 0 }
 
 // SeverLinks ends the links of p to exporters, as when they fail for good.
 func SeverLinks(p *Process) {
 	p.mu.Lock()
-	var outs []*link.Out
+	var outs []*link.Requester
 	for _, l := range p.links {
 		outs = append(outs, l.out)
 	}

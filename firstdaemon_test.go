@@ -11,7 +11,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -99,7 +99,7 @@ func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 	var mu sync.Mutex
 	var handle uint32 // the last that was granted
 	lost := true      // what was granted so far
-	its, err := page.NewProcess()
+	its, err := shmlayout.NewProcess()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 			}
 			return local.Grant{Exporter: exporter, Handle: handle, Size: size, Rights: local.MayRead, Lost: 4 + uint64(handle)}, nil, nil
 		case local.Connect:
-			back, err := page.NewExporter()
+			back, err := shmlayout.NewExporter()
 			if err != nil {
 				return nil, nil, err
 			}
@@ -140,7 +140,7 @@ func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 			if err != nil {
 				return nil, nil, err
 			}
-			newRaid(t, near, page.Importer{}, back)
+			newRaid(t, near, shmlayout.Importer{}, back)
 			return local.Connected{SameNode: true, Lost: 6}, []int{descriptor(t, its.Region), descriptor(t, back.Region), far}, nil
 		}
 		return local.Empty{}, nil, nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -16,7 +16,7 @@ import (
 // is told on the link, at whatever moment that was.
 func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
 	w := newCrown(t)
-	mine, err := page.NewProcess()
+	mine, err := shmlayout.NewProcess()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ring, err := page.NewImporter()
+		ring, err := shmlayout.NewImporter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
 		made++
 		yields -= yields / 4
 		closeAll(fds)
-		link := newRaid(t, socket, page.Importer{}, page.Exporter{})
+		link := newRaid(t, socket, shmlayout.Importer{}, shmlayout.Exporter{})
 		var none unix.Passed
 		if h := link.listen(t, &none); h.Type != wire.Revoke || h.Handle != g.Handle {
 			t.Fatalf("of the end of import %d the importer hears %+v", g.Handle, h)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 	"github.com/vmmc-go/vmmc/node"
@@ -196,14 +196,14 @@ func TestFirstImportCutOff(t *testing.T) {
 func (y *tyrant) stall(t testing.TB, goods func() []int, link func(process, back int) []int) {
 	y.links(func(socket int) (local.Grant, []int) {
 		g := local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite, Link: &local.Connected{Imports: y.direct.Load()}}
-		back, err := page.NewExporter()
+		back, err := shmlayout.NewExporter()
 		if err != nil {
 			t.Error(err)
 			return g, nil
 		}
 		t.Cleanup(back.Retire)
 		if socket >= 0 { // else the importer has asked for no link
-			y.raids <- newRaid(t, socket, page.Importer{}, back)
+			y.raids <- newRaid(t, socket, shmlayout.Importer{}, back)
 		}
 		return g, append(goods(), link(descriptor(t, y.page.Region), descriptor(t, back.Region))...)
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -167,22 +167,22 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 // An importer says nothing any more: the calls of the exporter end with their contexts, and closing
 // waits for no importer.
 func TestCallsEndBesideASilentImporter(t *testing.T) {
-	for name, silent := range map[string]func(t *testing.T, o *outlaw, exporter local.ProcessID, claim page.Claim, handle uint32){
-		"before it has a link": func(*testing.T, *outlaw, local.ProcessID, page.Claim, uint32) {},
-		"on a link": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ page.Claim, _ uint32) {
+	for name, silent := range map[string]func(t *testing.T, o *outlaw, exporter local.ProcessID, claim shmlayout.Claim, handle uint32){
+		"before it has a link": func(*testing.T, *outlaw, local.ProcessID, shmlayout.Claim, uint32) {},
+		"on a link": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ shmlayout.Claim, _ uint32) {
 			o.raid(t, exporter)
 		},
-		"in a message": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ page.Claim, handle uint32) {
+		"in a message": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ shmlayout.Claim, handle uint32) {
 			b := frame(wire.Header{Type: wire.Data, Seq: 1, Size: size, Chunk: 4096}, make([]byte, 100))
 			if err := o.raid(t, exporter).say(t, addressed(b, handle)); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"in a redirected message": func(t *testing.T, o *outlaw, exporter local.ProcessID, claim page.Claim, _ uint32) {
+		"in a redirected message": func(t *testing.T, o *outlaw, exporter local.ProcessID, claim shmlayout.Claim, _ uint32) {
 			o.raid(t, exporter)
 			claim.Claimed().Store(1)
 		},
-		"with answers that it does not read": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ page.Claim, handle uint32) {
+		"with answers that it does not read": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ shmlayout.Claim, handle uint32) {
 			r := o.raid(t, exporter)
 			b := r.said.in(addressed(frames(400, func(i int) wire.Header {
 				return wire.Header{Type: wire.Get, Seq: uint64(i) + 1, Size: size}
@@ -200,7 +200,7 @@ func TestCallsEndBesideASilentImporter(t *testing.T) {
 			if err != nil || len(fds) != 4 { // the memory, two pages, and the target
 				t.Fatal(fds, err)
 			}
-			claim, err := page.OpenClaim(fds[2])
+			claim, err := shmlayout.OpenClaim(fds[2])
 			closeAll([]int{fds[0], fds[1], fds[3]})
 			if err != nil {
 				t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -22,8 +22,8 @@ import (
 // fort is what a hostile exporter gives with a grant of a redirectable buffer.
 type fort struct {
 	mem, target *shm.Region
-	post        page.Post
-	claim       page.Claim
+	post        shmlayout.Post
+	claim       shmlayout.Claim
 	other       *shm.Region // sealed, and of the size of all of these
 	loose       *shm.Region // not sealed
 	fixed       *shm.Region // sealed against writing
@@ -49,11 +49,11 @@ func newFort(t testing.TB) *fort {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.loose.Retire)
-	if f.post, err = page.NewPost(); err != nil {
+	if f.post, err = shmlayout.NewPost(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.post.Retire)
-	if f.claim, err = page.NewClaim(); err != nil {
+	if f.claim, err = shmlayout.NewClaim(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.claim.Retire)
@@ -151,7 +151,7 @@ func TestHostileGrants(t *testing.T) {
 		"no size":                     {grant: func(g *local.Grant) { g.Size = 0 }},
 		"less than no size":           {grant: func(g *local.Grant) { g.Size = math.MinInt }},
 		"more than all memory":        {grant: func(g *local.Grant) { g.Size, g.Memory = math.MaxInt, math.MaxInt }},
-		"a slot that is not":          {grant: func(g *local.Grant) { g.Slot = page.Slots }},
+		"a slot that is not":          {grant: func(g *local.Grant) { g.Slot = shmlayout.Slots }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newTyrant(t, w.socket, honestly)
@@ -317,8 +317,8 @@ func TestPostsByStreamUnacknowledged(t *testing.T) {
 	}
 	f.post.Low().Store(0)
 	f.post.High().Store(64)
-	f.post.Target().Store(page.ByStream)
-	f.post.State().Store(page.Posted(1))
+	f.post.Target().Store(shmlayout.ByStream)
+	f.post.State().Store(shmlayout.Posted(1))
 	beside := func(ctx context.Context) error { return im.Send(ctx, word, 128) }
 	write := func(ctx context.Context) error { _, err := im.WriteAtContext(ctx, word, 0); return err }
 	for _, c := range []struct {
@@ -386,13 +386,13 @@ func TestHostilePosts(t *testing.T) {
 		f.post.Low().Store(some())
 		f.post.High().Store(some())
 		f.post.Offset().Store(some())
-		f.post.Target().Store([]uint32{0, 0, 0, 1, 1 << 31, page.ByStream}[rng.IntN(6)])
-		f.post.State().Store([]uint32{page.Posted(gen), page.Posted(gen), page.Ending(gen), 0, 1, rng.Uint32()}[rng.IntN(6)])
+		f.post.Target().Store([]uint32{0, 0, 0, 1, 1 << 31, shmlayout.ByStream}[rng.IntN(6)])
+		f.post.State().Store([]uint32{shmlayout.Posted(gen), shmlayout.Posted(gen), shmlayout.Ending(gen), 0, 1, rng.Uint32()}[rng.IntN(6)])
 	}
 	wg.Go(func() {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for gen := uint32(1); !stop.Load(); gen++ {
-			scrawl(rng, gen%page.Generations)
+			scrawl(rng, gen%shmlayout.Generations)
 			f.claim.Claimed().Store(rng.Uint32())
 			f.claim.Messages().Store(rng.Uint64())
 			if gen%64 == 0 { // one that is in order, for long enough to be taken
@@ -400,7 +400,7 @@ func TestHostilePosts(t *testing.T) {
 				f.post.High().Store(uint64(g.Targets[0]))
 				f.post.Offset().Store(64)
 				f.post.Target().Store(0)
-				f.post.State().Store(page.Posted(gen))
+				f.post.State().Store(shmlayout.Posted(gen))
 				for i := 0; i < 1000 && !stop.Load() && f.claim.Claimed().Load() != gen; i++ {
 					unix.Yield()
 				}
@@ -484,7 +484,7 @@ func TestPostsThatChange(t *testing.T) {
 	f.post.Low().Store(0)
 	f.post.High().Store(uint64(g.Targets[0]))
 	for gen := uint32(1); gen < 50; gen++ {
-		f.post.State().Store(page.Posted(gen))
+		f.post.State().Store(shmlayout.Posted(gen))
 		for range 3 { // one is redirected, the others go to the buffer
 			if err := im.Send(within(t), pattern(g.Size, gen), 0); err != nil {
 				t.Fatal(err)
@@ -493,7 +493,7 @@ func TestPostsThatChange(t *testing.T) {
 		if c, fin, n := f.claim.Claimed().Load(), f.claim.Finished().Load(), f.claim.Done().Load(); c != gen || fin != gen || int(n) != g.Targets[0] {
 			t.Fatalf("generation %d: %d was claimed, %d finished, %d bytes", gen, c, fin, n)
 		}
-		f.post.State().Store(page.Ending(gen))
+		f.post.State().Store(shmlayout.Ending(gen))
 	}
 	w.goesOn(t)
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -110,7 +110,7 @@ func (l *loot) anything(t testing.TB, rng *rand.Rand, says bool) {
 			}
 		}
 	case 5:
-		l.ring.Put(page.Note{
+		l.ring.Put(shmlayout.Notification{
 			Handle: l.g.Handle, Serial: l.back.Returned().Load() + 1, Off: uint64(rng.Uint32N(2 * size)),
 			Word: rng.Uint32(), Redir: l.gen() - rng.Uint32N(3),
 		})

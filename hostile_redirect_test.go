@@ -14,8 +14,8 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -38,8 +38,8 @@ type loot struct {
 	g       local.Grant
 	fds     []int
 	mem     *shm.Region
-	post    page.Post
-	claim   page.Claim
+	post    shmlayout.Post
+	claim   shmlayout.Claim
 	targets []*shm.Region
 }
 
@@ -53,11 +53,11 @@ func (o *outlaw) loot(t testing.TB, p *vmmc.Process, id uint32) *loot {
 	}
 	var err error
 	l.mem = mapped(t, l.fds[0], l.g.Memory)
-	if l.post, err = page.OpenPost(dup(t, l.fds[1])); err != nil {
+	if l.post, err = shmlayout.OpenPost(dup(t, l.fds[1])); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.post.Retire)
-	if l.claim, err = page.OpenClaim(dup(t, l.fds[2])); err != nil {
+	if l.claim, err = shmlayout.OpenClaim(dup(t, l.fds[2])); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.claim.Retire)
@@ -338,7 +338,7 @@ func TestWhatAnImporterIsGiven(t *testing.T) {
 	if vmmc.PageSize() > pages {
 		pages = vmmc.PageSize()
 	}
-	ring, err := page.NewImporter()
+	ring, err := shmlayout.NewImporter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +498,7 @@ func TestHostileNotesOfRedirections(t *testing.T) {
 		return ok
 	}
 	serial := uint32(0)
-	note := func(n page.Note) {
+	note := func(n shmlayout.Notification) {
 		serial++
 		n.Serial = serial
 		if n.Handle == 0 {
@@ -520,8 +520,8 @@ func TestHostileNotesOfRedirections(t *testing.T) {
 	}
 	ran := 0
 	for _, off := range []uint64{0, 4, 508, 512, 636, 640, 764, 768, size - 4, 2, size, 1 << 40, ^uint64(3), 1 << 63} {
-		for _, redir := range []uint32{0, 1, last, last + 1, last + page.Credits, 1 << 31, ^uint32(0)} {
-			note(page.Note{Off: off, Redir: redir, Word: 7})
+		for _, redir := range []uint32{0, 1, last, last + 1, last + shmlayout.Credits, 1 << 31, ^uint32(0)} {
+			note(shmlayout.Notification{Off: off, Redir: redir, Word: 7})
 			select {
 			case n := <-c.noted:
 				ran++
@@ -540,13 +540,13 @@ func TestHostileNotesOfRedirections(t *testing.T) {
 		}
 	}
 	for _, handle := range []uint32{1 << 31, l.g.Claims, ^uint32(0)} {
-		note(page.Note{Handle: handle, Off: 512, Redir: last})
+		note(shmlayout.Notification{Handle: handle, Off: 512, Redir: last})
 	}
 	if len(c.noted) > 0 || ran != 9*7 {
 		t.Errorf("the handler ran %d times, and %d times for others' buffers", ran, len(c.noted))
 	}
 	// A serial that is not next is never run: the exporter waits for the one before.
-	l.ring.Put(page.Note{Handle: l.g.Handle, Serial: serial + 2, Redir: last, Off: 512})
+	l.ring.Put(shmlayout.Notification{Handle: l.g.Handle, Serial: serial + 2, Redir: last, Off: 512})
 	l.answers(t)
 	if len(c.noted) > 0 {
 		t.Error("a note before its turn was run")

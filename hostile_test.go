@@ -15,8 +15,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -28,7 +28,7 @@ import (
 type outlaw struct {
 	*local.Conn
 	id   local.ProcessID
-	page page.Process
+	page shmlayout.Process
 }
 
 func newOutlaw(t testing.TB, socket string, inc uint64, answer local.Handler) *outlaw {
@@ -45,7 +45,7 @@ func newOutlaw(t testing.TB, socket string, inc uint64, answer local.Handler) *o
 	}
 	o := &outlaw{Conn: local.NewConn(c, answer)}
 	t.Cleanup(func() { o.Close(); <-o.Done() })
-	if o.page, err = page.NewProcess(); err != nil {
+	if o.page, err = shmlayout.NewProcess(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(o.page.Retire)
@@ -73,15 +73,15 @@ func (o *outlaw) grab(t testing.TB, p *vmmc.Process, id uint32) local.Grant {
 type raid struct {
 	fd   int
 	io   unix.IO
-	ring page.Importer // the outlaw's own, when it imports
-	back page.Exporter // the exporter's, which may be the outlaw
+	ring shmlayout.Importer // the outlaw's own, when it imports
+	back shmlayout.Exporter // the exporter's, which may be the outlaw
 	said numbers
 }
 
 // raid links the outlaw to a process that granted it something.
 func (o *outlaw) raid(t testing.TB, exporter local.ProcessID) *raid {
 	t.Helper()
-	ring, err := page.NewImporter()
+	ring, err := shmlayout.NewImporter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (o *outlaw) raid(t testing.TB, exporter local.ProcessID) *raid {
 		t.Fatal(fds, err)
 	}
 	closeAll(fds[:1])
-	back, err := page.OpenExporter(fds[1])
+	back, err := shmlayout.OpenExporter(fds[1])
 	if err != nil {
 		closeAll(fds[2:])
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func (o *outlaw) raid(t testing.TB, exporter local.ProcessID) *raid {
 	return newRaid(t, fds[2], ring, back)
 }
 
-func newRaid(t testing.TB, fd int, ring page.Importer, back page.Exporter) *raid {
+func newRaid(t testing.TB, fd int, ring shmlayout.Importer, back shmlayout.Exporter) *raid {
 	r := &raid{fd: fd, ring: ring, back: back}
 	t.Cleanup(func() { _ = unix.Close(r.fd) })
 	return r
@@ -321,7 +321,7 @@ func TestHostileImporter(t *testing.T) {
 	for name, c := range map[string]struct {
 		buffer uint32 // 7 unless given
 		bytes  []byte
-		ring   func(page.Importer)
+		ring   func(shmlayout.Importer)
 		lives  bool
 	}{
 		"garbage":                   {bytes: bytes.Repeat([]byte("garbage "), 100)},
@@ -354,7 +354,7 @@ func TestHostileImporter(t *testing.T) {
 		"a chunk of another kind":   {bytes: then(func(h *wire.Header) { h.Flags |= wire.Bytes })},
 		"a get in the middle":       {bytes: then(func(h *wire.Header) { *h = wire.Header{Type: wire.Get, Seq: 1, Size: 4} })},
 		"another's abort":           {bytes: then(func(h *wire.Header) { *h = wire.Header{Type: wire.Abort, Seq: 2} })},
-		"notes without credit": {bytes: frames(page.Credits+1, func(i int) wire.Header {
+		"notes without credit": {bytes: frames(shmlayout.Credits+1, func(i int) wire.Header {
 			return data(0, 4, func(h *wire.Header) { h.Seq, h.Flags, h.Serial = uint64(i)+1, wire.Last|wire.Notify, uint32(i)+100 })
 		})},
 		"gets without reading": {bytes: frames(500, func(i int) wire.Header {
@@ -362,11 +362,11 @@ func TestHostileImporter(t *testing.T) {
 		})},
 		"a ring that is overfull": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil),
-			ring:  func(r page.Importer) { shm.Word(r.Bytes(), 64).Store(page.Credits + 1) },
+			ring:  func(r shmlayout.Importer) { shm.Word(r.Bytes(), 64).Store(shmlayout.Credits + 1) },
 		},
 		"a ring that ran backwards": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil),
-			ring:  func(r page.Importer) { shm.Word(r.Bytes(), 64).Store(^uint32(1)) },
+			ring:  func(r shmlayout.Importer) { shm.Word(r.Bytes(), 64).Store(^uint32(1)) },
 		},
 
 		"imports without reading": {bytes: frames(10000, func(i int) wire.Header {
@@ -382,23 +382,23 @@ func TestHostileImporter(t *testing.T) {
 		"many pings":             {bytes: frames(5000, func(int) wire.Header { return wire.Header{Type: wire.Ping} }), lives: true},
 		"a note without its data": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
-			ring: func(r page.Importer) { r.Put(page.Note{Handle: 1 << 31, Serial: 1}) },
+			ring: func(r shmlayout.Importer) { r.Put(shmlayout.Notification{Handle: 1 << 31, Serial: 1}) },
 		},
 		"a note beside the buffer": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
-			ring: func(r page.Importer) { r.Put(page.Note{Serial: 1, Off: 3 * size}) },
+			ring: func(r shmlayout.Importer) { r.Put(shmlayout.Notification{Serial: 1, Off: 3 * size}) },
 		},
 		"a note at an odd place": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
-			ring: func(r page.Importer) { r.Put(page.Note{Serial: 1, Off: 2}) },
+			ring: func(r shmlayout.Importer) { r.Put(shmlayout.Notification{Serial: 1, Off: 2}) },
 		},
 		"a note far from the buffer": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
-			ring: func(r page.Importer) { r.Put(page.Note{Serial: 1, Off: 1<<63 + 4}) },
+			ring: func(r shmlayout.Importer) { r.Put(shmlayout.Notification{Serial: 1, Off: 1<<63 + 4}) },
 		},
 		"a scribbled ring": {
 			bytes: frame(wire.Header{Type: wire.Bell}, nil), lives: true,
-			ring: func(r page.Importer) {
+			ring: func(r shmlayout.Importer) {
 				rng := rand.New(rand.NewPCG(1, 2))
 				for i := 0; i < r.Size(); i += 4 {
 					shm.Word(r.Bytes(), i).Store(rng.Uint32() | 1<<20) // no serial that is next
@@ -417,7 +417,7 @@ func TestHostileImporter(t *testing.T) {
 			r := o.raid(t, g.Exporter)
 			if c.ring != nil {
 				c.ring(r.ring)
-				for i := range page.Credits { // notes too get the buffer's handle
+				for i := range shmlayout.Credits { // notes too get the buffer's handle
 					if h := shm.Word(r.ring.Bytes(), 128+32*i); h.Load() == 0 {
 						h.Store(g.Handle)
 					}
@@ -569,11 +569,11 @@ func newTyrant(t testing.TB, socket string, accept func(process, back int) []int
 			_ = unix.Close(near)
 			return local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite}, nil, nil
 		case local.Accept:
-			back, err := page.NewExporter()
+			back, err := shmlayout.NewExporter()
 			if err != nil {
 				return nil, nil, err
 			}
-			y.raids <- newRaid(t, near, page.Importer{}, back)
+			y.raids <- newRaid(t, near, shmlayout.Importer{}, back)
 			t.Cleanup(back.Retire)
 			return local.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region)), nil
 		}
@@ -782,7 +782,7 @@ func TestStolenIncarnation(t *testing.T) {
 	r := one.raid(t, g.Exporter)
 	r.answers(t)
 	thief := newOutlaw(t, w.socket, 4711, nil)
-	ring, err := page.NewImporter()
+	ring, err := shmlayout.NewImporter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -803,7 +803,7 @@ func TestNoteToReadOnly(t *testing.T) {
 	o := newOutlaw(t, w.socket, 1, nil)
 	g := o.grab(t, w.b, 8)
 	r := o.raid(t, g.Exporter)
-	r.ring.Put(page.Note{Handle: g.Handle, Serial: 1})
+	r.ring.Put(shmlayout.Notification{Handle: g.Handle, Serial: 1})
 	_ = r.say(t, frame(wire.Header{Type: wire.Bell}, nil))
 	r.credited(t)
 	if w.ran.Load() != 0 {

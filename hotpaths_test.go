@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/count"
+	"github.com/vmmc-go/vmmc/internal/instrcount"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -22,11 +22,11 @@ const (
 
 // hotPaths are the calls that a message takes. What they cost is asserted: TestHotPathAllocations
 // has their allocations, TestInstructions their instructions.
-func (p *hotPair) hotPaths(ctx context.Context) []count.Path {
+func (p *hotPair) hotPaths(ctx context.Context) []instrcount.Path {
 	var small [8]byte
-	var paths []count.Path
+	var paths []instrcount.Path
 	add := func(name string, before, run func() error) {
-		paths = append(paths, count.Path{Name: name, Before: before, Run: run})
+		paths = append(paths, instrcount.Path{Name: name, Before: before, Run: run})
 	}
 	for _, n := range []int{4, 8, 64, 4096} {
 		buf := make([]byte, n)

@@ -12,8 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -138,7 +138,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			want += 2 + len(g.Targets)
 		}
 	}
-	if g.Size <= 0 || int64(g.Size) > maxSize || len(fds) != want || g.Slot >= page.Slots || !located(&g) {
+	if g.Size <= 0 || int64(g.Size) > maxSize || len(fds) != want || g.Slot >= shmlayout.Slots || !located(&g) {
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
@@ -177,8 +177,8 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		}
 		p.keepOutOfDumps(reg)
 		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
-		im.mapped.Ended, im.mapped.Plain = &im.ended, g.Claims == 0 && g.Rights&local.MayWrite != 0
-		im.mapped.PlainNotify = im.mapped.Plain && im.heard()
+		im.mapped.Ended, im.mapped.Fast = &im.ended, g.Claims == 0 && g.Rights&local.MayWrite != 0
+		im.mapped.FastNotify = im.mapped.Fast && im.heard()
 		if g.Claims != 0 {
 			c, err := l.takeClaims(p, &g, fds[1:])
 			if err != nil {

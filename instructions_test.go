@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/vmmc-go/vmmc/internal/count"
+	"github.com/vmmc-go/vmmc/internal/instrcount"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
@@ -62,10 +62,10 @@ func TestInstructions(t *testing.T) {
 }
 
 // counted counts them, in a process of its own.
-func counted(t *testing.T) []count.Count {
+func counted(t *testing.T) []instrcount.Count {
 	t.Helper()
-	counts, err := count.Of(within(t), testutil.Command(t, "hotpaths"))
-	if errors.Is(err, count.ErrNotHere) {
+	counts, err := instrcount.Measure(within(t), testutil.Command(t, "hotpaths"))
+	if errors.Is(err, instrcount.ErrUnsupported) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func counted(t *testing.T) []count.Count {
 }
 
 // outside says which do not take what they should.
-func outside(t *testing.T, counts []count.Count, most map[string]int) (bad []string) {
+func outside(t *testing.T, counts []instrcount.Count, most map[string]int) (bad []string) {
 	t.Helper()
 	for _, c := range counts {
 		n := c.Median()
@@ -101,7 +101,7 @@ func meets(name string) bool {
 }
 
 // shortest is the least count of at least so much, 0 without one.
-func shortest(c count.Count, least int) int {
+func shortest(c instrcount.Count, least int) int {
 	n := 0
 	for _, r := range c.Rounds {
 		if r >= least && (n == 0 || r < n) {
@@ -112,9 +112,9 @@ func shortest(c count.Count, least int) int {
 }
 
 // beyondCopies takes from what one path took what its copy alone did.
-func beyondCopies(counts []count.Count) []count.Count {
+func beyondCopies(counts []instrcount.Count) []instrcount.Count {
 	at := func(name string) int {
-		return slices.IndexFunc(counts, func(c count.Count) bool { return c.Name == name })
+		return slices.IndexFunc(counts, func(c instrcount.Count) bool { return c.Name == name })
 	}
 	alone, call := at(copying), at(copies)
 	if alone < 0 || call < 0 {
@@ -149,7 +149,7 @@ func limits(t *testing.T) (most map[string]int, compiler string) {
 }
 
 // write leaves an eighth for what other versions of the compiler and libraries do differently.
-func write(t *testing.T, counts []count.Count) {
+func write(t *testing.T, counts []instrcount.Count) {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Instructions of user mode on amd64, at most and as measured. TestInstructions asserts\n"+
@@ -172,7 +172,7 @@ func hotPathsRole() int {
 	p, err := newHotPair(context.Background())
 	if err == nil {
 		defer p.close()
-		err = count.Run(os.Stdin, os.Stdout, p.hotPaths(context.Background()))
+		err = instrcount.Run(os.Stdin, os.Stdout, p.hotPaths(context.Background()))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -122,12 +122,12 @@ func (w *crown) offer(t *testing.T, id local.ProcessID) (handle uint32) {
 // accept introduces a link on one node.
 func (w *crown) accept(t *testing.T, id local.ProcessID, order uint64) (*raid, error) {
 	t.Helper()
-	mine, err := page.NewProcess()
+	mine, err := shmlayout.NewProcess()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(mine.Retire)
-	ring, err := page.NewImporter()
+	ring, err := shmlayout.NewImporter()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func (w *crown) accept(t *testing.T, id local.ProcessID, order uint64) (*raid, e
 		_ = unix.Close(socket)
 		return nil, err
 	}
-	return newRaid(t, socket, ring, page.Exporter{}), nil
+	return newRaid(t, socket, ring, shmlayout.Exporter{}), nil
 }
 
 // introduce is accept between nodes; hand gives the process the connection.
@@ -187,7 +187,7 @@ func socketPair(t *testing.T) (near *raid, far int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRaid(t, a, page.Importer{}, page.Exporter{}), b
+	return newRaid(t, a, shmlayout.Importer{}, shmlayout.Exporter{}), b
 }
 
 // A link that its importer has given up, and that begins only when the next one is
@@ -216,7 +216,7 @@ func TestLinkComesLate(t *testing.T) {
 		}
 		used.over(t)
 		next.answers(t)
-		next.ring.Take()
+		next.ring.Accept()
 		w.leaves(t, next)
 	})
 	t.Run("between nodes", func(t *testing.T) {
@@ -406,7 +406,7 @@ func TestLinkThatNeverCame(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.answers(t)
-	next.ring.Take()
+	next.ring.Accept()
 	w.leaves(t, next)
 }
 

@@ -15,8 +15,8 @@ import (
 // asks its node, which waits, or says why not.
 
 // answerer answers the imports of one importer.
-func (p *Process) answerer(id local.ProcessID) link.Answerer {
-	return func(in *link.In, buffer uint32) (*link.Target, wire.Granted, int) {
+func (p *Process) answerer(id local.ProcessID) link.ImportHandler {
+	return func(in *link.Responder, buffer uint32) (*link.Target, wire.Granted, int) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		peer, e := p.peers[id], p.exports[buffer]
@@ -27,7 +27,7 @@ func (p *Process) answerer(id local.ProcessID) link.Answerer {
 		if e == nil || e.closed.Load() || e.redirect != nil || !local.Lets(e.permit, peer.who, p.user, p.party) {
 			return nil, wire.Granted{}, -1
 		}
-		g := wire.Granted{Size: uint64(len(e.mem)), Rights: uint8(e.granted()), Slot: uint16(e.slot), State: e.alive, Place: e.place(0)}
+		g := wire.Granted{Size: uint64(len(e.mem)), Rights: uint8(e.granted()), Slot: uint16(e.slot), State: e.alive, Addr: e.place(0)}
 		descriptor := -1
 		if e.memory != nil {
 			fd, ok, err := e.memory.region.DescriptorOf(e.off, len(e.mem))
@@ -65,7 +65,7 @@ func (p *Process) askExporter(ctx context.Context, peer ProcessID, id uint32) (l
 	p.asked(local.Import, local.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}, time.Since(start), nil)
 	return l, local.Grant{
 		Exporter: exporter, Handle: a.Handle, Size: int(a.Size), Rights: local.Rights(a.Rights), Mapped: a.Mapped,
-		Memory: int(a.Memory), Offset: int(a.Offset), Slot: uint32(a.Slot), State: a.State, Place: a.Place,
+		Memory: int(a.Memory), Offset: int(a.Offset), Slot: uint32(a.Slot), State: a.State, Place: a.Addr,
 	}, fds, true
 }
 

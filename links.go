@@ -12,8 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -28,7 +28,7 @@ type outLink struct {
 	over   chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
 	left   error         // why the exporter's node has left while the link was made; with the process's mu
 	assoc  *association  // that the link joins
-	out    *link.Out
+	out    *link.Requester
 	err    error
 
 	mu      sync.Mutex
@@ -133,7 +133,7 @@ func (p *Process) dropLink(exporter local.ProcessID, l *outLink) {
 }
 
 // connect makes a link through the daemons.
-func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outLink) (*link.Out, error) {
+func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outLink) (*link.Requester, error) {
 	r := local.ConnectRequest{Exporter: exporter}
 	if exporter.Node != p.id.Node {
 		id, err := p.identity()
@@ -162,7 +162,7 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 		}
 		terms := p.terms(a.Capabilities)
 		terms.Cipher = cipher
-		terms.Redial, terms.News = p.redial(exporter, c), func(up bool, why error) { p.linkNews(exporter, true, up, why) }
+		terms.Redial, terms.OnConnChange = p.redial(exporter, c), func(up bool, why error) { p.linkNews(exporter, true, up, why) }
 		p.mu.Lock()
 		left := l.left
 		p.mu.Unlock()
@@ -191,8 +191,8 @@ func (p *Process) connect(ctx context.Context, exporter local.ProcessID, l *outL
 
 // linkPages makes the importer's page of a link on this node, and gives the descriptors that
 // the exporter is to have, which the caller closes.
-func (p *Process) linkPages() (ring page.Importer, mine []int, err error) {
-	if ring, err = page.NewImporter(); err != nil {
+func (p *Process) linkPages() (ring shmlayout.Importer, mine []int, err error) {
+	if ring, err = shmlayout.NewImporter(); err != nil {
 		return ring, nil, err
 	}
 	if mine, err = descriptors(p.page.Region, ring.Region); err != nil {
@@ -202,27 +202,27 @@ func (p *Process) linkPages() (ring page.Importer, mine []int, err error) {
 }
 
 // openNear begins a link on this node with what the exporter has given. It owns ring and fds.
-func (p *Process) openNear(exporter local.ProcessID, l *outLink, c *local.Connected, ring page.Importer, fds []int) (out *link.Out, err error) {
+func (p *Process) openNear(exporter local.ProcessID, l *outLink, c *local.Connected, ring shmlayout.Importer, fds []int) (out *link.Requester, err error) {
 	p.brought(exporter, fds)
 	l.id, l.direct, l.lost = c.Link, c.Imports, c.Lost
 	pages := &link.Pages{Ring: ring}
-	if pages.Peer, err = page.OpenProcess(fds[0]); err != nil {
+	if pages.Peer, err = shmlayout.OpenProcess(fds[0]); err != nil {
 		closeAll(fds[1:])
 		retire(pages)
 		return nil, err
 	}
-	if pages.Back, err = page.OpenExporter(fds[1]); err != nil {
+	if pages.Back, err = shmlayout.OpenExporter(fds[1]); err != nil {
 		foreign.Close(fds[2])
 		retire(pages)
 		return nil, err
 	}
-	if out, err = p.newOut(fds[2], pages, link.Terms{From: sourceName(exporter)}, exporter, l); err == nil {
-		ring.Take()
+	if out, err = p.newOut(fds[2], pages, link.Terms{PeerName: sourceName(exporter)}, exporter, l); err == nil {
+		ring.Accept()
 	}
 	return out, err
 }
 
-func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter local.ProcessID, l *outLink) (*link.Out, error) {
+func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter local.ProcessID, l *outLink) (*link.Requester, error) {
 	p.mu.Lock() // until the association has the link, whose end may come at once
 	defer p.mu.Unlock()
 	if l.assoc.state != associated {
@@ -230,8 +230,8 @@ func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter l
 		retire(pages)
 		return nil, errOver
 	}
-	var out *link.Out
-	out, err := link.NewOut(p.engine, fd, pages, terms, l.revoked, func(err error) {
+	var out *link.Requester
+	out, err := link.NewRequester(p.engine, fd, pages, terms, l.revoked, func(err error) {
 		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
 		l.mu.Lock()
 		imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
@@ -250,7 +250,7 @@ func (p *Process) newOut(fd int, pages *link.Pages, terms link.Terms, exporter l
 	})
 	if err == nil {
 		l.assoc.out = out
-		out.Describe(page.LinkPeer(exporter))
+		out.Describe(shmlayout.LinkPeer(exporter))
 	}
 	return out, err
 }
@@ -261,10 +261,10 @@ func (l *outLink) revoked(handle uint32, applied uint64, err error) {
 	im := l.imports[handle]
 	switch closed := l.closing[handle]; {
 	case im != nil:
-		if applied == link.NotSaid {
+		if applied == link.AppliedUnknown {
 			applied = 0
 		}
-	case applied == link.NotSaid: // of one that was closed, and whose last get comes after that
+	case applied == link.AppliedUnknown: // of one that was closed, and whose last get comes after that
 	case closed != nil:
 		closed.good.Store(min(closed.good.Load(), applied))
 	default:
@@ -295,7 +295,7 @@ func (l *outLink) close(im *Import) (open bool) {
 	if l.imports[im.handle] != im {
 		return false
 	}
-	maps.DeleteFunc(l.closing, func(_ uint32, c *Import) bool { return l.out.Acked() >= c.good.Load() && c.ended.Load() })
+	maps.DeleteFunc(l.closing, func(_ uint32, c *Import) bool { return l.out.AckedSeq() >= c.good.Load() && c.ended.Load() })
 	delete(l.imports, im.handle)
 	if im.mapped == nil && !im.ended.Load() {
 		l.closing[im.handle] = im

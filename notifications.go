@@ -66,8 +66,8 @@ func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) 
 	if n := e.notified.Load(); n != seen {
 		return n, nil
 	}
-	l := wait.Look{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed, Own: true, Apart: true}
-	if err := e.p.engine.WaitNote(ctx, e.serial, l); err != nil {
+	l := wait.Cond{Until: func() bool { return e.notified.Load() != seen }, Ended: &e.closed, LocalOnly: true, NotArrivals: true}
+	if err := e.p.engine.WaitNotification(ctx, e.serial, l); err != nil {
 		return seen, e.failed(e.waiting(), err)
 	}
 	if n := e.notified.Load(); n != seen {
@@ -94,7 +94,7 @@ func (e *Export) pending() bool {
 		return false
 	}
 	type place struct {
-		in     *link.In
+		in     *link.Responder
 		handle uint32
 	}
 	e.p.mu.Lock()
@@ -110,5 +110,5 @@ func (e *Export) pending() bool {
 			return true
 		}
 	}
-	return e.p.engine.Holds(e.serial)
+	return e.p.engine.HasQueued(e.serial)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/update"
@@ -45,7 +45,7 @@ type Process struct {
 	served     uint32      // the user that the daemon was
 	pass       string      // by which the next one knows this process
 	introduces atomic.Bool // the daemon, which makes links with imports
-	page       page.Process
+	page       shmlayout.Process
 	engine     *link.Engine
 	origin     uint64 // see Export.place
 
@@ -257,7 +257,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	c.Trace(p.asked)
 	p.node.set(c)
 	defer close(ready)
-	if p.page, err = page.NewProcess(); err != nil {
+	if p.page, err = shmlayout.NewProcess(); err != nil {
 		return err
 	}
 	var origin [8]byte
@@ -267,7 +267,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	if invariant.Enabled {
-		p.engine.Trace(p.step)
+		p.engine.SetTracer(p.step)
 	}
 	var inc [8]byte
 	_, _ = rand.Read(inc[:]) // never fails since Go 1.24
@@ -377,7 +377,7 @@ func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 	if ctx == nil {
 		return fail("wait", errNilContext)
 	}
-	if err := p.engine.Wait(ctx, wait.Look{Until: cond}); err != nil {
+	if err := p.engine.Wait(ctx, wait.Cond{Until: cond}); err != nil {
 		return fail("wait", err)
 	}
 	return nil

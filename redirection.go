@@ -73,8 +73,8 @@ func (e *Export) PostRedir(off int, to []byte) error {
 }
 
 // links are those of the importers; p.mu is held.
-func (e *Export) links() []*link.In {
-	var links []*link.In
+func (e *Export) links() []*link.Responder {
+	var links []*link.Responder
 	for _, g := range e.grants {
 		if g.in != nil {
 			links = append(links, g.in)

@@ -8,8 +8,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 )
 
 // sharing is what the one importer that has a redirectable export mapped was
@@ -100,17 +100,17 @@ func (e *Export) shareRedirection(id local.ProcessID, g *local.Grant) ([]int, er
 	s := e.shared
 	if s == nil || s.peer != id || s.gone.Load() {
 		e.unshare()
-		post, err := page.NewPost()
+		post, err := shmlayout.NewPost()
 		if err != nil {
 			return nil, err
 		}
-		claim, err := page.NewClaim()
+		claim, err := shmlayout.NewClaim()
 		if err != nil {
 			post.Retire()
 			return nil, err
 		}
 		s = &sharing{peer: id, number: e.p.number(), pages: &link.Shared{Post: post, Claim: claim}}
-		s.pages.Gone = s.gone.Load
+		s.pages.LinkEnded = s.gone.Load
 		for _, m := range e.targets {
 			s.pages.Targets = append(s.pages.Targets, m.Bytes())
 		}
@@ -143,7 +143,7 @@ func (e *Export) importerLost(id local.ProcessID) {
 }
 
 // endRedirection takes down what redirection needs; the importers were told.
-func (e *Export) endRedirection(links []*link.In) error {
+func (e *Export) endRedirection(links []*link.Responder) error {
 	if e.redirect == nil {
 		return nil
 	}
@@ -168,12 +168,12 @@ func (l *outLink) takeClaims(p *Process, g *local.Grant, fds []int) (*link.Claim
 		c.users++
 		return c.Claims, nil
 	}
-	post, err := page.OpenPost(fds[0])
+	post, err := shmlayout.OpenPost(fds[0])
 	if err != nil {
 		closeAll(fds[1:])
 		return nil, err
 	}
-	claim, err := page.OpenClaim(fds[1])
+	claim, err := shmlayout.OpenClaim(fds[1])
 	if err != nil {
 		closeAll(fds[2:])
 		post.Retire()
@@ -221,7 +221,7 @@ func (l *outLink) dropClaims(p *Process, number uint32) {
 		return
 	}
 	p.begun.Go(func() {
-		c.Quiet(func() {
+		c.WhenIdle(func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if c.users == 0 && l.claims[number] == c {

@@ -252,7 +252,7 @@ func (p *Process) belongings() (offered []*Export, a local.AgainRequest) {
 		}
 	}
 	for l, peer := range p.waiting {
-		if peer.attempt > 0 && peer.in != nil && peer.in.Terms().Limit > 0 {
+		if peer.attempt > 0 && peer.in != nil && peer.in.Terms().ReconnectLimit > 0 {
 			a.Links = append(a.Links, local.LinkAgain{Link: l, Key: peer.key})
 		}
 	}

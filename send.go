@@ -36,9 +36,9 @@ func (im *Import) Send(ctx context.Context, src []byte, off int) error {
 	}
 	if im.mapped != nil {
 		im.mapped.Prefetch(off)
-		if err := im.mapped.Quick(off, src); err == nil {
+		if err := im.mapped.TrySend(off, src); err == nil {
 			return nil
-		} else if err != link.ErrNotQuick { //nolint:errorlint // nothing wraps it
+		} else if err != link.ErrSlowPath { //nolint:errorlint // nothing wraps it
 			return im.failed("send", len(src), off, err)
 		}
 	}
@@ -73,9 +73,9 @@ func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 		return im.failed("send with notification", len(src), off, errNilContext)
 	}
 	if im.mapped != nil {
-		if err := im.mapped.QuickNotify(off, src); err == nil {
+		if err := im.mapped.TrySendNotify(off, src); err == nil {
 			return nil
-		} else if err != link.ErrNotQuick { //nolint:errorlint // nothing wraps it
+		} else if err != link.ErrSlowPath { //nolint:errorlint // nothing wraps it
 			return im.failed("send with notification", len(src), off, err)
 		}
 	}
@@ -153,7 +153,7 @@ func (im *Import) stream(ctx context.Context, m link.Message) error {
 	if err != nil {
 		return im.because(err)
 	}
-	if m.Later || m.Len() <= link.Eager {
+	if m.NoAckWait || m.Len() <= link.Eager {
 		return nil
 	}
 	return im.arrived(seq)
@@ -228,7 +228,7 @@ func (im *Import) Fence(ctx context.Context) error {
 	}
 	err := im.alive()
 	if err == nil {
-		if err = im.l.out.Settle(ctx); err == nil {
+		if err = im.l.out.WaitApplied(ctx); err == nil {
 			err = im.alive() // what was sent after the export's end went nowhere
 		}
 		if err == nil {

@@ -13,7 +13,7 @@ func (p *Process) sever(r local.SeverRequest) int {
 	// Gone, as after every other end of a link that this process has not chosen;
 	// and the reason.
 	why := link.Gone("%w", code.New(code.Unreachable, "%s", r.Why))
-	var ins []*link.In
+	var ins []*link.Responder
 	var outs []*outLink
 	p.mu.Lock()
 	if r.Node == "" && r.Epoch > p.severed {
@@ -42,12 +42,12 @@ func (p *Process) sever(r local.SeverRequest) int {
 	p.mu.Unlock()
 	// Not under p.mu, which the engine takes while it holds a link.
 	for _, in := range ins {
-		if in.Expect(why); !r.Soon {
+		if in.ExpectEnd(why); !r.Soon {
 			in.Sever(why)
 		}
 	}
 	for _, l := range outs {
-		if l.out.Expect(why); !r.Soon {
+		if l.out.ExpectEnd(why); !r.Soon {
 			l.out.Sever(why)
 		}
 	}
@@ -73,7 +73,7 @@ func (p *Process) made(l *outLink) {
 	}
 	end = end && why != nil && l.err == nil
 	if why != nil && l.err == nil {
-		l.out.Expect(why) // before anybody sees its end
+		l.out.ExpectEnd(why) // before anybody sees its end
 	}
 	close(l.ready)
 	p.endMaking(l.assoc)

@@ -77,7 +77,7 @@ func (e *Export) renew() error {
 		return nil
 	case whole && e.memory != nil:
 		return m.region.Renew("vmmc")
-	case !m.region.Handed():
+	case !m.region.Shared():
 		return nil
 	case whole: // whoever mapped a part once reaches it all
 		return m.region.Renew("vmmc")
@@ -94,7 +94,7 @@ func (e *Export) ownPages() (from, to int) {
 	shareFirst, shareLast := false, false
 	p := e.p
 	p.mu.Lock()
-	for o := range p.laid.Over(e.home.region.Bytes()[from:to]) {
+	for o := range p.laid.Overlapping(e.home.region.Bytes()[from:to]) {
 		if o == e || o.closed.Load() {
 			continue
 		}

@@ -83,7 +83,7 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 		peer = p.waiting[r.Link]
 	}
 	var status wire.Status
-	var old *link.In
+	var old *link.Responder
 	var a *association // of a new link
 	switch {
 	case malformed != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
@@ -94,7 +94,7 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 		status = wire.RefusedClear
 	case h.Attempt <= peer.attempt:
 		status = wire.RefusedAttempt
-	case peer.attempt > 0 && peer.in != nil && peer.in.Terms().Limit == 0:
+	case peer.attempt > 0 && peer.in != nil && peer.in.Terms().ReconnectLimit == 0:
 		status = wire.RefusedAttempt // one connection a link
 	case peer.attempt > 0 && peer.in == nil && h.Capabilities&wire.Resumes != 0:
 		status = wire.RefusedGone // what it would resume has ended here
@@ -153,13 +153,13 @@ func (p *Process) takeOverBy(r local.HandoverRequest, h *wire.Hello, malformed e
 	}
 	terms := p.terms(reply.Capabilities)
 	terms.Cipher = cipher
-	if terms.Limit > 0 {
+	if terms.ReconnectLimit > 0 {
 		// An importer that dials within the limit is heard, and the limit of one that sees the loss late begins
 		// late: by its silence, which is taken to be like this process's (docs/models/silence.pml).
-		terms.Limit = min(terms.Limit, endless) + timeout.Hello + min(terms.Silence, endless)
+		terms.ReconnectLimit = min(terms.ReconnectLimit, endless) + timeout.Hello + min(terms.SilenceLimit, endless)
 	}
 	id := peer.id
-	terms.Departed = func(ctx context.Context) (bool, error) { return p.departed(ctx, id) }
+	terms.PeerExited = func(ctx context.Context) (bool, error) { return p.departed(ctx, id) }
 	if err := p.joinAlone(id, a, order, r.Link, fd, nil, terms); err != nil {
 		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}

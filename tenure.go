@@ -12,10 +12,10 @@ import (
 // tenure is a link of an importer, and what is told of it: that it has lost its connection, that it goes on, and at
 // last, once, that the importer is gone.
 type tenure struct {
-	in   *link.In     // with p.mu, until it is there
-	of   *association // with p.mu, the same
-	down atomic.Bool  // it has no connection, of which was told; final once Sever has returned, which has had the lock it is stored with
-	next *succession  // what it was cut for; with p.mu
+	in   *link.Responder // with p.mu, until it is there
+	of   *association    // with p.mu, the same
+	down atomic.Bool     // it has no connection, of which was told; final once Sever has returned, which has had the lock it is stored with
+	next *succession     // what it was cut for; with p.mu
 }
 
 // succession is an importer's next link.
@@ -58,7 +58,7 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, er
 	}
 	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
 	// of the importer.
-	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || t.in.Taken())
+	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || t.in.Accepted())
 	p.inEnded(t.of, t.in, gone, err) // in one step with what makes room for another link, of which no more is told before
 	p.mu.Unlock()
 	if next != nil {
@@ -72,7 +72,7 @@ func (p *Process) lostImporter(id local.ProcessID, dialled uint64, t *tenure, er
 }
 
 // dropTenure forgets what went with a link that was not cut; p.mu is held.
-func (p *Process) dropTenure(id local.ProcessID, ended *link.In) {
+func (p *Process) dropTenure(id local.ProcessID, ended *link.Responder) {
 	for e := range p.redirs {
 		e.importerLost(id)
 	}

@@ -11,7 +11,7 @@ import (
 // leaves the link too.
 func (p *Process) withdraw(id local.ProcessID, handle uint32) {
 	p.mu.Lock()
-	var in *link.In
+	var in *link.Responder
 	if peer := p.peers[id]; peer != nil && peer.grants[handle] != nil {
 		g := peer.grants[handle]
 		in = g.in

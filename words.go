@@ -54,12 +54,12 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if v := w.w.Load(); v != old {
 		return v, nil
 	}
-	for range w.p.engine.Looks() {
+	for range w.p.engine.PlainLooks() {
 		if v := w.w.Load(); v != old {
 			return v, nil
 		}
 	}
-	if err := w.p.engine.WaitOn(ctx, wait.Look{Word: w.w, Old: old, Place: w.place}); err != nil {
+	if err := w.p.engine.WaitPolled(ctx, wait.Cond{Word: w.w, Old: old, Addr: w.place}); err != nil {
 		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
 	}
 	return w.w.Load(), nil
@@ -139,7 +139,7 @@ func (e *Export) Word64(off int) (Word64, error) {
 // place names the byte at off to importers, for as long as its memory lives: who
 // sleeps says by it which word it waits for. They learn how far buffers are from
 // each other, but not where.
-func (e *Export) place(off int) uint64 { return shm.Place(e.mem, off) + e.p.origin }
+func (e *Export) place(off int) uint64 { return shm.Addr(e.mem, off) + e.p.origin }
 
 // checkWord writes nothing where all is well: who waits for one message after another
 // asks for a word each time, and formatting takes longer than a message.

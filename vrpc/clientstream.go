@@ -10,7 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
 	"github.com/vmmc-go/vmmc/internal/rpcrecord"
-	"github.com/vmmc-go/vmmc/internal/turn"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
@@ -23,14 +23,14 @@ type streamWay struct {
 	limit   int
 	decoded int // see WithMaxDecodedReply
 	waiting pending
-	turn    *turn.Turns // one: to write
-	batch   []byte      // what was posted, with the turn
+	turn    *semaphore.Semaphore // one: to write
+	batch   []byte               // what was posted, with the turn
 	reading sync.WaitGroup
 	alive   *keepAlive
 }
 
 func newStreamWay(c net.Conn, s *clientSettings) *streamWay {
-	w := &streamWay{conn: c, limit: s.limit, decoded: s.decoded, turn: turn.New(1)}
+	w := &streamWay{conn: c, limit: s.limit, decoded: s.decoded, turn: semaphore.New(1)}
 	w.alive = watchPeer(c, s.silence, w.end)
 	w.reading.Go(w.read)
 	return w
@@ -74,8 +74,8 @@ func (w *streamWay) close() error {
 	w.waiting.fail(ErrClosed, true)
 	err := w.conn.Close()
 	w.reading.Wait()
-	_ = w.turn.Take(context.Background()) // what was given up while it was sent has ended
-	w.turn.Give()
+	_ = w.turn.Acquire(context.Background()) // what was given up while it was sent has ended
+	w.turn.Release()
 	return err
 }
 
@@ -114,13 +114,13 @@ func (w *streamWay) encode(h *rpcmsg.Call, args xdr.Marshaler) (*buffer, error) 
 }
 
 func (w *streamWay) take(ctx context.Context) error {
-	if w.turn.Take(ctx) != nil {
+	if w.turn.Acquire(ctx) != nil {
 		return ctx.Err()
 	}
 	return nil
 }
 
-func (w *streamWay) release() { w.turn.Give() }
+func (w *streamWay) release() { w.turn.Release() }
 
 // send writes a call, after what was posted. b is the way's.
 func (w *streamWay) send(ctx context.Context, b *buffer) error {

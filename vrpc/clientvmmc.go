@@ -10,7 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
-	"github.com/vmmc-go/vmmc/internal/turn"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
@@ -31,12 +31,12 @@ type vmmcWay struct {
 	in      *inbox
 	decoded int // see WithMaxDecodedReply
 
-	places *turn.Turns // as many as slots: who has one finds a slot in free
+	places *semaphore.Semaphore // as many as slots: who has one finds a slot in free
 	mu     sync.Mutex
 	free   slots // with mu
 
-	turn *turn.Turns // one: to write an entry
-	next uint64      // entries written
+	turn *semaphore.Semaphore // one: to write an entry
+	next uint64               // entries written
 
 	closing sync.Once
 	ending  sync.Once
@@ -85,7 +85,7 @@ func (f *slots) after(i int) int {
 func newVMMCWay(q *vmmc.Import, out layout, in *inbox, decoded int) *vmmcWay {
 	w := &vmmcWay{
 		q: q, out: out, area: newArea(out.area), in: in, decoded: decoded,
-		places: turn.New(out.entries), ended: make(chan struct{}), turn: turn.New(1),
+		places: semaphore.New(out.entries), ended: make(chan struct{}), turn: semaphore.New(1),
 	}
 	for i := range out.entries {
 		w.free.ring = append(w.free.ring, &slot{index: uint32(i)})
@@ -101,10 +101,10 @@ func (w *vmmcWay) close() error {
 	w.closing.Do(func() {
 		w.end(ErrClosed)
 		for range w.out.entries { // nobody looks at the memory any more
-			_ = w.places.Take(context.Background())
+			_ = w.places.Acquire(context.Background())
 		}
 		for range w.out.entries { // those who come later are told of the end
-			w.places.Give()
+			w.places.Release()
 		}
 		w.in.close()
 	})
@@ -133,14 +133,14 @@ func (w *vmmcWay) lost(ctx context.Context, err error) error {
 
 // take waits for a slot.
 func (w *vmmcWay) take(ctx context.Context) (*slot, error) {
-	if err := w.places.TakeUntil(ctx, w.ended); err != nil { // else it could wait as long as close does
-		if errors.Is(err, turn.ErrOver) {
+	if err := w.places.AcquireUntil(ctx, w.ended); err != nil { // else it could wait as long as close does
+		if errors.Is(err, semaphore.ErrStopped) {
 			return nil, w.why
 		}
 		return nil, ctx.Err()
 	}
 	if w.over.Load() { // the memory may be gone
-		w.places.Give()
+		w.places.Release()
 		return nil, w.why
 	}
 	w.mu.Lock()
@@ -153,7 +153,7 @@ func (w *vmmcWay) give(s *slot) {
 	w.mu.Lock()
 	w.free.give(s)
 	w.mu.Unlock()
-	w.places.Give()
+	w.places.Release()
 }
 
 func (w *vmmcWay) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
@@ -295,10 +295,10 @@ func (w *vmmcWay) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Ma
 
 // write writes the next entry after its message, if it lies here: then it is in s.small.
 func (w *vmmcWay) write(ctx context.Context, s *slot, e entry) (uint32, error) {
-	if w.turn.Take(ctx) != nil {
+	if w.turn.Acquire(ctx) != nil {
 		return 0, ctx.Err()
 	}
-	defer w.turn.Give()
+	defer w.turn.Release()
 	e.number = uint32(w.next + 1)
 	b := s.small[:0]
 	if e.where == here {

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/turn"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 )
 
 // Server serves services, each registered once, to all its transports at once. Its methods may be
@@ -17,8 +17,8 @@ import (
 type Server struct {
 	settings
 	table   atomic.Pointer[table]
-	running *turn.Turns     // one for each procedure that runs
-	ctx     context.Context //nolint:containedctx // what procedures run under, ended by Close
+	running *semaphore.Semaphore // one for each procedure that runs
+	ctx     context.Context      //nolint:containedctx // what procedures run under, ended by Close
 	end     context.CancelFunc
 	taking  context.Context //nolint:containedctx // ended when no more calls are taken, at ctx's end at the latest
 	stop    context.CancelFunc
@@ -38,7 +38,7 @@ func NewServer(opts ...ServerOption) *Server {
 		o(&s.settings)
 	}
 	s.logger = slog.New(limitedHandler{s.logger.Handler(), newLogLimit()})
-	s.running = turn.New(s.concurrency)
+	s.running = semaphore.New(s.concurrency)
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.taking, s.stop = context.WithCancel(s.ctx)
 	s.table.Store(new(table))
@@ -107,10 +107,10 @@ func (s *Server) leave(c io.Closer) {
 
 // begin waits for a place to run a procedure in. done gives it back.
 func (s *Server) begin() bool {
-	return s.running.Take(s.ctx) == nil
+	return s.running.Acquire(s.ctx) == nil
 }
 
-func (s *Server) done() { s.running.Give() }
+func (s *Server) done() { s.running.Release() }
 
 // settings are what options change.
 type settings struct {

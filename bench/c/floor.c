@@ -51,7 +51,7 @@ static char *shared(size_t size)
 	return p;
 }
 
-/* near_by is what a link sets where the other end is near: see internal/link/near.go. */
+/* near_by is what a link sets where the other end is near: see internal/link/conn_tcp.go. */
 static void near_by(int fd)
 {
 	int bytes = near_buffer;
@@ -86,7 +86,7 @@ static ssize_t move(struct way *w, int out)
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* acknowledged_each is what one frame back is for: see share in internal/link/gather.go. */
+/* acknowledged_each is what one frame back is for: see ackStride in internal/link/send_coalesce.go. */
 static size_t acknowledged_each(size_t size)
 {
 	return size <= least_acknowledged && 2 * size > least_acknowledged ? 2 * size : least_acknowledged;

@@ -1,6 +1,6 @@
 /* cancel.pml - messages whose senders give up, on a link that is resumed (resume.pml), with credits, as internal/link has
- * it: Out.abandon ends a message in its middle, Out.giveUp takes back the memory of one that is wholly in frames, and what
- * is sent again of either is an abort (again.go).
+ * it: Requester.abortMessage ends a message in its middle, Requester.reclaimMemory takes back the memory of one that is wholly in frames, and what
+ * is sent again of either is an abort (send_retransmit.go).
  * Models: messages 1 (one frame), 2 (three frames), 3 and 4 (one frame). All but 3 carry a notification, and there is one
  * credit, which comes back when the handler has run. The sender of message 2 may give up at any time, also while there is
  * no connection; its memory is its own again at once. CUTS cuts and SPUR connections that the importer gives up for no reason.

@@ -1,5 +1,5 @@
 /* departed.pml - how the end of a process reaches those it had links with, while daemons die and are replaced (internal/daemon
- * departed.go, roll.go, rejoin.go, process.go, datalink.go; outlive in internal/link/away.go; redial in dial.go; attend in rejoin.go).
+ * departed.go, roll.go, rejoin.go, process.go, datalink.go; awaitImporter in internal/link/conn_reconnect.go; redial in dial.go; attend in rejoin.go).
  * Models: an importer 0 on node 0 and an exporter 1 on node 1, each with its daemon; their link, whose network breaks at any time.
  * A process ends by its program's end, or leaves (Close) while its program lives, here only when no daemon dies any more. Its daemon sees the connection end, adds
  * it to the departed and writes that into the roll, two steps between which the daemon may die. The next daemon reads the roll:

@@ -1,6 +1,6 @@
-/* handoff.pml - reader hand-off and sleeping, with links at rest as internal/link/rest.go has them:
+/* handoff.pml - reader hand-off and sleeping, with links at rest as internal/link/poll_watchdog.go has them:
  * a waiter disarms the link it polls, and one that found its word leaves it unarmed if nobody sleeps; the background may leave one so that it has
- * served, too (internal/link/glance.go). Who leaves one looks for sleepers after that, and who goes to sleep arms all when that is known.
+ * served, too (internal/link/poll_bulk.go). Who leaves one looks for sleepers after that, and who goes to sleep arms all when that is known.
  * The guard arms them later: a waiter that passes by, if no wait has taken it since the last one did, or else when the guard's
  * timer goes off, which is set as long as the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_GUARD: links at rest and no guard:
  * nothing that anybody sleeps for is lost then either.
@@ -41,7 +41,7 @@
 #else
 #define ARMDONE true
 #endif
-bool used, guarded, list, timer;  /* the guard's: see rest.go */
+bool used, guarded, list, timer;  /* the watchdog's: see poll_watchdog.go */
 bool listening = 1;          /* armed, as whoever has the token knows */
 byte tok;                    /* 0 free, 1 held, 2 held and an event was missed */
 byte gen; bool open[2]; byte nread;

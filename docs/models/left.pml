@@ -1,4 +1,4 @@
-/* left.pml - what a socket has no room for, as internal/link/room.go has it: waiters write it between their
+/* left.pml - what a socket has no room for, as internal/link/send_backpressure.go has it: waiters write it between their
  * looks, senders when they come with more; the descriptor is armed where nobody does, and not while somebody writes.
  * Where long messages come the other way, who writes may end a turn though there is room, and what is left is the guard's instead, as long as
  * the link is on its list.
@@ -79,7 +79,7 @@ proctype Waiter() { byte n; bool s, listed;
      if :: !attended && s -> SET() :: else fi;
 #else
      attended--;
-     if :: 1 -> ENTRUST() :: 1 -> ARM() fi;           /* handOver, or leave */
+     if :: 1 -> ENTRUST() :: 1 -> ARM() fi;           /* endWriteSoon, or leave */
 #endif
      tmu = 0
   od;

@@ -1,5 +1,5 @@
-/* notes.pml - the note of a mapped notification and who is to wake its exporter, as internal/page/link.go, internal/link/
- * watch.go, notes.go and mapped.go have it: an importer puts a note, loads Awake, and rings, rouses or does nothing; an
+/* notes.pml - the note of a mapped notification and who is to wake its exporter, as internal/shmlayout/link.go, internal/link/
+ * notify_poll.go, notify_dispatcher.go and mapped.go have it: an importer puts a note, loads Awake, and rings, rouses or does nothing; an
  * exporter's goroutine polls, sleeps on the ring (and on what is posted to it), or leaves the ring to its bell.
  * Models: NI importer threads with one ring, each puts M notes (the lock that they share makes putting and loading Awake
  * one after another's; what they do then is outside of it); the goroutine of the handlers, which chooses freely whether to

@@ -1,6 +1,6 @@
-/* order.pml - one order over both ways of a link, as internal/link has it: the stream's queue and its numbers (async.go,
- * message.go), what was put off (backlog.go), mapped sends, which wait until all of the stream is acknowledged
- * (mapped.go), and at the exporter the serials of notifications, whichever way these came (deliver.go).
+/* order.pml - one order over both ways of a link, as internal/link has it: the stream's queue and its numbers (send_async.go,
+ * send_message.go), what was put off (async_ops.go), mapped sends, which wait until all of the stream is acknowledged
+ * (mapped.go), and at the exporter the serials of notifications, whichever way these came (notify_deliver.go).
  * Models: a goroutine of the importer makes NM messages, each by a way of its choice: on the stream, synchronous (two
  * chunks) or not; mapped, synchronous or not, short (copied at once if free) or long (always put off). An asynchronous
  * one on the stream may find a get that it overlaps, and is put off then. Each carries a notification. Beside it run
@@ -33,10 +33,10 @@
 #define ALL (NM*NG)
 #define G(x) ((x)/NM)          /* a message x: whose */
 #define I(x) ((x)%NM)          /* and the how-manieth */
-chan queue = [ALL] of { byte };           /* Out.queue */
+chan queue = [ALL] of { byte };           /* Requester.queue */
 chan sock = [2] of { byte, bool };        /* a chunk, is it the last */
 chan ops = [ALL] of { byte, bool };       /* the backlog; does it go to the stream */
-chan came = [ALL] of { byte, byte };      /* In.notes: serial, message */
+chan came = [ALL] of { byte, byte };      /* Responder.notifications: serial, message */
 chan ring = [ALL] of { byte, byte };      /* the importer's page: the same */
 byte seq, acked, applied, begun, over;
 bool turn, mid;

@@ -1,4 +1,4 @@
-/* redir.pml - the redirection of an export whose importer has it mapped, as internal/link/claims.go (the
+/* redir.pml - the redirection of an export whose importer has it mapped, as internal/link/redirect_claims.go (the
  * importer, who stores the data) and internal/link/redirect.go (the exporter, who posts and ends) have it.
  * Models: an export of N words; messages of a Claims from word 0 or 1 to the end, in pieces of P words, word by
  * word; an exporter that posts and ends POSTS times, any range of at least two words; giving up between pieces.
@@ -10,7 +10,7 @@
  *             Claims gets the old one's pages: the old link is wholly given up by then (retired)
  *   -DLOOK    somebody asks for the end of data all the while
  *   -DSTREAM  any post may be to memory that the importer has not mapped. Its message then goes by the stream from the
- *             piece on that meets the post, and the exporter's receiver (internal/link/place.go) claims the post and
+ *             piece on that meets the post, and the exporter's receiver (internal/link/redirect.go) claims the post and
  *             stores the words. The importer gives its turn up when the message is acknowledged, or when it gives
  *             up waiting; a message begins only when all before it on the stream are acknowledged.
  * All words that are shared are sequentially consistent; a lock of the exporter's (mu) is a lock here too.
@@ -260,7 +260,7 @@ inline FORGET() { d_step { st = unposted; ending = 0; if :: left != NONE -> give
 
 #ifdef STREAM
 #define COVERS(x) (x >= glo[gen] && x < ghi[gen])
-/* the exporter's receiver: Redirect.place, settle, In.lost */
+/* the exporter's receiver: Redirect.payloadBuffer, Redirect.placeLastWord, Responder.linkClosed */
 proctype Rcv(byte o) {
   byte m, w; bool red, in;
 end_rcv:

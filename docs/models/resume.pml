@@ -1,5 +1,5 @@
 /* resume.pml - a link between nodes that is resumed after its connection broke, as internal/link has it: the importer
- * (away.go, again.go) dials, the exporter (away.go, resumed.go) answers what it has applied, and each sends again what the
+ * (conn_reconnect.go, send_retransmit.go) dials, the exporter (conn_reconnect.go, recv_reply.go) answers what it has applied, and each sends again what the
  * other does not have.
  * Models: an importer I and an exporter E with messages 1 to 4: data of two frames, an atomic, a get, data of one frame; the
  * result of the atomic, and the reply to the get of two frames. At most one of the two may be unanswered, and E keeps as

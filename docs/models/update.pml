@@ -16,7 +16,7 @@
  * without the flag, and what it has protected it has compared.
  *
  * A full pass over much memory may ask for all pages at once which are not protected
- * (ahead.go), and look at those alone.
+ * (prescan.go), and look at those alone.
  *
  * Variants that break:
  *   ASK_EARLY   it asks before the flags are loaded

@@ -14,8 +14,8 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -31,7 +31,7 @@ func init() {
 type peer struct {
 	*local.Conn
 	id      local.ProcessID
-	process page.Process
+	process shmlayout.Process
 	slow    func() (fd int, err error) // makes a descriptor that is slow to close
 	gifts   atomic.Int64               // slow descriptors given away
 }
@@ -73,7 +73,7 @@ func (p *peer) join(ctx context.Context, act func(*peer, context.Context, []stri
 	if err != nil {
 		return err
 	}
-	if p.process, err = page.NewProcess(); err != nil {
+	if p.process, err = shmlayout.NewProcess(); err != nil {
 		return err
 	}
 	p.Conn = local.NewConn(c, p.answer)
@@ -126,7 +126,7 @@ func (p *peer) answer(_ context.Context, m local.Method, _ []byte, fds []int) (a
 }
 
 func (p *peer) accept(link int) (any, []int, error) {
-	back, err := page.NewExporter()
+	back, err := shmlayout.NewExporter()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -220,7 +220,7 @@ func (p *peer) raid(ctx context.Context, pid uint32) {
 	if err != nil {
 		return
 	}
-	ring, err := page.NewImporter()
+	ring, err := shmlayout.NewImporter()
 	if err != nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -31,7 +31,7 @@ func bandwidth(ctx context.Context, e *end, size int) (err error) {
 		rs = append(rs, Result{What: "bandwidth", Variant: variant, Size: size, Unit: Bandwidth, Count: n, LimitIs: e.limitIs("memmove", "raw TCP")})
 		ours = append(ours, func(ctx context.Context, _ *hist) (float64, error) {
 			j := job{Do: "sink", Size: size, Warm: e.warm(n), N: n, First: e.next(2)}
-			var s limit.Span
+			var s baseline.Span
 			far, err := e.with(ctx, j, func() (err error) {
 				s, err = e.stream(ctx, src, j.Warm, n, j.First+1, variant == "async")
 				return err
@@ -77,14 +77,14 @@ func (e *end) rate(ctx context.Context, j job, unit int, f func(job) error) (flo
 
 // fresh is the bandwidth of a raw TCP connection that carries nothing else but what warms it up. one says when what
 // counts of j was moved. One connection may be faster than the next one, and stay so: each round has its own.
-func (e *end) fresh(j job, unit int, one func(job) (limit.Span, error)) (float64, error) {
+func (e *end) fresh(j job, unit int, one func(job) (baseline.Span, error)) (float64, error) {
 	j.Raw, j.Fresh, j.Warm = true, true, e.warm(j.N)
 	s, err := one(j)
 	return rateOf(j, unit, s), err
 }
 
 // rateOf is bytes per microsecond, each of the messages that count being unit.
-func rateOf(j job, unit int, s limit.Span) float64 {
+func rateOf(j job, unit int, s baseline.Span) float64 {
 	return float64(unit) * float64(j.N) / (float64(s.Took()) / 1e3)
 }
 
@@ -98,28 +98,28 @@ func (e *end) warm(n int) int {
 
 // pump is the bandwidth of raw TCP with src n times.
 func (e *end) pump(ctx context.Context, src []byte, n int) (float64, error) {
-	return e.fresh(job{Do: "sink", Size: len(src), N: n}, len(src), func(j job) (limit.Span, error) {
+	return e.fresh(job{Do: "sink", Size: len(src), N: n}, len(src), func(j job) (baseline.Span, error) {
 		return spanOf(e.with(ctx, j, func() error { return e.tcp.Pump(ctx, src, j.Warm+j.N) }))
 	})
 }
 
 // spanOf is what the far end's answer says, and told is its answer.
-func spanOf(v []float64, err error) (s limit.Span, _ error) {
+func spanOf(v []float64, err error) (s baseline.Span, _ error) {
 	if err == nil && len(v) != 2 {
 		err = fmt.Errorf("the far end has noted %v, not when it began and ended", v)
 	}
 	if err != nil {
 		return s, err
 	}
-	return limit.Span{Begun: int64(v[0]), Ended: int64(v[1])}, nil
+	return baseline.Span{Begun: int64(v[0]), Ended: int64(v[1])}, nil
 }
 
-func told(s limit.Span, err error) ([]float64, error) {
+func told(s baseline.Span, err error) ([]float64, error) {
 	return []float64{float64(s.Begun), float64(s.Ended)}, err
 }
 
 // stream pours src as often as warms up, and then n times, and on the remote path waits for the answer, one word.
-func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (limit.Span, error) {
+func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (baseline.Span, error) {
 	s, err := e.pour(ctx, src, warm, n, last, async)
 	if err == nil && e.Path == Remote {
 		err = e.await(ctx, 4, last)
@@ -131,7 +131,7 @@ func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, 
 // pour sends src as often as warms up, and then n times, by Send or with sends in flight, and then a word that ends
 // them where their last word went. What counts begins when the other end has all that warms up, and says so: else how
 // late a sender looks at its requests, or a receiver at its memory, would be left out of the time.
-func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (s limit.Span, err error) {
+func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (s baseline.Span, err error) {
 	var flying [inFlight]vmmc.Request
 	n += warm
 	s.Begun = unix.Monotonic()
@@ -196,7 +196,7 @@ func sink(ctx context.Context, e *end, j job) ([]float64, error) {
 	if j.Raw {
 		return told(e.tcp.Sink(ctx, dst, j.Warm, j.N))
 	}
-	var s limit.Span
+	var s baseline.Span
 	if j.Warm > 0 {
 		if err := e.lookAt(ctx, e.inbox(), j.First+1); err != nil {
 			return nil, err

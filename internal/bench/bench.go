@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/family"
-	"github.com/vmmc-go/vmmc/internal/limit"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -100,7 +100,7 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 	}
 	var introduced [2]*os.File
 	if c.Path == Local {
-		i, importer, exporter, err := limit.NewIntroducer()
+		i, importer, exporter, err := baseline.NewIntroducer()
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func startEnds(f *family.Family, c Config, nearSocket, farSocket string, introdu
 		return nil, err
 	}
 	ends = [2][]*os.File{{os.NewFile(uintptr(a), "near")}, {os.NewFile(uintptr(b), "far")}}
-	one, other, err := limit.ShareMemory(c.inbox())
+	one, other, err := baseline.ShareMemory(c.inbox())
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 
-	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -21,7 +21,7 @@ func bidir(ctx context.Context, e *end, size int) error {
 				j := job{Do: "both", Raw: raw, Mode: variant, Size: size, N: n, First: e.next(n)}
 				switch {
 				case variant == "stream" && e.Path == Remote && raw:
-					return e.fresh(j, 2*size, func(j job) (limit.Span, error) { return e.bothWays(ctx, j, src, dst) })
+					return e.fresh(j, 2*size, func(j job) (baseline.Span, error) { return e.bothWays(ctx, j, src, dst) })
 				case variant == "stream" && !raw:
 					j.Warm = e.warm(n)
 					s, err := e.bothWays(ctx, j, src, dst)
@@ -39,7 +39,7 @@ func bidir(ctx context.Context, e *end, size int) error {
 }
 
 // bothWays is from when what counts begins on the first of both ways until it is over on the last: of ours, or on one raw TCP connection.
-func (e *end) bothWays(ctx context.Context, j job, src, dst []byte) (mine limit.Span, err error) {
+func (e *end) bothWays(ctx context.Context, j job, src, dst []byte) (mine baseline.Span, err error) {
 	far, err := spanOf(e.with(ctx, j, func() (err error) {
 		mine, err = e.pourBoth(ctx, j, src, dst)
 		return err
@@ -48,7 +48,7 @@ func (e *end) bothWays(ctx context.Context, j job, src, dst []byte) (mine limit.
 }
 
 // pourBoth is what each end does then.
-func (e *end) pourBoth(ctx context.Context, j job, src, dst []byte) (limit.Span, error) {
+func (e *end) pourBoth(ctx context.Context, j job, src, dst []byte) (baseline.Span, error) {
 	if j.Raw {
 		return e.tcp.Both(ctx, src, dst, j.Warm, j.N)
 	}

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -29,8 +29,8 @@ type end struct {
 	out   *vmmc.Import
 	node  vmmc.NodeID // the other's
 	pid   vmmc.PID
-	raw   *limit.Memory
-	tcp   *limit.TCP
+	raw   *baseline.Memory
+	tcp   *baseline.TCP
 	ln    net.Listener // of the near end, for raw TCP connections
 	dials string       // of the far end: where that is
 	talk  *talk
@@ -46,7 +46,7 @@ type end struct {
 	over    chan struct{}
 	crowd   []crowded // of the far end: many exports
 
-	introduced *limit.Introduced // on one node: for the limit of first imports
+	introduced *baseline.Introduced // on one node: for the limit of first imports
 	rpc        *rpcServer
 }
 
@@ -100,15 +100,15 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer e.talk.close()
-	if e.raw, err = limit.OpenMemory(4, 5, e.inbox()); err != nil {
+	if e.raw, err = baseline.OpenMemory(4, 5, e.inbox()); err != nil {
 		return err
 	}
 	defer e.raw.Close()
 	near := args[0] == "near"
 	if e.Path == Local {
-		begin := limit.NewExporter
+		begin := baseline.NewExporter
 		if near {
-			begin = limit.NewImporter
+			begin = baseline.NewImporter
 		}
 		if e.introduced, err = begin(os.NewFile(6, "introducer")); err != nil {
 			return err
@@ -212,7 +212,7 @@ func (e *end) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.tcp, err = limit.NewTCP(c.(*net.TCPConn))
+	e.tcp, err = baseline.NewTCP(c.(*net.TCPConn))
 	return err
 }
 

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -17,7 +17,7 @@ const request = 8
 func fetch(ctx context.Context, e *end, size int) error {
 	n := e.count(size, e.often(20000, 3000), 128<<20)
 	skip := n / 10
-	clock := limit.NewClock()
+	clock := baseline.NewClock()
 	modes := []string{"waiting", "computing", "sleeping"}
 	if e.Path == Local {
 		modes = []string{"mapped"} // the exporter has no part in it

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/baseline"
 )
 
 // latency is half the round trip of a message that the other end answers with one
@@ -76,7 +76,7 @@ func (e *end) limitIs(local, remote string) string {
 // ping sends messages and waits for each answer, and reports one way's time.
 func (e *end) ping(ctx context.Context, j job, each func(time.Duration)) error {
 	src := make([]byte, j.Size)
-	clock := limit.NewClock() // as for the limit
+	clock := baseline.NewClock() // as for the limit
 	for v := j.First; v != j.First+uint32(j.N); v++ {
 		binary.LittleEndian.PutUint32(src[j.Size-4:], v)
 		start := clock.Now()

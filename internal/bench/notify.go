@@ -148,7 +148,7 @@ func signalled(ctx context.Context, e *end, j job) ([]float64, error) {
 		var err error
 		switch {
 		case e.Path == Remote && j.Mode == "asleep":
-			err = e.tcp.Rest(ctx, b)
+			err = e.tcp.ReceiveBlocking(ctx, b)
 		case e.Path == Remote:
 			err = e.tcp.Receive(ctx, b)
 		case j.Mode == "asleep":

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/vrpc"
 	"github.com/vmmc-go/vmmc/xdr"
@@ -85,7 +85,7 @@ func (e *end) dialRPC(ctx context.Context, socket string, size, tcp, udp int) (c
 
 // settling is how long calls are made before they are timed: two processes that have just woken each
 // other are often on one processor, and the kernel takes as long at most to see to it, see
-// [limit.Memory.Settle]. Which thread a server answers on nobody can settle before its calls come.
+// [baseline.Memory.Settle]. Which thread a server answers on nobody can settle before its calls come.
 const settling = 60 * time.Millisecond
 
 func (e *end) settle(call func() error) error {
@@ -112,7 +112,7 @@ func (e *end) farHost() string {
 func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 	n := e.count(nullSize, e.often(10000, 2000), 1<<30)
 	skip := n / 10
-	clock := limit.NewClock()
+	clock := baseline.NewClock()
 	var rs []Result
 	var ours []probe
 	for _, c := range cs {

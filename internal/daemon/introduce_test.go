@@ -14,7 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -32,12 +32,12 @@ func introduction(t testing.TB, r *raw, node string, pid, id uint32, fds []int) 
 // pages are what an importer brings.
 func pages(t testing.TB) []int {
 	t.Helper()
-	p, err := page.NewProcess()
+	p, err := shmlayout.NewProcess()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Retire)
-	ring, err := page.NewImporter()
+	ring, err := shmlayout.NewImporter()
 	if err != nil {
 		t.Fatal(err)
 	}

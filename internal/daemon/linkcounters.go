@@ -10,7 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	pages "github.com/vmmc-go/vmmc/internal/page"
+	pages "github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -103,14 +103,14 @@ func (c *linkCounters) totals() (all pages.Ended) {
 		return pages.Ended{}
 	}
 	for i := range links {
-		if links[i].Out {
+		if links[i].Importing {
 			all.Imports.Add(&links[i].Counts)
 		} else {
 			all.Exports.Add(&links[i].Counts)
 		}
 	}
-	all.Imports.Less(&c.base.Imports)
-	all.Exports.Less(&c.base.Exports)
+	all.Imports.Sub(&c.base.Imports)
+	all.Exports.Sub(&c.base.Exports)
 	return all
 }
 
@@ -202,7 +202,7 @@ func (n *Node) Figures() Figures {
 	f.Processes = len(all)
 	for _, p := range all {
 		for _, l := range p.look(time.Now()) {
-			f.Links[Side{l.Out, l.Mapped, l.Secret && !l.Mapped}]++
+			f.Links[Side{l.Importing, l.Mapped, l.Secret && !l.Mapped}]++
 		}
 		p.counters.mu.Lock()
 		sum := p.counters.totals()

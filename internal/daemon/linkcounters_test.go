@@ -10,8 +10,8 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/local"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -34,33 +34,33 @@ func registers(t *testing.T, n *daemon.Node, c interface{ Descriptor() (int, err
 // A process that registers again, with this daemon or another, is not counted twice.
 func TestCountedOnce(t *testing.T) {
 	n := startNode(t, daemon.Config{Name: "n1", Socket: anonymous()})
-	c, err := page.NewCounters()
+	c, err := shmlayout.NewCounters()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Retire()
 	s := c.Take(true)
-	s.Describe(false, false, page.LinkPeer{Node: "n2", PID: 1, Incarnation: 1})
-	s.Locked(page.Messages, 5)
+	s.Describe(false, false, shmlayout.LinkPeer{Node: "n2", PID: 1, Incarnation: 1})
+	s.AddLocked(shmlayout.Messages, 5)
 	counted := func(processes int, want uint64) {
 		t.Helper()
 		var f daemon.Figures
 		for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			if f = n.Figures(); f.Processes == processes && f.Totals.Imports[page.Messages] == want {
+			if f = n.Figures(); f.Processes == processes && f.Totals.Imports[shmlayout.Messages] == want {
 				return
 			}
 		}
-		t.Fatalf("%d messages of %d processes, want %d of %d", f.Totals.Imports[page.Messages], f.Processes, want, processes)
+		t.Fatalf("%d messages of %d processes, want %d of %d", f.Totals.Imports[shmlayout.Messages], f.Processes, want, processes)
 	}
 	conn := registers(t, n, c)
 	counted(1, 0)
-	s.Add(page.Messages, 3)
+	s.Add(shmlayout.Messages, 3)
 	counted(1, 3)
 	conn.Close()
 	counted(0, 3)
 	conn = registers(t, n, c)
 	counted(1, 3)
-	s.Add(page.Messages, 2)
+	s.Add(shmlayout.Messages, 2)
 	s.Free() // to those that have ended
 	counted(1, 5)
 	conn.Close()
@@ -71,7 +71,7 @@ func TestCountedOnce(t *testing.T) {
 // a number of pages that is bounded.
 func TestLiarsSpoilTheirOwnRows(t *testing.T) {
 	c, ann := administered(t, "")
-	model, err := page.NewCounters()
+	model, err := shmlayout.NewCounters()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestLiarsSpoilTheirOwnRows(t *testing.T) {
 			if len(l) == 0 {
 				break
 			}
-			if pages > 2*page.MaxLinks/64 {
+			if pages > 2*shmlayout.MaxLinks/64 {
 				t.Fatalf("round %d: there is no end of pages", round)
 			}
 			for _, one := range l {

@@ -7,7 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	pages "github.com/vmmc-go/vmmc/internal/page"
+	pages "github.com/vmmc-go/vmmc/internal/shmlayout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -41,11 +41,11 @@ func (n *Node) linkInfo(l linkEnd) *nodev1.Link {
 	c := &l.Counts
 	return &nodev1.Link{
 		Pid: l.p.id.Load().PID, Place: uint32(l.Slot), User: l.p.user, Session: clip(l.p.session), Program: l.p.programName(),
-		Imports: l.Out, Mapped: l.Mapped, Encrypted: l.Secret,
+		Imports: l.Importing, Mapped: l.Mapped, Encrypted: l.Secret,
 		// The process may say anything, and no error may come of it.
 		PeerNode: strings.ToValidUTF8(l.Peer.Node, "?"), PeerPid: l.Peer.PID, Begun: timestamppb.New(l.Begun),
 		IdleNs: int64(l.idle), ReadNs: int64(l.read.Sub(n.started)),
-		Messages: c[pages.Messages], Bytes: c[pages.Bytes], Notifications: c[pages.Notes],
+		Messages: c[pages.Messages], Bytes: c[pages.Bytes], Notifications: c[pages.Notifications],
 		Gets: c[pages.Gets], GotBytes: c[pages.GetBytes], Atomics: c[pages.Atomics], Updates: c[pages.Updates],
 		Acknowledgements: c[pages.Acks], Resumes: c[pages.Resumes], Resent: c[pages.Resent], ResentBytes: c[pages.ResentBytes], Duplicates: c[pages.Duplicates],
 	}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/limit"
+	"github.com/vmmc-go/vmmc/internal/baseline"
 )
 
 // RunChild is what a child does: the role, then its arguments. It ends when its
@@ -34,7 +34,7 @@ func RunChild(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "flag":
-		f, err := limit.OpenFlag(3)
+		f, err := baseline.OpenFlag(3)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func serveTCP(ctx context.Context, addr string, size, n, total int) error {
 	if err != nil {
 		return err
 	}
-	t, err := limit.NewTCP(c.(*net.TCPConn))
+	t, err := baseline.NewTCP(c.(*net.TCPConn))
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/family"
-	"github.com/vmmc-go/vmmc/internal/limit"
 )
 
 const (
@@ -55,7 +55,7 @@ func (s *sender) rounds(ctx context.Context, f *family.Family, t target, path *P
 	next := uint32(1)
 	for range roundCount {
 		l := newLatencies()
-		clock := limit.NewClock() // as for the limit
+		clock := baseline.NewClock() // as for the limit
 		for range warmUp + n {
 			d, err := s.ping(ctx, t, clock, path.LatencyMessageBytes, next)
 			if err != nil {
@@ -110,7 +110,7 @@ func median(v []float64) float64 {
 }
 
 // ping sends a message whose last word is v and waits for the same back.
-func (s *sender) ping(ctx context.Context, t target, clock limit.Clock, size int, v uint32) (time.Duration, error) {
+func (s *sender) ping(ctx context.Context, t target, clock baseline.Clock, size int, v uint32) (time.Duration, error) {
 	var b [64]byte
 	w, err := s.answer.Word(pongAt + size - 4)
 	if err != nil {
@@ -149,7 +149,7 @@ func limits(ctx context.Context, f *family.Family, path *Path, n int) (p50, band
 		if err := rawFlag(ctx, f, n, l); err != nil {
 			return 0, 0, err
 		}
-		bandwidth, err = limit.Copies(piece, pieces)
+		bandwidth, err = baseline.Copies(piece, pieces)
 		return l.p50(), bandwidth, err
 	}
 	bandwidth, err = rawTCP(ctx, f, path.LatencyMessageBytes, n, l)
@@ -157,7 +157,7 @@ func limits(ctx context.Context, f *family.Family, path *Path, n int) (p50, band
 }
 
 func rawFlag(ctx context.Context, f *family.Family, n int, l *latencies) error {
-	flag, err := limit.NewFlag()
+	flag, err := baseline.NewFlag()
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func rawTCP(ctx context.Context, f *family.Family, size, n int, l *latencies) (f
 	if err != nil {
 		return 0, err
 	}
-	t, err := limit.NewTCP(nc.(*net.TCPConn))
+	t, err := baseline.NewTCP(nc.(*net.TCPConn))
 	if err != nil {
 		return 0, err
 	}

@@ -89,7 +89,7 @@ func (c *Conn) Send(fd int, pieces ...[]byte) (n int, err error) {
 // that is [wire.ErrCorrupt] is of what was not sent so.
 func (c *Conn) Recv(fd int, b []byte) (n int, err error) {
 	for {
-		if c.Kept() {
+		if c.HasData() {
 			n, err := c.tls.Read(b)
 			c.more = n == len(b)
 			switch {
@@ -113,8 +113,8 @@ func (c *Conn) Recv(fd int, b []byte) (n int, err error) {
 	}
 }
 
-// Kept says whether Recv may have something without asking the socket.
-func (c *Conn) Kept() bool { return c.more || c.pipe.whole() }
+// HasData says whether Recv may have something without asking the socket.
+func (c *Conn) HasData() bool { return c.more || c.pipe.whole() }
 
 // Drop gives up what the connection holds. Nobody uses it any more.
 func (c *Conn) Drop() { c.pipe.drop() }

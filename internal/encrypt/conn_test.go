@@ -136,7 +136,7 @@ func TestSendsInPieces(t *testing.T) {
 			}
 			got = append(got, buf[:n]...)
 			if n == 0 {
-				if far.Kept() {
+				if far.HasData() {
 					t.Fatal("something is kept that is not given")
 				}
 				break

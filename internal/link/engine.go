@@ -9,35 +9,35 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
 // Engine serves the links of one process.
 type Engine struct {
-	ep       *unix.Epoll
-	sleepers wait.Sleepers
-	budget   wait.Budget
-	spinning atomic.Bool // one waiter at a time polls; more would starve each other
-	hot      [4]atomic.Pointer[stream]
-	hotNext  atomic.Uint32
-	notes    noteQueue
-	lookout  lookout
-	batch    batch
-	copies   copies
-	guard    guard
-	glancer  glancer
-	idlers   idlers
-	keeps    store
-	counters *page.Counters
-	tracer   func(Step) // nil, or of a program that traces
+	ep             *unix.Epoll
+	sleepers       wait.Sleepers
+	budget         wait.Budget
+	polling        atomic.Bool // one waiter at a time polls; more would starve each other
+	hot            [4]atomic.Pointer[stream]
+	hotNext        atomic.Uint32
+	dispatcher     dispatcher
+	notifyPoller   notifyPoller
+	batch          batch
+	deferredCopies deferredCopies
+	watchdog       rearmWatchdog
+	bulkActivity   bulkActivity
+	tailProber     tailProber
+	segmentPool    segmentPool
+	counters       *shmlayout.Counters
+	tracer         func(Step) // nil, or of a program that traces
 
-	mu      sync.RWMutex
-	streams map[uint64]*stream
-	next    uint64
-	empty   *sync.Cond // no streams are left
-	closed  bool
+	mu        sync.RWMutex
+	streams   map[uint64]*stream
+	lastID    uint64
+	noStreams *sync.Cond // no streams are left
+	closed    bool
 
 	stop chan struct{}
 	wg   sync.WaitGroup
@@ -49,28 +49,28 @@ func NewEngine(board wait.Board) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	counters, err := page.NewCounters()
+	counters, err := shmlayout.NewCounters()
 	if err != nil {
 		_ = ep.Close()
 		return nil, err
 	}
 	e := &Engine{ep: ep, counters: counters, streams: map[uint64]*stream{}, stop: make(chan struct{})}
-	if err := e.startGuard(); err != nil {
+	if err := e.startWatchdog(); err != nil {
 		_ = ep.Close()
 		counters.Retire()
 		return nil, err
 	}
-	e.sleepers.Board, e.sleepers.Left = board, func() {
-		e.guard.leave()
-		e.copies.start()
+	e.sleepers.Board, e.sleepers.OnSleep = board, func() {
+		e.watchdog.armAll()
+		e.deferredCopies.startWorkers()
 	}
-	e.empty = sync.NewCond(&e.mu)
-	e.notes.init(e)
-	e.lookout.init(&e.notes.posted)
+	e.noStreams = sync.NewCond(&e.mu)
+	e.dispatcher.init(e)
+	e.notifyPoller.init(&e.dispatcher.posted)
 	e.wg.Go(e.serve)
-	e.wg.Go(e.notes.run)
-	e.idlers.more = make(chan struct{}, 1)
-	e.wg.Go(func() { e.idlers.run(e.stop) })
+	e.wg.Go(e.dispatcher.run)
+	e.tailProber.more = make(chan struct{}, 1)
+	e.wg.Go(func() { e.tailProber.run(e.stop) })
 	return e, nil
 }
 
@@ -94,17 +94,17 @@ func (e *Engine) Close() {
 	close(e.stop)
 	e.mu.Lock()
 	for len(e.streams) > 0 {
-		e.empty.Wait()
+		e.noStreams.Wait()
 	}
 	e.mu.Unlock()
 	e.sleepers.Wake()
-	e.notes.close()
-	for !e.spinning.CompareAndSwap(false, true) { // a waiter may be about to look at the set
+	e.dispatcher.close()
+	for !e.polling.CompareAndSwap(false, true) { // a waiter may be about to look at the set
 		runtime.Gosched()
 	}
-	e.guard.close()
+	e.watchdog.close()
 	e.batch.close() // who comes late would add to a set that is another one's
-	e.copies.close()
+	e.deferredCopies.close()
 	_ = e.ep.Close()
 	e.wg.Wait()
 	e.counters.Retire()
@@ -131,14 +131,14 @@ func (e *Engine) serve() {
 func (e *Engine) dispatch(events []unix.Event) {
 	for _, ev := range events {
 		switch ev.ID {
-		case timerID:
-			e.expired()
+		case batchTimerID:
+			e.batchTimerExpired()
 			continue
-		case guardID:
-			e.guard.expired(e.ep)
+		case watchdogTimerID:
+			e.watchdog.timerExpired(e.ep)
 			continue
-		case copiesID:
-			e.copies.expired(e.ep)
+		case copiesTimerID:
+			e.deferredCopies.timerExpired(e.ep)
 			continue
 		}
 		e.mu.RLock()
@@ -147,9 +147,9 @@ func (e *Engine) dispatch(events []unix.Event) {
 		switch {
 		case s == nil: // closed meanwhile
 		case ev.ID&1 == 1:
-			s.writable()
+			s.handleWritable()
 		default:
-			s.readable()
+			s.handleReadable()
 		}
 	}
 }
@@ -161,219 +161,219 @@ func (e *Engine) register(s *stream) error {
 		e.mu.Unlock()
 		return ErrClosed
 	}
-	e.next++
-	s.id = e.next
+	e.lastID++
+	s.id = e.lastID
 	e.streams[s.id] = s
 	e.mu.Unlock()
 	return e.ep.Add(s.fd, s.id<<1, false)
 }
 
-func (e *Engine) forget(s *stream) {
+func (e *Engine) unregister(s *stream) {
 	e.mu.Lock()
 	delete(e.streams, s.id)
 	if len(e.streams) == 0 {
-		e.empty.Broadcast()
+		e.noStreams.Broadcast()
 	}
 	e.mu.Unlock()
-	e.cool(s)
+	e.markCold(s)
 }
 
-// cool ends the polling of s.
-func (e *Engine) cool(s *stream) {
+// markCold ends the polling of s.
+func (e *Engine) markCold(s *stream) {
 	for i := range e.hot {
 		if e.hot[i].CompareAndSwap(s, nil) {
-			s.warm.Store(false)
+			s.hot.Store(false)
 		}
 	}
 }
 
-// stale is after how many looks in vain, over all waits, a link is left to the
+// maxEmptyPolls is after how many looks in vain, over all waits, a link is left to the
 // background: polling it costs a system call a look.
-const stale = 4096
+const maxEmptyPolls = 4096
 
 // On a processor that is shared the other end waits for each look, a system call: of several links one that
-// has brought nothing for seldomAfter of them gets every seldom'th.
+// has brought nothing for skipAfter of them gets every seldom'th.
 const (
-	seldomAfter = 64
-	seldom      = 8
+	skipAfter = 64
+	pollEvery = 8
 )
 
-// passOver says whether to leave s out this time; with the token.
-func (s *stream) passOver() bool {
-	if s.idle < seldomAfter {
+// skipPoll says whether to leave s out this time; with the token.
+func (s *stream) skipPoll() bool {
+	if s.emptyPolls < skipAfter {
 		return false
 	}
-	if s.sought.Load() {
-		s.sought.Store(false)
-		s.idle = 0
+	if s.waiterAsleep.Load() {
+		s.waiterAsleep.Store(false)
+		s.emptyPolls = 0
 		return false
 	}
-	s.passed = (s.passed + 1) % seldom
-	return s.passed != 0
+	s.skippedPolls = (s.skippedPolls + 1) % pollEvery
+	return s.skippedPolls != 0
 }
 
-// warm notes that messages arrive on s: waiters will poll it.
-func (e *Engine) warm(s *stream) {
-	if s.warm.Load() {
+// markHot notes that messages arrive on s: waiters will poll it.
+func (e *Engine) markHot(s *stream) {
+	if s.hot.Load() {
 		return
 	}
-	s.warm.Store(true)
+	s.hot.Store(true)
 	i := e.hotNext.Add(1) % uint32(len(e.hot))
 	if old := e.hot[i].Swap(s); old != nil {
-		old.warm.Store(false)
+		old.hot.Store(false)
 	}
 }
 
 // Wait returns when l holds. An error is the context's, or [ErrClosed].
-func (e *Engine) Wait(ctx context.Context, l wait.Look) error { return e.wait(ctx, &l, nil) }
+func (e *Engine) Wait(ctx context.Context, l wait.Cond) error { return e.wait(ctx, &l, nil) }
 
-// Looks is how often who waits for a word alone looks at it first, with no call that the return from would come between its store
-// and who waited, and then calls [Engine.WaitOn].
-func (e *Engine) Looks() int {
-	if !e.memoryAlone() {
+// PlainLooks is how often who waits for a word alone looks at it first, with no call that the return from would come between its store
+// and who waited, and then calls [Engine.WaitPolled].
+func (e *Engine) PlainLooks() int {
+	if !e.onlyMemory() {
 		return 0
 	}
-	return e.budget.Looks()
+	return e.budget.PlainLooks()
 }
 
-// WaitOn is Wait for who has looked.
-func (e *Engine) WaitOn(ctx context.Context, l wait.Look) error {
-	if l.Done() || e.lookOn(ctx, &l, nil) {
+// WaitPolled is Wait for who has looked.
+func (e *Engine) WaitPolled(ctx context.Context, l wait.Cond) error {
+	if l.Done() || e.pollSockets(ctx, &l, nil) {
 		return nil
 	}
 	return e.sleep(ctx, &l, nil)
 }
 
 // wait is Wait for something that writing on own helps to come about; nil for none.
-func (e *Engine) wait(ctx context.Context, l *wait.Look, own *stream) error {
-	if e.look(ctx, l, own) {
+func (e *Engine) wait(ctx context.Context, l *wait.Cond, own *stream) error {
+	if e.poll(ctx, l, own) {
 		return nil
 	}
 	if own != nil {
-		own.sought.Store(true)
+		own.waiterAsleep.Store(true)
 	}
 	return e.sleep(ctx, l, own)
 }
 
-// look looks for as long as looking is worth while, and says whether l holds.
-func (e *Engine) look(ctx context.Context, l *wait.Look, own *stream) (found bool) {
-	if l.Done() || own == nil && e.memoryAlone() && e.budget.Plain(l) {
+// poll looks for as long as looking is worth while, and says whether l holds.
+func (e *Engine) poll(ctx context.Context, l *wait.Cond, own *stream) (found bool) {
+	if l.Done() || own == nil && e.onlyMemory() && e.budget.PollPlain(l) {
 		return true
 	}
-	return e.lookOn(ctx, l, own)
+	return e.pollSockets(ctx, l, own)
 }
 
-// lookOn is look after plain looks.
-func (e *Engine) lookOn(ctx context.Context, l *wait.Look, own *stream) (found bool) {
-	if e.copies.some.Load() && e.copies.work(ctx, l) {
+// pollSockets is look after plain looks.
+func (e *Engine) pollSockets(ctx context.Context, l *wait.Cond, own *stream) (found bool) {
+	if e.deferredCopies.pending.Load() && e.deferredCopies.copyWhileWaiting(ctx, l) {
 		return true
 	}
-	if !e.turn() {
+	if !e.acquirePoller() {
 		return false
 	}
 	found = e.spin(ctx, l, own)
-	e.spinning.Store(false)
+	e.polling.Store(false)
 	return found
 }
 
-// memoryAlone says that nobody who waits has anything else to look at. What becomes busy after these loads is seen by the looking that
+// onlyMemory says that nobody who waits has anything else to look at. What becomes busy after these loads is seen by the looking that
 // follows plain looks in vain, or by the background, which has whatever no waiter holds; so no order among them is needed.
-func (e *Engine) memoryAlone() bool {
+func (e *Engine) onlyMemory() bool {
 	for i := range e.hot {
 		if e.hot[i].Load() != nil {
 			return false
 		}
 	}
-	return !e.batch.some.Load() && !e.copies.some.Load()
+	return !e.batch.pending.Load() && !e.deferredCopies.pending.Load()
 }
 
-// nap is how short a sleep is that was broken off by something else than what was
+// shortSleep is how short a sleep is that was broken off by something else than what was
 // waited for, for its end to be worth looking on.
-const nap = time.Millisecond
+const shortSleep = time.Millisecond
 
 // sleep parks the goroutine until l holds. Where messages come that are not what
 // is waited for, it looks again, and serves them while it does.
-func (e *Engine) sleep(ctx context.Context, l *wait.Look, own *stream) error {
+func (e *Engine) sleep(ctx context.Context, l *wait.Cond, own *stream) error {
 	for {
-		found, err := e.sleepers.Sleep(ctx, l, e.stop, nap)
+		found, err := e.sleepers.Sleep(ctx, l, e.stop, shortSleep)
 		switch {
 		case errors.Is(err, wait.ErrStopped):
 			return ErrClosed
-		case err != nil || found || e.look(ctx, l, own):
+		case err != nil || found || e.poll(ctx, l, own):
 			return err
 		}
 	}
 }
 
-// writers are the streams whose unwritten frames a waiter writes.
-type writers struct {
+// assistedWriters are the streams whose unwritten frames a waiter writes.
+type assistedWriters struct {
 	list [len(Engine{}.hot) + 1]*stream
 	n    int
 }
 
-// help writes on s if it was stuck, and says whether the socket took anything. Long messages may come the other way: see byTurns.
-func (w *writers) help(s *stream, both bool) bool {
-	if !s.tx.stuck.Load() {
+// assist writes on s if it was stuck, and says whether the socket took anything. Long messages may come the other way: see writeQuantum.
+func (w *assistedWriters) assist(s *stream, both bool) bool {
+	if !s.tx.writeBlocked.Load() {
 		return false
 	}
 	if !slices.Contains(w.list[:w.n], s) {
-		s.attend()
+		s.beginWrite()
 		w.list[w.n] = s
 		w.n++
 	}
-	return s.advance(both || s.e.glancer.lately())
+	return s.flushSome(both || s.e.bulkActivity.bulkArriving())
 }
 
-// leave ends that. again says that the waiter does not sleep next.
-func (w *writers) leave(again bool) {
+// finish ends that. again says that the waiter does not sleep next.
+func (w *assistedWriters) finish(again bool) {
 	for _, s := range w.list[:w.n] {
 		if again {
-			s.handOver()
+			s.endWriteSoon()
 		} else {
-			s.leave()
+			s.endWrite()
 		}
 	}
 }
 
 // spin looks, and polls the hot links between looks, until the budget is used.
-func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found bool) {
-	sp := e.budget.Begin(own != nil && own.bulky()) // which may yield: before anything is held
+func (e *Engine) spin(ctx context.Context, l *wait.Cond, own *stream) (found bool) {
+	sp := e.budget.Begin(own != nil && own.bulkInFlight()) // which may yield: before anything is held
 	var held [len(e.hot)]*stream
-	n := e.grasp(&held)
+	n := e.acquireHot(&held)
 	var events [4]unix.Event
-	var w writers
+	var w assistedWriters
 	wrote := false
 	for i := 0; ; i++ {
 		if found = l.Done(); found {
 			break
 		}
 		cost := 1
-		moved := own != nil && w.help(own, false)
-		if e.batch.some.Load() {
-			any, short := e.batch.write(own)
+		moved := own != nil && w.assist(own, false)
+		if e.batch.pending.Load() {
+			any, short := e.batch.flush(own)
 			moved, wrote = any || moved, short || wrote
 			cost += 16
 		}
 		for _, s := range held[:n] {
-			if n == 1 || s == own || !sp.Shared() || !s.passOver() {
+			if n == 1 || s == own || !sp.Shared() || !s.skipPoll() {
 				cost += 16
-				if s.idle++; s.receive(1) {
-					s.idle = 0
+				if s.emptyPolls++; s.receive(1) {
+					s.emptyPolls = 0
 					moved = true
 				}
-				if s.later && sp.Shared() { // the next look comes when others have run
-					s.settle(true)
+				if s.ackDeferred && sp.Shared() { // the next look comes when others have run
+					s.flushDeferredAck(true)
 				}
 			}
-			if s != own && w.help(s, false) {
+			if s != own && w.assist(s, false) {
 				moved = true
 			}
 		}
-		if i%leftLooks == leftLooks-1 {
-			e.copies.start()
+		if i%startWorkerAfter == startWorkerAfter-1 {
+			e.deferredCopies.startWorkers()
 		}
 		if n > 0 && i&31 == 31 {
-			e.guard.pass()
+			e.watchdog.postponeIfDue()
 			e.dispatch(events[:e.ep.Look(events[:])])
 		}
 		if moved {
@@ -383,48 +383,62 @@ func (e *Engine) spin(ctx context.Context, l *wait.Look, own *stream) (found boo
 			if ctx.Err() != nil { // a peer can go on for ever
 				break
 			}
-			if r := &e.notes.roused; r.Load() { // before its thread is woken, which takes longer than a handler may
+			if r := &e.dispatcher.justRoused; r.Load() { // before its thread is woken, which takes longer than a handler may
 				r.Store(false)
 				runtime.Gosched()
 			}
-			sp.Again() // where something goes on more will come
-			cost = 1   // and may be what was waited for: no yield before it is looked at
+			sp.Restart() // where something goes on more will come
+			cost = 1     // and may be what was waited for: no yield before it is looked at
 		}
 		if !sp.Next(cost) {
 			break
 		}
 	}
 	sp.End()
-	often := n > 0 && e.guard.frequent(sp.Now())
+	often := n > 0 && e.watchdog.frequentWaits(sp.Now())
 	// What was written may be answered, and nobody listen; and who knows how long a handler takes.
-	rest := often && found && !wrote && !e.lookout.looks.Load() && !e.sleepers.Asleep()
+	rest := often && found && !wrote && !e.notifyPoller.active.Load() && !e.sleepers.Asleep()
 	for _, s := range held[:n] {
-		if s.idle > stale {
-			s.idle = 0
-			e.cool(s)
-			s.release()
+		if s.emptyPolls > maxEmptyPolls {
+			s.emptyPolls = 0
+			e.markCold(s)
+			s.releaseArmed()
 			continue
 		}
 		if rest {
-			s.rest()
+			s.releaseUnarmed()
 		} else {
-			s.release()
+			s.releaseArmed()
 		}
 	}
-	w.leave(found && !e.lookout.looks.Load()) // the lookout sleeps next, in any case
+	w.finish(found && !e.notifyPoller.active.Load()) // the lookout sleeps next, in any case
 	if rest {
-		e.guard.visit()
+		e.watchdog.sweep()
 	}
 	return found
 }
 
-// grasp takes the hot links that nobody else has, and says how many.
-func (e *Engine) grasp(held *[len(Engine{}.hot)]*stream) (n int) {
+// acquireHot takes the hot links that nobody else has, and says how many.
+func (e *Engine) acquireHot(held *[len(Engine{}.hot)]*stream) (n int) {
 	for i := range e.hot {
-		if s := e.hot[i].Load(); s != nil && s.tryQuiet() {
+		if s := e.hot[i].Load(); s != nil && s.tryTokenDisarmed() {
 			held[n] = s
 			n++
 		}
 	}
 	return n
+}
+
+// newTimer is one of the set, whose events have the id: who takes events off the set hears it, and setting it wakes nobody.
+// There is none where descriptors have run out.
+func newTimer(ep *unix.Epoll, id uint64) (*unix.Timer, error) {
+	t, err := unix.NewTimer()
+	if err != nil {
+		return nil, err
+	}
+	if err := ep.Add(t.Descriptor(), id, false); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
 }

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -17,25 +17,25 @@ import (
 const maxFetches = 64
 
 // fetch is a Get or an atomic that is not answered yet. Its fields but done are
-// under the link's gmu once it is asked; dst is written by the engine under rmu.
+// under the link's fetchMu once it is asked; dst is written by the engine under rmu.
 type fetch struct {
-	dst    []byte
-	handle uint32
-	id     uint32 // the buffer's
-	off    uint64
-	size   uint64
-	seq    uint64
-	got    int
-	raw    bool // no last word
+	dst      []byte
+	handle   uint32
+	id       uint32 // the buffer's
+	off      uint64
+	size     uint64
+	seq      uint64
+	received int
+	bytes    bool // no last word
 
 	op  wire.Op // of an atomic, else 0
 	a   uint64  // its operands
 	b   uint64
 	old uint64 // its result
 
-	bad  error // its memory could not be written
-	err  error // set before done moves
-	done wait.Tick
+	storeErr error // its memory could not be written
+	err      error // set before done moves
+	done     wait.EventCount
 }
 
 // Read is what a get asks for.
@@ -48,178 +48,178 @@ type Read struct {
 	Ended  *atomic.Bool
 }
 
-var fetches = sync.Pool{New: func() any { return new(fetch) }}
+var fetchPool = sync.Pool{New: func() any { return new(fetch) }}
 
 func (f *fetch) set(r *Read) {
-	f.dst, f.handle, f.id, f.off, f.size, f.raw = r.Dst, r.Handle, r.ID, r.Off, uint64(len(r.Dst)), r.Bytes
-	f.got, f.op, f.bad, f.err = 0, 0, nil, nil
+	f.dst, f.handle, f.id, f.off, f.size, f.bytes = r.Dst, r.Handle, r.ID, r.Off, uint64(len(r.Dst)), r.Bytes
+	f.received, f.op, f.storeErr, f.err = 0, 0, nil, nil
 }
 
-func (f *fetch) end(err error) {
+func (f *fetch) finish(err error) {
 	f.err = err
-	f.done.Move()
+	f.done.Advance()
 }
 
-// question is the frame that asks.
-func (f *fetch) question() wire.Header {
+// header is the frame that asks.
+func (f *fetch) header() wire.Header {
 	h := wire.Header{Type: wire.Get, Handle: f.handle, Seq: f.seq, Off: f.off, Size: f.size}
 	if f.op != 0 {
 		h.Type = wire.Atomic
 		h.SetOperands(f.op, f.a, f.b)
-	} else if f.raw {
+	} else if f.bytes {
 		h.Flags = wire.Bytes
 	}
 	return h
 }
 
 // Get fetches len(r.Dst) bytes.
-func (o *Out) Get(ctx context.Context, r Read) error {
-	f := fetches.Get().(*fetch)
+func (rq *Requester) Get(ctx context.Context, r Read) error {
+	f := fetchPool.Get().(*fetch)
 	f.set(&r)
-	_, err := o.call(ctx, f, r.Ended)
+	_, err := rq.roundTrip(ctx, f, r.Ended)
 	return err
 }
 
-// call asks and waits for the answer; f is not the caller's any more.
-func (o *Out) call(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint64, err error) {
-	if err := o.caughtUp(ctx); err != nil {
+// roundTrip asks and waits for the answer; f is not the caller's any more.
+func (rq *Requester) roundTrip(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint64, err error) {
+	if err := rq.waitBacklog(ctx); err != nil {
 		return 0, err
 	}
-	if err := o.turn.Take(ctx); err != nil {
+	if err := rq.sendSem.Acquire(ctx); err != nil {
 		return 0, err
 	}
-	tick := f.done.Now()
-	err = o.ask(ctx, f, ended)
-	o.turn.Give()
+	tick := f.done.Load()
+	err = rq.sendFetch(ctx, f, ended)
+	rq.sendSem.Release()
 	if err != nil {
 		return 0, err
 	}
-	o.e.warm(&o.stream)
-	if err := o.e.wait(ctx, &wait.Look{Word: f.done.Word(), Old: tick, Ended: ended, Own: true}, &o.stream); err != nil || f.done.Now() == tick {
-		if o.forsake(f) {
+	rq.e.markHot(&rq.stream)
+	if err := rq.e.wait(ctx, &wait.Cond{Word: f.done.Word(), Old: tick, Ended: ended, LocalOnly: true}, &rq.stream); err != nil || f.done.Load() == tick {
+		if rq.abandonFetch(f) {
 			if err == nil {
 				err = ErrEnded
 			}
 			if f.op != 0 {
-				err = &Pending{err: unknown(err), o: o, f: f, tick: tick}
+				err = &PendingAtomic{err: unknown(err), o: rq, f: f, tick: tick}
 			}
 			return 0, err
 		}
 	}
 	old, err = f.old, f.err
 	f.dst = nil
-	fetches.Put(f)
+	fetchPool.Put(f)
 	return old, err
 }
 
-// ask puts the request on the stream and in the queue of those unanswered.
-func (o *Out) ask(ctx context.Context, f *fetch, ended *atomic.Bool) error {
+// sendFetch puts the request on the stream and in the queue of those unanswered.
+func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 	for {
-		if err := o.slot(ctx); err != nil {
+		if err := rq.waitFetchSlot(ctx); err != nil {
 			return err
 		}
 		if f.op != 0 {
-			if err := o.unread(ctx, f.id, f.off, f.size); err != nil {
+			if err := rq.waitNoOverlap(ctx, f.id, f.off, f.size); err != nil {
 				return err
 			}
 		}
-		if err := o.only(ctx, ended); err != nil {
+		if err := rq.lockIdleQueue(ctx, ended); err != nil {
 			return err
 		}
-		if o.reads.Load() < maxFetches { // with imu, under which it grows
+		if rq.fetchCount.Load() < maxFetches { // with inboxMu, under which it grows
 			break
 		}
-		o.imu.Unlock()
-		o.tmu.Unlock()
+		rq.inboxMu.Unlock()
+		rq.tmu.Unlock()
 	}
-	defer o.tmu.Unlock()
-	if err := o.err(); err != nil { // lost has emptied the queue, or is about to
-		o.imu.Unlock()
+	defer rq.tmu.Unlock()
+	if err := rq.err(); err != nil { // lost has emptied the queue, or is about to
+		rq.inboxMu.Unlock()
 		return err
 	}
-	f.seq = o.seq.Load() + 1
-	o.seq.Store(f.seq)
-	o.expect(f)
-	o.imu.Unlock()
-	if o.minds {
-		o.tend()
+	f.seq = rq.lastSeq.Load() + 1
+	rq.lastSeq.Store(f.seq)
+	rq.addFetch(f)
+	rq.inboxMu.Unlock()
+	if rq.needsProbes {
+		rq.scheduleProbe()
 	}
-	h := f.question()
-	o.wrote(f.seq, false)
-	if o.say(&h, nil) && !o.calm() { // there is what came meanwhile
-		o.pump()
+	h := f.header()
+	rq.messageFramed(f.seq, false)
+	if rq.writeShort(&h, nil) && !rq.nothingQueued() { // there is what came meanwhile
+		rq.pump()
 	}
 	return nil
 }
 
-// expect puts f behind those unanswered; imu is held, so the order is that of
+// addFetch puts f behind those unanswered; inboxMu is held, so the order is that of
 // the numbers.
-func (o *Out) expect(f *fetch) {
+func (rq *Requester) addFetch(f *fetch) {
 	if f.op != 0 {
-		o.count.Locked(page.Atomics, 1)
+		rq.counters.AddLocked(shmlayout.Atomics, 1)
 	} else {
-		o.count.Locked(page.Gets, 1)
-		o.count.Locked(page.GetBytes, f.size)
+		rq.counters.AddLocked(shmlayout.Gets, 1)
+		rq.counters.AddLocked(shmlayout.GetBytes, f.size)
 	}
-	o.gmu.Lock()
-	o.gets = append(o.gets, f)
-	o.reads.Store(int32(len(o.gets)))
+	rq.fetchMu.Lock()
+	rq.fetches = append(rq.fetches, f)
+	rq.fetchCount.Store(int32(len(rq.fetches)))
 	if invariant.Enabled {
-		o.checkGets()
-		o.traceFetch("ask for a", f)
+		rq.checkGets()
+		rq.traceFetch("ask for a", f)
 	}
-	o.gmu.Unlock()
+	rq.fetchMu.Unlock()
 }
 
-// slot waits until one more get may be asked; only with imu held it is still so.
-func (o *Out) slot(ctx context.Context) error {
+// waitFetchSlot waits until one more get may be asked; only with inboxMu held it is still so.
+func (rq *Requester) waitFetchSlot(ctx context.Context) error {
 	for {
-		tick := o.room.Now()
-		if o.reads.Load() < maxFetches {
+		tick := rq.fetchEvent.Load()
+		if rq.fetchCount.Load() < maxFetches {
 			return nil
 		}
-		if err := o.e.wait(ctx, &wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}, &o.stream); err != nil {
+		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetchEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
 			return err
 		}
-		if err := o.err(); err != nil {
+		if err := rq.err(); err != nil {
 			return err
 		}
 	}
 }
 
 // GetAsync begins a get; r.Dst is the link's until the request is done.
-func (o *Out) GetAsync(ctx context.Context, r Read) (Request, error) {
-	if err := o.err(); err != nil {
+func (rq *Requester) GetAsync(ctx context.Context, r Read) (Request, error) {
+	if err := rq.err(); err != nil {
 		return Request{}, err
 	}
 	f := new(fetch) // it is the request's, for as long as that is asked
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}
-	if !o.later.busy() && o.reads.Load() < maxFetches/2 {
-		if err := o.admit(ctx, &outgoing{m: ask, f: f}); err != nil {
+	if !rq.backlog.busy() && rq.fetchCount.Load() < maxFetches/2 {
+		if err := rq.enqueue(ctx, &outgoing{msg: ask, fetch: f}); err != nil {
 			return Request{}, err
 		}
-		return Request{o: o, f: f}, nil
+		return Request{requester: rq, fetch: f}, nil
 	}
-	req, err := o.postpone(ctx, &deferred{slow: true, do: func(ctx context.Context, _ *deferred) error {
-		return o.admit(ctx, &outgoing{m: ask, f: f})
+	req, err := rq.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, _ *deferredOp) error {
+		return rq.enqueue(ctx, &outgoing{msg: ask, fetch: f})
 	}})
-	req.f = f
+	req.fetch = f
 	return req, err
 }
 
-// forsake makes an answer that is still to come go nowhere. It returns false if
+// abandonFetch makes an answer that is still to come go nowhere. It returns false if
 // the answer was complete before. rmu keeps the engine out of dst meanwhile.
-func (o *Out) forsake(f *fetch) bool {
-	o.rmu.Lock()
-	defer o.rmu.Unlock()
-	o.gmu.Lock()
-	defer o.gmu.Unlock()
-	for _, g := range o.gets {
+func (rq *Requester) abandonFetch(f *fetch) bool {
+	rq.rmu.Lock()
+	defer rq.rmu.Unlock()
+	rq.fetchMu.Lock()
+	defer rq.fetchMu.Unlock()
+	for _, g := range rq.fetches {
 		if g == f {
 			f.dst = nil
-			if o.reading == f {
-				o.rx.divert()
+			if rq.rxFetch == f {
+				rq.rx.discardRest()
 			}
 			return true
 		}
@@ -227,115 +227,115 @@ func (o *Out) forsake(f *fetch) bool {
 	return false
 }
 
-// place says where a reply's payload goes.
-func (o *Out) place(rest int) []byte {
-	f := o.reading
+// payloadBuffer says where a reply's payload goes.
+func (rq *Requester) payloadBuffer(rest int) []byte {
+	f := rq.rxFetch
 	if f == nil {
 		return nil
 	}
-	o.gmu.Lock()
-	defer o.gmu.Unlock()
+	rq.fetchMu.Lock()
+	defer rq.fetchMu.Unlock()
 	if f.dst == nil { // forsaken
 		return nil
 	}
-	at := f.got + int(o.rx.hdr.Chunk) - rest
+	at := f.received + int(rq.rx.hdr.Chunk) - rest
 	return f.dst[at : at+rest]
 }
 
-// replyTo judges a reply.
-func (o *Out) replyTo(h *wire.Header) error {
-	sent := o.sent(h.Seq)
-	o.gmu.Lock()
-	defer o.gmu.Unlock()
-	if len(o.gets) == 0 || o.gets[0].seq != h.Seq || o.gets[0].op != 0 || !sent {
+// checkReply judges a reply.
+func (rq *Requester) checkReply(h *wire.Header) error {
+	sent := rq.fullySent(h.Seq)
+	rq.fetchMu.Lock()
+	defer rq.fetchMu.Unlock()
+	if len(rq.fetches) == 0 || rq.fetches[0].seq != h.Seq || rq.fetches[0].op != 0 || !sent {
 		return protocol("a reply to %d, which was not asked for", h.Seq)
 	}
-	f := o.gets[0]
+	f := rq.fetches[0]
 	span := int(h.Span())
 	switch {
-	case f.raw != (h.Flags&wire.Bytes != 0), h.Off != uint64(f.got):
-		return protocol("reply to %d at %d, expected at %d", h.Seq, h.Off, f.got)
-	case f.size != h.Size, h.Span() > f.size-uint64(f.got), (h.Flags&wire.Last != 0) != (uint64(f.got+span) == f.size):
+	case f.bytes != (h.Flags&wire.Bytes != 0), h.Off != uint64(f.received):
+		return protocol("reply to %d at %d, expected at %d", h.Seq, h.Off, f.received)
+	case f.size != h.Size, h.Span() > f.size-uint64(f.received), (h.Flags&wire.Last != 0) != (uint64(f.received+span) == f.size):
 		return protocol("reply of %d bytes to a get of %d", h.Size, f.size)
 	}
-	o.reading = f
+	rq.rxFetch = f
 	return nil
 }
 
-// fetched is called when a reply's payload is in place.
-func (o *Out) fetched(h *wire.Header) {
-	o.gmu.Lock()
-	defer o.gmu.Unlock()
-	f := o.reading
-	o.reading = nil
-	f.got += int(h.Span())
-	if f.dst != nil && h.Flags&wire.Last != 0 && !f.raw {
-		f.bad = shm.Guard(func() { setLastWord(f.dst, h.Word) })
+// handleReply is called when a reply's payload is in place.
+func (rq *Requester) handleReply(h *wire.Header) {
+	rq.fetchMu.Lock()
+	defer rq.fetchMu.Unlock()
+	f := rq.rxFetch
+	rq.rxFetch = nil
+	f.received += int(h.Span())
+	if f.dst != nil && h.Flags&wire.Last != 0 && !f.bytes {
+		f.storeErr = shm.Guard(func() { setLastWord(f.dst, h.Word) })
 	}
 	if h.Flags&wire.Last != 0 {
-		o.answered(f.bad)
+		rq.fetchAnswered(f.storeErr)
 	}
 }
 
-// refused takes a Nak: of a get or an atomic, which ends, or of a message.
-func (o *Out) refused(h *wire.Header) error {
+// handleNak takes a Nak: of a get or an atomic, which ends, or of a message.
+func (rq *Requester) handleNak(h *wire.Header) error {
 	err := refusal(h.Word)
 	if h.Word != wire.CodeAlignment { // that one is the request's fault, not the import's end
-		o.onRevoke(h.Handle, NotSaid, err)
+		rq.onRevoke(h.Handle, AppliedUnknown, err)
 	}
-	sent := o.sent(h.Seq)
-	o.gmu.Lock()
-	defer o.gmu.Unlock()
-	if len(o.gets) > 0 && o.gets[0].seq == h.Seq && sent {
-		o.answered(err)
+	sent := rq.fullySent(h.Seq)
+	rq.fetchMu.Lock()
+	defer rq.fetchMu.Unlock()
+	if len(rq.fetches) > 0 && rq.fetches[0].seq == h.Seq && sent {
+		rq.fetchAnswered(err)
 	}
 	return nil
 }
 
 // unansweredBefore says whether a get or an atomic before message seq is not
 // answered yet: requests are over in order, whichever their kind.
-func (o *Out) unansweredBefore(seq uint64) bool {
-	if o.reads.Load() == 0 {
+func (rq *Requester) unansweredBefore(seq uint64) bool {
+	if rq.fetchCount.Load() == 0 {
 		return false
 	}
-	o.gmu.Lock()
-	defer o.gmu.Unlock()
-	return len(o.gets) > 0 && o.gets[0].seq < seq
+	rq.fetchMu.Lock()
+	defer rq.fetchMu.Unlock()
+	return len(rq.fetches) > 0 && rq.fetches[0].seq < seq
 }
 
-// allAnswered waits until all that was asked before message seq is answered.
-func (o *Out) allAnswered(ctx context.Context, seq uint64) error {
+// waitAnsweredBefore waits until all that was asked before message seq is answered.
+func (rq *Requester) waitAnsweredBefore(ctx context.Context, seq uint64) error {
 	for {
-		tick := o.room.Now()
-		if !o.unansweredBefore(seq) {
+		tick := rq.fetchEvent.Load()
+		if !rq.unansweredBefore(seq) {
 			return nil
 		}
-		if err := o.err(); err != nil {
+		if err := rq.err(); err != nil {
 			return err
 		}
-		if err := o.e.wait(ctx, &wait.Look{Word: o.room.Word(), Old: tick, Broken: &o.broken, Own: true}, &o.stream); err != nil {
+		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetchEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
 			return err
 		}
 	}
 }
 
-// answered takes the oldest get off the queue; gmu is held. That it was answered
+// fetchAnswered takes the oldest get off the queue; fetchMu is held. That it was answered
 // acknowledges all before it: the exporter works in order.
-func (o *Out) answered(err error) {
-	f := o.gets[0]
-	o.replied = f.seq
-	if o.acked.Load() < f.seq { // only the holder of rmu stores there
-		o.acked.Store(f.seq)
+func (rq *Requester) fetchAnswered(err error) {
+	f := rq.fetches[0]
+	rq.repliedSeq = f.seq
+	if rq.ackedSeq.Load() < f.seq { // only the holder of rmu stores there
+		rq.ackedSeq.Store(f.seq)
 	}
-	n := copy(o.gets, o.gets[1:])
-	o.gets[n] = nil
-	o.gets = o.gets[:n]
-	o.reads.Store(int32(n))
+	n := copy(rq.fetches, rq.fetches[1:])
+	rq.fetches[n] = nil
+	rq.fetches = rq.fetches[:n]
+	rq.fetchCount.Store(int32(n))
 	if invariant.Enabled {
-		o.checkGets()
-		o.traceFetch("answered", f)
+		rq.checkGets()
+		rq.traceFetch("answered", f)
 	}
-	f.end(err)
-	o.room.Move()
-	o.tick.Move()
+	f.finish(err)
+	rq.fetchEvent.Advance()
+	rq.ackEvent.Advance()
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -18,8 +18,8 @@ import (
 // pages that a same-node link has.
 type pair struct {
 	a, b *Engine
-	out  *Out
-	in   *In
+	out  *Requester
+	in   *Responder
 	lost chan error
 }
 
@@ -35,9 +35,9 @@ func memory(t *testing.T, n int) []byte {
 	return r.Bytes()[:n]
 }
 
-func engine(t *testing.T) (*Engine, page.Process) {
+func engine(t *testing.T) (*Engine, shmlayout.Process) {
 	t.Helper()
-	p, err := page.NewProcess()
+	p, err := shmlayout.NewProcess()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,31 +72,31 @@ func join(t *testing.T, pages bool, targets ...*Target) *pair {
 	}
 	var ga, gb *Pages
 	if pages {
-		ga, gb = shared(t, pa, pb)
+		ga, gb = sharedPages(t, pa, pb)
 	}
 	p := &pair{a: a, b: b, lost: make(chan error, 2)}
-	if p.in, err = NewIn(b, fb, gb, Terms{}, targets, nil, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
+	if p.in, err = NewResponder(b, fb, gb, Terms{}, targets, nil, func(uint32) {}, func(err error) { p.lost <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if p.out, err = NewOut(a, fa, ga, Terms{}, func(uint32, uint64, error) {}, func(error) {}); err != nil {
+	if p.out, err = NewRequester(a, fa, ga, Terms{}, func(uint32, uint64, error) {}, func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// shared are the pages of a link between two processes, as each needs them.
-func shared(t *testing.T, pa, pb page.Process) (ga, gb *Pages) {
+// sharedPages are the pages of a link between two processes, as each needs them.
+func sharedPages(t *testing.T, pa, pb shmlayout.Process) (ga, gb *Pages) {
 	t.Helper()
-	ring, err := page.NewImporter()
+	ring, err := shmlayout.NewImporter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := page.NewExporter()
+	back, err := shmlayout.NewExporter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Pages{Peer: view(t, pb.Region, page.OpenProcess), Ring: ring, Back: view(t, back.Region, page.OpenExporter)},
-		&Pages{Peer: view(t, pa.Region, page.OpenProcess), Ring: view(t, ring.Region, page.OpenImporter), Back: back}
+	return &Pages{Peer: view(t, pb.Region, shmlayout.OpenProcess), Ring: ring, Back: view(t, back.Region, shmlayout.OpenExporter)},
+		&Pages{Peer: view(t, pa.Region, shmlayout.OpenProcess), Ring: view(t, ring.Region, shmlayout.OpenImporter), Back: back}
 }
 
 func TestSendAndGetEverySize(t *testing.T) {
@@ -113,7 +113,7 @@ func TestSendAndGetEverySize(t *testing.T) {
 		if _, err := p.out.Send(ctx, Message{Handle: 1, Off: off, Src: src}); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.out.Settle(ctx); err != nil {
+		if err := p.out.WaitApplied(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(mem[off:off+uint64(n)], src) {
@@ -208,7 +208,7 @@ func TestRevokeStopsAMessageUnderWay(t *testing.T) {
 	if _, err := p.out.Send(t.Context(), Message{Handle: 1, Src: src}); err != nil && !errors.Is(err, ErrUnknown) {
 		t.Fatal(err)
 	}
-	if err := p.out.Settle(t.Context()); err != nil {
+	if err := p.out.WaitApplied(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(mem, make([]byte, len(mem))) {
@@ -230,7 +230,7 @@ func TestCancelledSendNeverStoresItsLastWord(t *testing.T) {
 		_, err := p.out.Send(ctx, Message{Handle: 1, Src: src})
 		errs <- err
 	}()
-	for p.out.seq.Load() == 0 {
+	for p.out.lastSeq.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
@@ -244,7 +244,7 @@ func TestCancelledSendNeverStoresItsLastWord(t *testing.T) {
 	if _, err := p.out.Send(t.Context(), Message{Handle: 1, Off: 4, Src: one}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.out.Settle(t.Context()); err != nil {
+	if err := p.out.WaitApplied(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if w := loadLast(mem, uint64(len(mem)-4)); w != 0 {

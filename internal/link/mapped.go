@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -15,31 +15,31 @@ import (
 // Mapped is an import whose pages this process has mapped. Its methods may be
 // called concurrently; offsets and lengths were checked by the caller.
 type Mapped struct {
-	out    *Out
-	count  shm.Tally // the link's
-	handle uint32
-	region *shm.Region
-	mem    []byte
-	state  *atomic.Uint32 // of the export, in the exporter's page
-	alive  uint32         // what it holds while the export lives
-	board  wait.Board     // of the exporter
-	place  uint64         // where the export is, as its exporter says it there; 0 if it does not
-	fence  atomic.Uint32  // see Write
-	closed atomic.Bool
-	answer *atomic.Bool // see Prefetch
+	req         *Requester
+	counters    shm.ShardedCounter // the link's
+	handle      uint32
+	region      *shm.Region
+	mem         []byte
+	exportState *atomic.Uint32 // of the export, in the exporter's page
+	liveState   uint32         // what it holds while the export lives
+	board       wait.Board     // of the exporter
+	addr        uint64         // where the export is, as its exporter says it there; 0 if it does not
+	fence       atomic.Uint32  // see Write
+	closed      atomic.Bool
+	answerHint  *atomic.Bool // see Prefetch
 
-	Claims      *Claims      // nil: the export is not redirectable
-	Ended       *atomic.Bool // the import is no more
-	PlainNotify bool         // the same of QuickNotify
+	Claims     *Claims      // nil: the export is not redirectable
+	Ended      *atomic.Bool // the import is no more
+	FastNotify bool         // the same of TrySendNotify
 
-	Plain bool // what Quick sends may be sent: there are rights to it, no Claims, and Ended is set
+	Fast bool // what Quick sends may be sent: there are rights to it, no Claims, and Ended is set
 }
 
 // NewMapped makes one; size is the export's, which lies in the region at off.
-func NewMapped(o *Out, handle uint32, r *shm.Region, off, size int, slot, alive uint32, place uint64) *Mapped {
+func NewMapped(rq *Requester, handle uint32, r *shm.Region, off, size int, slot, alive uint32, addr uint64) *Mapped {
 	return &Mapped{
-		out: o, answer: o.e.budget.Answer(), count: o.count.Tally, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
-		state: o.pages.Peer.State(slot), alive: alive, board: o.pages.Peer.Board(), place: place,
+		req: rq, answerHint: rq.e.budget.AnswerHint(), counters: rq.counters.ShardedCounter, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
+		exportState: rq.pages.Peer.State(slot), liveState: alive, board: rq.pages.Peer.Board(), addr: addr,
 	}
 }
 
@@ -54,13 +54,13 @@ func (m *Mapped) Close() {
 // means that the exporter has closed the export: what was written is in no
 // memory of its any more, or may not be.
 func (m *Mapped) check() error {
-	if m.out.broken.Load() {
-		return m.out.err()
+	if m.req.failed.Load() {
+		return m.req.err()
 	}
 	closed := m.closed.Load() // before the state: the export's end closes it too, after that changed
-	if m.state.Load() != m.alive {
-		if m.out.broken.Load() { // since: then the exporter's page may be gone, too
-			return m.out.err()
+	if m.exportState.Load() != m.liveState {
+		if m.req.failed.Load() { // since: then the exporter's page may be gone, too
+			return m.req.err()
 		}
 		return ErrRevoked
 	}
@@ -70,21 +70,21 @@ func (m *Mapped) check() error {
 	return nil
 }
 
-// well is check without the reason, small enough to be part of its caller.
-func (m *Mapped) well(o *Out) bool {
-	return !o.broken.Load() && !m.closed.Load() && m.state.Load() == m.alive
+// healthy is check without the reason, small enough to be part of its caller.
+func (m *Mapped) healthy(rq *Requester) bool {
+	return !rq.failed.Load() && !m.closed.Load() && m.exportState.Load() == m.liveState
 }
 
 // Alive says whether the export lives, as its exporter's page has it: the news of
 // its end may still be on the way.
 func (m *Mapped) Alive() error { return m.check() }
 
-// order waits until the stream's messages before this one are applied: data
+// waitStreamApplied waits until the stream's messages before this one are applied: data
 // sent through one way is never overtaken through the other. Two private loads
 // when there are none.
-func (m *Mapped) order(ctx context.Context) error {
-	if seq := m.out.seq.Load(); seq != m.out.acked.Load() {
-		return m.out.settle(ctx, seq)
+func (m *Mapped) waitStreamApplied(ctx context.Context) error {
+	if seq := m.req.lastSeq.Load(); seq != m.req.ackedSeq.Load() {
+		return m.req.waitAcked(ctx, seq)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (m *Mapped) order(ctx context.Context) error {
 // answer, before Quick has looked at all that it looks at: that takes less time than the line. Messages that follow one another, or
 // go where nobody looks, would only lose by it.
 func (m *Mapped) Prefetch(off int) {
-	if m.answer.Load() {
+	if m.answerHint.Load() {
 		m.prefetch(off)
 	}
 }
@@ -103,19 +103,19 @@ func (m *Mapped) Prefetch(off int) {
 //go:noinline
 func (m *Mapped) prefetch(off int) {
 	shm.Prefetch(m.mem, off)
-	m.answer.Store(false)
+	m.answerHint.Store(false)
 }
 
-// Quick is Send for the messages that most are: short, and with nothing that has to come first or that stands in
-// their way. It looks at all that may, its caller's arguments included; [ErrNotQuick] means that it has done nothing. There
+// TrySend is Send for the messages that most are: short, and with nothing that has to come first or that stands in
+// their way. It looks at all that may, its caller's arguments included; [ErrSlowPath] means that it has done nothing. There
 // is no call in it but that of a copy of more than two words, unless somebody sleeps or the export ends; the looks are those of [Mapped.check], in their order.
-func (m *Mapped) Quick(off int, src []byte) error {
-	o, mem, n := m.out, m.mem, len(src)
-	if !m.Plain || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || o.later.left.Load() != 0 {
-		return ErrNotQuick
+func (m *Mapped) TrySend(off int, src []byte) error {
+	rq, mem, n := m.req, m.mem, len(src)
+	if !m.Fast || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || rq.backlog.pending.Load() != 0 {
+		return ErrSlowPath
 	}
-	if seq := o.seq.Load(); seq != o.acked.Load() || m.Ended.Load() || !m.well(o) {
-		return ErrNotQuick
+	if seq := rq.lastSeq.Load(); seq != rq.ackedSeq.Load() || m.Ended.Load() || !m.healthy(rq) {
+		return ErrSlowPath
 	}
 	if invariant.Enabled {
 		m.traceSend(off, src, nil)
@@ -129,10 +129,10 @@ func (m *Mapped) Quick(off int, src []byte) error {
 		shm.PutBulk(mem, off, src)
 	}
 	// The last word's exchange orders it before these loads.
-	if m.board.Count.Load() != 0 || !m.well(o) {
-		return m.end(off, n)
+	if m.board.Count.Load() != 0 || !m.healthy(rq) {
+		return m.finishMessage(off, n)
 	}
-	m.count.Add2(page.Messages, 1, page.Bytes, uint64(n))
+	m.counters.Add2(shmlayout.Messages, 1, shmlayout.Bytes, uint64(n))
 	runtime.KeepAlive(m) // and so the pages, until the copy is over
 	return nil
 }
@@ -140,19 +140,19 @@ func (m *Mapped) Quick(off int, src []byte) error {
 // Send copies src, and then more, into the exporter's pages, the last word last.
 // Only someone asleep over there costs a system call.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if err := m.out.caughtUp(ctx); err != nil {
+	if err := m.req.waitBacklog(ctx); err != nil {
 		return err
 	}
 	if m.Claims != nil {
-		_, err := m.redirected(ctx, off, src, more, false, false)
+		_, err := m.sendRedirected(ctx, off, src, more, false, false)
 		return err
 	}
 	return m.send(ctx, off, src, more)
 }
 
-// short says whether a message can be sent at once, with nothing but a copy.
-func (m *Mapped) short(src []byte, more [][]byte) bool {
-	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.free()
+// canSendNow says whether a message can be sent at once, with nothing but a copy.
+func (m *Mapped) canSendNow(src []byte, more [][]byte) bool {
+	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.nothingBefore()
 }
 
 // send copies a message to an export that is not redirectable.
@@ -160,7 +160,7 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) e
 	if invariant.Enabled {
 		m.traceSend(off, src, more)
 	}
-	if err := m.begin(ctx); err != nil {
+	if err := m.beginAccess(ctx); err != nil {
 		return err
 	}
 	from, end := off, off+len(src)
@@ -182,52 +182,52 @@ func (m *Mapped) send(ctx context.Context, off int, src []byte, more [][]byte) e
 		dst, src = dst[n:], src[n:]
 	}
 	shm.Put(dst, src)
-	return m.end(from, end-from)
+	return m.finishMessage(from, end-from)
 }
 
-func (m *Mapped) begin(ctx context.Context) error {
-	if err := m.order(ctx); err != nil {
+func (m *Mapped) beginAccess(ctx context.Context) error {
+	if err := m.waitStreamApplied(ctx); err != nil {
 		return err
 	}
 	return m.check()
 }
 
-// end comes after the last word's exchange, which orders it before these loads. n
+// finishMessage comes after the last word's exchange, which orders it before these loads. n
 // bytes at off were stored, a message.
-func (m *Mapped) end(off, n int) error {
+func (m *Mapped) finishMessage(off, n int) error {
 	err := m.check()
 	if err != nil {
 		err = unknown(err)
 	} else {
-		m.count.Add2(page.Messages, 1, page.Bytes, uint64(n))
+		m.counters.Add2(shmlayout.Messages, 1, shmlayout.Bytes, uint64(n))
 		if m.board.Count.Load() != 0 {
-			m.awaken(off, n)
+			m.wakeSleepers(off, n)
 		}
 	}
 	runtime.KeepAlive(m) // and so the pages, until the copy is over
 	return err
 }
 
-// over is end for what is no message.
-func (m *Mapped) over(off, n int) error {
+// finishStore is end for what is no message.
+func (m *Mapped) finishStore(off, n int) error {
 	err := m.check()
 	if err != nil {
 		err = unknown(err)
 	} else if m.board.Count.Load() != 0 {
-		m.awaken(off, n)
+		m.wakeSleepers(off, n)
 	}
 	runtime.KeepAlive(m)
 	return err
 }
 
-// awaken rings if somebody may sleep for one of n bytes at off.
-func (m *Mapped) awaken(off, n int) {
-	place := m.place
+// wakeSleepers rings if somebody may sleep for one of n bytes at off.
+func (m *Mapped) wakeSleepers(off, n int) {
+	place := m.addr
 	if place != 0 {
 		place += uint64(off)
 	}
 	if m.board.Concerns(place, n) {
-		m.out.ring()
+		m.req.ringBell()
 	}
 }
 
@@ -248,49 +248,49 @@ func (m *Mapped) copyLong(ctx context.Context, dst, src []byte) error {
 	return nil
 }
 
-// QuickNotify is to SendNotify what [Mapped.Quick] is to Send, with a credit that is known to be there.
-func (m *Mapped) QuickNotify(off int, src []byte) error {
-	o, n := m.out, len(src)
-	if !m.PlainNotify || n == 0 || n > brief || (n|off)%shm.WordSize != 0 || off < 0 || off > len(m.mem)-n || o.later.left.Load() != 0 {
-		return ErrNotQuick
+// TrySendNotify is to SendNotify what [Mapped.Quick] is to Send, with a credit that is known to be there.
+func (m *Mapped) TrySendNotify(off int, src []byte) error {
+	rq, n := m.req, len(src)
+	if !m.FastNotify || n == 0 || n > maxSmallNotify || (n|off)%shm.WordSize != 0 || off < 0 || off > len(m.mem)-n || rq.backlog.pending.Load() != 0 {
+		return ErrSlowPath
 	}
-	if seq := o.seq.Load(); seq != o.acked.Load() || m.Ended.Load() {
-		return ErrNotQuick
+	if seq := rq.lastSeq.Load(); seq != rq.ackedSeq.Load() || m.Ended.Load() {
+		return ErrSlowPath
 	}
 	// As in credit: seen only lags behind what is back, and whoever lost the exchange has taken nothing. From here on
 	// together gives the credit back, or its note has it.
-	if t := o.taken.Load(); t-o.seen.Load() >= page.Credits || !o.taken.CompareAndSwap(t, t+1) {
-		return ErrNotQuick
+	if t := rq.creditsTaken.Load(); t-rq.creditsSeen.Load() >= shmlayout.Credits || !rq.creditsTaken.CompareAndSwap(t, t+1) {
+		return ErrSlowPath
 	}
-	return m.together(off, src)
+	return m.sendWithNotification(off, src)
 }
 
 // SendNotify sends, then leaves a note in the ring.
 func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if err := m.out.credit(ctx, m.Ended); err != nil {
+	if err := m.req.takeCredit(ctx, m.Ended); err != nil {
 		return err
 	}
-	err := m.out.caughtUp(ctx)
+	err := m.req.waitBacklog(ctx)
 	if err != nil {
-		m.out.uncredit(true)
+		m.req.untakeCredit(true)
 		return err
 	}
-	return m.notify(ctx, off, src, more)
+	return m.sendNotify(ctx, off, src, more)
 }
 
-// brief is the longest message whose notification is not waited with.
-const brief = 1 << 10
+// maxSmallNotify is the longest message whose notification is not waited with.
+const maxSmallNotify = 1 << 10
 
-// notify is SendNotify with the credit taken.
-func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte) error {
-	if len(src) <= brief && m.short(src, more) {
-		return m.together(off, src)
+// sendNotify is SendNotify with the credit taken.
+func (m *Mapped) sendNotify(ctx context.Context, off int, src []byte, more [][]byte) error {
+	if len(src) <= maxSmallNotify && m.canSendNow(src, more) {
+		return m.sendWithNotification(off, src)
 	}
 	if m.Claims != nil {
-		return m.notifyRedirected(ctx, off, src, more, false)
+		return m.sendNotifyRedirected(ctx, off, src, more, false)
 	}
 	if err := m.send(ctx, off, src, more); err != nil {
-		m.out.uncredit(true) // no note without its data
+		m.req.untakeCredit(true) // no note without its data
 		return err
 	}
 	at := off + len(src) - 4
@@ -300,32 +300,32 @@ func (m *Mapped) notify(ctx context.Context, off int, src []byte, more [][]byte)
 		}
 		src = more[n-1]
 	}
-	m.tell(at, lastWord(src), 0)
+	m.postNotification(at, lastWord(src), 0)
 	return nil
 }
 
-// tell has the exporter notified of what has arrived, with the credit taken.
-func (m *Mapped) tell(at int, word, redir uint32) {
-	m.out.nmu.Lock()
-	tail, awake := m.note(at, word, redir)
-	m.out.nmu.Unlock()
-	m.announce(tail, awake)
+// postNotification has the exporter notified of what has arrived, with the credit taken.
+func (m *Mapped) postNotification(at int, word, redir uint32) {
+	m.req.notifyMu.Lock()
+	tail, awake := m.putNotification(at, word, redir)
+	m.req.notifyMu.Unlock()
+	m.wakeExporter(tail, awake)
 }
 
-// together sends a short message and its note with one exchange, that of the note: the cache
+// sendWithNotification sends a short message and its note with one exchange, that of the note: the cache
 // lines of both come at the same time. An export that ends meanwhile is found afterwards, when the note
 // is in the ring already; the exporter finds that out, too, and gives the credit back.
-func (m *Mapped) together(off int, src []byte) error {
+func (m *Mapped) sendWithNotification(off int, src []byte) error {
 	if invariant.Enabled {
 		m.traceSend(off, src, nil)
 	}
-	o, n := m.out, len(src)
+	rq, n := m.req, len(src)
 	var word uint32
-	o.nmu.Lock()
-	if !m.well(o) {
+	rq.notifyMu.Lock()
+	if !m.healthy(rq) {
 		if err := m.check(); err != nil {
-			o.nmu.Unlock()
-			o.uncredit(true)
+			rq.notifyMu.Unlock()
+			rq.untakeCredit(true)
 			return err
 		}
 	}
@@ -334,43 +334,43 @@ func (m *Mapped) together(off int, src []byte) error {
 	} else {
 		word = shm.PutBefore(m.mem[off:off+n], src)
 	}
-	tail, awake := m.note(off+n-4, word, 0)
-	o.nmu.Unlock()
-	if awake != page.Polls {
-		m.announce(tail, awake)
+	tail, awake := m.putNotification(off+n-4, word, 0)
+	rq.notifyMu.Unlock()
+	if awake != shmlayout.Polls {
+		m.wakeExporter(tail, awake)
 	}
-	if m.board.Count.Load() != 0 || !m.well(o) {
-		return m.end(off, n)
+	if m.board.Count.Load() != 0 || !m.healthy(rq) {
+		return m.finishMessage(off, n)
 	}
-	m.count.Add2(page.Messages, 1, page.Bytes, uint64(n))
+	m.counters.Add2(shmlayout.Messages, 1, shmlayout.Bytes, uint64(n))
 	runtime.KeepAlive(m)
 	return nil
 }
 
-// note puts one in the ring, after its data, and says whether the exporter watches it; nmu
+// putNotification puts one in the ring, after its data, and says whether the exporter watches it; notifyMu
 // is held.
-func (m *Mapped) note(at int, word, redir uint32) (tail, awake uint32) {
-	o := m.out
-	o.serial++
+func (m *Mapped) putNotification(at int, word, redir uint32) (tail, awake uint32) {
+	rq := m.req
+	rq.lastSerial++
 	if invariant.Enabled {
-		o.checkSerial()
-		o.trace("mapped notification", m.handle, uint64(o.serial), uint64(at), 4)
+		rq.checkSerial()
+		rq.trace("mapped notification", m.handle, uint64(rq.lastSerial), uint64(at), 4)
 	}
-	tail = o.pages.Ring.Put(page.Note{Handle: m.handle, Serial: o.serial, Off: uint64(at), Word: word, Redir: redir})
-	o.count.Locked(page.Notes, 1)
-	return tail, o.pages.Back.Awake().Load() // after the note
+	tail = rq.pages.Ring.Put(shmlayout.Notification{Handle: m.handle, Serial: rq.lastSerial, Off: uint64(at), Word: word, Redir: redir})
+	rq.counters.AddLocked(shmlayout.Notifications, 1)
+	return tail, rq.pages.Back.Awake().Load() // after the note
 }
 
-// announce rouses an exporter that does not watch its ring.
-func (m *Mapped) announce(tail, awake uint32) {
-	o := m.out
+// wakeExporter rouses an exporter that does not watch its ring.
+func (m *Mapped) wakeExporter(tail, awake uint32) {
+	rq := m.req
 	switch awake {
-	case page.Polls:
-	case page.Sleeps:
-		unix.Rouse(o.pages.Ring.Stamp(tail))
+	case shmlayout.Polls:
+	case shmlayout.Sleeps:
+		unix.Rouse(rq.pages.Ring.Stamp(tail))
 	default:
-		if o.pages.Back.Head().Load() == tail {
-			o.ring()
+		if rq.pages.Back.Head().Load() == tail {
+			rq.ringBell()
 		}
 	}
 	runtime.KeepAlive(m)
@@ -378,10 +378,10 @@ func (m *Mapped) announce(tail, awake uint32) {
 
 // Write copies any bytes, with no promise about the last ones.
 func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
-	if err := m.out.caughtUp(ctx); err != nil {
+	if err := m.req.waitBacklog(ctx); err != nil {
 		return err
 	}
-	if err := m.begin(ctx); err != nil {
+	if err := m.beginAccess(ctx); err != nil {
 		return err
 	}
 	if invariant.Enabled {
@@ -389,20 +389,20 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 	}
 	shm.Copy(m.mem[off:off+len(src)], src)
 	m.fence.Add(1) // a full barrier: plain stores would let end's loads pass them
-	return m.end(off, len(src))
+	return m.finishMessage(off, len(src))
 }
 
 // Get copies out of the exporter's pages, the last word first. The state is
 // looked at again after the copy.
 func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
-	if err := m.out.caughtUp(ctx); err != nil {
+	if err := m.req.waitBacklog(ctx); err != nil {
 		return err
 	}
 	return m.get(ctx, off, dst, raw)
 }
 
 func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
-	if err := m.begin(ctx); err != nil {
+	if err := m.beginAccess(ctx); err != nil {
 		return err
 	}
 	if invariant.Enabled {
@@ -418,7 +418,81 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 		m.fence.Add(1) // elsewhere an atomic load may pass plain loads before it
 	}
 	err := m.check()
-	m.count.Add2(page.Gets, 1, page.GetBytes, uint64(len(dst)))
+	m.counters.Add2(shmlayout.Gets, 1, shmlayout.GetBytes, uint64(len(dst)))
 	runtime.KeepAlive(m)
 	return err
+}
+
+// What automatic update needs of the mapped way. It is outside the order of the
+// messages of a pair, so it waits for none of them, unless the export is
+// redirectable: then each run of words is a message, which may be redirected.
+
+// Direct says whether updates go straight to the pages and never wait.
+func (m *Mapped) Direct() bool { return m.Claims == nil }
+
+// Update stores whole words at their place. Nobody is told before [Mapped.Updated].
+func (m *Mapped) Update(ctx context.Context, off int, words []byte) error {
+	if m.Claims != nil {
+		return m.Send(ctx, off, words)
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	if invariant.Enabled {
+		m.trace("mapped update", off, len(words))
+	}
+	shm.PutWords(m.mem[off:off+len(words)], words)
+	m.counters.Add(shmlayout.Bytes, uint64(len(words)))
+	runtime.KeepAlive(m)
+	return nil
+}
+
+// UpdateWord stores one word, after those of Updates before, by one exchange.
+func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
+	if m.Claims != nil {
+		return m.Send(ctx, off, word)
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	if invariant.Enabled {
+		m.trace("mapped update", off, len(word))
+	}
+	shm.Word(m.mem, off).Swap(shm.LastWord(word))
+	m.counters.Add(shmlayout.Bytes, uint64(len(word)))
+	runtime.KeepAlive(m)
+	return nil
+}
+
+// Updated makes what Update stored known to who sleeps there. An error says that the
+// export has ended meanwhile.
+func (m *Mapped) Updated() error {
+	m.counters.Add(shmlayout.Updates, 1)
+	m.fence.Add(1) // as in Write: the loads of end come after the stores
+	return m.finishStore(0, len(m.mem))
+}
+
+// Pages are those that the import lies in, and where in them it begins.
+func (m *Mapped) Pages() (r *shm.Region, at int) {
+	at, _ = shm.Within(m.region.Bytes(), m.mem)
+	return m.region, at
+}
+
+// Pages are the shared pages of a same-node link, as each side needs them. The
+// link retires Far when it ends; Peer is the far process's and Near its own.
+type Pages struct {
+	Peer shmlayout.Process
+
+	// The importing side writes Ring and reads Back; the exporting side the
+	// other way round.
+	Ring shmlayout.Importer
+	Back shmlayout.Exporter
+}
+
+func (p *Pages) retire() {
+	if p != nil {
+		p.Peer.Retire()
+		p.Ring.Retire()
+		p.Back.Retire()
+	}
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
-	"github.com/vmmc-go/vmmc/internal/page"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -26,20 +26,20 @@ type Redirect struct {
 	e    *Engine
 	size uint64 // of the export
 
-	mu    sync.Mutex // after rmu
-	gen   uint32     // of the last post
-	state redirState
-	post  post
-	claim *In    // whose message is being redirected
-	first uint64 // of what was redirected, from the range's beginning
-	n     uint64
-	past  [page.Credits]post // that an importer was told of, by generation, for notifications on their way
+	mu         sync.Mutex // after rmu
+	gen        uint32     // of the last post
+	state      redirState
+	post       post
+	claim      *Responder // whose message is being redirected
+	first      uint64     // of what was redirected, from the range's beginning
+	redirected uint64
+	past       [shmlayout.Credits]post // that an importer was told of, by generation, for notifications on their way
 
 	end     uint64 // offset of the last message's last word, plus one word; 0 for none
 	cleared uint64 // messages of the claim page that ClearEnd has seen
 
 	shared *Shared // with the importer that has the export mapped; nil for none
-	left   *Shared // with the one before, which has begun to redirect what is still posted
+	orphan *Shared // with the one before, which has begun to redirect what is still posted
 	ending bool    // End waits for the importer, or gave up waiting: nothing claims the post any more
 }
 
@@ -63,16 +63,16 @@ const (
 	posted
 	claimed  // a message is being redirected
 	finished // it is over; what was redirected waits for End
-	parted   // an importer that is no more has begun it, or all of it; End looks how far
+	orphaned // an importer that is no more has begun it, or all of it; End looks how far
 )
 
 // Shared is what a redirectable export shares with the one process that has it
 // mapped: two pages, and the memory that may be redirected to.
 type Shared struct {
-	Post    page.Post
-	Claim   page.Claim
-	Targets [][]byte
-	Gone    func() bool // the importer's link has ended
+	Post      shmlayout.Post
+	Claim     shmlayout.Claim
+	Targets   [][]byte
+	LinkEnded func() bool // the importer's link has ended
 }
 
 // NewRedirect makes one for an export of size bytes.
@@ -92,23 +92,23 @@ func (r *Redirect) Share(s *Shared) {
 		r.end = off + shm.WordSize
 	}
 	if r.shared != nil {
-		r.part(r.shared)
+		r.detachShared(r.shared)
 	}
 	r.shared, r.cleared, r.post.shared = s, 0, false
 	if s != nil {
-		s.Post.State().Store(page.Ending(r.gen))
+		s.Post.State().Store(shmlayout.Ending(r.gen))
 		if r.state == posted && !r.ending {
 			r.publish()
 		}
 	}
 }
 
-// part takes leave of an importer that is no more, or that has lost its link and
+// detachShared takes leave of an importer that is no more, or that has lost its link and
 // does not know yet. What it has begun is nobody else's.
-func (r *Redirect) part(s *Shared) {
-	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in End
+func (r *Redirect) detachShared(s *Shared) {
+	s.Post.State().Store(shmlayout.Ending(r.gen)) // before the look at the claim, as in End
 	if r.state == posted && r.post.shared && s.Claim.Claimed().Load() == r.gen {
-		r.state, r.left = parted, s
+		r.state, r.orphan = orphaned, s
 	} else {
 		s.retire()
 	}
@@ -119,15 +119,15 @@ func (r *Redirect) part(s *Shared) {
 
 // Post redirects [off, off+len(to)) of the buffer to to. It is false when a
 // redirection is posted already. links are those whose messages may be arriving.
-func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
+func (r *Redirect) Post(off uint64, to []byte, links []*Responder) bool {
 	r.mu.Lock()
 	if r.state != unposted {
 		r.mu.Unlock()
 		return false
 	}
-	r.gen = r.gen%page.Generations + 1
+	r.gen = r.gen%shmlayout.Generations + 1
 	r.post = post{gen: r.gen, lo: off, hi: off + uint64(len(to)), to: to}
-	r.state, r.first, r.n = posted, 0, 0
+	r.state, r.first, r.redirected = posted, 0, 0
 	if r.shared != nil {
 		r.publish()
 	}
@@ -135,8 +135,8 @@ func (r *Redirect) Post(off uint64, to []byte, links []*In) bool {
 		r.check()
 	}
 	r.mu.Unlock()
-	for _, in := range links {
-		in.reconsider(r)
+	for _, rs := range links {
+		rs.recheckRedirect(r)
 	}
 	return true
 }
@@ -147,12 +147,12 @@ func (r *Redirect) publish() {
 	if invariant.Enabled {
 		invariant.Check(!r.shared.Post.Retired() && !r.shared.Claim.Retired(), "redirection %d is published on pages given back", r.gen)
 	}
-	target, offset := uint32(page.ByStream), 0
+	target, offset := uint32(shmlayout.ByStream), 0
 	for i, t := range r.shared.Targets {
 		if off, ok := shm.Within(t, r.post.to); ok {
 			target, offset = uint32(i), off
 			r.post.shared = true
-			r.past[r.gen%page.Credits] = r.post
+			r.past[r.gen%shmlayout.Credits] = r.post
 			break
 		}
 	}
@@ -161,18 +161,18 @@ func (r *Redirect) publish() {
 	p.High().Store(r.post.hi)
 	p.Target().Store(target)
 	p.Offset().Store(uint64(offset))
-	p.State().Store(page.Posted(r.gen)) // after the range, which an importer then reads
+	p.State().Store(shmlayout.Posted(r.gen)) // after the range, which an importer then reads
 }
 
-// takes claims what is posted for a message of the stream. The importer is told
+// claimForStream claims what is posted for a message of the stream. The importer is told
 // first, so that no later message of its own claims it, too. It is false when an
 // importer has claimed it already: one that has ended since, or a dishonest one.
-func (r *Redirect) takes() bool {
+func (r *Redirect) claimForStream() bool {
 	s := r.shared
 	if s == nil {
 		return true
 	}
-	s.Post.State().Store(page.Ending(r.gen)) // before the look at the claim, as in End
+	s.Post.State().Store(shmlayout.Ending(r.gen)) // before the look at the claim, as in End
 	return !r.post.shared || s.Claim.Claimed().Load() != r.gen
 }
 
@@ -183,48 +183,48 @@ func (r *Redirect) takes() bool {
 func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error) {
 	for {
 		r.mu.Lock()
-		in := r.claim
+		rs := r.claim
 		switch {
 		case r.state == unposted:
 			r.mu.Unlock()
 			return 0, 0, false, nil
-		case r.state == parted || r.state == posted && r.post.shared:
-			s, g := r.left, r.gen
+		case r.state == orphaned || r.state == posted && r.post.shared:
+			s, g := r.orphan, r.gen
 			if s == nil {
 				s = r.shared
 			}
 			r.ending = true
-			s.Post.State().Store(page.Ending(g)) // before the look at the claim, as the importer claims before it looks here
+			s.Post.State().Store(shmlayout.Ending(g)) // before the look at the claim, as the importer claims before it looks here
 			r.mu.Unlock()
 			return r.endShared(ctx, s, g)
-		case in == nil:
-			n, first = r.n, r.first
-			r.forget()
+		case rs == nil:
+			n, first = r.redirected, r.first
+			r.reset()
 			r.mu.Unlock()
 			return n, first, true, nil
 		}
 		r.mu.Unlock()
-		in.rmu.Lock() // nothing is received meanwhile
+		rs.rmu.Lock() // nothing is received meanwhile
 		r.mu.Lock()
-		if r.claim == in {
-			in.stopRedirect()
+		if r.claim == rs {
+			rs.stopRedirect()
 		}
 		r.mu.Unlock()
-		in.rmu.Unlock()
+		rs.rmu.Unlock()
 	}
 }
 
-func (r *Redirect) forget() {
+func (r *Redirect) reset() {
 	if invariant.Enabled {
 		r.check()
 	}
-	if r.left != nil {
-		r.left.retire()
+	if r.orphan != nil {
+		r.orphan.retire()
 	}
 	if r.shared != nil { // the importer need not use the stream any more
-		r.shared.Post.State().Store(page.Ending(r.gen))
+		r.shared.Post.State().Store(shmlayout.Ending(r.gen))
 	}
-	r.state, r.claim, r.post, r.left, r.ending = unposted, nil, post{}, nil, false
+	r.state, r.claim, r.post, r.orphan, r.ending = unposted, nil, post{}, nil, false
 }
 
 // endShared ends what an importer may be writing to.
@@ -232,7 +232,7 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 	over := func() bool { return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g }
 	gone := false
 	if !over() {
-		err = r.e.Wait(ctx, wait.Look{Until: func() bool { return over() || s.Gone() }})
+		err = r.e.Wait(ctx, wait.Cond{Until: func() bool { return over() || s.LinkEnded() }})
 		if err != nil && !over() {
 			return 0, 0, true, err
 		}
@@ -240,7 +240,7 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 		// that has lost the link only needs a moment to notice.
 		if !over() {
 			grace, stop := context.WithTimeout(ctx, timeout.EndRedir)
-			_ = r.e.Wait(grace, wait.Look{Until: over})
+			_ = r.e.Wait(grace, wait.Cond{Until: over})
 			stop()
 		}
 		gone, err = !over(), nil
@@ -251,7 +251,7 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 	if r.state == unposted || r.gen != g { // ended meanwhile by somebody else
 		return 0, 0, false, nil
 	}
-	defer r.forget() // which may give back the pages
+	defer r.reset() // which may give back the pages
 	size := uint64(len(r.post.to))
 	if s.Claim.Claimed().Load() != g {
 		return 0, 0, true, nil
@@ -268,24 +268,24 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 
 // Drop ends what is posted without waiting for anybody: the export ends, and
 // the importer's mappings of the targets with it.
-func (r *Redirect) Drop(links []*In) {
+func (r *Redirect) Drop(links []*Responder) {
 	r.mu.Lock()
 	r.ending = true // no message that is still arriving claims it
 	if r.shared != nil {
-		r.shared.Post.State().Store(page.Ending(r.gen))
+		r.shared.Post.State().Store(shmlayout.Ending(r.gen))
 	}
 	r.mu.Unlock()
-	for _, in := range links {
-		in.rmu.Lock()
+	for _, rs := range links {
+		rs.rmu.Lock()
 		r.mu.Lock()
-		if r.claim == in {
-			in.stopRedirect()
+		if r.claim == rs {
+			rs.stopRedirect()
 		}
 		r.mu.Unlock()
-		in.rmu.Unlock()
+		rs.rmu.Unlock()
 	}
 	r.mu.Lock()
-	r.forget()
+	r.reset()
 	r.mu.Unlock()
 }
 
@@ -322,14 +322,140 @@ func (r *Redirect) ClearEnd() {
 	}
 }
 
-// lies says where the last word of a notification lies that an importer has
+// lastWordAt says where the last word of a notification lies that an importer has
 // redirected, or nil if it lies.
-func (r *Redirect) lies(gen uint32, off uint64) []byte {
+func (r *Redirect) lastWordAt(gen uint32, off uint64) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.past[gen%page.Credits]
+	p := r.past[gen%shmlayout.Credits]
 	if p.gen != gen || !p.has(off) {
 		return nil
 	}
 	return p.at(off)[:shm.WordSize]
+}
+
+// Where the data of a message goes, as it arrives: into the export, or for the
+// part that a posted redirection covers, into the posted memory. All of it is
+// called with rmu held.
+
+// position is how far the message under way has arrived, as an offset in the export.
+func (rs *Responder) position() uint64 {
+	pos := rs.cur.off + rs.cur.arrived
+	if rs.rx.hdr.Type != 0 {
+		pos += uint64(rs.rx.hdr.Chunk) - uint64(rs.rx.need)
+	}
+	if invariant.Enabled {
+		rs.checkPosition(pos)
+	}
+	return pos
+}
+
+// recheckRedirect makes the link ask where the next byte goes, for a redirection that was
+// posted while a message arrives.
+func (rs *Responder) recheckRedirect(r *Redirect) {
+	rs.rmu.Lock()
+	if t := rs.cur.target; t != nil && t.Redirect == r && rs.rx.need > 0 {
+		rs.rx.dropBuffer()
+	}
+	rs.rmu.Unlock()
+}
+
+// payloadBuffer says where the next of rest bytes of the chunk go; it may give room for
+// fewer than there are, and is asked again. nil: nowhere.
+func (rs *Responder) payloadBuffer(rest int) []byte {
+	m := &rs.cur
+	if m.target == nil {
+		return nil
+	}
+	pos := rs.position()
+	end := pos + uint64(rest)
+	if r := m.target.Redirect; r != nil && !m.bytes {
+		return r.payloadBuffer(rs, pos, end)
+	}
+	return m.target.Mem[pos:end]
+}
+
+// payloadBuffer gives the memory for bytes [pos, end) of a message, or for the first of them.
+func (r *Redirect) payloadBuffer(rs *Responder, pos, end uint64) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := &rs.cur
+	p := &r.post
+	if r.state == posted && !r.ending && !m.redirected {
+		// A redirection begins at a whole word, and words that came before it was
+		// posted stay where they are.
+		from := max(p.lo, (pos+shm.WordSize-1)&^(shm.WordSize-1))
+		switch {
+		case from >= min(p.hi, m.off+m.size):
+		case from > pos:
+			return m.target.Mem[pos:min(end, from)]
+		case r.claimForStream():
+			r.state, r.claim, r.first, r.redirected = claimed, rs, from-p.lo, 0
+			m.redirected = true
+			if invariant.Enabled {
+				r.check()
+			}
+		}
+	}
+	if r.state == claimed && r.claim == rs && p.has(pos) {
+		if from := p.lo + r.first; pos < from { // it comes once more, and was in its place when the range was claimed
+			return m.target.Mem[pos:min(end, from)]
+		}
+		return p.at(pos)[:min(end, p.hi)-pos]
+	}
+	return m.target.Mem[pos:end]
+}
+
+// stopRedirect ends the redirection of the message under way; what is still to
+// come goes to the export. A word of which part has arrived goes there whole.
+// The redirection's lock is held.
+func (rs *Responder) stopRedirect() {
+	t := rs.cur.target
+	if t == nil || t.Redirect == nil || t.Redirect.claim != rs {
+		return
+	}
+	r := t.Redirect
+	pos := rs.position()
+	r.finish(pos)
+	if part := pos % shm.WordSize; part > 0 && r.post.has(pos) {
+		// The redirection may end because its memory cannot be accessed; then that part is lost.
+		_ = shm.TryCopyUnchecked(t.Mem[pos-part:pos], r.post.at(pos - part)[:part])
+	}
+	rs.rx.dropBuffer()
+}
+
+// finish fixes how much was redirected: all up to pos.
+func (r *Redirect) finish(pos uint64) {
+	from := r.post.lo + r.first
+	r.redirected = max(min(pos&^(shm.WordSize-1), r.post.hi), from) - from // what is to come once more has not come
+	r.state, r.claim = finished, nil
+	if invariant.Enabled {
+		r.check()
+	}
+}
+
+// placeLastWord stores a message's last word where it belongs, and ends the message's
+// redirection. It returns where the word lies.
+func (r *Redirect) placeLastWord(rs *Responder, off uint64, word uint32) []byte {
+	at := r.payloadBuffer(rs, off, off+shm.WordSize)
+	storeLast(at, 0, word)
+	r.mu.Lock()
+	if r.claim == rs {
+		r.finish(off + shm.WordSize)
+	}
+	r.end = off + shm.WordSize
+	if r.shared != nil { // the messages that its page counts came before this one
+		r.cleared = r.shared.Claim.Messages().Load()
+	}
+	r.mu.Unlock()
+	return at
+}
+
+// abortRedirect ends the redirection of a message that ends in its middle.
+func (rs *Responder) abortRedirect() {
+	if t := rs.cur.target; t != nil && t.Redirect != nil {
+		t.Redirect.mu.Lock()
+		rs.stopRedirect()
+		t.Redirect.mu.Unlock()
+	}
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -38,8 +38,8 @@ type Conn struct {
 	trace   Tracer      // nil: nobody listens
 	fresh   atomic.Bool // nothing has come, and it may be a refusal
 
-	writing *turn.Turns // one: a packet
-	looking sync.Mutex  // of one who looks for an answer
+	writing *semaphore.Semaphore // one: a packet
+	looking sync.Mutex           // of one who looks for an answer
 
 	mu      sync.Mutex
 	next    uint64
@@ -132,7 +132,7 @@ func begin(c *net.UnixConn, h Handler, dialled bool, most int) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Conn{
 		c: c, from: foreign.FromPeer(c), most: most, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
-		writing: turn.New(1), ctx: ctx, cancel: cancel, done: make(chan struct{}),
+		writing: semaphore.New(1), ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	l.fresh.Store(dialled)
 	go l.read()
@@ -308,10 +308,10 @@ func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) e
 	if err != nil {
 		return err
 	}
-	if err := l.writing.Take(ctx); err != nil {
+	if err := l.writing.Acquire(ctx); err != nil {
 		return l.notTaken(err)
 	}
-	defer l.writing.Give()
+	defer l.writing.Release()
 	rights, step := unix.Rights(fds), writeStep
 	for end := time.Now().Add(timeout.Control); ; {
 		now := time.Now()

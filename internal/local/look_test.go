@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/turn"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -34,7 +34,7 @@ func lookout(t testing.TB, near, far Handler) (l, o *Conn, read func()) {
 	a, b := sockets(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	l = &Conn{
-		c: a, handler: near, writing: turn.New(1), calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		c: a, handler: near, writing: semaphore.New(1), calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
 		ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	read = sync.OnceFunc(func() { go l.read() })

@@ -16,7 +16,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
-	"github.com/vmmc-go/vmmc/internal/page"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -103,18 +103,18 @@ var (
 		of   int
 		desc *prometheus.Desc
 	}{
-		{page.Messages, total("messages", "Messages sent, by the end that counted them.")},
-		{page.Bytes, total("bytes", "Bytes of messages and updates, by the end that counted them.")},
-		{page.Notes, total("notifications", "Notifications, by the end that counted them.")},
-		{page.Gets, total("gets", "Gets, by the end that counted them.")},
-		{page.GetBytes, total("get_bytes", "Bytes of gets, by the end that counted them.")},
-		{page.Atomics, total("atomics", "Atomic operations, by the end that counted them.")},
-		{page.Updates, total("updates", "Passes of automatic update that carried something.")},
-		{page.Acks, total("acknowledgements", "Acknowledgements sent and received.")},
-		{page.Resumes, total("resumes", "Times that a broken connection of a link was made anew.")},
-		{page.Resent, total("resent", "Messages that were sent again.")},
-		{page.ResentBytes, total("resent_bytes", "Bytes that were sent again.")},
-		{page.Duplicates, total("duplicates", "Messages that a broken connection left unacknowledged, and that were not sent again because the exporter had them.")},
+		{shmlayout.Messages, total("messages", "Messages sent, by the end that counted them.")},
+		{shmlayout.Bytes, total("bytes", "Bytes of messages and updates, by the end that counted them.")},
+		{shmlayout.Notifications, total("notifications", "Notifications, by the end that counted them.")},
+		{shmlayout.Gets, total("gets", "Gets, by the end that counted them.")},
+		{shmlayout.GetBytes, total("get_bytes", "Bytes of gets, by the end that counted them.")},
+		{shmlayout.Atomics, total("atomics", "Atomic operations, by the end that counted them.")},
+		{shmlayout.Updates, total("updates", "Passes of automatic update that carried something.")},
+		{shmlayout.Acks, total("acknowledgements", "Acknowledgements sent and received.")},
+		{shmlayout.Resumes, total("resumes", "Times that a broken connection of a link was made anew.")},
+		{shmlayout.Resent, total("resent", "Messages that were sent again.")},
+		{shmlayout.ResentBytes, total("resent_bytes", "Bytes that were sent again.")},
+		{shmlayout.Duplicates, total("duplicates", "Messages that a broken connection left unacknowledged, and that were not sent again because the exporter had them.")},
 	}
 )
 

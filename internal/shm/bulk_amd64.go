@@ -16,6 +16,6 @@ func takeBlocks(near, copied unsafe.Pointer, n int) int
 //go:noescape
 func putPast(dst, src unsafe.Pointer, n int)
 
-// past is from where putPast is worth it: less may be in the reader's cache, and is
+// nonTemporalMin is from where putPast is worth it: less may be in the reader's cache, and is
 // to stay there.
-const past = 64 << 10
+const nonTemporalMin = 64 << 10

@@ -13,4 +13,4 @@ func takeBlocks(_, _ unsafe.Pointer, _ int) int { return 0 }
 
 func putPast(_, _ unsafe.Pointer, _ int) {}
 
-const past = math.MaxInt
+const nonTemporalMin = math.MaxInt

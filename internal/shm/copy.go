@@ -26,12 +26,12 @@ func Copy(dst, src []byte) {
 //go:noinline
 func copyPiece(dst, src []byte) {
 	var frame [64]byte
-	use(&frame)
+	keepFrame(&frame)
 	move(dst, src)
 }
 
 //go:noinline
-func use(*[64]byte) {}
+func keepFrame(*[64]byte) {}
 
 // Put writes a message: all but its last word in any order, then the last word
 // by an atomic exchange, so that who sees it sees the rest (design, D2), and so

@@ -48,5 +48,5 @@ func Touch(b []byte) (v byte) {
 	return v
 }
 
-// TryDeposit is [Deposit] into memory that may not be there any more.
-func TryDeposit(dst, src []byte) error { return Guard(func() { Deposit(dst, src) }) }
+// TryCopyUnchecked is [Deposit] into memory that may not be there any more.
+func TryCopyUnchecked(dst, src []byte) error { return Guard(func() { CopyUnchecked(dst, src) }) }

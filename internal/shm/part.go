@@ -42,16 +42,16 @@ func (r *Region) DescriptorOf(off, n int) (fd int, ok bool, err error) {
 		}
 	}
 	fd, err = unix.Dup(r.fd)
-	r.handed = r.handed || err == nil
+	r.shared = r.shared || err == nil
 	return fd, err == nil, err
 }
 
-// Handed says whether a descriptor of the pages has left since the region was
+// Shared says whether a descriptor of the pages has left since the region was
 // made or renewed as a whole.
-func (r *Region) Handed() bool {
+func (r *Region) Shared() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.handed
+	return r.shared
 }
 
 // Whole says whether descriptors give all of the region's pages.
@@ -68,7 +68,7 @@ func (r *Region) Whole() bool {
 func (r *Region) RenewPart(off, n int) error {
 	r.renewing.Lock()
 	defer r.renewing.Unlock()
-	if err := r.settleOwed(); err != nil {
+	if err := r.copyPending(); err != nil {
 		return err
 	}
 	for _, s := range r.runs(off, n) {
@@ -115,7 +115,7 @@ func (r *Region) mark(s span) {
 // replace maps a fresh memfd with a copy of the region over it, and clears the old pages of those
 // runs, which are others' too. The caller owns the memfd.
 func (r *Region) replace(name string, runs []span) (fd int, err error) {
-	if err := Room(r.size); err != nil { // for a moment there are both
+	if err := CheckRoom(r.size); err != nil { // for a moment there are both
 		return -1, err
 	}
 	if fd, err = unix.Memfd(name, int64(r.size)); err != nil {
@@ -147,8 +147,8 @@ func (r *Region) replace(name string, runs []span) (fd int, err error) {
 	return fd, nil
 }
 
-// stride is how much memory is copied in place before the old pages are given back.
-const stride = 4 << 20
+// copyStride is how much memory is copied in place before the old pages are given back.
+const copyStride = 4 << 20
 
 // own makes the pages of a run this process's own, where they are: the mapping of the memfd becomes
 // a private one, whose pages are copied one after the other. That takes no descriptor, no address
@@ -163,11 +163,11 @@ func (r *Region) own(s span) error {
 	err := unix.MapOwn(unsafe.Add(r.base, s.off), r.fd, s.off, s.n)
 	if err == nil {
 		r.mark(s)
-		r.owed = append(r.owed, s)
+		r.uncopied = append(r.uncopied, s)
 	}
 	r.mu.Unlock()
 	if err == nil {
-		err = r.settleOwed()
+		err = r.copyPending()
 	}
 	if err == nil {
 		clear(old[0])
@@ -176,24 +176,24 @@ func (r *Region) own(s span) error {
 	return err
 }
 
-// settleOwed has the pages copied that are to be copied still; renewing is held.
-func (r *Region) settleOwed() error {
-	for len(r.owed) > 0 {
-		s := r.owed[0]
-		n := min(s.n, stride)
+// copyPending has the pages copied that are to be copied still; renewing is held.
+func (r *Region) copyPending() error {
+	for len(r.uncopied) > 0 {
+		s := r.uncopied[0]
+		n := min(s.n, copyStride)
 		if err := unix.OwnPages(unsafe.Add(r.base, s.off), n); err != nil {
 			return err
 		}
 		r.mu.Lock()
 		if r.retired || r.fd < 0 {
 			r.mu.Unlock()
-			r.owed = nil
+			r.uncopied = nil
 			return os.ErrClosed
 		}
 		r.erase(span{s.off, n}, nil)
 		r.mu.Unlock()
-		if r.owed[0] = (span{s.off + n, s.n - n}); s.n == n {
-			r.owed = r.owed[1:]
+		if r.uncopied[0] = (span{s.off + n, s.n - n}); s.n == n {
+			r.uncopied = r.uncopied[1:]
 		}
 	}
 	return nil

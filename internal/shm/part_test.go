@@ -38,8 +38,8 @@ func far(t *testing.T, r *Region, write bool) *Region {
 func TestRenewPartLeavesTheRest(t *testing.T) {
 	for _, ro := range []bool{false, true} {
 		r := region(t, 8*PageSize, false)
-		if r.Handed() {
-			t.Error("nobody was handed a descriptor yet")
+		if r.Shared() {
+			t.Error("no descriptor was given out yet")
 		}
 		if err := r.Seal(ro); err != nil {
 			t.Fatal(err)
@@ -98,8 +98,8 @@ func TestRenewPartLeavesTheRest(t *testing.T) {
 		if got := pages(o.Bytes()); !bytes.Equal(got, make([]byte, 8)) {
 			t.Errorf("the other has pages %v, want none", got)
 		}
-		if r.Handed() {
-			t.Error("the fresh pages were handed to nobody")
+		if r.Shared() {
+			t.Error("the fresh pages were not given out")
 		}
 		if err := r.Seal(false); err != nil {
 			t.Fatal(err)

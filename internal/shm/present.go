@@ -27,8 +27,8 @@ const (
 // unasked is how much was taken since the room was asked for last.
 var unasked atomic.Int64
 
-// Room says why n bytes of memory cannot be had, if the system says so.
-func Room(n int) error {
+// CheckRoom says why n bytes of memory cannot be had, if the system says so.
+func CheckRoom(n int) error {
 	if unasked.Add(int64(n)) < unaskedRoom {
 		return nil
 	}
@@ -46,7 +46,7 @@ func makePresent(b []byte, write bool, absent int) error {
 	for len(b) > 0 {
 		n := min(len(b), presentStride)
 		if absent > 0 {
-			if err := Room(absent); err != nil {
+			if err := CheckRoom(absent); err != nil {
 				return err
 			}
 		}
@@ -68,7 +68,7 @@ func Present(b []byte, write bool) error {
 	if absent == 0 {
 		return unix.Present(b, write)
 	}
-	if err := Room(absent); err != nil { // before any
+	if err := CheckRoom(absent); err != nil { // before any
 		return err
 	}
 	for len(b) > 0 {

@@ -34,12 +34,12 @@ type Region struct {
 	mu      sync.Mutex
 	fd      int // -1 once given up
 	retired bool
-	handed  bool   // a descriptor of these pages has left
+	shared  bool   // a descriptor of these pages has left
 	moved   []bool // pages that are not fd's any more; nil: none
 	private bool   // none is: all have moved, fd was given up, and no descriptor can be had until Renew
 
 	renewing sync.Mutex // before mu
-	owed     []span     // moved, and not all of their pages copied yet: the next renewal goes on; with renewing
+	uncopied []span     // moved, and not all of their pages copied yet: the next renewal goes on; with renewing
 }
 
 // New makes a region of size bytes (rounded up to pages), prefaulted. With
@@ -212,7 +212,7 @@ func (r *Region) Descriptor() (int, error) {
 		return -1, os.ErrClosed
 	}
 	fd, err := unix.Dup(r.fd)
-	r.handed = r.handed || err == nil
+	r.shared = r.shared || err == nil
 	return fd, err
 }
 
@@ -269,7 +269,7 @@ func (r *Region) Retired() bool {
 func (r *Region) Renew(name string) error {
 	r.renewing.Lock()
 	defer r.renewing.Unlock()
-	if err := r.settleOwed(); err != nil {
+	if err := r.copyPending(); err != nil {
 		return err
 	}
 	runs := r.runs(0, r.size)
@@ -279,7 +279,7 @@ func (r *Region) Renew(name string) error {
 		if r.fd >= 0 {
 			_ = unix.Close(r.fd)
 		}
-		r.fd, r.moved, r.private, r.handed = fd, nil, false, false
+		r.fd, r.moved, r.private, r.shared = fd, nil, false, false
 		return nil
 	}
 	for _, s := range runs {
@@ -292,7 +292,7 @@ func (r *Region) Renew(name string) error {
 	if r.retired {
 		return os.ErrClosed
 	}
-	r.private, r.handed = true, false
+	r.private, r.shared = true, false
 	if r.fd >= 0 {
 		_ = unix.Close(r.fd)
 		r.fd = -1

@@ -9,20 +9,20 @@ import (
 // To find one takes time by the logarithm of their number; to add or remove one moves what lies above it in a list, 24 bytes
 // each. The zero value has none. It has no lock, and keeps no mapping alive.
 type Spans[T any] struct {
-	list []stretch[T] // by address
+	list []entry[T] // by address
 }
 
-type stretch[T any] struct {
+type entry[T any] struct {
 	from, to uint64
 	what     T
 }
 
 // bounds are b's addresses, that behind its last byte included.
-func bounds(b []byte) (from, to uint64) { return Place(b, 0), Place(b, len(b)) }
+func bounds(b []byte) (from, to uint64) { return Addr(b, 0), Addr(b, len(b)) }
 
-// above is the place of the first that ends above an address.
-func (s *Spans[T]) above(at uint64) int {
-	i, _ := slices.BinarySearchFunc(s.list, at, func(o stretch[T], at uint64) int {
+// search is the place of the first that ends above an address.
+func (s *Spans[T]) search(at uint64) int {
+	i, _ := slices.BinarySearchFunc(s.list, at, func(o entry[T], at uint64) int {
 		if o.to > at {
 			return 1
 		}
@@ -34,22 +34,22 @@ func (s *Spans[T]) above(at uint64) int {
 // Add puts what at mem, over which nothing lies.
 func (s *Spans[T]) Add(mem []byte, what T) {
 	from, to := bounds(mem)
-	s.list = slices.Insert(s.list, s.above(from), stretch[T]{from, to, what})
+	s.list = slices.Insert(s.list, s.search(from), entry[T]{from, to, what})
 }
 
 // Remove takes away what begins where mem does, if there is such a thing.
 func (s *Spans[T]) Remove(mem []byte) {
 	from, _ := bounds(mem)
-	if i := s.above(from); i < len(s.list) && s.list[i].from == from {
+	if i := s.search(from); i < len(s.list) && s.list[i].from == from {
 		s.list = slices.Delete(s.list, i, i+1)
 	}
 }
 
-// Over are those that share a byte with b, from the lowest on.
-func (s *Spans[T]) Over(b []byte) iter.Seq[T] {
+// Overlapping are those that share a byte with b, from the lowest on.
+func (s *Spans[T]) Overlapping(b []byte) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		from, to := bounds(b)
-		for i := s.above(from); i < len(s.list) && s.list[i].from < to && from < to; i++ {
+		for i := s.search(from); i < len(s.list) && s.list[i].from < to && from < to; i++ {
 			if !yield(s.list[i].what) {
 				return
 			}
@@ -59,7 +59,7 @@ func (s *Spans[T]) Over(b []byte) iter.Seq[T] {
 
 // First is the lowest of those, the zero value if there is none.
 func (s *Spans[T]) First(b []byte) (what T) {
-	for what = range s.Over(b) {
+	for what = range s.Overlapping(b) {
 		break
 	}
 	return what

@@ -29,10 +29,10 @@ func TestSpans(t *testing.T) {
 			"remove": func(t *rapid.T) {
 				b := piece.Draw(t, "piece")
 				s.Remove(b)
-				all = slices.DeleteFunc(all, func(o *[]byte) bool { return Place(*o, 0) == Place(b, 0) })
+				all = slices.DeleteFunc(all, func(o *[]byte) bool { return Addr(*o, 0) == Addr(b, 0) })
 			},
 			"": func(t *rapid.T) {
-				slices.SortFunc(all, func(a, b *[]byte) int { return int(Place(*a, 0)) - int(Place(*b, 0)) })
+				slices.SortFunc(all, func(a, b *[]byte) int { return int(Addr(*a, 0)) - int(Addr(*b, 0)) })
 				if got := slices.Collect(s.All()); !slices.Equal(got, all) || s.Len() != len(all) {
 					t.Fatalf("it has %d of %d", len(got), len(all))
 				}
@@ -43,13 +43,13 @@ func TestSpans(t *testing.T) {
 						over = append(over, o)
 					}
 				}
-				if got := slices.Collect(s.Over(b)); !slices.Equal(got, over) {
+				if got := slices.Collect(s.Overlapping(b)); !slices.Equal(got, over) {
 					t.Fatalf("%d lie over it, there are %d", len(got), len(over))
 				}
 				if got := s.First(b); len(over) == 0 && got != nil || len(over) > 0 && got != over[0] {
 					t.Fatalf("the first is %v, of %v", got, over)
 				}
-				if got := slices.Collect(s.Over(b[:0])); len(got) != 0 {
+				if got := slices.Collect(s.Overlapping(b[:0])); len(got) != 0 {
 					t.Fatalf("%d lie over nothing", len(got))
 				}
 			},

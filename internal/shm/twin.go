@@ -15,34 +15,34 @@ import (
 // skipped, whenever it happens. Values are compared, so storing what is there
 // already is no change.
 type Twin struct {
-	near  []byte
+	local []byte
 	copy  []byte
 	store *Region
 }
 
 // NewTwin makes the copy. Pages of zeros take no memory in it. near is word-aligned,
 // and its owner keeps it.
-func NewTwin(near []byte) (*Twin, error) {
-	at := int(uintptr(unsafe.Pointer(unsafe.SliceData(near))) % uintptr(PageSize))
-	r, err := newPrivate(RoundUp(at + len(near)))
+func NewTwin(local []byte) (*Twin, error) {
+	at := int(uintptr(unsafe.Pointer(unsafe.SliceData(local))) % uintptr(PageSize))
+	r, err := newPrivate(RoundUp(at + len(local)))
 	if err != nil {
 		return nil, err
 	}
-	t := &Twin{near: near, copy: r.Bytes()[at : at+len(near)], store: r} // as aligned as near is
-	for at := 0; at < len(near); {
-		_, at = t.Next(at, len(near)) // finds nothing in pages of zeros
+	t := &Twin{local: local, copy: r.Bytes()[at : at+len(local)], store: r} // as aligned as near is
+	for at := 0; at < len(local); {
+		_, at = t.Next(at, len(local)) // finds nothing in pages of zeros
 	}
 	return t, nil
 }
 
 // Len is the length of the memory in bytes.
-func (t *Twin) Len() int { return len(t.near) }
+func (t *Twin) Len() int { return len(t.local) }
 
 // Copied is the copy from one offset to another. It changes in Next and Set only.
 func (t *Twin) Copied(from, to int) []byte { return t.copy[from:to] }
 
-// Near is the word of the memory at off.
-func (t *Twin) Near(off int) *atomic.Uint32 { return Word(t.near, off) }
+// Local is the word of the memory at off.
+func (t *Twin) Local(off int) *atomic.Uint32 { return Word(t.local, off) }
 
 // At is the word of the copy at off.
 func (t *Twin) At(off int) uint32 { return *t.word(off) }
@@ -63,7 +63,7 @@ func (t *Twin) Next(at, end int) (from, to int) {
 	if at >= end {
 		return end, end
 	}
-	near, copied := t.near[:end], t.copy[:end]
+	near, copied := t.local[:end], t.copy[:end]
 	for at < end {
 		switch {
 		case at%4096 == 0 && end-at >= 4096 && bytes.Equal(near[at:at+4096], copied[at:at+4096]):
@@ -73,7 +73,7 @@ func (t *Twin) Next(at, end int) (from, to int) {
 		case at%64 == 0 && end-at >= 64 && bytes.Equal(near[at:at+64], copied[at:at+64]):
 			at += 64
 		default:
-			if to := t.take(at, end); to != at {
+			if to := t.takeChanged(at, end); to != at {
 				return at, to
 			}
 			at += WordSize
@@ -85,9 +85,9 @@ func (t *Twin) Next(at, end int) (from, to int) {
 // block is what takeBlocks and putPast do in one step.
 const block = 64
 
-// take takes words over as long as they differ.
-func (t *Twin) take(at, end int) int {
-	p := unsafe.Pointer(unsafe.SliceData(t.near[:end]))
+// takeChanged takes words over as long as they differ.
+func (t *Twin) takeChanged(at, end int) int {
+	p := unsafe.Pointer(unsafe.SliceData(t.local[:end]))
 	q := unsafe.Pointer(unsafe.SliceData(t.copy[:end]))
 	if at < end && uintptr(unsafe.Add(p, at))%8 != 0 {
 		if !takeWord(unsafe.Add(p, at), unsafe.Add(q, at)) {
@@ -133,7 +133,7 @@ func PutWords(dst, src []byte) {
 	_ = dst[:n]
 	p, q := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	at := 0
-	if n >= past && (uintptr(p)|uintptr(q))%16 == 0 {
+	if n >= nonTemporalMin && (uintptr(p)|uintptr(q))%16 == 0 {
 		at = n / block * block
 		putPast(p, q, at)
 	}

@@ -26,8 +26,8 @@ func Word64(b []byte, off int) *atomic.Uint64 {
 // Aligned64 says whether b begins at a 64-bit boundary in memory.
 func Aligned64(b []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%8 == 0 }
 
-// Place tells the byte of b at off from all others that this process has now.
-func Place(b []byte, off int) uint64 {
+// Addr tells the byte of b at off from all others that this process has now.
+func Addr(b []byte, off int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))) + uintptr(off))
 }
 

@@ -194,10 +194,10 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 			return c, nil
 		}
 	}
-	if err := s.places.logs.Take(ctx); err != nil {
+	if err := s.places.logs.Acquire(ctx); err != nil {
 		return Chunk{}, err
 	}
-	defer s.places.logs.Give()
+	defer s.places.logs.Release()
 	f, err := s.openOwn(within(s.spec.Output)+"/"+LogName(s.spec.Node, r.PID), os.O_RDONLY)
 	if os.IsNotExist(err) {
 		return Chunk{Done: done}, nil // it was removed: there is no more, or not yet
@@ -217,10 +217,10 @@ func (s *supervisor) readIndexed(ctx context.Context, out *output, t Program, r 
 		c, err = out.read(ctx, r)
 		return c, true, err
 	}
-	if err := s.places.logs.Take(ctx); err != nil {
+	if err := s.places.logs.Acquire(ctx); err != nil {
 		return Chunk{}, false, err
 	}
-	defer s.places.logs.Give()
+	defer s.places.logs.Release()
 	v, header := openIndex(t.PID)
 	if v == nil {
 		return Chunk{}, false, nil

@@ -42,9 +42,9 @@ func (s *supervisor) note(ctx context.Context, n Program) (local.Empty, error) {
 	s.journal.note(&p.Program, s.each)
 	t := p.told()
 	s.mu.Unlock()
-	if !again && s.places.logs.Take(ctx) == nil {
+	if !again && s.places.logs.Acquire(ctx) == nil {
 		_ = s.listed(t)
-		s.places.logs.Give()
+		s.places.logs.Release()
 	}
 	return local.Empty{}, nil
 }

@@ -176,8 +176,8 @@ func (o *output) write(stream int, b []byte) {
 	}
 	now := time.Now()
 	defer o.to.show(b, Piece{Error: stream == 1, Bytes: len(b), Time: now}) // and it is in the file when it is seen
-	_ = o.s.places.logs.Take(context.Background())
-	defer o.s.places.logs.Give()
+	_ = o.s.places.logs.Acquire(context.Background())
+	defer o.s.places.logs.Release()
 	if !o.current() && !o.reopen() {
 		o.lose(len(b), nil)
 		return
@@ -304,8 +304,8 @@ func (o *output) confess() error {
 func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_ = o.s.places.logs.Take(context.Background())
-	defer o.s.places.logs.Give()
+	_ = o.s.places.logs.Acquire(context.Background())
+	defer o.s.places.logs.Release()
 	o.closed = true
 	if !o.current() {
 		o.setFile(nil)
@@ -327,10 +327,10 @@ func (o *output) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 	o.mu.Lock()
 	unlock := sync.OnceFunc(o.mu.Unlock)
 	defer unlock()
-	if err := o.s.places.logs.Take(ctx); err != nil {
+	if err := o.s.places.logs.Acquire(ctx); err != nil {
 		return Chunk{}, err
 	}
-	defer o.s.places.logs.Give()
+	defer o.s.places.logs.Release()
 	v := o.index.view(o.pid)
 	defer v.close()
 	f, why := o.f, error(nil)

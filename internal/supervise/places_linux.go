@@ -5,14 +5,14 @@ import (
 	"errors"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/turn"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 )
 
 // places are for those who are at files. More orders than there are places for may go on one by one where there
 // is room for many more threads: they may be for a program on another drive than those that hang.
 type places struct {
-	orders *turn.Turns
-	logs   *turn.Turns
+	orders *semaphore.Semaphore
+	logs   *semaphore.Semaphore
 
 	room  func() int
 	extra chan struct{} // full for a while after one has gone on without a place
@@ -24,19 +24,19 @@ const patience = 50 * time.Millisecond
 func newPlaces(idle int, room func() int) places {
 	n := max(idle-others, 2)
 	l := min(logs, max(1, n*logs/(orders+logs)))
-	return places{orders: turn.New(min(orders, n-l)), logs: turn.New(l), room: room, extra: make(chan struct{}, 1)}
+	return places{orders: semaphore.New(min(orders, n-l)), logs: semaphore.New(l), room: room, extra: make(chan struct{}, 1)}
 }
 
 // order waits for a place, until ctx ends or over is closed. The place is to be left.
 func (p *places) order(ctx context.Context, over <-chan struct{}) (leave func(), err error) {
 	for {
 		short, stop := context.WithTimeout(ctx, patience)
-		err := p.orders.TakeUntil(short, over)
+		err := p.orders.AcquireUntil(short, over)
 		stop()
 		switch {
 		case err == nil:
-			return p.orders.Give, nil
-		case errors.Is(err, turn.ErrOver):
+			return p.orders.Release, nil
+		case errors.Is(err, semaphore.ErrStopped):
 			return nil, err
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/turn"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -29,7 +29,7 @@ func (s *supervisor) start(ctx context.Context, o Order) (Program, error) {
 		return Program{}, err
 	}
 	giveBack, err := s.places.order(ctx, s.ending)
-	if errors.Is(err, turn.ErrOver) {
+	if errors.Is(err, semaphore.ErrStopped) {
 		err = s.deleted()
 	}
 	if err != nil {

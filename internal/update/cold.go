@@ -9,43 +9,43 @@ import (
 // Slices of cold memory that are looked at between two passes over what is hot:
 // small ones while there are hot pages that a look would hold up.
 const (
-	slice     = 16 << 20
-	thinSlice = 1 << 20
-	compared  = 128 << 10 // of a slice, where the kernel does not help
+	slice         = 16 << 20
+	thinSlice     = 1 << 20
+	comparedSlice = 128 << 10 // of a slice, where the kernel does not help
 
 	// How often pages are protected again, and how often where comparing all that may
 	// have been stored to takes no longer than a millisecond or so.
-	protectEvery = 5 * time.Millisecond
-	lazyProtect  = 20 * time.Millisecond
-	lazySize     = 16 << 20
+	protectEvery     = 5 * time.Millisecond
+	rareProtectEvery = 20 * time.Millisecond
+	rareProtectSize  = 16 << 20
 )
 
-// allCold looks at all cold pages that were stored to, with several threads if it may and there is much to look
+// scanAllCold looks at all cold pages that were stored to, with several threads if it may and there is much to look
 // at, and gives up when cut says so.
-func (b *Binding) allCold(several bool, cut func() bool) error {
-	several = several && b.ahead != nil
+func (b *Binding) scanAllCold(several bool, cut func() bool) error {
+	several = several && b.prescan != nil
 	if several {
-		if err := b.ahead.ask(b, cut); err != nil {
+		if err := b.prescan.run(b, cut); err != nil {
 			return err
 		}
 	}
 	if cut() { // before the sweep, which protects at most so often
-		return errCut
+		return errInterrupted
 	}
 	b.sweep()
 	if several {
-		return b.foundCold(cut)
+		return b.scanFound(cut)
 	}
-	return b.eachCold(b.lo, b.hi, cut)
+	return b.scanCold(b.lo, b.hi, cut)
 }
 
-// eachCold looks at the cold pages of [from, to), which are of this sweep.
-func (b *Binding) eachCold(from, to int, cut func() bool) error {
+// scanCold looks at the cold pages of [from, to), which are of this sweep.
+func (b *Binding) scanCold(from, to int, cut func() bool) error {
 	for at := from; at < to; {
 		if cut() {
-			return errCut
+			return errInterrupted
 		}
-		end, err := b.coldSlice(at, min(at+slice, to), cut)
+		end, err := b.scanColdSlice(at, min(at+slice, to), cut)
 		if err != nil {
 			return err
 		}
@@ -54,31 +54,31 @@ func (b *Binding) eachCold(from, to int, cut func() bool) error {
 	return nil
 }
 
-// someCold looks at the next cold pages.
-func (b *Binding) someCold() (err error) {
+// scanSomeCold looks at the next cold pages.
+func (b *Binding) scanSomeCold() (err error) {
 	n := slice
 	switch {
 	case b.watch == nil:
-		n = compared
+		n = comparedSlice
 	case b.hot.n > 0:
 		n = thinSlice
 	}
-	if b.cold >= b.hi {
-		b.cold = b.lo
+	if b.nextCold >= b.hi {
+		b.nextCold = b.lo
 	}
-	if b.cold == b.lo {
+	if b.nextCold == b.lo {
 		b.sweep()
 	}
-	b.cold, err = b.coldSlice(b.cold, min(b.cold+n, b.hi), b.hurried)
+	b.nextCold, err = b.scanColdSlice(b.nextCold, min(b.nextCold+n, b.hi), b.mustStop)
 	return err
 }
 
-// coldSlice looks at the pages of [from, to), until cut says that it is enough, and
+// scanColdSlice looks at the pages of [from, to), until cut says that it is enough, and
 // says how far it has come. Pages that it has protected are all compared.
-func (b *Binding) coldSlice(from, to int, cut func() bool) (end int, err error) {
+func (b *Binding) scanColdSlice(from, to int, cut func() bool) (end int, err error) {
 	if b.watch == nil {
 		b.heating = true
-		end, err = b.some(from, to, cut)
+		end, err = b.compareUntil(from, to, cut)
 		b.heating = false
 		return end, err
 	}
@@ -88,7 +88,7 @@ func (b *Binding) coldSlice(from, to int, cut func() bool) (end int, err error) 
 		if err != nil || n == 0 {
 			return to, err
 		}
-		if end, err := b.noted(b.runs[:n], at == from && n < len(b.runs), cut); err != nil || end < b.lo+int(b.runs[n-1].End) {
+		if end, err := b.handleWritten(b.runs[:n], at == from && n < len(b.runs), cut); err != nil || end < b.lo+int(b.runs[n-1].End) {
 			return end, err
 		}
 		at = b.lo + upTo
@@ -96,36 +96,36 @@ func (b *Binding) coldSlice(from, to int, cut func() bool) (end int, err error) 
 	return to, nil
 }
 
-// noted makes pages hot that were stored to, if they are few, or else compares them now, and again in the next
+// handleWritten makes pages hot that were stored to, if they are few, or else compares them now, and again in the next
 // sweep as long as they are not protected.
-func (b *Binding) noted(runs []shm.PageRun, few bool, cut func() bool) (end int, err error) {
+func (b *Binding) handleWritten(runs []shm.PageRun, few bool, cut func() bool) (end int, err error) {
 	if few && !b.protecting {
-		if done, err := b.heat(runs); done || err != nil {
+		if done, err := b.markHot(runs); done || err != nil {
 			return b.lo + int(runs[len(runs)-1].End), err
 		}
 	}
-	return b.written(runs, cut)
+	return b.compareWritten(runs, cut)
 }
 
-// written compares pages that were stored to.
-func (b *Binding) written(runs []shm.PageRun, cut func() bool) (end int, err error) {
+// compareWritten compares pages that were stored to.
+func (b *Binding) compareWritten(runs []shm.PageRun, cut func() bool) (end int, err error) {
 	if b.protecting { // no scan finds them any more
 		cut = func() bool { return false }
 	}
 	for _, r := range runs {
 		to := b.lo + int(r.End)
-		if end, err = b.some(b.lo+int(r.Start), to, cut); err != nil || end < to {
+		if end, err = b.compareUntil(b.lo+int(r.Start), to, cut); err != nil || end < to {
 			break
 		}
 	}
 	return end, err
 }
 
-// some compares [from, to) until cut says that it is enough, and says how far it has come.
-func (b *Binding) some(from, to int, cut func() bool) (end int, err error) {
+// compareUntil compares [from, to) until cut says that it is enough, and says how far it has come.
+func (b *Binding) compareUntil(from, to int, cut func() bool) (end int, err error) {
 	for from < to && err == nil {
 		step := min(from+thinSlice, to)
-		if err = b.data(from, step); err == nil {
+		if err = b.sendChangedData(from, step); err == nil {
 			from = step
 		}
 		if from < to && cut() {
@@ -140,10 +140,10 @@ func (b *Binding) some(from, to int, cut func() bool) (end int, err error) {
 // its writer a fault a page for each time.
 func (b *Binding) sweep() {
 	t, every := now(), protectEvery
-	if b.hi-b.lo <= lazySize {
-		every = lazyProtect
+	if b.hi-b.lo <= rareProtectSize {
+		every = rareProtectEvery
 	}
-	if b.protecting = t-b.protected >= int64(every); b.protecting {
-		b.protected = t
+	if b.protecting = t-b.lastProtect >= int64(every); b.protecting {
+		b.lastProtect = t
 	}
 }

@@ -8,9 +8,9 @@ const maxHot = 64
 // hotPages are the pages that were stored to lately. They stay writable, so that
 // the next store costs nothing, and are compared in each pass.
 type hotPages struct {
-	n    int
-	at   [maxHot]int   // where each begins
-	seen [maxHot]int64 // when it last changed
+	n         int
+	at        [maxHot]int   // where each begins
+	changedAt [maxHot]int64 // when it last changed
 }
 
 func (h *hotPages) has(page int) bool {
@@ -30,21 +30,21 @@ func (h *hotPages) add(page int) bool {
 	if h.n == maxHot {
 		return false
 	}
-	h.at[h.n], h.seen[h.n] = page, now()
+	h.at[h.n], h.changedAt[h.n] = page, now()
 	h.n++
 	return true
 }
 
 func (h *hotPages) drop(i int) {
 	h.n--
-	h.at[i], h.seen[i] = h.at[h.n], h.seen[h.n]
+	h.at[i], h.changedAt[i] = h.at[h.n], h.changedAt[h.n]
 }
 
-// cool leaves pages to the scan that have not changed since t. They are protected
+// markCold leaves pages to the scan that have not changed since t. They are protected
 // first and compared after it.
-func (b *Binding) cool(t int64) error {
+func (b *Binding) markCold(t int64) error {
 	for i := b.hot.n - 1; i >= 0; i-- {
-		if b.hot.seen[i] > t {
+		if b.hot.changedAt[i] > t {
 			continue
 		}
 		page := b.hot.at[i]
@@ -54,16 +54,16 @@ func (b *Binding) cool(t int64) error {
 			}
 		}
 		b.hot.drop(i)
-		if err := b.data(page, page+shm.PageSize); err != nil {
+		if err := b.sendChangedData(page, page+shm.PageSize); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// heat makes pages hot that were stored to, if there is room for all of them. They
+// markHot makes pages hot that were stored to, if there is room for all of them. They
 // were compared already if they are hot.
-func (b *Binding) heat(runs []shm.PageRun) (done bool, err error) {
+func (b *Binding) markHot(runs []shm.PageRun) (done bool, err error) {
 	fresh := 0
 	for _, r := range runs {
 		for page := b.lo + int(r.Start); page < b.lo+int(r.End); page += shm.PageSize {
@@ -81,7 +81,7 @@ func (b *Binding) heat(runs []shm.PageRun) (done bool, err error) {
 				continue
 			}
 			b.hot.add(page)
-			if err := b.data(page, page+shm.PageSize); err != nil {
+			if err := b.sendChangedData(page, page+shm.PageSize); err != nil {
 				return true, err
 			}
 		}

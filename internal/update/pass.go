@@ -8,96 +8,96 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-var began = time.Now()
+var startTime = time.Now()
 
 // now is a clock that costs little.
-func now() int64 { return int64(time.Since(began)) }
+func now() int64 { return int64(time.Since(startTime)) }
 
 // coldEvery is after how many passes over hot pages some cold ones are looked at.
 const coldEvery = 8
 
-// errCut is that of a pass that its caller did not wait for.
-var errCut = errors.New("the pass was given up")
+// errInterrupted is that of a pass that its caller did not wait for.
+var errInterrupted = errors.New("the pass was given up")
 
 // pass carries over what has changed: in the edges, hot pages and a slice of the
 // cold ones, or, with all, everywhere unless somebody wants the turn. If a flush or a
 // flag needs it, it looks everywhere, as long as ctx lasts. The caller has the turn.
 func (b *Binding) pass(ctx context.Context, all bool) (changed bool, err error) {
-	upTo := b.asked.Load()
+	upTo := b.requested.Load()
 	full := upTo != b.passed.Load()
-	b.put = false
+	b.sent = false
 	b.passes.Add(1)
-	raised := b.lookAtFlags()
+	raised := b.loadFlags()
 	full = full || raised
-	if b.fresh {
-		err = b.contents()
+	if b.sendAll {
+		err = b.sendAllData()
 	}
 	if err == nil {
-		err = b.edges()
+		err = b.compareEdges()
 	}
 	if err == nil {
-		err = b.warm()
+		err = b.compareHot()
 	}
 	switch {
 	case err != nil:
 	case full:
-		err = b.allCold(true, func() bool { return ctx.Err() != nil })
+		err = b.scanAllCold(true, func() bool { return ctx.Err() != nil })
 	case all:
-		if err = b.allCold(false, b.hurried); errors.Is(err, errCut) {
+		if err = b.scanAllCold(false, b.mustStop); errors.Is(err, errInterrupted) {
 			err = nil
 		}
 	case b.lo < b.hi && (b.hot.n == 0 || b.passes.Load()%coldEvery == 0):
-		err = b.someCold()
+		err = b.scanSomeCold()
 	}
 	if err == nil && raised {
 		err = b.publish()
-		b.fresh = false
+		b.sendAll = false
 	}
-	if b.put && (err == nil || errors.Is(err, errCut)) {
-		if derr := b.c.Far.Done(); derr != nil {
+	if b.sent && (err == nil || errors.Is(err, errInterrupted)) {
+		if derr := b.c.Remote.Done(); derr != nil {
 			err = derr
 		}
 	}
 	if err == nil && full && upTo > b.passed.Load() {
 		b.passed.Store(upTo)
-		b.c.Moved()
+		b.c.OnPassed()
 	}
-	return b.put, err
+	return b.sent, err
 }
 
-// hurried says that somebody waits for the turn, or for a full pass.
-func (b *Binding) hurried() bool {
-	return b.wanted.Load() != 0 || b.asked.Load() != b.passed.Load() || b.life.Err() != nil
+// mustStop says that somebody waits for the turn, or for a full pass.
+func (b *Binding) mustStop() bool {
+	return b.waiters.Load() != 0 || b.requested.Load() != b.passed.Load() || b.ctx.Err() != nil
 }
 
-// contents sends all data as the twin has it. The flags come when all has been
+// sendAllData sends all data as the twin has it. The flags come when all has been
 // compared, as always.
-func (b *Binding) contents() error {
-	for from := 0; from < len(b.c.Near); from += longest {
-		to := min(from+longest, len(b.c.Near))
-		if err := b.outside(from, to, b.send); err != nil {
+func (b *Binding) sendAllData() error {
+	for from := 0; from < len(b.c.Local); from += maxRun {
+		to := min(from+maxRun, len(b.c.Local))
+		if err := b.eachOutsideFlags(from, to, b.send); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *Binding) edges() error {
-	if err := b.data(0, b.lo); err != nil {
+func (b *Binding) compareEdges() error {
+	if err := b.sendChangedData(0, b.lo); err != nil {
 		return err
 	}
-	return b.data(b.hi, len(b.c.Near))
+	return b.sendChangedData(b.hi, len(b.c.Local))
 }
 
-// warm compares the hot pages.
-func (b *Binding) warm() error {
+// compareHot compares the hot pages.
+func (b *Binding) compareHot() error {
 	for i := range b.hot.n {
 		before := b.words.Load()
-		if err := b.data(b.hot.at[i], b.hot.at[i]+shm.PageSize); err != nil {
+		if err := b.sendChangedData(b.hot.at[i], b.hot.at[i]+shm.PageSize); err != nil {
 			return err
 		}
 		if b.words.Load() != before {
-			b.hot.seen[i] = now()
+			b.hot.changedAt[i] = now()
 		}
 	}
 	return nil

@@ -12,15 +12,15 @@ import (
 // How long the scanner looks without a pause after a store, and how long with short
 // ones. After that it naps, longer and longer.
 const (
-	looking  = 200 * time.Microsecond
-	dozing   = 5 * time.Millisecond
-	doze     = 50 * time.Microsecond
-	firstNap = time.Millisecond
+	busyTime     = 200 * time.Microsecond
+	shortNapTime = 5 * time.Millisecond
+	shortNap     = 50 * time.Microsecond
+	firstNap     = time.Millisecond
 
 	// A page is hot for this long after its last change.
-	cooling = time.Millisecond
+	hotTime = time.Millisecond
 	// and this long where finding it again takes a comparison of everything
-	slowCooling = 50 * time.Millisecond
+	hotTimeCompared = 50 * time.Millisecond
 
 	// A yield that comes back later than this means that the processors are full of
 	// other work, which the looking would take turns from.
@@ -36,17 +36,17 @@ const (
 	manyYields = 16
 )
 
-var alone = runtime.GOMAXPROCS(0) == 1
+var singleProc = runtime.GOMAXPROCS(0) == 1
 
 // scanner is what run has to remember of time.
 type scanner struct {
-	last    int64 // when something changed
-	late    bool  // the processors are busy
-	naps    time.Duration
-	cost    time.Duration // counted in Duty
-	yields  int
-	stay    wait.Stay
-	sleeper *time.Timer
+	last     int64 // when something changed
+	late     bool  // the processors are busy
+	naps     time.Duration
+	cost     time.Duration // counted in Duty
+	yields   int
+	migrator wait.CPUMigrator
+	sleeper  *time.Timer
 }
 
 // run passes over the memory until the binding ends.
@@ -55,37 +55,37 @@ func (b *Binding) run() {
 	defer func() {
 		s.sleeper.Stop()
 		b.c.Duty.change(&s.cost, 0)
-		b.turn <- struct{}{} // for good: nobody looks any more
+		b.sem <- struct{}{} // for good: nobody looks any more
 		b.release()
-		close(b.gone)
+		close(b.released)
 	}()
-	for b.look(&s) {
+	for b.runPasses(&s) {
 		quiet := time.Duration(now() - s.last)
-		limit := looking
+		limit := busyTime
 		if s.late {
 			limit /= 10
 		}
 		switch {
 		case quiet < limit:
 			s.yield()
-		case quiet < dozing:
-			unix.Nap(doze)
+		case quiet < shortNapTime:
+			unix.Nap(shortNap)
 		default:
 			b.nap(&s)
 		}
 	}
 }
 
-// look makes some passes with the turn.
-func (b *Binding) look(s *scanner) bool {
-	if b.take(b.life) != nil {
+// runPasses makes some passes with the turn.
+func (b *Binding) runPasses(s *scanner) bool {
+	if b.lock(b.ctx) != nil {
 		return false
 	}
-	defer b.give()
+	defer b.unlock()
 	idle := s.naps > 0
 	for range yieldEvery {
 		start := now()
-		changed, err := b.pass(b.life, idle)
+		changed, err := b.pass(b.ctx, idle)
 		switch {
 		case err != nil:
 			b.Fail(err)
@@ -100,15 +100,15 @@ func (b *Binding) look(s *scanner) bool {
 			b.c.Duty.change(&s.cost, time.Duration(now()-start))
 			return true
 		}
-		if b.wanted.Load() != 0 || b.Err() != nil {
+		if b.waiters.Load() != 0 || b.Err() != nil {
 			break
 		}
 	}
-	hotFor := cooling
+	hotFor := hotTime
 	if b.watch == nil {
-		hotFor = slowCooling
+		hotFor = hotTimeCompared
 	}
-	if err := b.cool(now() - int64(hotFor)); err != nil {
+	if err := b.markCold(now() - int64(hotFor)); err != nil {
 		b.Fail(err)
 		return false
 	}
@@ -117,13 +117,13 @@ func (b *Binding) look(s *scanner) bool {
 
 func (s *scanner) yield() {
 	before := now()
-	if s.yields++; alone || s.yields%manyYields == 0 {
+	if s.yields++; singleProc || s.yields%manyYields == 0 {
 		runtime.Gosched()
 	}
 	unix.Yield()
 	took := time.Duration(now() - before)
 	s.late = took > lateYield
-	s.stay.Yielded(took > sharedYield && !s.late)
+	s.migrator.Yielded(took > sharedYield && !s.late)
 }
 
 // nap sleeps for longer the longer nothing has changed, up to what keeps the time
@@ -155,7 +155,7 @@ func until(nap time.Duration, t int64) time.Duration {
 type Duty struct{ cost atomic.Int64 } // ns, of one pass over each
 
 const (
-	duty       = 256                   // 0.4 % of one processor
+	dutyFactor = 256                   // 0.4 % of one processor
 	firstPause = 200                   // times its own cost, while the naps grow
 	wakeCost   = 40 * time.Microsecond // of the processor
 	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
@@ -174,5 +174,5 @@ func (d *Duty) change(mine *time.Duration, to time.Duration) {
 }
 
 func (d *Duty) pause() time.Duration {
-	return min(duty*(wakeCost+time.Duration(d.cost.Load())), longestNap)
+	return min(dutyFactor*(wakeCost+time.Duration(d.cost.Load())), longestNap)
 }

@@ -2,8 +2,8 @@ package update
 
 import "sync/atomic"
 
-// counts only ever grow.
-type counts struct {
+// counters only ever grow.
+type counters struct {
 	messages, words, passes, scans atomic.Uint64
 }
 
@@ -18,6 +18,6 @@ type Stats struct {
 func (b *Binding) Stats() Stats {
 	return Stats{
 		Messages: b.messages.Load(), Words: b.words.Load(), Passes: b.passes.Load(), Scans: b.scans.Load(),
-		Watched: b.watch != nil, Why: b.why,
+		Watched: b.watch != nil, Why: b.watchErr,
 	}
 }

@@ -70,7 +70,7 @@ func made(t fatal, r *shm.Region, at, n int, change func(*Config)) (*Binding, *m
 	if uintptr(at)%8 != 0 { // any alignment will do, but words are words
 		far.mem = make([]byte, n+16)[4 : n+4]
 	}
-	c := Config{Near: near, Region: r, At: at, Far: far, Direct: true, Duty: &Duty{}, Moved: func() {}}
+	c := Config{Local: near, Region: r, At: at, Remote: far, Direct: true, Duty: &Duty{}, OnPassed: func() {}}
 	change(&c)
 	b, err := New(c)
 	if err != nil {
@@ -81,8 +81,8 @@ func made(t fatal, r *shm.Region, at, n int, change func(*Config)) (*Binding, *m
 
 func (b *Binding) full(t fatal) {
 	t.Helper()
-	b.asked.Add(1)
-	if _, err := b.pass(b.life, true); err != nil {
+	b.requested.Add(1)
+	if _, err := b.pass(b.ctx, true); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -118,10 +118,10 @@ func TestPasses(t *testing.T) {
 				for i := range r.Bytes() {
 					r.Bytes()[i] = byte(i)
 				}
-				b, far, near := made(t, r, at, n, func(c *Config) { c.Flags, c.Twin, c.All = flags, twin, all })
-				defer func() { b.die(); b.release() }()
+				b, far, near := made(t, r, at, n, func(c *Config) { c.Flags, c.CompareOnly, c.All = flags, twin, all })
+				defer func() { b.cancel(); b.release() }()
 				if pages := rapid.SampledFrom([]int{0, 1, 3, 16, 40}).Draw(t, "stretch"); b.watch != nil && pages > 0 {
-					b.ahead = b.newAhead(pages * 4096)
+					b.prescan = b.newPrescan(pages * 4096)
 				}
 				if !all {
 					copy(far.mem, near)
@@ -194,24 +194,24 @@ func TestPasses(t *testing.T) {
 						}
 					},
 					"pass": func(t *rapid.T) {
-						if _, err := b.pass(b.life, rapid.Bool().Draw(t, "all")); err != nil {
+						if _, err := b.pass(b.ctx, rapid.Bool().Draw(t, "all")); err != nil {
 							t.Fatal(err)
 						}
 					},
 					"cut": func(t *rapid.T) { // a flush that is given up, at once or after a while
-						ctx := &ending{Context: b.life, after: rapid.IntRange(0, 3).Draw(t, "after")}
-						asked := b.asked.Add(1)
+						ctx := &ending{Context: b.ctx, after: rapid.IntRange(0, 3).Draw(t, "after")}
+						asked := b.requested.Add(1)
 						_, err := b.pass(ctx, true)
-						switch cut := errors.Is(err, errCut); {
+						switch cut := errors.Is(err, errInterrupted); {
 						case err != nil && !cut:
 							t.Fatal(err)
 						case cut == (b.passed.Load() == asked):
 							t.Fatalf("%v, and pass %d of %d", err, b.passed.Load(), asked)
 						}
 					},
-					"protect": func(*rapid.T) { b.protected = now() - int64(time.Hour) },
+					"protect": func(*rapid.T) { b.lastProtect = now() - int64(time.Hour) },
 					"cool": func(t *rapid.T) {
-						if err := b.cool(now() + 1); err != nil {
+						if err := b.markCold(now() + 1); err != nil {
 							t.Fatal(err)
 						}
 					},

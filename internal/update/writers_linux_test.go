@@ -30,13 +30,13 @@ func TestStoresBesidePasses(t *testing.T) {
 						t.Skip("no huge pages: ", err)
 					}
 				}
-				b, far, near := made(t, r, 0, size, func(c *Config) { c.Twin, c.All = twin, true })
+				b, far, near := made(t, r, 0, size, func(c *Config) { c.CompareOnly, c.All = twin, true })
 				far.mem = aligned(t, size).Bytes() // as an exporter's is, which the race detector knows nothing of
 				if huge {
 					_ = syscall.Madvise(r.Bytes(), madvCollapse) // while it is bound: as bad as it can be
 				}
 				if b.watch != nil && how == "watched by several threads" {
-					b.ahead = b.newAhead(size / 16)
+					b.prescan = b.newPrescan(size / 16)
 				}
 				b.Start()
 				defer func() { b.Fail(context.Canceled); <-b.Gone() }()

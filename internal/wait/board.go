@@ -5,8 +5,8 @@ import "sync/atomic"
 // Words is how many sleepers senders can tell apart.
 const Words = 3
 
-// width is that of a word in bytes: bytes may be stored from its middle on.
-const width = 4
+// wordSize is that of a word in bytes: bytes may be stored from its middle on.
+const wordSize = 4
 
 // Board is what a process shows to the processes that store into its memory: how
 // many sleep, and for what, so that a message that no sleeper waits for wakes
@@ -24,41 +24,41 @@ type Board struct {
 	Of    any // the memory's owner, which may not go before the last sleeper has left
 }
 
-// sign is where a sleeper's entry is.
-type sign int8
+// entry is where a sleeper's entry is.
+type entry int8
 
 const (
-	none sign = -1
-	some sign = Words
+	noEntry     entry = -1
+	sharedEntry entry = Words
 )
 
-// enter makes the entry of who is about to sleep; the sleepers' lock is held.
-func (b *Board) enter(l *Look) sign {
-	if l.Own {
-		return none
+// add makes the entry of who is about to sleep; the sleepers' lock is held.
+func (b *Board) add(l *Cond) entry {
+	if l.LocalOnly {
+		return noEntry
 	}
-	at := some
+	at := sharedEntry
 	for i := range b.Words {
-		if l.Place != 0 && b.Words[i].Load() == 0 {
-			at = sign(i)
-			b.Words[i].Store(l.Place)
+		if l.Addr != 0 && b.Words[i].Load() == 0 {
+			at = entry(i)
+			b.Words[i].Store(l.Addr)
 			break
 		}
 	}
-	if at == some {
+	if at == sharedEntry {
 		b.Any.Add(1)
 	}
 	b.Count.Add(1)
 	return at
 }
 
-// leave takes it away; the sleepers' lock is held.
-func (b *Board) leave(at sign) {
-	if at == none {
+// remove takes it away; the sleepers' lock is held.
+func (b *Board) remove(at entry) {
+	if at == noEntry {
 		return
 	}
 	b.Count.Add(^uint32(0))
-	if at == some {
+	if at == sharedEntry {
 		b.Any.Add(^uint32(0))
 	} else {
 		b.Words[at].Store(0)
@@ -69,15 +69,15 @@ func (b *Board) leave(at sign) {
 // place on. The caller has stored them before, and has a barrier between. Place is
 // 0 where the process does not say what it waits for.
 func (b *Board) Concerns(place uint64, n int) bool {
-	return b.Count.Load() != 0 && b.among(place, uint64(n))
+	return b.Count.Load() != 0 && b.mayConcern(place, uint64(n))
 }
 
-func (b *Board) among(place, n uint64) bool {
+func (b *Board) mayConcern(place, n uint64) bool {
 	if place == 0 || b.Any.Load() != 0 {
 		return true
 	}
 	for i := range b.Words {
-		if w := b.Words[i].Load(); w != 0 && (w-place < n || place-w < width) {
+		if w := b.Words[i].Load(); w != 0 && (w-place < n || place-w < wordSize) {
 			return true
 		}
 	}

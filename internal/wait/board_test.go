@@ -11,7 +11,7 @@ func TestConcerns(t *testing.T) {
 	const word, size = 32, 4
 	for _, origin := range []uint64{0, 1 << 40, ^uint64(0) - word - 1} { // places may go round
 		b := board(new(atomic.Uint32))
-		sign := b.enter(&Look{Place: origin + word})
+		sign := b.add(&Cond{Addr: origin + word})
 		for at := uint64(1); at < 2*word; at++ {
 			for n := uint64(1); n <= word; n++ {
 				want := at < word+size && word < at+n
@@ -20,6 +20,6 @@ func TestConcerns(t *testing.T) {
 				}
 			}
 		}
-		b.leave(sign)
+		b.remove(sign)
 	}
 }

@@ -10,9 +10,9 @@ const (
 	plainWaits = 4096 // as untold, of waits: half a millisecond or so
 )
 
-// Plain says whether l holds, after a few looks. Any number of goroutines may look.
-func (b *Budget) Plain(l *Look) bool {
-	looks := b.Looks()
+// PollPlain says whether l holds, after a few looks. Any number of goroutines may look.
+func (b *Budget) PollPlain(l *Cond) bool {
+	looks := b.PlainLooks()
 	if l.Until != nil {
 		looks = min(looks, plainCalls)
 	}
@@ -24,22 +24,22 @@ func (b *Budget) Plain(l *Look) bool {
 	return false
 }
 
-// Looks is how many plain looks a wait begins with, which is counted here, when nothing has come yet: what is done after the last
+// PlainLooks is how many plain looks a wait begins with, which is counted here, when nothing has come yet: what is done after the last
 // one is what the caller waits for. On a processor that is shared there are none: nothing new
 // comes there before the other end has run.
-func (b *Budget) Looks() int {
+func (b *Budget) PlainLooks() int {
 	if b.shared.Load() {
 		return 0
 	}
-	if !b.answer.Load() {
-		b.answer.Store(true)
+	if !b.answerHint.Load() {
+		b.answerHint.Store(true)
 	}
-	if b.plain.Add(1)%plainWaits == 0 {
-		tell()
+	if b.plainCount.Add(1)%plainWaits == 0 {
+		notifyRuntime()
 	}
 	return plainLooks
 }
 
-// Answer is set by each wait that begins with plain looks, for whoever sends next: what comes may be an answer, for which somebody
+// AnswerHint is set by each wait that begins with plain looks, for whoever sends next: what comes may be an answer, for which somebody
 // looks. It is a hint, which orders nothing.
-func (b *Budget) Answer() *atomic.Bool { return &b.answer }
+func (b *Budget) AnswerHint() *atomic.Bool { return &b.answerHint }

@@ -5,15 +5,15 @@ import (
 	"runtime/metrics"
 )
 
-// Spare says whether the runtime has a processor left for other goroutines than those
+// SpareProcs says whether the runtime has a processor left for other goroutines than those
 // that run. A system call that sleeps keeps its processor until the runtime's monitor
 // takes it away, after 10 to 20 ms where the monitor has found nothing to do for long:
 // meanwhile what the network has brought would wait, if all other processors compute.
-type Spare struct{ running [1]metrics.Sample }
+type SpareProcs struct{ running [1]metrics.Sample }
 
-// Left is for the goroutine that is about to sleep so. besides are others who sleep
+// Available is for the goroutine that is about to sleep so. besides are others who sleep
 // that way, less those goroutines that run but are about to end.
-func (s *Spare) Left(besides int) bool {
+func (s *SpareProcs) Available(besides int) bool {
 	s.running[0].Name = "/sched/goroutines/running:goroutines"
 	metrics.Read(s.running[:])
 	v := s.running[0].Value

@@ -12,37 +12,37 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Look is what is waited for: a word that differs from Old, or Until, or that
+// Cond is what is waited for: a word that differs from Old, or Until, or that
 // Broken or Ended becomes true. It is a value, so that waiting allocates nothing.
-type Look struct {
+type Cond struct {
 	Word   *atomic.Uint32
 	Old    uint32
 	Until  func() bool
-	Broken *atomic.Bool
+	Failed *atomic.Bool
 	Ended  *atomic.Bool
 
-	Place uint64 // where Word is, as senders know it; 0: they cannot tell what is waited for
-	Own   bool   // only this process changes what is waited for, and calls Wake then
-	Apart bool   // and nothing that arrives is it: [Sleepers.Arrived] does not wake who waits
+	Addr        uint64 // where Word is, as senders know it; 0: they cannot tell what is waited for
+	LocalOnly   bool   // only this process changes what is waited for, and calls Wake then
+	NotArrivals bool   // and nothing that arrives is it: [Sleepers.Arrived] does not wake who waits
 }
 
 // Done takes one look. The loads are sequentially consistent: with the
 // sleeper's count raised before, either this sees the word or the one who
 // stored the word sees the count.
-func (l *Look) Done() bool {
+func (l *Cond) Done() bool {
 	if l.Word != nil && l.Word.Load() != l.Old {
 		return true
 	}
 	if l.Until != nil && l.Until() {
 		return true
 	}
-	return l.Broken != nil && l.Broken.Load() || l.Ended != nil && l.Ended.Load()
+	return l.Failed != nil && l.Failed.Load() || l.Ended != nil && l.Ended.Load()
 }
 
 // Sleepers are the goroutines of this process that sleep.
 type Sleepers struct {
-	Board Board
-	Left  func() // nil, or sees to what nobody looks at any more: called when a sleeper is known, before its last look
+	Board   Board
+	OnSleep func() // nil, or sees to what nobody looks at any more: called when a sleeper is known, before its last look
 
 	mu   sync.Mutex
 	list []sleeper
@@ -50,15 +50,15 @@ type Sleepers struct {
 }
 
 type sleeper struct {
-	bed   chan struct{}
-	apart bool
+	wake        chan struct{}
+	notArrivals bool
 }
 
 // Asleep says whether anybody sleeps.
 func (s *Sleepers) Asleep() bool { return s.n.Load() != 0 }
 
-// beds are reused; a wake-up left in one would only cost an extra look.
-var beds = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
+// wakeChans are reused; a wake-up left in one would only cost an extra look.
+var wakeChans = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
 // ErrStopped is the end of all waiting.
 var ErrStopped = errors.New("waiting was stopped")
@@ -66,25 +66,25 @@ var ErrStopped = errors.New("waiting was stopped")
 // Sleep parks the goroutine until l holds, the context ends (its error is
 // returned) or stop is closed ([ErrStopped]). Woken for something else within nap
 // it returns too, with l not found: more of that may come.
-func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap time.Duration) (found bool, err error) {
-	bed := beds.Get().(chan struct{})
+func (s *Sleepers) Sleep(ctx context.Context, l *Cond, stop <-chan struct{}, nap time.Duration) (found bool, err error) {
+	bed := wakeChans.Get().(chan struct{})
 	s.mu.Lock()
-	s.list = append(s.list, sleeper{bed, l.Apart})
+	s.list = append(s.list, sleeper{bed, l.NotArrivals})
 	s.n.Add(1)
-	sign := s.Board.enter(l) // before the look, see Done
+	sign := s.Board.add(l) // before the look, see Done
 	if invariant.Enabled {
 		s.check(stop)
 	}
 	s.mu.Unlock()
-	if s.Left != nil {
-		s.Left()
+	if s.OnSleep != nil {
+		s.OnSleep()
 	}
 	defer func() {
 		s.mu.Lock()
 		s.n.Add(-1)
-		s.Board.leave(sign)
+		s.Board.remove(sign)
 		for i, b := range s.list {
-			if b.bed == bed {
+			if b.wake == bed {
 				last := len(s.list) - 1
 				s.list[i], s.list[last] = s.list[last], sleeper{}
 				s.list = s.list[:last]
@@ -99,7 +99,7 @@ func (s *Sleepers) Sleep(ctx context.Context, l *Look, stop <-chan struct{}, nap
 		case <-bed:
 		default:
 		}
-		beds.Put(bed)
+		wakeChans.Put(bed)
 	}()
 	for !l.Done() {
 		start := time.Now()
@@ -147,11 +147,11 @@ func (s *Sleepers) wake(all bool) {
 	}
 	s.mu.Lock()
 	for _, b := range s.list {
-		if b.apart && !all {
+		if b.notArrivals && !all {
 			continue
 		}
 		select {
-		case b.bed <- struct{}{}:
+		case b.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -178,18 +178,18 @@ const (
 // in vain does not shrink it: the next message may be a quick one, and a process
 // whose budget has shrunk below the time of a round trip would never find out.
 type Budget struct {
-	ns     atomic.Int64
-	shared atomic.Bool   // others want this processor
-	yields atomic.Uint32 // of a process that runs one goroutine at a time
-	answer atomic.Bool   // see [Budget.Answer]
-	plain  atomic.Uint32 // waits that have begun with plain looks; a count, which orders nothing
-	stay   Stay          // of who looks; one at a time does
-	looked int           // since the runtime was told; the same
-	least  time.Duration // what the quickest yield took; 0 before the first; the same
+	ns               atomic.Int64
+	shared           atomic.Bool   // others want this processor
+	yields           atomic.Uint32 // of a process that runs one goroutine at a time
+	answerHint       atomic.Bool   // see [Budget.Answer]
+	plainCount       atomic.Uint32 // waits that have begun with plain looks; a count, which orders nothing
+	migrator         CPUMigrator   // of who looks; one at a time does
+	looksSinceNotify int           // since the runtime was told; the same
+	fastestYield     time.Duration // what the quickest yield took; 0 before the first; the same
 }
 
-// most is how long a wait looks now.
-func (b *Budget) most() time.Duration {
+// limit is how long a wait looks now.
+func (b *Budget) limit() time.Duration {
 	if ns := b.ns.Load(); ns != 0 {
 		return time.Duration(ns)
 	}
@@ -205,16 +205,16 @@ const (
 
 // Spin is one wait's looking phase.
 type Spin struct {
-	b     *Budget
-	start int64 // of [unix.Monotonic], as of the first yield
-	last  int64 // when the last yield was over; 0 before the first
-	limit time.Duration
-	looks int
-	times int  // the budget that may be used
-	most  int  // of them before a yield
-	slow  bool // the last yield came back late
-	late  bool
-	all   int // looks since the runtime was told
+	b                *Budget
+	start            int64 // of [unix.Monotonic], as of the first yield
+	last             int64 // when the last yield was over; 0 before the first
+	limit            time.Duration
+	looks            int
+	budgets          int  // the budget that may be used
+	yieldAfter       int  // of them before a yield
+	lastLate         bool // the last yield came back late
+	late             bool
+	looksSinceNotify int // looks since the runtime was told
 
 	yields int
 }
@@ -224,26 +224,26 @@ type Spin struct {
 // message does; it is needed where goroutines of this process have no other
 // processor to run on.
 const (
-	gosched      = 64
-	goschedAlone = 8 // over all waits, which may be short
+	yieldsPerGosched       = 64
+	yieldsPerGoschedSingle = 8 // over all waits, which may be short
 )
 
-// bulk is how many budgets are for a wait for the end of something long.
-const bulk = 5
+// longBudgets is how many budgets are for a wait for the end of something long.
+const longBudgets = 5
 
 // Begin starts a looking phase. long says that what is waited for is on its way and takes longer than a short message, by far: to look for
 // all that time costs less than to be woken, as the other end may have nothing else to do before it.
 func (b *Budget) Begin(long bool) Spin {
-	if b.looked >= untold { // now, and not at the end of the wait before, which had found what it was for
-		b.looked = 0
-		tell()
+	if b.looksSinceNotify >= notifyAfter { // now, and not at the end of the wait before, which had found what it was for
+		b.looksSinceNotify = 0
+		notifyRuntime()
 	}
-	s := Spin{b: b, most: ownLooks, times: 1}
+	s := Spin{b: b, yieldAfter: ownLooks, budgets: 1}
 	if long {
-		s.times = bulk
+		s.budgets = longBudgets
 	}
 	if b.shared.Load() {
-		s.most = sharedLooks
+		s.yieldAfter = sharedLooks
 	}
 	return s
 }
@@ -254,25 +254,25 @@ func (b *Budget) Begin(long bool) Spin {
 // about how many plain looks the caller's last one was worth. It returns false
 // when it is time to sleep; never after a yield to either, before another look.
 func (s *Spin) Next(cost int) bool {
-	if s.slow { // who ran meanwhile was not who is waited for
-		s.late, s.slow = true, false
-		s.b.stay.Vain()
+	if s.lastLate { // who ran meanwhile was not who is waited for
+		s.late, s.lastLate = true, false
+		s.b.migrator.LateUseless()
 	}
 	s.looks += cost
 	s.count(cost)
-	if s.looks < s.most {
+	if s.looks < s.yieldAfter {
 		return true
 	}
 	s.looks = 0
 	before := unix.Monotonic()
 	if s.limit == 0 {
 		s.start = before
-		s.limit = time.Duration(s.times) * s.b.most()
+		s.limit = time.Duration(s.budgets) * s.b.limit()
 	}
 	if before-s.start >= int64(s.limit) {
 		return false
 	}
-	if s.yields++; alone.Load() && s.b.yields.Add(1)%goschedAlone == 0 || s.yields%gosched == 0 {
+	if s.yields++; singleProc.Load() && s.b.yields.Add(1)%yieldsPerGoschedSingle == 0 || s.yields%yieldsPerGosched == 0 {
 		runtime.Gosched()
 	}
 	unix.Yield()
@@ -283,16 +283,16 @@ func (s *Spin) Next(cost int) bool {
 
 // yielded notes a yield that took so long. Of a late one it is not known yet whether it was worth it.
 func (s *Spin) yielded(took time.Duration) {
-	s.slow = took > lateYield
-	shared := s.b.others(took)
-	if !s.slow && s.b.stay.Yielded(shared) {
-		s.Again()
+	s.lastLate = took > lateYield
+	shared := s.b.otherRan(took)
+	if !s.lastLate && s.b.migrator.Yielded(shared) {
+		s.Restart()
 	}
-	if shared != (s.most == sharedLooks) {
+	if shared != (s.yieldAfter == sharedLooks) {
 		s.b.shared.Store(shared)
-		s.most = ownLooks
+		s.yieldAfter = ownLooks
 		if shared {
-			s.most = sharedLooks
+			s.yieldAfter = sharedLooks
 		}
 	}
 }
@@ -305,37 +305,37 @@ func (s *Spin) Now() int64 {
 	return unix.Monotonic()
 }
 
-// others says whether somebody else ran during a yield that took so long.
-func (b *Budget) others(took time.Duration) bool {
-	if b.least == 0 || took < b.least {
-		b.least = took
+// otherRan says whether somebody else ran during a yield that took so long.
+func (b *Budget) otherRan(took time.Duration) bool {
+	if b.fastestYield == 0 || took < b.fastestYield {
+		b.fastestYield = took
 	}
-	return took > min(longYield, max(shortYield, sharedBy*b.least))
+	return took > min(longYield, max(shortYield, sharedBy*b.fastestYield))
 }
 
 // Shared says whether others want this processor, as of the last yield.
-func (s *Spin) Shared() bool { return s.most == sharedLooks }
+func (s *Spin) Shared() bool { return s.yieldAfter == sharedLooks }
 
-// Again begins the phase anew: the caller's looks have brought something.
-func (s *Spin) Again() {
-	s.paid()
+// Restart begins the phase anew: the caller's looks have brought something.
+func (s *Spin) Restart() {
+	s.lateYieldUseful()
 	s.limit, s.looks = 0, 0
-	s.count(brought)
+	s.count(usefulLooks)
 }
 
-// paid notes that what the last yield was followed by came while others ran, if they ran for long.
-func (s *Spin) paid() {
-	if s.slow {
-		s.slow = false
-		s.b.stay.Paid()
+// lateYieldUseful notes that what the last yield was followed by came while others ran, if they ran for long.
+func (s *Spin) lateYieldUseful() {
+	if s.lastLate {
+		s.lastLate = false
+		s.b.migrator.LateUseful()
 	}
 }
 
 // End closes the phase.
 func (s *Spin) End() {
-	s.paid()
-	s.b.looked += s.all + 1 // many waits are short, and some never look twice
-	limit := s.b.most()
+	s.lateYieldUseful()
+	s.b.looksSinceNotify += s.looksSinceNotify + 1 // many waits are short, and some never look twice
+	limit := s.b.limit()
 	switch {
 	case s.yields == 0: // many waits end before the first
 	case s.late:
@@ -345,15 +345,15 @@ func (s *Spin) End() {
 	}
 }
 
-// Tick is a word that moves when something happened, for waits whose condition
+// EventCount is a word that moves when something happened, for waits whose condition
 // is checked under a lock.
-type Tick struct{ w atomic.Uint32 }
+type EventCount struct{ w atomic.Uint32 }
 
-// Now reads it, before the condition is checked.
-func (t *Tick) Now() uint32 { return t.w.Load() }
+// Load reads it, before the condition is checked.
+func (t *EventCount) Load() uint32 { return t.w.Load() }
 
-// Move is called after the condition changed.
-func (t *Tick) Move() { t.w.Add(1) }
+// Advance is called after the condition changed.
+func (t *EventCount) Advance() { t.w.Add(1) }
 
 // Word is what to wait for.
-func (t *Tick) Word() *atomic.Uint32 { return &t.w }
+func (t *EventCount) Word() *atomic.Uint32 { return &t.w }

@@ -33,7 +33,7 @@ func TestWakeUpsAreNotLost(t *testing.T) {
 	for range sleepers {
 		go func() {
 			for i := range uint32(rounds) {
-				if _, err := s.Sleep(context.Background(), &Look{Word: &word, Old: i}, nil, 0); err != nil {
+				if _, err := s.Sleep(context.Background(), &Cond{Word: &word, Old: i}, nil, 0); err != nil {
 					done <- err
 					return
 				}
@@ -64,7 +64,7 @@ func TestSleepEnds(t *testing.T) {
 	stop := make(chan struct{})
 	var broken atomic.Bool
 	errs := make(chan error)
-	look := Look{Word: &word, Broken: &broken}
+	look := Cond{Word: &word, Failed: &broken}
 	go func() { _, err := s.Sleep(ctx, &look, stop, 0); errs <- err }()
 	asleep(s, 1)
 	cancel(why)
@@ -91,22 +91,22 @@ func TestLook(t *testing.T) {
 	var word atomic.Uint32
 	var broken atomic.Bool
 	for name, c := range map[string]struct {
-		l    Look
+		l    Cond
 		want bool
 	}{
-		"nothing":        {Look{}, false},
-		"the same word":  {Look{Word: &word}, false},
-		"another word":   {Look{Word: &word, Old: 1}, true},
-		"not yet":        {Look{Until: func() bool { return false }}, false},
-		"until":          {Look{Word: &word, Until: func() bool { return true }}, true},
-		"not broken yet": {Look{Broken: &broken}, false},
+		"nothing":        {Cond{}, false},
+		"the same word":  {Cond{Word: &word}, false},
+		"another word":   {Cond{Word: &word, Old: 1}, true},
+		"not yet":        {Cond{Until: func() bool { return false }}, false},
+		"until":          {Cond{Word: &word, Until: func() bool { return true }}, true},
+		"not broken yet": {Cond{Failed: &broken}, false},
 	} {
 		if got := c.l.Done(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 	broken.Store(true)
-	if l := (Look{Word: &word, Broken: &broken}); !l.Done() {
+	if l := (Cond{Word: &word, Failed: &broken}); !l.Done() {
 		t.Error("broken: false")
 	}
 }
@@ -116,13 +116,13 @@ func TestLateYields(t *testing.T) {
 	var b Budget
 	late := func(found bool) time.Duration {
 		s := b.Begin(false)
-		s.yields, s.slow = 1, true
+		s.yields, s.lastLate = 1, true
 		if found {
-			s.Again()
+			s.Restart()
 		}
 		s.Next(0)
 		s.End()
-		return b.most()
+		return b.limit()
 	}
 	if late(true) != maxBudget {
 		t.Error("a late yield that brought something makes the budget smaller")
@@ -134,17 +134,17 @@ func TestLateYields(t *testing.T) {
 			was = is
 		}
 	}
-	for i := 0; b.most() < maxBudget; i++ {
+	for i := 0; b.limit() < maxBudget; i++ {
 		s := b.Begin(false)
 		s.yields = 1
 		s.End()
 		if i == 100 {
-			t.Fatalf("after %d yields in time the budget is %v", i, b.most())
+			t.Fatalf("after %d yields in time the budget is %v", i, b.limit())
 		}
 	}
 	s := b.Begin(false)
 	s.End()
-	if b.most() != maxBudget {
+	if b.limit() != maxBudget {
 		t.Error("a wait without a yield changes the budget")
 	}
 }
@@ -159,7 +159,7 @@ func TestLookingEnds(t *testing.T) {
 			if s.yields == yields {
 				t.Fatal("a look that cost as much as many was not followed by a yield")
 			}
-			s.slow = false
+			s.lastLate = false
 		}
 		s.End()
 	}
@@ -168,7 +168,7 @@ func TestLookingEnds(t *testing.T) {
 // A wait for something long may look for as many budgets, and as a budget shrinks, so does that.
 func TestLongWaitsLookLonger(t *testing.T) {
 	for _, budget := range []time.Duration{maxBudget, minBudget} {
-		for long, times := range map[bool]time.Duration{false: 1, true: bulk} {
+		for long, times := range map[bool]time.Duration{false: 1, true: longBudgets} {
 			var b Budget
 			b.ns.Store(int64(budget))
 			s := b.Begin(long)
@@ -183,26 +183,26 @@ func TestLongWaitsLookLonger(t *testing.T) {
 }
 
 // What nobody looks at is seen to when a sleeper is known, and before its last look.
-func TestLeft(t *testing.T) {
+func TestOnSleep(t *testing.T) {
 	var count, word atomic.Uint32
 	s := &Sleepers{Board: board(&count)}
 	asleep := false
-	s.Left = func() {
+	s.OnSleep = func() {
 		asleep = s.Asleep()
 		word.Store(1) // what came with it
 	}
-	found, err := s.Sleep(t.Context(), &Look{Word: &word}, nil, 0)
+	found, err := s.Sleep(t.Context(), &Cond{Word: &word}, nil, 0)
 	if err != nil || !found || !asleep {
 		t.Errorf("found: %v, %v; a sleeper was known: %v", found, err, asleep)
 	}
 }
 
 // What arrives does not wake who waits apart.
-func TestApart(t *testing.T) {
+func TestNotArrivals(t *testing.T) {
 	var word, looks, count atomic.Uint32
 	s := &Sleepers{Board: board(&count)}
 	over := make(chan bool)
-	l := Look{Until: func() bool { looks.Add(1); return word.Load() != 0 }, Apart: true}
+	l := Cond{Until: func() bool { looks.Add(1); return word.Load() != 0 }, NotArrivals: true}
 	go func() {
 		found, err := s.Sleep(context.Background(), &l, nil, time.Hour)
 		over <- found && err == nil

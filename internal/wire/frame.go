@@ -116,10 +116,10 @@ var ErrFrame = errors.New("malformed frame")
 // have kept all the rules.
 var ErrCorrupt = errors.New("damaged on its way")
 
-// MostChecked is the most payload of a frame on a link that is checked. Both sides
+// MaxChecked is the most payload of a frame on a link that is checked. Both sides
 // have it in a buffer of their own while it is checked: memory that others write to
 // could be another one by the time it is sent.
-const MostChecked = 64 << 10
+const MaxChecked = 64 << 10
 
 // Sum is the checksum of payload that follows some whose checksum is sum; that of none is 0.
 func Sum(sum uint32, payload []byte) uint32 { return crc32.Update(sum, castagnoli, payload) }
@@ -162,11 +162,11 @@ func (h *Header) Parse(b []byte, n uint32) error {
 	if sum := crc32.Update(n, castagnoli, b[:60]); sum != le.Uint32(b[60:]) {
 		return fmt.Errorf("%w, %w: what should be the header of frame %d has checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, n, sum, le.Uint32(b[60:]))
 	}
-	return h.Recall(b)
+	return h.ParseStored(b)
 }
 
-// Recall is Parse of a header that this process has kept since it was Put, as whichever frame.
-func (h *Header) Recall(b []byte) error {
+// ParseStored is Parse of a header that this process has kept since it was Put, as whichever frame.
+func (h *Header) ParseStored(b []byte) error {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
 	*h = Header{

@@ -11,7 +11,7 @@ type Granted struct {
 	Offset uint64 // of the buffer in it
 	Slot   uint16 // of the export's state word in the exporter's page
 	State  uint32 // what that word holds while the export lives
-	Place  uint64 // of the buffer, as the exporter names it when it sleeps; 0: it does not
+	Addr   uint64 // of the buffer, as the exporter names it when it sleeps; 0: it does not
 }
 
 // SetGranted makes h the answer to Import number n. The fields are those that other
@@ -23,14 +23,14 @@ func (h *Header) SetGranted(n uint32, g *Granted) {
 	}
 	*h = Header{
 		Type: Grant, Serial: n, Handle: g.Handle, Size: g.Size, Off: g.Offset, Ack: g.Memory,
-		Seq: g.Place, Word: g.State, Credits: about,
+		Seq: g.Addr, Word: g.State, Credits: about,
 	}
 }
 
 // Granted gives what SetGranted has put.
 func (h *Header) Granted() Granted {
 	return Granted{
-		Handle: h.Handle, Size: h.Size, Offset: h.Off, Memory: h.Ack, Place: h.Seq, State: h.Word,
+		Handle: h.Handle, Size: h.Size, Offset: h.Off, Memory: h.Ack, Addr: h.Seq, State: h.Word,
 		Slot: uint16(h.Credits), Rights: uint8(h.Credits >> 16), Mapped: h.Credits>>24&1 != 0,
 	}
 }

@@ -49,7 +49,7 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 		var kept Header
-		if err := kept.Recall(b[:]); err != nil || kept != h {
+		if err := kept.ParseStored(b[:]); err != nil || kept != h {
 			t.Errorf("what was kept of frame %d: %+v, %v", n, kept, err)
 		}
 	}
@@ -157,7 +157,7 @@ func sum(b []byte) {
 func TestGrantedRoundTrip(t *testing.T) {
 	for _, g := range []Granted{
 		{},
-		{Handle: 1<<32 - 1, Size: 1 << 46, Rights: 3, Mapped: true, Memory: 1<<46 + 4096, Offset: 1 << 45, Slot: 1<<16 - 1, State: 1<<32 - 1, Place: 1<<64 - 8},
+		{Handle: 1<<32 - 1, Size: 1 << 46, Rights: 3, Mapped: true, Memory: 1<<46 + 4096, Offset: 1 << 45, Slot: 1<<16 - 1, State: 1<<32 - 1, Addr: 1<<64 - 8},
 		{Handle: 2, Size: 4, Rights: 255, Slot: 7},
 		{Handle: 2, Size: 4, Mapped: true, Slot: 1 << 15},
 	} {

@@ -63,7 +63,7 @@ sleep. MB are 1,000,000 bytes.
   *vmmc's limit* is what ` + "`vmmc bench`" + ` measures of the machine itself beside each of its
   figures.
 - *C acknowledging* and *a first one's packets and pages alone* (` + "`bench/c/floor.c`" + `, and in Go
-  ` + "`internal/limit/introduction.go`" + `) are what any link over TCP and any first import needs: headers,
+  ` + "`internal/baseline/introduction.go`" + `) are what any link over TCP and any first import needs: headers,
   acknowledgements and shared memory; packets, pages and descriptors. *C acknowledging* has the
   settings of a link to a near end, two megabytes in flight at most. It writes several messages by
   one call, which *TCP, spin* and *TCP, yield* do not. No bar is about them.

@@ -1,0 +1,383 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// The end of a connection, and a link that waits for another one.
+
+// Redial makes the attempt of this number to resume a link, for an importer that has had
+// the reply to message replied and so many notices of revoked imports. The cipher is of a
+// link that has one, and only of such. An error that is [ErrGone] means that there is nothing to resume.
+type Redial func(ctx context.Context, attempt, replied uint64, notices uint32) (fd int, c Cipher, a wire.Answer, err error)
+
+// Between attempts.
+const (
+	minRedialPause = 5 * time.Millisecond
+	maxRedialPause = 250 * time.Millisecond
+)
+
+// connLost is called when the connection is no good any more. It may be called under any
+// lock; nothing is received or sent after it. A link that does not survive fails.
+func (s *stream) connLost(err error) {
+	if s.reconnectLimit == 0 || s.expectedCause.Load() != nil {
+		s.fail(err)
+		return
+	}
+	if s.disconnected.CompareAndSwap(false, true) {
+		s.e.wg.Go(func() { s.handleConnLoss(err) })
+	}
+}
+
+// handleConnLoss closes the connection and waits for another one.
+func (s *stream) handleConnLoss(why error) {
+	s.rmu.Lock()
+	s.tmu.Lock()
+	live := !s.failed.Load() && s.disconnected.Load() && s.fd >= 0 // else it has ended, or was resumed meanwhile
+	if live {
+		s.disconnect()
+		s.onConnChange(false, why) // before anybody can say that it was resumed
+	}
+	s.tmu.Unlock()
+	s.rmu.Unlock()
+	if live {
+		s.tx.writeEvent.Advance()
+		s.e.sleepers.Wake()
+		s.h.reconnect(why)
+	}
+}
+
+// bye tells the other side, where it can be told, what it owes it still, and that there is nothing to resume; rmu and
+// tmu are held.
+func (s *stream) bye(why error) {
+	if s.fd < 0 || s.tx.framesWritten < s.tx.framesQueued {
+		return
+	}
+	var h wire.Header
+	if s.h.finalFrame(&h) && !s.writeFinal(&h) {
+		return // behind a part of a frame nothing can be said
+	}
+	if s.reconnectLimit > 0 && !errors.Is(why, errPeerClosed) {
+		s.writeFinal(&wire.Header{Type: wire.Bye, Word: byeCode(why)})
+	}
+}
+
+// writeFinal writes a frame of a link that ends, and says whether the socket took all of it.
+func (s *stream) writeFinal(h *wire.Header) bool {
+	var b [wire.HeaderSize]byte
+	h.Put(b[:], s.tx.frameNumber)
+	s.tx.frameNumber++
+	send := func() (int, error) { return s.tx.io.Send(s.fd, b[:], nil) }
+	if s.tx.cipher != nil {
+		send = func() (int, error) { return s.tx.cipher.Send(s.fd, b[:]) }
+	}
+	n, err := send()
+	return err == nil && n == len(b)
+}
+
+// disconnect closes what there is of a connection; rmu and tmu are held.
+func (s *stream) disconnect() {
+	if s.fd >= 0 {
+		s.disconnects.Add(1)
+	}
+	for _, fd := range []int{s.fd, s.wfd} {
+		if fd >= 0 {
+			s.e.ep.Remove(fd)
+			s.closeFD(fd)
+		}
+	}
+	s.fd, s.wfd = -1, -1
+	s.rx.reset()
+	s.tx.reset()
+	s.connGen++
+	s.h.resetConnState()
+}
+
+// attach goes on with another connection, which the stream owns from now on; rmu and tmu
+// are held. The token is not: who has it finds the descriptor armed once more, which
+// costs it a look.
+func (s *stream) attach(fd int, c Cipher) error {
+	err := unix.IsStream(fd)
+	if err == nil && s.encrypted != (c != nil) {
+		err = protocol("a connection that is encrypted: %v, of a link that is: %v", c != nil, s.encrypted)
+	}
+	if err == nil {
+		err = s.e.ep.Add(fd, s.id<<1, false)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	s.fd = fd
+	s.setCipher(c)
+	s.rx.canPeek = c == nil && unix.Piecewise(fd)
+	s.tx.startPadCount(s.rx.canPeek)
+	s.tuneForRTT()
+	s.setKernelTimeout()
+	s.readArmed.Store(true)
+	s.disconnected.Store(false)
+	if s.cause.Load() != nil { // it has failed meanwhile
+		s.disconnected.Store(true)
+	}
+	s.resumes.Add(1)
+	s.counters.AddLocked(shmlayout.Resumes, 1)
+	return nil
+}
+
+// progress is how much has come of what is waited for.
+type progress struct {
+	messages     uint64 // messages that were acknowledged, and gets and atomics that were answered
+	partialBytes uint64 // bytes of the next message that the exporter has, as it said last
+	replyBytes   uint64 // bytes of the oldest answer that had come when its connection broke
+}
+
+// madeProgress says whether more has come than ever before since the link was late first, or
+// nothing is waited for; the link is late from now on then. rmu is held.
+func (rq *Requester) madeProgress() bool {
+	acked := rq.ackedSeq.Load()
+	rq.fetchMu.Lock()
+	owed := len(rq.fetches) > 0
+	rq.fetchMu.Unlock()
+	waits := owed || acked != rq.lastSeq.Load()
+	was, now := rq.progress, progress{acked + rq.repliedSeq, rq.partialBytes, rq.replyBytes}
+	if now.messages == was.messages {
+		now.partialBytes, now.replyBytes = max(now.partialBytes, was.partialBytes), max(now.replyBytes, was.replyBytes)
+	}
+	if now == was && waits && rq.wasWaiting {
+		return false
+	}
+	rq.progress, rq.wasWaiting, rq.lateSince, rq.redialPause = now, waits, time.Now(), 0
+	return true
+}
+
+// reconnect dials until the link is resumed, or the limit is reached. A connection that ends
+// before it has brought anything that was waited for is no success. How much of a long message has
+// come the exporter says when it is dialled, so it is dialled once also when it is late.
+func (rq *Requester) reconnect(why error) {
+	rq.rmu.Lock()
+	rq.madeProgress()
+	until, pause := rq.lateSince.Add(rq.reconnectLimit), rq.redialPause
+	rq.rmu.Unlock()
+	late := !time.Now().Before(until)
+	if late {
+		until = time.Now().Add(pause + timeout.Hello)
+	}
+	ctx, stop := context.WithDeadlineCause(rq.lifeCtx, until, errNoAnswer)
+	defer stop()
+	last := errNoAttempt
+	for sleepWithin(ctx, pause) {
+		pause = min(max(2*pause, minRedialPause), maxRedialPause)
+		err := rq.redialOnce(ctx, pause)
+		if late && err == nil && !rq.checkProgress() {
+			last = errNoProgress
+			break
+		}
+		switch {
+		case err == nil || rq.failed.Load():
+			return
+		case isProtocol(err):
+			rq.fail(err)
+			return
+		case errors.Is(err, errDeparted):
+			rq.fail(err)
+			return
+		case errors.Is(err, ErrGone):
+			rq.fail(Gone("%w; the link cannot be resumed: %w", why, err))
+			return
+		}
+		if ctx.Err() == nil || errors.Is(last, errNoAttempt) { // that time was up says less than why it did not work before
+			last = err
+		}
+	}
+	rq.fail(rq.unresumed(why, last))
+}
+
+// Why a link was not resumed, where no attempt has failed.
+var (
+	errNoAnswer   = code.New(code.Unreachable, "no answer came in time")
+	errNoAttempt  = errors.New("there was no time for an attempt")
+	errNoProgress = errors.New("its connections broke before more had arrived")
+)
+
+// checkProgress is advanced for who has no lock.
+func (rq *Requester) checkProgress() bool {
+	rq.rmu.Lock()
+	defer rq.rmu.Unlock()
+	return rq.madeProgress()
+}
+
+// sleepWithin waits, and says whether the context still lives.
+func sleepWithin(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (rq *Requester) redialOnce(ctx context.Context, pause time.Duration) error {
+	rq.rmu.Lock()
+	rq.attempts++
+	rq.redialPause = pause
+	n, replied, notices := rq.attempts, rq.repliedSeq, rq.revokesSeen
+	rq.rmu.Unlock()
+	fd, c, a, err := rq.redial(ctx, n, replied, notices)
+	if err != nil {
+		return err
+	}
+	return rq.resume(fd, c, &a)
+}
+
+// resume goes on where the exporter's answer says.
+func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {
+	rq.rmu.Lock()
+	rq.tmu.Lock()
+	if err := rq.err(); err != nil {
+		rq.tmu.Unlock()
+		rq.rmu.Unlock()
+		_ = unix.Close(fd)
+		return err
+	}
+	lapsed, err := rq.prepareRetransmit(a)
+	if err == nil {
+		err = rq.attach(fd, c)
+	} else {
+		_ = unix.Close(fd)
+	}
+	if err == nil {
+		rq.onConnChange(true, nil) // before the new connection can be lost
+		rq.pump()
+	}
+	rq.tmu.Unlock()
+	for _, l := range lapsed {
+		rq.onRevoke(l.handle, l.afterSeq, ErrClosed)
+	}
+	rq.ackEvent.Advance()
+	rq.rmu.Unlock()
+	rq.tx.writeEvent.Advance()
+	rq.e.sleepers.Wake()
+	return err
+}
+
+// reconnect ends the link if nobody has resumed it in time.
+func (rs *Responder) reconnect(why error) {
+	rs.tmu.Lock()
+	defer rs.tmu.Unlock()
+	if rs.fd < 0 {
+		rs.startExpiry(why)
+	}
+}
+
+// startExpiry begins the time within which the importer may resume; tmu is held.
+func (rs *Responder) startExpiry(why error) {
+	rs.stopExpiry()
+	ctx, stop := context.WithTimeout(rs.lifeCtx, rs.reconnectLimit)
+	rs.stopExpiry = stop
+	conn := rs.connGen
+	rs.e.wg.Go(func() {
+		defer stop()
+		err := rs.awaitImporter(ctx, why)
+		rs.tmu.Lock()
+		late := rs.connGen == conn && rs.fd < 0
+		rs.tmu.Unlock()
+		if late && err != nil {
+			rs.fail(err)
+		}
+	})
+}
+
+// Between questions whether the importing process has ended.
+const (
+	minExitCheck = 10 * time.Millisecond // its node may hear of it later than this side
+	maxExitCheck = time.Second
+)
+
+// awaitImporter waits for an importer that has lost its connection, and says why not any longer:
+// its time is over, or its node knows that it has ended. Nil is of one that has come.
+func (rs *Responder) awaitImporter(ctx context.Context, why error) error {
+	asked := errNotAsked
+	for pause := minExitCheck; sleepWithin(ctx, pause); pause = min(2*pause, maxExitCheck) {
+		if rs.peerExited == nil {
+			continue
+		}
+		gone, err := rs.peerExited(ctx)
+		if gone {
+			return Gone("the importing process has ended: its node says so")
+		}
+		if err == nil || ctx.Err() == nil || errors.Is(asked, errNotAsked) { // that time was up says less
+			asked = err
+		}
+	}
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil
+	}
+	return rs.unresumed(why, asked)
+}
+
+// errNotAsked is of an importer whose node was not asked.
+var errNotAsked = errors.New("its node was not asked")
+
+// Resume goes on with another connection, which the link owns from now on, for an
+// importer that has had the reply to message replied and so many notices. answer tells it
+// what has arrived, before anything else is sent, or that the link has ended.
+func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, answer func(ended error, applied, partial uint64, credits uint32) error) error {
+	rs.rmu.Lock()
+	defer rs.rmu.Unlock()
+	rs.tmu.Lock()
+	defer rs.tmu.Unlock()
+	err := rs.err()
+	switch {
+	case err != nil:
+	case rs.stream.expectedCause.Load() != nil: // the link is about to end
+		err = *rs.stream.expectedCause.Load()
+		rs.fail(err)
+	case rs.reconnectLimit == 0:
+		err = protocol("a link that is not resumed was dialled again")
+	case replied > rs.appliedSeq.Load() || notices > rs.revokeCount:
+		err = protocol("the importer has had a reply to %d and %d notices, %d messages were applied and %d notices sent", replied, notices, rs.appliedSeq.Load(), rs.revokeCount)
+		rs.fail(err)
+	}
+	if err != nil {
+		_ = answer(err, 0, 0, 0) // else the importer would dial again
+		_ = unix.Close(fd)
+		return err
+	}
+	rs.disconnected.Store(true)
+	rs.stopExpiry()
+	if rs.fd >= 0 { // the importer has seen it first
+		rs.onConnChange(false, errConnReplaced)
+	}
+	rs.disconnect() // nothing that the old connection still has arrives after the answer
+	partial := uint64(0)
+	if rs.cur.active {
+		partial = rs.cur.arrived
+	}
+	err = answer(nil, rs.appliedSeq.Load(), partial, rs.credits())
+	if err == nil {
+		rs.requeueReplies(replied, notices)
+		err = rs.attach(fd, c)
+	} else {
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		rs.startExpiry(err)
+		return err
+	}
+	rs.pump()
+	rs.onConnChange(true, nil)
+	return nil
+}

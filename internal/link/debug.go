@@ -1,0 +1,181 @@
+package link
+
+import (
+	"github.com/vmmc-go/vmmc/internal/invariant"
+)
+
+// What the protocols of a link promise of this side's own state. All of it is
+// called only where invariant.Enabled, under the lock of what it looks at.
+
+// checkHeld is for what only the token's holder does.
+func (s *stream) checkHeld(what string) {
+	invariant.Check(s.token.Load() != tokenFree, "%s on link %d without its token", what, s.id)
+}
+
+// checkClear is for what is written before anything else; tmu is held.
+func (s *stream) checkClear() {
+	t := &s.tx
+	invariant.Check(t.framesWritten == t.framesQueued && t.firstPart == 0 && t.partCount == 0, "%d of %d frames are written, parts %d to %d", t.framesWritten, t.framesQueued, t.firstPart, t.partCount)
+}
+
+func (rq *Requester) checkAcked() {
+	a, n := rq.ackedSeq.Load(), rq.lastSeq.Load()
+	invariant.Check(a <= n, "message %d is acknowledged, %d was the last", a, n)
+}
+
+// checkInbox: numbers are given in the order in which messages come; inboxMu is held.
+func (rq *Requester) checkInbox() {
+	n := rq.lastSeq.Load()
+	for i := range rq.inbox.len() {
+		want := n - uint64(rq.inbox.len()-1-i)
+		invariant.Check(rq.inbox.at(i).seq == want, "message %d has come in the place of %d, the last is %d", rq.inbox.at(i).seq, want, n)
+	}
+}
+
+// checkQueue: a synchronous message gets a number only when nothing is queued.
+func (rq *Requester) checkQueue() {
+	for i := range rq.queue.len() {
+		want := rq.writtenSeq.Load() + 1 + uint64(i)
+		invariant.Check(rq.queue.at(i).seq == want, "message %d is queued in the place of %d, %d was written", rq.queue.at(i).seq, want, rq.writtenSeq.Load())
+	}
+}
+
+// checkWritten: frames go in the order of numbers. The end of the link drops what
+// is queued.
+func (rq *Requester) checkWritten(seq uint64) {
+	n := rq.lastSeq.Load()
+	invariant.Check(rq.err() != nil || seq == rq.writtenSeq.Load()+1 && seq <= n, "message %d is written after %d, the last is %d", seq, rq.writtenSeq.Load(), n)
+}
+
+// checkSerial: each notification that has a serial took a credit before, and none
+// of these was given back by this side; notifyMu is held. How many the peer has
+// returned is its word alone.
+func (rq *Requester) checkSerial() {
+	taken := rq.creditsTaken.Load()
+	invariant.Check(int32(taken-rq.lastSerial) >= 0, "notification %d, %d credits were taken", rq.lastSerial, taken)
+}
+
+// checkGets: questions are in the order of their numbers, and no more than an
+// exporter bears; fetchMu is held.
+func (rq *Requester) checkGets() {
+	invariant.Check(len(rq.fetches) <= maxFetches, "%d gets are not answered, at most %d may be", len(rq.fetches), maxFetches)
+	for i := 1; i < len(rq.fetches); i++ {
+		invariant.Check(rq.fetches[i-1].seq < rq.fetches[i].seq, "get %d was asked after %d", rq.fetches[i].seq, rq.fetches[i-1].seq)
+	}
+}
+
+// check: all that was begun is over or listed; mu is held.
+func (b *backlog) check() {
+	begun, over, slow := b.deferredTotal.Load(), b.doneTotal.Load(), 0
+	for _, d := range b.ops {
+		if d.mayWait {
+			slow++
+		}
+	}
+	invariant.Check(begun-over == uint64(len(b.ops)) && int(b.pending.Load()) == len(b.ops), "%d operations were put off, %d are over, %d listed", begun, over, len(b.ops))
+	invariant.Check(slow == b.mayWaitCount, "%d operations that are listed may wait, counted are %d", slow, b.mayWaitCount)
+}
+
+// checkMessage: what data has let pass; rmu is held.
+func (rs *Responder) checkMessage() {
+	m := &rs.cur
+	invariant.Check(m.active && m.seq == rs.appliedSeq.Load()+1, "message %d arrives after %d", m.seq, rs.appliedSeq.Load())
+	invariant.Check(m.arrived <= m.size, "%d bytes of message %d have arrived, it has %d", m.arrived, m.seq, m.size)
+	if t := m.target; t != nil {
+		n := uint64(len(t.Mem))
+		invariant.Check(m.off <= n && m.size <= n-m.off, "message %d of %d bytes at %d, the export has %d", m.seq, m.size, m.off, n)
+	}
+}
+
+func (rs *Responder) checkPosition(pos uint64) {
+	m := &rs.cur
+	invariant.Check(!m.active || m.off <= pos && pos <= m.off+m.size, "message %d of %d bytes at %d has arrived up to %d", m.seq, m.size, m.off, pos)
+}
+
+// check: the states of a redirection; mu is held.
+func (r *Redirect) check() {
+	size := r.post.hi - r.post.lo
+	invariant.Check((r.claim != nil) == (r.state == claimed), "redirection %d is in state %d, with a claim: %v", r.gen, r.state, r.claim != nil)
+	invariant.Check((r.orphan != nil) == (r.state == orphaned), "redirection %d is in state %d, with an importer's that is no more: %v", r.gen, r.state, r.orphan != nil)
+	invariant.Check(r.post.lo <= r.post.hi && size == uint64(len(r.post.to)), "redirection %d of [%d, %d) to %d bytes", r.gen, r.post.lo, r.post.hi, len(r.post.to))
+	invariant.Check(r.state == unposted && size == 0 || r.state != unposted && r.post.gen == r.gen, "redirection %d is in state %d, posted was %d", r.gen, r.state, r.post.gen)
+	if r.state == claimed || r.state == finished {
+		invariant.Check(r.first <= size && r.redirected <= size-r.first, "%d bytes at %d of %d are redirected", r.redirected, r.first, size)
+	}
+}
+
+// check: one handler at a time, and no more levels undone than there were; mu is held.
+func (q *dispatcher) check(busy bool) {
+	invariant.Check(q.handlerRunning == busy, "a handler runs: %v, should be %v", q.handlerRunning, busy)
+	invariant.Check(q.blockDepth >= 0 && q.handlerBlocks >= 0 && (q.handlerRunning || q.handlerBlocks == 0), "notifications are blocked %d and %d times", q.blockDepth, q.handlerBlocks)
+}
+
+// checkNothingDue: what came has made nothing to be sent, and what others have was sent or is stuck; rmu is held.
+func (rs *Responder) checkNothingDue() {
+	rs.tmu.Lock()
+	defer rs.tmu.Unlock()
+	t := &rs.tx
+	invariant.Check(rs.disconnected.Load() || t.writeBlocked.Load() || t.idle() && !rs.ackDue && len(rs.replies) == 0,
+		"nothing to say, and there are %d frames unsent, %d answers, %d control frames, %d grants, an acknowledgement: %v",
+		t.framesQueued-t.framesWritten, len(rs.replies), len(t.control), len(t.importAnswers), rs.ackDue)
+}
+
+// Step is one step of data on its way, for the log of a program that was built
+// with the tag vmmcdebug.
+type Step struct {
+	Op     string
+	Link   uint64 // as this process numbers its links
+	Handle uint32
+	Seq    uint64 // of the message; of the notification where that is the step
+	Off    uint64
+	Size   uint64
+}
+
+// SetTracer sets who hears of each step, under locks of the link. It must come before
+// the first link.
+func (e *Engine) SetTracer(f func(Step)) { e.tracer = f }
+
+// trace is called only where invariant.Enabled.
+func (s *stream) trace(op string, handle uint32, seq, off, size uint64) {
+	if f := s.e.tracer; f != nil {
+		f(Step{op, s.id, handle, seq, off, size})
+	}
+}
+
+func (m *Mapped) trace(op string, off, size int) {
+	m.req.trace(op, m.handle, 0, uint64(off), uint64(size))
+}
+
+func (m *Mapped) traceSend(off int, src []byte, more [][]byte) {
+	n := len(src)
+	for _, b := range more {
+		n += len(b)
+	}
+	m.trace("mapped send", off, n)
+}
+
+// traceNumber is of a message that was given its place.
+func (rq *Requester) traceNumber(m *Message, seq uint64, size int) {
+	op := "send"
+	if m.Notify {
+		op = "send with notification"
+	}
+	rq.trace(op, m.Handle, seq, m.Off, uint64(size))
+}
+
+func (rq *Requester) traceFetch(op string, f *fetch) {
+	if f.op != 0 {
+		op += " atomic"
+	} else {
+		op += " get"
+	}
+	rq.trace(op, f.handle, f.seq, f.off, f.size)
+}
+
+func (rs *Responder) traceNotification(n notification) {
+	handle := uint32(0)
+	if n.target != nil {
+		handle = n.target.Handle
+	}
+	rs.trace("notify", handle, uint64(n.serial), n.off, 4)
+}

@@ -1,0 +1,198 @@
+package link
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wait"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// An import from a process that there is a link to, on one node, is asked for on
+// the link: one frame there and one back, where the way through the node takes two
+// packets each way and wakes it twice. The exporter knows from its node who the
+// importer is, and answers only what it can answer at once.
+
+// maxImports is how many imports can be asked for and not answered on one link; the
+// exporter ends a link that has more.
+const maxImports = 32
+
+// importRequests are the imports that were asked for.
+type importRequests struct {
+	mu        sync.Mutex // after rmu
+	last      uint32     // the last number given
+	list      []*importRequest
+	abandoned int // of them, those that nobody waits for any more
+}
+
+// importRequest is an import that is not answered yet.
+type importRequest struct {
+	number  uint32
+	awaited bool // somebody waits
+	grant   wire.Granted
+	fd      int // that came with it, or -1
+	done    wait.EventCount
+}
+
+// Import asks the exporter to let this process import buffer id. ok says whether it
+// does; else the nodes are to be asked, who may know why, or wait. The descriptor
+// is the caller's; it is -1 unless the grant is mapped.
+func (rq *Requester) Import(ctx context.Context, id uint32) (g wire.Granted, fd int, ok bool) {
+	s := &importRequest{awaited: true, fd: -1}
+	if !rq.addImport(s) {
+		return g, -1, false
+	}
+	tick := s.done.Load()
+	rq.sendControl(wire.Header{Type: wire.Import, Handle: id, Serial: s.number})
+	rq.e.markHot(&rq.stream)
+	ctx, stop := context.WithTimeout(ctx, timeout.Answer)
+	defer stop()
+	_ = rq.e.wait(ctx, &wait.Cond{Word: s.done.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream)
+	rq.imports.mu.Lock()
+	defer rq.imports.mu.Unlock()
+	if s.done.Load() == tick {
+		if slices.Contains(rq.imports.list, s) {
+			s.awaited = false
+			rq.imports.abandoned++
+		}
+		return g, -1, false
+	}
+	return s.grant, s.fd, s.grant.Rights != 0
+}
+
+// addImport enters s among what is asked for. An exporter that owes an answer for so
+// long that nobody waits for it is not asked again before that has come.
+func (rq *Requester) addImport(s *importRequest) bool {
+	rq.rmu.Lock()
+	defer rq.rmu.Unlock()
+	rq.imports.mu.Lock()
+	defer rq.imports.mu.Unlock()
+	if rq.fd < 0 || len(rq.imports.list) >= maxImports || rq.imports.abandoned > 0 {
+		return false
+	}
+	rq.imports.last++
+	s.number = rq.imports.last
+	rq.imports.list = append(rq.imports.list, s)
+	rq.rx.expectFDs(rq.fd)
+	return true
+}
+
+// handleGrant takes the answer to an import; rmu is held.
+func (rq *Requester) handleGrant(h *wire.Header) error {
+	rq.imports.mu.Lock()
+	defer rq.imports.mu.Unlock()
+	i := slices.IndexFunc(rq.imports.list, func(s *importRequest) bool { return s.number == h.Serial })
+	if i < 0 {
+		return protocol("an answer to import %d, which was not asked for", h.Serial)
+	}
+	s := rq.imports.list[i]
+	rq.imports.list = slices.Delete(rq.imports.list, i, i+1)
+	s.grant = h.Granted()
+	if s.grant.Rights != 0 && s.grant.Mapped {
+		s.fd = rq.rx.passedFDs.Take()
+	}
+	if len(rq.imports.list) == 0 {
+		rq.imports.list = nil
+		rq.rx.refuseFDs(rq.fd)
+	}
+	if !s.awaited {
+		rq.imports.abandoned--
+	}
+	if !s.awaited || s.grant.Rights == 0 || s.grant.Mapped && s.fd < 0 {
+		rq.declineGrant(s)
+	}
+	s.done.Advance()
+	return nil
+}
+
+// declineGrant gives a grant back that cannot be used.
+func (rq *Requester) declineGrant(s *importRequest) {
+	foreign.Close(s.fd)
+	if s.grant.Handle != 0 {
+		rq.sendControl(wire.Header{Type: wire.Detach, Handle: s.grant.Handle})
+	}
+	s.grant, s.fd = wire.Granted{}, -1
+}
+
+// ImportHandler says whether the importer of a link may import buffer id, and enters it
+// in the exporter's tables if so; then there is a target, and the descriptor of a
+// mapped grant, which the link owns. It must answer at once. It is called with rmu
+// held, so the end of the export that it grants comes later on the link.
+type ImportHandler func(rs *Responder, id uint32) (t *Target, g wire.Granted, fd int)
+
+// importAnswer is an answer to an import that is to be written.
+type importAnswer struct {
+	h  wire.Header
+	fd int // -1: none goes with it
+}
+
+// handleImport answers an import.
+func (rs *Responder) handleImport(h *wire.Header) error {
+	if rs.pages == nil || rs.imports == nil {
+		return protocol("an import on a link that takes none")
+	}
+	rs.tmu.Lock()
+	full := len(rs.tx.importAnswers) >= maxImports
+	rs.tmu.Unlock()
+	if full {
+		return protocol("more than %d imports unanswered", maxImports)
+	}
+	t, g, fd := rs.imports(rs, h.Handle)
+	if t != nil {
+		rs.targets[t.Handle], rs.lastTarget = t, nil
+	} else {
+		g, fd = wire.Granted{}, -1
+	}
+	a := importAnswer{fd: fd}
+	a.h.SetGranted(h.Serial, &g)
+	rs.replyPending = true
+	rs.tmu.Lock()
+	rs.tx.importAnswers = append(rs.tx.importAnswers, a)
+	rs.tmu.Unlock()
+	return nil
+}
+
+// writeImportAnswer writes the oldest answer to an import, by a call of its own, for a
+// descriptor may go with it. All frames begun before are written. It says whether
+// the socket had room.
+func (s *stream) writeImportAnswer() bool {
+	t := &s.tx
+	a := &t.importAnswers[0]
+	head := t.buf[:wire.HeaderSize]
+	a.h.Put(head, t.frameNumber)
+	n, err := 0, error(nil)
+	if a.fd >= 0 {
+		var ok bool
+		if n, ok, err = t.io.SendPassed(s.fd, head, a.fd); !ok { // it is not for its importer to wait until there is room
+			_ = unix.Close(a.fd)
+			a.fd = -1
+			a.h.SetGranted(a.h.Serial, &wire.Granted{Handle: a.h.Handle})
+			a.h.Put(head, t.frameNumber)
+		}
+	}
+	if a.fd < 0 {
+		n, err = t.io.Send(s.fd, head, nil)
+	}
+	if err != nil {
+		s.fail(s.connError(err))
+		return false
+	}
+	if n == 0 {
+		s.markWriteBlocked()
+		return false
+	}
+	if t.frameNumber++; n < len(head) {
+		t.parts[0].head, t.partCount, t.framesQueued = head[n:], 1, t.framesQueued+1
+	}
+	if a.fd >= 0 {
+		_ = unix.Close(a.fd)
+	}
+	if t.importAnswers = slices.Delete(t.importAnswers, 0, 1); len(t.importAnswers) == 0 {
+		t.importAnswers = nil
+	}
+	return true
+}

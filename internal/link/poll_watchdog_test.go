@@ -1,0 +1,143 @@
+package link
+
+import (
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// unarmed says whether o is on the guard's list, and armed for reading.
+func unarmed(rq *Requester) (listed, armed bool) {
+	g := &rq.e.watchdog
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.unarmed) > 0, rq.readArmed.Load()
+}
+
+// A link at rest that nobody polls any more is armed, without another call.
+func TestWatchdogArms(t *testing.T) {
+	rq, _ := requesterTo(t)
+	for range 3 {
+		releasedUnarmed(t, rq)
+		for start := time.Now(); ; time.Sleep(time.Millisecond / 4) {
+			listed, armed := unarmed(rq)
+			if armed && !listed {
+				break
+			}
+			if time.Since(start) > 10*time.Second {
+				t.Fatalf("after 10s it is on the list: %v, armed: %v", listed, armed)
+			}
+		}
+	}
+}
+
+// onlyOnWatchdog takes the guard's timer away, so that the test alone has it act, and the list.
+func onlyOnWatchdog(t *testing.T, rq *Requester) *rearmWatchdog {
+	t.Helper()
+	g := &rq.e.watchdog
+	g.mu.Lock()
+	g.timer.Set(0)
+	g.mu.Unlock()
+	return g
+}
+
+// A waiter that passes by arms links that no wait has taken since another one did, and leaves others alone.
+func TestWatchdogSweeps(t *testing.T) {
+	rq, _ := requesterTo(t)
+	releasedUnarmed(t, rq)
+	g := onlyOnWatchdog(t, rq)
+	visit := func() {
+		g.lastWaitEnd = unix.Monotonic()
+		g.lastSweep.Store(0)
+		g.sweep()
+	}
+	visit()
+	if listed, armed := unarmed(rq); !listed || armed {
+		t.Fatalf("a link that was just used is on the list: %v, armed: %v", listed, armed)
+	}
+	releasedUnarmed(t, rq)
+	visit()
+	if listed, armed := unarmed(rq); !listed || armed {
+		t.Fatalf("a link that is used again and again is on the list: %v, armed: %v", listed, armed)
+	}
+	visit()
+	if listed, armed := unarmed(rq); listed || !armed {
+		t.Fatalf("an unused link is on the list: %v, armed: %v", listed, armed)
+	}
+}
+
+// The timer is set for twice as long each time that it is put off, up to a bound, and for a short time at first, and while anything is gathered.
+func TestWatchdogPostpones(t *testing.T) {
+	rq, _ := requesterTo(t)
+	releasedUnarmed(t, rq)
+	g := &rq.e.watchdog
+	putOff := func(want time.Duration) {
+		t.Helper()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.postpone()
+		if g.interval != want {
+			t.Errorf("it is put off by %v, want %v", g.interval, want)
+		}
+	}
+	if g.interval != rearmTick {
+		t.Errorf("it goes off after %v at first, want %v", g.interval, rearmTick)
+	}
+	putOff(2 * rearmTick)
+	putOff(maxRearmTick)
+	putOff(maxRearmTick)
+	g.expedite()
+	if g.interval != rearmTick {
+		t.Errorf("something is gathered, and it goes off after %v, want %v", g.interval, rearmTick)
+	}
+	putOff(rearmTick)
+	putOff(2 * rearmTick)
+}
+
+// A sender of long messages puts a link to rest again that was armed between two waits, but not where nobody has waited lately, or somebody sleeps.
+func TestDisarmRead(t *testing.T) {
+	rq, _ := requesterTo(t)
+	g := &rq.e.watchdog
+	rq.e.markHot(&rq.stream)
+	rq.disarmRead()
+	if _, armed := unarmed(rq); !armed {
+		t.Error("no goroutine has waited, and the link is unarmed")
+	}
+	g.lastSweep.Store(unix.Monotonic() + int64(time.Hour)) // as if somebody just had, for as long as this takes
+	rq.disarmRead()
+	if listed, armed := unarmed(rq); !listed || armed {
+		t.Errorf("the link is on the guard's list: %v, armed: %v", listed, armed)
+	}
+	startSleeper(t, rq)
+	onlyOnWatchdog(t, rq)
+	g.timerExpired(rq.e.ep)
+	rq.disarmRead()
+	if _, armed := unarmed(rq); !armed {
+		t.Error("a goroutine sleeps, and the link is unarmed")
+	}
+}
+
+// Who goes to sleep arms all links at rest: what it sleeps for may come on one that another one has left so.
+func TestSleeperArmsAll(t *testing.T) {
+	rq, _ := requesterTo(t)
+	releasedUnarmed(t, rq)
+	onlyOnWatchdog(t, rq)
+	startSleeper(t, rq)
+	if listed, armed := unarmed(rq); listed || !armed {
+		t.Errorf("a goroutine sleeps, and an unpolled link is on the watchdog's list: %v, armed: %v", listed, armed)
+	}
+}
+
+// Who leaves a link at rest looks for sleepers once more: one that came meanwhile has found nothing to arm.
+func TestReleaseUnarmedSeesSleeper(t *testing.T) {
+	rq, _ := requesterTo(t)
+	for !rq.tryTokenDisarmed() {
+		time.Sleep(time.Millisecond)
+	}
+	startSleeper(t, rq)
+	rq.releaseUnarmed()
+	if _, armed := unarmed(rq); !armed {
+		t.Error("a goroutine sleeps, and the link was released unarmed")
+	}
+}

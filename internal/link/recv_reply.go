@@ -1,0 +1,181 @@
+package link
+
+import (
+	"slices"
+
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// reply is a get that is being answered, with tmu held.
+type reply struct {
+	target *Target
+	handle uint32
+	seq    uint64
+	off    uint64
+	size   uint64
+	done   uint64
+	last   uint32 // the last word, read before the rest
+	raw    bool
+
+	result  bool   // of an atomic: what was there before is in off
+	refused uint32 // why there is no answer
+}
+
+// noTarget stands for an import that is no more.
+var noTarget = Target{revoked: true}
+
+// handleGet queues the answer to a get. A getter that does not read its answers has
+// no more gets taken than it may have outstanding.
+func (rs *Responder) handleGet(h *wire.Header) error {
+	rs.advanceApplied(h.Seq)
+	rs.counters.AddLocked(shmlayout.Gets, 1)
+	rs.counters.AddLocked(shmlayout.GetBytes, h.Size)
+	if invariant.Enabled {
+		rs.trace("get", h.Handle, h.Seq, h.Off, h.Size)
+	}
+	t := rs.targets[h.Handle]
+	switch {
+	case t == nil:
+		t = &noTarget // refused in its turn: answers keep the order of the gets
+	case !t.Read:
+		return protocol("a get from import %d, which is write-only", h.Handle)
+	case h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off:
+		return protocol("a get of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
+	}
+	return rs.queueReply(reply{target: t, handle: h.Handle, seq: h.Seq, off: h.Off, size: h.Size, raw: h.Flags&wire.Bytes != 0})
+}
+
+// queueReply answers r in its turn: a short one that is alone at once, others when all that has come is worked through.
+func (rs *Responder) queueReply(r reply) error {
+	rs.tmu.Lock()
+	defer rs.tmu.Unlock()
+	if len(rs.replies) >= maxFetches {
+		return protocol("more than %d gets unanswered", maxFetches)
+	}
+	rs.replies = append(rs.replies, r)
+	rs.retainReply(r)
+	rs.e.markHot(&rs.stream)
+	if len(rs.replies) > 1 || r.size > maxInline || rs.rx.start < rs.rx.end || rs.ackAsked || rs.ackDue || !rs.tx.idle() || rs.disconnected.Load() {
+		rs.replyPending = true
+		return nil
+	}
+	payload, _ := rs.nextReply(&rs.tx.ownHeader)
+	if rs.writeShort(&rs.tx.ownHeader, payload) && !rs.tx.idle() { // a pad is due
+		rs.replyPending = true
+	}
+	return nil
+}
+
+// nextReply gives the next chunk of the oldest reply. The last word is read
+// before the rest, at the beginning: a getter that finds a flag there finds the
+// data that the exporter stored before the flag.
+func (rs *Responder) nextReply(h *wire.Header) ([]byte, bool) {
+	if len(rs.replies) == 0 {
+		return nil, false
+	}
+	r := &rs.replies[0]
+	switch {
+	case r.result: // also of an export that has ended since: it was done
+		*h = wire.Header{Type: wire.Result, Handle: r.handle, Seq: r.seq, Off: r.off}
+	case r.target.revoked:
+		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: wire.CodeRevoked}
+	case r.refused != 0:
+		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: r.refused}
+	case r.target.MayFault && !rs.replyReadable(r):
+		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: wire.CodeRevoked}
+	default:
+		return rs.nextReplyChunk(r, h), true
+	}
+	rs.popReply()
+	return nil, true
+}
+
+// replyReadable says whether the next chunk of an answer can be read, and has its export end if not.
+func (rs *Responder) replyReadable(r *reply) bool {
+	from, n := r.off+r.done, min(r.size-r.done, uint64(rs.tx.maxPayload()))
+	err := shm.Readable(r.target.Mem[from : from+n])
+	if err == nil && !r.raw && r.done == 0 {
+		err = shm.Readable(r.target.Mem[r.off+r.size-4 : r.off+r.size])
+	}
+	if err != nil {
+		rs.targetFaulted(r.target, err)
+	}
+	return err == nil
+}
+
+// nextReplyChunk is the next one of a get's answer.
+func (rs *Responder) nextReplyChunk(r *reply, h *wire.Header) []byte {
+	if r.done == 0 && !r.raw {
+		r.last = loadLast(r.target.Mem, r.off+r.size-4)
+	}
+	n := min(r.size-r.done, uint64(rs.tx.maxPayload()))
+	*h = wire.Header{Type: wire.Reply, Handle: r.handle, Seq: r.seq, Off: r.done, Size: r.size, Chunk: uint32(n)}
+	if r.raw {
+		h.Flags = wire.Bytes
+	}
+	from := r.off + r.done
+	r.done += n
+	if r.done == r.size {
+		h.Flags |= wire.Last
+		if !r.raw {
+			h.Word = r.last
+			h.Chunk -= 4
+		}
+		defer rs.popReply()
+	}
+	return r.target.Mem[from : from+uint64(h.Chunk)]
+}
+
+func (rs *Responder) popReply() {
+	n := copy(rs.replies, rs.replies[1:])
+	rs.replies[n] = reply{}
+	rs.replies = rs.replies[:n]
+}
+
+// What an exporting side says again when its link is resumed.
+
+// maxRecentRevokes bounds the notices that are kept. An importer that was not told of more
+// than that learns of the others when it uses those imports.
+const maxRecentRevokes = 1024
+
+// resetConnState is called when the connection is gone, with rmu and tmu held. Of the
+// message under way whole frames count.
+func (rs *Responder) resetConnState() { rs.replies, rs.ackDue, rs.unread = nil, false, nil }
+
+// retainReply keeps a get, or the result of an atomic, until its importer has had it: one
+// that asks once more than may be unanswered has had the oldest of them. tmu is held.
+func (rs *Responder) retainReply(r reply) {
+	if rs.reconnectLimit == 0 {
+		return
+	}
+	if rs.recentReplies.len() == maxFetches {
+		rs.recentReplies.pop()
+	}
+	rs.recentReplies.push(r)
+}
+
+// retainRevoke numbers a notice and keeps it; tmu is held.
+func (rs *Responder) retainRevoke(h *wire.Header) {
+	if rs.reconnectLimit == 0 {
+		return
+	}
+	rs.revokeCount++
+	h.Serial = rs.revokeCount
+	if len(rs.recentRevokes) == maxRecentRevokes {
+		rs.recentRevokes = append(rs.recentRevokes[:0], rs.recentRevokes[1:]...)
+	}
+	rs.recentRevokes = append(rs.recentRevokes, *h)
+}
+
+// requeueReplies queues what the importer has not had; rmu and tmu are held.
+func (rs *Responder) requeueReplies(replied uint64, notices uint32) {
+	for rs.recentReplies.len() > 0 && rs.recentReplies.at(0).seq <= replied {
+		rs.recentReplies.pop()
+	}
+	rs.replies = slices.Clone(rs.recentReplies.items[rs.recentReplies.head:])
+	rs.recentRevokes = slices.DeleteFunc(rs.recentRevokes, func(h wire.Header) bool { return h.Serial <= notices })
+	rs.tx.control = append(rs.tx.control, rs.recentRevokes...)
+}

@@ -1,0 +1,394 @@
+package link
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/wait"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// maxQueue is how many asynchronous messages of a link may wait for the socket;
+// beyond it beginning another one waits.
+const maxQueue = 1024
+
+// SendAsync numbers a message and queues it; its memory is the link's until the
+// request is done. Of a long one, what the socket takes at once is written before it returns.
+// It waits only for a credit, or where too much is queued.
+func (rq *Requester) SendAsync(ctx context.Context, m Message) (r Request, err error) {
+	if err := rq.err(); err != nil { // what is put off would not say so before its turn
+		return Request{}, err
+	}
+	if m.Notify {
+		if err := rq.takeCredit(ctx, m.Ended); err != nil {
+			return Request{}, err
+		}
+	}
+	if rq.backlog.busy() || rq.overlapsFetch(m.ID, m.Off, uint64(m.Len())) {
+		r, err = rq.deferSend(ctx, m)
+	} else {
+		q := outgoing{msg: m, size: m.Len()}
+		err = rq.enqueue(ctx, &q)
+		r = Request{requester: rq, seq: q.seq}
+	}
+	if err != nil {
+		rq.untakeCredit(m.Notify)
+		return Request{}, err
+	}
+	return r, nil
+}
+
+// deferSend queues a message when what must come before it is done.
+func (rq *Requester) deferSend(ctx context.Context, m Message) (Request, error) {
+	return rq.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, d *deferredOp) error {
+		q := outgoing{msg: m, size: m.Len()}
+		err := rq.waitNoOverlap(ctx, m.ID, m.Off, uint64(q.size))
+		if err == nil {
+			err = rq.enqueue(ctx, &q)
+		}
+		if err != nil {
+			rq.untakeCredit(m.Notify)
+		}
+		d.seq = q.seq
+		return err
+	}})
+}
+
+// enqueue queues a message or a get, once there is room. A short one is left to who waits
+// or to the background, which write many in one call.
+func (rq *Requester) enqueue(ctx context.Context, q *outgoing) error {
+	rq.inboxMu.Lock()
+	for {
+		var err error
+		switch {
+		case q.fetch != nil && rq.fetchCount.Load() >= maxFetches:
+			rq.inboxMu.Unlock()
+			err = rq.waitFetchSlot(ctx)
+		case rq.queuedOps.Load() >= maxQueue:
+			rq.inboxMu.Unlock()
+			err = rq.waitQueueSpace(ctx, q.msg.Ended)
+		default:
+			err = rq.err() // nobody would write it any more
+			if err == nil {
+				rq.enqueueLocked(q)
+				return nil
+			}
+			rq.inboxMu.Unlock()
+		}
+		if err != nil {
+			return err
+		}
+		rq.inboxMu.Lock()
+	}
+}
+
+// enqueueLocked puts q into the inbox and sees to it that it is written; inboxMu is held, and
+// not any more when this returns.
+func (rq *Requester) enqueueLocked(q *outgoing) {
+	if q.fetch != nil {
+		q.seq = rq.lastSeq.Add(1)
+		q.fetch.seq = q.seq
+		rq.addFetch(q.fetch)
+	} else {
+		q.seq, q.serial = rq.assignSeq(&q.msg, q.size)
+	}
+	rq.inbox.push(*q)
+	rq.queuedOps.Add(1)
+	if invariant.Enabled {
+		rq.checkInbox()
+	}
+	first := !rq.inboxReady.Swap(true)
+	rq.inboxMu.Unlock()
+	// Due may be set by a message that is gathered, for which nobody comes soon. Who finds this link listed is in time:
+	// the list is taken before due is looked at.
+	switch {
+	case q.size > maxInline:
+		rq.tmu.Lock()
+		gathered := rq.shouldCoalesce(q.size)
+		left := !gathered && rq.tryFlush()
+		rq.tmu.Unlock()
+		if gathered || left {
+			rq.e.watchdog.expedite()
+		}
+		switch {
+		case gathered:
+		case rq.onWatchdog.Load():
+			rq.e.watchdog.postponeIfDue()
+		default:
+			rq.disarmRead()
+		}
+	case !first && (rq.inBatch.Load() || rq.tx.activeWriters.Load() > 0): // somebody comes already, for all that follow meanwhile
+	case rq.tx.activeWriters.Load() > 0 || !rq.e.addToBatch(rq): // a waiter comes for it, or the background
+		rq.tmu.Lock()
+		rq.markWriteBlocked()
+		rq.tmu.Unlock()
+	}
+}
+
+// waitQueueSpace waits until something that is queued is written.
+func (rq *Requester) waitQueueSpace(ctx context.Context, ended *atomic.Bool) error {
+	rq.tmu.Lock()
+	rq.tx.activeWriters.Add(1)
+	rq.markWriteBlocked()
+	tick := rq.tx.writeEvent.Load()
+	full := rq.queuedOps.Load() >= maxQueue
+	rq.tmu.Unlock()
+	var err error
+	if full {
+		err = rq.waitWritable(ctx, tick, ended)
+	}
+	rq.endWrite()
+	return err
+}
+
+// lockIdleQueue returns nil with tmu and inboxMu held and nothing queued, so that the next
+// number is the caller's; or an error without them.
+func (rq *Requester) lockIdleQueue(ctx context.Context, ended *atomic.Bool) error {
+	for {
+		if err := rq.lockWriter(ctx, ended); err != nil {
+			return err
+		}
+		rq.inboxMu.Lock()
+		if rq.inbox.len() == 0 {
+			return nil
+		}
+		rq.inboxMu.Unlock()
+		rq.tmu.Unlock()
+	}
+}
+
+// swapInbox moves what came into the inbox to the queue, which is empty, and says
+// whether there is any.
+func (rq *Requester) swapInbox() bool {
+	rq.inboxMu.Lock()
+	defer rq.inboxMu.Unlock()
+	rq.queue, rq.inbox = rq.inbox, rq.queue
+	any := rq.queue.len() > 0
+	rq.abortUnreadableQueued()
+	rq.inboxReady.Store(any)
+	return any
+}
+
+// nextFrame gives the next chunk of the oldest queued message, but nothing while a
+// synchronous one is in its middle. The last message for now asks for its
+// acknowledgement, so that requests are over without anybody asking after them.
+func (rq *Requester) nextFrame(h *wire.Header) (payload []byte, ok bool) {
+	if len(rq.retransmits) > 0 {
+		return rq.nextRetransmit(h), true
+	}
+	if rq.midMessage || rq.queue.len() == 0 && (!rq.inboxReady.Load() || !rq.swapInbox()) {
+		return nil, false
+	}
+	if rq.needsProbes {
+		if rq.tx.awaitingAcks = !rq.canRetain(); rq.tx.awaitingAcks {
+			return nil, false
+		}
+	}
+	if invariant.Enabled {
+		rq.checkQueue()
+	}
+	q := rq.queue.at(0)
+	over := true
+	switch {
+	case q.fetch != nil:
+		*h = q.fetch.header()
+	case q.abort:
+		*h = q.abortHeader()
+		if invariant.Enabled {
+			rq.trace("abort", q.msg.Handle, q.seq, q.msg.Off, uint64(q.framed))
+		}
+	default:
+		payload = q.chunk(h, rq.tx.maxPayload())
+		over = q.complete()
+		if over && rq.queuedOps.Load() == 1 {
+			h.Flags |= wire.AckNow
+			if rq.canShareAck(q.size) {
+				h.Flags |= wire.Shared
+			}
+		}
+	}
+	if over {
+		rq.messageFramed(q.seq, h.Flags&wire.AckNow != 0)
+		if rq.reconnectLimit > 0 && q.fetch == nil {
+			rq.unacked.uncopied.push(*q)
+		}
+		if q.size > maxInline && q.fetch == nil && !q.abort {
+			rq.inFlight.add(q.seq, q.size)
+		}
+		rq.queue.pop()
+		rq.queuedOps.Add(-1)
+	}
+	return payload, true
+}
+
+// canRetain says whether one more message may be kept. Else an acknowledgement is asked for.
+func (rq *Requester) canRetain() bool {
+	rq.scheduleProbe()
+	if rq.unacked.uncopied.len() < maxUncopied {
+		return true
+	}
+	rq.ackBlocked.Store(true) // before the look
+	rq.unacked.dropAcked(rq.ackedSeq.Load())
+	if rq.unacked.uncopied.len() < maxUncopied {
+		rq.ackBlocked.Store(false)
+		return true
+	}
+	if rq.ackRequested < rq.writtenSeq.Load() {
+		rq.requestAck()
+	}
+	return false
+}
+
+// messageFramed notes that message seq is wholly in frames, and whether it asks for its
+// acknowledgement itself, before the last of them can be answered; tmu is held.
+func (rq *Requester) messageFramed(seq uint64, acks bool) {
+	if invariant.Enabled {
+		rq.checkWritten(seq)
+	}
+	if rq.tx.firstBorrowedSeq.Load() == 0 {
+		rq.tx.firstBorrowedSeq.Store(seq)
+	}
+	rq.writtenSeq.Store(seq)
+	rq.maxWrittenSeq = max(rq.maxWrittenSeq, seq)
+	if acks {
+		rq.ackRequested = seq
+	}
+	if rq.ackWanted > 0 && rq.ackWanted <= seq {
+		rq.ackWanted = 0
+		if !acks {
+			rq.requestAck()
+		}
+	}
+}
+
+// fullySent says whether message seq is wholly in frames, and its memory not used any
+// more. What is not cannot have arrived, whatever the exporter says. The lock, which
+// a sender of long messages holds nearly all the time, is needed only where some
+// payload may be left: loan is stored before written, and loaded after it.
+func (rq *Requester) fullySent(seq uint64) bool {
+	if seq <= rq.writtenSeq.Load() {
+		if l := rq.tx.firstBorrowedSeq.Load(); l == 0 || seq < l {
+			return true
+		}
+	}
+	rq.tmu.Lock()
+	defer rq.tmu.Unlock()
+	return seq <= rq.writtenSeq.Load() && seq < rq.tx.firstBorrowed()
+}
+
+func (rq *Requester) requestAck() {
+	if rq.needsProbes {
+		rq.scheduleProbe()
+	}
+	rq.ackRequested = rq.writtenSeq.Load()
+	rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Ping})
+}
+
+// requestAckOf asks, once, for an acknowledgement of message seq; when seq is still
+// queued, as soon as it is written: a ping goes before what is queued.
+func (rq *Requester) requestAckOf(seq uint64) {
+	rq.e.markHot(&rq.stream)
+	rq.tmu.Lock()
+	switch {
+	case rq.writtenSeq.Load() < seq:
+		rq.ackWanted = max(rq.ackWanted, seq)
+	case rq.ackRequested < seq:
+		rq.requestAck()
+	}
+	left := rq.tryFlush()
+	rq.tmu.Unlock()
+	if left { // who asks waits, as a rule
+		rq.e.watchdog.expedite()
+	}
+}
+
+// Cancel ends what is queued for an import that is no more. Its memory is not
+// looked at any more when this returns; what was put off ends in its turn. applied is the last message that is wholly
+// in frames: what is in its middle, synchronous ones included, does not arrive.
+func (rq *Requester) Cancel(handle uint32) (applied uint64) {
+	rq.tmu.Lock()
+	defer rq.tmu.Unlock()
+	rq.inboxMu.Lock()
+	defer rq.inboxMu.Unlock()
+	for _, f := range []*fifo[outgoing]{&rq.queue, &rq.inbox} {
+		for i := range f.len() {
+			q := f.at(i)
+			if q.msg.Handle != handle || q.fetch != nil || q.abort {
+				continue
+			}
+			q.makeAbort()
+		}
+	}
+	for i := range rq.unacked.uncopied.len() {
+		if q := rq.unacked.uncopied.at(i); q.msg.Handle == handle && !q.abort {
+			q.makeAbort()
+			q.importClosed = true
+		}
+	}
+	rq.tx.detachPayload()
+	return rq.maxWrittenSeq
+}
+
+// overlapsFetch says whether a get that is not answered yet reads what an update
+// would write. A get returns memory as of a moment before its answer is
+// complete, so the update waits.
+func (rq *Requester) overlapsFetch(id uint32, off, size uint64) bool {
+	if rq.fetchCount.Load() == 0 {
+		return false
+	}
+	rq.fetchMu.Lock()
+	defer rq.fetchMu.Unlock()
+	for _, f := range rq.fetches {
+		abandoned := f.op == 0 && f.dst == nil // what it would read is nobody's concern
+		if f.id == id && !abandoned && f.off < off+size && off < f.off+f.size {
+			return true
+		}
+	}
+	return false
+}
+
+// waitNoOverlap waits until nothing overlaps.
+func (rq *Requester) waitNoOverlap(ctx context.Context, id uint32, off, size uint64) error {
+	for {
+		tick := rq.fetchEvent.Load()
+		if !rq.overlapsFetch(id, off, size) {
+			return nil
+		}
+		if err := rq.err(); err != nil {
+			return err
+		}
+		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetchEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
+			return err
+		}
+	}
+}
+
+// fifo is a queue whose memory is used again: in the steady state it allocates
+// nothing, and taking from a long one moves nothing.
+type fifo[T any] struct {
+	items []T
+	head  int // what is before was taken
+}
+
+func (f *fifo[T]) len() int { return len(f.items) - f.head }
+
+func (f *fifo[T]) push(v T) {
+	if len(f.items) == cap(f.items) && f.head > len(f.items)/2 { // else moving what is there would be most of the work
+		n := copy(f.items, f.items[f.head:])
+		clear(f.items[n:])
+		f.items, f.head = f.items[:n], 0
+	}
+	f.items = append(f.items, v)
+}
+
+// at gives the i-th oldest, valid until the next push or pop.
+func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
+
+func (f *fifo[T]) pop() {
+	var none T
+	f.items[f.head] = none
+	if f.head++; f.head == len(f.items) {
+		f.items, f.head = f.items[:0], 0
+	}
+}

@@ -1,0 +1,327 @@
+package link
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// What an importing side sends again when its link is resumed (docs/models: resume, cancel).
+
+// retransmission is one message that the exporter does not have, or not all of it.
+type retransmission struct {
+	seq     uint64
+	frame   []byte       // it is in one frame, of which there is a copy
+	request *wire.Header // it is a get or an atomic
+}
+
+// pendingDetach is an import that was closed. The exporter knows if it has applied a message
+// that came after that.
+type pendingDetach struct {
+	handle   uint32
+	afterSeq uint64
+}
+
+// resetConnState is called when the connection is gone, with rmu and tmu held.
+func (rq *Requester) resetConnState() {
+	rq.retransmits, rq.midMessage, rq.rxFetch = nil, false, nil
+	rq.ackRequested, rq.ackWanted = 0, 0
+	if rq.queue.len() > 0 {
+		rq.queue.at(0).rewind(0)
+	}
+	rq.fetchMu.Lock()
+	rq.replyBytes = 0
+	if len(rq.fetches) > 0 {
+		rq.replyBytes = uint64(rq.fetches[0].received)
+		rq.fetches[0].received = 0 // a part of an answer is read again from its beginning, last word first
+	}
+	rq.fetchMu.Unlock()
+}
+
+// prepareRetransmit makes ready what the exporter does not have, with rmu and tmu held. lapsed are
+// messages that were in frames and are given up now, because their import is closed.
+func (rq *Requester) prepareRetransmit(a *wire.Answer) (lapsed []pendingDetach, err error) {
+	rq.partialBytes = a.Partial
+	acked := rq.ackedSeq.Load()
+	if a.Applied < acked || a.Applied > rq.maxWrittenSeq {
+		return nil, protocol("the link is resumed after message %d, %d were acknowledged and %d sent", a.Applied, acked, rq.maxWrittenSeq)
+	}
+	rq.counters.AddLocked(shmlayout.Duplicates, a.Applied-acked)
+	rq.ackedSeq.Store(a.Applied)
+	rq.creditsReturned.Store(uint32(a.Credits))
+	rq.writtenSeq.Store(a.Applied)
+	rq.unacked.trim(a.Applied)
+	rq.unacked.eachFrame(a.Applied, func(seq uint64, frame []byte) {
+		rq.retransmits = append(rq.retransmits, retransmission{seq: seq, frame: frame})
+	})
+	for i := range rq.unacked.uncopied.len() {
+		q := rq.unacked.uncopied.at(i)
+		q.rewind(0)
+		rq.retransmits = append(rq.retransmits, retransmission{seq: q.seq})
+		if q.importClosed && q.seq <= rq.maxWrittenSeq {
+			lapsed = append(lapsed, pendingDetach{q.msg.Handle, q.seq - 1})
+		}
+	}
+	rq.fetchMu.Lock()
+	for _, f := range rq.fetches {
+		if f.seq > a.Applied && f.seq <= rq.maxWrittenSeq {
+			h := f.header()
+			rq.retransmits = append(rq.retransmits, retransmission{seq: f.seq, request: &h})
+		}
+	}
+	rq.fetchMu.Unlock()
+	slices.SortFunc(rq.retransmits, func(a, b retransmission) int { return cmp.Compare(a.seq, b.seq) })
+	for i, r := range rq.retransmits {
+		if want := a.Applied + 1 + uint64(i); r.seq != want {
+			return nil, fmt.Errorf("message %d is to be sent again and %d is not there: a fault in this program", r.seq, want)
+		}
+	}
+	if err := rq.resumePartial(a.Applied+1, a.Partial); err != nil {
+		return nil, err
+	}
+	rq.pendingDetaches = slices.DeleteFunc(rq.pendingDetaches, func(d pendingDetach) bool { return d.afterSeq < a.Applied })
+	if len(rq.retransmits) == 0 {
+		rq.retransmitDone()
+	}
+	return lapsed, nil
+}
+
+// resumePartial goes on in the middle of message seq, of which n bytes have arrived.
+func (rq *Requester) resumePartial(seq, n uint64) error {
+	if n == 0 {
+		return nil
+	}
+	q := rq.unacked.find(seq)
+	if q == nil && rq.queue.len() > 0 && len(rq.retransmits) == 0 && rq.queue.at(0).seq == seq {
+		q = rq.queue.at(0)
+	}
+	switch {
+	case q == nil || q.fetch != nil:
+		return protocol("the link is resumed at byte %d of message %d, which has no part", n, seq)
+	case n >= uint64(q.size) || !q.msg.Bytes && n%4 != 0:
+		return protocol("the link is resumed at byte %d of message %d, which has %d", n, seq, q.size)
+	case !q.abort:
+		q.rewind(int(n))
+	}
+	return nil
+}
+
+// nextRetransmit gives the next frame that is sent again.
+func (rq *Requester) nextRetransmit(h *wire.Header) (payload []byte) {
+	r := &rq.retransmits[0]
+	over := true
+	switch {
+	case r.request != nil:
+		*h = *r.request
+	case r.frame != nil:
+		if err := h.ParseStored(r.frame); err != nil {
+			rq.fail(err)
+			rq.retransmits = nil
+			return nil
+		}
+		payload = r.frame[wire.HeaderSize:]
+	default:
+		q := rq.unacked.find(r.seq)
+		if q.abort {
+			*h = q.abortHeader()
+		} else {
+			payload = q.chunk(h, rq.tx.maxPayload())
+			over = q.complete()
+		}
+	}
+	rq.resentBytes.Add(uint64(len(payload)))
+	rq.counters.AddLocked(shmlayout.ResentBytes, uint64(len(payload)))
+	if over {
+		rq.retransmits = rq.retransmits[1:]
+		rq.counters.AddLocked(shmlayout.Resent, 1)
+		rq.messageFramed(r.seq, false)
+		if len(rq.retransmits) == 0 {
+			rq.retransmitDone()
+		}
+	}
+	return payload
+}
+
+// retransmitDone is called when all that was written once is written again: closed imports
+// come after their messages, and who waits for an acknowledgement asks for it.
+func (rq *Requester) retransmitDone() {
+	rq.retransmits = nil
+	for _, d := range rq.pendingDetaches {
+		rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Detach, Handle: d.handle})
+	}
+	rq.requestAck()
+}
+
+// reclaimMemory takes back the memory of message seq, whose sender waits no longer. What is in
+// frames goes on; sent again, it would be an abort.
+func (rq *Requester) reclaimMemory(seq uint64) {
+	rq.tmu.Lock()
+	defer rq.tmu.Unlock()
+	if q := rq.unacked.find(seq); q != nil {
+		q.makeAbort()
+		rq.tx.detachPayload()
+	}
+}
+
+// What is kept of messages until they are acknowledged, on links that survive their
+// connection. A short message's frame is made in memory that is kept, and written to the
+// socket from there, so it is copied once, as without that. Longer ones, and
+// asynchronous ones, stay where they are: their senders wait, or the request is not over.
+
+// The bounds of what copies take.
+const (
+	maxCopiesPerLink   = 1 << 20
+	maxCopiesPerEngine = 32 << 20
+	maxUncopied        = 4 * maxQueue // that stay where they are
+)
+
+// segment holds frames, one after another.
+type segment struct {
+	buf     []byte
+	end     int
+	lastSeq uint64 // number of the last message in it
+	big     bool
+}
+
+const (
+	smallSegment = 16 << 10
+	bigSegment   = 128 << 10
+	bigFrame     = smallSegment / 4 // from here on they go to big segments
+)
+
+// segmentPool is what all links of an engine take their segments from.
+type segmentPool struct {
+	allocated  atomic.Int64
+	small, big sync.Pool
+}
+
+func (s *segmentPool) get(big bool) *segment {
+	pool, size := &s.small, smallSegment
+	if big {
+		pool, size = &s.big, bigSegment
+	}
+	if s.allocated.Add(int64(size)) > maxCopiesPerEngine {
+		s.allocated.Add(-int64(size))
+		return nil
+	}
+	if g, ok := pool.Get().(*segment); ok {
+		return g
+	}
+	return &segment{buf: make([]byte, size), big: big}
+}
+
+func (s *segmentPool) put(g *segment) {
+	s.allocated.Add(-int64(len(g.buf)))
+	g.end, g.lastSeq = 0, 0
+	if g.big {
+		s.big.Put(g)
+	} else {
+		s.small.Put(g)
+	}
+}
+
+// sendBuffer is what an importing side keeps; with tmu.
+type sendBuffer struct {
+	pool     *segmentPool
+	segments []*segment
+	filling  [2]*segment // of each size, the one that is being filled
+	bytes    int
+	uncopied fifo[outgoing] // those that stay where they are, in the order of their numbers
+}
+
+// reserve gives memory for a frame of n bytes, nil when there is none. All up to acked need
+// not be kept any more.
+func (k *sendBuffer) reserve(n int, acked uint64) *segment {
+	i := 0
+	if n > bigFrame {
+		i = 1
+	}
+	if g := k.filling[i]; g != nil {
+		if g.end+n <= len(g.buf) {
+			return g
+		}
+		if g.lastSeq <= acked { // again, while it is in the processor's cache
+			g.end = 0
+			return g
+		}
+	}
+	k.trim(acked)
+	size := smallSegment
+	if i == 1 {
+		size = bigSegment
+	}
+	if k.bytes+size > maxCopiesPerLink {
+		return nil
+	}
+	g := k.pool.get(i == 1)
+	if g == nil {
+		return nil
+	}
+	k.bytes += size
+	k.segments = append(k.segments, g)
+	k.filling[i] = g
+	return g
+}
+
+// trim gives back what all up to acked took.
+func (k *sendBuffer) trim(acked uint64) {
+	k.segments = slices.DeleteFunc(k.segments, func(g *segment) bool {
+		if g.lastSeq > acked {
+			return false
+		}
+		for i := range k.filling {
+			if k.filling[i] == g {
+				k.filling[i] = nil
+			}
+		}
+		k.bytes -= len(g.buf)
+		k.pool.put(g)
+		return true
+	})
+	k.dropAcked(acked)
+}
+
+// dropAcked forgets messages whose memory is their senders' again.
+func (k *sendBuffer) dropAcked(acked uint64) {
+	for k.uncopied.len() > 0 && k.uncopied.at(0).seq <= acked {
+		k.uncopied.pop()
+	}
+}
+
+// find gives message seq if it is one that stays where it is.
+func (k *sendBuffer) find(seq uint64) *outgoing {
+	all := k.uncopied.items[k.uncopied.head:]
+	i, ok := slices.BinarySearchFunc(all, seq, func(q outgoing, seq uint64) int {
+		switch {
+		case q.seq < seq:
+			return -1
+		case q.seq > seq:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return nil
+	}
+	return &all[i]
+}
+
+// eachFrame calls f for each frame of which there is a copy, of messages after number seq.
+func (k *sendBuffer) eachFrame(seq uint64, f func(seq uint64, frame []byte)) {
+	le := binary.LittleEndian
+	for _, g := range k.segments {
+		for b := g.buf[:g.end]; len(b) > 0; {
+			n := wire.HeaderSize + int(le.Uint32(b[32:]))
+			if s := le.Uint64(b[8:]); s > seq {
+				f(s, b[:n:n])
+			}
+			b = b[n:]
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package shm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// A tally has lanes, each on cache lines of its own, and ShardCounters counters in each. One
+// more is of those that count with a lock held.
+const (
+	numShards          = 8
+	lockedShard        = numShards
+	allShards          = numShards + 1
+	ShardCounters      = 16
+	shardSize          = ShardCounters * 8
+	ShardedCounterSize = allShards * shardSize
+)
+
+// ShardedCounter counts in shared memory, for others to read. An addition is plain: a locked
+// one would take as long as a short send. Goroutines go to lanes by where their stack
+// is, so that those of several processors seldom write one line. Where two on one
+// lane add in the same instant, one of the additions may be lost; a goroutine alone
+// is counted exactly.
+type ShardedCounter struct {
+	shards *[allShards][ShardCounters]uint64
+	of     *Region // keeps the pages mapped
+}
+
+// ShardedCounterAt is the tally at off, a multiple of 128 bytes. Its pages are mapped for as long
+// as it is reachable.
+func ShardedCounterAt(r *Region, off int) ShardedCounter {
+	b := r.Bytes()[off : off+ShardedCounterSize]
+	return ShardedCounter{shards: (*[allShards][ShardCounters]uint64)(unsafe.Pointer(&b[0])), of: r}
+}
+
+// Add adds n to counter c, below ShardCounters.
+func (t *ShardedCounter) Add(c int, n uint64) { t.shards[shard()][c] += n }
+
+// Add2 adds to two counters at once.
+func (t *ShardedCounter) Add2(c int, n uint64, d int, m uint64) {
+	l := &t.shards[shard()]
+	l[c] += n
+	l[d] += m
+}
+
+// AddLocked adds to a counter that others add to, if at all, under the same lock only. It is
+// exact, and takes two instructions.
+func (t *ShardedCounter) AddLocked(c int, n uint64) { t.shards[lockedShard][c] += n }
+
+// shard mixes the address of the stack, in half the bits: the constant goes into the
+// instruction then.
+func shard() uint32 {
+	var here struct{} // its place is what counts
+	return uint32(uintptr(unsafe.Pointer(&here))) * 0x9e3779b1 >> 29
+}
+
+// Sum adds the lanes of a tally up; b is a copy of its bytes.
+func Sum(b []byte) (sums [ShardCounters]uint64) {
+	for at := 0; at < ShardedCounterSize; at += shardSize {
+		for i := range sums {
+			sums[i] += binary.LittleEndian.Uint64(b[at+8*i:])
+		}
+	}
+	return sums
+}
+
+// Clear makes all counters 0.
+func (t *ShardedCounter) Clear() { *t.shards = [allShards][ShardCounters]uint64{} }
+
+// Merge adds another's counters.
+func (t *ShardedCounter) Merge(o ShardedCounter) {
+	for i := range o.shards {
+		for c, n := range o.shards[i] {
+			t.shards[i][c] += n
+		}
+	}
+}
+
+// OpenFile is for who looks at shared memory now and then, without mapping it: reading
+// what somebody else has truncated or torn can then give wrong numbers and nothing
+// worse. It owns fd, also when it fails.
+func OpenFile(fd, size int) (*os.File, error) {
+	info, err := unix.Inspect(fd)
+	switch {
+	case err != nil:
+	case !info.Fixed:
+		err = unix.ErrSealed
+	case info.Size != int64(RoundUp(size)):
+		err = fmt.Errorf("it has %d bytes, wanted %d", info.Size, RoundUp(size))
+	}
+	if err != nil {
+		foreign.Close(fd)
+		return nil, fmt.Errorf("%w: %w", ErrAnnounced, err)
+	}
+	foreign.Own(fd) // memory is closed at once
+	return os.NewFile(uintptr(fd), "memfd"), nil
+}
