@@ -6,12 +6,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Clock times intervals without what reading the clock takes, which is much of what a flag does. The readings of
-// an interval's begin and end have half of their time in it each.
+// Clock times intervals without the time of reading the clock, which is much of what a flag takes.
+// The readings at an interval's begin and end contribute half of their time each.
 type Clock struct{ reading int64 }
 
-// NewClock measures what a reading takes: the least mean of some, which takes 100 µs. Of each interval so much is
-// the clock's.
+// NewClock measures the time of a reading: the least mean of several series, which takes 100 µs. So
+// much of each interval is the clock's.
 func NewClock() Clock {
 	const series, readings = 5, 1000
 	least := int64(1 << 62)

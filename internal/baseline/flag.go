@@ -1,6 +1,6 @@
-// Package baseline measures what the machine itself can do, with the same kind of
-// waiting as the library's: a raw flag and a copy in shared memory, and a raw
-// TCP connection. Figures of the library stand beside these, from the same run.
+// Package baseline measures what the machine itself can do, with the same kind of waiting as the
+// library: a raw flag and a copy in shared memory, and a raw TCP connection. Figures of the library
+// stand beside these, from the same run.
 package baseline
 
 import (
@@ -13,11 +13,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// maxWait ends a measurement whose other side has died. A link beside it may need as long as its silence and its limit
-// (timeout.Resume) to go on, and then does.
+// maxWait ends a measurement whose other side has died. A link beside it may need its silence limit
+// and its reconnect limit (timeout.Resume) to resume, and then does.
 const maxWait = time.Minute
 
-// openYieldAfter is how long a wait goes on without the runtime's knowledge, which may be what it is for: see package wait.
+// openYieldAfter is how long a wait goes on without notifying the runtime, whose work may be what
+// it waits for: see package wait.
 const openYieldAfter = time.Millisecond
 
 var errNoAnswer = errors.New("the other side of a measurement does not answer")
@@ -78,11 +79,12 @@ func (f *Flag) Measure(ctx context.Context, n int, each func(time.Duration)) err
 	return nil
 }
 
-// spin looks for the value, and yields as the library's waits do.
+// spin polls for the value, and yields as the library's waits do.
 func spin(ctx context.Context, w *atomic.Uint32, v uint32) error {
 	var start time.Time
 	for looks := 0; w.Load() != v; {
-		if looks++; looks == 1024 { // a look costs less than the library's, so as often in time
+		// a look costs less than the library's, so this is as often in time
+		if looks++; looks == 1024 {
 			looks = 0
 			if err := yield(ctx, &start); err != nil {
 				return err
@@ -106,7 +108,7 @@ func spinUntil(ctx context.Context, found func() bool) error {
 	return nil
 }
 
-// yield yields, as long as there is hope.
+// yield yields, and returns an error when the wait should end.
 func yield(ctx context.Context, start *time.Time) error {
 	if start.IsZero() {
 		*start = time.Now()

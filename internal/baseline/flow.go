@@ -7,11 +7,13 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// What goes in a stream: some messages that warm the connection up, and those that count, without a pause between. What counts is timed
-// by who reads, from when the last one of the others was there: who writes does not know what lies in the sockets then. Nothing goes the other
-// way before all is over, or the kernel acknowledges otherwise. bench/c/raw.c does the same.
+// One-way streams: some messages warm the connection up, and the measured ones follow without a
+// pause. The reader takes the times, from when the last warm-up message was there: the writer does
+// not know what lies in the sockets then. Nothing is sent the other way before all is over, or the
+// kernel would acknowledge differently. bench/c/raw.c does the same.
 
-// Span is when what counts began to come and when the last of it was there, by the clock that all processes have.
+// Span is when the measured data began to come and when the last of it was there, by the clock that
+// all processes share.
 type Span struct{ Begun, Ended int64 }
 
 // Took is how long that was.
@@ -20,7 +22,7 @@ func (s Span) Took() time.Duration { return time.Duration(s.Ended - s.Begun) }
 // With is from where the first of both begins to where the last one ends.
 func (s Span) With(o Span) Span { return Span{min(s.Begun, o.Begun), max(s.Ended, o.Ended)} }
 
-// Sink is the other side of [TCP.Pump]: it reads into dst as often as warms up, and then n times.
+// Sink is the other side of [TCP.Pump]: it reads into dst warm times, and then n times.
 func (t *TCP) Sink(ctx context.Context, dst []byte, warm, n int) (s Span, err error) {
 	for range warm {
 		if err := t.read(ctx, dst); err != nil {
@@ -37,8 +39,8 @@ func (t *TCP) Sink(ctx context.Context, dst []byte, warm, n int) (s Span, err er
 	return s, t.write(ctx, make([]byte, 1))
 }
 
-// Both writes src and reads dst as often as warms up, and then n times, both ways at once: the other side does the same. With nothing that
-// warms up it has no beginning.
+// Both writes src and reads dst warm times, and then n times, in both directions at once. The other
+// side does the same. Without a warm-up the span has no beginning.
 func (t *TCP) Both(ctx context.Context, src, dst []byte, warm, n int) (s Span, err error) {
 	w, r := 0, 0
 	before, last := warm*len(dst), (warm+n)*len(dst)
@@ -67,7 +69,7 @@ func (t *TCP) Both(ctx context.Context, src, dst []byte, warm, n int) (s Span, e
 	return s, err
 }
 
-// note says that r bytes have come.
+// note records that r bytes have come.
 func (s *Span) note(r, before, last int) {
 	if r == before {
 		s.Begun = unix.Monotonic()

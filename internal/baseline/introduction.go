@@ -13,22 +13,24 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// What a first import on one node cannot do without, whoever makes it, as long as a third process introduces the two: four
-// packets with descriptors, each of which wakes a goroutine in another process (the importer looks for the last one, as the
-// library's does), and the pages. The importer makes a page and gives its own two; the exporter maps them, makes
-// another page and a socket, and gives these with its own page and the buffer's, which the importer maps. There is nothing else:
-// no rights, no tables, no message in the packets. bench/c/floor.c does the same in C.
+// The least that a first import on one node costs, whatever makes it, if a third process introduces
+// the two: four packets with descriptors, each of which wakes a goroutine in another process (the
+// importer polls for the last one, as the library's does), and the pages. The importer makes a page
+// and sends its own two. The exporter maps them, makes another page and a socket, and sends these
+// with its own page and the buffer's, which the importer maps. There is nothing else: no rights, no
+// tables, no message in the packets. bench/c/floor.c does the same in C.
 
-// packetSize is about how long the library's packets are, in bytes.
+// packetSize is about the size of the library's packets, in bytes.
 const packetSize = 300
 
-// Introducer is the process between: it passes on what comes from either.
+// Introducer is the process between: it forwards what comes from either.
 type Introducer struct {
 	ends [2]*net.UnixConn
 	wg   sync.WaitGroup
 }
 
-// NewIntroducer starts it, and gives the files for the importer and the exporter, which the caller closes.
+// NewIntroducer starts it and returns the files for the importer and the exporter, which the caller
+// closes.
 func NewIntroducer() (i *Introducer, importer, exporter *os.File, err error) {
 	var files [2]*os.File
 	i = &Introducer{}
@@ -73,12 +75,13 @@ func (i *Introducer) hangUp() {
 
 // Introduced is one of the two others.
 type Introduced struct {
-	c      *net.UnixConn
-	own    sharedPage // its process page
-	wg     sync.WaitGroup
-	over   sync.Once
-	last   []sharedPage // of the exporter: those of the latest link, which goes when the next one has come
-	socket int          // likewise its socket
+	c    *net.UnixConn
+	own  sharedPage // its process page
+	wg   sync.WaitGroup
+	over sync.Once
+	// Of the exporter: the pages of the latest link, released when the next one has come.
+	last   []sharedPage
+	socket int // Its socket, likewise.
 }
 
 // NewImporter takes the importer's file over.
@@ -189,7 +192,7 @@ func (x *Introduced) Import(ctx context.Context, n int, each func(time.Duration)
 	return nil
 }
 
-// ask gives the importer's pages, and looks for what comes for them.
+// ask sends the importer's pages and polls for the answer.
 func (x *Introduced) ask(ctx context.Context, ring int) ([]int, error) {
 	if err := give(x.c, []int{x.own.fd, ring}); err != nil {
 		return nil, err
@@ -240,7 +243,8 @@ func give(c *net.UnixConn, fds []int) error {
 	return err
 }
 
-// forEach does something with the descriptors of each packet that comes, and closes them, until the other end is gone.
+// forEach calls do with the descriptors of each packet that comes, and closes them, until the other
+// end is closed.
 func forEach(c *net.UnixConn, do func(fds []int) error) error {
 	r, err := c.SyscallConn()
 	if err != nil {

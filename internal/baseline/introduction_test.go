@@ -10,7 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// meeting is the importer and the exporter, and who is between them, here in one process.
+// meeting is the importer, the exporter and the introducer between them, here in one process.
 func meeting(t *testing.T) (i *Introducer, im, ex *Introduced) {
 	t.Helper()
 	testutil.Require(t, runtime.GOOS == "linux", "memfd needs Linux")
@@ -47,7 +47,7 @@ func TestIntroduction(t *testing.T) {
 	}
 }
 
-// Who waits for one that has gone hears of it.
+// A process that waits for another one is told when that one has ended.
 func TestIntroductionEnds(t *testing.T) {
 	for name, end := range map[string]func(*Introducer, *Introduced){
 		"exporter":   func(_ *Introducer, ex *Introduced) { ex.Close() },

@@ -11,12 +11,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Memory is what two processes share to measure memory itself: for each a region,
-// of the same kind as exported memory, that the other stores into.
+// Memory is what two processes share to measure memory itself: for each a region, of the same kind
+// as exported memory, that the other one stores into.
 type Memory struct{ in, out *shm.Region }
 
-// ShareMemory makes both regions, for messages of size bytes, and gives the files for the one process and, in
-// the other order, for the other one. The caller closes them.
+// ShareMemory makes both regions, for messages of size bytes. It returns the files for the one
+// process and, in the other order, for the other one. The caller closes them.
 func ShareMemory(size int) (one, other []*os.File, err error) {
 	for range 2 {
 		r, err := shm.New("vmmc-baseline", size+shm.PageSize, false)
@@ -128,7 +128,7 @@ func (m *Memory) Look(ctx context.Context, size int, v uint32, before func()) er
 	})
 }
 
-// In is the region that the other process stores into.
+// In returns the region that the other process stores into.
 func (m *Memory) In() []byte { return m.in.Bytes() }
 
 // Reached is Await where the other process may be one message ahead.
@@ -164,8 +164,8 @@ func (m *Memory) Pong(ctx context.Context, src []byte, off int, first uint32, n 
 	return nil
 }
 
-// exchange is messages of one size that go there and back. What is the same for all of them is found once, as in
-// the C programs beside which this limit stands.
+// exchange is messages of one size that are sent there and back. What is the same for all of them
+// is computed once, as in the C programs beside which this baseline stands.
 type exchange struct {
 	src, dst []byte // all but the last word
 	out, in  *atomic.Uint32

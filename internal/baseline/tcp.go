@@ -13,12 +13,13 @@ import (
 // TCP is a raw connection: non-blocking calls on the descriptor, and yields
 // between looks as in the library's waits.
 type TCP struct {
-	io     unix.IO
-	fd     int
-	shared bool // the last yield let another thread run: looks before are of no use
+	io unix.IO
+	fd int
+	// The last yield let another thread run: the looks before it do not count.
+	shared bool
 }
 
-// otherRanYield is what a yield takes at least, in nanoseconds, if somebody else runs.
+// otherRanYield is the least time of a yield, in nanoseconds, if another thread ran.
 const otherRanYield = 2000
 
 // NewTCP takes a connection over.

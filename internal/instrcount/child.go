@@ -10,7 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Rounds is how often each path is counted. Of ten, one or two differ on a loaded machine.
+// Rounds is how often each path is counted. On a loaded machine one or two of ten rounds differ.
 const Rounds = 11
 
 // Run is the child's side: it runs each path in turn on a thread of its own. in and out are
@@ -59,7 +59,7 @@ func run(in io.Reader, out io.Writer, paths []Path) error {
 			}
 		}
 	}
-	t.Mark() // here the parent lets go
+	t.Mark() // the parent stops tracing here
 	return nil
 }
 

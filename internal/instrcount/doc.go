@@ -23,10 +23,11 @@ package instrcount
 
 import "slices"
 
-// Path is what is counted.
+// Path is a path through the code whose instructions are counted.
 type Path struct {
-	Name   string
-	Before func() error // makes things ready for Run, at full speed and uncounted; may be nil
+	Name string
+	// Prepares Run, at full speed and uncounted. May be nil.
+	Before func() error
 	Run    func() error
 }
 
@@ -39,7 +40,7 @@ type Count struct {
 // Median is the count of the round in the middle.
 func (c Count) Median() int { return slices.Sorted(slices.Values(c.Rounds))[len(c.Rounds)/2] }
 
-// begin is what the child says first, in one line. The first path is one of nothing.
+// begin is the child's first message, in one line. The first path is an empty one.
 type begin struct {
 	Thread int
 	Rounds int

@@ -15,12 +15,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// ErrUnsupported says that this system cannot count: it is not Linux on amd64, or does not let a
+// ErrUnsupported means that this system cannot count: it is not Linux on amd64, or does not let a
 // process trace its child.
 var ErrUnsupported = errors.New("instructions cannot be counted here: that needs Linux on amd64, and a system that lets a process trace its child (ptrace)")
 
-// Measure starts a child that calls [Run], and counts; the child is over when it returns. When the
-// context ends, the child is killed.
+// Measure starts a child that calls [Run], and counts. The child has ended when it returns. When
+// the context ends, the child is killed.
 func Measure(ctx context.Context, cmd *exec.Cmd) ([]Count, error) {
 	runtime.LockOSThread() // the kernel lets a single thread trace
 	defer runtime.UnlockOSThread()
@@ -114,7 +114,8 @@ func countAll(t *unix.Tracee, b begin) ([]Count, error) {
 	return subtractBaseline(counts), nil
 }
 
-// subtractBaseline takes what marks and calls cost themselves, which nothing has too, from all others.
+// subtractBaseline subtracts the cost of marks and calls, which is the count of the empty path,
+// from all other counts.
 func subtractBaseline(counts []Count) []Count {
 	nothing := counts[0].Median()
 	for _, c := range counts[1:] {

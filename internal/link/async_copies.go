@@ -15,47 +15,55 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// A long copy that was begun asynchronously is left to whoever waits next in this process, who would have nothing to do but look. A
-// goroutine that copies at once is a thread more, which takes a processor of those on which both ends look: of 128 KiB both ways a tenth to
-// a quarter moved that way of what does now. Where somebody sleeps, and where nobody waits within minHold or maxHold, a goroutine has to be at it.
+// A long asynchronous copy is left to the next waiter in this process, which could do nothing but
+// look. A goroutine that copied at once would be one more thread, and would take a CPU from the two
+// ends that poll: with 128 KiB in both directions that moved a tenth to a quarter of the data per
+// second. A worker goroutine is needed where a goroutine sleeps, and where no goroutine waits
+// within minHold or maxHold.
 //
-// To set the timer takes as long as many a copy, if it is its processor's next, so where waiters come it is put off only when most of its time
-// is over, and to twice as much. It takes with it what has been left for half of its time.
+// Setting the timer takes as long as many a copy, if it becomes its CPU's next one. So while
+// waiters come the timer is postponed only when most of its time is over, and to twice the time.
+// When it expires it starts workers for all links that were left for half of its time.
 const (
 	minHold = 200 * time.Microsecond
 	maxHold = 800 * time.Microsecond
 )
 
-// startWorkerAfter is how often who has begun to wait before looks in vain until it has a goroutine come.
+// A waiter that was already polling when a copy was deferred starts a worker after this many
+// further polls.
 const startWorkerAfter = 64
 
-// copiesTimerID is that of its timer's events. Those of links have low numbers.
+// copiesTimerID identifies the timer's events. Links have low identifiers.
 const copiesTimerID = ^uint64(0)
 
-// deferredCopies is the links that have such copies and nobody who works them off.
+// deferredCopies lists the links that have deferred copies and no worker.
 type deferredCopies struct {
-	// pending says that there are any. It is stored with mu. Who leaves one stores it and then looks for sleepers; who goes to sleep is known to
-	// and then loads it. Both are sequentially consistent, so one of them sees the other.
+	// pending reports that any link is listed. It is stored under mu. The goroutine that lists a
+	// link stores pending and then checks for sleepers. A goroutine that goes to sleep is counted
+	// and then loads pending. Both are sequentially consistent, so one of them sees the other.
 	pending atomic.Bool
 
-	mu         sync.Mutex // never with a backlog's
+	mu         sync.Mutex // Never held with a backlog's mu.
 	requesters []*Requester
-	timer      *unix.Timer // nil before the first copy, and if there can be none
-	timerAt    int64       // when it goes off, of [unix.Monotonic]; 0 if it is not set
-	holdTime   int64       // how long what is left is left
-	closed     bool
+	// nil before the first copy, and if there can be none.
+	timer *unix.Timer
+	// When it expires, in [unix.Monotonic] time; 0: it is not set.
+	timerAt  int64
+	holdTime int64 // How long copies are left to waiters.
+	closed   bool
 }
 
-// deferCopies has who waits work off o's backlog, without whose lock it is called by whom it was left, who has worked at it or has
-// begun one more.
+// deferCopies leaves rq's backlog to waiters. It is called without the backlog's lock, after adding
+// an operation or after working at it (worked).
 func (e *Engine) deferCopies(rq *Requester, worked bool) {
-	// Who sleeps after the second look finds o listed, see start; with the first nothing is listed where somebody sleeps anyway.
+	// A goroutine that sleeps after the second check finds rq listed, see startWorkers. The first
+	// check avoids listing where a goroutine sleeps anyway.
 	if e.sleepers.Asleep() || !e.deferredCopies.add(e.ep, rq, worked) || e.sleepers.Asleep() {
 		rq.startWorker()
 	}
 }
 
-// add lists o and says whether somebody will come.
+// add lists rq and reports whether a waiter or the timer will come for it.
 func (c *deferredCopies) add(ep *unix.Epoll, rq *Requester, worked bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +91,7 @@ func (c *deferredCopies) add(ep *unix.Epoll, rq *Requester, worked bool) bool {
 	return true
 }
 
-// setTimer has the timer go off when the link that nobody has worked at for longest has been left for span.
+// setTimer makes the timer expire when the link idle for longest has been left for holdTime.
 func (c *deferredCopies) setTimer(now int64) {
 	if len(c.requesters) == 0 {
 		c.timerAt = 0
@@ -97,14 +105,15 @@ func (c *deferredCopies) setTimer(now int64) {
 	c.timer.Set(time.Duration(max(c.timerAt-now, 1)))
 }
 
-// startBatchTimer is with mu.
+// startTimer is called with mu held.
 func (c *deferredCopies) startTimer(ep *unix.Epoll) (ok bool) {
 	var err error
 	c.timer, err = newTimer(ep, copiesTimerID)
 	return err == nil
 }
 
-// drop takes o off the list, if it has nothing more. Who adds to its backlog counts before it lists.
+// drop removes rq from the list if its backlog is empty. A new operation is counted before it is
+// listed.
 func (c *deferredCopies) drop(rq *Requester) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +130,10 @@ func (c *deferredCopies) unlist(i int) {
 	}
 }
 
-// copyWhileWaiting copies until l holds, the context ends, it has copied maxDeferredCopy bytes, or others are at it. Unless l holds, goroutines have the rest then,
-// and the caller other things to see to. It waits for nothing: the caller may be in the middle of a message that others wait for.
+// copyWhileWaiting copies until l holds, the context ends, it has copied maxDeferredCopy bytes, or
+// only backlogs with other workers are left. Unless l holds, it then starts goroutines for the
+// rest, because the caller has other work. It never waits: the caller may be in the middle of a
+// message that others wait for.
 func (c *deferredCopies) copyWhileWaiting(ctx context.Context, l *wait.Cond) (found bool) {
 	most := maxDeferredCopy
 	for i := 0; most > 0 && ctx.Err() == nil; {
@@ -135,7 +146,7 @@ func (c *deferredCopies) copyWhileWaiting(ctx context.Context, l *wait.Cond) (fo
 			return true
 		}
 		most -= n
-		if n == 0 { // somebody else is at it, or has been
+		if n == 0 { // it has, or had, another worker
 			i++
 		}
 	}
@@ -143,7 +154,7 @@ func (c *deferredCopies) copyWhileWaiting(ctx context.Context, l *wait.Cond) (fo
 	return false
 }
 
-// at is the ith, or nil.
+// at returns the i-th listed link, or nil.
 func (c *deferredCopies) at(i int) *Requester {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +164,8 @@ func (c *deferredCopies) at(i int) *Requester {
 	return c.requesters[i]
 }
 
-// copyBacklog works off pieces of o's backlog until l holds, and says how many bytes that were. The engine's end waits for it as for a goroutine.
+// copyBacklog copies pieces of rq's backlog until l holds, and returns the number of bytes.
+// Engine.Close waits for it as for a goroutine.
 func (rq *Requester) copyBacklog(ctx context.Context, l *wait.Cond, most int) (n int) {
 	b := &rq.backlog
 	b.mu.Lock()
@@ -162,7 +174,7 @@ func (rq *Requester) copyBacklog(ctx context.Context, l *wait.Cond, most int) (n
 		return 0
 	}
 	b.hasWorker = true
-	rq.e.wg.Add(1) // as in employ
+	rq.e.wg.Add(1) // as in startWorkerLocked
 	b.mu.Unlock()
 	defer rq.e.wg.Done()
 	for found := false; n < most && !found && ctx.Err() == nil; {
@@ -171,14 +183,15 @@ func (rq *Requester) copyBacklog(ctx context.Context, l *wait.Cond, most int) (n
 			break
 		}
 		n += rq.copyStep(d)
-		// A condition is the caller's code, which may end the process or panic: not with the turn.
+		// Until is the caller's code, which may end the process or panic: do not call it as the
+		// backlog's worker.
 		found = l.Until != nil || l.Done()
 	}
 	rq.yieldWorker()
 	return n
 }
 
-// firstCopy is the operation that who waits may go on with, if there is one.
+// firstCopy returns the first operation if a waiter may run it, or nil.
 func (rq *Requester) firstCopy() *deferredOp {
 	b := &rq.backlog
 	b.mu.Lock()
@@ -195,7 +208,7 @@ func (rq *Requester) firstCopy() *deferredOp {
 	return d
 }
 
-// copyStep makes a piece of d, with the turn, and says how long it was.
+// copyStep copies a piece of d as the backlog's worker, and returns its length.
 func (rq *Requester) copyStep(d *deferredOp) (n int) {
 	had := d.copyOp.copied
 	over, err := d.copyOp.step()
@@ -208,7 +221,7 @@ func (rq *Requester) copyStep(d *deferredOp) (n int) {
 	return n
 }
 
-// yieldWorker ends the turn of who waits.
+// yieldWorker ends a waiter's role as the backlog's worker.
 func (rq *Requester) yieldWorker() {
 	b := &rq.backlog
 	b.mu.Lock()
@@ -234,7 +247,8 @@ func (rq *Requester) yieldWorker() {
 	}
 }
 
-// startWorkers has goroutines work off all that was left. It is called by who goes to sleep, when others can know that, and by who looks on.
+// startWorkers starts goroutines for all listed links. A goroutine that goes to sleep calls it once
+// it is counted, and so does a waiter that polls on.
 func (c *deferredCopies) startWorkers() {
 	if !c.pending.Load() {
 		return
@@ -252,7 +266,7 @@ func (c *deferredCopies) startWorkers() {
 	}
 }
 
-// timerExpired serves the timer's event.
+// timerExpired handles the timer's event.
 func (c *deferredCopies) timerExpired(ep *unix.Epoll) {
 	var late []*Requester
 	c.mu.Lock()
@@ -264,7 +278,7 @@ func (c *deferredCopies) timerExpired(ep *unix.Epoll) {
 		}
 	}
 	if !c.closed {
-		c.timer.Set(0) // one that has gone off would raise another event at once
+		c.timer.Set(0) // an expired timer would raise another event at once
 		c.setTimer(now)
 		_ = ep.Arm(c.timer.Descriptor(), copiesTimerID, false)
 	}
@@ -284,28 +298,28 @@ func (c *deferredCopies) close() {
 	}
 }
 
-// inline is the longest asynchronous message that is copied at once. maxDeferredCopy is the longest that is left to who waits, and the most
-// that is copied in one wait for something else: with more a goroutine may as well be at it meanwhile.
+// maxSyncCopy is the longest asynchronous message that is copied at once. maxDeferredCopy is the
+// longest that is left to waiters, and the most that is copied in one wait for something else: a
+// goroutine may as well copy more meanwhile.
 const (
 	maxSyncCopy     = 64 << 10
 	maxDeferredCopy = 4 << 20
 )
 
-// copyOp is a copy between the caller's memory and the exporter's that was put off. It is made in pieces, of which each may
-// be another goroutine's, who has the backlog's turn.
+// copyOp is a deferred copy between the caller's memory and the exporter's. It is made in pieces.
+// Each piece may be copied by another goroutine, the backlog's worker at that time.
 type copyOp struct {
 	m      *Mapped
 	off    int
-	mem    []byte // the caller's
-	get    bool   // into it
-	notify bool   // the exporter, with a credit that was taken
+	mem    []byte // The caller's.
+	get    bool   // It copies into mem.
+	notify bool   // Notify the exporter; a credit was taken.
 
-	copied   int    // how much of it is
-	lastWord uint32 // of a get: its last word, which is read before all others
+	copied   int    // Bytes copied.
+	lastWord uint32 // Of a get: the last word, read before all others.
 }
 
-// SendAsync copies a short message at once, unless something that is still
-// under way must come first.
+// SendAsync copies a short message at once unless an unfinished operation must come first.
 func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool) (Request, error) {
 	rq := m.req
 	if notify {
@@ -326,8 +340,8 @@ func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool
 	return r, err
 }
 
-// sendNow sends a short message. It does nothing, and fails with errMustWait, where
-// the message has to wait for another one or for the exporter.
+// sendNow sends a short message. It does nothing and returns errMustWait if the message has to wait
+// for another one or for the exporter.
 func (m *Mapped) sendNow(ctx context.Context, off int, src []byte, notify bool) error {
 	switch {
 	case m.Claims != nil:
@@ -345,7 +359,7 @@ func (m *Mapped) sendNow(ctx context.Context, off int, src []byte, notify bool) 
 	return m.send(ctx, off, src, nil)
 }
 
-// sendRedirectedAsync sends a message to a redirectable export in its turn, out of memory that was
+// sendRedirectedAsync sends a message to a redirectable export in its turn, from memory that was
 // lent for it.
 func (m *Mapped) sendRedirectedAsync(ctx context.Context, off int, src []byte, notify bool) error {
 	if notify {
@@ -369,24 +383,24 @@ func (m *Mapped) newCopyOp(c copyOp) *deferredOp {
 	return &deferredOp{copyOp: c, mayWait: m.Claims != nil || len(c.mem) > maxDeferredCopy || !m.req.nothingPending()}
 }
 
-// nothingBefore says whether an operation would have to wait for none before it.
+// nothingBefore reports whether an operation need not wait for earlier ones.
 func (m *Mapped) nothingBefore() bool {
 	return !m.req.backlog.busy() && m.req.lastSeq.Load() == m.req.ackedSeq.Load()
 }
 
-// canRunNow says whether a request that is over at once would be so in its turn.
+// canRunNow reports whether a request that completes at once would do so in its order.
 func (m *Mapped) canRunNow() bool { return !m.req.backlog.busy() && m.req.nothingPending() }
 
-// nothingPending says that nothing of the stream is under way.
+// nothingPending reports whether nothing on the stream is outstanding.
 func (rq *Requester) nothingPending() bool {
 	return rq.lastSeq.Load() == rq.ackedSeq.Load() && rq.fetchCount.Load() == 0
 }
 
-// ready says whether the next piece has to wait for nothing. What comes on the stream after this look is of another goroutine's
-// call, between which and this one there is no order.
+// ready reports whether the next piece need not wait. A message that enters the stream after this
+// check belongs to another goroutine's call, which has no order with this one.
 func (c *copyOp) ready() bool { return c.copied > 0 || c.m.req.nothingPending() }
 
-// run is in a goroutine of the backlog's own.
+// run copies on a goroutine of the backlog.
 func (c *copyOp) run(ctx context.Context) (err error) {
 	m, rq := c.m, c.m.req
 	if c.copied == 0 {
@@ -407,8 +421,8 @@ func (c *copyOp) run(ctx context.Context) (err error) {
 	return err
 }
 
-// step makes the next piece, and says whether the copy is over. It waits for nothing: it is run, too, for who waits for something else, and
-// may be in the middle of a message.
+// step copies the next piece, and reports whether the copy is complete. It never waits: a waiter
+// for something else may run it, maybe in the middle of a message.
 func (c *copyOp) step() (over bool, err error) {
 	n := min(len(c.mem)-c.copied, shm.Piece)
 	over = c.copied+n == len(c.mem)
@@ -419,7 +433,7 @@ func (c *copyOp) step() (over bool, err error) {
 			err = unknown(err)
 		}
 	default:
-		// The memory is lent, and this is not the goroutine of the lender.
+		// The memory is lent, and this is not the goroutine of its owner.
 		if gerr := shm.Guard(func() {
 			if c.get {
 				err = c.load(n, over)
@@ -437,7 +451,7 @@ func (c *copyOp) step() (over bool, err error) {
 	return over, err
 }
 
-// store sends n bytes, and with the last ones what is to come after all.
+// store sends n bytes; the last call sends the last word and the notification after all else.
 func (c *copyOp) store(n int, last bool) error {
 	m := c.m
 	if c.copied == 0 && invariant.Enabled {
@@ -458,7 +472,8 @@ func (c *copyOp) store(n int, last bool) error {
 	return nil
 }
 
-// load gets n bytes. Who finds a flag in the last word finds all that was stored before it.
+// load gets n bytes. A reader that finds a flag in the last word finds all that was stored before
+// it.
 func (c *copyOp) load(n int, last bool) error {
 	m := c.m
 	if c.copied == 0 {

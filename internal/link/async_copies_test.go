@@ -15,7 +15,8 @@ import (
 
 const longCopy = 2 * maxSyncCopy
 
-// copier is a pair with a mapped buffer of four long copies and one that is too long to be left, which nobody comes for by a timer.
+// copier is a pair of processes with a mapped buffer for four long copies and one that is too long
+// to be deferred. No timer starts a worker.
 type copier struct {
 	*pair
 	m   *Mapped
@@ -83,7 +84,7 @@ func (c *copier) look(t *testing.T, l *wait.Cond) (found bool) {
 	return c.a.poll(t.Context(), l, nil)
 }
 
-// Who waits does what was left, in its order, and no more than it waits for.
+// A waiter runs deferred copies in their order, and no more than it waits for.
 func TestWaiterRunsDeferredCopies(t *testing.T) {
 	c := newCopier(t)
 	copy(c.mem[3*longCopy:], "to be read")
@@ -181,7 +182,8 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 				t.Error("it is listed")
 			}
 		},
-		"the waiter has gone": func(t *testing.T, c *copier) { // and another one sleeps, who has looked while that one was at it
+		// and another goroutine sleeps that looked while the waiter worked
+		"the waiter has gone": func(t *testing.T, c *copier) {
 			c.send(t, 0, false)
 			b := &c.out.backlog
 			b.mu.Lock()
@@ -229,7 +231,8 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 	}
 }
 
-// waitAsleep has somebody wait in vain until the test is over, and be asleep when this returns.
+// waitAsleep starts a goroutine that waits in vain until the test is over, and returns when it is
+// asleep.
 func waitAsleep(t *testing.T, e *Engine) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -244,7 +247,8 @@ func waitAsleep(t *testing.T, e *Engine) {
 	eventually(t, "no goroutine sleeps", e.sleepers.Asleep)
 }
 
-// What comes behind and may wait has a goroutine when who waits has done with its turn, and the end of a link that it finds is that of what is left.
+// An operation that may wait gets a goroutine when the waiter stops working. If the link ends
+// meanwhile, the rest fails.
 func TestWorkerYields(t *testing.T) {
 	turn := func(c *copier, has bool) {
 		c.out.backlog.mu.Lock()

@@ -9,19 +9,19 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// Request is an asynchronous operation. It is a value: a message's number on its
-// link is all there is to remember of it. The zero Request is none.
+// Request is an asynchronous operation. It is a value: a message's number on its link is all its
+// state. The zero Request is none.
 type Request struct {
 	requester *Requester
-	seq       uint64      // done when this is acknowledged
-	fetch     *fetch      // or when this is answered
-	deferred  *deferredOp // or, before either, when this was begun
+	seq       uint64      // Done when this message is acknowledged,
+	fetch     *fetch      // or when this is answered,
+	deferred  *deferredOp // once this has begun.
 }
 
-// Valid says whether there is an operation.
+// Valid reports whether there is an operation.
 func (r *Request) Valid() bool { return r.requester != nil }
 
-// Seq is the number of the message, 0 if it was not one of the stream or has none yet.
+// Seq returns the message's number, or 0 if it was not on the stream or has no number yet.
 func (r *Request) Seq() uint64 {
 	if r.deferred != nil && r.deferred.done.Load() {
 		return r.deferred.seq
@@ -29,8 +29,8 @@ func (r *Request) Seq() uint64 {
 	return r.seq
 }
 
-// Result says whether the operation is over, and how it went. When it is not, an
-// acknowledgement is on its way after this, or somebody at work.
+// Result reports whether the operation is complete, and its error. If it is not, Result requests an
+// acknowledgement, or starts a worker for a deferred operation.
 func (r *Request) Result() (done bool, err error) {
 	done, err = r.poll()
 	if !done && r.deferred != nil && !r.deferred.done.Load() {
@@ -39,7 +39,7 @@ func (r *Request) Result() (done bool, err error) {
 	return done, err
 }
 
-// poll is Result for who waits, and does himself what was put off.
+// poll is Result for a waiter, which runs deferred operations itself.
 func (r *Request) poll() (done bool, err error) {
 	rq, seq := r.requester, r.seq
 	if d := r.deferred; d != nil {
@@ -57,7 +57,8 @@ func (r *Request) poll() (done bool, err error) {
 		}
 		return true, r.fetch.err
 	}
-	over := rq.ended.Load() // before the look: what was acknowledged before the end has arrived
+	// before ackedSeq is loaded: what was acknowledged before the link's end has arrived
+	over := rq.ended.Load()
 	if rq.ackedSeq.Load() >= seq {
 		if done := !rq.unansweredBefore(seq); !done || !rq.hasFaults.Load() {
 			return done, nil
@@ -71,7 +72,7 @@ func (r *Request) poll() (done bool, err error) {
 	return false, nil
 }
 
-// Wait returns when the operation is over, or with the context's error.
+// Wait returns when the operation is complete, or with the context's error.
 func (r *Request) Wait(ctx context.Context) (done bool, err error) {
 	for {
 		tick := r.requester.ackEvent.Load()
@@ -85,39 +86,43 @@ func (r *Request) Wait(ctx context.Context) (done bool, err error) {
 	}
 }
 
-// deferredOp is an asynchronous operation that was not begun at once: one on
-// mapped memory behind messages of the stream, a long copy, an update behind a
-// get that reads the same place.
+// deferredOp is an asynchronous operation that was not begun at once: one on mapped memory behind
+// messages of the stream, a long copy, or an update behind a get that reads the same bytes.
 type deferredOp struct {
-	run     func(context.Context, *deferredOp) error // nil for a copy
-	copyOp  copyOp
-	mayWait bool   // it may wait for something; with the backlog's mu once it is listed
-	seq     uint64 // what is to be acknowledged, if it went to the stream
-	err     error
-	done    atomic.Bool // seq and err are set before
+	run    func(context.Context, *deferredOp) error // nil for a copy.
+	copyOp copyOp
+	// It may have to wait. Guarded by the backlog's mu once it is listed.
+	mayWait bool
+	// The message to be acknowledged, if it is on the stream.
+	seq  uint64
+	err  error
+	done atomic.Bool // seq and err are set before.
 }
 
-// backlog is what was put off on one link, in order. While there is any, all
-// that comes later on the link waits behind it, so that the order of a pair of
-// processes holds over both ways. A goroutine works it off and ends with it, or, as long as all of it is copies, whoever
-// waits for something meanwhile, see async_copies.go. One at a time has the turn to.
+// backlog holds the deferred operations of one link in order. While there are any, later operations
+// on the link are deferred too, so the order between two processes holds over both paths. A
+// goroutine runs them and ends when none is left. While all of them are copies, waiters run them
+// instead (see async_copies.go). There is one worker at a time.
 type backlog struct {
 	mu            sync.Mutex
 	ops           []*deferredOp
-	mayWaitCount  int  // how many of them may wait for something
-	hasWorker     bool // somebody works it off
+	mayWaitCount  int  // Operations that may have to wait.
+	hasWorker     bool // A goroutine or a waiter runs the operations.
 	closed        bool
-	deferredTotal atomic.Uint64 // in all
-	doneTotal     atomic.Uint64
-	pending       atomic.Int32 // the difference, by itself: it is looked at for every message
+	deferredTotal atomic.Uint64 // Operations deferred in all.
+	doneTotal     atomic.Uint64 // Operations done in all.
+	// The difference, separately: every message loads it.
+	pending atomic.Int32
 
-	inCopyList bool  // among those that are left to who waits; with copies.mu
-	idleSince  int64 // since it is, or was worked at, of [unix.Monotonic]; with copies.mu
+	// In deferredCopies, left to waiters. Guarded by deferredCopies.mu.
+	inCopyList bool
+	// When it was listed or last worked at, in [unix.Monotonic] time. Guarded by deferredCopies.mu.
+	idleSince int64
 }
 
 func (b *backlog) busy() bool { return b.pending.Load() != 0 }
 
-// deferOp puts an operation off.
+// deferOp defers an operation.
 func (rq *Requester) deferOp(ctx context.Context, d *deferredOp) (Request, error) {
 	b := &rq.backlog
 	b.mu.Lock()
@@ -156,8 +161,9 @@ func (rq *Requester) deferOp(ctx context.Context, d *deferredOp) (Request, error
 	return Request{requester: rq, deferred: d}, nil
 }
 
-// startWorkerLocked has a goroutine work off what there is, unless somebody has the turn; b.mu is held. Of a dead link somebody has the turn
-// until nothing is left, so the engine does not wait for its goroutines yet.
+// startWorkerLocked starts a goroutine that runs the backlog unless it has a worker. The caller
+// holds the backlog's mu. A link that has ended has a worker until its backlog is empty, so the
+// engine is not yet waiting for its goroutines.
 func (rq *Requester) startWorkerLocked() {
 	if b := &rq.backlog; !b.hasWorker && len(b.ops) > 0 {
 		b.hasWorker = true
@@ -165,7 +171,7 @@ func (rq *Requester) startWorkerLocked() {
 	}
 }
 
-// startWorker has a goroutine work off what was left to who waits.
+// startWorker starts a goroutine for operations that were left to waiters.
 func (rq *Requester) startWorker() {
 	b := &rq.backlog
 	b.mu.Lock()
@@ -173,7 +179,8 @@ func (rq *Requester) startWorker() {
 	b.mu.Unlock()
 }
 
-// runBacklog runs what was put off, with the turn. The link's end makes each operation fail.
+// runBacklog runs the deferred operations as their worker. After the link's end each operation
+// fails.
 func (rq *Requester) runBacklog() {
 	b := &rq.backlog
 	b.mu.Lock()
@@ -197,7 +204,8 @@ func (rq *Requester) runBacklog() {
 	rq.e.deferredCopies.drop(rq)
 }
 
-// opDone takes the first operation, which is over, off the list; b.mu is held, and the turn is the caller's.
+// opDone removes the first operation, which is complete. The caller holds the backlog's mu and is
+// its worker.
 func (rq *Requester) opDone(d *deferredOp) {
 	b := &rq.backlog
 	d.done.Store(true)
@@ -216,8 +224,8 @@ func (rq *Requester) opDone(d *deferredOp) {
 	rq.e.sleepers.Wake()
 }
 
-// waitBacklog waits until what was put off before this call is done. One load
-// where nothing was.
+// waitBacklog waits until the operations deferred before this call are done. It is one load if
+// there are none.
 func (rq *Requester) waitBacklog(ctx context.Context) error {
 	if !rq.backlog.busy() {
 		return nil
@@ -243,7 +251,7 @@ func (rq *Requester) waitBacklogSlow(ctx context.Context) error {
 	return nil
 }
 
-// closeBacklog lets nothing more be put off, and has what nobody works off fail.
+// closeBacklog lets no operation be deferred any more and makes those without a worker fail.
 func (rq *Requester) closeBacklog() {
 	b := &rq.backlog
 	b.mu.Lock()

@@ -14,7 +14,7 @@ import (
 
 const pieces = 4
 
-// piece has who waits for something else make the next piece.
+// piece makes a waiter for something else copy the next piece.
 func (c *copier) piece(t *testing.T) {
 	t.Helper()
 	if !c.a.deferredCopies.copyWhileWaiting(t.Context(), &wait.Cond{Until: func() bool { return true }}) {
@@ -31,7 +31,7 @@ func (c *copier) sendPieces(t *testing.T, notify bool) Request {
 	return r
 }
 
-// What who waits for something else has begun, others go on with.
+// Other goroutines continue what a waiter for something else has begun.
 func TestDeferredCopyInPieces(t *testing.T) {
 	c := newCopier(t)
 	c.mem[2*shm.Piece] = 3
@@ -86,7 +86,8 @@ func TestDeferredCopyEndsBetweenPieces(t *testing.T) {
 	}
 }
 
-// Who waits for something else sees to it again after some megabytes, and a condition is not looked at with anything held.
+// A waiter for something else checks its own condition again after some megabytes. Conditions are
+// evaluated without any lock or role held.
 func TestDeferredCopyBytesPerWait(t *testing.T) {
 	c := newCopier(t)
 	for range 2*maxDeferredCopy/(pieces*shm.Piece) + 1 {
@@ -118,7 +119,7 @@ func TestDeferredCopyBytesPerWait(t *testing.T) {
 	}
 }
 
-// When the engine's end is over, nobody copies any more: the memory may go.
+// After the engine is closed no goroutine copies any more: the memory may be unmapped.
 func TestDeferredCopiesOfAClosedEngine(t *testing.T) {
 	for range 20 {
 		c := newCopier(t)

@@ -16,10 +16,11 @@ type AtomicOp struct {
 	Handle uint32
 	ID     uint32
 	Off    uint64
-	Wide   bool // 64 bits
+	Wide   bool // 64 bits.
 	Op     wire.Op
-	A, B   uint64 // what to add or to put there; what is expected there
-	Ended  *atomic.Bool
+	// A is the addend or new value, B the expected value.
+	A, B  uint64
+	Ended *atomic.Bool
 }
 
 func (c *AtomicOp) size() uint64 {
@@ -29,8 +30,7 @@ func (c *AtomicOp) size() uint64 {
 	return 4
 }
 
-// Atomic does it at the far end, in its place among the messages, and returns
-// what was there before.
+// Atomic executes c at the exporter, in its place among the messages, and returns the old value.
 func (rq *Requester) Atomic(ctx context.Context, c AtomicOp) (old uint64, err error) {
 	f := fetchPool.Get().(*fetch)
 	f.set(&Read{Handle: c.Handle, ID: c.ID, Off: c.Off})
@@ -38,24 +38,25 @@ func (rq *Requester) Atomic(ctx context.Context, c AtomicOp) (old uint64, err er
 	return rq.roundTrip(ctx, f, c.Ended)
 }
 
-// PendingAtomic is the error of an atomic that was on its way when its call ended. Its answer still comes, or its link ends.
+// PendingAtomic is the error of an atomic that was in flight when its call ended. Its answer still
+// comes, or its link ends.
 type PendingAtomic struct {
 	err  error
 	o    *Requester
-	f    *fetch // which no other call uses any more
-	tick uint32 // of f.done, until the answer is there
+	f    *fetch // Used by no other call any more.
+	tick uint32 // f.done while the answer is outstanding.
 }
 
 func (p *PendingAtomic) Error() string { return p.err.Error() }
 
-// Unwrap gives why the call ended, which is [ErrUnknown] too.
+// Unwrap returns why the call ended, which is [ErrUnknown] too.
 func (p *PendingAtomic) Unwrap() error { return p.err }
 
-// Wait returns when the answer is there, with what the atomic would have returned. done is false if the context
-// ended first.
+// Wait waits for the answer and returns what the atomic would have returned. done is false if the
+// context ended first.
 func (p *PendingAtomic) Wait(ctx context.Context) (old uint64, done bool, err error) {
 	for {
-		tick := p.o.ackEvent.Load() // moves after f.done
+		tick := p.o.ackEvent.Load() // advances after f.done
 		if p.f.done.Load() != p.tick {
 			return p.f.old, true, p.f.err
 		}
@@ -65,7 +66,7 @@ func (p *PendingAtomic) Wait(ctx context.Context) (old uint64, done bool, err er
 	}
 }
 
-// checkResult checks that an atomic's result was asked for.
+// checkResult checks that an atomic's result was requested.
 func (rq *Requester) checkResult(h *wire.Header) error {
 	sent := rq.fullySent(h.Seq)
 	rq.fetchMu.Lock()
@@ -76,7 +77,7 @@ func (rq *Requester) checkResult(h *wire.Header) error {
 	return nil
 }
 
-// handleResult takes an atomic's result.
+// handleResult completes an atomic.
 func (rq *Requester) handleResult(h *wire.Header) {
 	rq.fetchMu.Lock()
 	defer rq.fetchMu.Unlock()
@@ -103,8 +104,8 @@ func (m *Mapped) Atomic(ctx context.Context, c AtomicOp) (old uint64, err error)
 	return old, m.finishStore(int(c.Off), int(c.size()))
 }
 
-// applyAtomic is an atomic of this machine: importers that map the memory and the
-// exporter's own goroutines see it as one.
+// applyAtomic executes c by an atomic instruction: importers that map the memory and the exporter's
+// own goroutines see it as one step.
 func applyAtomic(mem []byte, c *AtomicOp) (old uint64) {
 	if c.Wide {
 		return applyAtomic64(shm.Word64(mem, int(c.Off)), c)
@@ -142,8 +143,8 @@ func applyAtomic64(w *atomic.Uint64, c *AtomicOp) uint64 {
 	}
 }
 
-// handleAtomic does what an importer asks for. Executed when it arrives, it has its
-// place among the messages; its answer keeps the order of the gets.
+// handleAtomic executes an importer's atomic. It is executed on arrival, so it has its place among
+// the messages. Its answer keeps the order of the gets.
 func (rs *Responder) handleAtomic(h *wire.Header) error {
 	rs.advanceApplied(h.Seq)
 	rs.counters.AddLocked(shmlayout.Atomics, 1)

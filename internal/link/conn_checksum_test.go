@@ -78,7 +78,7 @@ func TestCheckedLinkCarriesEverything(t *testing.T) {
 	}
 }
 
-// Who writes to memory while it is sent gets something of both, and no link is lost.
+// A write to memory that is being sent gives a mixture of both contents; the link survives.
 func TestCheckedMemoryThatChanges(t *testing.T) {
 	mem := memory(t, 1<<20)
 	p := through(t, Terms{Checked: true}, &Target{Handle: 1, Mem: mem, Write: true, Read: true}, nil, nil)

@@ -102,7 +102,8 @@ func TestEncryptedLinkCarriesEverything(t *testing.T) {
 	}
 }
 
-// A bit that somebody changes, wherever, is never delivered: the link goes on by another connection.
+// A bit that is changed on the way, wherever, is never delivered: the link resumes by another
+// connection.
 func TestChangedBitOfAnEncryptedLink(t *testing.T) {
 	for at := int64(inside); at < inside+12<<10; at += 1087 {
 		mem := memory(t, 64<<10)
@@ -267,8 +268,8 @@ func TestRecvQuantumOfAnEncryptedLink(t *testing.T) {
 	}
 }
 
-// An encrypted link on which nothing passes any more, and nobody is told, is noticed after the time that was
-// said, and goes on by another connection; without one it ends, and says so.
+// An encrypted link on which nothing arrives any more, without an error, is noticed after the
+// silence limit. It then resumes by another connection; without one it ends, and says so.
 func TestSilenceOfAnEncryptedLink(t *testing.T) {
 	const silence = 200 * time.Millisecond
 	never := func(context.Context, uint64, uint64, uint32) (int, Cipher, wire.Answer, error) {

@@ -21,8 +21,8 @@ func (s *stream) longest(t *testing.T) int {
 	return n
 }
 
-// Behind some short messages, or answers, comes one long segment, by which TCP acknowledges no sooner than
-// who looks at them takes them out.
+// Behind some short messages, or answers, one long segment is sent, so that TCP acknowledges no
+// sooner than the receiver takes them out.
 func TestPad(t *testing.T) {
 	mem := memory(t, 4096)
 	near, far := tcpPair(t)
@@ -71,7 +71,8 @@ func TestPad(t *testing.T) {
 	}
 }
 
-// padSoon makes a pad due after so many short frames of either side, at least one: whoever makes one due sends it.
+// padSoon makes a pad due after so many short frames of either side, at least one; the frame that
+// makes it due sends it.
 func (p *pair) padSoon(n int) {
 	for _, s := range []*stream{&p.out.stream, &p.in.stream} {
 		s.tmu.Lock()

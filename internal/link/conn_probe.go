@@ -8,19 +8,20 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// Messages are acknowledged after many, so the last ones of a busy time would be kept for
-// ever. Where nothing more comes, an acknowledgement is asked for, and then nothing is kept.
+// Tail probes. Messages are acknowledged in groups, so the last ones of a burst would be retained
+// for ever. When no more messages follow, an acknowledgement is requested, and then nothing is
+// retained.
 const probeInterval = 10 * time.Millisecond
 
-// tailProber are the importing sides that keep anything, or to which anything is owed.
+// tailProber lists the importing sides that retain messages or wait for the peer.
 type tailProber struct {
 	mu   sync.Mutex
 	list []*Requester
 	more chan struct{}
 }
 
-// schedule sees to it that o does not keep what it has for ever, and does not wait for ever
-// for what is owed; its tmu is held.
+// schedule adds rq, so that it does not retain messages, or wait for the peer, for ever. The caller
+// holds rq.tmu.
 func (d *tailProber) schedule(rq *Requester) {
 	rq.probeScheduled = true
 	d.mu.Lock()
@@ -48,7 +49,7 @@ func (d *tailProber) run(stop <-chan struct{}) {
 			case <-stop:
 				return
 			}
-			// A process that was stopped has not listened meanwhile.
+			// A process that was stopped did not listen meanwhile.
 			left = d.probeAll(min(time.Since(last), 10*probeInterval))
 			last = time.Now()
 		}
@@ -66,26 +67,27 @@ func (d *tailProber) probeAll(passed time.Duration) (left bool) {
 			keep = append(keep, rq)
 		}
 	}
-	d.mu.Lock() // others have come meanwhile
+	d.mu.Lock() // more links were added meanwhile
 	d.list = append(keep, d.list...)
 	left = len(d.list) > 0
 	d.mu.Unlock()
 	return left
 }
 
-// scheduleProbe has the tailProber look after the link, which keeps or awaits something; tmu is held.
+// scheduleProbe adds the link, which retains or awaits something, to the tail prober. The caller
+// holds tmu.
 func (rq *Requester) scheduleProbe() {
 	if !rq.probeScheduled {
 		rq.e.tailProber.schedule(rq)
 	}
 }
 
-// creditProbeInterval is how often notification credits are asked for that somebody waits for. The exporter says by itself
-// when it returns some, once; of a frame that was lost with nothing behind it nobody would learn, nor would anybody
-// notice that an exporter says nothing which owes nothing else.
+// creditProbeInterval is how often notification credits are requested while a goroutine waits for
+// some. The exporter announces returned credits only once. If that frame is lost with no frame
+// behind it, neither the loss nor a silent exporter that owes nothing else would be noticed.
 const creditProbeInterval = time.Second
 
-// addCreditWaiters counts who wait for notification credits of a link between nodes.
+// addCreditWaiters adjusts the number of goroutines that wait for credits of a link between nodes.
 func (rq *Requester) addCreditWaiters(more int) {
 	if rq.pages != nil || !rq.needsProbes {
 		return
@@ -97,20 +99,23 @@ func (rq *Requester) addCreditWaiters(more int) {
 	rq.tmu.Unlock()
 }
 
-// probeCredits does so when it is time to; tmu is held. passed is the time since the last call.
+// probeCredits requests credits when it is time to. passed is the time since the last call. The
+// caller holds tmu.
 func (rq *Requester) probeCredits(passed time.Duration) {
 	if rq.creditWaiters == 0 || rq.disconnected.Load() {
 		rq.creditProbePending = false
 		return
 	}
-	if r := rq.creditsReturned.Load(); r != rq.lastCredits { // waits may be many short ones, which together bring nothing
+	// many short waits together may bring nothing
+	if r := rq.creditsReturned.Load(); r != rq.lastCredits {
 		rq.lastCredits, rq.creditWaitTime = r, 0
 	}
 	if rq.creditWaitTime += passed; rq.creditWaitTime < creditProbeInterval {
 		return
 	}
-	// A question that is not answered is not asked again where the silence is watched, which the question would break: what
-	// is not acknowledged yet would be another number of bytes at each look (see listen). Nor is one put behind another.
+	// An unanswered request is not repeated while the silence detector runs: repeating would change
+	// the number of unsent bytes at each check (see checkSilence). Nor is one queued behind other
+	// frames.
 	if (!rq.creditProbePending || rq.silenceLimit == 0) && rq.nothingQueued() {
 		rq.creditWaitTime, rq.creditProbePending = 0, true
 		rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Ping})
@@ -118,7 +123,8 @@ func (rq *Requester) probeCredits(passed time.Duration) {
 	}
 }
 
-// writerActive says whether somebody writes now, who is not idle: to wait until he is done would have him wake a thread.
+// writerActive reports whether a sender holds tmu. Such a link is not idle, and waiting for the
+// lock would make the sender wake a thread.
 func (rq *Requester) writerActive() bool {
 	if !rq.tmu.TryLock() {
 		return true
@@ -127,8 +133,8 @@ func (rq *Requester) writerActive() bool {
 	return false
 }
 
-// probe asks for an acknowledgement if nothing was sent since the last time, and says
-// whether anything is kept or awaited still.
+// probe requests an acknowledgement if nothing was sent since the last probe, and reports whether
+// messages are still retained or awaited.
 func (rq *Requester) probe(passed time.Duration) (more bool) {
 	if passed += rq.busyTime; passed < 8*probeInterval && rq.writerActive() {
 		rq.busyTime = passed
@@ -155,7 +161,7 @@ func (rq *Requester) probe(passed time.Duration) (more bool) {
 		}
 		rq.probedSeq = written
 		return true
-	case rq.awaitsPeer() || rq.creditWaiters > 0: // what is acknowledged is not answered for that
+	case rq.awaitsPeer() || rq.creditWaiters > 0: // a get that was applied is not answered yet
 		return true
 	}
 	rq.unacked.trim(rq.ackedSeq.Load())
@@ -163,32 +169,33 @@ func (rq *Requester) probe(passed time.Duration) (more bool) {
 	return false
 }
 
-// A side that says nothing: its node has died and nobody is left who could end the
-// connection, or its process is stopped. The kernel gives up a connection whose far end
-// does not acknowledge what was sent, or does not answer for as long when nothing is. An importer
-// besides looks whether it is answered, which needs the far process.
+// Silence: the peer's node has died and cannot end the connection, or the peer process is stopped.
+// The kernel gives up a connection whose peer acknowledges no data, or does not answer keep-alives,
+// for silenceLimit. An importer also checks that it is answered, for which the peer process must
+// run.
 
-// setKernelTimeout tells the kernel how long it may be silent; rmu is held, or nobody is there yet.
+// setKernelTimeout tells the kernel how long the peer may be silent. The caller holds rmu, or no
+// other goroutine knows the link yet.
 func (s *stream) setKernelTimeout() {
 	if s.silenceLimit > 0 {
 		unix.GiveUpAfter(s.fd, s.silenceLimit)
 	}
 }
 
-// silenceDetector is what an importer knows of an exporter that owes it something.
+// silenceDetector detects an exporter that owes something and is silent.
 type silenceDetector struct {
-	recvCount uint32 // as of the last look
+	recvCount uint32 // As of the last check.
 	unsent    int
-	silentFor time.Duration // since anything has changed
+	silentFor time.Duration // Time since anything has changed.
 }
 
-// awaitsPeer says whether the exporter owes anything; tmu is held.
+// awaitsPeer reports whether the exporter owes anything. The caller holds tmu.
 func (rq *Requester) awaitsPeer() bool {
 	return rq.ackRequested > rq.ackedSeq.Load() || rq.fetchCount.Load() > 0 || rq.tx.framesWritten < rq.tx.framesQueued || rq.creditProbePending
 }
 
-// silenceError is the reason for giving up a connection on which the exporter's machine has not acknowledged so
-// many bytes.
+// silenceError returns the error of a connection that is given up while the exporter's machine has
+// left unacked bytes unacknowledged.
 func (rq *Requester) silenceError(unacked int) error {
 	if unacked > 0 {
 		return Gone("nothing was heard for %v of the exporter: its machine, or the network between, does not answer", rq.silenceLimit)
@@ -197,8 +204,8 @@ func (rq *Requester) silenceError(unacked int) error {
 		"the process is stopped, or its machine or the network has failed since", rq.silenceLimit)
 }
 
-// checkSilence gives up a connection on which nothing was heard for too long. passed is the time
-// since the last look, in which this process has run.
+// checkSilence gives up a connection that was silent for too long. passed is the time since the
+// last check in which this process has run.
 func (rq *Requester) checkSilence(passed time.Duration) {
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
@@ -209,7 +216,7 @@ func (rq *Requester) checkSilence(passed time.Duration) {
 		*l, rq.creditProbePending = silenceDetector{recvCount: rq.recvCount}, false
 		return
 	}
-	// Where the network is slow, or much is on its way, what goes out shows that somebody is there.
+	// On a slow network, or with much in flight, progress in sending shows that the peer lives.
 	if n := unix.Unsent(rq.fd); n != l.unsent {
 		l.unsent, l.silentFor = n, 0
 		return

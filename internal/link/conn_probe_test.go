@@ -10,7 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// The tailProber do not wait for somebody who writes, but the time counts.
+// The tail prober does not wait for an active writer, but the time counts.
 func TestActiveWriterIsNotProbed(t *testing.T) {
 	rq, _ := requesterTo(t)
 	rq.tmu.Lock()
@@ -53,7 +53,8 @@ func TestSilenceBeforeAnAnswer(t *testing.T) {
 	}
 }
 
-// Whoever is told that a link goes on has not been told of its next loss before: that waits for the link's locks.
+// The notice of a resumed link comes before that of its next loss: the loss waits for the link's
+// locks.
 func TestResumedIsToldUnderTheLocks(t *testing.T) {
 	e, fd, _ := halfLink(t)
 	var rq *Requester

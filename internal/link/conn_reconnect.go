@@ -12,21 +12,21 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// The end of a connection, and a link that waits for another one.
+// The loss of a connection, and a link that waits for another one.
 
-// Redial makes the attempt of this number to resume a link, for an importer that has had
-// the reply to message replied and so many notices of revoked imports. The cipher is of a
-// link that has one, and only of such. An error that is [ErrGone] means that there is nothing to resume.
+// Redial makes the given attempt to resume a link, for an importer that has received the reply to
+// message replied and the given number of notices of revoked imports. The cipher is set if the link
+// is encrypted. An error that is [ErrGone] means that there is nothing to resume.
 type Redial func(ctx context.Context, attempt, replied uint64, notices uint32) (fd int, c Cipher, a wire.Answer, err error)
 
-// Between attempts.
+// Pauses between attempts.
 const (
 	minRedialPause = 5 * time.Millisecond
 	maxRedialPause = 250 * time.Millisecond
 )
 
-// connLost is called when the connection is no good any more. It may be called under any
-// lock; nothing is received or sent after it. A link that does not survive fails.
+// connLost is called when the connection is unusable. It may be called under any lock. Nothing is
+// received or sent after it. A link that does not survive its connection fails.
 func (s *stream) connLost(err error) {
 	if s.reconnectLimit == 0 || s.expectedCause.Load() != nil {
 		s.fail(err)
@@ -41,10 +41,11 @@ func (s *stream) connLost(err error) {
 func (s *stream) handleConnLoss(why error) {
 	s.rmu.Lock()
 	s.tmu.Lock()
-	live := !s.failed.Load() && s.disconnected.Load() && s.fd >= 0 // else it has ended, or was resumed meanwhile
+	// otherwise the link has ended, or was resumed meanwhile
+	live := !s.failed.Load() && s.disconnected.Load() && s.fd >= 0
 	if live {
 		s.disconnect()
-		s.onConnChange(false, why) // before anybody can say that it was resumed
+		s.onConnChange(false, why) // before the link can be reported as resumed
 	}
 	s.tmu.Unlock()
 	s.rmu.Unlock()
@@ -55,22 +56,22 @@ func (s *stream) handleConnLoss(why error) {
 	}
 }
 
-// bye tells the other side, where it can be told, what it owes it still, and that there is nothing to resume; rmu and
-// tmu are held.
+// bye sends the peer, if possible, what this side still owes, and that there is nothing to resume.
+// The caller holds rmu and tmu.
 func (s *stream) bye(why error) {
 	if s.fd < 0 || s.tx.framesWritten < s.tx.framesQueued {
 		return
 	}
 	var h wire.Header
 	if s.h.finalFrame(&h) && !s.writeFinal(&h) {
-		return // behind a part of a frame nothing can be said
+		return // nothing can follow a partial frame
 	}
 	if s.reconnectLimit > 0 && !errors.Is(why, errPeerClosed) {
 		s.writeFinal(&wire.Header{Type: wire.Bye, Word: byeCode(why)})
 	}
 }
 
-// writeFinal writes a frame of a link that ends, and says whether the socket took all of it.
+// writeFinal writes a frame of a link that ends, and reports whether the socket took all of it.
 func (s *stream) writeFinal(h *wire.Header) bool {
 	var b [wire.HeaderSize]byte
 	h.Put(b[:], s.tx.frameNumber)
@@ -83,7 +84,7 @@ func (s *stream) writeFinal(h *wire.Header) bool {
 	return err == nil && n == len(b)
 }
 
-// disconnect closes what there is of a connection; rmu and tmu are held.
+// disconnect closes the connection. The caller holds rmu and tmu.
 func (s *stream) disconnect() {
 	if s.fd >= 0 {
 		s.disconnects.Add(1)
@@ -101,9 +102,9 @@ func (s *stream) disconnect() {
 	s.h.resetConnState()
 }
 
-// attach goes on with another connection, which the stream owns from now on; rmu and tmu
-// are held. The token is not: who has it finds the descriptor armed once more, which
-// costs it a look.
+// attach continues with another connection, which the stream owns from then on. The caller holds
+// rmu and tmu but not the token. Its holder finds the descriptor armed once more, which costs it
+// one receive.
 func (s *stream) attach(fd int, c Cipher) error {
 	err := unix.IsStream(fd)
 	if err == nil && s.encrypted != (c != nil) {
@@ -124,7 +125,7 @@ func (s *stream) attach(fd int, c Cipher) error {
 	s.setKernelTimeout()
 	s.readArmed.Store(true)
 	s.disconnected.Store(false)
-	if s.cause.Load() != nil { // it has failed meanwhile
+	if s.cause.Load() != nil { // the link has failed meanwhile
 		s.disconnected.Store(true)
 	}
 	s.resumes.Add(1)
@@ -132,15 +133,18 @@ func (s *stream) attach(fd int, c Cipher) error {
 	return nil
 }
 
-// progress is how much has come of what is waited for.
+// progress measures how much of what is outstanding has arrived.
 type progress struct {
-	messages     uint64 // messages that were acknowledged, and gets and atomics that were answered
-	partialBytes uint64 // bytes of the next message that the exporter has, as it said last
-	replyBytes   uint64 // bytes of the oldest answer that had come when its connection broke
+	// Messages acknowledged, and gets and atomics answered.
+	messages uint64
+	// Bytes of the next message that the exporter last said it has.
+	partialBytes uint64
+	// Bytes of the oldest answer when its connection was lost.
+	replyBytes uint64
 }
 
-// madeProgress says whether more has come than ever before since the link was late first, or
-// nothing is waited for; the link is late from now on then. rmu is held.
+// madeProgress reports whether more has arrived than ever before since lateSince, or nothing is
+// outstanding. It then restarts lateSince. The caller holds rmu.
 func (rq *Requester) madeProgress() bool {
 	acked := rq.ackedSeq.Load()
 	rq.fetchMu.Lock()
@@ -158,9 +162,9 @@ func (rq *Requester) madeProgress() bool {
 	return true
 }
 
-// reconnect dials until the link is resumed, or the limit is reached. A connection that ends
-// before it has brought anything that was waited for is no success. How much of a long message has
-// come the exporter says when it is dialled, so it is dialled once also when it is late.
+// reconnect dials until the link is resumed or the limit is reached. A connection that ends before
+// it has brought anything that was outstanding is no success. The exporter says how much of a long
+// message has arrived when it is dialled, so it is dialled once even after the limit.
 func (rq *Requester) reconnect(why error) {
 	rq.rmu.Lock()
 	rq.madeProgress()
@@ -193,7 +197,8 @@ func (rq *Requester) reconnect(why error) {
 			rq.fail(Gone("%w; the link cannot be resumed: %w", why, err))
 			return
 		}
-		if ctx.Err() == nil || errors.Is(last, errNoAttempt) { // that time was up says less than why it did not work before
+		// a time-out says less than the error before it
+		if ctx.Err() == nil || errors.Is(last, errNoAttempt) {
 			last = err
 		}
 	}
@@ -207,14 +212,14 @@ var (
 	errNoProgress = errors.New("its connections broke before more had arrived")
 )
 
-// checkProgress is advanced for who has no lock.
+// checkProgress is madeProgress without rmu held.
 func (rq *Requester) checkProgress() bool {
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
 	return rq.madeProgress()
 }
 
-// sleepWithin waits, and says whether the context still lives.
+// sleepWithin sleeps for d and reports whether the context has not ended.
 func sleepWithin(ctx context.Context, d time.Duration) bool {
 	if d == 0 {
 		return ctx.Err() == nil
@@ -242,7 +247,7 @@ func (rq *Requester) redialOnce(ctx context.Context, pause time.Duration) error 
 	return rq.resume(fd, c, &a)
 }
 
-// resume goes on where the exporter's answer says.
+// resume continues where the exporter's answer says.
 func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {
 	rq.rmu.Lock()
 	rq.tmu.Lock()
@@ -273,7 +278,7 @@ func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {
 	return err
 }
 
-// reconnect ends the link if nobody has resumed it in time.
+// reconnect ends the link if the importer does not resume it in time.
 func (rs *Responder) reconnect(why error) {
 	rs.tmu.Lock()
 	defer rs.tmu.Unlock()
@@ -282,7 +287,7 @@ func (rs *Responder) reconnect(why error) {
 	}
 }
 
-// startExpiry begins the time within which the importer may resume; tmu is held.
+// startExpiry starts the time within which the importer may resume. The caller holds tmu.
 func (rs *Responder) startExpiry(why error) {
 	rs.stopExpiry()
 	ctx, stop := context.WithTimeout(rs.lifeCtx, rs.reconnectLimit)
@@ -300,14 +305,16 @@ func (rs *Responder) startExpiry(why error) {
 	})
 }
 
-// Between questions whether the importing process has ended.
+// Intervals between checks whether the importing process has ended.
 const (
-	minExitCheck = 10 * time.Millisecond // its node may hear of it later than this side
+	// The node may hear of the end later than this side.
+	minExitCheck = 10 * time.Millisecond
 	maxExitCheck = time.Second
 )
 
-// awaitImporter waits for an importer that has lost its connection, and says why not any longer:
-// its time is over, or its node knows that it has ended. Nil is of one that has come.
+// awaitImporter waits for an importer that has lost its connection. It returns an error when the
+// time is over or the importer's node knows that it has ended, and nil when the importer has
+// resumed.
 func (rs *Responder) awaitImporter(ctx context.Context, why error) error {
 	asked := errNotAsked
 	for pause := minExitCheck; sleepWithin(ctx, pause); pause = min(2*pause, maxExitCheck) {
@@ -331,9 +338,9 @@ func (rs *Responder) awaitImporter(ctx context.Context, why error) error {
 // errNotAsked is of an importer whose node was not asked.
 var errNotAsked = errors.New("its node was not asked")
 
-// Resume goes on with another connection, which the link owns from now on, for an
-// importer that has had the reply to message replied and so many notices. answer tells it
-// what has arrived, before anything else is sent, or that the link has ended.
+// Resume continues with another connection, which the link owns from then on, for an importer that
+// has received the reply to message replied and the given number of notices. answer tells the
+// importer, before anything else is sent, what has arrived or that the link has ended.
 func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, answer func(ended error, applied, partial uint64, credits uint32) error) error {
 	rs.rmu.Lock()
 	defer rs.rmu.Unlock()
@@ -352,16 +359,16 @@ func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, an
 		rs.fail(err)
 	}
 	if err != nil {
-		_ = answer(err, 0, 0, 0) // else the importer would dial again
+		_ = answer(err, 0, 0, 0) // otherwise the importer would dial again
 		_ = unix.Close(fd)
 		return err
 	}
 	rs.disconnected.Store(true)
 	rs.stopExpiry()
-	if rs.fd >= 0 { // the importer has seen it first
+	if rs.fd >= 0 { // the importer noticed the loss first
 		rs.onConnChange(false, errConnReplaced)
 	}
-	rs.disconnect() // nothing that the old connection still has arrives after the answer
+	rs.disconnect() // no data of the old connection arrives after the answer
 	partial := uint64(0)
 	if rs.cur.active {
 		partial = rs.cur.arrived

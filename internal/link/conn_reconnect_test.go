@@ -392,7 +392,7 @@ func TestConnLostAtEveryByte(t *testing.T) {
 	}
 }
 
-// A link that nobody can resume fails when its limit is reached, and says so.
+// A link that cannot be resumed fails when its limit is reached, and says so.
 func TestReconnectLimit(t *testing.T) {
 	mem := memory(t, 64)
 	never := func(context.Context, uint64, uint64, uint32) (int, Cipher, wire.Answer, error) {
@@ -508,8 +508,8 @@ func TestHostileAnswer(t *testing.T) {
 	}
 }
 
-// Whoever dials a link that has just ended is told so: a connection that closes without an answer says
-// only that it is to be dialled again.
+// An importer that dials a link that has just ended is told so: a connection that closes without an
+// answer only makes it dial again.
 func TestResumeOfAnEndedLink(t *testing.T) {
 	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: memory(t, 64), Write: true}})
 	defer b.close()

@@ -16,100 +16,119 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// The states of a stream's token (docs/models: handoff). Only the holder
-// receives and arms.
+// States of a stream's token (docs/models: handoff). Only the holder receives and arms.
 const (
 	tokenFree uint32 = iota
 	tokenHeld
-	tokenMissed // held, and an event came off the set meanwhile
+	// held, and an event came off the epoll set meanwhile
+	tokenMissed
 )
 
-// maxRecvCalls bounds how many receive calls one turn makes before others get theirs.
+// maxRecvCalls bounds the receive calls on one link before other links are served.
 const maxRecvCalls = 32
 
 // frameHandler is the importing or the exporting side above a stream.
 type frameHandler interface {
-	// checkFrame judges a header. Called with rmu held.
+	// checkFrame checks a header. Called with rmu held.
 	checkFrame(h *wire.Header) error
-	// payloadBuffer says where the next of rest payload bytes go; there may be room for
-	// fewer there, and it is called again. nil discards the rest. Called with rmu held.
+	// payloadBuffer returns the memory for the next of rest payload bytes. It may return less; then
+	// it is called again. nil discards the rest. Called with rmu held.
 	payloadBuffer(rest int) []byte
-	// handleFrame is called, with rmu held, once the payload is in place.
+	// handleFrame is called with rmu held once the payload is in its memory.
 	handleFrame(h *wire.Header) error
-	// batchReceived is called with rmu held at the end of a turn in which frames came, and when what is later is due. more says that part of another one did,
-	// and looks that whoever holds the token looks on. What can wait for that is later: it is called again before long.
+	// batchReceived is called with rmu held after receiving frames, and again when a deferred
+	// acknowledgement is due. more reports that part of another frame has arrived. polling reports
+	// that the token's holder polls on. ackDeferred reports that an acknowledgement may wait;
+	// batchReceived is then called again soon.
 	batchReceived(more, looks bool) (later bool)
-	// nextFrame gives the next frame that this side has to send on its own account.
-	// Called with tmu held.
+	// nextFrame returns the next frame that this side has to send by itself. Called with tmu held.
 	nextFrame(h *wire.Header) (payload []byte, ok bool)
-	// finalFrame gives a frame that this side owes when the link ends. Called with rmu and tmu held.
+	// finalFrame returns a frame that this side still owes when the link ends. Called with rmu and
+	// tmu held.
 	finalFrame(h *wire.Header) bool
-	// sendFaulted is called when the kernel could not read what was to be sent. Called with tmu held.
+	// sendFaulted is called when the kernel could not read memory that was to be sent. Called with
+	// tmu held.
 	sendFaulted()
-	// storeFaulted is called when what is arriving cannot be stored: the rest of its payload goes nowhere. Called with rmu held.
+	// storeFaulted is called when an arriving payload cannot be stored; its rest is discarded.
+	// Called with rmu held.
 	storeFaulted(err error)
 	// linkClosed is called once, when the stream is closed, with no lock held.
 	linkClosed(err error)
-	// resetConnState is called, with rmu and tmu held, when the connection is gone and the
-	// link is not, and away then with no lock held; it may take its time.
+	// resetConnState is called with rmu and tmu held when the connection is lost but the link
+	// survives. reconnect is called after it, with no lock held; it may block.
 	resetConnState()
 	reconnect(why error)
 }
 
-// stream is one socket: raw, non-blocking, in the engine's epoll set.
+// stream is one end of a link's connection: a raw, non-blocking socket in the engine's epoll set.
+// It survives its connection where the link does.
 type stream struct {
-	e            *Engine
-	h            frameHandler
-	id           uint64
-	token        atomic.Uint32
-	hot          atomic.Bool
-	emptyPolls   int         // looks in vain since the last frame; with the token
-	skippedPolls int         // see skipPoll; with the token
-	waiterAsleep atomic.Bool // somebody sleeps until something comes, whom another one's looks serve; a hint: who misses it looks seldom for a while
-	ackDeferred  bool        // an acknowledgement was put off, for whoever lets go of the token, or for the rest of what has begun; with the token
-	emptyEvents  int         // events in a row that brought nothing; with the token
-	ackAge       int         // how long ago, in looks, those between two frames that find nothing counting more; with the token
-	readArmed    atomic.Bool // armed for reading; stored with the token
+	e     *Engine
+	h     frameHandler
+	id    uint64
+	token atomic.Uint32 // The right to receive and to arm. See tokenFree.
+	hot   atomic.Bool   // In Engine.hot: waiters poll this link.
+	// Polls since the last frame. Guarded by the token.
+	emptyPolls   int
+	skippedPolls int // See skipPoll. Guarded by the token.
+	// A goroutine sleeps until something arrives here, so another waiter's polls serve it. A hint:
+	// a waiter that misses it polls this link rarely for a while.
+	waiterAsleep atomic.Bool
+	// An acknowledgement is owed. The token's holder sends it on release or when the partial frame
+	// completes. Guarded by the token.
+	ackDeferred bool
+	// Consecutive events without data. Guarded by the token.
+	emptyEvents int
+	// Age of the deferred acknowledgement in polls; a poll between two frames that finds nothing
+	// counts as several. Guarded by the token.
+	ackAge    int
+	readArmed atomic.Bool // Armed for reading. Stored by the token's holder.
 
-	touched    atomic.Bool // came to rest since a waiter last saw to the guard's list
-	onWatchdog atomic.Bool // is in the guard's list
+	// Released unarmed since the last sweep of the watchdog's list.
+	touched    atomic.Bool
+	onWatchdog atomic.Bool // In the watchdog's list.
 
-	counters shmlayout.Slot // of what goes over the link, both ways
+	counters shmlayout.Slot // Of the traffic of the link in both directions.
 
-	failed        atomic.Bool // the cause is set before
+	failed        atomic.Bool // The link has ended. cause is set before.
 	cause         atomic.Pointer[error]
-	expectedCause atomic.Pointer[error] // why the far end will be gone, once it is
+	expectedCause atomic.Pointer[error] // Cause to report if the peer ends the link.
 
-	reconnectLimit time.Duration // how long the link may be without a connection; see [Terms]
-	silenceLimit   time.Duration // see there, too
-	needsProbes    bool          // one of these two is there
+	reconnectLimit time.Duration // Longest time without a connection. See [Terms].
+	silenceLimit   time.Duration // See [Terms].
+	needsProbes    bool          // reconnectLimit or silenceLimit is set.
 
-	encrypted    bool            // all its connections are
-	lifeCtx      context.Context // until it has failed, if it may
+	encrypted bool // All connections of the link are encrypted.
+	// Ends when the link fails, if it survives its connections.
+	lifeCtx      context.Context
 	endLife      func()
 	onConnChange func(up bool, why error)
 	peerExited   func(context.Context) (bool, error)
-	disconnected atomic.Bool // the connection is no good any more, or the link has failed
+	// The connection is unusable, or the link has failed.
+	disconnected atomic.Bool
 
 	disconnects, resumes, resentBytes atomic.Uint64
 
 	peerName string
-	peerFDs  *foreign.Source // of descriptors that the far end had a hand in; nil between nodes
+	// Accounts for descriptors that the peer shares. nil between nodes.
+	peerFDs *foreign.Source
 
-	rmu sync.Mutex // receiving; taken before tmu
-	fd  int        // changed with rmu and tmu held; -1 when closed
+	rmu sync.Mutex // Guards receiving. Taken before tmu.
+	fd  int        // Changed under rmu and tmu; -1 when closed.
 	rx  receiver
 
-	recvCount uint32 // changes when anything comes; with rmu
+	recvCount uint32 // Changes whenever data arrives. Guarded by rmu.
 
-	tmu sync.Mutex // transmitting: never held across a wait
-	wfd int        // a second descriptor, armed for writing independently; -1 before the first need
+	tmu sync.Mutex // Guards transmitting. Never held across a wait.
+	// A duplicate of fd that is armed for writing independently. -1 before it is needed.
+	wfd int
 	tx  transmitter
 
-	connGen uint32 // changes with the connection; with tmu
+	connGen uint32 // Changes with the connection. Guarded by tmu.
 }
 
-// start puts the socket under the engine's care, which owns it from now on. near is of a link on one node.
+// start registers the socket with the engine, which owns it from then on. local is set for a link
+// on one node.
 func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 	s.e, s.h, s.fd, s.wfd = e, h, fd, -1
 	if local {
@@ -125,7 +144,7 @@ func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 	s.tx.startPadCount(s.rx.canPeek)
 	s.tuneForRTT()
 	s.setKernelTimeout()
-	// With rmu: the first event, and the end, may come before this returns.
+	// Hold rmu: the first event, and the link's end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
 	_, out := h.(*Requester)
@@ -141,8 +160,8 @@ func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 	return nil
 }
 
-// checkSocket looks at a socket before it is used. On one node it may be the far end's work, and the far end may
-// hold it too.
+// checkSocket checks a socket before its use. On one node the peer may have made it, and may hold
+// it too.
 func (s *stream) checkSocket(fd int) error {
 	if s.peerFDs == nil {
 		return unix.IsStream(fd)
@@ -151,19 +170,19 @@ func (s *stream) checkSocket(fd int) error {
 	if err := unix.IsLocalStream(fd); err != nil {
 		return err
 	}
-	// Of a socket that this side has made nobody else has the option; the exporter makes both.
+	// Only this side can set the option on a socket that it has made. The exporter makes both ends.
 	if _, out := s.h.(*Requester); !unix.RefuseRights(fd) || out {
 		s.rx.passedFDs, s.rx.viaSpecial = &unix.Passed{Came: func(fds []int) { s.peerFDs.Took(fds...) }}, true
 	}
 	return nil
 }
 
-// closeFD closes a descriptor of the connection, and does not wait where the far end could make that slow.
+// closeFD closes a descriptor of the connection. It does not wait where the peer could delay that.
 func (s *stream) closeFD(fd int) { foreign.Close(fd) }
 
-// disconnectFD is close where the connection ends.
+// disconnectFD is closeFD where the connection ends.
 func (s *stream) disconnectFD(fd int) {
-	if s.peerFDs == nil { // between nodes: what was sent is on its way yet
+	if s.peerFDs == nil { // between nodes: the data sent may still be in flight
 		s.closeFD(fd)
 		return
 	}
@@ -173,16 +192,17 @@ func (s *stream) disconnectFD(fd int) {
 // tryToken takes the token if it is free.
 func (s *stream) tryToken() bool { return s.token.CompareAndSwap(tokenFree, tokenHeld) }
 
-// tryTokenDisarmed takes the token for polling. The descriptor is disarmed: otherwise
-// each message that the poller takes would also wake the background goroutine's
-// thread, for nothing.
+// tryTokenDisarmed takes the token for polling and disarms the descriptor. Otherwise each message
+// that the poller receives would also wake the background goroutine's thread for nothing.
 func (s *stream) tryTokenDisarmed() bool {
 	if !s.tryToken() {
 		return false
 	}
 	if s.readArmed.Load() {
 		s.rmu.Lock()
-		s.readArmed.Store(false) // with the descriptor that is disarmed: a new one is armed, and listening, from when the link resumes
+		// under rmu, together with disarming: a resumed link has a new descriptor, armed and
+		// readArmed
+		s.readArmed.Store(false)
 		if s.fd >= 0 {
 			s.e.ep.Disarm(s.fd, s.id<<1)
 		}
@@ -191,11 +211,11 @@ func (s *stream) tryTokenDisarmed() bool {
 	return true
 }
 
-// handleReadable serves an event.
+// handleReadable serves a read event.
 func (s *stream) handleReadable() {
 	for !s.tryToken() {
 		if s.token.CompareAndSwap(tokenHeld, tokenMissed) || s.token.Load() == tokenMissed {
-			return // the holder will look again before it lets go
+			return // the holder receives again before it lets go
 		}
 	}
 	if s.receive(maxRecvCalls) {
@@ -212,8 +232,9 @@ func (s *stream) handleReadable() {
 	s.releaseArmed()
 }
 
-// maxEmptyEvents is how many events in a row may bring nothing before the socket is asked why. Others may have taken what
-// the events told of, and a cipher needs several parts of a record.
+// maxEmptyEvents is the number of consecutive events without data after which the socket is
+// checked. Another goroutine may have received what an event told of, and a cipher needs several
+// parts of a record.
 const maxEmptyEvents = 64
 
 // checkEmptyEvents ends a connection whose events do not stop although there is nothing to receive.
@@ -226,29 +247,31 @@ func (s *stream) checkEmptyEvents() {
 	}
 }
 
-// flushDeferredAck sends what was put off; waits says that the rest of what has begun is seen soon, so an acknowledgement may
-// wait for it.
+// flushDeferredAck sends the deferred acknowledgement. With waits set the rest of a partial frame
+// is received soon, so the acknowledgement may wait for it.
 func (s *stream) flushDeferredAck(waits bool) {
 	s.rmu.Lock()
 	s.ackDeferred = s.h.batchReceived(waits && s.rx.midFrame(), false)
 	s.rmu.Unlock()
 }
 
-// releaseArmed arms the descriptor and lets go. Arming first: the kernel looks again
-// when it arms, so what came since the last receive raises an event, and the
-// event either finds the token free or leaves its mark for this loop.
+// releaseArmed arms the descriptor and releases the token. It arms first: the kernel checks for
+// data when it arms, so data that came since the last receive raises an event. The event either
+// finds the token free or sets tokenMissed for this loop.
 func (s *stream) releaseArmed() {
 	if invariant.Enabled {
 		s.checkHeld("arm")
 	}
-	if s.ackDeferred { // nobody looks on; the rest of what has begun raises an event
+	if s.ackDeferred { // polling ends here; the rest of a partial frame raises an event
 		s.flushDeferredAck(true)
 	}
 	for {
 		s.readArmed.Store(true)
 		s.rmu.Lock()
-		if s.fd >= 0 && !s.disconnected.Load() { // a descriptor that has hung up raises events until it is closed, which takes a moment
-			_ = s.rx.consumePeeked(s.fd) // what is known would raise an event; an error is there at the next look
+		// a descriptor that has hung up raises events until it is closed, which takes a moment
+		if s.fd >= 0 && !s.disconnected.Load() {
+			// peeked data would raise an event; an error shows at the next receive
+			_ = s.rx.consumePeeked(s.fd)
 			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
 		}
 		s.rx.releaseBuffer()
@@ -261,21 +284,21 @@ func (s *stream) releaseArmed() {
 	}
 }
 
-// How long an acknowledgement is put off at most, in looks, and for how many of them one counts that finds nothing between two
-// frames: then more does not come at once.
+// maxAckAge is how many polls an acknowledgement is deferred at most. A poll that finds nothing
+// between two frames counts as emptyPollAge of them: more data is not coming at once.
 const (
 	maxAckAge    = 64
 	emptyPollAge = 16
 )
 
-// receive takes what the socket has, at most turns times, and wakes sleepers.
-// The caller holds the token. Who comes for one turn looks on: it calls it again, or rest, or release.
+// receive takes what the socket has, by at most maxCalls calls, and wakes sleepers. The caller
+// holds the token. A caller that passes 1 polls on: it calls receive again, or releases the token.
 func (s *stream) receive(maxCalls int) (got bool) {
 	if invariant.Enabled {
 		s.checkHeld("receive")
 	}
 	if s.disconnected.Load() {
-		return false // what follows a malformed frame is not looked at
+		return false // data behind a malformed frame is ignored
 	}
 	s.rmu.Lock()
 	got, err := s.rx.receive(s, maxCalls)
@@ -304,7 +327,7 @@ func (s *stream) receive(maxCalls int) (got bool) {
 	return got
 }
 
-// handleRecvError says what an error of receiving means for the link; rmu is held.
+// handleRecvError ends the link or the connection after a receive error. The caller holds rmu.
 func (s *stream) handleRecvError(err error) {
 	if !isProtocol(err) && !errors.Is(err, errPeerClosed) {
 		err = s.connError(err)
@@ -316,8 +339,7 @@ func (s *stream) handleRecvError(err error) {
 	}
 }
 
-// fail ends the stream. It may be called under any lock; the closing itself
-// happens on a goroutine of its own.
+// fail ends the link. It may be called under any lock; another goroutine closes the socket.
 func (s *stream) fail(err error) {
 	if n := s.expectedCause.Load(); n != nil && errors.Is(err, ErrGone) {
 		err = *n
@@ -332,17 +354,17 @@ func (s *stream) fail(err error) {
 	go s.teardown(err)
 }
 
-// ExpectEnd says that the far end is going to end the link, or has done so just now,
-// and why. why is [ErrGone] too.
+// ExpectEnd announces that the peer is going to end the link, or has just done so, and the cause to
+// report. why is [ErrGone] too.
 func (s *stream) ExpectEnd(why error) {
 	s.expectedCause.Store(&why)
-	// The end can be here before the news of its reason.
+	// The end may have been seen before its cause was known.
 	if c := s.cause.Load(); c != nil && errors.Is(*c, ErrGone) {
 		s.cause.CompareAndSwap(c, &why)
 	}
 }
 
-// err is why the stream ended, or nil.
+// err returns why the link has ended, or nil.
 func (s *stream) err() error {
 	if p := s.cause.Load(); p != nil {
 		return *p
@@ -354,7 +376,8 @@ func (s *stream) teardown(err error) {
 	s.rmu.Lock()
 	s.tmu.Lock()
 	if s.fd >= 0 {
-		_ = s.rx.consumePeeked(s.fd) // closed with bytes in it, a TCP socket drops what it has to send
+		// a TCP socket that is closed with unread bytes drops what it has to send
+		_ = s.rx.consumePeeked(s.fd)
 	}
 	s.bye(err)
 	for _, fd := range []int{s.fd, s.wfd} {
@@ -375,27 +398,31 @@ func (s *stream) teardown(err error) {
 	s.e.unregister(s)
 }
 
-// Terms are what both sides of a link have agreed on in its hello.
+// Terms are what both sides of a link agreed on in the hello.
 type Terms struct {
-	PeerName string // names the far end on one node, for package foreign
-	Checked  bool   // each payload has a checksum
-	Cipher   Cipher // of the first connection; nil: the link is in clear
+	PeerName string // Names the peer on one node, for package foreign.
+	Checked  bool   // Each payload has a checksum.
+	// Of the first connection. nil: the link is not encrypted.
+	Cipher Cipher
 
-	// How long the link may be without a connection before it fails; 0: it fails with
-	// the connection.
+	// How long the link may be without a connection before it fails. 0: it fails with its
+	// connection.
 	ReconnectLimit time.Duration
-	OnConnChange   func(up bool, why error) // of a connection that was lost, and of a link that goes on; may be called under its locks
-	Redial         Redial                   // makes another connection; the importing side's alone
+	// Called when the connection is lost and when it is made again. May be called under the link's
+	// locks.
+	OnConnChange func(up bool, why error)
+	Redial       Redial // Makes another connection. Importing side only.
 
-	// Whether the importing process is known to have ended, or why that could not be asked; the exporting side's alone.
+	// Reports whether the importing process is known to have ended, or why that could not be asked.
+	// Exporting side only.
 	PeerExited func(context.Context) (bool, error)
 
-	// How long nothing may be heard of the other side, of which something is awaited,
-	// before the connection is given up; 0: for ever.
+	// How long the peer may be silent while it owes something before the connection is given up. 0:
+	// for ever.
 	SilenceLimit time.Duration
 }
 
-// setTerms sets what holds before the first frame.
+// setTerms stores the terms before the first frame.
 func (s *stream) setTerms(t Terms) {
 	s.peerName = t.PeerName
 	s.tx.checksum, s.rx.checksum, s.reconnectLimit, s.peerExited, s.silenceLimit = t.Checked, t.Checked, t.ReconnectLimit, t.PeerExited, t.SilenceLimit
@@ -412,50 +439,48 @@ func (s *stream) setTerms(t Terms) {
 	}
 }
 
-// Terms are those of the link.
+// Terms returns the link's terms as far as the peer needs them.
 func (s *stream) Terms() Terms {
 	return Terms{Checked: s.tx.checksum, ReconnectLimit: s.reconnectLimit}
 }
 
-// Encrypted says whether all connections of the link are.
+// Encrypted reports whether all connections of the link are encrypted.
 func (s *stream) Encrypted() bool { return s.encrypted }
 
-// ConnStats is how often the link lost its connection, and how often it was resumed.
+// ConnStats returns how often the link lost its connection and how often it resumed.
 func (s *stream) ConnStats() (losses, resumptions uint64) {
 	return s.disconnects.Load(), s.resumes.Load()
 }
 
-// ChecksumErrors is how many frames came with a checksum that was wrong.
+// ChecksumErrors returns the number of frames received with a wrong checksum.
 func (s *stream) ChecksumErrors() uint64 { return s.rx.checksumErrors.Load() }
 
-// Cipher is what the bytes of an encrypted connection go through, between a link and its
-// socket. One goroutine sends while one receives.
+// Cipher encrypts and decrypts the bytes of a connection, between a link and its socket. One
+// goroutine may send while one receives.
 type Cipher interface {
-	// Send sends what is in pieces. n says how many bytes have gone, 0 that the socket has
-	// no room; the next call has those behind them, unchanged, and maybe more.
+	// Send sends pieces. n is the number of bytes sent; 0 means that the socket has no room. The
+	// next call passes the bytes behind them, unchanged, and maybe more.
 	Send(fd int, pieces ...[]byte) (n int, err error)
 
-	// Recv receives as [unix.IO.Recv] does, and with -1 in place of the descriptor what the
-	// cipher has already. An error that is [wire.ErrCorrupt] is of bytes
-	// that the far end has not sent.
+	// Recv receives as [unix.IO.Recv] does. With fd -1 it returns only what the cipher has already.
+	// An error that is [wire.ErrCorrupt] means bytes that the peer did not send.
 	Recv(fd int, b []byte) (n int, err error)
 
-	// HasData says that Recv may have something that is not in the socket any more.
+	// HasData reports whether Recv may have data that is not in the socket any more.
 	HasData() bool
 
-	// Drop ends the use of it.
-	Drop()
+	Drop() // Drop ends the use of the cipher.
 }
 
-// cipherWriter is a cipher, and room for what it is given: of a call by an interface the
-// compiler cannot tell that it keeps nothing.
+// cipherWriter is a cipher with memory for its arguments. The compiler cannot know that a call
+// through an interface keeps none of them, so they would be allocated.
 type cipherWriter struct {
 	Cipher
 	pieces [unix.MaxPieces][]byte
 }
 
-// setCipher has the next connection go through c, or in clear; rmu and tmu are held, or nobody
-// is there yet.
+// setCipher makes the next connection use c; nil means no encryption. The caller holds rmu and tmu,
+// or no other goroutine knows the link yet.
 func (s *stream) setCipher(c Cipher) {
 	if c == nil {
 		return
@@ -464,7 +489,7 @@ func (s *stream) setCipher(c Cipher) {
 	s.tx.cipher = &cipherWriter{Cipher: c}
 }
 
-// encrypt makes one call for all that is under way.
+// encrypt makes one call for all parts.
 func (t *transmitter) encrypt(fd int) (n int, err error) {
 	c, k := t.cipher, 0
 	for i := range t.parts[t.firstPart:t.partCount] {
@@ -477,30 +502,29 @@ func (t *transmitter) encrypt(fd int) (n int, err error) {
 	return n, err
 }
 
-// Drain ends a link because the process at its far end is gone, or is taken for gone
-// (docs/models/gone.pml). What that process has sent is received first: until the connection ends,
-// nothing comes for timeout.Drain, or timeout.Drained has passed. It returns at once, and may be
-// called under any lock. why is [ErrGone] too.
+// Drain ends a link whose peer process is gone or taken for gone (docs/models/gone.pml). Data that
+// the process sent is received first, until the connection ends, nothing arrives for timeout.Drain,
+// or timeout.Drained has passed. Drain returns at once and may be called under any lock. why is
+// [ErrGone] too.
 func (rq *Requester) Drain(why error) { rq.drain(why, func() {}) }
 
-// Drain is that of the importing side. The importer hears which of its messages were applied.
+// Drain does the same for the exporting side. It tells the importer which messages were applied.
 func (rs *Responder) Drain(why error) { rs.drain(why, func() { rs.markAckDue(true); rs.pumpNow() }) }
 
-// HeardPeer reports whether the importer has shown that it lived when the link had begun: it has sent a
-// frame, or on this node has taken the link. It is for the function that is called when the link
-// has ended.
+// HeardPeer reports whether the importer was alive when the link had begun: it sent a frame, or on
+// this node it took the link. It is for the function that is called when the link has ended.
 func (rs *Responder) HeardPeer() bool { return rs.heardPeer }
 
-// drainInterval is the pause between two looks at a link that ends.
+// drainInterval is the pause between two receives on a link that ends.
 const drainInterval = 5 * time.Millisecond
 
-// byeDelay is how long nothing comes before the far end is told that the link is over. A process
-// that has ended closes its connections itself: what is written to them then has the far end's
+// byeDelay is how long nothing must arrive before the peer is told that the link is over. A process
+// that has ended closes its connections itself. Writing to a closed connection makes the peer's
 // kernel drop what it has not sent yet.
 const byeDelay = 100 * time.Millisecond
 
 func (s *stream) drain(why error, settle func()) {
-	s.ExpectEnd(why) // a connection that is lost from here on is not made anew
+	s.ExpectEnd(why) // a connection lost from here on is not made again
 	s.e.wg.Go(func() {
 		s.drainLoop(why, func() {
 			s.rmu.Lock()
@@ -511,14 +535,13 @@ func (s *stream) drain(why error, settle func()) {
 	})
 }
 
-// drainLoop receives until the link ends, and ends it when nothing is left. It looks at the
-// socket itself, and then at the clock: a background goroutine that gets no processor does not make
-// the far end silent.
+// drainLoop receives until the link ends, and ends it when nothing is left. It receives by itself
+// and then reads the clock, so a starved background goroutine does not make the peer look silent.
 func (s *stream) drainLoop(why error, bye func()) {
 	begun := time.Now()
 	last, heard := begun, uint32(0)
 	for looks := 0; !s.failed.Load(); looks++ {
-		if s.disconnected.Load() { // what a lost connection has brought was received
+		if s.disconnected.Load() { // the data of a lost connection was received
 			s.fail(why)
 			return
 		}

@@ -4,15 +4,15 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 )
 
-// What the protocols of a link promise of this side's own state. All of it is
-// called only where invariant.Enabled, under the lock of what it looks at.
+// Invariants of a link's own state. They are called only where invariant.Enabled, under the lock of
+// the state that they check.
 
-// checkHeld is for what only the token's holder does.
+// checkHeld checks what only the token's holder may do.
 func (s *stream) checkHeld(what string) {
 	invariant.Check(s.token.Load() != tokenFree, "%s on link %d without its token", what, s.id)
 }
 
-// checkClear is for what is written before anything else; tmu is held.
+// checkClear checks that nothing is queued. The caller holds tmu.
 func (s *stream) checkClear() {
 	t := &s.tx
 	invariant.Check(t.framesWritten == t.framesQueued && t.firstPart == 0 && t.partCount == 0, "%d of %d frames are written, parts %d to %d", t.framesWritten, t.framesQueued, t.firstPart, t.partCount)
@@ -23,7 +23,7 @@ func (rq *Requester) checkAcked() {
 	invariant.Check(a <= n, "message %d is acknowledged, %d was the last", a, n)
 }
 
-// checkInbox: numbers are given in the order in which messages come; inboxMu is held.
+// checkInbox checks that numbers are given in the order of messages. The caller holds inboxMu.
 func (rq *Requester) checkInbox() {
 	n := rq.lastSeq.Load()
 	for i := range rq.inbox.len() {
@@ -32,7 +32,7 @@ func (rq *Requester) checkInbox() {
 	}
 }
 
-// checkQueue: a synchronous message gets a number only when nothing is queued.
+// checkQueue checks that no synchronous message gets a number while messages are queued.
 func (rq *Requester) checkQueue() {
 	for i := range rq.queue.len() {
 		want := rq.writtenSeq.Load() + 1 + uint64(i)
@@ -40,23 +40,22 @@ func (rq *Requester) checkQueue() {
 	}
 }
 
-// checkWritten: frames go in the order of numbers. The end of the link drops what
-// is queued.
+// checkWritten checks that frames are written in the order of numbers. The end of the link drops
+// the queue.
 func (rq *Requester) checkWritten(seq uint64) {
 	n := rq.lastSeq.Load()
 	invariant.Check(rq.err() != nil || seq == rq.writtenSeq.Load()+1 && seq <= n, "message %d is written after %d, the last is %d", seq, rq.writtenSeq.Load(), n)
 }
 
-// checkSerial: each notification that has a serial took a credit before, and none
-// of these was given back by this side; notifyMu is held. How many the peer has
-// returned is its word alone.
+// checkSerial checks that each notification with a serial took a credit that this side has not
+// returned. The total returned by the peer is the peer's claim alone. The caller holds notifyMu.
 func (rq *Requester) checkSerial() {
 	taken := rq.creditsTaken.Load()
 	invariant.Check(int32(taken-rq.lastSerial) >= 0, "notification %d, %d credits were taken", rq.lastSerial, taken)
 }
 
-// checkGets: questions are in the order of their numbers, and no more than an
-// exporter bears; fetchMu is held.
+// checkGets checks that fetches are in the order of their numbers and no more than an exporter
+// accepts. The caller holds fetchMu.
 func (rq *Requester) checkGets() {
 	invariant.Check(len(rq.fetches) <= maxFetches, "%d gets are not answered, at most %d may be", len(rq.fetches), maxFetches)
 	for i := 1; i < len(rq.fetches); i++ {
@@ -64,7 +63,7 @@ func (rq *Requester) checkGets() {
 	}
 }
 
-// check: all that was begun is over or listed; mu is held.
+// check checks that all deferred operations are done or listed. The caller holds mu.
 func (b *backlog) check() {
 	begun, over, slow := b.deferredTotal.Load(), b.doneTotal.Load(), 0
 	for _, d := range b.ops {
@@ -76,7 +75,7 @@ func (b *backlog) check() {
 	invariant.Check(slow == b.mayWaitCount, "%d operations that are listed may wait, counted are %d", slow, b.mayWaitCount)
 }
 
-// checkMessage: what data has let pass; rmu is held.
+// checkMessage checks the state that checkData has allowed. The caller holds rmu.
 func (rs *Responder) checkMessage() {
 	m := &rs.cur
 	invariant.Check(m.active && m.seq == rs.appliedSeq.Load()+1, "message %d arrives after %d", m.seq, rs.appliedSeq.Load())
@@ -92,7 +91,7 @@ func (rs *Responder) checkPosition(pos uint64) {
 	invariant.Check(!m.active || m.off <= pos && pos <= m.off+m.size, "message %d of %d bytes at %d has arrived up to %d", m.seq, m.size, m.off, pos)
 }
 
-// check: the states of a redirection; mu is held.
+// check checks the states of a redirection. The caller holds mu.
 func (r *Redirect) check() {
 	size := r.post.hi - r.post.lo
 	invariant.Check((r.claim != nil) == (r.state == claimed), "redirection %d is in state %d, with a claim: %v", r.gen, r.state, r.claim != nil)
@@ -104,13 +103,15 @@ func (r *Redirect) check() {
 	}
 }
 
-// check: one handler at a time, and no more levels undone than there were; mu is held.
+// check checks that one handler runs at a time, and that no more blocks are undone than were made.
+// The caller holds mu.
 func (q *dispatcher) check(busy bool) {
 	invariant.Check(q.handlerRunning == busy, "a handler runs: %v, should be %v", q.handlerRunning, busy)
 	invariant.Check(q.blockDepth >= 0 && q.handlerBlocks >= 0 && (q.handlerRunning || q.handlerBlocks == 0), "notifications are blocked %d and %d times", q.blockDepth, q.handlerBlocks)
 }
 
-// checkNothingDue: what came has made nothing to be sent, and what others have was sent or is stuck; rmu is held.
+// checkNothingDue checks that the received frames made nothing to be sent, and that everything else
+// was sent or is write-blocked. The caller holds rmu.
 func (rs *Responder) checkNothingDue() {
 	rs.tmu.Lock()
 	defer rs.tmu.Unlock()
@@ -120,19 +121,19 @@ func (rs *Responder) checkNothingDue() {
 		t.framesQueued-t.framesWritten, len(rs.replies), len(t.control), len(t.importAnswers), rs.ackDue)
 }
 
-// Step is one step of data on its way, for the log of a program that was built
-// with the tag vmmcdebug.
+// Step is one step of a transfer, for the log of a program that was built with the tag vmmcdebug.
 type Step struct {
 	Op     string
-	Link   uint64 // as this process numbers its links
+	Link   uint64 // This process's number of the link.
 	Handle uint32
-	Seq    uint64 // of the message; of the notification where that is the step
-	Off    uint64
-	Size   uint64
+	// Of the message, or of the notification in that step.
+	Seq  uint64
+	Off  uint64
+	Size uint64
 }
 
-// SetTracer sets who hears of each step, under locks of the link. It must come before
-// the first link.
+// SetTracer sets the function that is called for each step, under locks of the link. It must be
+// called before the first link is made.
 func (e *Engine) SetTracer(f func(Step)) { e.tracer = f }
 
 // trace is called only where invariant.Enabled.
@@ -154,7 +155,7 @@ func (m *Mapped) traceSend(off int, src []byte, more [][]byte) {
 	m.trace("mapped send", off, n)
 }
 
-// traceNumber is of a message that was given its place.
+// traceNumber traces a message that was given its number.
 func (rq *Requester) traceNumber(m *Message, seq uint64, size int) {
 	op := "send"
 	if m.Notify {

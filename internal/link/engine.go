@@ -16,11 +16,12 @@ import (
 
 // Engine serves the links of one process.
 type Engine struct {
-	ep             *unix.Epoll
-	sleepers       wait.Sleepers
-	budget         wait.Budget
-	polling        atomic.Bool // one waiter at a time polls; more would starve each other
-	hot            [4]atomic.Pointer[stream]
+	ep       *unix.Epoll
+	sleepers wait.Sleepers
+	budget   wait.Budget
+	// A waiter polls the sockets. One does at a time; more would starve each other.
+	polling        atomic.Bool
+	hot            [4]atomic.Pointer[stream] // Links that waiters poll.
 	hotNext        atomic.Uint32
 	dispatcher     dispatcher
 	notifyPoller   notifyPoller
@@ -31,19 +32,19 @@ type Engine struct {
 	tailProber     tailProber
 	segmentPool    segmentPool
 	counters       *shmlayout.Counters
-	tracer         func(Step) // nil, or of a program that traces
+	tracer         func(Step) // nil unless the program traces.
 
 	mu        sync.RWMutex
 	streams   map[uint64]*stream
 	lastID    uint64
-	noStreams *sync.Cond // no streams are left
+	noStreams *sync.Cond // Signaled when streams is empty.
 	closed    bool
 
 	stop chan struct{}
 	wg   sync.WaitGroup
 }
 
-// NewEngine starts one. board is that of the process's own page.
+// NewEngine starts an engine. board is that of the process's own page.
 func NewEngine(board wait.Board) (*Engine, error) {
 	ep, err := unix.NewEpoll()
 	if err != nil {
@@ -74,8 +75,8 @@ func NewEngine(board wait.Board) (*Engine, error) {
 	return e, nil
 }
 
-// Close ends all links with [ErrClosed] and waits until nothing of the engine
-// runs any more. It must not be called from a notification handler.
+// Close ends all links with [ErrClosed] and waits until nothing of the engine runs any more. It
+// must not be called from a notification handler.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	if e.closed {
@@ -99,22 +100,23 @@ func (e *Engine) Close() {
 	e.mu.Unlock()
 	e.sleepers.Wake()
 	e.dispatcher.close()
-	for !e.polling.CompareAndSwap(false, true) { // a waiter may be about to look at the set
+	for !e.polling.CompareAndSwap(false, true) { // a waiter may be about to use the epoll set
 		runtime.Gosched()
 	}
 	e.watchdog.close()
-	e.batch.close() // who comes late would add to a set that is another one's
+	// a late waiter would otherwise add to an epoll set whose descriptor has been reused
+	e.batch.close()
 	e.deferredCopies.close()
 	_ = e.ep.Close()
 	e.wg.Wait()
 	e.counters.Retire()
 }
 
-// Counters is a descriptor of what all links count in, for the node; the caller closes it.
+// Counters returns a descriptor of the counters of all links, for the node. The caller closes it.
 func (e *Engine) Counters() (int, error) { return e.counters.Descriptor() }
 
-// serve is the background goroutine. It takes events until there are none and
-// parks on the runtime's poller, in which the epoll set is edge-triggered.
+// serve is the background goroutine. It handles events until there are none and then parks on the
+// runtime's poller, in which the epoll set is edge-triggered.
 func (e *Engine) serve() {
 	var events [16]unix.Event
 	for {
@@ -126,8 +128,8 @@ func (e *Engine) serve() {
 	}
 }
 
-// dispatch serves events. Whoever takes an event off the set must serve it:
-// it is one-shot, and nobody else will hear of it.
+// dispatch handles events. The goroutine that takes an event off the set must handle it: events are
+// one-shot, and no other goroutine sees it.
 func (e *Engine) dispatch(events []unix.Event) {
 	for _, ev := range events {
 		switch ev.ID {
@@ -154,7 +156,7 @@ func (e *Engine) dispatch(events []unix.Event) {
 	}
 }
 
-// register gives s a number and arms it; s is served from then on.
+// register numbers s and arms it. s is served from then on.
 func (e *Engine) register(s *stream) error {
 	e.mu.Lock()
 	if e.closed {
@@ -178,7 +180,7 @@ func (e *Engine) unregister(s *stream) {
 	e.markCold(s)
 }
 
-// markCold ends the polling of s.
+// markCold ends the polling of s by waiters.
 func (e *Engine) markCold(s *stream) {
 	for i := range e.hot {
 		if e.hot[i].CompareAndSwap(s, nil) {
@@ -187,18 +189,18 @@ func (e *Engine) markCold(s *stream) {
 	}
 }
 
-// maxEmptyPolls is after how many looks in vain, over all waits, a link is left to the
-// background: polling it costs a system call a look.
+// maxEmptyPolls is the number of polls without data, over all waits, after which a link is left to
+// the background goroutine: each poll costs a system call.
 const maxEmptyPolls = 4096
 
-// On a processor that is shared the other end waits for each look, a system call: of several links one that
-// has brought nothing for skipAfter of them gets every seldom'th.
+// On a shared CPU the peer waits for each poll, a system call. A link that has brought nothing for
+// skipAfter polls is then polled every pollEvery'th time only, if there are others.
 const (
 	skipAfter = 64
 	pollEvery = 8
 )
 
-// skipPoll says whether to leave s out this time; with the token.
+// skipPoll reports whether to skip s this time. The caller holds the token.
 func (s *stream) skipPoll() bool {
 	if s.emptyPolls < skipAfter {
 		return false
@@ -212,7 +214,7 @@ func (s *stream) skipPoll() bool {
 	return s.skippedPolls != 0
 }
 
-// markHot notes that messages arrive on s: waiters will poll it.
+// markHot records that messages arrive on s: waiters will poll it.
 func (e *Engine) markHot(s *stream) {
 	if s.hot.Load() {
 		return
@@ -227,8 +229,8 @@ func (e *Engine) markHot(s *stream) {
 // Wait returns when l holds. An error is the context's, or [ErrClosed].
 func (e *Engine) Wait(ctx context.Context, l wait.Cond) error { return e.wait(ctx, &l, nil) }
 
-// PlainLooks is how often who waits for a word alone looks at it first, with no call that the return from would come between its store
-// and who waited, and then calls [Engine.WaitPolled].
+// PlainLooks returns how often a caller that waits for one word may look at it by itself before it
+// calls [Engine.WaitPolled]. A look by the caller saves a return between the store and the waiter.
 func (e *Engine) PlainLooks() int {
 	if !e.onlyMemory() {
 		return 0
@@ -236,7 +238,7 @@ func (e *Engine) PlainLooks() int {
 	return e.budget.PlainLooks()
 }
 
-// WaitPolled is Wait for who has looked.
+// WaitPolled is Wait for a caller that has already looked.
 func (e *Engine) WaitPolled(ctx context.Context, l wait.Cond) error {
 	if l.Done() || e.pollSockets(ctx, &l, nil) {
 		return nil
@@ -244,7 +246,7 @@ func (e *Engine) WaitPolled(ctx context.Context, l wait.Cond) error {
 	return e.sleep(ctx, &l, nil)
 }
 
-// wait is Wait for something that writing on own helps to come about; nil for none.
+// wait is Wait for a condition that writing on own helps to bring about. own may be nil.
 func (e *Engine) wait(ctx context.Context, l *wait.Cond, own *stream) error {
 	if e.poll(ctx, l, own) {
 		return nil
@@ -255,7 +257,7 @@ func (e *Engine) wait(ctx context.Context, l *wait.Cond, own *stream) error {
 	return e.sleep(ctx, l, own)
 }
 
-// poll looks for as long as looking is worth while, and says whether l holds.
+// poll looks for as long as that is worthwhile, and reports whether l holds.
 func (e *Engine) poll(ctx context.Context, l *wait.Cond, own *stream) (found bool) {
 	if l.Done() || own == nil && e.onlyMemory() && e.budget.PollPlain(l) {
 		return true
@@ -263,7 +265,7 @@ func (e *Engine) poll(ctx context.Context, l *wait.Cond, own *stream) (found boo
 	return e.pollSockets(ctx, l, own)
 }
 
-// pollSockets is look after plain looks.
+// pollSockets is poll after the plain looks.
 func (e *Engine) pollSockets(ctx context.Context, l *wait.Cond, own *stream) (found bool) {
 	if e.deferredCopies.pending.Load() && e.deferredCopies.copyWhileWaiting(ctx, l) {
 		return true
@@ -276,8 +278,9 @@ func (e *Engine) pollSockets(ctx context.Context, l *wait.Cond, own *stream) (fo
 	return found
 }
 
-// onlyMemory says that nobody who waits has anything else to look at. What becomes busy after these loads is seen by the looking that
-// follows plain looks in vain, or by the background, which has whatever no waiter holds; so no order among them is needed.
+// onlyMemory reports whether a waiter has nothing to poll but memory. A link or copy that becomes
+// active after these loads is noticed by the polling after the plain looks, or by the background
+// goroutine, which serves whatever no waiter holds. So the loads need no order.
 func (e *Engine) onlyMemory() bool {
 	for i := range e.hot {
 		if e.hot[i].Load() != nil {
@@ -287,12 +290,11 @@ func (e *Engine) onlyMemory() bool {
 	return !e.batch.pending.Load() && !e.deferredCopies.pending.Load()
 }
 
-// shortSleep is how short a sleep is that was broken off by something else than what was
-// waited for, for its end to be worth looking on.
+// shortSleep bounds a sleep after whose interruption a waiter polls again instead of sleeping on.
 const shortSleep = time.Millisecond
 
-// sleep parks the goroutine until l holds. Where messages come that are not what
-// is waited for, it looks again, and serves them while it does.
+// sleep parks the goroutine until l holds. If other messages arrive, it polls again and serves
+// them.
 func (e *Engine) sleep(ctx context.Context, l *wait.Cond, own *stream) error {
 	for {
 		found, err := e.sleepers.Sleep(ctx, l, e.stop, shortSleep)
@@ -311,7 +313,8 @@ type assistedWriters struct {
 	n    int
 }
 
-// assist writes on s if it was stuck, and says whether the socket took anything. Long messages may come the other way: see writeQuantum.
+// assist writes on s if it was write-blocked, and reports whether the socket took anything. both
+// applies the write quantum, because long messages may come the other way. See writeQuantum.
 func (w *assistedWriters) assist(s *stream, both bool) bool {
 	if !s.tx.writeBlocked.Load() {
 		return false
@@ -324,7 +327,7 @@ func (w *assistedWriters) assist(s *stream, both bool) bool {
 	return s.flushSome(both || s.e.bulkActivity.bulkArriving())
 }
 
-// finish ends that. again says that the waiter does not sleep next.
+// finish ends that. again reports that the waiter does not sleep next.
 func (w *assistedWriters) finish(again bool) {
 	for _, s := range w.list[:w.n] {
 		if again {
@@ -337,7 +340,7 @@ func (w *assistedWriters) finish(again bool) {
 
 // spin looks, and polls the hot links between looks, until the budget is used.
 func (e *Engine) spin(ctx context.Context, l *wait.Cond, own *stream) (found bool) {
-	sp := e.budget.Begin(own != nil && own.bulkInFlight()) // which may yield: before anything is held
+	sp := e.budget.Begin(own != nil && own.bulkInFlight()) // may yield, so before any token is held
 	var held [len(e.hot)]*stream
 	n := e.acquireHot(&held)
 	var events [4]unix.Event
@@ -361,7 +364,8 @@ func (e *Engine) spin(ctx context.Context, l *wait.Cond, own *stream) (found boo
 					s.emptyPolls = 0
 					moved = true
 				}
-				if s.ackDeferred && sp.Shared() { // the next look comes when others have run
+				// on a shared CPU the next poll comes after others have run
+				if s.ackDeferred && sp.Shared() {
 					s.flushDeferredAck(true)
 				}
 			}
@@ -377,18 +381,19 @@ func (e *Engine) spin(ctx context.Context, l *wait.Cond, own *stream) (found boo
 			e.dispatch(events[:e.ep.Look(events[:])])
 		}
 		if moved {
-			if found = l.Done(); found { // before all that is only for looking on
+			if found = l.Done(); found { // before the work that only serves further polling
 				break
 			}
-			if ctx.Err() != nil { // a peer can go on for ever
+			if ctx.Err() != nil { // a peer can send without end
 				break
 			}
-			if r := &e.dispatcher.justRoused; r.Load() { // before its thread is woken, which takes longer than a handler may
+			// let the dispatcher run here: waking its thread takes longer than a handler may
+			if r := &e.dispatcher.justRoused; r.Load() {
 				r.Store(false)
 				runtime.Gosched()
 			}
-			sp.Restart() // where something goes on more will come
-			cost = 1     // and may be what was waited for: no yield before it is looked at
+			sp.Restart() // more is likely to come
+			cost = 1     // it may be what the caller waits for: look before a yield
 		}
 		if !sp.Next(cost) {
 			break
@@ -396,7 +401,8 @@ func (e *Engine) spin(ctx context.Context, l *wait.Cond, own *stream) (found boo
 	}
 	sp.End()
 	often := n > 0 && e.watchdog.frequentWaits(sp.Now())
-	// What was written may be answered, and nobody listen; and who knows how long a handler takes.
+	// Written data may be answered while no goroutine listens, and a handler may take long: arm the
+	// links then.
 	rest := often && found && !wrote && !e.notifyPoller.active.Load() && !e.sleepers.Asleep()
 	for _, s := range held[:n] {
 		if s.emptyPolls > maxEmptyPolls {
@@ -411,14 +417,14 @@ func (e *Engine) spin(ctx context.Context, l *wait.Cond, own *stream) (found boo
 			s.releaseArmed()
 		}
 	}
-	w.finish(found && !e.notifyPoller.active.Load()) // the lookout sleeps next, in any case
+	w.finish(found && !e.notifyPoller.active.Load()) // the notify poller sleeps next in any case
 	if rest {
 		e.watchdog.sweep()
 	}
 	return found
 }
 
-// acquireHot takes the hot links that nobody else has, and says how many.
+// acquireHot takes the tokens of the hot links that are free, and returns their number.
 func (e *Engine) acquireHot(held *[len(Engine{}.hot)]*stream) (n int) {
 	for i := range e.hot {
 		if s := e.hot[i].Load(); s != nil && s.tryTokenDisarmed() {
@@ -429,8 +435,9 @@ func (e *Engine) acquireHot(held *[len(Engine{}.hot)]*stream) (n int) {
 	return n
 }
 
-// newTimer is one of the set, whose events have the id: who takes events off the set hears it, and setting it wakes nobody.
-// There is none where descriptors have run out.
+// newTimer adds a timer to the epoll set, whose events have the given id. The goroutine that takes
+// events off the set sees it, and setting it wakes no thread. It fails where descriptors have run
+// out.
 func newTimer(ep *unix.Epoll, id uint64) (*unix.Timer, error) {
 	t, err := unix.NewTimer()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// How an operation on a link fails.
+// Errors of operations on a link.
 var (
 	ErrClosed   error = code.Closed
 	ErrGone     error = code.PeerGone
@@ -24,17 +24,17 @@ var (
 	ErrInHandler error = code.NotInHandler
 	ErrAlignment error = code.BadAlignment
 
-	// ErrEnded is of an operation whose import ended while it waited; the import
-	// knows why.
+	// ErrEnded is the error of an operation whose import ended while it waited. The import knows
+	// why.
 	ErrEnded = code.New(code.Closed, "the import ended meanwhile")
-	// ErrSlowPath is of what goes another way, see [Mapped.Quick].
+	// ErrSlowPath means that the message needs the slow path. See [Mapped.TrySend].
 	ErrSlowPath = errors.New("the message is not sent at once")
-	// ErrUnknown is joined to an error when the message may or may not have
-	// arrived, in whole or in part.
+	// ErrUnknown is joined to an error when the message may or may not have arrived, in whole or in
+	// part.
 	ErrUnknown error = code.OutcomeUnknown
 )
 
-// unknown marks an error as one after which the outcome is not known.
+// unknown marks an error after which the outcome is not known.
 func unknown(err error) error { return fmt.Errorf("%w (%w)", err, ErrUnknown) }
 
 func protocol(format string, args ...any) error {
@@ -45,7 +45,7 @@ func isProtocol(err error) bool {
 	return errors.Is(err, ErrProtocol) || errors.Is(err, wire.ErrFrame) || errors.Is(err, shmlayout.ErrLayout)
 }
 
-// refusal is what a code on the wire means.
+// refusal returns the error of a code on the wire.
 func refusal(code uint32) error {
 	switch code {
 	case wire.CodeRevoked:
@@ -58,35 +58,37 @@ func refusal(code uint32) error {
 	return protocol("refused with code %d", code)
 }
 
-// How the end of a connection or of a link is told. Each text says what this side has seen, and no cause that it does not
-// know: a peer's process, its machine, the network and a firewall end connections alike.
+// How the end of a connection or of a link is reported. Each text says what this side has seen, and
+// no cause that it does not know: a peer's process, its machine, the network and a firewall end
+// connections alike.
 
-// goneError is [ErrGone] without its text, which says that the peer process is gone.
+// goneError is [ErrGone] with another text: that of ErrGone says that the peer process is gone.
 type goneError struct {
 	error
-	also []error // what it is besides
+	also []error // Further errors that it is.
 }
 
 func (e *goneError) Unwrap() []error { return append(append([]error{ErrGone}, e.also...), e.error) }
 
-// Gone makes an error that is [ErrGone], and says no more than format does.
+// Gone makes an error that is [ErrGone] and has only the text of format.
 func Gone(format string, args ...any) error { return &goneError{error: fmt.Errorf(format, args...)} }
 
-// Departed makes one of an exporter of which its node knows that it has ended. How the connection was
-// lost says nothing then.
+// Departed makes the error of an exporter whose node knows that it has ended. How the connection
+// was lost does not matter then.
 func Departed(format string, args ...any) error {
 	return &goneError{fmt.Errorf(format, args...), []error{errDeparted}}
 }
 
 var (
-	errDeparted   = errors.New("the exporter has ended")
+	errDeparted = errors.New("the exporter has ended")
+	// errPeerClosed is the error of a link that the peer has ended.
 	errPeerClosed = errors.New("the far end has ended the link")
 
-	// errConnReplaced is of a connection whose loss this side has not seen.
+	// errConnReplaced is the error of a connection whose loss this side has not seen.
 	errConnReplaced = Gone("the importer has made another connection")
 )
 
-// peerRole is the process at the far end.
+// peerRole names the peer process.
 func (s *stream) peerRole() string {
 	if _, out := s.h.(*Requester); out {
 		return "exporter"
@@ -94,7 +96,7 @@ func (s *stream) peerRole() string {
 	return "importer"
 }
 
-// connError says how the connection broke, of an error that the kernel or the cipher gave.
+// connError describes how the connection was lost, by an error of the kernel or the cipher.
 func (s *stream) connError(err error) error {
 	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE)
 	switch {
@@ -116,7 +118,7 @@ func (s *stream) connError(err error) error {
 	return Gone("the connection with the %s failed: %w", s.peerRole(), err)
 }
 
-// byeCode is what the far end is told of the end of a link.
+// byeCode returns the code that tells the peer why the link ends.
 func byeCode(why error) uint32 {
 	switch {
 	case errors.Is(why, errOther):
@@ -129,18 +131,19 @@ func byeCode(why error) uint32 {
 	return wire.ByeUnsaid
 }
 
-// errLeaves is of a process that closes all its links.
+// errLeaves is the error of a process that closes all its links.
 var errLeaves = fmt.Errorf("%w: the process leaves", ErrClosed)
 
-// errOther is of a link that ends because the other link with the same process has ended.
+// errOther is the error of a link that ends because the other link with the same process has ended.
 var errOther = errors.New("the other link with that process has ended")
 
-// OtherEnded makes the reason for ending a link because the other link with the same process has ended by why.
+// OtherEnded makes the cause of a link that ends because the other link with the same process has
+// ended by why.
 func OtherEnded(why error) error {
 	return &goneError{fmt.Errorf("the other link with that process has ended: %v", why), []error{errOther}} //nolint:errorlint // it is ErrGone, whatever the other is
 }
 
-// byeError is what a far end's Bye says.
+// byeError returns the error that a peer's Bye stands for.
 func (s *stream) byeError(h *wire.Header) error {
 	text := "the %s has ended the link"
 	switch h.Word {
@@ -154,8 +157,8 @@ func (s *stream) byeError(h *wire.Header) error {
 	return &goneError{fmt.Errorf(text, s.peerRole()), []error{errPeerClosed}}
 }
 
-// unresumed is a link that was not resumed within its limit. why is how its connection was lost, last why the
-// last attempt failed.
+// unresumed returns the error of a link that was not resumed within its limit. why is how its
+// connection was lost, last why the last attempt failed.
 func (rq *Requester) unresumed(why, last error) error {
 	text := "%w; the link was not resumed within %v: %w; import again when the exporter's node answers"
 	if errors.Is(last, context.DeadlineExceeded) || errors.Is(last, context.Canceled) { // the limit's, not a call's
@@ -164,8 +167,8 @@ func (rq *Requester) unresumed(why, last error) error {
 	return Gone(text, why, rq.reconnectLimit, last)
 }
 
-// unresumed is that of the exporting side; asked is why the importer's node could not say whether the
-// process has ended, or nil.
+// unresumed does the same for the exporting side. asked is why the importer's node could not say
+// whether the process has ended, or nil.
 func (rs *Responder) unresumed(why, asked error) error {
 	if asked != nil {
 		return Gone("%w; the importer has not resumed the link within %v, and whether its process has ended is not known: %v", why, rs.reconnectLimit, asked)

@@ -4,10 +4,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// Memory of this program's that cannot be read when its turn comes, or not be written when an
-// answer arrives. It concerns one message or one get, and the link goes on.
+// Memory of this program that cannot be read when it is sent, or written when an answer arrives.
+// The fault concerns one message or one get; the link goes on.
 
-// maxFaults bounds what is remembered of messages that failed so; the oldest go.
+// maxFaults bounds the messages remembered; the oldest are dropped.
 const maxFaults = 1024
 
 // sendFault is one of them.
@@ -16,7 +16,7 @@ type sendFault struct {
 	err error
 }
 
-// abortUnreadable makes q an abort, which its sender finds out by its number; tmu is held.
+// abortUnreadable makes q an abort. Its sender learns of that by its number. The caller holds tmu.
 func (rq *Requester) abortUnreadable(q *outgoing, err error) {
 	q.makeAbort()
 	if len(rq.faults) >= maxFaults {
@@ -26,7 +26,7 @@ func (rq *Requester) abortUnreadable(q *outgoing, err error) {
 	rq.hasFaults.Store(true)
 }
 
-// faultOf is why message seq, which is over, has not arrived, if its memory is the reason.
+// faultOf returns why message seq, which is complete, has not arrived if its memory is the reason.
 func (rq *Requester) faultOf(seq uint64) error {
 	if !rq.hasFaults.Load() {
 		return nil
@@ -41,11 +41,11 @@ func (rq *Requester) faultOf(seq uint64) error {
 	return nil
 }
 
-// abortUnreadableQueued makes aborts of what is queued and cannot be read: a header, once it is written, cannot be
-// taken back. tmu and inboxMu are held, and nothing else goes by the memory.
+// abortUnreadableQueued makes aborts of queued messages whose memory cannot be read: a header that
+// is written cannot be taken back. The caller holds tmu and inboxMu.
 func (rq *Requester) abortUnreadableQueued() {
 	for i, n := 0, rq.queue.len(); i < n; i++ {
-		err := shm.Guard(func() { // once for all that can be read
+		err := shm.Guard(func() { // one Guard for all readable messages
 			for ; i < n; i++ {
 				if q := rq.queue.at(i); q.fetch == nil && !q.abort {
 					q.msg.touch()
@@ -58,9 +58,8 @@ func (rq *Requester) abortUnreadableQueued() {
 	}
 }
 
-// sendFaulted finds out of which message the memory is that the kernel could not read while it was sent,
-// since it was looked at. What is in frames of it cannot be taken back on this connection. tmu is
-// held.
+// sendFaulted finds the message whose memory the kernel could not read, although it was readable
+// before. Its queued frames cannot be taken back on this connection. The caller holds tmu.
 func (rq *Requester) sendFaulted() {
 	for _, p := range rq.tx.parts[rq.tx.firstPart:rq.tx.partCount] {
 		if p.seq == 0 || p.copied {
@@ -74,7 +73,7 @@ func (rq *Requester) sendFaulted() {
 	}
 }
 
-// storeFaulted makes the rest of an answer go nowhere, and its get fail; rmu is held.
+// storeFaulted discards the rest of an answer and makes its get fail. The caller holds rmu.
 func (rq *Requester) storeFaulted(err error) {
 	rq.fetchMu.Lock()
 	defer rq.fetchMu.Unlock()
@@ -115,7 +114,7 @@ func (rs *Responder) blamed() {
 	}
 }
 
-// storeFaulted makes the message that is arriving go nowhere, and ends its export; rmu is held.
+// storeFaulted discards the rest of the arriving message and ends its export. The caller holds rmu.
 func (rs *Responder) storeFaulted(err error) {
 	if t := rs.cur.target; t != nil {
 		rs.abortRedirect()
@@ -124,8 +123,8 @@ func (rs *Responder) storeFaulted(err error) {
 	}
 }
 
-// targetFaulted has the export of t end, whose memory cannot be accessed any more. It may be called under
-// any lock.
+// targetFaulted ends the export of t, whose memory can no longer be accessed. It may be called
+// under any lock.
 func (rs *Responder) targetFaulted(t *Target, err error) {
 	if t.Fault != nil {
 		rs.e.wg.Go(func() { t.Fault(err) })

@@ -12,33 +12,33 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// maxFetches is how many gets and atomics may be unanswered on one link; the
-// exporter ends a link that has more.
+// maxFetches bounds the unanswered gets and atomics on one link. The exporter ends a link that has
+// more.
 const maxFetches = 64
 
-// fetch is a Get or an atomic that is not answered yet. Its fields but done are
-// under the link's fetchMu once it is asked; dst is written by the engine under rmu.
+// fetch is an unanswered get or atomic. Its fields but done are guarded by the link's fetchMu once
+// it is sent. The receiver writes to dst under rmu.
 type fetch struct {
 	dst      []byte
 	handle   uint32
-	id       uint32 // the buffer's
+	id       uint32 // Number of the buffer.
 	off      uint64
 	size     uint64
 	seq      uint64
 	received int
-	bytes    bool // no last word
+	bytes    bool // No last word.
 
-	op  wire.Op // of an atomic, else 0
-	a   uint64  // its operands
+	op  wire.Op // Of an atomic, else 0.
+	a   uint64  // Its operands.
 	b   uint64
-	old uint64 // its result
+	old uint64 // Its result.
 
-	storeErr error // its memory could not be written
-	err      error // set before done moves
+	storeErr error // dst could not be written.
+	err      error // Set before done advances.
 	done     wait.EventCount
 }
 
-// Read is what a get asks for.
+// Read describes a get.
 type Read struct {
 	Handle uint32
 	ID     uint32
@@ -60,7 +60,7 @@ func (f *fetch) finish(err error) {
 	f.done.Advance()
 }
 
-// header is the frame that asks.
+// header returns the frame of the request.
 func (f *fetch) header() wire.Header {
 	h := wire.Header{Type: wire.Get, Handle: f.handle, Seq: f.seq, Off: f.off, Size: f.size}
 	if f.op != 0 {
@@ -80,7 +80,7 @@ func (rq *Requester) Get(ctx context.Context, r Read) error {
 	return err
 }
 
-// roundTrip asks and waits for the answer; f is not the caller's any more.
+// roundTrip sends the request and waits for the answer. It owns f from then on.
 func (rq *Requester) roundTrip(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint64, err error) {
 	if err := rq.waitBacklog(ctx); err != nil {
 		return 0, err
@@ -112,7 +112,7 @@ func (rq *Requester) roundTrip(ctx context.Context, f *fetch, ended *atomic.Bool
 	return old, err
 }
 
-// sendFetch puts the request on the stream and in the queue of those unanswered.
+// sendFetch queues the request on the stream and in fetches.
 func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 	for {
 		if err := rq.waitFetchSlot(ctx); err != nil {
@@ -126,14 +126,14 @@ func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool
 		if err := rq.lockIdleQueue(ctx, ended); err != nil {
 			return err
 		}
-		if rq.fetchCount.Load() < maxFetches { // with inboxMu, under which it grows
+		if rq.fetchCount.Load() < maxFetches { // under inboxMu, under which it grows
 			break
 		}
 		rq.inboxMu.Unlock()
 		rq.tmu.Unlock()
 	}
 	defer rq.tmu.Unlock()
-	if err := rq.err(); err != nil { // lost has emptied the queue, or is about to
+	if err := rq.err(); err != nil { // linkClosed has emptied fetches, or is about to
 		rq.inboxMu.Unlock()
 		return err
 	}
@@ -146,14 +146,14 @@ func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool
 	}
 	h := f.header()
 	rq.messageFramed(f.seq, false)
-	if rq.writeShort(&h, nil) && !rq.nothingQueued() { // there is what came meanwhile
+	if rq.writeShort(&h, nil) && !rq.nothingQueued() { // more was queued meanwhile
 		rq.pump()
 	}
 	return nil
 }
 
-// addFetch puts f behind those unanswered; inboxMu is held, so the order is that of
-// the numbers.
+// addFetch appends f to fetches. The caller holds inboxMu, so they are in the order of their
+// numbers.
 func (rq *Requester) addFetch(f *fetch) {
 	if f.op != 0 {
 		rq.counters.AddLocked(shmlayout.Atomics, 1)
@@ -171,7 +171,8 @@ func (rq *Requester) addFetch(f *fetch) {
 	rq.fetchMu.Unlock()
 }
 
-// waitFetchSlot waits until one more get may be asked; only with inboxMu held it is still so.
+// waitFetchSlot waits until one more get may be sent. Only a caller that holds inboxMu can rely on
+// the result.
 func (rq *Requester) waitFetchSlot(ctx context.Context) error {
 	for {
 		tick := rq.fetchEvent.Load()
@@ -187,12 +188,12 @@ func (rq *Requester) waitFetchSlot(ctx context.Context) error {
 	}
 }
 
-// GetAsync begins a get; r.Dst is the link's until the request is done.
+// GetAsync begins a get. r.Dst belongs to the link until the request is done.
 func (rq *Requester) GetAsync(ctx context.Context, r Read) (Request, error) {
 	if err := rq.err(); err != nil {
 		return Request{}, err
 	}
-	f := new(fetch) // it is the request's, for as long as that is asked
+	f := new(fetch) // not pooled: the request uses it for as long as its owner polls it
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}
 	if !rq.backlog.busy() && rq.fetchCount.Load() < maxFetches/2 {
@@ -208,8 +209,8 @@ func (rq *Requester) GetAsync(ctx context.Context, r Read) (Request, error) {
 	return req, err
 }
 
-// abandonFetch makes an answer that is still to come go nowhere. It returns false if
-// the answer was complete before. rmu keeps the engine out of dst meanwhile.
+// abandonFetch makes an answer that is still to come be discarded. It returns false if the answer
+// was complete before. It holds rmu, so the receiver does not write to dst meanwhile.
 func (rq *Requester) abandonFetch(f *fetch) bool {
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
@@ -227,7 +228,7 @@ func (rq *Requester) abandonFetch(f *fetch) bool {
 	return false
 }
 
-// payloadBuffer says where a reply's payload goes.
+// payloadBuffer returns the memory for a reply's payload.
 func (rq *Requester) payloadBuffer(rest int) []byte {
 	f := rq.rxFetch
 	if f == nil {
@@ -235,14 +236,14 @@ func (rq *Requester) payloadBuffer(rest int) []byte {
 	}
 	rq.fetchMu.Lock()
 	defer rq.fetchMu.Unlock()
-	if f.dst == nil { // forsaken
+	if f.dst == nil { // abandoned
 		return nil
 	}
 	at := f.received + int(rq.rx.hdr.Chunk) - rest
 	return f.dst[at : at+rest]
 }
 
-// checkReply judges a reply.
+// checkReply checks a reply's header.
 func (rq *Requester) checkReply(h *wire.Header) error {
 	sent := rq.fullySent(h.Seq)
 	rq.fetchMu.Lock()
@@ -277,10 +278,10 @@ func (rq *Requester) handleReply(h *wire.Header) {
 	}
 }
 
-// handleNak takes a Nak: of a get or an atomic, which ends, or of a message.
+// handleNak handles a refusal: of a get or an atomic, which it completes, or of a message.
 func (rq *Requester) handleNak(h *wire.Header) error {
 	err := refusal(h.Word)
-	if h.Word != wire.CodeAlignment { // that one is the request's fault, not the import's end
+	if h.Word != wire.CodeAlignment { // misalignment is the request's fault, not the import's end
 		rq.onRevoke(h.Handle, AppliedUnknown, err)
 	}
 	sent := rq.fullySent(h.Seq)
@@ -292,8 +293,8 @@ func (rq *Requester) handleNak(h *wire.Header) error {
 	return nil
 }
 
-// unansweredBefore says whether a get or an atomic before message seq is not
-// answered yet: requests are over in order, whichever their kind.
+// unansweredBefore reports whether a get or an atomic before message seq is unanswered: requests
+// complete in order, whatever their kind.
 func (rq *Requester) unansweredBefore(seq uint64) bool {
 	if rq.fetchCount.Load() == 0 {
 		return false
@@ -303,7 +304,7 @@ func (rq *Requester) unansweredBefore(seq uint64) bool {
 	return len(rq.fetches) > 0 && rq.fetches[0].seq < seq
 }
 
-// waitAnsweredBefore waits until all that was asked before message seq is answered.
+// waitAnsweredBefore waits until all gets and atomics before message seq are answered.
 func (rq *Requester) waitAnsweredBefore(ctx context.Context, seq uint64) error {
 	for {
 		tick := rq.fetchEvent.Load()
@@ -319,12 +320,12 @@ func (rq *Requester) waitAnsweredBefore(ctx context.Context, seq uint64) error {
 	}
 }
 
-// fetchAnswered takes the oldest get off the queue; fetchMu is held. That it was answered
-// acknowledges all before it: the exporter works in order.
+// fetchAnswered completes the oldest fetch. Its answer acknowledges all messages before it, because
+// the exporter works in order. The caller holds fetchMu.
 func (rq *Requester) fetchAnswered(err error) {
 	f := rq.fetches[0]
 	rq.repliedSeq = f.seq
-	if rq.ackedSeq.Load() < f.seq { // only the holder of rmu stores there
+	if rq.ackedSeq.Load() < f.seq { // only the holder of rmu stores ackedSeq
 		rq.ackedSeq.Store(f.seq)
 	}
 	n := copy(rq.fetches, rq.fetches[1:])

@@ -12,35 +12,36 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// An import from a process that there is a link to, on one node, is asked for on
-// the link: one frame there and one back, where the way through the node takes two
-// packets each way and wakes it twice. The exporter knows from its node who the
-// importer is, and answers only what it can answer at once.
+// An import from a process on the same node to which there is a link is requested on the link: one
+// frame in each direction. The way through the node takes two packets in each direction and wakes
+// the node twice. The exporter knows the importer from its node, and answers only what it can
+// answer at once.
 
-// maxImports is how many imports can be asked for and not answered on one link; the
-// exporter ends a link that has more.
+// maxImports bounds the unanswered import requests on one link. The exporter ends a link that has
+// more.
 const maxImports = 32
 
-// importRequests are the imports that were asked for.
+// importRequests are the unanswered import requests.
 type importRequests struct {
-	mu        sync.Mutex // after rmu
-	last      uint32     // the last number given
-	list      []*importRequest
-	abandoned int // of them, those that nobody waits for any more
+	mu   sync.Mutex // Taken after rmu.
+	last uint32     // The last number given.
+	list []*importRequest
+	// Requests in the list whose callers have given up.
+	abandoned int
 }
 
-// importRequest is an import that is not answered yet.
+// importRequest is an unanswered import.
 type importRequest struct {
 	number  uint32
-	awaited bool // somebody waits
+	awaited bool // Its caller waits.
 	grant   wire.Granted
-	fd      int // that came with it, or -1
+	fd      int // Descriptor received with the grant, or -1.
 	done    wait.EventCount
 }
 
-// Import asks the exporter to let this process import buffer id. ok says whether it
-// does; else the nodes are to be asked, who may know why, or wait. The descriptor
-// is the caller's; it is -1 unless the grant is mapped.
+// Import asks the exporter to let this process import buffer id. ok reports whether it does.
+// Otherwise the nodes must be asked, which may know the reason, or wait. The caller owns the
+// descriptor, which is -1 unless the grant is mapped.
 func (rq *Requester) Import(ctx context.Context, id uint32) (g wire.Granted, fd int, ok bool) {
 	s := &importRequest{awaited: true, fd: -1}
 	if !rq.addImport(s) {
@@ -64,8 +65,8 @@ func (rq *Requester) Import(ctx context.Context, id uint32) (g wire.Granted, fd 
 	return s.grant, s.fd, s.grant.Rights != 0
 }
 
-// addImport enters s among what is asked for. An exporter that owes an answer for so
-// long that nobody waits for it is not asked again before that has come.
+// addImport adds s to the requests. While an exporter owes an answer whose caller has given up, it
+// is not asked again.
 func (rq *Requester) addImport(s *importRequest) bool {
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
@@ -81,7 +82,7 @@ func (rq *Requester) addImport(s *importRequest) bool {
 	return true
 }
 
-// handleGrant takes the answer to an import; rmu is held.
+// handleGrant handles the answer to an import. The caller holds rmu.
 func (rq *Requester) handleGrant(h *wire.Header) error {
 	rq.imports.mu.Lock()
 	defer rq.imports.mu.Unlock()
@@ -109,7 +110,7 @@ func (rq *Requester) handleGrant(h *wire.Header) error {
 	return nil
 }
 
-// declineGrant gives a grant back that cannot be used.
+// declineGrant returns a grant that cannot be used.
 func (rq *Requester) declineGrant(s *importRequest) {
 	foreign.Close(s.fd)
 	if s.grant.Handle != 0 {
@@ -118,16 +119,16 @@ func (rq *Requester) declineGrant(s *importRequest) {
 	s.grant, s.fd = wire.Granted{}, -1
 }
 
-// ImportHandler says whether the importer of a link may import buffer id, and enters it
-// in the exporter's tables if so; then there is a target, and the descriptor of a
-// mapped grant, which the link owns. It must answer at once. It is called with rmu
-// held, so the end of the export that it grants comes later on the link.
+// ImportHandler decides whether the importer of a link may import buffer id. If so it enters the
+// import in the exporter's tables and returns a target, and for a mapped grant a descriptor, which
+// the link then owns. It must answer at once. It is called with rmu held, so the end of an export
+// that it grants follows later on the link.
 type ImportHandler func(rs *Responder, id uint32) (t *Target, g wire.Granted, fd int)
 
 // importAnswer is an answer to an import that is to be written.
 type importAnswer struct {
 	h  wire.Header
-	fd int // -1: none goes with it
+	fd int // -1: no descriptor is sent.
 }
 
 // handleImport answers an import.
@@ -156,9 +157,8 @@ func (rs *Responder) handleImport(h *wire.Header) error {
 	return nil
 }
 
-// writeImportAnswer writes the oldest answer to an import, by a call of its own, for a
-// descriptor may go with it. All frames begun before are written. It says whether
-// the socket had room.
+// writeImportAnswer writes the oldest answer to an import by a call of its own, because it may
+// carry a descriptor. All frames queued before are written. It reports whether the socket had room.
 func (s *stream) writeImportAnswer() bool {
 	t := &s.tx
 	a := &t.importAnswers[0]
@@ -167,7 +167,8 @@ func (s *stream) writeImportAnswer() bool {
 	n, err := 0, error(nil)
 	if a.fd >= 0 {
 		var ok bool
-		if n, ok, err = t.io.SendPassed(s.fd, head, a.fd); !ok { // it is not for its importer to wait until there is room
+		// refuse instead of waiting until a descriptor can be sent
+		if n, ok, err = t.io.SendPassed(s.fd, head, a.fd); !ok {
 			_ = unix.Close(a.fd)
 			a.fd = -1
 			a.h.SetGranted(a.h.Serial, &wire.Granted{Handle: a.h.Handle})

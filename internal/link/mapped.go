@@ -12,30 +12,32 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// Mapped is an import whose pages this process has mapped. Its methods may be
-// called concurrently; offsets and lengths were checked by the caller.
+// Mapped is an import whose pages this process has mapped. Its methods may be called concurrently.
+// The caller has checked offsets and lengths.
 type Mapped struct {
 	req         *Requester
-	counters    shm.ShardedCounter // the link's
+	counters    shm.ShardedCounter // The link's.
 	handle      uint32
 	region      *shm.Region
 	mem         []byte
-	exportState *atomic.Uint32 // of the export, in the exporter's page
-	liveState   uint32         // what it holds while the export lives
-	board       wait.Board     // of the exporter
-	addr        uint64         // where the export is, as its exporter says it there; 0 if it does not
-	fence       atomic.Uint32  // see Write
-	closed      atomic.Bool
-	answerHint  *atomic.Bool // see Prefetch
+	exportState *atomic.Uint32 // State word of the export in the exporter's page.
+	liveState   uint32         // Its value while the export lives.
+	board       wait.Board     // Of the exporter.
+	// The export's address as the exporter publishes it on its board; 0: it does not.
+	addr       uint64
+	fence      atomic.Uint32 // See Write.
+	closed     atomic.Bool
+	answerHint *atomic.Bool // See Prefetch.
 
-	Claims     *Claims      // nil: the export is not redirectable
-	Ended      *atomic.Bool // the import is no more
-	FastNotify bool         // the same of TrySendNotify
+	Claims     *Claims      // nil: the export is not redirectable.
+	Ended      *atomic.Bool // The import has ended.
+	FastNotify bool         // The same as Fast, for TrySendNotify.
 
-	Fast bool // what Quick sends may be sent: there are rights to it, no Claims, and Ended is set
+	// TrySend may send: the import has the rights, no Claims, and Ended is set.
+	Fast bool
 }
 
-// NewMapped makes one; size is the export's, which lies in the region at off.
+// NewMapped makes one. size is the export's, which lies in the region at off.
 func NewMapped(rq *Requester, handle uint32, r *shm.Region, off, size int, slot, alive uint32, addr uint64) *Mapped {
 	return &Mapped{
 		req: rq, answerHint: rq.e.budget.AnswerHint(), counters: rq.counters.ShardedCounter, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
@@ -43,23 +45,22 @@ func NewMapped(rq *Requester, handle uint32, r *shm.Region, off, size int, slot,
 	}
 }
 
-// Close puts nothing in the place of the pages; a copier that is still at work
-// hurts nobody.
+// Close replaces the pages by private ones, so a goroutine that still copies does no harm.
 func (m *Mapped) Close() {
 	m.closed.Store(true)
 	m.region.Retire()
 }
 
-// check is what must hold before and after each copy. A state that changed
-// means that the exporter has closed the export: what was written is in no
-// memory of its any more, or may not be.
+// check is called before and after each copy. A changed state means that the exporter has closed
+// the export: what was written is, or may be, in no memory of it any more.
 func (m *Mapped) check() error {
 	if m.req.failed.Load() {
 		return m.req.err()
 	}
-	closed := m.closed.Load() // before the state: the export's end closes it too, after that changed
+	// load before the state: the export's end sets closed too, after the state changed
+	closed := m.closed.Load()
 	if m.exportState.Load() != m.liveState {
-		if m.req.failed.Load() { // since: then the exporter's page may be gone, too
+		if m.req.failed.Load() { // failed since; the exporter's page may be gone, too
 			return m.req.err()
 		}
 		return ErrRevoked
@@ -70,18 +71,17 @@ func (m *Mapped) check() error {
 	return nil
 }
 
-// healthy is check without the reason, small enough to be part of its caller.
+// healthy is check without the reason, small enough to be inlined.
 func (m *Mapped) healthy(rq *Requester) bool {
 	return !rq.failed.Load() && !m.closed.Load() && m.exportState.Load() == m.liveState
 }
 
-// Alive says whether the export lives, as its exporter's page has it: the news of
-// its end may still be on the way.
+// Alive returns whether the export lives according to its exporter's page. The notice of its end
+// may still be in flight.
 func (m *Mapped) Alive() error { return m.check() }
 
-// waitStreamApplied waits until the stream's messages before this one are applied: data
-// sent through one way is never overtaken through the other. Two private loads
-// when there are none.
+// waitStreamApplied waits until the stream's messages before this one are applied: data on one path
+// never overtakes data on the other. It takes two loads of local words if there are none.
 func (m *Mapped) waitStreamApplied(ctx context.Context) error {
 	if seq := m.req.lastSeq.Load(); seq != m.req.ackedSeq.Load() {
 		return m.req.waitAcked(ctx, seq)
@@ -89,9 +89,10 @@ func (m *Mapped) waitStreamApplied(ctx context.Context) error {
 	return nil
 }
 
-// Prefetch is called before [Mapped.Quick], with an offset that nobody has checked. After a wait of this process it asks for the line of what may be an
-// answer, before Quick has looked at all that it looks at: that takes less time than the line. Messages that follow one another, or
-// go where nobody looks, would only lose by it.
+// Prefetch is called before [Mapped.TrySend], with an unchecked offset. After a wait of this
+// process it requests the cache line of what may be an answer, before TrySend makes its checks,
+// which take less time than the line. Messages in succession, or to lines that no CPU polls, would
+// only lose by it.
 func (m *Mapped) Prefetch(off int) {
 	if m.answerHint.Load() {
 		m.prefetch(off)
@@ -106,9 +107,11 @@ func (m *Mapped) prefetch(off int) {
 	m.answerHint.Store(false)
 }
 
-// TrySend is Send for the messages that most are: short, and with nothing that has to come first or that stands in
-// their way. It looks at all that may, its caller's arguments included; [ErrSlowPath] means that it has done nothing. There
-// is no call in it but that of a copy of more than two words, unless somebody sleeps or the export ends; the looks are those of [Mapped.check], in their order.
+// TrySend is Send for the most frequent messages: short, with nothing that must come first or
+// stands in their way. It checks all that may, its caller's arguments included. [ErrSlowPath] means
+// that it has done nothing. It makes no call but the copy of more than two words, unless a
+// goroutine of the exporter sleeps or the export ends. Its checks are those of [Mapped.check], in
+// their order.
 func (m *Mapped) TrySend(off int, src []byte) error {
 	rq, mem, n := m.req, m.mem, len(src)
 	if !m.Fast || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || rq.backlog.pending.Load() != 0 {
@@ -133,12 +136,12 @@ func (m *Mapped) TrySend(off int, src []byte) error {
 		return m.finishMessage(off, n)
 	}
 	m.counters.Add2(shmlayout.Messages, 1, shmlayout.Bytes, uint64(n))
-	runtime.KeepAlive(m) // and so the pages, until the copy is over
+	runtime.KeepAlive(m) // keeps the pages mapped until the copy is over
 	return nil
 }
 
-// Send copies src, and then more, into the exporter's pages, the last word last.
-// Only someone asleep over there costs a system call.
+// Send copies src, and then more, into the exporter's pages, the last word last. It costs a system
+// call only if a goroutine of the exporter sleeps.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
 	if err := m.req.waitBacklog(ctx); err != nil {
 		return err
@@ -150,7 +153,7 @@ func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) 
 	return m.send(ctx, off, src, more)
 }
 
-// canSendNow says whether a message can be sent at once, with nothing but a copy.
+// canSendNow reports whether a message can be sent at once by a mere copy.
 func (m *Mapped) canSendNow(src []byte, more [][]byte) bool {
 	return len(more) == 0 && len(src) <= shm.Piece && m.Claims == nil && m.nothingBefore()
 }
@@ -192,7 +195,7 @@ func (m *Mapped) beginAccess(ctx context.Context) error {
 	return m.check()
 }
 
-// finishMessage comes after the last word's exchange, which orders it before these loads. n
+// finishMessage follows the last word's exchange, which orders that word before these loads. n
 // bytes at off were stored, a message.
 func (m *Mapped) finishMessage(off, n int) error {
 	err := m.check()
@@ -204,11 +207,11 @@ func (m *Mapped) finishMessage(off, n int) error {
 			m.wakeSleepers(off, n)
 		}
 	}
-	runtime.KeepAlive(m) // and so the pages, until the copy is over
+	runtime.KeepAlive(m) // keeps the pages mapped until the copy is over
 	return err
 }
 
-// finishStore is end for what is no message.
+// finishStore is finishMessage for a store that is no message.
 func (m *Mapped) finishStore(off, n int) error {
 	err := m.check()
 	if err != nil {
@@ -220,7 +223,7 @@ func (m *Mapped) finishStore(off, n int) error {
 	return err
 }
 
-// wakeSleepers rings if somebody may sleep for one of n bytes at off.
+// wakeSleepers rings if a goroutine of the exporter may sleep for one of n bytes at off.
 func (m *Mapped) wakeSleepers(off, n int) {
 	place := m.addr
 	if place != 0 {
@@ -231,7 +234,7 @@ func (m *Mapped) wakeSleepers(off, n int) {
 	}
 }
 
-// copyLong looks at the context and the export after each piece.
+// copyLong checks the context and the export after each piece.
 func (m *Mapped) copyLong(ctx context.Context, dst, src []byte) error {
 	for len(src) > 0 {
 		n := min(len(src), shm.Piece)
@@ -248,7 +251,8 @@ func (m *Mapped) copyLong(ctx context.Context, dst, src []byte) error {
 	return nil
 }
 
-// TrySendNotify is to SendNotify what [Mapped.Quick] is to Send, with a credit that is known to be there.
+// TrySendNotify is to SendNotify what [Mapped.TrySend] is to Send, with a credit that is known to
+// be available.
 func (m *Mapped) TrySendNotify(off int, src []byte) error {
 	rq, n := m.req, len(src)
 	if !m.FastNotify || n == 0 || n > maxSmallNotify || (n|off)%shm.WordSize != 0 || off < 0 || off > len(m.mem)-n || rq.backlog.pending.Load() != 0 {
@@ -257,15 +261,16 @@ func (m *Mapped) TrySendNotify(off int, src []byte) error {
 	if seq := rq.lastSeq.Load(); seq != rq.ackedSeq.Load() || m.Ended.Load() {
 		return ErrSlowPath
 	}
-	// As in credit: seen only lags behind what is back, and whoever lost the exchange has taken nothing. From here on
-	// together gives the credit back, or its note has it.
+	// As in takeCredit: creditsSeen is at most the true total, and a goroutine that lost the
+	// exchange has taken nothing. From here on sendWithNotification returns the credit, or its
+	// notification carries it.
 	if t := rq.creditsTaken.Load(); t-rq.creditsSeen.Load() >= shmlayout.Credits || !rq.creditsTaken.CompareAndSwap(t, t+1) {
 		return ErrSlowPath
 	}
 	return m.sendWithNotification(off, src)
 }
 
-// SendNotify sends, then leaves a note in the ring.
+// SendNotify sends, then puts a notification into the ring.
 func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]byte) error {
 	if err := m.req.takeCredit(ctx, m.Ended); err != nil {
 		return err
@@ -278,7 +283,7 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]
 	return m.sendNotify(ctx, off, src, more)
 }
 
-// maxSmallNotify is the longest message whose notification is not waited with.
+// maxSmallNotify is the longest message that is sent together with its notification.
 const maxSmallNotify = 1 << 10
 
 // sendNotify is SendNotify with the credit taken.
@@ -290,7 +295,7 @@ func (m *Mapped) sendNotify(ctx context.Context, off int, src []byte, more [][]b
 		return m.sendNotifyRedirected(ctx, off, src, more, false)
 	}
 	if err := m.send(ctx, off, src, more); err != nil {
-		m.req.untakeCredit(true) // no note without its data
+		m.req.untakeCredit(true) // no notification without its data
 		return err
 	}
 	at := off + len(src) - 4
@@ -304,7 +309,7 @@ func (m *Mapped) sendNotify(ctx context.Context, off int, src []byte, more [][]b
 	return nil
 }
 
-// postNotification has the exporter notified of what has arrived, with the credit taken.
+// postNotification notifies the exporter of a message that has arrived, with the credit taken.
 func (m *Mapped) postNotification(at int, word, redir uint32) {
 	m.req.notifyMu.Lock()
 	tail, awake := m.putNotification(at, word, redir)
@@ -312,9 +317,10 @@ func (m *Mapped) postNotification(at int, word, redir uint32) {
 	m.wakeExporter(tail, awake)
 }
 
-// sendWithNotification sends a short message and its note with one exchange, that of the note: the cache
-// lines of both come at the same time. An export that ends meanwhile is found afterwards, when the note
-// is in the ring already; the exporter finds that out, too, and gives the credit back.
+// sendWithNotification sends a short message and its notification with one atomic exchange, that of
+// the notification: the cache lines of both are fetched at the same time. The end of the export is
+// detected afterwards, when the notification is already in the ring. The exporter detects it too,
+// and returns the credit.
 func (m *Mapped) sendWithNotification(off int, src []byte) error {
 	if invariant.Enabled {
 		m.traceSend(off, src, nil)
@@ -347,8 +353,8 @@ func (m *Mapped) sendWithNotification(off int, src []byte) error {
 	return nil
 }
 
-// putNotification puts one in the ring, after its data, and says whether the exporter watches it; notifyMu
-// is held.
+// putNotification puts one into the ring, after its data, and returns how the exporter watches the
+// ring. The caller holds notifyMu.
 func (m *Mapped) putNotification(at int, word, redir uint32) (tail, awake uint32) {
 	rq := m.req
 	rq.lastSerial++
@@ -358,10 +364,10 @@ func (m *Mapped) putNotification(at int, word, redir uint32) (tail, awake uint32
 	}
 	tail = rq.pages.Ring.Put(shmlayout.Notification{Handle: m.handle, Serial: rq.lastSerial, Off: uint64(at), Word: word, Redir: redir})
 	rq.counters.AddLocked(shmlayout.Notifications, 1)
-	return tail, rq.pages.Back.Awake().Load() // after the note
+	return tail, rq.pages.Back.Awake().Load() // load after the notification is stored
 }
 
-// wakeExporter rouses an exporter that does not watch its ring.
+// wakeExporter wakes an exporter that does not poll its ring.
 func (m *Mapped) wakeExporter(tail, awake uint32) {
 	rq := m.req
 	switch awake {
@@ -388,12 +394,12 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 		m.trace("mapped write", off, len(src))
 	}
 	shm.Copy(m.mem[off:off+len(src)], src)
-	m.fence.Add(1) // a full barrier: plain stores would let end's loads pass them
+	m.fence.Add(1) // a full barrier: finishMessage's loads could pass plain stores
 	return m.finishMessage(off, len(src))
 }
 
-// Get copies out of the exporter's pages, the last word first. The state is
-// looked at again after the copy.
+// Get copies out of the exporter's pages, the last word first. It checks the state again after the
+// copy.
 func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
 	if err := m.req.waitBacklog(ctx); err != nil {
 		return err
@@ -415,7 +421,7 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 		shm.Take(dst, src)
 	}
 	if runtime.GOARCH != "amd64" {
-		m.fence.Add(1) // elsewhere an atomic load may pass plain loads before it
+		m.fence.Add(1) // on other CPUs an atomic load may pass earlier plain loads
 	}
 	err := m.check()
 	m.counters.Add2(shmlayout.Gets, 1, shmlayout.GetBytes, uint64(len(dst)))
@@ -423,14 +429,14 @@ func (m *Mapped) get(ctx context.Context, off int, dst []byte, raw bool) error {
 	return err
 }
 
-// What automatic update needs of the mapped way. It is outside the order of the
-// messages of a pair, so it waits for none of them, unless the export is
-// redirectable: then each run of words is a message, which may be redirected.
+// Automatic update on the mapped path. It is outside the message order of a pair of processes, so
+// it waits for no message. If the export is redirectable, each run of words is a message, which may
+// be redirected.
 
-// Direct says whether updates go straight to the pages and never wait.
+// Direct reports whether updates are stored in the pages directly and never wait.
 func (m *Mapped) Direct() bool { return m.Claims == nil }
 
-// Update stores whole words at their place. Nobody is told before [Mapped.Updated].
+// Update stores whole words. No sleeper is woken before [Mapped.Updated].
 func (m *Mapped) Update(ctx context.Context, off int, words []byte) error {
 	if m.Claims != nil {
 		return m.Send(ctx, off, words)
@@ -447,7 +453,7 @@ func (m *Mapped) Update(ctx context.Context, off int, words []byte) error {
 	return nil
 }
 
-// UpdateWord stores one word, after those of Updates before, by one exchange.
+// UpdateWord stores one word by one atomic exchange, after those of earlier Updates.
 func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
 	if m.Claims != nil {
 		return m.Send(ctx, off, word)
@@ -464,27 +470,25 @@ func (m *Mapped) UpdateWord(ctx context.Context, off int, word []byte) error {
 	return nil
 }
 
-// Updated makes what Update stored known to who sleeps there. An error says that the
-// export has ended meanwhile.
+// Updated wakes sleepers after Updates. An error means that the export has ended meanwhile.
 func (m *Mapped) Updated() error {
 	m.counters.Add(shmlayout.Updates, 1)
-	m.fence.Add(1) // as in Write: the loads of end come after the stores
+	m.fence.Add(1) // as in Write: finishStore's loads come after the stores
 	return m.finishStore(0, len(m.mem))
 }
 
-// Pages are those that the import lies in, and where in them it begins.
+// Pages returns the region that the import lies in, and its offset there.
 func (m *Mapped) Pages() (r *shm.Region, at int) {
 	at, _ = shm.Within(m.region.Bytes(), m.mem)
 	return m.region, at
 }
 
-// Pages are the shared pages of a same-node link, as each side needs them. The
-// link retires Far when it ends; Peer is the far process's and Near its own.
+// Pages are the shared pages of a same-node link. The link retires all of them when it ends. Peer
+// is the peer process's page.
 type Pages struct {
 	Peer shmlayout.Process
 
-	// The importing side writes Ring and reads Back; the exporting side the
-	// other way round.
+	// The importing side writes Ring and reads Back; the exporting side does the reverse.
 	Ring shmlayout.Importer
 	Back shmlayout.Exporter
 }

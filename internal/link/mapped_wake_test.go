@@ -10,7 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// Who sleeps for a word wakes when any byte of it changes.
+// A sleeper wakes when any byte of its word changes.
 func TestBytesWakeASleeper(t *testing.T) {
 	r, err := shm.New("test", shm.PageSize, false)
 	if err != nil {

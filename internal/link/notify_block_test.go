@@ -77,7 +77,7 @@ func TestHandlerThatBlocksTheOthers(t *testing.T) {
 	}
 }
 
-// Block returns also when somebody unblocks before it does.
+// Block returns also when another goroutine unblocks before it does.
 func TestBlockAndOneUnblockTooMany(t *testing.T) {
 	n := newNotifier(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

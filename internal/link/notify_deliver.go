@@ -7,24 +7,25 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 )
 
-// notification is a notification that came over the stream. A nil target runs nothing.
+// notification came over the stream or the ring. One with a nil target runs no handler.
 type notification struct {
 	serial    uint32
 	target    *Target
 	off       uint64
 	word      uint32
-	at        []byte // where it lies
-	outOfTurn bool   // it runs before its turn
+	at        []byte // Where the word lies.
+	outOfTurn bool   // It runs before earlier ones.
 }
 
-// muted reports whether the notification runs nothing.
+// muted reports whether the notification runs no handler.
 func (n *notification) muted() bool {
 	t := n.target
 	return t == nil || t.Notify == nil || t.Muted != nil && t.Muted.Load()
 }
 
-// queueNotification queues a notification; the importer's credits bound the queue. One that runs nothing is done
-// at once, whatever is before it: its credit does not wait for the handlers of others. rmu is held.
+// queueNotification queues a notification. The importer's credits bound the queue. One that runs no
+// handler is completed at once, whatever precedes it, so its credit does not wait for other
+// handlers. The caller holds rmu.
 func (rs *Responder) queueNotification(n notification) {
 	rs.notifyMu.Lock()
 	if n.muted() && !rs.serialGaps {
@@ -40,7 +41,7 @@ func (rs *Responder) queueNotification(n notification) {
 	over := len(rs.notifications) >= maxQueued
 	if !over {
 		rs.notifications = append(rs.notifications, n)
-		rs.sortNotifications() // of the mapped way there may be later ones
+		rs.sortNotifications() // later ones of the mapped path may be there
 	}
 	rs.notifyMu.Unlock()
 	if over {
@@ -50,9 +51,8 @@ func (rs *Responder) queueNotification(n notification) {
 	rs.e.dispatcher.enqueue(rs)
 }
 
-// runNext runs the next notification of the link, if it is there, and says
-// whether it was. A link has one serial for the notifications of both its ways,
-// and they run in its order.
+// runNext runs the next notification of the link if it is there, and reports whether it was. A link
+// has one sequence of serials for the notifications of both its paths, and they run in that order.
 func (rs *Responder) runNext() bool {
 	n, ok := rs.nextNotification()
 	if ok {
@@ -86,18 +86,20 @@ func (rs *Responder) runHandler(n notification) {
 		invariant.Check(len(rs.notifications) <= maxQueued || rs.serialGaps, "%d notifications are queued", len(rs.notifications))
 	}
 	if rs.pages != nil && !rs.failed.Load() {
-		rs.pages.Back.Returned().Store(ran) // the credit goes back when the handler has returned
+		rs.pages.Back.Returned().Store(ran) // the credit is returned when the handler has returned
 	}
 	idle := len(rs.notifications) == 0
 	rs.notifyMu.Unlock()
 	rs.returnCredits(ran, idle)
-	if b := &rs.e.batch; b.pending.Load() { // what the handler has sent, likely: this goroutine does not wait as others do
+	// likely what the handler has sent: this goroutine does not wait as others do
+	if b := &rs.e.batch; b.pending.Load() {
 		b.flush(nil)
 	}
 }
 
-// returnCredits tells the importer of returned credits: at once when it may be waiting, else when the goroutine of the notifications has nothing
-// to look for any more. Each time costs both ends a call, and the importer a wake of its background's thread if it waits for something else.
+// returnCredits tells the importer of returned credits: at once when it may be waiting, otherwise
+// when the dispatcher has nothing more to poll. Each time costs both ends a system call, and wakes
+// the importer's background goroutine if the importer waits for something else.
 func (rs *Responder) returnCredits(ran uint32, idle bool) {
 	if rs.pages != nil {
 		if rs.board.Count.Load() != 0 {
@@ -118,19 +120,19 @@ func (rs *Responder) returnCredits(ran uint32, idle bool) {
 	}
 }
 
-// credits is the total of credits returned.
+// credits returns the total of returned credits.
 func (rs *Responder) credits() uint32 {
 	rs.notifyMu.Lock()
 	defer rs.notifyMu.Unlock()
 	return rs.lastRun + rs.earlyCount
 }
 
-// serialRange are serials from first to last.
+// serialRange holds the serials from first to last.
 type serialRange struct{ first, last uint32 }
 
-// completeEarly notes that a notification is done which may not be the next one. Between two spans is
-// one at least that is not done and has a credit, so there are no more spans than credits. It
-// reports whether the serial can be. notifyMu is held.
+// completeEarly records that a notification is done which may not be the next one. Between two
+// ranges at least one notification is not done and has a credit, so there are no more ranges than
+// credits. It reports whether the serial is valid. The caller holds notifyMu.
 func (rs *Responder) completeEarly(serial uint32) bool {
 	if int32(serial-rs.lastRun) <= 0 || len(rs.earlyDone) > maxQueued {
 		return false
@@ -153,7 +155,7 @@ func (rs *Responder) completeEarly(serial uint32) bool {
 	return true
 }
 
-// waitBacklogSlow moves on over what was done before its turn; notifyMu is held.
+// mergeEarly moves lastRun over the serials that are done already. The caller holds notifyMu.
 func (rs *Responder) mergeEarly() {
 	for len(rs.earlyDone) > 0 && rs.earlyDone[0].first == rs.lastRun+1 {
 		n := rs.earlyDone[0].last - rs.lastRun
@@ -162,8 +164,8 @@ func (rs *Responder) mergeEarly() {
 	}
 }
 
-// returnEarlyCredits gives back the credits of notifications that were done as they came. rmu is held, and
-// notifyMu not.
+// returnEarlyCredits returns the credits of notifications that were completed on arrival. The
+// caller holds rmu but not notifyMu.
 func (rs *Responder) returnEarlyCredits() {
 	rs.notifyMu.Lock()
 	paid, scarce := rs.lastRun+rs.earlyCount, len(rs.notifications) > 0
@@ -184,8 +186,8 @@ func (rs *Responder) returnEarlyCredits() {
 	rs.tmu.Unlock()
 }
 
-// completeMuted is for an importer that has no credits left: what its ring holds that runs nothing is done
-// now. rmu is held.
+// completeMuted is called for an importer without credits: it completes the notifications in its
+// ring that run no handler. The caller holds rmu.
 func (rs *Responder) completeMuted() {
 	rs.notifyMu.Lock()
 	rs.collectRing()
@@ -203,7 +205,8 @@ func (rs *Responder) completeMuted() {
 	}
 }
 
-// takeForExport takes the oldest notification of an export out of its turn. rmu and notifyMu are not held.
+// takeForExport takes the oldest notification of an export out of order. The caller holds neither
+// rmu nor notifyMu.
 func (rs *Responder) takeForExport(export uint64) (n notification, ok bool) {
 	rs.rmu.Lock()
 	defer rs.rmu.Unlock()
@@ -222,11 +225,12 @@ func (rs *Responder) takeForExport(export uint64) (n notification, ok bool) {
 	return n, false
 }
 
-// nextNotification takes the note with the next serial from wherever it came. If the
-// next one is not here yet (a long message of the other way is still arriving),
-// its arrival will queue the link again.
+// nextNotification takes the notification with the next serial from the queue or the ring. If it is
+// not here yet (a long message of the other path is still arriving), its arrival queues the link
+// again.
 func (rs *Responder) nextNotification() (notification, bool) {
-	rs.rmu.Lock() // before the note is taken: a link that ends meanwhile forgets its targets
+	// before the notification is taken: a link that ends meanwhile forgets its targets
+	rs.rmu.Lock()
 	defer rs.rmu.Unlock()
 	rs.notifyMu.Lock()
 	want := rs.lastRun + 1
@@ -258,10 +262,11 @@ func (rs *Responder) nextNotification() (notification, bool) {
 	return resolveTarget(p, rs.targets[p.Handle]), true
 }
 
-// nextPolled is nextNotification for who polls the ring, and says how many notes were taken out of
-// it. more says that some of these are not run yet: the ring has them no more. Most are about what the one before was about, and come when nothing else does:
-// then notifyMu alone is enough, because a target that is withdrawn is not the last one any
-// more, and [shmlayout.Exporter.Head] has nobody who reads it.
+// nextPolled is nextNotification for the ring poller. head is the number of notifications taken out
+// of the ring. more reports that some of these have not run yet; the ring does not hold them any
+// more. Most notifications concern the target of the one before and arrive alone. Then notifyMu
+// suffices: removing a target clears lastRingTarget, and no goroutine reads
+// [shmlayout.Exporter.Head] then.
 func (rs *Responder) nextPolled() (n notification, head uint32, more, ok bool) {
 	rs.notifyMu.Lock()
 	if t := rs.lastRingTarget; t != nil && len(rs.notifications) == 0 && !rs.serialGaps {
@@ -281,8 +286,8 @@ func (rs *Responder) nextPolled() (n notification, head uint32, more, ok bool) {
 	return n, head, more, ok
 }
 
-// resolveTarget says what a note out of the ring is about, t among the targets. The importer
-// may lie: then it is about nothing, as when the import is closed.
+// resolveTarget returns what a notification out of the ring concerns, with t among the targets. A
+// dishonest importer's notification concerns nothing, as does one of a closed import.
 func resolveTarget(p shmlayout.Notification, t *Target) notification {
 	n := notification{serial: p.Serial, off: p.Off, word: p.Word}
 	if t == nil || !t.Write || p.Off%4 != 0 || p.Off >= uint64(len(t.Mem)) {
@@ -297,9 +302,9 @@ func resolveTarget(p shmlayout.Notification, t *Target) notification {
 	return n
 }
 
-// drainRing takes what a dead importer has left in the ring, before the ring goes:
-// those messages have arrived. Nothing is taken from one that broke the
-// protocol. rmu is held.
+// drainRing takes what a dead importer has left in the ring before the ring is released: those
+// messages have arrived. It takes nothing from an importer that broke the protocol. The caller
+// holds rmu.
 func (rs *Responder) drainRing(why error) {
 	rs.notifyMu.Lock()
 	defer rs.notifyMu.Unlock()
@@ -314,13 +319,13 @@ func (rs *Responder) drainRing(why error) {
 	}
 }
 
-// collectRing takes what is in the ring to the notes of the stream, in order, while
-// what it is about is known. rmu and notifyMu are held.
+// collectRing moves the ring's notifications to the queue, in order, while their targets are known.
+// The caller holds rmu and notifyMu.
 func (rs *Responder) collectRing() {
 	if rs.pages == nil {
 		return
 	}
-	for len(rs.notifications) < maxQueued { // it may go on writing, dead or not
+	for len(rs.notifications) < maxQueued { // the importer may go on writing, dead or not
 		p, ok, err := rs.pages.Ring.Peek(rs.ringHead)
 		if !ok || err != nil || p.Serial-rs.lastRun-1 >= shmlayout.Credits+rs.earlyCount {
 			break
@@ -351,7 +356,7 @@ func (rs *Responder) holdsExport(export uint64) bool {
 	return slices.ContainsFunc(rs.notifications, func(n notification) bool { return n.target != nil && n.target.Export == export })
 }
 
-// Pending says whether notifications of an import wait for their handler.
+// Pending reports whether notifications of an import wait for their handler.
 func (rs *Responder) Pending(handle uint32) bool {
 	rs.rmu.Lock()
 	t := rs.targets[handle]
@@ -366,7 +371,8 @@ func (rs *Responder) Pending(handle uint32) bool {
 	if rs.pages == nil || rs.serialGaps {
 		return false
 	}
-	for i := range uint32(shmlayout.Credits) { // there can be more only if it writes all the while
+	// more are possible only if the importer keeps writing
+	for i := range uint32(shmlayout.Credits) {
 		p, ok, err := rs.pages.Ring.Peek(rs.ringHead + i)
 		if !ok || err != nil {
 			return false

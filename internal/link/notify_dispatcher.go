@@ -15,38 +15,48 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// dispatcher runs notification handlers on a goroutine of its own, one at a
-// time for the whole process: never under a token nor on the goroutine that
-// serves links, so that a handler may wait for a Get on the very link that
-// notified it. External events take their turn among them.
+// dispatcher runs notification handlers on a goroutine of its own, one at a time for the whole
+// process. It never runs them under a token or on the goroutine that serves links, so a handler may
+// wait for a Get on the link that notified it. External events run in order among them.
 type dispatcher struct {
-	mu             sync.Mutex
-	cond           *sync.Cond
-	jobs           []job // each link at most once
-	blockDepth     int   // depth of Block, of a handler that does not unblock too
-	handlerRunning bool  // a handler runs, or may begin to: rings are polled
-	ringsPolled    bool  // the watch has links, whose notes may be in no job
-	handlerBlocks  int   // how often that one has blocked; only its goroutine stores it
-	goroutineID    uint64
-	closed         bool
-	sleeping       bool // on posted, among other words
+	mu   sync.Mutex
+	cond *sync.Cond
+	jobs []job // Each link at most once.
+	// Blocks in effect, without those of the running handler.
+	blockDepth int
+	// A handler runs or may begin to: rings are polled.
+	handlerRunning bool
+	// The ring poller has links, whose notifications may be in no job.
+	ringsPolled bool
+	// Blocks made by the running handler. Only its goroutine stores it.
+	handlerBlocks int
+	goroutineID   uint64
+	closed        bool
+	sleeping      bool // On posted, among other words.
 
-	posted         atomic.Uint32 // 1: something has come that polling and sleeping have to end for
-	rings          ringPoller    // of who runs the queue
-	creditsDue     []*Responder  // whose importers have credits to come; the same
-	streamNotified bool          // a notification has come over a stream since the last look at streams; the same
+	// 1: polling and sleeping must end, because something has come.
+	posted atomic.Uint32
+	rings  ringPoller // Used by the dispatcher's goroutine only.
+	// Links with credits to return. Used by the dispatcher's goroutine only.
+	creditsDue []*Responder
+	// A notification came over a stream since the sockets were last polled. Used by the
+	// dispatcher's goroutine only.
+	streamNotified bool
 	e              *Engine
 
-	exportWaiters map[uint64]*notifyWaiters // by the exports of which one notification is waited for
-	waiterCount   atomic.Int32              // how many wait; stored with mu
-	recheck       bool                      // one may have come since the queue was looked through for them
+	// By the export whose next notification is awaited.
+	exportWaiters map[uint64]*notifyWaiters
+	waiterCount   atomic.Int32 // Number of such waiters. Stored under mu.
+	// A notification for them may have come since the queue was last searched.
+	recheck bool
 
-	waitingForJobs bool        // for more
-	justRoused     atomic.Bool // it did, and something has come: a hint, for who looks in this process
+	waitingForJobs bool // The goroutine waits on cond.
+	// It did, and a job has come: a hint to waiters that poll.
+	justRoused atomic.Bool
 }
 
-// job is a link that may have notifications, or an event, with in that of a link
-// that has ended.
+// job is a link that may have notifications, or an event. in an event's job is the link that has
+// ended, if any.
 type job struct {
 	responder *Responder
 	event     func()
@@ -56,9 +66,8 @@ func (q *dispatcher) init(e *Engine) {
 	q.cond, q.e, q.exportWaiters = sync.NewCond(&q.mu), e, map[uint64]*notifyWaiters{}
 }
 
-// enqueue queues a link. in.queued says whether it is in the queue already; it is
-// cleared before the link is drained, so a note that comes meanwhile queues it
-// again.
+// enqueue queues a link. rs.inJobQueue reports whether it is queued already. It is cleared before
+// the link's notifications are taken, so one that comes meanwhile queues the link again.
 func (q *dispatcher) enqueue(rs *Responder) {
 	if rs.inJobQueue.CompareAndSwap(false, true) {
 		q.pushJob(job{responder: rs})
@@ -67,8 +76,7 @@ func (q *dispatcher) enqueue(rs *Responder) {
 	}
 }
 
-// recheckWaiters has the queue looked through, while notifications are blocked, for those that are
-// waited for.
+// recheckWaiters searches the queue for awaited notifications while handlers are blocked.
 func (q *dispatcher) recheckWaiters() {
 	q.mu.Lock()
 	q.recheck = true
@@ -77,11 +85,12 @@ func (q *dispatcher) recheckWaiters() {
 	q.cond.Broadcast()
 }
 
-// notifyWaiters are those that wait for the next notification of one export. It serves all of them.
+// notifyWaiters are the goroutines that wait for the next notification of one export. One
+// notification serves all of them.
 type notifyWaiters struct{ n int32 }
 
-// runAwaited runs the handler of a notification that is waited for while others are blocked; mu is
-// held.
+// runAwaited runs the handler of an awaited notification while others are blocked. The caller holds
+// mu.
 func (q *dispatcher) runAwaited() {
 	q.recheck = false
 	var ins []*Responder
@@ -107,7 +116,8 @@ func (q *dispatcher) runAwaited() {
 		}
 		return false
 	})
-	if w := q.exportWaiters[served]; ran && w != nil { // whose waits are over: no other one runs for them
+	// their waits are over: no other notification runs for them
+	if w := q.exportWaiters[served]; ran && w != nil {
 		q.waiterCount.Add(-w.n)
 		delete(q.exportWaiters, served)
 	}
@@ -115,9 +125,9 @@ func (q *dispatcher) runAwaited() {
 	q.recheck = q.recheck || ran
 }
 
-// WaitNotification waits for what a handler of an export brings about. While notifications are blocked,
-// those of that export run for it all the same, one for each wait, as sigsuspend lets a signal in.
-// When it returns, none of them runs any more.
+// WaitNotification waits for a condition that a handler of an export brings about. While
+// notifications are blocked, those of that export run all the same, one for each wait, as
+// sigsuspend lets a signal in. When it returns, none of them runs any more.
 func (e *Engine) WaitNotification(ctx context.Context, export uint64, l wait.Cond) error {
 	q := &e.dispatcher
 	q.mu.Lock()
@@ -136,7 +146,8 @@ func (e *Engine) WaitNotification(ctx context.Context, export uint64, l wait.Con
 	q.mu.Unlock()
 	err := e.Wait(ctx, l)
 	q.mu.Lock()
-	for q.handlerRunning && q.blockDepth > 0 && !q.closed { // it may be this one's
+	// the running handler may be this wait's
+	for q.handlerRunning && q.blockDepth > 0 && !q.closed {
 		q.cond.Wait()
 	}
 	if q.exportWaiters[export] == w {
@@ -173,7 +184,7 @@ func (q *dispatcher) close() {
 	q.cond.Broadcast()
 }
 
-// post ends polling and sleeping; mu is held.
+// post ends polling and sleeping. The caller holds mu.
 func (q *dispatcher) post() {
 	q.posted.Store(1)
 	if q.sleeping {
@@ -181,7 +192,7 @@ func (q *dispatcher) post() {
 	}
 }
 
-// linkEnded is of a link that has ended: it is watched no longer.
+// linkEnded ends the polling of a link that has ended.
 func (q *dispatcher) linkEnded(rs *Responder) {
 	if rs.inRingPoller.Load() {
 		q.mu.Lock()
@@ -217,8 +228,8 @@ func (q *dispatcher) run() {
 	}
 }
 
-// nextJob waits for the next job; mu is held. Where notifications have come before it
-// polls for a while, and runs their handlers itself, and then sleeps on their rings.
+// nextJob waits for the next job. The caller holds mu. After notifications it polls for a while,
+// runs their handlers itself, and then sleeps on their rings.
 func (q *dispatcher) nextJob() (j job, ok bool) {
 	for !q.closed {
 		switch {
@@ -235,7 +246,7 @@ func (q *dispatcher) nextJob() (j job, ok bool) {
 			q.runAwaited()
 		case q.rings.n == 0 && q.streamNotified && q.blockDepth == 0:
 			q.streamNotified = false
-			q.posted.Store(0) // nothing is there; what comes sets it again, with mu
+			q.posted.Store(0) // nothing is there; a later job sets it again under mu
 			q.unlocked(func() bool { q.e.pollAfterHandler(); return true })
 		case len(q.creditsDue) > 0:
 			q.unlocked(func() bool { q.flushCredits(); return true })
@@ -246,14 +257,15 @@ func (q *dispatcher) nextJob() (j job, ok bool) {
 		case q.blockDepth > 0:
 			q.stopPolling()
 		default:
-			q.posted.Store(0) // nothing is there; what comes sets it again, with mu
+			q.posted.Store(0) // nothing is there; a later job sets it again under mu
 			q.pollAndSleep()
 		}
 	}
 	return job{}, false
 }
 
-// pollAndSleep polls, sleeps if nothing comes, or ends the watch if it cannot; mu is held.
+// pollAndSleep polls, sleeps if nothing comes, and stops polling if it cannot sleep. The caller
+// holds mu.
 func (q *dispatcher) pollAndSleep() {
 	q.handlerRunning = true
 	quiet := q.unlocked(func() bool { return q.rings.poll(q) })
@@ -271,14 +283,15 @@ func (q *dispatcher) pollAndSleep() {
 	}
 }
 
-// stopPolling ends the watch; mu is held. What it leaves behind is in jobs then.
+// stopPolling releases all rings. What they hold is in jobs then. The caller holds mu.
 func (q *dispatcher) stopPolling() {
 	q.unlocked(func() bool { q.rings.releaseAll(q); return true })
 	q.ringsPolled = false
 	q.cond.Broadcast()
 }
 
-// creditsFirst says whether credits are to be paid that were put off: before a handler runs for another link's, which may take long; mu is held.
+// creditsFirst reports whether deferred credits must be returned before a handler of another link
+// runs, which may take long. The caller holds mu.
 func (q *dispatcher) creditsFirst() bool {
 	if len(q.creditsDue) == 0 {
 		return false
@@ -286,7 +299,7 @@ func (q *dispatcher) creditsFirst() bool {
 	return len(q.jobs) > 0 && (len(q.creditsDue) > 1 || q.jobs[0].responder != q.creditsDue[0])
 }
 
-// flushCredits returns the credits that were put off.
+// flushCredits returns the deferred credits.
 func (q *dispatcher) flushCredits() {
 	for _, rs := range q.creditsDue {
 		rs.creditsDue = false
@@ -301,14 +314,14 @@ func (q *dispatcher) flushCredits() {
 	q.creditsDue = q.creditsDue[:0]
 }
 
-// unlocked does f without mu, which is held.
+// unlocked calls f without mu, which the caller holds.
 func (q *dispatcher) unlocked(f func() bool) bool {
 	q.mu.Unlock()
 	defer q.mu.Lock()
 	return f()
 }
 
-// handlerDone says that no handler runs any more; mu is held.
+// handlerDone records that no handler runs any more. The caller holds mu.
 func (q *dispatcher) handlerDone() {
 	if invariant.Enabled {
 		q.check(true)
@@ -323,21 +336,21 @@ func (q *dispatcher) runJob(j *job) {
 	switch {
 	case j.event == nil:
 		j.responder.inJobQueue.Store(false)
-		// Polling finds what comes to the ring; the next one may be among those that
-		// came over the stream before.
+		// The ring poller finds what comes to the ring. The next notification may be among those
+		// received over the stream.
 		delivered := j.responder.runNext()
 		q.streamNotified = q.streamNotified || delivered && j.responder.pages == nil
 		if delivered && (!q.rings.add(q, j.responder) || j.responder.HasNotifications()) {
-			q.enqueue(j.responder) // others first
+			q.enqueue(j.responder) // behind other links
 		}
 	case j.responder != nil && j.responder.HasNotifications():
-		q.pushJob(*j) // behind it: the link is in the queue, and nothing is added to it any more
+		q.pushJob(*j) // behind the link's own job; nothing is added to the link any more
 	default:
 		j.event()
 	}
 }
 
-// inHandler says whether the caller is this queue's handler.
+// inHandler reports whether the caller is this dispatcher's running handler.
 func (q *dispatcher) inHandler() bool {
 	id := goroutineID()
 	q.mu.Lock()
@@ -345,8 +358,8 @@ func (q *dispatcher) inHandler() bool {
 	return q.handlerRunning && q.goroutineID == id
 }
 
-// Block keeps handlers from running until as many Unblocks. When it returns,
-// none runs, except the caller, and [Engine.Holds] and [Responder.Pending] find all that wait.
+// Block keeps handlers from running until as many Unblocks. When it returns, no handler runs except
+// the caller, and [Engine.HasQueued] and [Responder.Pending] find all notifications that wait.
 func (e *Engine) Block() {
 	q := &e.dispatcher
 	if q.inHandler() {
@@ -359,14 +372,15 @@ func (e *Engine) Block() {
 	defer q.mu.Unlock()
 	q.blockDepth++
 	q.recheck = true
-	for q.handlerRunning || q.ringsPolled && q.blockDepth > 0 && !q.closed { // somebody may unblock meanwhile
-		q.post() // or it would poll on
+	// another goroutine may unblock meanwhile
+	for q.handlerRunning || q.ringsPolled && q.blockDepth > 0 && !q.closed {
+		q.post() // or the dispatcher would poll on
 		q.cond.Wait()
 	}
 }
 
-// Unblock undoes one Block, and says how many are left. In a handler the last
-// level is the handler's own and stays.
+// Unblock undoes one Block and returns how many are left. In a handler the last level is the
+// handler's own and stays.
 func (e *Engine) Unblock() (remaining int, err error) {
 	q := &e.dispatcher
 	if q.inHandler() {
@@ -395,15 +409,15 @@ func (e *Engine) Unblock() (remaining int, err error) {
 	return q.blockDepth, nil
 }
 
-// Blocked says whether handlers are kept from running.
+// Blocked reports whether handlers are kept from running.
 func (e *Engine) Blocked() bool {
 	e.dispatcher.mu.Lock()
 	defer e.dispatcher.mu.Unlock()
 	return e.dispatcher.blockDepth > 0
 }
 
-// HasQueued says whether notifications of an export are queued whose import has ended
-// meanwhile, which [Responder.Pending] does not find.
+// HasQueued reports whether notifications of an export are queued whose import has ended, which
+// [Responder.Pending] does not find.
 func (e *Engine) HasQueued(export uint64) bool {
 	q := &e.dispatcher
 	q.mu.Lock()
@@ -417,25 +431,25 @@ func (e *Engine) HasQueued(export uint64) bool {
 	return false
 }
 
-// Event runs f where handlers run, in its turn; of a link that has ended, which may
-// be nil, after its notifications.
+// Event runs f as handlers are run, in order. If of is not nil, f runs after the notifications of
+// that link, which has ended.
 func (e *Engine) Event(of *Responder, f func()) { e.dispatcher.pushJob(job{responder: of, event: f}) }
 
-// Wake makes all who wait look again.
+// Wake makes all waiters check their conditions.
 func (e *Engine) Wake() { e.sleepers.Wake() }
 
-// NotifyWaiters is how many wait for one export's notification.
+// NotifyWaiters returns how many goroutines wait for the notification of one export.
 func (e *Engine) NotifyWaiters() int { return int(e.dispatcher.waiterCount.Load()) }
 
-// running counts the notification handlers that run in this program; who is not
-// zero is asked for its goroutine. ids are those that run them.
+// runningHandlers counts the notification handlers that run in this program. While it is not zero,
+// a caller's goroutine is looked up in handlerGoroutines, those that run handlers.
 var (
 	runningHandlers   atomic.Int32
 	handlerGoroutines sync.Map
 )
 
-// InHandler says whether the caller is a notification handler, of any process
-// that this program has open. It costs one load while none runs.
+// InHandler reports whether the caller is a notification handler of any process that this program
+// has open. It costs one load while none runs.
 func InHandler() bool {
 	if runningHandlers.Load() == 0 {
 		return false
@@ -444,9 +458,9 @@ func InHandler() bool {
 	return ok
 }
 
-// goroutineID is the number of the calling one. The runtime tells it only in the
-// first line of a trace, "goroutine 7 [running]:", whose form has not changed
-// since Go 1.0; golang.org/x/net/http2 reads it there too.
+// goroutineID returns the number of the calling goroutine. The runtime tells it only in the first
+// line of a trace, "goroutine 7 [running]:". That form has not changed since Go 1.0;
+// golang.org/x/net/http2 reads it there too.
 func goroutineID() uint64 {
 	var b [64]byte
 	s := bytes.TrimPrefix(b[:runtime.Stack(b[:], false)], []byte("goroutine "))

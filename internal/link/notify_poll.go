@@ -12,50 +12,51 @@ import (
 )
 
 const (
-	maxRings  = 4 // how many links' rings are watched
-	ringLooks = 8 // looks at each ring that are worth one of a wait's looks
+	maxRings = 4 // Links whose rings are polled.
+	// Looks at each ring that count as one poll of a wait.
+	ringLooks = 8
 
-	// maxSpurious is for a ring that rouses, or has notes, for nothing: after so many
-	// times since the last handler its link is left to its bell. An importer could
-	// otherwise keep this process awake by plain stores.
+	// maxSpurious bounds how often a ring may rouse, or have notifications, for nothing since its
+	// last handler. Then its link is left to its bell. Otherwise an importer could keep this
+	// process awake by plain stores.
 	maxSpurious = 16
 
-	// maxRefusals is how often polling begins anew where its thread cannot sleep: the
-	// other goroutines may be about to.
+	// maxRefusals is how often polling starts again where the thread cannot sleep: the other
+	// goroutines may be about to.
 	maxRefusals = 3
 )
 
-// ringPoller is the rings that the goroutine of the notifications polls for a while
-// after each notification, as waits do for words, and then sleeps on: the next one
-// is there without a bell, and without another thread or goroutine. Only that
-// goroutine uses it.
+// ringPoller polls rings for a while after each notification, as waits poll words, and then sleeps
+// on them. The next notification is found without a bell and without another thread or goroutine.
+// Only the dispatcher's goroutine uses it.
 type ringPoller struct {
 	slots  [maxRings]ringSlot
 	n      int
 	budget wait.Budget
 
-	procs      wait.SpareProcs
-	words      unix.WordSet
-	idleRounds uint32 // how often polling has found nothing for its time
-	refusals   int    // how often in a row it could not sleep
+	procs wait.SpareProcs
+	words unix.WordSet
+	// How often polling found nothing for its whole time.
+	idleRounds uint32
+	refusals   int // How often in a row it could not sleep.
 }
 
-// ringSlot is a link in a watch.
+// ringSlot is a polled link.
 type ringSlot struct {
 	responder *Responder
-	head      uint32         // notes found in its ring
-	stamp     *atomic.Uint32 // of the next one
-	lastUsed  uint32         // rests, when its last handler ran
-	spurious  int            // see patience
+	head      uint32         // Notifications found in its ring.
+	stamp     *atomic.Uint32 // Of the next one.
+	lastUsed  uint32         // idleRounds when its last handler ran.
+	spurious  int            // See maxSpurious.
 }
 
-// moveTo moves on to the note after the first head ones.
+// moveTo moves on to the notification after the first head ones.
 func (s *ringSlot) moveTo(head uint32) { s.head, s.stamp = head, s.responder.pages.Ring.Stamp(head) }
 
 func (s *ringSlot) ready() bool { return s.stamp.Load() == s.head+1 }
 
-// add has the ring of in watched, or says that there is none or no seat. The
-// importer does not ring from here on, what it has put before is found.
+// add polls the ring of rs from now on. It returns false if there is no ring or no free slot. The
+// importer does not ring from here on; what it has put before is found.
 func (w *ringPoller) add(q *dispatcher, rs *Responder) bool {
 	if rs.pages == nil || rs.failed.Load() {
 		return false
@@ -85,8 +86,8 @@ func (w *ringPoller) add(q *dispatcher, rs *Responder) bool {
 	return true
 }
 
-// leastRecent is the seat that was used longest ago, if that was before the last rest: links
-// that are busy at the same time do not drive one another out.
+// leastRecent returns the slot that was unused for longest, if it was unused for a whole round:
+// links that are busy at the same time do not evict each other. It returns -1 if there is none.
 func (w *ringPoller) leastRecent() int {
 	at := -1
 	for i := range w.n {
@@ -97,8 +98,8 @@ func (w *ringPoller) leastRecent() int {
 	return at
 }
 
-// poll runs the handlers of what comes until something is posted, or the time is up:
-// then it says that it is quiet.
+// poll runs the handlers of what comes until something is posted or the time is over. quiet reports
+// the latter.
 func (w *ringPoller) poll(q *dispatcher) (quiet bool) {
 	w.prune(q)
 	sp := w.budget.Begin(false)
@@ -127,23 +128,23 @@ func (w *ringPoller) poll(q *dispatcher) (quiet bool) {
 	return false
 }
 
-// enqueue puts the links whose rings have a note behind those that wait for their
-// turn, among which whoever sends without end would be before them for ever. The
-// queue's lock is held.
+// enqueue queues the links whose rings have a notification behind the waiting jobs. Otherwise an
+// importer that sends without end would always precede them. The caller holds the dispatcher's
+// lock.
 func (w *ringPoller) enqueue(q *dispatcher) {
 	for i := range w.slots[:w.n] {
 		s := &w.slots[i]
 		if !s.ready() {
 			continue
 		}
-		s.moveTo(s.head + 1) // one that cannot be run yet must not be found for ever
+		s.moveTo(s.head + 1) // do not find one again that cannot run yet
 		if s.responder.inJobQueue.CompareAndSwap(false, true) {
 			q.jobs = append(q.jobs, job{responder: s.responder})
 		}
 	}
 }
 
-// serve runs the handler of the note that is there, if it is its turn.
+// serve runs the handler of the notification that is there, if it is the next one.
 func (w *ringPoller) serve(q *dispatcher, s *ringSlot) {
 	n, head, more, ok := s.responder.nextPolled()
 	if ok {
@@ -154,7 +155,7 @@ func (w *ringPoller) serve(q *dispatcher, s *ringSlot) {
 	} else {
 		s.spurious++
 		if int32(head-s.head) <= 0 {
-			head = s.head + 1 // one that cannot be run yet must not be found for ever
+			head = s.head + 1 // do not find one again that cannot run yet
 		}
 	}
 	s.moveTo(head)
@@ -163,13 +164,13 @@ func (w *ringPoller) serve(q *dispatcher, s *ringSlot) {
 	}
 }
 
-// sleep sleeps on the rings until a note comes or something is posted, and says
-// whether it could: else the caller is to end the watch, or poll.
+// sleep sleeps on the rings until a notification comes or something is posted, and reports whether
+// it could. Otherwise the caller should stop polling, or poll again.
 func (w *ringPoller) sleep(q *dispatcher) bool {
 	besides := int(sleepingPollers.Add(1)) - 1
 	defer sleepingPollers.Add(-1)
 	if q.e.polling.Load() {
-		besides-- // it ends soon; one that has only begun to look, plainly, counts as who computes
+		besides-- // a waiter that polls ends soon; one that makes plain looks counts as computing
 	}
 	if !unix.CanSleepOnWords() || !w.procs.Available(besides) {
 		return false
@@ -179,7 +180,8 @@ func (w *ringPoller) sleep(q *dispatcher) bool {
 	note := false
 	for i := range w.slots[:w.n] {
 		s := &w.slots[i]
-		s.responder.pages.Back.Awake().Store(shmlayout.Sleeps) // before the look, see shmlayout.Exporter.Awake
+		// before the stamp is loaded; see shmlayout.Exporter.Awake
+		s.responder.pages.Back.Awake().Store(shmlayout.Sleeps)
 		v := s.stamp.Load()
 		note = note || v == s.head+1
 		w.words.Add(s.stamp, v)
@@ -201,11 +203,11 @@ func (w *ringPoller) sleep(q *dispatcher) bool {
 	return true
 }
 
-// sleepingPollers counts the watches of this program that sleep, or are about to.
+// sleepingPollers counts the ring pollers of this program that sleep or are about to.
 var sleepingPollers atomic.Int32
 
-// countSpurious counts a sleep that ended without a note for the ring that ended it, if that
-// is known, or else whose word has changed.
+// countSpurious counts a sleep that ended without a notification for the ring that ended it, if
+// that is known, or for all rings whose word has changed.
 func (w *ringPoller) countSpurious(at int) {
 	for i := range w.slots[:w.n] {
 		s := &w.slots[i]
@@ -215,7 +217,7 @@ func (w *ringPoller) countSpurious(at int) {
 	}
 }
 
-// prune leaves links that have ended, or rouse in vain.
+// prune releases links that have ended or rouse spuriously.
 func (w *ringPoller) prune(q *dispatcher) {
 	for i := w.n - 1; i >= 0; i-- {
 		if s := &w.slots[i]; s.spurious > maxSpurious || s.responder.failed.Load() {
@@ -224,8 +226,8 @@ func (w *ringPoller) prune(q *dispatcher) {
 	}
 }
 
-// release leaves a link to its bell: from here on the importer rings, and what came
-// before is queued.
+// release leaves a link to its bell: from here on the importer rings, and what came before is
+// queued.
 func (w *ringPoller) release(q *dispatcher, at int) {
 	rs := w.slots[at].responder
 	rs.inRingPoller.Store(false)
@@ -233,7 +235,7 @@ func (w *ringPoller) release(q *dispatcher, at int) {
 	rs.pages.Back.Head().Store(rs.ringHead)      // before it matters,
 	rs.pages.Back.Awake().Store(shmlayout.Rings) // and both before the look, see shmlayout.Exporter.Awake
 	_, there, err := rs.pages.Ring.Peek(rs.ringHead)
-	there = there || len(rs.notifications) > 0 // what was taken out of the ring for a closed import
+	there = there || len(rs.notifications) > 0 // taken out of the ring for a closed import
 	rs.notifyMu.Unlock()
 	w.n--
 	w.slots[at] = w.slots[w.n]
@@ -243,7 +245,7 @@ func (w *ringPoller) release(q *dispatcher, at int) {
 	}
 }
 
-// releaseAll leaves all links.
+// releaseAll releases all links.
 func (w *ringPoller) releaseAll(q *dispatcher) {
 	for w.n > 0 {
 		w.release(q, w.n-1)
@@ -252,18 +254,25 @@ func (w *ringPoller) releaseAll(q *dispatcher) {
 	w.refusals = 0
 }
 
-// A notification that comes over a stream is often followed by another one, as over rings (see watch). So the goroutine that has run its handler
-// looks at the sockets for the time of a wait, as waiters do, and runs the next one itself: else the background's thread would be woken by
-// the message, and would wake that goroutine's. It gives way to whoever waits for anything else, who would have to sleep.
+// A notification over a stream is often followed by another one, as over rings (see ringPoller). So
+// the dispatcher's goroutine polls the sockets for the time of a wait after it has run a handler,
+// as waiters do, and runs the next handler itself. Otherwise the message would wake the background
+// goroutine's thread, which would wake the dispatcher's. The dispatcher yields to waiters, which
+// would have to sleep.
 type notifyPoller struct {
-	active      atomic.Bool // that goroutine is who looks; stored by it, as long as it has the engine's spinning
-	yieldWanted atomic.Bool // somebody else wants to; a hint, as who misses it looks no longer than a wait does
+	// The dispatcher's goroutine polls. Stored by it while it holds Engine.polling.
+	active atomic.Bool
+	// A waiter wants to poll. A hint: a dispatcher that misses it polls no longer than a wait does.
+	yieldWanted atomic.Bool
 
-	deadline int64       // it looks no longer, of [unix.Monotonic]; with the engine's spinning
-	done     func() bool // something is posted, or somebody wants to look, or the time is up
+	// End of polling, in [unix.Monotonic] time. Guarded by Engine.polling.
+	deadline int64
+	// Reports that a job is posted, a waiter wants to poll, or the time is over.
+	done func() bool
 }
 
-// maxNotifyPoll is for a link that brings something all the time, and no notification: credits wait for the end.
+// maxNotifyPoll is for a link that keeps bringing data but no notification: credits wait for the
+// end of the poll.
 const maxNotifyPoll = 200 * time.Microsecond
 
 func (o *notifyPoller) init(posted *atomic.Uint32) {
@@ -272,10 +281,11 @@ func (o *notifyPoller) init(posted *atomic.Uint32) {
 	}
 }
 
-// Looks that the goroutine of the notifications has to give way. One of its own may be a call that receives a lot, or a yield.
+// yieldPolls is how often a waiter yields to let the dispatcher stop polling. One poll of the
+// dispatcher may be a call that receives a lot, or a yield.
 const yieldPolls = 64
 
-// acquirePoller has the caller be the one who looks, and says whether it is.
+// acquirePoller makes the caller the polling goroutine, and reports whether it is.
 func (e *Engine) acquirePoller() bool {
 	if e.polling.CompareAndSwap(false, true) {
 		return true
@@ -291,15 +301,16 @@ func (e *Engine) acquirePoller() bool {
 			return true
 		}
 		if !o.active.Load() {
-			break // somebody else was first
+			break // another waiter was first
 		}
 	}
 	return false
 }
 
-// pollAfterHandler looks until something is posted, which is seen or was posted after the last look, or somebody else wants to, or the time is up.
+// pollAfterHandler polls until a job is posted, a waiter wants to poll, or the time is over. A job
+// posted after the last look is seen by the caller.
 func (e *Engine) pollAfterHandler() {
-	if e.sleepers.Asleep() { // the handler may have woken somebody, who is next on this processor, and may wait for more
+	if e.sleepers.Asleep() { // let a goroutine run that the handler has woken; it may wait for more
 		runtime.Gosched()
 	}
 	if !e.polling.CompareAndSwap(false, true) {

@@ -26,7 +26,7 @@ func streamNotifier(t *testing.T, handler func(n uint32)) (p *pair, ran *atomic.
 	}
 }
 
-// Who looks out has notifications run that nobody else would hear of.
+// The notify poller runs notifications that no other goroutine would see.
 func TestNotifyPoller(t *testing.T) {
 	over := make(chan struct{})
 	p, ran, send := streamNotifier(t, func(n uint32) {
@@ -42,7 +42,7 @@ func TestNotifyPoller(t *testing.T) {
 		defer q.mu.Unlock()
 		return q.waitingForJobs && p.in.tryTokenDisarmed()
 	})
-	p.in.token.Store(tokenFree) // with nobody who listens
+	p.in.token.Store(tokenFree) // unarmed, without a holder
 	q.posted.Store(0)
 	send()
 	time.Sleep(10 * time.Millisecond)
@@ -59,7 +59,7 @@ func TestNotifyPoller(t *testing.T) {
 	close(over)
 }
 
-// Who waits for something has its turn to look before who looks out.
+// A waiter may poll before the notify poller.
 func TestNotifyPollerYields(t *testing.T) {
 	e, _ := engine(t)
 	e.notifyPoller.deadline = math.MaxInt64
@@ -80,7 +80,7 @@ func TestNotifyPollerYields(t *testing.T) {
 		<-gone
 		e.polling.Store(false)
 	}
-	e.polling.Store(true) // of a waiter, who does not
+	e.polling.Store(true) // held by a waiter, which does not
 	if e.acquirePoller() {
 		t.Error("two look at the same time")
 	}
@@ -139,7 +139,7 @@ func TestResumedIsDisarmed(t *testing.T) {
 		s.readArmed.Store(true) // as with a new connection
 		s.rmu.Unlock()
 		if !<-done {
-			continue // somebody else has it
+			continue // another goroutine has it
 		}
 		if s.readArmed.Load() {
 			t.Fatal("the new descriptor is disarmed, and taken for armed")

@@ -167,7 +167,8 @@ func TestBlockEndsPolling(t *testing.T) {
 	}
 }
 
-// Notes that a closed import has left in the ring are all run, whoever takes them out.
+// Notifications that a closed import has left in the ring are all run, whichever goroutine takes
+// them out.
 func TestNotesOfAClosedImportAreRun(t *testing.T) {
 	n := newNotifier(t)
 	n.notify(t)
@@ -289,7 +290,7 @@ func linkTo(t *testing.T, a *Engine, pa shmlayout.Process, b *Engine, pb shmlayo
 	return NewMapped(rq, 1, far, 0, shm.PageSize, 0, 0, 0)
 }
 
-// More links than there are seats are served all the same, whoever comes when.
+// More links than ring slots are all served, in whatever order they send.
 func TestMoreLinksThanRingSlots(t *testing.T) {
 	e, own := engine(t)
 	var ran [maxRings + 3]atomic.Uint32

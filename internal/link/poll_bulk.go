@@ -7,37 +7,45 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Who has long messages under way, and waits for one before it begins the next, finds it over at the first look where as much comes the
-// other way: the background has received meanwhile, and with it the acknowledgements. So the process has one thread that sends and one that
-// receives, which take turns on one processor, and by the time that one has its turn all that the other side could send has left the cache.
-// Such a waiter takes what has come before it goes on, therefore, and the background leaves links to it as long as it comes by: that moves a tenth to a
-// sixth more both ways at once. It takes all of it, as far as that has an end: of long messages, of which there are always some that the
-// socket has no room for, a few calls leave so much that the other side stands still, and what the waiter sends next is in its way.
-// Between two looks it writes a turn of what is left to be written: see writeQuantum.
+// A sender that keeps long messages in flight and waits for the oldest before it begins the next
+// finds it complete at the first look if as much data comes the other way: the background goroutine
+// has received meanwhile, and the acknowledgements with it. Then one thread of the process sends
+// and another receives, and they alternate on one CPU. When one of them runs, the data that the
+// peer could send has left the cache.
+//
+// So such a waiter drains the hot sockets before it goes on, and the background goroutine leaves
+// the links to it while it keeps coming. That moves a tenth to a sixth more data in both directions
+// together. The waiter drains all that is there within maxDrainRounds. Long messages always have a
+// rest for which the socket had no room. After a few calls only, so much would be left that the
+// peer stands still, and what the waiter sends next would be in its way. Between two receives the
+// waiter writes one quantum of unwritten data; see writeQuantum.
 const (
 	bulkSize = 64 << 10
 
-	bulkWindow     = time.Millisecond // since such a message came
-	drainWindow    = rearmTick / 2    // since a waiter came by
-	recentDrain    = rearmTick / 5    // the same, of one who sends and looks by turns
-	maxDrainRounds = 16               // looks that bring something, of 1 MiB at most, and turns of writing, each with another look
+	bulkWindow  = time.Millisecond // How long a long message counts as recent.
+	drainWindow = rearmTick / 2    // How long a waiter is expected to come again.
+	recentDrain = rearmTick / 5    // The same for one that sends and drains by turns.
+	// Bounds receives of up to 1 MiB, and quanta written, each of which adds a receive.
+	maxDrainRounds = 16
 )
 
-// bulkActivity knows when there was reason to, and when somebody did, of [unix.Monotonic]; 0 for never.
+// bulkActivity records the last long message and the last drain, in [unix.Monotonic] time; 0 for
+// never.
 type bulkActivity struct{ lastBulk, lastDrain atomic.Int64 }
 
-// noteArrival is of a message of n bytes.
+// noteArrival records the arrival of a message of n bytes.
 func (g *bulkActivity) noteArrival(n uint64) {
 	if n >= bulkSize {
 		g.lastBulk.Store(unix.Monotonic())
 	}
 }
 
-// waiterExpected says whether a waiter will look soon, and recent whether one has just looked.
+// waiterExpected reports whether a waiter will drain the sockets soon, and justDrained whether one
+// has just done so.
 func (g *bulkActivity) waiterExpected() bool { return g.drainedWithin(drainWindow) }
 func (g *bulkActivity) justDrained() bool    { return g.drainedWithin(recentDrain) }
 
-// bulkArriving says that a long message has come, so that others may be on their way.
+// bulkArriving reports whether a long message has arrived lately, so more are likely.
 func (g *bulkActivity) bulkArriving() bool {
 	t := g.lastBulk.Load()
 	return t != 0 && unix.Monotonic()-t < int64(bulkWindow)
@@ -48,7 +56,8 @@ func (g *bulkActivity) drainedWithin(within time.Duration) bool {
 	return t != 0 && unix.Monotonic()-t < int64(within)
 }
 
-// drainReady is for a waiter that has found at once what it waited for.
+// drainReady is called by a waiter that found its condition at once. It receives what has come on
+// the hot links.
 func (e *Engine) drainReady() {
 	came := e.bulkActivity.lastBulk.Load()
 	if came == 0 {
@@ -63,7 +72,7 @@ func (e *Engine) drainReady() {
 	n := e.acquireHot(&held)
 	var more [len(e.hot)]bool
 	for i, s := range held[:n] {
-		more[i] = s.receive(1) // that one sends without end does not keep the others' from being seen
+		more[i] = s.receive(1) // one link that sends without end does not starve the others
 	}
 	var w assistedWriters
 	brought, wrote := 0, 0
@@ -78,7 +87,7 @@ func (e *Engine) drainReady() {
 			}
 			if wrote < maxDrainRounds && w.assist(s, true) {
 				wrote++
-				more[i], any = true, true // it is looked at before the next turn
+				more[i], any = true, true // receive before the next quantum
 			}
 		}
 	}
@@ -88,13 +97,13 @@ func (e *Engine) drainReady() {
 		for _, s := range held[:n] {
 			s.releaseUnarmed()
 		}
-		w.finish(true) // behind that: most are on the guard's list now
+		w.finish(true) // after that: most are on the watchdog's list now
 		e.watchdog.sweep()
 	}
 	e.polling.Store(false)
 }
 
-// leaveToWaiter says whether the background may leave s to a waiter.
+// leaveToWaiter reports whether the background goroutine may leave s to a waiter.
 func (s *stream) leaveToWaiter() bool {
 	return s.hot.Load() && s.e.bulkActivity.waiterExpected() && !s.e.sleepers.Asleep()
 }

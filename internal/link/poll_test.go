@@ -52,7 +52,7 @@ func TestWaitWhileAPeerNeverStops(t *testing.T) {
 	}
 }
 
-// Who waits for a word looks at nothing else first only where there is nothing else.
+// A waiter begins with plain looks only where it has nothing else to poll.
 func TestPlainLooksNeedOnlyMemory(t *testing.T) {
 	c := newCopier(t)
 	if c.a.PlainLooks() == 0 {

@@ -9,18 +9,19 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Arming a descriptor and disarming it again around every wait costs two system
-// calls a message. A waiter that found what it waited for therefore leaves the
-// links it polled unarmed, at rest: the next wait, which usually follows at
-// once, takes them as they are. Links at rest that no wait takes any more are
-// armed by the guard, so that the background serves them. Where anybody sleeps, where the waiter goes
-// to sleep itself, or where waits are seldom, links are armed at once.
+// Arming a descriptor and disarming it around every wait costs two system calls a message. So a
+// waiter that found its condition releases the links it polled unarmed. The next wait usually
+// follows at once and takes them as they are. The watchdog arms unarmed links that no wait takes
+// any more, so that the background goroutine serves them. Links are armed at once if a goroutine
+// sleeps, if the waiter goes to sleep, or if waits are rare.
 //
-// The guard has no thread and looks at nothing by itself. Waiters that leave links at rest see to those of others as they go, and put off a
-// timer, which goes off where none has come for a while. Each time that a timer goes off it takes 40 µs from both ends of a stream, of which it
-// wakes two or three threads of the runtime one after another, and to set one takes 15 to 30 on a virtual machine if it is the next one of its
-// processor, which has one each 4 ms anyway. So the timer is for a rearmTick at first, and for twice as long whenever it is put off, up to
-// maxRearmTick: a link that is no longer polled is served late by no longer than it was polled before, or by that.
+// The watchdog has no thread. Waiters that release links sweep those of other waiters, and postpone
+// a timer. The timer expires when no waiter has come for a while. An expiry costs both ends of a
+// stream 40 µs, because it wakes two or three threads of the runtime in turn. Setting the timer
+// takes 15 to 30 µs on a virtual machine if it is the CPU's next one, which the CPU has every 4 ms
+// anyway. So the timer first runs for rearmTick, and for twice as long whenever it is postponed, up
+// to maxRearmTick. A link that is no longer polled is served late by at most the time it was polled
+// before, or maxRearmTick.
 const (
 	rearmTick    = time.Millisecond
 	maxRearmTick = 4 * time.Millisecond
@@ -28,23 +29,29 @@ const (
 	maxWaitGap   = 16 * time.Millisecond
 )
 
-// watchdogTimerID is that of its timer's events. Those of links are from 2 on.
+// watchdogTimerID identifies the events of the watchdog's timer. Links have identifiers from 2 on.
 const watchdogTimerID = 1
 
-// rearmWatchdog arms links at rest. Its timer is set as long as there are any.
+// rearmWatchdog arms unarmed links that waiters have left. Its timer is set while there are any.
 type rearmWatchdog struct {
-	lastWaitEnd int64 // when a wait ended, of [unix.Monotonic]; with spinning
+	// End of the last wait, in [unix.Monotonic] time. Guarded by Engine.polling.
+	lastWaitEnd int64
 
-	mu       sync.Mutex // held for a moment, and while what was left to the guard is written: what is armed is served, which may take longer, without it
-	unarmed  []*stream
-	spare    []*stream // memory for the next ones
+	// Held briefly, and while unwritten data is flushed. Links are armed, and thereby served,
+	// without it.
+	mu       sync.Mutex
+	unarmed  []*stream // Unarmed links.
+	spare    []*stream // Memory for the next list.
 	timer    *unix.Timer
-	interval time.Duration // for which the timer was set
+	interval time.Duration // For which the timer was set.
 	closed   bool
 
-	lastSweep atomic.Int64 // when a waiter last saw to the list; stored with mu
-	renewAt   atomic.Int64 // from when on the timer is to be put off; stored with mu
-	urgent    atomic.Bool  // something was gathered, or left to the guard, since the timer was set
+	// When a waiter last swept the list. Stored under mu.
+	lastSweep atomic.Int64
+	// From when the timer should be postponed. Stored under mu.
+	renewAt atomic.Int64
+	// Data was coalesced or left unwritten since the timer was set.
+	urgent atomic.Bool
 }
 
 func (e *Engine) startWatchdog() (err error) {
@@ -52,22 +59,22 @@ func (e *Engine) startWatchdog() (err error) {
 	return err
 }
 
-// frequentWaits notes that a wait ends now, and says whether another one did lately.
+// frequentWaits records the end of a wait, and reports whether another wait ended shortly before.
 func (g *rearmWatchdog) frequentWaits(now int64) bool {
 	before := g.lastWaitEnd
 	g.lastWaitEnd = now
 	return now-before < int64(maxWaitGap)
 }
 
-// releaseUnarmed lets go of the token without arming.
+// releaseUnarmed releases the token without arming.
 func (s *stream) releaseUnarmed() {
 	if invariant.Enabled {
 		s.checkHeld("rest")
 	}
-	if s.ackDeferred { // it may be long until the next turn
+	if s.ackDeferred { // the next poll may be far away
 		s.flushDeferredAck(false)
 	}
-	s.touched.Store(true) // before the token is free, see visit
+	s.touched.Store(true) // before the token is free; see sweep
 	if !s.token.CompareAndSwap(tokenHeld, tokenFree) {
 		s.token.Store(tokenHeld) // an event was on its way when the descriptor was disarmed
 		s.receive(maxRecvCalls)
@@ -77,7 +84,7 @@ func (s *stream) releaseUnarmed() {
 	if s.onWatchdog.CompareAndSwap(false, true) {
 		s.e.watchdog.add(s)
 	}
-	if s.e.sleepers.Asleep() { // since the holder looked, see leave
+	if s.e.sleepers.Asleep() { // a goroutine went to sleep meanwhile; see armAll
 		s.armRead()
 		if s.flushDue() {
 			s.e.watchdog.expedite()
@@ -98,7 +105,7 @@ func (g *rearmWatchdog) add(s *stream) {
 	g.unarmed = append(g.unarmed, s)
 }
 
-// setTimer has the timer go off after span; mu is held.
+// setTimer makes the timer expire after span. The caller holds mu.
 func (g *rearmWatchdog) setTimer(span time.Duration) {
 	if g.closed {
 		return
@@ -108,7 +115,8 @@ func (g *rearmWatchdog) setTimer(span time.Duration) {
 	g.timer.Set(span)
 }
 
-// sweep is for a waiter that has just left links at rest.
+// sweep is called by a waiter that has just released links unarmed. It arms links that no waiter
+// has used since the last sweep, and flushes the others.
 func (g *rearmWatchdog) sweep() {
 	now := g.lastWaitEnd
 	if now-g.lastSweep.Load() < int64(sweepEvery) && now < g.renewAt.Load() || !g.mu.TryLock() {
@@ -137,22 +145,24 @@ func (g *rearmWatchdog) sweep() {
 	g.armList(left)
 }
 
-// takeSpare is memory for a list of links that are off the guard's; mu is held. arm gives it back.
+// takeSpare returns memory for a list of links; armList gives it back. The caller holds mu.
 func (g *rearmWatchdog) takeSpare() []*stream {
 	m := g.spare
 	g.spare = nil
 	return m
 }
 
-// disarmRead is for who sends on a link that the background has armed between two waits of those who send and wait by turns: it puts
-// the link to rest again, else each acknowledgement would wake the background's thread, and what that takes nobody waits for.
+// disarmRead is called by a sender on a link that the background goroutine has armed between two
+// waits of senders that send and wait by turns. It makes the link unarmed again. Otherwise each
+// acknowledgement would wake the background goroutine's thread, for data that no waiter waits for.
 func (s *stream) disarmRead() {
 	if s.hot.Load() && s.readArmed.Load() && unix.Monotonic()-s.e.watchdog.lastSweep.Load() < int64(maxRearmTick) && !s.e.sleepers.Asleep() && s.tryTokenDisarmed() {
 		s.releaseUnarmed()
 	}
 }
 
-// postponeIfDue is for who sends on a link at rest: between two waits that look for anything there may be many that find it at once.
+// postponeIfDue is called by a sender on an unarmed link: between two waits that poll there may be
+// many that find their condition at once.
 func (g *rearmWatchdog) postponeIfDue() {
 	now := unix.Monotonic()
 	if now < g.renewAt.Load() || now-g.lastSweep.Load() >= int64(maxRearmTick) || !g.mu.TryLock() {
@@ -170,7 +180,7 @@ func (g *rearmWatchdog) postponeIfDue() {
 	g.postpone()
 }
 
-// postpone sets the timer anew; mu is held.
+// postpone sets the timer again. The caller holds mu.
 func (g *rearmWatchdog) postpone() {
 	if g.urgent.Swap(false) {
 		g.setTimer(rearmTick)
@@ -179,7 +189,8 @@ func (g *rearmWatchdog) postpone() {
 	}
 }
 
-// expedite is for who has gathered something on a link at rest, or left it to the guard, with no lock held: it is not to wait for longer than a rearmTick.
+// expedite is called, with no lock held, after data was coalesced or left unwritten on an unarmed
+// link: it must not wait for longer than rearmTick.
 func (g *rearmWatchdog) expedite() {
 	if g.urgent.Load() {
 		return
@@ -192,7 +203,8 @@ func (g *rearmWatchdog) expedite() {
 	g.setTimer(rearmTick)
 }
 
-// timerExpired serves the timer's event. Where that is of before the timer was put off links are armed early, which is no harm.
+// timerExpired handles the timer's event. An event from before the timer was postponed arms links
+// early, which does no harm.
 func (g *rearmWatchdog) timerExpired(ep *unix.Epoll) {
 	g.armList(g.takeAll())
 	g.mu.Lock()
@@ -202,11 +214,12 @@ func (g *rearmWatchdog) timerExpired(ep *unix.Epoll) {
 	}
 }
 
-// armAll is for a waiter that goes to sleep, when others can know that: what it sleeps for may come on a link at rest. Who leaves one
-// at rest looks for sleepers after that, so one of the two arms it.
+// armAll is called by a waiter that goes to sleep, once other goroutines can see that: its
+// condition may come on an unarmed link. A waiter that releases a link unarmed checks for sleepers
+// after that. So one of the two arms it.
 func (g *rearmWatchdog) armAll() { g.armList(g.takeAll()) }
 
-// takeAll empties the list, and says what was in it, for arm.
+// takeAll empties the list and returns it, for armList.
 func (g *rearmWatchdog) takeAll() []*stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -215,18 +228,18 @@ func (g *rearmWatchdog) takeAll() []*stream {
 	}
 	left := g.unarmed
 	g.unarmed = g.takeSpare()
-	g.timer.Set(0) // one that has gone off would raise another event at once
+	g.timer.Set(0) // an expired timer would raise another event at once
 	return left
 }
 
-// armList arms links that have gone off the list, those that are not armed, with no lock held.
-// A holder that comes to rest meanwhile either finds guarded false and comes
-// back into the list, or had freed the token before, and then hear takes it.
+// armList arms links taken off the list that are still unarmed. It is called with no lock held. A
+// holder that releases its link meanwhile either finds onWatchdog false and lists the link again,
+// or had freed the token before, so armRead takes it.
 func (g *rearmWatchdog) armList(left []*stream) {
 	for _, s := range left {
 		s.onWatchdog.Store(false)
 		s.armRead()
-		if s.flushDue() { // it is on the list again
+		if s.flushDue() { // the link is on the list again
 			g.expedite()
 		}
 	}
@@ -239,8 +252,8 @@ func (g *rearmWatchdog) armList(left []*stream) {
 	g.mu.Unlock()
 }
 
-// flushDue writes what was gathered, or left to the guard, if anything was.
-// More says that something is left to the guard again.
+// flushDue writes what was coalesced or left unwritten, if anything was. more reports that data was
+// left unwritten for the watchdog again.
 func (s *stream) flushDue() (more bool) {
 	rq, is := s.h.(*Requester)
 	due := is && rq.inboxReady.Load()

@@ -15,7 +15,7 @@ func unarmed(rq *Requester) (listed, armed bool) {
 	return len(g.unarmed) > 0, rq.readArmed.Load()
 }
 
-// A link at rest that nobody polls any more is armed, without another call.
+// An unarmed link that is no longer polled is armed without another call.
 func TestWatchdogArms(t *testing.T) {
 	rq, _ := requesterTo(t)
 	for range 3 {
@@ -95,7 +95,8 @@ func TestWatchdogPostpones(t *testing.T) {
 	putOff(2 * rearmTick)
 }
 
-// A sender of long messages puts a link to rest again that was armed between two waits, but not where nobody has waited lately, or somebody sleeps.
+// A sender of long messages makes a link unarmed that was armed between two waits, but not where no
+// goroutine has waited lately, or one sleeps.
 func TestDisarmRead(t *testing.T) {
 	rq, _ := requesterTo(t)
 	g := &rq.e.watchdog
@@ -104,7 +105,8 @@ func TestDisarmRead(t *testing.T) {
 	if _, armed := unarmed(rq); !armed {
 		t.Error("no goroutine has waited, and the link is unarmed")
 	}
-	g.lastSweep.Store(unix.Monotonic() + int64(time.Hour)) // as if somebody just had, for as long as this takes
+	// as if a waiter had just swept, for as long as this takes
+	g.lastSweep.Store(unix.Monotonic() + int64(time.Hour))
 	rq.disarmRead()
 	if listed, armed := unarmed(rq); !listed || armed {
 		t.Errorf("the link is on the guard's list: %v, armed: %v", listed, armed)
@@ -118,7 +120,8 @@ func TestDisarmRead(t *testing.T) {
 	}
 }
 
-// Who goes to sleep arms all links at rest: what it sleeps for may come on one that another one has left so.
+// A goroutine that goes to sleep arms all unarmed links: its condition may come on one that another
+// waiter has left so.
 func TestSleeperArmsAll(t *testing.T) {
 	rq, _ := requesterTo(t)
 	releasedUnarmed(t, rq)
@@ -129,7 +132,8 @@ func TestSleeperArmsAll(t *testing.T) {
 	}
 }
 
-// Who leaves a link at rest looks for sleepers once more: one that came meanwhile has found nothing to arm.
+// A waiter that releases a link unarmed checks for sleepers once more: one that came meanwhile
+// found nothing to arm.
 func TestReleaseUnarmedSeesSleeper(t *testing.T) {
 	rq, _ := requesterTo(t)
 	for !rq.tryTokenDisarmed() {

@@ -110,7 +110,7 @@ func TestUnknownFrameInAMessage(t *testing.T) {
 	}
 }
 
-// A credit that is given back without a notification goes to who waits for one.
+// A credit that is returned without a notification goes to a waiter.
 func TestCreditGivenBack(t *testing.T) {
 	rq, _ := requesterTo(t)
 	for range shmlayout.Credits {

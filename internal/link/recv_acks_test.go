@@ -66,9 +66,10 @@ func (s *sharer) said() (frames []wire.Type) {
 	}
 }
 
-// An acknowledgement whose message says that more is on its way waits for that while somebody looks, and no longer: not beyond
-// a few looks in vain, nor beyond some in all, nor when whoever looks goes, nor where there is enough for one, nor when
-// something else is to be sent. Who says nothing of others does not wait.
+// An acknowledgement whose message announces more in flight waits for that while the receiver
+// polls, but not beyond a few empty polls, nor beyond maxAckAge in all, nor when the receiver stops
+// polling, nor when there is enough for one, nor when something else is to be sent. A request that
+// announces nothing does not wait.
 func TestAcknowledgementsAreShared(t *testing.T) {
 	const (
 		size  = 64 << 10
@@ -144,7 +145,8 @@ func TestAcknowledgementsAreShared(t *testing.T) {
 	}
 }
 
-// Who ends a link acknowledges what was applied, whether that was put off or is not due yet: its importer would not know of it.
+// The side that ends a link acknowledges what was applied, whether the acknowledgement was deferred
+// or is not due yet: its importer would not know of it.
 func TestAcknowledgedAtTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -12,54 +12,60 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// bufferSize is what one receive call may bring beyond a payload's place. Links
-// hold a buffer only while somebody looks at them, or did a moment ago (see [guard]), and while
-// part of a frame is in it.
+// bufferSize is the most that one receive call brings beyond a payload's memory. A link holds a
+// buffer only while it is polled, or was a moment ago (see [rearmWatchdog]), or while the buffer
+// holds part of a frame.
 const bufferSize = 16 << 10
 
-// maxRecvCall is what one call takes out of the socket at most: for as long the collector cannot stop the thread.
+// maxRecvCall bounds one receive call, during which the garbage collector cannot stop the thread.
 const maxRecvCall = 1 << 20
 
 var bufferPool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// maxRecvBytes is after how many bytes a turn is over, however many calls it may have left.
+// maxRecvBytes bounds the bytes of one receive, whatever calls are left.
 const maxRecvBytes = 8 << 20
 
-// receiver turns the socket's bytes into frames. Payload goes from the kernel
-// straight to its place, except what came along with a header.
+// receiver turns the socket's bytes into frames. The kernel writes payloads straight to their
+// memory, except bytes that came along with a header.
 type receiver struct {
-	io          unix.IO
-	passedFDs   *unix.Passed // nil: the far end cannot send descriptors
-	expectsFDs  bool         // descriptors
-	cipher      Cipher       // nil: in clear
-	viaSpecial  bool         // one of these two is there
-	quantumOver bool         // the turns are, and what the cipher keeps goes on
+	io         unix.IO
+	passedFDs  *unix.Passed // nil: the peer cannot send descriptors.
+	expectsFDs bool         // Descriptors are expected.
+	cipher     Cipher       // nil: not encrypted.
+	viaSpecial bool         // passedFDs or cipher is set.
+	// No calls are left; only data that the cipher holds is received.
+	quantumOver bool
 	buf         *[bufferSize]byte
-	start, end  int         // unread part of buf
-	hdr         wire.Header // the frame whose payload is awaited
-	frameNumber uint32      // of the next frame on this connection, modulo 2^32
-	dst         []byte      // where its next bytes go; empty: ask
-	discard     bool        // the payload goes nowhere
-	need        int         // payload bytes still to come
+	start, end  int         // start:end is the unread part of buf.
+	hdr         wire.Header // The frame whose payload is arriving.
+	// Number of the next frame on this connection, modulo 2^32.
+	frameNumber uint32
+	// Memory for the next bytes. Empty: ask payloadBuffer.
+	dst     []byte
+	discard bool // The payload is discarded.
+	need    int  // Payload bytes still to come.
 
-	mayFault bool // dst is memory that the program may have taken back; with rmu
+	// dst may fault: the program may have unmapped it. Guarded by rmu.
+	mayFault bool
 
-	checksum bool // payloads have checksums; set before the start
-	// All goes by the buffer: because what is in its place may be written to by others before it is
-	// summed, or because it is decrypted there; set before the start.
+	checksum bool // Payloads have checksums. Set before the start.
+	// All data passes through buf: others could write to a payload in place before it is summed, or
+	// it is decrypted there. Set before the start.
 	buffered       bool
-	sum            uint32        // of the payload so far
-	checksumErrors atomic.Uint64 // frames whose checksum was wrong
+	sum            uint32        // Checksum of the payload so far.
+	checksumErrors atomic.Uint64 // Frames with a wrong checksum.
 
-	canPeek    bool // the socket can be looked at piece by piece: see settle
-	peeking    bool // short messages come one by one
-	peeked     int  // bytes that were worked through and are in the socket still
-	peeks      int  // since the socket was emptied
-	emptyPeeks int  // looks since anything came
+	// The socket supports peeking piece by piece. See consumeIfDue.
+	canPeek bool
+	peeking bool // Short messages come one by one.
+	// Bytes that were processed but are still in the socket.
+	peeked     int
+	peeks      int // Peeks since the socket was emptied.
+	emptyPeeks int // Peeks since anything arrived.
 }
 
-// receive receives at most turns times. got says whether any frame was complete or
-// any payload moved.
+// receive makes at most maxCalls receive calls. got reports whether a frame was completed or
+// payload moved.
 func (r *receiver) receive(s *stream, maxCalls int) (got bool, err error) {
 	if s.fd < 0 {
 		return false, nil
@@ -107,13 +113,13 @@ func (r *receiver) receive(s *stream, maxCalls int) (got bool, err error) {
 	return got, err
 }
 
-// recv is one call that takes what is there out of the socket.
+// recv makes one call that takes data out of the socket.
 func (r *receiver) recv(fd int, a, b []byte) (int, error) {
 	switch {
 	case !r.viaSpecial:
 		return r.io.Recv(fd, a, b)
 	case r.cipher != nil:
-		if r.quantumOver { // what is in the socket raises an event
+		if r.quantumOver { // data in the socket raises an event
 			fd = -1
 		}
 		return r.cipher.Recv(fd, a)
@@ -125,12 +131,12 @@ func (r *receiver) recv(fd int, a, b []byte) (int, error) {
 	return n, err
 }
 
-// cipherHasData says whether there is more that no event tells of.
+// cipherHasData reports whether there is more data that no event tells of.
 func (r *receiver) cipherHasData() bool { return r.cipher != nil && r.cipher.HasData() }
 
 // fill makes one receive call.
 func (r *receiver) fill(fd int, h frameHandler) (n int, err error) {
-	if r.peeked > 0 && (r.need > 0 || r.end > 0) { // a look has ended in the middle of a frame
+	if r.peeked > 0 && (r.need > 0 || r.end > 0) { // a peek has ended in the middle of a frame
 		if err := r.consumePeeked(fd); err != nil {
 			return 0, err
 		}
@@ -148,7 +154,8 @@ func (r *receiver) fill(fd int, h frameHandler) (n int, err error) {
 			return n, err
 		}
 		over := bufferSize
-		if r.need > bufferSize { // the next one is likely as long, and what comes into the buffer is copied twice
+		// the next payload is likely as long, and bytes in the buffer are copied twice
+		if r.need > bufferSize {
 			over = wire.HeaderSize + maxInline
 		}
 		dst, behind := r.dst, r.buf[:over]
@@ -156,12 +163,12 @@ func (r *receiver) fill(fd int, h frameHandler) (n int, err error) {
 			dst, behind = dst[:maxRecvCall], nil
 		}
 		n, err = r.recv(fd, dst, behind)
-		if err != nil && unix.Faulted(err) { // the kernel has kept what did not fit there
+		if err != nil && unix.Faulted(err) { // the kernel keeps what it could not store
 			h.storeFaulted(fmt.Errorf("%w: %w", shm.ErrForbidden, err))
 			r.discardRest()
 			return r.fill(fd, h)
 		}
-		k := min(n, len(dst)) // the rest, which may be of this payload too, is in the buffer
+		k := min(n, len(dst)) // the rest, maybe of this payload too, is in the buffer
 		r.dst, r.need = r.dst[k:], r.need-k
 		r.start, r.end = 0, n-k
 		return n, err
@@ -185,7 +192,7 @@ func (r *receiver) fill(fd int, h frameHandler) (n int, err error) {
 	return n, err
 }
 
-// parse works through the buffer.
+// parse processes the buffer.
 func (r *receiver) parse(h frameHandler) error {
 	for {
 		for r.need > 0 && r.start < r.end {
@@ -246,12 +253,12 @@ func (r *receiver) parse(h frameHandler) error {
 	}
 }
 
-// TCP sends an acknowledgement, a packet of its own, from within the call that
-// takes the second short segment out of a socket that is empty then, if nothing was
-// sent the other way. That is more than half of what such a message costs
-// altogether. Where short messages come one by one, a waiter therefore looks at
-// them only, and leaves their bytes there; now and then, and when nothing has come for a while,
-// it takes out all of them by one call, for the far end's TCP sends only so much without an acknowledgement.
+// When a receive call takes the second short segment out of a socket and empties it, TCP sends an
+// acknowledgement, a packet of its own, from within the call unless something was sent the other
+// way. That is more than half of the cost of such a message. So a waiter that receives short
+// messages one by one only peeks at them and leaves their bytes in the socket. After maxPeeks
+// peeks, or maxEmptyPeeks without data, it takes all of them out by one call: the peer's TCP sends
+// only so much without an acknowledgement.
 const (
 	maxPeeks      = 8
 	maxEmptyPeeks = 32
@@ -266,7 +273,7 @@ func (r *receiver) consumeIfDue(fd int) error {
 	return r.consumePeeked(fd)
 }
 
-// consumePeeked takes all that was looked at out of the socket.
+// consumePeeked takes all peeked bytes out of the socket.
 func (r *receiver) consumePeeked(fd int) error {
 	r.peeks, r.emptyPeeks = 0, 0
 	n := r.peeked
@@ -275,13 +282,13 @@ func (r *receiver) consumePeeked(fd int) error {
 	}
 	k, err := r.io.Discard(fd, n)
 	r.peeked -= k
-	if err == nil && k < n { // they would be received once more
+	if err == nil && k < n { // otherwise they would be received again
 		err = protocol("%d of %d bytes that were there are in the socket still", n-k, n)
 	}
 	return err
 }
 
-// requestBuffer learns where the next bytes of the payload go.
+// requestBuffer asks for the memory of the next payload bytes.
 func (r *receiver) requestBuffer(h frameHandler) {
 	if len(r.dst) == 0 && !r.discard {
 		r.dst = h.payloadBuffer(r.need)
@@ -289,16 +296,16 @@ func (r *receiver) requestBuffer(h frameHandler) {
 	}
 }
 
-// midFrame says whether a part of a frame is here whose rest is still to come.
+// midFrame reports whether part of a frame is here whose rest is still to come.
 func (r *receiver) midFrame() bool { return r.need > 0 || r.start < r.end }
 
-// discardRest makes the rest of the payload under way go nowhere.
+// discardRest discards the rest of the current payload.
 func (r *receiver) discardRest() { r.dst, r.discard = nil, true }
 
-// dropBuffer makes the next byte's place be asked for.
+// dropBuffer makes the memory of the next byte be asked for again.
 func (r *receiver) dropBuffer() { r.dst = nil }
 
-// releaseBuffer gives the buffer back unless something is in it.
+// releaseBuffer gives the buffer back unless it holds data.
 func (r *receiver) releaseBuffer() {
 	if r.buf != nil && r.start == r.end {
 		bufferPool.Put(r.buf)
@@ -306,7 +313,7 @@ func (r *receiver) releaseBuffer() {
 	}
 }
 
-// reset forgets what a connection has left.
+// reset discards the state of a lost connection.
 func (r *receiver) reset() {
 	if r.buf != nil {
 		bufferPool.Put(r.buf)
@@ -327,7 +334,7 @@ func (r *receiver) close() {
 	r.refuseFDs(-1)
 }
 
-// expectFDs has the far end of fd send descriptors.
+// expectFDs lets the peer of fd send descriptors.
 func (r *receiver) expectFDs(fd int) {
 	if r.passedFDs != nil && !r.expectsFDs {
 		r.expectsFDs = true
@@ -335,7 +342,7 @@ func (r *receiver) expectFDs(fd int) {
 	}
 }
 
-// refuseFDs takes no descriptors any more; fd is -1 if there is no connection.
+// refuseFDs accepts no more descriptors. fd is -1 without a connection.
 func (r *receiver) refuseFDs(fd int) {
 	if r.passedFDs == nil {
 		return

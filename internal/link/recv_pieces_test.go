@@ -14,8 +14,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// However the bytes of messages come, and whoever takes them, waiters that look at
-// them piece by piece or the background, they arrive as they were sent.
+// However the bytes of messages come, and whether a waiter that peeks at them piece by piece or the
+// background goroutine receives them, they arrive as they were sent.
 func TestMessagesInPieces(t *testing.T) {
 	const size = 64 << 10
 	mem := memory(t, size)
@@ -63,7 +63,7 @@ func TestMessagesInPieces(t *testing.T) {
 				out = append(out, make([]byte, wire.HeaderSize+int(h.Chunk))...)
 				h.Put(out[len(out)-wire.HeaderSize-int(h.Chunk):], frames)
 				frames++
-			case 6: // somebody waits, for a time
+			case 6: // a waiter polls for a time
 				looks, end := 0, rapid.IntRange(1, 200).Draw(rt, "looks")
 				e.markHot(&rs.stream)
 				short, stop := context.WithTimeout(ctx, time.Millisecond)

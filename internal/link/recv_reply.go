@@ -9,7 +9,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// reply is a get that is being answered, with tmu held.
+// reply is a get that is being answered. Guarded by tmu.
 type reply struct {
 	target *Target
 	handle uint32
@@ -17,18 +17,18 @@ type reply struct {
 	off    uint64
 	size   uint64
 	done   uint64
-	last   uint32 // the last word, read before the rest
+	last   uint32 // The last word, read before the rest.
 	raw    bool
 
-	result  bool   // of an atomic: what was there before is in off
-	refused uint32 // why there is no answer
+	result  bool   // Of an atomic; the old value is in off.
+	refused uint32 // The code of a refusal.
 }
 
-// noTarget stands for an import that is no more.
+// noTarget stands for an import that has ended.
 var noTarget = Target{revoked: true}
 
-// handleGet queues the answer to a get. A getter that does not read its answers has
-// no more gets taken than it may have outstanding.
+// handleGet queues the answer to a get. An importer that does not read its answers may have
+// maxFetches gets outstanding.
 func (rs *Responder) handleGet(h *wire.Header) error {
 	rs.advanceApplied(h.Seq)
 	rs.counters.AddLocked(shmlayout.Gets, 1)
@@ -39,7 +39,7 @@ func (rs *Responder) handleGet(h *wire.Header) error {
 	t := rs.targets[h.Handle]
 	switch {
 	case t == nil:
-		t = &noTarget // refused in its turn: answers keep the order of the gets
+		t = &noTarget // refused in order: answers keep the order of the gets
 	case !t.Read:
 		return protocol("a get from import %d, which is write-only", h.Handle)
 	case h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off:
@@ -48,7 +48,8 @@ func (rs *Responder) handleGet(h *wire.Header) error {
 	return rs.queueReply(reply{target: t, handle: h.Handle, seq: h.Seq, off: h.Off, size: h.Size, raw: h.Flags&wire.Bytes != 0})
 }
 
-// queueReply answers r in its turn: a short one that is alone at once, others when all that has come is worked through.
+// queueReply answers r in order: a short answer that is alone at once, others when all received
+// data is processed.
 func (rs *Responder) queueReply(r reply) error {
 	rs.tmu.Lock()
 	defer rs.tmu.Unlock()
@@ -69,16 +70,15 @@ func (rs *Responder) queueReply(r reply) error {
 	return nil
 }
 
-// nextReply gives the next chunk of the oldest reply. The last word is read
-// before the rest, at the beginning: a getter that finds a flag there finds the
-// data that the exporter stored before the flag.
+// nextReply returns the next chunk of the oldest reply. The last word is read before the rest: an
+// importer that finds a flag there finds the data that the exporter stored before the flag.
 func (rs *Responder) nextReply(h *wire.Header) ([]byte, bool) {
 	if len(rs.replies) == 0 {
 		return nil, false
 	}
 	r := &rs.replies[0]
 	switch {
-	case r.result: // also of an export that has ended since: it was done
+	case r.result: // even if the export has ended since: the atomic was executed
 		*h = wire.Header{Type: wire.Result, Handle: r.handle, Seq: r.seq, Off: r.off}
 	case r.target.revoked:
 		*h = wire.Header{Type: wire.Nak, Handle: r.handle, Seq: r.seq, Word: wire.CodeRevoked}
@@ -93,7 +93,8 @@ func (rs *Responder) nextReply(h *wire.Header) ([]byte, bool) {
 	return nil, true
 }
 
-// replyReadable says whether the next chunk of an answer can be read, and has its export end if not.
+// replyReadable reports whether the next chunk of an answer can be read, and ends its export if
+// not.
 func (rs *Responder) replyReadable(r *reply) bool {
 	from, n := r.off+r.done, min(r.size-r.done, uint64(rs.tx.maxPayload()))
 	err := shm.Readable(r.target.Mem[from : from+n])
@@ -106,7 +107,7 @@ func (rs *Responder) replyReadable(r *reply) bool {
 	return err == nil
 }
 
-// nextReplyChunk is the next one of a get's answer.
+// nextReplyChunk returns the next chunk of a get's answer.
 func (rs *Responder) nextReplyChunk(r *reply, h *wire.Header) []byte {
 	if r.done == 0 && !r.raw {
 		r.last = loadLast(r.target.Mem, r.off+r.size-4)
@@ -135,18 +136,19 @@ func (rs *Responder) popReply() {
 	rs.replies = rs.replies[:n]
 }
 
-// What an exporting side says again when its link is resumed.
+// Retransmission by the exporting side when its link resumes.
 
-// maxRecentRevokes bounds the notices that are kept. An importer that was not told of more
-// than that learns of the others when it uses those imports.
+// maxRecentRevokes bounds the notices that are retained. An importer that missed older ones learns
+// of those revoked imports when it uses them.
 const maxRecentRevokes = 1024
 
 // resetConnState is called when the connection is gone, with rmu and tmu held. Of the
 // message under way whole frames count.
 func (rs *Responder) resetConnState() { rs.replies, rs.ackDue, rs.unread = nil, false, nil }
 
-// retainReply keeps a get, or the result of an atomic, until its importer has had it: one
-// that asks once more than may be unanswered has had the oldest of them. tmu is held.
+// retainReply retains a get, or the result of an atomic, until its importer has received it: an
+// importer that sends one more than may be unanswered has received the oldest. The caller holds
+// tmu.
 func (rs *Responder) retainReply(r reply) {
 	if rs.reconnectLimit == 0 {
 		return
@@ -157,7 +159,7 @@ func (rs *Responder) retainReply(r reply) {
 	rs.recentReplies.push(r)
 }
 
-// retainRevoke numbers a notice and keeps it; tmu is held.
+// retainRevoke numbers a notice and retains it. The caller holds tmu.
 func (rs *Responder) retainRevoke(h *wire.Header) {
 	if rs.reconnectLimit == 0 {
 		return
@@ -170,7 +172,7 @@ func (rs *Responder) retainRevoke(h *wire.Header) {
 	rs.recentRevokes = append(rs.recentRevokes, *h)
 }
 
-// requeueReplies queues what the importer has not had; rmu and tmu are held.
+// requeueReplies queues what the importer has not received. The caller holds rmu and tmu.
 func (rs *Responder) requeueReplies(replied uint64, notices uint32) {
 	for rs.recentReplies.len() > 0 && rs.recentReplies.at(0).seq <= replied {
 		rs.recentReplies.pop()

@@ -12,35 +12,41 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// Redirect is the transfer redirection of one export, and its end of data
-// (docs/models: redir). On the stream this process places the data itself: the
-// link that receives the message claims the redirection. An importer that has
-// the export and the target mapped claims it in the shared pages and places the
-// data. It is told to use the stream for a target that it has not mapped, until
-// a message has claimed the redirection.
+// Redirect is the transfer redirection of one export, and its end of data (docs/models: redir). On
+// the stream path this process places the data itself: the link that receives a message claims the
+// redirection. An importer that has mapped both the export and the redirection's target claims it
+// in the shared pages and places the data. For a target that it has not mapped, the exporter tells
+// it to use the stream until a message has claimed the redirection.
 //
-// One process at most has the export mapped. Its messages on the two ways are
-// never in progress together: it begins a message when all its messages on the
-// stream are acknowledged. Offsets and sizes are in bytes.
+// At most one process has the export mapped. Its messages on the two paths are never in progress
+// together: it begins a message when all its messages on the stream are acknowledged. Offsets and
+// sizes are in bytes.
 type Redirect struct {
 	e    *Engine
-	size uint64 // of the export
+	size uint64 // Of the export.
 
-	mu         sync.Mutex // after rmu
-	gen        uint32     // of the last post
-	state      redirState
-	post       post
-	claim      *Responder // whose message is being redirected
-	first      uint64     // of what was redirected, from the range's beginning
-	redirected uint64
-	past       [shmlayout.Credits]post // that an importer was told of, by generation, for notifications on their way
+	mu    sync.Mutex // Taken after rmu.
+	gen   uint32     // Of the last post.
+	state redirState
+	post  post
+	claim *Responder // The link whose message is being redirected.
+	// First redirected byte, from the range's beginning.
+	first      uint64
+	redirected uint64 // Bytes redirected from there on.
+	// Posts that an importer was told of, by generation, for notifications in flight.
+	past [shmlayout.Credits]post
 
-	end     uint64 // offset of the last message's last word, plus one word; 0 for none
-	cleared uint64 // messages of the claim page that ClearEnd has seen
+	// Offset behind the last message's last word; 0: none.
+	end uint64
+	// Messages of the claim page that ClearEnd has seen.
+	cleared uint64
 
-	shared *Shared // with the importer that has the export mapped; nil for none
-	orphan *Shared // with the one before, which has begun to redirect what is still posted
-	ending bool    // End waits for the importer, or gave up waiting: nothing claims the post any more
+	// With the importer that has the export mapped; nil: none.
+	shared *Shared
+	// With the previous importer, which has begun to redirect what is still posted.
+	orphan *Shared
+	// End waits for the importer, or gave up waiting: the post can no longer be claimed.
+	ending bool
 }
 
 // post is one call of Post.
@@ -48,10 +54,11 @@ type post struct {
 	gen    uint32
 	lo, hi uint64
 	to     []byte
-	shared bool // the importer has the target mapped, claims the post and copies
+	// The importer has mapped the target, claims the post and copies.
+	shared bool
 }
 
-// at is where the buffer's bytes at off lie.
+// at returns where the buffer's bytes at off lie.
 func (p *post) at(off uint64) []byte { return p.to[off-p.lo:] }
 
 func (p *post) has(off uint64) bool { return off >= p.lo && off < p.hi }
@@ -61,18 +68,19 @@ type redirState uint8
 const (
 	unposted redirState = iota
 	posted
-	claimed  // a message is being redirected
-	finished // it is over; what was redirected waits for End
-	orphaned // an importer that is no more has begun it, or all of it; End looks how far
+	claimed  // A message is being redirected.
+	finished // The message is complete; End reads how much.
+	// An importer that has ended has begun it; End reads how much.
+	orphaned
 )
 
-// Shared is what a redirectable export shares with the one process that has it
-// mapped: two pages, and the memory that may be redirected to.
+// Shared is what a redirectable export shares with the one process that has it mapped: two pages,
+// and the memory that may be redirected to.
 type Shared struct {
 	Post      shmlayout.Post
 	Claim     shmlayout.Claim
 	Targets   [][]byte
-	LinkEnded func() bool // the importer's link has ended
+	LinkEnded func() bool // Reports whether the importer's link has ended.
 }
 
 // NewRedirect makes one for an export of size bytes.
@@ -83,8 +91,8 @@ func (s *Shared) retire() {
 	s.Claim.Retire()
 }
 
-// Share gives the importer's pages, or nil when it is no more; they are given back
-// when the next ones come, or at the end of what was redirected by them.
+// Share sets the importer's pages, or nil when the importer has ended. They are released when the
+// next ones come, or at the end of what was redirected by them.
 func (r *Redirect) Share(s *Shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,10 +111,10 @@ func (r *Redirect) Share(s *Shared) {
 	}
 }
 
-// detachShared takes leave of an importer that is no more, or that has lost its link and
-// does not know yet. What it has begun is nobody else's.
+// detachShared ends the sharing with an importer that has ended, or that has lost its link and does
+// not know yet. No other importer may claim what it has begun.
 func (r *Redirect) detachShared(s *Shared) {
-	s.Post.State().Store(shmlayout.Ending(r.gen)) // before the look at the claim, as in End
+	s.Post.State().Store(shmlayout.Ending(r.gen)) // before the claim is loaded, as in End
 	if r.state == posted && r.post.shared && s.Claim.Claimed().Load() == r.gen {
 		r.state, r.orphan = orphaned, s
 	} else {
@@ -117,8 +125,8 @@ func (r *Redirect) detachShared(s *Shared) {
 	}
 }
 
-// Post redirects [off, off+len(to)) of the buffer to to. It is false when a
-// redirection is posted already. links are those whose messages may be arriving.
+// Post redirects [off, off+len(to)) of the buffer to to. It returns false when a redirection is
+// posted already. links are those whose messages may be arriving.
 func (r *Redirect) Post(off uint64, to []byte, links []*Responder) bool {
 	r.mu.Lock()
 	if r.state != unposted {
@@ -141,8 +149,8 @@ func (r *Redirect) Post(off uint64, to []byte, links []*Responder) bool {
 	return true
 }
 
-// publish tells the importer: to copy into the target itself if it has that
-// mapped, else to use the stream.
+// publish tells the importer to copy into the target itself if it has that mapped, and to use the
+// stream otherwise.
 func (r *Redirect) publish() {
 	if invariant.Enabled {
 		invariant.Check(!r.shared.Post.Retired() && !r.shared.Claim.Retired(), "redirection %d is published on pages given back", r.gen)
@@ -161,25 +169,24 @@ func (r *Redirect) publish() {
 	p.High().Store(r.post.hi)
 	p.Target().Store(target)
 	p.Offset().Store(uint64(offset))
-	p.State().Store(shmlayout.Posted(r.gen)) // after the range, which an importer then reads
+	p.State().Store(shmlayout.Posted(r.gen)) // after the range, which an importer reads next
 }
 
-// claimForStream claims what is posted for a message of the stream. The importer is told
-// first, so that no later message of its own claims it, too. It is false when an
-// importer has claimed it already: one that has ended since, or a dishonest one.
+// claimForStream claims the post for a message of the stream. It tells the importer first, so that
+// no later message of its own claims it too. It returns false when an importer has claimed it
+// already: one that has ended since, or a dishonest one.
 func (r *Redirect) claimForStream() bool {
 	s := r.shared
 	if s == nil {
 		return true
 	}
-	s.Post.State().Store(shmlayout.Ending(r.gen)) // before the look at the claim, as in End
+	s.Post.State().Store(shmlayout.Ending(r.gen)) // before the claim is loaded, as in End
 	return !r.post.shared || s.Claim.Claimed().Load() != r.gen
 }
 
-// End ends the redirection and says how many bytes were redirected, and from
-// which byte of the target on. It is false when none was posted. On the mapped
-// way it waits for the importer's piece under way; on an error of the context
-// the redirection is still outstanding.
+// End ends the redirection and returns the number of redirected bytes and the first of them in the
+// target. ok is false when none was posted. On the mapped path End waits for the importer's current
+// piece. On an error of the context the redirection is still posted.
 func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error) {
 	for {
 		r.mu.Lock()
@@ -194,7 +201,8 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 				s = r.shared
 			}
 			r.ending = true
-			s.Post.State().Store(shmlayout.Ending(g)) // before the look at the claim, as the importer claims before it looks here
+			// before the claim is loaded: the importer stores its claim and then loads this
+			s.Post.State().Store(shmlayout.Ending(g))
 			r.mu.Unlock()
 			return r.endShared(ctx, s, g)
 		case rs == nil:
@@ -227,7 +235,7 @@ func (r *Redirect) reset() {
 	r.state, r.claim, r.post, r.orphan, r.ending = unposted, nil, post{}, nil, false
 }
 
-// endShared ends what an importer may be writing to.
+// endShared ends a redirection that an importer may be writing to.
 func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
 	over := func() bool { return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g }
 	gone := false
@@ -236,8 +244,8 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 		if err != nil && !over() {
 			return 0, 0, true, err
 		}
-		// What it stored before it died is all here by now, the end of it too. One
-		// that has lost the link only needs a moment to notice.
+		// What the importer stored before it died is visible by now, the claim's end included. An
+		// importer that has only lost the link needs a moment to notice.
 		if !over() {
 			grace, stop := context.WithTimeout(ctx, timeout.EndRedir)
 			_ = r.e.Wait(grace, wait.Cond{Until: over})
@@ -248,10 +256,10 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 	defer runtime.KeepAlive(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == unposted || r.gen != g { // ended meanwhile by somebody else
+	if r.state == unposted || r.gen != g { // another call ended it meanwhile
 		return 0, 0, false, nil
 	}
-	defer r.reset() // which may give back the pages
+	defer r.reset() // reset may release the pages
 	size := uint64(len(r.post.to))
 	if s.Claim.Claimed().Load() != g {
 		return 0, 0, true, nil
@@ -266,11 +274,11 @@ func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first
 	return n, first, true, nil
 }
 
-// Drop ends what is posted without waiting for anybody: the export ends, and
-// the importer's mappings of the targets with it.
+// Drop ends what is posted without waiting: the export ends, and with it the importer's mappings of
+// the targets.
 func (r *Redirect) Drop(links []*Responder) {
 	r.mu.Lock()
-	r.ending = true // no message that is still arriving claims it
+	r.ending = true // no arriving message claims it
 	if r.shared != nil {
 		r.shared.Post.State().Store(shmlayout.Ending(r.gen))
 	}
@@ -289,7 +297,7 @@ func (r *Redirect) Drop(links []*Responder) {
 	r.mu.Unlock()
 }
 
-// DataEnd is the offset of the last word of the last message.
+// DataEnd returns the offset of the last word of the last message.
 func (r *Redirect) DataEnd() (off uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -301,11 +309,12 @@ func (r *Redirect) dataEnd() (off uint64, ok bool) {
 		c := r.shared.Claim
 		n := c.Messages().Load()
 		off = c.End(n).Load()
-		for i := 0; c.Messages().Load() != n && i < 1000; i++ { // it sends all the while, or lies
+		// the importer keeps sending, or lies
+		for i := 0; c.Messages().Load() != n && i < 1000; i++ {
 			n = c.Messages().Load()
 			off = c.End(n).Load()
 		}
-		if n != r.cleared && off%shm.WordSize == 0 && off < r.size { // else it lies
+		if n != r.cleared && off%shm.WordSize == 0 && off < r.size { // otherwise the importer lies
 			return off, true
 		}
 	}
@@ -322,8 +331,8 @@ func (r *Redirect) ClearEnd() {
 	}
 }
 
-// lastWordAt says where the last word of a notification lies that an importer has
-// redirected, or nil if it lies.
+// lastWordAt returns where the last word of a notification lies that an importer says it has
+// redirected, or nil if that is not true.
 func (r *Redirect) lastWordAt(gen uint32, off uint64) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -334,11 +343,10 @@ func (r *Redirect) lastWordAt(gen uint32, off uint64) []byte {
 	return p.at(off)[:shm.WordSize]
 }
 
-// Where the data of a message goes, as it arrives: into the export, or for the
-// part that a posted redirection covers, into the posted memory. All of it is
-// called with rmu held.
+// Where the data of an arriving message goes: into the export, or into the posted memory for the
+// part that a posted redirection covers. All of it is called with rmu held.
 
-// position is how far the message under way has arrived, as an offset in the export.
+// position returns how far the current message has arrived, as an offset in the export.
 func (rs *Responder) position() uint64 {
 	pos := rs.cur.off + rs.cur.arrived
 	if rs.rx.hdr.Type != 0 {
@@ -350,7 +358,7 @@ func (rs *Responder) position() uint64 {
 	return pos
 }
 
-// recheckRedirect makes the link ask where the next byte goes, for a redirection that was
+// recheckRedirect makes the link ask again where the next byte goes, for a redirection that was
 // posted while a message arrives.
 func (rs *Responder) recheckRedirect(r *Redirect) {
 	rs.rmu.Lock()
@@ -360,8 +368,8 @@ func (rs *Responder) recheckRedirect(r *Redirect) {
 	rs.rmu.Unlock()
 }
 
-// payloadBuffer says where the next of rest bytes of the chunk go; it may give room for
-// fewer than there are, and is asked again. nil: nowhere.
+// payloadBuffer returns the memory for the next of rest bytes of the chunk. It may be less; then it
+// is called again. nil discards the bytes.
 func (rs *Responder) payloadBuffer(rest int) []byte {
 	m := &rs.cur
 	if m.target == nil {
@@ -375,15 +383,15 @@ func (rs *Responder) payloadBuffer(rest int) []byte {
 	return m.target.Mem[pos:end]
 }
 
-// payloadBuffer gives the memory for bytes [pos, end) of a message, or for the first of them.
+// payloadBuffer returns the memory for bytes [pos, end) of a message, or for the first of them.
 func (r *Redirect) payloadBuffer(rs *Responder, pos, end uint64) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := &rs.cur
 	p := &r.post
 	if r.state == posted && !r.ending && !m.redirected {
-		// A redirection begins at a whole word, and words that came before it was
-		// posted stay where they are.
+		// A redirection begins at a whole word. Words that arrived before it was posted stay where
+		// they are.
 		from := max(p.lo, (pos+shm.WordSize-1)&^(shm.WordSize-1))
 		switch {
 		case from >= min(p.hi, m.off+m.size):
@@ -398,7 +406,8 @@ func (r *Redirect) payloadBuffer(rs *Responder, pos, end uint64) []byte {
 		}
 	}
 	if r.state == claimed && r.claim == rs && p.has(pos) {
-		if from := p.lo + r.first; pos < from { // it comes once more, and was in its place when the range was claimed
+		// a retransmitted byte that was stored before the range was claimed
+		if from := p.lo + r.first; pos < from {
 			return m.target.Mem[pos:min(end, from)]
 		}
 		return p.at(pos)[:min(end, p.hi)-pos]
@@ -406,9 +415,8 @@ func (r *Redirect) payloadBuffer(rs *Responder, pos, end uint64) []byte {
 	return m.target.Mem[pos:end]
 }
 
-// stopRedirect ends the redirection of the message under way; what is still to
-// come goes to the export. A word of which part has arrived goes there whole.
-// The redirection's lock is held.
+// stopRedirect ends the redirection of the current message. The rest goes to the export. A word of
+// which part has arrived goes there whole. The caller holds the redirection's lock.
 func (rs *Responder) stopRedirect() {
 	t := rs.cur.target
 	if t == nil || t.Redirect == nil || t.Redirect.claim != rs {
@@ -418,7 +426,8 @@ func (rs *Responder) stopRedirect() {
 	pos := rs.position()
 	r.finish(pos)
 	if part := pos % shm.WordSize; part > 0 && r.post.has(pos) {
-		// The redirection may end because its memory cannot be accessed; then that part is lost.
+		// The redirection may end because its memory cannot be accessed; then the partial word is
+		// lost.
 		_ = shm.TryCopyUnchecked(t.Mem[pos-part:pos], r.post.at(pos - part)[:part])
 	}
 	rs.rx.dropBuffer()
@@ -427,15 +436,16 @@ func (rs *Responder) stopRedirect() {
 // finish fixes how much was redirected: all up to pos.
 func (r *Redirect) finish(pos uint64) {
 	from := r.post.lo + r.first
-	r.redirected = max(min(pos&^(shm.WordSize-1), r.post.hi), from) - from // what is to come once more has not come
+	// bytes that will be retransmitted have not arrived
+	r.redirected = max(min(pos&^(shm.WordSize-1), r.post.hi), from) - from
 	r.state, r.claim = finished, nil
 	if invariant.Enabled {
 		r.check()
 	}
 }
 
-// placeLastWord stores a message's last word where it belongs, and ends the message's
-// redirection. It returns where the word lies.
+// placeLastWord stores a message's last word where it belongs and ends the message's redirection.
+// It returns where the word lies.
 func (r *Redirect) placeLastWord(rs *Responder, off uint64, word uint32) []byte {
 	at := r.payloadBuffer(rs, off, off+shm.WordSize)
 	storeLast(at, 0, word)
@@ -444,7 +454,7 @@ func (r *Redirect) placeLastWord(rs *Responder, off uint64, word uint32) []byte 
 		r.finish(off + shm.WordSize)
 	}
 	r.end = off + shm.WordSize
-	if r.shared != nil { // the messages that its page counts came before this one
+	if r.shared != nil { // the messages that the claim page counts came before this one
 		r.cleared = r.shared.Claim.Messages().Load()
 	}
 	r.mu.Unlock()

@@ -12,20 +12,20 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 )
 
-// Claims is the importer's part in the redirection of an export that it has
-// mapped (docs/models: redir). All imports that a process has of one export
-// share one, because their messages go one after another.
+// Claims is the importer's side of the redirection of an export that it has mapped (docs/models:
+// redir). All imports of one export in a process share it, because their messages are sent one
+// after another.
 type Claims struct {
-	sem       *semaphore.Semaphore // one: a message
+	sem       *semaphore.Semaphore // Admits one message at a time.
 	post      shmlayout.Post
 	claim     shmlayout.Claim
 	targets   []*shm.Region
 	sizes     []int
-	lastGen   uint32 // the last generation that was claimed
-	sentCount uint64 // messages
+	lastGen   uint32 // The last generation that was claimed.
+	sentCount uint64 // Messages sent.
 }
 
-// NewClaims takes over the pages.
+// NewClaims takes ownership of the pages.
 func NewClaims(post shmlayout.Post, claim shmlayout.Claim) *Claims {
 	return &Claims{
 		sem: semaphore.New(1), post: post, claim: claim,
@@ -33,14 +33,14 @@ func NewClaims(post shmlayout.Post, claim shmlayout.Claim) *Claims {
 	}
 }
 
-// AddTarget takes over the next memory that may be redirected to, the first size
-// bytes of it.
+// AddTarget takes ownership of the next memory that may be redirected to, and allows its first size
+// bytes.
 func (c *Claims) AddTarget(r *shm.Region, size int) {
 	c.targets = append(c.targets, r)
 	c.sizes = append(c.sizes, size)
 }
 
-// Retire gives all of it back.
+// Retire releases all of it.
 func (c *Claims) Retire() {
 	c.post.Retire()
 	c.claim.Retire()
@@ -49,9 +49,9 @@ func (c *Claims) Retire() {
 	}
 }
 
-// WhenIdle calls f when no message is on its way.
+// WhenIdle calls f when no message is in progress.
 func (c *Claims) WhenIdle(f func()) {
-	_ = c.sem.Acquire(context.Background()) // which does not end
+	_ = c.sem.Acquire(context.Background()) // this context does not end
 	f()
 	c.sem.Release()
 }
@@ -59,28 +59,29 @@ func (c *Claims) WhenIdle(f func()) {
 // claim is the redirection of one message, as the importer has read it.
 type claim struct {
 	gen    uint32
-	lo, hi int // in the export
+	lo, hi int // In the export.
 	to     []byte
 	n      int
-	ending bool // the receiver wants no more
+	ending bool // The receiver ends the redirection.
 
-	borrowed    bool   // the memory is another goroutine's, and may not be there any more
-	lastWord    uint32 // the last word, once it is stored
-	lastWordGen uint32 // the redirection that took it, 0 for none
+	// The source is another goroutine's memory, which may be unmapped.
+	borrowed    bool
+	lastWord    uint32 // Once it is stored.
+	lastWordGen uint32 // The redirection that took it; 0: none.
 
-	byStream bool // the message, or the rest of it, went by the stream
+	// The message, or its rest, was sent on the stream.
+	byStream bool
 }
 
 func (t *claim) has(off int) bool { return t.gen != 0 && !t.ending && off >= t.lo && off < t.hi }
 
-// redirPiece is how much is copied before the receiver's word is looked at again.
+// redirPiece is how much is copied before the receiver's state is checked again.
 const redirPiece = 16 << 10
 
-// sendRedirected is Send to a redirectable export: what the receiver has posted a
-// place for goes there, in ascending order, all else to the export. The caller
-// has a credit for notify. It is used up or given back if the message went by the
-// stream; else the notification is left to the caller. lent is of memory that
-// another goroutine has lent.
+// sendRedirected is Send to a redirectable export. What the receiver has posted a target for goes
+// there, in ascending order; all else goes to the export. The caller has a credit for notify. If
+// the message was sent on the stream, the credit is used or returned; otherwise the notification is
+// left to the caller. borrowed says that another goroutine owns the source.
 func (m *Mapped) sendRedirected(
 	ctx context.Context, off int, src []byte, more [][]byte, notify, borrowed bool,
 ) (t claim, err error) {
@@ -105,7 +106,7 @@ func (m *Mapped) sendNotifyRedirected(
 	case t.byStream: // with its notification and the credit
 		return err
 	case err != nil:
-		m.req.untakeCredit(true) // no note without its data
+		m.req.untakeCredit(true) // no notification without its data
 		return err
 	}
 	at := off + len(src)
@@ -116,11 +117,11 @@ func (m *Mapped) sendNotifyRedirected(
 	return nil
 }
 
-// errMustWait is of a message that has to wait for the exporter, and is not to.
+// errMustWait is the error of a message that has to wait for the exporter but must not.
 var errMustWait = errors.New("the message goes by the stream")
 
-// trySendRedirected is redirected without waiting for anything. It has done nothing
-// when it fails with errMustWait.
+// trySendRedirected is sendRedirected without waiting. It has done nothing when it fails with
+// errMustWait.
 func (m *Mapped) trySendRedirected(ctx context.Context, off int, src []byte) (t claim, err error) {
 	if !m.Claims.sem.TryAcquire() {
 		return t, errMustWait
@@ -133,7 +134,7 @@ func (m *Mapped) trySendRedirected(ctx context.Context, off int, src []byte) (t 
 	return t, err
 }
 
-// sendWithClaims is a message with the turn.
+// sendWithClaims sends a message. The caller holds the claims' semaphore.
 func (m *Mapped) sendWithClaims(
 	ctx context.Context, t *claim, off int, src []byte, notify, atOnce bool,
 ) (err error) {
@@ -146,7 +147,8 @@ func (m *Mapped) sendWithClaims(
 	}
 	rest, err := m.copyPieces(ctx, t, off, src, atOnce)
 	if err == nil && rest < len(src) {
-		m.counters.Add(shmlayout.Bytes, uint64(rest)) // the stream counts the message, and its own bytes
+		// the stream counts the message and its own bytes
+		m.counters.Add(shmlayout.Bytes, uint64(rest))
 		t.byStream = true
 		err = m.sendByStream(ctx, off+rest, src[rest:], notify)
 		if err != nil && rest > 0 && !errors.Is(err, ErrUnknown) {
@@ -161,10 +163,11 @@ func (m *Mapped) sendWithClaims(
 		}
 		c.sentCount++
 		c.claim.End(c.sentCount).Store(uint64(last))
-		c.claim.Messages().Store(c.sentCount) // after the last word: a receiver finds it there
+		// after the last word, so that a receiver finds the word there
+		c.claim.Messages().Store(c.sentCount)
 	}
 	if t.gen != 0 {
-		c.claim.Finished().Store(t.gen) // on every way out, after the last store
+		c.claim.Finished().Store(t.gen) // on every path, after the last store
 		m.ringIfSleepers()
 	}
 	if err == nil {
@@ -180,9 +183,9 @@ func (m *Mapped) sendWithClaims(
 	return err
 }
 
-// copyPieces copies the message piece by piece, and returns how much of it is copied:
-// all, or what comes before the first piece that is to go by the stream. atOnce
-// lets none go there after the first.
+// copyPieces copies the message piece by piece, and returns how much it has copied: all, or what
+// precedes the first piece that must be sent on the stream. With atOnce only the first piece may
+// be.
 func (m *Mapped) copyPieces(
 	ctx context.Context, t *claim, off int, src []byte, atOnce bool,
 ) (done int, err error) {
@@ -213,11 +216,12 @@ func (m *Mapped) copyPieces(
 		if at == end {
 			return len(src), nil
 		}
-		// The next one may be posted already to an importer that has lost its link and
+		// The next redirection may already be posted, to an importer that has lost its link and
 		// does not know yet.
 		if t.gen != 0 && !t.ending && c.post.State().Load() != shmlayout.Posted(t.gen) {
 			t.ending = true
-			c.claim.Finished().Store(t.gen) // after the last store there: who ends it need not wait for the rest
+			// after the last store there: the exporter's End need not wait for the rest
+			c.claim.Finished().Store(t.gen)
 			m.ringIfSleepers()
 		}
 		err := m.check()
@@ -231,15 +235,14 @@ func (m *Mapped) copyPieces(
 	return len(src), nil
 }
 
-// sendByStream sends a message, or what is left of one, by the stream, and returns when
-// it has arrived, as a mapped send does: the next message to the export may be
-// copied then. Where the receiver ends the redirection before, the words go to
-// the export all the same.
+// sendByStream sends a message, or the rest of one, on the stream. It returns when the exporter has
+// applied it, so the next message to the export may be copied. If the receiver ends the redirection
+// before, the words go to the export.
 func (m *Mapped) sendByStream(ctx context.Context, off int, src []byte, notify bool) error {
 	err := m.req.sendInOrder(ctx, Message{
 		Handle: m.handle, Off: uint64(off), Src: src, Notify: notify, Ended: m.Ended,
 	})
-	if errors.Is(err, ErrEnded) { // the pages say why
+	if errors.Is(err, ErrEnded) { // the shared pages give the reason
 		why := m.check()
 		if why == nil {
 			why = ErrClosed
@@ -258,21 +261,23 @@ func (m *Mapped) sendByStream(ctx context.Context, off int, src []byte, notify b
 	return err
 }
 
-// ringIfSleepers wakes who ends a redirection and waits for this side's word.
+// ringIfSleepers rings if a goroutine of the exporter sleeps: one may be ending a redirection and
+// wait for this side's state.
 func (m *Mapped) ringIfSleepers() {
 	if m.board.Count.Load() != 0 {
 		m.req.ringBell()
 	}
 }
 
-// claimResult says what became of a look at what is posted.
+// claimResult is the result of tryClaim.
 type claimResult uint8
 
 const (
-	claimNone     claimResult = iota // nothing is posted for the piece
-	claimOK                          // this message has claimed it
-	claimLate                        // the receiver has ended it, and may have seen the claim
-	claimByStream                    // the stream is to be used for it
+	claimNone claimResult = iota // Nothing is posted for the piece.
+	claimOK                      // This message has claimed it.
+	// The receiver has ended it, and may have seen the claim.
+	claimLate
+	claimByStream // The piece must be sent on the stream.
 )
 
 // tryClaim claims what is posted for [at, to), if anything is.
@@ -282,12 +287,13 @@ func (c *Claims) tryClaim(t *claim, at, to int) claimResult {
 	if s == 0 || s != shmlayout.Posted(gen) || gen == c.lastGen {
 		return claimNone
 	}
-	lo, hi := c.post.Low().Load(), c.post.High().Load() // once: the receiver may lie, and change its mind
+	// load once: the receiver may lie and change the values
+	lo, hi := c.post.Low().Load(), c.post.High().Load()
 	i, from := c.post.Target().Load(), c.post.Offset().Load()
 	if lo >= hi || hi > maxOffset || (lo|hi)%shm.WordSize != 0 || int(lo) >= to || int(hi) <= at {
 		return claimNone
 	}
-	if i == shmlayout.ByStream { // which range it is the receiver finds out itself
+	if i == shmlayout.ByStream { // the receiver determines the range itself
 		return claimByStream
 	}
 	if int(i) >= len(c.targets) || from%shm.WordSize != 0 ||
@@ -297,7 +303,7 @@ func (c *Claims) tryClaim(t *claim, at, to int) claimResult {
 	c.claim.First().Store(uint64(max(at, int(lo))) - lo)
 	c.claim.Done().Store(0)
 	c.claim.Claimed().Swap(gen)
-	if c.post.State().Load() != s { // the receiver stores there before it looks at the claim
+	if c.post.State().Load() != s { // the receiver stores State before it loads Claimed
 		c.claim.Claimed().Swap(0)
 		return claimLate
 	}
@@ -306,11 +312,11 @@ func (c *Claims) tryClaim(t *claim, at, to int) claimResult {
 	return claimOK
 }
 
-// maxOffset bounds offsets that a peer gives, so that they stay numbers of this machine.
+// maxOffset bounds offsets that a peer gives, so that they fit this machine's int.
 const maxOffset = 1 << 46
 
-// copyPiece copies one piece, at most [redirPiece] long, in ascending order; the
-// message's last word, when it is in it, by itself.
+// copyPiece copies one piece of at most [redirPiece] bytes in ascending order. The message's last
+// word, if it is in the piece, is stored separately.
 func (m *Mapped) copyPiece(c *Claims, t *claim, at int, src []byte, last bool) {
 	end := at + len(src)
 	if last {

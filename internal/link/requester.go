@@ -19,83 +19,106 @@ import (
 // has it. The source is free then; longer ones return when they are acknowledged.
 const Eager = 64 << 10
 
-// AppliedUnknown is in place of the last message that was applied where an import's end
-// is known from a refusal.
+// AppliedUnknown replaces the number of the last applied message where the importer learns of an
+// import's end from a refusal.
 const AppliedUnknown = math.MaxUint64
 
-// Requester is the importing side of a link. All its methods may be called
-// concurrently.
+// Requester is the importing side of a link. All its methods may be called concurrently.
 type Requester struct {
 	stream
 	pages *Pages // nil between nodes
 
-	sendSem *semaphore.Semaphore // one synchronous message at a time is put on the stream
+	sendSem *semaphore.Semaphore // Admits one synchronous sender at a time.
 
-	// Asynchronous messages not wholly written come into inbox, and from there all
-	// at once into queue, so that beginning one never waits for a write.
-	inboxMu    sync.Mutex // after tmu
-	inbox      fifo[outgoing]
-	inboxReady atomic.Bool  // whoever holds tmu next, or the background, looks into inbox; with inboxMu
-	queuedOps  atomic.Int32 // those in both; grows with inboxMu
+	// Guards inbox, which asynchronous messages enter. swapInbox moves all of them to queue at
+	// once, so enqueuing a message never waits for a write. Taken after tmu.
+	inboxMu sync.Mutex
+	inbox   fifo[outgoing]
+	// The next holder of tmu, or the background goroutine, empties inbox. Guarded by inboxMu.
+	inboxReady atomic.Bool
+	queuedOps  atomic.Int32 // Length of inbox and queue. Grows under inboxMu.
 
-	queue       fifo[outgoing] // with tmu
-	midMessage  bool           // a synchronous message is between its chunks, with tmu
-	backlog     backlog        // asynchronous operations that could not be queued yet
-	inBulkBatch atomic.Bool    // long ones wait for more in inbox; stored with batch.mu
-	inBatch     atomic.Bool    // among those that wait for company; stored with batch.mu
-	ended       atomic.Bool    // the link has ended, and no memory of a request is used any more
+	queue fifo[outgoing] // Guarded by tmu.
+	// A synchronous message is between its chunks. Guarded by tmu.
+	midMessage bool
+	// Asynchronous operations that could not be queued yet.
+	backlog backlog
+	// In the bulk batch: long messages in inbox wait to be coalesced. Stored under batch.mu.
+	inBulkBatch atomic.Bool
+	// In the batch list, waiting to be coalesced. Stored under batch.mu.
+	inBatch atomic.Bool
+	// The link has ended and no longer uses a request's memory.
+	ended atomic.Bool
 
-	writtenSeq   atomic.Uint64 // last message that is wholly in frames; grows with tmu
-	ackRequested uint64        // up to here an acknowledgement was asked for, with tmu
-	ackWanted    uint64        // and here one is to be asked for once it is written, with tmu
-	inFlight     inFlightBytes // with tmu, too
+	// Last message that is wholly in frames. Grows under tmu.
+	writtenSeq atomic.Uint64
+	// An acknowledgement of all messages up to here was requested. Guarded by tmu.
+	ackRequested uint64
+	// An acknowledgement is to be requested once this message is written. Guarded by tmu.
+	ackWanted uint64
+	inFlight  inFlightBytes // Guarded by tmu.
 
-	// lastSeq is the last message begun, written with inboxMu held; acked
-	// the last one applied at the far end, written by the engine. They are
-	// equal when nothing is under way, which mapped sends check.
+	// lastSeq is the last message begun, stored under inboxMu. ackedSeq is the last one applied by
+	// the exporter, stored by the receiver. They are equal when nothing is in flight, which mapped
+	// sends check.
 	lastSeq  atomic.Uint64
 	ackedSeq atomic.Uint64
-	ackEvent wait.EventCount // moves with acked
+	ackEvent wait.EventCount // Advances with ackedSeq.
 
-	fetchMu    sync.Mutex      // last in the order of locks
-	fetches    []*fetch        // asked for and not answered, oldest first
-	fetchCount atomic.Int32    // their number
-	fetchEvent wait.EventCount // moves when a get is answered
-	rxFetch    *fetch          // whose payload is arriving; with rmu
+	fetchMu sync.Mutex // Last in the lock order.
+	// Gets and atomics without an answer, oldest first.
+	fetches    []*fetch
+	fetchCount atomic.Int32    // len(fetches).
+	fetchEvent wait.EventCount // Advances when a get or an atomic is answered.
+	// The get whose payload is arriving. Guarded by rmu.
+	rxFetch *fetch
 
-	notifyMu        sync.Mutex // orders serials with the ring's entries
+	// Keeps serials in the order of the ring's entries.
+	notifyMu        sync.Mutex
 	lastSerial      uint32
-	creditsTaken    atomic.Uint32 // credits taken, in all
-	creditsReturned atomic.Uint32 // credits come back over the stream, in all
-	creditsSeen     atomic.Uint32 // of the credits come back, those known here: the exporter's word is far away
+	creditsTaken    atomic.Uint32 // Total of credits taken.
+	creditsReturned atomic.Uint32 // Total of credits returned over the stream.
+	// A cached total of returned credits, at most the true one: reading the exporter's word costs a
+	// cache miss.
+	creditsSeen atomic.Uint32
 
-	hasFaults atomic.Bool // there are any in faults; stored with tmu
-	faults    []sendFault // messages whose memory could not be read, the last ones; with tmu
+	hasFaults atomic.Bool // faults is not empty. Stored under tmu.
+	// The most recent messages whose memory could not be read. Guarded by tmu.
+	faults []sendFault
 
-	imports  importRequests
-	busyTime time.Duration // for which the tailProber have not looked at this, as somebody wrote; theirs alone
+	imports importRequests
+	// Time for which the tail prober has skipped this link because a sender held tmu. Used by the
+	// prober only.
+	busyTime time.Duration
 
-	unacked            sendBuffer // with tmu, as all that follows but full
-	probeScheduled     bool       // among the engine's tailProber
-	probedSeq          uint64     // what was written when they looked last
-	silenceDetector    silenceDetector
-	creditWaiters      int              // who wait for notification credits
-	creditWaitTime     time.Duration    // that somebody has waited since credits came or were asked for
-	lastCredits        uint32           // what had come by then
-	creditProbePending bool             // they were, and nothing has come since
-	maxWrittenSeq      uint64           // the last message that was ever wholly in frames
-	retransmits        []retransmission // of messages up to top, oldest first
-	pendingDetaches    []pendingDetach  // the last ones
-	ackBlocked         atomic.Bool      // no more is written before something is acknowledged
+	// Guarded by tmu, as all fields down to pendingDetaches.
+	unacked         sendBuffer
+	probeScheduled  bool   // In the engine's tail prober.
+	probedSeq       uint64 // writtenSeq at the last probe.
+	silenceDetector silenceDetector
+	creditWaiters   int // Goroutines that wait for notification credits.
+	// Time waited since credits were returned or requested.
+	creditWaitTime time.Duration
+	lastCredits    uint32 // Total of returned credits at the last probe.
+	// Credits were requested, and no frame has arrived since.
+	creditProbePending bool
+	// The highest message that was ever wholly in frames.
+	maxWrittenSeq uint64
+	// Messages up to maxWrittenSeq that are sent again, oldest first.
+	retransmits     []retransmission
+	pendingDetaches []pendingDetach // The most recent closed imports.
+	// Writing is paused until a message is acknowledged.
+	ackBlocked atomic.Bool
 
-	redial       Redial // with rmu, as all that follows
-	attempts     uint64
-	repliedSeq   uint64    // the last get or atomic that was answered
-	revokesSeen  uint32    // of revoked imports
-	progress     progress  // when the connection was lost last
-	lateSince    time.Time // and since when there is no more
-	wasWaiting   bool      // for something, then
-	partialBytes uint64    // see progress
+	redial      Redial // Guarded by rmu, as all fields that follow.
+	attempts    uint64
+	repliedSeq  uint64    // The last get or atomic that was answered.
+	revokesSeen uint32    // Notices of revoked imports received.
+	progress    progress  // At the last loss of the connection.
+	lateSince   time.Time // When progress stopped.
+	// An acknowledgement or answer was outstanding then.
+	wasWaiting   bool
+	partialBytes uint64 // See progress.
 	replyBytes   uint64
 	redialPause  time.Duration
 
@@ -103,14 +126,14 @@ type Requester struct {
 	onLost   func(err error)
 }
 
-// NewRequester starts the importing side on a connected socket, which it owns from
-// then on. pages is nil between nodes, and terms none within one. onRevoke and onLost are called from the
-// engine; they must not block. onRevoke's applied is the last message that was
-// applied while the export lived, or AppliedUnknown.
+// NewRequester starts the importing side on a connected socket, which it owns from then on. pages
+// is nil between nodes; terms is zero within a node. The engine calls onRevoke and onLost, which
+// must not block. onRevoke's applied is the last message that was applied while the export lived,
+// or AppliedUnknown.
 func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Requester, error) {
 	rq := &Requester{pages: pages, sendSem: semaphore.New(1), onRevoke: onRevoke, onLost: onLost}
 	rq.setTerms(terms)
-	rq.rx.mayFault = true // answers go to memory that is a caller's
+	rq.rx.mayFault = true // answers are stored in memory of the caller
 	rq.redial, rq.attempts, rq.unacked.pool = terms.Redial, 1, &e.segmentPool
 	if err := rq.start(e, fd, rq, pages != nil); err != nil {
 		pages.retire()
@@ -119,30 +142,30 @@ func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(ha
 	return rq, nil
 }
 
-// Describe says to who reads the counters whom the link is with.
+// Describe records the peer in the link's counters.
 func (rq *Requester) Describe(peer shmlayout.LinkPeer) {
 	rq.counters.Describe(rq.pages != nil, rq.encrypted, peer)
 }
 
-// Close ends the link.
+// Close ends the link with [ErrClosed].
 func (rq *Requester) Close() { rq.fail(ErrClosed) }
 
-// Sever ends the link for somebody else's reason.
+// Sever ends the link with the given cause.
 func (rq *Requester) Sever(why error) {
 	rq.ExpectEnd(why)
 	rq.fail(why)
 }
 
-// Err is why the link has ended, or nil.
+// Err returns why the link has ended, or nil.
 func (rq *Requester) Err() error { return rq.err() }
 
-// Ended is set once Err has an error, and those who wait are woken.
+// Ended returns the flag that is set once Err returns an error. Waiters are woken when it is set.
 func (rq *Requester) Ended() *atomic.Bool { return &rq.failed }
 
-// AckedSeq is the last message that has been applied, or went nowhere, at the far end.
+// AckedSeq returns the last message that the exporter has applied or refused.
 func (rq *Requester) AckedSeq() uint64 { return rq.ackedSeq.Load() }
 
-// Detach tells the exporter that an import is no more.
+// Detach tells the exporter that an import was closed.
 func (rq *Requester) Detach(handle uint32) {
 	if rq.err() != nil {
 		return
@@ -154,7 +177,8 @@ func (rq *Requester) Detach(handle uint32) {
 		acked := rq.ackedSeq.Load()
 		rq.pendingDetaches = slices.DeleteFunc(rq.pendingDetaches, func(d pendingDetach) bool { return d.afterSeq < acked })
 		rq.pendingDetaches = append(rq.pendingDetaches, pendingDetach{handle, rq.maxWrittenSeq})
-		if len(rq.retransmits) > 0 || rq.disconnected.Load() { // then it comes after them
+		// retransmitDone sends it after the retransmitted messages
+		if len(rq.retransmits) > 0 || rq.disconnected.Load() {
 			return
 		}
 	}
@@ -162,8 +186,8 @@ func (rq *Requester) Detach(handle uint32) {
 	rq.pump()
 }
 
-// WaitApplied waits until all that this process sent on the link so far, what was
-// put off included, has been applied.
+// WaitApplied waits until the exporter has applied all that this process sent on the link so far,
+// deferred operations included.
 func (rq *Requester) WaitApplied(ctx context.Context) error {
 	if err := rq.waitBacklog(ctx); err != nil {
 		return err
@@ -187,8 +211,8 @@ func (rq *Requester) waitAcked(ctx context.Context, seq uint64) error {
 	}
 }
 
-// takeCredit takes a notification credit, waiting for one if need be. No lock that
-// data or acknowledgements need is held.
+// takeCredit takes a notification credit and waits for one if necessary. It holds no lock that data
+// or acknowledgements need.
 func (rq *Requester) takeCredit(ctx context.Context, ended *atomic.Bool) error {
 	if t := rq.creditsTaken.Load(); t-rq.creditsSeen.Load() < shmlayout.Credits && rq.creditsTaken.CompareAndSwap(t, t+1) {
 		return nil
@@ -204,10 +228,10 @@ func (rq *Requester) takeCredit(ctx context.Context, ended *atomic.Bool) error {
 			}
 			continue
 		}
-		if back.Load() != r { // t is younger than r, which is why they do not fit
+		if back.Load() != r { // t is newer than r, so the two cannot be compared
 			continue
 		}
-		if t-r > 2*shmlayout.Credits { // no honest exporter returns more than was taken
+		if t-r > 2*shmlayout.Credits { // no honest exporter returns more credits than were taken
 			rq.fail(protocol("%d notification credits returned, %d taken", r, t))
 		}
 		if err := rq.err(); err != nil {
@@ -216,13 +240,13 @@ func (rq *Requester) takeCredit(ctx context.Context, ended *atomic.Bool) error {
 		if ended != nil && ended.Load() {
 			return ErrEnded
 		}
-		if rq.pages != nil { // the exporter looks whether its ring has any that run nothing
+		if rq.pages != nil { // the exporter completes ring entries that run no handler
 			rq.ringBell()
 		}
-		if InHandler() { // which two processes could do to each other for ever
+		if InHandler() { // two handlers could wait for each other for ever
 			return ErrNoCredit
 		}
-		given := func() bool { return rq.creditsTaken.Load() != t } // back, by who took it in vain
+		given := func() bool { return rq.creditsTaken.Load() != t } // untakeCredit has returned one
 		rq.addCreditWaiters(1)
 		err := rq.e.Wait(ctx, wait.Cond{Word: back, Old: r, Until: given, Failed: &rq.failed, Ended: ended})
 		rq.addCreditWaiters(-1)
@@ -232,8 +256,8 @@ func (rq *Requester) takeCredit(ctx context.Context, ended *atomic.Bool) error {
 	}
 }
 
-// creditsWord is the total of credits returned: a word in the exporter's page, or what
-// came over the stream.
+// creditsWord returns the total of returned credits: a word in the exporter's page, or the total
+// received over the stream.
 func (rq *Requester) creditsWord() *atomic.Uint32 {
 	if rq.pages != nil {
 		return rq.pages.Back.Returned()
@@ -260,7 +284,7 @@ func (rq *Requester) nextSerial() uint32 {
 	return n
 }
 
-// checkFrame takes what the exporter says.
+// checkFrame checks a frame of the exporter.
 func (rq *Requester) checkFrame(h *wire.Header) error {
 	switch h.Type {
 	case wire.Ack, wire.Nak, wire.Bell, wire.Revoke, wire.Grant:
@@ -324,9 +348,11 @@ func (rq *Requester) linkClosed(err error) {
 	rq.retransmits, rq.pendingDetaches = nil, nil
 	rq.unacked.trim(math.MaxUint64)
 	rq.tmu.Unlock()
-	rq.fetchMu.Lock() // after inboxMu was held: who asks has found the end there, or has asked
+	// after inboxMu: addFetch runs under inboxMu, so a later fetch sees the link's end, and an
+	// earlier one is in the list
+	rq.fetchMu.Lock()
 	for _, f := range rq.fetches {
-		if f.op != 0 { // it may have been done
+		if f.op != 0 { // the exporter may have executed it
 			f.finish(unknown(err))
 		} else {
 			f.finish(err)

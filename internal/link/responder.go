@@ -11,81 +11,105 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// Target is an export as one import of it sees it.
+// Target is one import's access to an export.
 type Target struct {
 	Handle uint32
-	Export uint64 // the export's number in its process
+	Export uint64 // Number of the export in its process.
 	Mem    []byte
 	Write  bool
 	Read   bool
-	Notify func(off int, word uint32, at []byte) // nil without a handler
-	Muted  *atomic.Bool                          // its notifications have no effect; nil: never
+	Notify func(off int, word uint32, at []byte) // nil: there is no handler.
+	// Set while notifications run no handler. nil: never.
+	Muted *atomic.Bool
 
-	Redirect *Redirect // nil if the export is not redirectable
+	Redirect *Redirect // nil: the export is not redirectable.
 
-	MayFault bool        // the program may take the memory back, or has lent some that messages are redirected to
-	Fault    func(error) // is told, on a goroutine of its own, that the memory cannot be accessed any more
+	// Access may fault: the program may unmap the memory, or has lent some that messages are
+	// redirected to.
+	MayFault bool
+	// Called on a goroutine of its own when the memory can no longer be accessed.
+	Fault func(error)
 
-	revoked bool // with rmu and tmu held
+	revoked bool // Guarded by rmu and tmu together.
 }
 
-// Clone is the same for another link: the one before has withdrawn t, or is about to.
+// Clone returns a copy of t for another link. The previous link has removed t, or is about to.
 func (t *Target) Clone() *Target {
 	return &Target{Handle: t.Handle, Export: t.Export, Mem: t.Mem, Write: t.Write, Read: t.Read, Notify: t.Notify, Muted: t.Muted, Redirect: t.Redirect, MayFault: t.MayFault, Fault: t.Fault}
 }
 
-// Responder is the exporting side of a link: it puts what arrives where it belongs,
-// and answers. It never waits for anything but the socket.
+// Responder is the exporting side of a link. It stores arriving data and answers requests. It waits
+// for nothing but the socket.
 type Responder struct {
 	stream
-	pages *Pages     // nil between nodes
-	board wait.Board // the importer's, with pages
+	pages *Pages // nil between nodes.
+	// The importer's sleep board; valid if pages is set.
+	board wait.Board
 
-	targets    map[uint32]*Target // with rmu
-	lastTarget *Target            // of them, the last one that a message came for, or nil; with rmu
-	cur        message            // the message under way, with rmu
+	targets map[uint32]*Target // Guarded by rmu.
+	// Target of the last message, or nil: a cache of targets. Guarded by rmu.
+	lastTarget *Target
+	cur        message // The message that is arriving. Guarded by rmu.
 
-	appliedSeq     atomic.Uint64 // last message applied; written with rmu
-	unackedCount   int           // messages applied since the last acknowledgement, with rmu
-	ackAsked       bool          // and one of them asked for one, with rmu
-	ackUnshared    bool          // and one of those that did said of no others, with rmu
-	unackedBytes   uint64        // and their bytes
-	ackStrideBytes uint64        // how many make one, of messages as the last one: see [share]
-	replyPending   bool          // what came has made something to be sent, with rmu
+	appliedSeq atomic.Uint64 // Last message applied. Stored under rmu.
+	// Messages applied since the last acknowledgement. Guarded by rmu.
+	unackedCount int
+	// One of them requested an acknowledgement. Guarded by rmu.
+	ackAsked bool
+	// One of the requests did not allow a shared acknowledgement. Guarded by rmu.
+	ackUnshared bool
+	// Bytes of the unacknowledged messages. Guarded by rmu.
+	unackedBytes uint64
+	// Bytes that share one acknowledgement, for messages as long as the last one. See [ackStride].
+	ackStrideBytes uint64
+	// The frames received made something to be sent. Guarded by rmu.
+	replyPending bool
 
-	ackDue      bool      // with tmu
-	replies     []reply   // with tmu
-	lastAckSent [2]uint64 // what was last said: applied, credits; with tmu
+	ackDue  bool    // Guarded by tmu.
+	replies []reply // Guarded by tmu.
+	// Messages applied and credits returned in the last acknowledgement. Guarded by tmu.
+	lastAckSent [2]uint64
 
 	unread    []byte // of an answer, which the kernel could not read: see blamed; with tmu
 	unreadErr error  // why; with tmu
 
-	recentReplies fifo[reply]   // the last gets and results, which the importer may not have had; with tmu
-	recentRevokes []wire.Header // the last ones, the same; with tmu
-	revokeCount   uint32        // their number in all; with tmu
-	stopExpiry    func()        // nobody waits any longer for the importer to resume; with tmu
+	// The latest gets and results, whose answers the importer may not have received. Guarded by
+	// tmu.
+	recentReplies fifo[reply]
+	// The latest notices of revoked imports, the same. Guarded by tmu.
+	recentRevokes []wire.Header
+	revokeCount   uint32 // Total of notices sent. Guarded by tmu.
+	// Ends the wait for the importer to resume. Guarded by tmu.
+	stopExpiry func()
 
-	inJobQueue     atomic.Bool // in the engine's queue of links with notes
-	inRingPoller   atomic.Bool // in its watch
-	creditsDue     bool        // in its list of those with credits to come; of its goroutine
-	notifyMu       sync.Mutex
-	notifications  []notification // that came over the stream
-	ringHead       uint32         // notes taken out of the ring
-	lastRun        uint32         // serial of the last notification run, with none before it that was not
-	earlyDone      []serialRange  // what was done behind it, before its turn; see completeEarly
-	earlyCount     uint32         // how many these are
-	lastRingTarget *Target        // of the last note of the ring, while it is among the targets
-	serialGaps     bool           // the link has ended: serials that are not there never come
+	inJobQueue   atomic.Bool // In the dispatcher's job queue.
+	inRingPoller atomic.Bool // Polled by the dispatcher's ring poller.
+	// In the dispatcher's list of links with credits to return. Used by the dispatcher's goroutine
+	// only.
+	creditsDue bool
+	notifyMu   sync.Mutex
+	// Notifications received over the stream, and those collected from the ring.
+	notifications []notification
+	ringHead      uint32 // Notifications taken out of the ring.
+	lastRun       uint32 // All notifications up to this serial have run.
+	// Serials after lastRun that are done already. See completeEarly.
+	earlyDone  []serialRange
+	earlyCount uint32 // Number of serials in earlyDone.
+	// Target of the last ring notification, while it is in targets.
+	lastRingTarget *Target
+	// The link has ended: missing serials never arrive.
+	serialGaps bool
 
-	imports   ImportHandler // nil: imports are asked for elsewhere
+	imports   ImportHandler // nil: imports are not granted on this link.
 	onDetach  func(handle uint32)
 	onLost    func(err error)
-	heardPeer bool // see Spoke; written before onLost is called
+	heardPeer bool // See HeardPeer. Stored before onLost is called.
 }
 
-// message is what is known of the message whose chunks are arriving.
+// message is the state of the message whose chunks are arriving.
 type message struct {
-	target  *Target // nil: refused, its payload goes nowhere
+	// nil: the import is gone and the payload is discarded.
+	target  *Target
 	active  bool
 	seq     uint64
 	off     uint64
@@ -95,17 +119,18 @@ type message struct {
 	handle  uint32
 	bytes   bool
 
-	redirected bool // some of it was
+	redirected bool // A redirection was claimed for it.
 }
 
-// The most that is applied without being acknowledged.
+// Bounds of what is applied without an acknowledgement.
 const (
 	ackMessages = 1024
 	ackBytes    = 512 << 10
 )
 
-// NewResponder starts the exporting side, as [NewRequester]. targets are there before the
-// first frame is looked at. imports, which may be nil, answers those on the link.
+// NewResponder starts the exporting side, as [NewRequester] does the importing one. targets are in
+// place before the first frame is read. imports, which may be nil, answers import requests on the
+// link.
 func NewResponder(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, imports ImportHandler, onDetach func(uint32), onLost func(error)) (*Responder, error) {
 	rs := &Responder{pages: pages, targets: map[uint32]*Target{}, imports: imports, onDetach: onDetach, onLost: onLost, stopExpiry: func() {}}
 	rs.setTerms(terms)
@@ -122,20 +147,20 @@ func NewResponder(e *Engine, fd int, pages *Pages, terms Terms, targets []*Targe
 	return rs, nil
 }
 
-// Describe says to who reads the counters whom the link is with.
+// Describe records the peer in the link's counters.
 func (rs *Responder) Describe(peer shmlayout.LinkPeer) {
 	rs.counters.Describe(rs.pages != nil, rs.encrypted, peer)
 }
 
-// Accepted says whether the importer has had the link, as far as can be known: one on this
-// node says so. It is for who is told that the link is lost.
+// Accepted reports whether the importer is known to have received the link, which an importer on
+// this node says in its page. It is called when the link is lost.
 func (rs *Responder) Accepted() bool { return rs.pages == nil || rs.pages.Ring.Accepted() }
 
-// Close ends the link.
+// Close ends the link with [ErrClosed].
 func (rs *Responder) Close() { rs.fail(ErrClosed) }
 
-// Attach lets the importer reach t, unless its export is closed: closed is set
-// before Revoke is called, so either this finds it or Revoke finds the target.
+// Attach gives the importer access to t unless its export is closed. closed is set before Revoke is
+// called, so either Attach finds it set or Revoke finds the target.
 func (rs *Responder) Attach(t *Target, closed *atomic.Bool) {
 	rs.rmu.Lock()
 	if !closed.Load() {
@@ -144,19 +169,20 @@ func (rs *Responder) Attach(t *Target, closed *atomic.Bool) {
 	rs.rmu.Unlock()
 }
 
-// Revoke takes a target away. When it returns, nothing that arrives is stored
-// in it and nothing more is read from it; the importer is being told.
+// Revoke removes a target. When it returns, arriving data is not stored in the target any more and
+// answers are not read from it. The importer is being told.
 func (rs *Responder) Revoke(handle uint32) {
 	rs.rmu.Lock()
 	if t := rs.targets[handle]; t != nil {
-		rs.queueRevoke(handle) // before gets of it are refused, which does not say what had arrived
+		// before gets of it are refused: a refusal does not say which messages were applied
+		rs.queueRevoke(handle)
 		rs.removeTarget(t)
 		rs.pumpNow()
 	}
 	rs.rmu.Unlock()
 }
 
-// SendRevoke says that an import is no more which the link never had.
+// SendRevoke tells the importer of the end of an import that the link never had.
 func (rs *Responder) SendRevoke(handle uint32) {
 	rs.rmu.Lock()
 	rs.queueRevoke(handle)
@@ -164,11 +190,10 @@ func (rs *Responder) SendRevoke(handle uint32) {
 	rs.rmu.Unlock()
 }
 
-// CloseAndWait is Sever by this process's own wish.
+// CloseAndWait is Sever with [ErrClosed].
 func (rs *Responder) CloseAndWait() { rs.Sever(ErrClosed) }
 
-// Sever ends the link, and does not return before nothing more is stored in or
-// read from any target of it.
+// Sever ends the link. When it returns, no target of the link is stored to or read from any more.
 func (rs *Responder) Sever(why error) {
 	rs.ExpectEnd(why)
 	rs.fail(why)
@@ -179,9 +204,8 @@ func (rs *Responder) Sever(why error) {
 	rs.rmu.Unlock()
 }
 
-// removeTarget makes nothing reach t any more, by whichever frame: the message under
-// way goes nowhere from here on, gets that are queued are refused, and of a
-// reply that is half written the rest is a copy. rmu is held.
+// removeTarget ends all access to t: the rest of an arriving message is discarded, queued gets are
+// refused, and the rest of a half-written reply is copied. The caller holds rmu.
 func (rs *Responder) removeTarget(t *Target) {
 	delete(rs.targets, t.Handle)
 	rs.lastTarget = nil
@@ -221,8 +245,8 @@ func (rs *Responder) checkFrame(h *wire.Header) error {
 	return nil
 }
 
-// checkData judges a chunk: where a message begins, its range and rights; further
-// on, that it continues where the last chunk ended.
+// checkData checks a chunk. The first chunk of a message is checked for sequence, range and rights,
+// a later one for continuing where the last one ended.
 func (rs *Responder) checkData(h *wire.Header) error {
 	m := &rs.cur
 	if !m.active {
@@ -271,7 +295,8 @@ func (rs *Responder) handleFrame(h *wire.Header) error {
 		return rs.handleAtomic(h)
 	case wire.Abort:
 		if h.Flags&wire.Notify != 0 {
-			rs.queueNotification(notification{serial: h.Serial}) // runs nothing; its credit goes back
+			// runs no handler; its credit is returned
+			rs.queueNotification(notification{serial: h.Serial})
 		}
 		rs.abortRedirect()
 		rs.cur = message{}
@@ -279,7 +304,7 @@ func (rs *Responder) handleFrame(h *wire.Header) error {
 	case wire.Detach:
 		if t := rs.targets[h.Handle]; t != nil {
 			rs.notifyMu.Lock()
-			rs.collectRing() // they find the target only as long as it is there
+			rs.collectRing() // resolves ring entries while the target is still known
 			rs.notifyMu.Unlock()
 			rs.removeTarget(t)
 			rs.onDetach(h.Handle)
@@ -297,8 +322,8 @@ func (rs *Responder) handleFrame(h *wire.Header) error {
 	return nil
 }
 
-// messageArrived completes a message: the last word last, then the notification, then
-// the acknowledgement.
+// messageArrived completes a message: it stores the last word, then queues the notification, then
+// counts the message as applied.
 func (rs *Responder) messageArrived(h *wire.Header) {
 	m := &rs.cur
 	rs.e.bulkActivity.noteArrival(m.size)
@@ -335,7 +360,7 @@ func (rs *Responder) messageArrived(h *wire.Header) {
 	rs.markApplied(h.Seq, h.Flags)
 }
 
-// storeLastWord stores the last word of the message under way, and says where.
+// storeLastWord stores the last word of the arriving message and returns where it lies.
 func (rs *Responder) storeLastWord(word uint32) []byte {
 	m := &rs.cur
 	off := m.off + m.size - 4
@@ -346,8 +371,8 @@ func (rs *Responder) storeLastWord(word uint32) []byte {
 	return m.target.Mem[off : off+4]
 }
 
-// markApplied counts a message as applied. rmu is held, so last word, notification
-// and number change as one for whoever resumes the link.
+// markApplied counts a message as applied. The caller holds rmu, so last word, notification and
+// sequence number change together for Resume.
 func (rs *Responder) markApplied(seq uint64, flags uint8) {
 	rs.advanceApplied(seq)
 	rs.unackedCount++
@@ -356,7 +381,7 @@ func (rs *Responder) markApplied(seq uint64, flags uint8) {
 	rs.markAckDue(rs.unackedCount >= ackMessages || rs.unackedBytes >= ackBytes)
 }
 
-// advanceApplied moves on to message seq, which was judged before.
+// advanceApplied moves on to message seq, which checkFrame has checked.
 func (rs *Responder) advanceApplied(seq uint64) {
 	n := rs.appliedSeq.Add(1)
 	if invariant.Enabled {
@@ -364,7 +389,7 @@ func (rs *Responder) advanceApplied(seq uint64) {
 	}
 }
 
-// markAckDue notes that an acknowledgement is due.
+// markAckDue makes an acknowledgement due if due is set.
 func (rs *Responder) markAckDue(due bool) {
 	if due {
 		rs.unackedCount, rs.unackedBytes, rs.ackAsked, rs.ackUnshared = 0, 0, false, false
@@ -375,10 +400,10 @@ func (rs *Responder) markAckDue(due bool) {
 	}
 }
 
-// maxQueuedRevokes bounds what a slow importer can make this side keep by what it sends.
+// maxQueuedRevokes bounds the notices that an importer which does not read makes this side queue.
 const maxQueuedRevokes = 256
 
-// queueRevoke says, before anything more is acknowledged, that an import is no more.
+// queueRevoke queues the notice of an import's end. It is sent before any later acknowledgement.
 func (rs *Responder) queueRevoke(handle uint32) {
 	rs.tmu.Lock()
 	h := wire.Header{Type: wire.Revoke, Handle: handle, Word: wire.CodeRevoked, Ack: rs.appliedSeq.Load()}
@@ -387,8 +412,8 @@ func (rs *Responder) queueRevoke(handle uint32) {
 	rs.tmu.Unlock()
 }
 
-// resendRevoke says it again when a message comes for it: the importer may not have
-// known of its import yet the first time. What is still queued is not said twice.
+// resendRevoke repeats the notice when a message for the import arrives: the importer may not have
+// known of its import when the first one came. A notice that is still queued is not repeated.
 func (rs *Responder) resendRevoke(handle uint32) {
 	rs.tmu.Lock()
 	n := len(rs.tx.control)
@@ -403,19 +428,21 @@ func (rs *Responder) resendRevoke(handle uint32) {
 	}
 }
 
-// batchReceived sends what is due. Where more is arriving, messages that ask for an acknowledgement share one, and where one of them
-// has said that it will, and whoever looks goes on, too: each costs both ends a call.
+// batchReceived sends what is due. Messages that request an acknowledgement share one if more data
+// has begun to arrive. They also share one while the token's holder polls on, if every request
+// allowed that. An acknowledgement costs both ends a system call.
 func (rs *Responder) batchReceived(more, polling bool) (ackDeferred bool) {
 	most := uint64(chunk)
 	if rs.ackAsked && !rs.ackUnshared {
 		rs.tmu.Lock()
-		answers := len(rs.replies) > 0 // which may be long
+		answers := len(rs.replies) > 0 // an answer may be long
 		rs.tmu.Unlock()
 		most, more = rs.ackStrideBytes, (more || polling) && !answers
 	}
-	rs.markAckDue(rs.ackAsked && (rs.replyPending || rs.unackedBytes >= most || !more)) // what speaks makes a call anyway
+	// a pending reply makes a call anyway
+	rs.markAckDue(rs.ackAsked && (rs.replyPending || rs.unackedBytes >= most || !more))
 	switch {
-	case rs.replyPending: // else nothing is there that was not tried to send when it came to be
+	case rs.replyPending: // otherwise nothing is unsent that was not tried already
 		rs.replyPending = false
 		rs.pumpNow()
 	case invariant.Enabled:
@@ -424,7 +451,7 @@ func (rs *Responder) batchReceived(more, polling bool) (ackDeferred bool) {
 	return rs.ackAsked
 }
 
-// nextFrame gives acknowledgements first, then a chunk of the oldest reply.
+// nextFrame returns acknowledgements first, then a chunk of the oldest reply.
 func (rs *Responder) nextFrame(h *wire.Header) ([]byte, bool) {
 	if rs.ackDue {
 		rs.fillAck(h)
@@ -433,7 +460,7 @@ func (rs *Responder) nextFrame(h *wire.Header) ([]byte, bool) {
 	return rs.nextReply(h)
 }
 
-// fillAck says what was applied; tmu is held.
+// fillAck makes h an acknowledgement of all messages applied. The caller holds tmu.
 func (rs *Responder) fillAck(h *wire.Header) {
 	rs.ackDue = false
 	*h = wire.Header{Type: wire.Ack, Ack: rs.appliedSeq.Load(), Credits: rs.credits()}
@@ -441,8 +468,9 @@ func (rs *Responder) fillAck(h *wire.Header) {
 	rs.lastAckSent = [2]uint64{h.Ack, uint64(h.Credits)}
 }
 
-// finalFrame is the acknowledgement that was put off, or not asked for: a message that was applied is not to be one of which
-// that is not known. Where the end of an import is still to be said there is none, as that has to come before it.
+// finalFrame returns the acknowledgement that was deferred or not requested, so that the importer
+// knows of all applied messages. It returns none if a notice of an import's end is queued, because
+// that must be sent first.
 func (rs *Responder) finalFrame(h *wire.Header) bool {
 	if rs.unackedCount == 0 && !rs.ackDue || len(rs.tx.control) > 0 {
 		return false
@@ -468,5 +496,5 @@ func (rs *Responder) linkClosed(err error) {
 	rs.pages.retire()
 }
 
-// maxQueued bounds what an importer can queue: it has no more credits.
+// maxQueued bounds the notifications that an importer can queue: it has no more credits.
 const maxQueued = shmlayout.Credits

@@ -9,15 +9,15 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// maxQueue is how many asynchronous messages of a link may wait for the socket;
-// beyond it beginning another one waits.
+// maxQueue bounds the asynchronous messages of a link that wait for the socket. Beginning another
+// one then waits.
 const maxQueue = 1024
 
-// SendAsync numbers a message and queues it; its memory is the link's until the
-// request is done. Of a long one, what the socket takes at once is written before it returns.
-// It waits only for a credit, or where too much is queued.
+// SendAsync numbers a message and queues it. The link owns its memory until the request is done. Of
+// a long message SendAsync writes what the socket takes at once. It waits only for a credit, or
+// while too much is queued.
 func (rq *Requester) SendAsync(ctx context.Context, m Message) (r Request, err error) {
-	if err := rq.err(); err != nil { // what is put off would not say so before its turn
+	if err := rq.err(); err != nil { // a deferred operation would report the error only later
 		return Request{}, err
 	}
 	if m.Notify {
@@ -39,7 +39,7 @@ func (rq *Requester) SendAsync(ctx context.Context, m Message) (r Request, err e
 	return r, nil
 }
 
-// deferSend queues a message when what must come before it is done.
+// deferSend queues a message once the operations before it are done.
 func (rq *Requester) deferSend(ctx context.Context, m Message) (Request, error) {
 	return rq.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, d *deferredOp) error {
 		q := outgoing{msg: m, size: m.Len()}
@@ -55,8 +55,8 @@ func (rq *Requester) deferSend(ctx context.Context, m Message) (Request, error) 
 	}})
 }
 
-// enqueue queues a message or a get, once there is room. A short one is left to who waits
-// or to the background, which write many in one call.
+// enqueue queues a message or a get once there is room. A short one is left to a waiter or to the
+// background goroutine, which write many in one call.
 func (rq *Requester) enqueue(ctx context.Context, q *outgoing) error {
 	rq.inboxMu.Lock()
 	for {
@@ -69,7 +69,7 @@ func (rq *Requester) enqueue(ctx context.Context, q *outgoing) error {
 			rq.inboxMu.Unlock()
 			err = rq.waitQueueSpace(ctx, q.msg.Ended)
 		default:
-			err = rq.err() // nobody would write it any more
+			err = rq.err() // a link that has ended would not write it
 			if err == nil {
 				rq.enqueueLocked(q)
 				return nil
@@ -83,8 +83,8 @@ func (rq *Requester) enqueue(ctx context.Context, q *outgoing) error {
 	}
 }
 
-// enqueueLocked puts q into the inbox and sees to it that it is written; inboxMu is held, and
-// not any more when this returns.
+// enqueueLocked puts q into the inbox and arranges that it is written. The caller holds inboxMu,
+// which enqueueLocked releases.
 func (rq *Requester) enqueueLocked(q *outgoing) {
 	if q.fetch != nil {
 		q.seq = rq.lastSeq.Add(1)
@@ -100,8 +100,8 @@ func (rq *Requester) enqueueLocked(q *outgoing) {
 	}
 	first := !rq.inboxReady.Swap(true)
 	rq.inboxMu.Unlock()
-	// Due may be set by a message that is gathered, for which nobody comes soon. Who finds this link listed is in time:
-	// the list is taken before due is looked at.
+	// A coalesced message may have set inboxReady although no goroutine comes for it soon. A
+	// message that finds inBatch set is in time: flush takes the list before it loads inboxReady.
 	switch {
 	case q.size > maxInline:
 		rq.tmu.Lock()
@@ -118,15 +118,17 @@ func (rq *Requester) enqueueLocked(q *outgoing) {
 		default:
 			rq.disarmRead()
 		}
-	case !first && (rq.inBatch.Load() || rq.tx.activeWriters.Load() > 0): // somebody comes already, for all that follow meanwhile
-	case rq.tx.activeWriters.Load() > 0 || !rq.e.addToBatch(rq): // a waiter comes for it, or the background
+	case !first && (rq.inBatch.Load() || rq.tx.activeWriters.Load() > 0):
+		// another goroutine will write them, with all that follow meanwhile
+	case rq.tx.activeWriters.Load() > 0 || !rq.e.addToBatch(rq):
+		// a waiter or the background goroutine will write it
 		rq.tmu.Lock()
 		rq.markWriteBlocked()
 		rq.tmu.Unlock()
 	}
 }
 
-// waitQueueSpace waits until something that is queued is written.
+// waitQueueSpace waits until a queued message is written.
 func (rq *Requester) waitQueueSpace(ctx context.Context, ended *atomic.Bool) error {
 	rq.tmu.Lock()
 	rq.tx.activeWriters.Add(1)
@@ -142,8 +144,8 @@ func (rq *Requester) waitQueueSpace(ctx context.Context, ended *atomic.Bool) err
 	return err
 }
 
-// lockIdleQueue returns nil with tmu and inboxMu held and nothing queued, so that the next
-// number is the caller's; or an error without them.
+// lockIdleQueue returns nil with tmu and inboxMu held and nothing queued, so the caller gets the
+// next number; or an error without the locks.
 func (rq *Requester) lockIdleQueue(ctx context.Context, ended *atomic.Bool) error {
 	for {
 		if err := rq.lockWriter(ctx, ended); err != nil {
@@ -158,8 +160,8 @@ func (rq *Requester) lockIdleQueue(ctx context.Context, ended *atomic.Bool) erro
 	}
 }
 
-// swapInbox moves what came into the inbox to the queue, which is empty, and says
-// whether there is any.
+// swapInbox moves the messages in inbox to queue, which is empty, and reports whether there are
+// any.
 func (rq *Requester) swapInbox() bool {
 	rq.inboxMu.Lock()
 	defer rq.inboxMu.Unlock()
@@ -170,9 +172,9 @@ func (rq *Requester) swapInbox() bool {
 	return any
 }
 
-// nextFrame gives the next chunk of the oldest queued message, but nothing while a
-// synchronous one is in its middle. The last message for now asks for its
-// acknowledgement, so that requests are over without anybody asking after them.
+// nextFrame returns the next chunk of the oldest queued message, but nothing while a synchronous
+// message is incomplete. The last queued message requests its acknowledgement, so that requests
+// complete without being polled.
 func (rq *Requester) nextFrame(h *wire.Header) (payload []byte, ok bool) {
 	if len(rq.retransmits) > 0 {
 		return rq.nextRetransmit(h), true
@@ -222,13 +224,14 @@ func (rq *Requester) nextFrame(h *wire.Header) (payload []byte, ok bool) {
 	return payload, true
 }
 
-// canRetain says whether one more message may be kept. Else an acknowledgement is asked for.
+// canRetain reports whether one more message may be retained. If not, it requests an
+// acknowledgement.
 func (rq *Requester) canRetain() bool {
 	rq.scheduleProbe()
 	if rq.unacked.uncopied.len() < maxUncopied {
 		return true
 	}
-	rq.ackBlocked.Store(true) // before the look
+	rq.ackBlocked.Store(true) // before the second check; see handleFrame
 	rq.unacked.dropAcked(rq.ackedSeq.Load())
 	if rq.unacked.uncopied.len() < maxUncopied {
 		rq.ackBlocked.Store(false)
@@ -240,8 +243,8 @@ func (rq *Requester) canRetain() bool {
 	return false
 }
 
-// messageFramed notes that message seq is wholly in frames, and whether it asks for its
-// acknowledgement itself, before the last of them can be answered; tmu is held.
+// messageFramed records that message seq is wholly in frames, and whether its frame requests an
+// acknowledgement. It is called before the last frame can be answered. The caller holds tmu.
 func (rq *Requester) messageFramed(seq uint64, acks bool) {
 	if invariant.Enabled {
 		rq.checkWritten(seq)
@@ -262,10 +265,10 @@ func (rq *Requester) messageFramed(seq uint64, acks bool) {
 	}
 }
 
-// fullySent says whether message seq is wholly in frames, and its memory not used any
-// more. What is not cannot have arrived, whatever the exporter says. The lock, which
-// a sender of long messages holds nearly all the time, is needed only where some
-// payload may be left: loan is stored before written, and loaded after it.
+// fullySent reports whether message seq is wholly in frames and its memory no longer used. Other
+// messages cannot have arrived, whatever the exporter says. A sender of long messages holds tmu
+// nearly all the time, so fullySent takes it only where payload may be unwritten: firstBorrowedSeq
+// is stored before writtenSeq and loaded after it.
 func (rq *Requester) fullySent(seq uint64) bool {
 	if seq <= rq.writtenSeq.Load() {
 		if l := rq.tx.firstBorrowedSeq.Load(); l == 0 || seq < l {
@@ -285,8 +288,8 @@ func (rq *Requester) requestAck() {
 	rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Ping})
 }
 
-// requestAckOf asks, once, for an acknowledgement of message seq; when seq is still
-// queued, as soon as it is written: a ping goes before what is queued.
+// requestAckOf requests, once, an acknowledgement of message seq. If seq is still queued, the
+// request follows when it is written, because a ping goes before queued messages.
 func (rq *Requester) requestAckOf(seq uint64) {
 	rq.e.markHot(&rq.stream)
 	rq.tmu.Lock()
@@ -298,14 +301,15 @@ func (rq *Requester) requestAckOf(seq uint64) {
 	}
 	left := rq.tryFlush()
 	rq.tmu.Unlock()
-	if left { // who asks waits, as a rule
+	if left { // the caller waits, as a rule
 		rq.e.watchdog.expedite()
 	}
 }
 
-// Cancel ends what is queued for an import that is no more. Its memory is not
-// looked at any more when this returns; what was put off ends in its turn. applied is the last message that is wholly
-// in frames: what is in its middle, synchronous ones included, does not arrive.
+// Cancel ends what is queued for an import that has ended. When it returns, the memory of those
+// messages is not used any more. Deferred operations end in their order. applied is the last
+// message wholly in frames: a message that is incomplete, synchronous ones included, does not
+// arrive.
 func (rq *Requester) Cancel(handle uint32) (applied uint64) {
 	rq.tmu.Lock()
 	defer rq.tmu.Unlock()
@@ -330,9 +334,8 @@ func (rq *Requester) Cancel(handle uint32) (applied uint64) {
 	return rq.maxWrittenSeq
 }
 
-// overlapsFetch says whether a get that is not answered yet reads what an update
-// would write. A get returns memory as of a moment before its answer is
-// complete, so the update waits.
+// overlapsFetch reports whether an unanswered get reads what an update would write. A get returns
+// memory as of a moment before its answer is complete, so the update waits.
 func (rq *Requester) overlapsFetch(id uint32, off, size uint64) bool {
 	if rq.fetchCount.Load() == 0 {
 		return false
@@ -340,7 +343,7 @@ func (rq *Requester) overlapsFetch(id uint32, off, size uint64) bool {
 	rq.fetchMu.Lock()
 	defer rq.fetchMu.Unlock()
 	for _, f := range rq.fetches {
-		abandoned := f.op == 0 && f.dst == nil // what it would read is nobody's concern
+		abandoned := f.op == 0 && f.dst == nil // its result is discarded
 		if f.id == id && !abandoned && f.off < off+size && off < f.off+f.size {
 			return true
 		}
@@ -348,7 +351,7 @@ func (rq *Requester) overlapsFetch(id uint32, off, size uint64) bool {
 	return false
 }
 
-// waitNoOverlap waits until nothing overlaps.
+// waitNoOverlap waits until no unanswered get overlaps.
 func (rq *Requester) waitNoOverlap(ctx context.Context, id uint32, off, size uint64) error {
 	for {
 		tick := rq.fetchEvent.Load()
@@ -364,17 +367,18 @@ func (rq *Requester) waitNoOverlap(ctx context.Context, id uint32, off, size uin
 	}
 }
 
-// fifo is a queue whose memory is used again: in the steady state it allocates
-// nothing, and taking from a long one moves nothing.
+// fifo is a queue that reuses its memory: in the steady state it allocates nothing, and popping
+// from a long queue moves nothing.
 type fifo[T any] struct {
 	items []T
-	head  int // what is before was taken
+	head  int // Index of the oldest item.
 }
 
 func (f *fifo[T]) len() int { return len(f.items) - f.head }
 
 func (f *fifo[T]) push(v T) {
-	if len(f.items) == cap(f.items) && f.head > len(f.items)/2 { // else moving what is there would be most of the work
+	// otherwise moving the items would be most of the work
+	if len(f.items) == cap(f.items) && f.head > len(f.items)/2 {
 		n := copy(f.items, f.items[f.head:])
 		clear(f.items[n:])
 		f.items, f.head = f.items[:n], 0
@@ -382,7 +386,7 @@ func (f *fifo[T]) push(v T) {
 	f.items = append(f.items, v)
 }
 
-// at gives the i-th oldest, valid until the next push or pop.
+// at returns the i-th oldest item, valid until the next push or pop.
 func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
 
 func (f *fifo[T]) pop() {

@@ -8,9 +8,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// What a stream does where the socket has no room for what there is to write.
+// Backpressure: what a stream does while the socket has no room for its frames.
 
-// markWriteBlocked notes that there is more to write than the socket has room for.
+// markWriteBlocked records that the socket has no room for the rest. It arms the write event unless
+// a goroutine will write again soon.
 func (s *stream) markWriteBlocked() {
 	s.tx.writeBlocked.Store(true)
 	if s.tx.activeWriters.Load() == 0 && !s.tx.flushing {
@@ -18,9 +19,9 @@ func (s *stream) markWriteBlocked() {
 	}
 }
 
-// beginWrite makes the caller, which waits anyway, write what the socket had no room
-// for: by advance, between its looks. Without that each piece of a long message
-// would wake the background's thread, which then writes it.
+// beginWrite makes the caller, which waits anyway, write the rest between its polls by flushSome.
+// Otherwise each piece of a long message would wake the background goroutine's thread, which would
+// then write it.
 func (s *stream) beginWrite() {
 	s.tmu.Lock()
 	s.tx.activeWriters.Add(1)
@@ -28,13 +29,15 @@ func (s *stream) beginWrite() {
 	s.tmu.Unlock()
 }
 
-// flushSome writes what the socket takes now, and says whether it took anything.
-// Both is of who looks at what has come before it writes more, where long messages come.
+// flushSome writes what the socket takes now, and reports whether it took anything. both applies
+// the write quantum for a caller that receives between writes while long messages come the other
+// way.
 func (s *stream) flushSome(both bool) bool {
 	s.tmu.Lock()
 	n, left := s.tx.framesWritten, s.tx.unwritten()
 	s.tx.writeBlocked.Store(false)
-	done := s.pumpQuantum(both && s.tx.activeWriters.Load() > 0) // whoever attends comes again, or sees to what is left
+	// an active writer writes again or arranges a later flush
+	done := s.pumpQuantum(both && s.tx.activeWriters.Load() > 0)
 	over := done || s.tx.framesWritten > n
 	moved := over || s.tx.unwritten() < left
 	s.tmu.Unlock()
@@ -45,7 +48,7 @@ func (s *stream) flushSome(both bool) bool {
 	return moved
 }
 
-// endWrite gives what is left to the background.
+// endWrite leaves the rest to the background goroutine.
 func (s *stream) endWrite() {
 	s.tmu.Lock()
 	s.endWriteLocked()
@@ -58,7 +61,8 @@ func (s *stream) endWriteLocked() {
 	}
 }
 
-// endWriteSoon is leave for a waiter that has found what it waited for, and so may come again soon. No event is to come: attend has seen to that.
+// endWriteSoon is endWrite for a waiter that has found its condition and so may write again soon.
+// No write event is pending: beginWrite has disarmed it.
 func (s *stream) endWriteSoon() {
 	left := false
 	s.tmu.Lock()
@@ -71,8 +75,10 @@ func (s *stream) endWriteSoon() {
 	}
 }
 
-// scheduleWrite sees to it that somebody comes for what is left, and nobody attends to: an event, or, where long messages come the other way, the guard. Who sends
-// looks at what has come soon there, and then writes what is left. guarded says that it is the guard, which is to be told to hasten when tmu is free.
+// scheduleWrite arranges a later flush of unwritten data that has no active writer: by the re-arm
+// watchdog while bulk data is arriving, otherwise by a write event. Senders receive soon while bulk
+// data arrives, and then write the rest. guarded reports that it is the watchdog; the caller must
+// then call expedite once tmu is free.
 func (s *stream) scheduleWrite() (guarded bool) {
 	if guarded = s.watchdogFlushes() && s.e.bulkActivity.bulkArriving(); !guarded {
 		s.armWrite()
@@ -80,10 +86,12 @@ func (s *stream) scheduleWrite() (guarded bool) {
 	return guarded
 }
 
-// watchdogFlushes says whether the guard sees to what is left here: who takes this link off its list, or goes to sleep, looks for that after this was looked at.
+// watchdogFlushes reports whether the watchdog will flush unwritten data of this link. A goroutine
+// that takes the link off the watchdog's list, or goes to sleep, looks for such data after this
+// check.
 func (s *stream) watchdogFlushes() bool { return s.onWatchdog.Load() && !s.e.sleepers.Asleep() }
 
-// disarmWrite takes back what armWrite has asked for; tmu is held. An event may be on its way all the same.
+// disarmWrite undoes armWrite. The caller holds tmu. An event may still be on its way.
 func (s *stream) disarmWrite() {
 	if s.tx.writeArmed && s.wfd >= 0 {
 		s.tx.writeArmed = false
@@ -91,12 +99,14 @@ func (s *stream) disarmWrite() {
 	}
 }
 
-// writeQuantum is what who sends writes at least before it looks at what has come, where long messages come the other way, too: the call that brings it
-// to that is the last one. Else one end writes all that it may have under way, which the other one takes as it comes, and then the
-// other one writes: what passes is what one way carries.
+// writeQuantum is the least that a sender writes before it receives while long messages come the
+// other way: the call that reaches it is the last. Otherwise one end writes all that may be in
+// flight, which the other end receives as it comes, and then the other end writes: together they
+// move what one direction carries.
 const writeQuantum = maxRecvCall
 
-// pumpQuantum is pump for who looks at what has come, if anything does, before it writes more; tmu is held.
+// pumpQuantum is pump with the write quantum applied if both is set. The caller holds tmu, and
+// receives before it writes more.
 func (s *stream) pumpQuantum(both bool) (clear bool) {
 	if both {
 		s.tx.quantumLeft = writeQuantum
@@ -106,17 +116,19 @@ func (s *stream) pumpQuantum(both bool) (clear bool) {
 	return clear
 }
 
-// tryFlush writes what the socket takes now; tmu is held. Who has long messages under way waits and sends by turns, and what the socket has no
-// room for is there between any two calls: the descriptor is armed for as long as that takes, and not while this
-// writes, where nearly each event would come, and wake the background's thread for nothing, which takes the processor of one of the two ends. Others may wait for
-// what it writes: nobody else tells them, as for all others the link is stuck no more.
-// guarded is what entrust says.
+// tryFlush writes what the socket takes now. The caller holds tmu. A sender of long messages waits
+// and sends by turns, and between any two calls the socket lacks room for a rest. So the write
+// event is armed for that time only, and not while this writes: nearly every event would come then
+// and wake the background goroutine's thread for nothing, on the CPU of one of the two ends.
+// tryFlush wakes the goroutines that wait for the data it writes, because the link is not
+// write-blocked for other writers any more. guarded is that of scheduleWrite.
 func (s *stream) tryFlush() (guarded bool) {
 	t := &s.tx
 	s.disarmWrite()
 	was, gone := t.writeBlocked.Swap(false), t.framesWritten
-	both := s.watchdogFlushes() && s.e.bulkActivity.bulkArriving() // else an event would come at once for what is left, and there is room
-	t.flushing = true                                              // stick arms nothing
+	// otherwise an event would come at once for a rest that the socket has room for
+	both := s.watchdogFlushes() && s.e.bulkActivity.bulkArriving()
+	t.flushing = true // markWriteBlocked arms nothing
 	done := s.pumpQuantum(both)
 	t.flushing = false
 	if t.activeWriters.Load() == 0 && t.writeBlocked.Load() {
@@ -129,8 +141,8 @@ func (s *stream) tryFlush() (guarded bool) {
 	return guarded
 }
 
-// armWrite asks for one event when the socket has room, on a descriptor of its
-// own, so that it does not disturb the arming for reads.
+// armWrite requests one event for when the socket has room. It uses a descriptor of its own, so the
+// arming for reads is not disturbed.
 func (s *stream) armWrite() {
 	if s.fd < 0 {
 		return
@@ -154,10 +166,10 @@ func (s *stream) armWrite() {
 	_ = s.e.ep.Arm(s.wfd, s.id<<1|1, true)
 }
 
-// handleWritable serves a write event: what is left over goes on, senders are woken. It
-// keeps away from the lock where a sender sees to that itself, who arms again if
-// anything is left: a sender of long messages has the lock nearly all the time, and
-// the background, which gets it only when it starves, would take its processor.
+// handleWritable handles a write event: it writes the rest and wakes senders. It avoids tmu while a
+// sender writes: that sender arms again if anything is left. A sender of long messages holds tmu
+// nearly all the time. The background goroutine would get the lock only when it starves, and would
+// take the sender's CPU.
 func (s *stream) handleWritable() {
 	if s.tx.writeBlocked.Load() && s.tx.activeWriters.Load() == 0 {
 		s.tmu.Lock()
@@ -171,7 +183,7 @@ func (s *stream) handleWritable() {
 	s.armRead()
 }
 
-// armRead arms a link at rest: what was written may be answered.
+// armRead arms an unarmed link: written data may be answered.
 func (s *stream) armRead() {
 	if !s.readArmed.Load() && s.tryToken() {
 		s.receive(maxRecvCalls)
@@ -179,8 +191,8 @@ func (s *stream) armRead() {
 	}
 }
 
-// waitWritable waits for room in the socket; the caller is counted in attended. ended,
-// which may be nil, says that the import is no more.
+// waitWritable waits for room in the socket. The caller is an active writer. ended, which may be
+// nil, reports that the import has ended.
 func (s *stream) waitWritable(ctx context.Context, tick uint32, ended *atomic.Bool) error {
 	if err := s.err(); err != nil {
 		return err
@@ -200,9 +212,9 @@ func (s *stream) waitWritable(ctx context.Context, tick uint32, ended *atomic.Bo
 	return s.err()
 }
 
-// waitWritten waits until frame n is written; the caller is counted in attended, and
-// not any more when this returns. When the context ends first, the rest is copied,
-// so that the caller's memory is its own again, and the engine writes it in its time.
+// waitWritten waits until frame n is written. The caller is an active writer, and is none when this
+// returns. If the context ends first, the rest is copied, so that the caller may reuse its memory;
+// the engine writes the copy later.
 func (s *stream) waitWritten(ctx context.Context, n uint64, ended *atomic.Bool) error {
 	s.tmu.Lock()
 	defer s.tmu.Unlock()

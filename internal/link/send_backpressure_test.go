@@ -12,7 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// releasedUnarmed has no waiter who would write what is left, as the last one has just gone.
+// releasedUnarmed leaves the link without a waiter that would write the rest, as if the last one
+// had just gone.
 func releasedUnarmed(t *testing.T, rq *Requester) {
 	t.Helper()
 	for !rq.tryTokenDisarmed() {
@@ -48,7 +49,7 @@ func TestUnwrittenDataIsWritten(t *testing.T) {
 	}
 }
 
-// No event comes while somebody writes what is left between his looks, and one does once he does not.
+// No event comes while a goroutine writes the rest between its polls, and one does once it stops.
 func TestActiveWriterWritesFirst(t *testing.T) {
 	rq, far := requesterTo(t)
 	if _, err := rq.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, 4<<20)}); err != nil {
@@ -71,7 +72,7 @@ func TestActiveWriterWritesFirst(t *testing.T) {
 	discardFrom(t, far, framed(4<<20))
 }
 
-// startSleeper has somebody sleep until the test is over.
+// startSleeper starts a goroutine that sleeps until the test is over.
 func startSleeper(t *testing.T, rq *Requester) {
 	t.Helper()
 	ctx, wake := context.WithCancel(t.Context())
@@ -119,8 +120,9 @@ func blockedAndArmed(rq *Requester) (stuck, armed bool) {
 	return rq.tx.writeBlocked.Load(), rq.tx.writeArmed
 }
 
-// Who waits for room is woken also where somebody else, who only asks, has written what was left. Who of them comes
-// first is chance, so it is tried several times.
+// A goroutine that waits for room is woken also where another one, which only requests an
+// acknowledgement, has written the rest. Which of them comes first is chance, so it is tried
+// several times.
 func TestWriteSpaceIsSignaled(t *testing.T) {
 	for range 8 {
 		sendBesideAsker(t)

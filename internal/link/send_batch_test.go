@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// Short asynchronous messages are written by the background where nobody waits, by who waits for something
-// else where the background does not come, and also where there can be no timer.
+// Short asynchronous messages are written by the background goroutine where no goroutine waits, and
+// otherwise by a waiter for something else; also where there can be no timer.
 func TestBatch(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -95,7 +95,7 @@ func TestAnswerToAnUnarmedLink(t *testing.T) {
 	}
 }
 
-// Who comes when the engine is closed is told so.
+// A message on a closed engine is not batched.
 func TestBatchOfAClosedEngine(t *testing.T) {
 	p := join(t, false)
 	p.a.Close()

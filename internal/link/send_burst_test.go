@@ -111,7 +111,7 @@ func TestBurstIsTimed(t *testing.T) {
 		var l burstSizer
 		for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 			rq.tmu.Lock()
-			if rq.tx.framesQueued == begun { // and nobody has read it, so it is not written
+			if rq.tx.framesQueued == begun { // and the peer has not read it, so it is not written
 				l = rq.tx.burst
 				after := time.Now()
 				if l.fullSince.Before(before) || l.fullSince.After(after) {

@@ -9,21 +9,24 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// On loopback a raw call that writes 256 KiB takes 23 µs where four of 64 KiB take 40. So who has long messages under way, and waits for one of them
-// before it begins the next, has those that it begins meanwhile written together: as one call's worth, or when it waits, or by the
-// guard, within a rearmTick. As long as enough is on its way the far end does not notice. A link that no waiter has left at
-// rest lately has a sender who does not come back soon: there each message is written at once, and where somebody sleeps, too.
+// On loopback one raw call that writes 256 KiB takes 23 µs, while four calls of 64 KiB take 40. So
+// messages that a sender begins while it keeps long messages in flight are coalesced. They are
+// written once they fill a call, when the sender waits, or by the watchdog within rearmTick. While
+// enough is in flight, the receiver does not notice. On a link that no waiter has released unarmed
+// lately the sender does not come back soon: there, and where a goroutine sleeps, each message is
+// written at once.
 const coalesceInFlight = 128 << 10 // on the way, and not acknowledged, and two messages
 
-// Both ways at once each end receives between two sends, and finds all that it has sent acknowledged: so little is on its way, and each message,
-// and its acknowledgement, would have calls of its own. There this many bytes, or messages, are gathered, whatever is on its way.
+// With traffic in both directions each end receives between two sends and finds all its messages
+// acknowledged. Little is in flight then, and each message and acknowledgement would have a call of
+// its own. So this many bytes or messages are coalesced, whatever is in flight.
 const (
 	coalesceBidirectional = 1 << 20
 	coalesceMessages      = 8
 )
 
-// coalesceBytes is how many bytes of messages of size are gathered: a chunk's, or those of as many messages as any call may write, if that is more. A longer
-// message goes by itself.
+// coalesceBytes returns how many bytes of messages of the given size are coalesced: a chunk, or as
+// many messages as any call may write if that is more. A longer message is sent by itself.
 func coalesceBytes(size uint64) uint64 {
 	if size > chunk {
 		return chunk
@@ -31,8 +34,9 @@ func coalesceBytes(size uint64) uint64 {
 	return max(chunk, minPartsPerCall*size)
 }
 
-// ackStride is how many bytes of messages of size share an acknowledgement, where there are more of
-// them: what it costs both ends is small beside that. Two messages of 256 KiB do; a longer one has one by itself.
+// ackStride returns how many bytes of messages of the given size share an acknowledgement while
+// more of them come: its cost is small beside that of so much data. Two messages of 256 KiB share
+// one; a longer message has its own.
 func ackStride(size uint64) uint64 {
 	if size > chunk {
 		return chunk
@@ -40,15 +44,18 @@ func ackStride(size uint64) uint64 {
 	return max(chunk, 2*size)
 }
 
-// canShareAck says whether so much is on its way with a message of size that its acknowledgement need not come by itself: those before
-// it make one without it. It says nothing of what follows, and if that is nothing the far end looks for it a few times in vain.
-// tmu is held.
+// canShareAck reports whether enough bytes are in flight, with a message of the given size, that
+// the receiver may acknowledge the message together with later ones. Earlier messages cause an
+// acknowledgement without it. If no message follows, the receiver acknowledges after a few empty
+// polls. The caller holds tmu.
 func (rq *Requester) canShareAck(size int) bool {
 	return size > maxInline && size <= chunk && rq.inFlight.after(rq.ackedSeq.Load())+uint64(size) >= 2*ackStride(uint64(size))
 }
 
-// shouldCoalesce says whether a message of size bytes that was just queued is left to those that follow; tmu is held. The guard looks for
-// what is gathered after it has let go of a link, and whenever a waiter or sender passes by before: who finds it guarded here, with the message queued, is seen there.
+// shouldCoalesce reports whether a message that was just queued is left to be written with later
+// ones. The caller holds tmu. The watchdog checks for coalesced messages after it has taken a link
+// off its list, and whenever a waiter or sender sweeps before. So a message queued while onWatchdog
+// is set is found.
 func (rq *Requester) shouldCoalesce(size int) bool {
 	n, most := uint64(size), coalesceBytes(uint64(size))
 	both := rq.e.bulkActivity.justDrained()
@@ -56,8 +63,8 @@ func (rq *Requester) shouldCoalesce(size int) bool {
 		most = max(most, min(coalesceBidirectional, coalesceMessages*n))
 	}
 	switch {
-	case rq.tx.checksum: // each of its frames takes a call
-	case uint64(rq.queuedOps.Load())*n >= most: // those that wait with it are likely to be as long
+	case rq.tx.checksum: // each checked frame takes a call
+	case uint64(rq.queuedOps.Load())*n >= most: // the messages that wait with it are likely as long
 	case !rq.onWatchdog.Load() || rq.e.sleepers.Asleep():
 	case !both && rq.inFlight.after(rq.ackedSeq.Load()) < max(coalesceInFlight, 2*n):
 	default:
@@ -66,13 +73,13 @@ func (rq *Requester) shouldCoalesce(size int) bool {
 	return false
 }
 
-// inFlightBytes is what was written of the last long asynchronous messages; with tmu.
+// inFlightBytes tracks the sizes of the last long asynchronous messages written. Guarded by tmu.
 type inFlightBytes struct {
 	recent [16]struct {
 		seq uint64
 		sum uint64 // of bytes up to it
 	}
-	n   uint64 // of messages
+	n   uint64 // Number of messages.
 	sum uint64
 }
 
@@ -83,14 +90,14 @@ func (f *inFlightBytes) add(seq uint64, size int) {
 	f.n++
 }
 
-// after is how many bytes there are of messages after acked, of the last ones at least.
+// after returns the bytes of messages after acked, counting at least the last ones.
 func (f *inFlightBytes) after(acked uint64) (size uint64) {
 	for k := range min(f.n, uint64(len(f.recent))) {
 		at := &f.recent[(f.n-1-k)%uint64(len(f.recent))]
 		if at.seq <= acked {
 			return f.sum - at.sum
 		}
-		if k+1 == f.n { // the first of all
+		if k+1 == f.n { // the first message of all
 			return f.sum
 		}
 		size = f.sum - at.sum
@@ -98,30 +105,35 @@ func (f *inFlightBytes) after(acked uint64) (size uint64) {
 	return size
 }
 
-// A short asynchronous message is left to whoever waits next in this process, and if nobody does, to the
-// background after a moment. To wake the background's thread at once for the first of a burst takes the
-// sender's processor from it while that thread writes: up to 0.47 µs a message in bursts of 64, 0.18 without.
+// A short asynchronous message is left to the next waiter in this process, and without one to the
+// background goroutine after batchDelay. Waking the background goroutine's thread at once for the
+// first message of a burst would take the sender's CPU while that thread writes: up to 0.47 µs a
+// message in bursts of 64, instead of 0.18.
 const batchDelay = 20 * time.Microsecond
 
-// batch is the links that have such messages.
+// batch lists the links with such messages.
 type batch struct {
-	// pending says that there are any, of either kind. It is stored with mu; who looks without it and misses it leaves them to
-	// the timer, which is set before mu is free, or to the guard.
+	// pending reports that any link is listed, in either list. It is stored under mu. A waiter that
+	// reads it without mu and misses a link leaves the link to the timer, which is set before mu is
+	// free, or to the watchdog.
 	pending atomic.Bool
 
 	mu         sync.Mutex
 	requesters []*Requester
-	spare      []*Requester  // memory for the next ones
-	bulk       [4]*Requester // with messages that are gathered, see send_coalesce.go
-	bulkCount  int
-	timer      *unix.Timer // nil before the first message, and if there can be none
-	closed     bool
+	spare      []*Requester // Memory for the next list.
+	// Links with coalesced long messages; see shouldCoalesce.
+	bulk      [4]*Requester
+	bulkCount int
+	// nil before the first message, and if there can be none.
+	timer  *unix.Timer
+	closed bool
 }
 
-// batchTimerID is that of the timer's events: streams are numbered from 1.
+// batchTimerID identifies the timer's events: streams are numbered from 1.
 const batchTimerID = 0
 
-// addToBatch leaves o's messages for a moment, and says whether somebody will come for them.
+// addToBatch leaves rq's messages unwritten for batchDelay, and reports whether they will be
+// written then.
 func (e *Engine) addToBatch(rq *Requester) bool {
 	b := &e.batch
 	b.mu.Lock()
@@ -141,14 +153,14 @@ func (e *Engine) addToBatch(rq *Requester) bool {
 	return true
 }
 
-// startBatchTimer is with the batch's lock.
+// startBatchTimer is called with batch.mu held.
 func (e *Engine) startBatchTimer() (ok bool) {
 	var err error
 	e.batch.timer, err = newTimer(e.ep, batchTimerID)
 	return err == nil
 }
 
-// addToBulkBatch leaves o's long messages to who waits next, and says whether it could.
+// addToBulkBatch leaves rq's long messages to the next waiter, and reports whether it could.
 func (e *Engine) addToBulkBatch(rq *Requester) bool {
 	b := &e.batch
 	b.mu.Lock()
@@ -177,8 +189,9 @@ func (e *Engine) dropFromBulkBatch(rq *Requester) {
 	}
 }
 
-// flush writes what was left, and says whether any of it is own's, and whether there were short ones, whose answers nobody may
-// listen for. Whoever adds later than it takes the list sets the timer again.
+// flush writes the messages of all listed links. any reports whether some were on own, and short
+// whether there were short ones, for whose answers no goroutine may listen. A link that is listed
+// after flush has taken the list sets the timer again.
 func (b *batch) flush(own *stream) (any, short bool) {
 	b.mu.Lock()
 	outs, long, longs := b.requesters, b.bulk, b.bulkCount
@@ -214,7 +227,8 @@ func (b *batch) flush(own *stream) (any, short bool) {
 		return any, false
 	}
 	for _, rq := range outs {
-		if rq.inboxReady.Load() { // else somebody else has, who may have the lock for long
+		// otherwise another goroutine writes, and may hold the lock for long
+		if rq.inboxReady.Load() {
 			rq.flushSome(false)
 		}
 		rq.armRead()
@@ -227,7 +241,7 @@ func (b *batch) flush(own *stream) (any, short bool) {
 	return any, true
 }
 
-// batchTimerExpired serves the timer's event. The descriptor is armed for the next one last: until then no other
+// batchTimerExpired handles the timer's event. It arms the descriptor last: until then no other
 // event of it comes.
 func (e *Engine) batchTimerExpired() {
 	b := &e.batch

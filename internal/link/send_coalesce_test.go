@@ -59,7 +59,8 @@ func coalescing(t *testing.T) (rq *Requester, far int, third Request) {
 	return rq, far, third
 }
 
-// What was gathered is written once there is a call's worth, by who waits next, by who asks, and together with short messages.
+// Coalesced messages are written once there is a call's worth, by the next waiter, by a poll of
+// their request, and together with short messages.
 func TestCoalescedIsWritten(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -93,7 +94,7 @@ func TestCoalescedIsWritten(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			rq, far, third := coalescing(t)
 			over := make(chan struct{})
-			go func() { // who sends synchronously may have to wait for room
+			go func() { // a synchronous sender may have to wait for room
 				defer close(over)
 				c.then(t, rq, third)
 				if stuck, _ := blockedAndArmed(rq); c.soon && !stuck && rq.inboxReady.Load() {
@@ -127,7 +128,8 @@ func TestWatchdogWritesCoalesced(t *testing.T) {
 	}
 }
 
-// What may be long until somebody sees to it is not gathered, nor is one call's worth, nor what is sent when little is on its way.
+// A message is not coalesced where it may stay unwritten for long, nor is one call's worth, nor a
+// message while little is in flight.
 func TestNotCoalesced(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -15,45 +15,60 @@ import (
 // maxInline is the longest payload that is copied beside its header.
 const maxInline = 448
 
-// transmitter writes frames one after another; all of it is under tmu.
+// transmitter writes frames one after another. Guarded by tmu.
 type transmitter struct {
-	io            unix.IO
-	buf           [wire.HeaderSize + maxInline]byte
-	bigBuf        *[bufferSize]byte // in place of buf, while many frames are under way
+	io  unix.IO
+	buf [wire.HeaderSize + maxInline]byte
+	// Replaces buf while many short frames are unwritten.
+	bigBuf        *[bufferSize]byte
 	parts         [maxPartsPerCall]part
-	stagedPayload *[wire.MaxChecked]byte                                  // a payload that is checked, while it is under way
-	headBufs      *[maxPartsPerCall - 1][wire.HeaderSize + maxInline]byte // of the parts but the first, while there are any
-	burst         burstSizer                                              // how many parts one call writes
-	checksum      bool                                                    // payloads have checksums; set before the start
-	cipher        *cipherWriter                                           // nil: in clear
-	firstPart     int                                                     // part under way
-	partCount     int                                                     // of parts in use, the first ones included
-	framesQueued  uint64                                                  // frames begun
-	framesWritten uint64                                                  // frames written whole
-	frameNumber   uint32                                                  // of the next frame on this connection, modulo 2^32
-	control       []wire.Header                                           // frames that go before all others
-	framesToPad   int                                                     // short frames until a pad is due; 0: it is, negative: none is
-	bellDue       bool                                                    // a bell is owed
-	awaitingAcks  bool                                                    // next has more, and waits for acknowledgements
-	importAnswers []importAnswer                                          // answers to imports, oldest first
-	ownHeader     wire.Header                                             // of this side's own frames; here so that none allocates
-	writeEvent    wait.EventCount                                         // moves when the socket has room again
+	stagedPayload *[wire.MaxChecked]byte // The copy of a checked payload, while unwritten.
+	// Headers of the parts but the first, while any are in use.
+	headBufs      *[maxPartsPerCall - 1][wire.HeaderSize + maxInline]byte
+	burst         burstSizer    // Number of parts per call.
+	checksum      bool          // Payloads have checksums. Set before the start.
+	cipher        *cipherWriter // nil: not encrypted.
+	firstPart     int           // The part that is being written.
+	partCount     int           // Parts in use, written ones included.
+	framesQueued  uint64        // Frames queued in all.
+	framesWritten uint64        // Frames written whole.
+	// Number of the next frame on this connection, modulo 2^32.
+	frameNumber uint32
+	control     []wire.Header // Frames that go before all others.
+	// Short frames until a pad is due. 0: it is due; negative: none will be.
+	framesToPad int
+	bellDue     bool // A bell is owed.
+	// nextFrame has more but waits for acknowledgements.
+	awaitingAcks  bool
+	importAnswers []importAnswer // Answers to imports, oldest first.
+	// Header of this side's own frames; a field so that it is not allocated.
+	ownHeader  wire.Header
+	writeEvent wait.EventCount // Advances when the socket has room again.
 
-	lastBulkSeq      atomic.Uint64 // the last long message to a near end; grows with tmu
-	firstBorrowedSeq atomic.Uint64 // the first message of which anything may be left, or 0; with tmu
-	writeBlocked     atomic.Bool   // the socket has no room for what there is; with tmu
-	activeWriters    atomic.Int32  // waiters that try again between their looks; with tmu
-	writeArmed       bool          // an event will come, or is on its way
-	flushing         bool          // who writes may come again soon: see offer
-	quantumLeft      int           // bytes that who writes may write yet: see turn; 0: there is no bound, negative: none
+	// The last long message to a low-RTT peer. Grows under tmu.
+	lastBulkSeq atomic.Uint64
+	// The first message of which payload may be unwritten, or 0. Stored under tmu.
+	firstBorrowedSeq atomic.Uint64
+	// The socket has no room for what is unwritten. Stored under tmu.
+	writeBlocked atomic.Bool
+	// Goroutines that write between their polls. Stored under tmu.
+	activeWriters atomic.Int32
+	writeArmed    bool // A write event will come or is on its way.
+	// tryFlush is writing: markWriteBlocked must not arm.
+	flushing bool
+	// Bytes left of the write quantum; see pumpQuantum. 0: no bound; negative: used up.
+	quantumLeft int
 }
 
-// part is what is not written yet of some frames, and of the last one's payload.
+// part is the unwritten rest of some frames, and of the last one's payload.
 type part struct {
-	head    []byte // a copy
-	payload []byte // the sender's or the exporter's memory, if it is long
-	seq     uint64 // the message that it is of, which cannot have arrived yet; 0: copies, and more may come behind them
-	copied  bool   // pay is a copy
+	head []byte // A copy.
+	// The sender's or exporter's memory, if it is long.
+	payload []byte
+	// The message it belongs to, which cannot have arrived yet. 0: the part holds copies only, and
+	// more may be appended.
+	seq    uint64
+	copied bool // payload is a copy.
 }
 
 func (t *transmitter) discard() {
@@ -73,7 +88,7 @@ func (t *transmitter) discard() {
 	t.importAnswers = nil
 }
 
-// reset forgets what a connection has left.
+// reset discards the state of a lost connection.
 func (t *transmitter) reset() {
 	t.discard()
 	t.framesWritten, t.frameNumber = t.framesQueued, 0
@@ -98,7 +113,7 @@ func (t *transmitter) releaseBuffers() {
 	}
 }
 
-// maxPayload is the longest payload of a frame.
+// maxPayload returns the longest payload of the next frame.
 func (t *transmitter) maxPayload() int {
 	if t.checksum {
 		return wire.MaxChecked
@@ -108,8 +123,8 @@ func (t *transmitter) maxPayload() int {
 
 var stagePool = sync.Pool{New: func() any { return new([wire.MaxChecked]byte) }}
 
-// stageChecked copies a payload that is checked: what is sent is then what was summed, though
-// its memory is written to meanwhile. A short one goes behind its header.
+// stageChecked copies a checked payload, so that the bytes sent are those summed even if the memory
+// is written to meanwhile. A short payload is copied behind its header.
 func (t *transmitter) stageChecked(h *wire.Header, behind, payload []byte) []byte {
 	to := behind
 	if len(payload) > maxInline {
@@ -122,19 +137,18 @@ func (t *transmitter) stageChecked(h *wire.Header, behind, payload []byte) []byt
 	return to
 }
 
-// headPool are for links that write several long frames in one call; one that is idle
-// holds none.
+// headPool serves links that write several long frames in one call. An idle link holds none.
 var headPool = sync.Pool{New: func() any { return new([maxPartsPerCall - 1][wire.HeaderSize + maxInline]byte) }}
 
-// putHeader makes the header of a frame that is the next one to be written.
+// putHeader encodes the header of the next frame.
 func (t *transmitter) putHeader(h *wire.Header, b []byte) {
 	h.Put(b, t.frameNumber)
 	t.frameNumber++
 }
 
-// addFrame puts a frame behind those that are about to be written, and says whether
-// another one may come behind it. Long payloads stay where they are; a call that
-// writes several is faster than as many calls.
+// addFrame queues a frame behind those that are about to be written, and reports whether another
+// one may follow in the same call. Long payloads are not copied. One call for several frames is
+// faster than one call each.
 func (t *transmitter) addFrame(h *wire.Header, payload []byte) (more bool) {
 	t.framesQueued++
 	size := wire.HeaderSize + len(payload)
@@ -159,7 +173,7 @@ func (t *transmitter) addFrame(h *wire.Header, payload []byte) (more bool) {
 		p.head = t.buf[:size]
 	case at+size <= cap(p.head):
 		p.head = p.head[:at+size]
-	default: // which happens with buf only
+	default: // only buf can overflow
 		t.bigBuf = bufferPool.Get().(*[bufferSize]byte)
 		p.head = t.bigBuf[:copy(t.bigBuf[:], p.head)+size]
 	}
@@ -174,11 +188,12 @@ func (t *transmitter) addFrame(h *wire.Header, payload []byte) (more bool) {
 		}
 		return !t.checksum && t.burst.addPart(t.partCount, len(payload))
 	}
-	shm.CopyUnchecked(p.head[at+wire.HeaderSize:], payload) // of an answer it is memory that others write to
+	// the payload of an answer is memory that others write to
+	shm.CopyUnchecked(p.head[at+wire.HeaderSize:], payload)
 	return t.partCount == 1 && (t.bigBuf == nil || len(p.head)+len(t.buf) <= len(t.bigBuf))
 }
 
-// sendParts makes one call. It returns how much the socket took.
+// sendParts makes one send call. It returns the number of bytes that the socket took.
 func (t *transmitter) sendParts(fd int) (n int, err error) {
 	p := &t.parts[t.firstPart]
 	switch {
@@ -208,7 +223,7 @@ func (t *transmitter) sendParts(fd int) (n int, err error) {
 	return n, err
 }
 
-// consume notes that the socket has taken n bytes more.
+// consume records that the socket has taken n bytes more.
 func (t *transmitter) consume(n int) {
 	for ; t.firstPart < t.partCount; t.firstPart++ {
 		p := &t.parts[t.firstPart]
@@ -230,12 +245,12 @@ func (t *transmitter) consume(n int) {
 	}
 }
 
-// idle says that nothing is begun or queued here.
+// idle reports whether nothing is queued or owed here.
 func (t *transmitter) idle() bool {
 	return t.framesWritten == t.framesQueued && len(t.control) == 0 && !t.bellDue && !t.awaitingAcks && len(t.importAnswers) == 0 && t.framesToPad != 0
 }
 
-// unwritten is how many bytes are not written.
+// unwritten returns the number of unwritten bytes.
 func (t *transmitter) unwritten() (n int) {
 	for _, p := range t.parts[t.firstPart:t.partCount] {
 		n += len(p.head) + len(p.payload)
@@ -243,7 +258,7 @@ func (t *transmitter) unwritten() (n int) {
 	return n
 }
 
-// firstBorrowed is the first message of which there is anything left, [math.MaxUint64] for none.
+// firstBorrowed returns the first message of which payload is unwritten, or [math.MaxUint64].
 func (t *transmitter) firstBorrowed() uint64 {
 	for _, p := range t.parts[t.firstPart:t.partCount] {
 		if p.seq != 0 {
@@ -253,9 +268,10 @@ func (t *transmitter) firstBorrowed() uint64 {
 	return math.MaxUint64
 }
 
-// detachPayload copies what is left of payloads, whose memory is not the link's any more. That of an answer is exported memory,
-// into which what comes over other links is stored meanwhile, as it is while the kernel takes it. It is asked for at the end of
-// each import of a link, and copies only what it has not copied yet.
+// detachPayload copies the unwritten payloads, whose memory the link may not use any more. The
+// payload of an answer is exported memory that other links store into meanwhile, as they do while
+// the kernel reads it. detachPayload runs at the end of each import of a link and copies only what
+// it has not copied yet.
 func (t *transmitter) detachPayload() {
 	for i := range t.parts[t.firstPart:t.partCount] {
 		p := &t.parts[t.firstPart+i]
@@ -263,25 +279,27 @@ func (t *transmitter) detachPayload() {
 			continue
 		}
 		own := make([]byte, len(p.payload))
-		_ = shm.TryCopyUnchecked(own, p.payload) // of what cannot be read the message is an abort, or its export has ended
+		// if the memory cannot be read, the message is an abort or its export has ended
+		_ = shm.TryCopyUnchecked(own, p.payload)
 		p.payload, p.copied = own, true
 	}
 }
 
-// flush writes what the socket takes of the frame under way.
+// flush writes as much of the queued frames as the socket takes, and reports whether all are
+// written.
 func (s *stream) flush() (done bool) {
 	t := &s.tx
 	for t.framesWritten < t.framesQueued {
 		if s.disconnected.Load() {
 			return false
 		}
-		if t.quantumLeft < 0 { // and there may be room
+		if t.quantumLeft < 0 { // the quantum is used up; the socket may have room
 			t.writeBlocked.Store(true)
 			return false
 		}
 		n, err := t.sendParts(s.fd)
 		if err != nil {
-			if unix.Faulted(err) { // memory that could be read a moment ago
+			if unix.Faulted(err) { // memory that was readable a moment ago
 				s.h.sendFaulted()
 			}
 			s.connLost(s.connError(err))
@@ -295,18 +313,18 @@ func (s *stream) flush() (done bool) {
 	return true
 }
 
-// maxBurst bounds how many long frames, of a chunk each, one pump writes before other links get a turn. A call counts as minPartsPerCall of them at least.
+// maxBurst bounds the long frames, of a chunk each, that one pump writes before other links are
+// served. A call counts as at least minPartsPerCall of them.
 const maxBurst = 8 * minPartsPerCall
 
-// pump writes all that goes before a sender's next frame, and says whether
-// that is done.
+// pump writes all that must precede a sender's next frame, and reports whether it is all written.
 func (s *stream) pump() (clear bool) {
 	if s.disconnected.Load() {
 		return false
 	}
 	for spent := 0; s.flush(); spent += minPartsPerCall {
 		if spent+s.tx.burst.maxParts() > maxBurst {
-			s.markWriteBlocked() // raises an event at once if there is room
+			s.markWriteBlocked() // raises an event at once if the socket has room
 			return false
 		}
 		if len(s.tx.importAnswers) > 0 && s.fd >= 0 {
@@ -315,7 +333,7 @@ func (s *stream) pump() (clear bool) {
 			}
 			continue
 		}
-		if !s.queueFrames() && len(s.tx.control) == 0 { // what is there is asked for by next
+		if !s.queueFrames() && len(s.tx.control) == 0 { // nextFrame returns what is queued
 			return !s.tx.awaitingAcks
 		}
 		spent += max(s.tx.burst.weight(s.tx.partCount)-minPartsPerCall, 0)
@@ -323,7 +341,7 @@ func (s *stream) pump() (clear bool) {
 	return false
 }
 
-// queueFrames begins as many frames as one call can write, and says whether there are any.
+// queueFrames queues as many frames as one call can write, and reports whether there were any.
 func (s *stream) queueFrames() (any bool) {
 	t := &s.tx
 	if t.framesToPad == 0 {
@@ -350,7 +368,7 @@ func (s *stream) queueFrames() (any bool) {
 	return any
 }
 
-// sendControl queues a frame that goes before others, and sends what can be sent.
+// sendControl queues a frame that goes before others, and pumps.
 func (s *stream) sendControl(h wire.Header) {
 	s.tmu.Lock()
 	s.tx.control = append(s.tx.control, h)
@@ -358,18 +376,18 @@ func (s *stream) sendControl(h wire.Header) {
 	s.tmu.Unlock()
 }
 
-// pumpNow sends what this side owes.
+// pumpNow writes what this side owes.
 func (s *stream) pumpNow() {
 	s.tmu.Lock()
 	s.pump()
 	s.tmu.Unlock()
 }
 
-// ringBell tells the peer process to look at the shared words and the ring.
+// ringBell makes the peer process look at the shared words and the ring.
 func (s *stream) ringBell() {
 	s.tmu.Lock()
 	if s.tx.framesWritten < s.tx.framesQueued || len(s.tx.control) > 0 || len(s.tx.importAnswers) > 0 {
-		s.tx.bellDue = true // goes with the frame under way
+		s.tx.bellDue = true // goes behind the queued frames
 	} else if s.fd >= 0 {
 		h := wire.Header{Type: wire.Bell}
 		t := &s.tx
@@ -378,7 +396,7 @@ func (s *stream) ringBell() {
 		if n, err := t.io.Send(s.fd, bell, nil); err != nil {
 			s.fail(s.connError(err))
 		} else if n == 0 {
-			t.bellDue = true // no room: it goes when there is
+			t.bellDue = true // no room: sent when there is
 			s.markWriteBlocked()
 		} else if t.frameNumber++; n < len(bell) {
 			t.parts[0].head, t.partCount, t.framesQueued = bell[n:], 1, t.framesQueued+1
@@ -388,43 +406,50 @@ func (s *stream) ringBell() {
 	s.tmu.Unlock()
 }
 
-// maxPartsPerCall is how many long frames one call writes at most, and minPartsPerCall how many it always may.
+// maxPartsPerCall is the number of long frames that one call writes at most; minPartsPerCall is the
+// number that it always may.
 const (
 	maxPartsPerCall = unix.MaxPieces / 2
 	minPartsPerCall = 4
 )
 
-// chunk is the longest payload of a frame where the far end is not near. One call writes as many bytes as its parts could have
-// with that, and to a near end in as few frames as there are messages: where one ends a call to receive ends as well, and of 1 MiB
-// in four frames a tenth less moves than of as much in one. So the longest of all is a whole load.
+// chunk is the longest payload of a frame unless the RTT is low. One call writes as many bytes as
+// its parts could have with that. To a low-RTT peer they go in as few frames as there are messages:
+// each frame ends a receive call, and of 1 MiB in four frames a tenth less per second arrives than
+// of 1 MiB in one. So the longest payload of all is a whole burst.
 const chunk = wire.MaxChunk / maxPartsPerCall
 
-// burstSizer is how many long frames may be begun together. What is begun is written before all else, so more of it makes short messages
-// wait; but who has more to write leaves the socket full while it sees to acknowledgements, and begins with less of it
-// half empty. So a connection whose far end is near, and takes a full load in no time, is given more of it.
+// burstSizer adapts the number of long frames that are queued together. Queued frames are written
+// before all others, so a large burst delays short messages. But a sender with more to write leaves
+// the socket full while it handles acknowledgements, and with small bursts it leaves the socket
+// half empty. So a low-RTT connection that takes a full burst at once is given a larger one.
 type burstSizer struct {
-	lowRTT     bool // and what is on its way is bounded, so that of several loads each takes the time that one is under way
-	extraParts int  // parts beyond minPartsPerCall
-	bytes      int  // of payload in the parts so far, or in those that are being written
-	fullSince  time.Time
+	// The RTT is low and the bytes in flight are bounded, so each burst takes as long as the one
+	// before it is in flight.
+	lowRTT     bool
+	extraParts int // Parts beyond minPartsPerCall.
+	// Payload in the parts so far, or in those being written.
+	bytes     int
+	fullSince time.Time // When the burst became full; zero: it did not.
 }
 
-// minMeanPart is what the parts of a load have in the mean at least, as those of messages of 64 KiB, where its time says anything of a load of whole chunks.
+// minMeanPart is the mean payload, that of 64 KiB messages, from which the time of a burst says
+// anything about a burst of whole chunks.
 const minMeanPart = 60 << 10
 
-// The time that a full load takes: below the first one it may be twice as much, and above the second one half.
+// The time of a full burst. Below fastBurst the burst is doubled, above slowBurst it is halved.
 const (
 	fastBurst = 200 * time.Microsecond
 	slowBurst = 500 * time.Microsecond
 )
 
-// maxParts is how many the next load may have.
+// maxParts returns how many parts the next burst may have.
 func (l *burstSizer) maxParts() int { return minPartsPerCall + l.extraParts }
 
-// maxBytes is how many bytes of payload the next load may have.
+// maxBytes returns how many payload bytes the next burst may have.
 func (l *burstSizer) maxBytes() int { return l.maxParts() * chunk }
 
-// maxPayload is the longest payload of the next frame.
+// maxPayload returns the longest payload of the next frame.
 func (l *burstSizer) maxPayload() int {
 	if l.lowRTT {
 		return max(chunk, l.maxBytes()-l.bytes)
@@ -432,13 +457,15 @@ func (l *burstSizer) maxPayload() int {
 	return chunk
 }
 
-// weight is how many parts a load of count of them is at least, each of a chunk.
+// weight returns the weight of a burst of count parts, in chunks.
 func (l *burstSizer) weight(count int) int { return max(count, l.bytes/chunk) }
 
-// addPart says whether another part may come behind count of them, of which the last one has a payload of size bytes.
+// addPart counts a part with a payload of size bytes, the last of count, and reports whether
+// another part may follow.
 func (l *burstSizer) addPart(count, size int) bool {
 	l.bytes += size
-	if count < l.maxParts() && l.maxBytes()-l.bytes >= chunk/2 { // a last word is in its header, so there may be a little room behind a full load
+	// a last word travels in its header, so a full burst may leave a little room
+	if count < l.maxParts() && l.maxBytes()-l.bytes >= chunk/2 {
 		return true
 	}
 	if l.lowRTT && l.bytes >= count*minMeanPart {
@@ -447,7 +474,7 @@ func (l *burstSizer) addPart(count, size int) bool {
 	return false
 }
 
-// written notes that all that was begun is written.
+// written records that the burst is written, and adapts the next one.
 func (l *burstSizer) written() {
 	l.bytes = 0
 	if l.fullSince.IsZero() {

@@ -10,20 +10,22 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// Message is a send on the stream.
+// Message is a send on the stream path.
 type Message struct {
-	Handle    uint32
-	ID        uint32 // the buffer's, by which two imports of one buffer are known
-	Off       uint64
-	Src       []byte
-	More      [][]byte // what follows Src in the same message
-	Bytes     bool     // any length and alignment
-	Notify    bool
-	NoAckWait bool         // a long one's send does not wait until it is acknowledged either
-	Ended     *atomic.Bool // the import is no more
+	Handle uint32
+	// Number of the buffer, which two imports of one buffer share.
+	ID     uint32
+	Off    uint64
+	Src    []byte
+	More   [][]byte // Follows Src in the same message.
+	Bytes  bool     // Any length and alignment; no last word.
+	Notify bool
+	// Send does not wait for the acknowledgement even of a long message.
+	NoAckWait bool
+	Ended     *atomic.Bool // Set when the import has ended.
 }
 
-// checkReadable says whether the message can be read from where it lies.
+// checkReadable returns an error if the message's memory cannot be read.
 func (m *Message) checkReadable() error { return shm.Guard(m.touch) }
 
 func (m *Message) touch() {
@@ -33,7 +35,7 @@ func (m *Message) touch() {
 	}
 }
 
-// Len is the message's size in bytes.
+// Len returns the message's size in bytes.
 func (m *Message) Len() int {
 	n := len(m.Src)
 	for _, b := range m.More {
@@ -42,25 +44,24 @@ func (m *Message) Len() int {
 	return n
 }
 
-// outgoing is a message on its way into the stream, chunk by chunk; a get or an
-// atomic that waits behind one, when f is there.
+// outgoing is a message, or a get or atomic behind one, that enters the stream chunk by chunk.
 type outgoing struct {
 	msg          Message
 	size         int
-	framed       int // bytes of it in chunks that were begun
-	piece        int // of the memory where the next one begins, and
-	before       int // the bytes in those before it
+	framed       int // Bytes in chunks that were queued.
+	piece        int // The piece of memory where the next chunk begins.
+	before       int // Bytes in the pieces before it.
 	seq          uint64
 	serial       uint32
-	abort        bool // it ends here
-	importClosed bool // because its import was closed
-	fetch        *fetch
+	abort        bool   // An abort frame replaces the rest.
+	importClosed bool   // It is an abort because its import was closed.
+	fetch        *fetch // Set for a get or an atomic.
 }
 
 // rewind makes the next chunk begin at byte n.
 func (q *outgoing) rewind(n int) { q.framed, q.piece, q.before = n, 0, 0 }
 
-// makeAbort makes it an abort, whose memory is not the link's any more.
+// makeAbort turns the message into an abort. The link does not use its memory any more.
 func (q *outgoing) makeAbort() {
 	q.abort = true
 	q.msg.Src, q.msg.More = nil, nil
@@ -68,7 +69,7 @@ func (q *outgoing) makeAbort() {
 
 func (q *outgoing) complete() bool { return q.framed == q.size }
 
-// chunk gives the message's next frame, of at most most bytes.
+// chunk returns the message's next frame, of at most most bytes.
 func (q *outgoing) chunk(h *wire.Header, most int) []byte {
 	m := &q.msg
 	pay := m.Src
@@ -97,7 +98,8 @@ func (q *outgoing) chunk(h *wire.Header, most int) []byte {
 	return pay
 }
 
-// finishHeader makes h the last header of a message of size bytes, and takes the last word off the payload.
+// finishHeader makes h the last header of a message of size bytes. It moves the last word from the
+// payload to the header.
 func (m *Message) finishHeader(h *wire.Header, size int, pay []byte) []byte {
 	h.Flags |= wire.Last
 	if m.Notify {
@@ -113,8 +115,8 @@ func (m *Message) finishHeader(h *wire.Header, size int, pay []byte) []byte {
 	return pay[:len(pay)-4]
 }
 
-// abortHeader is what ends a message whose last chunk has not begun: its last word is
-// never stored. It takes the place of its number.
+// abortHeader returns the frame that ends a message whose last chunk was not sent: its last word is
+// never stored. The frame takes the message's sequence number.
 func (q *outgoing) abortHeader() wire.Header {
 	a := wire.Header{Type: wire.Abort, Handle: q.msg.Handle, Seq: q.seq, Serial: q.serial}
 	if q.msg.Notify {
@@ -123,11 +125,12 @@ func (q *outgoing) abortHeader() wire.Header {
 	return a
 }
 
-// Send puts a message on the stream. A short one is in the kernel's hands when
-// it returns, a long one at its place unless it may be so later. seq is its number.
+// Send sends a message on the stream. When it returns, the kernel has a short message, and the
+// exporter has applied a long one unless m.NoAckWait is set. seq is the message's number.
 func (rq *Requester) Send(ctx context.Context, m Message) (seq uint64, err error) {
 	size := m.Len()
-	if size > maxInline { // what is not copied here is read by the kernel, behind a header that is gone then
+	// the kernel reads it after the header is gone, too late to take the message back
+	if size > maxInline {
 		if err := m.checkReadable(); err != nil {
 			return 0, err
 		}
@@ -162,11 +165,11 @@ func (rq *Requester) Send(ctx context.Context, m Message) (seq uint64, err error
 	return seq, rq.faultOf(seq)
 }
 
-// sendInOrder sends a message that comes in its place among mapped ones: all that
-// was put off before it is done, and no get reads what it writes. The caller has a credit
-// for the notification. It returns when the message has arrived.
+// sendInOrder sends a message in its place among mapped ones: deferred operations before it are
+// done, and no get reads what it writes. The caller has taken a credit for a notification. It
+// returns when the exporter has applied the message.
 func (rq *Requester) sendInOrder(ctx context.Context, m Message) error {
-	err := m.checkReadable() // as in Send; nothing else looks at what was redirected
+	err := m.checkReadable() // as in Send; redirected memory is checked nowhere else
 	if err == nil {
 		err = rq.sendSem.Acquire(ctx)
 	}
@@ -185,7 +188,7 @@ func (rq *Requester) sendInOrder(ctx context.Context, m Message) error {
 	return rq.faultOf(seq)
 }
 
-// beginSend takes the turn, once all is done that an update must not overtake.
+// beginSend takes sendSem once all operations are done that the message must not overtake.
 func (rq *Requester) beginSend(ctx context.Context, m *Message, size int) error {
 	if err := rq.waitBacklog(ctx); err != nil {
 		return err
@@ -203,10 +206,10 @@ func (rq *Requester) beginSend(ctx context.Context, m *Message, size int) error 
 	return err
 }
 
-// lockWriter returns nil with tmu held and nothing before the caller's frame, or an
-// error without it.
+// lockWriter returns nil with tmu held and no unwritten frame before the caller's, or an error
+// without tmu.
 func (rq *Requester) lockWriter(ctx context.Context, ended *atomic.Bool) error {
-	if err := rq.err(); err != nil { // the socket may still take something
+	if err := rq.err(); err != nil { // the socket may still accept data
 		return err
 	}
 	rq.tmu.Lock()
@@ -229,13 +232,14 @@ func (rq *Requester) lockWriter(ctx context.Context, ended *atomic.Bool) error {
 	return nil
 }
 
-// nothingQueued says that a pump would find nothing to do, which is mostly so before a message; tmu is held.
+// nothingQueued reports whether pump would find nothing to do, the usual case before a message. The
+// caller holds tmu.
 func (rq *Requester) nothingQueued() bool {
 	return rq.tx.idle() && len(rq.retransmits) == 0 && !rq.midMessage && rq.queue.len() == 0 && !rq.inboxReady.Load() && !rq.disconnected.Load()
 }
 
-// assignSeq are a message's place, and that of its notification; inboxMu is held. It counts as outstanding
-// before its first byte goes.
+// assignSeq returns the numbers of a message and of its notification. The caller holds inboxMu. The
+// message counts as outstanding before its first byte is sent.
 func (rq *Requester) assignSeq(m *Message, size int) (seq uint64, serial uint32) {
 	seq = rq.lastSeq.Load() + 1
 	rq.lastSeq.Store(seq)
@@ -250,7 +254,7 @@ func (rq *Requester) assignSeq(m *Message, size int) (seq uint64, serial uint32)
 	return seq, serial
 }
 
-// writeMessage writes a message's chunks; the caller has the turn.
+// writeMessage writes a message's chunks. The caller holds sendSem.
 func (rq *Requester) writeMessage(ctx context.Context, q *outgoing) (seq uint64, err error) {
 	var h wire.Header
 	var conn uint32
@@ -269,7 +273,7 @@ func (rq *Requester) writeMessage(ctx context.Context, q *outgoing) (seq uint64,
 		} else if err := rq.lockWriter(ctx, q.msg.Ended); err != nil {
 			rq.abortMessage(q, conn)
 			return q.seq, unknown(err)
-		} else if rq.connGen != conn { // the rest is sent again with what was sent before it
+		} else if rq.connGen != conn { // the rest is retransmitted with what was sent before it
 			rq.tmu.Unlock()
 			return q.seq, nil
 		}
@@ -277,13 +281,13 @@ func (rq *Requester) writeMessage(ctx context.Context, q *outgoing) (seq uint64,
 			pay := q.chunk(&h, rq.tx.maxPayload())
 			more = rq.tx.addFrame(&h, pay)
 		}
-		rq.tx.activeWriters.Add(1) // by complete
+		rq.tx.activeWriters.Add(1) // endWriteLocked or waitWritten undoes it
 		n := rq.tx.framesQueued
 		if rq.midMessage = !q.complete(); rq.midMessage {
 			rq.flush()
 		} else {
 			rq.messageFramed(q.seq, h.Flags&wire.AckNow != 0)
-			rq.pump() // and what came while this one was in its middle
+			rq.pump() // also what was queued while midMessage was set
 		}
 		written := rq.tx.framesWritten >= n
 		if written {
@@ -305,7 +309,8 @@ func (rq *Requester) writeMessage(ctx context.Context, q *outgoing) (seq uint64,
 	return q.seq, nil
 }
 
-// retain keeps a message where it is until it is acknowledged, on a link that survives; tmu is held.
+// retain keeps a message in its sender's memory until it is acknowledged, on a link that survives
+// its connection. The caller holds tmu.
 func (rq *Requester) retain(q *outgoing) {
 	rq.scheduleProbe()
 	if rq.reconnectLimit > 0 {
@@ -314,7 +319,7 @@ func (rq *Requester) retain(q *outgoing) {
 	}
 }
 
-// abortMessage ends a message in its middle, which was begun on a connection.
+// abortMessage ends a message in its middle. connGen is the connection on which it began.
 func (rq *Requester) abortMessage(q *outgoing, conn uint32) {
 	rq.tmu.Lock()
 	defer rq.tmu.Unlock()
@@ -322,7 +327,7 @@ func (rq *Requester) abortMessage(q *outgoing, conn uint32) {
 		k.makeAbort()
 		rq.tx.detachPayload()
 	}
-	if rq.connGen != conn { // it is sent again as an abort
+	if rq.connGen != conn { // prepareRetransmit sends it again as an abort
 		return
 	}
 	rq.midMessage = false
@@ -334,16 +339,18 @@ func (rq *Requester) abortMessage(q *outgoing, conn uint32) {
 	rq.pump()
 }
 
-// Most messages are short, and nothing is before them. Their one frame is made in one place and written at
-// once, without the parts and the turns that others take: 980 instructions instead of 1,350.
+// Most messages are short and nothing is queued before them. Their single frame is built in one
+// place and written at once, without the parts and bursts of other messages: 980 instructions
+// instead of 1,350.
 
-// fitsOneFrame says whether a message's one frame can be made in one place: where it is kept, or in the buffer of
-// short ones.
+// fitsOneFrame reports whether a message's single frame can be built in one place: in the send
+// buffer, or in the transmitter's buffer for short frames.
 func (rq *Requester) fitsOneFrame(size int) bool {
 	return size <= maxInline || rq.reconnectLimit > 0 && size <= Eager
 }
 
-// sendOneFrame sends such a message. seq is 0 where there is no room to keep it. The caller has the turn.
+// sendOneFrame sends such a message. seq is 0 if the send buffer has no room for it. The caller
+// holds sendSem.
 func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (seq uint64, err error) {
 	if err := rq.lockIdleQueue(ctx, m.Ended); err != nil {
 		rq.untakeCredit(m.Notify)
@@ -370,7 +377,7 @@ func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (se
 	}
 	rq.messageFramed(seq, false)
 	if rq.writeFrame(frame, seq) {
-		if !rq.nothingQueued() { // there is what came meanwhile
+		if !rq.nothingQueued() { // more was queued meanwhile
 			rq.pump()
 		}
 		rq.tmu.Unlock()
@@ -384,7 +391,7 @@ func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (se
 	return seq, nil
 }
 
-// buildFrame makes the one frame of a message, in b.
+// buildFrame makes the single frame of a message in b.
 func (t *transmitter) buildFrame(b []byte, m *Message, size int, seq uint64, serial uint32) []byte {
 	b = b[:wire.HeaderSize+size]
 	n := wire.HeaderSize + copy(b[wire.HeaderSize:], m.Src)
@@ -405,11 +412,13 @@ func (t *transmitter) buildFrame(b []byte, m *Message, size int, seq uint64, ser
 	return b[:n:n]
 }
 
-// writeShort writes a frame with a short payload, with none before it, and says whether the socket has taken all of it;
-// tmu is held. It is a copy: nobody waits for what is left.
+// writeShort writes a frame with a short payload, which it copies, and reports whether the socket
+// took all of it. No frame may be queued before it. The caller holds tmu. No sender waits for the
+// rest.
 func (s *stream) writeShort(h *wire.Header, payload []byte) (done bool) {
 	b := s.tx.buf[:wire.HeaderSize+len(payload)]
-	shm.CopyUnchecked(b[wire.HeaderSize:], payload) // of an answer it is memory that others write to
+	// the payload of an answer is memory that others write to
+	shm.CopyUnchecked(b[wire.HeaderSize:], payload)
 	payload = b[wire.HeaderSize:]
 	if s.tx.checksum {
 		h.Sum = wire.Sum(0, payload)
@@ -421,9 +430,10 @@ func (s *stream) writeShort(h *wire.Header, payload []byte) (done bool) {
 	return done
 }
 
-// writeFrame writes a frame that stays where it is until it is written, with none before it, and says
-// whether the socket has taken all of it; tmu is held. Where it has not, the caller is counted in attended,
-// for complete, and what is left is for whoever comes: a bell may wait behind it.
+// writeFrame writes a frame that stays in place until it is written, and reports whether the socket
+// took all of it. No frame may be queued before it. The caller holds tmu. If the result is false,
+// the caller counts as an active writer until waitWritten or endWriteLocked. Any later pump may
+// write the rest, because a bell may wait behind it.
 func (s *stream) writeFrame(frame []byte, seq uint64) (done bool) {
 	t := &s.tx
 	if invariant.Enabled {
@@ -446,7 +456,7 @@ func (s *stream) writeFrame(frame []byte, seq uint64) (done bool) {
 	}
 	t.parts[0], t.partCount = part{head: frame, seq: seq}, 1
 	t.activeWriters.Add(1)
-	if !s.flush() { // it is stuck now, or torn
+	if !s.flush() { // the link is write-blocked or disconnected now
 		return false
 	}
 	s.endWriteLocked()
@@ -456,8 +466,8 @@ func (s *stream) writeFrame(frame []byte, seq uint64) (done bool) {
 func lastWord(b []byte) uint32       { return shm.LastWord(b) }
 func setLastWord(b []byte, v uint32) { shm.SetLastWord(b, v) }
 
-// storeLast makes a message visible: its other words were stored before, and
-// the exchange keeps them so for whoever polls this one.
+// storeLast makes a message visible. Its other words were stored before, and the atomic exchange
+// orders them before this word for a reader that polls it.
 func storeLast(mem []byte, off uint64, v uint32) { shm.Word(mem, int(off)).Swap(v) }
 
 func loadLast(mem []byte, off uint64) uint32 { return shm.Word(mem, int(off)).Load() }

@@ -14,7 +14,8 @@ import (
 // bulkArriving has the engine take it that long messages come, until the test is over.
 func bulkArriving(e *Engine) { e.bulkActivity.lastBulk.Store(unix.Monotonic() + int64(time.Hour)) }
 
-// Where long messages come, an event is to come for what is left only if nobody else sees to it, and it is written without another call.
+// While long messages come, a write event is armed for the rest only if no other goroutine writes
+// it, and it is written without another call.
 func TestUnwrittenDataBidirectional(t *testing.T) {
 	const size = 4 << 20
 	for name, c := range map[string]struct {
@@ -57,7 +58,8 @@ func TestUnwrittenDataBidirectional(t *testing.T) {
 				c.after(t, rq)
 			}
 			if c.armed {
-				eventually(t, "no event is to come for what is left", func() bool { // who sleeps is known before it has seen to links
+				// a sleeper is counted before it arms links
+				eventually(t, "no event is to come for what is left", func() bool {
 					stuck, armed := blockedAndArmed(rq)
 					return stuck && armed
 				})
@@ -89,11 +91,11 @@ func TestUnwrittenReplyBidirectional(t *testing.T) {
 	discardFrom(t, far, framed(size))
 }
 
-// Who has written his turn writes no more before the next one, whatever room there is.
+// A writer that has used its quantum writes no more before the next one, whatever room there is.
 func TestWriteQuantumEnds(t *testing.T) {
 	const size = 4 << 20
 	rq, far := requesterTo(t)
-	rq.beginWrite() // nobody else writes
+	rq.beginWrite() // no other goroutine writes
 	if _, err := rq.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,8 @@ func TestWriteQuantumEnds(t *testing.T) {
 	discardFrom(t, far, framed(size)-taken)
 }
 
-// Who writes in passing for others leaves nothing of a turn to nobody, and what is left by a waiter is written though an event for it has been passed over.
+// A goroutine that writes for others always arranges for the rest of a quantum, and what a waiter
+// leaves is written although its event was skipped.
 func TestNoUnwrittenDataIsForgotten(t *testing.T) {
 	const size = 64 << 20
 	for name, look := range map[string]func(*Requester){
@@ -156,7 +159,7 @@ func TestNoUnwrittenDataIsForgotten(t *testing.T) {
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
-					for range 50 { // and then nobody comes any more
+					for range 50 { // and then no goroutine comes any more
 						if _, err := rq.SendAsync(context.Background(), Message{Handle: 1, Src: make([]byte, 4)}); err != nil {
 							return
 						}

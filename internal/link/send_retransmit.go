@@ -12,23 +12,23 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// What an importing side sends again when its link is resumed (docs/models: resume, cancel).
+// Retransmission by the importing side when its link resumes (docs/models: resume, cancel).
 
-// retransmission is one message that the exporter does not have, or not all of it.
+// retransmission is one message that the exporter does not have, or has in part only.
 type retransmission struct {
 	seq     uint64
-	frame   []byte       // it is in one frame, of which there is a copy
-	request *wire.Header // it is a get or an atomic
+	frame   []byte       // A copy of its single frame.
+	request *wire.Header // Set for a get or an atomic.
 }
 
-// pendingDetach is an import that was closed. The exporter knows if it has applied a message
-// that came after that.
+// pendingDetach is a closed import. If the exporter has applied a message sent after that, it
+// knows.
 type pendingDetach struct {
 	handle   uint32
 	afterSeq uint64
 }
 
-// resetConnState is called when the connection is gone, with rmu and tmu held.
+// resetConnState is called with rmu and tmu held when the connection is lost.
 func (rq *Requester) resetConnState() {
 	rq.retransmits, rq.midMessage, rq.rxFetch = nil, false, nil
 	rq.ackRequested, rq.ackWanted = 0, 0
@@ -39,13 +39,14 @@ func (rq *Requester) resetConnState() {
 	rq.replyBytes = 0
 	if len(rq.fetches) > 0 {
 		rq.replyBytes = uint64(rq.fetches[0].received)
-		rq.fetches[0].received = 0 // a part of an answer is read again from its beginning, last word first
+		// a partial answer is read again from its beginning, last word first
+		rq.fetches[0].received = 0
 	}
 	rq.fetchMu.Unlock()
 }
 
-// prepareRetransmit makes ready what the exporter does not have, with rmu and tmu held. lapsed are
-// messages that were in frames and are given up now, because their import is closed.
+// prepareRetransmit queues what the exporter does not have. The caller holds rmu and tmu. lapsed
+// are messages that were in frames and are given up now because their import is closed.
 func (rq *Requester) prepareRetransmit(a *wire.Answer) (lapsed []pendingDetach, err error) {
 	rq.partialBytes = a.Partial
 	acked := rq.ackedSeq.Load()
@@ -92,7 +93,7 @@ func (rq *Requester) prepareRetransmit(a *wire.Answer) (lapsed []pendingDetach, 
 	return lapsed, nil
 }
 
-// resumePartial goes on in the middle of message seq, of which n bytes have arrived.
+// resumePartial continues in the middle of message seq, of which n bytes have arrived.
 func (rq *Requester) resumePartial(seq, n uint64) error {
 	if n == 0 {
 		return nil
@@ -112,7 +113,7 @@ func (rq *Requester) resumePartial(seq, n uint64) error {
 	return nil
 }
 
-// nextRetransmit gives the next frame that is sent again.
+// nextRetransmit returns the next frame to send again.
 func (rq *Requester) nextRetransmit(h *wire.Header) (payload []byte) {
 	r := &rq.retransmits[0]
 	over := true
@@ -148,8 +149,8 @@ func (rq *Requester) nextRetransmit(h *wire.Header) (payload []byte) {
 	return payload
 }
 
-// retransmitDone is called when all that was written once is written again: closed imports
-// come after their messages, and who waits for an acknowledgement asks for it.
+// retransmitDone is called when all that was written before is written again. Detach frames follow
+// their messages, and waiters for an acknowledgement request it.
 func (rq *Requester) retransmitDone() {
 	rq.retransmits = nil
 	for _, d := range rq.pendingDetaches {
@@ -158,8 +159,8 @@ func (rq *Requester) retransmitDone() {
 	rq.requestAck()
 }
 
-// reclaimMemory takes back the memory of message seq, whose sender waits no longer. What is in
-// frames goes on; sent again, it would be an abort.
+// reclaimMemory takes the memory of message seq back, whose sender does not wait any longer. Queued
+// frames are still sent; a retransmission would send an abort.
 func (rq *Requester) reclaimMemory(seq uint64) {
 	rq.tmu.Lock()
 	defer rq.tmu.Unlock()
@@ -169,33 +170,33 @@ func (rq *Requester) reclaimMemory(seq uint64) {
 	}
 }
 
-// What is kept of messages until they are acknowledged, on links that survive their
-// connection. A short message's frame is made in memory that is kept, and written to the
-// socket from there, so it is copied once, as without that. Longer ones, and
-// asynchronous ones, stay where they are: their senders wait, or the request is not over.
+// The send buffer: what is retained of messages until they are acknowledged, on links that survive
+// their connection. A short message's frame is built in the buffer and written to the socket from
+// there, so it is copied once, as without the buffer. Longer and asynchronous messages stay in
+// their senders' memory: their senders wait, or the request is not complete.
 
-// The bounds of what copies take.
+// Bounds of the memory for copies.
 const (
 	maxCopiesPerLink   = 1 << 20
 	maxCopiesPerEngine = 32 << 20
-	maxUncopied        = 4 * maxQueue // that stay where they are
+	maxUncopied        = 4 * maxQueue // Messages that stay in their senders' memory.
 )
 
 // segment holds frames, one after another.
 type segment struct {
 	buf     []byte
 	end     int
-	lastSeq uint64 // number of the last message in it
+	lastSeq uint64 // Number of the last message in it.
 	big     bool
 }
 
 const (
 	smallSegment = 16 << 10
 	bigSegment   = 128 << 10
-	bigFrame     = smallSegment / 4 // from here on they go to big segments
+	bigFrame     = smallSegment / 4 // Frames from this size on go to big segments.
 )
 
-// segmentPool is what all links of an engine take their segments from.
+// segmentPool provides the segments of all links of an engine.
 type segmentPool struct {
 	allocated  atomic.Int64
 	small, big sync.Pool
@@ -226,17 +227,18 @@ func (s *segmentPool) put(g *segment) {
 	}
 }
 
-// sendBuffer is what an importing side keeps; with tmu.
+// sendBuffer holds what the importing side retains. Guarded by tmu.
 type sendBuffer struct {
 	pool     *segmentPool
 	segments []*segment
-	filling  [2]*segment // of each size, the one that is being filled
+	filling  [2]*segment // The segment being filled, of each size.
 	bytes    int
-	uncopied fifo[outgoing] // those that stay where they are, in the order of their numbers
+	// Messages in their senders' memory, in the order of their numbers.
+	uncopied fifo[outgoing]
 }
 
-// reserve gives memory for a frame of n bytes, nil when there is none. All up to acked need
-// not be kept any more.
+// reserve returns memory for a frame of n bytes, or nil if there is none. Messages up to acked need
+// not be retained any more.
 func (k *sendBuffer) reserve(n int, acked uint64) *segment {
 	i := 0
 	if n > bigFrame {
@@ -246,7 +248,7 @@ func (k *sendBuffer) reserve(n int, acked uint64) *segment {
 		if g.end+n <= len(g.buf) {
 			return g
 		}
-		if g.lastSeq <= acked { // again, while it is in the processor's cache
+		if g.lastSeq <= acked { // reuse it while it is in the CPU's cache
 			g.end = 0
 			return g
 		}
@@ -269,7 +271,7 @@ func (k *sendBuffer) reserve(n int, acked uint64) *segment {
 	return g
 }
 
-// trim gives back what all up to acked took.
+// trim releases the memory of all messages up to acked.
 func (k *sendBuffer) trim(acked uint64) {
 	k.segments = slices.DeleteFunc(k.segments, func(g *segment) bool {
 		if g.lastSeq > acked {
@@ -287,14 +289,14 @@ func (k *sendBuffer) trim(acked uint64) {
 	k.dropAcked(acked)
 }
 
-// dropAcked forgets messages whose memory is their senders' again.
+// dropAcked forgets acknowledged messages in their senders' memory.
 func (k *sendBuffer) dropAcked(acked uint64) {
 	for k.uncopied.len() > 0 && k.uncopied.at(0).seq <= acked {
 		k.uncopied.pop()
 	}
 }
 
-// find gives message seq if it is one that stays where it is.
+// find returns message seq if it is in its sender's memory.
 func (k *sendBuffer) find(seq uint64) *outgoing {
 	all := k.uncopied.items[k.uncopied.head:]
 	i, ok := slices.BinarySearchFunc(all, seq, func(q outgoing, seq uint64) int {
@@ -312,7 +314,7 @@ func (k *sendBuffer) find(seq uint64) *outgoing {
 	return &all[i]
 }
 
-// eachFrame calls f for each frame of which there is a copy, of messages after number seq.
+// eachFrame calls f for each copied frame of messages after number seq.
 func (k *sendBuffer) eachFrame(seq uint64, f func(seq uint64, frame []byte)) {
 	le := binary.LittleEndian
 	for _, g := range k.segments {

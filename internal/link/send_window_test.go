@@ -76,7 +76,7 @@ func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin bur
 	b.out.tmu.Unlock()
 	gone, looked := make(chan struct{}), make(chan struct{})
 	looking, quit := context.WithCancel(ctx)
-	go func() { // who looks at the exporter's end
+	go func() { // polls at the exporter's end
 		defer close(looked)
 		for looking.Err() == nil {
 			_ = b.b.Wait(looking, wait.Cond{Word: new(atomic.Uint32)})

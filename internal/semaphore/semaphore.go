@@ -1,5 +1,6 @@
-// Package semaphore has callers wait for their turn, each as long as its context lets it. A channel with as
-// many elements as there may be at a time does the same, with 350 instructions instead of 24 where nobody waits.
+// Package semaphore bounds how many callers hold something at a time; others wait as long as their
+// contexts let them. A channel with as many elements does the same, with 350 instructions instead
+// of 24 where no caller waits.
 package semaphore
 
 import (
@@ -10,31 +11,34 @@ import (
 	"sync/atomic"
 )
 
-// Semaphore are so many at a time. Those who wait get them in the order in which they began to.
+// Semaphore admits a number of holders at a time. Waiters get it in the order in which they began
+// to wait.
 type Semaphore struct {
-	limit   int32
-	handoff chan struct{} // turns on their way from who had one to who waits
+	limit int32
+	// Admissions on their way from a holder to a waiter.
+	handoff chan struct{}
 
-	// count is who has a turn and who waits for one, together: beyond most, all turns are had or
-	// handed, and whoever gives one up hands it on. So somebody who waits may leave as long as there
-	// are more than most; else the one that is handed on is there for it to take.
+	// count is the number of holders and waiters together. Beyond limit, all admissions are held or
+	// being handed off, and a holder that releases one hands it off. So a waiter may leave as long
+	// as count exceeds limit; otherwise the admission that is being handed off is there for it to
+	// take.
 	count atomic.Int32
 }
 
-// New gives turns of which most can be had at a time, but one at least.
+// New returns a semaphore that admits limit holders at a time, at least one.
 func New(limit int) *Semaphore {
-	limit = min(max(limit, 1), math.MaxInt32/2) // so that those who wait can be counted too
+	limit = min(max(limit, 1), math.MaxInt32/2) // so that waiters can be counted too
 	return &Semaphore{limit: int32(limit), handoff: make(chan struct{}, limit)}
 }
 
-// ErrStopped says that what a wait was bounded by is over.
+// ErrStopped says that the channel which bounded a wait was closed.
 var ErrStopped = errors.New("the wait was stopped")
 
-// Acquire waits for a turn. An error is the context's cause; without having to wait there is none. All that
-// was done before a Give that makes room can be seen after it.
+// Acquire waits for admission. An error is the context's cause; there is none without waiting. All
+// that was done before the Release that made room is visible after it.
 func (t *Semaphore) Acquire(ctx context.Context) error { return t.AcquireUntil(ctx, nil) }
 
-// TryAcquire takes a turn if there is one without a wait, and reports whether it did.
+// TryAcquire acquires without waiting, and reports whether it did.
 func (t *Semaphore) TryAcquire() bool {
 	for {
 		n := t.count.Load()
@@ -47,9 +51,9 @@ func (t *Semaphore) TryAcquire() bool {
 	}
 }
 
-// AcquireUntil is Take whose wait ends also when over is closed, with [ErrStopped].
+// AcquireUntil is Acquire whose wait also ends when over is closed, with [ErrStopped].
 func (t *Semaphore) AcquireUntil(ctx context.Context, over <-chan struct{}) error {
-	if t.count.Add(1) <= t.limit { // which orders it after the Add of the Give before
+	if t.count.Add(1) <= t.limit { // this orders it after the Add of the preceding Release
 		return nil
 	}
 	return t.wait(ctx, over)
@@ -68,7 +72,7 @@ func (t *Semaphore) wait(ctx context.Context, over <-chan struct{}) (err error) 
 	return err
 }
 
-// abandon ends a wait without a turn.
+// abandon ends a wait without admission.
 func (t *Semaphore) abandon() {
 	for {
 		if n := t.count.Load(); n > t.limit {
@@ -81,15 +85,15 @@ func (t *Semaphore) abandon() {
 		case <-t.handoff:
 			t.Release()
 			return
-		default: // who has counted itself off already is about to hand it on
+		default: // a holder that has counted itself off is about to hand off
 			runtime.Gosched()
 		}
 	}
 }
 
-// Release ends a turn. It never waits.
+// Release ends a holder's admission. It never waits.
 func (t *Semaphore) Release() {
 	if t.count.Add(-1) >= t.limit {
-		t.handoff <- struct{}{} // there is room: no more than most are had and handed
+		t.handoff <- struct{}{} // there is room: at most limit are held and handed off
 	}
 }

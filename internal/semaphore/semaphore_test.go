@@ -102,7 +102,7 @@ func TestFIFO(t *testing.T) {
 	})
 }
 
-// Who gives up is not waited for, and says why.
+// A waiter that gives up is not waited for, and returns the cause.
 func TestContextEndsAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := semaphore.New(1)

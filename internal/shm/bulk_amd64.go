@@ -2,20 +2,16 @@ package shm
 
 import "unsafe"
 
-// takeBlocks takes words over as long as all of a block differ, and says how many
-// bytes. Both sides begin at a multiple of 16, n is of whole blocks. Each word is
-// loaded once, and not in parts: no processor tears an aligned vector within a word.
-//
-//go:noescape
+// takeBlocks copies words to the copy while all of a block differ, and returns the number of bytes.
+// Both sides begin at a multiple of 16; n is of whole blocks. Each word is loaded once and whole:
+// no CPU tears an aligned vector within a word.
 func takeBlocks(near, copied unsafe.Pointer, n int) int
 
-// putPast copies whole blocks by stores that go past the caches: memory that is only
-// written need not be read first, which is a third of what much data costs. They are
-// over, for all other processors too, when it returns. Both sides begin at a multiple of 16.
-//
-//go:noescape
+// putPast copies whole blocks by non-temporal stores, which bypass the caches: memory that is only
+// written need not be read first, which is a third of the cost of much data. The stores are
+// complete, for all CPUs, when it returns. Both sides begin at a multiple of 16.
 func putPast(dst, src unsafe.Pointer, n int)
 
-// nonTemporalMin is from where putPast is worth it: less may be in the reader's cache, and is
-// to stay there.
+// nonTemporalMin is the size from which putPast is worthwhile. Less data may be in the reader's
+// cache and should stay there.
 const nonTemporalMin = 64 << 10

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Piece is the longest run of bytes copied without a point at which the
-// collector can stop the goroutine: memmove has none. 256 KiB take some 10-30 µs.
+// Piece is the longest run of bytes copied without a point at which the garbage collector can stop
+// the goroutine: memmove has none. 256 KiB take some 10-30 µs.
 const Piece = 256 << 10
 
 // Copy copies src to dst in pieces. dst is at least as long as src.
@@ -19,9 +19,9 @@ func Copy(dst, src []byte) {
 	move(dst, src)
 }
 
-// copyPiece is a function with a frame of its own, kept out of line, because
-// its prologue is where a stop is noticed; a loop of plain copies was measured
-// to hold the world up for 0.3-0.6 s, this one for 65 µs.
+// copyPiece is a function with a frame of its own, not inlined, because its prologue is where a
+// stop is noticed. A loop of plain copies was measured to hold the world up for 0.3-0.6 s, this one
+// for 65 µs.
 //
 //go:noinline
 func copyPiece(dst, src []byte) {
@@ -33,10 +33,10 @@ func copyPiece(dst, src []byte) {
 //go:noinline
 func keepFrame(*[64]byte) {}
 
-// Put writes a message: all but its last word in any order, then the last word
-// by an atomic exchange, so that who sees it sees the rest (design, D2), and so
-// that what the caller loads next is loaded after it. dst is aligned, both are
-// as long, whole words and at least one.
+// Put writes a message: all but its last word in any order, then the last word by an atomic
+// exchange. So a reader that sees that word sees the rest (design, D2), and what the caller loads
+// next is loaded after it. dst is aligned. dst and src have the same length, a positive number of
+// whole words.
 func Put(dst, src []byte) (last uint32) {
 	n := len(src) - WordSize
 	last = LastWord(src)
@@ -55,14 +55,14 @@ func Put(dst, src []byte) (last uint32) {
 // Short is the longest message that [PutShort] takes.
 const Short = 2 * WordSize
 
-// PutShort is [Put] of one word or two into mem at off, which lies within it: finding out how to copy one, and a call, would
-// be much of such a message. It is small enough to be part of its caller.
+// PutShort is [Put] of one or two words into mem at off, which lies within it. Choosing how to
+// copy, and a call, would be much of the cost of such a message. It is small enough to be inlined.
 func PutShort(mem []byte, off int, src []byte) {
 	if off < 0 || off > len(mem)-len(src) {
 		panic("shm: a message beyond the memory")
 	}
 	dst, from := unsafe.Add(unsafe.Pointer(unsafe.SliceData(mem)), off), unsafe.Pointer(unsafe.SliceData(src))
-	last := LastWord(src) // before anything is stored, which may be where src is
+	last := LastWord(src) // load before anything is stored, maybe where src is
 	if len(src) == Short {
 		*(*uint32)(dst) = *(*uint32)(from)
 		dst = unsafe.Add(dst, WordSize)
@@ -89,14 +89,16 @@ func PutShortBefore(mem []byte, off int, src []byte) (last uint32) {
 	return last
 }
 
-// PutPiece is [Put] of more than one word, and less than [Bulk] and at most [Piece] bytes, and like [PutShort] part of its caller.
+// PutPiece is [Put] of more than one word, less than [Bulk] and at most [Piece] bytes. Like
+// [PutShort] it is inlined.
 func PutPiece(mem []byte, off int, src []byte) {
 	n, last := len(src)-WordSize, LastWord(src)
 	copy(mem[off:off+n], src)
 	Word(mem, off+n).Swap(last)
 }
 
-// PutBulk is [Put] of [Bulk] bytes and more, and at most [Piece]. Its call is little beside its copy.
+// PutBulk is [Put] of at least [Bulk] and at most [Piece] bytes. Its call costs little beside its
+// copy.
 //
 //go:noinline
 func PutBulk(mem []byte, off int, src []byte) {
@@ -105,10 +107,10 @@ func PutBulk(mem []byte, off int, src []byte) {
 	Word(mem, off+n).Swap(last)
 }
 
-// PutBefore is Put for a message that the caller announces at once by an atomic store
-// elsewhere, which then orders what the caller loads next. A processor that keeps stores in their
-// order needs no exchange for the last word, which would wait until the far side's cache has
-// given the line away before that of the announcement is asked for.
+// PutBefore is Put for a message that the caller announces at once by an atomic store elsewhere,
+// which then orders what the caller loads next. A CPU that keeps stores in order needs no exchange
+// for the last word. The exchange would wait until the other CPU's cache has given up the line
+// before the line of the announcement is requested.
 func PutBefore(dst, src []byte) (last uint32) {
 	if runtime.GOARCH != "amd64" {
 		return Put(dst, src)
@@ -121,8 +123,8 @@ func PutBefore(dst, src []byte) (last uint32) {
 	return last
 }
 
-// Take reads a message: the last word first, so that a reader who finds a
-// flag there finds the data that was stored before it.
+// Take reads a message: the last word first, so a reader that finds a flag there finds the data
+// that was stored before it.
 func Take(dst, src []byte) {
 	n := len(dst) - WordSize
 	last := Word(src, n).Load()

@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// A tally has lanes, each on cache lines of its own, and ShardCounters counters in each. One
-// more is of those that count with a lock held.
+// A sharded counter has shards, each on cache lines of its own, with ShardCounters counters in
+// each. One more shard is for goroutines that count with a lock held.
 const (
 	numShards          = 8
 	lockedShard        = numShards
@@ -21,18 +21,17 @@ const (
 	ShardedCounterSize = allShards * shardSize
 )
 
-// ShardedCounter counts in shared memory, for others to read. An addition is plain: a locked
-// one would take as long as a short send. Goroutines go to lanes by where their stack
-// is, so that those of several processors seldom write one line. Where two on one
-// lane add in the same instant, one of the additions may be lost; a goroutine alone
-// is counted exactly.
+// ShardedCounter counts in shared memory that other processes read. An addition is plain: a locked
+// one would take as long as a short send. Goroutines choose a shard by the address of their stack,
+// so those on several CPUs seldom write the same line. Where two on one shard add at the same
+// instant, one addition may be lost. A goroutine alone is counted exactly.
 type ShardedCounter struct {
 	shards *[allShards][ShardCounters]uint64
-	of     *Region // keeps the pages mapped
+	of     *Region // Keeps the pages mapped.
 }
 
-// ShardedCounterAt is the tally at off, a multiple of 128 bytes. Its pages are mapped for as long
-// as it is reachable.
+// ShardedCounterAt returns the counter at off, a multiple of 128 bytes. Its pages are mapped while
+// it is reachable.
 func ShardedCounterAt(r *Region, off int) ShardedCounter {
 	b := r.Bytes()[off : off+ShardedCounterSize]
 	return ShardedCounter{shards: (*[allShards][ShardCounters]uint64)(unsafe.Pointer(&b[0])), of: r}
@@ -48,18 +47,18 @@ func (t *ShardedCounter) Add2(c int, n uint64, d int, m uint64) {
 	l[d] += m
 }
 
-// AddLocked adds to a counter that others add to, if at all, under the same lock only. It is
-// exact, and takes two instructions.
+// AddLocked adds to a counter that other goroutines add to under the same lock only. It is exact
+// and takes two instructions.
 func (t *ShardedCounter) AddLocked(c int, n uint64) { t.shards[lockedShard][c] += n }
 
-// shard mixes the address of the stack, in half the bits: the constant goes into the
-// instruction then.
+// shard hashes the address of the stack, in half the bits: the constant is then part of the
+// instruction.
 func shard() uint32 {
-	var here struct{} // its place is what counts
+	var here struct{} // only its address counts
 	return uint32(uintptr(unsafe.Pointer(&here))) * 0x9e3779b1 >> 29
 }
 
-// Sum adds the lanes of a tally up; b is a copy of its bytes.
+// Sum adds up the shards of a counter; b is a copy of its bytes.
 func Sum(b []byte) (sums [ShardCounters]uint64) {
 	for at := 0; at < ShardedCounterSize; at += shardSize {
 		for i := range sums {
@@ -69,7 +68,7 @@ func Sum(b []byte) (sums [ShardCounters]uint64) {
 	return sums
 }
 
-// Clear makes all counters 0.
+// Clear sets all counters to 0.
 func (t *ShardedCounter) Clear() { *t.shards = [allShards][ShardCounters]uint64{} }
 
 // Merge adds another's counters.
@@ -81,9 +80,8 @@ func (t *ShardedCounter) Merge(o ShardedCounter) {
 	}
 }
 
-// OpenFile is for who looks at shared memory now and then, without mapping it: reading
-// what somebody else has truncated or torn can then give wrong numbers and nothing
-// worse. It owns fd, also when it fails.
+// OpenFile is for occasional reads of shared memory without a mapping: reading what another process
+// has truncated or torn can give wrong numbers and nothing worse. It owns fd, also when it fails.
 func OpenFile(fd, size int) (*os.File, error) {
 	info, err := unix.Inspect(fd)
 	switch {

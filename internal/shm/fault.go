@@ -6,10 +6,10 @@ import (
 	"runtime/debug"
 )
 
-// Guard runs f, and gives [ErrForbidden] where it comes to memory that cannot be accessed: memory
-// that a program has lent or exported and that it has unmapped or protected since, or whose file is
-// shorter now. f holds no lock when it gets there. The program would end without that, since the
-// goroutine is not one that the memory's owner could prepare. It costs some 50 instructions.
+// Guard runs f and returns [ErrForbidden] if f accesses memory that cannot be accessed: memory that
+// a program has lent or exported and has unmapped or protected since, or whose file is shorter now.
+// f holds no lock at that point. Without Guard the program would end, because the memory's owner
+// cannot prepare this goroutine for the fault. It costs some 50 instructions.
 func Guard(f func()) (err error) {
 	was := debug.SetPanicOnFault(true)
 	defer func() {
@@ -19,7 +19,7 @@ func Guard(f func()) (err error) {
 				runtime.Error
 				Addr() uintptr
 			})
-			if !ok { // a fault of the program's own, as a nil pointer is
+			if !ok { // a fault of the program's own, such as a nil pointer
 				panic(r)
 			}
 			err = fmt.Errorf("%w at %#x", ErrForbidden, fault.Addr())
@@ -29,11 +29,11 @@ func Guard(f func()) (err error) {
 	return nil
 }
 
-// Readable says whether all of b can be read now.
+// Readable returns an error if b cannot be read now.
 func Readable(b []byte) error { return Guard(func() { Touch(b) }) }
 
-// Touch reads a byte of each page of b, without the race detector's knowledge: it is for nothing
-// but the fault. What it returns keeps the loads from being left out.
+// Touch reads a byte of each page of b, hidden from the race detector, only for the fault. Its
+// result keeps the loads from being optimized away.
 //
 //go:norace
 //go:noinline
@@ -48,5 +48,5 @@ func Touch(b []byte) (v byte) {
 	return v
 }
 
-// TryCopyUnchecked is [Deposit] into memory that may not be there any more.
+// TryCopyUnchecked is [CopyUnchecked] with memory that may no longer be mapped.
 func TryCopyUnchecked(dst, src []byte) error { return Guard(func() { CopyUnchecked(dst, src) }) }

@@ -9,11 +9,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// A region of which parts are shared: several exports of one memory, each with
-// its own end.
+// Regions of which parts are shared: several exports of one memory, each with its own end.
 
-// OpenPart is [Open] for n bytes at off of memory that has size bytes: it maps
-// the pages that they lie in, and says where they are in the region.
+// OpenPart is [Open] for n bytes at off of memory that has size bytes. It maps the pages that they
+// lie in, and returns their offset in the region.
 func OpenPart(fd, size, off, n int, write bool) (r *Region, at int, err error) {
 	if off < 0 || n <= 0 || off > size-n || size != RoundUp(size) {
 		foreign.Close(fd)
@@ -24,9 +23,9 @@ func OpenPart(fd, size, off, n int, write bool) (r *Region, at int, err error) {
 	return r, at, err
 }
 
-// DescriptorOf is [Region.Descriptor] for whoever is to reach n bytes at off. ok
-// is false, without an error, if they do not lie in what the descriptor gives,
-// because some of their pages have moved.
+// DescriptorOf is [Region.Descriptor] for a process that is to reach n bytes at off. ok is false,
+// without an error, if these bytes are not in what the descriptor gives, because some of their
+// pages have moved.
 func (r *Region) DescriptorOf(off, n int) (fd int, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,25 +45,24 @@ func (r *Region) DescriptorOf(off, n int) (fd int, ok bool, err error) {
 	return fd, err == nil, err
 }
 
-// Shared says whether a descriptor of the pages has left since the region was
-// made or renewed as a whole.
+// Shared reports whether a descriptor of the pages was given out since the region was made or
+// renewed as a whole.
 func (r *Region) Shared() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.shared
 }
 
-// Whole says whether descriptors give all of the region's pages.
+// Whole reports whether descriptors give all of the region's pages.
 func (r *Region) Whole() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.moved == nil // private memory has moved, too
 }
 
-// RenewPart is [Region.Renew] for n bytes at off, whole pages. They are out of
-// what descriptors give, those handed out later too, until the whole region is
-// renewed; the other pages stay what they are. Whoever is handed a descriptor
-// meanwhile does not get them. The pages are copied in place.
+// RenewPart is [Region.Renew] for n bytes at off, whole pages. Descriptors, later ones too, do not
+// give these pages until the whole region is renewed; the other pages stay what they are. A process
+// that receives a descriptor meanwhile does not get them. The pages are copied in place.
 func (r *Region) RenewPart(off, n int) error {
 	r.renewing.Lock()
 	defer r.renewing.Unlock()
@@ -82,7 +80,7 @@ func (r *Region) RenewPart(off, n int) error {
 // span is n bytes from off on, whole pages.
 type span struct{ off, n int }
 
-// runs are the spans within n bytes at off that have not moved.
+// runs returns the spans within n bytes at off that have not moved.
 func (r *Region) runs(off, n int) (out []span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +100,7 @@ func (r *Region) runs(off, n int) (out []span) {
 	return out
 }
 
-// mark notes that pages have moved; mu is held.
+// mark records that pages have moved. The caller holds mu.
 func (r *Region) mark(s span) {
 	if r.moved == nil {
 		r.moved = make([]bool, r.size/PageSize)
@@ -112,8 +110,8 @@ func (r *Region) mark(s span) {
 	}
 }
 
-// replace maps a fresh memfd with a copy of the region over it, and clears the old pages of those
-// runs, which are others' too. The caller owns the memfd.
+// replace maps a fresh memfd with a copy of the region over it, and clears the old pages of the
+// given runs, which other processes have mapped too. The caller owns the memfd.
 func (r *Region) replace(name string, runs []span) (fd int, err error) {
 	if err := CheckRoom(r.size); err != nil { // for a moment there are both
 		return -1, err
@@ -150,9 +148,10 @@ func (r *Region) replace(name string, runs []span) (fd int, err error) {
 // copyStride is how much memory is copied in place before the old pages are given back.
 const copyStride = 4 << 20
 
-// own makes the pages of a run this process's own, where they are: the mapping of the memfd becomes
+// own makes the pages of a run private to this process, in place: the mapping of the memfd becomes
 // a private one, whose pages are copied one after the other. That takes no descriptor, no address
-// space and no file, and memory for a stride only, unless the memfd is sealed. renewing is held.
+// space and no file, and memory for one stride only, unless the memfd is sealed. The caller holds
+// renewing.
 func (r *Region) own(s span) error {
 	r.mu.Lock()
 	if r.retired || r.fd < 0 {
@@ -176,7 +175,7 @@ func (r *Region) own(s span) error {
 	return err
 }
 
-// copyPending has the pages copied that are to be copied still; renewing is held.
+// copyPending copies the pages that are still to be copied. The caller holds renewing.
 func (r *Region) copyPending() error {
 	for len(r.uncopied) > 0 {
 		s := r.uncopied[0]
@@ -199,10 +198,10 @@ func (r *Region) copyPending() error {
 	return nil
 }
 
-// orphans are second mappings of runs whose old pages can be cleared by nothing else: those of a
-// memfd that is sealed read-only. They are made before the pages leave this range. One that the
-// system refuses is left out, and its pages are not cleared; an importer that has them mapped has
-// seen what is in them. mu is held.
+// orphans returns second mappings of runs whose old pages cannot be cleared otherwise: those of a
+// memfd that is sealed read-only. They are made before the pages leave this range. A mapping that
+// the system refuses is left out, and its pages are not cleared; an importer that has them mapped
+// has seen what is in them. The caller holds mu.
 func (r *Region) orphans(runs []span) [][]byte {
 	out := make([][]byte, len(runs))
 	if info, err := unix.Inspect(r.fd); err != nil || !info.ReadOnly {
@@ -217,7 +216,7 @@ func (r *Region) orphans(runs []span) [][]byte {
 }
 
 // erase clears the old pages of a run, by their second mapping if there is one, so that a kept
-// mapping shows none of what came before; mu is held.
+// mapping does not show earlier contents. The caller holds mu.
 func (r *Region) erase(s span, second []byte) {
 	if second != nil {
 		clear(second)

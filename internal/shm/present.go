@@ -9,39 +9,39 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// ErrForbidden is memory that cannot be read, or written.
+// ErrForbidden is the error of memory that cannot be read or written.
 var ErrForbidden = unix.ErrForbidden
 
-// ErrNoRoom is that the system has less memory left than is asked for.
+// ErrNoRoom means that the system has less memory left than was requested.
 var ErrNoRoom = errors.New("not so much memory is left")
 
-// The kernel does not refuse memory that it does not have: it kills for it when pages are used,
-// this process or another one. So the room is asked for before pages are made present, and again
-// between strides, because others take memory, too.
+// The kernel does not refuse memory that it does not have: when pages are used, it kills this
+// process or another one. So the room is checked before pages are made present, and again between
+// strides, because other processes take memory too.
 const (
 	presentStride = 64 << 20
-	unaskedRoom   = 4 << 20 // taken without asking, which takes some 0.1 ms
-	reservedRoom  = 2 << 20 // for the process itself
+	unaskedRoom   = 4 << 20 // Taken without checking, which takes some 0.1 ms.
+	reservedRoom  = 2 << 20 // For the process itself.
 )
 
-// unasked is how much was taken since the room was asked for last.
+// unasked is how much was taken since the room was last checked.
 var unasked atomic.Int64
 
-// CheckRoom says why n bytes of memory cannot be had, if the system says so.
+// CheckRoom returns an error if the system says that n bytes of memory cannot be had.
 func CheckRoom(n int) error {
 	if unasked.Add(int64(n)) < unaskedRoom {
 		return nil
 	}
 	unasked.Store(0)
 	room, where := cgroup.Memory()
-	// Page tables are some, too, and as much as unaskedRoom may be taken before the system is asked again.
+	// Page tables take memory, too, and as much as unaskedRoom may be taken before the next check.
 	if need := int64(n) + int64(n)/128 + unaskedRoom + reservedRoom; need > room {
 		return fmt.Errorf("%w: %d bytes are asked for, and %s has %d", ErrNoRoom, n, where, room)
 	}
 	return nil
 }
 
-// makePresent makes the pages of b present, of which so many bytes are not yet.
+// makePresent makes the pages of b present, of which absent bytes are not yet.
 func makePresent(b []byte, write bool, absent int) error {
 	for len(b) > 0 {
 		n := min(len(b), presentStride)
@@ -58,8 +58,9 @@ func makePresent(b []byte, write bool, absent int) error {
 	return nil
 }
 
-// Present makes the pages of b, which need not be of a region, present for writing or for reading, so that no copy there
-// faults: [ErrForbidden] where one would, [ErrNoRoom] where they would take more memory than there is.
+// Present makes the pages of b, which need not be of a region, present for writing or reading, so
+// that no copy there faults. It returns [ErrForbidden] where one would, and [ErrNoRoom] where the
+// pages would take more memory than there is.
 func Present(b []byte, write bool) error {
 	absent, err := unix.Absent(b)
 	if err != nil { // a part is not mapped at all

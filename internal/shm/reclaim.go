@@ -12,9 +12,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// maxRetired is how many retired regions may keep their address range until the program's own collections find
-// them unused. The system lets a process have about 65,000 mappings (vm.max_map_count). The Go runtime needs
-// some too, and ends the program where it cannot have them.
+// maxRetired is how many retired regions may keep their address range until the program's own
+// garbage collections find them unused. The system lets a process have about 65,000 mappings
+// (vm.max_map_count). The Go runtime needs some too, and ends the program where it cannot have
+// them.
 const maxRetired = 4096
 
 // A mapping is the address range of a region.
@@ -36,8 +37,9 @@ var retired struct {
 	collecting sync.Mutex // before mu
 }
 
-// noteRetired counts a retired mapping. When there are too many, it has them collected and does not wait for that. A
-// program that has switched collections off, or whose heap is small, may never make one itself.
+// noteRetired counts a retired mapping. When there are too many, it starts a collection and does
+// not wait for it. A program that has switched collections off, or whose heap is small, may never
+// make one itself.
 func noteRetired(m *mapping) {
 	retired.mu.Lock()
 	defer retired.mu.Unlock()
@@ -56,8 +58,8 @@ func noteRetired(m *mapping) {
 	}
 }
 
-// tooMany reports whether a collection is worthwhile. What the last one left is still in use, so that much must have
-// been retired since. retired.mu is held.
+// tooMany reports whether a collection is worthwhile. What the last one left is still in use, so
+// that many must have been retired since. The caller holds retired.mu.
 func tooMany(times int) bool {
 	return len(retired.maps) >= times*maxRetired && retired.since >= times*maxRetired
 }
@@ -93,8 +95,8 @@ func (m *mapping) unmap() {
 	retired.mu.Unlock()
 }
 
-// newMapping has f make a mapping. It waits for a collection first where regions are retired faster than collections
-// find them. Where there is no room, it tries once more after a collection.
+// newMapping calls f to make a mapping. It first waits for a collection if regions are retired
+// faster than collections find them. Where there is no room, it tries once more after a collection.
 func newMapping[T any](f func() (T, error)) (T, error) {
 	retired.mu.Lock()
 	many := tooMany(2)

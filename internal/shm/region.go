@@ -21,25 +21,27 @@ var PageSize = max(4096, os.Getpagesize())
 // RoundUp rounds n up to whole pages.
 func RoundUp(n int) int { return (n + PageSize - 1) / PageSize * PageSize }
 
-// A Region is one mapped memfd. Whoever copies into or out of it keeps the
-// *Region alive meanwhile (runtime.KeepAlive): the pages are unmapped by the
-// collector, once nobody can be copying any more. That grace period costs
-// nothing per copy.
+// A Region is one mapped memfd. A goroutine that copies into or out of it keeps the *Region alive
+// meanwhile (runtime.KeepAlive): the garbage collector unmaps the pages once no goroutine can be
+// copying. That grace period costs nothing per copy.
 type Region struct {
 	base  unsafe.Pointer
 	size  int
 	write bool
-	at    *mapping // goes with the region
+	at    *mapping // Unmapped with the region.
 
 	mu      sync.Mutex
-	fd      int // -1 once given up
+	fd      int // -1 once given up.
 	retired bool
-	shared  bool   // a descriptor of these pages has left
-	moved   []bool // pages that are not fd's any more; nil: none
-	private bool   // none is: all have moved, fd was given up, and no descriptor can be had until Renew
+	shared  bool   // A descriptor of these pages was given out.
+	moved   []bool // Pages that are no longer fd's. nil: none.
+	// All pages have moved, fd was given up, and there is no descriptor until Renew.
+	private bool
 
 	renewing sync.Mutex // before mu
-	uncopied []span     // moved, and not all of their pages copied yet: the next renewal goes on; with renewing
+	// Moved spans whose pages are not all copied yet; the next renewal continues. Guarded by
+	// renewing.
+	uncopied []span
 }
 
 // New makes a region of size bytes (rounded up to pages), prefaulted. With
@@ -75,7 +77,7 @@ func create(name string, size int, readOnly, populate bool) (*Region, error) {
 			return nil, err
 		}
 	}
-	if readOnly { // after our own writable mapping was made: FUTURE_WRITE spares that one
+	if readOnly { // after this process's writable mapping was made: FUTURE_WRITE spares that one
 		if err := unix.Seal(fd, true); err != nil {
 			r.Retire()
 			return nil, err
@@ -84,12 +86,12 @@ func create(name string, size int, readOnly, populate bool) (*Region, error) {
 	return r, nil
 }
 
-// ErrAnnounced is a descriptor that is not what its sender says.
+// ErrAnnounced is the error of a descriptor that is not what its sender says.
 var ErrAnnounced = errors.New("received memory is not what was announced")
 
-// Open maps a descriptor that another process sent, and owns it from then on,
-// also when it fails. The kernel is asked for size and seals: a memfd that can
-// shrink under us would be a way to kill this process by SIGBUS.
+// Open maps a descriptor that another process sent, and owns it from then on, also when it fails.
+// It checks size and seals with the kernel: a memfd that can shrink would let the sender kill this
+// process by SIGBUS.
 func Open(fd, size int, write bool) (*Region, error) { return open(fd, size, write, true) }
 
 // OpenSparse is Open for a region whose pages appear as they are touched.
@@ -99,7 +101,7 @@ func open(fd, size int, write, populate bool) (*Region, error) {
 	return openAt(fd, size, 0, size, write, populate)
 }
 
-// openAt maps n bytes from off on, whole pages of memory that has size bytes.
+// openAt maps n bytes from off on: whole pages of memory that has size bytes.
 func openAt(fd, size, off, n int, write, populate bool) (*Region, error) {
 	info, err := unix.Inspect(fd)
 	switch {
@@ -116,8 +118,7 @@ func openAt(fd, size, off, n int, write, populate bool) (*Region, error) {
 		return nil, fmt.Errorf("%w: %w", ErrAnnounced, err)
 	}
 	foreign.Own(fd) // memory is closed at once
-	// Memory whose pages are not there is not made present here: a peer could
-	// announce any size.
+	// Absent pages are not made present here: a peer could announce any size.
 	r, err := adoptAt(fd, off, n, write, populate && info.Present >= info.Size)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func adoptAt(fd, off, size int, write, populate bool) (*Region, error) {
 	return own(p, size, write, fd), nil
 }
 
-// own makes a region of a mapping, which goes with it.
+// own makes a region of a mapping, which is unmapped with it.
 func own(p unsafe.Pointer, size int, write bool, fd int) *Region {
 	r := &Region{base: p, size: size, write: write, fd: fd, at: &mapping{base: p, size: size}}
 	r.at.of = weak.Make(r)
@@ -148,7 +149,8 @@ func own(p unsafe.Pointer, size int, write bool, fd int) *Region {
 	return r
 }
 
-// DontDump leaves the region out of core dumps of this process, also where other memory is made an alias of it.
+// DontDump leaves the region out of core dumps of this process, also where other memory is made an
+// alias of it.
 func (r *Region) DontDump() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +177,7 @@ func (r *Region) Seal(readOnly bool) error {
 	return unix.Seal(r.fd, readOnly)
 }
 
-// Sealable says why Seal would fail, and changes nothing.
+// Sealable returns the error that Seal would return, and changes nothing.
 func (r *Region) Sealable(readOnly bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,8 +185,8 @@ func (r *Region) Sealable(readOnly bool) error {
 	return err
 }
 
-// sealed says whether the region has the seals, or cannot have them. It is called
-// with the lock.
+// sealed reports whether the region has the seals, or an error if it cannot have them. The caller
+// holds mu.
 func (r *Region) sealed(readOnly bool) (bool, error) {
 	if r.private {
 		return true, nil // there is nothing to seal
@@ -225,14 +227,14 @@ func (r *Region) closeFD() {
 	}
 }
 
-// Retire gives the pages back now and leaves private zero pages in their place
-// for a copier that is still at work; the address range itself goes with the
-// collector, which is made to run when many wait for it. Retire may be called more than once.
+// Retire gives the pages back now and leaves private zero pages in their place for a goroutine that
+// still copies. The garbage collector frees the address range itself; it is made to run when many
+// ranges wait for it. Retire may be called more than once.
 func (r *Region) Retire() {
 	r.retire(func() error { return unix.MapNothing(r.base, r.size, r.write) })
 }
 
-// Forbid is [Region.Retire] for memory that nobody may be using: who touches it all the same faults, until the
+// Forbid is [Region.Retire] for memory that is not in use: an access faults, until the garbage
 // collector gives the address range back.
 func (r *Region) Forbid() {
 	r.retire(func() error { return unix.MapForbidden(r.base, r.size) })
@@ -249,23 +251,23 @@ func (r *Region) retire(over func() error) {
 	}
 }
 
-// Retired says whether the pages were given back.
+// Retired reports whether the pages were given back.
 func (r *Region) Retired() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.retired
 }
 
-// Renew takes the pages away from all who have mapped them: the same contents, at the same addresses, are
-// this process's alone (design, "Revocation"). What importers keep mapped is from then on an orphan
-// that nobody here reads or writes. The caller has already told importers
-// "revoked" by an atomic, so a send that still reports success is in the copy.
-// This process's own writers must not write meanwhile.
+// Renew takes the pages away from all processes that have mapped them: the same contents, at the
+// same addresses, belong to this process alone (design, "Revocation"). What importers keep mapped
+// is from then on an orphan that this process neither reads nor writes. The caller has already told
+// importers "revoked" by an atomic store, so a send that still reports success is in the copy. This
+// process's own writers must not write meanwhile.
 //
-// The pages are those of a fresh memfd, which can be handed out again. Where there is no descriptor, address space or
-// mapping for one, or a limit on the size of files, they are copied in place: that needs none of these. The memory then is
-// handed out no more, until it is renewed again. An error means that pages may still be shared; calling Renew
-// again goes on.
+// The pages are those of a fresh memfd, which can be shared again. Where there is no descriptor,
+// address space or mapping for one, or a limit on the size of files, the pages are copied in place,
+// which needs none of these. The memory is then not shared any more until it is renewed again. An
+// error means that pages may still be shared; another call of Renew continues.
 func (r *Region) Renew(name string) error {
 	r.renewing.Lock()
 	defer r.renewing.Unlock()

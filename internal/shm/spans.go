@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Spans is what lies in memory, each thing in a piece of its own, none over another, found by memory that lies over it.
-// To find one takes time by the logarithm of their number; to add or remove one moves what lies above it in a list, 24 bytes
-// each. The zero value has none. It has no lock, and keeps no mapping alive.
+// Spans finds the thing that lies over given memory. The things lie in memory without overlap.
+// Finding one takes time logarithmic in their number; adding or removing one moves what lies above
+// it in a list, 24 bytes each. The zero value is empty. It has no lock and keeps no mapping alive.
 type Spans[T any] struct {
 	list []entry[T] // by address
 }
@@ -17,10 +17,10 @@ type entry[T any] struct {
 	what     T
 }
 
-// bounds are b's addresses, that behind its last byte included.
+// bounds returns b's addresses, the second one behind its last byte.
 func bounds(b []byte) (from, to uint64) { return Addr(b, 0), Addr(b, len(b)) }
 
-// search is the place of the first that ends above an address.
+// search returns the index of the first thing that ends above an address.
 func (s *Spans[T]) search(at uint64) int {
 	i, _ := slices.BinarySearchFunc(s.list, at, func(o entry[T], at uint64) int {
 		if o.to > at {
@@ -31,13 +31,13 @@ func (s *Spans[T]) search(at uint64) int {
 	return i
 }
 
-// Add puts what at mem, over which nothing lies.
+// Add adds what at mem, over which nothing lies.
 func (s *Spans[T]) Add(mem []byte, what T) {
 	from, to := bounds(mem)
 	s.list = slices.Insert(s.list, s.search(from), entry[T]{from, to, what})
 }
 
-// Remove takes away what begins where mem does, if there is such a thing.
+// Remove removes the thing that begins where mem does, if there is one.
 func (s *Spans[T]) Remove(mem []byte) {
 	from, _ := bounds(mem)
 	if i := s.search(from); i < len(s.list) && s.list[i].from == from {
@@ -45,7 +45,7 @@ func (s *Spans[T]) Remove(mem []byte) {
 	}
 }
 
-// Overlapping are those that share a byte with b, from the lowest on.
+// Overlapping returns the things that share a byte with b, from the lowest on.
 func (s *Spans[T]) Overlapping(b []byte) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		from, to := bounds(b)
@@ -57,7 +57,7 @@ func (s *Spans[T]) Overlapping(b []byte) iter.Seq[T] {
 	}
 }
 
-// First is the lowest of those, the zero value if there is none.
+// First returns the lowest of those, or the zero value.
 func (s *Spans[T]) First(b []byte) (what T) {
 	for what = range s.Overlapping(b) {
 		break
@@ -65,7 +65,7 @@ func (s *Spans[T]) First(b []byte) (what T) {
 	return what
 }
 
-// All are all of them, from the lowest on.
+// All returns all things, from the lowest on.
 func (s *Spans[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, o := range s.list {
@@ -76,5 +76,5 @@ func (s *Spans[T]) All() iter.Seq[T] {
 	}
 }
 
-// Len is their number.
+// Len returns their number.
 func (s *Spans[T]) Len() int { return len(s.list) }

@@ -6,22 +6,21 @@ import (
 	"unsafe"
 )
 
-// A Twin is memory and a copy of it as it was when somebody looked last. It finds
-// the words that were stored to since.
+// A Twin is memory and a copy of it as of the last look. It finds the words that were stored to
+// since.
 //
-// Every load of the memory is of one aligned word, or of two at once, and what was
-// loaded is both what the copy gets and what the caller is given. So a word is never
-// torn, and what differs from the copy has not been given to the caller: no store is
-// skipped, whenever it happens. Values are compared, so storing what is there
-// already is no change.
+// Every load of the memory is of one aligned word, or of two at once. What was loaded is both
+// stored in the copy and given to the caller. So a word is never torn, and what differs from the
+// copy has not been given to the caller: no store is skipped, whenever it happens. Values are
+// compared, so storing the value that is already there is no change.
 type Twin struct {
 	local []byte
 	copy  []byte
 	store *Region
 }
 
-// NewTwin makes the copy. Pages of zeros take no memory in it. near is word-aligned,
-// and its owner keeps it.
+// NewTwin makes the copy. Pages of zeros take no memory in it. local is word-aligned, and its owner
+// keeps it.
 func NewTwin(local []byte) (*Twin, error) {
 	at := int(uintptr(unsafe.Pointer(unsafe.SliceData(local))) % uintptr(PageSize))
 	r, err := newPrivate(RoundUp(at + len(local)))
@@ -35,16 +34,16 @@ func NewTwin(local []byte) (*Twin, error) {
 	return t, nil
 }
 
-// Len is the length of the memory in bytes.
+// Len returns the length of the memory in bytes.
 func (t *Twin) Len() int { return len(t.local) }
 
-// Copied is the copy from one offset to another. It changes in Next and Set only.
+// Copied returns the copy between two offsets. It changes in Next and Set only.
 func (t *Twin) Copied(from, to int) []byte { return t.copy[from:to] }
 
-// Local is the word of the memory at off.
+// Local returns the word of the memory at off.
 func (t *Twin) Local(off int) *atomic.Uint32 { return Word(t.local, off) }
 
-// At is the word of the copy at off.
+// At returns the word of the copy at off.
 func (t *Twin) At(off int) uint32 { return *t.word(off) }
 
 // Set makes the copy's word at off v.
@@ -57,8 +56,8 @@ func (t *Twin) word(off int) *uint32 {
 // Retire gives the copy back.
 func (t *Twin) Retire() { t.store.Retire() }
 
-// Next finds the first run of words in [at, end) that differ from the copy, and
-// takes them over into it. Without one, from is end. Offsets are whole words.
+// Next finds the first run of words in [at, end) that differ from the copy, and takes them over
+// into it. Without one, from is end. Offsets are whole words.
 func (t *Twin) Next(at, end int) (from, to int) {
 	if at >= end {
 		return end, end
@@ -82,10 +81,10 @@ func (t *Twin) Next(at, end int) (from, to int) {
 	return end, end
 }
 
-// block is what takeBlocks and putPast do in one step.
+// block is what takeBlocks and putPast process in one step.
 const block = 64
 
-// takeChanged takes words over as long as they differ.
+// takeChanged takes words over while they differ.
 func (t *Twin) takeChanged(at, end int) int {
 	p := unsafe.Pointer(unsafe.SliceData(t.local[:end]))
 	q := unsafe.Pointer(unsafe.SliceData(t.copy[:end]))
@@ -126,8 +125,8 @@ func takeWord(p, q unsafe.Pointer) (differed bool) {
 	return differed
 }
 
-// PutWords copies whole words, each by a store of its own or of two at a time, so
-// that nobody sees half of one. Both sides are word-aligned, and as long.
+// PutWords copies whole words, each by a store of its own or of two at a time, so no reader sees
+// half of one. Both sides are word-aligned and of the same length.
 func PutWords(dst, src []byte) {
 	n := len(src)
 	_ = dst[:n]

@@ -2,6 +2,6 @@
 
 package shm
 
-// CopyUnchecked copies what arrived for somebody else's goroutines into memory that
-// they poll, or out of memory into which others do that.
+// CopyUnchecked copies received data into memory that goroutines poll, or out of memory into which
+// others store.
 func CopyUnchecked(dst, src []byte) { copy(dst, src) }

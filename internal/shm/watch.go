@@ -8,8 +8,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// newPrivate is a region of zeros that no other process can ever map. Reading it
-// takes no memory.
+// newPrivate returns a region of zeros that no other process can ever map. Reading it takes no
+// memory.
 func newPrivate(size int) (*Region, error) {
 	p, err := newMapping(func() (unsafe.Pointer, error) { return unix.MapPrivate(size) })
 	if err != nil {
@@ -18,10 +18,10 @@ func newPrivate(size int) (*Region, error) {
 	return own(p, size, true, -1), nil
 }
 
-// Watch tells which pages of a part of a region this process has stored to, through
-// that mapping of it. Stores through another mapping are not seen.
+// Watch reports which pages of a part of a region this process has stored to, through that mapping
+// of it. Stores through another mapping are not seen.
 type Watch struct {
-	r  *Region // the pages stay mapped while they are watched
+	r  *Region // Keeps the pages mapped while they are watched.
 	w  *unix.PageWatch
 	of int
 }
@@ -29,8 +29,8 @@ type Watch struct {
 // PageRun is a run of whole pages, as offsets in the watched part.
 type PageRun = unix.PageRun
 
-// NewWatch protects n bytes of r from off on, whole pages. The region is not renewed
-// while it is watched: that would end the watching without a word.
+// NewWatch protects n bytes of r from off on, whole pages. The region must not be renewed while it
+// is watched: that would end the watching silently.
 func NewWatch(r *Region, off, n int) (*Watch, error) {
 	if off%PageSize != 0 || n%PageSize != 0 || n <= 0 || off < 0 || off+n > r.size {
 		return nil, fmt.Errorf("watch %d bytes at %d of %d: not whole pages of it", n, off, r.size)
@@ -42,7 +42,7 @@ func NewWatch(r *Region, off, n int) (*Watch, error) {
 	return &Watch{r: r, w: w, of: n}, nil
 }
 
-// Protect makes the next store to each of these pages known.
+// Protect makes the next store to each of these pages be reported.
 func (w *Watch) Protect(off, n int) error {
 	if off < 0 || n < 0 || off+n > w.of {
 		return fmt.Errorf("protect %d bytes at %d of %d", n, off, w.of)
@@ -50,9 +50,9 @@ func (w *Watch) Protect(off, n int) error {
 	return w.w.Protect(off, n)
 }
 
-// Written finds runs of pages in [from, to) that were stored to since they were
-// protected; with protect it protects them again in the same step. It stops when
-// out is full; end is how far it has come.
+// Written finds runs of pages in [from, to) that were stored to since they were protected. With
+// protect it protects them again in the same step. It stops when out is full; end is how far it has
+// come.
 func (w *Watch) Written(from, to int, protect bool, out []PageRun) (n, end int, err error) {
 	if from < 0 || to > w.of {
 		return 0, from, fmt.Errorf("look at %d to %d of %d", from, to, w.of)
@@ -60,10 +60,10 @@ func (w *Watch) Written(from, to int, protect bool, out []PageRun) (n, end int, 
 	return w.w.Written(from, to, protect, out)
 }
 
-// Close ends the watching; stores go on as if there never was any.
+// Close ends the watching; stores continue as if there had been none.
 func (w *Watch) Close() { w.w.Close() }
 
-// CanWatch says why this system cannot watch memory, or nil.
+// CanWatch returns why this system cannot watch memory, or nil.
 func CanWatch() error {
 	r, err := New("vmmc-probe", PageSize, false)
 	if err != nil {
@@ -89,9 +89,9 @@ func CanWatch() error {
 	return nil
 }
 
-// Alias puts the pages of from, n bytes of it at off, in the place of r's pages from
-// at on: both are the same memory then, until [Region.Unalias]. All are whole pages.
-// Neither region is renewed meanwhile.
+// Alias puts the pages of from, n bytes of it at off, in the place of r's pages from at on: both
+// are the same memory until [Region.Unalias]. All are whole pages. Neither region is renewed
+// meanwhile.
 func (r *Region) Alias(at int, from *Region, off, n int) error {
 	if (at|off|n)%PageSize != 0 || at < 0 || off < 0 || n <= 0 || at+n > r.size || off+n > from.size {
 		return fmt.Errorf("alias %d bytes at %d of %d: not whole pages of it", n, off, from.size)
@@ -104,8 +104,8 @@ func (r *Region) Alias(at int, from *Region, off, n int) error {
 	return unix.MapAlias(unsafe.Add(r.base, at), unsafe.Add(from.base, off), n)
 }
 
-// Unalias gives r its own pages back, with what the others hold now. Stores that are
-// made meanwhile may be lost.
+// Unalias gives r its own pages back, with what the others hold now. Stores that are made meanwhile
+// may be lost.
 func (r *Region) Unalias(at, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

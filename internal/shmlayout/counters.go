@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// What is counted of a link, by its side: the importing one counts what it asks for,
-// the exporting one what it was asked.
+// Counters of a link, by its side: the importing side counts what it requests, the exporting side
+// what it serves.
 const (
 	Messages      = iota // sends
 	Bytes                // in them, and in updates
@@ -19,24 +19,27 @@ const (
 	Gets                 //
 	GetBytes             //
 	Atomics              //
-	Updates              // passes of automatic update that had something to carry
-	Resumes              // times that a broken connection was made anew
-	Resent               // messages that were sent again
-	Duplicates           // messages that were not, because the exporter had them
-	Acks                 // acknowledgements, sent or received; far from what a sender counts
-	ResentBytes          // in what was sent again
-	NumCounters          // so many there are
+	// Passes of automatic update that had something to carry.
+	Updates
+	Resumes // Times that a lost connection was made again.
+	Resent  // Messages sent again.
+	// Messages not sent again because the exporter had them.
+	Duplicates
+	// Acknowledgements sent or received; not on the cache line of a sender's counters.
+	Acks
+	ResentBytes // in what was sent again
+	NumCounters // Their number.
 )
 
-// The counters of a process: a header, and a slot for each of its links. The header and the first two links have
-// one page: most processes have no more.
+// The counters of a process: a header, and a slot for each of its links. The header and the first
+// two links share one page: most processes have no more links.
 const (
 	MaxLinks = 1024
 
-	sumSlots     = 2                   // the last slots
-	linkSlots    = MaxLinks - sumSlots // those before are for links that there are
+	sumSlots     = 2                   // The last slots.
+	linkSlots    = MaxLinks - sumSlots // The slots before them, for existing links.
 	countersHead = 128
-	slotCounters = 256 // before it is the slot's description
+	slotCounters = 256 // Before it is the slot's description.
 	slotSize     = slotCounters + shm.ShardedCounterSize + 256
 	countersSize = countersHead + MaxLinks*slotSize
 
@@ -56,18 +59,17 @@ const (
 	kindEncrypted = 4
 )
 
-// LinkPeer is the process at the other end of a link, whose ends may differ in what
-// they say of each other: each speaks for itself.
+// LinkPeer is the process at the other end of a link. The two ends may differ in what they say of
+// each other: each speaks for itself.
 type LinkPeer struct {
 	Node        string
 	PID         uint32
 	Incarnation uint64
 }
 
-// Counters is a memory that a process counts in and its node reads. It is apart from
-// the pages that peers map: how much a process has to do with others is not their
-// concern. The last two slots are of links that have ended, and of those for which there
-// is no slot: of those that exported and of those that imported.
+// Counters is memory that a process counts in and its node reads. It is separate from the pages
+// that peers map, because a process's traffic with others is not their concern. The last two slots
+// are the sums of links that have ended and of those for which there was no slot, by side.
 type Counters struct {
 	r    *shm.Region
 	mu   sync.Mutex
@@ -75,7 +77,7 @@ type Counters struct {
 	top  int
 }
 
-// NewCounters makes this process's own.
+// NewCounters makes those of this process.
 func NewCounters() (*Counters, error) {
 	r, err := create("vmmc-counters", kindCounters, countersSize, true)
 	if err != nil {
@@ -84,13 +86,13 @@ func NewCounters() (*Counters, error) {
 	return &Counters{r: r}, nil
 }
 
-// Descriptor is for the node; the caller closes it.
+// Descriptor returns a descriptor for the node. The caller closes it.
 func (c *Counters) Descriptor() (int, error) { return c.r.Descriptor() }
 
-// Retire gives the memory back. Counting may go on, in vain.
+// Retire gives the memory back. Counting may go on, without effect.
 func (c *Counters) Retire() { c.r.Retire() }
 
-// sumSlot is the slot of the ended links of a side.
+// sumSlot is the slot of a side's ended links.
 func sumSlot(importer bool) int {
 	if importer {
 		return linkSlots + 1
@@ -112,8 +114,8 @@ func (c *Counters) counter(n int) shm.ShardedCounter {
 	return shm.ShardedCounterAt(c.r, countersHead+n*slotSize+slotCounters)
 }
 
-// Take gives a link a slot; out is of the importing side. It is not seen before
-// [Slot.Describe].
+// Take gives a link a slot; importer says that it is of the importing side. The slot is not visible
+// before [Slot.Describe].
 func (c *Counters) Take(importer bool) Slot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +131,7 @@ func (c *Counters) Take(importer bool) Slot {
 	return Slot{ShardedCounter: c.counter(n), c: c, index: n, importer: importer}
 }
 
-// Describe says which link it is.
+// Describe records which link it is.
 func (s *Slot) Describe(mapped, encrypted bool, peer LinkPeer) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -155,8 +157,8 @@ func (s *Slot) Describe(mapped, encrypted bool, peer LinkPeer) {
 	shm.Word(b, stateAt).Store(shm.Word(b, stateAt).Load() | 1)
 }
 
-// Free ends the slot; what it has counted is kept in the sum of all that ended. Who
-// counts late counts for the slot's next link.
+// Free ends the slot. Its counts are added to the sum of all ended links. A late count goes to the
+// slot's next link.
 func (s *Slot) Free() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -169,10 +171,10 @@ func (s *Slot) Free() {
 	ended.Merge(s.ShardedCounter)
 	s.Clear()
 	s.c.free = append(s.c.free, s.index)
-	s.index = sumSlot(s.importer) // whoever counts may be using the tally
+	s.index = sumSlot(s.importer) // a goroutine that counts may be using the counters
 }
 
-// AddLate counts for a link that has ended, or is about to: its slot may be another's.
+// AddLate counts for a link that has ended or is about to: its slot may be another link's.
 func (s *Slot) AddLate(counter int, n uint64) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -190,7 +192,7 @@ func (c *Counts) Add(o *Counts) {
 	}
 }
 
-// Sub takes what was counted before away; of one who counts backwards nothing is left.
+// Sub subtracts what was counted before. Of a process that counts backwards nothing is left.
 func (c *Counts) Sub(o *Counts) {
 	for i, n := range o {
 		c[i] -= min(c[i], n)
@@ -200,19 +202,20 @@ func (c *Counts) Sub(o *Counts) {
 // Link is what a process says of a link.
 type Link struct {
 	Slot      int
-	Serial    uint32 // of the slot's links
-	Importing bool   // the process imports
-	Mapped    bool   // on one node; messages may go by the stream there too
-	Secret    bool   // all that goes over it is encrypted
-	Begun     time.Time
-	Peer      LinkPeer
-	Counts    Counts
+	Serial    uint32 // Of the slot's links.
+	Importing bool   // The process imports.
+	// On one node; messages may use the stream there too.
+	Mapped bool
+	Secret bool // All its traffic is encrypted.
+	Begun  time.Time
+	Peer   LinkPeer
+	Counts Counts
 }
 
-// Reader looks at another process's counters.
+// Reader reads another process's counters.
 type Reader struct{ f *os.File }
 
-// OpenCounters takes a received descriptor, which it owns also when it fails.
+// OpenCounters takes ownership of a received descriptor, also when it fails.
 func OpenCounters(fd int) (*Reader, error) {
 	f, err := shm.OpenFile(fd, countersSize)
 	if err != nil {
@@ -224,15 +227,16 @@ func OpenCounters(fd int) (*Reader, error) {
 // Close gives the descriptor back.
 func (r *Reader) Close() { _ = r.f.Close() }
 
-// Ended are the sums of links that there were, by the side of the process.
+// Ended are the sums of ended links, by the side of the process.
 type Ended struct{ Exports, Imports Counts }
 
 // rereads is how often Read tries to see no link end.
 const rereads = 4
 
-// Read gives the links that there are, and the sums of those that there were. Of a link that ends meanwhile the slot may be
-// read before that and the sum after it: what it counted would be there twice, and less the next time. So it is read again
-// where a sum has changed, a few times: those for whom there is no slot may count all the time.
+// Read returns the existing links and the sums of those that have ended. If a link ends meanwhile,
+// its slot may be read before that and the sum after it, and its counts would be there twice, and
+// less the next time. So Read repeats when a sum has changed, a few times: links without a slot may
+// count all the time.
 func (r *Reader) Read() (links []Link, ended Ended, err error) {
 	for range rereads {
 		was, err := r.ended()
@@ -249,7 +253,7 @@ func (r *Reader) Read() (links []Link, ended Ended, err error) {
 	return links, ended, nil
 }
 
-// links reads what was taken of the slots.
+// links reads the slots that were ever taken.
 func (r *Reader) links() (links []Link, err error) {
 	head := make([]byte, topAt+4)
 	if _, err := r.f.ReadAt(head, 0); err != nil {
@@ -294,13 +298,13 @@ func (r *Reader) slots(n, count int) ([]byte, error) {
 	return b, nil
 }
 
-// counted are the numbers of a slot.
+// counted returns the numbers of a slot.
 func counted(s []byte) Counts {
 	all := shm.Sum(s[slotCounters:])
 	return Counts(all[:NumCounters])
 }
 
-// parse reads a slot's description; what no honest process writes is no link.
+// parse reads a slot's description. A description that no honest process writes is no link.
 func parse(s []byte) (l Link, ok bool) {
 	state, kind := binary.LittleEndian.Uint32(s[stateAt:]), binary.LittleEndian.Uint32(s[kindAt:])
 	length := binary.LittleEndian.Uint32(s[lenAt:])

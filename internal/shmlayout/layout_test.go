@@ -127,7 +127,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// Who sleeps takes its entry away when the process may be closed and forgotten already.
+// A sleeper removes its entry when the process may be closed and collected already.
 func TestBoardKeepsItsPage(t *testing.T) {
 	p, err := NewProcess()
 	if err != nil {
@@ -143,8 +143,8 @@ func TestBoardKeepsItsPage(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// Whoever looks while notes are put, by the stamps and by the tail, finds each of
-// them once and in order, and never a tail that cannot be.
+// A reader that polls while notifications are put, by the stamps and by the tail, finds each of
+// them once and in order, and never an impossible tail.
 func TestRingIsReadWhileItIsWritten(t *testing.T) {
 	p, err := NewImporter()
 	if err != nil {

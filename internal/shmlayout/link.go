@@ -8,12 +8,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// Credits is how many notifications may be under way on one link: sent and not
-// yet returned from their handler.
+// Credits is how many notifications may be in flight on one link: sent, and their handlers not yet
+// returned.
 const Credits = 64
 
-// Notification is a notification on its way: the export, and the message's last word
-// as it was sent, so that a later message cannot change what the handler sees.
+// Notification is a notification in flight: the export, and the message's last word as it was sent,
+// so a later message cannot change what the handler sees.
 type Notification struct {
 	Handle uint32
 	Serial uint32
@@ -28,8 +28,8 @@ const (
 	linkSize = ringAt + Credits*noteSize
 )
 
-// Importer is the page that the importing side of a link writes: a ring of
-// notifications about mapped sends.
+// Importer is the page that the importing side of a link writes: a ring of notifications of mapped
+// sends.
 type Importer struct{ *shm.Region }
 
 // NewImporter makes one.
@@ -47,25 +47,25 @@ func OpenImporter(fd int) (Importer, error) {
 	return Importer{r}, err
 }
 
-// offered is 1 until the importer has the link, of which it may never hear: its node's daemon
+// offered is 1 until the importer has received the link, which may never happen: its node's daemon
 // can end in between.
 func (p Importer) offered() *atomic.Uint32 { return shm.Word(p.Bytes(), offeredAt) }
 
 const offeredAt = 16
 
-// Accept says that the importer has the link.
+// Accept records that the importer has received the link.
 func (p Importer) Accept() { p.offered().Store(0) }
 
-// Accepted says whether it has had it.
+// Accepted reports whether the importer has received it.
 func (p Importer) Accepted() bool { return p.offered().Load() != 1 }
 
 // tail counts the entries ever put.
 func (p Importer) tail() *atomic.Uint32 { return shm.Word(p.Bytes(), cacheLine) }
 
-// Put appends a note. The caller holds a credit, so there is room, and is the
-// only one to put. The entry is written plainly; the atomic store of its stamp
-// makes it visible to who polls, that of the tail to who looks now and then. A
-// reader may be ahead of the tail by the one that is between the two.
+// Put appends a notification. The caller holds a credit, so there is room, and is the only one to
+// put. The entry is written by plain stores. The atomic store of its stamp makes it visible to a
+// reader that polls; that of the tail, to one that looks occasionally. A reader may be ahead of the
+// tail by the entry between the two stores.
 func (p Importer) Put(n Notification) (tail uint32) {
 	tails := p.tail()
 	t := tails.Load()
@@ -81,22 +81,22 @@ func (p Importer) Put(n Notification) (tail uint32) {
 	return t
 }
 
-// stampAt is where an entry says itself that it is there, so that who polls for the
-// next one has all of it with one cache line. The tail says the same of all, and
-// an error in a writer that does not count right.
+// stampAt is where an entry says by itself that it is there, so a reader that polls for the next
+// one gets all of it with one cache line. The tail says the same of all entries, and reveals a
+// writer that miscounts.
 const stampAt = 24
 
-// Stamp is the word that becomes head+1 with the note after the first head ones. An
-// exporter that sleeps for this note sleeps on it.
+// Stamp returns the word that becomes head+1 with the notification after the first head ones. An
+// exporter that sleeps for it sleeps on this word.
 func (p Importer) Stamp(head uint32) *atomic.Uint32 {
 	return shm.Word(p.Bytes(), ringAt+int(head%Credits)*noteSize+stampAt)
 }
 
-// Ready says whether the note after the first head ones is in the ring.
+// Ready reports whether the notification after the first head ones is in the ring.
 func (p Importer) Ready(head uint32) bool { return p.Stamp(head).Load() == head+1 }
 
-// Peek reads the note after the first head ones, if there is one. A tail that
-// no honest writer could have is an error.
+// Peek reads the notification after the first head ones, if there is one. A tail that no honest
+// writer could have is an error.
 func (p Importer) Peek(head uint32) (n Notification, ok bool, err error) {
 	if !p.Ready(head) {
 		t := p.tail().Load()
@@ -120,8 +120,8 @@ func (p Importer) Peek(head uint32) (n Notification, ok bool, err error) {
 // Exporter is the page that the exporting side of a link writes.
 type Exporter struct{ *shm.Region }
 
-// exporterSize leaves the pair of lines of Awake to itself: processors fetch lines in
-// pairs, and importers load that word with each note.
+// exporterSize leaves the pair of lines of Awake to itself: CPUs fetch lines in pairs, and
+// importers load that word with each notification.
 const exporterSize = 6 * cacheLine
 
 // NewExporter makes one.
@@ -136,26 +136,27 @@ func OpenExporter(fd int) (Exporter, error) {
 	return Exporter{r}, err
 }
 
-// Head counts the notes taken out of the importer's ring, as far as it matters: it is
-// right while Awake is [Rings]. The importer, having moved the tail, loads it: if all
-// before was taken, the exporter may sleep and is rung. The exporter, having moved the
-// head, loads the tail again. Both are sequentially consistent, so one of the two sees
-// the other.
+// Head counts the notifications taken out of the importer's ring. It is valid while Awake is
+// [Rings]. The importer moves the tail and then loads Head: if all before was taken, the exporter
+// may sleep and is rung. The exporter moves Head and then loads the tail again. Both are
+// sequentially consistent, so one of the two sees the other.
 func (p Exporter) Head() *atomic.Uint32 { return shm.Word(p.Bytes(), cacheLine) }
 
 // Returned is the total of credits returned on the link, modulo 2^32.
 func (p Exporter) Returned() *atomic.Uint32 { return shm.Word(p.Bytes(), 2*cacheLine) }
 
-// What Awake says. Anything else counts as Rings.
+// Values of Awake. Any other counts as Rings.
 const (
-	Rings  = 0 // the exporter is to be rung by the link's socket
-	Polls  = 1 // it polls the ring: a note needs nothing more
-	Sleeps = 2 // its thread sleeps on the stamp of the next note, and is to be roused
+	Rings = 0 // The exporter is to be rung by the link's socket.
+	// It polls the ring: a notification needs nothing more.
+	Polls = 1
+	// Its thread sleeps on the next stamp and must be roused.
+	Sleeps = 2
 )
 
-// Awake is what the exporter does, and with it what a note needs. The importer puts its
-// note and then loads this word. The exporter stores Sleeps or Rings and then looks into
-// the ring once more; Head it stores before Rings. All of it is sequentially consistent,
-// so one of the two sees the other. An exporter that sees nothing and sleeps leaves it
-// to the kernel to compare the stamp again (docs/models: notes).
+// Awake is what the exporter does, and so what a notification needs. The importer puts its
+// notification and then loads this word. The exporter stores Sleeps or Rings and then checks the
+// ring once more; it stores Head before Rings. All of it is sequentially consistent, so one of the
+// two sees the other. An exporter that sees nothing and sleeps relies on the kernel to compare the
+// stamp again (docs/models: notes).
 func (p Exporter) Awake() *atomic.Uint32 { return shm.Word(p.Bytes(), 4*cacheLine) }

@@ -22,13 +22,13 @@ const (
 	kindCounters = 0x4c434d56 // "VMCL"
 )
 
-// cacheLine keeps words that different processors write off one another's cache lines.
+// cacheLine keeps words that different CPUs write off one another's cache lines.
 const cacheLine = 64
 
-// ErrLayout is a page that is not what it should be.
+// ErrLayout is the error of a page with an unknown layout.
 var ErrLayout = errors.New("shared page of an unknown layout")
 
-// create makes a page; without private, who it is sent to may write it.
+// create makes a page. Without private the process it is sent to may write it.
 func create(name string, kind uint32, size int, private bool) (*shm.Region, error) {
 	r, err := shm.NewSparse(name, size, private)
 	if err == nil {
@@ -46,7 +46,7 @@ func create(name string, kind uint32, size int, private bool) (*shm.Region, erro
 	return r, nil
 }
 
-// open maps a received page, which the callee owns also when it fails.
+// open maps a received page. It owns the descriptor also when it fails.
 func open(fd int, kind uint32, size int, write bool) (*shm.Region, error) {
 	r, err := shm.OpenSparse(fd, shm.RoundUp(size), write)
 	if err != nil {
@@ -65,9 +65,8 @@ const Slots = 1 << 16
 
 const processSize = 4096 + Slots*cacheLine
 
-// Process is the page of a process, mapped by all it has links with on its
-// node: how many of its goroutines sleep, and the state of each export. Its
-// pages appear as slots are used.
+// Process is the page of a process, mapped by all processes on its node that it has links with: how
+// many of its goroutines sleep, and the state of each export. Its pages appear as slots are used.
 type Process struct{ *shm.Region }
 
 // NewProcess makes this process's own.
@@ -82,7 +81,7 @@ func OpenProcess(fd int) (Process, error) {
 	return Process{r}, err
 }
 
-// Board says how many goroutines wait asleep, and for which words. Senders look
+// Board returns the board that shows how many goroutines sleep, and for which words. Senders look
 // at it after their last word.
 func (p Process) Board() wait.Board {
 	b := wait.Board{Count: shm.Word(p.Bytes(), cacheLine), Any: shm.Word(p.Bytes(), cacheLine+4), Of: p.Region}
@@ -92,9 +91,8 @@ func (p Process) Board() wait.Board {
 	return b
 }
 
-// State is the word of export slot s: even means that there is none; each
-// export has another odd value, so that a slot's next user is not mistaken for
-// the one before.
+// State returns the word of export slot s. An even value means that there is no export. Each export
+// has another odd value, so a slot's next user is not mistaken for the previous one.
 func (p Process) State(s uint32) *atomic.Uint32 {
 	return shm.Word(p.Bytes(), 4096+int(s)*cacheLine)
 }

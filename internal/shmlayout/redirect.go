@@ -6,14 +6,13 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// The two pages of a redirectable export that an importer has mapped
-// (docs/models: redir). Both are made by the exporter; it writes Post alone, and
-// the importer Claim alone.
+// The two pages of a redirectable export that an importer has mapped (docs/models: redir). The
+// exporter makes both. Only the exporter writes Post, and only the importer writes Claim.
 
-// Post is what the exporter says.
+// Post is the exporter's page.
 type Post struct{ *shm.Region }
 
-// Claim is what the importer says.
+// Claim is the importer's page.
 type Claim struct{ *shm.Region }
 
 // NewPost makes one.
@@ -74,7 +73,7 @@ func (p Post) Offset() *atomic.Uint64 { return shm.Word64(p.Bytes(), cacheLine+2
 // Claimed is the generation that the importer redirects to, 0 for none.
 func (c Claim) Claimed() *atomic.Uint32 { return shm.Word(c.Bytes(), cacheLine) }
 
-// Finished is the generation after whose last store the importer has gone on.
+// Finished is the generation whose last store the importer has made.
 func (c Claim) Finished() *atomic.Uint32 { return shm.Word(c.Bytes(), cacheLine+4) }
 
 // First is the first redirected byte, counted from the range's beginning.

@@ -11,75 +11,77 @@ import (
 
 // Remote is where a binding's words go. Offsets count from the binding's beginning.
 type Remote interface {
-	// Put brings a run of words to its place. It may wait; words may change when it
-	// has returned.
+	// Put brings a run of words to its place. It may wait; words may change when it has returned.
 	Put(ctx context.Context, off int, words []byte) error
-	// Publish brings a flag to its place, after all that was put before, by one
-	// atomic store.
+	// Publish brings a flag to its place by one atomic store, after all that was put before.
 	Publish(ctx context.Context, off int, flag []byte) error
-	// Done follows a pass that has put or published something. What was put is
-	// visible then, or on its way.
+	// Done follows a pass that has put or published something. When it returns, that is visible or
+	// in flight.
 	Done() error
 }
 
 // Span is a range of bytes, whole words.
 type Span struct{ From, To int }
 
-// Config is what a binding is made of.
+// Config describes a binding.
 type Config struct {
-	Local       []byte      // word-aligned
-	Region      *shm.Region // that Near lies in
-	At          int         // and where
-	Flags       []Span      // sorted, without overlap
-	CompareOnly bool        // do without the kernel
-	All         bool        // send what is there at the beginning
+	Local       []byte      // Word-aligned.
+	Region      *shm.Region // The region that Local lies in.
+	At          int         // Offset of Local in it.
+	Flags       []Span      // Sorted, without overlap.
+	CompareOnly bool        // Do not use the kernel's page tracking.
+	All         bool        // Send the initial contents.
 	Remote      Remote
-	Direct      bool   // Far never waits
-	Duty        *Duty  // of all bindings of the process
-	OnPassed    func() // called when Passed has moved, and at the end; it does not wait
+	Direct      bool  // Remote never waits.
+	Duty        *Duty // Shared by all bindings of the process.
+	// Called when Passed has advanced, and at the end. It must not wait.
+	OnPassed func()
 }
 
-// small is up to where comparing beats asking the kernel.
+// small is the size up to which comparing is faster than asking the kernel.
 const small = 32 << 10
 
 // Binding carries the stores to one piece of memory over.
 type Binding struct {
 	c        Config
 	twin     *shm.Twin
-	watch    *shm.Watch // nil: comparing alone
-	watchErr error      // why it is nil
-	lo       int        // the cold pages are in [lo, hi)
+	watch    *shm.Watch // nil: pages are only compared.
+	watchErr error      // Why watch is nil.
+	lo       int        // The cold pages are in [lo, hi).
 	hi       int
 
-	sem      chan struct{} // who has put something in may pass
-	waiters  atomic.Int32  // somebody else than the scanner waits for it
-	hot      hotPages      // these with the turn
-	nextCold int           // where the next look at cold pages begins
-	prescan  *prescan      // nil: a full pass looks at one slice after another
-	runs     [128]shm.PageRun
+	// The binding's lock: held by the goroutine that has put an element in.
+	sem chan struct{}
+	// Goroutines other than the scanner that wait for it.
+	waiters  atomic.Int32
+	hot      hotPages // Guarded by sem, as the fields that follow.
+	nextCold int      // Where the next look at cold pages begins.
+	// nil: a full pass looks at one slice after another.
+	prescan *prescan
+	runs    [128]shm.PageRun
 
-	lastProtect int64 // when a sweep last protected what it found
-	protecting  bool  // and whether this one does
-	heating     bool  // what is sent makes its page hot
+	lastProtect int64 // When a sweep last protected what it found.
+	protecting  bool  // The current sweep protects.
+	heating     bool  // What is sent makes its page hot.
 
-	flags   []uint32 // the flags as they were loaded
-	sent    bool     // this pass has put something
-	sendAll bool     // the contents are to be sent
+	flags   []uint32 // The flags as they were loaded.
+	sent    bool     // This pass has sent something.
+	sendAll bool     // The contents are to be sent.
 
-	requested atomic.Uint64 // full passes that were asked for
-	passed    atomic.Uint64 // and that are over
-	kick      chan struct{} // ends the scanner's nap
+	requested atomic.Uint64 // Full passes requested.
+	passed    atomic.Uint64 // Requests that are complete.
+	kick      chan struct{} // Ends the scanner's nap.
 	ctx       context.Context
 	cancel    context.CancelFunc
 	failing   sync.Once
-	cause     error         // why it has ended; set before ended is closed
-	ended     chan struct{} // nothing more is carried over
-	released  chan struct{} // and nothing of it runs any more
+	cause     error         // Why it has ended. Set before ended is closed.
+	ended     chan struct{} // Closed when nothing more is carried over.
+	released  chan struct{} // Closed when, after that, nothing of it runs.
 
 	counters
 }
 
-// New watches memory from here on; [Binding.Start] begins to carry over.
+// New watches memory from here on. [Binding.Start] begins to carry over.
 func New(c Config) (*Binding, error) {
 	b := &Binding{
 		c: c, sem: make(chan struct{}, 1), kick: make(chan struct{}, 1),
@@ -121,7 +123,7 @@ var (
 // Start begins to carry stores over.
 func (b *Binding) Start() { go b.run() }
 
-// Fail ends the binding, once. It waits for nobody, and plain stores go on.
+// Fail ends the binding, once. It does not wait, and plain stores go on.
 func (b *Binding) Fail(err error) {
 	b.failing.Do(func() {
 		b.cause = err
@@ -137,7 +139,7 @@ func (b *Binding) Ended() <-chan struct{} { return b.ended }
 // Gone is closed when, after that, nothing of it runs or is mapped any more.
 func (b *Binding) Gone() <-chan struct{} { return b.released }
 
-// Err is why it has ended, or nil.
+// Err returns why the binding has ended, or nil.
 func (b *Binding) Err() error {
 	select {
 	case <-b.ended:
@@ -156,7 +158,7 @@ func (b *Binding) release() {
 	}
 }
 
-// lock gets the turn.
+// lock acquires the binding's lock.
 func (b *Binding) lock(ctx context.Context) error {
 	select {
 	case b.sem <- struct{}{}:
@@ -175,7 +177,7 @@ func (b *Binding) lock(ctx context.Context) error {
 	}
 }
 
-// checkEnded gives the turn back if there is nothing more to do with it.
+// checkEnded releases the lock and returns the cause if the binding has ended.
 func (b *Binding) checkEnded() error {
 	err := b.Err()
 	if err != nil {
@@ -186,9 +188,9 @@ func (b *Binding) checkEnded() error {
 
 func (b *Binding) unlock() { <-b.sem }
 
-// Request asks for a pass over all memory and gives its number; it is over when
-// [Binding.Passed] is not less. A pass that can be made here and now is; when the
-// context ends in its middle, the scanner makes another one.
+// Request asks for a pass over all memory and returns its number. The pass is complete when
+// [Binding.Passed] is not less. A pass that can be made here and now is. When the context ends in
+// its middle, the scanner makes another one.
 func (b *Binding) Request(ctx context.Context) (n uint64, err error) {
 	if err := b.Err(); err != nil {
 		return 0, err
@@ -213,7 +215,7 @@ func (b *Binding) Request(ctx context.Context) (n uint64, err error) {
 	return n, err
 }
 
-// Passed is up to which request all is put.
+// Passed returns the last request whose changes are all put.
 func (b *Binding) Passed() uint64 { return b.passed.Load() }
 
 func (b *Binding) wake() {
@@ -223,8 +225,8 @@ func (b *Binding) wake() {
 	}
 }
 
-// Store stores v at off here and, by send, there at once. If nothing was sent,
-// which maybe says of an error, the word is carried over as any other.
+// Store stores v at off here and, by send, at once in the remote memory. If nothing was sent, which
+// maybe reports of an error, the word is carried over like any other.
 func (b *Binding) Store(ctx context.Context, off int, v uint32, send func([]byte) error, maybe func(error) bool) error {
 	if err := b.lock(ctx); err != nil {
 		return err
@@ -232,10 +234,10 @@ func (b *Binding) Store(ctx context.Context, off int, v uint32, send func([]byte
 	defer b.unlock()
 	was := b.twin.At(off)
 	b.twin.Local(off).Store(v)
-	b.twin.Set(off, v) // or it would be sent once more, over what the far side makes of it
+	b.twin.Set(off, v) // otherwise it would be sent again, over what the remote side makes of it
 	err := send(b.twin.Copied(off, off+shm.WordSize))
 	if err != nil && !maybe(err) {
-		b.twin.Set(off, was) // the store is noted, and nobody has looked since
+		b.twin.Set(off, was) // the kernel has recorded the store, and no pass has looked since
 	}
 	return err
 }

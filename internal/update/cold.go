@@ -6,12 +6,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// Slices of cold memory that are looked at between two passes over what is hot:
-// small ones while there are hot pages that a look would hold up.
+// Slices of cold memory that are looked at between two passes over hot pages: small ones while
+// there are hot pages that a look would delay.
 const (
 	slice         = 16 << 20
 	thinSlice     = 1 << 20
-	comparedSlice = 128 << 10 // of a slice, where the kernel does not help
+	comparedSlice = 128 << 10 // Without the kernel's help.
 
 	// How often pages are protected again, and how often where comparing all that may
 	// have been stored to takes no longer than a millisecond or so.
@@ -20,8 +20,8 @@ const (
 	rareProtectSize  = 16 << 20
 )
 
-// scanAllCold looks at all cold pages that were stored to, with several threads if it may and there is much to look
-// at, and gives up when cut says so.
+// scanAllCold looks at all cold pages that were stored to, and gives up when cut returns true. It
+// uses several threads if it may and there is much to look at.
 func (b *Binding) scanAllCold(several bool, cut func() bool) error {
 	several = several && b.prescan != nil
 	if several {
@@ -29,7 +29,7 @@ func (b *Binding) scanAllCold(several bool, cut func() bool) error {
 			return err
 		}
 	}
-	if cut() { // before the sweep, which protects at most so often
+	if cut() { // before the sweep, which protects only so often
 		return errInterrupted
 	}
 	b.sweep()
@@ -73,8 +73,8 @@ func (b *Binding) scanSomeCold() (err error) {
 	return err
 }
 
-// scanColdSlice looks at the pages of [from, to), until cut says that it is enough, and
-// says how far it has come. Pages that it has protected are all compared.
+// scanColdSlice looks at the pages of [from, to) until cut returns true, and returns how far it has
+// come. Pages that it has protected are all compared.
 func (b *Binding) scanColdSlice(from, to int, cut func() bool) (end int, err error) {
 	if b.watch == nil {
 		b.heating = true
@@ -96,8 +96,8 @@ func (b *Binding) scanColdSlice(from, to int, cut func() bool) (end int, err err
 	return to, nil
 }
 
-// handleWritten makes pages hot that were stored to, if they are few, or else compares them now, and again in the next
-// sweep as long as they are not protected.
+// handleWritten makes pages hot that were stored to if they are few. Otherwise it compares them
+// now; while they are not protected, the next sweep compares them again.
 func (b *Binding) handleWritten(runs []shm.PageRun, few bool, cut func() bool) (end int, err error) {
 	if few && !b.protecting {
 		if done, err := b.markHot(runs); done || err != nil {
@@ -121,7 +121,7 @@ func (b *Binding) compareWritten(runs []shm.PageRun, cut func() bool) (end int, 
 	return end, err
 }
 
-// compareUntil compares [from, to) until cut says that it is enough, and says how far it has come.
+// compareUntil compares [from, to) until cut returns true, and returns how far it has come.
 func (b *Binding) compareUntil(from, to int, cut func() bool) (end int, err error) {
 	for from < to && err == nil {
 		step := min(from+thinSlice, to)
@@ -135,9 +135,9 @@ func (b *Binding) compareUntil(from, to int, cut func() bool) (end int, err erro
 	return from, err
 }
 
-// sweep begins to look at the cold pages from the first on. Those that were stored to
-// are protected again only now and then: much that is written over and over costs
-// its writer a fault a page for each time.
+// sweep begins a look at all cold pages. Pages that were stored to are protected again only
+// occasionally: memory that is written again and again costs its writer one fault per page each
+// time.
 func (b *Binding) sweep() {
 	t, every := now(), protectEvery
 	if b.hi-b.lo <= rareProtectSize {

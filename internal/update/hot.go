@@ -5,8 +5,8 @@ import "github.com/vmmc-go/vmmc/internal/shm"
 // maxHot is how many pages are compared in every pass. 64 take some 4 us.
 const maxHot = 64
 
-// hotPages are the pages that were stored to lately. They stay writable, so that
-// the next store costs nothing, and are compared in each pass.
+// hotPages are the pages that were stored to lately. They stay writable, so the next store costs
+// nothing, and are compared in each pass.
 type hotPages struct {
 	n         int
 	at        [maxHot]int   // where each begins
@@ -40,8 +40,8 @@ func (h *hotPages) drop(i int) {
 	h.at[i], h.changedAt[i] = h.at[h.n], h.changedAt[h.n]
 }
 
-// markCold leaves pages to the scan that have not changed since t. They are protected
-// first and compared after it.
+// markCold leaves pages to the scan that have not changed since t. They are protected first and
+// compared after it.
 func (b *Binding) markCold(t int64) error {
 	for i := b.hot.n - 1; i >= 0; i-- {
 		if b.hot.changedAt[i] > t {
@@ -61,8 +61,8 @@ func (b *Binding) markCold(t int64) error {
 	return nil
 }
 
-// markHot makes pages hot that were stored to, if there is room for all of them. They
-// were compared already if they are hot.
+// markHot makes pages hot that were stored to, if there is room for all of them. Pages that were
+// hot before are compared already.
 func (b *Binding) markHot(runs []shm.PageRun) (done bool, err error) {
 	fresh := 0
 	for _, r := range runs {

@@ -19,9 +19,9 @@ const coldEvery = 8
 // errInterrupted is that of a pass that its caller did not wait for.
 var errInterrupted = errors.New("the pass was given up")
 
-// pass carries over what has changed: in the edges, hot pages and a slice of the
-// cold ones, or, with all, everywhere unless somebody wants the turn. If a flush or a
-// flag needs it, it looks everywhere, as long as ctx lasts. The caller has the turn.
+// pass carries over what has changed in the edges, the hot pages and a slice of the cold ones; or,
+// with all, everywhere unless a goroutine waits for the lock. If a flush or a flag needs it, it
+// looks everywhere while ctx lasts. The caller holds the lock.
 func (b *Binding) pass(ctx context.Context, all bool) (changed bool, err error) {
 	upTo := b.requested.Load()
 	full := upTo != b.passed.Load()
@@ -65,13 +65,13 @@ func (b *Binding) pass(ctx context.Context, all bool) (changed bool, err error) 
 	return b.sent, err
 }
 
-// mustStop says that somebody waits for the turn, or for a full pass.
+// mustStop reports whether a goroutine waits for the lock or for a full pass.
 func (b *Binding) mustStop() bool {
 	return b.waiters.Load() != 0 || b.requested.Load() != b.passed.Load() || b.ctx.Err() != nil
 }
 
-// sendAllData sends all data as the twin has it. The flags come when all has been
-// compared, as always.
+// sendAllData sends all data as the twin has it. The flags follow when all has been compared, as
+// always.
 func (b *Binding) sendAllData() error {
 	for from := 0; from < len(b.c.Local); from += maxRun {
 		to := min(from+maxRun, len(b.c.Local))

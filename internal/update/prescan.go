@@ -8,25 +8,28 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// Where a full pass is over much memory, most of its time is the kernel's walk through the page tables, which
-// several threads can make at once.
+// A full pass over much memory spends most of its time in the kernel's walk through the page
+// tables, which several threads can make at once.
 const (
-	stretch      = 32 << 20 // that one of them asks about; some 10 us
-	minStretches = 8        // stretches that are worth waking another thread
-	maxThreads   = 4        // threads: more of them wait for memory
+	stretch      = 32 << 20 // What one call asks about; some 10 us.
+	minStretches = 8        // Stretches that are worth waking another thread.
+	maxThreads   = 4        // More threads wait for memory.
 )
 
-// prescan finds the pages that a full pass has to look at. It asks without protecting, after the flags were loaded:
-// what it leaves out is what a look would find unchanged then, and what it finds is only where to look.
+// prescan finds the pages that a full pass has to look at. It asks without protecting, after the
+// flags were loaded: what it leaves out a look would find unchanged then, and what it finds is only
+// where to look.
 type prescan struct {
-	stretch       int
-	results       []stretchResult // by stretch; each is its taker's until all is over
-	next          atomic.Int64    // the first stretch that nobody has taken
-	openStretches sync.WaitGroup  // stretches, not goroutines: one that gets no processor is not waited for
-	worker        func()          // takes stretches until none is left
+	stretch int
+	// By stretch. Each belongs to the thread that took it until all are complete.
+	results []stretchResult
+	next    atomic.Int64 // The first stretch that no thread has taken.
+	// Counts stretches, not goroutines: one that gets no processor is not waited for.
+	openStretches sync.WaitGroup
+	worker        func() // Takes stretches until none is left.
 }
 
-// stretchResult is what was stored to in a stretch: runs, and whatever there is from end on.
+// stretchResult is what was stored to in a stretch: runs, and possibly anything from end on.
 type stretchResult struct {
 	runs [8]shm.PageRun
 	n    int
@@ -45,13 +48,14 @@ func (b *Binding) newPrescan(stretch int) *prescan {
 	return a
 }
 
-// run asks about all stretches, or gives up when cut says so.
+// run asks about all stretches, or gives up when cut returns true.
 func (a *prescan) run(b *Binding, cut func() bool) error {
 	if cut() {
 		return errInterrupted
 	}
 	a.openStretches.Add(len(a.results))
-	// Who comes late from the pass before finds nothing up to here, and helps from here on.
+	// A worker that is late from the previous pass finds nothing up to here, and helps from here
+	// on.
 	a.next.Store(0)
 	for range min(runtime.GOMAXPROCS(0), maxThreads) - 1 {
 		go a.worker()
@@ -60,7 +64,7 @@ func (a *prescan) run(b *Binding, cut func() bool) error {
 	for !ended && a.scanNext(b) {
 		ended = cut()
 	}
-	// Nobody takes any more, and after the binding's end nobody touches its watch.
+	// No worker takes a stretch any more, so none uses the watch after the binding's end.
 	taken := min(int(a.next.Swap(int64(len(a.results)))), len(a.results))
 	a.openStretches.Add(taken - len(a.results))
 	a.openStretches.Wait()
@@ -70,7 +74,7 @@ func (a *prescan) run(b *Binding, cut func() bool) error {
 	return nil
 }
 
-// scanNext asks what was stored to in the next stretch; false when none is left.
+// scanNext asks what was stored to in the next stretch. It returns false when none is left.
 func (a *prescan) scanNext(b *Binding) bool {
 	i := int(a.next.Add(1)) - 1
 	if i >= len(a.results) {
@@ -83,7 +87,7 @@ func (a *prescan) scanNext(b *Binding) bool {
 	return true
 }
 
-// scanFound looks at what was found.
+// scanFound looks at the pages that were found.
 func (b *Binding) scanFound(cut func() bool) error {
 	for i := range b.prescan.results {
 		f := &b.prescan.results[i]

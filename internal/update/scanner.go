@@ -9,8 +9,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// How long the scanner looks without a pause after a store, and how long with short
-// ones. After that it naps, longer and longer.
+// How long the scanner looks without a pause after a store, and how long with short ones. After
+// that it takes longer and longer naps.
 const (
 	busyTime     = 200 * time.Microsecond
 	shortNapTime = 5 * time.Millisecond
@@ -19,18 +19,18 @@ const (
 
 	// A page is hot for this long after its last change.
 	hotTime = time.Millisecond
-	// and this long where finding it again takes a comparison of everything
+	// This long where finding it again takes a comparison of everything.
 	hotTimeCompared = 50 * time.Millisecond
 
-	// A yield that comes back later than this means that the processors are full of
-	// other work, which the looking would take turns from.
+	// A yield that returns later than this means that the CPUs are full of other work, from which
+	// more looking would take time.
 	lateYield = 20 * time.Microsecond
-	// One that takes longer than this has let somebody else run.
+	// A yield that takes longer than this has let another thread run.
 	sharedYield = 1500 * time.Nanosecond
 )
 
-// yieldEvery is after how many passes the scanner lets others have the processor,
-// and manyYields after how many of those goroutines of this process too.
+// yieldEvery is the number of passes between yields of the CPU, and manyYields the number of those
+// between yields to goroutines of this process.
 const (
 	yieldEvery = 16
 	manyYields = 16
@@ -38,10 +38,10 @@ const (
 
 var singleProc = runtime.GOMAXPROCS(0) == 1
 
-// scanner is what run has to remember of time.
+// scanner is the state of run.
 type scanner struct {
-	last     int64 // when something changed
-	late     bool  // the processors are busy
+	last     int64 // When something changed.
+	late     bool  // The CPUs are busy.
 	naps     time.Duration
 	cost     time.Duration // counted in Duty
 	yields   int
@@ -55,7 +55,7 @@ func (b *Binding) run() {
 	defer func() {
 		s.sleeper.Stop()
 		b.c.Duty.change(&s.cost, 0)
-		b.sem <- struct{}{} // for good: nobody looks any more
+		b.sem <- struct{}{} // for good: no pass runs any more
 		b.release()
 		close(b.released)
 	}()
@@ -76,7 +76,7 @@ func (b *Binding) run() {
 	}
 }
 
-// runPasses makes some passes with the turn.
+// runPasses makes some passes while it holds the lock.
 func (b *Binding) runPasses(s *scanner) bool {
 	if b.lock(b.ctx) != nil {
 		return false
@@ -126,8 +126,8 @@ func (s *scanner) yield() {
 	s.migrator.Yielded(took > sharedYield && !s.late)
 }
 
-// nap sleeps for longer the longer nothing has changed, up to what keeps the time
-// spent on all bindings within the duty.
+// nap sleeps, longer the longer nothing has changed, up to the time that keeps the cost of all
+// bindings within the duty.
 func (b *Binding) nap(s *scanner) {
 	s.naps = min(max(2*s.naps, firstNap, firstPause*s.cost), b.c.Duty.pause())
 	s.sleeper.Reset(until(s.naps, now()))
@@ -140,9 +140,9 @@ func (b *Binding) nap(s *scanner) {
 	}
 }
 
-// until is how long it is to the next beat of a clock that beats every so often:
-// idle bindings look one after another then, and the processor is woken once for all.
-// The beat is a power of two of milliseconds, so that a quick one falls on each slow one.
+// until returns the time to the next beat of a clock with the period nap, rounded up: idle bindings
+// then look one after another, and the CPU is woken once for all. The period is a power of two
+// milliseconds, so a short one's beats include each long one's.
 func until(nap time.Duration, t int64) time.Duration {
 	beat := firstNap
 	for beat < nap {
@@ -162,7 +162,7 @@ const (
 	longestNap = 65536 * firstNap      // comparing 1 GiB takes some 225 ms
 )
 
-// change makes what the caller counts for now.
+// change replaces the caller's share in the cost.
 func (d *Duty) change(mine *time.Duration, to time.Duration) {
 	if to > 0 {
 		if to += turnCost; *mine > 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// longest is the longest message, in bytes. What follows it goes in the next. Stored
-// by this process, so much of the twin is still in the processor's cache when it is sent;
-// a socket's reader falls asleep between two messages, so there they are fewer.
+// maxRun is the longest run of words, in bytes, that is put at once. So much of the twin, which
+// this process stores, is still in the CPU's cache when it is sent. On the stream runs are longer
+// and fewer, because the peer's reader falls asleep between two messages.
 const (
 	maxRun       = 256 << 10
 	maxStreamRun = 1 << 20
@@ -19,7 +19,7 @@ func (b *Binding) sendChangedData(from, to int) error {
 	return b.eachOutsideFlags(from, to, b.sendChanged)
 }
 
-// eachOutsideFlags does something with the parts of [from, to) that are no flags.
+// eachOutsideFlags calls do for the parts of [from, to) that are no flags.
 func (b *Binding) eachOutsideFlags(from, to int, do func(from, to int) error) error {
 	if fs := b.c.Flags; len(fs) > 0 {
 		for _, f := range fs[sort.Search(len(fs), func(i int) bool { return fs[i].To > from }):] {
@@ -59,13 +59,13 @@ func (b *Binding) send(from, to int) error {
 	b.sent = true
 	b.messages.Add(1)
 	b.words.Add(uint64(to-from) / shm.WordSize)
-	if b.heating && to-from <= shm.PageSize { // much at once is not soon followed by more
+	if b.heating && to-from <= shm.PageSize { // a large change is not soon followed by more
 		b.hot.add(b.lo + (from-b.lo)/shm.PageSize*shm.PageSize)
 	}
 	return b.c.Remote.Put(b.ctx, from, b.twin.Copied(from, to))
 }
 
-// loadFlags loads all flags, and says whether one was stored to.
+// loadFlags loads all flags, and reports whether one was stored to.
 func (b *Binding) loadFlags() bool {
 	i, raised := 0, b.sendAll
 	for _, f := range b.c.Flags {

@@ -5,23 +5,23 @@ import "sync/atomic"
 // Words is how many sleepers senders can tell apart.
 const Words = 3
 
-// wordSize is that of a word in bytes: bytes may be stored from its middle on.
+// wordSize is the size of a word in bytes: bytes may be stored from its middle on.
 const wordSize = 4
 
-// Board is what a process shows to the processes that store into its memory: how
-// many sleep, and for what, so that a message that no sleeper waits for wakes
-// nobody. It is in memory that they can read; only this process writes it.
+// Board shows the processes that store into this process's memory how many goroutines sleep, and
+// for what, so a message that no sleeper waits for wakes none. It is in memory that they can read;
+// only this process writes it.
 //
-// Each sleeper makes one entry, raises the count and then looks at its word; a
-// sender stores the word, loads the count and then the entries. All of these are
-// sequentially consistent, and each entry is one word: a sender that misses the
-// sleeper's has loaded it before it was made, after storing the word, and so the
-// sleeper's look finds the word (docs/models: sleep).
+// Each sleeper adds one entry, raises the count and then looks at its word. A sender stores the
+// word, loads the count and then the entries. All of these are sequentially consistent, and each
+// entry is one word. A sender that misses the sleeper's entry has loaded it before it was made, and
+// has stored the word before that. So the sleeper's look finds the word (docs/models: sleep).
 type Board struct {
-	Count *atomic.Uint32 // of sleepers that others may have to wake
-	Any   *atomic.Uint32 // of those whose word is not in Words
+	Count *atomic.Uint32 // Sleepers that other processes may have to wake.
+	Any   *atomic.Uint32 // Those whose word is not in Words.
 	Words [Words]*atomic.Uint64
-	Of    any // the memory's owner, which may not go before the last sleeper has left
+	// Owner of the memory, which must live until the last sleeper has left.
+	Of any
 }
 
 // entry is where a sleeper's entry is.
@@ -32,7 +32,7 @@ const (
 	sharedEntry entry = Words
 )
 
-// add makes the entry of who is about to sleep; the sleepers' lock is held.
+// add makes the entry of a goroutine that is about to sleep. The caller holds the sleepers' lock.
 func (b *Board) add(l *Cond) entry {
 	if l.LocalOnly {
 		return noEntry
@@ -52,7 +52,7 @@ func (b *Board) add(l *Cond) entry {
 	return at
 }
 
-// remove takes it away; the sleepers' lock is held.
+// remove removes an entry. The caller holds the sleepers' lock.
 func (b *Board) remove(at entry) {
 	if at == noEntry {
 		return
@@ -65,9 +65,9 @@ func (b *Board) remove(at entry) {
 	}
 }
 
-// Concerns says whether anybody sleeps who may wait for one of the n bytes from
-// place on. The caller has stored them before, and has a barrier between. Place is
-// 0 where the process does not say what it waits for.
+// Concerns reports whether a goroutine sleeps that may wait for one of the n bytes from place on.
+// The caller has stored them before, with a barrier between. place is 0 where the process does not
+// say what it waits for.
 func (b *Board) Concerns(place uint64, n int) bool {
 	return b.Count.Load() != 0 && b.mayConcern(place, uint64(n))
 }

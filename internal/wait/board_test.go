@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Bytes that a message of any place and length changes concern who waits for a word
-// with one of them in it, and nobody else.
+// A message's bytes, at any place and of any length, concern the sleepers for a word with one of
+// them in it, and no others.
 func TestConcerns(t *testing.T) {
 	const word, size = 32, 4
 	for _, origin := range []uint64{0, 1 << 40, ^uint64(0) - word - 1} { // places may go round

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Who shares a processor which it cannot leave sleeps seldom, and soon again once it had
-// one to itself.
+// A thread that shares a CPU which it cannot leave migrates rarely, and soon again once it had a
+// CPU of its own.
 func TestCPUMigrator(t *testing.T) {
 	var s CPUMigrator
 	now, moves := int64(time.Hour), 0
@@ -83,14 +83,14 @@ func TestMigratorWhereLateYieldsHelp(t *testing.T) {
 	var b Budget
 	sp := b.Begin(false)
 	sp.yielded(late)
-	sp.Restart() // what was found was for somebody else
+	sp.Restart() // what was found was for another goroutine
 	sp.End()
 	if b.migrator.shared != lateUsefulYields {
 		t.Errorf("a late yield after which a wait looks on counts %d, want %d", b.migrator.shared, lateUsefulYields)
 	}
 }
 
-// A yield that let somebody else run is told from one that did not by how long that takes on this machine.
+// A yield that let another thread run is told from one that did not by its time on this machine.
 func TestOthers(t *testing.T) {
 	for _, c := range []struct {
 		least, took time.Duration

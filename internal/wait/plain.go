@@ -2,15 +2,17 @@ package wait
 
 import "sync/atomic"
 
-// Plain looks come first where a wait has nothing but memory to look at. What another processor stores is
-// there in less time than a looking phase takes to begin and to end.
+// A wait that has only memory to look at begins with plain looks. What another CPU stores is there
+// in less time than a polling phase takes to begin and to end.
 const (
 	plainLooks = 64
-	plainCalls = 16   // of a condition, which may take longer than a word
-	plainWaits = 4096 // as untold, of waits: half a millisecond or so
+	// Calls of a condition, which may take longer than a word.
+	plainCalls = 16
+	// As notifyAfter, in waits: about half a millisecond.
+	plainWaits = 4096
 )
 
-// PollPlain says whether l holds, after a few looks. Any number of goroutines may look.
+// PollPlain reports whether l holds, after a few looks. Any number of goroutines may look.
 func (b *Budget) PollPlain(l *Cond) bool {
 	looks := b.PlainLooks()
 	if l.Until != nil {
@@ -24,9 +26,9 @@ func (b *Budget) PollPlain(l *Cond) bool {
 	return false
 }
 
-// PlainLooks is how many plain looks a wait begins with, which is counted here, when nothing has come yet: what is done after the last
-// one is what the caller waits for. On a processor that is shared there are none: nothing new
-// comes there before the other end has run.
+// PlainLooks returns how many plain looks a wait begins with, and counts the wait. It is called
+// when nothing has come yet, because what follows the last look delays the caller. On a shared CPU
+// it returns 0: nothing new comes before the peer has run.
 func (b *Budget) PlainLooks() int {
 	if b.shared.Load() {
 		return 0
@@ -40,6 +42,6 @@ func (b *Budget) PlainLooks() int {
 	return plainLooks
 }
 
-// AnswerHint is set by each wait that begins with plain looks, for whoever sends next: what comes may be an answer, for which somebody
-// looks. It is a hint, which orders nothing.
+// AnswerHint returns a flag that each wait with plain looks sets for the next sender: its message
+// may be an answer that another process polls for. It is a hint that orders nothing.
 func (b *Budget) AnswerHint() *atomic.Bool { return &b.answerHint }

@@ -45,7 +45,7 @@ func letsOthersRun(t *testing.T, look func() int) {
 	var ran atomic.Bool
 	go func() { ran.Store(true) }()
 	looks := 0
-	for !ran.Load() && looks < 50_000 { // which takes less than the monitor lets anybody run on
+	for !ran.Load() && looks < 50_000 { // less than the monitor lets any goroutine run on
 		looks += look()
 	}
 	if !ran.Load() {
@@ -53,7 +53,8 @@ func letsOthersRun(t *testing.T, look func() int) {
 	}
 }
 
-// With one processor whom the network has woken, and who only looks from then on, does not keep the others from hearing theirs.
+// With one processor, a goroutine that the network has woken and that polls from then on does not
+// keep others from hearing theirs.
 func TestPollerLeavesTheNetworkToOthers(t *testing.T) { eachKind(t, leavesTheNetwork) }
 
 func leavesTheNetwork(t *testing.T, look func() int) {

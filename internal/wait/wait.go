@@ -12,8 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Cond is what is waited for: a word that differs from Old, or Until, or that
-// Broken or Ended becomes true. It is a value, so that waiting allocates nothing.
+// Cond is what a goroutine waits for: a word that differs from Old, or Until, or Failed or Ended
+// becoming true. It is a value, so that waiting allocates nothing.
 type Cond struct {
 	Word   *atomic.Uint32
 	Old    uint32
@@ -21,14 +21,16 @@ type Cond struct {
 	Failed *atomic.Bool
 	Ended  *atomic.Bool
 
-	Addr        uint64 // where Word is, as senders know it; 0: they cannot tell what is waited for
-	LocalOnly   bool   // only this process changes what is waited for, and calls Wake then
-	NotArrivals bool   // and nothing that arrives is it: [Sleepers.Arrived] does not wake who waits
+	// Address of Word as senders know it. 0: they cannot tell what is awaited.
+	Addr uint64
+	// Only this process changes the condition, and calls Wake then.
+	LocalOnly bool
+	// And nothing that arrives changes it: [Sleepers.Arrived] does not wake the waiter.
+	NotArrivals bool
 }
 
-// Done takes one look. The loads are sequentially consistent: with the
-// sleeper's count raised before, either this sees the word or the one who
-// stored the word sees the count.
+// Done looks once. The loads are sequentially consistent. The sleeper's count was raised before, so
+// either Done sees the word or the process that stored it sees the count.
 func (l *Cond) Done() bool {
 	if l.Word != nil && l.Word.Load() != l.Old {
 		return true
@@ -41,12 +43,14 @@ func (l *Cond) Done() bool {
 
 // Sleepers are the goroutines of this process that sleep.
 type Sleepers struct {
-	Board   Board
-	OnSleep func() // nil, or sees to what nobody looks at any more: called when a sleeper is known, before its last look
+	Board Board
+	// nil, or called when a sleeper is counted, before its last look; takes care of what no
+	// goroutine polls any more.
+	OnSleep func()
 
 	mu   sync.Mutex
 	list []sleeper
-	n    atomic.Int32 // their number
+	n    atomic.Int32 // len(list).
 }
 
 type sleeper struct {
@@ -54,24 +58,24 @@ type sleeper struct {
 	notArrivals bool
 }
 
-// Asleep says whether anybody sleeps.
+// Asleep reports whether a goroutine sleeps.
 func (s *Sleepers) Asleep() bool { return s.n.Load() != 0 }
 
-// wakeChans are reused; a wake-up left in one would only cost an extra look.
+// wakeChans are reused. A wake-up left in one would only cost an extra look.
 var wakeChans = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
 
 // ErrStopped is the end of all waiting.
 var ErrStopped = errors.New("waiting was stopped")
 
-// Sleep parks the goroutine until l holds, the context ends (its error is
-// returned) or stop is closed ([ErrStopped]). Woken for something else within nap
-// it returns too, with l not found: more of that may come.
+// Sleep parks the goroutine until l holds, the context ends (its error is returned) or stop is
+// closed ([ErrStopped]). A goroutine that is woken for something else within nap returns too, with
+// found false: more of that may come.
 func (s *Sleepers) Sleep(ctx context.Context, l *Cond, stop <-chan struct{}, nap time.Duration) (found bool, err error) {
 	bed := wakeChans.Get().(chan struct{})
 	s.mu.Lock()
 	s.list = append(s.list, sleeper{bed, l.NotArrivals})
 	s.n.Add(1)
-	sign := s.Board.add(l) // before the look, see Done
+	sign := s.Board.add(l) // before the look; see Done
 	if invariant.Enabled {
 		s.check(stop)
 	}
@@ -104,7 +108,7 @@ func (s *Sleepers) Sleep(ctx context.Context, l *Cond, stop <-chan struct{}, nap
 	for !l.Done() {
 		start := time.Now()
 		select {
-		case <-bed: // one look decides: what was found may be over at the next
+		case <-bed: // one look decides: the condition may be over at the next
 			if found := l.Done(); found || time.Since(start) < nap {
 				return found, nil
 			}
@@ -120,8 +124,8 @@ func (s *Sleepers) Sleep(ctx context.Context, l *Cond, stop <-chan struct{}, nap
 	return true, nil
 }
 
-// check compares what says who sleeps; mu is held. Where waiting is over for good
-// the page of the board may be given back already.
+// check compares the counts of sleepers. The caller holds mu. When waiting is over for good, the
+// board's page may have been released.
 func (s *Sleepers) check(stop <-chan struct{}) {
 	select {
 	case <-stop:
@@ -133,12 +137,11 @@ func (s *Sleepers) check(stop <-chan struct{}) {
 	}
 }
 
-// Wake makes every sleeper look again. A wake-up sticks: one that comes between
-// a sleeper's look and its parking is not lost. The caller has stored its word
-// before.
+// Wake makes every sleeper look again. A wake-up sticks: one that comes between a sleeper's look
+// and its parking is not lost. The caller has stored its word before.
 func (s *Sleepers) Wake() { s.wake(true) }
 
-// Arrived is Wake where something has arrived. Who waits apart sleeps on.
+// Arrived is Wake after data has arrived. Sleepers whose condition has NotArrivals sleep on.
 func (s *Sleepers) Arrived() { s.wake(false) }
 
 func (s *Sleepers) wake(all bool) {
@@ -158,37 +161,41 @@ func (s *Sleepers) wake(all bool) {
 	s.mu.Unlock()
 }
 
-// The budget of looking before sleeping.
+// The time for looking before sleeping.
 const (
 	maxBudget = 50 * time.Microsecond
 	minBudget = 5 * time.Microsecond
-	// A yield that comes back later than this, to find nothing, means that the
-	// processors are full of other work: looking on would take turns from those
-	// who store.
+	// A yield that returns later than this and finds nothing means that the CPUs are full of other
+	// work. More looking would take time from the threads that store.
 	lateYield = 20 * time.Microsecond
-	// A yield that took longer than longYield, or than sharedBy times the quickest one and shortYield, has let somebody else run, who may be
-	// the one that is waited for. Alone one takes 0.2 us on one machine and 0.5 on another; two switches, there and back, four to six times as much.
+	// A yield that took longer than longYield, or than sharedBy times the fastest one and
+	// shortYield, has let another thread run, maybe the awaited one. A yield alone takes 0.2 us on
+	// one machine and 0.5 on another; two context switches, there and back, take four to six times
+	// as much.
 	longYield  = 2 * time.Microsecond
 	shortYield = 600 * time.Nanosecond
 	sharedBy   = 4
 )
 
-// Budget is how long waits of this process look before they sleep. It shrinks
-// when yields come back late, and comes back when they do not. That looking was
-// in vain does not shrink it: the next message may be a quick one, and a process
-// whose budget has shrunk below the time of a round trip would never find out.
+// Budget is how long waits of this process look before they sleep. It shrinks when yields return
+// late and recovers when they do not. Looking in vain does not shrink it: the next message may be a
+// quick one, and a process whose budget is shorter than a round trip would never find out.
 type Budget struct {
-	ns               atomic.Int64
-	shared           atomic.Bool   // others want this processor
-	yields           atomic.Uint32 // of a process that runs one goroutine at a time
-	answerHint       atomic.Bool   // see [Budget.Answer]
-	plainCount       atomic.Uint32 // waits that have begun with plain looks; a count, which orders nothing
-	migrator         CPUMigrator   // of who looks; one at a time does
-	looksSinceNotify int           // since the runtime was told; the same
-	fastestYield     time.Duration // what the quickest yield took; 0 before the first; the same
+	ns         atomic.Int64
+	shared     atomic.Bool   // Other threads want this CPU.
+	yields     atomic.Uint32 // Of a process that runs one goroutine at a time.
+	answerHint atomic.Bool   // See [Budget.AnswerHint].
+	// Waits that have begun with plain looks. The count orders nothing.
+	plainCount atomic.Uint32
+	// Of the polling goroutine; there is one at a time.
+	migrator CPUMigrator
+	// Looks since the runtime was notified. Used by the polling goroutine.
+	looksSinceNotify int
+	// Time of the fastest yield; 0 before the first. Used by the polling goroutine.
+	fastestYield time.Duration
 }
 
-// limit is how long a wait looks now.
+// limit returns how long a wait looks now.
 func (b *Budget) limit() time.Duration {
 	if ns := b.ns.Load(); ns != 0 {
 		return time.Duration(ns)
@@ -196,45 +203,45 @@ func (b *Budget) limit() time.Duration {
 	return maxBudget
 }
 
-// How many looks come between yields. On a processor that is shared nothing new
-// comes before the other end has run.
+// Looks between yields. On a shared CPU nothing new comes before the peer has run.
 const (
 	ownLooks    = 128
 	sharedLooks = 16
 )
 
-// Spin is one wait's looking phase.
+// Spin is the polling phase of one wait.
 type Spin struct {
 	b                *Budget
-	start            int64 // of [unix.Monotonic], as of the first yield
-	last             int64 // when the last yield was over; 0 before the first
+	start            int64 // In [unix.Monotonic] time, at the first yield.
+	last             int64 // End of the last yield; 0 before the first.
 	limit            time.Duration
 	looks            int
-	budgets          int  // the budget that may be used
-	yieldAfter       int  // of them before a yield
-	lastLate         bool // the last yield came back late
+	budgets          int  // Budgets that may be used.
+	yieldAfter       int  // Looks before a yield.
+	lastLate         bool // The last yield returned late.
 	late             bool
-	looksSinceNotify int // looks since the runtime was told
+	looksSinceNotify int // Looks since the runtime was notified.
 
 	yields int
 }
 
-// How many yields to other processes come before one to goroutines. That wakes an
-// idle processor's thread to take the goroutine over, which costs more than a
-// message does; it is needed where goroutines of this process have no other
-// processor to run on.
+// How many yields to other processes precede one to goroutines. A yield to goroutines wakes an idle
+// processor's thread to take the goroutine over, which costs more than a message. It is needed
+// where goroutines of this process have no other processor to run on.
 const (
 	yieldsPerGosched       = 64
-	yieldsPerGoschedSingle = 8 // over all waits, which may be short
+	yieldsPerGoschedSingle = 8 // Over all waits, which may be short.
 )
 
-// longBudgets is how many budgets are for a wait for the end of something long.
+// longBudgets is how many budgets a wait for the end of a long transfer has.
 const longBudgets = 5
 
-// Begin starts a looking phase. long says that what is waited for is on its way and takes longer than a short message, by far: to look for
-// all that time costs less than to be woken, as the other end may have nothing else to do before it.
+// Begin starts a polling phase. long says that what is awaited is in flight and takes far longer
+// than a short message: polling all that time costs less than a wake-up, and the peer may have
+// nothing else to do before it.
 func (b *Budget) Begin(long bool) Spin {
-	if b.looksSinceNotify >= notifyAfter { // now, and not at the end of the wait before, which had found what it was for
+	// now, not at the end of the previous wait, which had found its condition
+	if b.looksSinceNotify >= notifyAfter {
 		b.looksSinceNotify = 0
 		notifyRuntime()
 	}
@@ -248,13 +255,12 @@ func (b *Budget) Begin(long bool) Spin {
 	return s
 }
 
-// Next is called between looks; every so often it yields: to goroutines of this
-// process (never from a locked thread) and to other processes, without which
-// two ends on one processor take a scheduler tick (4 ms) a message. cost is
-// about how many plain looks the caller's last one was worth. It returns false
-// when it is time to sleep; never after a yield to either, before another look.
+// Next is called between looks. Every so often it yields: to goroutines of this process (never from
+// a locked thread) and to other processes. Without the latter two ends on one CPU take a scheduler
+// tick (4 ms) a message. cost is the number of plain looks that the caller's last one was worth.
+// Next returns false when it is time to sleep, but never after a yield before another look.
 func (s *Spin) Next(cost int) bool {
-	if s.lastLate { // who ran meanwhile was not who is waited for
+	if s.lastLate { // the thread that ran meanwhile did not store what is awaited
 		s.late, s.lastLate = true, false
 		s.b.migrator.LateUseless()
 	}
@@ -281,7 +287,7 @@ func (s *Spin) Next(cost int) bool {
 	return true
 }
 
-// yielded notes a yield that took so long. Of a late one it is not known yet whether it was worth it.
+// yielded records a yield and its time. Whether a late one was worth it is not known yet.
 func (s *Spin) yielded(took time.Duration) {
 	s.lastLate = took > lateYield
 	shared := s.b.otherRan(took)
@@ -297,7 +303,8 @@ func (s *Spin) yielded(took time.Duration) {
 	}
 }
 
-// Now is about when this wait ends, of [unix.Monotonic]: as of its last yield, where it has yielded.
+// Now returns about when this wait ends, in [unix.Monotonic] time: the end of its last yield if
+// there was one.
 func (s *Spin) Now() int64 {
 	if s.last != 0 {
 		return s.last
@@ -305,7 +312,7 @@ func (s *Spin) Now() int64 {
 	return unix.Monotonic()
 }
 
-// otherRan says whether somebody else ran during a yield that took so long.
+// otherRan reports whether another thread ran during a yield of the given time.
 func (b *Budget) otherRan(took time.Duration) bool {
 	if b.fastestYield == 0 || took < b.fastestYield {
 		b.fastestYield = took
@@ -313,17 +320,17 @@ func (b *Budget) otherRan(took time.Duration) bool {
 	return took > min(longYield, max(shortYield, sharedBy*b.fastestYield))
 }
 
-// Shared says whether others want this processor, as of the last yield.
+// Shared reports whether other threads want this CPU, as of the last yield.
 func (s *Spin) Shared() bool { return s.yieldAfter == sharedLooks }
 
-// Restart begins the phase anew: the caller's looks have brought something.
+// Restart begins the phase again: the caller's looks have brought something.
 func (s *Spin) Restart() {
 	s.lateYieldUseful()
 	s.limit, s.looks = 0, 0
 	s.count(usefulLooks)
 }
 
-// lateYieldUseful notes that what the last yield was followed by came while others ran, if they ran for long.
+// lateYieldUseful records that the awaited word came during the last yield, if that was late.
 func (s *Spin) lateYieldUseful() {
 	if s.lastLate {
 		s.lastLate = false
@@ -331,13 +338,13 @@ func (s *Spin) lateYieldUseful() {
 	}
 }
 
-// End closes the phase.
+// End ends the phase.
 func (s *Spin) End() {
 	s.lateYieldUseful()
-	s.b.looksSinceNotify += s.looksSinceNotify + 1 // many waits are short, and some never look twice
+	s.b.looksSinceNotify += s.looksSinceNotify + 1 // many waits are short, and some look only once
 	limit := s.b.limit()
 	switch {
-	case s.yields == 0: // many waits end before the first
+	case s.yields == 0: // many waits end before the first yield
 	case s.late:
 		s.b.ns.Store(int64(max(minBudget, limit-limit/4)))
 	case limit < maxBudget:
@@ -345,15 +352,15 @@ func (s *Spin) End() {
 	}
 }
 
-// EventCount is a word that moves when something happened, for waits whose condition
-// is checked under a lock.
+// EventCount is a word that advances after an event, for waits whose condition is checked under a
+// lock.
 type EventCount struct{ w atomic.Uint32 }
 
-// Load reads it, before the condition is checked.
+// Load returns the count. It is called before the condition is checked.
 func (t *EventCount) Load() uint32 { return t.w.Load() }
 
 // Advance is called after the condition changed.
 func (t *EventCount) Advance() { t.w.Add(1) }
 
-// Word is what to wait for.
+// Word returns the word to wait for.
 func (t *EventCount) Word() *atomic.Uint32 { return &t.w }

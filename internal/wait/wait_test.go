@@ -182,7 +182,7 @@ func TestLongWaitsLookLonger(t *testing.T) {
 	}
 }
 
-// What nobody looks at is seen to when a sleeper is known, and before its last look.
+// OnSleep is called when a sleeper is counted, and before its last look.
 func TestOnSleep(t *testing.T) {
 	var count, word atomic.Uint32
 	s := &Sleepers{Board: board(&count)}
@@ -197,7 +197,7 @@ func TestOnSleep(t *testing.T) {
 	}
 }
 
-// What arrives does not wake who waits apart.
+// Arrivals do not wake a sleeper whose condition has NotArrivals.
 func TestNotArrivals(t *testing.T) {
 	var word, looks, count atomic.Uint32
 	s := &Sleepers{Board: board(&count)}

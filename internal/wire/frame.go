@@ -1,7 +1,7 @@
-// Package wire is the form of what goes over a data link: the hello by which
-// two processes prove to each other that they hold the link's key, and the
-// frames that follow. It does no input or output. Numbers are little-endian;
-// only little-endian 64-bit hosts take part, so payload needs no conversion.
+// Package wire encodes what is sent on a data link: the hello by which two processes prove to each
+// other that they hold the link's key, and the frames that follow. It does no input or output.
+// Numbers are little-endian; only little-endian 64-bit hosts take part, so payloads need no
+// conversion.
 package wire
 
 import (
@@ -14,32 +14,34 @@ import (
 // HeaderSize is the size of a frame's header: one cache line.
 const HeaderSize = 64
 
-// MaxChunk is the most payload one frame carries. Larger messages go in
-// several, so that acknowledgements and replies are not stuck behind one for long.
+// MaxChunk is the most payload that one frame carries. Larger messages are sent in several frames,
+// so that acknowledgements and replies need not wait long.
 const MaxChunk = 4 << 20
 
 // Type is the kind of a frame.
 type Type uint8
 
-// The frames. "I" goes from the importing process to the exporting one, "E"
-// the other way.
+// The frames. "I" is sent by the importing process to the exporting one, "E" in the other
+// direction.
 const (
-	Data   Type = iota + 1 // I: a chunk of a message; Seq, Off, Size, Chunk, Word
-	Get                    // I: ask for Size bytes at Off; Seq
-	Reply                  // E: a chunk of what Get Seq asked for; Off counts from the message's start
-	Ack                    // E: all up to Ack is applied; Credits returned in all
-	Nak                    // E: message Seq was refused, which counts as applied; Code
-	Bell                   // both: someone sleeps, look at the shared words (same node only)
-	Revoke                 // E: the import Handle is no more; Code; Ack: the last message applied before
-	Detach                 // I: the import Handle was closed
-	Abort                  // I: message Seq ends here, its last word is not stored
-	Ping                   // I: acknowledge at once
-	Atomic                 // I: change Size (4 or 8) bytes at Off; Seq; operands
-	Result                 // E: what was there before Atomic Seq, in Off
-	Import                 // I: let this process import buffer Handle; Serial (same node only)
-	Grant                  // E: the answer to Import Serial, see [Granted]; a descriptor may go with it
-	Bye                    // both: this side ends the link, and nobody is to resume it; Code, which says why
-	Pad                    // both: nothing, and its payload goes nowhere; with Skip
+	Data  Type = iota + 1 // I: a chunk of a message; Seq, Off, Size, Chunk, Word
+	Get                   // I: ask for Size bytes at Off; Seq
+	Reply                 // E: a chunk of what Get Seq asked for; Off counts from the message's start
+	Ack                   // E: all up to Ack is applied; Credits returned in all
+	Nak                   // E: message Seq was refused, which counts as applied; Code
+	// Both: a goroutine sleeps; look at the shared words (same node only).
+	Bell
+	Revoke // E: the import Handle is no more; Code; Ack: the last message applied before
+	Detach // I: the import Handle was closed
+	Abort  // I: message Seq ends here, its last word is not stored
+	Ping   // I: acknowledge at once
+	Atomic // I: change Size (4 or 8) bytes at Off; Seq; operands
+	Result // E: what was there before Atomic Seq, in Off
+	Import // I: let this process import buffer Handle; Serial (same node only)
+	Grant  // E: the answer to Import Serial, see [Granted]; a descriptor may go with it
+	// Both: this side ends the link; it must not be resumed. Code says why.
+	Bye
+	Pad // both: nothing, and its payload goes nowhere; with Skip
 	numTypes
 )
 
@@ -49,8 +51,11 @@ const (
 	Notify                   // run the handler; Serial
 	Bytes                    // any length and alignment, no last word
 	AckNow                   // acknowledge as soon as this is applied, or with what is arriving already
-	Skip                     // a receiver that does not know this type skips it
-	Shared                   // with AckNow: what is not acknowledged yet makes twice an acknowledgement, and this one may wait a moment for more; who does not know it acknowledges
+	// A receiver that does not know this type skips it.
+	Skip
+	// With AckNow: unacknowledged data is worth two acknowledgements, so this one may wait a moment
+	// for more. A receiver that does not know the flag acknowledges.
+	Shared
 )
 
 // Codes of Nak and Revoke.
@@ -79,21 +84,19 @@ const (
 	numOps
 )
 
-// SetOperands puts an atomic's operation and operands in the fields that other
-// frames use otherwise.
+// SetOperands stores an atomic's operation and operands in fields that other frames use otherwise.
 func (h *Header) SetOperands(op Op, a, b uint64) {
 	h.Word, h.Ack, h.Credits, h.Serial = uint32(op), a, uint32(b), uint32(b>>32)
 }
 
-// Operands gives them: what to add or store, and what is expected.
+// Operands returns them: what to add or store, and the expected value.
 func (h *Header) Operands() (op Op, a, b uint64) {
 	return Op(h.Word), h.Ack, uint64(h.Credits) | uint64(h.Serial)<<32
 }
 
-// Header is what every frame begins with. With Last and not Bytes the payload
-// is four bytes shorter than the chunk's share of the message: the last word
-// travels in Word, so that the receiver can put the rest in place first and
-// store that word when all else is there.
+// Header is the beginning of every frame. With Last and not Bytes the payload is four bytes shorter
+// than the chunk's share of the message: the last word is in Word, so that the receiver can store
+// the rest first and that word after all else.
 type Header struct {
 	Type    Type
 	Flags   uint8
@@ -109,22 +112,22 @@ type Header struct {
 	Sum     uint32 // of the payload, see [Sum], on a link that is checked; else 0
 }
 
-// ErrFrame is what every malformed frame is.
+// ErrFrame is the error of every malformed frame.
 var ErrFrame = errors.New("malformed frame")
 
-// ErrCorrupt is, besides, what a frame is whose checksum does not match: its sender may
-// have kept all the rules.
+// ErrCorrupt is in addition the error of a frame whose checksum does not match: its sender may have
+// followed all rules.
 var ErrCorrupt = errors.New("damaged on its way")
 
-// MaxChecked is the most payload of a frame on a link that is checked. Both sides
-// have it in a buffer of their own while it is checked: memory that others write to
-// could be another one by the time it is sent.
+// MaxChecked is the most payload of a frame on a link with checksums. Both sides copy it to a
+// buffer of their own to check it: memory that others write to could differ by the time it is sent.
 const MaxChecked = 64 << 10
 
-// Sum is the checksum of payload that follows some whose checksum is sum; that of none is 0.
+// Sum returns the checksum of a payload that follows one whose checksum is sum. The checksum of
+// none is 0.
 func Sum(sum uint32, payload []byte) uint32 { return crc32.Update(sum, castagnoli, payload) }
 
-// Corrupt is the error of a frame whose payload has another checksum than sum.
+// Corrupt returns the error of a frame whose payload has another checksum, sum.
 func (h *Header) Corrupt(sum uint32) error {
 	return fmt.Errorf("%w, %w: %d bytes of message %d at %d have checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, h.Chunk, h.Seq, h.Off, sum, h.Sum)
 }
@@ -132,9 +135,9 @@ func (h *Header) Corrupt(sum uint32) error {
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Put writes h to b, which has at least [HeaderSize] bytes. n is the frame's number, modulo 2^32,
-// among those that go its way on its connection, from 0. It is not written: the checksum begins with
-// it, so that a frame which the network has lost, repeated or moved makes the one that comes in its place a
-// damaged one. Two numbers never have the same checksum for the same header.
+// among those in its direction on its connection, from 0. The number is not written: the checksum
+// begins with it, so that after a frame that the network has lost, repeated or moved the frame in
+// its place counts as damaged. Two numbers never have the same checksum for the same header.
 func (h *Header) Put(b []byte, n uint32) {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
@@ -153,9 +156,9 @@ func (h *Header) Put(b []byte, n uint32) {
 	le.PutUint32(b[60:], crc32.Update(n, castagnoli, b[:60]))
 }
 
-// Parse reads a header from b, which has at least [HeaderSize] bytes, and
-// checks all that can be checked without knowing the link: that it is undamaged and that of frame n, as
-// for Put, first.
+// Parse reads a header from b, which has at least [HeaderSize] bytes, and checks all that can be
+// checked without knowing the link. First it checks that the header is undamaged and that of frame
+// n, as for Put.
 func (h *Header) Parse(b []byte, n uint32) error {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
@@ -165,7 +168,7 @@ func (h *Header) Parse(b []byte, n uint32) error {
 	return h.ParseStored(b)
 }
 
-// ParseStored is Parse of a header that this process has kept since it was Put, as whichever frame.
+// ParseStored is Parse of a header that this process has retained since Put, whatever its number.
 func (h *Header) ParseStored(b []byte) error {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
@@ -206,7 +209,7 @@ func (h *Header) checkAtomic() error {
 	return nil
 }
 
-// Span is how many bytes of the message this chunk stands for.
+// Span returns how many bytes of the message this chunk stands for.
 func (h *Header) Span() uint64 {
 	if h.Flags&Last != 0 && h.Flags&Bytes == 0 {
 		return uint64(h.Chunk) + 4
@@ -214,8 +217,8 @@ func (h *Header) Span() uint64 {
 	return uint64(h.Chunk)
 }
 
-// Known says whether this version knows the frame's type; the payload of one
-// that it does not is skipped.
+// Known reports whether this version knows the frame's type. The payload of an unknown frame is
+// skipped.
 func (h *Header) Known() bool { return h.Type > 0 && h.Type < numTypes }
 
 func (h *Header) checkRange() error {

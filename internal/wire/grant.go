@@ -1,21 +1,22 @@
 package wire
 
-// Granted is an import as the exporter numbered it, in answer to an Import. What it
-// says of the memory is where the buffer lies in what the descriptor gives.
+// Granted is an import as the exporter numbered it, in answer to an Import. Memory and Offset tell
+// where the buffer lies in what the descriptor gives.
 type Granted struct {
 	Handle uint32
 	Size   uint64
-	Rights uint8  // as bits; 0: not granted here, and the nodes may know why
+	// As bits. 0: not granted here, and the nodes may know why.
+	Rights uint8
 	Mapped bool   // a descriptor of the memory goes with it
 	Memory uint64 // bytes of that memory
 	Offset uint64 // of the buffer in it
 	Slot   uint16 // of the export's state word in the exporter's page
 	State  uint32 // what that word holds while the export lives
-	Addr   uint64 // of the buffer, as the exporter names it when it sleeps; 0: it does not
+	// Of the buffer, as the exporter publishes it when it sleeps. 0: it does not.
+	Addr uint64
 }
 
-// SetGranted makes h the answer to Import number n. The fields are those that other
-// frames use otherwise.
+// SetGranted makes h the answer to Import number n. It uses fields that other frames use otherwise.
 func (h *Header) SetGranted(n uint32, g *Granted) {
 	about := uint32(g.Slot) | uint32(g.Rights)<<16
 	if g.Mapped {
@@ -27,7 +28,7 @@ func (h *Header) SetGranted(n uint32, g *Granted) {
 	}
 }
 
-// Granted gives what SetGranted has put.
+// Granted returns what SetGranted has stored.
 func (h *Header) Granted() Granted {
 	return Granted{
 		Handle: h.Handle, Size: h.Size, Offset: h.Off, Memory: h.Ack, Addr: h.Seq, State: h.Word,

@@ -9,23 +9,24 @@ import (
 	"fmt"
 )
 
-// Magic begins every hello; a TLS record begins with 0x16, so that one port
-// tells the two apart by the first byte.
+// Magic begins every hello. A TLS record begins with 0x16, so one port tells the two apart by the
+// first byte.
 const Magic = "VMMC"
 
-// The range of versions that this build speaks. Version 1 had headers whose checksums did not
-// begin with their numbers, see [Header.Put], version 2 frames of 256 KiB at most.
+// The range of versions that this build speaks. In version 1 the checksums of headers did not begin
+// with the frames' numbers, see [Header.Put]; version 2 had frames of 256 KiB at most.
 const (
 	MinVersion = 3
 	MaxVersion = 3
 )
 
-// Capabilities of a hello, by which the importer asks for something, and of an
-// answer, which says whether it is so.
+// Capabilities: in a hello the importer requests them, in an answer the exporter states which hold.
 const (
-	Checked   uint64 = 1 << iota // each payload has a checksum
-	Resumes                      // the link survives its connection
-	Encrypted                    // TLS begins behind the importer's proof; asked for and agreed on elsewhere, and only said here
+	Checked uint64 = 1 << iota // each payload has a checksum
+	Resumes                    // the link survives its connection
+	// TLS begins behind the importer's proof. Requested and agreed on elsewhere, and only stated
+	// here.
+	Encrypted
 )
 
 // Sizes of the hello's parts, in bytes.
@@ -37,7 +38,7 @@ const (
 	KeySize       = 32
 )
 
-// Status is how a hello was received; 0 is well.
+// Status is the result of a hello; 0 is success.
 type Status uint16
 
 // Why a hello was refused.
@@ -70,13 +71,13 @@ func (s Status) Error() string {
 	return fmt.Sprintf("refused for a reason unknown to this version (%d)", uint16(s))
 }
 
-// ErrHello is what every malformed part of a hello is.
+// ErrHello is the error of every malformed part of a hello.
 var ErrHello = errors.New("malformed hello")
 
 // Nonce makes both sides' proofs fresh.
 type Nonce [32]byte
 
-// NewNonce draws one.
+// NewNonce draws a nonce.
 func NewNonce() (n Nonce) {
 	_, _ = rand.Read(n[:]) // never fails since Go 1.24
 	return n
@@ -93,7 +94,7 @@ type Hello struct {
 	Nonce                  Nonce
 }
 
-// Encode gives the hello's bytes.
+// Encode returns the hello's bytes.
 func (h *Hello) Encode() []byte {
 	b := make([]byte, HelloSize)
 	le := binary.LittleEndian
@@ -109,7 +110,7 @@ func (h *Hello) Encode() []byte {
 	return b
 }
 
-// ParseHello reads one.
+// ParseHello reads a hello.
 func ParseHello(b []byte) (Hello, error) {
 	if len(b) != HelloSize || string(b[:4]) != Magic {
 		return Hello{}, fmt.Errorf("%w: %d bytes, or no %q at its start", ErrHello, len(b), Magic)
@@ -146,7 +147,7 @@ type Challenge struct {
 	Nonce        Nonce
 }
 
-// Encode gives the challenge's bytes.
+// Encode returns the challenge's bytes.
 func (c *Challenge) Encode() []byte {
 	b := make([]byte, ChallengeSize)
 	copy(b, Magic)
@@ -157,7 +158,7 @@ func (c *Challenge) Encode() []byte {
 	return b
 }
 
-// ParseChallenge reads one. A refusal is returned as its [Status].
+// ParseChallenge reads a challenge. A refusal is returned as its [Status].
 func ParseChallenge(b []byte) (Challenge, error) {
 	if len(b) != ChallengeSize || string(b[:4]) != Magic {
 		return Challenge{}, fmt.Errorf("%w: %d bytes of challenge, or no %q at its start", ErrHello, len(b), Magic)
@@ -185,7 +186,7 @@ type Answer struct {
 	Capabilities uint64 // that the link has
 }
 
-// Encode gives the answer's bytes.
+// Encode returns the answer's bytes.
 func (a *Answer) Encode() []byte {
 	b := make([]byte, AnswerSize)
 	copy(b, Magic)
@@ -199,7 +200,7 @@ func (a *Answer) Encode() []byte {
 	return b
 }
 
-// ParseAnswer reads one. A refusal is returned as its [Status].
+// ParseAnswer reads an answer. A refusal is returned as its [Status].
 func ParseAnswer(b []byte) (Answer, error) {
 	if len(b) != AnswerSize || string(b[:4]) != Magic {
 		return Answer{}, fmt.Errorf("%w: %d bytes of answer, or no %q at its start", ErrHello, len(b), Magic)
@@ -213,7 +214,7 @@ func ParseAnswer(b []byte) (Answer, error) {
 	return a, nil
 }
 
-// Side is who proves; each side's proof differs, so neither can be sent back.
+// Side is the side that proves. Each side's proof differs, so neither can be sent back.
 type Side string
 
 // The two sides of a link.
@@ -222,9 +223,9 @@ const (
 	Exporter Side = "vmmc link exporter"
 )
 
-// Prove computes a side's proof that it holds the link's key, over both sides'
-// fresh nonces and all else that was said. binding is a secret of the encrypted connection
-// that the proof goes over, or nil: nobody can take it over to another one.
+// Prove computes a side's proof that it holds the link's key, over both sides' fresh nonces and
+// everything else exchanged. binding is a secret of the encrypted connection that carries the
+// proof, or nil: with it no process can move the proof to another connection.
 func Prove(key []byte, s Side, hello, challenge, binding []byte) (p [ProofSize]byte) {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte(s))
@@ -235,7 +236,7 @@ func Prove(key []byte, s Side, hello, challenge, binding []byte) (p [ProofSize]b
 	return p
 }
 
-// Verify says whether a proof is right, in constant time.
+// Verify reports whether a proof is right, in constant time.
 func Verify(key []byte, s Side, hello, challenge, binding []byte, proof []byte) bool {
 	want := Prove(key, s, hello, challenge, binding)
 	return hmac.Equal(want[:], proof)
