@@ -2,10 +2,12 @@ package vmmc
 
 import (
 	"context"
+	"fmt"
+	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // Request is an asynchronous operation (the manual's vmmc_async_handle_t). It is
@@ -54,22 +56,22 @@ func (im *Import) SendNotifyAsync(ctx context.Context, src []byte, off int) (Req
 
 func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int, notify bool) (Request, error) {
 	if ctx == nil {
-		return Request{}, im.failed("begin to "+op, len(src), off, errNilContext)
+		return Request{}, im.opError("begin to "+op, len(src), off, errNilContext)
 	}
 	r := Request{im: im, op: op, n: len(src), off: off}
-	notify = notify && im.heard()
-	err := im.check(len(src), off, local.MayWrite)
+	notify = notify && im.notifiable()
+	err := im.check(len(src), off, nodeproto.MayWrite)
 	switch {
 	case err != nil:
 	case im.mapped != nil:
 		r.r, err = im.mapped.SendAsync(ctx, off, src, notify)
 	default:
 		m := link.Message{Off: uint64(off), Src: src, Notify: notify}
-		im.address(&m)
-		r.r, err = im.l.out.SendAsync(ctx, m)
+		im.setTarget(&m)
+		r.r, err = im.link.requester.SendAsync(ctx, m)
 	}
 	if err != nil {
-		return Request{}, im.failed("begin to "+op, len(src), off, im.because(err))
+		return Request{}, im.opError("begin to "+op, len(src), off, im.attributeError(err))
 	}
 	return r, nil
 }
@@ -82,19 +84,19 @@ func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int,
 // [Import.Send]; when there is one, there is no request.
 func (im *Import) GetAsync(ctx context.Context, dst []byte, off int) (Request, error) {
 	if ctx == nil {
-		return Request{}, im.failed("begin to get", len(dst), off, errNilContext)
+		return Request{}, im.opError("begin to get", len(dst), off, errNilContext)
 	}
 	r := Request{im: im, op: "get", n: len(dst), off: off}
-	err := im.check(len(dst), off, local.MayRead)
+	err := im.check(len(dst), off, nodeproto.MayRead)
 	switch {
 	case err != nil:
 	case im.mapped != nil:
 		r.r, err = im.mapped.GetAsync(ctx, off, dst)
 	default:
-		r.r, err = im.l.out.GetAsync(ctx, im.read(dst, off, false))
+		r.r, err = im.link.requester.GetAsync(ctx, im.readRequest(dst, off, false))
 	}
 	if err != nil {
-		return Request{}, im.failed("begin to get", len(dst), off, im.because(err))
+		return Request{}, im.opError("begin to get", len(dst), off, im.attributeError(err))
 	}
 	return r, nil
 }
@@ -116,10 +118,10 @@ func (r Request) Status() error {
 // outcome is the result of a request that is over.
 func (r Request) outcome(err error) error {
 	if seq := r.r.Seq(); err == nil && seq > 0 {
-		err = r.im.arrived(seq)
+		err = r.im.checkDelivered(seq)
 	}
 	if err != nil {
-		return r.im.failed(r.op, r.n, r.off, r.im.because(err))
+		return r.im.opError(r.op, r.n, r.off, r.im.attributeError(err))
 	}
 	return nil
 }
@@ -134,14 +136,132 @@ func (r Request) Wait(ctx context.Context) error {
 		return r.Status()
 	}
 	if link.InHandler() {
-		return r.im.failed("wait for a "+r.op, r.n, r.off, code.NotInHandler)
+		return r.im.opError("wait for a "+r.op, r.n, r.off, code.NotInHandler)
 	}
 	if ctx == nil {
-		return r.im.failed("wait for a "+r.op, r.n, r.off, errNilContext)
+		return r.im.opError("wait for a "+r.op, r.n, r.off, errNilContext)
 	}
 	done, err := r.r.Wait(ctx)
 	if !done {
-		return r.im.failed("wait for a "+r.op, r.n, r.off, err)
+		return r.im.opError("wait for a "+r.op, r.n, r.off, err)
 	}
 	return r.outcome(err)
+}
+
+// ImportRequest is an import that is being made (vmmc_ImportRecvBufAsync).
+type ImportRequest struct {
+	p    *Process
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu    sync.Mutex
+	im    *Import
+	err   error
+	taken bool
+}
+
+// ImportAsync begins an import and does not wait for it
+// (vmmc_ImportRecvBufAsync). The context is the whole request's: when it ends
+// before the import is made, the request fails. An import that was made and
+// never asked for is closed with the process.
+func (p *Process) ImportAsync(ctx context.Context, node NodeID, pid PID, id uint32) *ImportRequest {
+	if ctx == nil {
+		r := &ImportRequest{p: p, stop: func() {}, done: make(chan struct{})}
+		r.finish(nil, fail(fmt.Sprintf("import buffer %d", id), errNilContext))
+		return r
+	}
+	ctx, stop := context.WithCancel(ctx)
+	r := &ImportRequest{p: p, stop: stop, done: make(chan struct{})}
+	if link.InHandler() {
+		r.finish(nil, failf("import", ErrNotInHandler, "%v", code.NotInHandler))
+		return r
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		r.finish(nil, failf("import", ErrClosed, "the process is closed"))
+		return r
+	}
+	p.background.Go(func() {
+		defer context.AfterFunc(p.ctx, stop)()
+		r.finish(p.Import(ctx, node, pid, id))
+	})
+	return r
+}
+
+func (r *ImportRequest) finish(im *Import, err error) {
+	r.mu.Lock()
+	r.im, r.err = im, err
+	r.mu.Unlock()
+	close(r.done)
+	r.stop()
+}
+
+// Status says how the request stands (vmmc_ImportRecvBufStatus):
+// [ErrInProgress] until it is over, then, once, the import, or why there is none.
+// After the import was given out the error is [ErrStaleHandle]. That of a nil
+// request is [ErrBadAsyncHandle]. It never waits.
+func (r *ImportRequest) Status() (*Import, error) {
+	if r == nil || r.done == nil {
+		return nil, failf("ask for an import", ErrBadAsyncHandle, "this request was never begun")
+	}
+	select {
+	case <-r.done:
+	default:
+		return nil, code.InProgress
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case r.taken:
+		return nil, failf("ask for an import", ErrStaleHandle, "the import was given out already")
+	}
+	r.taken = true
+	return r.im, nil
+}
+
+// Wait is Status once the request is over, or the context's error; then the
+// request goes on. It must not be called in a notification handler.
+func (r *ImportRequest) Wait(ctx context.Context) (*Import, error) {
+	if r == nil || r.done == nil {
+		return r.Status()
+	}
+	if link.InHandler() {
+		return nil, failf("wait for an import", ErrNotInHandler, "%v", code.NotInHandler)
+	}
+	if ctx == nil {
+		return nil, fail("wait for an import", errNilContext)
+	}
+	select {
+	case <-r.done:
+		return r.Status()
+	case <-ctx.Done():
+		return nil, fail("wait for an import", context.Cause(ctx))
+	}
+}
+
+// Cancel gives the request up, and closes the import if it was made and not yet
+// given out. In a notification handler it does not wait for that.
+func (r *ImportRequest) Cancel() {
+	if r == nil || r.done == nil {
+		return
+	}
+	r.stop()
+	drop := func() {
+		<-r.done
+		if im, err := r.Status(); err == nil {
+			_ = im.Close()
+		}
+	}
+	if !link.InHandler() {
+		drop()
+		return
+	}
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	if !r.p.closed { // which closes all imports
+		r.p.background.Go(drop)
+	}
 }

@@ -2,7 +2,6 @@ package vmmc_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"testing"
@@ -10,15 +9,6 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 )
-
-// within bounds what a test waits for.
-func within(t testing.TB) context.Context {
-	ctx, stop := context.WithTimeout(context.Background(), bound)
-	t.Cleanup(stop)
-	return ctx
-}
-
-func w32(v uint32) []byte { return binary.LittleEndian.AppendUint32(nil, v) }
 
 // Many requests on one link are over in order, and what they send has arrived then.
 func TestAsyncSendsArriveInOrder(t *testing.T) {

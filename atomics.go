@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -23,51 +23,51 @@ import (
 
 // FetchAdd32 adds delta to the word at off.
 func (im *Import) FetchAdd32(ctx context.Context, off int, delta uint32) (old uint32, err error) {
-	v, err := im.change(ctx, "add to", link.AtomicOp{Op: wire.FetchAdd, A: uint64(delta)}, off)
+	v, err := im.atomic(ctx, "add to", link.AtomicOp{Op: wire.FetchAdd, A: uint64(delta)}, off)
 	return uint32(v), err
 }
 
 // FetchAdd64 adds delta to the 64-bit word at off.
 func (im *Import) FetchAdd64(ctx context.Context, off int, delta uint64) (old uint64, err error) {
-	return im.change(ctx, "add to", link.AtomicOp{Op: wire.FetchAdd, Wide: true, A: delta}, off)
+	return im.atomic(ctx, "add to", link.AtomicOp{Op: wire.FetchAdd, Wide: true, A: delta}, off)
 }
 
 // Swap32 puts v in the place of the word at off.
 func (im *Import) Swap32(ctx context.Context, off int, v uint32) (old uint32, err error) {
-	was, err := im.change(ctx, "swap", link.AtomicOp{Op: wire.Swap, A: uint64(v)}, off)
+	was, err := im.atomic(ctx, "swap", link.AtomicOp{Op: wire.Swap, A: uint64(v)}, off)
 	return uint32(was), err
 }
 
 // Swap64 puts v in the place of the 64-bit word at off.
 func (im *Import) Swap64(ctx context.Context, off int, v uint64) (old uint64, err error) {
-	return im.change(ctx, "swap", link.AtomicOp{Op: wire.Swap, Wide: true, A: v}, off)
+	return im.atomic(ctx, "swap", link.AtomicOp{Op: wire.Swap, Wide: true, A: v}, off)
 }
 
 // CompareAndSwap32 puts v in the place of the word at off if that is old. prev is
 // what was there; swapped says whether it was old.
 func (im *Import) CompareAndSwap32(ctx context.Context, off int, old, v uint32) (prev uint32, swapped bool, err error) {
-	was, err := im.change(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, A: uint64(v), B: uint64(old)}, off)
+	was, err := im.atomic(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, A: uint64(v), B: uint64(old)}, off)
 	return uint32(was), err == nil && uint32(was) == old, err
 }
 
 // CompareAndSwap64 is CompareAndSwap32 for the 64-bit word at off.
 func (im *Import) CompareAndSwap64(ctx context.Context, off int, old, v uint64) (prev uint64, swapped bool, err error) {
-	was, err := im.change(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, Wide: true, A: v, B: old}, off)
+	was, err := im.atomic(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, Wide: true, A: v, B: old}, off)
 	return was, err == nil && was == old, err
 }
 
-func (im *Import) change(ctx context.Context, op string, c link.AtomicOp, off int) (old uint64, err error) {
+func (im *Import) atomic(ctx context.Context, op string, c link.AtomicOp, off int) (old uint64, err error) {
 	c.Handle, c.ID, c.Off, c.Ended = im.handle, im.id, uint64(off), &im.ended
 	size := 4
 	if c.Wide {
 		size = 8
 	}
 	if ctx == nil {
-		return 0, im.failed(op, size, off, errNilContext)
+		return 0, im.opError(op, size, off, errNilContext)
 	}
-	err = im.check(size, off, local.MayRead)
+	err = im.check(size, off, nodeproto.MayRead)
 	if err == nil {
-		err = im.check(size, off, local.MayWrite)
+		err = im.check(size, off, nodeproto.MayWrite)
 	}
 	switch {
 	case errors.Is(err, code.BadAlignment), err == nil && off%size != 0:
@@ -76,13 +76,13 @@ func (im *Import) change(ctx context.Context, op string, c link.AtomicOp, off in
 	case im.mapped != nil:
 		old, err = im.mapped.Atomic(ctx, c)
 	default:
-		old, err = im.l.out.Atomic(ctx, c)
+		old, err = im.link.requester.Atomic(ctx, c)
 	}
 	if errors.Is(err, link.ErrAlignment) && off%size == 0 {
 		err = code.New(code.BadAlignment, "the word does not lie at a multiple of its size (%d bytes) in the exporter's memory", size)
 	}
 	if err != nil {
-		f := im.failed(op, size, off, im.because(err))
+		f := im.opError(op, size, off, im.attributeError(err))
 		if p := (*link.PendingAtomic)(nil); errors.As(err, &p) {
 			f.outcome = &Outcome{im: im, op: op, size: size, off: off, pending: p}
 		}
@@ -126,23 +126,23 @@ func (o *Outcome) Wait(ctx context.Context) (old uint64, err error) {
 		return 0, failf("wait for an atomic", ErrBadAsyncHandle, "this is no outcome of a call")
 	}
 	if link.InHandler() {
-		f := o.im.failed("wait for a "+o.op, o.size, o.off, code.NotInHandler)
+		f := o.im.opError("wait for a "+o.op, o.size, o.off, code.NotInHandler)
 		f.outcome = o
 		return 0, f
 	}
 	if ctx == nil {
-		f := o.im.failed("wait for a "+o.op, o.size, o.off, errNilContext)
+		f := o.im.opError("wait for a "+o.op, o.size, o.off, errNilContext)
 		f.outcome = o
 		return 0, f
 	}
 	old, done, err := o.pending.Wait(ctx)
 	switch {
 	case !done:
-		f := o.im.failed("wait for a "+o.op, o.size, o.off, fmt.Errorf("%w (%w)", err, code.OutcomeUnknown))
+		f := o.im.opError("wait for a "+o.op, o.size, o.off, fmt.Errorf("%w (%w)", err, code.OutcomeUnknown))
 		f.outcome = o
 		return 0, f
 	case err != nil:
-		return 0, o.im.failed(o.op, o.size, o.off, o.im.because(err))
+		return 0, o.im.opError(o.op, o.size, o.off, o.im.attributeError(err))
 	}
 	return old, nil
 }

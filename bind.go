@@ -1,11 +1,19 @@
 package vmmc
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/update"
+	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
 // Bind makes plain stores to mem appear in the import at byte offset off, and the
@@ -42,17 +50,17 @@ import (
 // [ErrNotInHandler].
 func (im *Import) Bind(mem []byte, off int, opts ...BindOption) (*Binding, error) {
 	if link.InHandler() {
-		return nil, im.failed("bind", len(mem), off, code.NotInHandler)
+		return nil, im.opError("bind", len(mem), off, code.NotInHandler)
 	}
 	b, err := im.bind(mem, off, opts)
 	if err != nil {
-		return nil, im.failed("bind", len(mem), off, err)
+		return nil, im.opError("bind", len(mem), off, err)
 	}
 	return b, nil
 }
 
 func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error) {
-	if err := im.check(len(mem), off, local.MayWrite); err != nil {
+	if err := im.check(len(mem), off, nodeproto.MayWrite); err != nil {
 		return nil, err
 	}
 	if !shm.Aligned(mem) {
@@ -67,12 +75,12 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 	}
 	b := &Binding{im: im, mem: mem[:len(mem):len(mem)], off: off, notify: o.notify}
 	b.direct = im.mapped != nil && im.mapped.Direct() && !o.notify
-	b.making.Lock()
-	defer b.making.Unlock()
+	b.startMu.Lock()
+	defer b.startMu.Unlock()
 	if err := im.p.bindMemory(b); err != nil {
 		return nil, err
 	}
-	if err = b.begin(o); err == nil {
+	if err = b.start(o); err == nil {
 		err = im.enterBinding(b)
 	}
 	if err != nil {
@@ -84,21 +92,21 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 	return b, nil
 }
 
-func (b *Binding) begin(o *bindOptions) (err error) {
+func (b *Binding) start(o *bindOptions) (err error) {
 	if o.alias {
 		b.carrier, err = b.alias()
 		return err
 	}
 	p := b.im.p
-	b.u, err = update.New(update.Config{
-		Local: b.mem, Region: b.home.region, At: b.at, Flags: o.flags, CompareOnly: o.compare, All: o.contents,
-		Remote: far{b}, Direct: b.direct, Duty: &p.duty, OnPassed: func() { b.tick.Advance(); p.engine.Wake() },
+	b.updater, err = update.New(update.Config{
+		Local: b.mem, Region: b.allocation.region, At: b.allocOff, Flags: o.flags, CompareOnly: o.compare, All: o.contents,
+		Remote: remoteWriter{b}, Direct: b.direct, Duty: &p.duty, OnPassed: func() { b.tick.Advance(); p.engine.Wake() },
 	})
 	if err != nil {
 		return code.New(code.NoMem, "no copy of the memory can be made: %v", err)
 	}
-	b.carrier = b.u
-	b.u.Start()
+	b.carrier = b.updater
+	b.updater.Start()
 	return nil
 }
 
@@ -109,7 +117,7 @@ func (p *Process) bindMemory(b *Binding) error {
 	if p.closed {
 		return code.New(code.Closed, "the process is closed")
 	}
-	if b.home, b.at = p.home(b.mem); b.home == nil {
+	if b.allocation, b.allocOff = p.allocationOf(b.mem); b.allocation == nil {
 		return code.New(code.BadArg, "the memory is not of Process.Alloc: memory of the Go heap has no pages of its own that the system could watch")
 	}
 	for o := range p.bindings {
@@ -117,18 +125,18 @@ func (p *Process) bindMemory(b *Binding) error {
 			return code.New(code.OverlappedBufs, "the memory is bound already, to buffer %d of %v: close that binding first", o.im.id, o.im.peer)
 		}
 	}
-	if e := p.laid.First(b.pages()); e != nil {
+	if e := p.exportSpans.First(b.pages()); e != nil {
 		return code.New(code.OverlappedBufs, "the memory, or the rest of its pages, is exported as buffer %d", e.id)
 	}
-	if e := b.home.target; e != nil {
+	if e := b.allocation.redirectOf; e != nil {
 		return code.New(code.OverlappedBufs, "the memory is a redirection target of buffer %d", e.id)
 	}
 	p.bindings[b] = struct{}{}
 	return nil
 }
 
-// bound finds a binding whose pages mem has a part in; p.mu is held.
-func (p *Process) bound(mem []byte) *Binding {
+// bindingOver finds a binding whose pages mem has a part in; p.mu is held.
+func (p *Process) bindingOver(mem []byte) *Binding {
 	for b := range p.bindings {
 		if shm.Overlap(b.pages(), mem) {
 			return b
@@ -139,7 +147,7 @@ func (p *Process) bound(mem []byte) *Binding {
 
 // pages are those that the memory lies in.
 func (b *Binding) pages() []byte {
-	return b.home.region.Bytes()[b.at/shm.PageSize*shm.PageSize : shm.RoundUp(b.at+len(b.mem))]
+	return b.allocation.region.Bytes()[b.allocOff/shm.PageSize*shm.PageSize : shm.RoundUp(b.allocOff+len(b.mem))]
 }
 
 func (p *Process) unbind(b *Binding) {
@@ -150,10 +158,10 @@ func (p *Process) unbind(b *Binding) {
 
 // enterBinding makes the import's end the binding's.
 func (im *Import) enterBinding(b *Binding) error {
-	im.l.mu.Lock()
-	err := im.alive()
+	im.link.mu.Lock()
+	err := im.checkAlive()
 	if err == nil {
-		err = im.l.out.Err()
+		err = im.link.requester.Err()
 	}
 	if err == nil {
 		if im.bindings == nil {
@@ -161,13 +169,13 @@ func (im *Import) enterBinding(b *Binding) error {
 		}
 		im.bindings[b] = struct{}{}
 	}
-	im.l.mu.Unlock()
+	im.link.mu.Unlock()
 	if err != nil {
 		b.carrier.Fail(err)
 		_ = b.finish()
 		return err
 	}
-	if err := im.l.out.Err(); err != nil { // the link's end may have looked before
+	if err := im.link.requester.Err(); err != nil { // the link's end may have looked before
 		b.carrier.Fail(err)
 	}
 	return nil
@@ -175,13 +183,328 @@ func (im *Import) enterBinding(b *Binding) error {
 
 // endBindings ends all bindings to the import. It waits for nothing.
 func (im *Import) endBindings(err error) (all []*Binding) {
-	im.l.mu.Lock()
+	im.link.mu.Lock()
 	for b := range im.bindings {
 		all = append(all, b)
 	}
-	im.l.mu.Unlock()
+	im.link.mu.Unlock()
 	for _, b := range all {
 		b.carrier.Fail(err)
 	}
 	return all
+}
+
+// Binding is automatic update: plain stores to local memory show up in an import by
+// themselves. It lives until [Binding.Close], or the end of its import or process.
+// Its methods may be called concurrently.
+type Binding struct {
+	im         *Import
+	mem        []byte
+	off        int // in the import
+	allocation *Memory
+	allocOff   int // where mem lies in it
+	notify     bool
+	direct     bool // carrying over never waits
+
+	startMu sync.Mutex      // held until carrier is there
+	carrier carrier         // nil: Bind has failed
+	updater *update.Binding // the carrier, unless the memory is the far buffer itself
+	tick    wait.EventCount // moves when a flush may go on
+	closing sync.Once
+	err     error // of closing
+}
+
+// carrier is what makes stores appear at the far end.
+type carrier interface {
+	Fail(error)
+	Err() error
+	Ended() <-chan struct{}
+}
+
+// Close ends the binding: stores to the memory are ordinary ones from then on, and it
+// may be bound or exported again. It does not flush. Closing twice is no error. In a
+// notification handler it fails with [ErrNotInHandler].
+func (b *Binding) Close() error {
+	if link.InHandler() {
+		return b.opError("close binding", code.NotInHandler)
+	}
+	return b.close()
+}
+
+func (b *Binding) close() error {
+	b.closing.Do(func() {
+		b.startMu.Lock() // the process may be closed while Bind is at work
+		made := b.carrier != nil
+		b.startMu.Unlock()
+		if !made {
+			return
+		}
+		b.carrier.Fail(code.Closed)
+		b.err = b.finish()
+		b.im.link.mu.Lock()
+		delete(b.im.bindings, b)
+		b.im.link.mu.Unlock()
+		b.im.p.unbind(b)
+	})
+	return b.err
+}
+
+// finish leaves the memory as it would be without the binding, which has ended.
+func (b *Binding) finish() error {
+	if b.updater != nil {
+		<-b.updater.Gone()
+		return nil
+	}
+	if err := b.unalias(); err != nil {
+		return b.opError("close binding", err)
+	}
+	return nil
+}
+
+// Done is closed when the binding has ended and nothing is carried over any more:
+// [Binding.Err] says why.
+func (b *Binding) Done() <-chan struct{} { return b.carrier.Ended() }
+
+// Err is nil as long as the binding lives, and then why it does not: [ErrRevoked],
+// [ErrPeerGone], [ErrClosed].
+func (b *Binding) Err() error {
+	if err := b.carrier.Err(); err != nil {
+		return b.opError("carry over", err)
+	}
+	return nil
+}
+
+// Flush returns when all that was stored to the bound memory before it was called, by
+// this goroutine or what it has synchronised with, has arrived at the exporter, and
+// all that this process sent it before as well ([Import.Fence]). What this process
+// sends afterwards comes after it. Errors: the context's; what has ended the binding,
+// see [Binding.Err]; [ErrNotInHandler]. After the context's error it may have arrived
+// or not, and will if nothing ends the binding.
+func (b *Binding) Flush(ctx context.Context) error {
+	if link.InHandler() {
+		return b.opError("flush", code.NotInHandler)
+	}
+	if ctx == nil {
+		return b.opError("flush", errNilContext)
+	}
+	err := b.flush(ctx)
+	if err == nil {
+		err = b.im.Fence(ctx)
+	}
+	if err != nil {
+		return b.opError("flush", err)
+	}
+	return nil
+}
+
+func (b *Binding) flush(ctx context.Context) error {
+	if b.updater == nil {
+		return b.wakeExporter()
+	}
+	n, err := b.updater.Request(ctx)
+	for err == nil && b.updater.Passed() < n {
+		tick := b.tick.Load()
+		if b.updater.Passed() >= n {
+			break
+		}
+		if err = b.carrier.Err(); err == nil {
+			err = b.im.p.engine.Wait(ctx, wait.Cond{Word: b.tick.Word(), Old: tick, LocalOnly: true})
+		}
+	}
+	return err
+}
+
+// Store stores v at byte offset off of the bound memory, and at the far end at once:
+// it waits for no order, so data that was stored before may come after it, and for
+// nothing but what is being carried over just then. Storing the value that is there already sends it all the same. When it
+// fails, the word is stored here, or not if nothing can be carried over any more.
+// Errors are those of [Import.Send] for a word, and [ErrNotInHandler] for a binding
+// with [NotifyUpdates].
+func (b *Binding) Store(ctx context.Context, off int, v uint32) error {
+	if ctx == nil {
+		return b.opError(fmt.Sprintf("store word %d", off), errNilContext)
+	}
+	err := b.store(ctx, off, v)
+	if err != nil {
+		return b.opError(fmt.Sprintf("store word %d", off), err)
+	}
+	return nil
+}
+
+// Word is the bound word at byte offset off, as an atomic: flags are to be stored by
+// one. It is carried over as any other store. It must not be used after the memory is
+// closed. The errors are [ErrBadAlignment] and [ErrBadProxyAddr].
+func (b *Binding) Word(off int) (*atomic.Uint32, error) {
+	if err := b.checkWord(off); err != nil {
+		return nil, b.opError(fmt.Sprintf("word %d", off), err)
+	}
+	return shm.Word(b.mem, off), nil
+}
+
+// opError describes an error of a call on the binding.
+func (b *Binding) opError(what string, err error) error {
+	return b.im.opError(what+": bound", len(b.mem), b.off, err)
+}
+
+// BindingStats is what a binding has done so far.
+type BindingStats struct {
+	Mode     string // "watch": the kernel tells which pages were stored to; "compare"; "alias"
+	Reason   string // why not "watch"
+	Path     string // "mapped" or "stream"
+	Messages uint64 // runs of words carried over
+	Words    uint64 // in them
+	Passes   uint64 // looks at what is hot
+	Scans    uint64 // questions to the kernel
+}
+
+// Stats may be called at any time, also after Close.
+func (b *Binding) Stats() BindingStats {
+	out := BindingStats{Mode: "alias", Reason: "asked for", Path: b.im.Path()}
+	if b.updater == nil {
+		return out
+	}
+	s := b.updater.Stats()
+	out.Messages, out.Words, out.Passes, out.Scans = s.Messages, s.Words, s.Passes, s.Scans
+	out.Mode, out.Reason = "watch", ""
+	if !s.Watched {
+		out.Mode, out.Reason = "compare", s.Why.Error()
+	}
+	return out
+}
+
+// remoteWriter is the import's side of a binding.
+type remoteWriter struct{ b *Binding }
+
+// Put carries a run of words over.
+func (f remoteWriter) Put(ctx context.Context, off int, words []byte) error {
+	b := f.b
+	im := b.im
+	off += b.off
+	switch {
+	case im.mapped == nil:
+		return im.sendStream(ctx, link.Message{Off: uint64(off), Src: words, Notify: b.notify && im.notifiable(), NoAckWait: true})
+	case b.notify && im.notifiable():
+		return im.attributeError(im.mapped.SendNotify(ctx, off, words))
+	case b.notify:
+		return im.attributeError(im.mapped.Send(ctx, off, words))
+	}
+	return im.attributeError(im.mapped.Update(ctx, off, words))
+}
+
+// Publish carries a flag over.
+func (f remoteWriter) Publish(ctx context.Context, off int, flag []byte) error {
+	if !f.b.direct {
+		return f.Put(ctx, off, flag) // the last word of a message is stored atomically
+	}
+	return f.b.im.attributeError(f.b.im.mapped.UpdateWord(ctx, f.b.off+off, flag))
+}
+
+// Done tells who sleeps at the far end.
+func (f remoteWriter) Done() error {
+	if !f.b.direct {
+		return nil // each message did
+	}
+	return f.b.im.attributeError(f.b.im.mapped.Updated())
+}
+
+// checkWord says whether there is a bound word at off.
+func (b *Binding) checkWord(off int) error {
+	switch {
+	case off < 0 || off > len(b.mem)-shm.WordSize:
+		return code.New(code.BadProxyAddr, "the memory has %d bytes", len(b.mem))
+	case off%shm.WordSize != 0:
+		return code.New(code.BadAlignment, "the offset is not a multiple of the word (%d bytes)", shm.WordSize)
+	}
+	return nil
+}
+
+func (b *Binding) store(ctx context.Context, off int, v uint32) error {
+	if err := b.checkWord(off); err != nil {
+		return err
+	}
+	if b.notify && link.InHandler() {
+		return code.NotInHandler
+	}
+	if b.updater == nil {
+		if err := b.carrier.Err(); err != nil {
+			return err
+		}
+		shm.Word(b.mem, off).Store(v)
+		return b.wakeExporter()
+	}
+	send := func(word []byte) error {
+		err := remoteWriter{b}.Publish(ctx, off, word)
+		if err == nil {
+			err = remoteWriter{b}.Done()
+		}
+		return err
+	}
+	return b.updater.Store(ctx, off, v, send, func(err error) bool { return errors.Is(err, code.OutcomeUnknown) })
+}
+
+// aliasCarrier is the carrier of a binding whose memory is the far buffer itself.
+type aliasCarrier struct {
+	once  sync.Once
+	cause error // set before ended is closed
+	ended chan struct{}
+}
+
+// Fail ends the binding, once.
+func (a *aliasCarrier) Fail(err error) {
+	a.once.Do(func() {
+		a.cause = err
+		close(a.ended)
+	})
+}
+
+// Err is why it has ended, or nil.
+func (a *aliasCarrier) Err() error {
+	select {
+	case <-a.ended:
+		return a.cause
+	default:
+		return nil
+	}
+}
+
+// Ended is closed when it has.
+func (a *aliasCarrier) Ended() <-chan struct{} { return a.ended }
+
+// alias puts the far pages in the place of the memory's own.
+func (b *Binding) alias() (carrier, error) {
+	im := b.im
+	if im.mapped == nil {
+		return nil, code.New(code.BadArg, "AliasPages, and the import goes by the stream: its memory is on another node, or its exporter lets nobody map it")
+	}
+	if !im.mapped.Direct() {
+		return nil, code.New(code.BadArg, "AliasPages, and the export is redirectable: stores cannot be redirected")
+	}
+	r, at := im.mapped.Pages()
+	whole := len(b.mem)%shm.PageSize == 0 || b.allocOff+len(b.mem) == b.allocation.size && b.off+len(b.mem) == im.size
+	if b.allocOff%shm.PageSize != 0 || (at+b.off)%shm.PageSize != 0 || !whole {
+		return nil, code.New(code.BadArg, "AliasPages, and %d bytes at %d of their allocation, bound to those at %d of the exporter's pages, are not whole pages (%d bytes)", len(b.mem), b.allocOff, at+b.off, shm.PageSize)
+	}
+	if !b.allocation.region.Whole() {
+		return nil, code.New(code.BadArg, "AliasPages, and pages of the memory have moved when an export of a part of it was closed: take another allocation")
+	}
+	err := b.allocation.region.Alias(b.allocOff, r, at+b.off, shm.RoundUp(len(b.mem)))
+	if errors.Is(err, os.ErrClosed) {
+		err = code.PeerGone
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &aliasCarrier{ended: make(chan struct{})}, nil
+}
+
+func (b *Binding) unalias() error {
+	return b.allocation.region.Unalias(b.allocOff, shm.RoundUp(len(b.mem)))
+}
+
+// wakeExporter makes stores to an alias known to who sleeps at the far end.
+func (b *Binding) wakeExporter() error {
+	if err := b.carrier.Err(); err != nil {
+		return err
+	}
+	return b.im.attributeError(b.im.mapped.Updated())
 }

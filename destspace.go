@@ -100,7 +100,7 @@ func (im *Import) Addr() ProxyAddr { return im.addr }
 // Lookup finds the import that an address of DestSpace belongs to, and the byte
 // offset in it. The error is [ErrBadProxyAddr].
 func (p *Process) Lookup(a ProxyAddr) (*Import, int, error) {
-	im, off, err := p.dest.find(a)
+	im, off, err := p.destSpace.find(a)
 	if err != nil {
 		return nil, 0, fail(fmt.Sprintf("look up %v", a), err)
 	}
@@ -111,7 +111,7 @@ func (p *Process) Lookup(a ProxyAddr) (*Import, int, error) {
 // range must lie in one import, else the error is [ErrBadProxyAddr]: also when it
 // begins in one import and ends in another.
 func (p *Process) Send(ctx context.Context, src []byte, dst ProxyAddr) error {
-	im, off, err := p.dest.find(dst)
+	im, off, err := p.destSpace.find(dst)
 	if err != nil {
 		return fail(fmt.Sprintf("send %d bytes", len(src)), err)
 	}
@@ -120,7 +120,7 @@ func (p *Process) Send(ctx context.Context, src []byte, dst ProxyAddr) error {
 
 // SendNotify is [Import.SendNotify] to an address of DestSpace (vmmc_SendDataNotify).
 func (p *Process) SendNotify(ctx context.Context, src []byte, dst ProxyAddr) error {
-	im, off, err := p.dest.find(dst)
+	im, off, err := p.destSpace.find(dst)
 	if err != nil {
 		return fail(fmt.Sprintf("send %d bytes with notification", len(src)), err)
 	}
@@ -129,7 +129,7 @@ func (p *Process) SendNotify(ctx context.Context, src []byte, dst ProxyAddr) err
 
 // Get is [Import.Get] from an address of DestSpace (vmmc_GetData).
 func (p *Process) Get(ctx context.Context, dst []byte, src ProxyAddr) error {
-	im, off, err := p.dest.find(src)
+	im, off, err := p.destSpace.find(src)
 	if err != nil {
 		return fail(fmt.Sprintf("get %d bytes", len(dst)), err)
 	}
@@ -138,7 +138,7 @@ func (p *Process) Get(ctx context.Context, dst []byte, src ProxyAddr) error {
 
 // SendAsync is [Import.SendAsync] to an address of DestSpace (vmmc_SendDataAsync).
 func (p *Process) SendAsync(ctx context.Context, src []byte, dst ProxyAddr) (Request, error) {
-	im, off, err := p.dest.find(dst)
+	im, off, err := p.destSpace.find(dst)
 	if err != nil {
 		return Request{}, fail(fmt.Sprintf("begin to send %d bytes", len(src)), err)
 	}
@@ -148,7 +148,7 @@ func (p *Process) SendAsync(ctx context.Context, src []byte, dst ProxyAddr) (Req
 // SendNotifyAsync is [Import.SendNotifyAsync] to an address of DestSpace
 // (vmmc_SendDataAsyncNotify).
 func (p *Process) SendNotifyAsync(ctx context.Context, src []byte, dst ProxyAddr) (Request, error) {
-	im, off, err := p.dest.find(dst)
+	im, off, err := p.destSpace.find(dst)
 	if err != nil {
 		return Request{}, fail(fmt.Sprintf("begin to send %d bytes with notification", len(src)), err)
 	}
@@ -157,9 +157,19 @@ func (p *Process) SendNotifyAsync(ctx context.Context, src []byte, dst ProxyAddr
 
 // GetAsync is [Import.GetAsync] from an address of DestSpace (vmmc_GetDataAsync).
 func (p *Process) GetAsync(ctx context.Context, dst []byte, src ProxyAddr) (Request, error) {
-	im, off, err := p.dest.find(src)
+	im, off, err := p.destSpace.find(src)
 	if err != nil {
 		return Request{}, fail(fmt.Sprintf("begin to get %d bytes", len(dst)), err)
 	}
 	return im.GetAsync(ctx, dst, off)
+}
+
+// checkSpace: ranges ascend, do not touch, and end before what is given out next.
+func checkSpace(list []*Import, next uint64) {
+	end := uint64(destBase)
+	for _, im := range list {
+		invariant.Check(uint64(im.addr) >= end, "an import at %v, the one before ends at %#x", im.addr, end)
+		end = uint64(im.addr) + uint64(shm.RoundUp(im.size)) + uint64(shm.PageSize)
+	}
+	invariant.Check(len(list) == 0 || end <= next, "imports end at %#x, the next begins at %#x", end, next)
 }

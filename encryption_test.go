@@ -19,7 +19,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -326,12 +326,12 @@ func TestImporterInClear(t *testing.T) {
 	}
 	r := &robber{outlaw: newOutlaw(t, near, 1, nil)}
 	r.grant = r.grab(t, b, 7)
-	connect := func(s local.Secrecy) (local.Connected, error) {
-		c, _, err := local.Ask[local.Connected](t.Context(), r.Conn, local.Connect, local.ConnectRequest{Exporter: r.grant.Exporter, Secrecy: s}, nil)
+	connect := func(s nodeproto.Secrecy) (nodeproto.Connected, error) {
+		c, _, err := nodeproto.Ask[nodeproto.Connected](t.Context(), r.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: r.grant.Exporter, Secrecy: s}, nil)
 		return c, err
 	}
 	for _, print := range [][]byte{nil, make([]byte, encrypt.PrintSize-1)} {
-		if _, err := connect(local.Secrecy{Fingerprint: print}); !errors.Is(err, vmmc.ErrNotImplemented) {
+		if _, err := connect(nodeproto.Secrecy{Fingerprint: print}); !errors.Is(err, vmmc.ErrNotImplemented) {
 			t.Errorf("without a certificate: %v", err)
 		}
 	}
@@ -339,7 +339,7 @@ func TestImporterInClear(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Connected, err = connect(local.Secrecy{Fingerprint: id.Fingerprint()}); err != nil || !r.Encrypt {
+	if r.Connected, err = connect(nodeproto.Secrecy{Fingerprint: id.Fingerprint()}); err != nil || !r.Encrypt {
 		t.Fatal(r.Encrypt, err)
 	}
 	if _, err := r.dial(t, wire.Hello{Link: r.Link, Attempt: 1}, r.Key, nil); !errors.Is(err, wire.RefusedClear) {

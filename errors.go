@@ -154,8 +154,8 @@ func codeOf(err error) Code {
 	return ErrBadArg
 }
 
-// failed describes an error of a call on the export.
-func (e *Export) failed(op string, err error) error {
+// opError describes an error of a call on the export.
+func (e *Export) opError(op string, err error) error {
 	f := fail(op, err)
 	f.ofExport = true
 	return f

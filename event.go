@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -72,107 +72,101 @@ type Event struct {
 	Err    error     // what calls return from now on, or the cause
 }
 
-// WithEvents runs h for each external event of the process. It is run as
-// notification handlers are: one at a time with them, [PeerGone] after the
-// notifications of that process, held back by [Process.BlockNotifications], and with the same calls
-// allowed.
-func WithEvents(h func(Event)) Option { return func(o *options) { o.events = h } }
-
-// event has the handler run; in is the link whose end it reports, if it is an
+// dispatchEvent has the handler run; in is the link whose end it reports, if it is an
 // importer's.
-func (p *Process) event(e Event, in *link.Responder) {
-	if p.events != nil {
-		p.engine.Event(in, func() { p.events(e) })
+func (p *Process) dispatchEvent(e Event, responder *link.Responder) {
+	if p.eventHandler != nil {
+		p.engine.Event(responder, func() { p.eventHandler(e) })
 	}
 }
 
-// maxTelling bounds how many events are on their way to the node; what comes meanwhile
+// maxPendingReports bounds how many events are on their way to the node; what comes meanwhile
 // is not told, for a peer can bring about any number.
-const maxTelling = 16
+const maxPendingReports = 16
 
-// tell has the node log an event, and does not wait for it.
-func (p *Process) tell(kind string, peer local.ProcessID, imports bool, why error) {
+// reportToNode has the node log an event, and does not wait for it.
+func (p *Process) reportToNode(kind string, peer nodeproto.ProcessID, imports bool, why error) {
 	p.mu.Lock() // Close waits for all that have begun before it
 	defer p.mu.Unlock()
-	if p.closed || p.telling.Load() >= maxTelling {
+	if p.closed || p.pendingReports.Load() >= maxPendingReports {
 		return
 	}
-	p.telling.Add(1)
-	p.begun.Go(func() {
-		defer p.telling.Add(-1)
-		ctx, stop := context.WithTimeout(p.life, timeout.Control)
+	p.pendingReports.Add(1)
+	p.background.Go(func() {
+		defer p.pendingReports.Add(-1)
+		ctx, stop := context.WithTimeout(p.ctx, timeout.Control)
 		defer stop()
-		e := local.LinkEvent{Kind: kind, Peer: peer, Imports: imports}
+		e := nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports}
 		if why != nil {
 			e.Why = why.Error()
 		}
-		_, fds, _ := ask[local.Empty](ctx, p, local.Tell, e, nil)
+		_, fds, _ := ask[nodeproto.Empty](ctx, p, nodeproto.ReportEvent, e, nil)
 		closeAll(fds)
 	})
 }
 
-// peerGone tells that a process is gone, after the notifications of its links, unless this process
+// dispatchPeerGone tells that a process is gone, after the notifications of its links, unless this process
 // has left. p.mu is held.
-func (p *Process) peerGone(peer local.ProcessID, links []*link.Responder, err error) {
-	if p.closed || p.events == nil {
+func (p *Process) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.Responder, err error) {
+	if p.closed || p.eventHandler == nil {
 		return
 	}
 	e := Event{Kind: PeerGone, Peer: processID(peer), Err: linkError(peer, err)}
-	tell := func() { p.events(e) }
-	if len(links) == 0 {
+	tell := func() { p.eventHandler(e) }
+	if len(responders) == 0 {
 		p.engine.Event(nil, tell)
 		return
 	}
-	for _, in := range links[1:] {
+	for _, responder := range responders[1:] {
 		next := tell
-		tell = func() { p.engine.Event(in, next) }
+		tell = func() { p.engine.Event(responder, next) }
 	}
-	p.engine.Event(links[0], tell)
+	p.engine.Event(responders[0], tell)
 }
 
-// tellEnd has the node log it.
-func (p *Process) tellEnd(peer local.ProcessID, imports bool, err error) {
-	kind := local.LinkDown
+// reportLinkEnd has the node log it.
+func (p *Process) reportLinkEnd(peer nodeproto.ProcessID, imports bool, err error) {
+	kind := nodeproto.LinkDown
 	if !errors.Is(err, link.ErrGone) && !errors.Is(err, link.ErrClosed) {
-		kind = local.LinkFailed
+		kind = nodeproto.LinkFailed
 	}
-	p.tell(kind, peer, imports, err)
+	p.reportToNode(kind, peer, imports, err)
 }
 
-// maxNews bounds how many events of links that were lost and resumed wait for the handler: a peer
+// maxLinkEvents bounds how many events of links that were lost and resumed wait for the handler: a peer
 // can bring about any number while notifications are blocked.
-const maxNews = 1024
+const maxLinkEvents = 1024
 
-// linkNews reports that a link has lost its connection, or goes on; imports says on which
+// linkStateChanged reports that a link has lost its connection, or goes on; imports says on which
 // side of it this process is.
-func (p *Process) linkNews(peer local.ProcessID, imports, up bool, why error) {
-	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, local.LinkResumed, "a link was resumed"
+func (p *Process) linkStateChanged(peer nodeproto.ProcessID, imports, up bool, why error) {
+	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, nodeproto.LinkResumed, "a link was resumed"
 	if !up {
-		e.Kind, e.Err, kind, text = LinkDown, linkError(peer, why), local.LinkLost, "a link has lost its connection"
+		e.Kind, e.Err, kind, text = LinkDown, linkError(peer, why), nodeproto.LinkLost, "a link has lost its connection"
 	}
 	p.log.Info(text, "peer", peer, "why", why)
-	p.tell(kind, peer, imports, why)
-	if p.events == nil {
+	p.reportToNode(kind, peer, imports, why)
+	if p.eventHandler == nil {
 		return
 	}
-	if p.news.Add(1) > maxNews {
-		p.news.Add(-1)
+	if p.pendingLinkEvents.Add(1) > maxLinkEvents {
+		p.pendingLinkEvents.Add(-1)
 		return
 	}
 	p.engine.Event(nil, func() {
-		p.news.Add(-1)
-		p.events(e)
+		p.pendingLinkEvents.Add(-1)
+		p.eventHandler(e)
 	})
 }
 
 // linkError is what happened to a link with a process.
-func linkError(peer local.ProcessID, why error) error {
+func linkError(peer nodeproto.ProcessID, why error) error {
 	f := fail("link", why)
 	f.Peer = processID(peer).String()
 	return f
 }
 
-func processID(p local.ProcessID) ProcessID { return ProcessID{NodeID{p.Node}, PID(p.PID)} }
+func processID(p nodeproto.ProcessID) ProcessID { return ProcessID{NodeID{p.Node}, PID(p.PID)} }
 
 // inHandler refuses what a notification handler may not call.
 func inHandler(op string) error {

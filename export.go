@@ -10,7 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -33,34 +33,34 @@ type Export struct {
 	p       *Process
 	id      uint32
 	mem     []byte
-	rights  local.Rights
+	rights  nodeproto.Rights
 	handler func(Notification)
 
 	discard  atomic.Bool
 	notified atomic.Uint64
 
-	redirect *link.Redirect // nil: not redirectable
-	targets  []*Memory
-	many     bool
-	shared   *sharing // with p.mu
+	redirect    *link.Redirect // nil: not redirectable
+	targets     []*Memory
+	manySenders bool
+	redirShare  *redirectShare // with p.mu
 
-	unmapped bool
-	share    bool
-	global   bool
-	home     *Memory // the allocation that mem lies in, if it does
-	off      int     // where
-	memory   *Memory // the same, or nil: reached by the stream alone
-	slot     uint32
-	alive    uint32 // what the slot's state holds while the export lives
-	closed   atomic.Bool
-	faulted  atomic.Bool // see fault
+	unmapped    bool
+	sharePages  bool
+	globalSpace bool
+	allocation  *Memory // the allocation that mem lies in, if it does
+	allocOff    int     // where
+	mappable    *Memory // the same, or nil: reached by the stream alone
+	slot        uint32
+	liveState   uint32 // what the slot's state holds while the export lives
+	closed      atomic.Bool
+	faulted     atomic.Bool // see fault
 
-	permit []local.Permission
+	permit []nodeproto.Permission
 	serial uint64 // unique in the process
 
-	ending  sync.Mutex // one call ends it at a time; before home's changing
+	endMu   sync.Mutex // one call ends it at a time; before home's changing
 	revoked bool       // importers do not reach the memory any more; with ending, as over
-	over    bool
+	ended   bool
 	grants  map[uint32]*grant // with p.mu
 }
 
@@ -101,7 +101,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 		return nil, fail(op, err)
 	}
 	e := p.newExport(id, mem, o)
-	switch err := shm.Present(mem, e.rights&local.MayWrite != 0); {
+	switch err := shm.Present(mem, e.rights&nodeproto.MayWrite != 0); {
 	case errors.Is(err, shm.ErrForbidden):
 		return nil, failf(op, ErrBadArg, "importers may do more with the memory than this process: %v. Map it for writing, or export it ReadOnly", err)
 	case err != nil:
@@ -112,20 +112,20 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 			return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
 		}
 	}
-	if err := p.begin(e, op); err != nil {
+	if err := p.addExport(e, op); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	if _, _, err := ask[local.Empty](ctx, p, local.Export, e.announcement(), nil); err != nil {
-		_ = e.end(false)
+	if _, _, err := ask[nodeproto.Empty](ctx, p, nodeproto.Export, e.announcement(), nil); err != nil {
+		_ = e.endExport(false)
 		return nil, fail(op, err)
 	}
 	return e, nil
 }
 
-// admit puts e into the tables, if it may stand beside what is there.
-func (p *Process) admit(e *Export, op string) error {
+// addExportLocked puts e into the tables, if it may stand beside what is there.
+func (p *Process) addExportLocked(e *Export, op string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -134,66 +134,66 @@ func (p *Process) admit(e *Export, op string) error {
 	if p.exports[e.id] != nil {
 		return failf(op, ErrBufAlreadyExists, "this process exports buffer %d already: close it first, or take another id", e.id)
 	}
-	if o := p.laid.First(e.mem); o != nil {
+	if o := p.exportSpans.First(e.mem); o != nil {
 		return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
 	}
-	if b := p.bound(e.mem); b != nil {
+	if b := p.bindingOver(e.mem); b != nil {
 		return failf(op, ErrOverlappedBufs, "the memory, or the rest of its pages, is bound to buffer %d of %v", b.im.id, b.im.peer)
 	}
 	for m := range p.memories.Overlapping(e.mem) {
-		if o := m.target; o != nil {
+		if o := m.redirectOf; o != nil {
 			return failf(op, ErrOverlappedBufs, "the memory is a redirection target of buffer %d", o.id)
 		}
 	}
 	if err := p.admitTargets(e, op); err != nil {
 		return err
 	}
-	if err := p.house(e, op); err != nil {
+	if err := p.assignAllocation(e, op); err != nil {
 		return err
 	}
-	if len(p.slots) == 0 && p.slotTop == shmlayout.Slots {
+	if len(p.freeSlots) == 0 && p.slotsUsed == shmlayout.Slots {
 		return failf(op, ErrNoMem, "a process can have %d exports at a time", shmlayout.Slots)
 	}
 	if err := e.seal(op); err != nil {
 		return err
 	}
-	if n := len(p.slots); n > 0 {
-		e.slot, p.slots = p.slots[n-1], p.slots[:n-1]
+	if n := len(p.freeSlots); n > 0 {
+		e.slot, p.freeSlots = p.freeSlots[n-1], p.freeSlots[:n-1]
 	} else {
-		e.slot = p.slotTop
-		p.slotTop++
+		e.slot = p.slotsUsed
+		p.slotsUsed++
 	}
-	p.serial++
-	e.serial = p.serial
+	p.lastSerial++
+	e.serial = p.lastSerial
 	state := p.page.State(e.slot)
-	e.alive = state.Load() + 1
-	state.Store(e.alive)
-	p.enlist(e)
+	e.liveState = state.Load() + 1
+	state.Store(e.liveState)
+	p.insertExport(e)
 	if invariant.Enabled {
 		p.checkTables()
 	}
 	return nil
 }
 
-// enlist puts e into the tables, and delist takes it out of them; p.mu is held.
-func (p *Process) enlist(e *Export) {
+// insertExport puts e into the tables, and delist takes it out of them; p.mu is held.
+func (p *Process) insertExport(e *Export) {
 	p.exports[e.id] = e
-	p.laid.Add(e.mem, e)
+	p.exportSpans.Add(e.mem, e)
 	for _, m := range e.targets {
-		m.target = e
+		m.redirectOf = e
 	}
 	if e.redirect != nil {
-		p.redirs[e] = true
+		p.redirectable[e] = true
 	}
 }
 
-func (p *Process) delist(e *Export) {
+func (p *Process) removeExport(e *Export) {
 	delete(p.exports, e.id)
-	p.laid.Remove(e.mem)
+	p.exportSpans.Remove(e.mem)
 	for _, m := range e.targets {
-		m.target = nil
+		m.redirectOf = nil
 	}
-	delete(p.redirs, e)
+	delete(p.redirectable, e)
 }
 
 // ID is the buffer's id.
@@ -240,121 +240,185 @@ func (e *Export) Close() error {
 	if err := inHandler(op); err != nil {
 		return err
 	}
-	if e.p.engine.Blocked() && e.pending() {
+	if e.p.engine.Blocked() && e.notificationsPending() {
 		return failf(op, ErrBlockedNotifications, "%v", ErrBlockedNotifications)
 	}
-	if err := e.end(true); err != nil {
-		return e.failed(op, err)
+	if err := e.endExport(true); err != nil {
+		return e.opError(op, err)
 	}
 	return nil
 }
 
-// end takes the export down. What fails is done again by the next call; until all is done the
+// endExport takes the export down. What fails is done again by the next call; until all is done the
 // memory is this export's still, and can be neither exported nor freed. The id is free for another
 // export only when the daemon has forgotten this one.
-func (e *Export) end(tell bool) error {
-	e.ending.Lock()
-	defer e.ending.Unlock()
-	if e.over {
+func (e *Export) endExport(tell bool) error {
+	e.endMu.Lock()
+	defer e.endMu.Unlock()
+	if e.ended {
 		return nil
 	}
 	p := e.p
-	if err := e.revoke(); err != nil {
+	if err := e.revokeAll(); err != nil {
 		return err
 	}
 	if tell {
-		if err := p.unexport(e); err != nil {
+		if err := p.withdrawExport(e); err != nil {
 			return err
 		}
 	}
-	e.over = true
+	e.ended = true
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.exports[e.id] == e {
-		p.delist(e)
+		p.removeExport(e)
 	}
-	p.slots = append(p.slots, e.slot)
+	p.freeSlots = append(p.freeSlots, e.slot)
 	if invariant.Enabled {
 		p.checkTables()
 	}
 	return nil
 }
 
-// fault ends the export because its memory cannot be accessed any more. The program has taken it
+// handleFault ends the export because its memory cannot be accessed any more. The program has taken it
 // back too early.
-func (e *Export) fault(err error) {
+func (e *Export) handleFault(err error) {
 	if e.closed.Load() || e.faulted.Swap(true) {
 		return // by the program, or by another fault
 	}
 	why := failf(fmt.Sprintf("access buffer %d", e.id), ErrBadArg, "%v: it was unmapped, protected or cut off while it was exported; the export is closed", err)
 	e.p.log.Error("an export's memory cannot be accessed", "buffer", e.id, "why", err)
-	e.p.event(Event{Kind: ExportFault, Export: e, Err: why}, nil)
-	_ = e.end(true) // what fails is done by Close
+	e.p.dispatchEvent(Event{Kind: ExportFault, Export: e, Err: why}, nil)
+	_ = e.endExport(true) // what fails is done by Close
 }
 
-// revoke tells importers that the export has ended, and takes its pages away from them.
-func (e *Export) revoke() error {
+// revokeAll tells importers that the export has ended, and takes its pages away from them.
+func (e *Export) revokeAll() error {
 	if e.revoked {
 		return nil
 	}
 	p := e.p
-	if e.home != nil {
-		e.home.changing.Lock()
-		defer e.home.changing.Unlock()
+	if e.allocation != nil {
+		e.allocation.exportMu.Lock()
+		defer e.allocation.exportMu.Unlock()
 	}
 	p.mu.Lock()
 	e.closed.Store(true)
-	links := e.links()
+	responders := e.responders()
 	grants := e.grants
 	e.grants = nil
 	p.mu.Unlock()
 	// The state changes by an atomic before the pages are read: a sender that
 	// still finds it unchanged after its last word has that word in the copy.
-	p.page.State(e.slot).Store(e.alive + 1)
+	p.page.State(e.slot).Store(e.liveState + 1)
 	for h, g := range grants {
 		g.revoke(h)
 	}
 	p.engine.Wake() // waiters for its notifications
-	err := errors.Join(e.endRedirection(links), e.renew())
+	err := errors.Join(e.endRedirection(responders), e.renewPages())
 	e.revoked = err == nil
 	return err
 }
 
-// unexport lets the daemon forget a buffer. One that is away has nothing to forget: the next one
+// withdrawExport lets the daemon forget a buffer. One that is away has nothing to forget: the next one
 // is not told of this export.
-func (p *Process) unexport(e *Export) error {
-	if !p.node.up() {
+func (p *Process) withdrawExport(e *Export) error {
+	if !p.node.connected() {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	_, err := p.node.now.Load().Call(ctx, local.Unexport, local.ExportRequest{ID: e.id, Serial: e.serial}, nil, nil)
+	_, err := p.node.conn.Load().Call(ctx, nodeproto.Unexport, nodeproto.ExportRequest{ID: e.id, Serial: e.serial}, nil, nil)
 	if errors.Is(err, code.NoDaemon) {
 		return nil
 	}
 	return err
 }
 
-// grant is what one import of an export is to the exporter.
-type grant struct {
-	e      *Export
-	target *link.Target
-	peer   *importer
-	in     *link.Responder // nil before the link is there; with p.mu
+// addExport puts e into the tables when no pages of its allocation are moving: e may
+// share one with an export that is just ending.
+func (p *Process) addExport(e *Export, op string) error {
+	p.mu.Lock()
+	m, _ := p.allocationOf(e.mem)
+	p.mu.Unlock()
+	if m != nil {
+		m.exportMu.Lock()
+		defer m.exportMu.Unlock()
+	}
+	return p.addExportLocked(e, op)
 }
 
-// revoke takes the grant away from its link.
-func (g *grant) revoke(handle uint32) {
-	p := g.e.p
+// assignAllocation says which allocation e lies in, and whether importers may map it; p.mu
+// is held.
+func (p *Process) assignAllocation(e *Export, op string) error {
+	e.allocation, e.allocOff = p.allocationOf(e.mem)
+	if e.allocation == nil {
+		if e.globalSpace {
+			return failf(op, ErrBadArg, "the memory is not of Process.Alloc, which GlobalSpace says it is")
+		}
+		return nil
+	}
+	if !e.unmapped && !e.manySenders && e.wholeTargets() && (e.sharePages || len(e.mem) == e.allocation.size) {
+		e.mappable = e.allocation
+	}
+	return nil
+}
+
+// renewPages takes the pages of an export that ends away from whoever has mapped
+// them, as far as they are not also those of another export that lives. The
+// home's changing is held, and nothing reaches e any more by the library.
+func (e *Export) renewPages() error {
+	m := e.allocation
+	whole := m != nil && len(e.mem) == m.size
+	switch {
+	case m == nil:
+		return nil
+	case whole && e.mappable != nil:
+		return m.region.Renew("vmmc")
+	case !m.region.Shared():
+		return nil
+	case whole: // whoever mapped a part once reaches it all
+		return m.region.Renew("vmmc")
+	}
+	from, to := e.ownPages()
+	return m.region.RenewPart(from, to-from)
+}
+
+// ownPages are the pages that e lies in and no other export that lives does.
+// Exports do not overlap, so only the first and the last can be shared.
+func (e *Export) ownPages() (from, to int) {
+	from, to = e.allocOff/shm.PageSize*shm.PageSize, shm.RoundUp(e.allocOff+len(e.mem))
+	first, last := from+shm.PageSize, to-shm.PageSize
+	shareFirst, shareLast := false, false
+	p := e.p
 	p.mu.Lock()
-	in := g.in
-	delete(g.peer.grants, handle)
-	if g.peer.joining > 0 {
-		g.peer.missed = append(g.peer.missed, handle)
+	for o := range p.exportSpans.Overlapping(e.allocation.region.Bytes()[from:to]) {
+		if o == e || o.closed.Load() {
+			continue
+		}
+		end := o.allocOff + len(o.mem)
+		shareFirst = shareFirst || o.allocOff < first && end > from
+		shareLast = shareLast || o.allocOff < to && end > last
 	}
-	p.forgetIdle(g.peer)
 	p.mu.Unlock()
-	if in != nil {
-		in.Revoke(handle)
+	if shareFirst {
+		from = first
 	}
+	if shareLast {
+		to = max(from, last)
+	}
+	return from, to
+}
+
+// newExport makes an export as its options say; it is in no table yet.
+func (p *Process) newExport(id uint32, mem []byte, o *exportOptions) *Export {
+	e := &Export{
+		p: p, id: id, mem: mem[:len(mem):len(mem)], grants: map[uint32]*grant{},
+		rights: o.rights, handler: o.handler, targets: o.targets, manySenders: o.manySenders,
+		unmapped: o.unmapped, sharePages: o.sharePages, globalSpace: o.globalSpace, permit: o.permit,
+	}
+	if o.redirectable > 0 {
+		e.redirect = link.NewRedirect(p.engine, len(mem))
+	}
+	return e
 }

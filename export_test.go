@@ -6,48 +6,48 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // UseUpDestSpace leaves room for n more bytes of DestSpace addresses.
 func UseUpDestSpace(p *Process, n uint64) {
-	p.dest.mu.Lock()
-	p.dest.next = -n - 1
-	p.dest.mu.Unlock()
+	p.destSpace.mu.Lock()
+	p.destSpace.next = -n - 1
+	p.destSpace.mu.Unlock()
 }
 
 // SetLastHandle has the process go on behind this handle, as after so many grants.
 func SetLastHandle(p *Process, handle uint32) {
 	p.mu.Lock()
-	p.last = handle
+	p.lastHandle = handle
 	p.mu.Unlock()
 }
 
 // SetImportWaits changes after which time an import that waits is logged, until the function that
 // it returns is called. No import may be under way.
 func SetImportWaits(d time.Duration) (restore func()) {
-	was := importWaits
-	importWaits = d
-	return func() { importWaits = was }
+	was := importLogDelay
+	importLogDelay = d
+	return func() { importLogDelay = was }
 }
 
 // JoinLate begins the link of an importer that was introduced as the order-th one,
 // as where its process did not get to run between the answer and this.
-func JoinLate(p *Process, id local.ProcessID, order uint64, fd int) error {
-	return p.join(id, order, fd, nil, link.Terms{})
+func JoinLate(p *Process, id nodeproto.ProcessID, order uint64, fd int) error {
+	return p.joinLink(id, order, fd, nil, link.Terms{})
 }
 
 // Checked says of how many links of the process, out and in, payloads have checksums.
 func Checked(p *Process) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.links {
-		if l.out.Terms().Checked {
+	for _, l := range p.exporterLinks {
+		if l.requester.Terms().Checked {
 			n++
 		}
 	}
-	for _, peer := range p.peers {
-		if peer.in != nil && peer.in.Terms().Checked {
+	for _, peer := range p.importers {
+		if peer.responder != nil && peer.responder.Terms().Checked {
 			n++
 		}
 	}
@@ -58,13 +58,13 @@ func Checked(p *Process) (n int) {
 func Encrypted(p *Process) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.links {
-		if l.out.Encrypted() {
+	for _, l := range p.exporterLinks {
+		if l.requester.Encrypted() {
 			n++
 		}
 	}
-	for _, peer := range p.peers {
-		if peer.in != nil && peer.in.Encrypted() {
+	for _, peer := range p.importers {
+		if peer.responder != nil && peer.responder.Encrypted() {
 			n++
 		}
 	}
@@ -80,8 +80,8 @@ func SetDialer(p *Process, f func(ctx context.Context, address string) (net.Conn
 func Resumed(p *Process) (losses, resumptions uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.links {
-		n, m := l.out.ConnStats()
+	for _, l := range p.exporterLinks {
+		n, m := l.requester.ConnStats()
 		losses, resumptions = losses+n, resumptions+m
 	}
 	return losses, resumptions
@@ -91,21 +91,21 @@ func Resumed(p *Process) (losses, resumptions uint64) {
 func Grants(p *Process) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, peer := range p.peers {
+	for _, peer := range p.importers {
 		n += len(peer.grants)
 	}
 	return n
 }
 
 // SetEvents has the process run another handler for its events; before there are any.
-func SetEvents(p *Process, h func(Event)) { p.events = h }
+func SetEvents(p *Process, h func(Event)) { p.eventHandler = h }
 
 // Importers is how many processes have a link to this one, and order the number of the last link that they asked for.
 func Importers(p *Process) (n int, order uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, peer := range p.peers {
-		if peer.in != nil {
+	for _, peer := range p.importers {
+		if peer.responder != nil {
 			n++
 		}
 		order = max(order, peer.order)
@@ -130,11 +130,11 @@ func WaitsForNotes(p *Process) bool { return p.engine.NotifyWaiters() > 0 }
 func SeverLinks(p *Process) {
 	p.mu.Lock()
 	var outs []*link.Requester
-	for _, l := range p.links {
-		outs = append(outs, l.out)
+	for _, l := range p.exporterLinks {
+		outs = append(outs, l.requester)
 	}
 	p.mu.Unlock()
-	for _, out := range outs {
-		out.Sever(link.ErrGone)
+	for _, requester := range outs {
+		requester.Sever(link.ErrGone)
 	}
 }

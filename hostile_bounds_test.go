@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -84,7 +84,7 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 	for name, step := range map[string]func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import{
 		"asked for a grant": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
-			y.gives(func() (local.Grant, []int) { <-over; return local.Grant{}, nil })
+			y.gives(func() (nodeproto.Grant, []int) { <-over; return nodeproto.Grant{}, nil })
 			return nil
 		},
 		"asked for a link": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
@@ -117,7 +117,7 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 			y.direct.Store(true)
 			im := y.imported(t, p)
 			over := silence(t)
-			y.gives(func() (local.Grant, []int) { <-over; return local.Grant{}, nil })
+			y.gives(func() (nodeproto.Grant, []int) { <-over; return nodeproto.Grant{}, nil })
 			return im
 		},
 		"in a frame": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
@@ -167,22 +167,22 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 // An importer says nothing any more: the calls of the exporter end with their contexts, and closing
 // waits for no importer.
 func TestCallsEndBesideASilentImporter(t *testing.T) {
-	for name, silent := range map[string]func(t *testing.T, o *outlaw, exporter local.ProcessID, claim shmlayout.Claim, handle uint32){
-		"before it has a link": func(*testing.T, *outlaw, local.ProcessID, shmlayout.Claim, uint32) {},
-		"on a link": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ shmlayout.Claim, _ uint32) {
+	for name, silent := range map[string]func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, claim shmlayout.Claim, handle uint32){
+		"before it has a link": func(*testing.T, *outlaw, nodeproto.ProcessID, shmlayout.Claim, uint32) {},
+		"on a link": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, _ shmlayout.Claim, _ uint32) {
 			o.raid(t, exporter)
 		},
-		"in a message": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ shmlayout.Claim, handle uint32) {
+		"in a message": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, _ shmlayout.Claim, handle uint32) {
 			b := frame(wire.Header{Type: wire.Data, Seq: 1, Size: size, Chunk: 4096}, make([]byte, 100))
 			if err := o.raid(t, exporter).say(t, addressed(b, handle)); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"in a redirected message": func(t *testing.T, o *outlaw, exporter local.ProcessID, claim shmlayout.Claim, _ uint32) {
+		"in a redirected message": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, claim shmlayout.Claim, _ uint32) {
 			o.raid(t, exporter)
 			claim.Claimed().Store(1)
 		},
-		"with answers that it does not read": func(t *testing.T, o *outlaw, exporter local.ProcessID, _ shmlayout.Claim, handle uint32) {
+		"with answers that it does not read": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, _ shmlayout.Claim, handle uint32) {
 			r := o.raid(t, exporter)
 			b := r.said.in(addressed(frames(400, func(i int) wire.Header {
 				return wire.Header{Type: wire.Get, Seq: uint64(i) + 1, Size: size}
@@ -195,8 +195,8 @@ func TestCallsEndBesideASilentImporter(t *testing.T) {
 			target := memory(t, w.b)
 			e := redirectable(t, w.b, 10, target)
 			o := newOutlaw(t, w.socket, rand.Uint64(), nil)
-			r := local.ImportRequest{Node: w.b.Node().String(), PID: uint32(w.b.PID()), ID: 10}
-			g, fds, err := local.Ask[local.Grant](t.Context(), o.Conn, local.Import, r, nil)
+			r := nodeproto.ImportRequest{Node: w.b.Node().String(), PID: uint32(w.b.PID()), ID: 10}
+			g, fds, err := nodeproto.Ask[nodeproto.Grant](t.Context(), o.Conn, nodeproto.Import, r, nil)
 			if err != nil || len(fds) != 4 { // the memory, two pages, and the target
 				t.Fatal(fds, err)
 			}
@@ -226,8 +226,8 @@ func TestCallsEndBesideASilentImporter(t *testing.T) {
 // closing.
 func TestCallsEndBesideASilentDaemon(t *testing.T) {
 	over := make(chan struct{})
-	w := newCrown(t)
-	w.answers(func(local.Method) any { <-over; return local.Empty{} })
+	w := newFakeDaemon(t)
+	w.answers(func(nodeproto.Method) any { <-over; return nodeproto.Empty{} })
 	defer close(over)
 	var calls []contextCall
 	for range 50 {
@@ -243,12 +243,12 @@ func TestCallsEndBesideASilentDaemon(t *testing.T) {
 func TestExportEndsBesideASilentDaemon(t *testing.T) {
 	t.Parallel()
 	over := make(chan struct{})
-	w := newCrown(t)
+	w := newFakeDaemon(t)
 	e, err := w.p.Export(8, alloc(t, w.p, size))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.answers(func(local.Method) any { <-over; return local.Empty{} })
+	w.answers(func(nodeproto.Method) any { <-over; return nodeproto.Empty{} })
 	defer close(over)
 	testutil.Within(t, "Close of the export", timeout.Control, func() {
 		if err := e.Close(); !errors.Is(err, vmmc.ErrTimeout) {
@@ -264,19 +264,19 @@ func TestImportEndsBesideASilentNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	exporter := local.ProcessID{Node: "b", PID: 2, Incarnation: 6}
+	exporter := nodeproto.ProcessID{Node: "b", PID: 2, Incarnation: 6}
 	for name, encrypted := range map[string]bool{"in clear": false, "encrypted": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newCrown(t)
-			w.answers(func(m local.Method) any {
+			w := newFakeDaemon(t)
+			w.answers(func(m nodeproto.Method) any {
 				switch m {
-				case local.Import:
-					return local.Grant{Exporter: exporter, Handle: 1, Size: size, Rights: local.MayRead}
-				case local.Connect:
-					s := local.Secrecy{Encrypt: encrypted, Fingerprint: make([]byte, encrypt.PrintSize)}
-					return local.Connected{Link: 1, Key: make([]byte, wire.KeySize), Address: l.Addr().String(), Epoch: 1, Secrecy: s}
+				case nodeproto.Import:
+					return nodeproto.Grant{Exporter: exporter, Handle: 1, Size: size, Rights: nodeproto.MayRead}
+				case nodeproto.Connect:
+					s := nodeproto.Secrecy{Encrypt: encrypted, Fingerprint: make([]byte, encrypt.PrintSize)}
+					return nodeproto.Connected{Link: 1, Key: make([]byte, wire.KeySize), Address: l.Addr().String(), Epoch: 1, Secrecy: s}
 				}
-				return local.Empty{}
+				return nodeproto.Empty{}
 			})
 			var node vmmc.NodeID
 			if err := node.UnmarshalText([]byte(exporter.Node)); err != nil {
@@ -298,7 +298,7 @@ func TestNodeEndsBesideASilentProcess(t *testing.T) {
 	w := townAt(t, n.Socket())
 	asked, over := make(chan struct{}, 8), make(chan struct{})
 	y := newTyrant(t, w.socket, honestly)
-	y.gives(func() (local.Grant, []int) { asked <- struct{}{}; <-over; return local.Grant{}, nil })
+	y.gives(func() (nodeproto.Grant, []int) { asked <- struct{}{}; <-over; return nodeproto.Grant{}, nil })
 	p := join(t, w.socket)
 	pending := p.ImportAsync(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	<-asked

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -22,7 +22,7 @@ import (
 // hostileFiles are what a peer sends in the place of a descriptor that is awaited, or of none: closing one, or asking
 // it something, takes as long as the peer likes. Each gives n of them, of which the sender keeps no copy that matters.
 var hostileFiles = map[string]func(t testing.TB, n int) (fds []int, answer func()){
-	"TCP sockets that linger": testutil.Lingering,
+	"TCP sockets that linger": testutil.LingeringSockets,
 	"TCP sockets with an error queue": func(t testing.TB, n int) (fds []int, answer func()) {
 		for range n {
 			fds = append(fds, withErrorQueue(t))
@@ -38,7 +38,7 @@ var hostileFiles = map[string]func(t testing.TB, n int) (fds []int, answer func(
 		return fds, f.Answer
 	},
 	"unix sockets with a TCP socket on its way that lingers": func(t testing.TB, n int) (fds []int, answer func()) {
-		sockets, let := testutil.Lingering(t, n)
+		sockets, let := testutil.LingeringSockets(t, n)
 		for _, fd := range sockets {
 			fds = append(fds, onItsWay(t, fd))
 		}
@@ -121,12 +121,12 @@ func TestHostileFiles(t *testing.T) {
 		n      int // files that it takes
 		attack func(t *testing.T, r *fileRaid)
 	}
-	inGrant := func(n int, g func(*local.Grant)) step {
+	inGrant := func(n int, g func(*nodeproto.Grant)) step {
 		return step{n, func(t *testing.T, r *fileRaid) {
 			y := newTyrant(t, r.w.socket, honestly)
 			fds := r.files(n)
-			y.gives(func() (local.Grant, []int) {
-				grant := local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite, Mapped: true, Memory: 2 << 20}
+			y.gives(func() (nodeproto.Grant, []int) {
+				grant := nodeproto.Grant{Handle: 1, Size: size, Rights: nodeproto.MayRead | nodeproto.MayWrite, Mapped: true, Memory: 2 << 20}
 				if g(&grant); n > 1 {
 					grant.Claims = 5
 					grant.Targets = make([]int, n-3)
@@ -151,9 +151,9 @@ func TestHostileFiles(t *testing.T) {
 		}}
 	}
 	for name, step := range map[string]step{
-		"the memory of a grant":       inGrant(1, func(*local.Grant) {}),
-		"all that a grant brings":     inGrant(local.MaxDescriptors, func(*local.Grant) {}),
-		"a grant that brings nothing": inGrant(1, func(g *local.Grant) { g.Mapped = false }),
+		"the memory of a grant":       inGrant(1, func(*nodeproto.Grant) {}),
+		"all that a grant brings":     inGrant(nodeproto.MaxDescriptors, func(*nodeproto.Grant) {}),
+		"a grant that brings nothing": inGrant(1, func(g *nodeproto.Grant) { g.Mapped = false }),
 		"the socket of a link":        inLink(2),
 		"the pages of a link":         inLink(0, 1),
 		"a whole link":                inLink(0, 1, 2),
@@ -173,9 +173,9 @@ func TestHostileFiles(t *testing.T) {
 			}()
 			var none unix.Passed
 			h := link.listen(t, &none)
-			h.SetGranted(h.Serial, &wire.Granted{Handle: 3, Size: size, Rights: uint8(local.MayRead | local.MayWrite), Mapped: true, Memory: 2 << 20})
+			h.SetGranted(h.Serial, &wire.Granted{Handle: 3, Size: size, Rights: uint8(nodeproto.MayRead | nodeproto.MayWrite), Mapped: true, Memory: 2 << 20})
 			link.sendFiles(link.said.in(frame(h, nil)), fds)
-			y.gives(func() (local.Grant, []int) { return local.Grant{}, nil }) // whatever it asks its node for then
+			y.gives(func() (nodeproto.Grant, []int) { return nodeproto.Grant{}, nil }) // whatever it asks its node for then
 			if err := first(t, imported, "the import"); err == nil {
 				t.Error("it was imported")
 			}
@@ -190,11 +190,11 @@ func TestHostileFiles(t *testing.T) {
 			o := newOutlaw(t, r.w.socket, rand.Uint64(), nil)
 			g := o.grab(t, r.w.b, 7)
 			for _, m := range []struct {
-				method local.Method
+				method nodeproto.Method
 				about  any
 			}{
-				{local.Connect, local.ConnectRequest{Exporter: g.Exporter}},
-				{local.Import, local.ImportRequest{Node: r.w.b.Node().String(), PID: uint32(r.w.b.PID()), ID: 7, Link: true}},
+				{nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}},
+				{nodeproto.Import, nodeproto.ImportRequest{Node: r.w.b.Node().String(), PID: uint32(r.w.b.PID()), ID: 7, Link: true}},
 			} {
 				fds := r.files(2)
 				got, _ := o.Call(within(t), m.method, m.about, fds, nil)
@@ -211,12 +211,12 @@ func TestHostileFiles(t *testing.T) {
 		}},
 		"requests of a stranger": {50, func(t *testing.T, r *fileRaid) {
 			for range 5 {
-				c, err := local.Dial(t.Context(), r.w.socket)
+				c, err := nodeproto.Dial(t.Context(), r.w.socket)
 				if err != nil {
 					t.Fatal(err)
 				}
-				conn := local.NewConn(c, nil)
-				for _, m := range []local.Method{local.Export, local.Control, local.Register, local.Import, 12345} {
+				conn := nodeproto.NewConn(c, nil)
+				for _, m := range []nodeproto.Method{nodeproto.Export, nodeproto.Control, nodeproto.Register, nodeproto.Import, 12345} {
 					fds := r.files(2)
 					_, _ = conn.Call(within(t), m, struct{}{}, fds, nil)
 					r.drop(fds)
@@ -227,7 +227,7 @@ func TestHostileFiles(t *testing.T) {
 		}},
 		"what is no request": {136, func(t *testing.T, r *fileRaid) {
 			for _, n := range []int{1, 2, 33, 100} {
-				c, err := local.Dial(t.Context(), r.w.socket)
+				c, err := nodeproto.Dial(t.Context(), r.w.socket)
 				if err != nil {
 					t.Fatal(err)
 				}

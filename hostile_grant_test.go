@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -67,9 +67,9 @@ func newFort(t testing.TB) *fort {
 }
 
 // grant is an honest one: of a buffer and a target that lie within their memories.
-func (f *fort) grant() local.Grant {
-	return local.Grant{
-		Handle: 1, Size: 2*shm.PageSize + 64, Rights: local.MayRead | local.MayWrite,
+func (f *fort) grant() nodeproto.Grant {
+	return nodeproto.Grant{
+		Handle: 1, Size: 2*shm.PageSize + 64, Rights: nodeproto.MayRead | nodeproto.MayWrite,
 		Mapped: true, Memory: f.mem.Size(), Offset: shm.PageSize / 2, State: 0,
 		Claims: 5, Targets: []int{f.target.Size() - 64},
 	}
@@ -93,7 +93,7 @@ func TestHostileGrants(t *testing.T) {
 	w := newTown(t)
 	f := newFort(t)
 	type gift struct {
-		grant func(*local.Grant)
+		grant func(*nodeproto.Grant)
 		fds   func() []int // nil: as they should be
 	}
 	with := func(rs ...*shm.Region) func() []int { return func() []int { return f.these(t, rs...) } }
@@ -108,7 +108,7 @@ func TestHostileGrants(t *testing.T) {
 	}
 	many := func() (rs []*shm.Region) {
 		rs = []*shm.Region{f.mem, post, claim}
-		for range local.MaxTargets {
+		for range nodeproto.MaxTargets {
 			rs = append(rs, f.target)
 		}
 		return rs
@@ -118,10 +118,10 @@ func TestHostileGrants(t *testing.T) {
 		"the memory alone":            {fds: with(f.mem)},
 		"no target":                   {fds: with(f.mem, post, claim)},
 		"a target too many":           {fds: with(f.mem, post, claim, f.target, f.target)},
-		"redirection without memory":  {grant: func(g *local.Grant) { g.Mapped = false }, fds: with(post, claim, f.target)},
-		"the same with all of them":   {grant: func(g *local.Grant) { g.Mapped = false }},
-		"targets without pages":       {grant: func(g *local.Grant) { g.Claims = 0 }},
-		"targets, and nothing else":   {grant: func(g *local.Grant) { g.Claims = 0 }, fds: with(f.mem, f.target)},
+		"redirection without memory":  {grant: func(g *nodeproto.Grant) { g.Mapped = false }, fds: with(post, claim, f.target)},
+		"the same with all of them":   {grant: func(g *nodeproto.Grant) { g.Mapped = false }},
+		"targets without pages":       {grant: func(g *nodeproto.Grant) { g.Claims = 0 }},
+		"targets, and nothing else":   {grant: func(g *nodeproto.Grant) { g.Claims = 0 }, fds: with(f.mem, f.target)},
 		"the pages exchanged":         {fds: with(f.mem, claim, post, f.target)},
 		"memory for the post page":    {fds: with(f.mem, f.other, claim, f.target)},
 		"memory for the claim page":   {fds: with(f.mem, post, f.other, f.target)},
@@ -133,25 +133,25 @@ func TestHostileGrants(t *testing.T) {
 		"a target that is too small":  {fds: with(f.mem, post, claim, f.other)},
 		"a target that is too large":  {fds: with(f.mem, post, claim, f.mem)},
 		"a socket for a target":       {fds: socket},
-		"a target of no size":         {grant: func(g *local.Grant) { g.Targets[0] = 0 }},
-		"a target of less":            {grant: func(g *local.Grant) { g.Targets[0] = -shm.PageSize }},
-		"a target of everything":      {grant: func(g *local.Grant) { g.Targets[0] = math.MaxInt }},
-		"the second target missing":   {grant: func(g *local.Grant) { g.Targets = append(g.Targets, 64) }, fds: with(f.mem, post, claim, f.target, f.loose)},
-		"more targets than there are": {grant: func(g *local.Grant) { g.Targets = make([]int, 1000) }},
-		"as many as come, too large":  {grant: func(g *local.Grant) { g.Targets = make([]int, local.MaxTargets) }, fds: with(many()...)},
-		"unsealed memory":             {grant: func(g *local.Grant) { g.Memory, g.Size = f.loose.Size(), 64 }, fds: with(f.loose, post, claim, f.target)},
-		"read-only memory":            {grant: func(g *local.Grant) { g.Memory, g.Size = f.fixed.Size(), 64 }, fds: with(f.fixed, post, claim, f.target)},
-		"less memory than it says":    {grant: func(g *local.Grant) { g.Memory += shm.PageSize }},
-		"more memory than it says":    {grant: func(g *local.Grant) { g.Memory -= shm.PageSize; g.Size = 64 }},
-		"half a page of memory":       {grant: func(g *local.Grant) { g.Memory -= shm.PageSize / 2 }},
-		"a buffer over the end":       {grant: func(g *local.Grant) { g.Offset = g.Memory - g.Size + 4 }},
-		"a buffer before it":          {grant: func(g *local.Grant) { g.Offset = -4 }},
-		"a buffer far behind":         {grant: func(g *local.Grant) { g.Offset = math.MaxInt &^ 3 }},
-		"an odd buffer":               {grant: func(g *local.Grant) { g.Offset++ }},
-		"no size":                     {grant: func(g *local.Grant) { g.Size = 0 }},
-		"less than no size":           {grant: func(g *local.Grant) { g.Size = math.MinInt }},
-		"more than all memory":        {grant: func(g *local.Grant) { g.Size, g.Memory = math.MaxInt, math.MaxInt }},
-		"a slot that is not":          {grant: func(g *local.Grant) { g.Slot = shmlayout.Slots }},
+		"a target of no size":         {grant: func(g *nodeproto.Grant) { g.Targets[0] = 0 }},
+		"a target of less":            {grant: func(g *nodeproto.Grant) { g.Targets[0] = -shm.PageSize }},
+		"a target of everything":      {grant: func(g *nodeproto.Grant) { g.Targets[0] = math.MaxInt }},
+		"the second target missing":   {grant: func(g *nodeproto.Grant) { g.Targets = append(g.Targets, 64) }, fds: with(f.mem, post, claim, f.target, f.loose)},
+		"more targets than there are": {grant: func(g *nodeproto.Grant) { g.Targets = make([]int, 1000) }},
+		"as many as come, too large":  {grant: func(g *nodeproto.Grant) { g.Targets = make([]int, nodeproto.MaxTargets) }, fds: with(many()...)},
+		"unsealed memory":             {grant: func(g *nodeproto.Grant) { g.Memory, g.Size = f.loose.Size(), 64 }, fds: with(f.loose, post, claim, f.target)},
+		"read-only memory":            {grant: func(g *nodeproto.Grant) { g.Memory, g.Size = f.fixed.Size(), 64 }, fds: with(f.fixed, post, claim, f.target)},
+		"less memory than it says":    {grant: func(g *nodeproto.Grant) { g.Memory += shm.PageSize }},
+		"more memory than it says":    {grant: func(g *nodeproto.Grant) { g.Memory -= shm.PageSize; g.Size = 64 }},
+		"half a page of memory":       {grant: func(g *nodeproto.Grant) { g.Memory -= shm.PageSize / 2 }},
+		"a buffer over the end":       {grant: func(g *nodeproto.Grant) { g.Offset = g.Memory - g.Size + 4 }},
+		"a buffer before it":          {grant: func(g *nodeproto.Grant) { g.Offset = -4 }},
+		"a buffer far behind":         {grant: func(g *nodeproto.Grant) { g.Offset = math.MaxInt &^ 3 }},
+		"an odd buffer":               {grant: func(g *nodeproto.Grant) { g.Offset++ }},
+		"no size":                     {grant: func(g *nodeproto.Grant) { g.Size = 0 }},
+		"less than no size":           {grant: func(g *nodeproto.Grant) { g.Size = math.MinInt }},
+		"more than all memory":        {grant: func(g *nodeproto.Grant) { g.Size, g.Memory = math.MaxInt, math.MaxInt }},
+		"a slot that is not":          {grant: func(g *nodeproto.Grant) { g.Slot = shmlayout.Slots }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newTyrant(t, w.socket, honestly)
@@ -159,7 +159,7 @@ func TestHostileGrants(t *testing.T) {
 			if c.grant != nil {
 				c.grant(&g)
 			}
-			y.gives(func() (local.Grant, []int) {
+			y.gives(func() (nodeproto.Grant, []int) {
 				if c.fds != nil {
 					return g, c.fds()
 				}
@@ -176,7 +176,7 @@ func TestHostileGrants(t *testing.T) {
 			if _, err := p.Import(t.Context(), w.b.Node(), w.b.PID(), 6); err != nil {
 				t.Errorf("import from an honest process: %v", err)
 			}
-			y.gives(func() (local.Grant, []int) { return f.grant(), f.give(t) })
+			y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
 			im, err = p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
 			if err != nil {
 				t.Fatalf("what holds together: %v", err)
@@ -194,7 +194,7 @@ func TestOneHandleTwice(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)
 	f := newFort(t)
-	y.gives(func() (local.Grant, []int) { return f.grant(), f.give(t) })
+	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
 	p, err := vmmc.Open(t.Context(), vmmc.WithSocket(w.socket), vmmc.WithImportLimit(3*int64(f.grant().Size)))
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestEndIsToldOnTheLinkAlone(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)
 	f := newFort(t)
-	y.gives(func() (local.Grant, []int) {
+	y.gives(func() (nodeproto.Grant, []int) {
 		g := f.grant()
 		g.Claims, g.Targets = 0, nil
 		return g, f.these(t, f.mem)
@@ -305,7 +305,7 @@ func TestPostsByStreamUnacknowledged(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)
 	f := newFort(t)
-	y.gives(func() (local.Grant, []int) { return f.grant(), f.give(t) })
+	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
 	p := join(t, w.socket)
 	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {
@@ -367,7 +367,7 @@ func TestHostilePosts(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)
 	f := newFort(t)
-	y.gives(func() (local.Grant, []int) { return f.grant(), f.give(t) })
+	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
 	p := join(t, w.socket)
 	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {
@@ -474,7 +474,7 @@ func TestPostsThatChange(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)
 	f := newFort(t)
-	y.gives(func() (local.Grant, []int) { return f.grant(), f.give(t) })
+	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
 	p := join(t, w.socket)
 	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {

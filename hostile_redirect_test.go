@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -21,10 +21,10 @@ import (
 )
 
 // seize imports a buffer and keeps the descriptors that came with the grant.
-func (o *outlaw) seize(t testing.TB, p *vmmc.Process, id uint32) (local.Grant, []int) {
+func (o *outlaw) seize(t testing.TB, p *vmmc.Process, id uint32) (nodeproto.Grant, []int) {
 	t.Helper()
-	r := local.ImportRequest{Node: p.Node().String(), PID: uint32(p.PID()), ID: id}
-	g, fds, err := local.Ask[local.Grant](t.Context(), o.Conn, local.Import, r, nil)
+	r := nodeproto.ImportRequest{Node: p.Node().String(), PID: uint32(p.PID()), ID: id}
+	g, fds, err := nodeproto.Ask[nodeproto.Grant](t.Context(), o.Conn, nodeproto.Import, r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func (o *outlaw) seize(t testing.TB, p *vmmc.Process, id uint32) (local.Grant, [
 // loot is all that the importer of a redirectable buffer is given.
 type loot struct {
 	*raid
-	g       local.Grant
+	g       nodeproto.Grant
 	fds     []int
 	mem     *shm.Region
 	post    shmlayout.Post
@@ -344,7 +344,7 @@ func TestWhatAnImporterIsGiven(t *testing.T) {
 	}
 	defer ring.Retire()
 	mine := []int{descriptor(t, o.page.Region), descriptor(t, ring.Region)}
-	_, of, err := local.Ask[local.Connected](t.Context(), o.Conn, local.Connect, local.ConnectRequest{Exporter: g.Exporter}, mine)
+	_, of, err := nodeproto.Ask[nodeproto.Connected](t.Context(), o.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, mine)
 	closeAll(mine)
 	if err != nil || len(of) != 3 || len(fds) != 4 {
 		t.Fatal(fds, of, err)

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // robber is an outlaw of another node that was let into a buffer, and dials by itself.
 type robber struct {
 	*outlaw
-	grant local.Grant
-	local.Connected
+	grant nodeproto.Grant
+	nodeproto.Connected
 }
 
 func newRobber(t *testing.T, socket string, inc uint64, p *vmmc.Process, id uint32) *robber {
@@ -24,7 +24,7 @@ func newRobber(t *testing.T, socket string, inc uint64, p *vmmc.Process, id uint
 	r := &robber{outlaw: newOutlaw(t, socket, inc, nil)}
 	r.grant = r.grab(t, p, id)
 	var err error
-	r.Connected, _, err = local.Ask[local.Connected](t.Context(), r.Conn, local.Connect, local.ConnectRequest{Exporter: r.grant.Exporter}, nil)
+	r.Connected, _, err = nodeproto.Ask[nodeproto.Connected](t.Context(), r.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: r.grant.Exporter}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/testutil"
@@ -26,30 +26,30 @@ import (
 // outlaw is a process that speaks the protocols by itself and keeps none of
 // their rules.
 type outlaw struct {
-	*local.Conn
-	id   local.ProcessID
+	*nodeproto.Conn
+	id   nodeproto.ProcessID
 	page shmlayout.Process
 }
 
-func newOutlaw(t testing.TB, socket string, inc uint64, answer local.Handler) *outlaw {
+func newOutlaw(t testing.TB, socket string, inc uint64, answer nodeproto.Handler) *outlaw {
 	t.Helper()
 	if answer == nil {
-		answer = func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+		answer = func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 			closeAll(fds)
 			return nil, nil, code.New(code.NotImplemented, "request %d", m)
 		}
 	}
-	c, err := local.Dial(t.Context(), socket)
+	c, err := nodeproto.Dial(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outlaw{Conn: local.NewConn(c, answer)}
+	o := &outlaw{Conn: nodeproto.NewConn(c, answer)}
 	t.Cleanup(func() { o.Close(); <-o.Done() })
 	if o.page, err = shmlayout.NewProcess(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(o.page.Retire)
-	w, _, err := local.Ask[local.Welcome](t.Context(), o.Conn, local.Register, local.Hello{Version: local.Version, Incarnation: inc}, nil)
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), o.Conn, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: inc}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func newOutlaw(t testing.TB, socket string, inc uint64, answer local.Handler) *o
 }
 
 // grab imports a buffer; a mapped one's memory is not used.
-func (o *outlaw) grab(t testing.TB, p *vmmc.Process, id uint32) local.Grant {
+func (o *outlaw) grab(t testing.TB, p *vmmc.Process, id uint32) nodeproto.Grant {
 	t.Helper()
-	r := local.ImportRequest{Node: p.Node().String(), PID: uint32(p.PID()), ID: id}
-	g, fds, err := local.Ask[local.Grant](t.Context(), o.Conn, local.Import, r, nil)
+	r := nodeproto.ImportRequest{Node: p.Node().String(), PID: uint32(p.PID()), ID: id}
+	g, fds, err := nodeproto.Ask[nodeproto.Grant](t.Context(), o.Conn, nodeproto.Import, r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ type raid struct {
 }
 
 // raid links the outlaw to a process that granted it something.
-func (o *outlaw) raid(t testing.TB, exporter local.ProcessID) *raid {
+func (o *outlaw) raid(t testing.TB, exporter nodeproto.ProcessID) *raid {
 	t.Helper()
 	ring, err := shmlayout.NewImporter()
 	if err != nil {
@@ -87,7 +87,7 @@ func (o *outlaw) raid(t testing.TB, exporter local.ProcessID) *raid {
 	}
 	t.Cleanup(ring.Retire)
 	mine := []int{descriptor(t, o.page.Region), descriptor(t, ring.Region)}
-	_, fds, err := local.Ask[local.Connected](t.Context(), o.Conn, local.Connect, local.ConnectRequest{Exporter: exporter}, mine)
+	_, fds, err := nodeproto.Ask[nodeproto.Connected](t.Context(), o.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: exporter}, mine)
 	closeAll(mine)
 	if err != nil || len(fds) != 3 {
 		closeAll(fds)
@@ -277,7 +277,7 @@ func townAt(t testing.TB, socket string) *town {
 	return w
 }
 
-// goesOn fails the test if others cannot send and get as before, or if anything
+// reportResumed fails the test if others cannot send and get as before, or if anything
 // outside buffer 7 has changed.
 func (w *town) goesOn(t testing.TB) {
 	t.Helper()
@@ -515,9 +515,9 @@ func FuzzHostileImporter(f *testing.F) {
 type tyrant struct {
 	*outlaw
 	raids  chan *raid
-	grant  atomic.Pointer[func(socket int) (local.Grant, []int)] // nil: a buffer on the stream
-	direct atomic.Bool                                           // it says that it takes imports on links
-	offers atomic.Int32                                          // that it was asked for by its node
+	grant  atomic.Pointer[func(socket int) (nodeproto.Grant, []int)] // nil: a buffer on the stream
+	direct atomic.Bool                                               // it says that it takes imports on links
+	offers atomic.Int32                                              // that it was asked for by its node
 	accept atomic.Pointer[func(process, back int) []int]
 	others atomic.Pointer[func()] // is called before other requests are answered; nil: nothing is
 }
@@ -536,56 +536,56 @@ func (y *tyrant) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
 }
 
 // gives says what a grant is from now on, and what comes with it.
-func (y *tyrant) gives(f func() (local.Grant, []int)) {
-	y.links(func(socket int) (local.Grant, []int) {
+func (y *tyrant) gives(f func() (nodeproto.Grant, []int)) {
+	y.links(func(socket int) (nodeproto.Grant, []int) {
 		_ = unix.Close(socket)
 		return f()
 	})
 }
 
 // links is gives for a tyrant that makes a link at once. It owns the socket, its end of that; -1 without.
-func (y *tyrant) links(f func(socket int) (local.Grant, []int)) { y.grant.Store(&f) }
+func (y *tyrant) links(f func(socket int) (nodeproto.Grant, []int)) { y.grant.Store(&f) }
 
 func newTyrant(t testing.TB, socket string, accept func(process, back int) []int) *tyrant {
 	t.Helper()
 	y := &tyrant{raids: make(chan *raid, 8)}
 	y.accepts(accept)
 	ready := make(chan struct{})
-	y.outlaw = newOutlaw(t, socket, rand.Uint64(), func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+	y.outlaw = newOutlaw(t, socket, rand.Uint64(), func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 		<-ready
 		near := -1 // its end of a link
-		if len(fds) == local.LinkDescriptors {
-			near, fds = fds[local.LinkPages], fds[:local.LinkPages]
+		if len(fds) == nodeproto.LinkDescriptors {
+			near, fds = fds[nodeproto.LinkPages], fds[:nodeproto.LinkPages]
 			foreign.Own(near)
 		}
 		closeAll(fds)
 		switch m {
-		case local.Offer:
+		case nodeproto.Offer:
 			y.offers.Add(1)
 			if give := y.grant.Load(); give != nil {
 				g, fds := (*give)(near)
 				return g, fds, nil
 			}
 			_ = unix.Close(near)
-			return local.Grant{Handle: 1, Size: size, Rights: local.MayRead | local.MayWrite}, nil, nil
-		case local.Accept:
+			return nodeproto.Grant{Handle: 1, Size: size, Rights: nodeproto.MayRead | nodeproto.MayWrite}, nil, nil
+		case nodeproto.Accept:
 			back, err := shmlayout.NewExporter()
 			if err != nil {
 				return nil, nil, err
 			}
 			y.raids <- newRaid(t, near, shmlayout.Importer{}, back)
 			t.Cleanup(back.Retire)
-			return local.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region)), nil
+			return nodeproto.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region)), nil
 		}
 		_ = unix.Close(near)
 		if f := y.others.Load(); f != nil {
 			(*f)()
 		}
-		return local.Empty{}, nil, nil
+		return nodeproto.Empty{}, nil, nil
 	})
 	close(ready)
-	r := local.ExportRequest{ID: 7, Size: size, Rights: local.MayRead | local.MayWrite}
-	if _, err := y.Call(t.Context(), local.Export, r, nil, nil); err != nil {
+	r := nodeproto.ExportRequest{ID: 7, Size: size, Rights: nodeproto.MayRead | nodeproto.MayWrite}
+	if _, err := y.Call(t.Context(), nodeproto.Export, r, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return y
@@ -625,7 +625,7 @@ func badLinks(t *testing.T) map[string]func(process, back int) []int {
 		"an empty page":       func(p, b int) []int { closeAll([]int{b}); return []int{p, memfd(true)} },
 		"a page that shrinks": func(p, b int) []int { closeAll([]int{b}); return []int{p, memfd(false)} },
 		"sockets":             func(p, b int) []int { closeAll([]int{p, b}); return []int{socket(), socket(), socket()} },
-		"as many as there go": func(p, b int) []int { return append(many(t, p, local.MaxDescriptors-2), p, b) },
+		"as many as there go": func(p, b int) []int { return append(many(t, p, nodeproto.MaxDescriptors-2), p, b) },
 	}
 }
 
@@ -788,7 +788,7 @@ func TestStolenIncarnation(t *testing.T) {
 	}
 	defer ring.Retire()
 	mine := []int{descriptor(t, thief.page.Region), descriptor(t, ring.Region)}
-	_, fds, err := local.Ask[local.Connected](t.Context(), thief.Conn, local.Connect, local.ConnectRequest{Exporter: g.Exporter}, mine)
+	_, fds, err := nodeproto.Ask[nodeproto.Connected](t.Context(), thief.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, mine)
 	closeAll(mine)
 	closeAll(fds)
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -25,21 +25,21 @@ const maxSize = 1 << 46
 // the end of the export, or that of the exporter.
 type Import struct {
 	p      *Process
-	l      *outLink
+	link   *exporterLink
 	peer   ProcessID
 	id     uint32
 	handle uint32
 	size   int
-	rights local.Rights // and [local.Unheard]
+	rights nodeproto.Rights // and [nodeproto.Unheard]
 
-	mapped  *link.Mapped // nil: the stream way
-	claims  uint32       // the number of its claims, 0 for none
-	dropped sync.Once    // they were given back
-	addr    ProxyAddr
-	closed  atomic.Bool // by this process
-	ended   atomic.Bool // cause and good are set before
-	cause   atomic.Pointer[error]
-	good    atomic.Uint64 // last message on the stream that can have arrived before the end
+	mapped        *link.Mapped // nil: the stream way
+	claims        uint32       // the number of its claims, 0 for none
+	releaseClaims sync.Once    // they were given back
+	addr          ProxyAddr
+	closed        atomic.Bool // by this process
+	ended         atomic.Bool // cause and good are set before
+	cause         atomic.Pointer[error]
+	lastDelivered atomic.Uint64 // last message on the stream that can have arrived before the end
 
 	bindings map[*Binding]struct{} // with l.mu
 }
@@ -65,7 +65,7 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 		f.Peer = peer.String()
 		return nil, f
 	}
-	im, err := p.importOver(ctx, peer, id)
+	im, err := p.importRetrying(ctx, peer, id)
 	if err != nil {
 		f := fail(op, err)
 		f.Peer = peer.String()
@@ -77,15 +77,15 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	return im, nil
 }
 
-// importOver asks again where an import came to nothing because of what had a part in it: its grant went with an older
+// importRetrying asks again where an import came to nothing because of what had a part in it: its grant went with an older
 // link that was just ending, or a daemon died, and the exporter's with its connections. It does so for
 // as long as a daemon that is started anew may need.
-func (p *Process) importOver(ctx context.Context, peer ProcessID, id uint32) (im *Import, err error) {
+func (p *Process) importRetrying(ctx context.Context, peer ProcessID, id uint32) (im *Import, err error) {
 	var since time.Time
 	broken := 0
-	for pause := time.Millisecond; ; pause = min(2*pause, lateReturn/2) {
+	for pause := time.Millisecond; ; pause = min(2*pause, maxReconnectDelay/2) {
 		im, err = p.importBuffer(ctx, peer, id)
-		lost := errors.As(err, new(interrupted))
+		lost := errors.As(err, new(interruptedError))
 		if lost {
 			broken++
 		}
@@ -112,23 +112,23 @@ func (p *Process) importOver(ctx context.Context, peer ProcessID, id uint32) (im
 }
 
 func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (*Import, error) {
-	if err := p.usable(ctx); err != nil {
+	if err := p.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	l, g, fds, direct := p.askExporter(ctx, peer, id)
+	l, g, fds, direct := p.importOnLink(ctx, peer, id)
 	if !direct {
 		var err error
-		if l, g, fds, err = p.askNode(ctx, peer, id); err != nil {
+		if l, g, fds, err = p.importFromNode(ctx, peer, id); err != nil {
 			return nil, err
 		}
 	}
-	p.brought(g.Exporter, fds)
+	p.attributeDescriptors(g.Exporter, fds)
 	linked := l != nil
-	giveBack := func() {
+	releaseGrant := func() {
 		if linked {
-			l.out.Detach(g.Handle)
+			l.requester.Detach(g.Handle)
 		} else {
-			p.giveBack(ctx, g)
+			p.releaseGrant(ctx, g)
 		}
 	}
 	want := 0
@@ -138,64 +138,64 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			want += 2 + len(g.Targets)
 		}
 	}
-	if g.Size <= 0 || int64(g.Size) > maxSize || len(fds) != want || g.Slot >= shmlayout.Slots || !located(&g) {
+	if g.Size <= 0 || int64(g.Size) > maxSize || len(fds) != want || g.Slot >= shmlayout.Slots || !validOffset(&g) {
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
-	if err := p.imported.take(g.Size); err != nil {
+	if err := p.importBudget.reserve(g.Size); err != nil {
 		closeAll(fds)
-		giveBack()
+		releaseGrant()
 		return nil, err
 	}
 	kept := false
 	defer func() {
 		if !kept {
-			p.imported.give(g.Size)
+			p.importBudget.release(g.Size)
 		}
 	}()
 	if !linked {
 		var err error
-		if l, err = p.linkTo(ctx, g.Exporter); err != nil {
+		if l, err = p.acquireLink(ctx, g.Exporter); err != nil {
 			closeAll(fds)
-			giveBack()
+			releaseGrant()
 			return nil, err
 		}
 	}
-	if !direct && g.Lost < l.lost {
+	if !direct && g.Lost < l.grantsLost {
 		closeAll(fds)
-		l.out.Detach(g.Handle)
+		l.requester.Detach(g.Handle)
 		return nil, code.New(code.BadRbufState, "the grant went with a link that has ended meanwhile: import again")
 	}
-	im := &Import{p: p, l: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
-	im.good.Store(math.MaxUint64)
+	im := &Import{p: p, link: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
+	im.lastDelivered.Store(math.MaxUint64)
 	if g.Mapped {
-		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&local.MayWrite != 0)
+		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&nodeproto.MayWrite != 0)
 		if err != nil {
 			closeAll(fds[1:])
-			l.out.Detach(g.Handle)
+			l.requester.Detach(g.Handle)
 			return nil, err
 		}
 		p.keepOutOfDumps(reg)
-		im.mapped = link.NewMapped(l.out, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
-		im.mapped.Ended, im.mapped.Fast = &im.ended, g.Claims == 0 && g.Rights&local.MayWrite != 0
-		im.mapped.FastNotify = im.mapped.Fast && im.heard()
+		im.mapped = link.NewMapped(l.requester, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
+		im.mapped.Ended, im.mapped.Fast = &im.ended, g.Claims == 0 && g.Rights&nodeproto.MayWrite != 0
+		im.mapped.FastNotify = im.mapped.Fast && im.notifiable()
 		if g.Claims != 0 {
 			c, err := l.takeClaims(p, &g, fds[1:])
 			if err != nil {
 				im.unmap()
-				l.out.Detach(g.Handle)
+				l.requester.Detach(g.Handle)
 				return nil, err
 			}
 			im.mapped.Claims, im.claims = c, g.Claims
 		}
 	}
-	if err := p.dest.add(im); err != nil {
+	if err := p.destSpace.add(im); err != nil {
 		im.unmap()
-		l.out.Detach(g.Handle)
+		l.requester.Detach(g.Handle)
 		return nil, err
 	}
-	if err := l.enter(im); err != nil {
-		p.dest.remove(im)
+	if err := l.addImport(im); err != nil {
+		p.destSpace.remove(im)
 		im.unmap()
 		return nil, err
 	}
@@ -205,34 +205,11 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 
 // keepOutOfDumps keeps another process's memory out of this one's core dumps, unless it is to be in them.
 func (p *Process) keepOutOfDumps(r *shm.Region) {
-	if p.dumps {
+	if p.dumpImports {
 		return
 	}
 	if err := r.DontDump(); err != nil {
 		p.log.Warn("imported memory will be in core dumps of this process", "why", err)
-	}
-}
-
-// giveBack tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops
-// the grant when it comes back to its own, or with the link. An exporter that does not answer is told
-// for timeout.Answer, and the import's caller waits for that no longer than its context lasts.
-func (p *Process) giveBack(ctx context.Context, g local.Grant) {
-	p.mu.Lock()
-	if p.closed || !p.node.up() {
-		p.mu.Unlock()
-		return
-	}
-	over := make(chan struct{})
-	p.begun.Go(func() {
-		defer close(over)
-		told, stop := context.WithTimeout(p.life, timeout.Answer)
-		defer stop()
-		_, _ = p.node.now.Load().Call(told, local.Release, local.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
-	})
-	p.mu.Unlock()
-	select {
-	case <-over:
-	case <-ctx.Done():
 	}
 }
 
@@ -245,8 +222,8 @@ func (im *Import) Exporter() ProcessID { return im.peer }
 // ID is the buffer's id at its exporter.
 func (im *Import) ID() uint32 { return im.id }
 
-// heard reports whether a notification to the export may have an effect. Where it has none, no credit is taken for it.
-func (im *Import) heard() bool { return im.rights&local.Unheard == 0 }
+// notifiable reports whether a notification to the export may have an effect. Where it has none, no credit is taken for it.
+func (im *Import) notifiable() bool { return im.rights&nodeproto.Unheard == 0 }
 
 // Path is how data travels: "mapped" or "stream".
 func (im *Import) Path() string {
@@ -263,35 +240,35 @@ func (im *Import) Path() string {
 // notification handler it fails with [ErrNotInHandler].
 func (im *Import) Close() error {
 	if link.InHandler() {
-		return im.failed("close import", 0, 0, code.NotInHandler)
+		return im.opError("close import", 0, 0, code.NotInHandler)
 	}
 	im.closed.Store(true)
-	im.l.mu.Lock()
-	open := im.l.close(im)
-	im.l.mu.Unlock()
+	im.link.mu.Lock()
+	open := im.link.removeImport(im)
+	im.link.mu.Unlock()
 	if open {
-		im.p.dest.remove(im)
-		im.end(link.ErrClosed, im.l.out.Cancel(im.handle))
+		im.p.destSpace.remove(im)
+		im.markEnded(link.ErrClosed, im.link.requester.Cancel(im.handle))
 		for _, b := range im.endBindings(link.ErrClosed) {
 			_ = b.close()
 		}
 		im.unmap()
-		im.l.out.Detach(im.handle)
-		im.p.imported.give(im.size)
+		im.link.requester.Detach(im.handle)
+		im.p.importBudget.release(im.size)
 		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id)
 	}
 	return nil
 }
 
-// end makes every later call fail with err; those that wait, too. good is the
+// markEnded makes every later call fail with err; those that wait, too. good is the
 // last message that arrived before.
-func (im *Import) end(err error, good uint64) (first bool) {
-	im.l.mu.Lock()
-	defer im.l.mu.Unlock()
+func (im *Import) markEnded(err error, lastDelivered uint64) (first bool) {
+	im.link.mu.Lock()
+	defer im.link.mu.Unlock()
 	if im.ended.Load() {
 		return false
 	}
-	im.good.Store(min(im.good.Load(), good))
+	im.lastDelivered.Store(min(im.lastDelivered.Load(), lastDelivered))
 	im.cause.Store(&err)
 	im.ended.Store(true)
 	im.p.engine.Wake()
@@ -303,13 +280,110 @@ func (im *Import) unmap() {
 		im.mapped.Close()
 	}
 	if im.claims != 0 {
-		im.dropped.Do(func() { im.l.dropClaims(im.p, im.claims) })
+		im.releaseClaims.Do(func() { im.link.dropClaims(im.p, im.claims) })
 	}
 }
 
-// failed describes an error of an operation on the import.
-func (im *Import) failed(what string, n, off int, err error) *Error {
+// opError describes an error of an operation on the import.
+func (im *Import) opError(what string, n, off int, err error) *Error {
 	f := fail(fmt.Sprintf("%s %d bytes at %d of buffer %d (%d bytes)", what, n, off, im.id, im.size), err)
-	f.Peer, f.Path, f.Link = im.peer.String(), im.Path(), im.l.id
+	f.Peer, f.Path, f.Link = im.peer.String(), im.Path(), im.link.id
+	return f
+}
+
+// budget counts bytes against a limit.
+type budget struct {
+	limit int64 // 0: none
+
+	mu   sync.Mutex
+	used int64
+}
+
+// reserve reserves n bytes, all or nothing.
+func (b *budget) reserve(n int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.limit != 0 && int64(n) > b.limit-b.used {
+		return code.New(code.NoPhysDestSpace, "its %d bytes and the %d that are imported exceed the limit of %d: close imports, or raise WithImportLimit", n, b.used, b.limit)
+	}
+	b.used += int64(n)
+	return nil
+}
+
+// release returns what take reserved.
+func (b *budget) release(n int) {
+	b.mu.Lock()
+	b.used -= int64(n)
+	b.mu.Unlock()
+}
+
+// validOffset says whether a grant's place in a memory can be.
+func validOffset(g *nodeproto.Grant) bool {
+	return !g.Mapped || g.Offset >= 0 && g.Offset%shm.WordSize == 0 && int64(g.Memory) <= maxSize && g.Offset <= g.Memory-g.Size
+}
+
+func (im *Import) handleRevocation(applied uint64, err error) {
+	if im.markEnded(err, applied) {
+		im.endBindings(err)
+		im.p.reportToNode(nodeproto.ImportRevoked, nodeproto.ProcessID{Node: im.peer.Node.name, PID: uint32(im.peer.PID)}, true, im.opError("import", 0, 0, err))
+		im.p.dispatchEvent(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.opError("import", 0, 0, err)}, nil)
+	}
+}
+
+// Rejoin is the way back after an import has ended that its own process has not closed: its exporter
+// has closed the export and made it again, or the link has failed. It imports the buffer of the same id from the same
+// process again, waits for it as [Process.Import] does, and closes the old import. A process that was started
+// again has another number, which [Import.RejoinAt] takes.
+//
+// The new import has the length of the old one and all of its rights, or the error is [ErrStaleImport]: then
+// it is another buffer, which the program may import if it knows what to do with it. Permissions
+// are checked as for any import. Nothing that was sent on the old import is sent again: what
+// its calls returned holds. The new one has addresses of its own in DestSpace ([Import.Addr]), and no bindings: bind
+// again, which sends the whole of the bound memory. Handlers are the exporter's and need nothing.
+//
+// An import that has not ended is returned as it is. The errors are those of [Process.Import], and
+// [ErrClosed] for an import that its own process has closed.
+func (im *Import) Rejoin(ctx context.Context) (*Import, error) { return im.RejoinAt(ctx, im.peer) }
+
+// RejoinAt is [Import.Rejoin] from another process, which has taken the place of the exporter. It is for the
+// program to know which that is.
+func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error) {
+	op := fmt.Sprintf("rejoin buffer %d (%d bytes)", im.id, im.size)
+	if err := inHandler(op); err != nil {
+		return nil, err
+	}
+	if ctx == nil {
+		return nil, im.rejoinError(op, peer, errNilContext)
+	}
+	err := im.checkAlive()
+	if im.closed.Load() {
+		err = link.ErrClosed
+	}
+	if err == nil && im.mapped != nil { // the notice of its end may be on its way
+		err = im.mapped.Alive()
+	}
+	switch {
+	case err == nil && peer == im.peer:
+		return im, nil
+	case im.closed.Load():
+		return nil, im.rejoinError(op, peer, err)
+	}
+	again, err := im.p.Import(ctx, peer.Node, peer.PID, im.id)
+	if err != nil {
+		return nil, im.rejoinError(op, peer, err)
+	}
+	if again.size != im.size || im.rights&^again.rights != 0 {
+		err := code.New(code.StaleImport, "it has %d bytes and rights %#x now, and had %d and %#x: import it as what it is", again.size, again.rights, im.size, im.rights)
+		return nil, im.rejoinError(op, peer, errors.Join(err, again.Close()))
+	}
+	if err := im.Close(); err != nil {
+		return nil, im.rejoinError(op, peer, errors.Join(err, again.Close()))
+	}
+	return again, nil
+}
+
+func (im *Import) rejoinError(op string, peer ProcessID, err error) error {
+	f := fail(op, err)
+	f.Peer = peer.String()
 	return f
 }

@@ -10,12 +10,12 @@ import (
 // Memory is memory that can be exported and mapped by importers. It is a
 // memfd: no file, no name, and it goes with its last user.
 type Memory struct {
-	p      *Process
-	region *shm.Region
-	size   int
-	target *Export // that it is a redirection target of; with p.mu
+	p          *Process
+	region     *shm.Region
+	size       int
+	redirectOf *Export // that it is a redirection target of; with p.mu
 
-	changing sync.Mutex // an export of it begins or ends; before p.mu
+	exportMu sync.Mutex // an export of it begins or ends; before p.mu
 }
 
 // Alloc allocates size bytes (a positive multiple of the word) of zeroed
@@ -62,20 +62,33 @@ func (m *Memory) Close() error {
 	p := m.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := m.target; e != nil {
+	if e := m.redirectOf; e != nil {
 		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is a redirection target of buffer %d: close that export first", e.id)
 	}
-	if e := p.laid.First(m.Bytes()); e != nil {
+	if e := p.exportSpans.First(m.Bytes()); e != nil {
 		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
 	}
 	for b := range p.bindings {
-		if b.home == m {
+		if b.allocation == m {
 			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is bound to buffer %d of %v: close that binding first", b.im.id, b.im.peer)
 		}
 	}
-	if p.has(m) {
+	if p.owns(m) {
 		p.memories.Remove(m.Bytes())
 		m.region.Forbid()
 	}
 	return nil
 }
+
+// allocationOf finds the allocation that b lies in, and where; p.mu is held.
+func (p *Process) allocationOf(b []byte) (*Memory, int) {
+	if m := p.memories.First(b); m != nil {
+		if off, ok := shm.Within(m.Bytes(), b); ok {
+			return m, off
+		}
+	}
+	return nil, 0
+}
+
+// owns says whether m is not closed; p.mu is held.
+func (p *Process) owns(m *Memory) bool { return p.memories.First(m.Bytes()) == m }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,11 +17,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -31,156 +35,68 @@ import (
 // Process is this program's membership of a node. A program may open several;
 // each is a process of its own to all others.
 type Process struct {
-	id     local.ProcessID
-	parent local.ProcessID
+	id     nodeproto.ProcessID
+	parent nodeproto.ProcessID
 	user   string
 	hosts  []string
 	log    *slog.Logger
 
-	session hostChoice
-	party   string // the session that it has joined
+	sessionHosts sessionHostList
+	session      string // the session that it has joined
 
-	stop       func() // of an embedded node
-	node       tie
-	served     uint32      // the user that the daemon was
-	pass       string      // by which the next one knows this process
-	introduces atomic.Bool // the daemon, which makes links with imports
-	page       shmlayout.Process
-	engine     *link.Engine
-	origin     uint64 // see Export.place
+	stopEmbedded    func() // of an embedded node
+	node            nodeConn
+	daemonUID       uint32      // the user that the daemon was
+	rejoinToken     string      // by which the next one knows this process
+	linksWithImport atomic.Bool // the daemon, which makes links with imports
+	page            shmlayout.Process
+	engine          *link.Engine
+	addrBase        uint64 // see Export.place
 
-	imported     budget
-	limit        time.Duration
+	importBudget budget
+	resumeLimit  time.Duration
 	silence      time.Duration
 	dialer       func(ctx context.Context, address string) (net.Conn, error)
 	capabilities uint64 // of links with other nodes that this process asks for
 	encrypt      bool   // it has them encrypted
-	dumps        bool   // imported memory is in core dumps
+	dumpImports  bool   // imported memory is in core dumps
 	identity     func() (*encrypt.Identity, error)
 
-	joins    sync.Mutex // one link of an importer begins at a time; taken before mu
-	mu       sync.Mutex
-	closed   bool
-	memories shm.Spans[*Memory]
-	exports  map[uint32]*Export
-	laid     shm.Spans[*Export] // the same, by where they lie
-	redirs   map[*Export]bool   // of them, those that are redirectable
-	slots    []uint32           // free slots of the page's state table
-	slotTop  uint32             // slots from here on were never used
-	last     uint32             // the last one given to an import
-	wrapped  bool               // last has begun anew: handles may be in use
-	serial   uint64             // the last one given to an export
-	lost     uint64             // how often grants have gone with a link
-	peers    map[local.ProcessID]*importer
-	waiting  map[uint64]*importer // by link, until its importer has dialled
-	gone     []local.ProcessID    // of which an event has told; the last ones
-	links    map[local.ProcessID]*outLink
+	joinMu         sync.Mutex // one link of an importer begins at a time; taken before mu
+	mu             sync.Mutex
+	closed         bool
+	memories       shm.Spans[*Memory]
+	exports        map[uint32]*Export
+	exportSpans    shm.Spans[*Export] // the same, by where they lie
+	redirectable   map[*Export]bool   // of them, those that are redirectable
+	freeSlots      []uint32           // free slots of the page's state table
+	slotsUsed      uint32             // slots from here on were never used
+	lastHandle     uint32             // the last one given to an import
+	handlesWrapped bool               // last has begun anew: handles may be in use
+	lastSerial     uint64             // the last one given to an export
+	grantsLost     uint64             // how often grants have gone with a link
+	importers      map[nodeproto.ProcessID]*importer
+	pendingDials   map[uint64]*importer  // by link, until its importer has dialled
+	gonePeers      []nodeproto.ProcessID // of which an event has told; the last ones
+	exporterLinks  map[nodeproto.ProcessID]*exporterLink
 
-	associations map[local.ProcessID]*association // by the other process
+	associations map[nodeproto.ProcessID]*association // by the other process
 
-	near     map[uint32]local.ProcessID // of links, those to processes of this node, by their pids
-	firsts   map[uint32]chan struct{}   // closed when the first import from a process of this node, which makes the link, is over
-	bindings map[*Binding]struct{}
-	severed  uint64 // the last epoch of the node that is over
-	refused  uint64 // the last one whose links importers are refused
-	why      error  // what its links ended with
+	localLinks   map[uint32]nodeproto.ProcessID // of links, those to processes of this node, by their pids
+	pendingFirst map[uint32]chan struct{}       // closed when the first import from a process of this node, which makes the link, is over
+	bindings     map[*Binding]struct{}
+	severedEpoch uint64 // the last epoch of the node that is over
+	refusedEpoch uint64 // the last one whose links importers are refused
+	severCause   error  // what its links ended with
 
-	duty    update.Duty // of all bindings
-	dest    destSpace
-	events  func(Event)
-	begun   sync.WaitGroup  // asynchronous imports, and who watches the daemon
-	telling atomic.Int32    // see tell
-	news    atomic.Int32    // see linkNews
-	life    context.Context // until Close
-	die     context.CancelFunc
-}
-
-// An Option changes what [Open] does.
-type Option func(*options)
-
-type options struct {
-	socket  string
-	session string
-	log     *slog.Logger
-	embed   func(context.Context) (socket string, stop func(), err error)
-	events  func(Event)
-
-	importLimit  int64
-	capabilities uint64
-	encrypt      bool
-	dumps        bool
-	limit        time.Duration
-	silence      time.Duration
-}
-
-// WithSocket names the node daemon's socket. Without it, $VMMC_SOCKET is used,
-// else the system's default. It cannot stand beside [WithEmbedded].
-func WithSocket(path string) Option { return func(o *options) { o.socket = path } }
-
-// WithSession joins a session; without it, $VMMCSESSION is used. Processes of
-// one user and one session may import from each other, and who else may, each
-// export can say ([Permit]).
-func WithSession(name string) Option { return func(o *options) { o.session = name } }
-
-// WithLogger takes what the library has to say, which is little: a link that
-// was lost, a peer that broke the protocol. At slog.LevelDebug it is more: see
-// [SetDebugLevel].
-func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
-
-// WithPayloadChecksums makes every link with a process on another node carry a
-// checksum (CRC32C) of each payload besides those of the frames' headers, which are always
-// there. It is enough that one of the two processes asks for it. Damage that the checksums of the
-// network did not find is found before the last word of a message is stored. It costs
-// both sides a copy and a sum of all data. Memory that processes of one node share is not concerned.
-func WithPayloadChecksums() Option { return func(o *options) { o.capabilities |= wire.Checked } }
-
-// WithEncryption has every link with a process on another node encrypted: TLS 1.3 between the two
-// processes, each with a certificate that it has made for itself, of which the other learns by the control
-// connections of their nodes. It is enough that one of the two processes asks for it, or one of
-// their nodes (vmmcd --encrypt); a link is then never made or resumed in clear, and an import from a
-// process that cannot encrypt fails. What is sent then can be neither read nor changed on the way, at a
-// cost that docs/performance.md states; that messages pass, when, and how long they are can still be seen.
-// Memory that processes of one node share is not concerned.
-func WithEncryption() Option { return func(o *options) { o.encrypt = true } }
-
-// WithResume is how long links with processes on other nodes may be without a connection. A link whose
-// connection breaks is made anew: what was sent arrives once and in order, atomics and notifications
-// included, and calls wait meanwhile, as long as their contexts let them. If that has not come about within the limit,
-// the link fails with [ErrPeerGone]. Both processes hear of it by [LinkDown] and [LinkResumed]. The limit is counted from when
-// something that was sent is late, so a connection that breaks again and again is not waited for longer, if
-// nothing arrives between.
-//
-// The default is 30 s. With 0, or where the other process has said 0, a link fails with its connection.
-// A process that ends is not waited for if its node says so; one whose node is gone, too, is waited
-// for until the limit, by exporters longer by 5 s and by what they have for [WithSilence], because an importer
-// may see a loss that much later. Choose the same for both; where silences have no end, an importer may see it
-// still later, and be refused.
-func WithResume(limit time.Duration) Option {
-	return func(o *options) {
-		o.limit = limit
-		if o.capabilities &^= wire.Resumes; limit > 0 {
-			o.capabilities |= wire.Resumes
-		}
-	}
-}
-
-// WithSilence is how long nothing may be heard of a process on another node before the
-// connection with it is given up: when its node has died and nobody is left to end the connection, or when it
-// is stopped and owes an answer. Pending calls fail with [ErrPeerGone] then, or after the limit of [WithResume]
-// if the link is not resumed within that. The default is 10 s; 0 waits for ever. The time in which
-// this process itself did not run is not counted.
-func WithSilence(d time.Duration) Option { return func(o *options) { o.silence = d } }
-
-// WithImportsDumped has memory that is imported from other processes of this node, and mapped, in
-// core dumps of this process. Otherwise it is left out: it is the exporter's, and a user who may
-// read the dump need not be let see it. Debuggers that look at the live process see it in any case.
-func WithImportsDumped() Option { return func(o *options) { o.dumps = true } }
-
-// WithEmbedded runs a node for as long as the process is open; package node has
-// one to give: vmmc.Open(ctx, node.Embed()). start returns the socket that it
-// serves and what ends it.
-func WithEmbedded(start func(context.Context) (socket string, stop func(), err error)) Option {
-	return func(o *options) { o.embed = start }
+	duty              update.Duty // of all bindings
+	destSpace         destSpace
+	eventHandler      func(Event)
+	background        sync.WaitGroup  // asynchronous imports, and who watches the daemon
+	pendingReports    atomic.Int32    // see tell
+	pendingLinkEvents atomic.Int32    // see linkStateChanged
+	ctx               context.Context // until Close
+	cancel            context.CancelFunc
 }
 
 // Open joins the local node. The context bounds joining only. The error is
@@ -192,7 +108,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	if ctx == nil {
 		return nil, fail("open", errNilContext)
 	}
-	o := options{session: env.Get(local.SessionEnv), silence: timeout.Silence, limit: timeout.Resume, capabilities: wire.Resumes}
+	o := options{session: env.Get(nodeproto.SessionEnv), silence: timeout.Silence, resumeLimit: timeout.Resume, capabilities: wire.Resumes}
 	for _, f := range opts {
 		if f == nil {
 			return nil, failf("open", ErrBadArg, "an option is nil")
@@ -205,24 +121,24 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	if o.importLimit < 0 {
 		return nil, failf("open", ErrBadArg, "the import limit is %d bytes, want at least 0", o.importLimit)
 	}
-	if o.limit < 0 {
-		return nil, failf("open", ErrBadArg, "links are to be resumed within %v, want at least 0", o.limit)
+	if o.resumeLimit < 0 {
+		return nil, failf("open", ErrBadArg, "links are to be resumed within %v, want at least 0", o.resumeLimit)
 	}
 	if o.silence < 0 {
 		return nil, failf("open", ErrBadArg, "nothing may be heard for %v, want at least 0", o.silence)
 	}
 	if !utf8.ValidString(o.session) || strings.ContainsRune(o.session, 0) { // which would be another session's name on its way
 		return nil, failf("open", ErrBadArg, "the session's name %q (WithSession, or %s) is not valid UTF-8, or has a zero byte: name one as \"vmmc session ls\" shows it",
-			o.session, local.SessionEnv)
+			o.session, nodeproto.SessionEnv)
 	}
 	p := &Process{
-		events: o.events, silence: o.silence,
-		log: withDebug(o.log), exports: map[uint32]*Export{}, redirs: map[*Export]bool{}, peers: map[local.ProcessID]*importer{},
-		waiting: map[uint64]*importer{}, associations: map[local.ProcessID]*association{}, links: map[local.ProcessID]*outLink{}, near: map[uint32]local.ProcessID{}, firsts: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
-		imported: budget{limit: o.importLimit}, capabilities: o.capabilities, limit: o.limit, dialer: dialTCP,
-		encrypt: o.encrypt, dumps: o.dumps, identity: sync.OnceValues(encrypt.NewIdentity),
+		eventHandler: o.eventHandler, silence: o.silence,
+		log: withDebug(o.log), exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, importers: map[nodeproto.ProcessID]*importer{},
+		pendingDials: map[uint64]*importer{}, associations: map[nodeproto.ProcessID]*association{}, exporterLinks: map[nodeproto.ProcessID]*exporterLink{}, localLinks: map[uint32]nodeproto.ProcessID{}, pendingFirst: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
+		importBudget: budget{limit: o.importLimit}, capabilities: o.capabilities, resumeLimit: o.resumeLimit, dialer: dialTCP,
+		encrypt: o.encrypt, dumpImports: o.dumpImports, identity: sync.OnceValues(encrypt.NewIdentity),
 	}
-	p.life, p.die = context.WithCancel(context.Background())
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {
 		p.release()
 		return nil, fail("open", err)
@@ -232,14 +148,14 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 
 func (p *Process) open(ctx context.Context, o *options) (err error) {
 	if o.embed != nil {
-		if o.socket, p.stop, err = o.embed(ctx); err != nil {
+		if o.socket, p.stopEmbedded, err = o.embed(ctx); err != nil {
 			return err
 		}
 	}
 	if p.node.socket = o.socket; p.node.socket == "" {
-		p.node.socket = local.DefaultPath()
+		p.node.socket = nodeproto.DefaultPath()
 	}
-	s, err := local.Dial(ctx, p.node.socket)
+	s, err := nodeproto.Dial(ctx, p.node.socket)
 	if err != nil {
 		return err
 	}
@@ -248,26 +164,26 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		_ = s.Close()
 		return err
 	}
-	p.served = daemon.UID
+	p.daemonUID = daemon.UID
 	ready := make(chan struct{})
-	c := local.Dialled(s, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	c := nodeproto.NewDialledConn(s, func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
 		<-ready
-		return p.handler(ctx, m, body, fds)
+		return p.handleLogged(ctx, m, body, fds)
 	})
-	c.Trace(p.asked)
-	p.node.set(c)
+	c.Trace(p.logRequest)
+	p.node.setConn(c)
 	defer close(ready)
 	if p.page, err = shmlayout.NewProcess(); err != nil {
 		return err
 	}
 	var origin [8]byte
-	_, _ = rand.Read(origin[:])                             // never fails since Go 1.24
-	p.origin = binary.LittleEndian.Uint64(origin[:]) &^ 0x7 // words stay aligned
+	_, _ = rand.Read(origin[:])                               // never fails since Go 1.24
+	p.addrBase = binary.LittleEndian.Uint64(origin[:]) &^ 0x7 // words stay aligned
 	if p.engine, err = link.NewEngine(p.page.Board()); err != nil {
 		return err
 	}
 	if invariant.Enabled {
-		p.engine.SetTracer(p.step)
+		p.engine.SetTracer(p.logStep)
 	}
 	var inc [8]byte
 	_, _ = rand.Read(inc[:]) // never fails since Go 1.24
@@ -278,34 +194,26 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer closeAll([]int{counters})
-	w, _, err := local.Ask[local.Welcome](ctx, c, local.Register, local.Hello{
-		Version: local.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
-		Token: env.Get(local.TokenEnv),
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](ctx, c, nodeproto.Register, nodeproto.Hello{
+		Version: nodeproto.Version, Incarnation: binary.LittleEndian.Uint64(inc[:]), Session: o.session,
+		Token: env.Get(nodeproto.TokenEnv),
 	}, []int{counters})
 	if err != nil {
 		return err
 	}
-	p.id, p.parent, p.user, p.hosts, p.party = w.Process, w.Parent, w.User, w.Hosts, o.session
-	p.pass = w.Pass
-	p.introduces.Store(w.Introduces)
-	p.chooseHosts(env.Get(local.HostsEnv), w.InSession)
+	p.id, p.parent, p.user, p.hosts, p.session = w.Process, w.Parent, w.User, w.Hosts, o.session
+	p.rejoinToken = w.Pass
+	p.linksWithImport.Store(w.Introduces)
+	p.chooseHosts(env.Get(nodeproto.HostsEnv), w.InSession)
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
 	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.socket)
-	p.begun.Go(p.attend)
+	p.background.Go(p.watchDaemon)
 	return nil
-}
-
-// handler answers the daemon.
-func (p *Process) handler(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
-	start := time.Now()
-	out, outFDs, err := p.handle(ctx, m, body, fds)
-	p.told(m, time.Since(start), err)
-	return out, outFDs, err
 }
 
 // Environ is what a program started by this one needs in its environment to
 // join the same node: add it to exec.Cmd.Env.
-func (p *Process) Environ() []string { return []string{local.Env + "=" + p.node.socket} }
+func (p *Process) Environ() []string { return []string{nodeproto.Env + "=" + p.node.socket} }
 
 // Close ends all exports and imports, waits for the running notification handler, gives back all
 // memory of [Process.Alloc], whose slices must not be touched any more, and leaves the node.
@@ -335,7 +243,7 @@ func (p *Process) Close() error {
 		_ = b.close()
 	}
 	for _, e := range exports {
-		_ = e.end(false)
+		_ = e.endExport(false)
 	}
 	p.release()
 	p.log.Debug("left")
@@ -343,12 +251,12 @@ func (p *Process) Close() error {
 }
 
 func (p *Process) release() {
-	p.die()
-	p.node.end()
+	p.cancel()
+	p.node.close()
 	if p.engine != nil {
 		p.engine.Close()
 	}
-	p.begun.Wait()
+	p.background.Wait()
 	p.mu.Lock()
 	memories := p.memories
 	p.memories = shm.Spans[*Memory]{}
@@ -359,8 +267,8 @@ func (p *Process) release() {
 	if p.page.Region != nil {
 		p.page.Retire()
 	}
-	if p.stop != nil {
-		p.stop()
+	if p.stopEmbedded != nil {
+		p.stopEmbedded()
 	}
 }
 
@@ -381,4 +289,115 @@ func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 		return fail("wait", err)
 	}
 	return nil
+}
+
+// Release is the version of this library.
+const Release = "0.1.0-dev"
+
+// Version is the level of the VMMC programming interface that this package
+// follows (the manual's vmmc_Version).
+func Version() (major, minor uint32) { return 2, 0 }
+
+// WordSize is the size in bytes of a VMMC word (vmmc_WordSize).
+func WordSize() int { return shm.WordSize }
+
+// PageSize is the size in bytes of a VMMC page, the larger of 4096 and the
+// system's (vmmc_PageSize).
+func PageSize() int { return shm.PageSize }
+
+// checkOpen says whether anything may be asked at all.
+func (p *Process) checkOpen(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return code.New(code.Closed, "the process is closed")
+	}
+	return ctx.Err()
+}
+
+// Spawn starts a program on a node (vmmc_Spawn) and returns once it runs, with
+// the logical pid that it will have. An Import from that pid may follow at once:
+// it waits until the program has joined, and fails with [ErrNoSuchProcess] if it
+// ends before. The program's own [Process.Parent] is this process.
+//
+// args are the arguments from the first one on; argument 0 is path. The program
+// starts in this process's working directory, which must exist on that node, and
+// a relative path is relative to it; $PATH is not searched. It runs as the same
+// user: on this node with the very rights that this process joined with, on
+// another one as the user of the same name there. A daemon that is not run by
+// root starts programs for its own user only, and no daemon starts programs as
+// root for other nodes unless it was told to.
+//
+// This process's environment is not handed on. The program gets PATH, HOME, USER,
+// LOGNAME and the like as the node has them, the session of this process as
+// VMMCSESSION, its VMMCHOSTS, and the node's socket as VMMC_SOCKET. Its standard
+// input is empty, and what it prints goes nowhere.
+//
+// The program outlives this process. It ends with its node's daemon, or the
+// embedded node: on an orderly stop that sends SIGTERM to the program's process
+// group, and soon SIGKILL. A daemon that crashed leaves it running.
+//
+// That is so where the session is a name. If the node has a session of this name
+// (vmmc session add), the program runs in the session of that name on the other
+// node, which must be there, as the session's user: in the same place of the
+// session's drive, which must be this process's too, and so for a path below it.
+// What it prints is kept, and it ends with the session and not with the daemon.
+//
+// Errors: [ErrBadArg] for an empty path, a zero byte, more than 32 KiB of
+// arguments, a directory or program that is not there or cannot be executed (the
+// text says which); [ErrNotInHandler]; [ErrNoRights]; [ErrNoSuchNode]; [ErrNoSuchSession];
+// [ErrUnreachable]; [ErrNoMem]. If an error is also [ErrOutcomeUnknown], as it is when the context
+// ends or a node is lost meanwhile, the program may run all the same.
+// Spawn never tries twice by itself.
+func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...string) (PID, error) {
+	if err := inHandler(fmt.Sprintf("spawn %q on node %q", path, node.name)); err != nil {
+		return 0, err
+	}
+	if ctx == nil {
+		return 0, fail(fmt.Sprintf("spawn %q on node %q", path, node.name), errNilContext)
+	}
+	pid, err := p.spawn(ctx, node, path, args)
+	if err != nil {
+		return 0, fail(fmt.Sprintf("spawn %q on node %q", path, node.name), err)
+	}
+	p.log.Debug("spawned", "on", node, "process", pid, "path", path)
+	return PID(pid), nil
+}
+
+func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []string) (uint32, error) {
+	if err := p.checkOpen(ctx); err != nil {
+		return 0, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return 0, fmt.Errorf("the working directory: %w", err)
+	}
+	r := nodeproto.SpawnRequest{Node: node.name, Path: []byte(path), Directory: []byte(dir), Hosts: []byte(p.sessionHosts.env)}
+	for _, a := range args {
+		r.Args = append(r.Args, []byte(a))
+	}
+	if err := r.Check(""); err != nil {
+		return 0, err
+	}
+	c, err := p.node.awaitConn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s, fds, err := nodeproto.Ask[nodeproto.Spawned](ctx, c, nodeproto.Spawn, r, nil) // once
+	closeAll(fds)
+	if err != nil && (ctx.Err() != nil || errors.Is(err, code.NoDaemon)) {
+		err = fmt.Errorf("%w (the program may run: %w)", err, ErrOutcomeUnknown)
+	}
+	return s.PID, err
+}
+
+// Parent is the process that spawned this one (vmmc_Parent); it may have ended.
+// The error is [ErrNoParent] for a process that was not started by
+// [Process.Spawn]. Programs that a spawned one starts in other ways are not
+// spawned, even with its environment.
+func (p *Process) Parent() (ProcessID, error) {
+	if p.parent.Node == "" {
+		return ProcessID{}, failf("parent", ErrNoParent, "no other process spawned this one")
+	}
+	return ProcessID{NodeID{p.parent.Node}, PID(p.parent.PID)}, nil
 }

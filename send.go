@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
@@ -32,31 +32,31 @@ import (
 // has arrived; otherwise nothing was written.
 func (im *Import) Send(ctx context.Context, src []byte, off int) error {
 	if ctx == nil {
-		return im.failed("send", len(src), off, errNilContext)
+		return im.opError("send", len(src), off, errNilContext)
 	}
 	if im.mapped != nil {
 		im.mapped.Prefetch(off)
 		if err := im.mapped.TrySend(off, src); err == nil {
 			return nil
 		} else if err != link.ErrSlowPath { //nolint:errorlint // nothing wraps it
-			return im.failed("send", len(src), off, err)
+			return im.opError("send", len(src), off, err)
 		}
 	}
-	return im.send(ctx, src, off)
+	return im.sendSlow(ctx, src, off)
 }
 
-// send is Send of what is not quick.
-func (im *Import) send(ctx context.Context, src []byte, off int) error {
-	err := im.check(len(src), off, local.MayWrite)
+// sendSlow is Send of what is not quick.
+func (im *Import) sendSlow(ctx context.Context, src []byte, off int) error {
+	err := im.check(len(src), off, nodeproto.MayWrite)
 	switch {
 	case err != nil:
 	case im.mapped != nil:
 		err = im.mapped.Send(ctx, off, src)
 	default:
-		err = im.stream(ctx, link.Message{Off: uint64(off), Src: src})
+		err = im.sendStream(ctx, link.Message{Off: uint64(off), Src: src})
 	}
 	if err != nil {
-		return im.failed("send", len(src), off, err)
+		return im.opError("send", len(src), off, err)
 	}
 	return nil
 }
@@ -70,32 +70,32 @@ func (im *Import) send(ctx context.Context, src []byte, off int) error {
 // sent then. Of memory that cannot be read, and of other errors, what [Import.Send] says holds.
 func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 	if ctx == nil {
-		return im.failed("send with notification", len(src), off, errNilContext)
+		return im.opError("send with notification", len(src), off, errNilContext)
 	}
 	if im.mapped != nil {
 		if err := im.mapped.TrySendNotify(off, src); err == nil {
 			return nil
 		} else if err != link.ErrSlowPath { //nolint:errorlint // nothing wraps it
-			return im.failed("send with notification", len(src), off, err)
+			return im.opError("send with notification", len(src), off, err)
 		}
 	}
-	return im.sendNotify(ctx, src, off)
+	return im.sendNotifySlow(ctx, src, off)
 }
 
-// sendNotify is SendNotify of what is not quick.
-func (im *Import) sendNotify(ctx context.Context, src []byte, off int) error {
-	err := im.check(len(src), off, local.MayWrite)
+// sendNotifySlow is SendNotify of what is not quick.
+func (im *Import) sendNotifySlow(ctx context.Context, src []byte, off int) error {
+	err := im.check(len(src), off, nodeproto.MayWrite)
 	switch {
 	case err != nil:
-	case im.mapped != nil && im.heard():
+	case im.mapped != nil && im.notifiable():
 		err = im.mapped.SendNotify(ctx, off, src)
 	case im.mapped != nil:
 		err = im.mapped.Send(ctx, off, src)
 	default:
-		err = im.stream(ctx, link.Message{Off: uint64(off), Src: src, Notify: im.heard()})
+		err = im.sendStream(ctx, link.Message{Off: uint64(off), Src: src, Notify: im.notifiable()})
 	}
 	if err != nil {
-		return im.failed("send with notification", len(src), off, err)
+		return im.opError("send with notification", len(src), off, err)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 			last = i
 		}
 	}
-	err := im.check(n, off, local.MayWrite)
+	err := im.check(n, off, nodeproto.MayWrite)
 	switch {
 	case ctx == nil:
 		err = errNilContext
@@ -123,7 +123,7 @@ func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 		err = im.mapped.Send(ctx, off, srcs[0], srcs[1:last+1]...)
 	case n <= link.Eager:
 		// One frame and one copy are cheaper than a frame for each piece.
-		b := gather.Get().(*[link.Eager]byte)
+		b := eagerBuffers.Get().(*[link.Eager]byte)
 		err = shm.Guard(func() { // as in one piece
 			at := 0
 			for _, s := range srcs {
@@ -131,54 +131,54 @@ func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 			}
 		})
 		if err == nil {
-			err = im.stream(ctx, link.Message{Off: uint64(off), Src: b[:n]})
+			err = im.sendStream(ctx, link.Message{Off: uint64(off), Src: b[:n]})
 		}
-		gather.Put(b)
+		eagerBuffers.Put(b)
 	default:
-		err = im.stream(ctx, link.Message{Off: uint64(off), Src: srcs[0], More: srcs[1 : last+1]})
+		err = im.sendStream(ctx, link.Message{Off: uint64(off), Src: srcs[0], More: srcs[1 : last+1]})
 	}
 	if err != nil {
-		return im.failed("send", n, off, err)
+		return im.opError("send", n, off, err)
 	}
 	return nil
 }
 
-var gather = sync.Pool{New: func() any { return new([link.Eager]byte) }}
+var eagerBuffers = sync.Pool{New: func() any { return new([link.Eager]byte) }}
 
-// stream sends on the stream way. An acknowledged message to an export that was
+// sendStream sends on the stream way. An acknowledged message to an export that was
 // closed meanwhile went nowhere; the exporter said so before it acknowledged.
-func (im *Import) stream(ctx context.Context, m link.Message) error {
-	im.address(&m)
-	seq, err := im.l.out.Send(ctx, m)
+func (im *Import) sendStream(ctx context.Context, m link.Message) error {
+	im.setTarget(&m)
+	seq, err := im.link.requester.Send(ctx, m)
 	if err != nil {
-		return im.because(err)
+		return im.attributeError(err)
 	}
 	if m.NoAckWait || m.Len() <= link.Eager {
 		return nil
 	}
-	return im.arrived(seq)
+	return im.checkDelivered(seq)
 }
 
-// address makes m a message to the import.
-func (im *Import) address(m *link.Message) {
+// setTarget makes m a message to the import.
+func (im *Import) setTarget(m *link.Message) {
 	m.Handle, m.ID, m.Ended = im.handle, im.id, &im.ended
 }
 
-// arrived says whether message seq, which was acknowledged, found the export
+// checkDelivered says whether message seq, which was acknowledged, found the export
 // there.
-func (im *Import) arrived(seq uint64) error {
-	if err := im.alive(); err != nil && seq > im.good.Load() {
+func (im *Import) checkDelivered(seq uint64) error {
+	if err := im.checkAlive(); err != nil && seq > im.lastDelivered.Load() {
 		return fmt.Errorf("%w (%w)", err, code.OutcomeUnknown)
 	}
 	return nil
 }
 
-// because gives an operation that the import's end has ended the reason of it. It
+// attributeError gives an operation that the import's end has ended the reason of it. It
 // gives the same one whenever it is asked: an exporter that refuses what came after
 // a Close says that there is no such export, after the reason of the end is known
 // here, but an export whose pages say that it has ended has, whatever came later.
-func (im *Import) because(err error) error {
-	cause := im.alive()
+func (im *Import) attributeError(err error) error {
+	cause := im.checkAlive()
 	revoked := errors.Is(err, link.ErrRevoked)
 	switch {
 	case cause == nil || revoked && im.mapped != nil || !revoked && !errors.Is(err, link.ErrEnded):
@@ -195,14 +195,14 @@ func (im *Import) because(err error) error {
 // It allocates nothing. Errors as [Import.Send].
 func (im *Import) Get(ctx context.Context, dst []byte, off int) error {
 	if ctx == nil {
-		return im.failed("get", len(dst), off, errNilContext)
+		return im.opError("get", len(dst), off, errNilContext)
 	}
-	err := im.check(len(dst), off, local.MayRead)
+	err := im.check(len(dst), off, nodeproto.MayRead)
 	if err == nil {
 		err = im.get(ctx, dst, off, false)
 	}
 	if err != nil {
-		return im.failed("get", len(dst), off, err)
+		return im.opError("get", len(dst), off, err)
 	}
 	return nil
 }
@@ -211,10 +211,10 @@ func (im *Import) get(ctx context.Context, dst []byte, off int, raw bool) error 
 	if im.mapped != nil {
 		return im.mapped.Get(ctx, off, dst, raw)
 	}
-	return im.because(im.l.out.Get(ctx, im.read(dst, off, raw)))
+	return im.attributeError(im.link.requester.Get(ctx, im.readRequest(dst, off, raw)))
 }
 
-func (im *Import) read(dst []byte, off int, raw bool) link.Read {
+func (im *Import) readRequest(dst []byte, off int, raw bool) link.Read {
 	return link.Read{Handle: im.handle, ID: im.id, Off: uint64(off), Dst: dst, Bytes: raw, Ended: &im.ended}
 }
 
@@ -224,22 +224,22 @@ func (im *Import) read(dst []byte, off int, raw bool) link.Read {
 // the import has ended: [ErrRevoked], [ErrPeerGone], [ErrClosed].
 func (im *Import) Fence(ctx context.Context) error {
 	if ctx == nil {
-		return im.failed("fence", 0, 0, errNilContext)
+		return im.opError("fence", 0, 0, errNilContext)
 	}
-	err := im.alive()
+	err := im.checkAlive()
 	if err == nil {
-		if err = im.l.out.WaitApplied(ctx); err == nil {
-			err = im.alive() // what was sent after the export's end went nowhere
+		if err = im.link.requester.WaitApplied(ctx); err == nil {
+			err = im.checkAlive() // what was sent after the export's end went nowhere
 		}
 		if err == nil {
-			err = im.l.out.Err() // all has arrived, but a dead peer is to be noticed
+			err = im.link.requester.Err() // all has arrived, but a dead peer is to be noticed
 		}
 		if err == nil && im.mapped != nil {
 			err = im.mapped.Alive()
 		}
 	}
 	if err != nil {
-		return im.failed("fence", 0, 0, err)
+		return im.opError("fence", 0, 0, err)
 	}
 	return nil
 }
@@ -257,9 +257,9 @@ func (im *Import) WriteAt(b []byte, off int64) (int, error) {
 func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int, error) {
 	n := int(off)
 	if ctx == nil {
-		return 0, im.failed("write", len(b), n, errNilContext)
+		return 0, im.opError("write", len(b), n, errNilContext)
 	}
-	err := im.checkBytes(len(b), off, local.MayWrite)
+	err := im.checkBytes(len(b), off, nodeproto.MayWrite)
 	switch {
 	case err != nil:
 	case len(b) == 0:
@@ -267,10 +267,10 @@ func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int,
 	case im.mapped != nil:
 		err = im.mapped.Write(ctx, n, b)
 	default:
-		err = im.stream(ctx, link.Message{Off: uint64(n), Src: b, Bytes: true})
+		err = im.sendStream(ctx, link.Message{Off: uint64(n), Src: b, Bytes: true})
 	}
 	if err != nil {
-		return 0, im.failed("write", len(b), n, err)
+		return 0, im.opError("write", len(b), n, err)
 	}
 	return len(b), nil
 }
@@ -285,26 +285,26 @@ func (im *Import) ReadAt(b []byte, off int64) (int, error) {
 // ReadAtContext is ReadAt that ends with the context.
 func (im *Import) ReadAtContext(ctx context.Context, b []byte, off int64) (int, error) {
 	if ctx == nil {
-		return 0, im.failed("read", len(b), int(off), errNilContext)
+		return 0, im.opError("read", len(b), int(off), errNilContext)
 	}
-	err := im.alive()
+	err := im.checkAlive()
 	if err == nil && off >= 0 && off <= int64(im.size) && int64(len(b)) > int64(im.size)-off {
 		return im.readToEnd(ctx, b, off)
 	}
 	if err == nil {
-		err = im.checkBytes(len(b), off, local.MayRead)
+		err = im.checkBytes(len(b), off, nodeproto.MayRead)
 	}
 	if err == nil && len(b) > 0 {
 		err = im.get(ctx, b, int(off), true)
 	}
 	if err != nil {
-		return 0, im.failed("read", len(b), int(off), err)
+		return 0, im.opError("read", len(b), int(off), err)
 	}
 	return len(b), nil
 }
 
 // check is what Send and Get ask before anything moves.
-func (im *Import) check(n, off int, need local.Rights) error {
+func (im *Import) check(n, off int, need nodeproto.Rights) error {
 	if uint(off) > uint(im.size) || uint(n) > uint(im.size)-uint(off) {
 		return code.BadProxyAddr
 	}
@@ -317,20 +317,20 @@ func (im *Import) check(n, off int, need local.Rights) error {
 	if im.rights&need == 0 {
 		return code.NoRights
 	}
-	return im.alive()
+	return im.checkAlive()
 }
 
-func (im *Import) checkBytes(n int, off int64, need local.Rights) error {
+func (im *Import) checkBytes(n int, off int64, need nodeproto.Rights) error {
 	if off < 0 || off > int64(im.size) || int64(n) > int64(im.size)-off {
 		return code.BadProxyAddr
 	}
 	if im.rights&need == 0 {
 		return code.NoRights
 	}
-	return im.alive()
+	return im.checkAlive()
 }
 
-func (im *Import) alive() error {
+func (im *Import) checkAlive() error {
 	if im.ended.Load() {
 		return *im.cause.Load()
 	}

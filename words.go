@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -18,7 +19,7 @@ type Word struct {
 	e *Export
 	w *atomic.Uint32
 
-	place uint64
+	addr uint64
 }
 
 // Load reads the word.
@@ -59,7 +60,7 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 			return v, nil
 		}
 	}
-	if err := w.p.engine.WaitPolled(ctx, wait.Cond{Word: w.w, Old: old, Addr: w.place}); err != nil {
+	if err := w.p.engine.WaitPolled(ctx, wait.Cond{Word: w.w, Old: old, Addr: w.addr}); err != nil {
 		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
 	}
 	return w.w.Load(), nil
@@ -124,7 +125,7 @@ func (e *Export) Word(off int) (Word, error) {
 	if err := e.checkWord(off, shm.WordSize); err != nil {
 		return Word{}, err
 	}
-	return Word{p: e.p, e: e, w: shm.Word(e.mem, off), place: e.place(off)}, nil
+	return Word{p: e.p, e: e, w: shm.Word(e.mem, off), addr: e.addr(off)}, nil
 }
 
 // Word64 is the 64-bit word at byte offset off, which must be a multiple of 8 in
@@ -136,10 +137,10 @@ func (e *Export) Word64(off int) (Word64, error) {
 	return Word64{w: shm.Word64(e.mem, off)}, nil
 }
 
-// place names the byte at off to importers, for as long as its memory lives: who
+// addr names the byte at off to importers, for as long as its memory lives: who
 // sleeps says by it which word it waits for. They learn how far buffers are from
 // each other, but not where.
-func (e *Export) place(off int) uint64 { return shm.Addr(e.mem, off) + e.p.origin }
+func (e *Export) addr(off int) uint64 { return shm.Addr(e.mem, off) + e.p.addrBase }
 
 // checkWord writes nothing where all is well: who waits for one message after another
 // asks for a word each time, and formatting takes longer than a message.
@@ -155,4 +156,40 @@ func (e *Export) checkWord(off, size int) error {
 
 func (e *Export) badWord(off int, code Code, format string, args ...any) error {
 	return failf(fmt.Sprintf("word at %d of buffer %d", off, e.id), code, format, args...)
+}
+
+// WaitWord is [Word.Wait] for an answer that the import's exporter is to send: it also returns when the
+// import ends, with the error that calls on it return from then on. w is a word of an export of the
+// process that imported. If both come together it is the word that is returned.
+func (im *Import) WaitWord(ctx context.Context, w Word, old uint32) (uint32, error) {
+	const op = "wait for an answer"
+	switch {
+	case link.InHandler():
+		return old, failf(op, ErrNotInHandler, "%v", ErrNotInHandler)
+	case ctx == nil:
+		return old, fail(op, errNilContext)
+	case w.w == nil:
+		return old, failf(op, ErrBadArg, "the word is of no export: Export.Word gives words")
+	case w.p != im.p:
+		return old, failf(op, ErrBadArg, "the word is another process's")
+	}
+	if v := w.w.Load(); v != old {
+		return v, nil
+	}
+	l := wait.Cond{Word: w.w, Old: old, Addr: w.addr, Ended: &im.ended, Failed: im.link.requester.Ended()}
+	if err := im.p.engine.Wait(ctx, l); err != nil {
+		f := fail(op, err)
+		f.Peer = im.peer.String()
+		return old, f
+	}
+	if v := w.w.Load(); v != old {
+		return v, nil
+	}
+	err := im.checkAlive()
+	if err == nil {
+		err = im.link.requester.Err()
+	}
+	f := fail(op, err)
+	f.Peer = im.peer.String()
+	return old, f
 }

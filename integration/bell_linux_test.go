@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -22,7 +22,7 @@ func TestDaemonRings(t *testing.T) {
 	if _, err := p.Export(1, make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
-	bell := local.Bell(cl.socket(0))
+	bell := nodeproto.BellPath(cl.socket(0))
 	for _, c := range []struct {
 		what  string
 		spoil func() error

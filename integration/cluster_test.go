@@ -20,7 +20,7 @@ import (
 	layout "github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -199,7 +199,7 @@ func spawn(t *testing.T, c *cluster, node int, role string, args ...string) (vmm
 
 func launch(t *testing.T, cmd *exec.Cmd, socket string) (vmmc.PID, *exec.Cmd, *bufio.Reader) {
 	t.Helper()
-	cmd.Env = append(cmd.Env, local.Env+"="+socket)
+	cmd.Env = append(cmd.Env, nodeproto.Env+"="+socket)
 	line, r := startAndRead(t, cmd)
 	pid, err := strconv.ParseUint(line, 10, 32)
 	if err != nil {

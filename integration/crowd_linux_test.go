@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -109,7 +109,7 @@ func TestCrowd(t *testing.T) {
 	var crowds []member
 	for i := range children {
 		cmd := testutil.Command(t, "crowd", "n0", number(p.PID()), strconv.Itoa(i*each), strconv.Itoa(each))
-		cmd.Env = append(cmd.Env, local.Env+"="+c.socket(0))
+		cmd.Env = append(cmd.Env, nodeproto.Env+"="+c.socket(0))
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ func TestNoMoreProcesses(t *testing.T) {
 	}
 	f.set(t, "pids.max", "1") // the daemon has more, whatever threads it ends
 	refused := func(err error) {
-		if err = ask.Told(a.Chosen[0], err); !errors.Is(err, vmmc.ErrNoMem) || !strings.Contains(err.Error(), "pids.max") {
+		if err = ask.ErrorOf(a.Chosen[0], err); !errors.Is(err, vmmc.ErrNoMem) || !strings.Contains(err.Error(), "pids.max") {
 			t.Errorf("there is no room for a process: %v", err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/daemon"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // Node is a node that runs in this program.
@@ -58,14 +58,14 @@ func (n *Node) Socket() string { return n.socket }
 
 // Environ is what a program started by this one needs in its environment to
 // join the node.
-func (n *Node) Environ() []string { return []string{local.Env + "=" + n.socket} }
+func (n *Node) Environ() []string { return []string{nodeproto.Env + "=" + n.socket} }
 
 // Embed makes [vmmc.Open] run a node for as long as the process is open, unless
 // the environment names a daemon's socket already: then the program joins that
 // one. A program that starts copies of itself can therefore just call it.
 func Embed(opts ...Option) vmmc.Option {
 	return vmmc.WithEmbedded(func(context.Context) (string, func(), error) {
-		if s := local.FromEnv(); s != "" {
+		if s := nodeproto.FromEnv(); s != "" {
 			return s, func() {}, nil
 		}
 		n, err := Start(opts...)

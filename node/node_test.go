@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/node"
 )
 
 // TestEmbed: each process that embeds has a node of its own, unless the
 // environment names one already.
 func TestEmbed(t *testing.T) {
-	t.Setenv(local.Env, "")
+	t.Setenv(nodeproto.Env, "")
 	a, err := vmmc.Open(t.Context(), node.Embed(node.WithName("here")))
 	if err != nil {
 		t.Fatal(err)

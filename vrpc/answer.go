@@ -26,34 +26,34 @@ type work struct {
 	d     xdr.Decoder
 	e     xdr.Encoder
 	none  bool // there is no reply
-	spare spare
+	spare callPool
 }
 
-// spare is a Call that was used, of who has a work of its own: the next call is mostly of the same
+// callPool is a Call that was used, of who has a work of its own: the next call is mostly of the same
 // procedure, and to put it into a pool and have it again takes 250 instructions. It is the collector's
 // when its owner ends.
-type spare struct {
+type callPool struct {
 	owned bool       // by one goroutine
 	of    *procedure // nil: there is none
 	call  Call
 }
 
-func (s *spare) take(p *procedure) Call {
+func (s *callPool) get(p *procedure) Call {
 	if s.of != p {
-		return p.take()
+		return p.newCall()
 	}
 	s.of = nil
 	return s.call
 }
 
-// give takes c if it holds little: a pool lets go of the rest.
-func (s *spare) give(p *procedure, c Call, little bool) {
+// put takes c if it holds little: a pool lets go of the rest.
+func (s *callPool) put(p *procedure, c Call, little bool) {
 	if !s.owned || !p.values || !little {
-		p.give(c)
+		p.putCall(c)
 		return
 	}
 	if s.of != nil {
-		s.of.give(s.call)
+		s.of.putCall(s.call)
 	}
 	s.of, s.call = p, c
 }
@@ -108,9 +108,9 @@ func (s *Server) run(c *caller, w *work, to replier) (sent bool) {
 		fault(&w.reply, err)
 		return false
 	}
-	call := w.spare.take(p)
+	call := w.spare.get(p)
 	defer func() {
-		w.spare.give(p, call, sent && w.d.Offset() <= inline && w.e.Size() <= inline)
+		w.spare.put(p, call, sent && w.d.Offset() <= inline && w.e.Size() <= inline)
 	}()
 	if err := w.do(ctx, p, call, s.decoded); err != nil {
 		w.none = errors.Is(err, ErrNoReply)

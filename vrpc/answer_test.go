@@ -88,7 +88,7 @@ func TestSpare(t *testing.T) {
 	if err := s.Register(v); err != nil {
 		t.Fatal(err)
 	}
-	w, from, out := work{spare: spare{owned: true}}, &caller{base: context.Background()}, new(buffer)
+	w, from, out := work{spare: callPool{owned: true}}, &caller{base: context.Background()}, new(buffer)
 	call := func(procedure uint32, text string) {
 		t.Helper()
 		b, err := appendCall(nil, &rpcmsg.Call{Program: 7, Version: 2, Procedure: procedure}, &word{text}, 1<<20)
@@ -128,7 +128,7 @@ func TestSpare(t *testing.T) {
 // What is remembered of datagrams is what was sent last, and no more than may be.
 func TestDuplicates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDuplicates()
+		d := newDuplicateCache()
 		last := map[string][]byte{}
 		for i := range rapid.IntRange(1, 50).Draw(t, "calls") {
 			from := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: rapid.IntRange(1, 2).Draw(t, "port")}
@@ -147,7 +147,7 @@ func TestDuplicates(t *testing.T) {
 			}
 		}
 	})
-	d := newDuplicates()
+	d := newDuplicateCache()
 	for i := range uint32(3 * rememberCalls) {
 		name, _, run := d.begin(&net.UnixAddr{Name: "x"}, i, nil)
 		if !run {

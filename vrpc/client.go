@@ -21,15 +21,15 @@ import (
 // call of it fails.
 type Client struct {
 	clientSettings
-	way  way
+	transport  transport
 	cred rpcmsg.Auth
 	xid  atomic.Uint32
 }
 
 var _ Caller = (*Client)(nil)
 
-// way is a transport, of one client.
-type way interface {
+// transport is a transport, of one client.
+type transport interface {
 	call(ctx context.Context, c rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error
 	post(ctx context.Context, c rpcmsg.Call, args xdr.Marshaler) error
 	flush(ctx context.Context) error
@@ -44,7 +44,7 @@ type clientSettings struct {
 	sys          *AuthSys
 	limit        int
 	decoded      int // 0: what package xdr has
-	again, total time.Duration
+	firstRetry, retryTotal time.Duration
 	silence      time.Duration
 	slots, area  int
 	exports      []vmmc.ExportOption
@@ -74,7 +74,7 @@ func WithSilence(d time.Duration) ClientOption {
 // WithRetry is for datagrams: a call is sent again after first, 250 ms otherwise, after twice that time
 // and so on, and given up after total, 1 min otherwise, if its context lasts as long.
 func WithRetry(first, total time.Duration) ClientOption {
-	return func(s *clientSettings) { s.again, s.total = max(first, time.Millisecond), total }
+	return func(s *clientSettings) { s.firstRetry, s.retryTotal = max(first, time.Millisecond), total }
 }
 
 // WithArea is for remote memory: how many calls may be in flight, 32 otherwise, and how much of this
@@ -121,9 +121,9 @@ func NewClient(conn net.Conn, opts ...ClientOption) (*Client, error) {
 			_ = conn.Close()
 			return nil, errors.New("vrpc: the socket is connected to nobody: see net.DialUDP")
 		}
-		c.way = newPacketWay(conn, &c.clientSettings)
+		c.transport = newPacketTransport(conn, &c.clientSettings)
 	} else {
-		c.way = newStreamWay(foreign.Conn(conn), &c.clientSettings)
+		c.transport = newStreamTransport(foreign.Conn(conn), &c.clientSettings)
 	}
 	return c, nil
 }
@@ -137,7 +137,7 @@ func carriesDatagrams(conn net.Conn) bool {
 
 func newClient(opts []ClientOption) (*Client, error) {
 	c := &Client{clientSettings: clientSettings{
-		limit: maxMessage, again: 250 * time.Millisecond, total: time.Minute, silence: timeout.Silence, slots: defaultSlots, area: defaultArea,
+		limit: maxMessage, firstRetry: 250 * time.Millisecond, retryTotal: time.Minute, silence: timeout.Silence, slots: defaultSlots, area: defaultArea,
 	}}
 	for _, o := range opts {
 		o(&c.clientSettings)
@@ -156,8 +156,8 @@ func newClient(opts []ClientOption) (*Client, error) {
 // whether it was run is unknown; others go on.
 func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler) error {
 	h := c.header(prog, vers, proc)
-	if err := c.way.call(ctx, h, args, res); err != nil {
-		return &Error{Peer: c.way.peer(), Program: prog, Version: vers, Procedure: proc, Err: err}
+	if err := c.transport.call(ctx, h, args, res); err != nil {
+		return &Error{Peer: c.transport.peer(), Program: prog, Version: vers, Procedure: proc, Err: err}
 	}
 	return nil
 }
@@ -168,22 +168,22 @@ func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Mar
 // server made with [InOrder] runs them, and that call, one after another.
 func (c *Client) Post(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler) error {
 	h := c.header(prog, vers, proc)
-	if err := c.way.post(ctx, h, args); err != nil {
-		return &Error{Peer: c.way.peer(), Program: prog, Version: vers, Procedure: proc, Err: err}
+	if err := c.transport.post(ctx, h, args); err != nil {
+		return &Error{Peer: c.transport.peer(), Program: prog, Version: vers, Procedure: proc, Err: err}
 	}
 	return nil
 }
 
 // Flush sends what was posted.
 func (c *Client) Flush(ctx context.Context) error {
-	if err := c.way.flush(ctx); err != nil {
-		return fmt.Errorf("vrpc: flush to %s: %w", c.way.peer(), err)
+	if err := c.transport.flush(ctx); err != nil {
+		return fmt.Errorf("vrpc: flush to %s: %w", c.transport.peer(), err)
 	}
 	return nil
 }
 
 // Close ends the connection, and waits for no server. Calls that wait fail with ErrClosed.
-func (c *Client) Close() error { return c.way.close() }
+func (c *Client) Close() error { return c.transport.close() }
 
 func (c *Client) header(prog, vers, proc uint32) rpcmsg.Call {
 	return rpcmsg.Call{XID: c.xid.Add(1), Program: prog, Version: vers, Procedure: proc, Cred: c.cred}

@@ -24,28 +24,28 @@ type datagram struct {
 	sum   uint64
 }
 
-// remembered is a call; without a reply it is being run.
-type remembered struct {
+// cachedReply is a call; without a reply it is being run.
+type cachedReply struct {
 	reply []byte
 	at    time.Time
 }
 
-// duplicates are the calls that came in datagrams lately: one that comes again is answered again, and
+// duplicateCache are the calls that came in datagrams lately: one that comes again is answered again, and
 // not run again.
-type duplicates struct {
+type duplicateCache struct {
 	mu    sync.Mutex
 	seed  maphash.Seed
-	calls map[datagram]*remembered
+	calls map[datagram]*cachedReply
 	order []datagram // oldest first
 	bytes int
 }
 
-func newDuplicates() *duplicates {
-	return &duplicates{seed: maphash.MakeSeed(), calls: map[datagram]*remembered{}}
+func newDuplicateCache() *duplicateCache {
+	return &duplicateCache{seed: maphash.MakeSeed(), calls: map[datagram]*cachedReply{}}
 }
 
 // begin says whether a call is to be run. If not, reply is what it was answered; nil while it runs.
-func (d *duplicates) begin(from net.Addr, xid uint32, call []byte) (name datagram, reply []byte, run bool) {
+func (d *duplicateCache) begin(from net.Addr, xid uint32, call []byte) (name datagram, reply []byte, run bool) {
 	name = datagram{xid: xid, sum: maphash.Bytes(d.seed, call)}
 	if u, ok := from.(*net.UDPAddr); ok {
 		name.from = u.AddrPort()
@@ -59,17 +59,17 @@ func (d *duplicates) begin(from net.Addr, xid uint32, call []byte) (name datagra
 		return name, r.reply, false
 	} else if ok {
 		d.bytes -= len(r.reply)
-		*r = remembered{at: now}
+		*r = cachedReply{at: now}
 		return name, nil, true
 	}
-	d.calls[name] = &remembered{at: now}
+	d.calls[name] = &cachedReply{at: now}
 	d.order = append(d.order, name)
 	d.trim()
 	return name, nil, true
 }
 
 // end remembers the reply.
-func (d *duplicates) end(name datagram, reply []byte) {
+func (d *duplicateCache) end(name datagram, reply []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r, ok := d.calls[name]
@@ -82,7 +82,7 @@ func (d *duplicates) end(name datagram, reply []byte) {
 }
 
 // trim forgets the oldest until there is room.
-func (d *duplicates) trim() {
+func (d *duplicateCache) trim() {
 	n := 0
 	for ; len(d.order)-n > rememberCalls || d.bytes > rememberBytes && n < len(d.order); n++ {
 		d.bytes -= len(d.calls[d.order[n]].reply)

@@ -50,7 +50,7 @@ func TestFilesOfClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fds, let := testutil.Lingering(t, 40)
+			fds, let := testutil.LingeringSockets(t, 40)
 			defer let()
 			early := dialUnix(t, path)
 			sendLingering(t, early, b, fds[:10])
@@ -97,7 +97,7 @@ func TestFilesOfServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	fds, let := testutil.Lingering(t, 10)
+	fds, let := testutil.LingeringSockets(t, 10)
 	defer let()
 	for _, dial := range map[string]func() (*vrpc.Client, error){
 		"dialled": func() (*vrpc.Client, error) { return vrpc.Dial(t.Context(), "unix", path) },

@@ -46,7 +46,7 @@ func watchPeer(c net.Conn, silence time.Duration, lost func(error)) *keepAlive {
 	}
 	k := &keepAlive{raw: raw, silence: silence, lost: lost}
 	k.mu.Lock()
-	k.timer = time.AfterFunc(k.pause(), k.look)
+	k.timer = time.AfterFunc(k.pause(), k.probe)
 	k.mu.Unlock()
 	return k
 }
@@ -58,8 +58,8 @@ func wholeSeconds(d time.Duration) time.Duration {
 
 func (k *keepAlive) pause() time.Duration { return max(k.silence/4, 10*time.Millisecond) }
 
-// look ends the connection if something that was sent has not been acknowledged for too long.
-func (k *keepAlive) look() {
+// probe ends the connection if something that was sent has not been acknowledged for too long.
+func (k *keepAlive) probe() {
 	var ago time.Duration
 	err := k.raw.Control(func(fd uintptr) { ago = unix.Unacknowledged(int(fd)) })
 	if err != nil {

@@ -47,7 +47,7 @@ func (p *pending) remove(xid uint32, w *waiter) {
 	select {
 	case b := <-w.reply:
 		if b != nil {
-			b.give()
+			b.release()
 		}
 	default:
 	}
@@ -65,7 +65,7 @@ func (p *pending) deliver(xid uint32, b *buffer) {
 	}
 	p.mu.Unlock()
 	if !ok {
-		b.give()
+		b.release()
 	}
 }
 

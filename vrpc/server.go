@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
@@ -16,12 +17,12 @@ import (
 // called by several goroutines.
 type Server struct {
 	settings
-	table   atomic.Pointer[table]
-	running *semaphore.Semaphore // one for each procedure that runs
-	ctx     context.Context      //nolint:containedctx // what procedures run under, ended by Close
-	end     context.CancelFunc
-	taking  context.Context //nolint:containedctx // ended when no more calls are taken, at ctx's end at the latest
-	stop    context.CancelFunc
+	table     atomic.Pointer[table]
+	running   *semaphore.Semaphore // one for each procedure that runs
+	ctx       context.Context      //nolint:containedctx // what procedures run under, ended by Close
+	end       context.CancelFunc
+	acceptCtx context.Context //nolint:containedctx // ended when no more calls are taken, at ctx's end at the latest
+	stop      context.CancelFunc
 
 	mu     sync.Mutex // held to change what follows, and table
 	closed bool
@@ -37,10 +38,10 @@ func NewServer(opts ...ServerOption) *Server {
 	for _, o := range opts {
 		o(&s.settings)
 	}
-	s.logger = slog.New(limitedHandler{s.logger.Handler(), newLogLimit()})
+	s.logger = slog.New(limitedHandler{s.logger.Handler(), newLogLimiter()})
 	s.running = semaphore.New(s.concurrency)
 	s.ctx, s.end = context.WithCancel(context.Background())
-	s.taking, s.stop = context.WithCancel(s.ctx)
+	s.acceptCtx, s.stop = context.WithCancel(s.ctx)
 	s.table.Store(new(table))
 	return s
 }
@@ -85,8 +86,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// enter has Close close c, and wait for leave.
-func (s *Server) enter(c io.Closer) error {
+// track has Close close c, and wait for leave.
+func (s *Server) track(c io.Closer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -97,7 +98,7 @@ func (s *Server) enter(c io.Closer) error {
 	return nil
 }
 
-func (s *Server) leave(c io.Closer) {
+func (s *Server) untrack(c io.Closer) {
 	s.mu.Lock()
 	delete(s.open, c)
 	s.mu.Unlock()
@@ -126,4 +127,45 @@ type settings struct {
 	allow       func(ctx context.Context, s *Service, procedure uint32) error
 	logger      *slog.Logger
 	times
+}
+
+// pastDeadline is a time of which everything is over that waits until it.
+var pastDeadline = time.Unix(1, 0)
+
+// Shutdown takes no more connections and no more calls, lets the procedures that run end, sends what they
+// have answered and closes the server. SunRPC has no word for that: a call that arrives meanwhile is
+// lost with its connection. If ctx ends first the server is closed as by Close, and ctx's error returned.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.stop()
+	for c := range s.open {
+		unblockReads(c)
+	}
+	s.mu.Unlock()
+	over := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(over)
+	}()
+	var err error
+	select {
+	case <-over:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	_ = s.Close() // it has no other error than nil
+	<-over
+	return err
+}
+
+// unblockReads has c take no more.
+func unblockReads(c io.Closer) {
+	switch c := c.(type) {
+	case *remote: // it has seen it itself
+	case interface{ SetReadDeadline(t time.Time) error }: // replies are still to be written
+		_ = c.SetReadDeadline(pastDeadline) // one that is closed has nothing to read either
+	default:
+		_ = c.Close()
+	}
 }

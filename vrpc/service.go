@@ -60,3 +60,9 @@ type Call interface {
 	// Do calls the procedure.
 	Do(ctx context.Context) error
 }
+
+// null is procedure 0 of a service that has none.
+type null struct{ xdr.Void }
+
+// Do does nothing.
+func (null) Do(context.Context) error { return nil }

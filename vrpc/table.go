@@ -25,7 +25,7 @@ type procedure struct {
 	kept    sync.Pool
 }
 
-func (p *procedure) take() Call {
+func (p *procedure) newCall() Call {
 	if p.again {
 		if c, ok := p.kept.Get().(Call); ok {
 			return c
@@ -34,7 +34,7 @@ func (p *procedure) take() Call {
 	return p.make()
 }
 
-func (p *procedure) give(c Call) {
+func (p *procedure) putCall(c Call) {
 	if p.again {
 		p.kept.Put(c)
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vmmc-go/vmmc/internal/bench"
-	"github.com/vmmc-go/vmmc/internal/family"
+	"github.com/vmmc-go/vmmc/internal/childproc"
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
@@ -97,7 +97,7 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 			return nil, serve.Usage("--%s %s: it is no IP address", a.flag, a.value)
 		}
 	}
-	c.Near, c.Far = family.Site{Host: o.nearAddr}, family.Site{Host: o.farAddr, Network: o.farNetns}
+	c.Near, c.Far = childproc.Site{Host: o.nearAddr}, childproc.Site{Host: o.farAddr, Network: o.farNetns}
 	if o.pin != "" && o.pin != bench.Same && o.pin != bench.Apart {
 		return nil, serve.Usage("--pin %s: there are same and apart", o.pin)
 	}

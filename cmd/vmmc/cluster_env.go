@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
@@ -70,7 +70,7 @@ func (s *clusterState) choose(named []string) (*nodeState, error) {
 // ownCluster tells a user without a daemon of the own cluster that runs, and one whose cluster has
 // lost nodes how to start them.
 func ownCluster(c *cobra.Command, err error) string {
-	socket := local.FromEnv()
+	socket := nodeproto.FromEnv()
 	if f := c.Flags().Lookup("socket"); f != nil && f.Changed {
 		socket = f.Value.String()
 	}
@@ -81,7 +81,7 @@ func ownCluster(c *cobra.Command, err error) string {
 			return fmt.Sprintf("Of the cluster in %s these do not run: %s. To start them: %s", s.dir, strings.Join(dead, ", "), s.command("start"))
 		}
 	}
-	if !errors.Is(err, code.NoDaemon) || local.FromEnv() != "" {
+	if !errors.Is(err, code.NoDaemon) || nodeproto.FromEnv() != "" {
 		return ""
 	}
 	dir, err := clusterDir("")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/env"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // prepare makes the files of a new cluster and records them.
@@ -61,7 +61,7 @@ func (s *clusterState) note() error {
 			add(filepath.Base(n.Socket))
 			add(filepath.Base(n.Socket) + ".lock")
 			add(filepath.Base(n.Socket) + ".roll")
-			add(filepath.Base(local.Bell(n.Socket)))
+			add(filepath.Base(nodeproto.BellPath(n.Socket)))
 		}
 	}
 	return nil
@@ -71,7 +71,7 @@ func (s *clusterState) note() error {
 // for them.
 func (s *clusterState) shorten(l *cluster.Layout) (err error) {
 	for i := range l.Nodes {
-		if local.CheckPath(l.Nodes[i].Socket) == nil {
+		if nodeproto.CheckPath(l.Nodes[i].Socket) == nil {
 			continue
 		}
 		if s.Sockets == "" {

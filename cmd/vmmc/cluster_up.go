@@ -69,7 +69,7 @@ func up(ctx context.Context, dir string, nodes int) (*clusterState, error) {
 		return nil, err
 	}
 	defer l.release()
-	if err := makeRoom(dir); err != nil {
+	if err := checkDirFree(dir); err != nil {
 		return nil, err
 	}
 	for try := 1; ; try++ {
@@ -86,9 +86,9 @@ func up(ctx context.Context, dir string, nodes int) (*clusterState, error) {
 	}
 }
 
-// makeRoom refuses a directory in which a cluster runs, or which holds anything
+// checkDirFree refuses a directory in which a cluster runs, or which holds anything
 // but one that does not run any more, and removes that.
-func makeRoom(dir string) error {
+func checkDirFree(dir string) error {
 	s, err := readState(dir)
 	if err == nil {
 		if running := s.running(); len(running) > 0 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/doctor"
 	"github.com/vmmc-go/vmmc/internal/env"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -48,7 +48,7 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 			if rootDir != "" {
 				r := root.Dir(rootDir)
 				n.Below(r, false)
-				if !c.Flags().Changed("socket") && local.FromEnv() == "" {
+				if !c.Flags().Changed("socket") && nodeproto.FromEnv() == "" {
 					n.Socket = r.Socket()
 				}
 			}
@@ -65,7 +65,7 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 	f.StringVar(&n.Name, "name", "", "the node's `name` (default: the host's name)")
 	f.StringVar(&n.Hosts, "hosts", "", "`file` that lists the cluster's nodes (default: the one in the root, if it is there; else the node is alone)")
 	f.StringVar(&n.Certs, "certs", "", "`directory` with the node's certificate (default: the one in the root, if it is there)")
-	f.StringVar(&n.Socket, "socket", local.DefaultPath(), "`path` of the node's socket")
+	f.StringVar(&n.Socket, "socket", nodeproto.DefaultPath(), "`path` of the node's socket")
 	f.StringVar(&n.State, "state", "", "`directory` for what outlives the daemon (default: as for vmmcd)")
 	jsonFlag(c, &asJSON)
 	return c

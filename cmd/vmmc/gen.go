@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/cfgvmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/vrpcgen"
 )
@@ -74,7 +74,7 @@ func genMan(dir string) error {
 func neutral(c *cobra.Command) {
 	c.DisableAutoGenTag = true
 	if f := c.Flags().Lookup("socket"); f != nil {
-		f.DefValue = local.SystemPath
+		f.DefValue = nodeproto.SystemPath
 	}
 	if f := c.Flags().Lookup("root"); f != nil {
 		f.DefValue = ""

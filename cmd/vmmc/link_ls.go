@@ -74,7 +74,7 @@ func printLinks(w io.Writer, width int, list []ask.Link, asJSON bool) error {
 	num := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	for _, l := range list {
 		rows = append(rows, []string{
-			l.Node, num(uint64(l.PID)), l.User, l.Role, peerOf(l), l.Way(),
+			l.Node, num(uint64(l.PID)), l.User, l.Role, peerOf(l), l.PathName(),
 			num(l.Messages), num(l.Bytes), num(l.Notes), num(l.Gets), num(l.GetBytes), num(l.Atomics), num(l.Acks), num(l.Resumes), num(l.Resent),
 			l.Idle.Round(time.Second).String(), when(l.Begun), l.Program, l.PeerProgram,
 		})

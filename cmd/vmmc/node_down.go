@@ -48,7 +48,7 @@ does not answer its daemon keeps its links, and is named.
 			return takeDown(c.Context(), &where, reason, asJSON, c.OutOrStdout())
 		},
 	}
-	where.AddWay(c)
+	where.AddConnectFlags(c)
 	c.Flags().StringVar(&reason, "reason", "", "`text` that programs see in their errors")
 	jsonFlag(c, &asJSON)
 	return c
@@ -141,6 +141,6 @@ that have ended do not come back.
 			}))
 		},
 	}
-	where.AddWay(c)
+	where.AddConnectFlags(c)
 	return c
 }

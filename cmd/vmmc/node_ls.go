@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
@@ -57,7 +57,7 @@ of their hosts file, 1 the node that was asked did not answer.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&socket, "socket", local.DefaultPath(), "`path` of the node's socket")
+	f.StringVar(&socket, "socket", nodeproto.DefaultPath(), "`path` of the node's socket")
 	f.StringVar(&remote, "remote", "", "`address` (host:port) of the node to ask instead")
 	f.StringVar(&certs, "certs", "", "`directory` with the identity to ask with, a user's or a node's")
 	f.StringVar(&node, "node", "", "`name` of the node at that address")

@@ -15,7 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/env"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -94,7 +94,7 @@ failed, 2 if it was called wrongly.`,
 					return serve.Usage("no program behind --")
 				}
 			}
-			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(env.Get(local.HostsEnv))}
+			o.request = &nodev1.RunRequest{Session: args[0], Path: []byte(args[1]), Directory: []byte(o.dir), Hosts: []byte(env.Get(nodeproto.HostsEnv))}
 			for _, v := range o.env {
 				if strings.HasPrefix(v, "=") {
 					return serve.Usage("--env %s: variable %q is not of the form NAME=VALUE", v, v)
@@ -112,7 +112,7 @@ failed, 2 if it was called wrongly.`,
 			for _, s := range args[2:] {
 				o.request.Args = append(o.request.Args, []byte(s))
 			}
-			told := heed()
+			told := notifySignals()
 			defer signal.Stop(told)
 			if !o.detach { // a reader that is gone is told of, and does not end this tool
 				signal.Ignore(syscall.SIGPIPE)
@@ -143,8 +143,8 @@ failed, 2 if it was called wrongly.`,
 	return c
 }
 
-// places are the nodes that processes are started on in turn.
-func (o *runOptions) places(ctx context.Context, a *ask.Cluster) ([]*ask.Node, error) {
+// targetNodes are the nodes that processes are started on in turn.
+func (o *runOptions) targetNodes(ctx context.Context, a *ask.Cluster) ([]*ask.Node, error) {
 	if a.Named {
 		return a.Chosen, nil
 	}
@@ -155,7 +155,7 @@ func (o *runOptions) places(ctx context.Context, a *ask.Cluster) ([]*ask.Node, e
 	if len(names) > 0 {
 		at, err := a.Find(names)
 		if err != nil {
-			return nil, fmt.Errorf("%s=%q: %w", local.HostsEnv, o.request.GetHosts(), err)
+			return nil, fmt.Errorf("%s=%q: %w", nodeproto.HostsEnv, o.request.GetHosts(), err)
 		}
 		return at, nil
 	}

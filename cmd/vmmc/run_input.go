@@ -46,8 +46,8 @@ func (o *runOptions) askForInput() {
 	}
 }
 
-// attendance is this tool's part in a program whose input it passes on.
-type attendance struct {
+// inputSession is this tool's part in a program whose input it passes on.
+type inputSession struct {
 	started
 	session string
 	screen  *screen // nil: its input is no terminal
@@ -64,7 +64,7 @@ func (e errHungUp) Error() string {
 }
 
 // run passes input and output on until the program ends.
-func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(os.Signal)) (status int, err error) {
+func (a *inputSession) run(ctx context.Context, told <-chan os.Signal, pass func(os.Signal)) (status int, err error) {
 	if err := a.screen.raw(); err != nil {
 		return 0, a.screen.lost(err)
 	}
@@ -111,16 +111,16 @@ func (a *attendance) run(ctx context.Context, told <-chan os.Signal, pass func(o
 
 // attend tells the program's node that somebody is here. When the call ends the
 // node knows that this is over.
-func (a *attendance) attend(ctx context.Context, stop context.CancelCauseFunc) {
+func (a *inputSession) attend(ctx context.Context, stop context.CancelCauseFunc) {
 	_, err := a.n.Client.Attend(ctx, connect.NewRequest(&nodev1.AttendRequest{Session: a.session, Pid: a.p.GetPid()}))
-	if err = ask.Told(a.n, err); err != nil && ctx.Err() == nil {
+	if err = ask.ErrorOf(a.n, err); err != nil && ctx.Err() == nil {
 		stop(fmt.Errorf("the connection to process %d on node %q is lost: %w", a.p.GetPid(), a.n.Name, err))
 	}
 }
 
 // show prints what the program prints. What is read next says that all before it
 // is shown, so that the program waits for a slow reader.
-func (a *attendance) show(ctx context.Context) error {
+func (a *inputSession) show(ctx context.Context) error {
 	r := &nodev1.ReadLogRequest{Session: a.session, Pid: a.p.GetPid(), Attended: true, Apart: true, TimeoutNs: int64(timeout.Control / 2)}
 	for {
 		m, err := answered(ctx, a.n, r, a.n.Client.ReadLog)
@@ -151,7 +151,7 @@ func answered[In, Out any](ctx context.Context, n *ask.Node, r *In, call func(co
 		if ctx.Err() == context.DeadlineExceeded {
 			return nil, code.New(code.Unreachable, "node %q does not answer", n.Name)
 		}
-		return nil, ask.Told(n, err)
+		return nil, ask.ErrorOf(n, err)
 	}
 	return a.Msg, nil
 }
@@ -160,7 +160,7 @@ func answered[In, Out any](ctx context.Context, n *ask.Node, r *In, call func(co
 const maxInput = 32 << 10
 
 // pass passes input on. While one piece is under way, the next is gathered.
-func (a *attendance) pass(ctx context.Context, stop context.CancelCauseFunc) {
+func (a *inputSession) pass(ctx context.Context, stop context.CancelCauseFunc) {
 	pieces := make(chan []byte)
 	go func() {
 		defer a.screen.guard()
@@ -219,7 +219,7 @@ func (a *attendance) pass(ctx context.Context, stop context.CancelCauseFunc) {
 
 // listen heeds signals. Those of keys do not come while the terminal is raw: the
 // program's own terminal makes them of what is typed.
-func (a *attendance) listen(ctx context.Context, stop context.CancelCauseFunc, told <-chan os.Signal, pass func(os.Signal)) {
+func (a *inputSession) listen(ctx context.Context, stop context.CancelCauseFunc, told <-chan os.Signal, pass func(os.Signal)) {
 	changed := make(chan os.Signal, 1)
 	if a.screen != nil {
 		watchScreen(changed)
@@ -243,7 +243,7 @@ func (a *attendance) listen(ctx context.Context, stop context.CancelCauseFunc, t
 
 // resized tells the program the size again, and takes the terminal back after
 // this tool was stopped and goes on.
-func (a *attendance) resized(ctx context.Context) {
+func (a *inputSession) resized(ctx context.Context) {
 	_ = a.screen.raw()
 	r := &nodev1.ResizeTerminalRequest{Session: a.session, Pid: a.p.GetPid()}
 	r.Rows, r.Columns = a.screen.size()

@@ -17,10 +17,10 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// heed takes the signals that are passed on from now on, so that none is lost
+// notifySignals takes the signals that are passed on from now on, so that none is lost
 // while programs are started. One that the tool was started to ignore (nohup, a
 // script's background) it ignores.
-func heed() chan os.Signal {
+func notifySignals() chan os.Signal {
 	told := make(chan os.Signal, 8)
 	for _, s := range passedOn {
 		if !signal.Ignored(s) {
@@ -34,8 +34,8 @@ func heed() chan os.Signal {
 // programs harder: who hits the keys twice means the same.
 const harder = time.Second
 
-// passed are the signals that went to a run group.
-type passed struct {
+// signalForwarder are the signals that went to a run group.
+type signalForwarder struct {
 	a       *ask.Cluster
 	session string
 	group   uint32
@@ -45,7 +45,7 @@ type passed struct {
 }
 
 // next is what a signal is passed on as.
-func (p *passed) next(s syscall.Signal, now time.Time) syscall.Signal {
+func (p *signalForwarder) next(s syscall.Signal, now time.Time) syscall.Signal {
 	if s != syscall.SIGINT {
 		return s
 	}
@@ -63,7 +63,7 @@ func (p *passed) next(s syscall.Signal, now time.Time) syscall.Signal {
 
 // on passes a signal on to the whole run group: those that were started, and what
 // these have spawned anywhere.
-func (p *passed) on(ctx context.Context, s os.Signal) {
+func (p *signalForwarder) on(ctx context.Context, s os.Signal) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	number, _ := s.(syscall.Signal)
@@ -76,7 +76,7 @@ func (p *passed) on(ctx context.Context, s os.Signal) {
 		passing.Go(func() {
 			_, err := n.Client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: p.session, Group: p.group, Signal: int32(as)}))
 			// Not all nodes have the session.
-			if err = ask.Told(n, err); err != nil && !ask.IsMissing(err) && !errors.Is(err, context.Canceled) {
+			if err = ask.ErrorOf(n, err); err != nil && !ask.IsMissing(err) && !errors.Is(err, context.Canceled) {
 				fmt.Fprintf(os.Stderr, "vmmc run: pass %s on: %v\n", signalName(int(as)), err)
 			}
 		})

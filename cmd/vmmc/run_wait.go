@@ -47,7 +47,7 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 		return 0, err
 	}
 	defer a.Close()
-	at, err := o.places(ctx, a)
+	at, err := o.targetNodes(ctx, a)
 	if err != nil {
 		return 0, err
 	}
@@ -68,7 +68,7 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 		}
 		return 0, nil
 	}
-	p := &passed{a: a, session: o.request.GetSession(), group: all[0].p.GetGroup()}
+	p := &signalForwarder{a: a, session: o.request.GetSession(), group: all[0].p.GetGroup()}
 	over := make(chan struct{})
 	var passing sync.WaitGroup
 	out := newStreams(w, stderr)
@@ -78,7 +78,7 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 	if o.input {
 		defer passing.Wait()
 		defer close(over)
-		at := &attendance{started: all[0], session: o.request.GetSession(), screen: o.screen, in: os.Stdin, out: out}
+		at := &inputSession{started: all[0], session: o.request.GetSession(), screen: o.screen, in: os.Stdin, out: out}
 		if o.screen != nil {
 			out.broken = nil // a terminal that is gone ends this tool, and hangs the program's up
 		}
@@ -102,7 +102,7 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 // unread has the programs end of which nobody reads the output any more, as the kernel does with one
 // that writes to a pipe without a reader. Programs that go on are told of. Output that cannot be
 // written for another reason is kept by the node, and ends no program.
-func (o *runOptions) unread(ctx context.Context, p *passed, over <-chan struct{}, name string, err error) {
+func (o *runOptions) unread(ctx context.Context, p *signalForwarder, over <-chan struct{}, name string, err error) {
 	what := err.Error()
 	if errors.Is(err, syscall.EPIPE) {
 		p.on(ctx, syscall.SIGPIPE)
@@ -166,7 +166,7 @@ func (o *runOptions) one(ctx context.Context, n *ask.Node, group uint32) (starte
 		Input: o.request.GetInput(), Terminal: o.request.GetTerminal(),
 		Follow: !o.detach && !o.input, Env: o.request.GetEnv(),
 	}))
-	if err = ask.Told(n, err); err != nil {
+	if err = ask.ErrorOf(n, err); err != nil {
 		if unknown(err) {
 			err = fmt.Errorf("%w; look with \"vmmc ps\"", err)
 		}
@@ -187,7 +187,7 @@ func (o *runOptions) undo(ctx context.Context, all []started) error {
 	var errs []error
 	for _, s := range all {
 		_, err := s.n.Client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: o.request.GetSession(), Pid: s.p.GetPid(), Signal: int32(syscall.SIGKILL)}))
-		if err = ask.Told(s.n, err); err != nil && !ask.IsMissing(err) {
+		if err = ask.ErrorOf(s.n, err); err != nil && !ask.IsMissing(err) {
 			errs = append(errs, fmt.Errorf("end process %d again: %w", s.p.GetPid(), err))
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -193,9 +193,9 @@ func restart(ts *testscript.TestScript, _ bool, args []string) {
 // at its socket before, and never answers.
 func answers(socket string, over <-chan struct{}) bool {
 	for {
-		if c, err := local.Dial(context.Background(), socket); err == nil {
-			conn := local.NewConn(c, nil)
-			_, err = conn.Call(context.Background(), local.Unexport, local.ExportRequest{}, nil, nil)
+		if c, err := nodeproto.Dial(context.Background(), socket); err == nil {
+			conn := nodeproto.NewConn(c, nil)
+			_, err = conn.Call(context.Background(), nodeproto.Unexport, nodeproto.ExportRequest{}, nil, nil)
 			conn.Close()
 			if !errors.Is(err, code.NoDaemon) { // it has refused
 				return true

@@ -93,14 +93,14 @@ func (o *topOptions) run(c *cobra.Command) error {
 func (o *topOptions) printOnce(ctx context.Context, a *ask.Cluster, w io.Writer, by *order) error {
 	var r rates
 	first, _ := readLinks(ctx, a)
-	r.take(first)
+	r.update(first)
 	select {
 	case <-time.After(o.interval):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	second, errs := readLinks(ctx, a)
-	rows := r.take(second)
+	rows := r.update(second)
 	by.sort(rows, false)
 	if o.asJSON {
 		if err := printJSON(w, struct {

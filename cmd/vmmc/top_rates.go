@@ -20,8 +20,8 @@ type linkRate struct {
 	AtomicRate  float64 `json:"atomics_per_second"`
 }
 
-// place names a link for as long as it lasts: its slot may be another's afterwards.
-type place struct {
+// linkKey names a link for as long as it lasts: its slot may be another's afterwards.
+type linkKey struct {
 	node  string
 	pid   uint32
 	place uint32
@@ -29,15 +29,15 @@ type place struct {
 }
 
 // rates remembers the look before.
-type rates struct{ last map[place]ask.Link }
+type rates struct{ last map[linkKey]ask.Link }
 
-// take gives the rates since the look before. A link that was not there then has none
+// update gives the rates since the look before. A link that was not there then has none
 // yet.
-func (r *rates) take(links []ask.Link) []linkRate {
-	seen := make(map[place]ask.Link, len(links))
+func (r *rates) update(links []ask.Link) []linkRate {
+	seen := make(map[linkKey]ask.Link, len(links))
 	rows := make([]linkRate, 0, len(links))
 	for _, l := range links {
-		k := place{l.Node, l.PID, l.Place, l.Begun}
+		k := linkKey{l.Node, l.PID, l.Place, l.Begun}
 		seen[k] = l
 		row := linkRate{Link: l}
 		if was, ok := r.last[k]; ok && l.Read > was.Read {
@@ -124,7 +124,7 @@ var rateColumns = []struct {
 	{"PROGRAM", "", 6, 0, func(l linkRate) string { return l.Program }},
 	{"ROLE", "", 5, 0, func(l linkRate) string { return l.Role }},
 	{"PEER", "", 0, 0, func(l linkRate) string { return peerOf(l.Link) }},
-	{"PATH", "", 4, 0, func(l linkRate) string { return l.Way() }},
+	{"PATH", "", 4, 0, func(l linkRate) string { return l.PathName() }},
 	{"MSG/S", "messages", 0, 7, func(l linkRate) string { return perSecond(l.MessageRate) }},
 	{"BYTES/S", "bytes", 1, 9, func(l linkRate) string { return sized(uint64(l.ByteRate)) }},
 	{"NOTES/S", "notes", 7, 8, func(l linkRate) string { return perSecond(l.NoteRate) }},

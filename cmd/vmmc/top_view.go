@@ -29,20 +29,20 @@ type topModel struct {
 	height int
 }
 
-// links are what a look has found.
-type links struct {
+// linksMsg are what a look has found.
+type linksMsg struct {
 	list []ask.Link
 	err  error
 }
 
-type again struct{}
+type refreshMsg struct{}
 
 // Init begins with a look.
-func (m *topModel) Init() tea.Cmd { return m.look }
+func (m *topModel) Init() tea.Cmd { return m.readOnce }
 
-func (m *topModel) look() tea.Msg {
+func (m *topModel) readOnce() tea.Msg {
 	list, errs := readLinks(m.ctx, m.a)
-	return links{list, errors.Join(errs...)}
+	return linksMsg{list, errors.Join(errs...)}
 }
 
 // Update takes what has happened.
@@ -50,12 +50,12 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
-	case again:
-		return m, m.look
-	case links:
-		m.rows, m.err, m.looked = m.rates.take(msg.list), msg.err, true
+	case refreshMsg:
+		return m, m.readOnce
+	case linksMsg:
+		m.rows, m.err, m.looked = m.rates.update(msg.list), msg.err, true
 		m.by.sort(m.rows, m.back)
-		return m, tea.Tick(m.every, func(time.Time) tea.Msg { return again{} })
+		return m, tea.Tick(m.every, func(time.Time) tea.Msg { return refreshMsg{} })
 	case tea.KeyPressMsg:
 		switch key := msg.String(); key {
 		case "q", "esc", "ctrl+c":

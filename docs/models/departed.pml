@@ -1,5 +1,5 @@
 /* departed.pml - how the end of a process reaches those it had links with, while daemons die and are replaced (internal/daemon
- * departed.go, roll.go, rejoin.go, process.go, datalink.go; awaitImporter in internal/link/conn_reconnect.go; redial in dial.go; attend in rejoin.go).
+ * member_departed.go, member_journal.go, member_rejoin.go, process.go, ingress_datalink.go; awaitImporter in internal/link/conn_reconnect.go; redial in link_handshake.go; watchDaemon in node_conn.go).
  * Models: an importer 0 on node 0 and an exporter 1 on node 1, each with its daemon; their link, whose network breaks at any time.
  * A process ends by its program's end, or leaves (Close) while its program lives, here only when no daemon dies any more. Its daemon sees the connection end, adds
  * it to the departed and writes that into the roll, two steps between which the daemon may die. The next daemon reads the roll:
@@ -22,7 +22,7 @@
  * What was built, and is found wanting (run.sh expects these to be broken):
  *   -DLEAVE       a process leaves while its daemon is away, and its program lives on: it is expected for as long as that runs,
  *                 and only the limit, or a Bye that arrives, ends its link
- *   -DHANGUP      a process whose answers its daemon, stopped, does not read gives up the connection (local.Conn.serve, after two
+ *   -DHANGUP      a process whose answers its daemon, stopped, does not read gives up the connection (nodeproto.Conn.serve, after two
  *                 writes of 10 s), and has departed for the daemon when that goes on
  * Run: spin -a [flags] departed.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */

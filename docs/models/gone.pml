@@ -1,5 +1,5 @@
-/* gone.pml - the event that tells that another process is gone, with a link each way (association.go, links.go, tenure.go,
- * takeover.go; internal/link/conn_stream.go).
+/* gone.pml - the event that tells that another process is gone, with a link each way (link_end.go, link_exporter.go,
+ * link_importer.go, link_handshake.go; internal/link/conn_stream.go).
  * Models: process P and process Q. P imports from Q by link A, Q imports from P by link B and sends on it. Q is killed at any
  * time; the network ends A for P alone, while Q lives. Each end of a link is seen at any time after it, that of B behind the messages that are
  * under way on it. After the first end P says Bye on the other link, receives what comes, and at some time waits no longer. Q,

@@ -1,7 +1,7 @@
 /* rejoin.pml - a daemon dies and another one takes its place: a process P comes back to it with its exports and links
- * (rejoin.go; internal/daemon/roll.go, rejoin.go), while an importer R on another node resumes a link that has broken, and
+ * (node_conn.go; internal/daemon/member_journal.go, member_rejoin.go), while an importer R on another node resumes a link that has broken, and
  * P ends an export and makes another one of the same id.
- * The roll is a file: who has joined, which outlives the daemon. D that starts takes those on it that the kernel says live
+ * The member journal is a file: who has joined, which outlives the daemon. D that starts takes those on it that the kernel says live
  * as expected, and the others as ended. P dials, says who it is, offers what it has in two steps (export, link), and says
  * that this was all; then it uses the connection for what it asks (publish). R dials D: a link that is known goes to P; one
  * that is not is refused for good if nobody is expected, else R is to come again. X has another kernel identity and claims

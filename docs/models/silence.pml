@@ -1,5 +1,5 @@
 /* silence.pml - a link between nodes on which nothing comes: how that is noticed, and how the link goes on or ends
- * (internal/link/conn_probe.go, conn_reconnect.go, conn_stream.go, recv_reply.go; terms in dial.go and takeover.go; GiveUpAfter in
+ * (internal/link/conn_probe.go, conn_reconnect.go, conn_stream.go, recv_reply.go; linkTerms in link_handshake.go; GiveUpAfter in
  * internal/unix). resume.pml says what is sent again, departed.pml how the daemons tell of an end.
  * Models: an importer I, an exporter E, their kernels, and a network that is cut without a word and may heal. Each process may
  * be stopped and go on, or die, alone (its kernel ends the connection, and its node tells who asks) or with its machine. I has

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -111,7 +111,7 @@ func (w *worker) run() (err error) {
 func (w *worker) join() (err error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
-		w.p, err = vmmc.Open(ctx, vmmc.WithSocket(os.Getenv(local.Env)), vmmc.WithSilence(silence), vmmc.WithResume(limit), vmmc.WithEvents(w.event))
+		w.p, err = vmmc.Open(ctx, vmmc.WithSocket(os.Getenv(nodeproto.Env)), vmmc.WithSilence(silence), vmmc.WithResume(limit), vmmc.WithEvents(w.event))
 		stop()
 		if err == nil || time.Now().After(end) {
 			return err

@@ -15,7 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
@@ -117,11 +117,11 @@ func (w *world) launch(t *testing.T, ns *testutil.NS, log string, role string, a
 	defer func() { _ = f.Close() }()
 	c := ns.Enter(testutil.Command(t, role, args...))
 	c.Stdout, c.Stderr = f, f
-	c.Env = append(c.Env, local.Env+"=")
+	c.Env = append(c.Env, nodeproto.Env+"=")
 	if role == "work" {
 		p, err := strconv.Atoi(args[1])
 		check(t, err)
-		c.Env = append(c.Env, local.Env+"="+w.socket(p))
+		c.Env = append(c.Env, nodeproto.Env+"="+w.socket(p))
 	}
 	check(t, c.Start())
 	return c

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -220,12 +220,12 @@ func (p *peers) hold(c io.Closer) {
 }
 
 // control dials the daemon and does not join.
-func (a *attacker) control(ctx context.Context) (*local.Conn, error) {
-	c, err := local.Dial(ctx, a.socket)
+func (a *attacker) control(ctx context.Context) (*nodeproto.Conn, error) {
+	c, err := nodeproto.Dial(ctx, a.socket)
 	if err != nil {
 		return nil, err
 	}
-	return local.NewConn(c, func(context.Context, local.Method, []byte, []int) (any, []int, error) {
+	return nodeproto.NewConn(c, func(context.Context, nodeproto.Method, []byte, []int) (any, []int, error) {
 		return nil, nil, errors.New("no")
 	}), nil
 }
@@ -245,7 +245,7 @@ func (a *attacker) lingeringSockets(ctx context.Context) {
 		}
 		held.hold(peer)
 		short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
-		_, _ = c.Call(short, local.Import, local.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
+		_, _ = c.Call(short, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
 		stop()
 		go closeAll([]int{fd}) // waits itself where the daemon has not taken the socket
 	}
@@ -277,7 +277,7 @@ func (a *attacker) dirtyFiles(ctx context.Context) {
 	}
 	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer stop()
-	_, _ = c.Call(short, local.Import, local.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
+	_, _ = c.Call(short, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
 	go closeAll([]int{fd}) // waits for the file server
 	pause(ctx, 500*time.Millisecond)
 }
@@ -298,7 +298,7 @@ func (a *attacker) stuckProgram(ctx context.Context) {
 
 // floodOfRights passes as many descriptors as fit, of a file that is harmless to close.
 func (a *attacker) floodOfRights(ctx context.Context) {
-	c, err := local.Dial(ctx, a.socket)
+	c, err := nodeproto.Dial(ctx, a.socket)
 	if err != nil {
 		return
 	}
@@ -328,16 +328,16 @@ func (a *attacker) slowReader(ctx context.Context) {
 		return
 	}
 	defer c.Close()
-	if _, _, err := local.Ask[local.Welcome](ctx, c, local.Register, local.Hello{Version: local.Version, Incarnation: uint64(a.n)}, nil); err != nil {
+	if _, _, err := nodeproto.Ask[nodeproto.Welcome](ctx, c, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: uint64(a.n)}, nil); err != nil {
 		return
 	}
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() { // each waits for an export that nobody makes
-			_, _ = c.Call(ctx, local.Import, local.ImportRequest{Node: "one", PID: 1, ID: 1}, nil, nil)
+			_, _ = c.Call(ctx, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: 1, ID: 1}, nil, nil)
 		})
 	}
-	raw, err := local.Dial(ctx, a.socket)
+	raw, err := nodeproto.Dial(ctx, a.socket)
 	if err == nil {
 		_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
 		for {
@@ -382,7 +382,7 @@ func (a *attacker) processes(ctx context.Context) {
 	for range 8 {
 		wg.Go(func() {
 			c := exec.CommandContext(ctx, "/proc/self/exe")
-			c.Env = append(os.Environ(), "VMMC_TEST_ROLE=bomb", local.Env+"="+a.socket)
+			c.Env = append(os.Environ(), "VMMC_TEST_ROLE=bomb", nodeproto.Env+"="+a.socket)
 			_ = c.Run()
 		})
 	}
@@ -405,7 +405,7 @@ func runBomb() int {
 func (a *attacker) connections(ctx context.Context) {
 	var cs []*net.UnixConn
 	for range 2000 {
-		c, err := local.Dial(ctx, a.socket)
+		c, err := nodeproto.Dial(ctx, a.socket)
 		if err != nil {
 			break
 		}

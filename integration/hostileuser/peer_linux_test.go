@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/testutil"
@@ -29,8 +29,8 @@ func init() {
 // peer speaks the protocols by itself. It passes descriptors that are slow to close wherever the
 // protocol has room for a descriptor, and where it has none.
 type peer struct {
-	*local.Conn
-	id      local.ProcessID
+	*nodeproto.Conn
+	id      nodeproto.ProcessID
 	process shmlayout.Process
 	slow    func() (fd int, err error) // makes a descriptor that is slow to close
 	gifts   atomic.Int64               // slow descriptors given away
@@ -69,16 +69,16 @@ func runPeer(act func(*peer, context.Context, []string) error) int {
 
 func (p *peer) join(ctx context.Context, act func(*peer, context.Context, []string) error) error {
 	args := testutil.Args()
-	c, err := local.Dial(ctx, args[0])
+	c, err := nodeproto.Dial(ctx, args[0])
 	if err != nil {
 		return err
 	}
 	if p.process, err = shmlayout.NewProcess(); err != nil {
 		return err
 	}
-	p.Conn = local.NewConn(c, p.answer)
-	hello := local.Hello{Version: local.Version, Incarnation: rand.Uint64()}
-	w, _, err := local.Ask[local.Welcome](ctx, p.Conn, local.Register, hello, nil)
+	p.Conn = nodeproto.NewConn(c, p.answer)
+	hello := nodeproto.Hello{Version: nodeproto.Version, Incarnation: rand.Uint64()}
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](ctx, p.Conn, nodeproto.Register, hello, nil)
 	if err != nil {
 		return err
 	}
@@ -92,25 +92,25 @@ const bufferSize = 4096
 
 // exports offers buffer 1 to all users.
 func (p *peer) exports(ctx context.Context, _ []string) error {
-	r := local.ExportRequest{
-		ID: 1, Size: bufferSize, Rights: local.MayRead | local.MayWrite,
-		Permit: []local.Permission{{Users: []string{local.AnyName}, Sessions: []string{local.AnyName}}},
+	r := nodeproto.ExportRequest{
+		ID: 1, Size: bufferSize, Rights: nodeproto.MayRead | nodeproto.MayWrite,
+		Permit: []nodeproto.Permission{{Users: []string{nodeproto.AnyName}, Sessions: []string{nodeproto.AnyName}}},
 	}
-	_, err := p.Call(ctx, local.Export, r, nil, nil)
+	_, err := p.Call(ctx, nodeproto.Export, r, nil, nil)
 	return err
 }
 
 // answer gives an importer a grant and a link, in which something is a slow descriptor, by chance.
-func (p *peer) answer(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+func (p *peer) answer(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 	link := -1 // its end
-	if m == local.Accept && len(fds) == local.LinkDescriptors {
-		link, fds = fds[local.LinkPages], fds[:local.LinkPages]
+	if m == nodeproto.Accept && len(fds) == nodeproto.LinkDescriptors {
+		link, fds = fds[nodeproto.LinkPages], fds[:nodeproto.LinkPages]
 		foreign.Own(link)
 	}
 	closeAll(fds)
 	switch m {
-	case local.Offer:
-		g := local.Grant{Handle: rand.Uint32() | 1, Size: bufferSize, Rights: local.MayRead | local.MayWrite}
+	case nodeproto.Offer:
+		g := nodeproto.Grant{Handle: rand.Uint32() | 1, Size: bufferSize, Rights: nodeproto.MayRead | nodeproto.MayWrite}
 		switch rand.IntN(3) {
 		case 0: // memory that is none
 			g.Mapped, g.Memory = true, bufferSize
@@ -119,10 +119,10 @@ func (p *peer) answer(_ context.Context, m local.Method, _ []byte, fds []int) (a
 			return g, p.gift(3), nil
 		}
 		return g, nil, nil
-	case local.Accept:
+	case nodeproto.Accept:
 		return p.accept(link)
 	}
-	return local.Empty{}, p.gift(1), nil
+	return nodeproto.Empty{}, p.gift(1), nil
 }
 
 func (p *peer) accept(link int) (any, []int, error) {
@@ -137,13 +137,13 @@ func (p *peer) accept(link int) (any, []int, error) {
 	switch rand.IntN(3) {
 	case 0: // as many as are awaited
 		closeAll([]int{link, mine[1]})
-		return local.Accepted{Imports: true}, append(mine[:1], p.gift(1)...), nil
+		return nodeproto.Accepted{Imports: true}, append(mine[:1], p.gift(1)...), nil
 	case 1: // more than that
 		_ = unix.Close(link)
-		return local.Accepted{Imports: true}, append(mine, p.gift(4)...), nil
+		return nodeproto.Accepted{Imports: true}, append(mine, p.gift(4)...), nil
 	}
 	go p.gives(link, 16)
-	return local.Accepted{Imports: true}, mine, nil
+	return nodeproto.Accepted{Imports: true}, mine, nil
 }
 
 // gift makes n slow descriptors, or fewer.
@@ -214,8 +214,8 @@ func (p *peer) imports(ctx context.Context, args []string) error {
 }
 
 func (p *peer) raid(ctx context.Context, pid uint32) {
-	r := local.ImportRequest{Node: p.id.Node, PID: pid, ID: 2}
-	g, fds, err := local.Ask[local.Grant](ctx, p.Conn, local.Import, r, nil)
+	r := nodeproto.ImportRequest{Node: p.id.Node, PID: pid, ID: 2}
+	g, fds, err := nodeproto.Ask[nodeproto.Grant](ctx, p.Conn, nodeproto.Import, r, nil)
 	closeAll(fds)
 	if err != nil {
 		return
@@ -229,9 +229,9 @@ func (p *peer) raid(ctx context.Context, pid uint32) {
 	if err != nil {
 		return
 	}
-	_, fds, err = local.Ask[local.Connected](ctx, p.Conn, local.Connect, local.ConnectRequest{Exporter: g.Exporter}, mine)
+	_, fds, err = nodeproto.Ask[nodeproto.Connected](ctx, p.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, mine)
 	closeAll(mine)
-	if err != nil || len(fds) != local.LinkDescriptors {
+	if err != nil || len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
 		return
 	}

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -138,7 +138,7 @@ func (s *stage) as(t *testing.T, u *user.User, role string, args ...string) *exe
 	c.Dir = s.home(u)
 	uid, gid := ids(t, u)
 	c.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
-	c.Env = append(c.Env, local.Env+"="+s.socket, "HOME="+s.home(u), "TMPDIR="+s.home(u))
+	c.Env = append(c.Env, nodeproto.Env+"="+s.socket, "HOME="+s.home(u), "TMPDIR="+s.home(u))
 	return c
 }
 

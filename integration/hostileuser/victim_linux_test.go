@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -94,7 +94,7 @@ func (v *victim) begin() (err error) {
 		return err
 	}
 	// Anybody may import this one, the attacker too.
-	if _, err := v.server.Export(2, m.Bytes()[2048:], vmmc.Permit(vmmc.Permission{Users: []string{local.AnyName}, Sessions: []string{local.AnyName}})); err != nil {
+	if _, err := v.server.Export(2, m.Bytes()[2048:], vmmc.Permit(vmmc.Permission{Users: []string{nodeproto.AnyName}, Sessions: []string{nodeproto.AnyName}})); err != nil {
 		return err
 	}
 	if v.client, err = vmmc.Open(ctx); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	layout "github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -167,7 +167,7 @@ func town(t *testing.T, many int) (all []*member) {
 func launch(t *testing.T, name, socket, role string, args ...string) *member {
 	t.Helper()
 	c := testutil.Command(t, role, args...)
-	c.Env = append(c.Env, local.Env+"="+socket)
+	c.Env = append(c.Env, nodeproto.Env+"="+socket)
 	return start(t, name, c)
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -53,13 +53,13 @@ func (f *Flags) Add(c *cobra.Command) {
 	if err := c.RegisterFlagCompletionFunc("node", f.NodeNames); err != nil {
 		panic(err) // the flag is defined one line above
 	}
-	f.AddWay(c)
+	f.AddConnectFlags(c)
 }
 
-// AddWay gives a command the flags without --node.
-func (f *Flags) AddWay(c *cobra.Command) {
+// AddConnectFlags gives a command the flags without --node.
+func (f *Flags) AddConnectFlags(c *cobra.Command) {
 	f.Use(c)
-	c.Flags().StringVar(&f.Socket, "socket", local.DefaultPath(), "`path` of the socket of this machine's node, which asks the others")
+	c.Flags().StringVar(&f.Socket, "socket", nodeproto.DefaultPath(), "`path` of the socket of this machine's node, which asks the others")
 	c.Flags().StringVar(&f.Certs, "certs", "", "`directory` with a user's identity, to ask the nodes themselves")
 	c.Flags().StringVar(&f.Hosts, "hosts", "", "`file` that lists the nodes to ask so (default: vmmc-hosts.txt in VMMC_ROOT)")
 	c.MarkFlagsMutuallyExclusive("hosts", "socket")
@@ -80,7 +80,7 @@ type Node struct {
 
 // newNode makes the clients of one way to a node.
 func newNode(name string, way connect.HTTPClient, base string) *Node {
-	limit := connect.WithClientOptions(connect.WithReadMaxBytes(local.MaxPacket), connect.WithInterceptors(textOnly))
+	limit := connect.WithClientOptions(connect.WithReadMaxBytes(nodeproto.MaxPacket), connect.WithInterceptors(textOnly))
 	return &Node{
 		Name:    name,
 		Client:  nodev1connect.NewSessionServiceClient(way, base, limit),
@@ -184,12 +184,12 @@ func (f *Flags) overTLS() (*Cluster, error) {
 }
 
 func throughNode(ctx context.Context, socket string) (*Cluster, error) {
-	c, err := local.Dial(ctx, socket)
+	c, err := nodeproto.Dial(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
-	local.TakesNone(c)
-	conn := local.Dialled(c, Nobody)
+	nodeproto.RefuseDescriptors(c)
+	conn := nodeproto.NewDialledConn(c, RefuseRequests)
 	a := &Cluster{Close: func() {
 		conn.Close()
 		<-conn.Done()
@@ -212,8 +212,8 @@ func throughNode(ctx context.Context, socket string) (*Cluster, error) {
 	return a, nil
 }
 
-// Nobody answers what a node asks of processes: a tool does not join it.
-func Nobody(context.Context, local.Method, []byte, []int) (any, []int, error) {
+// RefuseRequests answers what a node asks of processes: a tool does not join it.
+func RefuseRequests(context.Context, nodeproto.Method, []byte, []int) (any, []int, error) {
 	return nil, nil, fmt.Errorf("this is not a process of the node")
 }
 
@@ -223,7 +223,7 @@ func (a *Cluster) Each(f func(i int, n *Node) error) []error {
 	var all sync.WaitGroup
 	for i, n := range a.Chosen {
 		all.Go(func() {
-			if err := Told(n, f(i, n)); err != nil {
+			if err := ErrorOf(n, f(i, n)); err != nil {
 				errs[i] = &ofNode{n.Name, err}
 			}
 		})
@@ -275,8 +275,8 @@ func merged(errs []error) []error {
 	return out
 }
 
-// Told is an error of a node as this program knows errors.
-func Told(n *Node, err error) error {
+// ErrorOf is an error of a node as this program knows errors.
+func ErrorOf(n *Node, err error) error {
 	var ce *connect.Error
 	var own *code.Error
 	switch {
@@ -292,27 +292,27 @@ func Told(n *Node, err error) error {
 		case connect.CodeUnavailable:
 			return code.New(code.Unreachable, "node %q cannot be reached: %s", n.Name, ce.Message())
 		case connect.CodeDeadlineExceeded: // nothing is refused where the network is cut
-			return &silence{n.Name}
+			return &noAnswerError{n.Name}
 		}
 		if lost := (*url.Error)(nil); errors.As(err, &lost) { // it died just now
 			return code.New(code.OutcomeUnknown, "node %q was lost while it was asked; whether it has done it is not known: %v", n.Name, lost.Err)
 		}
 		return code.New(code.Protocol, "node %q: %s", n.Name, ce.Message())
 	case errors.Is(err, context.DeadlineExceeded):
-		return &silence{n.Name}
+		return &noAnswerError{n.Name}
 	}
 	return err
 }
 
-// silence is the error of a node from which nothing was heard: it may have done
+// noAnswerError is the error of a node from which nothing was heard: it may have done
 // what it was asked.
-type silence struct{ node string }
+type noAnswerError struct{ node string }
 
-func (s *silence) Error() string {
+func (s *noAnswerError) Error() string {
 	return fmt.Sprintf("node %q cannot be reached: it has not answered in time", s.node)
 }
 
-func (s *silence) Unwrap() []error { return []error{code.Unreachable, context.DeadlineExceeded} }
+func (s *noAnswerError) Unwrap() []error { return []error{code.Unreachable, context.DeadlineExceeded} }
 
 // Failure joins errors of nodes into one with the right exit status.
 func Failure(what string, errs []error) error {

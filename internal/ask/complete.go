@@ -16,8 +16,8 @@ import (
 // away, and the user typing.
 type Completion = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// look asks the nodes for what can be offered.
-func (f *Flags) look(c *cobra.Command, want func(context.Context, *Cluster) []cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
+// complete asks the nodes for what can be offered.
+func (f *Flags) complete(c *cobra.Command, want func(context.Context, *Cluster) []cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(c.Context(), timeout.Ping)
 	defer stop()
 	named := *f
@@ -35,7 +35,7 @@ func (f *Flags) look(c *cobra.Command, want func(context.Context, *Cluster) []co
 // NodeNames offers nodes, the last of those that commas separate.
 func (f *Flags) NodeNames(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
-	return f.look(c, func(_ context.Context, a *Cluster) (out []cobra.Completion) {
+	return f.complete(c, func(_ context.Context, a *Cluster) (out []cobra.Completion) {
 		for _, n := range a.All {
 			if !slices.Contains(strings.Split(before, ","), n.Name) {
 				out = append(out, before+n.Name)
@@ -47,7 +47,7 @@ func (f *Flags) NodeNames(c *cobra.Command, _ []string, typed string) ([]cobra.C
 
 // CompleteNodes offers nodes for arguments, those of the arguments before left out.
 func (f *Flags) CompleteNodes(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return f.look(c, func(_ context.Context, a *Cluster) (out []cobra.Completion) {
+	return f.complete(c, func(_ context.Context, a *Cluster) (out []cobra.Completion) {
 		for _, n := range a.All {
 			if !slices.Contains(args, n.Name) {
 				out = append(out, n.Name)
@@ -59,7 +59,7 @@ func (f *Flags) CompleteNodes(c *cobra.Command, args []string, _ string) ([]cobr
 
 // sessionNames offers sessions.
 func (f *Flags) sessionNames(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return f.look(c, func(ctx context.Context, a *Cluster) (out []cobra.Completion) {
+	return f.complete(c, func(ctx context.Context, a *Cluster) (out []cobra.Completion) {
 		list, _ := a.Sessions(ctx)
 		for _, s := range list {
 			out = append(out, s.Name)
@@ -85,7 +85,7 @@ func (f *Flags) PIDs(running bool) Completion {
 		if len(args) != 1 {
 			return cobra.NoFileCompletions(c, args, typed)
 		}
-		return f.look(c, func(ctx context.Context, a *Cluster) (out []cobra.Completion) {
+		return f.complete(c, func(ctx context.Context, a *Cluster) (out []cobra.Completion) {
 			rows, _ := a.Processes(ctx, args, running)
 			for _, p := range rows {
 				out = append(out, cobra.CompletionWithDesc(strconv.FormatUint(uint64(p.PID), 10), fmt.Sprintf("%s: %s", p.Node, strings.Join(strings.Fields(p.Command), " "))))

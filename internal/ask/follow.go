@@ -71,7 +71,7 @@ func (n *Node) CopyLog(ctx context.Context, session string, pid uint32, o CopyOp
 			return n.Client.ReadLog(ctx, connect.NewRequest(r))
 		})
 		if err != nil {
-			return lost, Told(n, err)
+			return lost, ErrorOf(n, err)
 		}
 		m := a.Msg
 		known = known || m.GetApart()
@@ -137,7 +137,7 @@ func (n *Node) tail(ctx context.Context, session string, pid uint32, lines int) 
 		return n.Client.ReadLog(ctx, connect.NewRequest(&nodev1.ReadLogRequest{Session: session, Pid: pid, Apart: true, Tail: &k}))
 	})
 	if err != nil {
-		return 0, false, Told(n, err)
+		return 0, false, ErrorOf(n, err)
 	}
 	if !a.Msg.GetApart() {
 		return 0, false, nil
@@ -177,7 +177,7 @@ func (n *Node) Now(ctx context.Context, session string, pid uint32) (*nodev1.Pro
 		return n.Client.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: session, Pid: pid}))
 	})
 	if err != nil {
-		return nil, Told(n, err)
+		return nil, ErrorOf(n, err)
 	}
 	return a.Msg.GetProcess(), nil
 }
@@ -189,7 +189,7 @@ func (n *Node) Wait(ctx context.Context, session string, pid uint32) (*nodev1.Pr
 			return n.Client.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: session, Pid: pid, TimeoutNs: int64(timeout.Control / 2)}))
 		})
 		if err != nil {
-			return nil, Told(n, err)
+			return nil, ErrorOf(n, err)
 		}
 		if p := a.Msg.GetProcess(); p.GetEnded() {
 			return p, nil

@@ -11,13 +11,13 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// begunAgain is how often a list is, whose nodes change while it is read.
-const begunAgain = 3
+// maxRestarts is how often a list is, whose nodes change while it is read.
+const maxRestarts = 3
 
 // Hosts are all nodes as this one sees them, page by page; each page has a time of
 // its own.
 func (n *Node) Hosts(ctx context.Context, look nodev1.Look) (all []*nodev1.Host, err error) {
-	again := begunAgain
+	again := maxRestarts
 	for r := (&nodev1.NodesRequest{Look: look}); ; {
 		page, err := n.hostsPage(ctx, r)
 		if r.After != "" && errors.Is(err, code.NoSuchNode) && again > 0 {
@@ -41,7 +41,7 @@ func (n *Node) hostsPage(ctx context.Context, r *nodev1.NodesRequest) (*nodev1.N
 	defer stop()
 	a, err := n.Cluster.Nodes(ctx, connect.NewRequest(r))
 	if err != nil {
-		return nil, Told(n, err)
+		return nil, ErrorOf(n, err)
 	}
 	return a.Msg, nil
 }

@@ -108,8 +108,8 @@ func (n *Node) linkRow(l *nodev1.Link) Link {
 	return r
 }
 
-// Way is the path as tables show it.
-func (l *Link) Way() string {
+// PathName is the path as tables show it.
+func (l *Link) PathName() string {
 	if l.Secret {
 		return l.Path + "+tls"
 	}

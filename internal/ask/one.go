@@ -17,9 +17,9 @@ func IsMissing(err error) bool {
 	return errors.Is(err, code.NoSuchProcess) || errors.Is(err, code.NoSuchSession)
 }
 
-// mostTelling leaves out the nodes without the session if others have it, and
+// mostSpecific leaves out the nodes without the session if others have it, and
 // all but one that say the same.
-func mostTelling(errs []error) []error {
+func mostSpecific(errs []error) []error {
 	for _, err := range errs {
 		if errors.Is(err, code.NoSuchProcess) {
 			return []error{err}
@@ -86,7 +86,7 @@ func OnlyOne(errs []error) []error {
 	if other != nil {
 		return other
 	}
-	return mostTelling(missing)
+	return mostSpecific(missing)
 }
 
 // Somewhere makes no error of what is missing on some nodes, if it was there on

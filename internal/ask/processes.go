@@ -51,7 +51,7 @@ func (a *Cluster) Processes(ctx context.Context, names []string, running bool) (
 			rows, err := n.Processes(ctx, name, running)
 			found[i] = append(found[i], rows...)
 			// One that was deleted since it was listed has none.
-			if err != nil && (len(names) > 0 || !errors.Is(Told(n, err), code.NoSuchSession)) {
+			if err != nil && (len(names) > 0 || !errors.Is(ErrorOf(n, err), code.NoSuchSession)) {
 				return err
 			}
 		}
@@ -73,7 +73,7 @@ func (n *Node) Processes(ctx context.Context, session string, running bool) (row
 func (n *Node) Since(ctx context.Context, session string, after uint32) ([]Process, error) {
 	return within(ctx, func(ctx context.Context) ([]Process, error) {
 		rows, err := n.processes(ctx, session, after, false)
-		return rows, Told(n, err)
+		return rows, ErrorOf(n, err)
 	})
 }
 

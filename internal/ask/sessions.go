@@ -77,11 +77,11 @@ func (a *Cluster) AddSession(ctx context.Context, r *nodev1.AddSessionRequest) e
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*timeout.Control)
 	defer stop()
 	undone := a.Each(func(i int, n *Node) error {
-		if errs[i] != nil && !maybeDone(errs[i]) {
+		if errs[i] != nil && !outcomeUnknown(errs[i]) {
 			return nil
 		}
 		_, err := n.Client.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: r.Name, Attempt: r.Attempt}))
-		if err = Told(n, err); err == nil || errors.Is(err, code.NoSuchSession) {
+		if err = ErrorOf(n, err); err == nil || errors.Is(err, code.NoSuchSession) {
 			return nil
 		}
 		if errs[i] != nil {
@@ -111,7 +111,7 @@ func (a *Cluster) SessionNodes(ctx context.Context, name string) (nodes []*Node)
 				answers[i].Origin = m.Msg
 				return
 			}
-			err = Told(n, err)
+			err = ErrorOf(n, err)
 			// A session of that name may be another user's.
 			answers[i].Silent = !errors.Is(err, code.NoSuchSession) && !errors.Is(err, code.NoRights)
 		})
@@ -123,9 +123,9 @@ func (a *Cluster) SessionNodes(ctx context.Context, name string) (nodes []*Node)
 	return nodes
 }
 
-// maybeDone says whether a node that gave this error may have done what it was
+// outcomeUnknown says whether a node that gave this error may have done what it was
 // asked.
-func maybeDone(err error) bool {
+func outcomeUnknown(err error) bool {
 	return errors.Is(err, code.OutcomeUnknown) || errors.Is(err, code.Unreachable) || errors.Is(err, context.DeadlineExceeded)
 }
 

@@ -8,29 +8,29 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // throughSocket carries calls to a node over the socket of this machine's.
 type throughSocket struct {
-	conn *local.Conn
+	conn *nodeproto.Conn
 	node string
 }
 
 // Do makes one call.
 func (t *throughSocket) Do(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, local.MaxControl+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, nodeproto.MaxControl+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > local.MaxControl {
-		return nil, code.New(code.BadArg, "the request has more than %d bytes: give the program fewer arguments", local.MaxControl)
+	if len(body) > nodeproto.MaxControl {
+		return nil, code.New(code.BadArg, "the request has more than %d bytes: give the program fewer arguments", nodeproto.MaxControl)
 	}
-	q := local.ControlRequest{Node: t.node, Path: r.URL.Path, Body: body, Headers: map[string]string{}}
+	q := nodeproto.ControlRequest{Node: t.node, Path: r.URL.Path, Body: body, Headers: map[string]string{}}
 	for k := range r.Header {
 		q.Headers[k] = r.Header.Get(k)
 	}
-	a, fds, err := local.Ask[local.ControlAnswer](r.Context(), t.conn, local.Control, q, nil)
+	a, fds, err := nodeproto.Ask[nodeproto.ControlAnswer](r.Context(), t.conn, nodeproto.Control, q, nil)
 	foreign.Close(fds...) // an honest daemon sends none
 	if err != nil {
 		return nil, err

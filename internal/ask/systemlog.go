@@ -22,7 +22,7 @@ func (n *Node) CopySystemLog(ctx context.Context, w io.Writer, log nodev1.System
 			return n.System.ReadSystemLog(ctx, connect.NewRequest(r))
 		})
 		if err != nil {
-			return Told(n, err)
+			return ErrorOf(n, err)
 		}
 		b := a.Msg.GetData()
 		if _, err := w.Write(b); err != nil {

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/vmmc-go/vmmc/internal/baseline"
+	"github.com/vmmc-go/vmmc/internal/childproc"
 	"github.com/vmmc-go/vmmc/internal/env"
-	"github.com/vmmc-go/vmmc/internal/family"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -47,8 +47,8 @@ type Config struct {
 
 	Encrypt bool `json:"encrypt"` // the links; raw TCP is in clear
 
-	Near family.Site `json:"near"` // of the remote path
-	Far  family.Site `json:"far"`
+	Near childproc.Site `json:"near"` // of the remote path
+	Far  childproc.Site `json:"far"`
 }
 
 // Sink is told what is found; Progress may be nil.
@@ -70,7 +70,7 @@ type event struct {
 // Run starts the nodes and both ends, and passes on what the near one finds. What
 // it started has ended when it returns.
 func Run(ctx context.Context, c Config, to Sink) (err error) {
-	f := family.New(ctx, "benchmark", to.Log)
+	f := childproc.New(ctx, "benchmark", to.Log)
 	defer f.End()
 	defer func() {
 		if cause := context.Cause(f.Context()); err != nil && cause != nil {
@@ -131,16 +131,16 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 }
 
 // sites are those of the ends. On the local path both have one node.
-func sites(c Config) []family.Site {
+func sites(c Config) []childproc.Site {
 	if c.Path == Remote {
-		return []family.Site{c.Near, c.Far}
+		return []childproc.Site{c.Near, c.Far}
 	}
-	return make([]family.Site, 2)
+	return make([]childproc.Site, 2)
 }
 
 // startEnds starts both, joined by a socket, by raw memory, and on one node by who introduces them for the limit of
 // imports, and returns the near one. It owns the files.
-func startEnds(f *family.Family, c Config, nearSocket, farSocket string, introduced [2]*os.File) (near *family.Child, err error) {
+func startEnds(f *childproc.Group, c Config, nearSocket, farSocket string, introduced [2]*os.File) (near *childproc.Child, err error) {
 	var ends [2][]*os.File
 	defer func() {
 		for _, e := range append(ends[:], introduced[:]) {
@@ -178,7 +178,7 @@ func startEnds(f *family.Family, c Config, nearSocket, farSocket string, introdu
 }
 
 // startEnd starts one, on a processor of its own if that is wanted.
-func startEnd(f *family.Family, pin string, which int, files []*os.File, args ...string) (c *family.Child, err error) {
+func startEnd(f *childproc.Group, pin string, which int, files []*os.File, args ...string) (c *childproc.Child, err error) {
 	args = append([]string{Child}, args...)
 	if pin == "" {
 		return f.Start(files, args...)

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/childproc"
 	"github.com/vmmc-go/vmmc/internal/env"
-	"github.com/vmmc-go/vmmc/internal/family"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // RestartConfig says of what node the daemon is killed and started again, and how often.
@@ -51,7 +51,7 @@ const (
 // RunRestart measures. What it started has ended when it returns.
 func RunRestart(ctx context.Context, c RestartConfig, log io.Writer) (out Restarts, err error) {
 	out = Restarts{Processes: c.Processes, AwayNS: int64(c.Away)}
-	f := family.New(ctx, "benchmark", log)
+	f := childproc.New(ctx, "benchmark", log)
 	defer f.End()
 	ctx = f.Context()
 	defer func() {
@@ -65,7 +65,7 @@ func RunRestart(ctx context.Context, c RestartConfig, log io.Writer) (out Restar
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	socket := filepath.Join(dir, "s")
-	node := func() (*family.Child, error) {
+	node := func() (*childproc.Child, error) {
 		d, err := f.Start(nil, "vmmcd", "--log-level", "error", "--parent-pipe", "0", "--name", "local", "--socket", socket, "--state", filepath.Join(dir, "state"))
 		if err == nil {
 			err = listens(ctx, socket)
@@ -141,7 +141,7 @@ func RunRestart(ctx context.Context, c RestartConfig, log io.Writer) (out Restar
 // listens waits until a daemon takes connections.
 func listens(ctx context.Context, socket string) error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		c, err := local.Dial(ctx, socket)
+		c, err := nodeproto.Dial(ctx, socket)
 		if err == nil {
 			return c.Close()
 		}

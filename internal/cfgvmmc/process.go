@@ -13,7 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/ask"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/env"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/serve"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -24,7 +24,7 @@ func run(c *call) error {
 	if program == "" || strings.HasSuffix(program, "/") {
 		return serve.Usage("programPath %q: wanted the name of a file", c.args[2])
 	}
-	r := &nodev1.RunRequest{Session: c.args[0], Directory: []byte(directory), Hosts: []byte(env.Get(local.HostsEnv))}
+	r := &nodev1.RunRequest{Session: c.args[0], Directory: []byte(directory), Hosts: []byte(env.Get(nodeproto.HostsEnv))}
 	for _, s := range c.args[3:] {
 		r.Args = append(r.Args, []byte(s))
 	}
@@ -63,7 +63,7 @@ func start(ctx context.Context, n *ask.Node, r *nodev1.RunRequest, program strin
 		if err == nil {
 			return a.Msg.GetProcess(), nil
 		}
-		err = ask.Told(n, err)
+		err = ask.ErrorOf(n, err)
 		if len(errs) == 0 || errs[0].Error() != err.Error() {
 			errs = append(errs, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/root"
 )
 
@@ -48,7 +48,7 @@ func (w *where) flags(node string) (*ask.Flags, error) {
 		return f, nil
 	}
 	overTLS := w.hosts != "" || w.certs != "" || env.Get(hostsEnv) != "" || env.Get(certsEnv) != ""
-	if socket := local.DefaultPath(); !overTLS && (env.Get(local.Env) != "" || exists(socket)) {
+	if socket := nodeproto.DefaultPath(); !overTLS && (env.Get(nodeproto.Env) != "" || exists(socket)) {
 		f.Socket = socket
 		return f, nil
 	}
@@ -101,7 +101,7 @@ func first(what, how string, places []string) (string, error) {
 	if len(places) == 1 {
 		return places[0], nil
 	}
-	return "", fmt.Errorf("this machine has no node at %s, and no %s at %s: name one with %s", local.DefaultPath(), what, strings.Join(places, ", "), how)
+	return "", fmt.Errorf("this machine has no node at %s, and no %s at %s: name one with %s", nodeproto.DefaultPath(), what, strings.Join(places, ", "), how)
 }
 
 func exists(path string) bool {

@@ -10,9 +10,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/mount"
 )
 
-// Room is how many processes, threads among them, the cgroups of this one let it have more, of
+// ThreadsLeft is how many processes, threads among them, the cgroups of this one let it have more, of
 // either version; where they set no bound, more than there can be.
-func Room() int {
+func ThreadsLeft() int {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	points, perr := mount.Points()
 	if err != nil || perr != nil {

@@ -30,7 +30,7 @@ func TestAdministrators(t *testing.T) {
 		}
 	}
 	s := &session{n: n, record: record{Name: "s", User: "guest"}}
-	if s.may(caller{user: "ops"}) == nil {
+	if s.authorize(caller{user: "ops"}) == nil {
 		t.Error("an administrator may use another user's session")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // An orderly stop leaves beside the socket what the next daemon has a use for, and no more.
@@ -29,7 +29,9 @@ func TestFilesBesideTheSocketOfAStoppedDaemon(t *testing.T) {
 	}
 	const recent, old = 5 * time.Second, 5 * time.Minute
 	type lines []map[string]any
-	one := func(pid int) local.ProcessID { return local.ProcessID{Node: "a", PID: uint32(pid), Incarnation: 7} }
+	one := func(pid int) nodeproto.ProcessID {
+		return nodeproto.ProcessID{Node: "a", PID: uint32(pid), Incarnation: 7}
+	}
 	ended := func(ago time.Duration) map[string]any {
 		return map[string]any{"Process": one(3), "Ended": true, "At": time.Now().Add(-ago).Unix()}
 	}
@@ -54,7 +56,7 @@ func TestFilesBesideTheSocketOfAStoppedDaemon(t *testing.T) {
 		{"an end of long ago", lines{ended(old)}, true, []string{"a.sock.lock"}},
 		{"an end without its time", lines{{"Process": one(3), "Ended": true}}, true, []string{"a.sock.lock", "a.sock.roll"}},
 		{"ends of long ago and of now", lines{ended(old), ended(recent), ended(old)}, true, []string{"a.sock.lock", "a.sock.roll"}},
-		{"a process of another node", lines{{"Process": local.ProcessID{Node: "x", PID: 9, Incarnation: 7}, "Real": os.Getpid()}}, true, []string{"a.sock.lock"}},
+		{"a process of another node", lines{{"Process": nodeproto.ProcessID{Node: "x", PID: 9, Incarnation: 7}, "Real": os.Getpid()}}, true, []string{"a.sock.lock"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // A user's programs are bounded, and no user takes the room of another.
@@ -46,7 +46,7 @@ func TestSpawnGivenUp(t *testing.T) {
 	defer n.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	o := order{who: ownAccount(), SpawnRequest: local.SpawnRequest{
+	o := order{who: ownAccount(), SpawnRequest: nodeproto.SpawnRequest{
 		Path: []byte("/bin/sleep"), Args: [][]byte{[]byte("1000")}, Directory: []byte("/"),
 	}}
 	for range 8 {

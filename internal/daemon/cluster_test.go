@@ -21,7 +21,7 @@ import (
 	layout "github.com/vmmc-go/vmmc/internal/cluster"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -140,21 +140,21 @@ func (tr *traffic) goesOn(t testing.TB) {
 // raw is a process that speaks the local protocol by itself, and so can say
 // what the library never would.
 type raw struct {
-	*local.Conn
-	id local.ProcessID
+	*nodeproto.Conn
+	id nodeproto.ProcessID
 }
 
 // newRaw joins n as a process of incarnation inc. answer may be nil.
-func newRaw(t testing.TB, n *daemon.Node, inc uint64, answer local.Handler) *raw {
+func newRaw(t testing.TB, n *daemon.Node, inc uint64, answer nodeproto.Handler) *raw {
 	t.Helper()
 	if answer == nil {
-		answer = func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+		answer = func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 			closeAll(fds)
 			return nil, nil, fmt.Errorf("request %d was not expected", m)
 		}
 	}
 	r := &raw{Conn: join(t, n, answer)}
-	w, _, err := local.Ask[local.Welcome](t.Context(), r.Conn, local.Register, local.Hello{Version: local.Version, Incarnation: inc}, nil)
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), r.Conn, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: inc}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,13 +163,13 @@ func newRaw(t testing.TB, n *daemon.Node, inc uint64, answer local.Handler) *raw
 }
 
 // join gives a connection that has not registered.
-func join(t testing.TB, n *daemon.Node, answer local.Handler) *local.Conn {
+func join(t testing.TB, n *daemon.Node, answer nodeproto.Handler) *nodeproto.Conn {
 	t.Helper()
-	c, err := local.Dial(t.Context(), n.Socket())
+	c, err := nodeproto.Dial(t.Context(), n.Socket())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := local.NewConn(c, answer)
+	l := nodeproto.NewConn(c, answer)
 	t.Cleanup(func() {
 		l.Close()
 		<-l.Done()

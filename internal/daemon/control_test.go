@@ -15,7 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
@@ -119,7 +119,7 @@ func TestHostsFileWithAWrongAddress(t *testing.T) {
 	n := c.start(t, "c", hs)
 	r := newRaw(t, n, 1, nil)
 	ask := func(node string, pid uint32) error {
-		_, _, err := local.Ask[local.Grant](t.Context(), r.Conn, local.Import, local.ImportRequest{Node: node, PID: pid, ID: 1}, nil)
+		_, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: node, PID: pid, ID: 1}, nil)
 		return err
 	}
 	check(t, "import from a node that is another", ask("b", 1), code.Unreachable, `"b"`, "wanted node")

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -80,18 +80,18 @@ func prover(key, hello []byte) func([]byte) []byte {
 
 // victim is a process of b whose buffer a raw process of a has imported, so that
 // the test knows the link's key.
-func victim(t testing.TB, c *cluster) local.Connected {
+func victim(t testing.TB, c *cluster) nodeproto.Connected {
 	t.Helper()
 	q := open(t, c.b)
 	if _, err := q.Export(5, make([]byte, 4096)); err != nil {
 		t.Fatal(err)
 	}
 	r := newRaw(t, c.a, 77, nil)
-	g, _, err := local.Ask[local.Grant](t.Context(), r.Conn, local.Import, local.ImportRequest{Node: "b", PID: uint32(q.PID()), ID: 5}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: uint32(q.PID()), ID: 5}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := local.Ask[local.Connected](t.Context(), r.Conn, local.Connect, local.ConnectRequest{Exporter: g.Exporter}, nil)
+	l, _, err := nodeproto.Ask[nodeproto.Connected](t.Context(), r.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,31 +158,31 @@ func TestHelloToOneWhoIsGone(t *testing.T) {
 	tr := newTraffic(t, c.a, c.b)
 	leak, w := pipe(t, 3)
 	var served atomic.Int32
-	exp := newRaw(t, c.b, 5, func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+	exp := newRaw(t, c.b, 5, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 		closeAll(fds)
 		served.Add(1)
 		switch m {
-		case local.Offer:
-			return local.Grant{Handle: 1, Size: 4096, Rights: local.MayWrite}, nil, nil
-		case local.Accept:
-			return local.Empty{}, leak[:1], nil // descriptors that nobody asked for
-		case local.Handover:
+		case nodeproto.Offer:
+			return nodeproto.Grant{Handle: 1, Size: 4096, Rights: nodeproto.MayWrite}, nil, nil
+		case nodeproto.Accept:
+			return nodeproto.Empty{}, leak[:1], nil // descriptors that nobody asked for
+		case nodeproto.Handover:
 			if served.Load() == 3 {
-				return local.Empty{}, leak[1:], nil
+				return nodeproto.Empty{}, leak[1:], nil
 			}
 			return nil, nil, code.New(code.PeerGone, "no")
 		}
-		return local.Empty{}, nil, nil
+		return nodeproto.Empty{}, nil, nil
 	})
-	if _, err := exp.Call(t.Context(), local.Export, local.ExportRequest{ID: 1, Size: 4096, Rights: local.MayWrite}, nil, nil); err != nil {
+	if _, err := exp.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 4096, Rights: nodeproto.MayWrite}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	imp := newRaw(t, c.a, 6, nil)
-	g, _, err := local.Ask[local.Grant](t.Context(), imp.Conn, local.Import, local.ImportRequest{Node: "b", PID: exp.id.PID, ID: 1}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), imp.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: exp.id.PID, ID: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := local.Ask[local.Connected](t.Context(), imp.Conn, local.Connect, local.ConnectRequest{Exporter: g.Exporter}, nil)
+	l, _, err := nodeproto.Ask[nodeproto.Connected](t.Context(), imp.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -25,12 +25,12 @@ func TestDescriptorsLeft(t *testing.T) {
 	defer f.Close()
 	there := int(f.Fd())
 	limit := 48 + 2*there
-	d := descriptors{limit: limit, others: limit}
+	d := descriptorBudget{limit: limit, lowestOther: limit}
 	var came []func()
-	take := func(want spare, holds int) (n int) {
+	take := func(want headroom, holds int) (n int) {
 		for {
-			letGo := d.hold(heldByMember)
-			left := d.after(f)
+			letGo := d.reserveFor(heldByMember)
+			left := d.headroomAfter(f)
 			letGo()
 			if left != want {
 				return n
@@ -38,32 +38,32 @@ func TestDescriptorsLeft(t *testing.T) {
 			if n++; n > limit {
 				t.Fatalf("%d are held of %d, and that makes no difference", d.held, limit)
 			}
-			came = append(came, d.hold(holds))
+			came = append(came, d.reserveFor(holds))
 		}
 	}
 	free := func() int { return limit - there - d.held }
-	if n := take(plenty, heldByMember); n == 0 || free() < d.kept() || free() >= d.kept()+heldByMember {
-		t.Errorf("%d processes are there, and leave %d descriptors of %d; %d are kept", n, free(), limit, d.kept())
+	if n := take(plenty, heldByMember); n == 0 || free() < d.reserve() || free() >= d.reserve()+heldByMember {
+		t.Errorf("%d processes are there, and leave %d descriptors of %d; %d are kept", n, free(), limit, d.reserve())
 	}
-	if n := take(few, heldByTold); n == 0 || free() < d.kept()/2 {
-		t.Errorf("%d processes are told, and leave %d descriptors of %d; %d are kept", n, free(), limit, d.kept())
+	if n := take(reserveOnly, heldByRefused); n == 0 || free() < d.reserve()/2 {
+		t.Errorf("%d processes are told, and leave %d descriptors of %d; %d are kept", n, free(), limit, d.reserve())
 	}
 	for _, letGo := range came {
 		letGo()
 		letGo() // only once
 	}
-	if d.held != 0 || d.after(f) != plenty {
+	if d.held != 0 || d.headroomAfter(f) != plenty {
 		t.Errorf("%d are held, by nobody", d.held)
 	}
 }
 
 // One user cannot have all connections, and what one user has is not taken from another one.
 func TestConnectionsOfAUser(t *testing.T) {
-	d := descriptors{limit: 1000}
+	d := descriptorBudget{limit: 1000}
 	const one, two = 4711, 4712
 	var leave []func()
 	for {
-		l, ok := d.admit(one)
+		l, ok := d.admitUser(one)
 		if !ok {
 			break
 		}
@@ -75,7 +75,7 @@ func TestConnectionsOfAUser(t *testing.T) {
 		t.Errorf("the connections of one user hold %d descriptors of %d, want half", n, d.limit)
 	}
 	for name, uid := range map[string]uint32{"another user": two, "root": 0, "the node's own user": uint32(os.Getuid())} {
-		if l, ok := d.admit(uid); !ok {
+		if l, ok := d.admitUser(uid); !ok {
 			t.Errorf("%s has no connection left", name)
 		} else {
 			l()
@@ -83,10 +83,10 @@ func TestConnectionsOfAUser(t *testing.T) {
 	}
 	leave[0]()
 	leave[0]() // only once
-	if _, ok := d.admit(one); !ok {
+	if _, ok := d.admitUser(one); !ok {
 		t.Error("a connection that has ended is counted")
 	}
-	if _, ok := d.admit(one); ok {
+	if _, ok := d.admitUser(one); ok {
 		t.Error("a connection that has ended was counted twice as such")
 	}
 	for _, l := range leave {
@@ -110,17 +110,17 @@ func TestConnectionsOfAUser(t *testing.T) {
 		parked = append(parked, fd)
 	}
 	from.Took(parked...)
-	if _, ok := d.admit(two); ok {
+	if _, ok := d.admitUser(two); ok {
 		t.Error("a user has a connection beside half of the descriptors")
 	}
-	if _, ok := d.admit(one); !ok {
+	if _, ok := d.admitUser(one); !ok {
 		t.Error("another user's descriptors are counted")
 	}
 	foreign.Close(parked...)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if l, ok := d.admit(two); ok {
+			if l, ok := d.admitUser(two); ok {
 				l()
 			}
 		})
@@ -141,7 +141,7 @@ func TestConnectionsTakeNoDescriptorsEarly(t *testing.T) {
 	}
 	t.Cleanup(func() { s.hangUp(); s.unlock() })
 	dial := func() *net.UnixConn {
-		c, err := local.Dial(t.Context(), path)
+		c, err := nodeproto.Dial(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,24 +171,24 @@ func TestConnectionsTakeNoDescriptorsEarly(t *testing.T) {
 	if _, _, err := strange.WriteMsgUnix([]byte{1}, rights, nil); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("before it is taken on: %v", err)
 	}
-	local.Leave(far)
-	c := local.Dialled(dial(), nil)
+	nodeproto.HangUp(far)
+	c := nodeproto.NewDialledConn(dial(), nil)
 	came := make(chan int, 1)
 	asked := make(chan error, 1)
 	go func() {
-		_, err := c.Call(t.Context(), local.Register, local.Empty{}, []int{int(null.Fd())}, nil)
+		_, err := c.Call(t.Context(), nodeproto.Register, nodeproto.Empty{}, []int{int(null.Fd())}, nil)
 		asked <- err
 	}()
 	far = accept()
-	l := local.NewBoundedConn(far, 100, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
+	l := nodeproto.NewBoundedConn(far, 100, func(_ context.Context, _ nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 		came <- len(fds)
 		foreign.Close(fds...)
-		return local.Empty{}, nil, nil
+		return nodeproto.Empty{}, nil, nil
 	})
 	if err := <-asked; err != nil || <-came != 1 {
 		t.Errorf("a connection that is taken on: %v", err)
 	}
-	for _, end := range []*local.Conn{c, l} {
+	for _, end := range []*nodeproto.Conn{c, l} {
 		end.Close()
 		<-end.Done()
 	}

@@ -34,7 +34,7 @@ func TestNothingIsKeptOfExportersThatHaveEnded(t *testing.T) {
 		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return len(q.granted)
+		return len(q.grantors)
 	}
 	for range 3 {
 		e := open()

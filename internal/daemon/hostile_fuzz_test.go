@@ -20,7 +20,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -96,15 +96,15 @@ func (w *town) goesOn(t testing.TB) {
 }
 
 // about is a process that a request names.
-func (w *town) about(m *material, self local.ProcessID) local.ProcessID {
+func (w *town) about(m *material, self nodeproto.ProcessID) nodeproto.ProcessID {
 	id := self
 	switch m.next() % 4 {
 	case 0:
-		id = local.ProcessID{Node: "a", PID: uint32(w.p.PID())}
+		id = nodeproto.ProcessID{Node: "a", PID: uint32(w.p.PID())}
 	case 1:
-		id = local.ProcessID{Node: "b", PID: uint32(w.q.PID())}
+		id = nodeproto.ProcessID{Node: "b", PID: uint32(w.q.PID())}
 	case 2:
-		id = local.ProcessID{Node: pick(m, "a", "b", "c", "", m.text()), PID: uint32(m.number())}
+		id = nodeproto.ProcessID{Node: pick(m, "a", "b", "c", "", m.text()), PID: uint32(m.number())}
 	}
 	if m.next()%4 == 0 {
 		id.Incarnation = m.number()
@@ -113,50 +113,50 @@ func (w *town) about(m *material, self local.ProcessID) local.ProcessID {
 }
 
 // request makes one of a process's requests to its node.
-func (w *town) request(m *material, self local.ProcessID) (local.Method, any) {
-	method := local.Method(m.next() % 18)
+func (w *town) request(m *material, self nodeproto.ProcessID) (nodeproto.Method, any) {
+	method := nodeproto.Method(m.next() % 18)
 	if m.next()%8 == 0 {
 		return method, json.RawMessage(pick(m, "{}", "[]", "null", `""`, "1e999", `{"ID":-1}`, `{"Size":1e300}`, `{"Permit":[null]}`))
 	}
-	rights := local.Rights(m.next() % 6)
+	rights := nodeproto.Rights(m.next() % 6)
 	switch method {
-	case local.Register:
-		return method, local.Hello{Version: int(m.next() % 5), Incarnation: m.number(), Session: m.text(), Token: m.text()}
-	case local.Export, local.Unexport:
-		return method, local.ExportRequest{ID: uint32(m.next() % 4), Size: int(m.number()), Rights: rights, Serial: m.number(), Permit: make([]local.Permission, m.next()%3)}
-	case local.Import:
+	case nodeproto.Register:
+		return method, nodeproto.Hello{Version: int(m.next() % 5), Incarnation: m.number(), Session: m.text(), Token: m.text()}
+	case nodeproto.Export, nodeproto.Unexport:
+		return method, nodeproto.ExportRequest{ID: uint32(m.next() % 4), Size: int(m.number()), Rights: rights, Serial: m.number(), Permit: make([]nodeproto.Permission, m.next()%3)}
+	case nodeproto.Import:
 		id := w.about(m, self)
-		return method, local.ImportRequest{Node: id.Node, PID: id.PID, ID: uint32(pick(m, 9, 0, 1, 2, 3))}
-	case local.Connect, local.Departed:
+		return method, nodeproto.ImportRequest{Node: id.Node, PID: id.PID, ID: uint32(pick(m, 9, 0, 1, 2, 3))}
+	case nodeproto.Connect, nodeproto.Departed:
 		id := w.about(m, self)
-		if method == local.Departed {
+		if method == nodeproto.Departed {
 			return method, id
 		}
-		return method, local.ConnectRequest{Exporter: id}
-	case local.Release, local.Withdraw:
-		return method, local.ReleaseRequest{Importer: w.about(m, self), Exporter: w.about(m, self), Handle: uint32(m.number())}
-	case local.Forget:
-		return method, local.ForgetRequest{Link: m.number()}
-	case local.Tell:
-		return method, local.LinkEvent{Kind: pick(m, local.LinkDown, local.LinkResumed, "", m.text()), Peer: w.about(m, self), Imports: m.next()&1 == 0, Why: m.text()}
-	case local.Sever:
-		return method, local.SeverRequest{Node: m.text(), Epoch: m.number(), Why: m.text()}
+		return method, nodeproto.ConnectRequest{Exporter: id}
+	case nodeproto.Release, nodeproto.Withdraw:
+		return method, nodeproto.ReleaseRequest{Importer: w.about(m, self), Exporter: w.about(m, self), Handle: uint32(m.number())}
+	case nodeproto.Forget:
+		return method, nodeproto.ForgetRequest{Link: m.number()}
+	case nodeproto.ReportEvent:
+		return method, nodeproto.LinkEvent{Kind: pick(m, nodeproto.LinkDown, nodeproto.LinkResumed, "", m.text()), Peer: w.about(m, self), Imports: m.next()&1 == 0, Why: m.text()}
+	case nodeproto.Sever:
+		return method, nodeproto.SeverRequest{Node: m.text(), Epoch: m.number(), Why: m.text()}
 	}
-	return method, local.OfferRequest{Importer: local.Importer{Process: w.about(m, self), User: m.text(), Session: m.text()}, ID: uint32(m.next()), Serial: m.number()}
+	return method, nodeproto.OfferRequest{Importer: nodeproto.Importer{Process: w.about(m, self), User: m.text(), Session: m.text()}, ID: uint32(m.next()), Serial: m.number()}
 }
 
 // answer makes an answer to what its node asks of a process.
-func (w *town) answer(m *material, self local.ProcessID, method local.Method) any {
+func (w *town) answer(m *material, self nodeproto.ProcessID, method nodeproto.Method) any {
 	switch method {
-	case local.Offer:
-		return local.Grant{
-			Exporter: w.about(m, self), Handle: uint32(m.number()), Size: int(m.number()), Rights: local.Rights(m.next() % 6), Mapped: m.next()&1 == 0,
+	case nodeproto.Offer:
+		return nodeproto.Grant{
+			Exporter: w.about(m, self), Handle: uint32(m.number()), Size: int(m.number()), Rights: nodeproto.Rights(m.next() % 6), Mapped: m.next()&1 == 0,
 			Memory: int(m.number()), Offset: int(m.number()), Slot: uint32(m.number()), State: uint32(m.next()), Place: m.number(), Claims: uint32(m.number()), Targets: make([]int, m.next()%4),
 		}
-	case local.Accept:
-		return local.Accepted{Imports: m.next()&1 == 0}
-	case local.Sever:
-		return local.Severed{Links: int(m.number())}
+	case nodeproto.Accept:
+		return nodeproto.Accepted{Imports: m.next()&1 == 0}
+	case nodeproto.Sever:
+		return nodeproto.Severed{Links: int(m.number())}
 	}
 	return json.RawMessage(pick(m, "{}", "[]", "null", "7"))
 }
@@ -172,8 +172,8 @@ func FuzzHostileProcess(f *testing.F) {
 		var mu sync.Mutex // the node asks on goroutines of its own
 		fds, end := pipe(t, 3)
 		defer end.Close()
-		var self local.ProcessID
-		r := newRaw(t, w.a, rand.Uint64()|1, func(_ context.Context, method local.Method, _ []byte, got []int) (any, []int, error) {
+		var self nodeproto.ProcessID
+		r := newRaw(t, w.a, rand.Uint64()|1, func(_ context.Context, method nodeproto.Method, _ []byte, got []int) (any, []int, error) {
 			closeAll(got)
 			mu.Lock()
 			defer mu.Unlock()
@@ -226,7 +226,7 @@ func FuzzHostileProcess(f *testing.F) {
 
 // ask makes a request of a node: the path, and the message.
 func (w *town) ask(m *material) (string, proto.Message) {
-	id := w.about(m, local.ProcessID{Node: "c", PID: 1, Incarnation: 1})
+	id := w.about(m, nodeproto.ProcessID{Node: "c", PID: 1, Incarnation: 1})
 	if m.next()%2 == 0 {
 		id.Node = "c" // it may speak for these
 	}
@@ -282,7 +282,7 @@ func FuzzHostileNode(f *testing.F) {
 		f.Fatal(err)
 	}
 	w.user = me.Username
-	g, _, err := local.Ask[local.Grant](f.Context(), newRaw(f, w.a, 3, nil).Conn, local.Import, local.ImportRequest{Node: "b", PID: uint32(w.q.PID()), ID: 9}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](f.Context(), newRaw(f, w.a, 3, nil).Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: uint32(w.q.PID()), ID: 9}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}

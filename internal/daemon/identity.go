@@ -50,11 +50,11 @@ func (s stamp) same(o stamp) bool {
 	return s.size == o.size && s.at.Equal(o.at) && (s.file == nil) == (o.file == nil) && (s.file == nil || os.SameFile(s.file, o.file))
 }
 
-// whoami is the node's identity as it is now.
-func (n *Node) whoami() *cert.Identity { return n.renew(false) }
+// currentIdentity is the node's identity as it is now.
+func (n *Node) currentIdentity() *cert.Identity { return n.renewIdentity(false) }
 
-// renew looks at the files, with again whether or not they have changed.
-func (n *Node) renew(again bool) *cert.Identity {
+// renewIdentity looks at the files, with again whether or not they have changed.
+func (n *Node) renewIdentity(again bool) *cert.Identity {
 	id := &n.identity
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -94,7 +94,7 @@ func (n *Node) serverTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			c := n.whoami().ServerTLS()
+			c := n.currentIdentity().ServerTLS()
 			c.NextProtos = []string{"h2", "http/1.1"}
 			return c, nil
 		},
@@ -103,11 +103,11 @@ func (n *Node) serverTLS() *tls.Config {
 
 // clientTLS is the same for connecting to another node.
 func (n *Node) clientTLS(node string) *tls.Config {
-	c := n.whoami().ClientTLS(node)
+	c := n.currentIdentity().ClientTLS(node)
 	c.Certificates = nil
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return &n.whoami().ClientTLS(node).Certificates[0], nil
+		return &n.currentIdentity().ClientTLS(node).Certificates[0], nil
 	}
-	c.VerifyConnection = func(cs tls.ConnectionState) error { return n.whoami().ClientTLS(node).VerifyConnection(cs) }
+	c.VerifyConnection = func(cs tls.ConnectionState) error { return n.currentIdentity().ClientTLS(node).VerifyConnection(cs) }
 	return c
 }

@@ -23,7 +23,7 @@ func init() {
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
 func TestMain(m *testing.M) {
 	if slices.Equal(os.Args[1:], []string{supervisorArg}) {
-		if supervise.Main(supervise.Threads, cgroup.Room) != nil {
+		if supervise.Main(supervise.Threads, cgroup.ThreadsLeft) != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)

@@ -14,7 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -24,21 +24,21 @@ import (
 // network says whether processes here may be linked with those of other nodes:
 // the manual's MCPStart and MCPStop.
 type network struct {
-	turn sync.Mutex // of who takes down or brings up
+	transitionMu sync.Mutex // of who takes down or brings up
 
-	mu     sync.Mutex
-	epoch  uint64          // of the links that are made now
-	down   string          // why there are none; "": there may be
-	life   context.Context // of the epoch
-	finish context.CancelCauseFunc
+	mu       sync.Mutex
+	epoch    uint64          // of the links that are made now
+	down     string          // why there are none; "": there may be
+	epochCtx context.Context // of the epoch
+	endEpoch context.CancelCauseFunc
 }
 
-// begin starts an epoch; mu is held, or nobody else is there yet.
-func (w *network) begin() {
+// beginEpoch starts an epoch; mu is held, or nobody else is there yet.
+func (w *network) beginEpoch() {
 	// Greater than any of a daemon before this one, whose links processes bring with them.
 	w.epoch = max(w.epoch+1, uint64(unix.Monotonic()))
 	w.down = ""
-	w.life, w.finish = context.WithCancelCause(context.Background())
+	w.epochCtx, w.endEpoch = context.WithCancelCause(context.Background())
 }
 
 // use is for what needs other nodes: its context ends, with the reason, when this
@@ -49,7 +49,7 @@ func (w *network) use(ctx context.Context) (_ context.Context, epoch uint64, lea
 	if w.down != "" {
 		return nil, 0, nil, code.New(code.Unreachable, "%s", w.down)
 	}
-	life := w.life
+	life := w.epochCtx
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, w.epoch, func() { stop(); cancel(nil) }, nil
@@ -62,35 +62,35 @@ func (w *network) reason() string {
 	return w.down
 }
 
-// present is the epoch of links that are made now.
-func (w *network) present() uint64 {
+// currentEpoch is the epoch of links that are made now.
+func (w *network) currentEpoch() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.epoch
 }
 
-// over ends the epoch; false if none was.
-func (w *network) over(why string) (epoch uint64, was bool) {
+// finishEpoch ends the epoch; false if none was.
+func (w *network) finishEpoch(why string) (epoch uint64, was bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.down != "" {
 		return w.epoch, false
 	}
 	w.down = why
-	w.finish(code.New(code.Unreachable, "%s", why))
+	w.endEpoch(code.New(code.Unreachable, "%s", why))
 	return w.epoch, true
 }
 
 // maxReason bounds what an administrator or another node gives as its reason.
 const maxReason = 512
 
-func clip(s string) string {
+func truncateReason(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
 }
 
-// taken is what everybody hears of a node that is down.
-func taken(node, reason string) string {
-	if reason = strings.Join(strings.Fields(clip(reason)), " "); reason != "" {
+// downReason is what everybody hears of a node that is down.
+func downReason(node, reason string) string {
+	if reason = strings.Join(strings.Fields(truncateReason(reason)), " "); reason != "" {
 		reason = ": " + reason
 	}
 	return fmt.Sprintf("node %q was taken down by an administrator%s", node, reason)
@@ -101,26 +101,26 @@ func taken(node, reason string) string {
 // until it ends.
 func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResponse {
 	w := &n.network
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.transitionMu.Lock()
+	defer w.transitionMu.Unlock()
 	out := &nodev1.TakeDownResponse{}
-	why := taken(n.cfg.Name, reason)
-	epoch, was := w.over(why)
+	why := downReason(n.cfg.Name, reason)
+	epoch, was := w.finishEpoch(why)
 	if !was {
 		return out
 	}
-	if err := n.keepDown(reason); err != nil {
+	if err := n.saveDown(reason); err != nil {
 		n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
 	}
 	n.mu.Lock()
-	clear(n.links) // nobody dials any more
+	clear(n.pendingLinks) // nobody dials any more
 	n.mu.Unlock()
 	// Whichever side of a link ends it first, the other one knows why. All of it is
 	// done whether or not who asked waits.
 	ctx = context.WithoutCancel(ctx)
-	r := local.SeverRequest{Epoch: epoch, Why: why, Soon: true}
+	r := nodeproto.SeverRequest{Epoch: epoch, Why: why, Soon: true}
 	links, silent := n.severAll(ctx, r)
-	out.Untold = n.leave(ctx, why)
+	out.Untold = n.announceLeave(ctx, why)
 	r.Soon = false
 	_, again := n.severAll(ctx, r)
 	for _, pid := range again {
@@ -136,8 +136,8 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 // bringUp is the end of that.
 func (n *Node) bringUp() error {
 	w := &n.network
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.transitionMu.Lock()
+	defer w.transitionMu.Unlock()
 	if w.reason() == "" {
 		return nil
 	}
@@ -145,14 +145,14 @@ func (n *Node) bringUp() error {
 		return code.New(code.BadConfig, "node %q stays down, the next daemon would find it so: %v", n.cfg.Name, err)
 	}
 	w.mu.Lock()
-	w.begin()
+	w.beginEpoch()
 	w.mu.Unlock()
 	n.driver.Info("the node was brought up")
 	return nil
 }
 
-// leave tells all other nodes at once, and returns those that do not hear it.
-func (n *Node) leave(ctx context.Context, why string) (untold []string) {
+// announceLeave tells all other nodes at once, and returns those that do not hear it.
+func (n *Node) announceLeave(ctx context.Context, why string) (untold []string) {
 	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping) // each gives its own processes half of that, in severAll
 	defer stop()
 	var all sync.WaitGroup
@@ -172,7 +172,7 @@ func (n *Node) leave(ctx context.Context, why string) (untold []string) {
 }
 
 // severAll asks all processes at once to end links.
-func (n *Node) severAll(ctx context.Context, r local.SeverRequest) (links int, silent []uint32) {
+func (n *Node) severAll(ctx context.Context, r nodeproto.SeverRequest) (links int, silent []uint32) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
 	n.mu.Lock()
@@ -185,9 +185,9 @@ func (n *Node) severAll(ctx context.Context, r local.SeverRequest) (links int, s
 	var mu sync.Mutex
 	for _, p := range ps {
 		all.Go(func() {
-			s, fds, err := local.Ask[local.Severed](ctx, p.conn, local.Sever, r, nil)
+			s, fds, err := nodeproto.Ask[nodeproto.Severed](ctx, p.conn, nodeproto.Sever, r, nil)
 			closeAll(fds) // an honest process sends none
-			if err = p.asked(err); errors.Is(err, code.NoSuchProcess) {
+			if err = p.answerError(err); errors.Is(err, code.NoSuchProcess) {
 				return // its links went with it
 			}
 			mu.Lock()
@@ -203,9 +203,9 @@ func (n *Node) severAll(ctx context.Context, r local.SeverRequest) (links int, s
 
 func (n *Node) downFile() string { return filepath.Join(n.cfg.State, "down") }
 
-// keepDown is for the next daemon: who has taken a node down does not expect it up
+// saveDown is for the next daemon: who has taken a node down does not expect it up
 // because the daemon or the machine was restarted.
-func (n *Node) keepDown(reason string) error {
+func (n *Node) saveDown(reason string) error {
 	if n.cfg.State == "" {
 		return errors.New("this node keeps no state")
 	}
@@ -216,15 +216,15 @@ func (n *Node) keepDown(reason string) error {
 		return err
 	}
 	f := n.downFile()
-	if err := trust.WriteFile(f+".new", []byte(clip(reason)+"\n"), 0o600); err != nil {
+	if err := trust.WriteFile(f+".new", []byte(truncateReason(reason)+"\n"), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(f+".new", f)
 }
 
-// recallNetwork begins as the daemon before this one ended.
-func (n *Node) recallNetwork() {
-	n.network.begin()
+// recoverNetwork begins as the daemon before this one ended.
+func (n *Node) recoverNetwork() {
+	n.network.beginEpoch()
 	if n.cfg.State == "" {
 		return
 	}
@@ -235,6 +235,6 @@ func (n *Node) recallNetwork() {
 	if err != nil { // it is there: the safe side is down
 		n.driver.Warn("why the node is down cannot be read", "err", err)
 	}
-	n.network.over(taken(n.cfg.Name, string(b)))
+	n.network.finishEpoch(downReason(n.cfg.Name, string(b)))
 	n.driver.Warn("the node is down, as it was left", "why", n.network.reason())
 }

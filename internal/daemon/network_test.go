@@ -20,7 +20,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
@@ -271,7 +271,7 @@ func TestTakeDownOfSilentProcesses(t *testing.T) {
 	refuses := newRaw(t, c.a, 1, nil)
 	over := make(chan struct{})
 	defer close(over)
-	sleeps := newRaw(t, c.a, 2, func(ctx context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
+	sleeps := newRaw(t, c.a, 2, func(ctx context.Context, _ nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 		closeAll(fds)
 		<-over
 		return nil, nil, ctx.Err()

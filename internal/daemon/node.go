@@ -16,7 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -55,30 +55,30 @@ type Node struct {
 	refusals    refusals
 	roster      atomic.Pointer[roster]
 	unix        *unixSocket
-	tcp         *front // nil when this node is alone
+	tcp         *ingress // nil when this node is alone
 
-	mu        sync.Mutex
-	processes map[uint32]*process
-	links     map[uint64]*dialled
-	conns     map[*local.Conn]struct{}
-	children  children
-	closed    bool
-	sessions  sessions
-	recalled  bool // the sessions of a daemon before this one were found
-	network   network
-	counted   counted
-	departed  departed
-	roll      roll
-	disk      disk
+	mu           sync.Mutex
+	processes    map[uint32]*process
+	pendingLinks map[uint64]*pendingLink
+	conns        map[*nodeproto.Conn]struct{}
+	children     children
+	closed       bool
+	sessions     sessions
+	recovered    bool // the sessions of a daemon before this one were found
+	network      network
+	endedTotals  endedTotals
+	departed     departed
+	journal      memberJournal
+	disk         stateDisk
 
-	descriptors descriptors
+	descriptors descriptorBudget
 
-	foreign atomic.Pointer[otherPlaces]
+	misplaced atomic.Pointer[misplacedProgram]
 
 	ctx    context.Context // ends when the node is closed
 	cancel context.CancelFunc
 
-	abandon chan struct{} // closed when Close no longer waits for children, which were killed
+	stopWaiting chan struct{} // closed when Close no longer waits for children, which were killed
 
 	wg sync.WaitGroup
 }
@@ -90,8 +90,8 @@ func Start(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
-		processes: map[uint32]*process{}, links: map[uint64]*dialled{}, conns: map[*local.Conn]struct{}{},
-		descriptors: ownDescriptors(), abandon: make(chan struct{}),
+		processes: map[uint32]*process{}, pendingLinks: map[uint64]*pendingLink{}, conns: map[*nodeproto.Conn]struct{}{},
+		descriptors: ownDescriptors(), stopWaiting: make(chan struct{}),
 	}
 	n.identity = identity{dir: cfg.Certs, looked: time.Now()}
 	if cfg.Certs != "" {
@@ -102,7 +102,7 @@ func Start(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.openLogs()
-	n.recallNetwork()
+	n.recoverNetwork()
 	if err := n.serve(); err != nil {
 		n.closeLogs()
 		return nil, err
@@ -115,7 +115,7 @@ func (n *Node) serve() (err error) {
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return err
 	}
-	if err = n.roll.open(n, cfg.Socket); err != nil { // before anybody asks for who was here
+	if err = n.journal.open(n, cfg.Socket); err != nil { // before anybody asks for who was here
 		n.unix.hangUp()
 		n.unix.unlock()
 		return err
@@ -133,22 +133,22 @@ func (n *Node) serve() (err error) {
 		n.findCgroups()
 	}
 	// Before programs come that were started by a daemon before this one.
-	if err := n.recallSessions(); err != nil {
+	if err := n.recoverSessions(); err != nil {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
 	n.mu.Lock()
-	n.recalled = true
+	n.recovered = true
 	n.mu.Unlock()
-	if err := n.ownPlace(); err != nil {
+	if err := n.checkPlace(); err != nil {
 		n.Close()
 		return err
 	}
-	n.beginWatch()
+	n.watchHostsFile()
 	n.wg.Go(n.acceptProcesses)
 	if err := n.unix.ring(); err != nil {
 		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when they look next", "err", err)
 	}
-	n.wg.Go(n.lookAtLinks)
+	n.wg.Go(n.sampleLinks)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes", names(n.roster.Load().hosts))
 	return nil
@@ -212,7 +212,7 @@ func (n *Node) Close() {
 	if n.tcp != nil {
 		n.tcp.close()
 	}
-	late := time.AfterFunc(timeout.Stop, func() { close(n.abandon) })
+	late := time.AfterFunc(timeout.Stop, func() { close(n.stopWaiting) })
 	n.wg.Wait()
 	late.Stop()
 	for _, p := range n.roster.Load().peers {
@@ -228,7 +228,7 @@ func (n *Node) Close() {
 // leaveSocket lets the next daemon have the socket, and leaves beside it what that one needs: the
 // count of logical pids, and what processes come back by if there are any (docs/administration.md).
 func (n *Node) leaveSocket() {
-	if awaited := n.roll.close(); !awaited {
+	if awaited := n.journal.close(); !awaited {
 		n.unix.removeBell()
 	}
 	n.unix.unlock()
@@ -248,19 +248,19 @@ func (n *Node) acceptProcesses() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			n.notAccepted(err)
+			n.logAcceptError(err)
 			time.Sleep(10 * time.Millisecond) // out of descriptors: others may close some
 			continue
 		}
 		if err := n.serveProcess(c); err != nil {
 			n.log.Warn("a process was refused", "err", err)
-			local.Leave(c)
+			nodeproto.HangUp(c)
 		}
 	}
 }
 
 // track keeps c until it ends; false when the node is closing.
-func (n *Node) track(c *local.Conn) bool {
+func (n *Node) track(c *nodeproto.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -270,7 +270,7 @@ func (n *Node) track(c *local.Conn) bool {
 	return true
 }
 
-func (n *Node) untrack(c *local.Conn) {
+func (n *Node) untrack(c *nodeproto.Conn) {
 	n.mu.Lock()
 	delete(n.conns, c)
 	n.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
@@ -18,22 +18,22 @@ import (
 // peer is another node as this one reaches it.
 type peer struct {
 	host      hosts.Host
-	transport *way
+	transport *peerTransport
 	client    nodev1connect.NodeServiceClient
 	cluster   nodev1connect.ClusterServiceClient
-	lists     comparison
+	lists     listComparison
 	sessions  nodev1connect.SessionServiceClient
 }
 
 func (n *Node) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
-	t := &way{n: n, host: h, Transport: &http.Transport{
+	t := &peerTransport{n: n, host: h, Transport: &http.Transport{
 		TLSClientConfig: n.clientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},
 	}}
-	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket)
+	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(nodeproto.MaxPacket)
 	return &peer{
 		host: h, transport: t,
 		client:   nodev1connect.NewNodeServiceClient(way, base, limit),
@@ -49,46 +49,46 @@ func (p *peer) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if e, answered := said(err); answered {
+	if e, answered := answeredError(err); answered {
 		return e
 	}
 	return code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
 }
 
-func (p *peer) importBuffer(ctx context.Context, im local.Importer, r local.ImportRequest) (local.Grant, error) {
-	a, err := interrupted(ctx, p.client.Import, &nodev1.ImportRequest{
+func (p *peer) importBuffer(ctx context.Context, im nodeproto.Importer, r nodeproto.ImportRequest) (nodeproto.Grant, error) {
+	a, err := retryInterrupted(ctx, p.client.Import, &nodev1.ImportRequest{
 		Importer: processID(im.Process), User: im.User, Session: im.Session, TargetPid: r.PID, BufferId: r.ID,
 	})
 	if err != nil {
-		return local.Grant{}, p.failed(ctx, err)
+		return nodeproto.Grant{}, p.failed(ctx, err)
 	}
 	m := a.Msg
-	return local.Grant{
-		Exporter: local.ProcessID{Node: p.host.Name, PID: m.GetExporter().GetPid(), Incarnation: m.GetExporter().GetIncarnation()},
-		Handle:   m.GetHandle(), Size: int(m.GetSize()), Rights: local.Rights(m.GetRights()),
+	return nodeproto.Grant{
+		Exporter: nodeproto.ProcessID{Node: p.host.Name, PID: m.GetExporter().GetPid(), Incarnation: m.GetExporter().GetIncarnation()},
+		Handle:   m.GetHandle(), Size: int(m.GetSize()), Rights: nodeproto.Rights(m.GetRights()),
 	}, nil
 }
 
-func (p *peer) connect(ctx context.Context, im local.Importer, exporter local.ProcessID, s local.Secrecy) (local.Connected, error) {
-	a, err := interrupted(ctx, p.client.Connect, &nodev1.ConnectRequest{
+func (p *peer) connect(ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy) (nodeproto.Connected, error) {
+	a, err := retryInterrupted(ctx, p.client.Connect, &nodev1.ConnectRequest{
 		Importer: processID(im.Process), User: im.User, Session: im.Session,
 		TargetPid: exporter.PID, TargetIncarnation: exporter.Incarnation,
 		Encrypt: s.Encrypt, Fingerprint: s.Fingerprint,
 	})
 	if err != nil {
-		return local.Connected{}, p.failed(ctx, err)
+		return nodeproto.Connected{}, p.failed(ctx, err)
 	}
 	m := a.Msg
 	if s.Encrypt && !m.GetEncrypt() {
-		return local.Connected{}, code.New(code.NotImplemented, "node %q makes no encrypted links, which are asked for here: it runs an older version", p.host.Name)
+		return nodeproto.Connected{}, code.New(code.NotImplemented, "node %q makes no encrypted links, which are asked for here: it runs an older version", p.host.Name)
 	}
-	return local.Connected{
+	return nodeproto.Connected{
 		Link: m.GetLink(), Key: m.GetKey(), Address: m.GetDataAddress(),
-		Secrecy: local.Secrecy{Encrypt: m.GetEncrypt(), Fingerprint: m.GetFingerprint()},
+		Secrecy: nodeproto.Secrecy{Encrypt: m.GetEncrypt(), Fingerprint: m.GetFingerprint()},
 	}, nil
 }
 
-func (p *peer) release(ctx context.Context, r local.ReleaseRequest) error {
+func (p *peer) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
 	_, err := p.client.Release(ctx, connect.NewRequest(&nodev1.ReleaseRequest{
 		Importer: processID(r.Importer), TargetPid: r.Exporter.PID, TargetIncarnation: r.Exporter.Incarnation, Handle: r.Handle,
 	}))

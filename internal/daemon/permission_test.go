@@ -12,7 +12,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -71,29 +71,29 @@ func TestPermittedUsers(t *testing.T) {
 func TestExportsWithoutEnd(t *testing.T) {
 	n := alone(t)
 	r := newRaw(t, n, 1, nil)
-	names := strings.Repeat("x", local.MaxNames)
-	export := func(id uint32, ps ...local.Permission) error {
-		_, err := r.Call(t.Context(), local.Export, local.ExportRequest{ID: id, Size: 4, Rights: 3, Permit: ps}, nil, nil)
+	names := strings.Repeat("x", nodeproto.MaxNames)
+	export := func(id uint32, ps ...nodeproto.Permission) error {
+		_, err := r.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: id, Size: 4, Rights: 3, Permit: ps}, nil, nil)
 		return err
 	}
-	check(t, "permissions too long", export(0, local.Permission{Users: []string{names + "x"}}), code.BadArg, "at most")
+	check(t, "permissions too long", export(0, nodeproto.Permission{Users: []string{names + "x"}}), code.BadArg, "at most")
 	var err error
 	var id uint32
 	for id = 0; err == nil && id < 1<<12; id++ {
-		err = export(id, local.Permission{Users: []string{names}})
+		err = export(id, nodeproto.Permission{Users: []string{names}})
 	}
 	check(t, "too many permissions", err, code.NoMem, "whole sessions")
 	last := id - 1
 	if err := export(last); err != nil {
 		t.Errorf("an export without permissions: %v", err)
 	}
-	if err := export(0, local.Permission{Users: []string{names}}); err != nil {
+	if err := export(0, nodeproto.Permission{Users: []string{names}}); err != nil {
 		t.Errorf("one that is there already, said again: %v", err)
 	}
-	if _, err := r.Call(t.Context(), local.Unexport, local.ExportRequest{ID: 0}, nil, nil); err != nil {
+	if _, err := r.Call(t.Context(), nodeproto.Unexport, nodeproto.ExportRequest{ID: 0}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := export(last, local.Permission{Users: []string{names}}); err != nil {
+	if err := export(last, nodeproto.Permission{Users: []string{names}}); err != nil {
 		t.Errorf("after the end of another: %v", err)
 	}
 }

@@ -4,22 +4,22 @@ import (
 	"os"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // claim gives a process that joins its logical pid and its parent. The first one
 // with a child's token is that child. Another program with the token has it from
 // the child's environment and was not spawned; the child itself may join several
 // times, and is a process of the same parent each time. With mu.
-func (n *Node) claim(p *process, token string) (pid uint32, parent local.ProcessID, c *child) {
+func (n *Node) claim(p *process, token string) (pid uint32, parent nodeproto.ProcessID, c *child) {
 	c = n.children.byToken[token]
 	if c == nil || c.who.uid != p.cred.UID {
-		return n.freePID(), local.ProcessID{}, nil
+		return n.freePID(), nodeproto.ProcessID{}, nil
 	}
 	select {
 	case <-c.joined:
 		if c.real != p.cred.PID {
-			return n.freePID(), local.ProcessID{}, nil
+			return n.freePID(), nodeproto.ProcessID{}, nil
 		}
 		return n.freePID(), c.parent, c
 	default:
@@ -29,19 +29,19 @@ func (n *Node) claim(p *process, token string) (pid uint32, parent local.Process
 	}
 }
 
-// place is where the node stands in the hosts file, by which its pids differ
+// placeIndex is where the node stands in the hosts file, by which its pids differ
 // from those of others. It stays the same while the node runs.
-func (n *Node) place() int { return n.roster.Load().place }
+func (n *Node) placeIndex() int { return n.roster.Load().place }
 
 // ownPID says whether a pid is one that this node gives out.
-func (n *Node) ownPID(pid uint32) bool { return pid%block != 0 && int(pid/block) == n.place() }
+func (n *Node) ownPID(pid uint32) bool { return pid%block != 0 && int(pid/block) == n.placeIndex() }
 
 // freePID is a logical pid that nobody has. With mu.
 func (n *Node) freePID() uint32 {
-	index := n.place()
+	index := n.placeIndex()
 	for {
 		pid := n.unix.pid(index) // a full round of numbers later they begin again
-		if n.processes[pid] == nil && n.children.byPID[pid] == nil && !n.roll.has(pid) {
+		if n.processes[pid] == nil && n.children.byPID[pid] == nil && !n.journal.isExpected(pid) {
 			return pid
 		}
 	}
@@ -56,20 +56,20 @@ func (n *Node) keepPIDs(f *os.File) {
 	}
 }
 
-// otherPlaces is a program of a session that has a logical pid which this node does
+// misplacedProgram is a program of a session that has a logical pid which this node does
 // not give out: the node had another place in the hosts file when it began.
-type otherPlaces struct {
+type misplacedProgram struct {
 	session string
 	pid     uint32
 }
 
-// ownPlace refuses to start in another place while there are such programs: the
+// checkPlace refuses to start in another place while there are such programs: the
 // node that has their place now would give out their pids again.
-func (n *Node) ownPlace() error {
-	f := n.foreign.Load()
+func (n *Node) checkPlace() error {
+	f := n.misplaced.Load()
 	if f == nil {
 		return nil
 	}
 	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of its session %q has run since it was in place %d: put it there again, with lines \"-\" before it where others were removed, until the session is deleted",
-		n.cfg.Name, n.place()+1, f.pid, f.session, f.pid/block+1)
+		n.cfg.Name, n.placeIndex()+1, f.pid, f.session, f.pid/block+1)
 }

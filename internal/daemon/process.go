@@ -1,19 +1,22 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -25,33 +28,33 @@ const maxHandovers = 8
 // process is one local process and its control connection.
 type process struct {
 	n    *Node
-	conn *local.Conn
+	conn *nodeproto.Conn
 	cred unix.Cred
 	user string // set before the first request is handled
 
-	handing       chan struct{}
-	introductions atomic.Uint64 // of links to it, begun
+	pendingHandovers chan struct{}
+	linkOrder        atomic.Uint64 // of links to it, begun
 
-	id      atomic.Pointer[local.ProcessID] // nil before it registered
-	session string                          // set before id
-	member  *member                         // of a session that the node has; set before id
-	program atomic.Pointer[string]          // nil: the node does not know it yet
+	id      atomic.Pointer[nodeproto.ProcessID] // nil before it registered
+	session string                              // set before id
+	member  *member                             // of a session that the node has; set before id
+	program atomic.Pointer[string]              // nil: the node does not know it yet
 
 	returning atomic.Bool // see rejoin
 
-	counters linkCounters
-	letGo    func() // see descriptors.hold
-	full     bool   // it is told that there are too many
-	told     toldLines
+	counters           linkCounters
+	releaseDescriptors func() // see descriptors.hold
+	refusedFull        bool   // it is told that there are too many
+	logLimiter         logLimiter
 
-	mu      sync.Mutex
-	exports map[uint32]local.ExportRequest
-	changed chan struct{}           // closed and replaced when exports change
-	granted map[*process]struct{}   // exporters of this node that have let this process in
-	guests  map[local.ProcessID]int // imports under way of others than its own user and session
-	links   int                     // that were introduced
-	brought int                     // when it came back
-	weight  int                     // bytes that its exports' permissions take here
+	mu              sync.Mutex
+	exports         map[uint32]nodeproto.ExportRequest
+	changed         chan struct{}               // closed and replaced when exports change
+	grantors        map[*process]struct{}       // exporters of this node that have let this process in
+	guests          map[nodeproto.ProcessID]int // imports under way of others than its own user and session
+	linkCount       int                         // that were introduced
+	rejoinedLinks   int                         // when it came back
+	permissionBytes int                         // bytes that its exports' permissions take here
 }
 
 // serveProcess takes a connection on.
@@ -64,31 +67,31 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		// Such a socket has no file mode to say who may connect.
 		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
 	}
-	leave, ok := n.descriptors.admit(cred.UID)
+	leave, ok := n.descriptors.admitUser(cred.UID)
 	if !ok {
-		local.Refuse(c, n.descriptors.foreign(), n.tooMany(cred.UID))
+		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.tooManyConns(cred.UID))
 		return nil
 	}
-	letGo := n.descriptors.hold(heldByMember)
-	left := n.descriptors.after(c)
+	letGo := n.descriptors.reserveFor(heldByMember)
+	left := n.descriptors.headroomAfter(c)
 	switch left {
-	case none:
+	case exhausted:
 		letGo()
 		leave()
-		local.Refuse(c, n.descriptors.foreign(), n.outOfDescriptors())
+		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.outOfDescriptors())
 		return nil
-	case few:
+	case reserveOnly:
 		letGo()
-		letGo = n.descriptors.hold(heldByTold)
+		letGo = n.descriptors.reserveFor(heldByRefused)
 	}
 	p := &process{
-		letGo: func() { letGo(); leave() }, full: left == few,
-		n: n, cred: cred, handing: make(chan struct{}, maxHandovers),
-		granted: map[*process]struct{}{}, guests: map[local.ProcessID]int{},
-		exports: map[uint32]local.ExportRequest{}, changed: make(chan struct{}),
+		releaseDescriptors: func() { letGo(); leave() }, refusedFull: left == reserveOnly,
+		n: n, cred: cred, pendingHandovers: make(chan struct{}, maxHandovers),
+		grantors: map[*process]struct{}{}, guests: map[nodeproto.ProcessID]int{},
+		exports: map[uint32]nodeproto.ExportRequest{}, changed: make(chan struct{}),
 	}
 	ready := make(chan struct{})
-	p.conn = local.NewBoundedConn(c, n.descriptors.foreign(), func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.perUserReceived(), func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
 		<-ready
 		return p.handle(ctx, m, body, fds)
 	})
@@ -96,19 +99,19 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		p.user = userName(cred.UID)
 		close(ready)
 		p.conn.Close()
-		p.letGo()
+		p.releaseDescriptors()
 		return nil
 	}
 	n.wg.Go(func() {
 		// Looking a user up may take long, on a directory server: other connections are taken on meanwhile.
 		p.user = userName(cred.UID)
 		close(ready)
-		if p.full {
-			n.descriptors.hear(p.conn, n.administrates(caller{user: p.user, cred: &p.cred}))
+		if p.refusedFull {
+			n.descriptors.admitRefused(p.conn, n.administrates(caller{user: p.user, cred: &p.cred}))
 		}
 		<-p.conn.Done()
 		n.untrack(p.conn)
-		p.gone()
+		p.disconnected()
 	})
 	return nil
 }
@@ -123,16 +126,16 @@ func userName(uid uint32) string {
 	return s
 }
 
-// gone forgets the process: waiting imports of its buffers end.
-func (p *process) gone() {
-	p.uncount()
-	p.letGo()
+// disconnected forgets the process: waiting imports of its buffers end.
+func (p *process) disconnected() {
+	p.closeCounters()
+	p.releaseDescriptors()
 	id := p.id.Load()
 	if id == nil {
 		return
 	}
 	n := p.n
-	n.bereave(p) // before anybody who dials it is refused
+	n.noteDeparture(p) // before anybody who dials it is refused
 	var left []*process
 	n.mu.Lock()
 	if n.processes[id.PID] == p {
@@ -141,27 +144,27 @@ func (p *process) gone() {
 	for _, q := range n.processes {
 		left = append(left, q)
 	}
-	for l, d := range n.links {
+	for l, d := range n.pendingLinks {
 		if d.exporter == p {
-			delete(n.links, l)
+			delete(n.pendingLinks, l)
 		}
 	}
 	n.mu.Unlock()
 	for _, q := range left { // who imported from it
 		q.mu.Lock()
-		delete(q.granted, p)
+		delete(q.grantors, p)
 		q.mu.Unlock()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.links > 0 {
-		n.driverLog.Info("links ended with their process", "pid", id.PID, "links", p.links, "why", p.conn.Err())
+	if p.linkCount > 0 {
+		n.driverLog.Info("links ended with their process", "pid", id.PID, "links", p.linkCount, "why", p.conn.Err())
 	}
-	for e := range p.granted { // what was granted and never linked would stay there
+	for e := range p.grantors { // what was granted and never linked would stay there
 		n.wg.Go(func() {
 			ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 			defer stop()
-			e.withdraw(ctx, local.ReleaseRequest{Importer: *id})
+			e.withdraw(ctx, nodeproto.ReleaseRequest{Importer: *id})
 		})
 	}
 	if m := p.member; m != nil {
@@ -171,40 +174,40 @@ func (p *process) gone() {
 }
 
 // handle answers a process.
-func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+func (p *process) handle(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
 	defer func() { closeAll(fds) }()
 	switch m {
-	case local.Register, local.Rejoin, local.Import, local.Connect:
+	case nodeproto.Register, nodeproto.Rejoin, nodeproto.Import, nodeproto.Connect:
 	default: // which take none, and may wait
 		closeAll(fds)
 		fds = nil
 	}
-	if p.full && (m != local.Control || !p.n.administrates(caller{user: p.user, cred: &p.cred})) {
+	if p.refusedFull && (m != nodeproto.Control || !p.n.administrates(caller{user: p.user, cred: &p.cred})) {
 		return nil, nil, p.n.outOfDescriptors()
 	}
-	if m == local.Register {
+	if m == nodeproto.Register {
 		w, err := p.register(body)
 		if err == nil {
-			w.Pass = p.n.roll.join(p, w.Parent)
-			p.count(fds)
+			w.Pass = p.n.journal.join(p, w.Parent)
+			p.openCounters(fds)
 			p.findProgram()
 		}
 		return w, nil, err
 	}
-	if m == local.Rejoin {
-		r, err := local.Decode[local.RejoinRequest](body)
+	if m == nodeproto.Rejoin {
+		r, err := nodeproto.Decode[nodeproto.RejoinRequest](body)
 		if err != nil {
 			return nil, nil, err
 		}
 		w, err := p.rejoin(r)
 		if err == nil {
-			p.count(fds)
+			p.openCounters(fds)
 			p.findProgram()
 		}
 		return w, nil, err
 	}
-	if m == local.Control {
-		r, err := local.Decode[local.ControlRequest](body)
+	if m == nodeproto.Control {
+		r, err := nodeproto.Decode[nodeproto.ControlRequest](body)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -216,20 +219,20 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 		return nil, nil, code.New(code.BadArg, "request %d before registration", m)
 	}
 	switch m {
-	case local.Export, local.Unexport:
-		r, err := local.Decode[local.ExportRequest](body)
+	case nodeproto.Export, nodeproto.Unexport:
+		r, err := nodeproto.Decode[nodeproto.ExportRequest](body)
 		if err == nil {
-			err = p.export(r, m == local.Export)
+			err = p.export(r, m == nodeproto.Export)
 		}
-		return local.Empty{}, nil, err
-	case local.Again:
-		r, err := local.Decode[local.AgainRequest](body)
+		return nodeproto.Empty{}, nil, err
+	case nodeproto.Again:
+		r, err := nodeproto.Decode[nodeproto.AgainRequest](body)
 		if err == nil {
-			err = p.again(r)
+			err = p.takeBelongings(r)
 		}
-		return local.Empty{}, nil, err
-	case local.Import:
-		r, err := local.Decode[local.ImportRequest](body)
+		return nodeproto.Empty{}, nil, err
+	case nodeproto.Import:
+		r, err := nodeproto.Decode[nodeproto.ImportRequest](body)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -238,59 +241,59 @@ func (p *process) handle(ctx context.Context, m local.Method, body []byte, fds [
 			fds = nil
 		}
 		return p.importBuffer(ctx, r, fds)
-	case local.Connect:
-		r, err := local.Decode[local.ConnectRequest](body)
+	case nodeproto.Connect:
+		r, err := nodeproto.Decode[nodeproto.ConnectRequest](body)
 		if err != nil {
 			return nil, nil, err
 		}
 		return p.connect(ctx, r, fds)
-	case local.Release:
-		r, err := local.Decode[local.ReleaseRequest](body)
+	case nodeproto.Release:
+		r, err := nodeproto.Decode[nodeproto.ReleaseRequest](body)
 		if err == nil {
 			r.Importer = *id
 			err = p.release(ctx, r)
 		}
-		return local.Empty{}, nil, err
-	case local.Forget:
-		r, err := local.Decode[local.ForgetRequest](body)
+		return nodeproto.Empty{}, nil, err
+	case nodeproto.Forget:
+		r, err := nodeproto.Decode[nodeproto.ForgetRequest](body)
 		if err == nil {
 			p.n.forgetLink(r.Link, p)
 		}
-		return local.Empty{}, nil, err
-	case local.Departed:
-		r, err := local.Decode[local.ProcessID](body)
+		return nodeproto.Empty{}, nil, err
+	case nodeproto.Departed:
+		r, err := nodeproto.Decode[nodeproto.ProcessID](body)
 		if err != nil {
 			return nil, nil, err
 		}
 		gone, err := p.n.hasDeparted(ctx, r)
-		return local.Departure{Departed: gone}, nil, err
-	case local.SessionNodes:
+		return nodeproto.Departure{Departed: gone}, nil, err
+	case nodeproto.SessionNodes:
 		a, err := p.sessionNodes(ctx)
 		return a, nil, err
-	case local.Tell:
-		r, err := local.Decode[local.LinkEvent](body)
+	case nodeproto.ReportEvent:
+		r, err := nodeproto.Decode[nodeproto.LinkEvent](body)
 		if err == nil {
-			err = p.tell(r)
+			err = p.logLinkEvent(r)
 		}
-		return local.Empty{}, nil, err
-	case local.Spawn:
-		r, err := local.Decode[local.SpawnRequest](body)
+		return nodeproto.Empty{}, nil, err
+	case nodeproto.Spawn:
+		r, err := nodeproto.Decode[nodeproto.SpawnRequest](body)
 		if err != nil {
 			return nil, nil, err
 		}
 		pid, err := p.spawn(ctx, r)
-		return local.Spawned{PID: pid}, nil, err
+		return nodeproto.Spawned{PID: pid}, nil, err
 	}
 	return nil, nil, code.New(code.BadArg, "unknown request %d: the program's vmmc is newer than its daemon", m)
 }
 
-func (p *process) register(body []byte) (w local.Welcome, err error) {
-	h, err := local.Decode[local.Hello](body)
+func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
+	h, err := nodeproto.Decode[nodeproto.Hello](body)
 	if err != nil {
 		return w, err
 	}
-	if h.Version != local.Version {
-		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, local.Version)
+	if h.Version != nodeproto.Version {
+		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, nodeproto.Version)
 	}
 	if len(h.Session) > maxSession {
 		return w, code.New(code.BadArg, "the session's name has %d bytes, at most %d are possible", len(h.Session), maxSession)
@@ -298,7 +301,7 @@ func (p *process) register(body []byte) (w local.Welcome, err error) {
 	n := p.n
 	in := n.sessionNamed(h.Session)
 	if in != nil && in.User != p.user {
-		return w, code.New(code.NoRights, "session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name, p.user, local.SessionEnv)
+		return w, code.New(code.NoRights, "session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name, p.user, nodeproto.SessionEnv)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -306,7 +309,7 @@ func (p *process) register(body []byte) (w local.Welcome, err error) {
 		return w, code.New(code.BadArg, "this connection has registered already")
 	}
 	pid, parent, c := n.claim(p, h.Token)
-	id := local.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
+	id := nodeproto.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
 	p.session = h.Session
 	if in != nil {
 		p.member = n.joinSession(in, p, pid, c)
@@ -314,7 +317,7 @@ func (p *process) register(body []byte) (w local.Welcome, err error) {
 	p.id.Store(&id)
 	n.processes[id.PID] = p
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
-	return local.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true, InSession: p.member != nil}, nil
+	return nodeproto.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true, InSession: p.member != nil}, nil
 }
 
 // nodeNames are the nodes as they are now, which is what a process knows for as long as it runs.
@@ -328,16 +331,16 @@ func (n *Node) nodeNames() []string {
 }
 
 // export notes a buffer, or its end, and lets waiting imports look again.
-func (p *process) export(r local.ExportRequest, begin bool) error {
-	if begin && (r.Size <= 0 || r.Rights == 0 || r.Rights&^(local.MayRead|local.MayWrite) != 0) {
+func (p *process) export(r nodeproto.ExportRequest, begin bool) error {
+	if begin && (r.Size <= 0 || r.Rights == 0 || r.Rights&^(nodeproto.MayRead|nodeproto.MayWrite) != 0) {
 		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
 	}
-	if err := local.CheckPermissions(r.Permit); err != nil {
+	if err := nodeproto.CheckPermissions(r.Permit); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.keep(r, begin); err != nil {
+	if err := p.updateExport(r, begin); err != nil {
 		return err
 	}
 	close(p.changed)
@@ -347,3 +350,49 @@ func (p *process) export(r local.ExportRequest, begin bool) error {
 
 // closeAll closes descriptors that processes have sent.
 func closeAll(fds []int) { foreign.Close(fds...) }
+
+const (
+	maxComm    = 15 // bytes of a program's name that the kernel keeps
+	maxProgram = 64 // bytes of one that the node tells
+)
+
+// findProgram looks up what the process runs, when it joins. Nothing waits for that: the
+// process's owner can hold up a look at it.
+func (p *process) findProgram() {
+	p.n.wg.Go(func() {
+		name := programOf(p.cred.PID)
+		p.program.Store(&name)
+	})
+}
+
+// programName is empty as long as the node does not know the program.
+func (p *process) programName() string {
+	if name := p.program.Load(); name != nil {
+		return *name
+	}
+	return ""
+}
+
+// programOf is the name of the program that a process of this machine runs: the kernel's,
+// which is a script's own where an interpreter runs that, or the file's where the kernel
+// has cut the name.
+func programOf(real int) string {
+	found := make(chan string, 1)
+	if unix.LookAt(real, time.Second, func() {
+		dir := "/proc/" + strconv.Itoa(real)
+		b, _ := os.ReadFile(dir + "/comm")
+		name := string(bytes.TrimSuffix(b, []byte("\n")))
+		if len(name) == maxComm {
+			if exe, err := os.Readlink(dir + "/exe"); err == nil {
+				if file := filepath.Base(strings.TrimSuffix(exe, " (deleted)")); strings.HasPrefix(file, name) {
+					name = file
+				}
+			}
+		}
+		found <- name
+	}) != nil {
+		return ""
+	}
+	name := strings.ToValidUTF8(<-found, "�")
+	return strings.ToValidUTF8(name[:min(len(name), maxProgram)], "")
+}

@@ -76,9 +76,9 @@ func (r *roster) self(name string) hosts.Host {
 	return h
 }
 
-// knows says whether who asks may be one of the cluster. A user may, with a
+// isMember says whether who asks may be one of the cluster. A user may, with a
 // certificate; a node must be in the list, if there is one.
-func (r *roster) knows(p cert.Peer) bool {
+func (r *roster) isMember(p cert.Peer) bool {
 	if p.Kind != cert.Node || !r.only {
 		return true
 	}

@@ -3,14 +3,18 @@ package daemon
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
+	"os"
 	"strconv"
+	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
@@ -24,7 +28,7 @@ type callerKey struct{}
 
 // asItIs is for all services. Messages are short, and are not compressed: a writer of gzip takes 0.8 MB, and there
 // would be as many as there were answers at a time.
-var asItIs = connect.WithHandlerOptions(connect.WithReadMaxBytes(local.MaxPacket), connect.WithCompression("gzip", nil, nil))
+var asItIs = connect.WithHandlerOptions(connect.WithReadMaxBytes(nodeproto.MaxPacket), connect.WithCompression("gzip", nil, nil))
 
 // control is the handler of the control connections.
 func (n *Node) control() http.Handler {
@@ -38,14 +42,14 @@ func (n *Node) control() http.Handler {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
 			return
 		}
-		p, err := n.whoami().PeerOf(*r.TLS)
+		p, err := n.currentIdentity().PeerOf(*r.TLS)
 		if err != nil {
 			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
 			w.Header().Set("Connection", "close") // of the authority before: it may come again with its new one
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		if !n.welcome(p) {
+		if !n.isMember(p) {
 			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr, "node", p.Name)
 			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights, "node %q is not in the hosts file of node %q", p.Name, n.cfg.Name)))
 			return
@@ -56,19 +60,19 @@ func (n *Node) control() http.Handler {
 }
 
 // importer reads who wants to import, and checks that the caller may say so.
-func importer(ctx context.Context, id *nodev1.ProcessID, user, session string) (local.Importer, error) {
+func importer(ctx context.Context, id *nodev1.ProcessID, user, session string) (nodeproto.Importer, error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node || p.Name != id.GetNode() {
-		return local.Importer{}, code.New(code.NoRights, "%v may not speak for a process of node %q", p, id.GetNode())
+		return nodeproto.Importer{}, code.New(code.NoRights, "%v may not speak for a process of node %q", p, id.GetNode())
 	}
-	return local.Importer{
-		Process: local.ProcessID{Node: id.GetNode(), PID: id.GetPid(), Incarnation: id.GetIncarnation()},
+	return nodeproto.Importer{
+		Process: nodeproto.ProcessID{Node: id.GetNode(), PID: id.GetPid(), Incarnation: id.GetIncarnation()},
 		User:    user, Session: session,
 	}, nil
 }
 
 func (s *service) Ping(context.Context, *connect.Request[nodev1.PingRequest]) (*connect.Response[nodev1.PingResponse], error) {
-	return connect.NewResponse(s.n.pong()), nil
+	return connect.NewResponse(s.n.pingResponse()), nil
 }
 
 func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRequest]) (*connect.Response[nodev1.ImportResponse], error) {
@@ -81,10 +85,10 @@ func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRe
 		return nil, coded(err)
 	}
 	defer leave()
-	g, fds, err := s.n.grant(ctx, r.Msg.GetTargetPid(), asking{im: im, id: r.Msg.GetBufferId()})
+	g, fds, err := s.n.awaitGrant(ctx, r.Msg.GetTargetPid(), importQuery{im: im, id: r.Msg.GetBufferId()})
 	closeAll(fds)
 	if err != nil {
-		return nil, coded(s.n.unlessEnding(err))
+		return nil, coded(s.n.orEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ImportResponse{
 		Exporter: processID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size), Rights: uint32(g.Rights),
@@ -96,10 +100,10 @@ func (s *service) Connect(ctx context.Context, r *connect.Request[nodev1.Connect
 	if err != nil {
 		return nil, coded(err)
 	}
-	c, err := s.n.expect(ctx, im, local.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
-		local.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
+	c, err := s.n.prepareLink(ctx, im, nodeproto.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
+		nodeproto.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
 	if err != nil {
-		return nil, coded(s.n.unlessEnding(err))
+		return nil, coded(s.n.orEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ConnectResponse{
 		Link: c.Link, Key: c.Key, DataAddress: c.Address, Encrypt: c.Encrypt, Fingerprint: c.Fingerprint,
@@ -109,9 +113,9 @@ func (s *service) Connect(ctx context.Context, r *connect.Request[nodev1.Connect
 func (s *service) Release(ctx context.Context, r *connect.Request[nodev1.ReleaseRequest]) (*connect.Response[nodev1.ReleaseResponse], error) {
 	im, err := importer(ctx, r.Msg.GetImporter(), "", "")
 	if err == nil {
-		err = s.n.releaseHere(ctx, local.ReleaseRequest{
+		err = s.n.releaseHere(ctx, nodeproto.ReleaseRequest{
 			Importer: im.Process,
-			Exporter: local.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
+			Exporter: nodeproto.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
 			Handle:   r.Msg.GetHandle(),
 		})
 	}
@@ -127,8 +131,8 @@ func (s *service) Leave(ctx context.Context, r *connect.Request[nodev1.LeaveRequ
 	if p.Kind != cert.Node {
 		return nil, coded(code.New(code.NoRights, "%v is no node that could leave", p))
 	}
-	links, _ := s.n.severAll(ctx, local.SeverRequest{Node: p.Name, Why: clip(r.Msg.GetReason())})
-	s.n.driver.Info("a node was taken down", "node", p.Name, "why", clip(r.Msg.GetReason()), "links", links)
+	links, _ := s.n.severAll(ctx, nodeproto.SeverRequest{Node: p.Name, Why: truncateReason(r.Msg.GetReason())})
+	s.n.driver.Info("a node was taken down", "node", p.Name, "why", truncateReason(r.Msg.GetReason()), "links", links)
 	return connect.NewResponse(&nodev1.LeaveResponse{}), nil
 }
 
@@ -159,6 +163,60 @@ func coded(err error) error {
 	return e
 }
 
-func processID(p local.ProcessID) *nodev1.ProcessID {
+func processID(p nodeproto.ProcessID) *nodev1.ProcessID {
 	return &nodev1.ProcessID{Node: p.Node, Pid: p.PID, Incarnation: p.Incarnation}
+}
+
+// pingResponse is what the node says of itself.
+func (n *Node) pingResponse() *nodev1.PingResponse {
+	a := &nodev1.PingResponse{
+		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version, ProtocolVersion: nodeproto.Version,
+		UptimeNs: int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(), Load_1MMillis: loadAverage(),
+		State: nodev1.NodeState_NODE_STATE_UP, Reason: n.network.reason(), HostsDigest: n.roster.Load().digest,
+		StateFault: faultText(n.stateFault()),
+	}
+	if a.Reason != "" {
+		a.State = nodev1.NodeState_NODE_STATE_DOWN
+	}
+	n.mu.Lock()
+	switch {
+	case n.closed:
+		a.State = nodev1.NodeState_NODE_STATE_STOPPING
+	case !n.recovered:
+		a.State = nodev1.NodeState_NODE_STATE_STARTING
+	}
+	ps := make([]*process, 0, len(n.processes))
+	for _, p := range n.processes {
+		ps = append(ps, p)
+	}
+	n.mu.Unlock()
+	a.Processes, a.Sessions = uint32(len(ps)), uint32(len(n.sessionsAfter("")))
+	for _, p := range ps {
+		a.ExportedBytes += p.exportedBytes()
+	}
+	return a
+}
+
+// exportedBytes is how many bytes the process says that it exports.
+func (p *process) exportedBytes() (sum uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.exports {
+		sum += uint64(e.Size)
+	}
+	return sum
+}
+
+// loadAverage is the machine's, in thousandths; 0 where it is not told.
+func loadAverage() uint32 {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	v, err := strconv.ParseFloat(first, 64)
+	if err != nil || v < 0 || v > math.MaxUint32/1000 {
+		return 0
+	}
+	return uint32(v * 1000)
 }

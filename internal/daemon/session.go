@@ -26,8 +26,8 @@ type session struct {
 	n *Node
 	record
 
-	turn chan struct{} // the right to look for the supervisor, or to end it
-	gone chan struct{} // closed when the session was deleted
+	connectLock chan struct{} // the right to look for the supervisor, or to end it
+	deletedCh chan struct{} // closed when the session was deleted
 
 	mu     sync.Mutex
 	client *supervise.Client // nil: not connected
@@ -35,7 +35,7 @@ type session struct {
 }
 
 func (n *Node) newSession(r record) *session {
-	return &session{n: n, record: r, turn: make(chan struct{}, 1), gone: make(chan struct{})}
+	return &session{n: n, record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{})}
 }
 
 // account is whom the session's programs run as.
@@ -85,9 +85,9 @@ func (s *session) reach(ctx context.Context) (*supervise.Client, error) {
 		return c, nil
 	}
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-s.gone:
+	case s.connectLock <- struct{}{}:
+		defer func() { <-s.connectLock }()
+	case <-s.deletedCh:
 		return nil, s.deleted()
 	case <-ctx.Done():
 		return nil, ctxCause(ctx, "reach the supervisor of session %q on node %q", s.Name, s.n.cfg.Name)
@@ -102,9 +102,9 @@ func (s *session) deleted() error {
 	return code.New(code.NoSuchSession, "session %q on node %q was deleted", s.Name, s.n.cfg.Name)
 }
 
-// why says of a call that its supervisor did not answer whether the session was
+// errorOf says of a call that its supervisor did not answer whether the session was
 // deleted meanwhile.
-func (s *session) why(ctx context.Context, c *supervise.Client, err error) error {
+func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -114,9 +114,9 @@ func (s *session) why(ctx context.Context, c *supervise.Client, err error) error
 		return err
 	}
 	select {
-	case s.turn <- struct{}{}: // nobody deletes it
-		<-s.turn
-	case <-s.gone:
+	case s.connectLock <- struct{}{}: // nobody deletes it
+		<-s.connectLock
+	case <-s.deletedCh:
 		return s.deleted()
 	case <-ctx.Done():
 	}
@@ -144,7 +144,7 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	s.mu.Unlock()
 	s.adopt(ctx, c)
 	s.noteAgain(ctx, c)
-	s.n.wg.Go(func() { s.mind(c) })
+	s.n.wg.Go(func() { s.watchSupervisor(c) })
 	return c, nil
 }
 
@@ -159,9 +159,9 @@ func (s *session) dial(ctx context.Context, dir *os.File) (c *supervise.Client, 
 	}
 }
 
-// mind replaces a supervisor that dies, so that what it left is ended: its output
+// watchSupervisor replaces a supervisor that dies, so that what it left is ended: its output
 // goes nowhere, and nobody sees its end.
-func (s *session) mind(c *supervise.Client) {
+func (s *session) watchSupervisor(c *supervise.Client) {
 	pause := time.NewTimer(timeout.Replace) // one that dies at once is not replaced at once
 	defer pause.Stop()
 	for _, over := range []<-chan struct{}{c.Done(), nil} {
@@ -172,7 +172,7 @@ func (s *session) mind(c *supervise.Client) {
 		select {
 		case <-over:
 		case <-late:
-		case <-s.gone:
+		case <-s.deletedCh:
 			return
 		case <-s.n.ctx.Done():
 			return
@@ -225,8 +225,8 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	return nil
 }
 
-// maxHeard bounds what is heard of one supervisor: its programs, and processes that have joined.
-const maxHeard = 1 << 16
+// maxSupervised bounds what is heard of one supervisor: its programs, and processes that have joined.
+const maxSupervised = 1 << 16
 
 // adopt learns of the programs that run already: those that have not joined are
 // known by their tokens again, and those that had joined must do so again.
@@ -238,7 +238,7 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			return
 		}
 		for _, p := range l.Programs {
-			if heard++; heard > maxHeard {
+			if heard++; heard > maxSupervised {
 				s.n.log.Warn("a session's supervisor lists more programs than there can be", "session", s.Name)
 				return
 			}
@@ -251,9 +251,9 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
 			case !p.Joined && !s.n.ownPID(p.PID):
-				s.n.foreign.CompareAndSwap(nil, &otherPlaces{session: s.Name, pid: p.PID})
+				s.n.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
 			case !p.Joined && !known:
-				s.n.readopt(s, c, p)
+				s.n.readoptProgram(s, c, p)
 			}
 		}
 		if !l.More || len(l.Programs) == 0 {
@@ -273,8 +273,8 @@ func (s *session) hangUp() {
 	}
 }
 
-// may says whether who asks may do anything with the session.
-func (s *session) may(c caller) error {
+// authorize says whether who asks may do anything with the session.
+func (s *session) authorize(c caller) error {
 	if c.user == s.User || c.admin() {
 		return nil
 	}

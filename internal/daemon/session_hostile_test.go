@@ -18,7 +18,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -86,12 +86,12 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 		if err != nil {
 			return
 		}
-		conn := local.NewConn(u, func(ctx context.Context, m local.Method, body []byte, _ []int) (any, []int, error) {
+		conn := nodeproto.NewConn(u, func(ctx context.Context, m nodeproto.Method, body []byte, _ []int) (any, []int, error) {
 			switch m {
 			case supervise.Greet:
 				return supervise.State{Base: "/"}, nil, nil
 			case supervise.List:
-				r, _ := local.Decode[supervise.ListRequest](body)
+				r, _ := nodeproto.Decode[supervise.ListRequest](body)
 				if r.After != 0 {
 					told <- struct{}{}
 					return supervise.Listing{}, nil, nil
@@ -110,7 +110,7 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-told
-	t.Setenv(local.TokenEnv, "stolen")
+	t.Setenv(nodeproto.TokenEnv, "stolen")
 	thief, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()))
 	if err != nil {
 		t.Fatal(err)
@@ -149,14 +149,14 @@ func TestSupervisorThatDoesNotWait(t *testing.T) {
 		if err != nil {
 			return
 		}
-		conn := local.NewConn(u, func(_ context.Context, m local.Method, body []byte, _ []int) (any, []int, error) {
+		conn := nodeproto.NewConn(u, func(_ context.Context, m nodeproto.Method, body []byte, _ []int) (any, []int, error) {
 			switch m {
 			case supervise.Greet:
 				return supervise.State{Base: "/"}, nil, nil
 			case supervise.List:
 				return supervise.Listing{}, nil, nil
 			case supervise.Start:
-				o, err := local.Decode[supervise.Order](body)
+				o, err := nodeproto.Decode[supervise.Order](body)
 				return supervise.Program{PID: o.PID, Group: o.Group, Real: os.Getpid()}, nil, err
 			case supervise.Await:
 				asked.Add(1)

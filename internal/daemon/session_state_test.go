@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -82,7 +82,7 @@ func TestLongSessionsAreListed(t *testing.T) {
 	var names []string
 	for after, more := "", true; more; {
 		l, err := s.ListSessions(t.Context(), connect.NewRequest(&nodev1.ListSessionsRequest{After: after}))
-		if err != nil || len(l.Msg.GetSessions()) == 0 || proto.Size(l.Msg) > local.MaxControl/2 {
+		if err != nil || len(l.Msg.GetSessions()) == 0 || proto.Size(l.Msg) > nodeproto.MaxControl/2 {
 			t.Fatalf("%d sessions in %d bytes (%v)", len(l.Msg.GetSessions()), proto.Size(l.Msg), err)
 		}
 		for _, s := range l.Msg.GetSessions() {

@@ -27,7 +27,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
@@ -293,7 +293,7 @@ func (c *sessionCluster) lead(dir, session string, args ...string) (string, func
 	c.t.Helper()
 	cmd := testutil.Command(c.t, "lead", args...)
 	cmd.Dir = dir
-	cmd.Env = append(cmd.Env, local.Env+"="+c.nodes["a"].Socket(), local.SessionEnv+"="+session, "PWD="+dir)
+	cmd.Env = append(cmd.Env, nodeproto.Env+"="+c.nodes["a"].Socket(), nodeproto.SessionEnv+"="+session, "PWD="+dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		c.t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -37,7 +37,7 @@ func listenUnix(path string) (*unixSocket, error) {
 	if path == "" {
 		return nil, code.New(code.BadConfig, "no socket path for local processes")
 	}
-	if err := local.CheckPath(path); err != nil {
+	if err := nodeproto.CheckPath(path); err != nil {
 		return nil, err
 	}
 	s := &unixSocket{}
@@ -46,7 +46,7 @@ func listenUnix(path string) (*unixSocket, error) {
 			return nil, err
 		}
 	}
-	// A connection takes descriptors when it is taken on (local.NewBoundedConn), and none before: what is queued in one
+	// A connection takes descriptors when it is taken on (nodeproto.NewBoundedConn), and none before: what is queued in one
 	// that is refused would be the daemon's to close.
 	c := net.ListenConfig{Control: unix.TakesNoRights}
 	l, err := c.Listen(context.Background(), "unixpacket", path)
@@ -81,7 +81,7 @@ func (s *unixSocket) takeOver(path string) error {
 	}
 	// Files beside the socket are written, and programs believe what listens there.
 	if _, err := trust.Own().Make(filepath.Dir(path), mode); err != nil {
-		return code.New(code.BadConfig, "directory of the socket: %v: name another one with --socket or %s", err, local.Env)
+		return code.New(code.BadConfig, "directory of the socket: %v: name another one with --socket or %s", err, nodeproto.Env)
 	}
 	lock, err := unix.LockFile(path + ".lock")
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -105,15 +105,15 @@ func (s *unixSocket) ring() error {
 	case s.lock == nil: // nobody waits for the next one
 		return nil
 	case forAll():
-		return unix.RingBell(local.Bell(s.l.Addr().String()), 0o644)
+		return unix.RingBell(nodeproto.BellPath(s.l.Addr().String()), 0o644)
 	}
-	return unix.RingBell(local.Bell(s.l.Addr().String()), 0o600)
+	return unix.RingBell(nodeproto.BellPath(s.l.Addr().String()), 0o600)
 }
 
 // removeBell is for a node that no process waits to come back to.
 func (s *unixSocket) removeBell() {
 	if s.lock != nil {
-		_ = os.Remove(local.Bell(s.l.Addr().String()))
+		_ = os.Remove(nodeproto.BellPath(s.l.Addr().String()))
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -51,7 +51,7 @@ func TestGarbageOnTheUnixSocket(t *testing.T) {
 		}
 		_ = c.SetDeadline(time.Now().Add(bound))
 		for err == nil { // an answer to what was good
-			_, err = c.Read(make([]byte, local.MaxPacket))
+			_, err = c.Read(make([]byte, nodeproto.MaxPacket))
 		}
 		if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: the node did not close the connection: %v", name, err)
@@ -66,7 +66,7 @@ func TestRequestsOutOfPlace(t *testing.T) {
 	n := alone(t)
 	tr := newTraffic(t, n, n)
 	c := join(t, n, nil)
-	call := func(m local.Method, in any, n int) error {
+	call := func(m nodeproto.Method, in any, n int) error {
 		fds, w := pipe(t, n)
 		got, err := c.Call(t.Context(), m, in, fds, nil)
 		closeAll(fds)
@@ -74,38 +74,38 @@ func TestRequestsOutOfPlace(t *testing.T) {
 		closed(t, w) // whatever came of it
 		return err
 	}
-	for _, m := range []local.Method{local.Export, local.Unexport, local.Import, local.Connect, local.Release, 0, 999} {
-		check(t, fmt.Sprintf("request %d", m), call(m, local.Empty{}, 2), code.BadArg, "before registration")
+	for _, m := range []nodeproto.Method{nodeproto.Export, nodeproto.Unexport, nodeproto.Import, nodeproto.Connect, nodeproto.Release, 0, 999} {
+		check(t, fmt.Sprintf("request %d", m), call(m, nodeproto.Empty{}, 2), code.BadArg, "before registration")
 	}
-	check(t, "another protocol version", call(local.Register, local.Hello{Version: local.Version + 1}, 1), code.Protocol, "one release")
-	if err := call(local.Register, 5, 0); err == nil {
+	check(t, "another protocol version", call(nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version + 1}, 1), code.Protocol, "one release")
+	if err := call(nodeproto.Register, 5, 0); err == nil {
 		t.Error("a number registered")
 	}
-	if err := call(local.Register, local.Hello{Version: local.Version, Incarnation: 3}, 1); err != nil {
+	if err := call(nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 3}, 1); err != nil {
 		t.Fatal(err)
 	}
-	check(t, "register twice", call(local.Register, local.Hello{Version: local.Version, Incarnation: 4}, 0), code.BadArg, "already")
-	for _, r := range []local.ExportRequest{{ID: 1, Rights: 1}, {ID: 1, Size: -4, Rights: 1}, {ID: 1, Size: 4}, {ID: 1, Size: 4, Rights: 4}} {
-		check(t, fmt.Sprintf("export %+v", r), call(local.Export, r, 0), code.BadArg)
+	check(t, "register twice", call(nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 4}, 0), code.BadArg, "already")
+	for _, r := range []nodeproto.ExportRequest{{ID: 1, Rights: 1}, {ID: 1, Size: -4, Rights: 1}, {ID: 1, Size: 4}, {ID: 1, Size: 4, Rights: 4}} {
+		check(t, fmt.Sprintf("export %+v", r), call(nodeproto.Export, r, 0), code.BadArg)
 	}
-	check(t, "unknown request", call(999, local.Empty{}, 4), code.BadArg, "newer than its daemon")
-	for _, m := range []local.Method{local.Offer, local.Accept, local.Handover, local.Withdraw} {
-		check(t, fmt.Sprintf("a daemon's request %d", m), call(m, local.Empty{}, 1), code.BadArg)
+	check(t, "unknown request", call(999, nodeproto.Empty{}, 4), code.BadArg, "newer than its daemon")
+	for _, m := range []nodeproto.Method{nodeproto.Offer, nodeproto.Accept, nodeproto.Handover, nodeproto.Withdraw} {
+		check(t, fmt.Sprintf("a daemon's request %d", m), call(m, nodeproto.Empty{}, 1), code.BadArg)
 	}
-	check(t, "unknown process", call(local.Import, local.ImportRequest{Node: "one", PID: 999_999}, 3), code.NoSuchProcess, "999999", `"one"`)
-	check(t, "unknown node", call(local.Import, local.ImportRequest{Node: "two", PID: 1}, 0), code.NoSuchNode, `"two"`)
-	check(t, "no node", call(local.Import, local.ImportRequest{PID: 1}, 0), code.NoSuchNode)
-	for _, m := range []local.Method{local.Connect, local.Release} {
-		var r any = local.ConnectRequest{Exporter: local.ProcessID{Node: "one", PID: 1, Incarnation: 12345}}
-		if m == local.Release {
-			r = local.ReleaseRequest{Exporter: local.ProcessID{Node: "one", PID: 1, Incarnation: 12345}}
+	check(t, "unknown process", call(nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: 999_999}, 3), code.NoSuchProcess, "999999", `"one"`)
+	check(t, "unknown node", call(nodeproto.Import, nodeproto.ImportRequest{Node: "two", PID: 1}, 0), code.NoSuchNode, `"two"`)
+	check(t, "no node", call(nodeproto.Import, nodeproto.ImportRequest{PID: 1}, 0), code.NoSuchNode)
+	for _, m := range []nodeproto.Method{nodeproto.Connect, nodeproto.Release} {
+		var r any = nodeproto.ConnectRequest{Exporter: nodeproto.ProcessID{Node: "one", PID: 1, Incarnation: 12345}}
+		if m == nodeproto.Release {
+			r = nodeproto.ReleaseRequest{Exporter: nodeproto.ProcessID{Node: "one", PID: 1, Incarnation: 12345}}
 		}
 		check(t, fmt.Sprintf("request %d about another incarnation", m), call(m, r, 2), code.StaleImport, "import again")
 	}
-	if err := call(local.Unexport, local.ExportRequest{ID: 77}, 0); err != nil {
+	if err := call(nodeproto.Unexport, nodeproto.ExportRequest{ID: 77}, 0); err != nil {
 		t.Errorf("the end of what is not exported can be repeated: %v", err)
 	}
-	if err := call(local.Unexport, local.ExportRequest{ID: 78}, 1); err != nil || c.Err() != nil {
+	if err := call(nodeproto.Unexport, nodeproto.ExportRequest{ID: 78}, 1); err != nil || c.Err() != nil {
 		t.Errorf("the connection did not survive: %v, %v", err, c.Err())
 	}
 	tr.goesOn(t)
@@ -114,20 +114,20 @@ func TestRequestsOutOfPlace(t *testing.T) {
 // A link that was not granted is refused by the exporter itself.
 func TestConnectWithoutAGrant(t *testing.T) {
 	n := alone(t)
-	var id local.ProcessID
+	var id nodeproto.ProcessID
 	q := open(t, n)
 	if _, err := q.Export(1, make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
 	granted := newRaw(t, n, 10, nil)
-	g, _, err := local.Ask[local.Grant](t.Context(), granted.Conn, local.Import, local.ImportRequest{Node: "one", PID: uint32(q.PID()), ID: 1}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), granted.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: uint32(q.PID()), ID: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id = g.Exporter
 	stranger := newRaw(t, n, 11, nil)
 	fds, w := pipe(t, 2)
-	_, err = stranger.Call(t.Context(), local.Connect, local.ConnectRequest{Exporter: id}, fds, nil)
+	_, err = stranger.Call(t.Context(), nodeproto.Connect, nodeproto.ConnectRequest{Exporter: id}, fds, nil)
 	closeAll(fds)
 	if err == nil {
 		t.Error("a link without a grant")
@@ -325,15 +325,15 @@ func TestHostileAnswers(t *testing.T) {
 		err error
 	}
 	var next atomic.Pointer[answer]
-	bad := newRaw(t, c.b, 5, func(_ context.Context, m local.Method, _ []byte, fds []int) (any, []int, error) {
+	bad := newRaw(t, c.b, 5, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 		closeAll(fds)
-		if m == local.Offer {
+		if m == nodeproto.Offer {
 			a := next.Load()
 			return a.g, a.fds, a.err
 		}
 		return nil, nil, code.New(code.NoRights, "no")
 	})
-	if _, err := bad.Call(t.Context(), local.Export, local.ExportRequest{ID: 1, Size: 4096, Rights: 3}, nil, nil); err != nil {
+	if _, err := bad.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 4096, Rights: 3}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, a := range map[string]struct {
@@ -343,11 +343,11 @@ func TestHostileAnswers(t *testing.T) {
 		want error
 	}{
 		"no grant at all":          {g: "x", want: nil},
-		"no size":                  {g: local.Grant{Rights: 3}, want: vmmc.ErrProtocol},
-		"a negative size":          {g: local.Grant{Size: -8, Rights: 3}, want: vmmc.ErrProtocol},
-		"a huge size":              {g: local.Grant{Size: 1 << 60, Rights: 3}, want: vmmc.ErrProtocol},
-		"mapped, no memory":        {g: local.Grant{Size: 4096, Rights: 3, Mapped: true}, want: vmmc.ErrProtocol},
-		"descriptors for a stream": {g: local.Grant{Size: 4096, Rights: 3}, fds: 3, want: nil},
+		"no size":                  {g: nodeproto.Grant{Rights: 3}, want: vmmc.ErrProtocol},
+		"a negative size":          {g: nodeproto.Grant{Size: -8, Rights: 3}, want: vmmc.ErrProtocol},
+		"a huge size":              {g: nodeproto.Grant{Size: 1 << 60, Rights: 3}, want: vmmc.ErrProtocol},
+		"mapped, no memory":        {g: nodeproto.Grant{Size: 4096, Rights: 3, Mapped: true}, want: vmmc.ErrProtocol},
+		"descriptors for a stream": {g: nodeproto.Grant{Size: 4096, Rights: 3}, fds: 3, want: nil},
 		"refused, in one's words":  {err: code.New(code.NoMem, "%s", strings.Repeat("\x02", 60_000)), want: vmmc.ErrNoMem},
 	} {
 		for _, n := range []*daemon.Node{c.a, c.b} {
@@ -365,10 +365,10 @@ func TestHostileAnswers(t *testing.T) {
 		}
 	}
 	// It names another process as the exporter: the importer would write there.
-	id := local.ProcessID{Node: "b", PID: uint32(victim.PID()), Incarnation: 1}
-	next.Store(&answer{g: local.Grant{Exporter: id, Handle: 1, Size: 4096, Rights: 3}})
+	id := nodeproto.ProcessID{Node: "b", PID: uint32(victim.PID()), Incarnation: 1}
+	next.Store(&answer{g: nodeproto.Grant{Exporter: id, Handle: 1, Size: 4096, Rights: 3}})
 	r := newRaw(t, c.a, 6, nil)
-	g, _, err := local.Ask[local.Grant](t.Context(), r.Conn, local.Import, local.ImportRequest{Node: "b", PID: bad.id.PID, ID: 1}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: bad.id.PID, ID: 1}, nil)
 	if err != nil || g.Exporter != bad.id {
 		t.Errorf("a grant by %+v comes as one by %+v (%v)", bad.id, g.Exporter, err)
 	}

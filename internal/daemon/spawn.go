@@ -3,18 +3,22 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
+	"net/http/httptrace"
+	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 // spawn starts a program for a process of this node, here or on another.
-func (p *process) spawn(ctx context.Context, r local.SpawnRequest) (uint32, error) {
+func (p *process) spawn(ctx context.Context, r nodeproto.SpawnRequest) (uint32, error) {
 	if err := r.Check(p.session); err != nil {
 		return 0, err
 	}
@@ -33,7 +37,7 @@ func (p *process) spawn(ctx context.Context, r local.SpawnRequest) (uint32, erro
 		p.n.compareFirst(far)
 		return pid, err
 	}
-	if o.in != nil {
+	if o.inSession != nil {
 		q, err := p.n.runInSession(ctx, o)
 		return q.PID, err
 	}
@@ -50,7 +54,7 @@ func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	c := newChild(o)
-	if err := n.beginChild(ctx, c); err != nil {
+	if err := n.startChild(ctx, c); err != nil {
 		return 0, err
 	}
 	select {
@@ -61,17 +65,17 @@ func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		n.giveUp(c)
+		n.cancelChild(c)
 		return 0, code.New(code.Timeout, "start %s on node %q: there is no more time (%v); it is killed if it has begun", o.Path, n.cfg.Name, context.Cause(ctx))
 	}
 	return c.pid, nil
 }
 
-// giveUp ends a child that nobody will know of, now or when it has begun.
-func (n *Node) giveUp(c *child) {
+// cancelChild ends a child that nobody will know of, now or when it has begun.
+func (n *Node) cancelChild(c *child) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c.unwanted = true
+	c.cancelled = true
 	if c.proc != nil {
 		c.proc.Signal(syscall.SIGKILL)
 	}
@@ -86,7 +90,7 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 	}
 	o := order{
 		parent: im.Process, session: im.Session,
-		SpawnRequest: local.SpawnRequest{Path: m.GetPath(), Args: m.GetArgs(), Directory: m.GetDirectory(), Hosts: m.GetHosts()},
+		SpawnRequest: nodeproto.SpawnRequest{Path: m.GetPath(), Args: m.GetArgs(), Directory: m.GetDirectory(), Hosts: m.GetHosts()},
 	}
 	if err := o.Check(o.session); err != nil {
 		return nil, coded(err)
@@ -104,4 +108,44 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 		return nil, coded(err)
 	}
 	return connect.NewResponse(&nodev1.SpawnResponse{Pid: pid}), nil
+}
+
+// spawn asks another node. The request goes out once: an answer that got lost
+// leaves a program of which nobody knows, and a second request would make it two.
+func (p *peer) spawn(ctx context.Context, o order, user string) (uint32, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	a, err := p.client.Spawn(ctx, connect.NewRequest(&nodev1.SpawnRequest{
+		Parent: processID(o.parent), User: user, Session: o.session,
+		Path: o.Path, Args: o.Args, Directory: o.Directory, Hosts: o.Hosts,
+		InSession: o.inSession != nil, Group: o.group, Name: o.name,
+	}))
+	if err == nil {
+		return a.Msg.GetPid(), nil
+	}
+	if refusedSpawn(err) {
+		return 0, p.failed(context.WithoutCancel(ctx), err)
+	}
+	if !sent.Load() {
+		return 0, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
+	}
+	return 0, code.New(code.OutcomeUnknown, "node %q at %s was lost while it was asked; whether it has started %s is not known: %v", p.host.Name, p.host.Control, o.Path, err)
+}
+
+// refusedSpawn says whether the other node has answered that it does not.
+func refusedSpawn(err error) bool {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return false
+	}
+	if _, err := strconv.Atoi(ce.Meta().Get(codeHeader)); err == nil {
+		return true
+	}
+	switch ce.Code() { // without our code: it never got to the service
+	case connect.CodePermissionDenied, connect.CodeUnimplemented, connect.CodeResourceExhausted:
+		return true
+	}
+	return false
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -248,12 +248,12 @@ func TestSpawnForAnotherNode(t *testing.T) {
 func TestHostileSpawn(t *testing.T) {
 	c := newSpawnCluster(t)
 	r := newRaw(t, c.a, 5, nil)
-	ask := func(s local.SpawnRequest) error {
-		_, _, err := local.Ask[local.Spawned](t.Context(), r.Conn, local.Spawn, s, nil)
+	ask := func(s nodeproto.SpawnRequest) error {
+		_, _, err := nodeproto.Ask[nodeproto.Spawned](t.Context(), r.Conn, nodeproto.Spawn, s, nil)
 		return err
 	}
 	for _, node := range []string{"a", "b"} {
-		good := local.SpawnRequest{Node: node, Path: []byte("/bin/true"), Directory: []byte("/")}
+		good := nodeproto.SpawnRequest{Node: node, Path: []byte("/bin/true"), Directory: []byte("/")}
 		if err := ask(good); err != nil {
 			t.Error(err)
 		}
@@ -268,15 +268,15 @@ func TestHostileSpawn(t *testing.T) {
 		check(t, "too much", ask(bad), code.BadArg, "at most")
 	}
 	fresh := join(t, c.a, nil)
-	_, err := fresh.Call(t.Context(), local.Spawn, local.SpawnRequest{Node: "a"}, nil, nil)
+	_, err := fresh.Call(t.Context(), nodeproto.Spawn, nodeproto.SpawnRequest{Node: "a"}, nil, nil)
 	check(t, "spawn before registration", err, code.BadArg, "before registration")
 }
 
 // register joins with a token.
-func register(t *testing.T, n *daemon.Node, token string) local.Welcome {
+func register(t *testing.T, n *daemon.Node, token string) nodeproto.Welcome {
 	t.Helper()
 	c := join(t, n, nil)
-	w, _, err := local.Ask[local.Welcome](t.Context(), c, local.Register, local.Hello{Version: local.Version, Incarnation: 9, Token: token}, nil)
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), c, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 9, Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func (s *systemService) ReadSystemLog(ctx context.Context, r *connect.Request[no
 		at = f.Last(int(last))
 	}
 	// Who asks is let go in time to hear of it, and when the node stops.
-	wait, stop := context.WithTimeout(ctx, max(patience(r.Msg.GetTimeoutNs()), time.Millisecond))
+	wait, stop := context.WithTimeout(ctx, max(clampTimeout(r.Msg.GetTimeoutNs()), time.Millisecond))
 	defer stop()
 	defer context.AfterFunc(n.ctx, stop)()
 	b := make([]byte, supervise.MaxChunk)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/family"
+	"github.com/vmmc-go/vmmc/internal/childproc"
 )
 
 // Result is what the demo found, in the form that --json prints.
@@ -66,7 +66,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 }
 
 func run(ctx context.Context, c Config) (r Result, err error) {
-	f := family.New(ctx, "demo", c.Log)
+	f := childproc.New(ctx, "demo", c.Log)
 	defer f.End()
 	ctx = f.Context()
 	defer func() {
@@ -104,7 +104,7 @@ func run(ctx context.Context, c Config) (r Result, err error) {
 
 // death kills a process that this one imports from, and measures how long
 // calls go on to succeed. With a daemon, that is killed first.
-func (s *sender) death(ctx context.Context, f *family.Family, socket string, daemon *family.Child) (ms float64, err error) {
+func (s *sender) death(ctx context.Context, f *childproc.Group, socket string, daemon *childproc.Child) (ms float64, err error) {
 	victim, pid, err := startPeer(f, "hold", socket)
 	if err != nil {
 		return 0, err
@@ -121,7 +121,7 @@ func (s *sender) death(ctx context.Context, f *family.Family, socket string, dae
 		return 0, fmt.Errorf("send to a peer that lives: %w", err)
 	}
 	start := time.Now()
-	victim.Slay()
+	victim.KillGroup()
 	for ctx.Err() == nil {
 		err := im.Send(ctx, b, 0)
 		d := time.Since(start)

@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/family"
+	"github.com/vmmc-go/vmmc/internal/childproc"
 )
 
 // Child is the hidden command in which the tool runs itself.
 const Child = "demo-child"
 
 // startPeer starts a process in a role on a node and gives its logical pid.
-func startPeer(f *family.Family, role, socket string, args ...string) (*family.Child, vmmc.PID, error) {
+func startPeer(f *childproc.Group, role, socket string, args ...string) (*childproc.Child, vmmc.PID, error) {
 	c, err := f.Start(nil, append([]string{Child, role, socket}, args...)...)
 	if err != nil {
 		return nil, 0, err

@@ -14,7 +14,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/vmmc-go/vmmc/internal/baseline"
-	"github.com/vmmc-go/vmmc/internal/family"
+	"github.com/vmmc-go/vmmc/internal/childproc"
 )
 
 const (
@@ -46,7 +46,7 @@ func (l *latencies) p50() float64 { return float64(l.h.ValueAtQuantile(50)) }
 
 // rounds measures this path and the machine's limit by turns, and keeps the
 // median of each.
-func (s *sender) rounds(ctx context.Context, f *family.Family, t target, path *Path) error {
+func (s *sender) rounds(ctx context.Context, f *childproc.Group, t target, path *Path) error {
 	var lat, limLat, bw, limBW []float64
 	n := 20000
 	if path.Path == "remote" {
@@ -143,7 +143,7 @@ func (s *sender) pump(ctx context.Context, t target) (float64, error) {
 }
 
 // limits measures the raw flag and memmove, or raw TCP.
-func limits(ctx context.Context, f *family.Family, path *Path, n int) (p50, bandwidth float64, err error) {
+func limits(ctx context.Context, f *childproc.Group, path *Path, n int) (p50, bandwidth float64, err error) {
 	l := newLatencies()
 	if path.Path == "local" {
 		if err := rawFlag(ctx, f, n, l); err != nil {
@@ -156,7 +156,7 @@ func limits(ctx context.Context, f *family.Family, path *Path, n int) (p50, band
 	return l.p50(), bandwidth, err
 }
 
-func rawFlag(ctx context.Context, f *family.Family, n int, l *latencies) error {
+func rawFlag(ctx context.Context, f *childproc.Group, n int, l *latencies) error {
 	flag, err := baseline.NewFlag()
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func rawFlag(ctx context.Context, f *family.Family, n int, l *latencies) error {
 	return c.Finish()
 }
 
-func rawTCP(ctx context.Context, f *family.Family, size, n int, l *latencies) (float64, error) {
+func rawTCP(ctx context.Context, f *childproc.Group, size, n int, l *latencies) (float64, error) {
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/family"
+	"github.com/vmmc-go/vmmc/internal/childproc"
 )
 
 // sender is the tool's own process.
@@ -43,7 +43,7 @@ func (s *sender) reach(ctx context.Context, node string, pid vmmc.PID) (t target
 }
 
 // measure does all that is done on one path.
-func (s *sender) measure(ctx context.Context, f *family.Family, c Config, name, node, socket string) (Path, error) {
+func (s *sender) measure(ctx context.Context, f *childproc.Group, c Config, name, node, socket string) (Path, error) {
 	size := 4
 	if name == "remote" {
 		size = 64

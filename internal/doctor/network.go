@@ -18,7 +18,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/agree"
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
@@ -39,7 +39,7 @@ func addresses(ctx context.Context, n *Node) []Finding {
 		return bad(Failed, name, "name this node as the file does, with --name", "node %q is not in %s", n.Name, n.Hosts)
 	}
 	served := false // by the node itself
-	if c, err := local.Dial(ctx, n.Socket); err == nil {
+	if c, err := nodeproto.Dial(ctx, n.Socket); err == nil {
 		served = true
 		_ = c.Close()
 	}
@@ -150,7 +150,7 @@ func (n *Node) other(ctx context.Context, id *cert.Identity, own []hosts.Host, h
 	}
 	t := &http.Transport{TLSClientConfig: id.ClientTLS(h.Name), ForceAttemptHTTP2: true}
 	defer t.CloseIdleConnections()
-	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(local.MaxPacket)
+	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(nodeproto.MaxPacket)
 	cl := nodev1connect.NewNodeServiceClient(way, base, limit)
 	if _, err := cl.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{})); err != nil {
 		return bad(Failed, name, "issue certificates by one authority for both; compare clocks (date), hosts files and versions", "it listens at %s, but: %v", h.Control, err)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	cgroups "github.com/vmmc-go/vmmc/internal/cgroup"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -22,14 +22,14 @@ func socket(ctx context.Context, n *Node) []Finding {
 	if strings.HasPrefix(n.Socket, "@") {
 		return good(name, "%s has no file", n.Socket)
 	}
-	if err := local.CheckPath(n.Socket); err != nil {
+	if err := nodeproto.CheckPath(n.Socket); err != nil {
 		return bad(Failed, name, "name a shorter one with --socket", "%v", err)
 	}
 	dir := filepath.Dir(n.Socket)
 	if f := directory(name, dir); f != nil {
 		return f
 	}
-	c, err := local.Dial(ctx, n.Socket)
+	c, err := nodeproto.Dial(ctx, n.Socket)
 	if err == nil {
 		_ = c.Close()
 		return good(name, "a node serves %s", n.Socket)

@@ -63,7 +63,7 @@ func Conn(c net.Conn) net.Conn {
 		return c // it is closed
 	}
 	_ = unix.TakesNoRights("", "", raw)
-	b := &bare{UnixConn: u, from: FromPeer(u), raw: raw, oob: make([]byte, unix.RightsSpace(unix.MaxRights))}
+	b := &nonReceivingConn{UnixConn: u, from: FromPeer(u), raw: raw, oob: make([]byte, unix.RightsSpace(unix.MaxRights))}
 	b.receive = b.try
 	b.hangUp = sync.OnceFunc(func() {
 		HangUp(u, b.from)
@@ -72,8 +72,8 @@ func Conn(c net.Conn) net.Conn {
 	return b
 }
 
-// bare is a unix socket.
-type bare struct {
+// nonReceivingConn is a unix socket.
+type nonReceivingConn struct {
 	*net.UnixConn
 	from    *Source
 	raw     syscall.RawConn
@@ -89,7 +89,7 @@ type bare struct {
 }
 
 // Read is as of any connection.
-func (c *bare) Read(b []byte) (int, error) {
+func (c *nonReceivingConn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
@@ -110,7 +110,7 @@ func (c *bare) Read(b []byte) (int, error) {
 }
 
 // try makes one receive call; ok is false if there is nothing.
-func (c *bare) try(fd uintptr) (ok bool) {
+func (c *nonReceivingConn) try(fd uintptr) (ok bool) {
 	var on, flags int
 	c.n, on, flags, ok, c.err = unix.ReceivePacket(int(fd), c.b, c.oob)
 	if on > 0 || flags&unix.RightsLost != 0 {
@@ -123,7 +123,7 @@ func (c *bare) try(fd uintptr) (ok bool) {
 }
 
 // Close closes the connection.
-func (c *bare) Close() error {
+func (c *nonReceivingConn) Close() error {
 	c.hangUp()
 	return nil
 }

@@ -4,7 +4,7 @@
 // sent, and a file system in user space (FUSE) may never answer. So no engine, no handler of
 // requests and no holder of a lock closes a foreign descriptor itself. It gives it to [Close], which
 // returns at once. A few goroutines, each of which may cost a thread, do the closing. A [Source] is
-// whom the descriptors came from: a user, or a peer. It has at most [perSource] of
+// whom the descriptors came from: a user, or a peer. It has at most [maxPerSource] of
 // them, so that a source that makes closing slow waits for itself alone.
 //
 // Memory and pipes are closed at once, and so is what no source is known of: it is this process's own.
@@ -20,8 +20,8 @@ import (
 
 // How many goroutines close at a time.
 const (
-	perSource = 2
-	inAll     = 64
+	maxPerSource = 2
+	maxClosers     = 64
 )
 
 // A Source is whom descriptors come from. All of its methods may be called concurrently, and on nil, which
@@ -30,14 +30,14 @@ type Source struct {
 	key string
 
 	// Guarded by pool.mu.
-	users   int // of From, less those of Release
+	refs   int // of From, less those of Release
 	held    int // descriptors that are neither closed nor given to somebody who may close them at once
 	queue   []func()
 	closing int           // goroutines
-	listed  bool          // in pool.waiting
-	fewer   chan struct{} // closed when held becomes less; nil: nobody waits
+	queued  bool          // in pool.waiting
+	heldLess   chan struct{} // closed when held becomes less; nil: nobody waits
 
-	receiving sync.Mutex // see Receive; before pool.mu
+	recvMu sync.Mutex // see Receive; before pool.mu
 }
 
 var pool = struct {
@@ -59,7 +59,7 @@ func From(name string) *Source {
 		s = &Source{key: name}
 		pool.sources[name] = s
 	}
-	s.users++
+	s.refs++
 	return s
 }
 
@@ -70,13 +70,13 @@ func (s *Source) Release() {
 	}
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	s.users--
-	s.forget()
+	s.refs--
+	s.dropIfUnused()
 }
 
-// forget is called with pool.mu.
-func (s *Source) forget() {
-	if s.users == 0 && s.held == 0 && s.closing == 0 && len(s.queue) == 0 && pool.sources[s.key] == s {
+// dropIfUnused is called with pool.mu.
+func (s *Source) dropIfUnused() {
+	if s.refs == 0 && s.held == 0 && s.closing == 0 && len(s.queue) == 0 && pool.sources[s.key] == s {
 		delete(pool.sources, s.key)
 	}
 }
@@ -106,18 +106,18 @@ func disown(fd int) *Source {
 		return nil
 	}
 	delete(pool.owner, fd)
-	s.less()
+	s.uncount()
 	return s
 }
 
-// less is called with pool.mu.
-func (s *Source) less() {
+// uncount is called with pool.mu.
+func (s *Source) uncount() {
 	s.held--
-	if s.fewer != nil {
-		close(s.fewer)
-		s.fewer = nil
+	if s.heldLess != nil {
+		close(s.heldLess)
+		s.heldLess = nil
 	}
-	s.forget()
+	s.dropIfUnused()
 }
 
 // Own notes that a descriptor was looked at, and is closed at once whoever closes it: it is memory.
@@ -157,14 +157,14 @@ func Close(fds ...int) {
 		if unix.ClosesAtOnce(fd) {
 			_ = unix.Close(fd)
 			pool.mu.Lock()
-			s.less()
+			s.uncount()
 			pool.mu.Unlock()
 			continue
 		}
-		s.submit(func() {
+		s.enqueue(func() {
 			_ = unix.Close(fd)
 			pool.mu.Lock()
-			s.less()
+			s.uncount()
 			pool.mu.Unlock()
 		})
 	}
@@ -190,47 +190,47 @@ func (s *Source) Do(f func()) {
 		f()
 		return
 	}
-	s.submit(f)
+	s.enqueue(f)
 }
 
-func (s *Source) submit(f func()) {
+func (s *Source) enqueue(f func()) {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	s.queue = append(s.queue, f)
-	s.start()
+	s.startCloser()
 }
 
-// start has one more goroutine close for the source, if there may be one; pool.mu is held.
-func (s *Source) start() {
+// startCloser has one more goroutine close for the source, if there may be one; pool.mu is held.
+func (s *Source) startCloser() {
 	switch {
-	case s.closing >= perSource || len(s.queue) == 0:
-	case pool.closing < inAll:
+	case s.closing >= maxPerSource || len(s.queue) == 0:
+	case pool.closing < maxClosers:
 		pool.closing++
 		s.closing++
-		go work(s)
-	case s.closing == 0 && !s.listed:
-		s.listed = true
+		go runCloser(s)
+	case s.closing == 0 && !s.queued:
+		s.queued = true
 		pool.waiting = append(pool.waiting, s)
 	}
 }
 
-// work closes what s has to close. Where others wait, each has its turn.
-func work(s *Source) {
+// runCloser closes what s has to close. Where others wait, each has its turn.
+func runCloser(s *Source) {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	for {
 		for len(s.queue) > 0 {
-			if s.one(); len(pool.waiting) > 0 {
+			if s.closeOldest(); len(pool.waiting) > 0 {
 				break
 			}
 		}
 		s.closing--
-		if len(s.queue) > 0 && s.closing == 0 && !s.listed {
-			s.listed = true
+		if len(s.queue) > 0 && s.closing == 0 && !s.queued {
+			s.queued = true
 			pool.waiting = append(pool.waiting, s)
 		}
-		s.forget()
-		if s = next(); s == nil {
+		s.dropIfUnused()
+		if s = nextWaiting(); s == nil {
 			break
 		}
 		s.closing++
@@ -241,20 +241,20 @@ func work(s *Source) {
 	}
 }
 
-// next takes the source that has waited longest; pool.mu is held.
-func next() *Source {
+// nextWaiting takes the source that has waited longest; pool.mu is held.
+func nextWaiting() *Source {
 	for len(pool.waiting) > 0 {
 		s := pool.waiting[0]
 		pool.waiting = pool.waiting[1:]
-		if s.listed = false; s.closing < perSource {
+		if s.queued = false; s.closing < maxPerSource {
 			return s
 		}
 	}
 	return nil
 }
 
-// one closes the oldest; pool.mu is held, and not meanwhile.
-func (s *Source) one() {
+// closeOldest closes the oldest; pool.mu is held, and not meanwhile.
+func (s *Source) closeOldest() {
 	f := s.queue[0]
 	s.queue[0] = nil
 	if s.queue = s.queue[1:]; len(s.queue) == 0 {
@@ -283,8 +283,8 @@ func (s *Source) Receive(most int, f func() []int) bool {
 		f()
 		return true
 	}
-	s.receiving.Lock()
-	defer s.receiving.Unlock()
+	s.recvMu.Lock()
+	defer s.recvMu.Unlock()
 	if most > 0 && s.Held() >= most {
 		return false
 	}
@@ -300,10 +300,10 @@ func (s *Source) Wait(ctx context.Context, most int) error {
 			pool.mu.Unlock()
 			return nil
 		}
-		if s.fewer == nil {
-			s.fewer = make(chan struct{})
+		if s.heldLess == nil {
+			s.heldLess = make(chan struct{})
 		}
-		fewer := s.fewer
+		fewer := s.heldLess
 		pool.mu.Unlock()
 		select {
 		case <-fewer:

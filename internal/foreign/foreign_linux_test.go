@@ -50,9 +50,9 @@ func pipe(t *testing.T) (fd int, closed func()) {
 // Whatever kind of file makes closing slow, only its source waits.
 func TestSlowToClose(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T, n int) (fds []int, free func()){
-		"a TCP socket that lingers": func(t *testing.T, n int) ([]int, func()) { return testutil.Lingering(t, n) },
+		"a TCP socket that lingers": func(t *testing.T, n int) ([]int, func()) { return testutil.LingeringSockets(t, n) },
 		"such a socket on its way, in a socket of its sender": func(t *testing.T, n int) (fds []int, free func()) {
-			sockets, free := testutil.Lingering(t, n)
+			sockets, free := testutil.LingeringSockets(t, n)
 			for _, fd := range sockets {
 				a, b, err := unix.StreamPair()
 				if err != nil {
@@ -137,7 +137,7 @@ func TestSlowToClose(t *testing.T) {
 // end meanwhile, and give back their numbers.
 func TestManySlowSources(t *testing.T) {
 	const n = 100
-	fds, _ := testutil.Lingering(t, 2*n)
+	fds, _ := testutil.LingeringSockets(t, 2*n)
 	before := threads(t)
 	for i := range n {
 		s := foreign.From(fmt.Sprint("slow ", i))
@@ -225,7 +225,7 @@ func connection(t *testing.T) (near, far *net.UnixConn) {
 func TestConnectionsOfASlowSource(t *testing.T) {
 	from := foreign.From("slow, with connections")
 	defer from.Release()
-	slow, free := testutil.Lingering(t, 8)
+	slow, free := testutil.LingeringSockets(t, 8)
 	from.Took(slow[:4]...)
 	foreign.Close(slow[:4]...)
 	for _, c := range []struct {

@@ -66,7 +66,7 @@ func Listen(address string, n *daemon.Node, name, version string) (*Server, erro
 	s.http.SetKeepAlivesEnabled(false) // who asks every ten seconds needs none
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(newFew(l))
+		_ = s.http.Serve(newBoundedListener(l))
 	}()
 	return s, nil
 }

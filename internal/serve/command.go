@@ -12,7 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/env"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/root"
 )
 
@@ -81,7 +81,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.name, "name", "", "the node's `name`, as in the hosts file (default: that of the certificate, else the host's name)")
 	f.StringVar(&o.Hosts, "hosts", "", "`file` that lists the cluster's nodes, vmmc-hosts.txt (default: vmmc-hosts.txt in the root, if it is there; else this node is alone)")
 	f.StringVar(&o.Certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen (default: certs in the root, if it is there)")
-	f.StringVar(&o.Socket, "socket", local.ListenPath(), "`path` of the socket for this machine's processes (with --root: run/node.sock in it, unless VMMC_SOCKET is set)")
+	f.StringVar(&o.Socket, "socket", nodeproto.ListenPath(), "`path` of the socket for this machine's processes (with --root: run/node.sock in it, unless VMMC_SOCKET is set)")
 	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
 	f.StringVar(&o.metrics, "metrics", "", "loopback `address` (host:port) for Prometheus, at /metrics, and for who asks after the node's health, at /healthz (default: there is none)")
 	f.StringVar(&o.State, "state", "", "`directory` for what outlives the daemon, its sessions (default: state in the root; else /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")

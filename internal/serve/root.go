@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -31,7 +31,7 @@ func (o *options) below() (logs string, err error) {
 	}
 	r := root.Dir(abs)
 	o.Below(r, o.listen != "")
-	if !o.socketGiven && local.FromEnv() == "" {
+	if !o.socketGiven && nodeproto.FromEnv() == "" {
 		o.Socket = r.Socket()
 	}
 	return r.Logs(), o.takeRoot(abs)

@@ -16,8 +16,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/internal/local"
 	"github.com/vmmc-go/vmmc/internal/metrics"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -115,7 +115,7 @@ func (o *options) config() (cfg daemon.Config, err error) {
 	if o.Certs != "" && o.Hosts == "" && o.listen == "" {
 		return cfg, Usage("--certs %s without --hosts or --listen: a node alone talks to nobody who would ask for them", o.Certs)
 	}
-	if err := local.CheckPath(o.Socket); err != nil && o.socketGiven {
+	if err := nodeproto.CheckPath(o.Socket); err != nil && o.socketGiven {
 		return cfg, Flag("socket", o.Socket, err)
 	}
 	if o.listen != "" {

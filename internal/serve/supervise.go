@@ -31,7 +31,7 @@ func newSupervise() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0))) // it does little, and each more may want a thread
 			kept, _ := keepThreads(supervise.Threads)
-			return supervise.Main(kept-runtime.GOMAXPROCS(0), cgroup.Room)
+			return supervise.Main(kept-runtime.GOMAXPROCS(0), cgroup.ThreadsLeft)
 		},
 	}
 }

@@ -17,7 +17,7 @@ const nodeThreads = 32
 // root: to be ended at the start for want of them would help nobody. It says how many there are, and were wanted.
 func keepThreads(n int) (kept, wanted int) {
 	wanted = n + runtime.GOMAXPROCS(0)
-	n = min(wanted, cgroup.Room()/2)
+	n = min(wanted, cgroup.ThreadsLeft()/2)
 	if l, err := unix.OwnLimits(); err == nil && os.Geteuid() != 0 {
 		n = int(min(uint64(n), l.Processes/8))
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -24,7 +24,7 @@ import (
 type Client struct {
 	State
 
-	conn *local.Conn
+	conn *nodeproto.Conn
 	real int
 	uid  uint32
 }
@@ -68,7 +68,7 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	err = json.NewEncoder(feed).Encode(spec) // fits into the pipe, which nobody may read
 	_ = feed.Close()
 	if err == nil {
-		err = hear(ctx, said)
+		err = readReady(ctx, said)
 	}
 	if err != nil {
 		c.Signal(9)
@@ -83,11 +83,11 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	return c, nil
 }
 
-// leastRoom is how many threads a supervisor needs to start. With fewer it may end.
-const leastRoom = 16
+// minThreads is how many threads a supervisor needs to start. With fewer it may end.
+const minThreads = 16
 
-// hear waits until the supervisor is ready, or says why it is not.
-func hear(ctx context.Context, said *os.File) error {
+// readReady waits until the supervisor is ready, or says why it is not.
+func readReady(ctx context.Context, said *os.File) error {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	defer context.AfterFunc(ctx, func() { _ = said.SetReadDeadline(time.Unix(1, 0)) })()
@@ -97,8 +97,8 @@ func hear(ctx context.Context, said *os.File) error {
 		return code.New(code.Timeout, "the supervisor does not say that it is ready: %v", context.Cause(ctx))
 	case err != nil:
 		return fmt.Errorf("hear from the supervisor: %w", err)
-	case len(b) == 0 && cgroup.Room() < leastRoom:
-		return code.New(code.NoMem, "the supervisor ended before it was ready: the system lets the node have only %d more threads: let some end, or raise pids.max of its cgroup (TasksMax= of vmmcd)", cgroup.Room())
+	case len(b) == 0 && cgroup.ThreadsLeft() < minThreads:
+		return code.New(code.NoMem, "the supervisor ended before it was ready: the system lets the node have only %d more threads: let some end, or raise pids.max of its cgroup (TasksMax= of vmmcd)", cgroup.ThreadsLeft())
 	case len(b) == 0:
 		return errors.New("the supervisor ended before it was ready: can its user execute the daemon's program, and have a dozen more threads (ulimit -u)?")
 	case string(b) != ready:
@@ -124,10 +124,10 @@ func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, e
 		err = fmt.Errorf("the supervisor of session %q runs as user %d, not %d", g.Session, cred.UID, uid)
 	}
 	if err != nil {
-		local.Leave(u)
+		nodeproto.HangUp(u)
 		return nil, err
 	}
-	c := &Client{real: cred.PID, uid: uid, conn: local.NewConn(u, func(_ context.Context, _ local.Method, _ []byte, fds []int) (any, []int, error) {
+	c := &Client{real: cred.PID, uid: uid, conn: nodeproto.NewConn(u, func(_ context.Context, _ nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 		foreign.Close(fds...)
 		return nil, nil, code.New(code.BadArg, "a daemon answers no supervisor")
 	})}
@@ -174,8 +174,8 @@ func (c *Client) Kill() {
 	}
 }
 
-func call[T any](ctx context.Context, c *Client, m local.Method, in any) (T, error) {
-	v, fds, err := local.Ask[T](ctx, c.conn, m, in, nil)
+func call[T any](ctx context.Context, c *Client, m nodeproto.Method, in any) (T, error) {
+	v, fds, err := nodeproto.Ask[T](ctx, c.conn, m, in, nil)
 	foreign.Close(fds...) // an honest supervisor sends none
 	return v, err
 }
@@ -187,13 +187,13 @@ func (c *Client) Start(ctx context.Context, o Order) (Program, error) {
 
 // Note lists a process that has joined; Leave says that it has left.
 func (c *Client) Note(ctx context.Context, p Program) error {
-	_, err := call[local.Empty](ctx, c, Note, p)
+	_, err := call[nodeproto.Empty](ctx, c, Note, p)
 	return err
 }
 
 // Leave is told of a process that was noted.
 func (c *Client) Leave(ctx context.Context, pid uint32) error {
-	_, err := call[local.Empty](ctx, c, Leave, ListRequest{After: pid})
+	_, err := call[nodeproto.Empty](ctx, c, Leave, ListRequest{After: pid})
 	return err
 }
 
@@ -233,12 +233,12 @@ func (c *Client) Read(ctx context.Context, r ReadRequest) (Chunk, error) {
 
 // End ends the session's programs and the supervisor.
 func (c *Client) End(ctx context.Context) (Leftovers, error) {
-	return call[Leftovers](ctx, c, End, local.Empty{})
+	return call[Leftovers](ctx, c, End, nodeproto.Empty{})
 }
 
 // Attend holds a program's input or terminal until ctx ends or the program does.
 func (c *Client) Attend(ctx context.Context, r AttendRequest) error {
-	_, err := call[local.Empty](ctx, c, Attend, r)
+	_, err := call[nodeproto.Empty](ctx, c, Attend, r)
 	return err
 }
 
@@ -249,6 +249,6 @@ func (c *Client) Write(ctx context.Context, r WriteRequest) (Written, error) {
 
 // Resize changes the size of a program's terminal.
 func (c *Client) Resize(ctx context.Context, r ResizeRequest) error {
-	_, err := call[local.Empty](ctx, c, Resize, r)
+	_, err := call[nodeproto.Empty](ctx, c, Resize, r)
 	return err
 }

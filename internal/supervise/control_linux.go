@@ -11,12 +11,12 @@ import (
 	"unicode"
 )
 
-// listed writes a process into its run group's control file, in the form that
+// appendControlFile writes a process into its run group's control file, in the form that
 // the manual gives. A file that cannot be written harms no program.
-func (s *supervisor) listed(p Program) error {
+func (s *supervisor) appendControlFile(p Program) error {
 	name := FileName(s.spec.Session) + "_" + uitoa(p.Group)
 	header := fmt.Sprintf("#\n# VMMC Output Control For Session [%s] Run #%d User [%s]\n#\n", oneLine(s.spec.Session), p.Group, oneLine(s.spec.User))
-	if err := s.begin(name, header); err != nil {
+	if err := s.beginControlFile(name, header); err != nil {
 		return err
 	}
 	f, _, err := s.appendTo(name)
@@ -41,9 +41,9 @@ func controlLine(node string, p Program) string {
 		node, p.PID, node, p.Real, t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute())
 }
 
-// begin makes a file with what it begins with, unless it is there: it gets its
+// beginControlFile makes a file with what it begins with, unless it is there: it gets its
 // name only with its beginning in it, because other nodes may write to it too.
-func (s *supervisor) begin(name, header string) error {
+func (s *supervisor) beginControlFile(name, header string) error {
 	dir := within(s.spec.Output)
 	if _, err := s.root.Lstat(path.Join(dir, name)); err == nil {
 		return nil

@@ -118,8 +118,8 @@ func below(all map[int]proc, p proc, of int) bool {
 	return false
 }
 
-// lookPatience bounds a look at a process's environment.
-const lookPatience = 500 * time.Millisecond
+// readWait bounds a look at a process's environment.
+const readWait = 500 * time.Millisecond
 
 // has reports whether the marker is in the environment that a process began with. The environment of a
 // process that executes a program cannot be read, and what other users run only by root.
@@ -128,7 +128,7 @@ func (p proc) has(marker string) bool {
 		return false
 	}
 	read := make(chan []byte, 1)
-	if unix.LookAt(p.pid, lookPatience, func() {
+	if unix.LookAt(p.pid, readWait, func() {
 		b, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
 		read <- b
 	}) != nil {

@@ -7,7 +7,7 @@
 // Nothing in it is trusted by the daemon.
 //
 // The daemon starts the supervisor with the session's directory as a descriptor and reaches it by a
-// socket there, in the packets of package local. The supervisor starts programs below the base
+// socket there, in the packets of package nodeproto. The supervisor starts programs below the base
 // (os.Root), copies what each prints to its file on a goroutine of its own, and reaps every process
 // that has ended (wait4(-1)). Children that execute programs are started under a lock that reaping
 // holds too, so none ends unknown. The first thread starts programs, and accesses no file that may

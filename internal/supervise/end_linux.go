@@ -18,19 +18,19 @@ import (
 // which is this process's since.
 func (s *supervisor) reap() {
 	for {
-		s.fork.Lock()
+		s.forkMu.Lock()
 		real, how, ok := unix.ReapAny()
 		if ok {
-			s.ended(real, how)
+			s.recordEnd(real, how)
 		}
-		s.fork.Unlock()
+		s.forkMu.Unlock()
 		if !ok {
 			return
 		}
 	}
 }
 
-func (s *supervisor) ended(real int, how unix.Ending) {
+func (s *supervisor) recordEnd(real int, how unix.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.byReal[real]
@@ -38,24 +38,24 @@ func (s *supervisor) ended(real int, how unix.Ending) {
 		return
 	}
 	delete(s.byReal, real)
-	p.out.tell(&p.Program)
+	p.out.fillStats(&p.Program)
 	p.Ended, p.Status, p.Signal, p.End = true, how.Status, how.Signal, time.Now()
 	p.Swept = s.isEnding() // also where it only found its input at an end
-	if p.begun {
+	if p.executed {
 		s.journal.note(&p.Program, s.each)
 	}
-	s.forget()
-	s.tell()
+	s.dropOldest()
+	s.wakeWaiters()
 }
 
-// tell wakes who waits for an end. With mu.
-func (s *supervisor) tell() {
+// wakeWaiters wakes who waits for an end. With mu.
+func (s *supervisor) wakeWaiters() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// forget drops the oldest of those that have ended, when there are many. With mu.
-func (s *supervisor) forget() {
+// dropOldest drops the oldest of those that have ended, when there are many. With mu.
+func (s *supervisor) dropOldest() {
 	if len(s.programs) <= maxEnded+MaxRunning {
 		return
 	}
@@ -77,7 +77,7 @@ func (s *supervisor) forget() {
 func (o *output) settle(late <-chan time.Time) {
 	bound := time.NewTimer(timeout.Settle)
 	defer bound.Stop()
-	for !o.quiet() {
+	for !o.idle() {
 		select {
 		case <-late:
 			return
@@ -94,8 +94,8 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	if r.Signal <= 0 || r.Signal > 64 {
 		return Signalled{}, code.New(code.BadArg, "signal %d: signals are 1 to 64", r.Signal)
 	}
-	s.fork.Lock() // nothing is taken meanwhile: each number is still whose it was
-	defer s.fork.Unlock()
+	s.forkMu.Lock() // nothing is taken meanwhile: each number is still whose it was
+	defer s.forkMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, begins := 0, false
@@ -141,7 +141,7 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 // end kills everything. It can be asked for again: what could not be ended may
 // have ended since.
 func (s *supervisor) end() (Leftovers, error) {
-	s.fork.Lock() // who is starting a program has done so, and nobody begins
+	s.forkMu.Lock() // who is starting a program has done so, and nobody begins
 	s.mu.Lock()
 	if !s.isEnding() {
 		close(s.ending)
@@ -153,16 +153,16 @@ func (s *supervisor) end() (Leftovers, error) {
 			joined = append(joined, p)
 		}
 		if p.out != nil {
-			if p.begun { // else it prints nothing
+			if p.executed { // else it prints nothing
 				out = append(out, p.out)
 			}
-			if p.out.to != nil {
-				p.out.to.release()
+			if p.out.attachment != nil {
+				p.out.attachment.release()
 			}
 		}
 	}
 	s.mu.Unlock()
-	s.fork.Unlock()
+	s.forkMu.Unlock()
 	for _, p := range joined {
 		p.killJoined()
 	}
@@ -185,38 +185,38 @@ func (s *supervisor) end() (Leftovers, error) {
 	if len(left) > 0 {
 		return Leftovers{Real: left}, nil
 	}
-	if !s.emptied() {
+	if !s.killRest() {
 		return Leftovers{}, code.New(code.Timeout, "processes of session %q on node %q start others faster than they can be killed: delete it again", s.spec.Session, s.spec.Node)
 	}
 	late, cancel := context.WithTimeout(context.Background(), timeout.Settle)
 	defer cancel()
 	for _, o := range out {
 		select {
-		case <-o.over:
+		case <-o.done:
 		case <-late.Done():
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-s.over:
+	case <-s.done:
 	default:
-		close(s.over)
+		close(s.done)
 	}
 	return Leftovers{}, nil
 }
 
-// emptied returns true when no descendant is left, also none that is another
+// killRest returns true when no descendant is left, also none that is another
 // process whenever the kernel's table is read.
-func (s *supervisor) emptied() bool {
+func (s *supervisor) killRest() bool {
 	for deadline := time.Now().Add(timeout.Stop); time.Now().Before(deadline); {
 		s.reap()
 		if unix.Childless() {
 			return true
 		}
-		s.fork.Lock()
+		s.forkMu.Lock()
 		killChildren()
-		s.fork.Unlock()
+		s.forkMu.Unlock()
 	}
 	return false
 }

@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// note lists a process that has joined the session by itself. A supervisor that has
+// addJoined lists a process that has joined the session by itself. A supervisor that has
 // taken the place of another one is told again of those that are still there.
-func (s *supervisor) note(ctx context.Context, n Program) (local.Empty, error) {
+func (s *supervisor) addJoined(ctx context.Context, n Program) (nodeproto.Empty, error) {
 	proc, err := os.FindProcess(n.Real) // a handle: the number may be another's later
 	if err != nil {
-		return local.Empty{}, code.New(code.NoSuchProcess, "process %d has ended", n.Real)
+		return nodeproto.Empty{}, code.New(code.NoSuchProcess, "process %d has ended", n.Real)
 	}
 	p := &program{Program: n, proc: proc}
 	p.Joined, p.Begun = true, time.Now()
@@ -36,31 +36,31 @@ func (s *supervisor) note(ctx context.Context, n Program) (local.Empty, error) {
 	}
 	if known || err != nil {
 		_ = proc.Release()
-		return local.Empty{}, err
+		return nodeproto.Empty{}, err
 	}
 	s.mu.Lock()
 	s.journal.note(&p.Program, s.each)
-	t := p.told()
+	t := p.snapshot()
 	s.mu.Unlock()
-	if !again && s.places.logs.Acquire(ctx) == nil {
-		_ = s.listed(t)
-		s.places.logs.Release()
+	if !again && s.fileSlots.logs.Acquire(ctx) == nil {
+		_ = s.appendControlFile(t)
+		s.fileSlots.logs.Release()
 	}
-	return local.Empty{}, nil
+	return nodeproto.Empty{}, nil
 }
 
-// leave says that a process which had joined has left.
-func (s *supervisor) leave(r ListRequest) (local.Empty, error) {
+// removeJoined says that a process which had joined has left.
+func (s *supervisor) removeJoined(r ListRequest) (nodeproto.Empty, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.programs[r.After]; p != nil && p.Joined && !p.Ended {
 		p.Ended, p.Lost, p.End = true, true, time.Now()
 		_ = p.proc.Release()
 		s.journal.note(&p.Program, s.each)
-		s.forget()
-		s.tell()
+		s.dropOldest()
+		s.wakeWaiters()
 	}
-	return local.Empty{}, nil
+	return nodeproto.Empty{}, nil
 }
 
 // killJoined ends a process that has joined, with all that it has started, which

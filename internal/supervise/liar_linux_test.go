@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -30,14 +30,14 @@ func TestSupervisorWithoutAnEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		served := make(chan *local.Conn, 1)
+		served := make(chan *nodeproto.Conn, 1)
 		go func() {
 			nc, err := l.AcceptUnix()
 			if err != nil {
 				close(served)
 				return
 			}
-			served <- local.NewConn(nc, func(_ context.Context, m local.Method, _ []byte, _ []int) (any, []int, error) {
+			served <- nodeproto.NewConn(nc, func(_ context.Context, m nodeproto.Method, _ []byte, _ []int) (any, []int, error) {
 				if m == List {
 					return c.page, nil, nil
 				}

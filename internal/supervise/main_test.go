@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(supervisorEnv) != "" {
 		room := 0
 		if os.Getenv(roomEnv) != "" {
-			room = plenty
+			room = minSpareThreads
 		}
 		if Main(Threads, func() int { return room }) != nil {
 			os.Exit(1)

@@ -32,8 +32,8 @@ type output struct {
 	pid   uint32
 	name  string
 	pipes [2]*os.File   // of standard output and of standard error; with a terminal the second is nil
-	over  chan struct{} // closed when all that had the pipes are gone
-	to    *attended     // nil: the file has it all
+	done  chan struct{} // closed when all that had the pipes are gone
+	attachment    *attachment     // nil: the file has it all
 
 	written atomic.Int64 // counts when something may be in the file that was not
 
@@ -46,11 +46,11 @@ type output struct {
 	size   int64 // of f, behind what was written last
 	kept   int64 // bytes of this program's output in f
 	tried  time.Time
-	silent int64  // bytes that are missing, and the file does not say so yet
+	unreported int64  // bytes that are missing, and the file does not say so yet
 	reason string // why
 	index  index
 
-	figures sync.Mutex // after mu, for these alone
+	statsMu sync.Mutex // after mu, for these alone
 	start   int64      // where this program's output begins in the file
 	total   int64
 	missing int64
@@ -59,7 +59,7 @@ type output struct {
 
 // openOutput opens the file before the program starts, if that can be.
 func (s *supervisor) openOutput(pid uint32, e *ends) *output {
-	o := &output{s: s, pid: pid, name: LogName(s.spec.Node, pid), pipes: e.output, to: e.to, over: make(chan struct{})}
+	o := &output{s: s, pid: pid, name: LogName(s.spec.Node, pid), pipes: e.output, attachment: e.attachment, done: make(chan struct{})}
 	o.ended[1] = e.output[1] == nil
 	o.reopen()
 	return o
@@ -83,7 +83,7 @@ func (o *output) discard() {
 
 // copy runs until the program and all that have its output from it are gone.
 func (o *output) copy() {
-	defer close(o.over)
+	defer close(o.done)
 	defer o.close()
 	buf := make([]byte, bufferSize)
 	var both sync.WaitGroup
@@ -103,28 +103,28 @@ func (o *output) copyStream(i int, buf []byte) {
 		return
 	}
 	for over := false; !over; {
-		o.to.room()
+		o.attachment.awaitSpace()
 		err := rc.Read(func(fd uintptr) bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			if i == 1 && !o.ended[0] {
 				if first, err := o.pipes[0].SyscallConn(); err == nil {
-					_ = first.Control(func(fd uintptr) { o.take(0, fd, buf) })
+					_ = first.Control(func(fd uintptr) { o.copyOnce(0, fd, buf) })
 				}
 			}
-			got := o.ended[i] || o.take(i, fd, buf)
+			got := o.ended[i] || o.copyOnce(i, fd, buf)
 			over = o.ended[i]
 			return got
 		})
 		if err != nil {
-			o.rest(rc, buf)
+			o.drain(rc, buf)
 			return
 		}
 	}
 }
 
-// take copies what is in a stream, once. It says whether there was something, or its end. With mu.
-func (o *output) take(i int, fd uintptr, buf []byte) bool {
+// copyOnce copies what is in a stream, once. It says whether there was something, or its end. With mu.
+func (o *output) copyOnce(i int, fd uintptr, buf []byte) bool {
 	n, again := unix.ReadSome(fd, buf)
 	if again {
 		return false
@@ -135,23 +135,23 @@ func (o *output) take(i int, fd uintptr, buf []byte) bool {
 	return true
 }
 
-// rest takes what is there when nobody waits for more: the terminal is hung up.
-func (o *output) rest(rc syscall.RawConn, buf []byte) {
+// drain takes what is there when nobody waits for more: the terminal is hung up.
+func (o *output) drain(rc syscall.RawConn, buf []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_ = rc.Control(func(fd uintptr) {
 		for range 16 { // it may go on printing
-			if !o.take(0, fd, buf) || o.ended[0] {
+			if !o.copyOnce(0, fd, buf) || o.ended[0] {
 				return
 			}
 		}
 	})
 }
 
-// quiet says whether all that was printed so far has been written.
-func (o *output) quiet() bool {
+// idle says whether all that was printed so far has been written.
+func (o *output) idle() bool {
 	select {
-	case <-o.over:
+	case <-o.done:
 		return true
 	default:
 	}
@@ -170,20 +170,20 @@ func (o *output) quiet() bool {
 // write is called with mu, as all below.
 func (o *output) write(stream int, b []byte) {
 	pos := o.total // which only this changes
-	o.count(func() { o.total += int64(len(b)) })
+	o.updateStats(func() { o.total += int64(len(b)) })
 	if len(b) == 0 {
 		return
 	}
 	now := time.Now()
-	defer o.to.show(b, Piece{Error: stream == 1, Bytes: len(b), Time: now}) // and it is in the file when it is seen
-	_ = o.s.places.logs.Acquire(context.Background())
-	defer o.s.places.logs.Release()
+	defer o.attachment.append(b, Piece{Error: stream == 1, Bytes: len(b), Time: now}) // and it is in the file when it is seen
+	_ = o.s.fileSlots.logs.Acquire(context.Background())
+	defer o.s.fileSlots.logs.Release()
 	if !o.current() && !o.reopen() {
-		o.lose(len(b), nil)
+		o.countMissing(len(b), nil)
 		return
 	}
-	if err := o.confess(); err != nil {
-		o.lose(len(b), err)
+	if err := o.writeGapNote(); err != nil {
+		o.countMissing(len(b), err)
 		return
 	}
 	n, err := o.f.Write(b)
@@ -197,7 +197,7 @@ func (o *output) write(stream int, b []byte) {
 		o.index.add(span{pos: pos, at: o.size - int64(n), time: now.UnixNano(), bytes: uint32(n), err: stream == 1})
 	}
 	if err != nil {
-		o.lose(len(b)-n, err)
+		o.countMissing(len(b)-n, err)
 	}
 }
 
@@ -212,7 +212,7 @@ func (o *output) current() bool {
 		return false
 	}
 	if st.Size() < o.size {
-		o.took("the file was truncated by another program")
+		o.discountFile("the file was truncated by another program")
 		o.size = st.Size()
 		o.index.begin(o.pid, o.f)
 		return true
@@ -224,15 +224,15 @@ func (o *output) current() bool {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a server that does not answer has it still
 		return true
 	}
-	o.took("the file was removed or renamed by another program")
+	o.discountFile("the file was removed or renamed by another program")
 	o.tried = time.Time{}
 	return false
 }
 
-// took says that what was in the file is not the program's output any more.
-func (o *output) took(why string) {
+// discountFile says that what was in the file is not the program's output any more.
+func (o *output) discountFile(why string) {
 	if o.kept > 0 {
-		o.count(func() { o.missing, o.why = o.missing+o.kept, why })
+		o.updateStats(func() { o.missing, o.why = o.missing+o.kept, why })
 	}
 	o.kept = 0
 }
@@ -253,7 +253,7 @@ func (o *output) reopen() bool {
 	o.setFile(f)
 	o.size = size
 	o.index.begin(o.pid, f)
-	o.count(func() { o.start = size })
+	o.updateStats(func() { o.start = size })
 	return true
 }
 
@@ -265,28 +265,28 @@ func (o *output) setFile(f *os.File) {
 	o.f = f
 }
 
-// lose counts bytes that cannot be kept, because of err or of what reopen has found.
-func (o *output) lose(n int, err error) {
-	o.silent += int64(n)
+// countMissing counts bytes that cannot be kept, because of err or of what reopen has found.
+func (o *output) countMissing(n int, err error) {
+	o.unreported += int64(n)
 	if err != nil {
 		o.reason = plain(err).Error()
 	}
-	o.count(func() { o.missing, o.why = o.missing+int64(n), o.reason })
+	o.updateStats(func() { o.missing, o.why = o.missing+int64(n), o.reason })
 }
 
-// count changes what tell tells.
-func (o *output) count(f func()) {
-	o.figures.Lock()
-	defer o.figures.Unlock()
+// updateStats changes what tell tells.
+func (o *output) updateStats(f func()) {
+	o.statsMu.Lock()
+	defer o.statsMu.Unlock()
 	f()
 }
 
-// confess says in the file what is missing there.
-func (o *output) confess() error {
-	if o.silent == 0 {
+// writeGapNote says in the file what is missing there.
+func (o *output) writeGapNote() error {
+	if o.unreported == 0 {
 		return nil
 	}
-	note := fmt.Sprintf("\nvmmc: %d bytes of output are missing here: %s\n", o.silent, o.reason)
+	note := fmt.Sprintf("\nvmmc: %d bytes of output are missing here: %s\n", o.unreported, o.reason)
 	st, err := o.f.Stat()
 	if err != nil {
 		return err
@@ -297,21 +297,21 @@ func (o *output) confess() error {
 		}
 		return err
 	}
-	o.silent, o.size = 0, st.Size()+int64(len(note))
+	o.unreported, o.size = 0, st.Size()+int64(len(note))
 	return nil
 }
 
 func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_ = o.s.places.logs.Acquire(context.Background())
-	defer o.s.places.logs.Release()
+	_ = o.s.fileSlots.logs.Acquire(context.Background())
+	defer o.s.fileSlots.logs.Release()
 	o.closed = true
 	if !o.current() {
 		o.setFile(nil)
 	}
 	if o.f != nil {
-		_ = o.confess()
+		_ = o.writeGapNote()
 		o.setFile(nil)
 	}
 	o.index.close()
@@ -327,10 +327,10 @@ func (o *output) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 	o.mu.Lock()
 	unlock := sync.OnceFunc(o.mu.Unlock)
 	defer unlock()
-	if err := o.s.places.logs.Acquire(ctx); err != nil {
+	if err := o.s.fileSlots.logs.Acquire(ctx); err != nil {
 		return Chunk{}, err
 	}
-	defer o.s.places.logs.Release()
+	defer o.s.fileSlots.logs.Release()
 	v := o.index.view(o.pid)
 	defer v.close()
 	f, why := o.f, error(nil)
@@ -346,22 +346,22 @@ func (o *output) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 		v.last = slices.Clone(v.last)
 		unlock()
 	}
-	return v.answer(ctx, f, why, r, total, o.told())
+	return v.answer(ctx, f, why, r, total, o.missingReason())
 }
 
-// tell puts into p what is known of its output.
-func (o *output) tell(p *Program) {
-	o.figures.Lock()
-	defer o.figures.Unlock()
+// fillStats puts into p what is known of its output.
+func (o *output) fillStats(p *Program) {
+	o.statsMu.Lock()
+	defer o.statsMu.Unlock()
 	p.Output, p.Missing, p.Why, p.Start = o.total, o.missing, o.why, o.start
 	if o.missing == 0 {
 		p.Why = ""
 	}
 }
 
-// told is why output is missing, as tell says.
-func (o *output) told() string {
-	o.figures.Lock()
-	defer o.figures.Unlock()
+// missingReason is why output is missing, as tell says.
+func (o *output) missingReason() string {
+	o.statsMu.Lock()
+	defer o.statsMu.Unlock()
 	return o.why
 }

@@ -28,7 +28,7 @@ func (s *supervisor) start(ctx context.Context, o Order) (Program, error) {
 	if err := CheckDirectory("working directory", string(o.Directory)); err != nil {
 		return Program{}, err
 	}
-	giveBack, err := s.places.order(ctx, s.ending)
+	giveBack, err := s.fileSlots.acquireOrder(ctx, s.ending)
 	if errors.Is(err, semaphore.ErrStopped) {
 		err = s.deleted()
 	}
@@ -80,7 +80,7 @@ func (s *supervisor) program(o Order) (string, error) {
 
 // launch starts a program. leave gives back the place at files, which the program's start does not need.
 func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file string, leave func()) (Program, error) {
-	e, err := s.ends(o)
+	e, err := s.openEnds(o)
 	if err != nil {
 		return Program{}, err
 	}
@@ -105,7 +105,7 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 	}
 	leave()
 	var c *unix.Child
-	err = s.onFirst(func() (err error) {
+	err = s.runOnFirstThread(func() (err error) {
 		c, err = s.run(ctx, o, p, out, unix.Program{Path: file, Args: args, Env: env, In: dir, Files: e.program, Seat: o.Terminal != nil})
 		return err
 	})
@@ -124,19 +124,19 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 		out.copy()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if out.tell(&p.Program); s.programs[p.PID] == p {
+		if out.fillStats(&p.Program); s.programs[p.PID] == p {
 			s.journal.note(&p.Program, s.each)
 		}
 	}()
-	_ = s.listed(t)
+	_ = s.appendControlFile(t)
 	return t, nil
 }
 
 // run starts the child of a program that was admitted, on the first thread. It depends on no file of the
 // user.
 func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, what unix.Program) (*unix.Child, error) {
-	s.fork.Lock()
-	defer s.fork.Unlock()
+	s.forkMu.Lock()
+	defer s.forkMu.Unlock()
 	if err := s.wanted(ctx, o); err != nil {
 		return nil, err
 	}
@@ -170,8 +170,8 @@ func (s *supervisor) awaitExec(ctx context.Context, o Order, p *program, c *unix
 		err = s.deleted()
 	}
 	if err != nil {
-		s.fork.Lock() // until it is reaped, its number is its own
-		defer s.fork.Unlock()
+		s.forkMu.Lock() // until it is reaped, its number is its own
+		defer s.forkMu.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,9 +181,9 @@ func (s *supervisor) awaitExec(ctx context.Context, o Order, p *program, c *unix
 		}
 		return Program{}, err
 	}
-	p.begun = true
+	p.executed = true
 	s.journal.note(&p.Program, s.each)
-	t := p.told()
+	t := p.snapshot()
 	t.Ended, t.Status, t.Signal, t.End, t.Swept = false, 0, 0, time.Time{}, false // it had begun, which is what is asked
 	return t, nil
 }
@@ -261,4 +261,36 @@ func command(o Order) string {
 		b = append(b[:maxCommand:maxCommand], "…"...)
 	}
 	return strings.ToValidUTF8(string(b), "�")
+}
+
+// explain gives the kernel's reason a code, and says what may be meant by it.
+func (s *supervisor) explain(o Order, err error) error {
+	if err == nil {
+		return nil
+	}
+	k, hint := code.BadArg, ""
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		hint = ": there is no such program there; of a script, there may be no such interpreter"
+	case errors.Is(err, syscall.EACCES):
+		hint = ": the session's user may not enter the directory, or not execute the program"
+	case errors.Is(err, syscall.ENOEXEC):
+		hint = ": it is no program for this machine; a script begins with #!"
+	}
+	if h, is := unix.Scarce(err); is {
+		k, hint = code.NoMem, h
+	}
+	if coded := (*code.Error)(nil); errors.As(err, &coded) {
+		return err
+	}
+	return code.New(k, "start %s in directory %s of session %q on node %q: %v%s", o.Path, o.Directory, s.spec.Session, s.spec.Node, plain(err), hint)
+}
+
+// plain leaves out the path, which the text around it has.
+func plain(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
 }

@@ -4,24 +4,24 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // The requests of a daemon to a supervisor, in the packets of the local protocol.
 const (
-	Greet  local.Method = iota + 128 // Greeting -> State
-	Start                            // Order -> Program
-	Note                             // Program that has joined -> Empty
-	Leave                            // ListRequest.After is the pid that has left -> Empty
-	List                             // ListRequest -> Listing
-	Await                            // AwaitRequest -> Program
-	Signal                           // SignalRequest -> Signalled
-	Read                             // ReadRequest -> Chunk
-	End                              // Empty -> Leftovers, when nothing of the session runs any more
-	Attend                           // AttendRequest -> Empty, at the program's end
-	Write                            // WriteRequest -> Written
-	Resize                           // ResizeRequest -> Empty
+	Greet  nodeproto.Method = iota + 128 // Greeting -> State
+	Start                                // Order -> Program
+	Note                                 // Program that has joined -> Empty
+	Leave                                // ListRequest.After is the pid that has left -> Empty
+	List                                 // ListRequest -> Listing
+	Await                                // AwaitRequest -> Program
+	Signal                               // SignalRequest -> Signalled
+	Read                                 // ReadRequest -> Chunk
+	End                                  // Empty -> Leftovers, when nothing of the session runs any more
+	Attend                               // AttendRequest -> Empty, at the program's end
+	Write                                // WriteRequest -> Written
+	Resize                               // ResizeRequest -> Empty
 )
 
 // ready is what a supervisor says to who started it; anything else is why not.

@@ -16,7 +16,7 @@ func TestReadersAndTheirProgram(t *testing.T) {
 	root, err := os.OpenRoot(base)
 	must(t, err)
 	defer root.Close()
-	s := &supervisor{root: root, spec: Spec{Node: "n1", Output: "/"}, places: newPlaces(0, func() int { return plenty })}
+	s := &supervisor{root: root, spec: Spec{Node: "n1", Output: "/"}, fileSlots: newFileSlots(0, func() int { return minSpareThreads })}
 	e := &ends{}
 	for i := range e.output {
 		e.output[i], e.program[1+i], err = unix.OutputPipe()
@@ -46,5 +46,5 @@ func TestReadersAndTheirProgram(t *testing.T) {
 		})
 	}
 	all.Wait()
-	<-o.over
+	<-o.done
 }

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -31,7 +31,7 @@ const MarkerEnv = "VMMC_SUPERVISED"
 type Order struct {
 	PID       uint32 // the logical pid that it has
 	Group     uint32 // the run group
-	Parent    local.ProcessID
+	Parent    nodeproto.ProcessID
 	Token     string // by which its node knows it when it joins
 	Path      []byte // a relative one is relative to Directory
 	Name      []byte // argument 0; empty: Path
@@ -55,7 +55,7 @@ type Program struct {
 	PID     uint32
 	Real    int
 	Group   uint32
-	Parent  local.ProcessID
+	Parent  nodeproto.ProcessID
 	Token   string `json:",omitempty"`
 	Command string // for people to read
 	Begun   time.Time

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -38,19 +38,19 @@ type supervisor struct {
 	root *os.Root // the base
 	base string   // as the kernel names it
 	lock *os.File // kept open
-	over chan struct{}
+	done chan struct{}
 
-	// first are the starts of programs, for the first thread: the kernel tells the thread that has
+	// firstThread are the starts of programs, for the first thread: the kernel tells the thread that has
 	// started a program of its end, and the first one of all others', if it can. Whatever other threads
 	// do, they are in no state to tell anybody while a file hangs.
-	first chan func()
+	firstThread chan func()
 
-	// fork is held while a program's child is started, and while those that have ended are
+	// forkMu is held while a program's child is started, and while those that have ended are
 	// taken: a child that ends at once must be known before it is. Nothing that
 	// may hang is done meanwhile: the child executes the program.
-	fork sync.Mutex
+	forkMu sync.Mutex
 
-	places places
+	fileSlots fileSlots
 
 	mu       sync.Mutex // after fork
 	programs map[uint32]*program
@@ -58,16 +58,16 @@ type supervisor struct {
 	ending   chan struct{} // closed with mu when the end has been asked for
 	changed  chan struct{} // closed and replaced when a program ends
 	journal  journal
-	conns    map[*local.Conn]struct{}
+	conns    map[*nodeproto.Conn]struct{}
 }
 
 // program is one that this supervisor has started, or that has joined, or that
 // the journal tells of.
 type program struct {
 	Program
-	out   *output     // nil: not started by this supervisor
-	proc  *os.Process // of one that has joined
-	begun bool        // its child has executed it
+	out      *output     // nil: not started by this supervisor
+	proc     *os.Process // of one that has joined
+	executed bool        // its child has executed it
 }
 
 // Main is the supervisor's process. It returns when the session has ended. Its goroutine is
@@ -94,9 +94,9 @@ func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 		return nil, nil, fmt.Errorf("enter the session's directory: %w", err)
 	}
 	s := &supervisor{
-		over: make(chan struct{}), programs: map[uint32]*program{}, byReal: map[int]*program{},
-		changed: make(chan struct{}), conns: map[*local.Conn]struct{}{},
-		first: make(chan func()), ending: make(chan struct{}), places: newPlaces(idle, room),
+		done: make(chan struct{}), programs: map[uint32]*program{}, byReal: map[int]*program{},
+		changed: make(chan struct{}), conns: map[*nodeproto.Conn]struct{}{},
+		firstThread: make(chan func()), ending: make(chan struct{}), fileSlots: newFileSlots(idle, room),
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&s.spec); err != nil {
 		return nil, nil, fmt.Errorf("read what the session is: %w", err)
@@ -112,10 +112,10 @@ func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 	if err := unix.BecomeSubreaper(); err != nil {
 		return nil, nil, err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.openBase(); err != nil {
 		return nil, nil, err
 	}
-	s.recall()
+	s.takeOver()
 	if err := os.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
@@ -127,9 +127,9 @@ func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 	return s, l.(*net.UnixListener), nil
 }
 
-// enter opens the base, which everything is below from now on, and makes sure
+// openBase opens the base, which everything is below from now on, and makes sure
 // that there is a place for output.
-func (s *supervisor) enter() (err error) {
+func (s *supervisor) openBase() (err error) {
 	if err := CheckDirectory("output directory", s.spec.Output); err != nil {
 		return err
 	}
@@ -158,10 +158,10 @@ func (s *supervisor) enter() (err error) {
 	return nil
 }
 
-// recall takes over from a supervisor that has died, as far as that is possible:
+// takeOver takes over from a supervisor that has died, as far as that is possible:
 // its programs' output has nowhere to go any more, so what is left of them is
 // ended.
-func (s *supervisor) recall() {
+func (s *supervisor) takeOver() {
 	KillAll(os.Getpid(), s.spec.Marker, timeout.Stop)
 	for pid, p := range loadJournal() {
 		if !p.Ended {
@@ -169,7 +169,7 @@ func (s *supervisor) recall() {
 		}
 		s.programs[pid] = &program{Program: *p}
 	}
-	s.forget()
+	s.dropOldest()
 	s.journal.rewrite(s.each)
 	s.dropIndexes(func(pid string) bool {
 		n, err := strconv.ParseUint(pid, 10, 32)
@@ -197,7 +197,7 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 		s.reap()
 		select {
 		case <-died:
-		case f := <-s.first:
+		case f := <-s.firstThread:
 			f()
 		case <-look.C:
 			if _, err := os.Stat(socketFile); errors.Is(err, fs.ErrNotExist) {
@@ -209,9 +209,9 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 			// know by the journal what there was.
 			_, _ = s.end()
 			return fmt.Errorf("supervisor of session %q: %v", s.spec.Session, why)
-		case <-s.over:
+		case <-s.done:
 			_ = l.Close()
-			s.hangUp()
+			s.awaitDisconnect()
 			for _, f := range []string{journalFile, journalFile + ".new", "crash", lockFile, socketFile} {
 				_ = os.Remove(f)
 			}
@@ -221,11 +221,11 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 	}
 }
 
-// onFirst has the first thread start a program, unless the session ends before.
-func (s *supervisor) onFirst(start func() error) error {
+// runOnFirstThread has the first thread start a program, unless the session ends before.
+func (s *supervisor) runOnFirstThread(start func() error) error {
 	done := make(chan error)
 	select {
-	case s.first <- func() { done <- start() }:
+	case s.firstThread <- func() { done <- start() }:
 		return <-done
 	case <-s.ending:
 		return s.deleted()
@@ -244,11 +244,11 @@ func (s *supervisor) accept(l *net.UnixListener) {
 		}
 		cred, err := unix.PeerCred(c)
 		if err != nil || cred.UID != 0 && cred.UID != s.spec.Daemon && int(cred.UID) != os.Getuid() {
-			local.Leave(c)
+			nodeproto.HangUp(c)
 			continue
 		}
 		gate := make(chan struct{})
-		conn := local.NewConn(c, func(ctx context.Context, m local.Method, body []byte, fds []int) (any, []int, error) {
+		conn := nodeproto.NewConn(c, func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
 			<-gate
 			foreign.Close(fds...)
 			a, err := s.answer(ctx, m, body)
@@ -267,9 +267,9 @@ func (s *supervisor) accept(l *net.UnixListener) {
 	}
 }
 
-// hangUp gives who has asked for the end the time to hear of it. A call that hangs
+// awaitDisconnect gives who has asked for the end the time to hear of it. A call that hangs
 // in a file system keeps its connection, and must not keep this.
-func (s *supervisor) hangUp() {
+func (s *supervisor) awaitDisconnect() {
 	deadline := time.Now().Add(timeout.Settle)
 	for time.Now().Before(deadline) {
 		s.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/local"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -16,13 +16,13 @@ const maxTerm = 64
 
 // ends are what a program and its supervisor have of its input and output.
 type ends struct {
-	program [3]*os.File
-	output  [2]*os.File // of standard output and of standard error; the second is nil with a terminal
-	to      *attended   // nil: the input is empty, and nobody looks
+	program    [3]*os.File
+	output     [2]*os.File // of standard output and of standard error; the second is nil with a terminal
+	attachment *attachment // nil: the input is empty, and nobody looks
 }
 
-// ends makes them as they are ordered.
-func (s *supervisor) ends(o Order) (_ *ends, err error) {
+// openEnds makes them as they are ordered.
+func (s *supervisor) openEnds(o Order) (_ *ends, err error) {
 	if t := o.Terminal; t != nil {
 		if len(t.Term) > maxTerm || strings.ContainsFunc(t.Term, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, code.New(code.BadArg, "the kind of terminal %q is no name of at most %d plain characters", t.Term, maxTerm)
@@ -31,7 +31,7 @@ func (s *supervisor) ends(o Order) (_ *ends, err error) {
 		if err != nil {
 			return nil, code.New(code.NoMem, "start %s: %v", o.Path, err)
 		}
-		return &ends{[3]*os.File{program, program, program}, [2]*os.File{screen}, newAttended(screen, screen)}, nil
+		return &ends{[3]*os.File{program, program, program}, [2]*os.File{screen}, newAttachment(screen, screen)}, nil
 	}
 	e := &ends{}
 	for i := range e.output {
@@ -43,11 +43,11 @@ func (s *supervisor) ends(o Order) (_ *ends, err error) {
 	if o.Input {
 		var in *os.File
 		if e.program[0], in, err = unix.InputPipe(); err == nil {
-			e.to = newAttended(in, nil)
+			e.attachment = newAttachment(in, nil)
 		}
 	} else {
 		if o.Follow {
-			e.to = newAttended(nil, nil)
+			e.attachment = newAttachment(nil, nil)
 		}
 		e.program[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	}
@@ -69,8 +69,8 @@ func (e *ends) closeProgram() {
 
 func (e *ends) close() {
 	e.closeProgram()
-	if e.to != nil {
-		e.to.release()
+	if e.attachment != nil {
+		e.attachment.release()
 	}
 	for _, f := range e.output {
 		if f != nil {
@@ -79,54 +79,54 @@ func (e *ends) close() {
 	}
 }
 
-// attended finds a program that can be attended to.
-func (s *supervisor) attended(pid uint32) (*attended, error) {
+// findAttended finds a program that can be attended to.
+func (s *supervisor) findAttended(pid uint32) (*attachment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, err := s.find(pid)
 	if err != nil {
 		return nil, err
 	}
-	if p.out == nil || p.out.to == nil || p.out.to.in == nil {
+	if p.out == nil || p.out.attachment == nil || p.out.attachment.in == nil {
 		return nil, code.New(code.BadArg, "process %d of session %q on node %q has neither input nor a terminal", pid, s.spec.Session, s.spec.Node)
 	}
-	return p.out.to, nil
+	return p.out.attachment, nil
 }
 
-func (s *supervisor) attend(ctx context.Context, r AttendRequest) (local.Empty, error) {
-	a, err := s.attended(r.PID)
+func (s *supervisor) attend(ctx context.Context, r AttendRequest) (nodeproto.Empty, error) {
+	a, err := s.findAttended(r.PID)
 	if err != nil {
-		return local.Empty{}, err
+		return nodeproto.Empty{}, err
 	}
-	a.come()
-	defer a.leave()
+	a.attach()
+	defer a.detach()
 	select {
 	case <-ctx.Done():
-	case <-a.free:
+	case <-a.released:
 	}
-	return local.Empty{}, context.Cause(ctx)
+	return nodeproto.Empty{}, context.Cause(ctx)
 }
 
 func (s *supervisor) write(ctx context.Context, r WriteRequest) (Written, error) {
 	if r.Offset < 0 || len(r.Data) > MaxChunk {
 		return Written{}, code.New(code.BadArg, "write %d bytes of input from byte %d on: at most %d at a time", len(r.Data), r.Offset, MaxChunk)
 	}
-	a, err := s.attended(r.PID)
+	a, err := s.findAttended(r.PID)
 	if err != nil {
 		return Written{}, err
 	}
 	return a.write(r, time.Now().Add(max(r.For, 10*time.Millisecond)), ctx.Done())
 }
 
-func (s *supervisor) resize(r ResizeRequest) (local.Empty, error) {
-	a, err := s.attended(r.PID)
+func (s *supervisor) resize(r ResizeRequest) (nodeproto.Empty, error) {
+	a, err := s.findAttended(r.PID)
 	if err == nil && a.tty == nil {
 		err = code.New(code.BadArg, "process %d of session %q on node %q has no terminal", r.PID, s.spec.Session, s.spec.Node)
 	}
 	if err == nil && !a.over() {
 		err = unix.Resize(a.tty, r.Size)
 	}
-	return local.Empty{}, err
+	return nodeproto.Empty{}, err
 }
 
 // readAttended gives what who attends to a program has not seen yet.
@@ -142,27 +142,27 @@ func (s *supervisor) readAttended(ctx context.Context, r ReadRequest) (Chunk, er
 		}
 		ended, changed, out := p.Ended, s.changed, p.out
 		s.mu.Unlock()
-		if r.Apart && (out == nil || out.to == nil) { // another supervisor has started it
+		if r.Apart && (out == nil || out.attachment == nil) { // another supervisor has started it
 			r.Attended = false
 			return s.read(ctx, r)
 		}
-		if out == nil || out.to == nil || out.to.in == nil && !r.Apart {
+		if out == nil || out.attachment == nil || out.attachment.in == nil && !r.Apart {
 			return Chunk{}, code.New(code.BadArg, "process %d of session %q on node %q has neither input nor a terminal", r.PID, s.spec.Session, s.spec.Node)
 		}
-		done := ended && out.quiet() // before the output is looked at, so that nothing comes between
-		b, parts, news, err := out.to.unseen(r.Offset, min(max(r.Max, 1), MaxChunk))
+		done := ended && out.idle() // before the output is looked at, so that nothing comes between
+		b, parts, news, err := out.attachment.unseen(r.Offset, min(max(r.Max, 1), MaxChunk))
 		if !r.Apart {
 			parts = nil
 		}
-		out.to.renew()
+		out.attachment.keepAttached()
 		switch {
 		case err != nil || len(b) > 0:
 			return Chunk{Data: b, Apart: r.Apart, Pieces: parts, Next: r.Offset + int64(len(b))}, err
-		case news == nil && out.to.in == nil: // it was not read for long; the file has it
+		case news == nil && out.attachment.in == nil: // it was not read for long; the file has it
 			r.Attended = false
 			return s.read(ctx, r)
 		case done:
-			out.to.release()
+			out.attachment.release()
 			return Chunk{Done: true, Apart: r.Apart, Next: r.Offset}, nil
 		case news == nil && !ended:
 			if s.isEnding() { // which was set first

@@ -7,12 +7,12 @@ const (
 	logs   = 6 // reads and writes of files in the output directory, which hang all or none
 )
 
-// plenty are the threads that there must be room for where more go on.
-const plenty = 64
+// minSpareThreads are the threads that there must be room for where more go on.
+const minSpareThreads = 64
 
-// others are threads for the two that a supervisor's signals have to themselves, and for what the runtime has just
+// otherThreads are threads for the two that a supervisor's signals have to themselves, and for what the runtime has just
 // put aside when it looks for one.
-const others = 10
+const otherThreads = 10
 
 // Threads is how many a supervisor may need beside those that run Go.
-const Threads = orders + logs + others
+const Threads = orders + logs + otherThreads

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// lasting names functions whose goroutines the runtime starts once, on first use, and never ends.
-var lasting = []string{
+// permanent names functions whose goroutines the runtime starts once, on first use, and never ends.
+var permanent = []string{
 	"os/signal.signal_recv(",
 	"os/signal.loop(",
 	"runtime.ensureSigM(",
@@ -35,13 +35,13 @@ func goroutines() map[string]string {
 func newGoroutines(before, after map[string]string) string {
 	var b strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(after)) {
-		if _, old := before[id]; !old && !lasts(after[id]) {
+		if _, old := before[id]; !old && !isPermanent(after[id]) {
 			b.WriteString("goroutine still there:\n" + after[id] + "\n\n")
 		}
 	}
 	return b.String()
 }
 
-func lasts(stack string) bool {
-	return slices.ContainsFunc(lasting, func(f string) bool { return strings.Contains(stack, f) })
+func isPermanent(stack string) bool {
+	return slices.ContainsFunc(permanent, func(f string) bool { return strings.Contains(stack, f) })
 }

@@ -10,12 +10,12 @@ import (
 // and bytes of heap: what was asked of it again and again must not add up.
 func Bounded(t testing.TB, goroutines, descriptors int, heap uint64) {
 	t.Helper()
-	if left := settle(settleTime, func() string {
+	if left := waitSettled(settleTime, func() string {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		open := 0
-		for _, n := range look().descriptors {
+		for _, n := range takeSnapshot().descriptors {
 			open += n
 		}
 		if g := runtime.NumGoroutine(); g > goroutines || open > descriptors || m.HeapAlloc > heap {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Lingering makes n TCP sockets whose closing takes an hour, or until let is called, or the test ends: each has data that nobody
+// LingeringSockets makes n TCP sockets whose closing takes an hour, or until let is called, or the test ends: each has data that nobody
 // takes, and lingers over them. They are the caller's.
-func Lingering(t testing.TB, n int) (fds []int, let func()) {
+func LingeringSockets(t testing.TB, n int) (fds []int, let func()) {
 	t.Helper()
 	c := net.ListenConfig{Control: smallBuffers}
 	l, err := c.Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -39,13 +39,13 @@ func (c checked) Run() int {
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
-	before := look()
+	before := takeSnapshot()
 	code := c.m.Run()
 	// A failed test may have stopped half way: what it left would only hide why it failed.
 	if code != 0 || fuzzing() {
 		return code
 	}
-	if left := settle(c.bound, func() string { return look().since(before) }); left != "" {
+	if left := waitSettled(c.bound, func() string { return takeSnapshot().diff(before) }); left != "" {
 		fmt.Fprintf(os.Stderr, "testutil: the tests passed but left something behind; close it or wait for its end:\n%s", left)
 		return 1
 	}
@@ -63,22 +63,22 @@ func fuzzing() bool {
 	return false
 }
 
-// state is what a process may leak.
-type state struct {
+// snapshot is what a process may leak.
+type snapshot struct {
 	goroutines  map[string]string // stack by id
 	descriptors map[string]int    // count by target
 }
 
-func look() state { return state{goroutines(), descriptors()} }
+func takeSnapshot() snapshot { return snapshot{goroutines(), descriptors()} }
 
-// since describes what s has and before did not.
-func (s state) since(before state) string {
+// diff describes what s has and before did not.
+func (s snapshot) diff(before snapshot) string {
 	return newGoroutines(before.goroutines, s.goroutines) + newDescriptors(before.descriptors, s.descriptors)
 }
 
-// settle asks left until it says nothing or the bound is over, and returns its last answer. It does
+// waitSettled asks left until it says nothing or the bound is over, and returns its last answer. It does
 // not run the collector: what only a finalizer would close is a leak.
-func settle(bound time.Duration, left func() string) string {
+func waitSettled(bound time.Duration, left func() string) string {
 	deadline := time.Now().Add(bound)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		answer := left()

@@ -93,11 +93,11 @@ func TestChecked(t *testing.T) {
 
 func TestSettleStopsAtItsBound(t *testing.T) {
 	t.Parallel()
-	if got := settle(time.Millisecond, func() string { return "stuck" }); got != "stuck" {
+	if got := waitSettled(time.Millisecond, func() string { return "stuck" }); got != "stuck" {
 		t.Errorf("settle = %q, want the last answer", got)
 	}
 	left := 3
-	got := settle(time.Minute, func() string {
+	got := waitSettled(time.Minute, func() string {
 		left--
 		return strings.Repeat("x", left)
 	})

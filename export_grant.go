@@ -1,0 +1,367 @@
+package vmmc
+
+import (
+	"io"
+	"slices"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// grant is what one import of an export is to the exporter.
+type grant struct {
+	e         *Export
+	target    *link.Target
+	peer      *importer
+	responder *link.Responder // nil before the link is there; with p.mu
+}
+
+// revoke takes the grant away from its link.
+func (g *grant) revoke(handle uint32) {
+	p := g.e.p
+	p.mu.Lock()
+	responder := g.responder
+	delete(g.peer.grants, handle)
+	if g.peer.pendingJoins > 0 {
+		g.peer.missedRevokes = append(g.peer.missedRevokes, handle)
+	}
+	p.dropIfIdle(g.peer)
+	p.mu.Unlock()
+	if responder != nil {
+		responder.Revoke(handle)
+	}
+}
+
+// importer is a process that was granted imports here; all fields with p.mu.
+type importer struct {
+	id         nodeproto.ProcessID
+	vouched    nodeproto.Importer // as the daemon vouches for it
+	grants     map[uint32]*grant
+	grantsLost uint64          // how often any had gone with a link when some of its own last did
+	responder  *link.Responder // nil before the link is there
+	inbound    *inboundLink    // of in
+
+	link          uint64 // between nodes: the link that the importer is to dial
+	key           []byte
+	fingerprint   []byte    // the fingerprint of the importer's certificate, if the link is encrypted
+	pendingTLS    io.Closer // the connection that TLS begins on
+	epoch         uint64    // of this process's node, once it has dialled
+	attempt       uint64    // the last that was accepted
+	order         uint64    // of the latest link that was introduced
+	pendingJoins  int       // links of which it was answered, and which are about to begin
+	missedRevokes []uint32  // grants that ended meanwhile
+	asks          bool      // it has asked for link since an association with it last began to end
+}
+
+// maxGrants bounds the imports that one process has here.
+const maxGrants = 1 << 16
+
+// handleOffer grants an import whose rights the daemon has checked, and makes the importer's link
+// if its pages came along. It owns them.
+func (p *Process) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []int, error) {
+	g, gr, fds, err := p.createGrant(r)
+	if err != nil {
+		closeAll(pages)
+		return nil, nil, err
+	}
+	if r.Order != 0 { // see createGrant
+		defer p.endJoin(gr.peer)
+	}
+	// Not under p.mu, which the engine takes while it holds a link.
+	if gr.responder != nil {
+		gr.responder.Attach(gr.target, &gr.e.closed)
+		p.dropIfWithdrawn(gr)
+	}
+	if r.Order == 0 || len(fds)+nodeproto.LinkDescriptors > nodeproto.MaxDescriptors {
+		closeAll(pages)
+		return g, fds, nil
+	}
+	start := time.Now()
+	a, more, err := p.acceptLocal(r.Importer.Process, r.Order, pages)
+	p.logDaemonRequest(nodeproto.Accept, time.Since(start), err)
+	if err != nil { // the importer asks for the link alone then, and hears it
+		p.mu.Lock()
+		there := gr.peer.grants[g.Handle] != nil
+		p.mu.Unlock()
+		if !there { // it went with what was to be the link
+			closeAll(fds)
+			return nil, nil, code.New(code.BadRbufState, "buffer %d: its import has ended with its link: %v", r.ID, err)
+		}
+		return g, fds, nil
+	}
+	g.Link = &nodeproto.Connected{Imports: a.Imports, Lost: a.Lost}
+	return g, append(fds, more...), nil
+}
+
+// createGrant enters the grant into the tables.
+func (p *Process) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr grant, fds []int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.exports[r.ID]
+	// The daemon has checked the permissions of one export, not of the id.
+	if e == nil || e.closed.Load() || e.serial != r.Serial {
+		return g, gr, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
+	}
+	if err := e.mayImport(r.Importer.Process); err != nil {
+		return g, gr, nil, err
+	}
+	g = nodeproto.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.advertisedRights(), Slot: e.slot, State: e.liveState, Place: e.addr(0), Lost: p.grantsLost}
+	if e.mappable != nil && r.SameNode {
+		fd, ok, err := e.mappable.region.DescriptorOf(e.allocOff, len(e.mem))
+		if err != nil {
+			return g, gr, nil, err
+		}
+		if ok {
+			fds, g.Mapped, g.Memory, g.Offset = []int{fd}, true, e.mappable.region.Size(), e.allocOff
+			if e.redirect != nil {
+				more, err := e.shareRedirection(r.Importer.Process, &g)
+				if err != nil {
+					closeAll(fds)
+					return g, gr, nil, err
+				}
+				fds = append(fds, more...)
+			}
+		}
+	}
+	g.Handle = p.nextHandle()
+	peer := p.importers[r.Importer.Process]
+	if peer == nil {
+		peer = &importer{id: r.Importer.Process, vouched: r.Importer, grants: map[uint32]*grant{}, grantsLost: p.grantsLost}
+		p.importers[peer.id] = peer
+	}
+	if len(peer.grants) >= maxGrants {
+		closeAll(fds)
+		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
+	}
+	if r.Order != 0 {
+		peer.pendingJoins++ // a grant that ends before the link is there is told of on it
+	}
+	return g, *p.addGrant(peer, e, g.Handle), fds, nil
+}
+
+// advertisedRights is what importers are told of the export.
+func (e *Export) advertisedRights() nodeproto.Rights {
+	if e.handler == nil {
+		return e.rights | nodeproto.Unheard
+	}
+	return e.rights
+}
+
+// addGrant notes a grant; p.mu is held.
+func (p *Process) addGrant(peer *importer, e *Export, handle uint32) *grant {
+	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&nodeproto.MayWrite != 0, Read: e.rights&nodeproto.MayRead != 0, Redirect: e.redirect, MayFault: e.allocation == nil || e.redirect != nil, Fault: e.handleFault}
+	if e.handler != nil {
+		t.Notify, t.Muted = e.runHandler, &e.discard
+	}
+	g := &grant{e: e, target: t, peer: peer, responder: peer.responder}
+	peer.grants[handle] = g
+	e.grants[handle] = g
+	if invariant.Enabled {
+		p.checkTables()
+	}
+	return g
+}
+
+// nextHandle gives a handle to a grant. The counter goes through all 2^32 handles before it gives one
+// out again, so a frame for a closed import does not reach another one. Once it has begun anew,
+// it skips the handles that are still in use. It never gives out 0, which stands for all grants without
+// a link (allUnlinked). p.mu is held.
+func (p *Process) nextHandle() uint32 {
+	for {
+		p.lastHandle++
+		if p.lastHandle == allUnlinked {
+			p.handlesWrapped = true
+			continue
+		}
+		if !p.handlesWrapped || !p.handleInUse(p.lastHandle) {
+			return p.lastHandle
+		}
+	}
+}
+
+// handleInUse reports whether an importer has a grant of this handle, or is still to be told of its
+// end, or the pages of a redirectable export have it as their number. p.mu is held.
+func (p *Process) handleInUse(handle uint32) bool {
+	for _, peer := range p.importers {
+		if peer.grants[handle] != nil || slices.Contains(peer.missedRevokes, handle) {
+			return true
+		}
+	}
+	for _, e := range p.exports {
+		if e.redirShare != nil && e.redirShare.number == handle {
+			return true
+		}
+	}
+	return false
+}
+
+// allUnlinked stands for every grant that has no link yet: its importer is dead.
+const allUnlinked = 0
+
+// countLostGrants counts that grants of an importer went with a link, so that it does not use one of these on its next
+// one, of which nobody would tell it that it is good for nothing there; p.mu is held.
+func (p *Process) countLostGrants(peer *importer) {
+	p.grantsLost++
+	peer.grantsLost = p.grantsLost
+}
+
+// dropGrant forgets an import that its importer closed.
+func (p *Process) dropGrant(id nodeproto.ProcessID, handle uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.importers[id]
+	if peer == nil {
+		return
+	}
+	for h, g := range peer.grants {
+		if h == handle || handle == allUnlinked && g.responder == nil {
+			delete(peer.grants, h)
+			delete(g.e.grants, h)
+			if h != handle {
+				p.countLostGrants(peer)
+			}
+		}
+	}
+	p.dropIfIdle(peer)
+}
+
+// dropIfIdle drops an importer that has neither a link nor a grant. It may have
+// been dropped before, and come again since.
+func (p *Process) dropIfIdle(peer *importer) {
+	if peer.responder == nil && len(peer.grants) == 0 && peer.pendingJoins == 0 {
+		if p.importers[peer.id] == peer {
+			delete(p.importers, peer.id)
+		}
+		if p.pendingDials[peer.link] == peer {
+			delete(p.pendingDials, peer.link)
+		}
+	}
+	if invariant.Enabled {
+		p.checkTables()
+	}
+}
+
+// Imports that are asked for on a link, without the node. It has vouched for the
+// importer when it first imported from this process, and the rules are the same.
+// What cannot be granted at once is refused without a reason: the importer then
+// asks its node, which waits, or says why not.
+
+// importHandler answers the imports of one importer.
+func (p *Process) importHandler(id nodeproto.ProcessID) link.ImportHandler {
+	return func(responder *link.Responder, buffer uint32) (*link.Target, wire.Granted, int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		peer, e := p.importers[id], p.exports[buffer]
+		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants || p.closed || !p.node.connected() {
+			return nil, wire.Granted{}, -1
+		}
+		// A redirectable buffer takes more descriptors than go with a frame.
+		if e == nil || e.closed.Load() || e.redirect != nil || !nodeproto.Permits(e.permit, peer.vouched, p.user, p.session) {
+			return nil, wire.Granted{}, -1
+		}
+		g := wire.Granted{Size: uint64(len(e.mem)), Rights: uint8(e.advertisedRights()), Slot: uint16(e.slot), State: e.liveState, Addr: e.addr(0)}
+		descriptor := -1
+		if e.mappable != nil {
+			fd, ok, err := e.mappable.region.DescriptorOf(e.allocOff, len(e.mem))
+			if err != nil {
+				return nil, wire.Granted{}, -1
+			}
+			if ok {
+				descriptor, g.Mapped, g.Memory, g.Offset = fd, true, uint64(e.mappable.region.Size()), uint64(e.allocOff)
+			}
+		}
+		g.Handle = p.nextHandle()
+		return p.addGrant(peer, e, g.Handle).target, g, descriptor
+	}
+}
+
+// handleWithdraw forgets an import that its importer gave back before it had a link,
+// or says so: who is not honest has one, by which it reaches the buffer. The
+// export's end finds only grants that are in the tables, so what leaves them
+// leaves the link too.
+func (p *Process) handleWithdraw(id nodeproto.ProcessID, handle uint32) {
+	p.mu.Lock()
+	var responder *link.Responder
+	if peer := p.importers[id]; peer != nil && peer.grants[handle] != nil {
+		g := peer.grants[handle]
+		responder = g.responder
+		delete(peer.grants, handle)
+		delete(g.e.grants, handle)
+		p.dropIfIdle(peer)
+	}
+	p.mu.Unlock()
+	if responder != nil { // not under p.mu, which the engine takes while it holds a link
+		responder.Revoke(handle)
+	}
+	if handle == allUnlinked {
+		p.dropGrant(id, handle)
+	}
+}
+
+// dropIfWithdrawn takes a grant off its link again if it was given back before
+// the link had it: handles can be guessed.
+func (p *Process) dropIfWithdrawn(g grant) {
+	h := g.target.Handle
+	p.mu.Lock()
+	there := g.peer.grants[h] != nil
+	p.mu.Unlock()
+	if !there {
+		g.responder.Revoke(h)
+	}
+}
+
+// mostChecked bounds what one check goes through: tables are checked each time
+// they change.
+const mostChecked = 256
+
+// checkTables: exports, importers and grants are known to each other; p.mu is
+// held. It is called only where invariant.Enabled.
+func (p *Process) checkTables() {
+	invariant.Check(len(p.freeSlots)+len(p.exports) == int(p.slotsUsed), "%d exports and %d free slots, %d were ever used", len(p.exports), len(p.freeSlots), p.slotsUsed)
+	invariant.Check(p.exportSpans.Len() == len(p.exports), "%d exports, and %d pieces of memory of exports", len(p.exports), p.exportSpans.Len())
+	if len(p.exports) <= mostChecked {
+		redirs := 0
+		for _, e := range p.exports {
+			if e.redirect != nil {
+				redirs++
+				invariant.Check(p.redirectable[e], "redirectable buffer %d is not listed as one", e.id)
+			}
+			for _, m := range e.targets {
+				invariant.Check(m.redirectOf == e, "a target of buffer %d does not know it", e.id)
+			}
+		}
+		invariant.Check(redirs == len(p.redirectable), "%d buffers are redirectable, %d listed", redirs, len(p.redirectable))
+		for id, e := range p.exports {
+			e.checkGrants(id)
+		}
+	}
+	if len(p.importers) > mostChecked {
+		return
+	}
+	for id, peer := range p.importers {
+		invariant.Check(peer.id == id, "importer %v is listed as %v", peer.id, id)
+		invariant.Check(peer.responder != nil || len(peer.grants) > 0 || peer.pendingJoins > 0, "importer %v has neither link nor grant", id)
+		if len(peer.grants) > mostChecked {
+			continue
+		}
+		for h, g := range peer.grants {
+			invariant.Check(g.peer == peer && g.responder == peer.responder && g.target.Handle == h, "grant %d of importer %v is another's, or has another link", h, id)
+			invariant.Check(g.e.grants[h] == g || g.e.closed.Load(), "grant %d of buffer %d is not in its list", h, g.e.id)
+		}
+	}
+}
+
+func (e *Export) checkGrants(id uint32) {
+	invariant.Check(e.id == id, "buffer %d is listed as %d", e.id, id)
+	if len(e.grants) > mostChecked {
+		return
+	}
+	for h, g := range e.grants {
+		invariant.Check(g.e == e && g.target.Handle == h && g.peer.grants[h] == g && e.p.importers[g.peer.id] == g.peer,
+			"grant %d of buffer %d is another's, or its importer does not have it", h, id)
+	}
+}

@@ -1,0 +1,200 @@
+package vmmc
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// importOnLink asks for an import on the link to the exporter, if there is one that
+// takes that. ok is false if the node is to be asked.
+func (p *Process) importOnLink(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, ok bool) {
+	// Without its node a process imports nothing.
+	if peer.Node.name != p.id.Node || !p.node.checkConnected() {
+		return nil, g, nil, false
+	}
+	exporter, l := p.localLink(uint32(peer.PID))
+	if l == nil {
+		return nil, g, nil, false
+	}
+	start := time.Now()
+	a, fd, ok := l.requester.Import(ctx, id)
+	if !ok {
+		return nil, g, nil, false
+	}
+	if fd >= 0 {
+		fds = []int{fd}
+	}
+	p.logRequest(nodeproto.Import, nodeproto.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}, time.Since(start), nil)
+	return l, nodeproto.Grant{
+		Exporter: exporter, Handle: a.Handle, Size: int(a.Size), Rights: nodeproto.Rights(a.Rights), Mapped: a.Mapped,
+		Memory: int(a.Memory), Offset: int(a.Offset), Slot: uint32(a.Slot), State: a.State, Place: a.Addr,
+	}, fds, true
+}
+
+// localLink finds the link to a process of this node.
+func (p *Process) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := p.localLinks[pid]
+	if l := p.exporterLinks[id]; l != nil {
+		select {
+		case <-l.ready:
+			if l.err == nil && l.takesImports && l.requester.Err() == nil {
+				return id, l
+			}
+		default:
+		}
+	}
+	return nodeproto.ProcessID{}, nil
+}
+
+// The first import from a process of the same node makes the link on its way: the question brings the importer's pages, the
+// grant the exporter's and a socket. That saves the question for the link, four packets of eight, each
+// of which wakes a process.
+
+// importFromNode asks the node for an import. There is a link if one was made with it.
+func (p *Process) importFromNode(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
+	r := nodeproto.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
+	if r.Node == p.id.Node && p.linksWithImport.Load() {
+		if over := p.claimFirst(r.PID); over != nil {
+			defer over()
+			l, g, fds, err = p.importWithLink(ctx, r)
+			switch {
+			// What is not there yet is to be waited for, without descriptors in the daemon's hands, and a daemon that has
+			// ended, too.
+			case errors.Is(err, code.InProgress), errors.Is(err, code.BadRbufState), errors.Is(err, code.NoDaemon):
+				over()
+			default:
+				return l, g, fds, err
+			}
+		}
+	}
+	defer p.logWaiting(peer, id)()
+	g, fds, err = ask[nodeproto.Grant](ctx, p, nodeproto.Import, r, nil)
+	return nil, g, fds, err
+}
+
+// importLogDelay is how long an import waits for its export before the log has it. Each later entry
+// comes after ten times as long as the one before.
+var importLogDelay = 5 * time.Second
+
+// logWaiting logs that an import waits for its export, until the caller calls stop: with a wrong
+// buffer id and no deadline it would wait for ever, and say nothing.
+func (p *Process) logWaiting(peer ProcessID, id uint32) (stop func()) {
+	var mu sync.Mutex
+	var t *time.Timer
+	begun, wait, stopped := time.Now(), importLogDelay, false
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(wait, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped {
+			return
+		}
+		p.log.Warn("an import waits for its export: the process has not exported a buffer of this id, "+
+			"or its node does not answer; compare the ids, and bound the wait by the context",
+			"buffer", id, "exporter", peer.String(), "waited", time.Since(begun).Round(time.Millisecond))
+		wait *= 10
+		t.Reset(wait)
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		t.Stop()
+	}
+}
+
+// claimFirst says that the caller's is the first import from process pid of this node: there is no link, and nobody
+// else makes one until over. It is nil if there is a link, or somebody makes one. over may be called twice.
+func (p *Process) claimFirst(pid uint32) (over func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, there := p.localLinks[pid]; there || p.pendingFirst[pid] != nil {
+		return nil
+	}
+	done := make(chan struct{})
+	p.pendingFirst[pid] = done
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.pendingFirst[pid] == done {
+			delete(p.pendingFirst, pid)
+			close(done)
+		}
+	}
+}
+
+// importWithLink asks for an import and its link. A grant without a link may come as well: then its exporter has
+// made none, and is to be asked for it.
+func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
+	ring, mine, err := p.newLinkPages()
+	if err != nil {
+		return nil, g, nil, err
+	}
+	r.Link = true
+	start := time.Now()
+	g, fds, err = nodeproto.AskPolling[nodeproto.Grant](ctx, p.node.conn.Load(), nodeproto.Import, r, mine)
+	closeAll(mine)
+	if err != nil || g.Link == nil {
+		ring.Retire()
+		return nil, g, fds, err
+	}
+	if len(fds) < nodeproto.LinkDescriptors || g.Exporter.Node != p.id.Node || g.Exporter.PID != r.PID {
+		ring.Retire()
+		closeAll(fds)
+		return nil, g, nil, code.New(code.Protocol, "an import from process %d and its link came with %d descriptors from %v", r.PID, len(fds), g.Exporter)
+	}
+	own := len(fds) - nodeproto.LinkDescriptors
+	fds, links := fds[:own:own], fds[own:]
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		ring.Retire()
+		closeAll(append(fds, links...))
+		return nil, g, nil, code.New(code.Closed, "the process is closed")
+	}
+	l = p.addLink(g.Exporter)
+	p.mu.Unlock()
+	l.requester, l.err = p.openLocalLink(g.Exporter, l, g.Link, ring, links)
+	if l.err != nil {
+		p.dropLink(g.Exporter, l)
+	}
+	p.linkReady(l)
+	p.logRequest(nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, time.Since(start), l.err)
+	if l.err != nil {
+		closeAll(fds)
+		p.releaseGrant(ctx, g)
+	}
+	return l, g, fds, l.err
+}
+
+// releaseGrant tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops
+// the grant when it comes back to its own, or with the link. An exporter that does not answer is told
+// for timeout.Answer, and the import's caller waits for that no longer than its context lasts.
+func (p *Process) releaseGrant(ctx context.Context, g nodeproto.Grant) {
+	p.mu.Lock()
+	if p.closed || !p.node.connected() {
+		p.mu.Unlock()
+		return
+	}
+	over := make(chan struct{})
+	p.background.Go(func() {
+		defer close(over)
+		told, stop := context.WithTimeout(p.ctx, timeout.Answer)
+		defer stop()
+		_, _ = p.node.conn.Load().Call(told, nodeproto.Release, nodeproto.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+	})
+	p.mu.Unlock()
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}

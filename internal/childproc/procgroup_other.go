@@ -1,0 +1,9 @@
+//go:build !unix
+
+package childproc
+
+import (
+	"os/exec"
+)
+
+func ownGroup(*exec.Cmd) {}

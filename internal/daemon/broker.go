@@ -1,0 +1,405 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// importBuffer finds the exporter, here or on another node.
+func (p *process) importBuffer(ctx context.Context, r nodeproto.ImportRequest, pages []int) (any, []int, error) {
+	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
+	if r.Node == p.n.cfg.Name {
+		a := importQuery{im: im, id: r.ID, sameNode: true}
+		if r.Link {
+			if err := p.checkDescriptors(pages); err != nil {
+				return nil, nil, err
+			}
+			a.link, a.pages = random64(), pages
+		}
+		g, fds, err := p.n.awaitGrant(ctx, r.PID, a)
+		if e, lerr := p.n.lookup(r.PID); err == nil && lerr == nil {
+			p.mu.Lock()
+			if e.conn.Alive() { // else it has told those that it had let in, or is about to
+				p.grantors[e] = struct{}{}
+			}
+			p.mu.Unlock()
+			if g.Link != nil {
+				p.logLink(g.Link.Link, im, g.Exporter, false)
+				e.countLink()
+			}
+		}
+		return g, fds, err
+	}
+	o, err := p.n.peerNode(r.Node)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, _, leave, err := p.n.network.use(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
+	g, err := o.importBuffer(ctx, im, r)
+	p.n.compareFirst(o)
+	return g, nil, err
+}
+
+// importQuery is who asks for which buffer, and with a link's number, on one node, for a
+// link as well, whose pages stay the caller's.
+type importQuery struct {
+	im       nodeproto.Importer
+	id       uint32
+	sameNode bool
+	link     uint64
+	pages    []int
+}
+
+// awaitGrant waits until process pid exports a buffer, checks rights (rights.go), and
+// has the exporter let the importer in. It ends early when the exporter dies. Who brings a link's pages does
+// not wait: descriptors are few.
+func (n *Node) awaitGrant(ctx context.Context, pid uint32, a importQuery) (nodeproto.Grant, []int, error) {
+	if a.link != 0 && n.wouldAwait(pid) {
+		return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q is not there yet", pid, n.cfg.Name)
+	}
+	p, err := n.awaitJoined(ctx, pid)
+	if err != nil {
+		return nodeproto.Grant{}, nil, err
+	}
+	leave, err := p.enterGuest(a.im)
+	if err != nil {
+		return nodeproto.Grant{}, nil, err
+	}
+	defer leave()
+	for {
+		e, there, changed, err := p.admit(a.im, a.id)
+		if err != nil {
+			return nodeproto.Grant{}, nil, err
+		}
+		if there {
+			g, fds, err := p.offer(ctx, a, e.Serial)
+			if !errors.Is(err, code.BadRbufState) { // else it was closed meanwhile: wait for the next
+				return g, fds, err
+			}
+		}
+		if a.link != 0 {
+			return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q does not export buffer %d yet", pid, n.cfg.Name, a.id)
+		}
+		select {
+		case <-changed:
+		case <-p.conn.Done():
+			return nodeproto.Grant{}, nil, code.New(code.NoSuchProcess, "process %d on node %q ended before it exported buffer %d", pid, n.cfg.Name, a.id)
+		case <-ctx.Done():
+			return nodeproto.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid, n.cfg.Name, a.id)
+		}
+	}
+}
+
+// offer asks the exporter. The question is not given up when the importer is:
+// the answer would leave a grant that nobody knows of.
+func (p *process) offer(ctx context.Context, a importQuery, serial uint64) (g nodeproto.Grant, fds []int, err error) {
+	octx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
+	defer stop()
+	r := nodeproto.OfferRequest{Importer: a.im, ID: a.id, Serial: serial, SameNode: a.sameNode}
+	var s sockets
+	pages := a.pages
+	if a.link != 0 {
+		if len(pages) != nodeproto.LinkPages {
+			pages = nil // the exporter grants the import alone
+		} else if s, err = p.sockets(); err != nil {
+			return nodeproto.Grant{}, nil, err
+		}
+		defer s.close()
+		r.Order = p.linkOrder.Add(1)
+		// Who has given up may have asked for another link since, which this one would cut. It has said so before that:
+		// either that is seen here, or the other has the higher number.
+		if ctx.Err() != nil {
+			return nodeproto.Grant{}, nil, ctxCause(ctx, "import of buffer %d", a.id)
+		}
+	}
+	g, fds, err = nodeproto.Ask[nodeproto.Grant](octx, p.conn, nodeproto.Offer, r, s.with(pages))
+	g.Exporter = *p.id.Load() // whatever it says: the importer would send another process its data
+	switch {                  // whatever else it says
+	case a.link == 0:
+		g.Link = nil
+	case g.Link != nil:
+		g.Link = &nodeproto.Connected{SameNode: true, Link: a.link, Imports: g.Link.Imports, Lost: g.Link.Lost}
+	}
+	if err == nil && ctx.Err() != nil {
+		closeAll(fds)
+		p.withdraw(octx, nodeproto.ReleaseRequest{Importer: r.Importer.Process, Exporter: g.Exporter, Handle: g.Handle})
+		return nodeproto.Grant{}, nil, ctxCause(ctx, "import of buffer %d", r.ID)
+	}
+	if err == nil {
+		err = p.checkDescriptors(fds)
+	}
+	if err == nil && g.Link != nil {
+		fds, err = s.add(fds)
+	}
+	if err != nil {
+		closeAll(fds)
+		return nodeproto.Grant{}, nil, p.answerError(err)
+	}
+	return g, fds, nil
+}
+
+// sockets are the two ends of a link on this node, in the making. The daemon makes them, not the exporter, which could
+// keep a descriptor of the importer's end and have descriptors come there that the importer does not
+// await: SO_PASSRIGHTS is the socket's, not the descriptor's. The zero value is of no link.
+type sockets struct {
+	exporters, importers int
+	made                 bool
+}
+
+// sockets makes those of a link to p.
+func (p *process) sockets() (s sockets, err error) {
+	if s.exporters, s.importers, err = unix.StreamPair(); err != nil {
+		return s, code.New(code.NoMem, "the sockets of a link cannot be made: %v", err)
+	}
+	s.made = true
+	// Before either process has its end, and may send any.
+	unix.RefuseRights(s.exporters)
+	unix.RefuseRights(s.importers)
+	p.conn.Reached(s.importers) // by its exporter, which has its own end before the importer has this one
+	return s, nil
+}
+
+// with gives the importer's pages and the exporter's end, which stay the caller's.
+func (s *sockets) with(pages []int) []int {
+	if !s.made {
+		return pages
+	}
+	return append(slices.Clone(pages), s.exporters)
+}
+
+// add gives the importer's end to the descriptors of an exporter's answer.
+func (s *sockets) add(fds []int) ([]int, error) {
+	switch {
+	case !s.made:
+		return fds, code.New(code.Protocol, "the exporter answers with a link, of which it was given no socket")
+	case len(fds) >= nodeproto.MaxDescriptors:
+		return fds, code.New(code.Protocol, "the exporter answers with %d descriptors beside a link's socket, at most %d fit", len(fds), nodeproto.MaxDescriptors-1)
+	}
+	fds = append(fds, s.importers)
+	s.importers = -1
+	return fds, nil
+}
+
+// close closes what was not given away.
+func (s *sockets) close() {
+	if s.made {
+		closeAll([]int{s.exporters, s.importers})
+	}
+}
+
+// checkDescriptors refuses what a process gives another one that is no memory. It would be the other one's to
+// close, and that may take as long as its sender likes.
+func (p *process) checkDescriptors(fds []int) error {
+	for _, fd := range fds {
+		if !unix.ClosesAtOnce(fd) {
+			return code.New(code.Protocol, "process %d on node %q gives a descriptor that is no memory", p.id.Load().PID, p.n.cfg.Name)
+		}
+	}
+	return nil
+}
+
+// answerError says of which process an answer failed to come.
+func (p *process) answerError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, code.NoDaemon): // its connection, seen from here
+		return code.New(code.NoSuchProcess, "process %d on node %q has ended", p.id.Load().PID, p.n.cfg.Name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return code.New(code.Timeout, "process %d on node %q does not answer its daemon", p.id.Load().PID, p.n.cfg.Name)
+	}
+	return err
+}
+
+func (p *process) withdraw(ctx context.Context, r nodeproto.ReleaseRequest) {
+	fds, _ := p.conn.Call(ctx, nodeproto.Withdraw, r, nil, nil)
+	closeAll(fds) // an honest process sends none
+}
+
+// release gives back a grant that never got a link; with a link, the importer
+// says so on it.
+func (p *process) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
+	if r.Exporter.Node == p.n.cfg.Name {
+		return p.n.releaseHere(ctx, r)
+	}
+	o, err := p.n.peerNode(r.Exporter.Node)
+	if err != nil {
+		return err
+	}
+	return o.release(ctx, r)
+}
+
+func (n *Node) releaseHere(ctx context.Context, r nodeproto.ReleaseRequest) error {
+	e, err := n.lookupExact(ctx, r.Exporter)
+	if err != nil {
+		return err
+	}
+	e.withdraw(ctx, r)
+	return nil
+}
+
+// lookupExact finds a process and makes sure that it is the one meant.
+func (n *Node) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*process, error) {
+	if err := n.journal.awaitReturn(ctx, id.PID); err != nil {
+		return nil, err
+	}
+	p, err := n.lookup(id.PID)
+	if err != nil {
+		return nil, err
+	}
+	if p.id.Load().Incarnation != id.Incarnation {
+		return nil, code.New(code.StaleImport, "process %d on node %q is another one than was imported from: import again", id.PID, n.cfg.Name)
+	}
+	return p, nil
+}
+
+// connect makes a link from p to an exporter, for the grants that p has there.
+func (p *process) connect(ctx context.Context, r nodeproto.ConnectRequest, pages []int) (any, []int, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
+	if r.Exporter.Node != p.n.cfg.Name {
+		o, err := p.n.peerNode(r.Exporter.Node)
+		if err != nil {
+			return nil, nil, err
+		}
+		ctx, epoch, leave, err := p.n.network.use(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer leave()
+		s := r.Secrecy
+		s.Encrypt = s.Encrypt || p.n.cfg.Encrypt
+		c, err := o.connect(ctx, im, r.Exporter, s)
+		c.Epoch = epoch
+		if err == nil {
+			p.logLink(c.Link, im, r.Exporter, c.Encrypt)
+		}
+		return c, nil, err
+	}
+	e, err := p.n.lookupExact(ctx, r.Exporter)
+	if err == nil {
+		err = p.checkDescriptors(pages)
+	}
+	if err == nil && len(pages) != nodeproto.LinkPages {
+		err = code.New(code.Protocol, "a link with %d descriptors, want %d", len(pages), nodeproto.LinkPages)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := e.sockets()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close()
+	a := nodeproto.AcceptRequest{Link: random64(), Order: e.linkOrder.Add(1), Importer: im.Process, SameNode: true}
+	if ctx.Err() != nil { // see offer
+		return nil, nil, ctxCause(ctx, "link to process %d", r.Exporter.PID)
+	}
+	accepted, fds, err := nodeproto.Ask[nodeproto.Accepted](ctx, e.conn, nodeproto.Accept, a, s.with(pages))
+	if err == nil {
+		err = e.checkDescriptors(fds)
+	}
+	if err == nil {
+		fds, err = s.add(fds)
+	}
+	if err != nil {
+		closeAll(fds)
+		fds = nil
+	}
+	if err == nil {
+		p.logLink(a.Link, im, r.Exporter, false)
+		e.countLink()
+	}
+	return nodeproto.Connected{SameNode: true, Link: a.Link, Imports: accepted.Imports, Lost: accepted.Lost}, fds, e.answerError(err)
+}
+
+// logLink notes a link of this process.
+func (p *process) logLink(link uint64, im nodeproto.Importer, exporter nodeproto.ProcessID, encrypted bool) {
+	p.countLink()
+	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer", im.Process, "exporter", exporter, "user", im.User, "session", im.Session, "encrypted", encrypted)
+}
+
+func (p *process) countLink() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.linkCount++
+}
+
+// pendingLink is a link whose importer is on another node: who may dial it, and
+// who gets the connection.
+type pendingLink struct {
+	exporter   *process
+	key        []byte
+	epoch      uint64 // of the network
+	redialable bool   // it may be dialled again, until the exporter says otherwise; with the node's mu
+}
+
+// prepareLink prepares a link for an importer on another node. The key goes to both
+// processes over control connections and to nobody else. s is the importer's.
+func (n *Node) prepareLink(ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy) (nodeproto.Connected, error) {
+	e, err := n.lookupExact(ctx, exporter)
+	if err != nil {
+		return nodeproto.Connected{}, err
+	}
+	if n.tcp == nil {
+		return nodeproto.Connected{}, code.New(code.BadConfig, "node %q does not listen for other nodes", n.cfg.Name)
+	}
+	ctx, epoch, leave, err := n.network.use(ctx)
+	if err != nil {
+		return nodeproto.Connected{}, err
+	}
+	defer leave()
+	key := make([]byte, wire.KeySize)
+	_, _ = rand.Read(key) // never fails since Go 1.24
+	s.Encrypt = s.Encrypt || n.cfg.Encrypt
+	a := nodeproto.AcceptRequest{Link: random64(), Order: e.linkOrder.Add(1), Importer: im.Process, Key: key, Secrecy: s}
+	n.mu.Lock()
+	n.pendingLinks[a.Link] = &pendingLink{exporter: e, key: key, epoch: epoch}
+	n.mu.Unlock()
+	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) }) // a link is dialled at once
+	accepted, fds, err := nodeproto.Ask[nodeproto.Accepted](ctx, e.conn, nodeproto.Accept, a, nil)
+	closeAll(fds) // an honest process sends none
+	if err == nil && s.Encrypt && !accepted.Encrypt {
+		err = code.New(code.NotImplemented, "process %d on node %q makes no encrypted links, which are asked for: its vmmc is older", exporter.PID, n.cfg.Name)
+	}
+	if err != nil {
+		n.forgetLink(a.Link, e)
+		return nodeproto.Connected{}, e.answerError(err)
+	}
+	e.logLink(a.Link, im, exporter, accepted.Encrypt)
+	return nodeproto.Connected{Link: a.Link, Key: key, Address: n.dataAddress(), Secrecy: accepted.Secrecy}, nil
+}
+
+// forgetLink lets nobody dial a link to an exporter any more.
+func (n *Node) forgetLink(link uint64, exporter *process) {
+	n.mu.Lock()
+	if d := n.pendingLinks[link]; d != nil && d.exporter == exporter {
+		delete(n.pendingLinks, link)
+	}
+	n.mu.Unlock()
+}
+
+// forgetUndialled is for a link that should have been dialled by now. One that survives
+// its connection is dialled again.
+func (n *Node) forgetUndialled(link uint64) {
+	n.mu.Lock()
+	if d := n.pendingLinks[link]; d != nil && !d.redialable {
+		delete(n.pendingLinks, link)
+	}
+	n.mu.Unlock()
+}

@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// ingress is the node's TCP side: one port for control (TLS) and for data links,
+// told apart by the first byte.
+type ingress struct {
+	n         *Node
+	listeners []net.Listener
+	server    *http.Server
+	tls       *tls.Config
+	control   chan net.Conn
+	limiter   *preauthLimiter
+	stop      chan struct{}
+	wg        sync.WaitGroup
+}
+
+func (n *Node) listenTCP() (*ingress, error) {
+	f := &ingress{n: n, tls: n.serverTLS(), control: make(chan net.Conn), limiter: newPreauthLimiter(n.descriptors.limit), stop: make(chan struct{})}
+	addrs := []string{n.cfg.Listen}
+	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
+		addrs = append(addrs, self.Data)
+	}
+	c := net.ListenConfig{Control: unix.BeginUnpaced}
+	for _, a := range addrs {
+		l, err := c.Listen(context.Background(), "tcp", a)
+		if err != nil {
+			for _, o := range f.listeners {
+				_ = o.Close()
+			}
+			return nil, code.New(code.BadConfig, "listen for other nodes at %s: %v", a, err)
+		}
+		f.listeners = append(f.listeners, l)
+	}
+	f.server = &http.Server{
+		Handler:           n.control(),
+		ReadHeaderTimeout: timeout.Hello,
+		IdleTimeout:       timeout.Idle,
+		ErrorLog:          n.httpErrors(),
+	}
+	for _, l := range f.listeners {
+		f.wg.Go(func() { f.accept(l) })
+	}
+	f.wg.Go(func() { _ = f.server.Serve(f) })
+	return f, nil
+}
+
+func (f *ingress) addr() string { return f.listeners[0].Addr().String() }
+
+// dataAddress is what importers dial.
+func (n *Node) dataAddress() string {
+	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" {
+		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
+			return self.Data
+		}
+	}
+	return n.tcp.addr()
+}
+
+func (f *ingress) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			f.n.logAcceptError(err)
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if t, ok := c.(*net.TCPConn); ok && f.n.descriptors.headroomAfter(t) != plenty {
+			f.n.countRefusal(c, refusedFull, f.n.outOfDescriptors())
+			_ = c.Close()
+			continue
+		}
+		s, evicted := f.limiter.admit(c)
+		if evicted != nil {
+			f.n.countRefusal(evicted, refusedEvicted, errEvicted)
+		}
+		f.wg.Go(func() {
+			f.classify(s)
+			f.limiter.release(s)
+		})
+	}
+}
+
+var (
+	errEvicted         = errors.New("there are too many that have not proved who they are, and it was the oldest")
+	errUnknownProtocol = errors.New("it speaks neither TLS nor vmmc")
+)
+
+// classify reads the first byte: a TLS record is a control connection, our magic a
+// data link; anything else is closed. Until it has proved who it is, all that a
+// connection does has one deadline, however slowly it does it.
+func (f *ingress) classify(s *unauthConn) {
+	end := time.Now().Add(timeout.Hello)
+	_ = s.SetDeadline(end)
+	var first [1]byte
+	if _, err := io.ReadFull(s, first[:]); err != nil {
+		if !errors.Is(err, io.EOF) { // else somebody has looked whether the port is there
+			f.reject(s, refusedSilent, err)
+		}
+		_ = s.Close()
+		return
+	}
+	switch first[0] {
+	case 0x16:
+		enablePacing(s.Conn)
+		f.handshakeTLS(s, first[:], end)
+		return
+	case wire.Magic[0]:
+		err := f.n.dataLink(s.Conn.(*net.TCPConn), first[0], func() { f.limiter.release(s) })
+		f.reject(s, refusedHello, err)
+	default:
+		f.reject(s, refusedProtocol, errUnknownProtocol)
+	}
+	_ = s.Close()
+}
+
+// enablePacing has a control connection, which may go far, leave as the system's others do: its listener is that of links, too.
+func enablePacing(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		if rc, err := t.SyscallConn(); err == nil {
+			_ = rc.Control(func(fd uintptr) { unix.Pace(int(fd)) })
+		}
+	}
+}
+
+// reject notes why a stranger goes, if it was not made to: that was said.
+func (f *ingress) reject(s *unauthConn, why string, err error) {
+	switch {
+	case err == nil || errors.Is(err, net.ErrClosed):
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		why = refusedSilent
+	}
+	f.n.countRefusal(s, why, err)
+}
+
+// handshakeTLS makes a TLS connection of s, and gives it to the HTTP server when its
+// certificate was checked.
+func (f *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
+	ctx, stop := context.WithDeadline(context.Background(), end)
+	defer stop()
+	t := tls.Server(&prefixedConn{Conn: s.Conn, first: first}, f.tls)
+	if err := t.HandshakeContext(ctx); err != nil {
+		f.reject(s, refusedTLS, err)
+		_ = s.Close()
+		return
+	}
+	f.limiter.release(s)
+	_ = s.SetDeadline(time.Time{}) // the HTTP server has its own
+	select {
+	case f.control <- t:
+	case <-f.stop:
+		_ = t.Close()
+	}
+}
+
+// Accept, Close and Addr make the front the listener of the HTTP server.
+func (f *ingress) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.control:
+		return c, nil
+	case <-f.stop:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close is called by the HTTP server; the listeners are closed by close.
+func (f *ingress) Close() error { return nil }
+
+// Addr is the first listener's.
+func (f *ingress) Addr() net.Addr { return f.listeners[0].Addr() }
+
+func (f *ingress) close() {
+	close(f.stop)
+	for _, l := range f.listeners {
+		_ = l.Close()
+	}
+	f.limiter.close()
+	ctx, stop := context.WithTimeout(context.Background(), timeout.Stop/10)
+	defer stop()
+	if err := f.server.Shutdown(ctx); err != nil { // imports that wait
+		_ = f.server.Close()
+	}
+	f.wg.Wait()
+}
+
+// prefixedConn is a connection whose first byte was read already.
+type prefixedConn struct {
+	net.Conn
+	first []byte
+}
+
+func (p *prefixedConn) Read(b []byte) (int, error) {
+	if len(p.first) > 0 && len(b) > 0 {
+		n := copy(b, p.first)
+		p.first = p.first[n:]
+		return n, nil
+	}
+	return p.Conn.Read(b)
+}

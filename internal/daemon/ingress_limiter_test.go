@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+)
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	addr   netip.AddrPort
+	closed *bool
+}
+
+func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(f.addr) }
+
+func (f from) Close() error {
+	*f.closed = true
+	return nil
+}
+
+func come(addr string) from { return from{addr: netip.MustParseAddrPort(addr), closed: new(bool)} }
+
+// One address has room of its own, and all together too: who has most gives it up.
+func TestGate(t *testing.T) {
+	g := newPreauthLimiter(0)
+	enter := func(c from, want net.Conn) *unauthConn {
+		t.Helper()
+		s, evicted := g.admit(c)
+		if evicted != want {
+			t.Fatalf("%v made %v go, wanted %v", c.addr, evicted, want)
+		}
+		if want != nil && !*want.(from).closed {
+			t.Fatal("who had to go was not closed")
+		}
+		return s
+	}
+	var crowd []from
+	for i := range maxUnauthConns {
+		c := come("10.0.0.1:1000")
+		crowd = append(crowd, c)
+		var goes net.Conn
+		if i >= maxUnauthConns/2 {
+			goes = crowd[i-maxUnauthConns/2]
+		}
+		enter(c, goes)
+	}
+	crowd = crowd[maxUnauthConns/2:]
+
+	// Others come in until all is full, and then at the cost of those who have most.
+	var others []*unauthConn
+	for i := range maxUnauthConns - maxUnauthConns/2 {
+		c := come("10.0.0.2:1000")
+		c.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1)
+		others = append(others, enter(c, nil))
+	}
+	late := come("10.9.9.9:1")
+	s := enter(late, crowd[0])
+	g.release(s)
+	g.release(s) // does nothing
+	if g.count != maxUnauthConns-1 {
+		t.Errorf("%d are strange", g.count)
+	}
+	for _, o := range others {
+		g.release(o)
+	}
+	if g.count != maxUnauthConns/2-1 || len(g.byAddr) != 1 {
+		t.Errorf("%d are strange, of %d addresses", g.count, len(g.byAddr))
+	}
+	g.close()
+	if last := crowd[len(crowd)-1]; !*last.closed {
+		t.Error("one is open after the end")
+	}
+	if c := come("10.0.0.3:1"); true {
+		if enter(c, nil); !*c.closed {
+			t.Error("one came after the end")
+		}
+	}
+}
+
+// All are one each: the newest takes the place of one of them, its own included.
+func TestGateOfMany(t *testing.T) {
+	g := newPreauthLimiter(0)
+	for i := range maxUnauthConns {
+		c := come("[2001:db8::1]:1")
+		a := c.addr.Addr().As16()
+		a[6], a[7] = byte(i>>8), byte(i)
+		c.addr = netip.AddrPortFrom(netip.AddrFrom16(a), 1)
+		g.admit(c)
+	}
+	for range 3 { // another of a network that has one
+		s, _ := g.admit(come("[2001:db8::ffff]:1"))
+		g.release(s)
+	}
+	if g.count > maxUnauthConns || len(g.byAddr) > maxUnauthConns {
+		t.Errorf("%d are strange, of %d networks", g.count, len(g.byAddr))
+	}
+}

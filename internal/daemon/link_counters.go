@@ -1,0 +1,231 @@
+package daemon
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	pages "github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// linkCounters are what a process counts of its links, in memory that this node reads.
+type linkCounters struct {
+	mu     sync.Mutex
+	reader *pages.Reader // nil: the process has sent none, or has ended
+	base   pages.Ended   // what was there when it registered, maybe with a daemon before this one
+	seen   map[int]linkSample
+	failed bool // and it was said
+	closed bool // the process has ended
+}
+
+// linkSample is a link as it was looked at last.
+type linkSample struct {
+	serial  uint32
+	counts  pages.Counts
+	changed time.Time // when it was first seen so
+}
+
+// linkEnd is one end of a link, here.
+type linkEnd struct {
+	pages.Link
+	p    *process
+	idle time.Duration
+	read time.Time
+}
+
+// openCounters takes the descriptor that came with a registration. A process that has none,
+// or another memory, is not watched, and has no other disadvantage of it.
+func (p *process) openCounters(fds []int) {
+	if len(fds) != 1 {
+		return
+	}
+	fd, err := foreign.Dup(fds[0])
+	if err != nil {
+		return
+	}
+	r, err := pages.OpenCounters(fd)
+	if err != nil {
+		p.n.log.Warn("what a process counts cannot be read", "realpid", p.cred.PID, "err", err)
+		return
+	}
+	p.counters.mu.Lock()
+	defer p.counters.mu.Unlock()
+	if p.counters.closed || p.counters.reader != nil {
+		r.Close()
+		return
+	}
+	p.counters.reader = r
+	p.counters.base = p.counters.totals()
+}
+
+// readCounters reads the counters.
+func (p *process) readCounters(now time.Time) (ends []linkEnd) {
+	c := &p.counters
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reader == nil {
+		return nil
+	}
+	links, _, err := c.reader.Read()
+	if err != nil {
+		if !c.failed {
+			p.n.log.Warn("what a process counts cannot be read", "realpid", p.cred.PID, "err", err)
+		}
+		c.failed = true
+		return nil
+	}
+	seen := make(map[int]linkSample, len(links))
+	for _, l := range links {
+		s := linkSample{l.Serial, l.Counts, now}
+		if was, ok := c.seen[l.Slot]; ok && was.serial == l.Serial && was.counts == l.Counts {
+			s.changed = was.changed
+		}
+		seen[l.Slot] = s
+		ends = append(ends, linkEnd{Link: l, p: p, idle: now.Sub(s.changed), read: now})
+	}
+	c.seen = seen
+	return ends
+}
+
+// totals are all that the process has counted since it registered.
+func (c *linkCounters) totals() (all pages.Ended) {
+	if c.reader == nil {
+		return all
+	}
+	links, all, err := c.reader.Read()
+	if err != nil {
+		return pages.Ended{}
+	}
+	for i := range links {
+		if links[i].Importing {
+			all.Imports.Add(&links[i].Counts)
+		} else {
+			all.Exports.Add(&links[i].Counts)
+		}
+	}
+	all.Imports.Sub(&c.base.Imports)
+	all.Exports.Sub(&c.base.Exports)
+	return all
+}
+
+// closeCounters gives the memory back, of a process that has ended; the node keeps its sums.
+func (p *process) closeCounters() {
+	p.n.endedTotals.mu.Lock()
+	defer p.n.endedTotals.mu.Unlock()
+	p.counters.mu.Lock()
+	defer p.counters.mu.Unlock()
+	p.counters.closed = true
+	if p.counters.reader != nil {
+		all := p.counters.totals()
+		p.n.endedTotals.sum.Imports.Add(&all.Imports)
+		p.n.endedTotals.sum.Exports.Add(&all.Exports)
+		p.counters.reader.Close()
+		p.counters.reader = nil
+	}
+}
+
+// linkEnds looks at the links of all processes that may be shown, in the order of pids; at
+// each process when its turn comes.
+func (n *Node) linkEnds(may func(*process) bool) iter.Seq[linkEnd] {
+	return func(yield func(linkEnd) bool) {
+		for _, p := range n.processesByPID(may) {
+			for _, l := range p.readCounters(time.Now()) {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (n *Node) processesByPID(may func(*process) bool) []*process {
+	n.mu.Lock()
+	var all []*process
+	for _, p := range n.processes {
+		if may(p) {
+			all = append(all, p)
+		}
+	}
+	n.mu.Unlock()
+	slices.SortFunc(all, func(a, b *process) int { return cmp.Compare(a.id.Load().PID, b.id.Load().PID) })
+	return all
+}
+
+// sampleLinks looks now and then, so that it is known since when a link is idle.
+func (n *Node) sampleLinks() {
+	t := time.NewTicker(timeout.Links)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			for _, p := range n.processesByPID(func(*process) bool { return true }) {
+				p.readCounters(time.Now())
+			}
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// endedTotals is what processes counted that are no more.
+type endedTotals struct {
+	mu  sync.Mutex // before that of a process's counters
+	sum pages.Ended
+}
+
+// Figures are what the node can say of itself in numbers.
+type Figures struct {
+	Processes int
+	Links     map[Side]int
+	Totals    pages.Ended       // of all processes since the node began
+	Refused   map[string]uint64 // strangers, by why
+}
+
+// Side tells kinds of links' ends apart.
+type Side struct{ Imports, Mapped, Encrypted bool }
+
+// Figures looks.
+func (n *Node) Figures() Figures {
+	f := Figures{Links: map[Side]int{}, Refused: n.refusals.sum()}
+	n.endedTotals.mu.Lock() // no process ends meanwhile: each is in one of the two sums
+	defer n.endedTotals.mu.Unlock()
+	f.Totals = n.endedTotals.sum
+	n.mu.Lock()
+	all := slices.Collect(maps.Values(n.processes))
+	n.mu.Unlock()
+	f.Processes = len(all)
+	for _, p := range all {
+		for _, l := range p.readCounters(time.Now()) {
+			f.Links[Side{l.Importing, l.Mapped, l.Secret && !l.Mapped}]++
+		}
+		p.counters.mu.Lock()
+		sum := p.counters.totals()
+		p.counters.mu.Unlock()
+		f.Totals.Imports.Add(&sum.Imports)
+		f.Totals.Exports.Add(&sum.Exports)
+	}
+	return f
+}
+
+// Health is why the node does not serve all that it is for, or nil.
+func (n *Node) Health() error {
+	n.mu.Lock()
+	closed, recalled := n.closed, n.recovered
+	n.mu.Unlock()
+	switch {
+	case closed:
+		return code.New(code.NoDaemon, "node %q stops", n.cfg.Name)
+	case !recalled:
+		return code.New(code.NoDaemon, "node %q starts", n.cfg.Name)
+	}
+	if why := n.network.reason(); why != "" {
+		return code.New(code.Unreachable, "%s", why)
+	}
+	return n.stateFault()
+}

@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+)
+
+// A process has its events logged at once when not too many came before: it is not to
+// drive others' out of the log.
+const (
+	logBurst    = 256
+	logInterval = 100 * time.Millisecond // one more
+)
+
+type logLimiter struct {
+	mu         sync.Mutex
+	nextFree   time.Time // those until then are paid for
+	suppressed int       // not logged since the last that was
+}
+
+// allow says whether one more may be logged, and how many were not before it.
+func (t *logLimiter) allow(now time.Time) (more int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if first := now.Add(-logBurst * logInterval); t.nextFree.Before(first) {
+		t.nextFree = first
+	}
+	if t.nextFree.After(now.Add(-logInterval)) {
+		t.suppressed++
+		return 0, false
+	}
+	t.nextFree = t.nextFree.Add(logInterval)
+	more, t.suppressed = t.suppressed, 0
+	return more, true
+}
+
+// logLinkEvent logs what a process says of a link of its own. Each kind is a line of its own,
+// of which so many are kept (logfile.Limit).
+func (p *process) logLinkEvent(e nodeproto.LinkEvent) error {
+	say, ok := map[string]string{
+		nodeproto.LinkDown:      "a link is down",
+		nodeproto.LinkFailed:    "a link has failed",
+		nodeproto.LinkLost:      "a link has lost its connection",
+		nodeproto.LinkResumed:   "a link was resumed",
+		nodeproto.ImportRevoked: "an import was revoked",
+	}[e.Kind]
+	if !ok {
+		return code.New(code.BadArg, "unknown event %.32q: the program's vmmc is newer than its daemon", e.Kind)
+	}
+	more, ok := p.logLimiter.allow(time.Now())
+	if !ok {
+		return nil
+	}
+	e.Peer.Node = truncateReason(e.Peer.Node)
+	side := "exports"
+	if e.Imports {
+		side = "imports"
+	}
+	p.n.driverLog.Info(say, "process", *p.id.Load(), "peer", e.Peer, "role", side, "why", truncateReason(e.Why), "more", more)
+	return nil
+}

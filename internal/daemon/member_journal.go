@@ -1,0 +1,392 @@
+package daemon
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// memberJournal is who has joined the node at its socket, in a file beside that: the next daemon knows from
+// it who may come back, and of what the kernel says, who has ended. The model is docs/models/rejoin.pml.
+type memberJournal struct {
+	n    *Node
+	path string // "": a node whose socket is no file ends with its program, and nobody comes back
+
+	mu       sync.Mutex
+	f        *os.File
+	lines    int // in the file
+	live     map[nodeproto.ProcessID]memberRecord
+	expected map[uint32]*expectedMember // by pid
+	failed   bool                       // and it was said
+}
+
+// memberRecord is a line of the file: a process that has joined, or the end of one.
+type memberRecord struct {
+	Process nodeproto.ProcessID
+	Ended   bool                `json:",omitempty"`
+	At      int64               `json:",omitempty"` // of an end: see departure
+	Dropped bool                `json:",omitempty"` // it is not known whether it has ended
+	Hash    string              `json:",omitempty"` // the SHA-256 of what it was given
+	UID     uint32              `json:",omitempty"`
+	Real    int                 `json:",omitempty"` // the kernel's pid
+	Born    uint64              `json:",omitempty"` // see unix.Born
+	Parent  nodeproto.ProcessID `json:",omitzero"`
+	Session string              `json:",omitempty"`
+	Group   uint32              `json:",omitempty"` // in a session that the node has
+	Started bool                `json:",omitempty"` // by that session
+}
+
+// expectedMember is a process that may come back.
+type expectedMember struct {
+	memberRecord
+	settled chan struct{} // closed when it has, with all that it had, or has ended
+}
+
+// What is read of a file that may be damaged, and kept in one.
+const (
+	maxJournal = 64 << 20
+	maxLine    = 64 << 10 // a session's name has maxSession bytes at most, each of which may be written as six
+	maxSession = 8 << 10  // bytes
+	maxEnded   = 1024     // ends of processes that the next daemon is told of
+)
+
+// open reads the file. The socket's lock is held, so it is this daemon's alone.
+func (r *memberJournal) open(n *Node, socket string) error {
+	r.n, r.live, r.expected = n, map[nodeproto.ProcessID]memberRecord{}, map[uint32]*expectedMember{}
+	if strings.HasPrefix(socket, "@") {
+		return nil
+	}
+	path := socket + ".roll"
+	ended := r.read(path)
+	var lost []departure
+	for id, e := range r.live {
+		switch {
+		case id.Node != n.cfg.Name || !n.ownPID(id.PID):
+			delete(r.live, id) // of a node that this one is no more
+		case e.dead():
+			delete(r.live, id)
+			lost = append(lost, departure{id, time.Now().Unix()})
+		}
+	}
+	for _, e := range append(ended, lost...) {
+		n.departed.addAt(e)
+	}
+	r.path = path
+	if err := r.rewrite(append(ended, lost...)); err != nil {
+		r.path = ""
+		return code.New(code.BadConfig, "keep who joins: %v", err)
+	}
+	for _, e := range r.live {
+		r.expect(e)
+	}
+	return nil
+}
+
+// read gives the processes that have ended, the latest last.
+func (r *memberJournal) read(path string) (ended []departure) {
+	info, err := os.Lstat(path) // not where a link leads
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
+		err = fmt.Errorf("it is %v, want a file for its owner alone", info.Mode())
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
+	if err == nil {
+		defer f.Close()
+		if uid, _, oerr := unix.OwnerOf(f); oerr != nil || int(uid) != os.Getuid() {
+			err = fmt.Errorf("it is user %d's (%w)", uid, errors.Join(oerr, fs.ErrPermission))
+		}
+	}
+	if err != nil {
+		r.n.log.Warn("who has joined the daemon before this one is not known: those processes cannot come back", "file", path, "err", err)
+		return nil
+	}
+	whole := &io.LimitedReader{R: f, N: maxJournal}
+	lines := bufio.NewScanner(whole)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var e memberRecord
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 { // torn by the daemon's death
+			continue
+		}
+		switch {
+		case e.Ended:
+			delete(r.live, e.Process)
+			ended = append(ended, departure{e.Process, cmp.Or(e.At, time.Now().Unix())})
+		case e.Dropped:
+			delete(r.live, e.Process)
+		default:
+			r.live[e.Process] = e
+		}
+	}
+	if err := lines.Err(); err != nil || whole.N == 0 {
+		r.n.log.Warn("not all who joined the daemon before this one are known: some processes cannot come back", "file", path, "err", err)
+	}
+	return ended[max(0, len(ended)-maxEnded):]
+}
+
+// rewrite makes the file anew, with who is there and who has ended lately.
+func (r *memberJournal) rewrite(ended []departure) error {
+	_ = os.Remove(r.path + ".new") // of a daemon that died while it wrote
+	f, err := os.OpenFile(r.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	for _, e := range r.live {
+		_ = enc.Encode(e) // the writer keeps its error
+	}
+	for _, e := range ended[max(0, len(ended)-maxEnded):] {
+		_ = enc.Encode(memberRecord{Process: e.ProcessID, Ended: true, At: e.at})
+	}
+	if err = w.Flush(); err == nil {
+		err = os.Rename(r.path+".new", r.path)
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = os.Remove(r.path + ".new")
+		return err
+	}
+	if r.f != nil {
+		_ = r.f.Close()
+	}
+	r.f, r.lines = f, len(r.live)+min(len(ended), maxEnded)
+	return nil
+}
+
+// append adds a line; mu is held. It is not synced: what outlives the daemon is all that matters,
+// no process outlives the machine.
+func (r *memberJournal) append(e memberRecord) {
+	if r.path == "" {
+		return
+	}
+	b, err := json.Marshal(e)
+	if err == nil && r.failed { // its last line may be torn, and others are missing
+		err = r.rewrite(r.n.departed.latest(maxEnded))
+	} else if err == nil {
+		_, err = r.f.Write(append(b, '\n'))
+	}
+	if r.lines++; err == nil && r.lines > 4*len(r.live)+4*maxEnded {
+		err = r.rewrite(r.n.departed.latest(maxEnded))
+	}
+	if err != nil && !r.failed {
+		r.n.log.Warn("who joins cannot be kept: processes that joined since cannot come back to the next daemon", "file", r.path, "err", err)
+	}
+	r.failed = err != nil
+}
+
+// join notes a process, and gives what it may come back by.
+func (r *memberJournal) join(p *process, parent nodeproto.ProcessID) (token string) {
+	born, err := unix.Born(p.cred.PID) // without mu, as the process may have the kernel hold that up
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.path == "" {
+		return ""
+	}
+	token = rand.Text()
+	if errors.Is(err, fs.ErrNotExist) {
+		return "" // it has ended
+	}
+	e := memberRecord{Process: *p.id.Load(), Hash: tokenHash(token), UID: p.cred.UID, Real: p.cred.PID, Born: born, Parent: parent, Session: p.session}
+	if m := p.member; m != nil {
+		e.Group, e.Started = m.group, m.noted == nil
+	}
+	r.live[e.Process] = e
+	r.append(e)
+	return token
+}
+
+// end notes that a process is no more.
+func (r *memberJournal) end(id nodeproto.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.live[id]; ok {
+		delete(r.live, id)
+		r.append(memberRecord{Process: id, Ended: true, At: time.Now().Unix()})
+	}
+	r.settle(id)
+}
+
+// drop forgets a process, of which it is not known whether it has ended.
+func (r *memberJournal) drop(id nodeproto.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.live[id]; ok {
+		delete(r.live, id)
+		r.append(memberRecord{Process: id, Dropped: true})
+	}
+	r.settle(id)
+}
+
+// expect begins to wait for a process; mu is held, or nobody else is there yet.
+func (r *memberJournal) expect(e memberRecord) {
+	x := &expectedMember{memberRecord: e, settled: make(chan struct{})}
+	r.expected[e.Process.PID] = x
+	r.n.wg.Go(func() { r.watch(x) })
+}
+
+// expectReturn expects a process whose connection has ended here and not there.
+func (r *memberJournal) expectReturn(id nodeproto.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := r.live[id]; ok && r.expected[id.PID] == nil {
+		r.expect(e)
+	}
+}
+
+// settle is the end of that; mu is held.
+func (r *memberJournal) settle(id nodeproto.ProcessID) {
+	if x := r.expected[id.PID]; x != nil && x.Process == id {
+		delete(r.expected, id.PID)
+		close(x.settled)
+	}
+}
+
+// returned says that a process has come, with all that it had.
+func (r *memberJournal) returned(id nodeproto.ProcessID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle(id)
+}
+
+// Between looks whether a process that is expected has ended.
+const (
+	minProbeInterval = 20 * time.Millisecond
+	maxProbeInterval = time.Second
+)
+
+// watch looks after a process until it is back or has ended.
+func (r *memberJournal) watch(x *expectedMember) {
+	t := time.NewTimer(minProbeInterval)
+	defer t.Stop()
+	for pause := minProbeInterval; ; {
+		select {
+		case <-x.settled:
+			return
+		case <-r.n.ctx.Done():
+			return
+		case <-t.C:
+		}
+		if x.dead() {
+			r.n.departed.add(x.Process)
+			r.end(x.Process)
+			r.n.log.Info("a process has ended before it came back", "pid", x.Process.PID, "realpid", x.Real)
+			return
+		}
+		pause = min(2*pause, maxProbeInterval)
+		t.Reset(pause)
+	}
+}
+
+// dead says whether the kernel knows that the process is no more.
+func (e *memberRecord) dead() bool {
+	born, err := unix.Born(e.Real)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && born != 0 && e.Born != 0 && born != e.Born
+}
+
+// anyExpected says whether anybody is expected, whose links are not known yet.
+func (r *memberJournal) anyExpected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.expected) > 0
+}
+
+// isExpected says whether a pid is one's who may come back.
+func (r *memberJournal) isExpected(pid uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.expected[pid] != nil
+}
+
+// awaitReturn waits for a process that may come back.
+func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
+	r.mu.Lock()
+	x := r.expected[pid]
+	r.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	late := time.NewTimer(timeout.Control)
+	defer late.Stop()
+	select {
+	case <-x.settled:
+		return nil
+	case <-ctx.Done():
+		return ctxCause(ctx, "process %d has not come back to node %q, whose daemon was restarted", pid, r.n.cfg.Name)
+	case <-late.C:
+		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was restarted, within %v: it may be stopped", pid, r.n.cfg.Name, timeout.Control)
+	}
+}
+
+// checkReturn checks who says that he comes back: the kernel's number and beginning of the program, its user, and
+// what the daemon gave it before.
+func (j *memberJournal) checkReturn(r *nodeproto.RejoinRequest, cred unix.Cred) (memberRecord, error) {
+	born, err := unix.Born(cred.PID) // without mu, as in join
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	x := j.expected[r.Process.PID]
+	if x == nil {
+		if _, ok := j.live[r.Process]; ok {
+			return memberRecord{}, code.New(code.InProgress, "process %d has a connection with node %q still", r.Process.PID, j.n.cfg.Name)
+		}
+		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined left no word of it, or took it for ended; open another one", j.n.cfg.Name, r.Process.PID)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return memberRecord{}, code.New(code.NoMem, "node %q cannot look who comes back as process %d: %v", j.n.cfg.Name, r.Process.PID, err)
+	}
+	if err != nil || r.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real || x.Born != 0 && born != x.Born ||
+		subtle.ConstantTimeCompare([]byte(tokenHash(r.Pass)), []byte(x.Hash)) != 1 {
+		return memberRecord{}, code.New(code.NoRights, "this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, r.Process.PID, j.n.cfg.Name)
+	}
+	return x.memberRecord, nil
+}
+
+// close ends the writing, with the socket's lock held. It removes the file if the next daemon has
+// no use for it, and reports whether a process that has joined lives, which waits for that daemon.
+func (r *memberJournal) close() (awaited bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.f != nil {
+		_ = r.f.Close()
+	}
+	for _, e := range r.live {
+		if awaited = !e.dead(); awaited {
+			break
+		}
+	}
+	// A process that the kernel knows to be dead and that is in the list still has ended just now.
+	asked := r.n.tcp != nil && (len(r.live) > 0 || r.n.departed.asked())
+	if r.path != "" && !awaited && !asked {
+		_ = os.Remove(r.path)
+	}
+	r.path = ""
+	return awaited
+}
+
+func tokenHash(token string) string {
+	h := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(h[:])
+}

@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// maxLinks bounds the links that a process brings.
+const maxLinks = 1 << 16
+
+// rejoin takes back a process that has joined a daemon before this one, or whose connection was given
+// up here. Nobody reaches it until it has said what it has.
+func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
+	n := p.n
+	if r.Version != nodeproto.Version {
+		return nodeproto.Welcome{}, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: start the program again with the vmmc of this daemon", r.Version, nodeproto.Version)
+	}
+	in := n.sessionOf(r.Process)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p.id.Load() != nil {
+		return nodeproto.Welcome{}, code.New(code.BadArg, "this connection has registered already")
+	}
+	e, err := n.journal.checkReturn(&r, p.cred)
+	if err != nil {
+		return nodeproto.Welcome{}, err
+	}
+	if o := n.processes[r.Process.PID]; o != nil {
+		return nodeproto.Welcome{}, code.New(code.InProgress, "process %d has a connection with node %q still", r.Process.PID, n.cfg.Name)
+	}
+	c := n.children.byPID[e.Process.PID]
+	if c != nil && c.who.uid == p.cred.UID && c.markJoined() {
+		c.real = p.cred.PID
+	}
+	p.session = e.Session
+	if in != nil && in.Name == e.Session && in.User == p.user {
+		if p.member = (&member{s: in, group: e.Group}); !e.Started {
+			n.noteMember(p.member, p, e.Process.PID)
+		}
+	}
+	p.linkOrder.Store(r.Order)
+	p.returning.Store(true)
+	p.id.Store(&e.Process)
+	n.processes[e.Process.PID] = p
+	return nodeproto.Welcome{Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.nodeNames(), Pass: r.Pass, Introduces: true, InSession: p.member != nil}, nil
+}
+
+// sessionOf is the session that a process was in which may come back, if the node has it.
+func (n *Node) sessionOf(id nodeproto.ProcessID) *session {
+	n.journal.mu.Lock()
+	e := n.journal.live[id]
+	n.journal.mu.Unlock()
+	return n.sessionNamed(e.Session)
+}
+
+// markJoined says whether a program that was started joins by this.
+func (c *child) markJoined() bool {
+	select {
+	case <-c.joined:
+		return false
+	default:
+		close(c.joined)
+		return true
+	}
+}
+
+// takeBelongings takes what a process that comes back has.
+func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
+	if !p.returning.Load() {
+		return code.New(code.BadArg, "only a process that comes back says what it had")
+	}
+	for _, e := range r.Exports {
+		if err := p.export(e, true); err != nil {
+			return err
+		}
+	}
+	if err := p.n.takeLinks(p, r.Links); err != nil {
+		return err
+	}
+	if !r.Last {
+		return nil
+	}
+	p.returning.Store(false)
+	id := p.id.Load()
+	p.n.journal.returned(*id)
+	p.n.log.Info("process came back", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
+	if why := p.n.network.reason(); why != "" { // it may have missed that
+		p.n.wg.Go(func() {
+			ctx, stop := context.WithTimeout(p.n.ctx, timeout.Control)
+			defer stop()
+			fds, _ := p.conn.Call(ctx, nodeproto.Sever, nodeproto.SeverRequest{Epoch: p.n.network.currentEpoch(), Why: why}, nil, nil)
+			closeAll(fds)
+		})
+	}
+	return nil
+}
+
+// takeLinks lets importers on other nodes dial the links again that a process of this node had. Only a link's
+// two ends know its number: an importer that brings it as its own, before its exporter does, takes it from itself.
+func (n *Node) takeLinks(p *process, links []nodeproto.LinkAgain) error {
+	if len(links) == 0 || n.network.reason() != "" {
+		return nil
+	}
+	p.mu.Lock()
+	p.rejoinedLinks += len(links)
+	many := p.rejoinedLinks > maxLinks
+	p.mu.Unlock()
+	if many {
+		return code.New(code.NoMem, "a process comes back with more than %d links", maxLinks)
+	}
+	epoch := n.network.currentEpoch()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range links {
+		if d := n.pendingLinks[l.Link]; d != nil && d.exporter != p || len(l.Key) != wire.KeySize {
+			n.log.Warn("a process came back with a link that is not its own", "realpid", p.cred.PID, "user", p.user)
+			continue
+		}
+		n.pendingLinks[l.Link] = &pendingLink{exporter: p, key: l.Key, epoch: epoch, redialable: true}
+	}
+	return nil
+}

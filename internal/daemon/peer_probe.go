@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/wire"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// probeHosts asks some of the nodes, all at once, whether they are there.
+func (n *Node) probeHosts(ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look) []*nodev1.Host {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	out := make([]*nodev1.Host, len(hs))
+	var all sync.WaitGroup
+	for i, h := range hs {
+		s := &nodev1.Host{Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Place: nodes.placeOf(h.Name)}
+		if out[i] = s; h.Name == n.cfg.Name {
+			s.Self, s.Reachable, s.Ping = true, true, n.pingResponse()
+			continue
+		}
+		if what == nodev1.Look_LOOK_UNSPECIFIED {
+			continue
+		}
+		all.Go(func() {
+			p := nodes.peers[h.Name]
+			p.probe(ctx, s)
+			if s.GetReachable() {
+				s.HostsDiffer, s.HostsConflict = n.compareLists(ctx, p, nodes, s.GetPing().GetHostsDigest())
+			}
+		})
+		if what == nodev1.Look_LOOK_DATA {
+			all.Go(func() {
+				rtt, err := probeDataPort(ctx, h.Data)
+				if err != nil {
+					s.DataError = truncateError(err.Error())
+					return
+				}
+				s.DataRttNs = int64(rtt)
+			})
+		}
+	}
+	all.Wait()
+	return out
+}
+
+// maxErrorText bounds an error in a list of many nodes.
+const maxErrorText = 240
+
+func truncateError(s string) string {
+	if len(s) > maxErrorText {
+		s = strings.ToValidUTF8(s[:maxErrorText], "") + "…"
+	}
+	return s
+}
+
+// probe measures a round trip on a connection that is already there, and says what
+// came back.
+func (p *peer) probe(ctx context.Context, s *nodev1.Host) {
+	var from atomic.Pointer[string]
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		a := i.Conn.LocalAddr().String()
+		from.Store(&a)
+	}})
+	for range 2 { // the first may have to connect
+		start := time.Now()
+		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
+		if err != nil {
+			if ctx.Err() != nil {
+				err = fmt.Errorf("node %q at %s does not answer within %v", s.Name, s.ControlAddress, timeout.Ping)
+			} else {
+				err = p.failed(ctx, err)
+			}
+			s.Reachable, s.RttNs, s.Ping, s.Error = false, 0, nil, truncateError(err.Error())
+			return
+		}
+		rtt := time.Since(start)
+		s.Reachable, s.RttNs, s.Ping = true, int64(rtt), a.Msg
+		if c := a.Msg.GetClockUnixNs(); c != 0 {
+			s.ClockAheadNs = c - start.Add(rtt/2).UnixNano()
+		}
+		if f := from.Load(); f != nil {
+			s.FromAddress = *f
+		}
+	}
+}
+
+// probeLinkNumber is in the hello of who only looks. No link has it but by a chance of
+// one in 2^64, and then it is dialled with a proof.
+const probeLinkNumber = 0
+
+// probeDataPort looks whether a data plane answers: it says hello and hears the challenge.
+func probeDataPort(ctx context.Context, addr string) (time.Duration, error) {
+	start := time.Now()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return 0, fmt.Errorf("data address %s: %w", addr, err)
+	}
+	defer c.Close()
+	if t, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(t)
+	}
+	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: probeLinkNumber, Attempt: 1, Nonce: wire.NewNonce()}
+	if _, err := c.Write(h.Encode()); err != nil {
+		return 0, fmt.Errorf("data address %s: %w", addr, err)
+	}
+	challenge := make([]byte, wire.ChallengeSize)
+	if _, err := io.ReadFull(c, challenge); err != nil {
+		return 0, fmt.Errorf("data address %s does not answer a hello: %w", addr, err)
+	}
+	if _, err := wire.ParseChallenge(challenge); err != nil {
+		return 0, fmt.Errorf("data address %s: %w", addr, err)
+	}
+	return time.Since(start), nil
+}

@@ -1,0 +1,88 @@
+//go:build linux
+
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+)
+
+// configured is a node before it serves anybody, whose hosts file has the text.
+func configured(t *testing.T, list []hosts.Host, text string) (*Node, error) {
+	t.Helper()
+	ids, err := cert.Ephemeral("test", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "vmmc-hosts.txt")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	n := &Node{
+		cfg:        Config{Name: "a", Identity: ids["a"], Hosts: list, HostsFile: file},
+		systemLogs: systemLogs{log: log, driver: log, driverLog: log},
+	}
+	return n, n.configure()
+}
+
+// A node that is not in the list may ask while this one still starts, and has the
+// file looked at.
+func TestANodeIsWelcomeWhileThisOneStarts(t *testing.T) {
+	list := []hosts.Host{{Name: "a", Control: "h:1", Data: "h:1"}}
+	n, err := configured(t, list, "a h:1\nb h:2\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := (cert.Peer{Kind: cert.Node, Name: "b"}); !n.isMember(b) {
+		t.Error("b is in the file, and was refused")
+	}
+	if c := (cert.Peer{Kind: cert.Node, Name: "c"}); n.isMember(c) {
+		t.Error("c is not in the file, and was let in")
+	}
+	// The places were this node's from the start, not only from that look on.
+	if err := os.WriteFile(n.cfg.HostsFile, []byte("-\na h:1\nb h:2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.Reload()
+	if got := n.roster.Load(); got.place != 0 || len(got.peers) != 1 {
+		t.Errorf("a moved to place %d", got.place)
+	}
+}
+
+// All names go to each process that joins, in one packet.
+func TestVeryManyNodes(t *testing.T) {
+	list := []hosts.Host{{Name: "a", Control: "h:1", Data: "h:1"}}
+	for _, name := range manyNames(2000, "node") {
+		list = append(list, hosts.Host{Name: name, Control: "h:1", Data: "h:1"})
+	}
+	if _, err := configured(t, list, ""); err != nil {
+		t.Errorf("2000 nodes with short names: %v", err)
+	}
+	list = list[:1]
+	for _, name := range manyNames(2000, strings.Repeat("n", 60)) {
+		list = append(list, hosts.Host{Name: name, Control: "h:1", Data: "h:1"})
+	}
+	_, err := configured(t, list, "")
+	if err == nil || !strings.Contains(err.Error(), "shorter names") || len(err.Error()) > 1000 {
+		t.Errorf("2000 nodes with long names: %v", err)
+	}
+	check := code.New(code.NoSuchNode, "the nodes are %s", names(list)).Error()
+	if len(check) > 4000 || !strings.Contains(check, "2001 in all") {
+		t.Errorf("an error names them so: %s", check)
+	}
+}
+
+func manyNames(n int, prefix string) (all []string) {
+	for i := range n {
+		all = append(all, prefix+string(rune('a'+i%10))+string(rune('a'+i/10%10))+string(rune('a'+i/100%10))+string(rune('a'+i/1000)))
+	}
+	return all
+}

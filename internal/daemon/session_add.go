@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/mount"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// addSession makes a session with a supervisor that runs, or nothing.
+func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) (s *session, err error) {
+	t := &n.sessions
+	if err := t.reserve(n.cfg.Name, r.Name, r.UID); err != nil {
+		return nil, err
+	}
+	kept := false // what is left of it, for who deletes it
+	defer func() {
+		if err != nil && !kept {
+			t.put(r.Name, nil)
+		}
+	}()
+	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), who != mount.Credentials{}
+	n.placeCgroup(&r)
+	if err := n.placeMount(&r); err != nil {
+		return nil, err
+	}
+	s = n.newSession(r)
+	undo := func() {
+		s.hangUp()
+		_ = s.dropCgroup()
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Stop)
+		defer stop()
+		_ = unix.RemoveTree(late, t.dir(r.Name))
+		if derr := n.undoShare(ctx, s); derr != nil {
+			err, kept = errors.Join(err, derr), true
+			t.put(r.Name, s)
+			return
+		}
+		n.removeDrive(&s.record)
+		_ = os.Remove(t.file(r.Name))
+		close(s.deletedCh)
+	}
+	// A daemon that dies meanwhile leaves a session that the next one deletes.
+	err = n.takeDrive(&s.record, func() error {
+		half := s.record
+		half.Ending = true
+		return t.write(half)
+	})
+	if err == nil {
+		err = n.makeRun(ctx, &s.record)
+	}
+	if err == nil {
+		err = n.mountShare(ctx, &s.record, who)
+	}
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	c, err := s.reach(ctx)
+	if err == nil {
+		if err = t.write(s.record); err == nil && ctx.Err() != nil {
+			err = ctxCause(ctx, "make session %q on node %q", r.Name, n.cfg.Name)
+		}
+		if err != nil {
+			_, _ = c.End(context.WithoutCancel(ctx))
+		}
+	}
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	t.put(r.Name, s)
+	n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base, "output", r.Output)
+	return s, nil
+}
+
+// makeRun makes the directory that is the user's.
+func (n *Node) makeRun(ctx context.Context, r *record) error {
+	dir := n.sessions.dir(r.Name)
+	if err := unix.RemoveTree(ctx, dir); err != nil { // of a session that a crash left half made
+		return code.New(code.BadConfig, "remove what is left of a session %q: %v", r.Name, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return code.New(code.BadConfig, "make the directory of session %q: %v", r.Name, err)
+	}
+	if int(r.UID) == os.Getuid() {
+		return nil
+	}
+	if err := os.Lchown(dir, int(r.UID), int(r.GID)); err != nil {
+		return code.New(code.BadConfig, "give the directory of session %q to user %q: %v", r.Name, r.User, err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/sessionnodes"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// setOrigin notes in a record how the session was made.
+func (r *record) setOrigin(m *nodev1.AddSessionRequest) error {
+	if at := m.GetMade(); at != nil {
+		if !at.IsValid() {
+			return code.New(code.BadArg, "the time at which the session is made is none: %v", at)
+		}
+		r.Made = at.AsTime()
+	}
+	if n := sessionnodes.Size(m.GetNodes()); n > sessionnodes.MaxNames || len(m.GetNodes()) > n {
+		return code.New(code.BadArg, "the names of the session's nodes have %d bytes: at most %d, and none is empty", n, sessionnodes.MaxNames)
+	}
+	r.Nodes = m.GetNodes()
+	return nil
+}
+
+// origin is what the record says of that.
+func (r *record) origin() *nodev1.SessionOriginResponse {
+	o := &nodev1.SessionOriginResponse{Nodes: r.Nodes, User: r.User}
+	if !r.Made.IsZero() {
+		o.Made = timestamppb.New(r.Made)
+	}
+	return o
+}
+
+// SessionOrigin reads the record alone: a session's supervisor need not answer.
+func (s *sessionService) SessionOrigin(ctx context.Context, r *connect.Request[nodev1.SessionOriginRequest]) (*connect.Response[nodev1.SessionOriginResponse], error) {
+	c, err := callerOf(ctx)
+	var in *session
+	if err == nil {
+		in, err = s.n.findSession(c, r.Msg.GetSession())
+	}
+	if err != nil {
+		return nil, coded(err)
+	}
+	return reply(in.origin(), nil)
+}
+
+// sessionNodes gives a process the nodes of its session, in the order of making.
+func (p *process) sessionNodes(ctx context.Context) (nodeproto.SessionNodesAnswer, error) {
+	if p.member == nil {
+		return nodeproto.SessionNodesAnswer{}, code.New(code.NoSuchSession, "process %d is in no session that node %q has", p.id.Load().PID, p.n.cfg.Name)
+	}
+	s := p.member.s
+	select {
+	case <-s.deletedCh:
+		return nodeproto.SessionNodesAnswer{}, s.deleted()
+	default:
+	}
+	nodes, err := s.nodes(ctx)
+	return nodeproto.SessionNodesAnswer{Nodes: nodes}, err
+}
+
+// nodesQuery asks all nodes for a session. Processes of the session that ask meanwhile
+// share the answer: however many there are, no node is asked more than once at a time.
+type nodesQuery struct {
+	done  chan struct{}
+	nodes []string
+}
+
+func (s *session) nodes(ctx context.Context) ([]string, error) {
+	s.mu.Lock()
+	q := s.query
+	if q == nil {
+		q = &nodesQuery{done: make(chan struct{})}
+		s.query = q
+		s.n.wg.Go(func() {
+			q.nodes = s.askNodes()
+			s.mu.Lock()
+			s.query = nil
+			s.mu.Unlock()
+			close(q.done)
+		})
+	}
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.nodes, nil
+	case <-ctx.Done():
+		return nil, ctxCause(ctx, "ask for the nodes of session %q", s.Name)
+	}
+}
+
+func (s *session) askNodes() []string {
+	ctx, stop := context.WithTimeout(s.n.ctx, timeout.Ping)
+	defer stop()
+	roster := s.n.roster.Load()
+	answers := make([]sessionnodes.Answer, len(roster.hosts))
+	var all sync.WaitGroup
+	for i, h := range roster.hosts {
+		if answers[i].Node = h.Name; h.Name == s.n.cfg.Name {
+			answers[i].Origin = s.origin()
+			continue
+		}
+		all.Go(func() { roster.peers[h.Name].sessionOrigin(ctx, s.User, s.Name, &answers[i]) })
+	}
+	all.Wait()
+	return sessionnodes.Order(answers)
+}
+
+// sessionOrigin asks another node, for a user of this one.
+func (p *peer) sessionOrigin(ctx context.Context, user, session string, a *sessionnodes.Answer) {
+	r := connect.NewRequest(&nodev1.SessionOriginRequest{Session: session})
+	r.Header().Set(userHeader, user)
+	m, err := p.sessions.SessionOrigin(ctx, r)
+	if err == nil {
+		if m.Msg.GetUser() == user { // root may ask for another user's session of that name too
+			a.Origin = m.Msg
+		}
+		return
+	}
+	e, answered := answeredError(err)
+	a.Silent = !answered || e.Code != code.NoSuchSession && e.Code != code.NoRights
+}

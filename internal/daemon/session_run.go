@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"context"
+	"crypto/hmac"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// spawnInSession is asked by the node of a process that spawns in a session.
+func (n *Node) spawnInSession(ctx context.Context, im nodeproto.Importer, o order, group uint32) (uint32, error) {
+	s, err := n.findSession(caller{user: im.User}, im.Session)
+	if err != nil {
+		return 0, err
+	}
+	if s.User != im.User { // root's programs run in root's sessions
+		return 0, code.New(code.NoRights, "session %q on node %q is user %q's, the process that spawns is user %q's", s.Name, n.cfg.Name, s.User, im.User)
+	}
+	o.inSession, o.group = s, group
+	p, err := n.runInSession(ctx, o)
+	return p.PID, err
+}
+
+// runInSession starts a program in a session of this node. Who gives up before
+// it runs gets none.
+func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, error) {
+	bounded, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	s := o.inSession
+	o.who = s.account()
+	if o.who.uid == 0 && o.parent.Node != "" && o.parent.Node != n.cfg.Name && !n.cfg.SpawnRoot {
+		return supervise.Program{}, code.New(code.NoRights, "node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root", n.cfg.Name, o.who.name)
+	}
+	sup, err := s.reach(bounded)
+	if err != nil {
+		return supervise.Program{}, err
+	}
+	c := newChild(o)
+	n.mu.Lock()
+	if n.closed {
+		err = code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
+	} else {
+		c.pid = n.freePID()
+		c.token = s.token(c.pid)
+		if c.group == 0 {
+			c.group = c.pid
+		}
+		err = n.children.add(c)
+	}
+	n.mu.Unlock()
+	if err != nil {
+		return supervise.Program{}, err
+	}
+	env, err := n.environ(c)
+	if err != nil {
+		close(c.ended)
+		n.forget(c)
+		return supervise.Program{}, err
+	}
+	order := supervise.Order{
+		PID: c.pid, Group: c.group, Parent: o.parent, Token: c.token,
+		Path: o.Path, Name: o.name, Search: o.search, Args: o.Args, Directory: o.Directory,
+		Input: o.input, Terminal: o.terminal,
+	}
+	order.Follow = o.follow && sup.Streams
+	for _, e := range env {
+		if !slices.ContainsFunc(o.env, func(v []byte) bool { return sameVariable(string(v), e) }) {
+			order.Env = append(order.Env, []byte(e))
+		}
+	}
+	order.Env = append(order.Env, o.env...)
+	p, err := sup.Start(bounded, order)
+	if err != nil {
+		close(c.ended)
+		n.forget(c)
+		return p, n.killLateStart(sup, c, err, bounded.Err() != nil)
+	}
+	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.who.name, "session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
+	n.wg.Go(func() { n.follow(sup, c) })
+	return p, nil
+}
+
+// killLateStart sees to it that a program nobody will hear of does not go on.
+func (n *Node) killLateStart(sup *supervise.Client, c *child, err error, late bool) error {
+	if !late {
+		return err
+	}
+	n.wg.Go(func() {
+		ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
+		defer stop()
+		// Behind the order in the supervisor, or before it has begun; then again.
+		for ctx.Err() == nil {
+			if _, err := sup.Signal(ctx, supervise.SignalRequest{PID: c.pid, Signal: int(syscall.SIGKILL)}); err == nil {
+				return
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return code.New(code.Timeout, "start %s in session %q on node %q: there is no more time (%v); it is killed if it has begun", c.Path, c.session, n.cfg.Name, err)
+}
+
+// outputCheckInterval is how often it is looked whether a program's output is kept.
+const outputCheckInterval = 10 * time.Second
+
+// follow notices the end of a session's program, and that its output is not kept.
+func (n *Node) follow(sup *supervise.Client, c *child) {
+	defer close(c.ended)
+	defer n.forget(c)
+	missing := int64(0)
+	for {
+		again := time.After(outputCheckInterval)
+		p, err := sup.Await(n.ctx, supervise.AwaitRequest{PID: c.pid, For: outputCheckInterval})
+		if err != nil {
+			return // it has forgotten it, or is gone with all its programs, or we are
+		}
+		if p.Missing > missing && (missing == 0 || p.Ended) {
+			n.log.Warn("output of a program is not kept", "pid", c.pid, "session", c.session, "bytes", p.Missing, "of", p.Output, "why", p.Why)
+			missing = p.Missing
+		}
+		if p.Ended {
+			n.log.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status", p.Status, "signal", p.Signal)
+			return
+		}
+		select { // a supervisor is its user's, and may answer at once
+		case <-again:
+		case <-sup.Done():
+		case <-n.ctx.Done():
+		}
+	}
+}
+
+// readoptProgram takes on a program that a daemon before this one has started.
+func (n *Node) readoptProgram(s *session, sup *supervise.Client, p supervise.Program) {
+	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
+		n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name, "pid", p.PID)
+		return
+	}
+	c := newChild(order{parent: p.Parent, session: s.Name, who: s.account(), inSession: s, group: p.Group})
+	c.pid, c.token = p.PID, p.Token
+	n.mu.Lock()
+	var err error
+	q := n.processes[p.PID]
+	if here := q != nil && q.member != nil && q.member.s == s && q.member.noted == nil; here { // it came back first
+		c.real = q.cred.PID
+		close(c.joined)
+		q = nil
+	}
+	if q == nil && n.children.byPID[p.PID] == nil { // it has joined, or ended once
+		err = n.children.add(c)
+	} else {
+		err = code.New(code.BadArg, "pid %d is another process's", p.PID)
+	}
+	n.mu.Unlock()
+	if err != nil {
+		n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID, "err", err)
+		return
+	}
+	n.wg.Go(func() { n.follow(sup, c) })
+}

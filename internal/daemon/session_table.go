@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/trust"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// How many sessions a node has.
+const (
+	maxSessions     = 1024
+	maxUserSessions = 64
+)
+
+// sessions are those of a node. Of each the state directory has a record, which
+// is the daemon's, and a directory, which is its user's.
+type sessions struct {
+	state     string         // "": none can be
+	cgroups   string         // the cgroup below which they get theirs; "": they get none
+	lockTaken func(*os.File) // is told of the lock
+
+	mu     sync.Mutex
+	lock   *os.File // held while this daemon uses the state directory
+	byName map[string]*session
+	making map[string]uint32 // of which user; in byName they are nil
+	drives map[string]string // which session each is made for
+	stuck  map[uint32]int    // supervisors of sessions that are not made, which cannot be killed, of which user
+}
+
+func (t *sessions) file(name string) string {
+	return filepath.Join(t.state, "sessions", supervise.FileName(name)+".json")
+}
+
+func (t *sessions) dir(name string) string {
+	return filepath.Join(t.state, "run", supervise.FileName(name))
+}
+
+// open takes the state directory, and makes it when make is set.
+func (t *sessions) open(make bool) error {
+	if t.lock != nil {
+		return nil
+	}
+	if t.state == "" {
+		return code.New(code.BadConfig, "this node keeps no state, and so no sessions: use a node of vmmcd")
+	}
+	if _, err := os.Stat(filepath.Join(t.state, "sessions")); errors.Is(err, fs.ErrNotExist) && !make {
+		return nil
+	}
+	// Users get through, to what is theirs, and see nothing else.
+	for _, d := range []struct {
+		name string
+		mode os.FileMode
+	}{{"", 0o711}, {"sessions", 0o700}, {"run", 0o711}} {
+		if _, err := trust.Own().Make(filepath.Join(t.state, d.name), d.mode); err != nil {
+			return code.New(code.BadConfig, "take the state directory: %v: name another one with --state", err)
+		}
+	}
+	f, err := unix.LockFile(filepath.Join(t.state, "lock"))
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return code.New(code.BadConfig, "another vmmcd has the state directory %s: give this one another with --state", t.state)
+	}
+	if err != nil {
+		return code.New(code.BadConfig, "take the state directory: %v", err)
+	}
+	if left, _ := t.files(); make && len(left) > 0 {
+		_ = f.Close()
+		return code.New(code.BadConfig, "the state directory %s has sessions of another vmmcd, which had it when this one started: start this one again to have them", t.state)
+	}
+	t.lock = f
+	t.lockTaken(f)
+	return nil
+}
+
+func (t *sessions) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.byName {
+		s.hangUp()
+	}
+	if t.lock != nil {
+		_ = t.lock.Close()
+	}
+}
+
+// find is the session of that name, if who asks may use it.
+func (n *Node) findSession(c caller, name string) (*session, error) {
+	if s := n.sessionNamed(name); s != nil {
+		return s, s.authorize(c)
+	}
+	return nil, code.New(code.NoSuchSession, "node %q has no session %q: make it with \"vmmc session add\"", n.cfg.Name, name)
+}
+
+// sessionNamed is nil for one that is not there, or is just being made.
+func (n *Node) sessionNamed(name string) *session {
+	n.sessions.mu.Lock()
+	defer n.sessions.mu.Unlock()
+	return n.sessions.byName[name]
+}
+
+// sessionsAfter are those with greater names, in order.
+func (n *Node) sessionsAfter(name string) []*session {
+	t := &n.sessions
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []*session
+	for _, s := range t.byName {
+		if s != nil && s.Name > name {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *session) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// reserve keeps a name for a session that is being made; release gives it up.
+func (t *sessions) reserve(node, name string, uid uint32) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.open(true); err != nil {
+		return err
+	}
+	same := 0
+	for _, s := range t.byName {
+		if s != nil && s.UID == uid {
+			same++
+		}
+	}
+	for _, u := range t.making {
+		if u == uid {
+			same++
+		}
+	}
+	same += t.stuck[uid]
+	_, taken := t.byName[name]
+	switch {
+	case taken:
+		return code.New(code.BufAlreadyExists, "node %q has a session %q already: delete it, or choose another name", node, name)
+	case len(t.byName) >= maxSessions || same >= maxUserSessions:
+		return code.New(code.NoMem, "node %q has %d sessions, %d of them this user's: at most %d, and %d of one user", node, len(t.byName), same, maxSessions, maxUserSessions)
+	}
+	t.byName[name], t.making[name] = nil, uid
+	return nil
+}
+
+// reapStuck waits for the end of a supervisor that cannot be killed. Until then it counts as a session of
+// its user's, so that a user cannot have one after the other.
+func (n *Node) reapStuck(c *unix.Child, uid uint32) {
+	t := &n.sessions
+	t.mu.Lock()
+	if t.stuck == nil {
+		t.stuck = map[uint32]int{}
+	}
+	t.stuck[uid]++
+	t.mu.Unlock()
+	n.wg.Go(func() {
+		if !c.AwaitOr(n.ctx.Done()) {
+			c.Release()
+			return
+		}
+		c.Reap()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.stuck[uid]--; t.stuck[uid] == 0 {
+			delete(t.stuck, uid)
+		}
+	})
+}
+
+func (t *sessions) put(name string, s *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.making, name)
+	if s == nil {
+		delete(t.byName, name)
+		return
+	}
+	t.byName[name] = s
+}

@@ -1,0 +1,323 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// order is what a program is started with, and for whom.
+type order struct {
+	parent    nodeproto.ProcessID
+	session   string
+	who       account
+	inSession *session // nil: the session is a name that programs share, and no more
+	group     uint32   // run group, in a session; 0: a new one
+	search    bool     // see supervise.Order, as the next two
+	input     bool
+	terminal  *supervise.Terminal
+	name      []byte // argument 0, in a session; empty: the path
+	follow    bool
+	env       [][]byte // beside what the node sets
+	nodeproto.SpawnRequest
+}
+
+// child is a program that this node started. Its logical pid is given out before
+// it joins; by the token in its environment it is known when it does.
+type child struct {
+	order
+	pid     uint32
+	token   string
+	started chan error    // whether it was; has room for the answer
+	joined  chan struct{} // closed when it did
+	ended   chan struct{} // closed when it has, or never was started
+
+	// With the node's mu.
+	proc      *unix.Child // nil until there is a child
+	executed  bool        // it has executed the program
+	real      int         // the kernel's pid of who joined
+	cancelled bool        // who asked for it has given up
+}
+
+func newChild(o order) *child {
+	return &child{
+		order: o, token: rand.Text(),
+		started: make(chan error, 1), joined: make(chan struct{}), ended: make(chan struct{}),
+	}
+}
+
+// run starts a child and stays with it to its end.
+func (n *Node) run(c *child) {
+	defer close(c.ended)
+	defer n.forget(c)
+	proc, err := n.execChild(c)
+	if err != nil {
+		c.started <- n.explain(c, err)
+		return
+	}
+	n.mu.Lock()
+	c.proc = proc
+	late := c.cancelled || n.closed
+	n.mu.Unlock()
+	if late {
+		proc.Signal(syscall.SIGKILL)
+	}
+	if err := n.awaitExec(proc); err != nil {
+		proc.Signal(syscall.SIGKILL)
+		c.started <- n.explain(c, err)
+		n.reap(c, proc)
+		return
+	}
+	n.mu.Lock()
+	c.executed = true
+	n.children.wakeStarters()
+	n.mu.Unlock()
+	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.who.name, "session", c.session, "path", string(c.Path), "parent", c.parent.String())
+	c.started <- nil
+	if how, ended := n.reap(c, proc); ended {
+		n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
+	}
+}
+
+// awaitExec waits until a child has executed its program.
+func (n *Node) awaitExec(proc *unix.Child) error {
+	ctx, stop := context.WithTimeoutCause(n.ctx, timeout.Exec, supervise.ErrSlowExec)
+	defer stop()
+	return proc.Begun(ctx)
+}
+
+// reap waits for a child's end. A closed node does not wait for a child that cannot be killed, because the
+// kernel waits for a file server: then ended is false.
+func (n *Node) reap(c *child, proc *unix.Child) (how string, ended bool) {
+	if !proc.AwaitOr(n.stopWaiting) {
+		proc.Release()
+		n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(), "path", string(c.Path))
+		return "", false
+	}
+	n.mu.Lock()
+	closed := n.closed
+	n.mu.Unlock()
+	if closed { // nobody would end what it leaves running
+		proc.Signal(syscall.SIGKILL)
+	}
+	return proc.Reap(), true
+}
+
+func (n *Node) execChild(c *child) (*unix.Child, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	env, err := n.environ(c)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{string(c.Path)}
+	for _, a := range c.Args {
+		args = append(args, string(a))
+	}
+	return unix.Begin(unix.Program{
+		Path: string(c.Path), Args: args, Env: env, Dir: string(c.Directory),
+		As: c.who.as, Files: [3]*os.File{null, null, null},
+	})
+}
+
+// explain gives the kernel's reason a code, and says what may be meant by it.
+func (n *Node) explain(c *child, err error) error {
+	k, hint := code.BadArg, ""
+	directory := unix.EntersDirectory(err)
+	switch {
+	case errors.Is(err, supervise.ErrSlowExec):
+		k = code.Timeout
+	case directory && errors.Is(err, syscall.ENOENT):
+		return code.New(code.BadArg, "node %q has no directory %s, which is the caller's working directory", n.cfg.Name, c.Directory)
+	case directory && errors.Is(err, syscall.EACCES):
+		hint = ": the user may not enter the directory"
+	case errors.Is(err, syscall.ENOENT):
+		hint = ": there is no such program there; of a script, there may be no such interpreter"
+	case errors.Is(err, syscall.EACCES):
+		hint = ": the user may not execute the program"
+	case errors.Is(err, syscall.ENOEXEC):
+		hint = ": it is no program for this machine; a script begins with #!"
+	case errors.Is(err, syscall.EPERM):
+		k, hint = code.NoRights, ": the daemon may not start programs as this user"
+	}
+	if h, is := unix.Scarce(err); is {
+		k, hint = code.NoMem, h
+	}
+	var why syscall.Errno
+	if errors.As(err, &why) { // the rest repeats the path
+		err = why
+	}
+	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, n.cfg.Name, c.who.name, err, hint)
+}
+
+// maxChildren bounds the programs of one user that a node has started and that
+// still run.
+const maxChildren = 1024
+
+// maxStarting bounds those of them that have not executed their program yet, also because the kernel waits
+// for a file server and they cannot be killed.
+const maxStarting = 64
+
+// children are the programs that a node has started and that still run. With the
+// node's mu.
+type children struct {
+	byPID     map[uint32]*child
+	byToken   map[string]*child
+	startDone chan struct{} // closed and replaced when one has begun, or never will
+}
+
+// startChild adds a child and runs it, when fewer than maxStarting of the user's are about to begin.
+func (n *Node) startChild(ctx context.Context, c *child) error {
+	for {
+		n.mu.Lock()
+		if n.closed {
+			n.mu.Unlock()
+			return code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
+		}
+		if n.children.countStarting(c.who.uid) < maxStarting {
+			c.pid = n.freePID()
+			err := n.children.add(c)
+			if err == nil {
+				n.wg.Go(func() { n.run(c) })
+			}
+			n.mu.Unlock()
+			return err
+		}
+		begun := n.children.startDone
+		n.mu.Unlock()
+		select {
+		case <-begun:
+		case <-ctx.Done():
+			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to begin, and their files or directories do not answer (%v)", c.Path, n.cfg.Name, maxStarting, c.who.name, context.Cause(ctx))
+		}
+	}
+}
+
+// countStarting counts a user's children that have not executed their programs. With mu.
+func (cs *children) countStarting(uid uint32) (n int) {
+	for _, o := range cs.byPID {
+		if o.who.uid == uid && o.inSession == nil && !o.executed {
+			n++
+		}
+	}
+	return n
+}
+
+// wakeStarters tells those who wait in startChild. With mu.
+func (cs *children) wakeStarters() {
+	if cs.startDone == nil { // none was added yet
+		return
+	}
+	close(cs.startDone)
+	cs.startDone = make(chan struct{})
+}
+
+func (cs *children) add(c *child) error {
+	if cs.byPID == nil {
+		cs.byPID, cs.byToken, cs.startDone = map[uint32]*child{}, map[string]*child{}, make(chan struct{})
+	}
+	same := 0
+	for _, o := range cs.byPID {
+		if o.who.uid == c.who.uid {
+			same++
+		}
+	}
+	if same >= maxChildren {
+		return code.New(code.NoMem, "user %q runs %d spawned programs on this node, which is the most: let some end", c.who.name, same)
+	}
+	cs.byPID[c.pid], cs.byToken[c.token] = c, c
+	return nil
+}
+
+// drop is forget of a child that nothing waits for yet. With mu.
+func (cs *children) drop(c *child) {
+	delete(cs.byPID, c.pid)
+	delete(cs.byToken, c.token)
+	cs.wakeStarters()
+}
+
+// forget ends a child's claim to its logical pid.
+func (n *Node) forget(c *child) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.children.drop(c)
+}
+
+// awaitJoined is lookup that waits for a program which was started and has not joined.
+func (n *Node) awaitJoined(ctx context.Context, pid uint32) (*process, error) {
+	if err := n.journal.awaitReturn(ctx, pid); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	c := n.children.byPID[pid]
+	n.mu.Unlock()
+	if c != nil {
+		select {
+		case <-c.joined:
+		case <-c.ended:
+		case <-ctx.Done():
+			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid, n.cfg.Name)
+		}
+	}
+	p, err := n.lookup(pid)
+	if err != nil && c != nil {
+		err = code.New(code.NoSuchProcess, "process %d on node %q, which was spawned, has ended", pid, n.cfg.Name)
+	}
+	return p, err
+}
+
+// wouldAwait says whether await would wait.
+func (n *Node) wouldAwait(pid uint32) bool {
+	n.journal.mu.Lock()
+	expected := n.journal.expected[pid] != nil
+	n.journal.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c := n.children.byPID[pid]; c != nil {
+		select {
+		case <-c.joined:
+		case <-c.ended:
+		default:
+			return true
+		}
+	}
+	return expected
+}
+
+// endChildren ends all programs, with all that they started in their process
+// groups: first they are asked to. The node is closed, so no new ones come.
+func (n *Node) endChildren() {
+	n.mu.Lock()
+	var running []*child
+	for _, c := range n.children.byPID {
+		if c.proc != nil { // else it is killed as soon as it is there
+			running = append(running, c)
+			c.proc.Signal(syscall.SIGTERM)
+		}
+	}
+	n.mu.Unlock()
+	late := time.NewTimer(timeout.Terminate)
+	defer late.Stop()
+	for i, c := range running {
+		select {
+		case <-c.ended:
+		case <-late.C:
+			for _, c := range running[i:] {
+				c.proc.Signal(syscall.SIGKILL)
+			}
+			return // Close waits for them as for all else, but not for ever
+		}
+	}
+}

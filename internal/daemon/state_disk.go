@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/trust"
+)
+
+// stateDisk is what is known of where the node keeps its state: whether it can be written.
+type stateDisk struct {
+	mu        sync.Mutex
+	err       error         // of the last look
+	checkedAt time.Time     // at its end
+	checking  chan struct{} // closed at the end of the look that goes on; nil: none does
+	since     time.Time     // its beginning
+}
+
+const (
+	diskCheckAge   = time.Second // how old what is known may be
+	diskCheckBytes = 4096        // bytes that must have room
+)
+
+// stateFault says why the state cannot be written, or nil. A disk may take its time, or
+// not answer at all, so the caller does not wait for it for long.
+func (n *Node) stateFault() error {
+	if n.cfg.State == "" {
+		return nil
+	}
+	d := &n.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.checking == nil && time.Since(d.checkedAt) >= diskCheckAge {
+		looks := make(chan struct{})
+		d.checking, d.since = looks, time.Now()
+		go func() { // not awaited by Close: where the disk does not answer it stays
+			err := tryWrite(n.cfg.State)
+			d.mu.Lock()
+			d.err, d.checkedAt, d.checking = err, time.Now(), nil
+			d.mu.Unlock()
+			close(looks)
+		}()
+		late := time.NewTimer(timeout.Ping / 4)
+		defer late.Stop()
+		d.mu.Unlock()
+		select {
+		case <-looks:
+		case <-late.C:
+		}
+		d.mu.Lock()
+	}
+	if d.checking != nil {
+		if waited := time.Since(d.since); waited > timeout.Ping {
+			return code.New(code.NoMem, "the state directory %s has not answered for %v: look at its disk or file server", n.cfg.State, waited.Round(time.Second))
+		}
+	}
+	if d.err != nil {
+		return code.New(code.NoMem, "the state cannot be written, new sessions and programs are refused: %v: free some space, or mend its disk", d.err)
+	}
+	return nil
+}
+
+// tryWrite writes a file in the directory and removes it. A directory that is not there
+// is made when it is needed.
+func tryWrite(dir string) error {
+	path := filepath.Join(dir, ".room")
+	f, err := trust.Create(path, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, diskCheckBytes))
+	return errors.Join(err, f.Close(), os.Remove(path))
+}
+
+// faultText is an error as an answer has it; brief, as it goes into lists.
+func faultText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return truncateError(err.Error())
+}

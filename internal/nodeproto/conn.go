@@ -1,0 +1,592 @@
+package nodeproto
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// maxServing bounds the requests of one peer that wait for their answer.
+const maxServing = 4096
+
+// Handler answers a request. It owns fds, which are foreign: see package foreign. The descriptors that it
+// returns are closed once they are sent. It runs on a goroutine of its own, and its context
+// ends when the asker gives up or the connection goes.
+type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer any, answerFDs []int, err error)
+
+// Conn is one end of a connection. Its methods may be called concurrently.
+type Conn struct {
+	c            *net.UnixConn
+	source       *foreign.Source // of the descriptors that come
+	maxReceived  int             // of them may be open before no more are received; 0: there is no bound
+	handler      Handler
+	trace        Tracer      // nil: nobody listens
+	mayBeRefused atomic.Bool // nothing has come, and it may be a refusal
+
+	writing *semaphore.Semaphore // one: a packet
+	pollMu  sync.Mutex           // of one who looks for an answer
+
+	mu      sync.Mutex
+	next    uint64
+	calls   map[uint64]chan answer
+	serving map[uint64]context.CancelFunc
+	err     error
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	done   chan struct{}
+}
+
+type answer struct {
+	body []byte
+	fds  []int
+	err  error
+}
+
+// wireError is an error as it travels.
+type wireError struct {
+	Code code.Code
+	Text string
+}
+
+// refusedError is why the other end does not take the connection on.
+type refusedError struct{ error }
+
+// Refuse ends a connection that nothing was read of, and says why: all calls of the other end, which has [Dialled], fail
+// with that, made already or not. It does not wait, and takes no more descriptors; those that are there only while
+// fewer than most of that user are open, see [NewBoundedConn]. The packet is a failure of no request (0), which
+// who does not know it passes over: for them it is as if there were none.
+func Refuse(c *net.UnixConn, most int, why error) {
+	from := foreign.FromPeer(c)
+	defer from.Release()
+	defer foreign.HangUp(c, from)
+	b, err := encode(header{kind: failure}, toWire(why))
+	if err == nil {
+		_, err = c.Write(b) // there is room, as it is the first
+	}
+	// From here on the other end cannot send, and what it has sent goes: if it were there at the end, the other
+	// end would read of a reset, and of that first.
+	if e := c.CloseRead(); err == nil {
+		err = e
+	}
+	raw, rerr := c.SyscallConn()
+	if err != nil || rerr != nil {
+		return
+	}
+	r := recvBuffers.Get().(*recvBuffer)
+	defer recvBuffers.Put(r)
+	l := &Conn{source: from, maxReceived: most}
+	for more := true; more; { // to the end, or until there is nothing: what it sends from now on fails
+		more = false
+		_ = raw.Control(func(fd uintptr) {
+			a, ok, _ := l.recvOne(int(fd), r)
+			closeAll(a.fds)
+			more = ok && a.err == nil && a.n > 0
+		})
+	}
+}
+
+// HangUp hangs up on a connection of which nothing was read.
+func HangUp(c *net.UnixConn) {
+	from := foreign.FromPeer(c)
+	defer from.Release()
+	foreign.HangUp(c, from)
+}
+
+// NewConn starts reading. The connection is closed by Close, or when the peer
+// goes or says something malformed.
+func NewConn(c *net.UnixConn, h Handler) *Conn {
+	return startConn(c, h, false, 0)
+}
+
+// NewBoundedConn is NewConn with a user at the other end who is not trusted: it receives nothing while so many descriptors that
+// came from that user over all connections are open. The connection may have come by a listener whose connections take no
+// descriptors: it takes them from now on.
+func NewBoundedConn(c *net.UnixConn, most int, h Handler) *Conn {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { unix.AwaitRights(int(fd)) })
+	}
+	return startConn(c, h, false, most)
+}
+
+// NewDialledConn is NewConn at the end that has dialled, which the other one may not take on: see [Refuse].
+func NewDialledConn(c *net.UnixConn, h Handler) *Conn { return startConn(c, h, true, 0) }
+
+func startConn(c *net.UnixConn, h Handler, mayBeRefused bool, maxReceived int) *Conn {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Conn{
+		c: c, source: foreign.FromPeer(c), maxReceived: maxReceived, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		writing: semaphore.New(1), ctx: ctx, cancel: cancel, done: make(chan struct{}),
+	}
+	l.mayBeRefused.Store(mayBeRefused)
+	go l.read()
+	return l
+}
+
+// Reached notes that the other end, or a process that it has sent descriptors to, may put descriptors into sockets: closing
+// these may take as long as it likes. See package foreign.
+func (l *Conn) Reached(sockets ...int) { l.source.Took(sockets...) }
+
+// Done is closed when the connection has ended and nothing of it runs any more.
+func (l *Conn) Done() <-chan struct{} { return l.done }
+
+// Err is why it ended.
+func (l *Conn) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Alive says whether the far end is there still. Err knows what was read so far.
+func (l *Conn) Alive() bool {
+	c, err := l.c.SyscallConn()
+	return err == nil && l.Err() == nil && !unix.HungUp(c)
+}
+
+// Close ends the connection. It does not wait, so that a handler may call it.
+func (l *Conn) Close() {
+	l.fail(net.ErrClosed)
+}
+
+func (l *Conn) fail(err error) {
+	l.mu.Lock()
+	first := l.err == nil
+	if first {
+		l.err = err
+	}
+	l.mu.Unlock()
+	if first {
+		foreign.HangUp(l.c, l.source) // first: a handler that is cancelled would answer the peer with that
+	}
+	l.cancel()
+}
+
+func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error, awake bool) ([]int, error) {
+	ch := make(chan answer, 1)
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return nil, l.closedError()
+	}
+	l.next++
+	id := l.next
+	l.calls[id] = ch
+	l.mu.Unlock()
+	err := l.writeWithin(ctx, header{kind: request, method: m, id: id}, in, fds)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
+		// The other end takes no more. What it has said is read still, as it may be why; that ends this call too.
+		_ = l.c.CloseRead()
+		err = nil
+	}
+	if err != nil {
+		l.forget(id, ch)
+		return nil, err
+	}
+	if awake {
+		l.poll(ch)
+	}
+	var a answer
+	select {
+	case a = <-ch:
+	case <-ctx.Done():
+		l.cancelCall(id)
+		l.forget(id, ch)
+		return nil, context.Cause(ctx)
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	if out != nil {
+		if err := out(a.body); err != nil {
+			closeAll(a.fds)
+			return nil, err
+		}
+	}
+	return a.fds, nil
+}
+
+// Ask is Call with an answer of type T.
+func Ask[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T, got []int, err error) {
+	return callDecoded[T](ctx, l, m, in, fds, false)
+}
+
+func callDecoded[T any](ctx context.Context, l *Conn, m Method, in any, fds []int, awake bool) (v T, got []int, err error) {
+	got, err = l.traced(ctx, m, in, fds, func(b []byte) (err error) {
+		v, err = Decode[T](b)
+		return err
+	}, awake)
+	return v, got, err
+}
+
+func (l *Conn) closedError() error {
+	var r refusedError
+	if errors.As(l.Err(), &r) {
+		return r.error
+	}
+	return code.New(code.NoDaemon, "the connection to the daemon is closed: %v", l.Err())
+}
+
+// forget drops a call; an answer that came all the same is thrown away.
+func (l *Conn) forget(id uint64, ch chan answer) {
+	l.mu.Lock()
+	delete(l.calls, id)
+	l.mu.Unlock()
+	select {
+	case a := <-ch:
+		closeAll(a.fds)
+	default:
+	}
+}
+
+// cancelTime is how long a call that is given up waits for the other end to take that news. The end
+// takes it before what the caller sends next, unless it takes nothing for so long.
+const cancelTime = 100 * time.Millisecond
+
+// cancelCall tells the other end that nobody waits for an answer any more.
+func (l *Conn) cancelCall(id uint64) {
+	h := header{kind: cancel, id: id}
+	ctx, stop := context.WithTimeout(l.ctx, cancelTime)
+	defer stop()
+	if l.writeWithin(ctx, h, nil, nil) == nil || !l.registerPoller() {
+		return
+	}
+	go func() {
+		defer l.wg.Done()
+		_ = l.write(h, nil, nil)
+	}()
+}
+
+// write is writeWithin for as long as the connection lives.
+func (l *Conn) write(h header, body any, fds []int) error {
+	return l.writeWithin(l.ctx, h, body, fds)
+}
+
+// writeStep is how often a write that waits for the other end looks whether its context has ended.
+const writeStep = 50 * time.Millisecond
+
+// writePause is between attempts to send descriptors to an end that does not take them yet: a daemon
+// does so when it has accepted the connection.
+const writePause = 50 * time.Microsecond
+
+// pause waits, and reports whether neither the context nor the connection has ended meanwhile.
+func (l *Conn) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-l.ctx.Done():
+	}
+	return false
+}
+
+// writeWithin sends a packet. It waits for the other end to read until the context ends, and fails the
+// write after timeout.Control: an end that does not read its socket for so long is cut off.
+func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) error {
+	if len(fds) > MaxDescriptors { // the other end would take it for garbage, and hang up
+		return fmt.Errorf("%w: %d descriptors, at most %d", ErrPacket, len(fds), MaxDescriptors)
+	}
+	h.fds = uint8(len(fds))
+	b, err := encode(h, body)
+	if err != nil {
+		return err
+	}
+	if err := l.writing.Acquire(ctx); err != nil {
+		return l.notTaken(err)
+	}
+	defer l.writing.Release()
+	rights, step := unix.Rights(fds), writeStep
+	for end := time.Now().Add(timeout.Control); ; {
+		now := time.Now()
+		_ = l.c.SetWriteDeadline(now.Add(min(step, end.Sub(now))))
+		_, _, err = l.c.WriteMsgUnix(b, rights, nil) // all of the packet, or nothing
+		switch {
+		case err == nil:
+			return nil
+		case len(fds) > 0 && errors.Is(err, syscall.EPERM):
+			if !l.pause(ctx, writePause) {
+				return l.notTaken(context.Cause(ctx))
+			}
+			if !time.Now().Before(end) {
+				return notWritten(err)
+			}
+			continue
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return notWritten(err)
+		case ctx.Err() != nil:
+			return l.notTaken(context.Cause(ctx))
+		case !time.Now().Before(end):
+			return notWritten(err)
+		}
+	}
+}
+
+// notTaken is the error of a packet that the other end had no room for before its context ended.
+func (l *Conn) notTaken(err error) error {
+	if l.ctx.Err() != nil { // the connection has ended
+		return notWritten(net.ErrClosed)
+	}
+	return fmt.Errorf("the other end of the unix socket takes nothing: %w", err)
+}
+
+func notWritten(err error) error {
+	return fmt.Errorf("%w (%w)", code.New(code.NoDaemon, "write to the unix socket"), err)
+}
+
+// recvBuffer is what one packet is received in. Connections hold one only while there is
+// a packet in it: a node has many that are idle.
+type recvBuffer struct {
+	packet [MaxPacket + 1]byte
+	oob    []byte
+}
+
+// There is room for all descriptors that can come: what the kernel has to drop it closes within the receiver's call.
+var recvBuffers = sync.Pool{New: func() any { return &recvBuffer{oob: make([]byte, unix.RightsSpace(unix.MaxRights))} }}
+
+func (l *Conn) read() {
+	c, err := l.c.SyscallConn()
+	for err == nil {
+		err = l.receive(c)
+	}
+	l.fail(err)
+	// Who looks may have an answer in its hands: it ends at once now, and nobody looks any more.
+	l.pollMu.Lock()
+	l.pollMu.Unlock() //nolint:staticcheck // an empty section is meant
+	l.mu.Lock()
+	calls := l.calls
+	l.calls = map[uint64]chan answer{}
+	l.mu.Unlock()
+	for _, ch := range calls {
+		ch <- answer{err: l.closedError()}
+	}
+	l.wg.Wait()
+	l.source.Release()
+	close(l.done)
+}
+
+// arrival is what one receive call has brought.
+type arrival struct {
+	n    int   // bytes
+	fds  []int // foreign
+	lost error // why some of them did not come
+	err  error
+}
+
+// recvOne makes one receive call; ok is false if there is nothing. The source knows of what came.
+func (l *Conn) recvOne(fd int, r *recvBuffer) (a arrival, ok, allowed bool) {
+	allowed = l.source.Receive(l.maxReceived, func() []int {
+		var on, flags int
+		a.n, on, flags, ok, a.err = unix.ReceivePacket(fd, r.packet[:], r.oob)
+		if ok && (on > 0 || flags != 0) {
+			a.fds, a.lost = unix.Received(r.oob[:on], flags)
+		}
+		return a.fds
+	})
+	return a, ok, allowed
+}
+
+// receive waits for one packet, and serves it.
+func (l *Conn) receive(c syscall.RawConn) error {
+	var r *recvBuffer
+	var a arrival
+	allowed := true
+	err := c.Read(func(fd uintptr) (ok bool) {
+		r = recvBuffers.Get().(*recvBuffer)
+		if a, ok, allowed = l.recvOne(int(fd), r); !ok {
+			recvBuffers.Put(r)
+			r = nil
+		}
+		return ok || !allowed
+	})
+	switch {
+	case err != nil:
+		return err
+	case !allowed: // closing what its user has sent takes long: the user waits for that
+		return l.source.Wait(l.ctx, l.maxReceived)
+	}
+	defer recvBuffers.Put(r)
+	return l.handleArrival(r, a)
+}
+
+// handleArrival is of what the kernel has given.
+func (l *Conn) handleArrival(r *recvBuffer, a arrival) error {
+	if a.err == nil && a.n == 0 {
+		a.err = io.EOF
+	}
+	if a.err != nil { // an empty packet reads as the end, and may bring descriptors all the same
+		closeAll(a.fds)
+		return a.err
+	}
+	return l.handlePacket(r.packet[:a.n], a.fds, a.lost)
+}
+
+func (l *Conn) handlePacket(b []byte, fds []int, lost error) error {
+	if lost != nil {
+		closeAll(fds)
+		if errors.Is(lost, unix.ErrLost) {
+			return l.reportLostDescriptors(b, lost)
+		}
+		return lost
+	}
+	h, body, err := parse(b)
+	if err == nil && int(h.fds) != len(fds) {
+		err = fmt.Errorf("%w: %d descriptors came, %d were announced", ErrPacket, len(fds), h.fds)
+	}
+	if err != nil {
+		closeAll(fds)
+		return err
+	}
+	body = append([]byte(nil), body...)
+	first := l.mayBeRefused.Swap(false)
+	switch h.kind {
+	case request:
+		l.serve(h, body, fds)
+	case cancel:
+		l.mu.Lock()
+		if c := l.serving[h.id]; c != nil {
+			c()
+		}
+		l.mu.Unlock()
+		closeAll(fds)
+	case failure:
+		if h.id != 0 {
+			l.deliver(h, body, fds)
+			break
+		}
+		closeAll(fds)
+		if !first { // who was taken on is not refused, and who dials refuses nobody
+			return fmt.Errorf("%w: a failure of no request", ErrPacket)
+		}
+		why, err := fromWire(body)
+		if err != nil {
+			return err
+		}
+		return refusedError{why}
+	default:
+		l.deliver(h, body, fds)
+	}
+	return nil
+}
+
+// reportLostDescriptors is for a packet whose descriptors this process has no room for: they are gone, and
+// whoever asked hears why. The connection is as good as before.
+func (l *Conn) reportLostDescriptors(b []byte, why error) error {
+	h, _, err := parse(b)
+	if err != nil || h.fds == 0 { // more than fit, and not one announced
+		return errors.Join(err, why)
+	}
+	r := wireError{code.NoMem, why.Error()}
+	switch h.kind {
+	case request:
+		return l.write(header{kind: failure, id: h.id}, r, nil)
+	case reply, failure:
+		body, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		h.kind = failure
+		l.deliver(h, body, nil)
+	}
+	return nil
+}
+
+// fromWire is the error that came.
+func fromWire(body []byte) (*code.Error, error) {
+	r, err := Decode[wireError](body)
+	if err != nil {
+		return nil, err
+	}
+	return &code.Error{Code: r.Code, Text: r.Text}, nil
+}
+
+func (l *Conn) deliver(h header, body []byte, fds []int) {
+	a := answer{body: body, fds: fds}
+	if h.kind == failure {
+		why, err := fromWire(body)
+		if a.err = err; err == nil {
+			a.err = why
+		}
+		closeAll(fds)
+		a.fds = nil
+	}
+	l.mu.Lock()
+	ch := l.calls[h.id]
+	delete(l.calls, h.id)
+	if ch != nil {
+		ch <- a // has room for it; under mu, so that forget finds it
+	}
+	l.mu.Unlock()
+	if ch == nil {
+		closeAll(a.fds) // not those of a failure, whose numbers may be others' by now
+	}
+}
+
+func (l *Conn) serve(h header, body []byte, fds []int) {
+	ctx, stop := context.WithCancel(l.ctx)
+	l.mu.Lock()
+	full := len(l.serving) >= maxServing || l.serving[h.id] != nil
+	if !full {
+		l.serving[h.id] = stop
+	}
+	l.mu.Unlock()
+	if full {
+		stop()
+		closeAll(fds)
+		_ = l.write(header{kind: failure, id: h.id}, wireError{code.NoMem, fmt.Sprintf("more than %d requests of one process at a time", maxServing)}, nil)
+		return
+	}
+	l.wg.Go(func() {
+		out, outFDs, err := l.handler(ctx, h.method, body, fds)
+		l.mu.Lock()
+		delete(l.serving, h.id)
+		l.mu.Unlock()
+		stop()
+		if err == nil {
+			err = l.write(header{kind: reply, id: h.id}, out, outFDs)
+		}
+		if err != nil { // also one that did not fit
+			err = l.write(header{kind: failure, id: h.id}, toWire(err), nil)
+		}
+		closeAll(outFDs)
+		if err != nil {
+			l.fail(err)
+		}
+	})
+}
+
+// maxText bounds an error's text on its way: it may quote what a stranger chose,
+// and must fit into a packet whatever JSON makes of it.
+const maxText = MaxPacket / 16
+
+// toWire packs an error with the code it has.
+func toWire(err error) wireError {
+	c := code.BadArg
+	var coded code.Code
+	if errors.As(err, &coded) {
+		c = coded
+	}
+	text := err.Error()
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	return wireError{c, text}
+}
+
+func closeAll(fds []int) { foreign.Close(fds...) }

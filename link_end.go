@@ -1,0 +1,267 @@
+package vmmc
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// hasDeparted asks the node whether another process is known to have ended. An error says why that is not known.
+func (p *Process) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	d, fds, err := ask[nodeproto.Departure](ctx, p, nodeproto.Departed, id, nil)
+	closeAll(fds)
+	return err == nil && d.Departed, err
+}
+
+// forgetLink tells the node that nobody is to dial a link any more that has ended.
+func (p *Process) forgetLink(l uint64) {
+	p.mu.Lock() // Close waits for all that have begun before it
+	defer p.mu.Unlock()
+	if l == 0 || p.closed {
+		return
+	}
+	p.background.Go(func() {
+		ctx, stop := context.WithTimeout(p.ctx, timeout.Control)
+		defer stop()
+		_, fds, err := ask[nodeproto.Empty](ctx, p, nodeproto.Forget, nodeproto.ForgetRequest{Link: l}, nil)
+		closeAll(fds)
+		if err != nil {
+			p.log.Debug("the node was not told of a link's end", "link", l, "err", err)
+		}
+	})
+}
+
+// associationState is how far an association has come.
+//
+//	           the first link ends          all links have ended
+//	associated -------------------> ending ---------------------> over
+//	     |
+//	     | no link was made, or each was replaced or never used
+//	     v
+//	  forgotten: out of the table without an event
+type associationState uint8
+
+const (
+	associated associationState = iota
+	ending
+	over
+)
+
+func (s associationState) String() string {
+	return [...]string{"associated", "ending", "over"}[s]
+}
+
+// association is all that joins this process to one other: the link that this process imports by,
+// and the link that the other process imports by. Both end together (docs/models/gone.pml): once
+// one of them has ended, the other one receives what is still to come and is closed. [PeerGone] is
+// told when both have ended, so nothing of the other process arrives after it. All fields are
+// guarded by Process.mu.
+type association struct {
+	peer            nodeproto.ProcessID
+	state           associationState
+	pendingLinks    int // links that are being made, and may begin only while the state is associated
+	requester       *link.Requester
+	responders      map[*link.Responder]bool // the importer's link, and those that it replaced and that have not ended yet
+	endedResponders []*link.Responder        // with notifications that run before the event
+	seenAlive       bool                     // the process has shown that it lived after an event said that it was gone
+	cause           error                    // of the first end
+	done            chan struct{}            // closed when the state is over
+}
+
+// errAssociationOver is of a link that was being made when the association that it was for ended.
+var errAssociationOver = code.New(code.PeerGone, "the other links with that process have ended meanwhile")
+
+// beginPendingLink gives the association that a new link with peer is to join, and notes that one is being
+// made. The caller calls endPendingLink. p.mu is held.
+func (p *Process) beginPendingLink(peer nodeproto.ProcessID) *association {
+	a := p.associations[peer]
+	if a == nil {
+		a = &association{peer: peer, responders: map[*link.Responder]bool{}, done: make(chan struct{})}
+		p.associations[peer] = a
+	}
+	a.pendingLinks++
+	return a
+}
+
+// endPendingLink undoes beginPendingLink: the link is there, or it is not. p.mu is held.
+func (p *Process) endPendingLink(a *association) {
+	a.pendingLinks--
+	p.forgetAssociation(a)
+}
+
+// forgetAssociation drops an association that has no links and never had one whose end is an event.
+// p.mu is held.
+func (p *Process) forgetAssociation(a *association) {
+	if a.state == associated && a.pendingLinks == 0 && a.requester == nil && len(a.responders) == 0 && p.associations[a.peer] == a {
+		delete(p.associations, a.peer)
+	}
+}
+
+// endingDone gives the channel that is closed when the association with a process is over, if that is
+// ending, else nil. p.mu is held.
+func (p *Process) endingDone(peer nodeproto.ProcessID) <-chan struct{} {
+	if a := p.associations[peer]; a != nil && a.state == ending {
+		return a.done
+	}
+	return nil
+}
+
+// requesterEnded is called when the link to an exporter has ended.
+func (p *Process) requesterEnded(a *association, requester *link.Requester, err error) {
+	p.mu.Lock()
+	if a.requester == requester {
+		a.requester, a.seenAlive = nil, true
+		p.linkEnded(a, err)
+	}
+	p.mu.Unlock()
+	p.reportLinkEnd(a.peer, true, err)
+}
+
+// responderEnded is called when a link of an importer has ended. gone reports whether that says something of the
+// importer: a link that was replaced, or that the importer never had, does not. p.mu is held.
+func (p *Process) responderEnded(a *association, responder *link.Responder, gone bool, err error) {
+	if !a.responders[responder] {
+		return
+	}
+	delete(a.responders, responder)
+	a.seenAlive = a.seenAlive || responder.HeardPeer()
+	a.endedResponders = append(slices.DeleteFunc(a.endedResponders, func(responder *link.Responder) bool { return !responder.HasNotifications() }), responder)
+	if gone {
+		p.linkEnded(a, err)
+		return
+	}
+	p.settleAssociation(a)
+	p.forgetAssociation(a)
+}
+
+// linkEnded moves on: the first end closes the other links. p.mu is held.
+func (p *Process) linkEnded(a *association, err error) {
+	if a.state == associated {
+		a.state, a.cause = ending, err
+		if peer := p.importers[a.peer]; peer != nil {
+			peer.asks = false
+		}
+		why := err
+		if !errors.Is(why, link.ErrGone) { // the other link has not failed so
+			why = link.OtherEnded(err)
+		}
+		if a.requester != nil {
+			a.requester.Drain(why)
+		}
+		for responder := range a.responders {
+			responder.Drain(why)
+		}
+	}
+	p.settleAssociation(a)
+}
+
+// settleAssociation tells that the process is gone, if no link with it is left. p.mu is held.
+func (p *Process) settleAssociation(a *association) {
+	if a.state != ending || a.requester != nil || len(a.responders) > 0 {
+		return
+	}
+	a.state = over
+	delete(p.associations, a.peer)
+	// The importer that asked for a link before it died, and whose connection comes after the event, is
+	// gone already.
+	if twice := !a.seenAlive && slices.Contains(p.gonePeers, a.peer); !twice {
+		if p.gonePeers = append(p.gonePeers, a.peer); len(p.gonePeers) > maxGonePeers {
+			p.gonePeers = slices.Delete(p.gonePeers, 0, 1)
+		}
+		p.dispatchPeerGone(a.peer, a.endedResponders, a.cause)
+	}
+	close(a.done)
+}
+
+// maxGonePeers bounds how many processes are remembered as gone.
+const maxGonePeers = 256
+
+// endAssociation waits until an association that is ending is over, and does not wait for what the
+// other process may still have to send: a process that makes another link has given up the links
+// before.
+func (p *Process) endAssociation(peer nodeproto.ProcessID) {
+	p.mu.Lock()
+	done := p.endingDone(peer)
+	if done == nil {
+		p.mu.Unlock()
+		return
+	}
+	a := p.associations[peer]
+	requester, cause := a.requester, a.cause
+	var responders []*link.Responder
+	for responder := range a.responders {
+		responders = append(responders, responder)
+	}
+	p.mu.Unlock()
+	// Not under p.mu, which the engine takes while it holds a link.
+	if requester != nil {
+		requester.Sever(cause)
+	}
+	for _, responder := range responders {
+		responder.Sever(cause)
+	}
+	<-done
+}
+
+// handleSever ends links with other nodes, because this process's or the other one was
+// taken down, and returns how many there were. What was exported stays so:
+// importers that come back import again.
+func (p *Process) handleSever(r nodeproto.SeverRequest) int {
+	// Gone, as after every other end of a link that this process has not chosen;
+	// and the reason.
+	why := link.Gone("%w", code.New(code.Unreachable, "%s", r.Why))
+	var responders []*link.Responder
+	var links []*exporterLink
+	p.mu.Lock()
+	if r.Node == "" && r.Epoch > p.severedEpoch {
+		p.severedEpoch, p.severCause = r.Epoch, why
+	}
+	if r.Node == "" && !r.Soon { // before, the other side would see an end without a reason
+		p.refusedEpoch = max(p.refusedEpoch, r.Epoch)
+	}
+	for id, peer := range p.importers {
+		if peer.responder != nil && p.severs(r, id, peer.epoch) {
+			responders = append(responders, peer.responder)
+		}
+	}
+	for id, l := range p.exporterLinks {
+		select {
+		case <-l.ready:
+			if l.err == nil && l.requester.Err() == nil && p.severs(r, id, l.epoch) {
+				links = append(links, l)
+			}
+		default: // made looks at p.severed, and at what is said here
+			if r.Node != "" && r.Node == id.Node {
+				l.leaveCause = why
+			}
+		}
+	}
+	p.mu.Unlock()
+	// Not under p.mu, which the engine takes while it holds a link.
+	for _, responder := range responders {
+		if responder.ExpectEnd(why); !r.Soon {
+			responder.Sever(why)
+		}
+	}
+	for _, l := range links {
+		if l.requester.ExpectEnd(why); !r.Soon {
+			l.requester.Sever(why)
+		}
+	}
+	return len(responders) + len(links)
+}
+
+// severs says whether a link with a process is to end.
+func (p *Process) severs(r nodeproto.SeverRequest, peer nodeproto.ProcessID, epoch uint64) bool {
+	if r.Node != "" {
+		return peer.Node == r.Node
+	}
+	return peer.Node != p.id.Node && epoch <= r.Epoch
+}

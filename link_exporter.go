@@ -1,0 +1,390 @@
+package vmmc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// exporterLink is the link to one exporting process, shared by all imports from it.
+type exporterLink struct {
+	id           uint64
+	epoch        uint64        // of this process's node, if the exporter is on another; set before ready
+	takesImports bool          // the exporter takes imports on it; set before ready
+	grantsLost   uint64        // grants of before are good for nothing on it, see nodeproto.Grant; set before ready
+	ready        chan struct{} // closed when out or err is set
+	drained      chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
+	leaveCause   error         // why the exporter's node has left while the link was made; with the process's mu
+	assoc        *association  // that the link joins
+	requester    *link.Requester
+	err          error
+
+	mu               sync.Mutex
+	imports          map[uint32]*Import
+	claims           map[uint32]*claims // of redirectable exports, by the number in their grants
+	earlyRevocations []revocation       // of imports that are just being made, or were closed; oldest first
+	closedImports    map[uint32]*Import // closed, with messages that are not acknowledged yet
+}
+
+// revocation is the end of an export.
+type revocation struct {
+	handle  uint32
+	applied uint64
+	err     error
+}
+
+// maxEarlyRevocations bounds what an exporter can make this side keep: the oldest go, which
+// are those of imports that were closed.
+const maxEarlyRevocations = 1024
+
+// acquireLink gives the link to an exporter, making it if need be. Importers of one
+// exporter that come together share the making.
+func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID) (*exporterLink, error) {
+	for {
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return nil, code.New(code.Closed, "the process is closed")
+		}
+		if ended := p.endingDone(exporter); ended != nil {
+			p.mu.Unlock()
+			select {
+			case <-ended:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			continue
+		}
+		if first := p.pendingFirst[exporter.PID]; first != nil && exporter.Node == p.id.Node {
+			p.mu.Unlock()
+			select {
+			case <-first:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+			continue
+		}
+		l := p.exporterLinks[exporter]
+		if l == nil {
+			l = p.addLink(exporter)
+			p.mu.Unlock()
+			l.requester, l.err = p.connectLink(ctx, exporter, l)
+			if l.err != nil {
+				p.dropLink(exporter, l)
+			}
+			p.linkReady(l)
+			if errors.Is(l.err, errAssociationOver) && ctx.Err() == nil {
+				continue
+			}
+			return l, l.err
+		}
+		p.mu.Unlock()
+		select {
+		case <-l.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if l.err == nil && l.requester.Err() == nil {
+			return l, nil
+		}
+		if l.err == nil { // or a copy under way by the old one could mix with the new one's
+			select {
+			case <-l.drained:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		p.dropLink(exporter, l) // the one who made it failed, or it has ended since: make another
+	}
+}
+
+// addLink notes a link that is about to be made; p.mu is held.
+func (p *Process) addLink(exporter nodeproto.ProcessID) *exporterLink {
+	l := &exporterLink{ready: make(chan struct{}), drained: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closedImports: map[uint32]*Import{}}
+	l.assoc = p.beginPendingLink(exporter)
+	p.exporterLinks[exporter] = l
+	if exporter.Node == p.id.Node {
+		p.localLinks[exporter.PID] = exporter
+	}
+	return l
+}
+
+func (p *Process) dropLink(exporter nodeproto.ProcessID, l *exporterLink) {
+	p.mu.Lock()
+	if p.exporterLinks[exporter] == l {
+		delete(p.exporterLinks, exporter)
+		if p.localLinks[exporter.PID] == exporter {
+			delete(p.localLinks, exporter.PID)
+		}
+	}
+	p.mu.Unlock()
+}
+
+// connectLink makes a link through the daemons.
+func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID, l *exporterLink) (*link.Requester, error) {
+	r := nodeproto.ConnectRequest{Exporter: exporter}
+	if exporter.Node != p.id.Node {
+		id, err := p.identity()
+		if err != nil {
+			return nil, err
+		}
+		r.Secrecy = nodeproto.Secrecy{Encrypt: p.encrypt, Fingerprint: id.Fingerprint()}
+		c, fds, err := ask[nodeproto.Connected](ctx, p, nodeproto.Connect, r, nil)
+		closeAll(fds)
+		if err != nil {
+			return nil, err
+		}
+		if p.encrypt && !c.Encrypt {
+			return nil, code.New(code.NotImplemented, "this node's daemon makes no encrypted links, which this process asks for: it is older")
+		}
+		l.id, l.epoch = c.Link, c.Epoch
+		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
+		if l := (retryLaterError{}); errors.As(err, &l) { // its daemon was restarted since, and is to be asked anew
+			return nil, code.New(code.BadRbufState, "%v", err)
+		}
+		if connectionBroke(err) {
+			return nil, interruptedError{err}
+		}
+		if err != nil {
+			return nil, err
+		}
+		terms := p.linkTerms(a.Capabilities)
+		terms.Cipher = cipher
+		terms.Redial, terms.OnConnChange = p.redial(exporter, c), func(up bool, why error) { p.linkStateChanged(exporter, true, up, why) }
+		p.mu.Lock()
+		left := l.leaveCause
+		p.mu.Unlock()
+		if left != nil {
+			_ = unix.Close(fd)
+			return nil, left
+		}
+		return p.newRequester(fd, nil, terms, exporter, l)
+	}
+	ring, mine, err := p.newLinkPages()
+	if err != nil {
+		return nil, err
+	}
+	c, fds, err := ask[nodeproto.Connected](ctx, p, nodeproto.Connect, r, mine)
+	closeAll(mine)
+	if err == nil && len(fds) != nodeproto.LinkDescriptors {
+		closeAll(fds)
+		err = code.New(code.Protocol, "a link came with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
+	}
+	if err != nil {
+		ring.Retire()
+		return nil, err
+	}
+	return p.openLocalLink(exporter, l, &c, ring, fds)
+}
+
+// newLinkPages makes the importer's page of a link on this node, and gives the descriptors that
+// the exporter is to have, which the caller closes.
+func (p *Process) newLinkPages() (ring shmlayout.Importer, mine []int, err error) {
+	if ring, err = shmlayout.NewImporter(); err != nil {
+		return ring, nil, err
+	}
+	if mine, err = dupDescriptors(p.page.Region, ring.Region); err != nil {
+		ring.Retire()
+	}
+	return ring, mine, err
+}
+
+// openLocalLink begins a link on this node with what the exporter has given. It owns ring and fds.
+func (p *Process) openLocalLink(exporter nodeproto.ProcessID, l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (requester *link.Requester, err error) {
+	p.attributeDescriptors(exporter, fds)
+	l.id, l.takesImports, l.grantsLost = c.Link, c.Imports, c.Lost
+	pages := &link.Pages{Ring: ring}
+	if pages.Peer, err = shmlayout.OpenProcess(fds[0]); err != nil {
+		closeAll(fds[1:])
+		retirePages(pages)
+		return nil, err
+	}
+	if pages.Back, err = shmlayout.OpenExporter(fds[1]); err != nil {
+		foreign.Close(fds[2])
+		retirePages(pages)
+		return nil, err
+	}
+	if requester, err = p.newRequester(fds[2], pages, link.Terms{PeerName: sourceName(exporter)}, exporter, l); err == nil {
+		ring.Accept()
+	}
+	return requester, err
+}
+
+func (p *Process) newRequester(fd int, pages *link.Pages, terms link.Terms, exporter nodeproto.ProcessID, l *exporterLink) (*link.Requester, error) {
+	p.mu.Lock() // until the association has the link, whose end may come at once
+	defer p.mu.Unlock()
+	if l.assoc.state != associated {
+		foreign.Close(fd)
+		retirePages(pages)
+		return nil, errAssociationOver
+	}
+	var requester *link.Requester
+	requester, err := link.NewRequester(p.engine, fd, pages, terms, l.handleRevocation, func(err error) {
+		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
+		l.mu.Lock()
+		imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
+		l.claims = nil
+		l.mu.Unlock()
+		for _, im := range imports {
+			im.endBindings(err)
+			im.unmap()
+		}
+		for _, c := range cs {
+			c.Retire()
+		}
+		close(l.drained)
+		p.dropLink(exporter, l)
+		p.requesterEnded(l.assoc, requester, err)
+	})
+	if err == nil {
+		l.assoc.requester = requester
+		requester.Describe(shmlayout.LinkPeer(exporter))
+	}
+	return requester, err
+}
+
+// handleRevocation marks an import that its exporter ended.
+func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error) {
+	l.mu.Lock()
+	im := l.imports[handle]
+	switch closed := l.closedImports[handle]; {
+	case im != nil:
+		if applied == link.AppliedUnknown {
+			applied = 0
+		}
+	case applied == link.AppliedUnknown: // of one that was closed, and whose last get comes after that
+	case closed != nil:
+		closed.lastDelivered.Store(min(closed.lastDelivered.Load(), applied))
+	default:
+		if len(l.earlyRevocations) >= maxEarlyRevocations {
+			l.earlyRevocations = slices.Delete(l.earlyRevocations, 0, 1)
+		}
+		l.earlyRevocations = append(l.earlyRevocations, revocation{handle, applied, err})
+	}
+	l.mu.Unlock()
+	if im != nil {
+		im.handleRevocation(applied, err)
+	}
+}
+
+// removeImport forgets an import that its own process ends, as soon as the fate of all
+// its messages is known: the exporter may have ended it before, and what was
+// written since went nowhere. It says so before it acknowledges such messages.
+// It is called with l.mu.
+func (l *exporterLink) removeImport(im *Import) (open bool) {
+	if l.imports[im.handle] != im {
+		return false
+	}
+	maps.DeleteFunc(l.closedImports, func(_ uint32, c *Import) bool {
+		return l.requester.AckedSeq() >= c.lastDelivered.Load() && c.ended.Load()
+	})
+	delete(l.imports, im.handle)
+	if im.mapped == nil && !im.ended.Load() {
+		l.closedImports[im.handle] = im
+	}
+	return true
+}
+
+// addImport puts an import among those of its link. The exporter may have ended it
+// before.
+func (l *exporterLink) addImport(im *Import) error {
+	l.mu.Lock()
+	twice := l.imports[im.handle] != nil
+	index := slices.IndexFunc(l.earlyRevocations, func(r revocation) bool { return r.handle == im.handle })
+	var r revocation
+	if !twice {
+		l.imports[im.handle] = im
+		if index >= 0 {
+			r = l.earlyRevocations[index]
+			l.earlyRevocations = slices.Delete(l.earlyRevocations, index, index+1)
+		}
+	}
+	l.mu.Unlock()
+	switch {
+	case twice: // each of the two would be ended in the other's place
+		return code.New(code.Protocol, "a grant with the handle %d of another import", im.handle)
+	case index >= 0:
+		im.handleRevocation(r.applied, r.err)
+	}
+	if l.requester.Err() != nil { // the link's end may have looked before
+		im.unmap()
+	}
+	return nil
+}
+
+// dupDescriptors duplicates those of several regions, for sending.
+func dupDescriptors(rs ...*shm.Region) ([]int, error) {
+	var fds []int
+	for _, r := range rs {
+		fd, err := r.Descriptor()
+		if err != nil {
+			closeAll(fds)
+			return nil, err
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
+}
+
+// sourceName names a process in package foreign.
+func sourceName(id nodeproto.ProcessID) string {
+	return fmt.Sprintf("process %d (%x) on node %s", id.PID, id.Incarnation, id.Node)
+}
+
+// attributeDescriptors notes that another process has sent descriptors, not the daemon over whose connection they came.
+func (p *Process) attributeDescriptors(id nodeproto.ProcessID, fds []int) {
+	if len(fds) == 0 {
+		return
+	}
+	s := foreign.From(sourceName(id))
+	defer s.Release()
+	s.Took(fds...)
+}
+
+// closeAll closes descriptors that may be others'.
+func closeAll(fds []int) { foreign.Close(fds...) }
+
+// retirePages gives back what there is of a link's pages.
+func retirePages(p *link.Pages) {
+	if p == nil {
+		return
+	}
+	for _, r := range []*shm.Region{p.Peer.Region, p.Ring.Region, p.Back.Region} {
+		if r != nil {
+			r.Retire()
+		}
+	}
+}
+
+// linkReady lets in who waits for a link. One that was made while its epoch ended has
+// to end, too: either this finds it, or sever does, which comes once more where the
+// other side is yet to be told why.
+func (p *Process) linkReady(l *exporterLink) {
+	p.mu.Lock()
+	why, end := l.leaveCause, true
+	if l.epoch != 0 && l.epoch <= p.severedEpoch {
+		why, end = p.severCause, l.epoch <= p.refusedEpoch
+	}
+	end = end && why != nil && l.err == nil
+	if why != nil && l.err == nil {
+		l.requester.ExpectEnd(why) // before anybody sees its end
+	}
+	close(l.ready)
+	p.endPendingLink(l.assoc)
+	p.mu.Unlock()
+	if end {
+		l.requester.Sever(why)
+	}
+}

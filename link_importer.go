@@ -1,0 +1,344 @@
+package vmmc
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/internal/wire"
+)
+
+// handleAccept makes the exporting side of a link: at once on this node, else when
+// the importer has dialled.
+func (p *Process) handleAccept(r nodeproto.AcceptRequest, fds []int) (any, []int, error) {
+	if !r.SameNode {
+		closeAll(fds)
+		if len(r.Key) != wire.KeySize {
+			return nil, nil, code.New(code.Protocol, "a key of %d bytes", len(r.Key))
+		}
+		s, secret, err := p.secrecy(&r)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		peer := p.importers[r.Importer]
+		if peer == nil {
+			return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
+		}
+		if err := peer.checkOrder(r.Order); err != nil {
+			return nil, nil, err
+		}
+		delete(p.pendingDials, peer.link)
+		peer.link, peer.key, peer.fingerprint, peer.attempt, peer.asks = r.Link, r.Key, secret, 0, true
+		p.pendingDials[r.Link] = peer
+		return nodeproto.Accepted{Secrecy: s}, nil, nil
+	}
+	a, out, err := p.acceptLocal(r.Importer, r.Order, fds)
+	return a, out, err
+}
+
+// acceptLocal makes the exporting side of a link on this node, of the importer's pages and a socket.
+func (p *Process) acceptLocal(id nodeproto.ProcessID, order uint64, fds []int) (a nodeproto.Accepted, out []int, err error) {
+	if len(fds) != nodeproto.LinkDescriptors {
+		closeAll(fds)
+		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
+	}
+	p.attributeDescriptors(id, fds)
+	socket := fds[nodeproto.LinkPages]
+	pages, out, err := p.exchangePages(fds[:nodeproto.LinkPages])
+	if err != nil {
+		foreign.Close(socket)
+		return a, nil, err
+	}
+	if err := p.joinLink(id, order, socket, pages, link.Terms{PeerName: sourceName(id)}); err != nil {
+		closeAll(out)
+		return a, nil, err
+	}
+	a = nodeproto.Accepted{Imports: true}
+	p.mu.Lock()
+	if a.Lost = p.grantsLost; p.importers[id] != nil { // else the link has ended again
+		a.Lost = p.importers[id].grantsLost
+	}
+	p.mu.Unlock()
+	return a, out, nil
+}
+
+// exchangePages maps the importer's pages and makes this side's.
+func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
+	peer, err := shmlayout.OpenProcess(fds[0])
+	if err != nil {
+		closeAll(fds[1:])
+		return nil, nil, err
+	}
+	pages := &link.Pages{Peer: peer}
+	if pages.Ring, err = shmlayout.OpenImporter(fds[1]); err != nil {
+		peer.Retire()
+		return nil, nil, err
+	}
+	if pages.Back, err = shmlayout.NewExporter(); err != nil {
+		peer.Retire()
+		pages.Ring.Retire()
+		return nil, nil, err
+	}
+	out, err := dupDescriptors(p.page.Region, pages.Back.Region)
+	if err != nil {
+		retirePages(pages)
+	}
+	return pages, out, err
+}
+
+// checkOrder refuses a link that comes later than one that was introduced after it:
+// its importer has given it up, and would lose the one that it uses. p.mu is held.
+func (peer *importer) checkOrder(order uint64) error {
+	if order < peer.order {
+		return code.New(code.BadRbufState, "that process has asked for another link since")
+	}
+	peer.order = order
+	return nil
+}
+
+// joinLink starts the link of an importer. It owns fd and pages.
+func (p *Process) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
+	p.joinMu.Lock()
+	defer p.joinMu.Unlock()
+	p.mu.Lock()
+	if peer := p.importers[id]; peer != nil { // which has neither a link nor, it may be, a grant for a moment
+		peer.pendingJoins++
+		defer p.endJoin(peer)
+	}
+	p.mu.Unlock()
+	p.endAssociation(id)
+	p.mu.Lock()
+	a := p.beginPendingLink(id)
+	p.mu.Unlock()
+	return p.joinLinkLocked(id, a, order, 0, fd, pages, terms)
+}
+
+// joinLinkLocked is join with joins held. a is the association of the link, as beginPendingLink gave it. dialled is the link's
+// number if its importer has dialled it.
+func (p *Process) joinLinkLocked(id nodeproto.ProcessID, a *association, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
+	// An importer may ask for two links at once: the later one cuts the other, or a
+	// link would be left that no revocation finds.
+	defer func() {
+		p.mu.Lock()
+		p.endPendingLink(a)
+		p.mu.Unlock()
+	}()
+	old, err := p.severOldLink(id, order)
+	if err != nil {
+		p.forgetLink(dialled)
+		_ = unix.Close(fd)
+		retirePages(pages)
+		return err
+	}
+	reportResumed := func() {}
+	if old != nil && old.down.Load() {
+		reportResumed = sync.OnceFunc(func() { p.linkStateChanged(id, false, true, nil) })
+	}
+	responder, missedRevokes, err := p.installLink(id, a, dialled, fd, pages, terms, reportResumed)
+	if err != nil {
+		p.forgetLink(dialled)
+		switch {
+		case old != nil:
+			p.dropSuccessor(id)
+		case errors.Is(err, errAssociationOver): // its importer is gone, or has to import anew
+			p.dropGrant(id, allUnlinked)
+		}
+	} else {
+		reportResumed()
+		for _, h := range missedRevokes { // not under p.mu, which the engine takes while it holds a link
+			responder.SendRevoke(h)
+		}
+	}
+	old.successorDone(err)
+	return err
+}
+
+// installLink puts the link into the tables. missed are the grants that the importer is
+// still to be told of: they ended after it was answered. reportResumed comes before all that is told of the link.
+func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, reportResumed func()) (responder *link.Responder, missedRevokes []uint32, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	peer := p.importers[id]
+	if peer == nil || p.closed {
+		_ = unix.Close(fd)
+		retirePages(pages)
+		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
+	}
+	if id.Node != p.id.Node && p.severCause != nil && peer.epoch <= p.refusedEpoch {
+		_ = unix.Close(fd)
+		retirePages(pages)
+		return nil, nil, p.severCause
+	}
+	if a.state != associated { // the event may have been told: nothing may arrive of this process any more
+		_ = unix.Close(fd)
+		retirePages(pages)
+		return nil, nil, errAssociationOver
+	}
+	targets := make([]*link.Target, 0, len(peer.grants))
+	for _, g := range peer.grants {
+		targets = append(targets, g.target)
+	}
+	l := new(inboundLink)
+	terms.OnConnChange = func(up bool, why error) {
+		reportResumed()
+		l.down.Store(!up)
+		p.linkStateChanged(id, false, up, why)
+	}
+	responder, err = link.NewResponder(p.engine, fd, pages, terms, targets, p.importHandler(id),
+		func(h uint32) { p.dropGrant(id, h) },
+		func(err error) { reportResumed(); p.inboundEnded(id, dialled, l, err) })
+	if err != nil {
+		return nil, nil, err
+	}
+	l.responder, l.assoc = responder, a
+	a.responders[responder] = true
+	responder.Describe(shmlayout.LinkPeer(id))
+	missedRevokes = peer.missedRevokes
+	peer.responder, peer.inbound, peer.missedRevokes = responder, l, nil
+	for _, g := range peer.grants {
+		g.responder = responder
+	}
+	if invariant.Enabled {
+		p.checkTables()
+	}
+	return responder, missedRevokes, nil
+}
+
+// severOldLink ends the link that an importer had before this one, and gives it, or nil. Its grants move to
+// the new one only when nothing reaches them by the old any more. Not under p.mu.
+func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inboundLink, err error) {
+	p.mu.Lock()
+	if peer := p.importers[id]; peer != nil {
+		if err := peer.checkOrder(order); err != nil {
+			p.mu.Unlock()
+			return nil, err
+		}
+		if old = peer.inbound; old != nil {
+			old.successor = &successor{done: make(chan struct{}), oldReported: make(chan struct{})}
+		}
+		for _, g := range peer.grants {
+			g.responder = nil // else the old link's end would drop them
+			g.target = g.target.Clone()
+		}
+		peer.responder, peer.inbound = nil, nil
+	}
+	p.mu.Unlock()
+	if old != nil {
+		old.responder.Sever(errReplaced)
+	}
+	return old, nil
+}
+
+// endJoin is of an importer whose link was about to begin, and has or has not.
+func (p *Process) endJoin(peer *importer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if peer.pendingJoins--; peer.pendingJoins == 0 {
+		peer.missedRevokes = nil
+	}
+	p.dropIfIdle(peer)
+}
+
+// inboundLink is a link of an importer, and what is told of it: that it has lost its connection, that it goes on, and at
+// last, once, that the importer is gone.
+type inboundLink struct {
+	responder *link.Responder // with p.mu, until it is there
+	assoc     *association    // with p.mu, the same
+	down      atomic.Bool     // it has no connection, of which was told; final once Sever has returned, which has had the lock it is stored with
+	successor *successor      // what it was cut for; with p.mu
+}
+
+// successor is an importer's next link.
+type successor struct {
+	done        chan struct{} // closed when it has begun, or has not
+	err         error         // why not; then
+	oldReported chan struct{} // closed when the end of the link before it is told, if it is
+}
+
+// successorDone says that the link for which t was cut has begun, or why it has not: then nothing more
+// begins of that importer before it is told that it is gone.
+func (l *inboundLink) successorDone(err error) {
+	if l == nil {
+		return
+	}
+	l.successor.err = err
+	close(l.successor.done)
+	if err != nil {
+		<-l.successor.oldReported
+	}
+}
+
+// errReplaced ends a link whose importer has made another one, because it has not heard that there
+// was this one: the process is not gone.
+var errReplaced = fmt.Errorf("%w: the importer has made another link", link.ErrClosed)
+
+// inboundEnded forgets what went with a link, and says that the importer is gone, unless its next link goes on.
+func (p *Process) inboundEnded(id nodeproto.ProcessID, dialled uint64, l *inboundLink, err error) {
+	p.mu.Lock() // once the link is there
+	next := l.successor
+	if next != nil {
+		p.mu.Unlock()
+		<-next.done // which waits for nobody
+		if next.err != nil {
+			err = link.Gone("the importer's next link could not begin: %w", next.err)
+		}
+		p.mu.Lock()
+	} else { // nor is it cut from here on
+		p.dropInbound(id, l.responder)
+	}
+	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
+	// of the importer.
+	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || l.responder.Accepted())
+	p.responderEnded(l.assoc, l.responder, gone, err) // in one step with what makes room for another link, of which no more is told before
+	p.mu.Unlock()
+	if next != nil {
+		close(next.oldReported)
+	}
+	if gone {
+		p.reportLinkEnd(id, false, err)
+	}
+	p.log.Info("link from an importer ended", "importer", id, "why", err)
+	p.forgetLink(dialled)
+}
+
+// dropInbound forgets what went with a link that was not cut; p.mu is held.
+func (p *Process) dropInbound(id nodeproto.ProcessID, ended *link.Responder) {
+	for e := range p.redirectable {
+		e.importerLost(id)
+	}
+	peer := p.importers[id]
+	if peer == nil {
+		return
+	}
+	for h, g := range peer.grants {
+		if g.responder == ended {
+			delete(peer.grants, h)
+			delete(g.e.grants, h)
+		}
+	}
+	p.countLostGrants(peer)
+	if peer.responder == ended {
+		peer.responder, peer.inbound = nil, nil
+	}
+	p.dropIfIdle(peer)
+}
+
+// dropSuccessor forgets what was to move to an importer's next link, which could not begin.
+func (p *Process) dropSuccessor(id nodeproto.ProcessID) {
+	p.mu.Lock()
+	for e := range p.redirectable {
+		e.importerLost(id)
+	}
+	p.mu.Unlock()
+	p.dropGrant(id, allUnlinked)
+}
