@@ -10,12 +10,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// Request is an asynchronous operation (the manual's vmmc_async_handle_t). It is
-// a value, which may be copied, asked by several goroutines and forgotten: an
-// operation goes on whether anybody asks after it or not. Until it is over its
-// memory belongs to it: the source of a send must not be written, and the
-// destination of a get not be looked at. Requests to one process, sends and gets,
-// are over in the order in which they were made.
+// Request is an asynchronous operation (the manual's vmmc_async_handle_t). It is a value: it may be
+// copied, polled by several goroutines, and dropped; the operation completes in any case. Until
+// then its memory belongs to it: do not write the source of a send, nor read the destination of a
+// get. Requests to one process, sends and gets, complete in the order in which they were made.
 type Request struct {
 	im  *Import
 	r   link.Request
@@ -31,16 +29,16 @@ type Request struct {
 // Up to 1024 requests of a process to another may wait for the connection; the
 // next one then waits here. len(src) and off are in bytes, multiples of the word.
 //
-// Between nodes data may set out later than this returns: what does not fit into the connection as there
-// is room, and where earlier sends are on their way that somebody waits for by turns, what is written
-// together with those that follow, after about 1 ms if none does, or more where all processors
-// are busy. Waiting or asking for any request to that process has it set out at once.
+// Between nodes the transfer may start after the call has returned: within about 1 ms, later if the
+// connection is full or all CPUs are busy. Waiting on or polling any Request to that process starts
+// it at once.
 //
-// On one node more than 64 KiB, and up to 4 MiB, is copied by whoever waits next in this process, for anything,
-// and would only look; by goroutines if somebody waits asleep or begins to, if one has copied 4 MiB and still waits, if the request is
-// asked for, and else within about 1 ms, or more where all processors are busy. What is longer, to a redirectable buffer or behind something
-// that is on its way has a goroutine at once. So a wait may return later by the time in which 256 KiB are copied, and one for
-// what comes from another node by that of 4 MiB.
+// On one node a message of more than 64 KiB and at most 4 MiB is copied by a goroutine of this
+// process that polls in a wait, or in the background. The copy starts when a Request is waited on
+// or polled, else within about 1 ms, later if all CPUs are busy. A longer message, one to a
+// redirectable buffer, and one behind another in flight start in the background at once. So a wait
+// may return later by the time that a copy of 256 KiB takes, and a wait for data from another node
+// by that of 4 MiB.
 //
 // Errors as [Import.Send]; when there is one, there is no request.
 func (im *Import) SendAsync(ctx context.Context, src []byte, off int) (Request, error) {

@@ -283,8 +283,8 @@ func TestRequestsSayTheSameAgain(t *testing.T) {
 	}
 }
 
-// Long requests of many goroutines, of which some wait at once, some later, some for others, some ask, and some sleep until somebody
-// else's have arrived, are all over, each with what it was of.
+// Long requests of many goroutines, of which some wait at once, some later, some for others, some
+// ask, and some sleep until somebody else's have arrived, are all over, each with what it was of.
 func TestLongRequestsOfMany(t *testing.T) {
 	const (
 		many  = 4

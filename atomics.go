@@ -11,10 +11,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// The atomics change a word of the buffer and return what was there before, as
-// one step for all who look at it: other importers by either way, and the
-// exporter's own [Word] and [Word64]. Each has its place in the order of this
-// process's sends to the exporter, and wakes who waits for the word.
+// The atomics change a word of the buffer and return what was there before, atomically for all
+// readers: other importers on either path, and the exporter's own [Word] and [Word64]. Each has its
+// place in the order of this process's sends to the exporter, and wakes goroutines that wait for
+// the word.
 //
 // off is in bytes and a multiple of the word's size; for 64 bits the exporter's
 // memory must be so aligned too, as that of [Process.Alloc] is. The import must
@@ -92,8 +92,8 @@ func (im *Import) atomic(ctx context.Context, op string, c link.AtomicOp, off in
 }
 
 // Outcome is an atomic that was on its way to the exporter when its call returned, because the
-// call's context or the import had ended. It is done once, or not at all, whether or not anybody
-// waits for it.
+// call's context or the import had ended. It is done once, or not at all, whether or not the
+// program waits for it.
 type Outcome struct {
 	im        *Import
 	op        string

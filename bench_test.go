@@ -61,7 +61,8 @@ func BenchmarkCalls(b *testing.B) {
 	}
 }
 
-// An export and its end, and its memory's, beside few and beside many others: what a call costs must not grow with their number.
+// An export and its end, and its memory's, beside few and beside many others: what a call costs
+// must not grow with their number.
 func BenchmarkExport(b *testing.B) {
 	s := exported(b, "mapped")
 	export := func(b *testing.B, id int) (*vmmc.Memory, *vmmc.Export) {

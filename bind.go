@@ -24,24 +24,23 @@ import (
 // which takes a quarter of a second each time. [Binding.Flush] and [Binding.Store] do
 // not wait for that look.
 //
-// mem is a piece of an allocation of [Process.Alloc], word-aligned, in whole words,
-// and it is bound once: memory of the Go heap is refused, as is memory in whose pages
-// an export lies. Stores through other mappings of it are not seen, nor is what a device
-// puts there past this process (O_DIRECT, RDMA); what a system call copies there is. The
-// pages are the library's: do not mremap, mprotect or unmap them. Several bindings
-// may lie in one allocation, and any number of senders may bind memory to one buffer:
-// only words that changed are carried over, whole, so nobody overwrites another's
-// words. Storing the value that is there already is no change. Words that change
-// together may be seen in any order, and of several values that a word had in a short
-// time only the last; see [FlagWords], [Binding.Flush] and [Binding.Store] for order,
-// and docs/memory-model.md.
+// mem is a piece of an allocation of [Process.Alloc], word-aligned, in whole words, and it is bound
+// once: memory of the Go heap is refused, as is memory in whose pages an export lies. Stores
+// through other mappings of it are not seen, nor is what a device puts there past this process
+// (O_DIRECT, RDMA); what a system call copies there is. The pages are the library's: do not mremap,
+// mprotect or unmap them. Several bindings may lie in one allocation, and any number of senders may
+// bind memory to one buffer: only whole words that changed are carried over, so senders do not
+// overwrite each other's words. Storing the value that is there already is no change. Words that
+// change together may be seen in any order, and of several values that a word had in a short time
+// only the last; see [FlagWords], [Binding.Flush] and [Binding.Store] for order, and
+// docs/memory-model.md.
 //
-// A store never waits for anybody, nor fails, whatever becomes of the far end; the
-// first one to a page costs about a microsecond (0.9 were measured), others nothing. A goroutine of this
-// process carries over; it sleeps when there is nothing to do. Bound memory has a
-// copy, and takes as much memory again once it is in use; a binding of more than 32 KiB
-// takes two descriptors. Where there are none, or the kernel cannot tell what was stored
-// to, all of the memory is compared with the copy: [Binding.Stats] says so.
+// A store never waits nor fails, whatever happens to the exporter; the first one to a page costs
+// about a microsecond (0.9 were measured), others nothing. A goroutine of this process carries
+// over; it sleeps when there is nothing to do. Bound memory has a copy, and takes as much memory
+// again once it is in use; a binding of more than 32 KiB takes two descriptors. Where there are
+// none, or the kernel cannot tell what was stored to, all of the memory is compared with the copy:
+// [Binding.Stats] says so.
 //
 // Errors: [ErrBadSize], [ErrBadAlignment], [ErrBadProxyAddr] (mem reaches beyond the
 // import), [ErrNoRights] (an import without write right), [ErrOverlappedBufs] (mem is
@@ -110,7 +109,7 @@ func (b *Binding) start(o *bindOptions) (err error) {
 	return nil
 }
 
-// bindMemory enters the binding in the process's table, if its memory is free.
+// bindMemory adds the binding to the process's table, if its memory is free.
 func (p *Process) bindMemory(b *Binding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +134,7 @@ func (p *Process) bindMemory(b *Binding) error {
 	return nil
 }
 
-// bindingOver finds a binding whose pages mem has a part in; p.mu is held.
+// bindingOver returns a binding whose pages overlap mem, or nil. p.mu is held.
 func (p *Process) bindingOver(mem []byte) *Binding {
 	for b := range p.bindings {
 		if shm.Overlap(b.pages(), mem) {
@@ -145,7 +144,7 @@ func (p *Process) bindingOver(mem []byte) *Binding {
 	return nil
 }
 
-// pages are those that the memory lies in.
+// pages returns the whole pages that contain the bound memory.
 func (b *Binding) pages() []byte {
 	return b.allocation.region.Bytes()[b.allocOff/shm.PageSize*shm.PageSize : shm.RoundUp(b.allocOff+len(b.mem))]
 }
@@ -156,7 +155,7 @@ func (p *Process) unbind(b *Binding) {
 	p.mu.Unlock()
 }
 
-// enterBinding makes the import's end the binding's.
+// enterBinding adds the binding to its import, whose end ends the binding.
 func (im *Import) enterBinding(b *Binding) error {
 	im.link.mu.Lock()
 	err := im.checkAlive()
@@ -181,7 +180,7 @@ func (im *Import) enterBinding(b *Binding) error {
 	return nil
 }
 
-// endBindings ends all bindings to the import. It waits for nothing.
+// endBindings ends all bindings to the import, without waiting.
 func (im *Import) endBindings(err error) (all []*Binding) {
 	im.link.mu.Lock()
 	for b := range im.bindings {
@@ -202,19 +201,19 @@ type Binding struct {
 	mem        []byte
 	off        int // in the import
 	allocation *Memory
-	allocOff   int // where mem lies in it
+	allocOff   int // offset of mem in allocation
 	notify     bool
-	direct     bool // carrying over never waits
+	direct     bool // propagation never waits
 
-	startMu sync.Mutex      // held until carrier is there
+	startMu sync.Mutex      // held until carrier is set
 	carrier carrier         // nil: Bind has failed
-	updater *update.Binding // the carrier, unless the memory is the far buffer itself
-	tick    wait.EventCount // moves when a flush may go on
+	updater *update.Binding // the carrier; nil with AliasPages
+	tick    wait.EventCount // moves when a scan has passed, so that Flush can go on
 	closing sync.Once
 	err     error // of closing
 }
 
-// carrier is what makes stores appear at the far end.
+// carrier propagates stores to the exporter.
 type carrier interface {
 	Fail(error)
 	Err() error
@@ -249,7 +248,7 @@ func (b *Binding) close() error {
 	return b.err
 }
 
-// finish leaves the memory as it would be without the binding, which has ended.
+// finish restores plain memory after the binding has ended.
 func (b *Binding) finish() error {
 	if b.updater != nil {
 		<-b.updater.Gone()
@@ -314,12 +313,11 @@ func (b *Binding) flush(ctx context.Context) error {
 	return err
 }
 
-// Store stores v at byte offset off of the bound memory, and at the far end at once:
-// it waits for no order, so data that was stored before may come after it, and for
-// nothing but what is being carried over just then. Storing the value that is there already sends it all the same. When it
-// fails, the word is stored here, or not if nothing can be carried over any more.
-// Errors are those of [Import.Send] for a word, and [ErrNotInHandler] for a binding
-// with [NotifyUpdates].
+// Store stores v at byte offset off of the bound memory, and at the far end at once: it waits for
+// no order, so data that was stored before may come after it, and for nothing but what is being
+// carried over just then. Storing the value that is there already sends it all the same. When it
+// fails, the word is stored here, or not if nothing can be carried over any more. Errors are those
+// of [Import.Send] for a word, and [ErrNotInHandler] for a binding with [NotifyUpdates].
 func (b *Binding) Store(ctx context.Context, off int, v uint32) error {
 	if ctx == nil {
 		return b.opError(fmt.Sprintf("store word %d", off), errNilContext)
@@ -372,10 +370,10 @@ func (b *Binding) Stats() BindingStats {
 	return out
 }
 
-// remoteWriter is the import's side of a binding.
+// remoteWriter writes the changes of a binding to its import.
 type remoteWriter struct{ b *Binding }
 
-// Put carries a run of words over.
+// Put writes a run of words.
 func (f remoteWriter) Put(ctx context.Context, off int, words []byte) error {
 	b := f.b
 	im := b.im
@@ -391,7 +389,7 @@ func (f remoteWriter) Put(ctx context.Context, off int, words []byte) error {
 	return im.attributeError(im.mapped.Update(ctx, off, words))
 }
 
-// Publish carries a flag over.
+// Publish writes a flag, atomically.
 func (f remoteWriter) Publish(ctx context.Context, off int, flag []byte) error {
 	if !f.b.direct {
 		return f.Put(ctx, off, flag) // the last word of a message is stored atomically
@@ -399,15 +397,15 @@ func (f remoteWriter) Publish(ctx context.Context, off int, flag []byte) error {
 	return f.b.im.attributeError(f.b.im.mapped.UpdateWord(ctx, f.b.off+off, flag))
 }
 
-// Done tells who sleeps at the far end.
+// Done wakes waiters at the exporter.
 func (f remoteWriter) Done() error {
 	if !f.b.direct {
-		return nil // each message did
+		return nil // each message wakes them itself
 	}
 	return f.b.im.attributeError(f.b.im.mapped.Updated())
 }
 
-// checkWord says whether there is a bound word at off.
+// checkWord returns an error unless there is a bound word at off.
 func (b *Binding) checkWord(off int) error {
 	switch {
 	case off < 0 || off > len(b.mem)-shm.WordSize:
@@ -442,7 +440,7 @@ func (b *Binding) store(ctx context.Context, off int, v uint32) error {
 	return b.updater.Store(ctx, off, v, send, func(err error) bool { return errors.Is(err, code.OutcomeUnknown) })
 }
 
-// aliasCarrier is the carrier of a binding whose memory is the far buffer itself.
+// aliasCarrier is the carrier of AliasPages: the memory is the exporter's buffer itself.
 type aliasCarrier struct {
 	once  sync.Once
 	cause error // set before ended is closed
@@ -457,7 +455,7 @@ func (a *aliasCarrier) Fail(err error) {
 	})
 }
 
-// Err is why it has ended, or nil.
+// Err returns why the binding has ended, or nil.
 func (a *aliasCarrier) Err() error {
 	select {
 	case <-a.ended:
@@ -467,10 +465,10 @@ func (a *aliasCarrier) Err() error {
 	}
 }
 
-// Ended is closed when it has.
+// Ended returns a channel that is closed when the binding has ended.
 func (a *aliasCarrier) Ended() <-chan struct{} { return a.ended }
 
-// alias puts the far pages in the place of the memory's own.
+// alias maps the exporter's pages in place of the memory's own.
 func (b *Binding) alias() (carrier, error) {
 	im := b.im
 	if im.mapped == nil {
@@ -501,7 +499,7 @@ func (b *Binding) unalias() error {
 	return b.allocation.region.Unalias(b.allocOff, shm.RoundUp(len(b.mem)))
 }
 
-// wakeExporter makes stores to an alias known to who sleeps at the far end.
+// wakeExporter wakes waiters at the exporter after stores to an alias.
 func (b *Binding) wakeExporter() error {
 	if err := b.carrier.Err(); err != nil {
 		return err

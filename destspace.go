@@ -13,32 +13,29 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// ProxyAddr is an address in DestSpace, the imaginary address space in which a
-// process's imports lie (the manual's destination proxy space). Each import is a
-// contiguous range of it, one address a byte, that begins at [Import.Addr];
-// address arithmetic within the range is ordinary arithmetic. No memory is behind
-// an address, and none equals an address of the process's own memory: it only
-// says where in which import data goes. The range of an import that was closed is
-// never given out again, so an address kept too long is an error and never
-// somebody else's buffer. 0 is no address.
+// ProxyAddr is an address in DestSpace, the imaginary address space in which a process's imports
+// lie (the manual's destination proxy space). Each import is a contiguous range of it, one address
+// a byte, that begins at [Import.Addr]; address arithmetic within the range is ordinary arithmetic.
+// No memory is behind an address, and none equals an address of the process's own memory: it only
+// says where in which import data goes. The range of an import that was closed is never given out
+// again, so an address kept too long is an error and never another buffer. 0 is no address.
 type ProxyAddr uint64
 
 // String is the address in hexadecimal.
 func (a ProxyAddr) String() string { return fmt.Sprintf("%#x", uint64(a)) }
 
-// destSpace has a process's imports in the order of their addresses. Looking one
-// up takes no lock: the list is replaced as a whole when it changes.
+// destSpace holds a process's imports in the order of their addresses. A lookup takes no lock: a
+// change replaces the whole list.
 type destSpace struct {
 	mu   sync.Mutex
 	next uint64
 	list atomic.Pointer[[]*Import]
 }
 
-// destBase is where ranges begin: none is at 0, and small numbers are in none.
+// destBase is the first address given out, so that 0 and small numbers are in no range.
 const destBase = 1 << 32
 
-// add gives im a range of its own, behind all that ever were. Between two ranges
-// there is at least a page that is in none.
+// add gives im a range behind all earlier ones. At least one page between two ranges is in none.
 func (d *destSpace) add(im *Import) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,7 +73,7 @@ func (d *destSpace) remove(im *Import) {
 	d.list.Store(&list)
 }
 
-// find gives the import that a lies in, and where in it.
+// find returns the import that contains a, and the offset in it.
 func (d *destSpace) find(a ProxyAddr) (im *Import, off int, err error) {
 	list := d.all()
 	lo, hi := 0, len(list)

@@ -23,7 +23,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// wiretap is between two nodes. It keeps all that passes, or does with a connection what a test wants.
+// wiretap is between two nodes. It keeps all that passes, or does with a connection what a test
+// wants.
 type wiretap struct {
 	mu     sync.Mutex
 	heard  [2]bytes.Buffer // there, and back
@@ -107,9 +108,9 @@ func openAt(t *testing.T, socket string, opts ...vmmc.Option) *vmmc.Process {
 	return p
 }
 
-// A link between nodes is encrypted if one of the two processes or one of their nodes asks for that, and
-// only then. Who listens between the nodes hears what is sent and got in clear, and nothing of it
-// otherwise.
+// A link between nodes is encrypted if one of the two processes or one of their nodes asks for
+// that, and only then. Who listens between the nodes hears what is sent and got in clear, and
+// nothing of it otherwise.
 func TestEncryption(t *testing.T) {
 	for _, c := range []struct {
 		way                string
@@ -198,8 +199,9 @@ func TestEncryptionOnOneNode(t *testing.T) {
 	}
 }
 
-// written is a connection that is written to alone: what one copies from another by itself goes through
-// a pipe, which the runtime keeps until a collection, and which looks like a leak until then.
+// written is a connection that is written to alone: what one copies from another by itself goes
+// through a pipe, which the runtime keeps until a collection, and which looks like a leak until
+// then.
 type written struct{ io.Writer }
 
 // passHello lets the part of a hello pass that is in clear.
@@ -214,8 +216,8 @@ func passHello(t *testing.T, near, far net.Conn) {
 	}
 }
 
-// Who is between the two nodes and has a certificate of his own is refused by both sides, and delivers
-// nothing.
+// Who is between the two nodes and has a certificate of his own is refused by both sides, and
+// delivers nothing.
 func TestManInTheMiddle(t *testing.T) {
 	near, far := nodes(t, "between nodes")
 	a, b := openAt(t, near, vmmc.WithEncryption()), openAt(t, far)
@@ -317,7 +319,8 @@ func TestNoDowngrade(t *testing.T) {
 	}
 }
 
-// A process that holds the key of an encrypted link gets nowhere in clear, nor does one that cannot encrypt.
+// A process that holds the key of an encrypted link gets nowhere in clear, nor does one that cannot
+// encrypt.
 func TestImporterInClear(t *testing.T) {
 	near, far := nodes(t, "between nodes")
 	b := openAt(t, far, vmmc.WithEncryption())

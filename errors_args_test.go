@@ -516,7 +516,8 @@ func TestEveryCallIsInATable(t *testing.T) {
 		name, _, _ = strings.Cut(name, ",")
 		named[name] = true
 	}
-	// TestCallsOnWhatIsClosed, TestRequestInProgress; TestTheEndOfABinding, TestFlushEndsWithItsContext
+	// TestCallsOnWhatIsClosed, TestRequestInProgress; TestTheEndOfABinding,
+	// TestFlushEndsWithItsContext
 	for _, name := range []string{"Import.Fence", "Binding.Flush"} {
 		named[name] = true
 	}

@@ -50,9 +50,9 @@ type contextCall struct {
 	do   func(ctx context.Context) error
 }
 
-// contextCalls are all exported calls with a context but Outcome.Wait: those on s.im, whose exporter
-// need not answer, those of s.a, and Open at a socket. red is redirectable. Each may be made
-// several times, and while others are made.
+// contextCalls are all exported calls with a context but Outcome.Wait: those on s.im, whose
+// exporter need not answer, those of s.a, and Open at a socket. red is redirectable. Each may be
+// made several times, and while others are made.
 func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (all []contextCall) {
 	t.Helper()
 	own, err := s.a.Export(60, alloc(t, s.a, size))

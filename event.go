@@ -22,15 +22,16 @@ const (
 	PeerGone EventKind = iota + 1
 	// ImportRevoked: an exporter has closed an export that this process imported.
 	ImportRevoked
-	// NodeGone: this process's node daemon has ended. Links go on; what needs the
-	// daemon waits for the next one at the same socket. [NodeBack] follows if one comes. A node
-	// within a program, without a socket file, ends with the program, and nothing can be imported or exported any more.
+	// NodeGone: this process's node daemon has ended. Links go on; what needs the daemon waits for
+	// the next one at the same socket. [NodeBack] follows if one comes. A node within a program,
+	// without a socket file, ends with the program, and nothing can be imported or exported any
+	// more.
 	NodeGone
 	// LinkDown: the connection with another process has broken, and the link is to be
 	// resumed; see [WithResume]. [LinkResumed] or [PeerGone] follows.
 	LinkDown
-	// LinkResumed: the link goes on, and nothing was lost. There was a LinkDown before. While 1024 events of these two kinds
-	// wait for the handler, no more are added.
+	// LinkResumed: the link goes on, and nothing was lost. There was a LinkDown before. While 1024
+	// events of these two kinds wait for the handler, no more are added.
 	LinkResumed
 	// NodeBack: another daemon has taken the place of the one that had ended, and has this process
 	// with its exports and links again.
@@ -72,19 +73,19 @@ type Event struct {
 	Err    error     // what calls return from now on, or the cause
 }
 
-// dispatchEvent has the handler run; in is the link whose end it reports, if it is an
-// importer's.
+// dispatchEvent queues an event for the program's handler. responder is the importer's link whose
+// notifications run first, or nil.
 func (p *Process) dispatchEvent(e Event, responder *link.Responder) {
 	if p.eventHandler != nil {
 		p.engine.Event(responder, func() { p.eventHandler(e) })
 	}
 }
 
-// maxPendingReports bounds how many events are on their way to the node; what comes meanwhile
-// is not told, for a peer can bring about any number.
+// maxPendingReports bounds the reports that wait for the node's answer. Further events are not
+// reported: a peer can cause any number.
 const maxPendingReports = 16
 
-// reportToNode has the node log an event, and does not wait for it.
+// reportToNode reports an event for the node's log, in the background.
 func (p *Process) reportToNode(kind string, peer nodeproto.ProcessID, imports bool, why error) {
 	p.mu.Lock() // Close waits for all that have begun before it
 	defer p.mu.Unlock()
@@ -105,8 +106,8 @@ func (p *Process) reportToNode(kind string, peer nodeproto.ProcessID, imports bo
 	})
 }
 
-// dispatchPeerGone tells that a process is gone, after the notifications of its links, unless this process
-// has left. p.mu is held.
+// dispatchPeerGone queues PeerGone after the notifications of the peer's links, unless this process
+// is closed. p.mu is held.
 func (p *Process) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.Responder, err error) {
 	if p.closed || p.eventHandler == nil {
 		return
@@ -124,7 +125,7 @@ func (p *Process) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.
 	p.engine.Event(responders[0], tell)
 }
 
-// reportLinkEnd has the node log it.
+// reportLinkEnd reports a link's end for the node's log.
 func (p *Process) reportLinkEnd(peer nodeproto.ProcessID, imports bool, err error) {
 	kind := nodeproto.LinkDown
 	if !errors.Is(err, link.ErrGone) && !errors.Is(err, link.ErrClosed) {
@@ -133,12 +134,12 @@ func (p *Process) reportLinkEnd(peer nodeproto.ProcessID, imports bool, err erro
 	p.reportToNode(kind, peer, imports, err)
 }
 
-// maxLinkEvents bounds how many events of links that were lost and resumed wait for the handler: a peer
-// can bring about any number while notifications are blocked.
+// maxLinkEvents bounds the LinkDown and LinkResumed events that wait for the handler: a peer can
+// cause any number while notifications are blocked.
 const maxLinkEvents = 1024
 
-// linkStateChanged reports that a link has lost its connection, or goes on; imports says on which
-// side of it this process is.
+// linkStateChanged reports that a link has lost its connection or was resumed. imports reports
+// whether this process is the importer.
 func (p *Process) linkStateChanged(peer nodeproto.ProcessID, imports, up bool, why error) {
 	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, nodeproto.LinkResumed, "a link was resumed"
 	if !up {
@@ -168,7 +169,7 @@ func linkError(peer nodeproto.ProcessID, why error) error {
 
 func processID(p nodeproto.ProcessID) ProcessID { return ProcessID{NodeID{p.Node}, PID(p.PID)} }
 
-// inHandler refuses what a notification handler may not call.
+// inHandler returns an error when it is called in a notification handler.
 func inHandler(op string) error {
 	if link.InHandler() {
 		return failf(op, ErrNotInHandler, "%v", ErrNotInHandler)

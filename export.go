@@ -47,28 +47,27 @@ type Export struct {
 	unmapped    bool
 	sharePages  bool
 	globalSpace bool
-	allocation  *Memory // the allocation that mem lies in, if it does
-	allocOff    int     // where
-	mappable    *Memory // the same, or nil: reached by the stream alone
+	allocation  *Memory // the allocation that contains mem; nil: memory not of Alloc
+	allocOff    int     // offset of mem in allocation
+	mappable    *Memory // allocation, if importers may map it; nil: stream only
 	slot        uint32
-	liveState   uint32 // what the slot's state holds while the export lives
+	liveState   uint32 // value of the slot's state while the export lives
 	closed      atomic.Bool
-	faulted     atomic.Bool // see fault
+	faulted     atomic.Bool // see handleFault
 
 	permit []nodeproto.Permission
 	serial uint64 // unique in the process
 
-	endMu   sync.Mutex // one call ends it at a time; before home's changing
-	revoked bool       // importers do not reach the memory any more; with ending, as over
+	endMu   sync.Mutex // one endExport at a time; taken before allocation.exportMu
+	revoked bool       // importers cannot reach the memory any more. Guarded by endMu, as is ended.
 	ended   bool
 	grants  map[uint32]*grant // with p.mu
 }
 
-// Export offers mem to other processes under id, which must be unique among
-// this process's exports. len(mem) is the buffer's size in bytes: a positive
-// multiple of the word, word-aligned in memory, and not overlapping another
-// export. By default importers may read and write, and may be any process of the
-// same user and session on any node; [Permit] changes who. The pages are made
+// Export offers mem to other processes under id, which must be unique among this process's exports.
+// len(mem) is the buffer's size in bytes: a positive multiple of the word, word-aligned in memory,
+// and not overlapping another export. By default importers may read and write, and may be any
+// process of the same user and session on any node; [Permit] changes that. The pages are made
 // present at once.
 //
 // mem should be the whole of an allocation of [Process.Alloc]: importers on this node then map it
@@ -124,7 +123,8 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	return e, nil
 }
 
-// addExportLocked puts e into the tables, if it may stand beside what is there.
+// addExportLocked checks e against the other exports, bindings and targets, and enters it into the
+// tables.
 func (p *Process) addExportLocked(e *Export, op string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +175,7 @@ func (p *Process) addExportLocked(e *Export, op string) error {
 	return nil
 }
 
-// insertExport puts e into the tables, and delist takes it out of them; p.mu is held.
+// insertExport enters e into the tables, and removeExport removes it. p.mu is held.
 func (p *Process) insertExport(e *Export) {
 	p.exports[e.id] = e
 	p.exportSpans.Add(e.mem, e)
@@ -205,27 +205,25 @@ func (e *Export) Size() int { return len(e.mem) }
 // Bytes is the exported memory.
 func (e *Export) Bytes() []byte { return e.mem }
 
-// Close ends the export (vmmc_UnexportRecvBuf). It waits for no importer. When
-// it returns, nobody else can change or read the memory any more, not even an
-// importer that bypasses the library and kept its mapping: the contents have
-// moved to fresh pages at the same addresses. A mapped send that reported success
-// before is in them; one on the stream may have been on its way still, and is
-// not. Importers' calls return [ErrRevoked]. This process's own
-// goroutines must not write to the memory while Close runs, nor to the rest of
-// its first and last page. A handler of the buffer that is running goes on; none
-// begins any more. While notifications of the buffer are queued because they are
-// blocked, Close fails at once with [ErrBlockedNotifications] and the export
-// stays as it is: unblock them and try again. In a handler it fails with
-// [ErrNotInHandler].
+// Close ends the export (vmmc_UnexportRecvBuf). It waits for no importer. When it returns, no other
+// process can change or read the memory any more, not even an importer that bypasses the library
+// and kept its mapping: the contents have moved to fresh pages at the same addresses. A mapped send
+// that reported success before is in them; one on the stream may have been on its way still, and is
+// not. Importers' calls return [ErrRevoked]. This process's own goroutines must not write to the
+// memory while Close runs, nor to the rest of its first and last page. A handler of the buffer that
+// is running goes on; none begins any more. While notifications of the buffer are queued because
+// they are blocked, Close fails at once with [ErrBlockedNotifications] and the export stays as it
+// is: unblock them and try again. In a handler it fails with [ErrNotInHandler].
 //
-// Besides, Close waits for the daemon to forget the export, for 10 s at most: a daemon that has ended is
-// not waited for.
+// Besides, Close waits for the daemon to forget the export, for 10 s at most: a daemon that has
+// ended is not waited for.
 //
 // Close needs no descriptor, mapping or address space that is not there already, and no file of a
 // size that a limit could forbid. One limit can make it fail all the same: after mlockall(2) with
-// MCL_FUTURE, an unprivileged process cannot replace pages once RLIMIT_MEMLOCK is used up. After an error, of the node's daemon mostly, the memory is still
-// the export's, and importers' calls return [ErrRevoked] all the same: call Close again, which goes
-// on where it failed. Closing twice is no error.
+// MCL_FUTURE, an unprivileged process cannot replace pages once RLIMIT_MEMLOCK is used up. After an
+// error, of the node's daemon mostly, the memory is still the export's, and importers' calls return
+// [ErrRevoked] all the same: call Close again, which goes on where it failed. Closing twice is no
+// error.
 //
 // Where exports share an allocation ([SharePages]), the whole pages of this one move. A page that
 // it shares with another export that lives stays until that one is closed: what lies of this export
@@ -249,9 +247,9 @@ func (e *Export) Close() error {
 	return nil
 }
 
-// endExport takes the export down. What fails is done again by the next call; until all is done the
-// memory is this export's still, and can be neither exported nor freed. The id is free for another
-// export only when the daemon has forgotten this one.
+// endExport ends the export. The next call repeats a step that failed; until all steps are done the
+// memory stays this export's and can be neither exported nor freed. The id becomes free only when
+// the daemon has dropped this export.
 func (e *Export) endExport(tell bool) error {
 	e.endMu.Lock()
 	defer e.endMu.Unlock()
@@ -280,19 +278,19 @@ func (e *Export) endExport(tell bool) error {
 	return nil
 }
 
-// handleFault ends the export because its memory cannot be accessed any more. The program has taken it
-// back too early.
+// handleFault closes the export because its memory cannot be accessed any more: the program
+// unmapped or protected it too early.
 func (e *Export) handleFault(err error) {
 	if e.closed.Load() || e.faulted.Swap(true) {
-		return // by the program, or by another fault
+		return // closed by the program, or an earlier fault
 	}
 	why := failf(fmt.Sprintf("access buffer %d", e.id), ErrBadArg, "%v: it was unmapped, protected or cut off while it was exported; the export is closed", err)
 	e.p.log.Error("an export's memory cannot be accessed", "buffer", e.id, "why", err)
 	e.p.dispatchEvent(Event{Kind: ExportFault, Export: e, Err: why}, nil)
-	_ = e.endExport(true) // what fails is done by Close
+	_ = e.endExport(true) // Close repeats what fails here
 }
 
-// revokeAll tells importers that the export has ended, and takes its pages away from them.
+// revokeAll revokes the export on all links and takes its pages away from importers.
 func (e *Export) revokeAll() error {
 	if e.revoked {
 		return nil
@@ -320,8 +318,8 @@ func (e *Export) revokeAll() error {
 	return err
 }
 
-// withdrawExport lets the daemon forget a buffer. One that is away has nothing to forget: the next one
-// is not told of this export.
+// withdrawExport makes the daemon drop a buffer. Without a daemon there is nothing to drop: the
+// next daemon is not told of this export.
 func (p *Process) withdrawExport(e *Export) error {
 	if !p.node.connected() {
 		return nil
@@ -335,8 +333,8 @@ func (p *Process) withdrawExport(e *Export) error {
 	return err
 }
 
-// addExport puts e into the tables when no pages of its allocation are moving: e may
-// share one with an export that is just ending.
+// addExport adds e while no pages of its allocation are moving: e may share a page with an export
+// that is just ending.
 func (p *Process) addExport(e *Export, op string) error {
 	p.mu.Lock()
 	m, _ := p.allocationOf(e.mem)
@@ -348,8 +346,8 @@ func (p *Process) addExport(e *Export, op string) error {
 	return p.addExportLocked(e, op)
 }
 
-// assignAllocation says which allocation e lies in, and whether importers may map it; p.mu
-// is held.
+// assignAllocation sets the allocation that contains e, and whether importers may map it. p.mu is
+// held.
 func (p *Process) assignAllocation(e *Export, op string) error {
 	e.allocation, e.allocOff = p.allocationOf(e.mem)
 	if e.allocation == nil {
@@ -364,9 +362,9 @@ func (p *Process) assignAllocation(e *Export, op string) error {
 	return nil
 }
 
-// renewPages takes the pages of an export that ends away from whoever has mapped
-// them, as far as they are not also those of another export that lives. The
-// home's changing is held, and nothing reaches e any more by the library.
+// renewPages moves the contents of an ending export to fresh pages, so that importers that mapped
+// the old ones lose access. Pages that a live export shares stay. The allocation's exportMu is
+// held, and the library accesses e no more.
 func (e *Export) renewPages() error {
 	m := e.allocation
 	whole := m != nil && len(e.mem) == m.size
@@ -377,15 +375,15 @@ func (e *Export) renewPages() error {
 		return m.region.Renew("vmmc")
 	case !m.region.Shared():
 		return nil
-	case whole: // whoever mapped a part once reaches it all
+	case whole: // an importer that once mapped a part reaches the whole allocation
 		return m.region.Renew("vmmc")
 	}
 	from, to := e.ownPages()
 	return m.region.RenewPart(from, to-from)
 }
 
-// ownPages are the pages that e lies in and no other export that lives does.
-// Exports do not overlap, so only the first and the last can be shared.
+// ownPages returns the range of pages that e shares with no live export. Exports do not overlap, so
+// only the first and the last page can be shared.
 func (e *Export) ownPages() (from, to int) {
 	from, to = e.allocOff/shm.PageSize*shm.PageSize, shm.RoundUp(e.allocOff+len(e.mem))
 	first, last := from+shm.PageSize, to-shm.PageSize

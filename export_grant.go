@@ -12,15 +12,16 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// grant is what one import of an export is to the exporter.
+// grant is the exporter's record of one import.
 type grant struct {
 	e         *Export
 	target    *link.Target
 	peer      *importer
-	responder *link.Responder // nil before the link is there; with p.mu
+	responder *link.Responder // nil while there is no link. Guarded by p.mu.
 }
 
-// revoke takes the grant away from its link.
+// revoke removes the grant from its importer and revokes it on the link. A link that is about to
+// start announces it later (missedRevokes).
 func (g *grant) revoke(handle uint32) {
 	p := g.e.p
 	p.mu.Lock()
@@ -36,32 +37,33 @@ func (g *grant) revoke(handle uint32) {
 	}
 }
 
-// importer is a process that was granted imports here; all fields with p.mu.
+// importer is a process that holds grants of this process's exports. All fields are guarded by
+// p.mu.
 type importer struct {
 	id         nodeproto.ProcessID
-	vouched    nodeproto.Importer // as the daemon vouches for it
+	vouched    nodeproto.Importer // its identity, as the daemon vouches for it
 	grants     map[uint32]*grant
-	grantsLost uint64          // how often any had gone with a link when some of its own last did
-	responder  *link.Responder // nil before the link is there
-	inbound    *inboundLink    // of in
+	grantsLost uint64          // Process.grantsLost when a link's end last took grants of this importer
+	responder  *link.Responder // nil while there is no link
+	inbound    *inboundLink    // the record of responder
 
-	link          uint64 // between nodes: the link that the importer is to dial
+	link          uint64 // number of the link that an importer on another node may dial
 	key           []byte
-	fingerprint   []byte    // the fingerprint of the importer's certificate, if the link is encrypted
-	pendingTLS    io.Closer // the connection that TLS begins on
-	epoch         uint64    // of this process's node, once it has dialled
-	attempt       uint64    // the last that was accepted
-	order         uint64    // of the latest link that was introduced
-	pendingJoins  int       // links of which it was answered, and which are about to begin
-	missedRevokes []uint32  // grants that ended meanwhile
+	fingerprint   []byte    // of the importer's certificate; nil: the link is not encrypted
+	pendingTLS    io.Closer // a connection whose TLS handshake is in progress
+	epoch         uint64    // this node's epoch when the importer dialled
+	attempt       uint64    // the last dial attempt that was accepted
+	order         uint64    // sequence number of the latest link that the daemon introduced
+	pendingJoins  int       // links that were promised to the importer and have not started yet
+	missedRevokes []uint32  // grants revoked while pendingJoins > 0, to be announced on the new link
 	asks          bool      // it has asked for link since an association with it last began to end
 }
 
-// maxGrants bounds the imports that one process has here.
+// maxGrants bounds the grants that one importer may hold.
 const maxGrants = 1 << 16
 
-// handleOffer grants an import whose rights the daemon has checked, and makes the importer's link
-// if its pages came along. It owns them.
+// handleOffer grants an import whose rights the daemon has checked. If the importer's pages came
+// along, it also makes the importer's link. It owns the descriptors in pages.
 func (p *Process) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []int, error) {
 	g, gr, fds, err := p.createGrant(r)
 	if err != nil {
@@ -83,11 +85,11 @@ func (p *Process) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []int
 	start := time.Now()
 	a, more, err := p.acceptLocal(r.Importer.Process, r.Order, pages)
 	p.logDaemonRequest(nodeproto.Accept, time.Since(start), err)
-	if err != nil { // the importer asks for the link alone then, and hears it
+	if err != nil { // the importer then requests the link separately, and gets the error
 		p.mu.Lock()
 		there := gr.peer.grants[g.Handle] != nil
 		p.mu.Unlock()
-		if !there { // it went with what was to be the link
+		if !there { // the failed link took the grant with it
 			closeAll(fds)
 			return nil, nil, code.New(code.BadRbufState, "buffer %d: its import has ended with its link: %v", r.ID, err)
 		}
@@ -97,7 +99,7 @@ func (p *Process) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []int
 	return g, append(fds, more...), nil
 }
 
-// createGrant enters the grant into the tables.
+// createGrant adds a grant to the tables.
 func (p *Process) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr grant, fds []int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,12 +140,13 @@ func (p *Process) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr g
 		return g, gr, nil, code.New(code.NoMem, "that process has %d imports here: close some", maxGrants)
 	}
 	if r.Order != 0 {
-		peer.pendingJoins++ // a grant that ends before the link is there is told of on it
+		peer.pendingJoins++ // a revocation that comes before the link is announced on the link
 	}
 	return g, *p.addGrant(peer, e, g.Handle), fds, nil
 }
 
-// advertisedRights is what importers are told of the export.
+// advertisedRights returns the rights that importers see. nodeproto.Unheard says that no handler
+// runs.
 func (e *Export) advertisedRights() nodeproto.Rights {
 	if e.handler == nil {
 		return e.rights | nodeproto.Unheard
@@ -151,7 +154,7 @@ func (e *Export) advertisedRights() nodeproto.Rights {
 	return e.rights
 }
 
-// addGrant notes a grant; p.mu is held.
+// addGrant adds a grant to the tables of its importer and its export. p.mu is held.
 func (p *Process) addGrant(peer *importer, e *Export, handle uint32) *grant {
 	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&nodeproto.MayWrite != 0, Read: e.rights&nodeproto.MayRead != 0, Redirect: e.redirect, MayFault: e.allocation == nil || e.redirect != nil, Fault: e.handleFault}
 	if e.handler != nil {
@@ -166,10 +169,10 @@ func (p *Process) addGrant(peer *importer, e *Export, handle uint32) *grant {
 	return g
 }
 
-// nextHandle gives a handle to a grant. The counter goes through all 2^32 handles before it gives one
-// out again, so a frame for a closed import does not reach another one. Once it has begun anew,
-// it skips the handles that are still in use. It never gives out 0, which stands for all grants without
-// a link (allUnlinked). p.mu is held.
+// nextHandle allocates the handle of a grant. The counter runs through all 2^32 handles before it
+// reuses one, so a late frame for a closed import reaches no other import. After a wrap-around it
+// skips handles that are in use. It never returns 0, which stands for all grants without a link
+// (allUnlinked). p.mu is held.
 func (p *Process) nextHandle() uint32 {
 	for {
 		p.lastHandle++
@@ -183,8 +186,8 @@ func (p *Process) nextHandle() uint32 {
 	}
 }
 
-// handleInUse reports whether an importer has a grant of this handle, or is still to be told of its
-// end, or the pages of a redirectable export have it as their number. p.mu is held.
+// handleInUse reports whether a grant has this handle, or its revocation is still to be announced,
+// or it numbers the shared pages of a redirectable export. p.mu is held.
 func (p *Process) handleInUse(handle uint32) bool {
 	for _, peer := range p.importers {
 		if peer.grants[handle] != nil || slices.Contains(peer.missedRevokes, handle) {
@@ -199,17 +202,18 @@ func (p *Process) handleInUse(handle uint32) bool {
 	return false
 }
 
-// allUnlinked stands for every grant that has no link yet: its importer is dead.
+// allUnlinked stands for every grant of an importer that has no link yet: that importer is dead.
 const allUnlinked = 0
 
-// countLostGrants counts that grants of an importer went with a link, so that it does not use one of these on its next
-// one, of which nobody would tell it that it is good for nothing there; p.mu is held.
+// countLostGrants records that a link's end took grants of an importer. The importer compares the
+// count and does not use such a grant on its next link, where no revocation would announce that it
+// is void. p.mu is held.
 func (p *Process) countLostGrants(peer *importer) {
 	p.grantsLost++
 	peer.grantsLost = p.grantsLost
 }
 
-// dropGrant forgets an import that its importer closed.
+// dropGrant removes the grant of an import that its importer closed.
 func (p *Process) dropGrant(id nodeproto.ProcessID, handle uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,8 +233,8 @@ func (p *Process) dropGrant(id nodeproto.ProcessID, handle uint32) {
 	p.dropIfIdle(peer)
 }
 
-// dropIfIdle drops an importer that has neither a link nor a grant. It may have
-// been dropped before, and come again since.
+// dropIfIdle removes an importer that has neither a link nor a grant. The table may hold a newer
+// entry for the same process, which stays. p.mu is held.
 func (p *Process) dropIfIdle(peer *importer) {
 	if peer.responder == nil && len(peer.grants) == 0 && peer.pendingJoins == 0 {
 		if p.importers[peer.id] == peer {
@@ -245,12 +249,12 @@ func (p *Process) dropIfIdle(peer *importer) {
 	}
 }
 
-// Imports that are asked for on a link, without the node. It has vouched for the
-// importer when it first imported from this process, and the rules are the same.
-// What cannot be granted at once is refused without a reason: the importer then
-// asks its node, which waits, or says why not.
+// An importer may request imports on its link, without the node. The node vouched for the importer
+// at its first import from this process, and the same rules apply. A request that cannot be granted
+// at once is refused without a reason: the importer then asks its node, which waits or gives the
+// reason.
 
-// importHandler answers the imports of one importer.
+// importHandler returns the function that grants the import requests of one importer's link.
 func (p *Process) importHandler(id nodeproto.ProcessID) link.ImportHandler {
 	return func(responder *link.Responder, buffer uint32) (*link.Target, wire.Granted, int) {
 		p.mu.Lock()
@@ -279,10 +283,9 @@ func (p *Process) importHandler(id nodeproto.ProcessID) link.ImportHandler {
 	}
 }
 
-// handleWithdraw forgets an import that its importer gave back before it had a link,
-// or says so: who is not honest has one, by which it reaches the buffer. The
-// export's end finds only grants that are in the tables, so what leaves them
-// leaves the link too.
+// handleWithdraw removes a grant that its importer gave back before it had a link. A dishonest
+// importer may have a link, on which it reaches the buffer. Export.Close revokes only grants that
+// are in the tables, so a grant that leaves the tables is revoked on its link too.
 func (p *Process) handleWithdraw(id nodeproto.ProcessID, handle uint32) {
 	p.mu.Lock()
 	var responder *link.Responder
@@ -302,8 +305,8 @@ func (p *Process) handleWithdraw(id nodeproto.ProcessID, handle uint32) {
 	}
 }
 
-// dropIfWithdrawn takes a grant off its link again if it was given back before
-// the link had it: handles can be guessed.
+// dropIfWithdrawn revokes a grant on its link if the importer withdrew it before it was attached
+// there: handles can be guessed.
 func (p *Process) dropIfWithdrawn(g grant) {
 	h := g.target.Handle
 	p.mu.Lock()
@@ -314,8 +317,7 @@ func (p *Process) dropIfWithdrawn(g grant) {
 	}
 }
 
-// mostChecked bounds what one check goes through: tables are checked each time
-// they change.
+// mostChecked bounds the entries that one check walks through: tables are checked at each change.
 const mostChecked = 256
 
 // checkTables: exports, importers and grants are known to each other; p.mu is

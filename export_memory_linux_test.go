@@ -40,7 +40,8 @@ func ofFile(t testing.TB, has, pages, prot int) (b []byte, f *os.File) {
 	return b, f
 }
 
-// Memory that this process itself cannot write is exported read-only or not at all, and what it cannot read neither.
+// Memory that this process itself cannot write is exported read-only or not at all, and what it
+// cannot read neither.
 func TestExportOfMemoryThatCannotBeAccessed(t *testing.T) {
 	const read, write = syscall.PROT_READ, syscall.PROT_WRITE
 	page := os.Getpagesize()

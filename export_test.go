@@ -100,7 +100,8 @@ func Grants(p *Process) (n int) {
 // SetEvents has the process run another handler for its events; before there are any.
 func SetEvents(p *Process, h func(Event)) { p.eventHandler = h }
 
-// Importers is how many processes have a link to this one, and order the number of the last link that they asked for.
+// Importers is how many processes have a link to this one, and order the number of the last link
+// that they asked for.
 func Importers(p *Process) (n int, order uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -69,7 +69,8 @@ type shaky struct {
 	seen   time.Time      // when it was seen that the last one has
 }
 
-// pausing says whether the network is down for a while, a connection having ended. The caller has the lock.
+// pausing says whether the network is down for a while, a connection having ended. The caller has
+// the lock.
 func (s *shaky) pausing() bool {
 	if s.pause == 0 || len(s.conns) == 0 {
 		return false
@@ -142,7 +143,8 @@ func surviving(t *testing.T, limit time.Duration, more ...vmmc.Option) (a, b *vm
 	return shakily(t, append(more, far), far)
 }
 
-// shakily are two processes with their options, on nodes between which a test ends connections, and what a is told.
+// shakily are two processes with their options, on nodes between which a test ends connections, and
+// what a is told.
 func shakily(t *testing.T, near []vmmc.Option, far ...vmmc.Option) (a, b *vmmc.Process, s *shaky, events chan vmmc.Event) {
 	t.Helper()
 	here, there := nodes(t, "between nodes")
@@ -182,8 +184,8 @@ func nodes(t testing.TB, way string) (importer, exporter string) {
 	return sockets[0], sockets[1]
 }
 
-// twoNodes starts them, with their sockets in dir. clean ends them, also those that were started when
-// there is an error.
+// twoNodes starts them, with their sockets in dir. clean ends them, also those that were started
+// when there is an error.
 func twoNodes(dir string, encrypt bool) (sockets []string, clean func(), err error) {
 	var nodes []*daemon.Node
 	clean = func() {

@@ -22,8 +22,8 @@ import (
 // short is the time of calls that wait for a peer.
 const short = 50 * time.Millisecond
 
-// allEnd makes calls at the same time, each with a context of its own, and fails the test unless each
-// ends with its context.
+// allEnd makes calls at the same time, each with a context of its own, and fails the test unless
+// each ends with its context.
 func allEnd(t *testing.T, calls []contextCall) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -239,7 +239,8 @@ func TestCallsEndBesideASilentDaemon(t *testing.T) {
 	closes(t, "Close", w.p.Close)
 }
 
-// The end of an export is announced to the daemon, which is waited for as long as the documentation says.
+// The end of an export is announced to the daemon, which is waited for as long as the documentation
+// says.
 func TestExportEndsBesideASilentDaemon(t *testing.T) {
 	t.Parallel()
 	over := make(chan struct{})
@@ -257,7 +258,8 @@ func TestExportEndsBesideASilentDaemon(t *testing.T) {
 	})
 }
 
-// Nobody answers at the place where an importer is to dial: an import that is given up dials no more.
+// Nobody answers at the place where an importer is to dial: an import that is given up dials no
+// more.
 func TestImportEndsBesideASilentNode(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

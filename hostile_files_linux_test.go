@@ -19,8 +19,9 @@ import (
 	"github.com/vmmc-go/vmmc/node"
 )
 
-// hostileFiles are what a peer sends in the place of a descriptor that is awaited, or of none: closing one, or asking
-// it something, takes as long as the peer likes. Each gives n of them, of which the sender keeps no copy that matters.
+// hostileFiles are what a peer sends in the place of a descriptor that is awaited, or of none:
+// closing one, or asking it something, takes as long as the peer likes. Each gives n of them, of
+// which the sender keeps no copy that matters.
 var hostileFiles = map[string]func(t testing.TB, n int) (fds []int, answer func()){
 	"TCP sockets that linger": testutil.LingeringSockets,
 	"TCP sockets with an error queue": func(t testing.TB, n int) (fds []int, answer func()) {
@@ -89,7 +90,8 @@ func onItsWay(t testing.TB, fd int) int {
 	return b
 }
 
-// withErrorQueue is a connected TCP socket that tells of an error for ever, which no receive call gives.
+// withErrorQueue is a connected TCP socket that tells of an error for ever, which no receive call
+// gives.
 func withErrorQueue(t testing.TB) int {
 	t.Helper()
 	fd := testutil.TCPSocket(t)
@@ -114,8 +116,9 @@ func hugeMemory(t testing.TB) int {
 	return fd
 }
 
-// In each step in which a peer may send descriptors it sends some that are slow to close, or to look at. It
-// gains nothing: each call ends within its time, the other links go on, and all is closed in time.
+// In each step in which a peer may send descriptors it sends some that are slow to close, or to
+// look at. It gains nothing: each call ends within its time, the other links go on, and all is
+// closed in time.
 func TestHostileFiles(t *testing.T) {
 	type step struct {
 		n      int // files that it takes
@@ -309,8 +312,8 @@ func (r *fileRaid) drop(fds []int) {
 // refused fails the test unless an import from y fails within its time.
 func (r *fileRaid) refused(t *testing.T, y *tyrant) {
 	t.Helper()
-	// What is refused is so at once, however long the context would let it wait; a link's answer to an
-	// import is waited for before the node is asked.
+	// What is refused is so at once, however long the context would let it wait; a link's answer to
+	// an import is waited for before the node is asked.
 	testutil.Within(t, "the import", timeout.Answer, func() {
 		_, err := r.p.Import(within(t), r.p.Node(), vmmc.PID(y.id.PID), 7)
 		if !errors.Is(err, vmmc.ErrProtocol) {
@@ -336,9 +339,9 @@ func (r *raid) sendFiles(b []byte, fds []int) {
 	go closeAll(fds)
 }
 
-// The daemon makes the sockets of a link, so an exporter has no descriptor of its importer's. It cannot
-// send descriptors there that are not awaited: neither before the importer has its end nor afterwards,
-// whatever it sets on its own.
+// The daemon makes the sockets of a link, so an exporter has no descriptor of its importer's. It
+// cannot send descriptors there that are not awaited: neither before the importer has its end nor
+// afterwards, whatever it sets on its own.
 func TestDescriptorsThatAreNotAwaited(t *testing.T) {
 	a, b, err := unix.StreamPair()
 	if err != nil {

@@ -223,8 +223,8 @@ func TestOneHandleTwice(t *testing.T) {
 	}
 }
 
-// An exporter that says on the link that an import is over, and on its page that the export lives, is taken
-// at its word: nothing more is stored into its memory.
+// An exporter that says on the link that an import is over, and on its page that the export lives,
+// is taken at its word: nothing more is stored into its memory.
 func TestEndIsToldOnTheLinkAlone(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)

@@ -9,16 +9,16 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// numbers gives frames the numbers that they have on their connection, so that they are refused for what
-// they say and not for that; the zero value is of a new one.
+// numbers gives frames the numbers that they have on their connection, so that they are refused for
+// what they say and not for that; the zero value is of a new one.
 type numbers struct {
 	next uint32
 	rest int // payload still to come of the last frame
 	lost bool
 }
 
-// in gives the headers in b the checksums that go with their numbers; they were made as each the first frame. What is no such
-// header, and all behind it, stays as it is.
+// in gives the headers in b the checksums that go with their numbers; they were made as each the
+// first frame. What is no such header, and all behind it, stays as it is.
 func (n *numbers) in(b []byte) []byte {
 	b = bytes.Clone(b)
 	at := min(n.rest, len(b))

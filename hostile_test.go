@@ -543,7 +543,8 @@ func (y *tyrant) gives(f func() (nodeproto.Grant, []int)) {
 	})
 }
 
-// links is gives for a tyrant that makes a link at once. It owns the socket, its end of that; -1 without.
+// links is gives for a tyrant that makes a link at once. It owns the socket, its end of that; -1
+// without.
 func (y *tyrant) links(f func(socket int) (nodeproto.Grant, []int)) { y.grant.Store(&f) }
 
 func newTyrant(t testing.TB, socket string, accept func(process, back int) []int) *tyrant {
@@ -604,7 +605,8 @@ func emptyPage(t testing.TB, seal bool) (fd int) {
 	return descriptor(t, r)
 }
 
-// badLinks are what an exporter may hand over instead of a link; all of it is given away, or closed.
+// badLinks are what an exporter may hand over instead of a link; all of it is given away, or
+// closed.
 func badLinks(t *testing.T) map[string]func(process, back int) []int {
 	memfd := func(seal bool) int { return emptyPage(t, seal) }
 	socket := func() int {

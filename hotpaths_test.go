@@ -12,8 +12,9 @@ import (
 	"github.com/vmmc-go/vmmc/node"
 )
 
-// A copy of this length takes one instruction with some processors and hundreds with others, as the runtime
-// chooses by their maker: it is counted by itself, and asserted is what a call takes beyond it.
+// A copy of this length takes one instruction with some processors and hundreds with others, as the
+// runtime chooses by their maker: it is counted by itself, and asserted is what a call takes beyond
+// it.
 const (
 	copied  = 4096 - 4 // the last word is stored by itself
 	copying = "a copy of 4092"
@@ -85,8 +86,8 @@ func (p *hotPair) hotPaths(ctx context.Context) []instrcount.Path {
 	return paths
 }
 
-// hotPair is two processes of one node in this program, of which one imports two buffers of the other, one by
-// each way; and two of two nodes.
+// hotPair is two processes of one node in this program, of which one imports two buffers of the
+// other, one by each way; and two of two nodes.
 type hotPair struct {
 	a      *vmmc.Process
 	mapped *vmmc.Import
@@ -213,7 +214,8 @@ func (l *lane) await(ctx context.Context, old uint32) error {
 	return err
 }
 
-// settle waits for all that was sent, twice, looking at the link: that leaves it at rest, and the background does not receive what comes next.
+// settle waits for all that was sent, twice, looking at the link: that leaves it at rest, and the
+// background does not receive what comes next.
 func (l *lane) settle(ctx context.Context) error {
 	for range 2 {
 		looks := 0

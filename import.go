@@ -17,7 +17,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// maxSize bounds what an exporter may claim its buffer to have.
+// maxSize bounds the size that an exporter may claim for its buffer.
 const maxSize = 1 << 46
 
 // Import is a handle to another process's exported memory (the manual's
@@ -32,22 +32,22 @@ type Import struct {
 	size   int
 	rights nodeproto.Rights // and [nodeproto.Unheard]
 
-	mapped        *link.Mapped // nil: the stream way
-	claims        uint32       // the number of its claims, 0 for none
-	releaseClaims sync.Once    // they were given back
+	mapped        *link.Mapped // nil: data goes through the stream
+	claims        uint32       // number of the link's claims entry; 0: not redirectable
+	releaseClaims sync.Once    // releases claims, once
 	addr          ProxyAddr
-	closed        atomic.Bool // by this process
-	ended         atomic.Bool // cause and good are set before
+	closed        atomic.Bool // closed by this process
+	ended         atomic.Bool // stored after cause and lastDelivered
 	cause         atomic.Pointer[error]
-	lastDelivered atomic.Uint64 // last message on the stream that can have arrived before the end
+	lastDelivered atomic.Uint64 // the last stream message that can have been delivered before the end
 
-	bindings map[*Binding]struct{} // with l.mu
+	bindings map[*Binding]struct{} // Guarded by link.mu.
 }
 
-// Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It
-// waits, for as long as the context allows, until the buffer is exported; who is
-// not of the exporter's user and session, see [Permit], is not always let wait.
-// One buffer may be imported several times, and a process may import its own.
+// Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It waits, for as long as
+// the context allows, until the buffer is exported. A process of another user or session may not
+// always wait, see [Permit]. One buffer may be imported several times, and a process may import its
+// own.
 //
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
 // the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
@@ -77,9 +77,9 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	return im, nil
 }
 
-// importRetrying asks again where an import came to nothing because of what had a part in it: its grant went with an older
-// link that was just ending, or a daemon died, and the exporter's with its connections. It does so for
-// as long as a daemon that is started anew may need.
+// importRetrying repeats an import that failed for a temporary reason: the grant ended with an
+// older link, or a daemon died during the import. It retries for timeout.Control, the time that a
+// restarted daemon may need.
 func (p *Process) importRetrying(ctx context.Context, peer ProcessID, id uint32) (im *Import, err error) {
 	var since time.Time
 	broken := 0
@@ -90,7 +90,7 @@ func (p *Process) importRetrying(ctx context.Context, peer ProcessID, id uint32)
 			broken++
 		}
 		switch {
-		case lost && broken < 4: // else it is not that a daemon has died
+		case lost && broken < 4: // more often is not a dying daemon
 		case errors.Is(err, code.BadRbufState), !lost && broken > 0 && errors.Is(err, code.Unreachable):
 		default:
 			return im, err
@@ -203,7 +203,8 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	return im, nil
 }
 
-// keepOutOfDumps keeps another process's memory out of this one's core dumps, unless it is to be in them.
+// keepOutOfDumps excludes another process's memory from this one's core dumps, unless
+// WithImportsDumped was given.
 func (p *Process) keepOutOfDumps(r *shm.Region) {
 	if p.dumpImports {
 		return
@@ -222,7 +223,8 @@ func (im *Import) Exporter() ProcessID { return im.peer }
 // ID is the buffer's id at its exporter.
 func (im *Import) ID() uint32 { return im.id }
 
-// notifiable reports whether a notification to the export may have an effect. Where it has none, no credit is taken for it.
+// notifiable reports whether the export runs a handler. Without one, a notification takes no
+// credit.
 func (im *Import) notifiable() bool { return im.rights&nodeproto.Unheard == 0 }
 
 // Path is how data travels: "mapped" or "stream".
@@ -260,8 +262,8 @@ func (im *Import) Close() error {
 	return nil
 }
 
-// markEnded makes every later call fail with err; those that wait, too. good is the
-// last message that arrived before.
+// markEnded makes later calls, and calls that wait, fail with err. lastDelivered is the last
+// message that arrived before the end.
 func (im *Import) markEnded(err error, lastDelivered uint64) (first bool) {
 	im.link.mu.Lock()
 	defer im.link.mu.Unlock()
@@ -284,7 +286,7 @@ func (im *Import) unmap() {
 	}
 }
 
-// opError describes an error of an operation on the import.
+// opError wraps an error of an operation on the import.
 func (im *Import) opError(what string, n, off int, err error) *Error {
 	f := fail(fmt.Sprintf("%s %d bytes at %d of buffer %d (%d bytes)", what, n, off, im.id, im.size), err)
 	f.Peer, f.Path, f.Link = im.peer.String(), im.Path(), im.link.id
@@ -310,14 +312,14 @@ func (b *budget) reserve(n int) error {
 	return nil
 }
 
-// release returns what take reserved.
+// release returns what reserve took.
 func (b *budget) release(n int) {
 	b.mu.Lock()
 	b.used -= int64(n)
 	b.mu.Unlock()
 }
 
-// validOffset says whether a grant's place in a memory can be.
+// validOffset reports whether a mapped grant's range lies within the exporter's memory.
 func validOffset(g *nodeproto.Grant) bool {
 	return !g.Mapped || g.Offset >= 0 && g.Offset%shm.WordSize == 0 && int64(g.Memory) <= maxSize && g.Offset <= g.Memory-g.Size
 }
@@ -330,23 +332,24 @@ func (im *Import) handleRevocation(applied uint64, err error) {
 	}
 }
 
-// Rejoin is the way back after an import has ended that its own process has not closed: its exporter
-// has closed the export and made it again, or the link has failed. It imports the buffer of the same id from the same
-// process again, waits for it as [Process.Import] does, and closes the old import. A process that was started
-// again has another number, which [Import.RejoinAt] takes.
+// Rejoin is the way back after an import has ended that its own process has not closed: its
+// exporter has closed the export and made it again, or the link has failed. It imports the buffer
+// of the same id from the same process again, waits for it as [Process.Import] does, and closes the
+// old import. A process that was started again has another number, which [Import.RejoinAt] takes.
 //
-// The new import has the length of the old one and all of its rights, or the error is [ErrStaleImport]: then
-// it is another buffer, which the program may import if it knows what to do with it. Permissions
-// are checked as for any import. Nothing that was sent on the old import is sent again: what
-// its calls returned holds. The new one has addresses of its own in DestSpace ([Import.Addr]), and no bindings: bind
-// again, which sends the whole of the bound memory. Handlers are the exporter's and need nothing.
+// The new import has the length of the old one and all of its rights, or the error is
+// [ErrStaleImport]: then it is another buffer, which the program may import if it knows what to do
+// with it. Permissions are checked as for any import. Nothing that was sent on the old import is
+// sent again: what its calls returned holds. The new one has addresses of its own in DestSpace
+// ([Import.Addr]), and no bindings: bind again, which sends the whole of the bound memory. Handlers
+// are the exporter's and need nothing.
 //
 // An import that has not ended is returned as it is. The errors are those of [Process.Import], and
 // [ErrClosed] for an import that its own process has closed.
 func (im *Import) Rejoin(ctx context.Context) (*Import, error) { return im.RejoinAt(ctx, im.peer) }
 
-// RejoinAt is [Import.Rejoin] from another process, which has taken the place of the exporter. It is for the
-// program to know which that is.
+// RejoinAt is [Import.Rejoin] from another process, which has taken the place of the exporter. It
+// is for the program to know which that is.
 func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error) {
 	op := fmt.Sprintf("rejoin buffer %d (%d bytes)", im.id, im.size)
 	if err := inHandler(op); err != nil {
@@ -359,7 +362,7 @@ func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error)
 	if im.closed.Load() {
 		err = link.ErrClosed
 	}
-	if err == nil && im.mapped != nil { // the notice of its end may be on its way
+	if err == nil && im.mapped != nil { // the revocation may be in flight
 		err = im.mapped.Alive()
 	}
 	switch {

@@ -57,7 +57,8 @@ func subject(t *testing.T, introduces bool, answer nodeproto.Handler) *vmmc.Proc
 	return p
 }
 
-// A daemon of an older version is not asked for a link with an import: it would wait for the buffer with the pages in its hands.
+// A daemon of an older version is not asked for a link with an import: it would wait for the buffer
+// with the pages in its hands.
 func TestFirstImportWithAnOlderDaemon(t *testing.T) {
 	for name, introduces := range map[string]bool{"older": false, "of this version": true} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +92,9 @@ func TestFirstImportWithAnOlderDaemon(t *testing.T) {
 	}
 }
 
-// An exporter forgets what it has granted with a link that ends, and may have had one that came to nothing here. Who
-// has got a grant meanwhile asks again: on the next link it would be good for nothing, and nobody says so.
+// An exporter forgets what it has granted with a link that ends, and may have had one that came to
+// nothing here. Who has got a grant meanwhile asks again: on the next link it would be good for
+// nothing, and nobody says so.
 func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 	exporter := nodeproto.ProcessID{Node: "a", PID: 2, Incarnation: 6}
 	first, granted, fail := make(chan struct{}), make(chan struct{}), make(chan struct{})

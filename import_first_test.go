@@ -60,7 +60,8 @@ func (m *market) export(t testing.TB, i int) *vmmc.Export {
 	return e
 }
 
-// works fails the test unless an import of buffer i is one that its exporter knows of: what is sent is there, and its handler runs.
+// works fails the test unless an import of buffer i is one that its exporter knows of: what is sent
+// is there, and its handler runs.
 func (m *market) works(t testing.TB, im *vmmc.Import, i int, word uint32) {
 	t.Helper()
 	ctx := within(t)
@@ -144,7 +145,8 @@ func TestFirstImportsTogether(t *testing.T) {
 	}
 }
 
-// A first import whose context ends at whichever moment takes nothing from those that come with it or after it, and leaves nothing.
+// A first import whose context ends at whichever moment takes nothing from those that come with it
+// or after it, and leaves nothing.
 func TestFirstImportCutOff(t *testing.T) {
 	const n, each = 3, 4
 	m := newMarket(t, n)
@@ -192,8 +194,8 @@ func TestFirstImportCutOff(t *testing.T) {
 	m.empty(t)
 }
 
-// stall is a tyrant that answers with a grant and a link at once: goods come with the grant, and link says what with the
-// link.
+// stall is a tyrant that answers with a grant and a link at once: goods come with the grant, and
+// link says what with the link.
 func (y *tyrant) stall(t testing.TB, goods func() []int, link func(process, back int) []int) {
 	y.links(func(socket int) (nodeproto.Grant, []int) {
 		g := nodeproto.Grant{Handle: 1, Size: size, Rights: nodeproto.MayRead | nodeproto.MayWrite, Link: &nodeproto.Connected{Imports: y.direct.Load()}}
@@ -212,8 +214,8 @@ func (y *tyrant) stall(t testing.TB, goods func() []int, link func(process, back
 
 func nothing() []int { return nil }
 
-// What an exporter hands over with a grant instead of a link is an error of the import, and all of it is closed.
-// The importer goes on, also with that exporter.
+// What an exporter hands over with a grant instead of a link is an error of the import, and all of
+// it is closed. The importer goes on, also with that exporter.
 func TestHostileFirstLink(t *testing.T) {
 	w := newTown(t)
 	links := badLinks(t)

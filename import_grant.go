@@ -11,10 +11,10 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// importOnLink asks for an import on the link to the exporter, if there is one that
-// takes that. ok is false if the node is to be asked.
+// importOnLink requests an import over the link to the exporter, if that link takes such requests.
+// ok is false if the caller must ask the node.
 func (p *Process) importOnLink(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, ok bool) {
-	// Without its node a process imports nothing.
+	// A process without its node makes no imports.
 	if peer.Node.name != p.id.Node || !p.node.checkConnected() {
 		return nil, g, nil, false
 	}
@@ -37,7 +37,8 @@ func (p *Process) importOnLink(ctx context.Context, peer ProcessID, id uint32) (
 	}, fds, true
 }
 
-// localLink finds the link to a process of this node.
+// localLink returns the link to an exporter on this node if it is ready, alive and takes import
+// requests, else nil.
 func (p *Process) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,11 +55,11 @@ func (p *Process) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
 	return nodeproto.ProcessID{}, nil
 }
 
-// The first import from a process of the same node makes the link on its way: the question brings the importer's pages, the
-// grant the exporter's and a socket. That saves the question for the link, four packets of eight, each
-// of which wakes a process.
+// The first import from a process of the same node also makes the link: the request carries the
+// importer's pages, and the grant the exporter's pages and a socket. That saves the separate link
+// request: four packets of eight, each of which wakes a process.
 
-// importFromNode asks the node for an import. There is a link if one was made with it.
+// importFromNode requests an import from the node. l is non-nil if the link was made along with it.
 func (p *Process) importFromNode(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
 	r := nodeproto.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
 	if r.Node == p.id.Node && p.linksWithImport.Load() {
@@ -66,8 +67,8 @@ func (p *Process) importFromNode(ctx context.Context, peer ProcessID, id uint32)
 			defer over()
 			l, g, fds, err = p.importWithLink(ctx, r)
 			switch {
-			// What is not there yet is to be waited for, without descriptors in the daemon's hands, and a daemon that has
-			// ended, too.
+			// Waiting for an export, or for another daemon, is done by the request below: it leaves
+			// no descriptors with the daemon.
 			case errors.Is(err, code.InProgress), errors.Is(err, code.BadRbufState), errors.Is(err, code.NoDaemon):
 				over()
 			default:
@@ -80,12 +81,12 @@ func (p *Process) importFromNode(ctx context.Context, peer ProcessID, id uint32)
 	return nil, g, fds, err
 }
 
-// importLogDelay is how long an import waits for its export before the log has it. Each later entry
-// comes after ten times as long as the one before.
+// importLogDelay is how long an import waits for its export before it is logged. Each further entry
+// comes after ten times the delay of the one before.
 var importLogDelay = 5 * time.Second
 
-// logWaiting logs that an import waits for its export, until the caller calls stop: with a wrong
-// buffer id and no deadline it would wait for ever, and say nothing.
+// logWaiting logs that an import waits for its export, until the caller calls stop. With a wrong
+// buffer id and no deadline an import would wait for ever, silently.
 func (p *Process) logWaiting(peer ProcessID, id uint32) (stop func()) {
 	var mu sync.Mutex
 	var t *time.Timer
@@ -112,8 +113,9 @@ func (p *Process) logWaiting(peer ProcessID, id uint32) (stop func()) {
 	}
 }
 
-// claimFirst says that the caller's is the first import from process pid of this node: there is no link, and nobody
-// else makes one until over. It is nil if there is a link, or somebody makes one. over may be called twice.
+// claimFirst claims the first import from process pid of this node: no other caller makes a link to
+// it until over is called. over is nil if there is a link or another caller makes one. It may be
+// called twice.
 func (p *Process) claimFirst(pid uint32) (over func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,8 +134,8 @@ func (p *Process) claimFirst(pid uint32) (over func()) {
 	}
 }
 
-// importWithLink asks for an import and its link. A grant without a link may come as well: then its exporter has
-// made none, and is to be asked for it.
+// importWithLink requests an import together with its link. If the grant comes without a link, the
+// caller requests the link separately.
 func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
 	ring, mine, err := p.newLinkPages()
 	if err != nil {
@@ -176,9 +178,9 @@ func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest)
 	return l, g, fds, l.err
 }
 
-// releaseGrant tells the exporter that a grant is not taken up. Without a daemon it hears nothing, and drops
-// the grant when it comes back to its own, or with the link. An exporter that does not answer is told
-// for timeout.Answer, and the import's caller waits for that no longer than its context lasts.
+// releaseGrant tells the exporter that a grant is not used. Without a daemon the exporter is not
+// told; it drops the grant when it rejoins its daemon, or with the link. The request lasts at most
+// timeout.Answer, and the import's caller waits for it only while its context lasts.
 func (p *Process) releaseGrant(ctx context.Context, g nodeproto.Grant) {
 	p.mu.Lock()
 	if p.closed || !p.node.connected() {

@@ -28,11 +28,14 @@ const instructionsFile = "testdata/instructions.txt"
 var update = flag.Bool("update", false, "TestInstructions writes "+instructionsFile+" instead of comparing with it")
 
 // TestInstructions holds what the calls of the data path cost, in instructions of user mode,
-// against what they did: a time would say nothing on a machine that others use too. Counting slows all down by some thousand times, so
-// that waits are seldom: what receiving takes has the arming of the link in it, some 600 instructions, which who waits often does not pay.
-// The median of the rounds counts. But where a path meets others it is another one on a busy machine, in most of its rounds at times: longer, if whom
-// it meets has gone to sleep and is woken, or far shorter, if another thread has taken the message. So of a notification, whose handlers' goroutine may have gone to sleep
-// while it is counted, the shortest round counts that is not far shorter than before: that it always takes the longer way is found out, that it often does is not.
+// against what they did: a time would say nothing on a machine that others use too. Counting slows
+// all down by some thousand times, so that waits are seldom: what receiving takes has the arming of
+// the link in it, some 600 instructions, which who waits often does not pay. The median of the
+// rounds counts. But where a path meets others it is another one on a busy machine, in most of its
+// rounds at times: longer, if whom it meets has gone to sleep and is woken, or far shorter, if
+// another thread has taken the message. So of a notification, whose handlers' goroutine may have
+// gone to sleep while it is counted, the shortest round counts that is not far shorter than before:
+// that it always takes the longer way is found out, that it often does is not.
 func TestInstructions(t *testing.T) {
 	testutil.Require(t, !raceEnabled, "the race detector adds instructions")
 	testutil.Require(t, !invariant.Enabled, "the checks add instructions")

@@ -11,7 +11,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// hasDeparted asks the node whether another process is known to have ended. An error says why that is not known.
+// hasDeparted asks the node whether a process is known to have ended. An error says why that is not
+// known.
 func (p *Process) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
@@ -20,7 +21,7 @@ func (p *Process) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool
 	return err == nil && d.Departed, err
 }
 
-// forgetLink tells the node that nobody is to dial a link any more that has ended.
+// forgetLink tells the node that a dialled link has ended, so that it accepts no more dials for it.
 func (p *Process) forgetLink(l uint64) {
 	p.mu.Lock() // Close waits for all that have begun before it
 	defer p.mu.Unlock()
@@ -58,28 +59,27 @@ func (s associationState) String() string {
 	return [...]string{"associated", "ending", "over"}[s]
 }
 
-// association is all that joins this process to one other: the link that this process imports by,
-// and the link that the other process imports by. Both end together (docs/models/gone.pml): once
-// one of them has ended, the other one receives what is still to come and is closed. [PeerGone] is
-// told when both have ended, so nothing of the other process arrives after it. All fields are
-// guarded by Process.mu.
+// association joins the links between this process and one peer: the link that this process imports
+// over, and the link that the peer imports over. Both end together (docs/models/gone.pml): once one
+// has ended, the other one drains its incoming data and is closed. [PeerGone] is reported when both
+// have ended, so nothing of the peer arrives after it. All fields are guarded by Process.mu.
 type association struct {
 	peer            nodeproto.ProcessID
 	state           associationState
-	pendingLinks    int // links that are being made, and may begin only while the state is associated
+	pendingLinks    int // links being made; they may start only in state associated
 	requester       *link.Requester
-	responders      map[*link.Responder]bool // the importer's link, and those that it replaced and that have not ended yet
-	endedResponders []*link.Responder        // with notifications that run before the event
-	seenAlive       bool                     // the process has shown that it lived after an event said that it was gone
-	cause           error                    // of the first end
+	responders      map[*link.Responder]bool // the peer's link, and replaced ones that have not ended yet
+	endedResponders []*link.Responder        // their queued notifications run before the event
+	seenAlive       bool                     // the peer was alive after an earlier PeerGone
+	cause           error                    // why the first link ended
 	done            chan struct{}            // closed when the state is over
 }
 
-// errAssociationOver is of a link that was being made when the association that it was for ended.
+// errAssociationOver ends an attempt to make a link whose association ended meanwhile.
 var errAssociationOver = code.New(code.PeerGone, "the other links with that process have ended meanwhile")
 
-// beginPendingLink gives the association that a new link with peer is to join, and notes that one is being
-// made. The caller calls endPendingLink. p.mu is held.
+// beginPendingLink returns the association for a new link with peer and counts the attempt. The
+// caller calls endPendingLink. p.mu is held.
 func (p *Process) beginPendingLink(peer nodeproto.ProcessID) *association {
 	a := p.associations[peer]
 	if a == nil {
@@ -90,7 +90,7 @@ func (p *Process) beginPendingLink(peer nodeproto.ProcessID) *association {
 	return a
 }
 
-// endPendingLink undoes beginPendingLink: the link is there, or it is not. p.mu is held.
+// endPendingLink ends an attempt, whether it made the link or not. p.mu is held.
 func (p *Process) endPendingLink(a *association) {
 	a.pendingLinks--
 	p.forgetAssociation(a)
@@ -104,8 +104,8 @@ func (p *Process) forgetAssociation(a *association) {
 	}
 }
 
-// endingDone gives the channel that is closed when the association with a process is over, if that is
-// ending, else nil. p.mu is held.
+// endingDone returns a channel that is closed when the association with peer is over. It is nil
+// unless the state is ending. p.mu is held.
 func (p *Process) endingDone(peer nodeproto.ProcessID) <-chan struct{} {
 	if a := p.associations[peer]; a != nil && a.state == ending {
 		return a.done
@@ -113,7 +113,7 @@ func (p *Process) endingDone(peer nodeproto.ProcessID) <-chan struct{} {
 	return nil
 }
 
-// requesterEnded is called when the link to an exporter has ended.
+// requesterEnded records that the link to an exporter has ended.
 func (p *Process) requesterEnded(a *association, requester *link.Requester, err error) {
 	p.mu.Lock()
 	if a.requester == requester {
@@ -124,8 +124,8 @@ func (p *Process) requesterEnded(a *association, requester *link.Requester, err 
 	p.reportLinkEnd(a.peer, true, err)
 }
 
-// responderEnded is called when a link of an importer has ended. gone reports whether that says something of the
-// importer: a link that was replaced, or that the importer never had, does not. p.mu is held.
+// responderEnded records that an importer's link has ended. gone reports whether the importer is
+// gone: a link that was replaced or never taken up says nothing about it. p.mu is held.
 func (p *Process) responderEnded(a *association, responder *link.Responder, gone bool, err error) {
 	if !a.responders[responder] {
 		return
@@ -141,7 +141,8 @@ func (p *Process) responderEnded(a *association, responder *link.Responder, gone
 	p.forgetAssociation(a)
 }
 
-// linkEnded moves on: the first end closes the other links. p.mu is held.
+// linkEnded changes the state to ending when the first link ends, and drains the other links. p.mu
+// is held.
 func (p *Process) linkEnded(a *association, err error) {
 	if a.state == associated {
 		a.state, a.cause = ending, err
@@ -162,15 +163,15 @@ func (p *Process) linkEnded(a *association, err error) {
 	p.settleAssociation(a)
 }
 
-// settleAssociation tells that the process is gone, if no link with it is left. p.mu is held.
+// settleAssociation reports that the peer is gone when no link with it is left. p.mu is held.
 func (p *Process) settleAssociation(a *association) {
 	if a.state != ending || a.requester != nil || len(a.responders) > 0 {
 		return
 	}
 	a.state = over
 	delete(p.associations, a.peer)
-	// The importer that asked for a link before it died, and whose connection comes after the event, is
-	// gone already.
+	// An importer that asked for a link before it died may have its connection handed over after
+	// the event: it is gone already.
 	if twice := !a.seenAlive && slices.Contains(p.gonePeers, a.peer); !twice {
 		if p.gonePeers = append(p.gonePeers, a.peer); len(p.gonePeers) > maxGonePeers {
 			p.gonePeers = slices.Delete(p.gonePeers, 0, 1)
@@ -180,12 +181,11 @@ func (p *Process) settleAssociation(a *association) {
 	close(a.done)
 }
 
-// maxGonePeers bounds how many processes are remembered as gone.
+// maxGonePeers bounds the number of peers remembered as gone.
 const maxGonePeers = 256
 
-// endAssociation waits until an association that is ending is over, and does not wait for what the
-// other process may still have to send: a process that makes another link has given up the links
-// before.
+// endAssociation waits until an ending association is over. It severs the remaining links and does
+// not drain them: a peer that makes another link has given up the earlier ones.
 func (p *Process) endAssociation(peer nodeproto.ProcessID) {
 	p.mu.Lock()
 	done := p.endingDone(peer)
@@ -210,12 +210,10 @@ func (p *Process) endAssociation(peer nodeproto.ProcessID) {
 	<-done
 }
 
-// handleSever ends links with other nodes, because this process's or the other one was
-// taken down, and returns how many there were. What was exported stays so:
-// importers that come back import again.
+// handleSever ends links with other nodes because this node or the other one was taken down, and
+// returns their number. Exports stay: importers import again later.
 func (p *Process) handleSever(r nodeproto.SeverRequest) int {
-	// Gone, as after every other end of a link that this process has not chosen;
-	// and the reason.
+	// ErrGone, as for every end of a link that this process did not choose, with the reason.
 	why := link.Gone("%w", code.New(code.Unreachable, "%s", r.Why))
 	var responders []*link.Responder
 	var links []*exporterLink
@@ -223,7 +221,7 @@ func (p *Process) handleSever(r nodeproto.SeverRequest) int {
 	if r.Node == "" && r.Epoch > p.severedEpoch {
 		p.severedEpoch, p.severCause = r.Epoch, why
 	}
-	if r.Node == "" && !r.Soon { // before, the other side would see an end without a reason
+	if r.Node == "" && !r.Soon { // earlier, the peer would see an end without a reason
 		p.refusedEpoch = max(p.refusedEpoch, r.Epoch)
 	}
 	for id, peer := range p.importers {
@@ -237,7 +235,7 @@ func (p *Process) handleSever(r nodeproto.SeverRequest) int {
 			if l.err == nil && l.requester.Err() == nil && p.severs(r, id, l.epoch) {
 				links = append(links, l)
 			}
-		default: // made looks at p.severed, and at what is said here
+		default: // linkReady reads p.severedEpoch and the cause set here
 			if r.Node != "" && r.Node == id.Node {
 				l.leaveCause = why
 			}
@@ -258,7 +256,7 @@ func (p *Process) handleSever(r nodeproto.SeverRequest) int {
 	return len(responders) + len(links)
 }
 
-// severs says whether a link with a process is to end.
+// severs reports whether r ends a link with peer.
 func (p *Process) severs(r nodeproto.SeverRequest, peer nodeproto.ProcessID, epoch uint64) bool {
 	if r.Node != "" {
 		return peer.Node == r.Node

@@ -343,8 +343,8 @@ func TestLinksOfTwoProcessesEndTogether(t *testing.T) {
 }
 
 // An importer that lives on after the event, and imports anew, is told of again when it is gone,
-// whatever it has sent since: on one node messages are copied and no frame of them comes, and between
-// nodes nothing comes of an importer that sends nothing and ends without a word.
+// whatever it has sent since: on one node messages are copied and no frame of them comes, and
+// between nodes nothing comes of an importer that sends nothing and ends without a word.
 func TestPeerGoneOfAnImporterThatCameBack(t *testing.T) {
 	for _, way := range ways {
 		for _, sends := range []bool{true, false} {

@@ -18,39 +18,39 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// exporterLink is the link to one exporting process, shared by all imports from it.
+// exporterLink is this process's link to one exporter, shared by all imports from it.
 type exporterLink struct {
 	id           uint64
-	epoch        uint64        // of this process's node, if the exporter is on another; set before ready
-	takesImports bool          // the exporter takes imports on it; set before ready
-	grantsLost   uint64        // grants of before are good for nothing on it, see nodeproto.Grant; set before ready
-	ready        chan struct{} // closed when out or err is set
-	drained      chan struct{} // closed when out has ended and nothing of it reaches the exporter any more
-	leaveCause   error         // why the exporter's node has left while the link was made; with the process's mu
-	assoc        *association  // that the link joins
+	epoch        uint64        // this node's epoch, for an exporter on another node; set before ready
+	takesImports bool          // the exporter accepts import requests on it; set before ready
+	grantsLost   uint64        // grants with a smaller count are void, see nodeproto.Grant; set before ready
+	ready        chan struct{} // closed when requester or err is set
+	drained      chan struct{} // closed when requester has ended and none of its data can reach the exporter any more
+	leaveCause   error         // the exporter's node left while the link was made. Guarded by Process.mu.
+	assoc        *association  // the association that the link belongs to
 	requester    *link.Requester
 	err          error
 
 	mu               sync.Mutex
 	imports          map[uint32]*Import
 	claims           map[uint32]*claims // of redirectable exports, by the number in their grants
-	earlyRevocations []revocation       // of imports that are just being made, or were closed; oldest first
-	closedImports    map[uint32]*Import // closed, with messages that are not acknowledged yet
+	earlyRevocations []revocation       // for imports that are not added yet or were closed; oldest first
+	closedImports    map[uint32]*Import // closed imports with unacknowledged messages
 }
 
-// revocation is the end of an export.
+// revocation is an exporter's notice that an export has ended.
 type revocation struct {
 	handle  uint32
 	applied uint64
 	err     error
 }
 
-// maxEarlyRevocations bounds what an exporter can make this side keep: the oldest go, which
-// are those of imports that were closed.
+// maxEarlyRevocations bounds the memory that an exporter can make this side keep. The oldest are
+// dropped; they belong to closed imports.
 const maxEarlyRevocations = 1024
 
-// acquireLink gives the link to an exporter, making it if need be. Importers of one
-// exporter that come together share the making.
+// acquireLink returns the link to an exporter and makes it if there is none. Concurrent callers for
+// one exporter share the attempt.
 func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID) (*exporterLink, error) {
 	for {
 		p.mu.Lock()
@@ -99,18 +99,18 @@ func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID)
 		if l.err == nil && l.requester.Err() == nil {
 			return l, nil
 		}
-		if l.err == nil { // or a copy under way by the old one could mix with the new one's
+		if l.err == nil { // else a copy that the old link still makes could mix with one of the new link
 			select {
 			case <-l.drained:
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
 		}
-		p.dropLink(exporter, l) // the one who made it failed, or it has ended since: make another
+		p.dropLink(exporter, l) // the attempt failed, or the link has ended since: make another
 	}
 }
 
-// addLink notes a link that is about to be made; p.mu is held.
+// addLink enters a link that is about to be made. p.mu is held.
 func (p *Process) addLink(exporter nodeproto.ProcessID) *exporterLink {
 	l := &exporterLink{ready: make(chan struct{}), drained: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closedImports: map[uint32]*Import{}}
 	l.assoc = p.beginPendingLink(exporter)
@@ -132,7 +132,7 @@ func (p *Process) dropLink(exporter nodeproto.ProcessID, l *exporterLink) {
 	p.mu.Unlock()
 }
 
-// connectLink makes a link through the daemons.
+// connectLink makes a link with the help of the daemons.
 func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID, l *exporterLink) (*link.Requester, error) {
 	r := nodeproto.ConnectRequest{Exporter: exporter}
 	if exporter.Node != p.id.Node {
@@ -151,7 +151,7 @@ func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID,
 		}
 		l.id, l.epoch = c.Link, c.Epoch
 		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
-		if l := (retryLaterError{}); errors.As(err, &l) { // its daemon was restarted since, and is to be asked anew
+		if l := (retryLaterError{}); errors.As(err, &l) { // the exporter's daemon was restarted since: ask it again
 			return nil, code.New(code.BadRbufState, "%v", err)
 		}
 		if connectionBroke(err) {
@@ -189,8 +189,8 @@ func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID,
 	return p.openLocalLink(exporter, l, &c, ring, fds)
 }
 
-// newLinkPages makes the importer's page of a link on this node, and gives the descriptors that
-// the exporter is to have, which the caller closes.
+// newLinkPages makes the importer's page of a link on this node. It returns the descriptors for the
+// exporter, which the caller closes.
 func (p *Process) newLinkPages() (ring shmlayout.Importer, mine []int, err error) {
 	if ring, err = shmlayout.NewImporter(); err != nil {
 		return ring, nil, err
@@ -201,7 +201,7 @@ func (p *Process) newLinkPages() (ring shmlayout.Importer, mine []int, err error
 	return ring, mine, err
 }
 
-// openLocalLink begins a link on this node with what the exporter has given. It owns ring and fds.
+// openLocalLink starts a link on this node from the exporter's descriptors. It owns ring and fds.
 func (p *Process) openLocalLink(exporter nodeproto.ProcessID, l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (requester *link.Requester, err error) {
 	p.attributeDescriptors(exporter, fds)
 	l.id, l.takesImports, l.grantsLost = c.Link, c.Imports, c.Lost
@@ -223,7 +223,7 @@ func (p *Process) openLocalLink(exporter nodeproto.ProcessID, l *exporterLink, c
 }
 
 func (p *Process) newRequester(fd int, pages *link.Pages, terms link.Terms, exporter nodeproto.ProcessID, l *exporterLink) (*link.Requester, error) {
-	p.mu.Lock() // until the association has the link, whose end may come at once
+	p.mu.Lock() // held until the association has the link: the link may end at once
 	defer p.mu.Unlock()
 	if l.assoc.state != associated {
 		foreign.Close(fd)
@@ -255,7 +255,7 @@ func (p *Process) newRequester(fd int, pages *link.Pages, terms link.Terms, expo
 	return requester, err
 }
 
-// handleRevocation marks an import that its exporter ended.
+// handleRevocation ends the import whose export was closed.
 func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error) {
 	l.mu.Lock()
 	im := l.imports[handle]
@@ -264,7 +264,7 @@ func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error
 		if applied == link.AppliedUnknown {
 			applied = 0
 		}
-	case applied == link.AppliedUnknown: // of one that was closed, and whose last get comes after that
+	case applied == link.AppliedUnknown: // the import was closed, and its last get comes after the revocation
 	case closed != nil:
 		closed.lastDelivered.Store(min(closed.lastDelivered.Load(), applied))
 	default:
@@ -279,10 +279,10 @@ func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error
 	}
 }
 
-// removeImport forgets an import that its own process ends, as soon as the fate of all
-// its messages is known: the exporter may have ended it before, and what was
-// written since went nowhere. It says so before it acknowledges such messages.
-// It is called with l.mu.
+// removeImport removes an import that this process closes, and reports whether it was open. A
+// stream import with unacknowledged messages stays in closedImports: the exporter may have ended
+// the export before, and then later messages went nowhere. The exporter sends the revocation before
+// it acknowledges such messages. l.mu is held.
 func (l *exporterLink) removeImport(im *Import) (open bool) {
 	if l.imports[im.handle] != im {
 		return false
@@ -297,8 +297,7 @@ func (l *exporterLink) removeImport(im *Import) (open bool) {
 	return true
 }
 
-// addImport puts an import among those of its link. The exporter may have ended it
-// before.
+// addImport adds an import to its link. Its revocation may have come before.
 func (l *exporterLink) addImport(im *Import) error {
 	l.mu.Lock()
 	twice := l.imports[im.handle] != nil
@@ -313,18 +312,18 @@ func (l *exporterLink) addImport(im *Import) error {
 	}
 	l.mu.Unlock()
 	switch {
-	case twice: // each of the two would be ended in the other's place
+	case twice: // a revocation would end the wrong one of the two
 		return code.New(code.Protocol, "a grant with the handle %d of another import", im.handle)
 	case index >= 0:
 		im.handleRevocation(r.applied, r.err)
 	}
-	if l.requester.Err() != nil { // the link's end may have looked before
+	if l.requester.Err() != nil { // the link's end may have walked the table before
 		im.unmap()
 	}
 	return nil
 }
 
-// dupDescriptors duplicates those of several regions, for sending.
+// dupDescriptors duplicates the descriptors of several regions, for sending.
 func dupDescriptors(rs ...*shm.Region) ([]int, error) {
 	var fds []int
 	for _, r := range rs {
@@ -343,7 +342,8 @@ func sourceName(id nodeproto.ProcessID) string {
 	return fmt.Sprintf("process %d (%x) on node %s", id.PID, id.Incarnation, id.Node)
 }
 
-// attributeDescriptors notes that another process has sent descriptors, not the daemon over whose connection they came.
+// attributeDescriptors records that a peer process sent the descriptors, not the daemon that passed
+// them on.
 func (p *Process) attributeDescriptors(id nodeproto.ProcessID, fds []int) {
 	if len(fds) == 0 {
 		return
@@ -353,10 +353,10 @@ func (p *Process) attributeDescriptors(id nodeproto.ProcessID, fds []int) {
 	s.Took(fds...)
 }
 
-// closeAll closes descriptors that may be others'.
+// closeAll closes descriptors that another process may have sent, without waiting.
 func closeAll(fds []int) { foreign.Close(fds...) }
 
-// retirePages gives back what there is of a link's pages.
+// retirePages unmaps the pages of a link, as many as there are.
 func retirePages(p *link.Pages) {
 	if p == nil {
 		return
@@ -368,9 +368,9 @@ func retirePages(p *link.Pages) {
 	}
 }
 
-// linkReady lets in who waits for a link. One that was made while its epoch ended has
-// to end, too: either this finds it, or sever does, which comes once more where the
-// other side is yet to be told why.
+// linkReady wakes the goroutines that wait for the link. A link made while its epoch ended must end
+// too: either linkReady finds it or handleSever does, which runs a second time when the other side
+// must first learn the reason.
 func (p *Process) linkReady(l *exporterLink) {
 	p.mu.Lock()
 	why, end := l.leaveCause, true
@@ -379,7 +379,7 @@ func (p *Process) linkReady(l *exporterLink) {
 	}
 	end = end && why != nil && l.err == nil
 	if why != nil && l.err == nil {
-		l.requester.ExpectEnd(why) // before anybody sees its end
+		l.requester.ExpectEnd(why) // before any caller sees its end
 	}
 	close(l.ready)
 	p.endPendingLink(l.assoc)

@@ -17,8 +17,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// secrecy says of a link with another node whether it is encrypted, and with whose
-// certificate then.
+// secrecy decides whether a link with another node is encrypted, and returns the expected
+// fingerprint of the importer's certificate.
 func (p *Process) secrecy(r *nodeproto.AcceptRequest) (s nodeproto.Secrecy, secret []byte, err error) {
 	if !r.Encrypt && !p.encrypt {
 		return s, nil, nil
@@ -33,10 +33,10 @@ func (p *Process) secrecy(r *nodeproto.AcceptRequest) (s nodeproto.Secrecy, secr
 	return nodeproto.Secrecy{Encrypt: true, Fingerprint: id.Fingerprint()}, r.Fingerprint, nil
 }
 
-// dial makes a data connection between nodes: both sides prove that they hold the link's
-// key, over fresh nonces, before the first frame. h says which attempt it is, and what the
-// ones before have brought. There is a cipher if the link is encrypted, which the control connections
-// have said, and nothing that comes from the network changes.
+// dial makes a data connection to an exporter on another node. Both sides prove with fresh nonces
+// that they hold the link's key before the first frame. h carries the attempt's number and what
+// earlier attempts delivered. The cipher is non-nil for an encrypted link; the control connections
+// decide that, and nothing received on the data connection can change it.
 func (p *Process) dial(ctx context.Context, c nodeproto.Connected, h wire.Hello) (fd int, cipher link.Cipher, a wire.Answer, err error) {
 	nc, err := p.dialer(ctx, c.Address)
 	if ctx.Err() != nil && err != nil {
@@ -44,7 +44,7 @@ func (p *Process) dial(ctx context.Context, c nodeproto.Connected, h wire.Hello)
 	}
 	if err != nil {
 		var e net.Error
-		if errors.As(err, &e) && e.Timeout() { // the dialler's own, which is not that of ctx
+		if errors.As(err, &e) && e.Timeout() { // the dialler's own time-out, not the context's
 			return -1, nil, a, code.New(code.Unreachable, "data address %s of the exporter's node: %v", c.Address, err)
 		}
 		return -1, nil, a, fmt.Errorf("%w: %w", code.New(code.Unreachable, "data address %s of the exporter's node", c.Address), err)
@@ -83,7 +83,7 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// clearHello is that of a link in clear.
+// clearHello is the handshake of an unencrypted link.
 func clearHello(nc net.Conn, key []byte, h *wire.Hello) (a wire.Answer, err error) {
 	raw, challenge, err := sendProof(nc, key, h)
 	if err != nil {
@@ -92,8 +92,8 @@ func clearHello(nc net.Conn, key []byte, h *wire.Hello) (a wire.Answer, err erro
 	return readAnswer(nc, key, raw, challenge, nil)
 }
 
-// encryptedHello is that of an encrypted one: TLS begins behind the proof, and the answer comes
-// over it, with a proof that is good for this connection alone.
+// encryptedHello is the handshake of an encrypted link. TLS begins after the proof. The answer
+// comes over TLS, with a proof that is bound to this connection.
 func (p *Process) encryptedHello(ctx context.Context, nc net.Conn, c *nodeproto.Connected, h *wire.Hello) (*encrypt.Conn, wire.Answer, error) {
 	id, err := p.identity()
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *Process) encryptedHello(ctx context.Context, nc net.Conn, c *nodeproto.
 	return conn, a, err
 }
 
-// refusableConn is a connection whose first bytes may be a refusal in place of what is to come.
+// refusableConn is a connection on which a refusal in clear may come in place of the TLS handshake.
 type refusableConn struct {
 	net.Conn
 	passed bool
@@ -145,7 +145,7 @@ func (r *refusableConn) Read(b []byte) (int, error) {
 	return 0, refusalError(err)
 }
 
-// sendProof is what the importer has to say in clear.
+// sendProof sends the importer's hello and its proof, in clear.
 func sendProof(nc net.Conn, key []byte, h *wire.Hello) (raw, challenge []byte, err error) {
 	raw = h.Encode()
 	if _, err := nc.Write(raw); err != nil {
@@ -163,7 +163,7 @@ func sendProof(nc net.Conn, key []byte, h *wire.Hello) (raw, challenge []byte, e
 	return raw, challenge, err
 }
 
-// readAnswer is what the exporter has to say.
+// readAnswer reads and verifies the exporter's answer.
 func readAnswer(from io.Reader, key, raw, challenge, binding []byte) (a wire.Answer, err error) {
 	answer := make([]byte, wire.AnswerSize)
 	if _, err := io.ReadFull(from, answer); err != nil {
@@ -181,7 +181,7 @@ func readAnswer(from io.Reader, key, raw, challenge, binding []byte) (a wire.Ans
 	return a, nil
 }
 
-// linkTerms are what a link's hello and its answer have agreed on.
+// linkTerms returns the terms that a link's hello and answer have agreed on.
 func (p *Process) linkTerms(capabilities uint64) link.Terms {
 	t := link.Terms{Checked: capabilities&wire.Checked != 0, SilenceLimit: p.silence}
 	if capabilities&wire.Resumes != 0 {
@@ -190,8 +190,8 @@ func (p *Process) linkTerms(capabilities uint64) link.Terms {
 	return t
 }
 
-// redial resumes a link. The exporter's node has said that there is nothing to resume, or
-// it has said nothing yet.
+// redial returns the function that resumes a link. A refusal means that there is nothing to resume;
+// a broken connection says nothing about the exporter.
 func (p *Process) redial(exporter nodeproto.ProcessID, c nodeproto.Connected) link.Redial {
 	return func(ctx context.Context, attempt, replied uint64, notices uint32) (int, link.Cipher, wire.Answer, error) {
 		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: attempt, Applied: replied, Notices: notices})
@@ -207,30 +207,30 @@ func (p *Process) redial(exporter nodeproto.ProcessID, c nodeproto.Connected) li
 			default:
 				err = link.Gone("%w", err)
 			}
-		case errors.Is(err, link.ErrGone): // the connection has ended, which says nothing of the process
+		case errors.Is(err, link.ErrGone): // the connection has ended; that says nothing about the process
 			err = code.New(code.Unreachable, "%v", err)
 		}
 		return fd, cipher, a, err
 	}
 }
 
-// refusedError is an error that a node or a process has answered with.
+// refusedError is a refusal that a node or an exporter sent.
 type refusedError struct{ error }
 
 func (r refusedError) Unwrap() error { return r.error }
 
-// retryLaterError is the answer of a node that does not know yet what it will have.
+// retryLaterError is the answer of a restarted node whose processes have not all rejoined yet.
 type retryLaterError struct{ error }
 
 func (l retryLaterError) Unwrap() error { return l.error }
 
-// interruptedError is of a connection that did not come about, or has broken in its hello: the exporter's daemon, which has just
-// said where to dial, may have died.
+// interruptedError means that a connection could not be made or broke during the handshake: the
+// exporter's daemon may have died just after it gave the address.
 type interruptedError struct{ error }
 
 func (i interruptedError) Unwrap() error { return i.error }
 
-// connectionBroke says whether nobody has refused a hello, and nobody was waited for in vain: the connection has ended.
+// connectionBroke reports whether the connection ended, rather than a refusal or a time-out.
 func connectionBroke(err error) bool {
 	if errors.As(err, new(refusedError)) {
 		return false
@@ -240,7 +240,7 @@ func connectionBroke(err error) bool {
 		errors.As(err, &e) && !e.Timeout()
 }
 
-// refusalError gives a refusal its code.
+// refusalError converts a refusal status into an error with its code.
 func refusalError(err error) error {
 	if s, ok := err.(wire.Status); ok { //nolint:errorlint // a Status is returned as it is
 		switch s {
@@ -259,18 +259,18 @@ func refusalError(err error) error {
 	return err
 }
 
-// handleHandover answers a dialled connection whose proof the daemon has checked, on
-// the connection that was checked, and only as the incarnation that was meant.
+// handleHandover answers a dialled connection whose proof the daemon has checked. It answers on
+// that very connection, and only if r names this process's incarnation.
 func (p *Process) handleHandover(r nodeproto.HandoverRequest, fd int) error {
 	h, err := wire.ParseHello(r.Hello)
 	if err != nil || h.Capabilities&wire.Encrypted == 0 || !p.startTLS(r, &h, fd) {
 		p.acceptDialled(r, &h, err, fd, nil)
 	}
-	return nil // the importer has its answer; nobody else may answer it now
+	return nil // the importer has its answer; the daemon must not answer as well
 }
 
-// startTLS begins TLS on a connection of an encrypted link, if it is of one. What comes of
-// it comes later: nobody else waits for an importer that does not go on.
+// startTLS starts the TLS handshake on a connection of an encrypted link, and reports whether the
+// link is one. The handshake runs in the background, so a stalled importer delays no other.
 func (p *Process) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,14 +280,14 @@ func (p *Process) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) b
 	}
 	id, err := p.identity()
 	if err != nil {
-		return false // not so: there is one, of which the importer was told
+		return false // unreachable: the identity was made when the importer got its fingerprint
 	}
 	nc, err := unix.Adopt(fd)
 	if err != nil {
 		p.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
 		return true
 	}
-	if peer.pendingTLS != nil { // an importer that has dialled again has given the one before up
+	if peer.pendingTLS != nil { // an importer that dials again has given up its previous attempt
 		_ = peer.pendingTLS.Close()
 	}
 	peer.pendingTLS = nc
@@ -316,9 +316,10 @@ func (p *Process) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) b
 	return true
 }
 
-// acceptDialled goes on with a connection: an encrypted one has a secret.
+// acceptDialled starts or resumes the link on a dialled connection. conn is its TLS state, nil in
+// clear.
 func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malformed error, fd int, conn *encrypt.Conn) {
-	p.joinMu.Lock() // of two attempts, the first has its link, or none, before the other is looked at
+	p.joinMu.Lock() // of two attempts, the first has its link, or has failed, before the second is looked at
 	defer p.joinMu.Unlock()
 	p.mu.Lock()
 	peer := p.pendingDials[r.Link]
@@ -343,18 +344,19 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 	case peer.attempt > 0 && peer.responder != nil && peer.responder.Terms().ReconnectLimit == 0:
 		status = wire.RefusedAttempt // one connection a link
 	case peer.attempt > 0 && peer.responder == nil && h.Capabilities&wire.Resumes != 0:
-		status = wire.RefusedGone // what it would resume has ended here
+		status = wire.RefusedGone // the link to be resumed has ended here
 	default:
 		old = peer.responder
 		if peer.attempt == 0 {
-			old = nil // another link of that process, which this one takes the place of
+			old = nil // a different link, which this one replaces
 		}
 		peer.attempt, peer.epoch = h.Attempt, r.Epoch
 		peer.pendingJoins++
 		defer p.endJoin(peer)
 		if old == nil { // before the importer is answered, and may send
 			a = p.beginPendingLink(peer.id)
-			// It has dialled with the key that it got when it asked, so it lived after the links before had ended.
+			// It has dialled with the key that it got when it asked, so it lived after the links
+			// before had ended.
 			a.seenAlive = a.seenAlive || peer.asks
 		}
 	}
@@ -364,7 +366,7 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 		key, order = peer.key, peer.order
 	}
 	p.mu.Unlock()
-	// Either side may want payloads checked, and both must want to resume.
+	// One side is enough for payload checksums; resuming needs both.
 	reply := wire.Answer{Status: status, Capabilities: (h.Capabilities|p.capabilities)&wire.Checked | h.Capabilities&p.capabilities&wire.Resumes}
 	var binding []byte
 	var cipher link.Cipher
@@ -400,8 +402,9 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 	terms := p.linkTerms(reply.Capabilities)
 	terms.Cipher = cipher
 	if terms.ReconnectLimit > 0 {
-		// An importer that dials within the limit is heard, and the limit of one that sees the loss late begins
-		// late: by its silence, which is taken to be like this process's (docs/models/silence.pml).
+		// The exporter waits longer than the limit: for the handshake of an importer that dials
+		// within it, and because an importer may detect the loss later by its silence time-out,
+		// taken to equal this process's (docs/models/silence.pml).
 		terms.ReconnectLimit = min(terms.ReconnectLimit, unlimited) + timeout.Hello + min(terms.SilenceLimit, unlimited)
 	}
 	id := peer.id
@@ -411,7 +414,7 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 	}
 }
 
-// unlimited is longer than any process lives, and the sum of two is still a time.
+// unlimited is longer than any process lives; the sum of two does not overflow.
 const unlimited = 100 * 365 * 24 * time.Hour
 
 func sendAnswer(fd int, c link.Cipher, a *wire.Answer) (err error) {
@@ -423,7 +426,7 @@ func sendAnswer(fd int, c link.Cipher, a *wire.Answer) (err error) {
 		n, err = io.Send(fd, a.Encode(), nil)
 	}
 	if err == nil && n != wire.AnswerSize {
-		err = link.ErrGone // a fresh socket has room for it
+		err = link.ErrGone // a fresh socket always has buffer space for it
 	}
 	return err
 }

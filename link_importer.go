@@ -16,8 +16,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// handleAccept makes the exporting side of a link: at once on this node, else when
-// the importer has dialled.
+// handleAccept makes the exporter's side of a link: at once for an importer on this node, else when
+// the importer dials.
 func (p *Process) handleAccept(r nodeproto.AcceptRequest, fds []int) (any, []int, error) {
 	if !r.SameNode {
 		closeAll(fds)
@@ -46,7 +46,8 @@ func (p *Process) handleAccept(r nodeproto.AcceptRequest, fds []int) (any, []int
 	return a, out, err
 }
 
-// acceptLocal makes the exporting side of a link on this node, of the importer's pages and a socket.
+// acceptLocal makes the exporter's side of a link on this node from the importer's pages and a
+// socket.
 func (p *Process) acceptLocal(id nodeproto.ProcessID, order uint64, fds []int) (a nodeproto.Accepted, out []int, err error) {
 	if len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
@@ -72,7 +73,7 @@ func (p *Process) acceptLocal(id nodeproto.ProcessID, order uint64, fds []int) (
 	return a, out, nil
 }
 
-// exchangePages maps the importer's pages and makes this side's.
+// exchangePages maps the importer's pages and makes this side's pages.
 func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 	peer, err := shmlayout.OpenProcess(fds[0])
 	if err != nil {
@@ -96,8 +97,8 @@ func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 	return pages, out, err
 }
 
-// checkOrder refuses a link that comes later than one that was introduced after it:
-// its importer has given it up, and would lose the one that it uses. p.mu is held.
+// checkOrder refuses a link that the daemon introduced before the newest one. Its importer has
+// given it up, and starting it would end the link that the importer uses. p.mu is held.
 func (peer *importer) checkOrder(order uint64) error {
 	if order < peer.order {
 		return code.New(code.BadRbufState, "that process has asked for another link since")
@@ -106,7 +107,7 @@ func (peer *importer) checkOrder(order uint64) error {
 	return nil
 }
 
-// joinLink starts the link of an importer. It owns fd and pages.
+// joinLink starts an importer's link. It owns fd and pages.
 func (p *Process) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	p.joinMu.Lock()
 	defer p.joinMu.Unlock()
@@ -123,11 +124,11 @@ func (p *Process) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages *
 	return p.joinLinkLocked(id, a, order, 0, fd, pages, terms)
 }
 
-// joinLinkLocked is join with joins held. a is the association of the link, as beginPendingLink gave it. dialled is the link's
-// number if its importer has dialled it.
+// joinLinkLocked is joinLink with joinMu held. a is the link's association, from beginPendingLink.
+// dialled is the link's number if its importer dialled it, else 0.
 func (p *Process) joinLinkLocked(id nodeproto.ProcessID, a *association, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
-	// An importer may ask for two links at once: the later one cuts the other, or a
-	// link would be left that no revocation finds.
+	// An importer may request two links at once. The later one replaces the other; otherwise a link
+	// would remain that no revocation reaches.
 	defer func() {
 		p.mu.Lock()
 		p.endPendingLink(a)
@@ -150,7 +151,7 @@ func (p *Process) joinLinkLocked(id nodeproto.ProcessID, a *association, order, 
 		switch {
 		case old != nil:
 			p.dropSuccessor(id)
-		case errors.Is(err, errAssociationOver): // its importer is gone, or has to import anew
+		case errors.Is(err, errAssociationOver): // the importer is gone, or must import again
 			p.dropGrant(id, allUnlinked)
 		}
 	} else {
@@ -163,8 +164,9 @@ func (p *Process) joinLinkLocked(id nodeproto.ProcessID, a *association, order, 
 	return err
 }
 
-// installLink puts the link into the tables. missed are the grants that the importer is
-// still to be told of: they ended after it was answered. reportResumed comes before all that is told of the link.
+// installLink creates the responder and enters it into the tables. missedRevokes are handles whose
+// revocation must still be announced: they ended after the importer was answered. reportResumed
+// runs before any other event of the link.
 func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, reportResumed func()) (responder *link.Responder, missedRevokes []uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +181,7 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 		retirePages(pages)
 		return nil, nil, p.severCause
 	}
-	if a.state != associated { // the event may have been told: nothing may arrive of this process any more
+	if a.state != associated { // PeerGone may have been reported: nothing of that process may arrive any more
 		_ = unix.Close(fd)
 		retirePages(pages)
 		return nil, nil, errAssociationOver
@@ -214,8 +216,8 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 	return responder, missedRevokes, nil
 }
 
-// severOldLink ends the link that an importer had before this one, and gives it, or nil. Its grants move to
-// the new one only when nothing reaches them by the old any more. Not under p.mu.
+// severOldLink ends the importer's previous link and returns it, or nil. The grants move to the new
+// link only when nothing can reach them through the old one. p.mu must not be held.
 func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inboundLink, err error) {
 	p.mu.Lock()
 	if peer := p.importers[id]; peer != nil {
@@ -227,7 +229,7 @@ func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inbou
 			old.successor = &successor{done: make(chan struct{}), oldReported: make(chan struct{})}
 		}
 		for _, g := range peer.grants {
-			g.responder = nil // else the old link's end would drop them
+			g.responder = nil // else the old link's end would remove the grants
 			g.target = g.target.Clone()
 		}
 		peer.responder, peer.inbound = nil, nil
@@ -239,7 +241,7 @@ func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inbou
 	return old, nil
 }
 
-// endJoin is of an importer whose link was about to begin, and has or has not.
+// endJoin ends one pending join of an importer, whether its link has started or failed.
 func (p *Process) endJoin(peer *importer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,24 +251,27 @@ func (p *Process) endJoin(peer *importer) {
 	p.dropIfIdle(peer)
 }
 
-// inboundLink is a link of an importer, and what is told of it: that it has lost its connection, that it goes on, and at
-// last, once, that the importer is gone.
+// inboundLink is an importer's link, with the state of its events: LinkDown, LinkResumed, and
+// finally, once, PeerGone.
 type inboundLink struct {
-	responder *link.Responder // with p.mu, until it is there
-	assoc     *association    // with p.mu, the same
-	down      atomic.Bool     // it has no connection, of which was told; final once Sever has returned, which has had the lock it is stored with
-	successor *successor      // what it was cut for; with p.mu
+	responder *link.Responder // Guarded by p.mu until the link is installed.
+	assoc     *association    // Guarded like responder.
+	// LinkDown was the last event. It is final once Sever has returned: Sever takes the lock under
+	// which it is stored.
+	down      atomic.Bool
+	successor *successor // the link that replaces this one. Guarded by p.mu.
 }
 
-// successor is an importer's next link.
+// successor is the link that replaces an importer's link.
 type successor struct {
-	done        chan struct{} // closed when it has begun, or has not
-	err         error         // why not; then
-	oldReported chan struct{} // closed when the end of the link before it is told, if it is
+	done        chan struct{} // closed when the new link has started or failed
+	err         error         // why it failed; set before done is closed
+	oldReported chan struct{} // closed when the end of the old link was reported, if it is
 }
 
-// successorDone says that the link for which t was cut has begun, or why it has not: then nothing more
-// begins of that importer before it is told that it is gone.
+// successorDone records that the successor has started, or why it failed. After a failure it waits
+// until the old link's end was reported, so that no further link of that importer starts before
+// PeerGone.
 func (l *inboundLink) successorDone(err error) {
 	if l == nil {
 		return
@@ -278,28 +283,29 @@ func (l *inboundLink) successorDone(err error) {
 	}
 }
 
-// errReplaced ends a link whose importer has made another one, because it has not heard that there
-// was this one: the process is not gone.
+// errReplaced ends a link whose importer made another link because it never learned of this one.
+// The importer is not gone.
 var errReplaced = fmt.Errorf("%w: the importer has made another link", link.ErrClosed)
 
-// inboundEnded forgets what went with a link, and says that the importer is gone, unless its next link goes on.
+// inboundEnded cleans up after an importer's link. It reports the importer as gone unless a
+// successor continues.
 func (p *Process) inboundEnded(id nodeproto.ProcessID, dialled uint64, l *inboundLink, err error) {
 	p.mu.Lock() // once the link is there
 	next := l.successor
 	if next != nil {
 		p.mu.Unlock()
-		<-next.done // which waits for nobody
+		<-next.done // the successor's start waits for no other goroutine
 		if next.err != nil {
 			err = link.Gone("the importer's next link could not begin: %w", next.err)
 		}
 		p.mu.Lock()
-	} else { // nor is it cut from here on
+	} else { // from here on no successor can replace it
 		p.dropInbound(id, l.responder)
 	}
-	// The end of a link that the importer never had, because its call or its daemon ended first, says nothing
-	// of the importer.
+	// If the importer never took the link up, because its call or its daemon ended first, the
+	// link's end says nothing about the importer.
 	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || l.responder.Accepted())
-	p.responderEnded(l.assoc, l.responder, gone, err) // in one step with what makes room for another link, of which no more is told before
+	p.responderEnded(l.assoc, l.responder, gone, err) // in one critical section with dropInbound: no other link can report anything in between
 	p.mu.Unlock()
 	if next != nil {
 		close(next.oldReported)
@@ -311,7 +317,7 @@ func (p *Process) inboundEnded(id nodeproto.ProcessID, dialled uint64, l *inboun
 	p.forgetLink(dialled)
 }
 
-// dropInbound forgets what went with a link that was not cut; p.mu is held.
+// dropInbound removes the grants of a link that had no successor. p.mu is held.
 func (p *Process) dropInbound(id nodeproto.ProcessID, ended *link.Responder) {
 	for e := range p.redirectable {
 		e.importerLost(id)
@@ -333,7 +339,7 @@ func (p *Process) dropInbound(id nodeproto.ProcessID, ended *link.Responder) {
 	p.dropIfIdle(peer)
 }
 
-// dropSuccessor forgets what was to move to an importer's next link, which could not begin.
+// dropSuccessor removes the grants that were to move to a successor that failed.
 func (p *Process) dropSuccessor(id nodeproto.ProcessID) {
 	p.mu.Lock()
 	for e := range p.redirectable {

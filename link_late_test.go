@@ -78,8 +78,8 @@ func newFakeDaemon(t *testing.T, opts ...vmmc.Option) *fakeDaemon {
 	return w
 }
 
-// leaves ends the link that the importer uses. Of all its links this is the first whose end says that
-// the importer is gone.
+// leaves ends the link that the importer uses. Of all its links this is the first whose end says
+// that the importer is gone.
 func (w *fakeDaemon) leaves(t *testing.T, r *raid) {
 	t.Helper()
 	_ = unix.Close(r.fd)
@@ -242,8 +242,8 @@ func TestLinkComesLate(t *testing.T) {
 	})
 }
 
-// What was granted before an importer's second link can be used on that one as on the first, which it
-// has cut: it may have been granted for the second.
+// What was granted before an importer's second link can be used on that one as on the first, which
+// it has cut: it may have been granted for the second.
 func TestGrantsMoveToTheNextLink(t *testing.T) {
 	for name, node := range map[string]string{"one node": "a", "between nodes": "b"} {
 		t.Run(name, func(t *testing.T) {
@@ -310,8 +310,8 @@ func TestGrantsMoveToTheNextLink(t *testing.T) {
 	}
 }
 
-// An importer that has lost the answer to its dial asks for another link: that one takes the place of the one that
-// is down, and the process is told that it is not.
+// An importer that has lost the answer to its dial asks for another link: that one takes the place
+// of the one that is down, and the process is told that it is not.
 func TestNextLinkOfALinkThatIsDown(t *testing.T) {
 	w := newFakeDaemon(t)
 	id := nodeproto.ProcessID{Node: "b", PID: 2, Incarnation: 6}
@@ -336,8 +336,8 @@ func TestNextLinkOfALinkThatIsDown(t *testing.T) {
 	}
 }
 
-// An importer whose link was cut for another one that cannot begin is gone, whether its link had a connection or not:
-// nobody is told that it goes on, and nothing is left of it.
+// An importer whose link was cut for another one that cannot begin is gone, whether its link had a
+// connection or not: nobody is told that it goes on, and nothing is left of it.
 func TestNextLinkCannotBegin(t *testing.T) {
 	for name, down := range map[string]bool{"of one that is up": false, "of one that is down": true} {
 		t.Run(name, func(t *testing.T) {
@@ -379,8 +379,8 @@ func TestNextLinkCannotBegin(t *testing.T) {
 	}
 }
 
-// A link that ends before its importer has it, as when the daemon dies that was to pass it on, does not
-// say that the importer is gone; and the next one goes on as if it had not been.
+// A link that ends before its importer has it, as when the daemon dies that was to pass it on, does
+// not say that the importer is gone; and the next one goes on as if it had not been.
 func TestLinkThatNeverCame(t *testing.T) {
 	said := make(chan string, 16)
 	w := newFakeDaemon(t, vmmc.WithLogger(slog.New(slog.NewTextHandler(hears(said), nil))))

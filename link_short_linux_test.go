@@ -25,15 +25,17 @@ func init() {
 }
 
 const (
-	// manyLinks is how many links begin and end. Each of them leaves eight regions behind, in four mappings.
+	// manyLinks is how many links begin and end. Each of them leaves eight regions behind, in four
+	// mappings.
 	manyLinks = 3000
 
-	// fewMappings is what there is at any time, where a collection takes long. It is about 3000 otherwise.
+	// fewMappings is what there is at any time, where a collection takes long. It is about 3000
+	// otherwise.
 	fewMappings = 9000
 )
 
-// Links that have ended give their address space back, also in a program that makes no collection itself: a process can
-// have about 65,000 mappings.
+// Links that have ended give their address space back, also in a program that makes no collection
+// itself: a process can have about 65,000 mappings.
 func TestShortLinksWithoutCollections(t *testing.T) {
 	if out, err := testutil.Command(t, "short links").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

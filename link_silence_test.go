@@ -8,8 +8,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// An importer may see a loss later than its exporter does, by as long as it may be silent, and begins its limit
-// only then. The exporter waits for it that much longer, however long that is.
+// An importer may see a loss later than its exporter does, by as long as it may be silent, and
+// begins its limit only then. The exporter waits for it that much longer, however long that is.
 func TestExporterWaitsForASilentImporter(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	for _, c := range []struct {

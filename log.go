@@ -12,7 +12,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// handleLogged answers the daemon.
+// handleLogged handles a request of the daemon and logs it.
 func (p *Process) handleLogged(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
 	start := time.Now()
 	out, outFDs, err := p.handleRequest(ctx, m, body, fds)
@@ -20,11 +20,11 @@ func (p *Process) handleLogged(ctx context.Context, m nodeproto.Method, body []b
 	return out, outFDs, err
 }
 
-// levelRequest is of what [SetDebugLevel] shows from 2 on.
+// levelRequest is the level of messages that [SetDebugLevel] shows from 2 on.
 const levelRequest = slog.LevelDebug - 4
 
-// debugLevel is what SetDebugLevel was told last. It is ordered with nothing:
-// the next line that anybody writes looks at it.
+// debugLevel is what SetDebugLevel was told last. It is not ordered with other memory operations:
+// each log call reads it.
 var debugLevel atomic.Int64
 
 // SetDebugLevel sets how much all processes of this program write on standard
@@ -68,7 +68,7 @@ func (d debugOutput) WithGroup(name string) slog.Handler {
 	return debugOutput{d.Handler.WithGroup(name)}
 }
 
-// withDebug is what a process logs to: what the program gave, and standard error.
+// withDebug returns a process's logger: the program's own, if it gave one, and standard error.
 func withDebug(own *slog.Logger) *slog.Logger {
 	if own == nil {
 		return slog.New(stderr)
@@ -76,7 +76,7 @@ func withDebug(own *slog.Logger) *slog.Logger {
 	return slog.New(fanout{own.Handler(), stderr})
 }
 
-// fanout gives each record to all handlers that want it.
+// fanout passes each record to every handler that is enabled for its level.
 type fanout []slog.Handler
 
 func (f fanout) Enabled(ctx context.Context, l slog.Level) bool {
@@ -114,9 +114,8 @@ func (f fanout) each(do func(slog.Handler) slog.Handler) fanout {
 	return out
 }
 
-// logRequest logs a request to the daemon and what came of it. Only what is named
-// here is written: other requests carry keys, or arguments that are nobody's
-// business.
+// logRequest logs a request to the daemon and what came of it. Only the arguments named here are
+// logged: other requests carry keys or private arguments.
 func (p *Process) logRequest(m nodeproto.Method, in any, took time.Duration, err error) {
 	level := slog.LevelDebug
 	var what []any
@@ -133,7 +132,7 @@ func (p *Process) logRequest(m nodeproto.Method, in any, took time.Duration, err
 	p.logCall(level, m, append(what, "took", took), err)
 }
 
-// logDaemonRequest logs a request of the daemon.
+// logDaemonRequest logs a request that the daemon made to this process.
 func (p *Process) logDaemonRequest(m nodeproto.Method, took time.Duration, err error) {
 	level := levelRequest
 	if m == nodeproto.Accept || m == nodeproto.Handover { // each makes a link
@@ -142,7 +141,7 @@ func (p *Process) logDaemonRequest(m nodeproto.Method, took time.Duration, err e
 	p.logCall(level, m, []any{"from", "daemon", "took", took}, err)
 }
 
-// logStep logs one of data on its way, in a program built with the tag vmmcdebug.
+// logStep logs one step of a data transfer. It is called only with the build tag vmmcdebug.
 func (p *Process) logStep(s link.Step) {
 	if ctx := context.Background(); p.log.Enabled(ctx, levelRequest) {
 		p.log.Log(ctx, levelRequest, s.Op, "link", s.Link, "handle", s.Handle, "seq", s.Seq, "offset", s.Off, "bytes", s.Size)

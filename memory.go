@@ -13,9 +13,9 @@ type Memory struct {
 	p          *Process
 	region     *shm.Region
 	size       int
-	redirectOf *Export // that it is a redirection target of; with p.mu
+	redirectOf *Export // the export that this memory is a redirection target of. Guarded by p.mu.
 
-	exportMu sync.Mutex // an export of it begins or ends; before p.mu
+	exportMu sync.Mutex // held while an export of it begins or ends; taken before p.mu
 }
 
 // Alloc allocates size bytes (a positive multiple of the word) of zeroed
@@ -80,7 +80,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// allocationOf finds the allocation that b lies in, and where; p.mu is held.
+// allocationOf returns the allocation that contains b, and b's offset in it, or nil. p.mu is held.
 func (p *Process) allocationOf(b []byte) (*Memory, int) {
 	if m := p.memories.First(b); m != nil {
 		if off, ok := shm.Within(m.Bytes(), b); ok {
@@ -90,5 +90,5 @@ func (p *Process) allocationOf(b []byte) (*Memory, int) {
 	return nil, 0
 }
 
-// owns says whether m is not closed; p.mu is held.
+// owns reports whether m is an open allocation of p. p.mu is held.
 func (p *Process) owns(m *Memory) bool { return p.memories.First(m.Bytes()) == m }

@@ -62,35 +62,35 @@ func (p *Process) handleRequest(_ context.Context, m nodeproto.Method, body []by
 	return nil, nil, code.New(code.NotImplemented, "unknown request %d: the daemon is newer than this program's vmmc", m)
 }
 
-// nodeConn is what holds a process to its node: the connection with the daemon, and while that is
-// away, whoever waits for the next one.
+// nodeConn is the control connection to the node's daemon. While there is none, callers of
+// awaitConn wait for the next one.
 type nodeConn struct {
 	socket string
-	conn   atomic.Pointer[nodeproto.Conn] // the latest; nil before there was one
+	conn   atomic.Pointer[nodeproto.Conn] // the latest connection, which may have ended; nil before the first one
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when there is another connection, or none will come, or why was set
-	refusal error         // what a daemon that is there has refused this process with
-	closed  bool          // no other connection will come
+	changed chan struct{} // closed when conn, refusal or closed is set; nil: no waiter
+	refusal error         // why a running daemon did not take this process back
+	closed  bool          // no further connection will be set
 }
 
-// outlivesDaemon says whether the daemon may come back. A socket without a file is that of a node in
-// a program, which ends with it.
+// outlivesDaemon reports whether another daemon can take the place of this one. An abstract socket
+// ("@") belongs to an embedded node, which ends with its program.
 func (t *nodeConn) outlivesDaemon() bool { return !strings.HasPrefix(t.socket, "@") }
 
-// connected says whether the daemon is there, as far as was read.
+// connected reports whether the connection has not ended, as far as its reader knows.
 func (t *nodeConn) connected() bool {
 	c := t.conn.Load()
 	return c != nil && c.Err() == nil
 }
 
-// checkConnected looks, too.
+// checkConnected is connected that also asks the kernel whether the peer has hung up.
 func (t *nodeConn) checkConnected() bool {
 	c := t.conn.Load()
 	return c != nil && c.Alive()
 }
 
-// setConn gives the process another connection; false if it has left.
+// setConn installs a new connection. It reports false when the process is closed.
 func (t *nodeConn) setConn(c *nodeproto.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +103,7 @@ func (t *nodeConn) setConn(c *nodeproto.Conn) bool {
 	return true
 }
 
-// setRefusal notes that a daemon is there and does not take the process back; nil: there is none.
+// setRefusal records why a running daemon does not take the process back; nil: no daemon runs.
 func (t *nodeConn) setRefusal(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +112,7 @@ func (t *nodeConn) setRefusal(why error) {
 	}
 }
 
-// close lets nobody wait any more, and closes the connection.
+// close ends all waits, closes the connection and waits for its goroutines.
 func (t *nodeConn) close() {
 	t.mu.Lock()
 	t.closed = true
@@ -125,7 +125,7 @@ func (t *nodeConn) close() {
 	}
 }
 
-// wakeWaiters is called with mu.
+// wakeWaiters wakes the callers of awaitConn. mu is held.
 func (t *nodeConn) wakeWaiters() {
 	if t.changed != nil {
 		close(t.changed)
@@ -133,8 +133,8 @@ func (t *nodeConn) wakeWaiters() {
 	}
 }
 
-// awaitConn gives the connection. While the daemon is away it waits for the next one, until the context ends; of one
-// that never does, until timeout.Control.
+// awaitConn returns the connection. While there is no daemon it waits for the next one until the
+// context ends, or for timeout.Control if the context has no deadline.
 func (t *nodeConn) awaitConn(ctx context.Context) (*nodeproto.Conn, error) {
 	var late <-chan time.Time
 	for {
@@ -171,8 +171,8 @@ func (t *nodeConn) awaitConn(ctx context.Context) (*nodeproto.Conn, error) {
 	}
 }
 
-// ask asks the node what may be asked twice. A question that the daemon has not answered when it
-// ended goes to the next one.
+// ask sends an idempotent request to the node. If the daemon ends before it answers, ask sends the
+// request to the next daemon.
 func ask[T any](ctx context.Context, p *Process, m nodeproto.Method, in any, fds []int) (v T, got []int, err error) {
 	for {
 		c, err := p.node.awaitConn(ctx)
@@ -184,32 +184,34 @@ func ask[T any](ctx context.Context, p *Process, m nodeproto.Method, in any, fds
 			return v, got, err
 		}
 		select {
-		case <-c.Done(): // what was answered was read by then
+		case <-c.Done(): // every answer that arrived has been read by then
 		case <-ctx.Done():
 			return v, nil, err
 		}
 	}
 }
 
-// A process outlives its node's daemon and comes back to the next one, as docs/models/rejoin.pml has it:
-// it says who it is, offers what it has, and only then asks for anything.
+// A process outlives its node's daemon and rejoins the next one. The model is
+// docs/models/rejoin.pml: the process first identifies itself, then announces its exports and
+// links, and only then sends requests.
 
-// Between attempts to come back: an eighth of the time that has passed, and for a daemon that is started anew
-// within a minute so little that all are served again soon. One that stays away costs less and less. Who hears its
-// bell tries at that, and else seldom: a hundred processes that look every few milliseconds take the machine from
-// the daemon that they look for.
+// Delays between attempts to reconnect. A delay is an eighth of the time since the daemon ended, at
+// most 25 ms in the first half minute, so that all processes are served soon after a restart; a
+// longer absence costs less and less. A process that listens to the daemon's bell reconnects when
+// it rings and polls rarely: a hundred processes that dial every few milliseconds take the CPU from
+// the daemon that they wait for.
 const (
 	minReconnectDelay   = time.Millisecond
 	shortReconnectDelay = 25 * time.Millisecond
-	maxReconnectDelay   = 500 * time.Millisecond // after ten minutes, or with the bell
-	bellPollInterval    = 100 * time.Millisecond // for how long who waits for the bell does not hear that the process leaves
+	maxReconnectDelay   = 500 * time.Millisecond // after ten minutes, or while listening to the bell
+	bellPollInterval    = 100 * time.Millisecond // how late a goroutine that waits for the bell notices Process.Close
 )
 
 func reconnectDelay(away time.Duration) time.Duration {
 	return min(max(away/8, minReconnectDelay), max(min(away/1200, maxReconnectDelay), shortReconnectDelay))
 }
 
-// watchDaemon stays with the daemon, reports its end, and comes back to the next.
+// watchDaemon waits for the daemon's end, reports it, and reconnects to the next daemon.
 func (p *Process) watchDaemon() {
 	for {
 		c := p.node.conn.Load()
@@ -226,7 +228,8 @@ func (p *Process) watchDaemon() {
 	}
 }
 
-// reconnect returns when the process has another connection; false when it has left.
+// reconnect retries until the process has a new connection. It reports false when the process is
+// closed.
 func (p *Process) reconnect() bool {
 	lostAt := time.Now()
 	var refusedAt time.Time // why it may not
@@ -239,11 +242,12 @@ func (p *Process) reconnect() bool {
 	return false
 }
 
-// tryReconnect waits for as long as there is no use in another attempt when this one has failed.
+// tryReconnect makes one attempt. After a failure it waits until the next attempt is worthwhile.
 func (p *Process) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 	ctx, stop := context.WithTimeout(p.ctx, timeout.Control)
 	defer stop()
-	// Without the bell first: at its limit of descriptors the process has one, which the connection needs.
+	// The first dial is without the bell: a process at its descriptor limit has one descriptor
+	// left, which the connection needs.
 	s, dialErr := nodeproto.Dial(ctx, p.node.socket)
 	var bell *unix.Bell
 	bellErr := errNoBell
@@ -265,9 +269,10 @@ func (p *Process) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 	refused := errors.As(err, &no)
 	switch {
 	case refused || dialErr == nil && errors.Is(err, code.NoDaemon):
-		// It says why, or has hung up: at its limit it does, on the oldest of those that it refuses. Those who have heard
-		// why and come back at once would take the place of those who have not, so both wait. What this process has heard
-		// stands for a while, and the bell is for the next daemon.
+		// The daemon gave a reason or hung up. At its connection limit it hangs up on the oldest
+		// refused connections. A refused process that redialled at once would displace others that
+		// have not received the reason yet, so both kinds wait. The reason stands for
+		// timeout.Control; the bell then announces the next daemon.
 		if refused {
 			p.log.Debug("the daemon does not take the process back", "err", err)
 			p.node.setRefusal(err)
@@ -305,10 +310,10 @@ func (p *Process) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 	return false
 }
 
-// errNoBell is where none is listened for.
+// errNoBell means that this attempt does not listen to the bell.
 var errNoBell = errors.New("there is no bell")
 
-// sleep waits, but not beyond the context's end.
+// sleep waits for pause or until the context ends.
 func sleep(ctx context.Context, pause time.Duration) {
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -318,7 +323,7 @@ func sleep(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// rejoinRefused is the answer of a daemon that is there: waiting does not mend it soon.
+// rejoinRefused is a refusal by a running daemon. Retrying soon does not help.
 type rejoinRefused struct{ error }
 
 func (r rejoinRefused) Unwrap() error { return r.error }
@@ -327,7 +332,8 @@ func newRejoinRefused(socket string, err error) error {
 	return rejoinRefused{code.New(code.NoDaemon, "the daemon that now is at %s does not take this process back: %v", socket, err)}
 }
 
-// rejoin comes back on a connection, which is the process's or closed then.
+// rejoin registers this process on a new connection, which it takes over: it becomes the process's,
+// or it is closed.
 func (p *Process) rejoin(ctx context.Context, s *net.UnixConn) error {
 	// Exports and keys of links are for the user that had them before.
 	who, err := unix.PeerCred(s)
@@ -346,7 +352,7 @@ func (p *Process) rejoin(ctx context.Context, s *net.UnixConn) error {
 		<-c.Done()
 		return errors.Join(err, p.ctx.Err())
 	}
-	// Whoever ended an export meanwhile found nobody to tell.
+	// An export that was closed during the absence could not be withdrawn from the daemon.
 	for _, e := range offered {
 		if e.closed.Load() {
 			if err := p.withdrawExport(e); err != nil {
@@ -357,7 +363,7 @@ func (p *Process) rejoin(ctx context.Context, s *net.UnixConn) error {
 	return nil
 }
 
-// announceAll says who this process is, and what it has.
+// announceAll identifies this process to a new daemon and announces its exports and its links.
 func (p *Process) announceAll(ctx context.Context, c *nodeproto.Conn) (offered []*Export, err error) {
 	p.dropUnlinked()
 	p.mu.Lock()
@@ -375,7 +381,7 @@ func (p *Process) announceAll(ctx context.Context, c *nodeproto.Conn) (offered [
 	closeAll(fds)
 	switch {
 	case errors.Is(err, code.NoDaemon) && !c.Alive(), errors.Is(err, code.InProgress):
-		return nil, err // who has hung up may have said why before
+		return nil, err // a daemon that hung up may have given its reason on an earlier connection
 	case err != nil:
 		return nil, newRejoinRefused(p.node.socket, err)
 	case w.Process != p.id:
@@ -384,7 +390,7 @@ func (p *Process) announceAll(ctx context.Context, c *nodeproto.Conn) (offered [
 	p.linksWithImport.Store(w.Introduces)
 	offered, a := p.announcements()
 	for _, e := range offered {
-		if len(e.permit) > 0 { // which may fill a packet by themselves
+		if len(e.permit) > 0 { // its permissions may fill a packet by themselves
 			if fds, err = c.Call(ctx, nodeproto.Export, e.announcement(), nil, nil); err != nil {
 				return nil, err
 			}
@@ -398,7 +404,7 @@ func (p *Process) announceAll(ctx context.Context, c *nodeproto.Conn) (offered [
 		a.Last = len(a.Exports)+len(a.Links) == 0
 		part.Last = a.Last
 		wait := ctx
-		if part.Last { // from here on the daemon takes it for this process's end if it hangs up
+		if part.Last { // from here on the daemon takes a closed connection for this process's end
 			wait = p.ctx
 		}
 		if fds, err = c.Call(wait, nodeproto.Again, part, nil, nil); err != nil {
@@ -409,14 +415,14 @@ func (p *Process) announceAll(ctx context.Context, c *nodeproto.Conn) (offered [
 	return offered, nil
 }
 
-// takeBatch takes as many as go into half a packet.
+// takeBatch splits off as many entries as fit into half a packet.
 func takeBatch[T any](all []T) (part, rest []T) {
 	n := min(len(all), nodeproto.AgainEntries/2)
 	return all[:n], all[n:]
 }
 
-// announcements are what the daemon is told of again: exports, and links that may be resumed. Exports are
-// in the list that are just being made: those who make them tell the daemon once more.
+// announcements returns the exports and the resumable links that a new daemon must know. The list
+// includes exports that are still being made; Process.Export announces these once more.
 func (p *Process) announcements() (offered []*Export, a nodeproto.AgainRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -437,15 +443,15 @@ func (p *Process) announcements() (offered []*Export, a nodeproto.AgainRequest) 
 	return offered, a
 }
 
-// announcement is what the daemon knows of an export.
+// announcement describes the export to the daemon.
 func (e *Export) announcement() nodeproto.ExportRequest {
 	return nodeproto.ExportRequest{ID: e.id, Size: len(e.mem), Rights: e.rights, Serial: e.serial, Permit: e.permit}
 }
 
-// dropUnlinked forgets grants whose link was not there when the daemon ended: their importers, if the answer
-// reached them, hear that it is not good any more and ask again.
+// dropUnlinked drops grants that had no link yet when the daemon ended. An importer that did
+// receive such a grant is told that it is void, and imports again.
 func (p *Process) dropUnlinked() {
-	p.joinMu.Lock() // a link that takes another's place has their grants for a moment
+	p.joinMu.Lock() // while one link replaces another, grants have no link for a moment
 	defer p.joinMu.Unlock()
 	p.mu.Lock()
 	var ids []nodeproto.ProcessID

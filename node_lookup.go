@@ -154,10 +154,10 @@ func (p *Process) askSessionHosts() ([]NodeID, error) {
 	return hosts, nil
 }
 
-// sessionHostList says which nodes the process takes for those of its session.
+// sessionHostList is the process's list of its session's nodes.
 type sessionHostList struct {
-	env string // VMMCHOSTS when the process joined; programs that this one spawns get it too
-	err error  // what is wrong in it
+	env string // VMMCHOSTS when the process joined; spawned programs get it too
+	err error  // what is wrong in env
 
 	mu    sync.Mutex
 	hosts []NodeID // nil: the node is to be asked. Guarded by mu.

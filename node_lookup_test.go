@@ -117,7 +117,8 @@ func TestNodesAndNames(t *testing.T) {
 	}
 }
 
-// A session's name that messages would change, and so make another session's, is refused in words, wherever it is from.
+// A session's name that messages would change, and so make another session's, is refused in words,
+// wherever it is from.
 func TestSessionNames(t *testing.T) {
 	n := three(t)
 	for name, good := range map[string]bool{

@@ -39,23 +39,22 @@ func (p *Process) UnblockNotifications() (remaining int, err error) {
 	return remaining, nil
 }
 
-// DiscardNotifications makes notifications of this buffer have no effect, or
-// have one again. It is decided when a notification comes, and again when its turn comes: those that are
-// queued are discarded too. The messages themselves arrive all the same, and while handlers of other buffers run
-// or notifications are blocked the sender has its credits back.
+// DiscardNotifications makes notifications of this buffer have no effect, or have one again. It is
+// decided when a notification comes, and again when its turn comes: those that are queued are
+// discarded too. The messages themselves arrive all the same, and while handlers of other buffers
+// run or notifications are blocked the sender has its credits back.
 func (e *Export) DiscardNotifications(on bool) { e.discard.Store(on) }
 
 // Notified counts the notifications of this buffer whose handler has returned;
 // discarded ones do not count.
 func (e *Export) Notified() uint64 { return e.notified.Load() }
 
-// WaitNotified waits until [Export.Notified] is not seen any more, and returns it:
-// it suspends the goroutine until a particular buffer's notification was handled.
-// Read Notified before looking at what the handler changes, and none is missed. While
-// notifications are blocked, handlers of this buffer alone run for it, as sigsuspend lets a signal in:
-// they overtake notifications of other buffers that wait.
-// Errors: the context's, [ErrClosed] when the process is closed, [ErrBadRbufState]
-// when the export is, [ErrNotInHandler].
+// WaitNotified waits until [Export.Notified] is not seen any more, and returns it: it suspends the
+// goroutine until a particular buffer's notification was handled. Read Notified before looking at
+// what the handler changes, and none is missed. While notifications are blocked, handlers of this
+// buffer alone run for it, as sigsuspend lets a signal in: they overtake notifications of other
+// buffers that wait. Errors: the context's, [ErrClosed] when the process is closed,
+// [ErrBadRbufState] when the export is, [ErrNotInHandler].
 func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) {
 	if link.InHandler() {
 		return seen, failf(e.waitOp(), ErrNotInHandler, "%v", ErrNotInHandler)
@@ -78,7 +77,7 @@ func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) 
 
 func (e *Export) waitOp() string { return fmt.Sprintf("wait for a notification of buffer %d", e.id) }
 
-// runHandler runs the handler.
+// runHandler runs the export's handler for one notification.
 func (e *Export) runHandler(off int, word uint32, at []byte) {
 	if e.closed.Load() || e.discard.Load() {
 		return
@@ -88,7 +87,7 @@ func (e *Export) runHandler(off int, word uint32, at []byte) {
 	e.p.engine.Wake()
 }
 
-// notificationsPending says whether notifications of this export wait for their handler.
+// notificationsPending reports whether notifications of this export wait for the handler.
 func (e *Export) notificationsPending() bool {
 	if e.handler == nil || e.discard.Load() { // none will run
 		return false

@@ -36,9 +36,8 @@ type options struct {
 // else the system's default. It cannot stand beside [WithEmbedded].
 func WithSocket(path string) Option { return func(o *options) { o.socket = path } }
 
-// WithSession joins a session; without it, $VMMCSESSION is used. Processes of
-// one user and one session may import from each other, and who else may, each
-// export can say ([Permit]).
+// WithSession joins a session; without it, $VMMCSESSION is used. Processes of one user and one
+// session may import from each other; [Permit] changes this for an export.
 func WithSession(name string) Option { return func(o *options) { o.session = name } }
 
 // WithLogger takes what the library has to say, which is little: a link that
@@ -46,34 +45,34 @@ func WithSession(name string) Option { return func(o *options) { o.session = nam
 // [SetDebugLevel].
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
-// WithPayloadChecksums makes every link with a process on another node carry a
-// checksum (CRC32C) of each payload besides those of the frames' headers, which are always
-// there. It is enough that one of the two processes asks for it. Damage that the checksums of the
-// network did not find is found before the last word of a message is stored. It costs
-// both sides a copy and a sum of all data. Memory that processes of one node share is not concerned.
+// WithPayloadChecksums makes every link with a process on another node carry a checksum (CRC32C) of
+// each payload besides those of the frames' headers, which are always there. It is enough that one
+// of the two processes asks for it. Damage that the checksums of the network did not find is found
+// before the last word of a message is stored. It costs both sides a copy and a sum of all data.
+// Memory that processes of one node share is not concerned.
 func WithPayloadChecksums() Option { return func(o *options) { o.capabilities |= wire.Checked } }
 
 // WithEncryption has every link with a process on another node encrypted: TLS 1.3 between the two
-// processes, each with a certificate that it has made for itself, of which the other learns by the control
-// connections of their nodes. It is enough that one of the two processes asks for it, or one of
-// their nodes (vmmcd --encrypt); a link is then never made or resumed in clear, and an import from a
-// process that cannot encrypt fails. What is sent then can be neither read nor changed on the way, at a
-// cost that docs/performance.md states; that messages pass, when, and how long they are can still be seen.
-// Memory that processes of one node share is not concerned.
+// processes, each with a certificate that it has made for itself, of which the other learns by the
+// control connections of their nodes. It is enough that one of the two processes asks for it, or
+// one of their nodes (vmmcd --encrypt); a link is then never made or resumed in clear, and an
+// import from a process that cannot encrypt fails. What is sent then can be neither read nor
+// changed on the way, at a cost that docs/performance.md states; that messages pass, when, and how
+// long they are can still be seen. Memory that processes of one node share is not concerned.
 func WithEncryption() Option { return func(o *options) { o.encrypt = true } }
 
-// WithResume is how long links with processes on other nodes may be without a connection. A link whose
-// connection breaks is made anew: what was sent arrives once and in order, atomics and notifications
-// included, and calls wait meanwhile, as long as their contexts let them. If that has not come about within the limit,
-// the link fails with [ErrPeerGone]. Both processes hear of it by [LinkDown] and [LinkResumed]. The limit is counted from when
-// something that was sent is late, so a connection that breaks again and again is not waited for longer, if
-// nothing arrives between.
+// WithResume limits how long a link with a process on another node may be without a connection. A
+// broken connection is replaced: everything sent arrives once and in order, atomics and
+// notifications included, and calls wait meanwhile within their contexts. If the link is not
+// resumed within the limit, it fails with [ErrPeerGone]. Both processes get the events [LinkDown]
+// and [LinkResumed]. The limit counts from when unacknowledged data was first late, so a connection
+// that breaks repeatedly does not extend it unless data arrives in between.
 //
-// The default is 30 s. With 0, or where the other process has said 0, a link fails with its connection.
-// A process that ends is not waited for if its node says so; one whose node is gone, too, is waited
-// for until the limit, by exporters longer by 5 s and by what they have for [WithSilence], because an importer
-// may see a loss that much later. Choose the same for both; where silences have no end, an importer may see it
-// still later, and be refused.
+// The default is 30 s. With 0, or if the other process chose 0, a link fails with its connection. A
+// process whose node reports its end is not waited for. If its node is gone too, the link waits for
+// the limit; exporters wait longer by 5 s and by their [WithSilence], because an importer may
+// detect a loss that much later. Choose the same values for both processes; with an unlimited
+// silence, an importer may detect the loss later still, and be refused.
 func WithResume(limit time.Duration) Option {
 	return func(o *options) {
 		o.resumeLimit = limit
@@ -83,11 +82,11 @@ func WithResume(limit time.Duration) Option {
 	}
 }
 
-// WithSilence is how long nothing may be heard of a process on another node before the
-// connection with it is given up: when its node has died and nobody is left to end the connection, or when it
-// is stopped and owes an answer. Pending calls fail with [ErrPeerGone] then, or after the limit of [WithResume]
-// if the link is not resumed within that. The default is 10 s; 0 waits for ever. The time in which
-// this process itself did not run is not counted.
+// WithSilence limits how long a process on another node may be silent before the connection is
+// given up: when its machine has died without closing the connection, or when it is stopped and
+// owes an answer. Pending calls fail with [ErrPeerGone] then, or after the limit of [WithResume] if
+// the link is not resumed within that. The default is 10 s; 0 waits for ever. Time in which this
+// process itself did not run does not count.
 func WithSilence(d time.Duration) Option { return func(o *options) { o.silence = d } }
 
 // WithImportsDumped has memory that is imported from other processes of this node, and mapped, in
@@ -241,8 +240,8 @@ func (o *exportOptions) check() error {
 	return nodeproto.CheckPermissions(o.permit)
 }
 
-// A Permission says who may import an export: whoever each list that is not
-// empty names. What an importer is, its own node vouches for.
+// A Permission selects the processes that may import an export: those that match every list that is
+// not empty. The importer's own node vouches for its identity.
 //
 // A session belongs to one user. Sessions alone names sessions of the
 // exporter's own user; those of others take Users beside it. "*" in Users or
@@ -251,28 +250,24 @@ func (o *exportOptions) check() error {
 // exporter's own user and session, so that Nodes alone narrows that; the zero
 // Permission is what holds without [Permit].
 type Permission struct {
-	Users     []string    // names of users, as the importer's node has them (a number where there is no name)
+	Users     []string    // user names on the importer's node (the number of a user without a name)
 	Sessions  []string    // as in [WithSession]
 	Nodes     []NodeID    // that the importer is on
-	Processes []ProcessID // of whichever user and session; a process that ends leaves its number unused for long
+	Processes []ProcessID // of any user and session; the number of an ended process stays unused for long
 }
 
-// Permit lets in whomever any of perms matches, and nobody else: not the
-// exporter's own session nor the exporter itself, if none matches them. Several
-// Permit options add up. Without any, processes of the same user and session
-// may import, and outside of sessions those of the same user outside of
-// sessions.
+// Permit lets exactly the processes import that match one of perms: not the exporter's own session,
+// nor the exporter itself, unless one matches them. Several Permit options add up. Without any,
+// processes of the same user and session may import, and outside of sessions those of the same user
+// outside of sessions.
 //
-// The exporter's node checks it when somebody imports, and refuses at once with
-// [ErrNoRights]. Imports that were made stay until they or the export are
-// closed.
+// The exporter's node checks it at each import, and refuses at once with [ErrNoRights]. Imports
+// that were made stay until they or the export are closed.
 //
-// Who is not of the exporter's user and session can wait for a buffer that is
-// not exported yet only while some other export of the process lets it in, in
-// at most 64 imports at a time from one process ([ErrNoMem]). Without that it is
-// refused at once, and cannot tell whether there is such a buffer. So tell
-// importers of other users or sessions when the first buffer for them is
-// exported.
+// A process of another user or session can wait for a buffer that is not exported yet only while
+// some other export of the exporter lets it in, in at most 64 imports at a time ([ErrNoMem]).
+// Otherwise it is refused at once, and cannot tell whether there is such a buffer. So tell
+// importers of other users or sessions when the first buffer for them is exported.
 //
 // Export fails with [ErrBadArg], before anything is done, if perms is empty,
 // has more than 256 entries (permissions and what their lists hold) or 8192
@@ -304,12 +299,12 @@ type bindOptions struct {
 	contents bool
 }
 
-// FlagRange declares n bytes at byte offset off of the bound memory as flags, both
-// multiples of the word. A flag is carried over after all data that was stored
-// before it, and by one atomic store, so who finds it at the far end finds that data
-// too: store it by an atomic ([Binding.Word]). Among flags there is no order. Each flag is looked at
-// in every pass, and one that has changed costs a look at all of the bound memory,
-// so there should be few. It may be given several times.
+// FlagRange declares n bytes at byte offset off of the bound memory as flags, both multiples of the
+// word. A flag is carried over after all data that was stored before it, and by one atomic store,
+// so a reader that finds it at the exporter finds that data too: store it by an atomic
+// ([Binding.Word]). Among flags there is no order. Each flag is looked at in every pass, and one
+// that has changed costs a look at all of the bound memory, so there should be few. It may be given
+// several times.
 func FlagRange(off, n int) BindOption {
 	return func(o *bindOptions) { o.flags = append(o.flags, update.Span{From: off, To: off + n}) }
 }
@@ -332,13 +327,13 @@ func NotifyUpdates() BindOption { return func(o *bindOptions) { o.notify = true 
 
 // AliasPages makes the bound memory *be* the far buffer, for an export of this node
 // that is mapped. A store is at the far end when it is made, as by a thread of the
-// exporter; and what the exporter or anybody else writes there is seen here, and
+// exporter; and what the exporter or any importer writes there is seen here, and
 // nothing of it lies here besides. Stores keep the order that the processor gives
-// them. They wake nobody who sleeps: [Binding.Flush] and [Binding.Store] do.
+// them. They wake no sleeping waiters: [Binding.Flush] and [Binding.Store] do.
 //
 // What was in the memory is hidden until [Binding.Close], which leaves in it what the
 // buffer held then; a store made while that runs may be lost. Once the exporter has
-// closed the export, the memory reads as zeros and is nobody else's any more. The
+// closed the export, the memory reads as zeros and is shared with no process any more. The
 // memory begins at a page and has whole pages, or ends with its allocation, and so
 // does what it is bound to; without that, or on the stream, Bind fails with
 // [ErrBadArg]. With [NotifyUpdates] it fails too: there are no messages.
@@ -407,7 +402,7 @@ func Redirectable(targets ...*Memory) ExportOption {
 	return func(o *exportOptions) { o.redirectable, o.targets = o.redirectable+1, targets }
 }
 
-// ManySenders lets more than one process import a redirectable buffer, which must
-// trust each other: whose message comes first is redirected. All of them use the
-// stream, on one node too. Without [Redirectable] it means nothing, and Export fails with [ErrBadArg].
+// ManySenders lets more than one process import a redirectable buffer, which must trust each other:
+// whose message comes first is redirected. All of them use the stream, on one node too. Without
+// [Redirectable] it means nothing, and Export fails with [ErrBadArg].
 func ManySenders() ExportOption { return func(o *exportOptions) { o.manySenders = true } }

@@ -7,8 +7,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// Each option of an export beside each other one, itself included. Those that contradict each other are
-// refused before anything is exported or sealed.
+// Each option of an export beside each other one, itself included. Those that contradict each other
+// are refused before anything is exported or sealed.
 func TestPairsOfExportOptions(t *testing.T) {
 	p := open(t, start(t))
 	options := []struct {

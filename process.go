@@ -42,60 +42,62 @@ type Process struct {
 	log    *slog.Logger
 
 	sessionHosts sessionHostList
-	session      string // the session that it has joined
+	session      string // the name of the session that this process joined
 
-	stopEmbedded    func() // of an embedded node
+	stopEmbedded    func() // stops the embedded node; nil: there is none
 	node            nodeConn
-	daemonUID       uint32      // the user that the daemon was
-	rejoinToken     string      // by which the next one knows this process
-	linksWithImport atomic.Bool // the daemon, which makes links with imports
+	daemonUID       uint32      // the user id of the daemon at Open; a later daemon must have the same, or root's
+	rejoinToken     string      // proves to a later daemon which process this is
+	linksWithImport atomic.Bool // the daemon makes the link along with the first import
 	page            shmlayout.Process
 	engine          *link.Engine
-	addrBase        uint64 // see Export.place
+	addrBase        uint64 // random; see Export.addr
 
 	importBudget budget
 	resumeLimit  time.Duration
 	silence      time.Duration
 	dialer       func(ctx context.Context, address string) (net.Conn, error)
-	capabilities uint64 // of links with other nodes that this process asks for
-	encrypt      bool   // it has them encrypted
-	dumpImports  bool   // imported memory is in core dumps
+	capabilities uint64 // that this process asks for on links with other nodes
+	encrypt      bool   // links with other nodes must be encrypted
+	dumpImports  bool   // core dumps include imported memory
 	identity     func() (*encrypt.Identity, error)
 
-	joinMu         sync.Mutex // one link of an importer begins at a time; taken before mu
+	joinMu         sync.Mutex // serialises the start of importers' links; taken before mu
 	mu             sync.Mutex
 	closed         bool
 	memories       shm.Spans[*Memory]
 	exports        map[uint32]*Export
-	exportSpans    shm.Spans[*Export] // the same, by where they lie
-	redirectable   map[*Export]bool   // of them, those that are redirectable
+	exportSpans    shm.Spans[*Export] // exports by the memory that they cover
+	redirectable   map[*Export]bool   // the exports that are redirectable
 	freeSlots      []uint32           // free slots of the page's state table
-	slotsUsed      uint32             // slots from here on were never used
-	lastHandle     uint32             // the last one given to an import
-	handlesWrapped bool               // last has begun anew: handles may be in use
-	lastSerial     uint64             // the last one given to an export
-	grantsLost     uint64             // how often grants have gone with a link
+	slotsUsed      uint32             // slots from this one on were never used
+	lastHandle     uint32             // the last handle given to a grant
+	handlesWrapped bool               // lastHandle has wrapped around: handles may be in use
+	lastSerial     uint64             // the last serial given to an export
+	grantsLost     uint64             // counts the times that a link's end took grants with it
 	importers      map[nodeproto.ProcessID]*importer
-	pendingDials   map[uint64]*importer  // by link, until its importer has dialled
-	gonePeers      []nodeproto.ProcessID // of which an event has told; the last ones
+	pendingDials   map[uint64]*importer  // by link number: importers on other nodes that may dial
+	gonePeers      []nodeproto.ProcessID // recent peers that PeerGone was reported for
 	exporterLinks  map[nodeproto.ProcessID]*exporterLink
 
 	associations map[nodeproto.ProcessID]*association // by the other process
 
-	localLinks   map[uint32]nodeproto.ProcessID // of links, those to processes of this node, by their pids
-	pendingFirst map[uint32]chan struct{}       // closed when the first import from a process of this node, which makes the link, is over
+	localLinks map[uint32]nodeproto.ProcessID // exporters on this node that have an entry in exporterLinks, by pid
+	// By pid of a process on this node: closed when the first import from it, which also makes the
+	// link, has ended.
+	pendingFirst map[uint32]chan struct{}
 	bindings     map[*Binding]struct{}
-	severedEpoch uint64 // the last epoch of the node that is over
-	refusedEpoch uint64 // the last one whose links importers are refused
-	severCause   error  // what its links ended with
+	severedEpoch uint64 // the node's last epoch whose links were severed
+	refusedEpoch uint64 // up to this epoch, links of importers are refused
+	severCause   error  // the error that links of severedEpoch ended with
 
-	duty              update.Duty // of all bindings
+	duty              update.Duty // CPU share of all bindings
 	destSpace         destSpace
 	eventHandler      func(Event)
-	background        sync.WaitGroup  // asynchronous imports, and who watches the daemon
-	pendingReports    atomic.Int32    // see tell
+	background        sync.WaitGroup  // background goroutines; Close waits for them
+	pendingReports    atomic.Int32    // see reportToNode
 	pendingLinkEvents atomic.Int32    // see linkStateChanged
-	ctx               context.Context // until Close
+	ctx               context.Context // ends with Close
 	cancel            context.CancelFunc
 }
 
@@ -272,12 +274,11 @@ func (p *Process) release() {
 	}
 }
 
-// WaitUntil returns when cond returns true. cond is called again after anything
-// that could have changed this process's memory from outside, and between; it
-// must only look, at atomics or [Word]s, and never wait. It may be called from
-// several goroutines' waits at a time. The goroutine looks for a short while
-// and then sleeps, so that waiting costs no processor. The error is the
-// context's, [ErrClosed], or in a notification handler [ErrNotInHandler].
+// WaitUntil returns when cond returns true. cond is called again after anything that could have
+// changed this process's memory from outside, and between; it must only read atomics or [Word]s,
+// and never wait. Waits of several goroutines may call it at the same time. The goroutine polls
+// briefly and then sleeps, so that waiting uses no CPU. The error is the context's, [ErrClosed], or
+// in a notification handler [ErrNotInHandler].
 func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 	if err := inHandler("wait"); err != nil {
 		return err
@@ -305,7 +306,7 @@ func WordSize() int { return shm.WordSize }
 // system's (vmmc_PageSize).
 func PageSize() int { return shm.PageSize }
 
-// checkOpen says whether anything may be asked at all.
+// checkOpen returns an error when the process is closed or the context has ended.
 func (p *Process) checkOpen(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -81,7 +81,8 @@ func TestAnswerThatNeverFits(t *testing.T) {
 	_ = a.Close() // its events need somebody until then
 }
 
-// A long message that goes on with each connection is progress, also when all of it takes longer than the limit.
+// A long message that goes on with each connection is progress, also when all of it takes longer
+// than the limit.
 func TestLongMessageOverCuts(t *testing.T) {
 	const (
 		limit = time.Second

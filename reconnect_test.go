@@ -73,8 +73,8 @@ func TestRevokedInACut(t *testing.T) {
 	}
 }
 
-// An import that is closed while its link has no connection is closed for the exporter when it has one,
-// after what was sent by it before. The link goes on.
+// An import that is closed while its link has no connection is closed for the exporter when it has
+// one, after what was sent by it before. The link goes on.
 func TestClosedImportInACut(t *testing.T) {
 	a, b, s, events := surviving(t, time.Hour)
 	mem := alloc(t, b, 4096)
@@ -219,8 +219,8 @@ func asynchronousOverCuts(t *testing.T, more ...vmmc.Option) {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond):
-				// Nothing ever arrives where each connection is cut before it is made, as on a machine that
-				// others slow down.
+				// Nothing ever arrives where each connection is cut before it is made, as on a
+				// machine that others slow down.
 				if n := arrived.Load(); n != last {
 					last = n
 					s.cut(true)

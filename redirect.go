@@ -55,7 +55,7 @@ func (e *Export) PostRedir(off int, to []byte) error {
 	return nil
 }
 
-// responders are those of the importers; p.mu is held.
+// responders returns the links of the export's importers. p.mu is held.
 func (e *Export) responders() []*link.Responder {
 	var responders []*link.Responder
 	for _, g := range e.grants {
@@ -121,8 +121,7 @@ func (e *Export) ClearDataEnd() {
 	}
 }
 
-// redirectShare is what the one importer that has a redirectable export mapped was
-// given for it.
+// redirectShare holds the pages shared with the one importer that has a redirectable export mapped.
 type redirectShare struct {
 	peer   nodeproto.ProcessID
 	number uint32
@@ -130,8 +129,7 @@ type redirectShare struct {
 	gone   atomic.Bool
 }
 
-// admitTargets checks the memories that a mapped importer may be redirected to;
-// p.mu is held.
+// admitTargets checks the allocations that a mapped importer may be redirected to. p.mu is held.
 func (p *Process) admitTargets(e *Export, op string) error {
 	if n := len(e.targets); n > nodeproto.MaxTargets {
 		return failf(op, ErrBadArg, "%d redirection targets, there can be %d: make one large allocation a target, and redirect to parts of it", n, nodeproto.MaxTargets)
@@ -232,7 +230,7 @@ func (e *Export) shareRedirection(id nodeproto.ProcessID, g *nodeproto.Grant) ([
 	return dupDescriptors(regions...)
 }
 
-// unshare takes the pages back from an importer that is no more; p.mu is held.
+// unshare withdraws the shared pages from an importer that is gone. p.mu is held.
 func (e *Export) unshare() {
 	if s := e.redirShare; s != nil {
 		e.redirShare = nil
@@ -241,14 +239,14 @@ func (e *Export) unshare() {
 	}
 }
 
-// importerLost is called when a link has ended; p.mu is held.
+// importerLost marks the shared pages of an importer whose link has ended. p.mu is held.
 func (e *Export) importerLost(id nodeproto.ProcessID) {
 	if s := e.redirShare; s != nil && s.peer == id {
 		s.gone.Store(true)
 	}
 }
 
-// endRedirection takes down what redirection needs; the importers were told.
+// endRedirection releases what redirection needs, after the importers' grants were revoked.
 func (e *Export) endRedirection(responders []*link.Responder) error {
 	if e.redirect == nil {
 		return nil
@@ -304,14 +302,14 @@ func (l *exporterLink) takeClaims(p *Process, g *nodeproto.Grant, fds []int) (*l
 	return c, nil
 }
 
-// claims are an importer's part in a redirection, and how many imports use it.
+// claims are an importer's side of a redirectable export, with the number of imports that use it.
 type claims struct {
 	*link.Claims
 	users int
 }
 
-// dropClaims gives back what no import uses any more, once no message is on its
-// way there. An import that is made meanwhile takes it over again.
+// dropClaims releases claims that no import uses any more, once no message to them is in flight. An
+// import made meanwhile reuses them.
 func (l *exporterLink) dropClaims(p *Process, number uint32) {
 	l.mu.Lock()
 	c := l.claims[number]
@@ -323,7 +321,7 @@ func (l *exporterLink) dropClaims(p *Process, number uint32) {
 	l.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !last || p.closed { // then all of it goes with the link
+	if !last || p.closed { // then the link's end releases all claims
 		return
 	}
 	p.background.Go(func() {

@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// A message to a redirectable export whose memory cannot be read fails alone, wherever it would have
-// gone: the redirection can be ended, the link lives, and the next message is redirected.
+// A message to a redirectable export whose memory cannot be read fails alone, wherever it would
+// have gone: the redirection can be ended, the link lives, and the next message is redirected.
 func TestRedirectedMemoryThatCannotBeAccessed(t *testing.T) {
 	const long = 256 << 10
 	for _, target := range []string{"named", "not named"} {

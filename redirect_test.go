@@ -519,7 +519,8 @@ func TestManyRedirectionTargets(t *testing.T) {
 	}
 }
 
-// The targets of an export are those that it was given, whatever becomes of the slice that they came in.
+// The targets of an export are those that it was given, whatever becomes of the slice that they
+// came in.
 func TestTargetsOfASliceThatIsUsedAgain(t *testing.T) {
 	p := open(t, start(t))
 	var given [1]*vmmc.Memory

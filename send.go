@@ -45,7 +45,7 @@ func (im *Import) Send(ctx context.Context, src []byte, off int) error {
 	return im.sendSlow(ctx, src, off)
 }
 
-// sendSlow is Send of what is not quick.
+// sendSlow is Send without the fast path.
 func (im *Import) sendSlow(ctx context.Context, src []byte, off int) error {
 	err := im.check(len(src), off, nodeproto.MayWrite)
 	switch {
@@ -61,13 +61,13 @@ func (im *Import) sendSlow(ctx context.Context, src []byte, off int) error {
 	return nil
 }
 
-// SendNotify is Send with a notification: when the data is in place, the
-// export's handler is run with the address and value of the message's last word
-// (vmmc_SendDataNotify). Without a handler it is a Send: it takes no credit and does not wait for one. Each link has a bounded
-// number of notifications under way; SendNotify waits, before it sends
-// anything, for an earlier one's handler to return, or for its context. In a
-// notification handler it does not wait but fails with [ErrNoCredit]; nothing was
-// sent then. Of memory that cannot be read, and of other errors, what [Import.Send] says holds.
+// SendNotify is Send with a notification: when the data is in place, the export's handler is run
+// with the address and value of the message's last word (vmmc_SendDataNotify). Without a handler it
+// is a Send: it takes no credit and does not wait for one. Each link has a bounded number of
+// notifications under way; SendNotify waits, before it sends anything, for an earlier one's handler
+// to return, or for its context. In a notification handler it does not wait but fails with
+// [ErrNoCredit]; nothing was sent then. Of memory that cannot be read, and of other errors, what
+// [Import.Send] says holds.
 func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 	if ctx == nil {
 		return im.opError("send with notification", len(src), off, errNilContext)
@@ -82,7 +82,7 @@ func (im *Import) SendNotify(ctx context.Context, src []byte, off int) error {
 	return im.sendNotifySlow(ctx, src, off)
 }
 
-// sendNotifySlow is SendNotify of what is not quick.
+// sendNotifySlow is SendNotify without the fast path.
 func (im *Import) sendNotifySlow(ctx context.Context, src []byte, off int) error {
 	err := im.check(len(src), off, nodeproto.MayWrite)
 	switch {
@@ -145,8 +145,8 @@ func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
 
 var eagerBuffers = sync.Pool{New: func() any { return new([link.Eager]byte) }}
 
-// sendStream sends on the stream way. An acknowledged message to an export that was
-// closed meanwhile went nowhere; the exporter said so before it acknowledged.
+// sendStream sends over the stream. An acknowledged message to an export that was closed meanwhile
+// was discarded; the exporter sends the revocation before that acknowledgement.
 func (im *Import) sendStream(ctx context.Context, m link.Message) error {
 	im.setTarget(&m)
 	seq, err := im.link.requester.Send(ctx, m)
@@ -159,13 +159,12 @@ func (im *Import) sendStream(ctx context.Context, m link.Message) error {
 	return im.checkDelivered(seq)
 }
 
-// setTarget makes m a message to the import.
+// setTarget addresses m to the import.
 func (im *Import) setTarget(m *link.Message) {
 	m.Handle, m.ID, m.Ended = im.handle, im.id, &im.ended
 }
 
-// checkDelivered says whether message seq, which was acknowledged, found the export
-// there.
+// checkDelivered returns an error if the acknowledged message seq came after the export's end.
 func (im *Import) checkDelivered(seq uint64) error {
 	if err := im.checkAlive(); err != nil && seq > im.lastDelivered.Load() {
 		return fmt.Errorf("%w (%w)", err, code.OutcomeUnknown)
@@ -173,10 +172,10 @@ func (im *Import) checkDelivered(seq uint64) error {
 	return nil
 }
 
-// attributeError gives an operation that the import's end has ended the reason of it. It
-// gives the same one whenever it is asked: an exporter that refuses what came after
-// a Close says that there is no such export, after the reason of the end is known
-// here, but an export whose pages say that it has ended has, whatever came later.
+// attributeError replaces an error that the import's end caused by the cause of that end, the same
+// one for every call. An exporter refuses a message after Export.Close with "no such export"; the
+// revocation with the cause has arrived before. A mapped import whose pages say that the export has
+// ended keeps ErrRevoked.
 func (im *Import) attributeError(err error) error {
 	cause := im.checkAlive()
 	revoked := errors.Is(err, link.ErrRevoked)
@@ -190,7 +189,7 @@ func (im *Import) attributeError(err error) error {
 }
 
 // Get reads len(dst) bytes of the buffer from byte offset off (vmmc_GetData),
-// the last word first: who finds a flag there finds what was stored before it.
+// the last word first: so a reader that finds a flag there also finds what was stored before it.
 // len(dst) and off are multiples of the word. When Get fails, dst holds anything.
 // It allocates nothing. Errors as [Import.Send].
 func (im *Import) Get(ctx context.Context, dst []byte, off int) error {
@@ -229,10 +228,10 @@ func (im *Import) Fence(ctx context.Context) error {
 	err := im.checkAlive()
 	if err == nil {
 		if err = im.link.requester.WaitApplied(ctx); err == nil {
-			err = im.checkAlive() // what was sent after the export's end went nowhere
+			err = im.checkAlive() // messages after the export's end were discarded
 		}
 		if err == nil {
-			err = im.link.requester.Err() // all has arrived, but a dead peer is to be noticed
+			err = im.link.requester.Err() // all has arrived, but a dead peer must be reported
 		}
 		if err == nil && im.mapped != nil {
 			err = im.mapped.Alive()
@@ -303,7 +302,7 @@ func (im *Import) ReadAtContext(ctx context.Context, b []byte, off int64) (int, 
 	return len(b), nil
 }
 
-// check is what Send and Get ask before anything moves.
+// check validates range, alignment and rights before a transfer.
 func (im *Import) check(n, off int, need nodeproto.Rights) error {
 	if uint(off) > uint(im.size) || uint(n) > uint(im.size)-uint(off) {
 		return code.BadProxyAddr
@@ -337,7 +336,7 @@ func (im *Import) checkAlive() error {
 	return nil
 }
 
-// readToEnd is ReadAt over the buffer's end: what there is, and io.EOF.
+// readToEnd is ReadAt across the buffer's end: it returns what there is, and io.EOF.
 func (im *Import) readToEnd(ctx context.Context, b []byte, off int64) (int, error) {
 	n, err := im.ReadAtContext(ctx, b[:int64(im.size)-off], off)
 	if err == nil {

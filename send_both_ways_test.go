@@ -10,8 +10,9 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// Two processes pour long messages into each other, each waiting for the oldest of eight before it sends the next, and then neither
-// comes any more: all has arrived, and a notification is handled all the same.
+// Two processes pour long messages into each other, each waiting for the oldest of eight before it
+// sends the next, and then neither comes any more: all has arrived, and a notification is handled
+// all the same.
 func TestLongMessagesBothWays(t *testing.T) {
 	for _, way := range []string{"stream", "between nodes"} {
 		for _, size := range []int{128 << 10, 256 << 10, 1 << 20} {

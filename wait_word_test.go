@@ -10,7 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// Who waits for an answer gets it, or learns that its sender has ended or withdrawn what was imported.
+// Who waits for an answer gets it, or learns that its sender has ended or withdrawn what was
+// imported.
 func TestWaitWord(t *testing.T) {
 	for name, end := range map[string]func(b *vmmc.Process, e *vmmc.Export) error{
 		"revoked": func(_ *vmmc.Process, e *vmmc.Export) error { return e.Close() },

@@ -37,11 +37,10 @@ func (w Word) Swap(v uint32) uint32 { return w.w.Swap(v) }
 // CompareAndSwap stores v if the word is old, and says whether it was.
 func (w Word) CompareAndSwap(old, v uint32) bool { return w.w.CompareAndSwap(old, v) }
 
-// Wait returns the word's value once it differs from old. The goroutine looks
-// for a short while and then sleeps. The error is the context's, [ErrNotInHandler],
-// or [ErrClosed] when the process is closed; [ErrBadArg] is the zero Word's. Nothing
-// tells that a sender has died: bound the wait by its context where that matters, or
-// see [WithEvents].
+// Wait returns the word's value once it differs from old. The goroutine polls briefly and then
+// sleeps. The error is the context's, [ErrNotInHandler], or [ErrClosed] when the process is closed;
+// [ErrBadArg] is the zero Word's. Nothing tells that a sender has died: bound the wait by its
+// context where that matters, or see [WithEvents].
 func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if err := inHandler("wait for a word"); err != nil {
 		return old, err
@@ -137,13 +136,13 @@ func (e *Export) Word64(off int) (Word64, error) {
 	return Word64{w: shm.Word64(e.mem, off)}, nil
 }
 
-// addr names the byte at off to importers, for as long as its memory lives: who
-// sleeps says by it which word it waits for. They learn how far buffers are from
-// each other, but not where.
+// addr is the address by which importers know the byte at off while its memory lives. A sleeping
+// waiter announces with it which word it waits for. Addresses are offset by a random base:
+// importers learn the distance between buffers, but not where they are.
 func (e *Export) addr(off int) uint64 { return shm.Addr(e.mem, off) + e.p.addrBase }
 
-// checkWord writes nothing where all is well: who waits for one message after another
-// asks for a word each time, and formatting takes longer than a message.
+// checkWord formats no text in the good case: a receiver may call Word once for each message, and
+// formatting takes longer than a message.
 func (e *Export) checkWord(off, size int) error {
 	switch {
 	case off < 0 || off > len(e.mem)-size:
@@ -158,9 +157,9 @@ func (e *Export) badWord(off int, code Code, format string, args ...any) error {
 	return failf(fmt.Sprintf("word at %d of buffer %d", off, e.id), code, format, args...)
 }
 
-// WaitWord is [Word.Wait] for an answer that the import's exporter is to send: it also returns when the
-// import ends, with the error that calls on it return from then on. w is a word of an export of the
-// process that imported. If both come together it is the word that is returned.
+// WaitWord is [Word.Wait] for an answer that the import's exporter is to send: it also returns when
+// the import ends, with the error that calls on it return from then on. w is a word of an export of
+// the process that imported. If both come together it is the word that is returned.
 func (im *Import) WaitWord(ctx context.Context, w Word, old uint32) (uint32, error) {
 	const op = "wait for an answer"
 	switch {

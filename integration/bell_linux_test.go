@@ -10,7 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// A daemon that starts wakes those who wait for it. Who cannot hear it looks, and comes back as well.
+// A daemon that starts wakes those who wait for it. Who cannot hear it looks, and comes back as
+// well.
 func TestDaemonRings(t *testing.T) {
 	cl := up(t, 1, nil, nil)
 	back := make(chan struct{}, 16)

@@ -152,7 +152,8 @@ func kill(t *testing.T, c *exec.Cmd) {
 	_ = c.Wait()
 }
 
-// secrecy fails the test unless all links of a node with others are encrypted, or none is, and there are some.
+// secrecy fails the test unless all links of a node with others are encrypted, or none is, and
+// there are some.
 func secrecy(t *testing.T, cl *cluster, node int, want bool) {
 	t.Helper()
 	a, err := (&ask.Flags{Socket: cl.socket(node), Nodes: []string{fmt.Sprintf("n%d", node)}}).Open(t.Context())

@@ -29,9 +29,10 @@ type heard struct {
 
 func (h heard) String() string { return fmt.Sprintf("%s %v: %s", h.What, h.Codes, h.Text) }
 
-// listens joins its node and prints its pid, and then all that it is told. With a node and a pid it imports
-// buffer 1 from there, and gets a word of it again and again until that fails; else it exports buffer 1.
-// SIGUSR1 has it exit with its process open, SIGUSR2 close that first. SIGTERM is not handled.
+// listens joins its node and prints its pid, and then all that it is told. With a node and a pid it
+// imports buffer 1 from there, and gets a word of it again and again until that fails; else it
+// exports buffer 1. SIGUSR1 has it exit with its process open, SIGUSR2 close that first. SIGTERM is
+// not handled.
 func listens() int {
 	tell := func(what string, err error) {
 		h := heard{What: what, Text: fmt.Sprint(err)}
@@ -147,7 +148,8 @@ func (l *listener) hears(t *testing.T, what string) heard {
 }
 
 // stage is two nodes, each in a namespace of its own, an exporter with its sender and the other way
-// round: on the second node are the two that end, or are cut off, and on the first those that are told.
+// round: on the second node are the two that end, or are cut off, and on the first those that are
+// told.
 type stage struct {
 	net                []*testutil.NS
 	cl                 *cluster
@@ -218,7 +220,8 @@ func TestEndsAreTold(t *testing.T) {
 		silence = "acknowledged nothing for 2s|nothing was heard for 2s|there is no way to the"
 		gaveUp  = "not resumed within|has not resumed the link within"
 	)
-	// What is true of no end: these are texts that stand for several causes, of which they name one.
+	// What is true of no end: these are texts that stand for several causes, of which they name
+	// one.
 	untrue := []string{"the peer process is gone", "unknown link", "context deadline exceeded"}
 	notEnded := append([]string{"has ended: ", "process has ended: its node says so", "has left", "end of file", "EOF"}, untrue...)
 	type told struct {

@@ -49,8 +49,8 @@ func fenced(t *testing.T, controller string) fence {
 func (f fence) given(t *testing.T, parent, controller string) bool {
 	t.Helper()
 	has := func() bool { _, err := os.Stat(filepath.Join(f.dir, controller+".max")); return err == nil }
-	// Only the root of the whole hierarchy may give it while it has processes itself, and no other cgroup
-	// becomes another kind by that.
+	// Only the root of the whole hierarchy may give it while it has processes itself, and no other
+	// cgroup becomes another kind by that.
 	if _, err := os.Stat(filepath.Join(parent, "cgroup.type")); !has() && os.IsNotExist(err) {
 		_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0)
 	}
@@ -80,7 +80,8 @@ func (f fence) remove(t *testing.T) {
 	}
 }
 
-// around is a program that begins in the fence and goes on as exe: what a daemon finds to be its cgroup is the fence.
+// around is a program that begins in the fence and goes on as exe: what a daemon finds to be its
+// cgroup is the fence.
 func (f fence) around(t *testing.T, exe string) string {
 	t.Helper()
 	text := "#!/bin/sh\necho $$ >" + f.dir + "/cgroup.procs && exec " + exe + ` "$@"` + "\n"

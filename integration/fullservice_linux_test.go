@@ -23,8 +23,8 @@ const (
 	processes = 1
 )
 
-// several opens processes that export a buffer each, writes their pids into buffer 1 of the process given by
-// node and pid, from a place on, and stays for as long as that process does.
+// several opens processes that export a buffer each, writes their pids into buffer 1 of the process
+// given by node and pid, from a place on, and stays for as long as that process does.
 func several(ctx context.Context, p *vmmc.Process, args []string) error {
 	node, pid, err := target(p, args[0], args[1])
 	if err != nil {
@@ -95,8 +95,8 @@ func pour(ctx context.Context, p *vmmc.Process, args []string) error {
 	}
 }
 
-// A daemon with 100 processes, half of them of programs that it has spawned, is killed and started again while
-// others send: it serves all of them soon, and the sends go on all the while.
+// A daemon with 100 processes, half of them of programs that it has spawned, is killed and started
+// again while others send: it serves all of them soon, and the sends go on all the while.
 func TestFullServiceAfterARestart(t *testing.T) {
 	cl := up(t, 2, nil, nil)
 	p := join(t, cl, 0)

@@ -137,7 +137,8 @@ func TestNothingArrivesAfterPeerGone(t *testing.T) {
 		if at.sent < least.sent {
 			least = at
 		}
-		// What comes after it comes soon, if it does: a longer wait would find more, and never too much.
+		// What comes after it comes soon, if it does: a longer wait would find more, and never too
+		// much.
 		select {
 		case <-events:
 			twice++

@@ -18,7 +18,8 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// A daemon that the system lets have no more processes tells who asks for one, and is there for all others.
+// A daemon that the system lets have no more processes tells who asks for one, and is there for all
+// others.
 func TestNoMoreProcesses(t *testing.T) {
 	_, err := exec.LookPath("go")
 	testutil.Require(t, err == nil, "needs the go command, to build the daemon")
@@ -52,7 +53,8 @@ func TestNoMoreProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Whether those below need more threads than the daemon has is chance; what it has for them is not.
+	// Whether those below need more threads than the daemon has is chance; what it has for them is
+	// not.
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", cl.nodes[0].Process.Pid))
 	if err != nil || len(tasks) < 32 {
 		t.Errorf("the daemon has %d threads (%v)", len(tasks), err)

@@ -21,8 +21,8 @@ func init() { testutil.RegisterRole("devour", child(devour)) }
 // ration is what a process may have of memory.
 const ration = 64 << 20
 
-// devour exports buffer 1 and adds to a word of other processes, given by node and pid; when the first
-// word of its own is not 0, it takes memory, and exports it, without end.
+// devour exports buffer 1 and adds to a word of other processes, given by node and pid; when the
+// first word of its own is not 0, it takes memory, and exports it, without end.
 func devour(ctx context.Context, p *vmmc.Process, args []string) error {
 	m, err := p.Alloc(4096)
 	if err != nil {

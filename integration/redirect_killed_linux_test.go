@@ -11,9 +11,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// An importer on one node is killed in the middle of a long message that is redirected. The exporter ends
-// the redirection and hears how far it came, no part of the message counts as a whole one, and another
-// importer's messages go on, redirected too.
+// An importer on one node is killed in the middle of a long message that is redirected. The
+// exporter ends the redirection and hears how far it came, no part of the message counts as a whole
+// one, and another importer's messages go on, redirected too.
 func TestImporterKilledInARedirectedMessage(t *testing.T) {
 	for _, c := range []struct {
 		name     string

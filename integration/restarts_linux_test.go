@@ -21,7 +21,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// ledger adds to a word of another process's buffer and notifies it, and knows how often both were done.
+// ledger adds to a word of another process's buffer and notifies it, and knows how often both were
+// done.
 type ledger struct {
 	im       *vmmc.Import
 	at       int // of the word
@@ -142,7 +143,8 @@ func (c *party) start(t *testing.T) (end func()) {
 	}
 }
 
-// served fails the test unless all of the party can be imported from, by one that was not there before.
+// served fails the test unless all of the party can be imported from, by one that was not there
+// before.
 func (c *party) served(t *testing.T, cl *cluster, node int) {
 	t.Helper()
 	q := join(t, cl, node)
@@ -201,8 +203,8 @@ func (c *cluster) daemon(t *testing.T, i int, exe string, more ...string) {
 	}
 }
 
-// The program of a daemon is replaced by another one, the daemon is killed, and the new program started: its
-// processes come back, and their links have not noticed.
+// The program of a daemon is replaced by another one, the daemon is killed, and the new program
+// started: its processes come back, and their links have not noticed.
 func TestUpgradedDaemonServesWhoWasThere(t *testing.T) {
 	_, err := exec.LookPath("go")
 	testutil.Require(t, err == nil, "needs the go command, to build two programs")
@@ -264,8 +266,9 @@ func TestUpgradedDaemonServesWhoWasThere(t *testing.T) {
 	}
 }
 
-// A daemon that is started again with fewer descriptors than those who were there need takes some of them back and tells
-// the others why not; all links go on, and the others come back when there is room.
+// A daemon that is started again with fewer descriptors than those who were there need takes some
+// of them back and tells the others why not; all links go on, and the others come back when there
+// is room.
 func TestRestartWithFewDescriptors(t *testing.T) {
 	cl := up(t, 2, nil, nil)
 	const many, limit = 40, 48
@@ -362,9 +365,9 @@ func (c *cluster) begin(t *testing.T, i int) {
 	c.nodes[i] = cmd
 }
 
-// Daemons are killed again and again at any time, before they listen, while processes come back to them, and when all
-// are there, and connections are cut meanwhile: nothing is lost or done twice, and every call that the daemons have a part
-// in succeeds.
+// Daemons are killed again and again at any time, before they listen, while processes come back to
+// them, and when all are there, and connections are cut meanwhile: nothing is lost or done twice,
+// and every call that the daemons have a part in succeeds.
 func TestRestartsAtAnyTime(t *testing.T) {
 	seed, restarts := uint64(rand.Uint32()), 10
 	for name, v := range map[string]func(n uint64){
@@ -452,8 +455,8 @@ func TestRestartsAtAnyTime(t *testing.T) {
 	t.Logf("%d calls to daemons", calls.Load())
 }
 
-// Imports that are under way when the exporter's daemon dies, or is told to end, go on with the next one: those that
-// wait for an export, and those of which a link is about to be made.
+// Imports that are under way when the exporter's daemon dies, or is told to end, go on with the
+// next one: those that wait for an export, and those of which a link is about to be made.
 func TestImportUnderWayWhenTheExportersDaemonEnds(t *testing.T) {
 	t.Run("killed", func(t *testing.T) { importUnderWay(t, (*cluster).kill) })
 	t.Run("told to end", func(t *testing.T) { importUnderWay(t, (*cluster).end) })
@@ -493,7 +496,8 @@ func importUnderWay(t *testing.T, end func(c *cluster, t *testing.T, i int)) {
 			t.Error(err)
 		}
 	}
-	// One that its context ends says so, and one of a node that was not there in the first place fails at once.
+	// One that its context ends says so, and one of a node that was not there in the first place
+	// fails at once.
 	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer stop()
 	go func() { _, err := p.Import(ctx, q.Node(), q.PID(), 9); got <- err }()

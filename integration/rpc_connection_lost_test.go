@@ -60,8 +60,8 @@ func rpcClient(ctx context.Context, p *vmmc.Process, args []string) error {
 	return nil
 }
 
-// A call by remote memory ends as lost when the network between the nodes is cut, though it has no deadline, and the
-// server's procedure ends.
+// A call by remote memory ends as lost when the network between the nodes is cut, though it has no
+// deadline, and the server's procedure ends.
 func TestRPCWhenTheNetworkIsCut(t *testing.T) {
 	net := testutil.NewNet(t, 2)
 	cl := up(t, 2, []string{net[0].Addr, net[1].Addr}, func(i int, c *exec.Cmd) *exec.Cmd { return net[i].Enter(c) })

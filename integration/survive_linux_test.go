@@ -21,7 +21,8 @@ func init() {
 	testutil.RegisterRole("secret watching guest", child(guest, append(watching, vmmc.WithEncryption())...))
 }
 
-// guest imports buffer 1 of a process, given by node and pid, adds one to its first word, and stays.
+// guest imports buffer 1 of a process, given by node and pid, adds one to its first word, and
+// stays.
 func guest(ctx context.Context, p *vmmc.Process, args []string) error {
 	node, pid, err := target(p, args[0], args[1])
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/vmmc-go/vmmc/node"
 )
 
-// A program with a node goes on, and serves other processes, while the files of programs that it is asked
-// to spawn do not open: their owner holds leases on them.
+// A program with a node goes on, and serves other processes, while the files of programs that it is
+// asked to spawn do not open: their owner holds leases on them.
 func TestSpawnOfFilesThatDoNotOpen(t *testing.T) {
 	testutil.Require(t, runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64", "this architecture has no spawn helper")
 	dir := t.TempDir()

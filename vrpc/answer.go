@@ -14,8 +14,8 @@ import (
 type replier interface {
 	// begin resets e to where the reply begins. It may be called again, for another reply instead.
 	begin(e *xdr.Encoder)
-	// end is called once, while all is there that e refers to, with nil where there is no reply: for what
-	// is not a call, and for ErrNoReply.
+	// end is called once, while all is there that e refers to, with nil where there is no reply:
+	// for what is not a call, and for ErrNoReply.
 	end(e *xdr.Encoder)
 }
 
@@ -29,9 +29,9 @@ type work struct {
 	spare callPool
 }
 
-// callPool is a Call that was used, of who has a work of its own: the next call is mostly of the same
-// procedure, and to put it into a pool and have it again takes 250 instructions. It is the collector's
-// when its owner ends.
+// callPool is a Call that was used, of who has a work of its own: the next call is mostly of the
+// same procedure, and to put it into a pool and have it again takes 250 instructions. It is the
+// collector's when its owner ends.
 type callPool struct {
 	owned bool       // by one goroutine
 	of    *procedure // nil: there is none
@@ -67,7 +67,8 @@ func (s *Server) answer(c *caller, in []byte, to replier) {
 	w.answer(s, c, in, to)
 }
 
-// answer is [Server.answer] for who has a work of its own. w is as new afterwards, but for its spare.
+// answer is [Server.answer] for who has a work of its own. w is as new afterwards, but for its
+// spare.
 func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 	defer func() {
 		*w = work{e: w.e, spare: w.spare}
@@ -90,8 +91,8 @@ func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 	}
 }
 
-// run runs the call and has reply and results sent. If it returns false, they are not, and w.reply or
-// w.none says how it failed.
+// run runs the call and has reply and results sent. If it returns false, they are not, and w.reply
+// or w.none says how it failed.
 func (s *Server) run(c *caller, w *work, to replier) (sent bool) {
 	p := s.find(w)
 	if p == nil {
@@ -157,7 +158,7 @@ func (s *Server) logFailure(ctx context.Context, c *caller, w *work, p *procedur
 		// Client and server were made of different .x files, or the client is hostile.
 		level, text, err = slog.LevelWarn, "vrpc: arguments cannot be decoded", w.d.Err()
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		level = slog.LevelDebug // nobody waits for the results any more
+		level = slog.LevelDebug // no caller waits for the results any more
 	case w.reply.Outcome != rpcmsg.SystemErr:
 		return // the caller is told
 	}

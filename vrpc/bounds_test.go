@@ -76,7 +76,8 @@ func TestCallsEndBesideASilentServer(t *testing.T) {
 	}
 }
 
-// A process exports nothing that a client could meet its server in, or says nothing when it was met.
+// A process exports nothing that a client could meet its server in, or says nothing when it was
+// met.
 func TestDialEndsBesideASilentServer(t *testing.T) {
 	n, err := node.Start()
 	if err != nil {

@@ -47,7 +47,8 @@ func TestCalls(t *testing.T) {
 	})
 }
 
-// Each way in which a call may fail is told from the others, and the connection is as good as before.
+// Each way in which a call may fail is told from the others, and the connection is as good as
+// before.
 func TestFailures(t *testing.T) {
 	s := serve(t, func(_ context.Context, b []byte) ([]byte, error) {
 		switch string(b) {
@@ -108,8 +109,8 @@ type xdrString string
 
 func (s xdrString) EncodeXDR(e *xdr.Encoder) { e.String(string(s), xdr.Unlimited) }
 
-// A server answers a message of another version of RPC, and credentials that it does not take, as the
-// RFC says.
+// A server answers a message of another version of RPC, and credentials that it does not take, as
+// the RFC says.
 func TestDenied(t *testing.T) {
 	s := serve(t, echo)
 	c, err := net.Dial("tcp", s.tcp)
@@ -228,8 +229,8 @@ func (p put) EncodeXDR(e *xdr.Encoder) {
 	e.Opaque(nil, 0)
 }
 
-// A call that is given up ends at once; the client is as good as before, also if it was the server that
-// did not read.
+// A call that is given up ends at once; the client is as good as before, also if it was the server
+// that did not read.
 func TestGiveUp(t *testing.T) {
 	everywhere(t, func(t *testing.T, network string) {
 		hold, entered := make(chan struct{}), make(chan struct{}, 100)

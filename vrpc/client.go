@@ -17,13 +17,13 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// Client calls the procedures of a server, many at a time if need be. Once its connection is lost, every
-// call of it fails.
+// Client calls the procedures of a server, many at a time if need be. Once its connection is lost,
+// every call of it fails.
 type Client struct {
 	clientSettings
-	transport  transport
-	cred rpcmsg.Auth
-	xid  atomic.Uint32
+	transport transport
+	cred      rpcmsg.Auth
+	xid       atomic.Uint32
 }
 
 var _ Caller = (*Client)(nil)
@@ -41,13 +41,13 @@ type transport interface {
 type ClientOption func(*clientSettings)
 
 type clientSettings struct {
-	sys          *AuthSys
-	limit        int
-	decoded      int // 0: what package xdr has
+	sys                    *AuthSys
+	limit                  int
+	decoded                int // 0: what package xdr has
 	firstRetry, retryTotal time.Duration
-	silence      time.Duration
-	slots, area  int
-	exports      []vmmc.ExportOption
+	silence                time.Duration
+	slots, area            int
+	exports                []vmmc.ExportOption
 }
 
 // WithAuthSys has the client say by AUTH_SYS who it is. Otherwise it says nothing.
@@ -56,30 +56,31 @@ func WithAuthSys(a AuthSys) ClientOption { return func(s *clientSettings) { s.sy
 // WithMaxReply bounds a call and a reply in bytes, 4 MiB otherwise.
 func WithMaxReply(n int) ClientOption { return func(s *clientSettings) { s.limit = n } }
 
-// WithMaxDecodedReply bounds the memory that the results of a call take once they are decoded, in bytes;
-// 16 bytes for each byte of the reply otherwise, at least 1 MiB. Beyond it the call fails with [ErrReply]
-// and [xdr.ErrMemory].
+// WithMaxDecodedReply bounds the memory that the results of a call take once they are decoded, in
+// bytes; 16 bytes for each byte of the reply otherwise, at least 1 MiB. Beyond it the call fails
+// with [ErrReply] and [xdr.ErrMemory].
 func WithMaxDecodedReply(n int) ClientOption {
 	return func(s *clientSettings) { s.decoded = max(n, 1) }
 }
 
-// WithSilence is for TCP: how long the server's host may acknowledge nothing before the connection is
-// lost, 10 s otherwise, whether calls wait for their replies or none does. A call waits no longer for a
-// server whose machine or network has died. 0 leaves it to the system, which takes minutes or for ever. A
-// server that lives and does not answer is waited for: that is for the call's context to bound.
+// WithSilence is for TCP: how long the server's host may acknowledge nothing before the connection
+// is lost, 10 s otherwise, whether calls wait for their replies or none does. A call waits no
+// longer for a server whose machine or network has died. 0 leaves it to the system, which takes
+// minutes or for ever. A server that lives and does not answer is waited for: that is for the
+// call's context to bound.
 func WithSilence(d time.Duration) ClientOption {
 	return func(s *clientSettings) { s.silence = max(d, 0) }
 }
 
-// WithRetry is for datagrams: a call is sent again after first, 250 ms otherwise, after twice that time
-// and so on, and given up after total, 1 min otherwise, if its context lasts as long.
+// WithRetry is for datagrams: a call is sent again after first, 250 ms otherwise, after twice that
+// time and so on, and given up after total, 1 min otherwise, if its context lasts as long.
 func WithRetry(first, total time.Duration) ClientOption {
 	return func(s *clientSettings) { s.firstRetry, s.retryTotal = max(first, time.Millisecond), total }
 }
 
-// WithArea is for remote memory: how many calls may be in flight, 32 otherwise, and how much of this
-// process's memory the server may have for replies that are not small, 1 MiB and a little otherwise.
-// Both bound one connection; no reply is longer.
+// WithArea is for remote memory: how many calls may be in flight, 32 otherwise, and how much of
+// this process's memory the server may have for replies that are not small, 1 MiB and a little
+// otherwise. Both bound one connection; no reply is longer.
 func WithArea(calls, bytes int) ClientOption {
 	return func(s *clientSettings) {
 		s.slots, s.area = min(max(calls, 1), maxEntries), min(units(max(bytes, 1)), maxArea/unit)*unit
@@ -107,9 +108,9 @@ func Dial(ctx context.Context, network, address string, opts ...ClientOption) (*
 	return NewClient(c, opts...)
 }
 
-// NewClient makes a client of a connection, which is the client's then, and closed if there is an error.
-// A [*net.UDPConn] carries datagrams, and so does what is a [net.PacketConn] at a [*net.UDPAddr]; all
-// others are streams.
+// NewClient makes a client of a connection, which is the client's then, and closed if there is an
+// error. A [*net.UDPConn] carries datagrams, and so does what is a [net.PacketConn] at a
+// [*net.UDPAddr]; all others are streams.
 func NewClient(conn net.Conn, opts ...ClientOption) (*Client, error) {
 	c, err := newClient(opts)
 	if err != nil {
@@ -152,8 +153,8 @@ func newClient(opts []ClientOption) (*Client, error) {
 	return c, nil
 }
 
-// Call calls a procedure. Errors are of type [*Error]. When ctx ends the call returns its error, and
-// whether it was run is unknown; others go on.
+// Call calls a procedure. Errors are of type [*Error]. When ctx ends the call returns its error,
+// and whether it was run is unknown; others go on.
 func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler) error {
 	h := c.header(prog, vers, proc)
 	if err := c.transport.call(ctx, h, args, res); err != nil {
@@ -163,9 +164,9 @@ func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Mar
 }
 
 // Post sends a call that no reply is expected to: its procedure returns [ErrNoReply], and whatever
-// reply there is is thrown away. On streams posted calls are gathered and go with the next call, with
-// Flush or when there are 32 KiB of them, and nothing says whether they arrived: end with a call. Only a
-// server made with [InOrder] runs them, and that call, one after another.
+// reply there is is thrown away. On streams posted calls are gathered and go with the next call,
+// with Flush or when there are 32 KiB of them, and nothing says whether they arrived: end with a
+// call. Only a server made with [InOrder] runs them, and that call, one after another.
 func (c *Client) Post(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler) error {
 	h := c.header(prog, vers, proc)
 	if err := c.transport.post(ctx, h, args); err != nil {

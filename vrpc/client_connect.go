@@ -10,14 +10,14 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// Meeting is the number of the buffer by which clients find a server in a process, unless they and the
-// server agree on another: "vRPC".
+// Meeting is the number of the buffer by which clients find a server in a process, unless they and
+// the server agree on another: "vRPC".
 const Meeting = 0x76525043
 
-// The buffer has places, each of which begins with the time when a client took it, 0 if none has. The
-// client writes its letter after it, with a notification. A place that was taken long ago is free: its
-// client has died. If it lives and writes all the same, that spoils another's letter, whose writer
-// writes again.
+// The buffer has places, each of which begins with the time when a client took it, 0 if none has.
+// The client writes its letter after it, with a notification. A place that was taken long ago is
+// free: its client has died. If it lives and writes all the same, that spoils another's letter,
+// whose writer writes again.
 const (
 	meetingPlaces = 64
 	meetingSize   = 256
@@ -28,8 +28,8 @@ const (
 	writeAgain    = 2 * time.Second
 )
 
-// What a server answers, at the beginning of the client's buffer: version, number, entries, area and
-// this.
+// What a server answers, at the beginning of the client's buffer: version, number, entries, area
+// and this.
 const (
 	helloSize    = 20
 	proofAt      = 32 // of the client's buffer: what shows the server that it is the letter's writer's
@@ -38,7 +38,8 @@ const (
 	helloBad     = 3
 )
 
-// connectMessage is what a client writes: token | version | buffer | slots | area | pid | length | node … token.
+// connectMessage is what a client writes: token | version | buffer | slots | area | pid | length |
+// node … token.
 type connectMessage struct {
 	token                    uint32
 	buffer, slots, area, pid uint32
@@ -55,8 +56,8 @@ func (l *connectMessage) bytes() []byte {
 	return b
 }
 
-// proof is what the writer of the letter has in its buffer. A server may write to buffers of processes
-// that know nothing of RPC, and a letter may name any.
+// proof is what the writer of the letter has in its buffer. A server may write to buffers of
+// processes that know nothing of RPC, and a letter may name any.
 func (l *connectMessage) proof() (b [8]byte) {
 	binary.LittleEndian.PutUint32(b[:], Meeting)
 	binary.LittleEndian.PutUint32(b[4:], l.token)
@@ -102,10 +103,11 @@ func (l *connectMessage) deliver(ctx context.Context, meet *vmmc.Import) error {
 	}
 }
 
-// DialVMMC connects to the server that a process has under the number of a buffer, mostly [Meeting], by
-// remote memory: p is this program's process. It waits for the server as long as ctx allows. Close the
-// client before p. [WithArea] bounds its messages. Where the server is in the same program, give each side a
-// Process of its own: with one, they wake each other for each call, which takes many times as long.
+// DialVMMC connects to the server that a process has under the number of a buffer, mostly
+// [Meeting], by remote memory: p is this program's process. It waits for the server as long as ctx
+// allows. Close the client before p. [WithArea] bounds its messages. Where the server is in the
+// same program, give each side a Process of its own: with one, they wake each other for each call,
+// which takes many times as long.
 func DialVMMC(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number uint32, opts ...ClientOption) (*Client, error) {
 	c, err := newClient(opts)
 	if err != nil {

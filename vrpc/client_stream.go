@@ -40,7 +40,7 @@ func (w *streamTransport) peer() string { return peerName(w.conn) }
 
 func peerName(c net.Conn) string { return c.RemoteAddr().Network() + " " + c.RemoteAddr().String() }
 
-// read hands replies to those who wait, until the connection ends.
+// read delivers replies to waiting calls until the connection ends.
 func (w *streamTransport) read() {
 	r := rpcrecord.NewReader(w.conn, w.limit, nil)
 	for {
@@ -164,15 +164,17 @@ func (w *streamTransport) flush(ctx context.Context) error {
 	return w.writeBatch(ctx, len(w.batch))
 }
 
-// writeBatch writes the batch, of which the first bytes were posted before. The turn is taken, and given back.
+// writeBatch writes the batch, of which the first bytes were posted before. The turn is taken, and
+// given back.
 func (w *streamTransport) writeBatch(ctx context.Context, posted int) error {
 	b := getBuffer()
 	b.b, w.batch = w.batch, b.b[:0]
 	return w.write(ctx, b, posted)
 }
 
-// write writes b and gives back the turn. If ctx ends when some of b is written, the rest is written on a
-// goroutine of its own: the stream is others' too. If it ends before, what was posted before stays so.
+// write writes b and gives back the turn. If ctx ends when some of b is written, the rest is
+// written on a goroutine of its own: the stream is others' too. If it ends before, what was posted
+// before stays so.
 func (w *streamTransport) write(ctx context.Context, b *buffer, posted int) error {
 	n, err := w.writeUntil(ctx, b.b)
 	switch {

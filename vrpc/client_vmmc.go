@@ -17,12 +17,14 @@ import (
 // fewest is how many bytes of opaque data are sent from where they lie instead of being copied.
 const fewest = 4096
 
-// vmmcTransport is a client's connection by remote memory. A call takes a slot, which is where its reply will
-// be; there are no more calls at a time. Its request is one message to the server's next entry, or lies
-// in the server's area, of which the client says who uses it, until the reply is there.
+// vmmcTransport is a client's connection by remote memory. A call takes a slot, which is where its
+// reply will be; there are no more calls at a time. Its request is one message to the server's next
+// entry, or lies in the server's area, of which the client says who uses it, until the reply is
+// there.
 //
-// There are as many entries as slots, so the next one is always free: of the calls in all entries one at
-// least was answered, as the new call has its slot, and the server takes entries in their order.
+// There are as many entries as slots, so the next one is always free: of the calls in all entries
+// one at least was answered, as the new call has its slot, and the server takes entries in their
+// order.
 type vmmcTransport struct {
 	q    *vmmc.Import // the server's
 	out  layout
@@ -57,8 +59,8 @@ type slot struct {
 	words [][]byte
 }
 
-// slots are those that are free, in the order in which they came free: a server that was not told that a
-// reply is done with learns it when the slot is used again, which must not take for ever.
+// slots are those that are free, in the order in which they came free: a server that was not told
+// that a reply is done with learns it when the slot is used again, which must not take for ever.
 type slots struct {
 	ring        []*slot
 	first, next int // the oldest one, and where the next one goes
@@ -100,10 +102,10 @@ func (*vmmcTransport) flush(context.Context) error { return nil }
 func (w *vmmcTransport) close() error {
 	w.closing.Do(func() {
 		w.end(ErrClosed)
-		for range w.out.entries { // nobody looks at the memory any more
+		for range w.out.entries { // no call reads the memory any more
 			_ = w.places.Acquire(context.Background())
 		}
-		for range w.out.entries { // those who come later are told of the end
+		for range w.out.entries { // later calls get the error
 			w.places.Release()
 		}
 		w.in.close()
@@ -111,8 +113,8 @@ func (w *vmmcTransport) close() error {
 	return nil
 }
 
-// end ends the connection, and with it every wait for a part of it: what others hold of the server's
-// area they will not give back.
+// end ends the connection, and with it every wait for a part of it: what others hold of the
+// server's area they will not give back.
 func (w *vmmcTransport) end(why error) {
 	w.ending.Do(func() {
 		w.why = why
@@ -198,7 +200,7 @@ func (w *vmmcTransport) post(ctx context.Context, h rpcmsg.Call, args xdr.Marsha
 	return nil
 }
 
-// abandon waits for a reply that nobody wants.
+// abandon waits for the reply of a cancelled call.
 func (w *vmmcTransport) abandon(s *slot, number uint32) {
 	if err := w.await(context.Background(), s, number); err == nil {
 		_ = w.reply(context.Background(), s, number, nil)
@@ -240,7 +242,8 @@ func (w *vmmcTransport) reply(ctx context.Context, s *slot, number uint32, res x
 		err = s.decodeReply(b, res, w.decoded)
 	}
 	if e.where != here {
-		// A server that is gone needs no memory, and one that is not told has it when the slot is used again.
+		// A server that is gone needs no memory, and one that is not told has it when the slot is
+		// used again.
 		_ = w.q.Send(ctx, binary.LittleEndian.AppendUint32(s.small[:0], number), 4*int(s.index))
 	}
 	return err

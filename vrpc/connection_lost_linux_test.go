@@ -25,8 +25,8 @@ func init() {
 // silence is what the host of either end may be silent for, in these tests.
 const silence = 2 * time.Second
 
-// cutServer serves by TCP at an address and says what becomes of its calls. A call of "hold" lasts as
-// long as its context, one of "answer" until there is a line of input.
+// cutServer serves by TCP at an address and says what becomes of its calls. A call of "hold" lasts
+// as long as its context, one of "answer" until there is a line of input.
 func cutServer(ctx context.Context, args []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	s := vrpc.NewServer(vrpc.WithServerSilence(silence))
@@ -52,8 +52,8 @@ func cutServer(ctx context.Context, args []string) error {
 	return s.Serve(l)
 }
 
-// cutClient makes a call of each of the arguments, and one more when it gets a line of input, without a
-// deadline, and says how they end.
+// cutClient makes a call of each of the arguments, and one more when it gets a line of input,
+// without a deadline, and says how they end.
 func cutClient(ctx context.Context, args []string) error {
 	c, err := vrpc.Dial(ctx, "tcp", args[0], vrpc.WithSilence(silence))
 	if err != nil {
@@ -114,8 +114,8 @@ func startCutEnd(t *testing.T, ns *testutil.NS, name string, args ...string) *cu
 	return e
 }
 
-// expect waits for a line that begins so. The bound is many times what it takes, and less than what the
-// system would take.
+// expect waits for a line that begins so. The bound is many times what it takes, and less than what
+// the system would take.
 func (e *cutEnd) expect(t *testing.T, want string) {
 	t.Helper()
 	select {
@@ -128,9 +128,9 @@ func (e *cutEnd) expect(t *testing.T, want string) {
 	}
 }
 
-// When the network between a client and a server is cut, the client's calls end as lost though they have
-// no deadline, and the server ends the client's procedures: whether nothing is sent, or either end sends
-// something that is not acknowledged.
+// When the network between a client and a server is cut, the client's calls end as lost though they
+// have no deadline, and the server ends the client's procedures: whether nothing is sent, or either
+// end sends something that is not acknowledged.
 func TestNetworkIsCut(t *testing.T) {
 	for _, c := range []struct {
 		name, first string

@@ -15,8 +15,8 @@ const (
 	rememberTime  = 2 * time.Minute
 )
 
-// datagram names a call. A caller that starts anew may use the numbers of the one before, so its bytes
-// count too.
+// datagram names a call. A caller that starts anew may use the numbers of the one before, so its
+// bytes count too.
 type datagram struct {
 	from  netip.AddrPort
 	other string // from, where it is no UDP address
@@ -30,8 +30,8 @@ type cachedReply struct {
 	at    time.Time
 }
 
-// duplicateCache are the calls that came in datagrams lately: one that comes again is answered again, and
-// not run again.
+// duplicateCache are the calls that came in datagrams lately: one that comes again is answered
+// again, and not run again.
 type duplicateCache struct {
 	mu    sync.Mutex
 	seed  maphash.Seed

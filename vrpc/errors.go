@@ -8,8 +8,8 @@ import (
 )
 
 // Why a call fails. [ErrProcUnavail] is one of them too. A [Call] may return ErrGarbageArgs or an
-// [*AuthError] to have the server say so; every other error of it is ErrSystem at the caller, who is
-// told no more.
+// [*AuthError] to have the server say so; every other error of it is ErrSystem at the caller, who
+// is told no more.
 var (
 	ErrProgUnavail  = errors.New("the server has no such program")
 	ErrProgMismatch = errors.New("the server has no such version of the program")
@@ -25,8 +25,8 @@ var (
 	ErrClosed   = errors.New("the client or the server is closed") // by this program
 )
 
-// ErrNoReply is what a [Call] returns of which the caller expects no reply: see [Client.Post]. One that
-// waits for a reply all the same waits in vain, or is told so, by remote memory.
+// ErrNoReply is what a [Call] returns of which the caller expects no reply: see [Client.Post]. One
+// that waits for a reply all the same waits in vain, or is told so, by remote memory.
 var ErrNoReply = errors.New("no reply")
 
 // MismatchError says which versions the server has. It is ErrProgMismatch or ErrRPCMismatch.
@@ -98,8 +98,8 @@ func (e *Error) Error() string {
 		e.Program, e.Version, e.Procedure, e.Peer, e.Err)
 }
 
-// Named returns the error of a call with the name of its procedure, and nil if there is none. The clients
-// that vrpcgen writes call it: their callers are told what they have called.
+// Named returns the error of a call with the name of its procedure, and nil if there is none. The
+// clients that vrpcgen writes call it: their callers are told what they have called.
 func Named(err error, name string) error {
 	if err == nil {
 		return nil

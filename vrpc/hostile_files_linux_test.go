@@ -35,8 +35,9 @@ func dialUnix(t *testing.T, path string) *net.UnixConn {
 	return c
 }
 
-// Clients that send descriptors whose closing takes long delay neither others nor the end of the server: also those that have sent them
-// before the server took connections, and those whom it never accepts.
+// Clients that send descriptors whose closing takes long delay neither others nor the end of the
+// server: also those that have sent them before the server took connections, and those whom it
+// never accepts.
 func TestFilesOfClients(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"in a record's mark": {0x80},

@@ -20,8 +20,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// A client that never reads its replies, or never ends its record, is disconnected, and the others are
-// served all the while.
+// A client that never reads its replies, or never ends its record, is disconnected, and the others
+// are served all the while.
 func TestBadClients(t *testing.T) {
 	s := serve(t, func(context.Context, []byte) ([]byte, error) { return make([]byte, 1<<20), nil },
 		vrpc.WithServerTimes(100*time.Millisecond, 100*time.Millisecond, 0), vrpc.WithConcurrency(2, 2))

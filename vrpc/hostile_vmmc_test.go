@@ -185,8 +185,8 @@ func TestNastyClients(t *testing.T) {
 	}
 }
 
-// A server that writes anything at all into a client's memory has its calls fail, or answered wrongly,
-// and none wait for ever.
+// A server that writes anything at all into a client's memory has its calls fail, or answered
+// wrongly, and none wait for ever.
 func TestNastyServers(t *testing.T) {
 	n := newNasty(t)
 	mem, err := n.bad.Alloc(meetingPlaces * meetingSize)

@@ -10,10 +10,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// keepAlive notices that the host of a TCP connection's peer is silent. The kernel asks it by keep-alives
-// while nothing is sent. While something is sent it does not, and sends it again for a quarter of an hour:
-// then the time since the last acknowledgement is looked at. TCP_USER_TIMEOUT would do so too, but it
-// also ends connections of a peer that acknowledges and has no room, as a server does that is busy.
+// keepAlive notices that the host of a TCP connection's peer is silent. The kernel asks it by
+// keep-alives while nothing is sent. While something is sent it does not, and sends it again for a
+// quarter of an hour: then the time since the last acknowledgement is looked at. TCP_USER_TIMEOUT
+// would do so too, but it also ends connections of a peer that acknowledges and has no room, as a
+// server does that is busy.
 type keepAlive struct {
 	raw     syscall.RawConn
 	silence time.Duration
@@ -26,8 +27,8 @@ type keepAlive struct {
 	ended bool
 }
 
-// watchPeer calls lost once if the peer's host acknowledges nothing for so long. It returns nil where
-// there is nothing to watch: a connection other than TCP, or no silence.
+// watchPeer calls lost once if the peer's host acknowledges nothing for so long. It returns nil
+// where there is nothing to watch: a connection other than TCP, or no silence.
 func watchPeer(c net.Conn, silence time.Duration, lost func(error)) *keepAlive {
 	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = wrapped.NetConn()
@@ -36,7 +37,8 @@ func watchPeer(c net.Conn, silence time.Duration, lost func(error)) *keepAlive {
 	if !ok || silence <= 0 {
 		return nil
 	}
-	// Half of the time without a word, then two questions: a host that is there acknowledges one of them.
+	// Half of the time without a word, then two questions: a host that is there acknowledges one of
+	// them.
 	_ = t.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: true, Idle: wholeSeconds(silence / 2), Interval: wholeSeconds(silence / 4), Count: 2,
 	})
@@ -76,8 +78,9 @@ func (k *keepAlive) probe() {
 	}
 }
 
-// silent is for how long the peer's host has owed an acknowledgement. ago is when the last one came, and 0 if
-// none is owed. It does not count from before something was sent: after a pause that may be long ago.
+// silent is for how long the peer's host has owed an acknowledgement. ago is when the last one
+// came, and 0 if none is owed. It does not count from before something was sent: after a pause that
+// may be long ago.
 func (k *keepAlive) silent(ago time.Duration, now time.Time) time.Duration {
 	switch {
 	case ago == 0:

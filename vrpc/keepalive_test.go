@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A host is silent from when it owes an acknowledgement. What was before, as a pause, does not count.
+// A host is silent from when it owes an acknowledgement. What was before, as a pause, does not
+// count.
 func TestSilenceBeginsWithWhatIsSent(t *testing.T) {
 	type look struct{ at, ago, want time.Duration } // ago: since the last acknowledgement; 0: none is owed
 	const ms = time.Millisecond

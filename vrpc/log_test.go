@@ -125,7 +125,8 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// An error says which procedure of which program failed, by its name and its number, and of which server.
+// An error says which procedure of which program failed, by its name and its number, and of which
+// server.
 func TestErrorsNameTheProcedure(t *testing.T) {
 	s := serve(t, func(context.Context, []byte) ([]byte, error) { return nil, vrpc.ErrProcUnavail })
 	everywhere(t, func(t *testing.T, network string) {

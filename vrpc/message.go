@@ -8,7 +8,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// codec is what encodes a call and decodes its reply. It is kept, as interfaces have it in the heap.
+// codec is what encodes a call and decodes its reply. It is kept, as interfaces have it in the
+// heap.
 type codec struct {
 	e     xdr.Encoder
 	d     xdr.Decoder
@@ -45,8 +46,8 @@ func decodeReply(b []byte, res xdr.Unmarshaler, decoded int) error {
 	return c.decodeReply(b, res, decoded)
 }
 
-// decodeReply is the function of that name. If decoded is not 0 it bounds the memory that the results
-// take.
+// decodeReply is the function of that name. If decoded is not 0 it bounds the memory that the
+// results take.
 func (c *codec) decodeReply(b []byte, res xdr.Unmarshaler, decoded int) error {
 	c.d.Reset(b, xdr.InPlace)
 	c.reply.DecodeXDR(&c.d)

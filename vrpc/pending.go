@@ -55,7 +55,7 @@ func (p *pending) remove(xid uint32, w *waiter) {
 	p.idle = append(p.idle, w)
 }
 
-// deliver hands over a reply, which is the pending's then. Nobody may wait for it any more.
+// deliver hands over a reply, which is the pending's then. Its call may have given up.
 func (p *pending) deliver(xid uint32, b *buffer) {
 	p.mu.Lock()
 	w, ok := p.calls[xid]
@@ -69,7 +69,8 @@ func (p *pending) deliver(xid uint32, b *buffer) {
 	}
 }
 
-// fail ends all calls that wait, and if for good those to come. It says whether it was the first to.
+// fail ends all calls that wait, and if for good those to come. It says whether it was the first
+// to.
 func (p *pending) fail(err error, good bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,7 +39,8 @@ func role(f func(ctx context.Context, args []string) error) int {
 	return 0
 }
 
-// place is the arguments of a client: of which kind it is, network, and address or the server's process.
+// place is the arguments of a client: of which kind it is, network, and address or the server's
+// process.
 func (s *served) place(kind, network string) []string {
 	if network == "vmmc" {
 		return []string{kind, network, s.node.Socket(), s.p.Node().String(), fmt.Sprint(s.p.PID())}
@@ -86,7 +87,8 @@ func do(ctx context.Context, kind string, dial func() (*vrpc.Client, error)) err
 	return script(ctx, c, os.Stdout)
 }
 
-// script calls all kinds of procedures and prints what came of them, which is the same by all transports.
+// script calls all kinds of procedures and prints what came of them, which is the same by all
+// transports.
 func script(ctx context.Context, c vrpc.Caller, w io.Writer) error {
 	b, err := callBytes(ctx, c, []byte("together"))
 	if err != nil {
@@ -131,8 +133,8 @@ func script(ctx context.Context, c vrpc.Caller, w io.Writer) error {
 	return nil
 }
 
-// One server answers three clients at once, each in a process of its own and by another transport, and
-// all get the same.
+// One server answers three clients at once, each in a process of its own and by another transport,
+// and all get the same.
 func TestThreeClients(t *testing.T) {
 	networks := []string{"udp", "tcp", "vmmc"}
 	var all sync.WaitGroup
@@ -169,7 +171,8 @@ func TestThreeClients(t *testing.T) {
 	}
 }
 
-// A client that is killed while its call runs has its procedure told, and leaves its place to the next.
+// A client that is killed while its call runs has its procedure told, and leaves its place to the
+// next.
 func TestKilledClient(t *testing.T) {
 	running, told := make(chan struct{}), make(chan struct{})
 	s := serve(t, func(ctx context.Context, b []byte) ([]byte, error) {
@@ -233,8 +236,8 @@ func server(ctx context.Context, args []string) error {
 	return s.ServeVMMC(p, vrpc.Meeting)
 }
 
-// When a server is killed all calls of its clients fail at once, also those that wait for a part of its
-// memory; and the client can be closed.
+// When a server is killed all calls of its clients fail at once, also those that wait for a part of
+// its memory; and the client can be closed.
 func TestKilledServer(t *testing.T) {
 	n, err := node.Start()
 	if err != nil {

@@ -50,9 +50,9 @@ func NewServer(opts ...ServerOption) *Server {
 func (s *Server) Register(v *Service) error { return s.register(v, false) }
 
 // InPlace registers services whose procedures keep nothing of their arguments after they have
-// returned, and get them without a copy: opaque data is part of the request as it arrived. By remote
-// memory that is memory which the client can write, also while the procedure looks at it: a procedure
-// that must not trust its clients copies what it checks before it does.
+// returned, and get them without a copy: opaque data is part of the request as it arrived. By
+// remote memory that is memory which the client can write, also while the procedure looks at it: a
+// procedure that must not trust its clients copies what it checks before it does.
 func (s *Server) InPlace() Registrar { return inPlace{s} }
 
 type inPlace struct{ s *Server }
@@ -72,8 +72,8 @@ func (s *Server) register(v *Service, inPlace bool) error {
 // Services are those that are registered.
 func (s *Server) Services() []*Service { return slices.Clone(s.table.Load().services) }
 
-// Close ends all transports and connections and the contexts of procedures that run, and returns when
-// these have returned. It waits for no client.
+// Close ends all transports and connections and the contexts of procedures that run, and returns
+// when these have returned. It waits for no client.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -132,9 +132,10 @@ type settings struct {
 // pastDeadline is a time of which everything is over that waits until it.
 var pastDeadline = time.Unix(1, 0)
 
-// Shutdown takes no more connections and no more calls, lets the procedures that run end, sends what they
-// have answered and closes the server. SunRPC has no word for that: a call that arrives meanwhile is
-// lost with its connection. If ctx ends first the server is closed as by Close, and ctx's error returned.
+// Shutdown takes no more connections and no more calls, lets the procedures that run end, sends
+// what they have answered and closes the server. SunRPC has no word for that: a call that arrives
+// meanwhile is lost with its connection. If ctx ends first the server is closed as by Close, and
+// ctx's error returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

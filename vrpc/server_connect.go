@@ -37,10 +37,10 @@ type clientName struct {
 	buffer uint32
 }
 
-// ServeVMMC serves clients that connect by remote memory to a process, under the number of a buffer,
-// mostly [Meeting], until the server is closed. opts are the buffer's: [vmmc.Permit] says who may
-// connect, those of the same user and session otherwise. Close the server before p. The error is never
-// nil; after Close it is ErrClosed.
+// ServeVMMC serves clients that connect by remote memory to a process, under the number of a
+// buffer, mostly [Meeting], until the server is closed. opts are the buffer's: [vmmc.Permit] says
+// who may connect, those of the same user and session otherwise. Close the server before p. The
+// error is never nil; after Close it is ErrClosed.
 func (s *Server) ServeVMMC(p *vmmc.Process, number uint32, opts ...vmmc.ExportOption) error {
 	mem, err := p.Alloc(meetingPlaces * meetingSize)
 	if err != nil {
@@ -76,7 +76,8 @@ type presence chan struct{}
 // Close does nothing.
 func (presence) Close() error { return nil }
 
-// letter takes one out of its place. It is a handler of notifications, so it only starts what answers.
+// letter takes one out of its place. It is a handler of notifications, so it only starts what
+// answers.
 func (h *vmmcListener) letter(n vmmc.Notification) {
 	at := n.Offset / meetingSize * meetingSize
 	if at+meetingSize > len(h.mem.Bytes()) {

@@ -40,7 +40,8 @@ func defaults() settings {
 }
 
 // WithConcurrency bounds how many procedures run at once, 256 otherwise, and how many of one
-// connection's calls are run or answered at once, 32 otherwise. What is beyond waits in the transport.
+// connection's calls are run or answered at once, 32 otherwise. What is beyond waits in the
+// transport.
 func WithConcurrency(all, connection int) ServerOption {
 	return func(s *settings) { s.concurrency, s.perCaller = max(all, 1), max(connection, 1) }
 }
@@ -51,55 +52,57 @@ func InOrder() ServerOption {
 	return func(s *settings) { s.ordered = true }
 }
 
-// WithConnections bounds the connections of each Serve and ServeVMMC, 1024 otherwise. The next one is
-// closed at once.
+// WithConnections bounds the connections of each Serve and ServeVMMC, 1024 otherwise. The next one
+// is closed at once.
 func WithConnections(n int) ServerOption {
 	return func(s *settings) { s.connections = max(n, 1) }
 }
 
-// WithMaxMessage bounds a call and a reply in bytes, 4 MiB otherwise. A connection that brings a longer
-// one is closed. Calls by remote memory are bounded by [WithServerArea].
+// WithMaxMessage bounds a call and a reply in bytes, 4 MiB otherwise. A connection that brings a
+// longer one is closed. Calls by remote memory are bounded by [WithServerArea].
 func WithMaxMessage(n int) ServerOption {
 	return func(s *settings) { s.limit = n }
 }
 
-// WithMaxDecoded bounds the memory that the arguments of a call take once they are decoded, in bytes; 16
-// bytes for each byte of the call otherwise, at least 1 MiB. Arguments beyond it are refused as
-// [ErrGarbageArgs]. All calls that run take at most this and the call itself, times the first number of
-// [WithConcurrency].
+// WithMaxDecoded bounds the memory that the arguments of a call take once they are decoded, in
+// bytes; 16 bytes for each byte of the call otherwise, at least 1 MiB. Arguments beyond it are
+// refused as [ErrGarbageArgs]. All calls that run take at most this and the call itself, times the
+// first number of [WithConcurrency].
 func WithMaxDecoded(n int) ServerOption {
 	return func(s *settings) { s.decoded = max(n, 1) }
 }
 
-// WithMaxDatagram bounds a reply by UDP in bytes, 65507 otherwise, which is all that UDP carries. A longer
-// one is not sent, and the call fails. A source address is easily forged: what a server answers to a short
-// call an attacker can have sent to others.
+// WithMaxDatagram bounds a reply by UDP in bytes, 65507 otherwise, which is all that UDP carries. A
+// longer one is not sent, and the call fails. A source address is easily forged: what a server
+// answers to a short call an attacker can have sent to others.
 func WithMaxDatagram(n int) ServerOption {
 	return func(s *settings) { s.datagram = min(max(n, 1), maxDatagram) }
 }
 
-// WithServerArea is for remote memory: how much of this process's memory each client has for calls that
-// are not small, 1 MiB and a little otherwise. No call is longer.
+// WithServerArea is for remote memory: how much of this process's memory each client has for calls
+// that are not small, 1 MiB and a little otherwise. No call is longer.
 func WithServerArea(bytes int) ServerOption {
 	return func(s *settings) { s.area = min(units(max(bytes, 1)), maxArea/unit) * unit }
 }
 
-// WithServerExport is for remote memory: opts are of the buffers that clients write their calls to, as
-// [vmmc.Unmapped] where they are not to be trusted with a mapping.
+// WithServerExport is for remote memory: opts are of the buffers that clients write their calls to,
+// as [vmmc.Unmapped] where they are not to be trusted with a mapping.
 func WithServerExport(opts ...vmmc.ExportOption) ServerOption {
 	return func(s *settings) { s.exports = opts }
 }
 
 // WithServerTimes says how long a message may take from its first byte to its last, and how long a
-// reply may wait for its reader, 30 s each otherwise, and after which time without a call a connection
-// is closed; 0 is never. By remote memory only the second one counts, and may be twice as long.
+// reply may wait for its reader, 30 s each otherwise, and after which time without a call a
+// connection is closed; 0 is never. By remote memory only the second one counts, and may be twice
+// as long.
 func WithServerTimes(record, write, idle time.Duration) ServerOption {
 	return func(s *settings) { s.times = times{record, write, idle, s.silence} }
 }
 
-// WithServerSilence is how long the host of a client by TCP may acknowledge nothing before its connection
-// is closed, 10 s otherwise: a client whose machine or network has died takes a connection's memory and
-// place no longer. 0 leaves it to the system, which takes minutes or for ever.
+// WithServerSilence is how long the host of a client by TCP may acknowledge nothing before its
+// connection is closed, 10 s otherwise: a client whose machine or network has died takes a
+// connection's memory and place no longer. 0 leaves it to the system, which takes minutes or for
+// ever.
 func WithServerSilence(d time.Duration) ServerOption {
 	return func(s *settings) { s.silence = max(d, 0) }
 }
@@ -111,8 +114,8 @@ func WithAllow(f func(ctx context.Context, s *Service, procedure uint32) error) 
 }
 
 // WithServerLogger has l told of what a server can tell nobody else, as the errors of procedures;
-// [slog.Default] is told otherwise. Beyond 100 records, and one a second, they are counted and not written:
-// clients can cause as many as they like. slog.New(slog.DiscardHandler) is told nothing.
+// [slog.Default] is told otherwise. Beyond 100 records, and one a second, they are counted and not
+// written: clients can cause as many as they like. slog.New(slog.DiscardHandler) is told nothing.
 func WithServerLogger(l *slog.Logger) ServerOption {
 	return func(s *settings) { s.logger = l }
 }

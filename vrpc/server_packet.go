@@ -15,8 +15,8 @@ import (
 const maxDatagram = 65507
 
 // ServePacket serves the calls that come in datagrams until c fails or the server is closed, which
-// closes c too. A call that comes twice is run once, as long as it is remembered: about the last 1024
-// calls, for two minutes. The error is never nil; after Close or Shutdown it is ErrClosed.
+// closes c too. A call that comes twice is run once, as long as it is remembered: about the last
+// 1024 calls, for two minutes. The error is never nil; after Close or Shutdown it is ErrClosed.
 func (s *Server) ServePacket(c net.PacketConn) error {
 	c = foreign.Packets(c)
 	if err := s.track(c); err != nil {

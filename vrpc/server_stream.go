@@ -11,8 +11,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/rpcrecord"
 )
 
-// Serve takes connections off l, TCP or unix, and serves them until l fails or the server is closed,
-// which closes l too. The error is never nil; after Close or Shutdown it is ErrClosed.
+// Serve takes connections off l, TCP or unix, and serves them until l fails or the server is
+// closed, which closes l too. The error is never nil; after Close or Shutdown it is ErrClosed.
 func (s *Server) Serve(l net.Listener) error {
 	l = foreign.Listener(l)
 	if err := s.track(l); err != nil {

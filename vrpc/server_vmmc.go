@@ -12,10 +12,11 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// patience is how long a procedure runs on the goroutine that takes a connection's calls before another
-// one takes the next, or twice that. A goroutine for each call would cost short ones more than they take,
-// and so would a timer that is set for each. Each tick wakes a thread, which takes its processor from
-// somebody: after calm ticks in which no call was found running, the next ones take twice as long.
+// patience is how long a procedure runs on the goroutine that takes a connection's calls before
+// another one takes the next, or twice that. A goroutine for each call would cost short ones more
+// than they take, and so would a timer that is set for each. Each tick wakes a thread, which takes
+// its processor from somebody: after calm ticks in which no call was found running, the next ones
+// take twice as long.
 const (
 	handoffDelay    = 200 * time.Microsecond
 	maxHandoffDelay = 16 * handoffDelay
@@ -69,8 +70,8 @@ func (c *remote) Close() error {
 	return nil
 }
 
-// serve answers calls until the connection ends or the server takes no more, and returns when none runs
-// any more.
+// serve answers calls until the connection ends or the server takes no more, and returns when none
+// runs any more.
 func (c *remote) serve() {
 	c.calls.Go(c.read)
 	c.calls.Wait()
@@ -228,7 +229,8 @@ func (r *reader) begin(e *xdr.Encoder) {
 	e.Gather(fewest)
 }
 
-// end sends the reply, after the procedure's place was given back: who does not read holds up only itself.
+// end sends the reply, after the procedure's place was given back: who does not read holds up only
+// itself.
 func (r *reader) end(e *xdr.Encoder) {
 	r.c.s.done()
 	if e == nil {
@@ -300,8 +302,8 @@ type heldReply struct {
 	where, size  int
 }
 
-// hold takes a part of the area, and waits for the oldest reply there to be done with, as long as there
-// is no room.
+// hold takes a part of the area, and waits for the oldest reply there to be done with, as long as
+// there is no room.
 func (c *remote) hold(ctx context.Context, e *entry, n int) (where int, err error) {
 	for {
 		c.mu.Lock()

@@ -16,9 +16,9 @@ var ErrNoResult = errors.New("the procedure returned no result")
 
 // Caller makes calls. It may be used by several goroutines at once.
 type Caller interface {
-	// Call calls a procedure of a version of a program and decodes what it answers into res. It uses
-	// neither args nor res any more when it has returned, whatever it returns. Procedures without
-	// arguments or results have [xdr.Void] for them.
+	// Call calls a procedure of a version of a program and decodes what it answers into res. It
+	// uses neither args nor res any more when it has returned, whatever it returns. Procedures
+	// without arguments or results have [xdr.Void] for them.
 	Call(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler) error
 }
 
@@ -31,8 +31,8 @@ type Registrar interface {
 type Service struct {
 	Name             string // of the version, for errors and logs
 	Program, Version uint32
-	// Procedures are in the order of their numbers. Procedure 0, which does nothing, is everybody's:
-	// a server answers it also where it is not here.
+	// Procedures are in the order of their numbers. Procedure 0, which does nothing, is
+	// everybody's: a server answers it also where it is not here.
 	Procedures []Procedure
 }
 
@@ -43,14 +43,15 @@ type Procedure struct {
 	// New makes what a call of it needs. It may be called by several goroutines at once.
 	New func() Call
 	// Values says that the procedure is handed nothing that shares memory with the Call or with the
-	// request, so that a server may always use the Call again, and decode in place. For the others that
-	// is right only where procedures keep nothing of their arguments after they have returned.
+	// request, so that a server may always use the Call again, and decode in place. For the others
+	// that is right only where procedures keep nothing of their arguments after they have returned.
 	Values bool
 }
 
 // Call is a procedure's arguments and results, for one call at a time, used in this order: the
-// arguments are decoded, the procedure is called, and if it returns no error its results are encoded.
-// After that, or as soon as a step has failed, it may be used for the next call, into the same memory.
+// arguments are decoded, the procedure is called, and if it returns no error its results are
+// encoded. After that, or as soon as a step has failed, it may be used for the next call, into the
+// same memory.
 //
 // Arguments that are decoded by [xdr.InPlace] are part of the request, and results may be part of
 // the arguments: the request must stay as it is until the results are encoded.

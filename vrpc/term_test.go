@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A term's context lasts for the time and no longer than twice that, is made anew only now and then, and
-// ends with its base.
+// A term's context lasts for the time and no longer than twice that, is made anew only now and
+// then, and ends with its base.
 func TestTerm(t *testing.T) {
 	base, stop := context.WithCancel(t.Context())
 	defer stop()

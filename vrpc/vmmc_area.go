@@ -10,11 +10,11 @@ import (
 // unit is what an area is given out in.
 const unit = 4096
 
-// area says which parts of the far end's memory hold messages. Who writes there gives them out.
+// area is the allocator of the peer's message memory. The writing side allocates.
 type area struct {
 	mu   sync.Mutex
 	used []bool        // by unit
-	more chan struct{} // closed when there may be more room; nil while nobody waits
+	more chan struct{} // closed when there may be more room; nil: no waiter
 }
 
 func newArea(bytes int) *area { return &area{used: make([]bool, bytes/unit)} }
@@ -66,8 +66,8 @@ func (a *area) tryAlloc(n int) (off int, more <-chan struct{}) {
 	return 0, a.more
 }
 
-// pad is how much is left free before a message, so that its first opaque data lies on a page: the copy
-// is faster, and so is what is done with it there.
+// pad is how much is left free before a message, so that its first opaque data lies on a page: the
+// copy is faster, and so is what is done with it there.
 func (a *area) pad(parts [][]byte, size int) int {
 	if len(parts) < 2 {
 		return 0
@@ -79,8 +79,8 @@ func (a *area) pad(parts [][]byte, size int) int {
 	return pad
 }
 
-// whole appends to dst what is in parts, in pieces that are words, as remote memory wants them: where
-// data ends within a word, that one is copied with the padding behind it. parts are changed.
+// whole appends to dst what is in parts, in pieces that are words, as remote memory wants them:
+// where data ends within a word, that one is copied with the padding behind it. parts are changed.
 func whole(dst, parts [][]byte) [][]byte {
 	for ; len(parts) > 0; parts = parts[1:] {
 		b := parts[0]

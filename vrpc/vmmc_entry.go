@@ -8,8 +8,9 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// An entry is a message of the VMMC transport or says where one is. It lies at the end of its place of
-// entrySize bytes, so that its last word, which is stored last, is where its reader waits for it:
+// An entry is a message of the VMMC transport or says where one is. It lies at the end of its place
+// of entrySize bytes, so that its last word, which is stored last, is where its reader waits for
+// it:
 //
 //	message | length | where | slot | number
 //
@@ -44,8 +45,8 @@ func (e *entry) read(place []byte, number uint32) {
 	}
 }
 
-// message is that of the entry which lies in place; false if it cannot be where the entry says. It is the
-// peer's to write.
+// message is that of the entry which lies in place; false if it cannot be where the entry says. It
+// is the peer's to write.
 func (b *inbox) message(e *entry, place []byte) ([]byte, bool) {
 	if e.where == here {
 		if e.length > inline {
@@ -64,8 +65,8 @@ func (b *inbox) message(e *entry, place []byte) ([]byte, bool) {
 // layout is how a buffer is divided: head bytes, then entries, then the area.
 type layout struct{ head, entries, area int }
 
-// The buffer of a client begins with the server's hello, that of a server with a word for each slot: the
-// number of the last call whose reply in the area the client is done with.
+// The buffer of a client begins with the server's hello, that of a server with a word for each
+// slot: the number of the last call whose reply in the area the client is done with.
 func clientLayout(slots, area int) layout { return layout{64, slots, area} }
 
 func serverLayout(slots, area int) layout { return layout{4 * slots, slots, area} }
@@ -118,7 +119,7 @@ func newInbox(p *vmmc.Process, l layout, peer vmmc.ProcessID, number func() uint
 	return b, nil
 }
 
-// close gives the memory back. Nobody may look at it any more.
+// close gives the memory back. It must not be used any more.
 func (b *inbox) close() {
 	_ = b.exp.Close()
 	_ = b.mem.Close()

@@ -14,8 +14,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// Replies and requests that do not fit into the memory at once wait for each other and all arrive, also
-// where one goroutine answers.
+// Replies and requests that do not fit into the memory at once wait for each other and all arrive,
+// also where one goroutine answers.
 func TestAreas(t *testing.T) {
 	for _, opts := range [][]vrpc.ServerOption{nil, {vrpc.InOrder()}} {
 		s := serve(t, echo, append(opts, vrpc.WithServerArea(200_000))...)
@@ -43,8 +43,8 @@ func TestAreas(t *testing.T) {
 	}
 }
 
-// Requests and replies that just fit into an entry, and those that just do not: with 44 and 28 bytes before
-// them these are 196 and 212 bytes.
+// Requests and replies that just fit into an entry, and those that just do not: with 44 and 28
+// bytes before them these are 196 and 212 bytes.
 func TestFullEntries(t *testing.T) {
 	s := serve(t, echo)
 	for _, network := range []string{"vmmc", "stream"} {
@@ -60,7 +60,8 @@ func TestFullEntries(t *testing.T) {
 	}
 }
 
-// lingering is a result that takes as long to decode as its caller likes, which keeps the call's memory.
+// lingering is a result that takes as long to decode as its caller likes, which keeps the call's
+// memory.
 type lingering struct {
 	octets
 	begun, end chan struct{}
@@ -72,8 +73,8 @@ func (l *lingering) DecodeXDR(d *xdr.Decoder) {
 	l.octets.DecodeXDR(d)
 }
 
-// Who waits for a call to end, and who calls while the client's memory is still in use, is told of the
-// client's end, though Close waits for that memory.
+// Who waits for a call to end, and who calls while the client's memory is still in use, is told of
+// the client's end, though Close waits for that memory.
 func TestCallsBesideClose(t *testing.T) {
 	for _, network := range []string{"vmmc", "stream"} {
 		c := serve(t, echo).dial(t, network, vrpc.WithArea(1, 1<<16))
@@ -114,8 +115,8 @@ func TestCallsBesideClose(t *testing.T) {
 	}
 }
 
-// The handler of a service that is registered so sees the arguments where they arrived: in the memory
-// that the client wrote to.
+// The handler of a service that is registered so sees the arguments where they arrived: in the
+// memory that the client wrote to.
 func TestInPlace(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		s := serve(t, echo)

@@ -2,9 +2,9 @@ package xdr
 
 import "fmt"
 
-// Len reads the length of a variable-length array: at most max, with elements that take elem bytes or
-// more. A length for which the input cannot have the elements is an error, and the result then 0.
-// Elements that take no bytes are counted as if they took one.
+// Len reads the length of a variable-length array: at most max, with elements that take elem bytes
+// or more. A length for which the input cannot have the elements is an error, and the result then
+// 0. Elements that take no bytes are counted as if they took one.
 func (d *Decoder) Len(max uint32, elem int) int {
 	n := d.Uint32()
 	if n > max {
@@ -46,8 +46,8 @@ func (d *Decoder) take(n int) []byte {
 // FixedOpaque reads fixed-length opaque data into b, all of it.
 func (d *Decoder) FixedOpaque(b []byte) { copy(b, d.take(len(b))) }
 
-// Opaque reads variable-length opaque data of at most max bytes. What becomes of old, the memory that
-// is there, is for [Memory] to say.
+// Opaque reads variable-length opaque data of at most max bytes. What becomes of old, the memory
+// that is there, is for [Memory] to say.
 func (d *Decoder) Opaque(old []byte, max uint32) []byte {
 	b := d.take(d.Len(max, 1))
 	switch d.memory {

@@ -40,9 +40,9 @@ func Empty[T any](d *Decoder, old []T) []T {
 	return old[:0]
 }
 
-// Extend makes *s longer by one element to decode into, and returns false after an error. So memory is
-// taken only as elements arrive: where arrays lie within arrays, each could announce as many elements
-// as all of the input has.
+// Extend makes *s longer by one element to decode into, and returns false after an error. So memory
+// is taken only as elements arrive: where arrays lie within arrays, each could announce as many
+// elements as all of the input has.
 func Extend[S ~[]T, T any](d *Decoder, s *S) bool {
 	if d.err != nil {
 		return false

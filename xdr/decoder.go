@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// MaxDepth is how deep values may lie within each other by recursive types. Linked lists, whose last
-// member leads to the next element, do not count.
+// MaxDepth is how deep values may lie within each other by recursive types. Linked lists, whose
+// last member leads to the next element, do not count.
 const MaxDepth = 1000
 
 // Memory says what a Decoder does with the memory that a value already has, and with its input.
@@ -20,13 +20,14 @@ const (
 	// value that is decoded into again and again and that nobody keeps a part of.
 	Reuse
 	// InPlace does as Reuse, but variable-length opaque data is not copied: the value's slices are
-	// parts of the input and last as long as it does. Do not decode by Reuse into such a value later.
+	// parts of the input and last as long as it does. Do not decode by Reuse into such a value
+	// later.
 	InPlace
 )
 
 // What a value may take in memory, unless [Decoder.Limit] says otherwise: 16 bytes for each byte of
-// input, and at least 1 MiB. A union of one long arm takes its length in Go whichever arm it has, and
-// 4 bytes of input: without a limit a short message could take all of a machine's memory.
+// input, and at least 1 MiB. A union of one long arm takes its length in Go whichever arm it has,
+// and 4 bytes of input: without a limit a short message could take all of a machine's memory.
 const (
 	memoryPerByte = 16
 	leastMemory   = 1 << 20
@@ -55,10 +56,10 @@ func (d *Decoder) Reset(b []byte, m Memory) {
 	*d = Decoder{rest: b, size: len(b), free: max(memoryPerByte*len(b), leastMemory), memory: m}
 }
 
-// Limit bounds the memory that is allocated for what is decoded from now on, in bytes, until the next
-// Reset. Beyond it the error is [ErrMemory]. Without a call of Limit it is 16 bytes for each byte of
-// input, at least 1 MiB. What the value has already, as the memory of a struct that is decoded into,
-// does not count.
+// Limit bounds the memory that is allocated for what is decoded from now on, in bytes, until the
+// next Reset. Beyond it the error is [ErrMemory]. Without a call of Limit it is 16 bytes for each
+// byte of input, at least 1 MiB. What the value has already, as the memory of a struct that is
+// decoded into, does not count.
 func (d *Decoder) Limit(bytes int) { d.free = bytes }
 
 // allocate takes n elements of so many bytes off the limit, and reports whether they are within it.
@@ -189,7 +190,8 @@ func (d *Decoder) Uint16() uint16 {
 	return uint16(v)
 }
 
-// Int8 reads what C calls a char: an int on the wire. Where C has no sign in it, it is encoded without.
+// Int8 reads what C calls a char: an int on the wire. Where C has no sign in it, it is encoded
+// without.
 func (d *Decoder) Int8() int8 {
 	v := d.Int32()
 	if v < math.MinInt8 || v > math.MaxUint8 {

@@ -29,8 +29,8 @@ func (e *Encoder) ResetFixed(b []byte) {
 	e.fixed = true
 }
 
-// Bytes returns the slice that e was reset with and all that was appended. After an error its length
-// says nothing. It has all that was encoded unless e gathers.
+// Bytes returns the slice that e was reset with and all that was appended. After an error its
+// length says nothing. It has all that was encoded unless e gathers.
 func (e *Encoder) Bytes() []byte { return e.buf }
 
 // Size is the length of all so far, also of what is only referred to.
@@ -84,8 +84,9 @@ func (e *Encoder) full(n int) {
 	}
 }
 
-// Next writes n bytes, a multiple of 4 and not 0, all of which the caller has to put into what it returns:
-// the fields of a header, say, whose length is known. It is nil if they do not fit, which is ErrNoSpace.
+// Next writes n bytes, a multiple of 4 and not 0, all of which the caller has to put into what it
+// returns: the fields of a header, say, whose length is known. It is nil if they do not fit, which
+// is ErrNoSpace.
 func (e *Encoder) Next(n int) []byte {
 	b := e.take(n)
 	if b == nil {

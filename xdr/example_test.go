@@ -44,8 +44,8 @@ func ExampleEncoder_ResetFixed() {
 	// xdr: encode at byte 12: no space left in the buffer: 8 bytes wanted, 4 left
 }
 
-// Large data is not copied, but handed on with what stands around it, for a call that writes several
-// slices.
+// Large data is not copied, but handed on with what stands around it, for a call that writes
+// several slices.
 func ExampleEncoder_Gather() {
 	var e xdr.Encoder
 	e.Gather(4096)

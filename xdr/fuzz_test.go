@@ -7,8 +7,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// FuzzDecode reads whatever types the second input says from the first, in all three ways at once, and
-// writes what it has read again: without an error that is what was read.
+// FuzzDecode reads whatever types the second input says from the first, in all three ways at once,
+// and writes what it has read again: without an error that is what was read.
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in, program []byte) {
 		kept := bytes.Clone(in)

@@ -13,8 +13,8 @@ type cut struct {
 	data []byte
 }
 
-// Gather makes e refer to variable-length opaque data of at least least bytes instead of copying it:
-// such data must not change until [Encoder.Pieces] is done with. It holds until the next Reset.
+// Gather makes e refer to variable-length opaque data of at least least bytes instead of copying
+// it: such data must not change until [Encoder.Pieces] is done with. It holds until the next Reset.
 func (e *Encoder) Gather(least int) { e.least = max(least, 1) }
 
 func (e *Encoder) gathers(b []byte) bool {

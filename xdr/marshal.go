@@ -14,7 +14,8 @@ type Marshaler interface {
 	EncodeXDR(e *Encoder)
 }
 
-// Unmarshaler is a type that reads its representation. If it fails, the value is in no certain state.
+// Unmarshaler is a type that reads its representation. If it fails, the value is in no certain
+// state.
 type Unmarshaler interface {
 	DecodeXDR(d *Decoder)
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// step is one value of any type: how it is written and read, and the bytes that RFC 4506 has for it.
+// step is one value of any type: how it is written and read, and the bytes that RFC 4506 has for
+// it.
 type step struct {
 	value any
 	want  []byte

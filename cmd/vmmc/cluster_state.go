@@ -158,8 +158,8 @@ func (s *clusterState) endSessions() error {
 	return nil
 }
 
-// remove deletes what "up" made, when the nodes have ended. The record goes last but for the directory, so
-// that what is interrupted can be done again.
+// remove deletes what "up" made, when the nodes have ended. The record goes last but for the
+// directory, so that what is interrupted can be done again.
 func (s *clusterState) remove() error {
 	if err := s.endSessions(); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// crowd SOCKET N: N connections that say nothing, and then one more every 10 ms, until the node closes one that it had taken on
-// or this is ended.
+// crowd SOCKET N: N connections that say nothing, and then one more every 10 ms, until the node
+// closes one that it had taken on or this is ended.
 func crowd() int {
 	n, err := strconv.Atoi(os.Args[2])
 	if err != nil {

@@ -31,8 +31,8 @@ var calledWith = map[string][]string{
 	"cfgvmmc": {"n1", "kill", "s"}, "vrpcgen": {"DIR/a.x"}, "vmmc top": {"--once"},
 }
 
-// bad is a value that a flag cannot have. Status is 2 where the value alone shows that, and 1 where it
-// depends on what is there.
+// bad is a value that a flag cannot have. Status is 2 where the value alone shows that, and 1 where
+// it depends on what is there.
 type bad struct {
 	value  string
 	status int

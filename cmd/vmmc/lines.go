@@ -12,8 +12,8 @@ const maxLine = 64 << 10
 // stampForm is how times stand before lines: of one width, so that columns stay.
 const stampForm = "2006-01-02T15:04:05.000000000Z07:00"
 
-// lines puts a process's name, or the time, before each of its lines, so that those of several can be
-// told apart. Each stream has its own.
+// lines puts a process's name, or the time, before each of its lines, so that those of several can
+// be told apart. Each stream has its own.
 type lines struct {
 	mu    *sync.Mutex // one for all that share to
 	to    func(b []byte) error

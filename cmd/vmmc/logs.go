@@ -144,8 +144,8 @@ func (o *logOptions) one(ctx context.Context, n *ask.Node, session string, pid u
 // lookForMore is how soon processes that have begun meanwhile are followed too.
 const lookForMore = 250 * time.Millisecond
 
-// all prints those of all processes that the session has: one after the other, or with follow as they
-// come, also of those that begin later, until ctx or the session ends.
+// all prints those of all processes that the session has: one after the other, or with follow as
+// they come, also of those that begin later, until ctx or the session ends.
 func (o *logOptions) all(ctx context.Context, a *ask.Cluster, session string) error {
 	what := fmt.Sprintf("print the output of session %q", session)
 	rows, errs := a.Processes(ctx, []string{session}, false)

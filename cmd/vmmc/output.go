@@ -47,8 +47,8 @@ func printTable(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// fit is how a table is made to fit a terminal that is narrower: remarks stand below it, columns are
-// left out, cells are shortened.
+// fit is how a table is made to fit a terminal that is narrower: remarks stand below it, columns
+// are left out, cells are shortened.
 type fit struct {
 	remarks int      // how many leading cells name the row of a remark, which is the last column; 0: there are none
 	spare   []string // columns that may be left out, the first ones first
@@ -56,7 +56,8 @@ type fit struct {
 	least   int      // how much of a shortened cell stays; 0: 12
 }
 
-// printFitting is printTable on a terminal of so many columns; 0 is no terminal, which gets everything.
+// printFitting is printTable on a terminal of so many columns; 0 is no terminal, which gets
+// everything.
 func printFitting(w io.Writer, rows [][]string, width int, f fit) error {
 	if width <= 0 || tableWidth(rows) <= width {
 		return printTable(w, rows)

@@ -55,7 +55,8 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
-// Each list fits a terminal with the names that clusters have. It is whole where there is no terminal.
+// Each list fits a terminal with the names that clusters have. It is whole where there is no
+// terminal.
 func TestListsFit(t *testing.T) {
 	seven, now := 7, time.Now()
 	long := "/usr/local/bin/simulate --steps=1000000 --input=/srv/data/particles-2026.bin --verbose"

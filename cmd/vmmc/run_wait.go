@@ -99,9 +99,9 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 	return o.wait(ctx, all, out)
 }
 
-// unread has the programs end of which nobody reads the output any more, as the kernel does with one
-// that writes to a pipe without a reader. Programs that go on are told of. Output that cannot be
-// written for another reason is kept by the node, and ends no program.
+// unread has the programs end of which nobody reads the output any more, as the kernel does with
+// one that writes to a pipe without a reader. Programs that go on are told of. Output that cannot
+// be written for another reason is kept by the node, and ends no program.
 func (o *runOptions) unread(ctx context.Context, p *signalForwarder, over <-chan struct{}, name string, err error) {
 	what := err.Error()
 	if errors.Is(err, syscall.EPIPE) {

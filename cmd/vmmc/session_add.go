@@ -76,7 +76,8 @@ The session's programs run as the user who makes it; root may name another one.
 	return c
 }
 
-// blame has an error name the flag whose value it is about: the node that has refused that knows no flags.
+// blame has an error name the flag whose value it is about: the node that has refused that knows no
+// flags.
 func blame(c *cobra.Command, err error, flags ...string) error {
 	if err == nil {
 		return nil

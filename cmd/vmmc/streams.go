@@ -16,7 +16,8 @@ type streams struct {
 	mu sync.Mutex
 	w  [2]io.Writer
 
-	// Set where the tool goes on without a reader: it is told once of each stream that takes no more.
+	// Set where the tool goes on without a reader: it is told once of each stream that takes no
+	// more.
 	broken func(name string, err error)
 	failed [2]error
 }

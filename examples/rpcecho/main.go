@@ -1,6 +1,6 @@
 // Rpcecho is one server of SunRPC that answers old clients, by UDP and TCP, and new ones, by remote
-// memory, at once. What is in echo/ vrpcgen makes of echo/echo.x; a client in C is made of the same file
-// by rpcgen.
+// memory, at once. What is in echo/ vrpcgen makes of echo/echo.x; a client in C is made of the same
+// file by rpcgen.
 package main
 
 import (

@@ -37,9 +37,9 @@ type started struct {
 	end     func()
 }
 
-// start runs this program again as a server, on p's node. The server ends with end, or when this process
-// dies. A server in the same process would share its processors' time and its runtime with the client:
-// calls take many times as long then.
+// start runs this program again as a server, on p's node. The server ends with end, or when this
+// process dies. A server in the same process would share its processors' time and its runtime with
+// the client: calls take many times as long then.
 func start(ctx context.Context, p *vmmc.Process) (*started, error) {
 	self, err := os.Executable()
 	if err != nil {

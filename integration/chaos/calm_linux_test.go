@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// calm kills all daemons once more, when nothing else is done to anybody, and starts them again: each process
-// comes back, and no link of two that live so much as loses its connection. Of a process that was killed while its
-// node was cut off, the others may hear at any time.
+// calm kills all daemons once more, when nothing else is done to anybody, and starts them again:
+// each process comes back, and no link of two that live so much as loses its connection. Of a
+// process that was killed while its node was cut off, the others may hear at any time.
 func (w *world) calm(t *testing.T) {
 	t.Helper()
 	w.await(t, hang, func() string { return w.served(t) })
@@ -49,7 +49,8 @@ func (w *world) served(t *testing.T) string {
 	return ""
 }
 
-// conversing is what the senders that live have written down of their conversations with those that live.
+// conversing is what the senders that live have written down of their conversations with those that
+// live.
 func (w *world) conversing(word int) (of [processes][targets]uint64) {
 	for from := range processes {
 		for i := range targets {
@@ -62,9 +63,9 @@ func (w *world) conversing(word int) (of [processes][targets]uint64) {
 	return of
 }
 
-// heard says in which conversation nothing has arrived yet that was begun later than before. TCP may be silent for
-// as long again as a network was cut off: until something has come and was answered, each end may find that it has
-// heard nothing for too long.
+// heard says in which conversation nothing has arrived yet that was begun later than before. TCP
+// may be silent for as long again as a network was cut off: until something has come and was
+// answered, each end may find that it has heard nothing for too long.
 func (w *world) heard(before [processes][targets]uint64) string {
 	now := w.conversing(txArrived)
 	for from := range processes {
@@ -96,8 +97,9 @@ func (w *world) tied() string {
 	return ""
 }
 
-// linked says which two processes that live have a link without a connection, or which of them has not noted yet
-// that it was without: whoever dials again has lost it, and the other side is told so at the latest then.
+// linked says which two processes that live have a link without a connection, or which of them has
+// not noted yet that it was without: whoever dials again has lost it, and the other side is told so
+// at the latest then.
 func (w *world) linked() string {
 	lives := w.byPID()
 	var lost [processes][processes]int

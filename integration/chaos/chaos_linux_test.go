@@ -12,7 +12,8 @@ import (
 
 // Twelve processes on three nodes send, get, notify and add, while they are killed and stopped and
 // their network is cut. What was sent on links that lived has arrived, once and in order; of what
-// was sent to the dead, nothing is said to have arrived that has not; and nothing is left of it all.
+// was sent to the dead, nothing is said to have arrived that has not; and nothing is left of it
+// all.
 func TestChaos(t *testing.T) {
 	total := 5 * time.Second
 	if s := os.Getenv("VMMC_CHAOS"); s != "" {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// note is a line that a process has left for the test: an event, of which peer and why, or a call that
-// was refused.
+// note is a line that a process has left for the test: an event, of which peer and why, or a call
+// that was refused.
 type note struct {
 	at              time.Time
 	what, peer, why string

@@ -37,12 +37,12 @@ func (k deed) String() string {
 	return [...]string{"cuts", "cuts without a word", "resets", "stopped processes", "stopped daemons", "killed processes", "crashed nodes", "killed daemons", "replaced daemons"}[k]
 }
 
-// crashes is how long a run must be to have crashed nodes. What is left of the links with them is known
-// only after the limit.
+// crashes is how long a run must be to have crashed nodes. What is left of the links with them is
+// known only after the limit.
 const crashes = 15 * time.Second
 
-// schedule is the faults that a seed stands for. Each bag has all kinds, and the first begins with those without
-// which nothing was tried, so that a short run has them, too.
+// schedule is the faults that a seed stands for. Each bag has all kinds, and the first begins with
+// those without which nothing was tried, so that a short run has them, too.
 func schedule(seed uint64, total time.Duration) (all []fault) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	between := func(least, most int) time.Duration { return time.Duration(least+r.IntN(most-least)) * time.Millisecond }

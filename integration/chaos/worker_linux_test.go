@@ -16,8 +16,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// Shorter than the defaults, so that what is noticed late is noticed within the test. The limit is far longer than
-// anything is cut off or stopped, and the silence longer than a busy machine lets a process wait for a processor.
+// Shorter than the defaults, so that what is noticed late is noticed within the test. The limit is
+// far longer than anything is cut off or stopped, and the silence longer than a busy machine lets a
+// process wait for a processor.
 const (
 	silence = 2 * time.Second
 	limit   = 20 * time.Second

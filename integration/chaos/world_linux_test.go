@@ -134,8 +134,8 @@ func (w *world) daemon(t *testing.T, i int) {
 		"--socket", w.socket(i), "--state", w.path(n+".state"), "--metrics", metricsAt, "--log-level", "warn")
 }
 
-// figuresOf are the sums of what links have counted on a node, by the ends that import, and figures without
-// labels.
+// figuresOf are the sums of what links have counted on a node, by the ends that import, and figures
+// without labels.
 func (w *world) figuresOf(t *testing.T, i int) (map[string]float64, error) {
 	t.Helper()
 	out, err := w.net[i].Enter(testutil.Command(t, "figures")).Output()

@@ -50,7 +50,8 @@ var attacks = map[string]func(*attacker, context.Context){
 	"connections":        (*attacker).connections,
 }
 
-// runAttacker repeats one attack until its input ends. It prints the number of attempts now and then.
+// runAttacker repeats one attack until its input ends. It prints the number of attempts now and
+// then.
 func runAttacker() int {
 	args := testutil.Args()
 	attack, ok := attacks[args[0]]
@@ -230,8 +231,8 @@ func (a *attacker) control(ctx context.Context) (*nodeproto.Conn, error) {
 	}), nil
 }
 
-// lingeringSockets passes sockets to the daemon with requests that await none, and leaves it the last
-// descriptors of them.
+// lingeringSockets passes sockets to the daemon with requests that await none, and leaves it the
+// last descriptors of them.
 func (a *attacker) lingeringSockets(ctx context.Context) {
 	c, err := a.control(ctx)
 	if err != nil {

@@ -196,7 +196,8 @@ func closeAll(fds []int) {
 	}
 }
 
-// imports links to a process, given by its pid, again and again, and passes descriptors on the links.
+// imports links to a process, given by its pid, again and again, and passes descriptors on the
+// links.
 func (p *peer) imports(ctx context.Context, args []string) error {
 	pid, err := strconv.ParseUint(args[0], 10, 32)
 	if err != nil {

@@ -120,8 +120,8 @@ func (s *stage) end(t *testing.T) {
 func (s *stage) home(u *user.User) string { return filepath.Join(s.dir, "home-"+u.Uid) }
 
 // attacking runs this test binary in a role as the attacker, at the lowest priority. How the kernel
-// divides processors among users is its administrator's affair, and not what is measured here. What the
-// attacker has the daemon do is done at the daemon's priority.
+// divides processors among users is its administrator's affair, and not what is measured here. What
+// the attacker has the daemon do is done at the daemon's priority.
 func (s *stage) attacking(t *testing.T, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	c := s.as(t, s.attacker, role, args...)

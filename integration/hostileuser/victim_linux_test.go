@@ -170,8 +170,8 @@ const careless = "import from the attacker"
 // carelessClose names the closing of such an import, which has no context.
 const carelessClose = "close an import from the attacker"
 
-// imprudent imports from the attacker's process. Nothing needs to come of it, but it ends in time, and
-// the process that does it goes on.
+// imprudent imports from the attacker's process. Nothing needs to come of it, but it ends in time,
+// and the process that does it goes on.
 func (v *victim) imprudent(ctx context.Context) {
 	pause(ctx, 20*time.Millisecond)
 	prey := v.prey.Load()

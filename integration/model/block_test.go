@@ -199,7 +199,8 @@ func (s *sequence) notified() {
 	reach("states", "a wait for a notification")
 }
 
-// waitBlocked waits for a notification of an export while they are blocked: the next one of that export runs, and none of another.
+// waitBlocked waits for a notification of an export while they are blocked: the next one of that
+// export runs, and none of another.
 func (s *sequence) waitBlocked(e *export) {
 	must, may := false, false
 	for _, l := range s.links {

@@ -40,8 +40,8 @@ func TestModel(t *testing.T) {
 	runModel(t, newWorld(t, false), budget)
 }
 
-// TestModelEncrypted is that with links between nodes that are encrypted. It is shorter: what differs is
-// below all that the model speaks of.
+// TestModelEncrypted is that with links between nodes that are encrypted. It is shorter: what
+// differs is below all that the model speaks of.
 func TestModelEncrypted(t *testing.T) {
 	testutil.Require(t, runtime.GOOS == "linux", "the library needs Linux")
 	runModel(t, newWorld(t, true), usual/2)

@@ -26,8 +26,8 @@ type curve struct {
 }
 
 // trend is the median of the slopes between all points, times the time from the first to the last:
-// how much the figure has grown, which no single value can pretend or hide. The points are those after
-// a third of the time, when all has happened at least once.
+// how much the figure has grown, which no single value can pretend or hide. The points are those
+// after a third of the time, when all has happened at least once.
 func (c *curve) trend() (grown, median float64, over time.Duration) {
 	from := c.at[len(c.at)-1] / 3
 	var at []float64

@@ -42,8 +42,9 @@ type member struct {
 // remembered is more than a node remembers of processes that have ended.
 const remembered = 17_000
 
-// Two nodes, a process that exports and two that use it, with imports, exports and links that come and
-// go: after a while none of them takes more memory, descriptors, goroutines or threads than before.
+// Two nodes, a process that exports and two that use it, with imports, exports and links that come
+// and go: after a while none of them takes more memory, descriptors, goroutines or threads than
+// before.
 func TestSoak(t *testing.T) {
 	total := 6 * time.Second
 	if s := os.Getenv("VMMC_SOAK"); s != "" {

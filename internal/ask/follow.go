@@ -13,8 +13,8 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// Output takes what a process has printed, a piece of one stream at a time. The time is zero where the
-// node does not know it.
+// Output takes what a process has printed, a piece of one stream at a time. The time is zero where
+// the node does not know it.
 type Output func(toStderr bool, at time.Time, b []byte) error
 
 // CopyOptions are how output is to be copied.

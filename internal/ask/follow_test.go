@@ -12,7 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
 
-// olderNode answers as a node does that knows neither streams nor tails, of a process that has ended.
+// olderNode answers as a node does that knows neither streams nor tails, of a process that has
+// ended.
 type olderNode struct {
 	nodev1connect.SessionServiceClient
 	output  string

@@ -21,8 +21,9 @@ const newcomerTime = 2 * timeout.Control
 // Newcomers begins with no process known.
 func (n *Node) Newcomers(session string) *Newcomers { return &Newcomers{node: n, session: session} }
 
-// Next gives the processes that it has not given yet. A program whose file is slow to open is listed after
-// one with a greater pid. So pids below one that is known are asked for again, for newcomerTime.
+// Next gives the processes that it has not given yet. A program whose file is slow to open is
+// listed after one with a greater pid. So pids below one that is known are asked for again, for
+// newcomerTime.
 func (s *Newcomers) Next(ctx context.Context) (list []Process, err error) {
 	rows, err := s.node.Since(ctx, s.session, s.after)
 	if err != nil {

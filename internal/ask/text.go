@@ -13,8 +13,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 )
 
-// textOnly refuses a request with text that is not UTF-8 before it is sent: a message cannot carry it, and
-// nodes keep names and directories of sessions as text.
+// textOnly refuses a request with text that is not UTF-8 before it is sent: a message cannot carry
+// it, and nodes keep names and directories of sessions as text.
 var textOnly = connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		if m, is := r.Any().(proto.Message); is && r.Spec().IsClient {
@@ -26,8 +26,8 @@ var textOnly = connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect
 	}
 })
 
-// checkText refuses a message with text that is not UTF-8, and says in which field. A password is not
-// told.
+// checkText refuses a message with text that is not UTF-8, and says in which field. A password is
+// not told.
 func checkText(m protoreflect.Message) (err error) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		each := func(v protoreflect.Value) {

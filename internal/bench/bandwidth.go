@@ -16,12 +16,12 @@ import (
 // inFlight is how many asynchronous sends are under way at a time.
 const inFlight = 8
 
-// bandwidth is that of one-way traffic, until all has arrived: messages one after
-// another to the same place, by Send and with sends in flight. On the remote path the receiver takes the time, as
+// bandwidth is that of one-way traffic, until all has arrived: messages one after another to the
+// same place, by Send and with sends in flight. On the remote path the receiver takes the time, as
 // with raw TCP: from the end of what warms the link up until the last word is there.
 //
-// A machine may change its speed within a tenth of a second, as what else its processors do changes. So a round is short, and
-// what is compared comes in turn.
+// A machine may change its speed within a tenth of a second, as what else its processors do
+// changes. So a round is short, and what is compared comes in turn.
 func bandwidth(ctx context.Context, e *end, size int) (err error) {
 	n := e.count(size, 1<<14, e.often(512<<20, 256<<20))
 	src := bytes.Repeat([]byte{1}, size) // pages that were never written are all one page, and in the cache
@@ -75,8 +75,9 @@ func (e *end) rate(ctx context.Context, j job, unit int, f func(job) error) (flo
 	return float64(unit) * float64(j.N) / (float64(took) / 1e3), err
 }
 
-// fresh is the bandwidth of a raw TCP connection that carries nothing else but what warms it up. one says when what
-// counts of j was moved. One connection may be faster than the next one, and stay so: each round has its own.
+// fresh is the bandwidth of a raw TCP connection that carries nothing else but what warms it up.
+// one says when what counts of j was moved. One connection may be faster than the next one, and
+// stay so: each round has its own.
 func (e *end) fresh(j job, unit int, one func(job) (baseline.Span, error)) (float64, error) {
 	j.Raw, j.Fresh, j.Warm = true, true, e.warm(j.N)
 	s, err := one(j)
@@ -118,7 +119,8 @@ func told(s baseline.Span, err error) ([]float64, error) {
 	return []float64{float64(s.Begun), float64(s.Ended)}, err
 }
 
-// stream pours src as often as warms up, and then n times, and on the remote path waits for the answer, one word.
+// stream pours src as often as warms up, and then n times, and on the remote path waits for the
+// answer, one word.
 func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (baseline.Span, error) {
 	s, err := e.pour(ctx, src, warm, n, last, async)
 	if err == nil && e.Path == Remote {
@@ -128,9 +130,10 @@ func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, 
 	return s, err
 }
 
-// pour sends src as often as warms up, and then n times, by Send or with sends in flight, and then a word that ends
-// them where their last word went. What counts begins when the other end has all that warms up, and says so: else how
-// late a sender looks at its requests, or a receiver at its memory, would be left out of the time.
+// pour sends src as often as warms up, and then n times, by Send or with sends in flight, and then
+// a word that ends them where their last word went. What counts begins when the other end has all
+// that warms up, and says so: else how late a sender looks at its requests, or a receiver at its
+// memory, would be left out of the time.
 func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (s baseline.Span, err error) {
 	var flying [inFlight]vmmc.Request
 	n += warm

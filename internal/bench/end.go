@@ -190,8 +190,8 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	return nil
 }
 
-// join makes a raw TCP connection in place of the one before. Both ends do it, the far one first: no time says that it
-// will not come, but the context ends with it.
+// join makes a raw TCP connection in place of the one before. Both ends do it, the far one first:
+// no time says that it will not come, but the context ends with it.
 func (e *end) join(ctx context.Context) error {
 	if e.tcp != nil {
 		e.tcp.Close()

@@ -43,9 +43,10 @@ func latency(ctx context.Context, e *end, size int) (err error) {
 	return e.besidePeers(ctx, []Result{r}, []probe{ours}, limit, peers, pinged, 1)
 }
 
-// pages gives each round a page of its own for its messages. How far the two processors are from where the cache keeps a line of
-// memory is its address's chance: from page to page a word takes 99 to 154 ns on a virtual machine of two processors of
-// an Intel Xeon, whatever it is part of. Over sockets, and of what lies on many pages, that makes no difference.
+// pages gives each round a page of its own for its messages. How far the two processors are from
+// where the cache keeps a line of memory is its address's chance: from page to page a word takes 99
+// to 154 ns on a virtual machine of two processors of an Intel Xeon, whatever it is part of. Over
+// sockets, and of what lies on many pages, that makes no difference.
 func (e *end) pages(size int) (next func() int) {
 	const page = 4096
 	round := -1

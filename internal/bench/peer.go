@@ -82,7 +82,8 @@ func startHalf(ctx context.Context, command []string, args ...string) (*half, er
 	return &half{c, cut, in, bufio.NewReader(out)}, nil
 }
 
-// end ends it by its input, which also ends with this process; who does not listen to that is killed.
+// end ends it by its input, which also ends with this process; who does not listen to that is
+// killed.
 func (h *half) end() error {
 	_ = h.in.Close()
 	defer time.AfterFunc(patience, h.cut).Stop()
@@ -163,7 +164,8 @@ func (r *peer) calls(n, skip int, h *hist) error {
 	return r.times("calls", n+skip, h.skipping(skip), n+skip)
 }
 
-// pings has n messages of size bytes sent there and back, and adds the times of one way of all but the first few.
+// pings has n messages of size bytes sent there and back, and adds the times of one way of all but
+// the first few.
 func (r *peer) pings(size, n, skip int, h *hist) error {
 	each := h.skipping(skip)
 	return r.times("round trips", n+skip, func(d time.Duration) { each(d / 2) }, size, n+skip)

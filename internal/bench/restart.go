@@ -161,8 +161,8 @@ func word(p *vmmc.Process, id uint32, n int) ([]byte, error) {
 	return m.Bytes(), err
 }
 
-// importAll has a process that is new import from all others, one after another, and says how long after begun it had. The
-// process's own end, with that of its links, comes after that.
+// importAll has a process that is new import from all others, one after another, and says how long
+// after begun it had. The process's own end, with that of its links, comes after that.
 func importAll(ctx context.Context, socket string, board []byte, begun time.Time) (ns int64, err error) {
 	q, err := vmmc.Open(ctx, vmmc.WithSocket(socket))
 	if err != nil {
@@ -205,8 +205,8 @@ func watchFlow(ctx context.Context, n func() uint32) func() time.Duration {
 // restartMember is the first argument of a process that is only there.
 const restartMember = "restart"
 
-// runRestartMember exports a buffer, writes its pid to its place on the board, and stays as long as the
-// board; the first one sends numbers meanwhile.
+// runRestartMember exports a buffer, writes its pid to its place on the board, and stays as long as
+// the board; the first one sends numbers meanwhile.
 func runRestartMember(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("want a socket, a pid and a place, have %q", args)

@@ -63,8 +63,8 @@ func (e *end) compareAll(ctx context.Context, rs []Result, ours []probe, limit p
 	return e.besidePeers(ctx, rs, ours, limit, nil, nil, 0)
 }
 
-// besidePeers is compareAll where peers take turns, too, each by round. The first of the results, as many as stand beside
-// them, are reported beside each peer as well.
+// besidePeers is compareAll where peers take turns, too, each by round. The first of the results,
+// as many as stand beside them, are reported beside each peer as well.
 func (e *end) besidePeers(ctx context.Context, rs []Result, ours []probe, limit probe, peers []*peer, round func(*peer, *hist) (float64, error), stand int) error {
 	probes := slices.Clip(ours)
 	for _, p := range peers {

@@ -83,9 +83,10 @@ func (e *end) dialRPC(ctx context.Context, socket string, size, tcp, udp int) (c
 	return cs, nil
 }
 
-// settling is how long calls are made before they are timed: two processes that have just woken each
-// other are often on one processor, and the kernel takes as long at most to see to it, see
-// [baseline.Memory.Settle]. Which thread a server answers on nobody can settle before its calls come.
+// settling is how long calls are made before they are timed: two processes that have just woken
+// each other are often on one processor, and the kernel takes as long at most to see to it, see
+// [baseline.Memory.Settle]. Which thread a server answers on nobody can settle before its calls
+// come.
 const settling = 60 * time.Millisecond
 
 func (e *end) settle(call func() error) error {
@@ -108,7 +109,8 @@ func (e *end) farHost() string {
 	return cmp.Or(e.Far.Host, "127.0.0.1")
 }
 
-// nullCalls measures the round trip of a call that does nothing, and by remote memory beside others'.
+// nullCalls measures the round trip of a call that does nothing, and by remote memory beside
+// others'.
 func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 	n := e.count(nullSize, e.often(10000, 2000), 1<<30)
 	skip := n / 10
@@ -158,8 +160,8 @@ func (e *end) nullCalls(ctx context.Context, cs []rpcClient) (err error) {
 	return e.besidePeers(ctx, rs, ours, limit, peers, called, 1)
 }
 
-// longCalls measures arguments of size bytes, which the procedure sees where they have arrived, beside
-// sends of as much.
+// longCalls measures arguments of size bytes, which the procedure sees where they have arrived,
+// beside sends of as much.
 func (e *end) longCalls(ctx context.Context, cs []rpcClient, size int) error {
 	n := e.count(size, 1<<14, e.often(256<<20, 64<<20))
 	src := bytes.Repeat([]byte{1}, size) // as those of bandwidth

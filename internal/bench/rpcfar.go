@@ -51,8 +51,8 @@ type rpcServer struct {
 	serving sync.WaitGroup
 }
 
-// rpcServe serves by all transports, and says at which ports of TCP and UDP. What serves may fail only
-// once it is closed, or its clients would.
+// rpcServe serves by all transports, and says at which ports of TCP and UDP. What serves may fail
+// only once it is closed, or its clients would.
 func rpcServe(ctx context.Context, e *end, j job) ([]float64, error) {
 	s := vrpc.NewServer(vrpc.WithMaxMessage(2*j.Size+unitRPC), vrpc.WithServerArea(atOnce*(j.Size+unitRPC)))
 	if err := s.InPlace().Register(&vrpc.Service{

@@ -58,8 +58,8 @@ func locate(own string, points []mount.Point) (string, error) {
 	return "", errors.New("no hierarchy of cgroups of version 2 is mounted that this process is in")
 }
 
-// below says where under a mount a cgroup is. A container may see a part of the hierarchy, or be outside of what
-// it sees; the kernel writes paths that begin with /.. then.
+// below says where under a mount a cgroup is. A container may see a part of the hierarchy, or be
+// outside of what it sees; the kernel writes paths that begin with /.. then.
 func below(p mount.Point, path string) (rel string, ok bool) {
 	if strings.HasPrefix(p.Root, "/..") || strings.HasPrefix(path, "/..") {
 		return "", false

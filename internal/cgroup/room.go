@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/mount"
 )
 
-// ThreadsLeft is how many processes, threads among them, the cgroups of this one let it have more, of
-// either version; where they set no bound, more than there can be.
+// ThreadsLeft is how many processes, threads among them, the cgroups of this one let it have more,
+// of either version; where they set no bound, more than there can be.
 func ThreadsLeft() int {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	points, perr := mount.Points()

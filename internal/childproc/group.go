@@ -1,5 +1,5 @@
-// Package childproc is the processes that a command of the tool starts of itself, and
-// that end with it, whatever ends it.
+// Package childproc starts child processes of a command of the tool that end with it, however it
+// ends.
 package childproc
 
 import (
@@ -16,19 +16,18 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// Group is the processes that were started. Each holds the read end of a pipe
-// whose other end is here: the kernel closes it however this process ends, and
-// then they end too.
+// Group is a set of child processes. Each holds the read end of a pipe whose write end is in this
+// process: the kernel closes it however this process ends, and then the children end too.
 type Group struct {
 	ctx      context.Context
-	of       string // whose they are, for errors
+	of       string // name of the command, for errors
 	cancel   context.CancelCauseFunc
 	log      io.Writer
 	children []*Child
 	nodes    []*Child
 }
 
-// Child is one of them. Out is what it prints.
+// Child is one child process. Out is its standard output.
 type Child struct {
 	Out    *bufio.Reader
 	cmd    *exec.Cmd
@@ -38,22 +37,21 @@ type Child struct {
 	err    error
 }
 
-// New is a family without members, of the command that is named; log gets what
-// they write to standard error.
+// New returns an empty group for the named command; log gets the children's standard error.
 func New(ctx context.Context, of string, log io.Writer) *Group {
 	f := &Group{of: of, log: log}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	return f
 }
 
-// Context ends when a member fails, with the reason.
+// Context returns a context that ends when a child fails, with the reason as its cause.
 func (f *Group) Context() context.Context { return f.ctx }
 
-// Nodes are the members that are nodes.
+// Nodes returns the children that are nodes.
 func (f *Group) Nodes() []*Child { return f.nodes }
 
-// Start runs this executable with args. A child that fails ends the family's
-// context: whoever waits for a word that it would have stored waits no longer.
+// Start runs this executable with args. A child that fails ends the group's context, so that waits
+// for words that it would have stored end.
 func (f *Group) Start(extra []*os.File, args ...string) (*Child, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -95,7 +93,7 @@ func (f *Group) node(args []string) error {
 	return err
 }
 
-// awaitAnswer waits until a node does.
+// awaitAnswer waits until a node answers at socket.
 func (f *Group) awaitAnswer(socket string) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -113,7 +111,7 @@ func (f *Group) awaitAnswer(socket string) error {
 	}
 }
 
-// KillGroup kills it and does not wait.
+// KillGroup kills the child and does not wait.
 func (c *Child) KillGroup() {
 	c.killed.Store(true)
 	_ = c.cmd.Process.Kill()
@@ -139,7 +137,7 @@ func (c *Child) Finish() error {
 	return nil
 }
 
-// End lets all go: their pipes close, and what does not end by itself is killed.
+// End closes the children's pipes, and kills children that do not end by themselves.
 func (f *Group) End() {
 	defer f.cancel(nil)
 	for _, c := range f.children {

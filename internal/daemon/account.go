@@ -30,7 +30,7 @@ func ownAccount() account {
 }
 
 // account is that of a process of this node: exactly what the kernel said it had
-// when it connected, so that nobody gains a group by spawning.
+// when it connected, so that no user gains a group by spawning.
 func (p *process) account() (account, error) { return p.n.accountOf(p.cred, p.user) }
 
 func (n *Node) accountOf(cred unix.Cred, name string) (account, error) {

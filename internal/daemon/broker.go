@@ -15,7 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// importBuffer finds the exporter, here or on another node.
+// importBuffer requests an import from the exporter, on this node or on another one.
 func (p *process) importBuffer(ctx context.Context, r nodeproto.ImportRequest, pages []int) (any, []int, error) {
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
 	if r.Node == p.n.cfg.Name {
@@ -29,7 +29,7 @@ func (p *process) importBuffer(ctx context.Context, r nodeproto.ImportRequest, p
 		g, fds, err := p.n.awaitGrant(ctx, r.PID, a)
 		if e, lerr := p.n.lookup(r.PID); err == nil && lerr == nil {
 			p.mu.Lock()
-			if e.conn.Alive() { // else it has told those that it had let in, or is about to
+			if e.conn.Alive() { // else disconnected tells its grantors, or is about to
 				p.grantors[e] = struct{}{}
 			}
 			p.mu.Unlock()
@@ -54,8 +54,8 @@ func (p *process) importBuffer(ctx context.Context, r nodeproto.ImportRequest, p
 	return g, nil, err
 }
 
-// importQuery is who asks for which buffer, and with a link's number, on one node, for a
-// link as well, whose pages stay the caller's.
+// importQuery is an import request. On one node a non-zero link also asks for a link; its pages
+// stay the caller's.
 type importQuery struct {
 	im       nodeproto.Importer
 	id       uint32
@@ -64,9 +64,9 @@ type importQuery struct {
 	pages    []int
 }
 
-// awaitGrant waits until process pid exports a buffer, checks rights (rights.go), and
-// has the exporter let the importer in. It ends early when the exporter dies. Who brings a link's pages does
-// not wait: descriptors are few.
+// awaitGrant waits until process pid exports a buffer, checks rights (broker_rights.go), and
+// requests a grant from the exporter. It ends early when the exporter dies. A request that carries
+// a link's pages does not wait, because descriptors are scarce.
 func (n *Node) awaitGrant(ctx context.Context, pid uint32, a importQuery) (nodeproto.Grant, []int, error) {
 	if a.link != 0 && n.wouldAwait(pid) {
 		return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q is not there yet", pid, n.cfg.Name)
@@ -87,7 +87,7 @@ func (n *Node) awaitGrant(ctx context.Context, pid uint32, a importQuery) (nodep
 		}
 		if there {
 			g, fds, err := p.offer(ctx, a, e.Serial)
-			if !errors.Is(err, code.BadRbufState) { // else it was closed meanwhile: wait for the next
+			if !errors.Is(err, code.BadRbufState) { // else the export was closed meanwhile: wait for the next one
 				return g, fds, err
 			}
 		}
@@ -104,8 +104,8 @@ func (n *Node) awaitGrant(ctx context.Context, pid uint32, a importQuery) (nodep
 	}
 }
 
-// offer asks the exporter. The question is not given up when the importer is:
-// the answer would leave a grant that nobody knows of.
+// offer requests a grant from the exporter. The request is not cancelled with the importer's: its
+// answer would leave a grant that no importer knows of.
 func (p *process) offer(ctx context.Context, a importQuery, serial uint64) (g nodeproto.Grant, fds []int, err error) {
 	octx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
 	defer stop()
@@ -120,15 +120,16 @@ func (p *process) offer(ctx context.Context, a importQuery, serial uint64) (g no
 		}
 		defer s.close()
 		r.Order = p.linkOrder.Add(1)
-		// Who has given up may have asked for another link since, which this one would cut. It has said so before that:
-		// either that is seen here, or the other has the higher number.
+		// An importer that cancelled this request may have requested another link since, which this
+		// one would replace. It cancelled first: either that is seen here, or the other link has
+		// the higher order.
 		if ctx.Err() != nil {
 			return nodeproto.Grant{}, nil, ctxCause(ctx, "import of buffer %d", a.id)
 		}
 	}
 	g, fds, err = nodeproto.Ask[nodeproto.Grant](octx, p.conn, nodeproto.Offer, r, s.with(pages))
-	g.Exporter = *p.id.Load() // whatever it says: the importer would send another process its data
-	switch {                  // whatever else it says
+	g.Exporter = *p.id.Load() // not what it claims: the importer would send its data to another process
+	switch {                  // nor its other claims
 	case a.link == 0:
 		g.Link = nil
 	case g.Link != nil:
@@ -152,9 +153,10 @@ func (p *process) offer(ctx context.Context, a importQuery, serial uint64) (g no
 	return g, fds, nil
 }
 
-// sockets are the two ends of a link on this node, in the making. The daemon makes them, not the exporter, which could
-// keep a descriptor of the importer's end and have descriptors come there that the importer does not
-// await: SO_PASSRIGHTS is the socket's, not the descriptor's. The zero value is of no link.
+// sockets are the two ends of a link on this node, in the making. The daemon makes them, not the
+// exporter, which could keep a descriptor of the importer's end and have descriptors come there
+// that the importer does not await: SO_PASSRIGHTS is the socket's, not the descriptor's. The zero
+// value is of no link.
 type sockets struct {
 	exporters, importers int
 	made                 bool
@@ -201,8 +203,8 @@ func (s *sockets) close() {
 	}
 }
 
-// checkDescriptors refuses what a process gives another one that is no memory. It would be the other one's to
-// close, and that may take as long as its sender likes.
+// checkDescriptors refuses descriptors for another process that are not memory. The receiver would
+// have to close them, which can take as long as their sender likes.
 func (p *process) checkDescriptors(fds []int) error {
 	for _, fd := range fds {
 		if !unix.ClosesAtOnce(fd) {
@@ -212,7 +214,7 @@ func (p *process) checkDescriptors(fds []int) error {
 	return nil
 }
 
-// answerError says of which process an answer failed to come.
+// answerError names the process that did not answer in an error.
 func (p *process) answerError(err error) error {
 	switch {
 	case err == nil:
@@ -230,8 +232,7 @@ func (p *process) withdraw(ctx context.Context, r nodeproto.ReleaseRequest) {
 	closeAll(fds) // an honest process sends none
 }
 
-// release gives back a grant that never got a link; with a link, the importer
-// says so on it.
+// release gives back a grant that never got a link. With a link, the importer gives it back there.
 func (p *process) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
 	if r.Exporter.Node == p.n.cfg.Name {
 		return p.n.releaseHere(ctx, r)
@@ -252,7 +253,7 @@ func (n *Node) releaseHere(ctx context.Context, r nodeproto.ReleaseRequest) erro
 	return nil
 }
 
-// lookupExact finds a process and makes sure that it is the one meant.
+// lookupExact returns a process and checks its incarnation.
 func (n *Node) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*process, error) {
 	if err := n.journal.awaitReturn(ctx, id.PID); err != nil {
 		return nil, err
@@ -267,7 +268,7 @@ func (n *Node) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*proces
 	return p, nil
 }
 
-// connect makes a link from p to an exporter, for the grants that p has there.
+// connect introduces a link from p to an exporter, for the grants that p has there.
 func (p *process) connect(ctx context.Context, r nodeproto.ConnectRequest, pages []int) (any, []int, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
@@ -328,7 +329,7 @@ func (p *process) connect(ctx context.Context, r nodeproto.ConnectRequest, pages
 	return nodeproto.Connected{SameNode: true, Link: a.Link, Imports: accepted.Imports, Lost: accepted.Lost}, fds, e.answerError(err)
 }
 
-// logLink notes a link of this process.
+// logLink counts and logs a link of this process.
 func (p *process) logLink(link uint64, im nodeproto.Importer, exporter nodeproto.ProcessID, encrypted bool) {
 	p.countLink()
 	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer", im.Process, "exporter", exporter, "user", im.User, "session", im.Session, "encrypted", encrypted)
@@ -340,17 +341,17 @@ func (p *process) countLink() {
 	p.linkCount++
 }
 
-// pendingLink is a link whose importer is on another node: who may dial it, and
-// who gets the connection.
+// pendingLink is a link that an importer on another node may dial, with the exporter that gets the
+// connection.
 type pendingLink struct {
 	exporter   *process
 	key        []byte
 	epoch      uint64 // of the network
-	redialable bool   // it may be dialled again, until the exporter says otherwise; with the node's mu
+	redialable bool   // may be redialled until the exporter says otherwise. Guarded by Node.mu.
 }
 
-// prepareLink prepares a link for an importer on another node. The key goes to both
-// processes over control connections and to nobody else. s is the importer's.
+// prepareLink prepares a link for an importer on another node. Only the two processes get the key,
+// over control connections. s is the importer's.
 func (n *Node) prepareLink(ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy) (nodeproto.Connected, error) {
 	e, err := n.lookupExact(ctx, exporter)
 	if err != nil {
@@ -371,7 +372,7 @@ func (n *Node) prepareLink(ctx context.Context, im nodeproto.Importer, exporter 
 	n.mu.Lock()
 	n.pendingLinks[a.Link] = &pendingLink{exporter: e, key: key, epoch: epoch}
 	n.mu.Unlock()
-	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) }) // a link is dialled at once
+	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) }) // an importer dials at once
 	accepted, fds, err := nodeproto.Ask[nodeproto.Accepted](ctx, e.conn, nodeproto.Accept, a, nil)
 	closeAll(fds) // an honest process sends none
 	if err == nil && s.Encrypt && !accepted.Encrypt {
@@ -385,7 +386,7 @@ func (n *Node) prepareLink(ctx context.Context, im nodeproto.Importer, exporter 
 	return nodeproto.Connected{Link: a.Link, Key: key, Address: n.dataAddress(), Secrecy: accepted.Secrecy}, nil
 }
 
-// forgetLink lets nobody dial a link to an exporter any more.
+// forgetLink removes a link of an exporter: no importer can dial it any more.
 func (n *Node) forgetLink(link uint64, exporter *process) {
 	n.mu.Lock()
 	if d := n.pendingLinks[link]; d != nil && d.exporter == exporter {
@@ -394,8 +395,7 @@ func (n *Node) forgetLink(link uint64, exporter *process) {
 	n.mu.Unlock()
 }
 
-// forgetUndialled is for a link that should have been dialled by now. One that survives
-// its connection is dialled again.
+// forgetUndialled removes a link that should have been dialled by now, unless it may be redialled.
 func (n *Node) forgetUndialled(link uint64) {
 	n.mu.Lock()
 	if d := n.pendingLinks[link]; d != nil && !d.redialable {

@@ -64,8 +64,8 @@ func TestImportThatBringsPagesFromWhoHasNotJoined(t *testing.T) {
 	closed(t, w)
 }
 
-// An import that brings pages waits for nothing, as the node would hold their descriptors meanwhile; what it brings too
-// little or too much of makes no link, and is closed.
+// An import that brings pages waits for nothing, as the node would hold their descriptors
+// meanwhile; what it brings too little or too much of makes no link, and is closed.
 func TestImportsThatBringPages(t *testing.T) {
 	c := newCluster(t)
 	tr := newTraffic(t, c.a, c.a)
@@ -120,8 +120,8 @@ func TestImportsThatBringPages(t *testing.T) {
 	}
 }
 
-// What an exporter says of a link reaches the importer only where it was asked for one, and under the number that
-// the node gave it.
+// What an exporter says of a link reaches the importer only where it was asked for one, and under
+// the number that the node gave it.
 func TestLinksThatNobodyAskedFor(t *testing.T) {
 	c := newCluster(t)
 	var with atomic.Pointer[[]int]
@@ -159,7 +159,8 @@ func TestLinksThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// An importer that gives up while its exporter is being asked leaves neither a link nor what came of it.
+// An importer that gives up while its exporter is being asked leaves neither a link nor what came
+// of it.
 func TestImportGivenUpWithItsLink(t *testing.T) {
 	n := alone(t)
 	asked, hold := make(chan struct{}), make(chan struct{})
@@ -205,8 +206,8 @@ func TestImportGivenUpWithItsLink(t *testing.T) {
 	closed(t, w)
 }
 
-// An import that was given up is asked of its exporter before what its importer asks for next, or not at all: its link
-// would cut the next one.
+// An import that was given up is asked of its exporter before what its importer asks for next, or
+// not at all: its link would cut the next one.
 func TestImportGivenUpComesNotLate(t *testing.T) {
 	const rounds = 400
 	n := alone(t)
@@ -250,7 +251,8 @@ func TestImportGivenUpComesNotLate(t *testing.T) {
 	}
 }
 
-// An import that waits keeps no descriptors, as it needs none: those of many would leave the node without.
+// An import that waits keeps no descriptors, as it needs none: those of many would leave the node
+// without.
 func TestImportsThatWaitKeepNoDescriptors(t *testing.T) {
 	c := newCluster(t)
 	q := open(t, c.a)

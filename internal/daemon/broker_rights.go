@@ -8,29 +8,28 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// Who may import. Processes of the exporter's own user and session may wait for
-// buffers that are not exported yet. Others may do so only while one of its
-// exports lets them in. Whoever none lets in is a stranger, and is refused at
-// once with one text, whether the buffer is there or not: strangers find out
-// nothing about exports and hold nothing here.
+// Import rights. Processes of the exporter's own user and session may wait for buffers that are not
+// exported yet. Other processes may do so only while one of its exports permits them. A process
+// that no export permits is refused at once with the same text whether the buffer exists or not: it
+// learns nothing about exports and holds nothing here.
 
 // maxGuests bounds the imports of one process that wait here for an exporter of
 // another user or session. Its own node bounds what it has waiting in all.
 const maxGuests = 64
 
-// What the daemon keeps for one process.
+// Limits on what the daemon keeps for one process.
 const (
-	maxExports         = 1 << 16  // as many as a process has words of state for
+	maxExports         = 1 << 16  // the number of state slots of a process
 	maxPermissionBytes = 16 << 20 // bytes of permissions
 )
 
-// sameUserAndSession says whether im is of the exporter's own user and session.
+// sameUserAndSession reports whether im has the exporter's user and session.
 func (p *process) sameUserAndSession(im nodeproto.Importer) bool {
 	return nodeproto.SameUserAndSession(im, p.user, p.session)
 }
 
-// admit says whether buffer id is there for im, and if it is not, what tells of
-// a change. The error is for whoever is not let in.
+// admit reports whether buffer id is exported and permitted to im. changed is closed when the
+// exports change. The error is set for an importer that is not permitted.
 func (p *process) admit(im nodeproto.Importer, id uint32) (e nodeproto.ExportRequest, there bool, changed <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +48,7 @@ func (p *process) admit(im nodeproto.Importer, id uint32) (e nodeproto.ExportReq
 	return e, there, p.changed, err
 }
 
-// enterGuest counts an import of a guest, until leave is called.
+// enterGuest counts a waiting import of another user or session, until leave is called.
 func (p *process) enterGuest(im nodeproto.Importer) (leave func(), err error) {
 	if p.sameUserAndSession(im) {
 		return func() {}, nil
@@ -70,7 +69,7 @@ func (p *process) enterGuest(im nodeproto.Importer) (leave func(), err error) {
 	}, nil
 }
 
-// permitsAny says whether any export lets im in by a permission of its own; p.mu is held.
+// permitsAny reports whether the permissions of any export match im. p.mu is held.
 func (p *process) permitsAny(im nodeproto.Importer) bool {
 	for _, e := range p.exports {
 		if len(e.Permit) > 0 && p.permits(e, im) {
@@ -80,13 +79,12 @@ func (p *process) permitsAny(im nodeproto.Importer) bool {
 	return false
 }
 
-// permits says whether im may import e.
+// permits reports whether im may import e.
 func (p *process) permits(e nodeproto.ExportRequest, im nodeproto.Importer) bool {
 	return nodeproto.Permits(e.Permit, im, p.user, p.session)
 }
 
-// describePermissions says whom permissions let in, without the names, which are not for
-// everybody.
+// describePermissions summarises permissions without the names, which are private.
 func describePermissions(ps []nodeproto.Permission) string {
 	var out []string
 	say := func(what string, when bool) {
@@ -105,12 +103,11 @@ func describePermissions(ps []nodeproto.Permission) string {
 	return strings.Join(out, ", ")
 }
 
-// updateExport notes an export, or forgets it, within what one process may have here;
-// p.mu is held.
+// updateExport adds or removes an export within the limits of a process. p.mu is held.
 func (p *process) updateExport(r nodeproto.ExportRequest, begin bool) error {
 	old, again := p.exports[r.ID]
 	weight := p.permissionBytes - permissionSize(old)
-	if !begin && r.Serial != 0 && r.Serial != old.Serial { // that one has ended already
+	if !begin && r.Serial != 0 && r.Serial != old.Serial { // that export has ended already
 		return nil
 	}
 	if !begin {
@@ -129,7 +126,7 @@ func (p *process) updateExport(r nodeproto.ExportRequest, begin bool) error {
 	return nil
 }
 
-// permissionSize is about what the permissions of an export take in memory, in bytes.
+// permissionSize estimates the memory of an export's permissions, in bytes.
 func permissionSize(r nodeproto.ExportRequest) int {
 	entries, names := nodeproto.PermissionSize(r.Permit)
 	return entries*64 + names

@@ -18,7 +18,7 @@ const userHeader = "Vmmc-User"
 // rootName is the user who may do with all sessions what their own users may.
 const rootName = "root"
 
-// caller is the user who asks something about sessions.
+// caller is the user who makes a request about sessions.
 type caller struct {
 	user string
 	cred *unix.Cred // on this machine, what the kernel says of it
@@ -98,9 +98,9 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 	return r, nil
 }
 
-// administrates says whether who asks may look after the node: read its own logs,
+// administrates reports whether c may administer the node: read its own logs,
 // take its links down and up. That is root, the user whom the daemon runs as, and
-// whom Config.Admins names. It gives nobody a say in other users' sessions.
+// whom Config.Admins names. It gives no rights to other users' sessions.
 func (n *Node) administrates(c caller) bool {
 	own := uint32(os.Getuid())
 	return c.admin() || c.cred != nil && c.cred.UID == own || c.user != "" && (c.user == userName(own) || slices.Contains(n.cfg.Admins, c.user))

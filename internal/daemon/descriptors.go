@@ -15,34 +15,35 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// descriptorBudget keeps the last of them for those who are there already: for the memory
-// that they pass, and files. A new one is the lowest that is free, so its number says how
-// many there are at least; what processes hold, and will, is counted.
+// descriptorBudget reserves the last descriptors for connected processes: for the memory that they
+// pass, and for files. The kernel gives out the lowest free number, so a connection's number is a
+// lower bound of the descriptors in use; descriptors that processes hold, or will hold, are
+// counted.
 type descriptorBudget struct {
 	limit int // 0: not known
 
 	mu           sync.Mutex
-	lowestOther  int // that no process holds, at least: the lowest number that a connection has had
-	held         int // by processes, now and when they have brought what they will
+	lowestOther  int // lower bound of descriptors that no process holds: the lowest number that a connection had
+	held         int // reserved for processes, including what they will still bring
 	loggedAt     time.Time
-	suppressed   int                        // refused since
-	refusedConns map[bool][]*nodeproto.Conn // by whether they administrate the node: others do not drive them out
-	users        map[uint32]int             // connections of each user that is bounded
+	suppressed   int                        // refusals since loggedAt
+	refusedConns map[bool][]*nodeproto.Conn // refused connections that wait to be told, by whether their user administers the node
+	users        map[uint32]int             // number of connections of each bounded user
 
-	userLog logLimiter // of users that have too many
+	userLog logLimiter // limits log lines about users with too many connections
 }
 
-// maxRefusedConns is how many processes that are refused may be there to hear it, of administrators and of
-// others; the oldest goes.
+// maxRefusedConns bounds the refused connections that stay open to receive the reason, for
+// administrators and for others; the oldest is closed.
 const maxRefusedConns = 8
 
-// headroom is what is left when a connection has come.
+// headroom says how many descriptors are left after a connection was accepted.
 type headroom int
 
 const (
 	plenty      headroom = iota
-	reserveOnly          // it is told so
-	exhausted            // not even that
+	reserveOnly          // only the reserve is left: the connection is refused with the reason
+	exhausted            // the reserve is half used: the connection is closed
 )
 
 func ownDescriptors() descriptorBudget {
@@ -54,18 +55,19 @@ func ownDescriptors() descriptorBudget {
 	return descriptorBudget{limit: limit, lowestOther: limit}
 }
 
-// reserve are for those who are there.
+// reserve is the number of descriptors kept for connected processes.
 func (d *descriptorBudget) reserve() int { return min(512, d.limit/4) }
 
-// perUserReceived is how many descriptors may be open that one user's processes have sent. Honest ones have few open, for a moment.
+// perUserReceived bounds the open descriptors that one user's processes have sent. Honest processes
+// have a few open, briefly.
 func (d *descriptorBudget) perUserReceived() int { return max(64, d.limit/8) }
 
-// perUser is how many connections one user may have. Each holds heldByMember descriptors, so one user
-// has half of them at most, together with what that user has sent and what has not been closed yet.
+// perUser bounds the connections of one user. Each holds heldByMember descriptors, so one user has
+// at most half of all, including descriptors that the user sent and those that are not closed yet.
 func (d *descriptorBudget) perUser() int { return max(16, d.limit/(2*heldByMember)) }
 
-// admitUser counts a connection of a user until leave is called, and reports whether the user may have it.
-// Root and the node's own user may have any number: they can end the node anyway.
+// admitUser counts a connection of a user until leave is called, and reports whether the user may
+// have it. Root and the node's own user may have any number: they can end the node anyway.
 func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
 	if d.limit == 0 || uid == 0 || int(uid) == os.Getuid() {
 		return func() {}, true
@@ -91,7 +93,8 @@ func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
 	}), true
 }
 
-// tooManyConns is why a user's connection is refused.
+// tooManyConns returns the error for a user with too many connections, and logs it within the
+// limits.
 func (n *Node) tooManyConns(uid uint32) error {
 	most := n.descriptors.perUser()
 	if more, ok := n.descriptors.userLog.allow(time.Now()); ok {
@@ -100,9 +103,10 @@ func (n *Node) tooManyConns(uid uint32) error {
 	return code.New(code.NoMem, "user %d has as many connections to node %q as one user may have, %d, or descriptors in the place of some: end some of that user's processes, or raise LimitNOFILE= of vmmcd", uid, n.cfg.Name, most)
 }
 
-// headroomAfter says how many are left behind c. The number of c is not enough for that: those who are taken on in one go each
-// bring a descriptor later, which would fill what is kept for as long as they stay; and when others hang up that have low
-// numbers, c gets one of those, although what is kept may be full.
+// headroomAfter returns the headroom after c was accepted. The number of c alone is not enough.
+// Processes accepted in one burst each bring another descriptor later, which would fill the reserve
+// for as long as they stay. And c may get a low number that another connection has just freed,
+// although the reserve is full.
 func (d *descriptorBudget) headroomAfter(c syscall.Conn) headroom {
 	raw, err := c.SyscallConn()
 	if err != nil || d.limit == 0 {
@@ -115,7 +119,7 @@ func (d *descriptorBudget) headroomAfter(c syscall.Conn) headroom {
 		d.lowestOther = min(d.lowestOther, int(fd))
 		left -= max(int(fd)+1, d.lowestOther+d.held)
 	}) != nil {
-		return plenty // it is closed: what comes next finds that out
+		return plenty // it is closed, which the next operation reports
 	}
 	switch {
 	case left < d.reserve()/2:
@@ -126,13 +130,13 @@ func (d *descriptorBudget) headroomAfter(c syscall.Conn) headroom {
 	return plenty
 }
 
-// What a connection of a process holds.
+// Descriptors that a process's connection holds.
 const (
-	heldByRefused = 1 // itself
-	heldByMember  = 2 // and the memory that the process counts in, which comes when it registers
+	heldByRefused = 1 // the connection
+	heldByMember  = 2 // and the counters' memory, which comes at registration
 )
 
-// reserveFor books n of them for a process, until releaseDescriptors is called first.
+// reserveFor reserves n descriptors for a process until letGo is called.
 func (d *descriptorBudget) reserveFor(n int) (letGo func()) {
 	add := func(n int) {
 		d.mu.Lock()
@@ -143,7 +147,8 @@ func (d *descriptorBudget) reserveFor(n int) (letGo func()) {
 	return sync.OnceFunc(func() { add(-n) })
 }
 
-// admitRefused makes room for a process that will be told.
+// admitRefused keeps a refused connection open so that its process receives the reason; it closes
+// the oldest one if there are too many.
 func (d *descriptorBudget) admitRefused(c *nodeproto.Conn, administrates bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +170,7 @@ func (d *descriptorBudget) admitRefused(c *nodeproto.Conn, administrates bool) {
 	d.refusedConns[administrates] = append(told, c)
 }
 
-// logAcceptError logs why no connection could be taken.
+// logAcceptError logs why accept failed.
 func (n *Node) logAcceptError(err error) {
 	if errors.Is(err, syscall.EMFILE) {
 		_ = n.outOfDescriptors()
@@ -174,7 +179,7 @@ func (n *Node) logAcceptError(err error) {
 	n.driver.Warn("accept", "err", err)
 }
 
-// outOfDescriptors logs that a connection is refused, once a minute, and is why.
+// outOfDescriptors returns the error for a refused connection, and logs it once a minute.
 func (n *Node) outOfDescriptors() error {
 	d := &n.descriptors
 	d.mu.Lock()

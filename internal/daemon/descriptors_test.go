@@ -16,7 +16,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// What is left counts what processes will bring, and what is above a low number that was free again.
+// What is left counts what processes will bring, and what is above a low number that was free
+// again.
 func TestDescriptorsLeft(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	if err != nil {
@@ -131,8 +132,8 @@ func TestConnectionsOfAUser(t *testing.T) {
 	}
 }
 
-// A connection takes no descriptors before the daemon has taken it on: they would be the daemon's to
-// close if it refuses the connection. Its other end waits until then to send them.
+// A connection takes no descriptors before the daemon has taken it on: they would be the daemon's
+// to close if it refuses the connection. Its other end waits until then to send them.
 func TestConnectionsTakeNoDescriptorsEarly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := listenUnix(path)

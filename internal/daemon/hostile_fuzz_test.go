@@ -263,8 +263,8 @@ func (w *town) ask(m *material) (string, proto.Message) {
 	return "/vmmc.node.v1.SessionService/" + pick(m, "AddSession", "DeleteSession", "ListSessions", "Run", "ListProcesses", "Wait", "Kill", "ReadLog", "Attend", "WriteInput", "SessionOrigin"), &nodev1.PingRequest{}
 }
 
-// FuzzHostileNode has a node of the cluster ask anything of another one, for processes of its own and
-// of others, and in messages that it has damaged.
+// FuzzHostileNode has a node of the cluster ask anything of another one, for processes of its own
+// and of others, and in messages that it has damaged.
 func FuzzHostileNode(f *testing.F) {
 	ids, err := cert.Ephemeral("test", "a", "b", "c")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// ingress is the node's TCP side: one port for control (TLS) and for data links,
-// told apart by the first byte.
+// ingress is the node's TCP side: one port for control connections (TLS) and data links, told apart
+// by the first byte.
 type ingress struct {
 	n         *Node
 	listeners []net.Listener
@@ -62,7 +62,7 @@ func (n *Node) listenTCP() (*ingress, error) {
 
 func (f *ingress) addr() string { return f.listeners[0].Addr().String() }
 
-// dataAddress is what importers dial.
+// dataAddress returns the address that importers dial.
 func (n *Node) dataAddress() string {
 	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" {
 		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
@@ -104,15 +104,15 @@ var (
 	errUnknownProtocol = errors.New("it speaks neither TLS nor vmmc")
 )
 
-// classify reads the first byte: a TLS record is a control connection, our magic a
-// data link; anything else is closed. Until it has proved who it is, all that a
-// connection does has one deadline, however slowly it does it.
+// classify reads the first byte: a TLS record is a control connection, our magic a data link;
+// anything else is closed. One deadline covers all that a connection does until it is
+// authenticated.
 func (f *ingress) classify(s *unauthConn) {
 	end := time.Now().Add(timeout.Hello)
 	_ = s.SetDeadline(end)
 	var first [1]byte
 	if _, err := io.ReadFull(s, first[:]); err != nil {
-		if !errors.Is(err, io.EOF) { // else somebody has looked whether the port is there
+		if !errors.Is(err, io.EOF) { // else a port scan or health check
 			f.reject(s, refusedSilent, err)
 		}
 		_ = s.Close()
@@ -132,7 +132,8 @@ func (f *ingress) classify(s *unauthConn) {
 	_ = s.Close()
 }
 
-// enablePacing has a control connection, which may go far, leave as the system's others do: its listener is that of links, too.
+// enablePacing gives a control connection, which may be long-distance, the system's default pacing.
+// It inherits the setting of its listener, which also serves links.
 func enablePacing(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		if rc, err := t.SyscallConn(); err == nil {
@@ -141,7 +142,7 @@ func enablePacing(c net.Conn) {
 	}
 }
 
-// reject notes why a stranger goes, if it was not made to: that was said.
+// reject counts why a connection was closed, unless it was evicted, which was counted then.
 func (f *ingress) reject(s *unauthConn, why string, err error) {
 	switch {
 	case err == nil || errors.Is(err, net.ErrClosed):
@@ -152,7 +153,7 @@ func (f *ingress) reject(s *unauthConn, why string, err error) {
 	f.n.countRefusal(s, why, err)
 }
 
-// handshakeTLS makes a TLS connection of s, and gives it to the HTTP server when its
+// handshakeTLS runs the TLS handshake on s and passes the connection to the HTTP server when its
 // certificate was checked.
 func (f *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
 	ctx, stop := context.WithDeadline(context.Background(), end)
@@ -164,7 +165,7 @@ func (f *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
 		return
 	}
 	f.limiter.release(s)
-	_ = s.SetDeadline(time.Time{}) // the HTTP server has its own
+	_ = s.SetDeadline(time.Time{}) // the HTTP server sets its own
 	select {
 	case f.control <- t:
 	case <-f.stop:
@@ -172,7 +173,7 @@ func (f *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
 	}
 }
 
-// Accept, Close and Addr make the front the listener of the HTTP server.
+// Accept, Close and Addr make ingress the listener of the HTTP server.
 func (f *ingress) Accept() (net.Conn, error) {
 	select {
 	case c := <-f.control:
@@ -196,13 +197,13 @@ func (f *ingress) close() {
 	f.limiter.close()
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Stop/10)
 	defer stop()
-	if err := f.server.Shutdown(ctx); err != nil { // imports that wait
+	if err := f.server.Shutdown(ctx); err != nil { // calls of waiting imports go on
 		_ = f.server.Close()
 	}
 	f.wg.Wait()
 }
 
-// prefixedConn is a connection whose first byte was read already.
+// prefixedConn is a connection whose first byte was already read.
 type prefixedConn struct {
 	net.Conn
 	first []byte

@@ -32,11 +32,11 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	if err != nil {
 		return refuse(c, wire.RefusedVersion, err)
 	}
-	later := n.journal.anyExpected() // before: who comes back brings its links first
+	later := n.journal.anyExpected() // read before the lookup: a rejoining process announces its links before it stops being expected
 	n.mu.Lock()
 	d := n.pendingLinks[h.Link]
 	n.mu.Unlock()
-	later = later || n.journal.anyExpected() // after: who is cut off is expected before its links go
+	later = later || n.journal.anyExpected() // and after it: a process that was cut off is expected before its links are removed
 	// An unknown link is challenged like a known one, so that a stranger does
 	// not learn which links exist; no key verifies for it.
 	key := []byte(nil)
@@ -50,7 +50,7 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	}
 	proof := make([]byte, wire.ProofSize)
 	if n, err := io.ReadFull(c, proof); n == 0 && h.Link == probeLinkNumber {
-		return nil // somebody has looked whether the data plane answers
+		return nil // a probe of the data port
 	} else if err != nil {
 		return fmt.Errorf("proof: %w", err)
 	}

@@ -7,25 +7,25 @@ import (
 	"sync"
 )
 
-// maxUnauthConns is how many connections may be strange at a time: neither a data link that
-// has proved its key nor a TLS connection whose certificate was checked.
+// maxUnauthConns bounds the connections that are not authenticated yet: data links that have not
+// proved their key, and TLS connections whose certificate was not checked.
 const maxUnauthConns = 1024
 
-// preauthLimiter keeps the strangers. Where there are too many, the oldest makes room for the
-// newest: of the same address, or of that which has most. Who is honest is strange for
-// milliseconds, so who holds connections open loses those, and takes the room of
-// nobody.
+// preauthLimiter holds the unauthenticated connections. When there are too many, it closes the
+// oldest one: of the new one's address if that has half of them, else of the address with most. An
+// honest peer authenticates within milliseconds, so a peer that holds connections open loses its
+// own and displaces no other.
 type preauthLimiter struct {
-	max      int // of one address half as many, so that others have room
+	max      int // one address may have half as many
 	mu       sync.Mutex
 	byAddr   map[netip.Addr]*list.List // oldest first
 	count    int
-	admitted uint64 // in all
+	admitted uint64 // number of connections admitted so far
 	closed   bool
 }
 
-// newPreauthLimiter is of a process that may have so many descriptors, 0 if that is not known:
-// strangers have at most a quarter of them.
+// newPreauthLimiter returns a limiter that uses at most a quarter of the process's descriptors; 0:
+// their number is not known.
 func newPreauthLimiter(descriptors int) *preauthLimiter {
 	g := &preauthLimiter{max: maxUnauthConns, byAddr: map[netip.Addr]*list.List{}}
 	if descriptors > 0 {
@@ -37,13 +37,13 @@ func newPreauthLimiter(descriptors int) *preauthLimiter {
 type unauthConn struct {
 	net.Conn
 	addr netip.Addr
-	elem *list.Element // nil: it has left
-	seq  uint64        // to come
+	elem *list.Element // nil: released
+	seq  uint64        // order of admission
 }
 
 func oldestSeq(l *list.List) uint64 { return l.Front().Value.(*unauthConn).seq }
 
-// admit lets c in, and closes who had to make room for it.
+// admit adds c. It closes and returns the connection that c displaces, if any.
 func (g *preauthLimiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
 	s = &unauthConn{Conn: c, addr: limitKey(c)}
 	g.mu.Lock()
@@ -68,7 +68,7 @@ func (g *preauthLimiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
 		}
 		evicted = g.evict(most)
 	}
-	g.byAddr[s.addr] = l // also where the one that went was its only one
+	g.byAddr[s.addr] = l // also when the evicted one was its only one
 	g.admitted++
 	s.seq = g.admitted
 	s.elem = l.PushBack(s)
@@ -76,7 +76,7 @@ func (g *preauthLimiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
 	return s, evicted
 }
 
-// evict closes the oldest; mu is held.
+// evict closes the oldest connection of l. mu is held.
 func (g *preauthLimiter) evict(l *list.List) net.Conn {
 	s := l.Front().Value.(*unauthConn)
 	g.remove(s)
@@ -97,14 +97,14 @@ func (g *preauthLimiter) remove(s *unauthConn) {
 	}
 }
 
-// release is of one that is strange no more, or gone.
+// release removes a connection that has authenticated or ended.
 func (g *preauthLimiter) release(s *unauthConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.remove(s)
 }
 
-// close closes all that are there, and who comes later.
+// close closes all connections, and later ones at admit.
 func (g *preauthLimiter) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,8 +116,8 @@ func (g *preauthLimiter) close() {
 	}
 }
 
-// limitKey is whom a connection is counted for. One who has an IPv6 network has more
-// addresses than can be counted.
+// limitKey is the address that a connection is counted for: for IPv6 its /64 network, since the
+// owner of a network has more addresses than can be counted.
 func limitKey(c net.Conn) netip.Addr {
 	t, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {

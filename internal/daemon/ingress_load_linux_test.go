@@ -15,8 +15,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// crowdRole is the strangers: for each line of its input it comes, or goes if it is there. Args: the
-// address, and how many connections it makes.
+// crowdRole is the strangers: for each line of its input it comes, or goes if it is there. Args:
+// the address, and how many connections it makes.
 func crowdRole() int {
 	count, err := strconv.Atoi(testutil.Args()[1])
 	if err != nil {
@@ -81,12 +81,13 @@ func (c *crowd) come(i int) {
 	c.conns[i] = conn
 }
 
-// Who is served is served as quickly while strangers crowd at the port as while there are none:
-// 64 bytes there and back on a link, and an import, which both nodes have a part in. Slices of time with the crowd
-// and without it alternate, and what counts is the median of the ratios of neighbours, so that what else the
-// machine does falls on both. VMMC_CROWD=1 asks for what is promised, with 10,000 strangers: it wants a
-// machine that is not too busy, and goes on until the 95 % interval of the median is narrow, or 40 pairs
-// were compared. Without it the figures are shown and only the service is asked for.
+// Who is served is served as quickly while strangers crowd at the port as while there are none: 64
+// bytes there and back on a link, and an import, which both nodes have a part in. Slices of time
+// with the crowd and without it alternate, and what counts is the median of the ratios of
+// neighbours, so that what else the machine does falls on both. VMMC_CROWD=1 asks for what is
+// promised, with 10,000 strangers: it wants a machine that is not too busy, and goes on until the
+// 95 % interval of the median is narrow, or 40 pairs were compared. Without it the figures are
+// shown and only the service is asked for.
 func TestServiceBesideStrangers(t *testing.T) {
 	const promised = 1.20
 	strict := os.Getenv("VMMC_CROWD") != ""
@@ -208,8 +209,8 @@ func TestServiceBesideStrangers(t *testing.T) {
 	}
 }
 
-// interval is the median and where it lies with 95 %, by the order of the values alone: of n pairs with a
-// median of x, as many as heads in n throws of a coin are below x.
+// interval is the median and where it lies with 95 %, by the order of the values alone: of n pairs
+// with a median of x, as many as heads in n throws of a coin are below x.
 func interval(values []float64) (median, low, high float64) {
 	s := slices.Sorted(slices.Values(values))
 	n := float64(len(s))

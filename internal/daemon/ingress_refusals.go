@@ -9,26 +9,26 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// Why strangers were refused, as the metrics name it.
+// Why unauthenticated connections were refused, as the metrics name it.
 const (
-	refusedSilent   = "silent"      // it did not say in time what it is
-	refusedEvicted  = "crowded"     // made room for another
+	refusedSilent   = "silent"      // the first bytes or the handshake came too late
+	refusedEvicted  = "crowded"     // evicted for a newer one
 	refusedProtocol = "speech"      // neither TLS nor vmmc
-	refusedHello    = "hello"       // a data link's, without its key
-	refusedFull     = "descriptors" // run out
+	refusedHello    = "hello"       // a data link's hello without a proof of its key
+	refusedFull     = "descriptors" // the daemon runs out of them
 	refusedTLS      = "certificate" // none, or not one of the cluster's, or too old
 )
 
-// maxRefusalKeys bounds how many addresses are told apart.
+// maxRefusalKeys bounds the address and reason pairs that are told apart.
 const maxRefusalKeys = 1024
 
-// refusals counts who was refused, and says so once for each address and reason; how
-// many more there were it says when that address comes again after a minute.
+// refusals counts refused connections. It logs the first for each address and reason, and after a
+// minute the next one with the number in between.
 type refusals struct {
 	mu      sync.Mutex
 	sums    map[string]uint64
 	seen    map[refusalKey]*refusalLog
-	limiter logLimiter // of all addresses: one user of this machine has millions
+	limiter logLimiter // for all addresses: a local user has millions of loopback addresses
 }
 
 type refusalKey struct {
@@ -37,11 +37,11 @@ type refusalKey struct {
 }
 
 type refusalLog struct {
-	last       time.Time // that it was said
+	last       time.Time // when it was last logged
 	suppressed uint64    // since
 }
 
-// countRefusal notes a refusal.
+// countRefusal counts a refusal and logs it within the limits.
 func (n *Node) countRefusal(c net.Conn, why string, err error) {
 	r := &n.refusals
 	k := refusalKey{limitKey(c), why}
@@ -76,10 +76,10 @@ func (n *Node) countRefusal(c net.Conn, why string, err error) {
 	n.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err, "more", more, "others", left)
 }
 
-// refusalReasons are all of them.
+// refusalReasons lists all reasons.
 var refusalReasons = []string{refusedSilent, refusedEvicted, refusedProtocol, refusedHello, refusedTLS, refusedFull}
 
-// sum is how many were refused for each reason.
+// sum returns the number of refusals for each reason.
 func (r *refusals) sum() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,21 +14,21 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// linkCounters are what a process counts of its links, in memory that this node reads.
+// linkCounters reads the counters that a process keeps of its links in shared memory.
 type linkCounters struct {
 	mu     sync.Mutex
-	reader *pages.Reader // nil: the process has sent none, or has ended
-	base   pages.Ended   // what was there when it registered, maybe with a daemon before this one
+	reader *pages.Reader // nil: the process sent no memory, or has ended
+	base   pages.Ended   // the totals at registration, counted under an earlier daemon
 	seen   map[int]linkSample
 	failed bool // and it was said
 	closed bool // the process has ended
 }
 
-// linkSample is a link as it was looked at last.
+// linkSample is the last sample of a link.
 type linkSample struct {
 	serial  uint32
 	counts  pages.Counts
-	changed time.Time // when it was first seen so
+	changed time.Time // when these counts were first seen
 }
 
 // linkEnd is one end of a link, here.
@@ -39,8 +39,8 @@ type linkEnd struct {
 	read time.Time
 }
 
-// openCounters takes the descriptor that came with a registration. A process that has none,
-// or another memory, is not watched, and has no other disadvantage of it.
+// openCounters maps the descriptor that came with a registration. A process that sent none, or
+// other memory, is not counted; nothing else changes for it.
 func (p *process) openCounters(fds []int) {
 	if len(fds) != 1 {
 		return
@@ -173,7 +173,7 @@ func (n *Node) sampleLinks() {
 	}
 }
 
-// endedTotals is what processes counted that are no more.
+// endedTotals sums the counters of processes that have ended.
 type endedTotals struct {
 	mu  sync.Mutex // before that of a process's counters
 	sum pages.Ended

@@ -8,20 +8,20 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// A process has its events logged at once when not too many came before: it is not to
-// drive others' out of the log.
+// Rate limit for log lines that one source causes, so that it cannot displace others' lines from
+// the log.
 const (
 	logBurst    = 256
-	logInterval = 100 * time.Millisecond // one more
+	logInterval = 100 * time.Millisecond // then one line per interval
 )
 
 type logLimiter struct {
 	mu         sync.Mutex
-	nextFree   time.Time // those until then are paid for
-	suppressed int       // not logged since the last that was
+	nextFree   time.Time // start of the next free interval
+	suppressed int       // lines not logged since the last logged one
 }
 
-// allow says whether one more may be logged, and how many were not before it.
+// allow reports whether a line may be logged, and returns how many were suppressed before it.
 func (t *logLimiter) allow(now time.Time) (more int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,8 +37,8 @@ func (t *logLimiter) allow(now time.Time) (more int, ok bool) {
 	return more, true
 }
 
-// logLinkEvent logs what a process says of a link of its own. Each kind is a line of its own,
-// of which so many are kept (logfile.Limit).
+// logLinkEvent logs an event that a process reports about one of its links. Each kind is a line of
+// its own, of which so many are kept (logfile.Limit).
 func (p *process) logLinkEvent(e nodeproto.LinkEvent) error {
 	say, ok := map[string]string{
 		nodeproto.LinkDown:      "a link is down",

@@ -19,13 +19,13 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// maxDeparted bounds how many processes are remembered that are there no more: of the
-// oldest it is not known then, and their links end when nobody has resumed them in time.
+// maxDeparted bounds the number of ended processes that are remembered. Links of forgotten ones end
+// when their resume limit expires.
 const maxDeparted = 16 << 10
 
-// departed are the processes of this node that have ended, or have left it, as far as this
-// daemon has seen it or knows it from the roll. One that joined the daemon before this one and has not come
-// back is among them only if the kernel says that it has ended.
+// departed is the list of this node's processes that have ended or left, as far as this daemon saw
+// it or the journal says so. A process that joined an earlier daemon and has not rejoined is in it
+// only if the kernel says that it has ended.
 type departed struct {
 	mu   sync.Mutex
 	list []departure // oldest first, from next on
@@ -39,7 +39,7 @@ type departure struct {
 	at int64 // seconds since 1970; of a daemon before this one that did not write it, when this one began
 }
 
-// add notes one that has ended now.
+// add adds a process that has ended now.
 func (d *departed) add(id nodeproto.ProcessID) { d.addAt(departure{id, time.Now().Unix()}) }
 
 func (d *departed) addAt(e departure) {
@@ -65,7 +65,7 @@ func (d *departed) asked() bool {
 	return d.last > 0 && time.Since(time.Unix(d.last, 0)) < askedAfter
 }
 
-// latest are up to n of them, the latest last.
+// latest returns up to n of them, the latest last.
 func (d *departed) latest(n int) []departure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,17 +73,18 @@ func (d *departed) latest(n int) []departure {
 	return all[max(0, len(all)-n):]
 }
 
-// has looks through all, which takes some 20 us: it is asked for links that have lost their connection, a few times a
-// second. A map beside the list went on growing, by 1.6 MB, where the oldest went as new ones came.
+// has searches the whole list, which takes about 20 us. It runs a few times a second, for links
+// that have lost their connection. A map beside the list went on growing, by 1.6 MB, where the
+// oldest went as new ones came.
 func (d *departed) has(id nodeproto.ProcessID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.ContainsFunc(d.list, func(o departure) bool { return o.Incarnation == id.Incarnation && o.ProcessID == id })
 }
 
-// noteDeparture notes that a process has ended its connection. A connection that was ended
-// here, or by what came over it, says nothing of the process, whose links go on. One that was given up
-// because the process did not read it may be made anew, and so may one of a process that was just coming back.
+// noteDeparture classifies the end of a process's connection. A connection that this daemon ended,
+// or that broke by a malformed packet, says nothing about the process, whose links go on. A process
+// that did not read its connection may rejoin, and so may one that was just rejoining.
 func (n *Node) noteDeparture(p *process) {
 	err := p.conn.Err()
 	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -98,12 +99,13 @@ func (n *Node) noteDeparture(p *process) {
 	case ended:
 		n.departed.add(*id)
 		n.journal.end(*id)
-	default: // it has said what makes no sense: it does not come back, and may live on with its links
+	default: // it sent a malformed packet: it cannot rejoin, and may live on with its links
 		n.journal.drop(*id)
 	}
 }
 
-// hasDeparted says whether a process is known to be no more. Who is asked may not know.
+// hasDeparted reports whether a process is known to have ended. The node that is asked may not
+// know.
 func (n *Node) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
 	if id.Node == n.cfg.Name {
 		return n.departed.has(id), nil
@@ -122,7 +124,7 @@ func (n *Node) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, e
 	return a.Msg.GetDeparted(), nil
 }
 
-// Departed is asked by another node, one of whose processes waits for one of this node.
+// Departed answers another node, one of whose processes waits for a process of this node.
 func (s *service) Departed(ctx context.Context, r *connect.Request[nodev1.DepartedRequest]) (*connect.Response[nodev1.DepartedResponse], error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node {

@@ -24,48 +24,49 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// memberJournal is who has joined the node at its socket, in a file beside that: the next daemon knows from
-// it who may come back, and of what the kernel says, who has ended. The model is docs/models/rejoin.pml.
+// memberJournal is an append-only file beside the socket that records the processes that joined the
+// node. The next daemon reads from it which processes may rejoin, and asks the kernel which of them
+// have ended. The model is docs/models/rejoin.pml.
 type memberJournal struct {
 	n    *Node
-	path string // "": a node whose socket is no file ends with its program, and nobody comes back
+	path string // "": an abstract socket; the node ends with its program and no process rejoins
 
 	mu       sync.Mutex
 	f        *os.File
-	lines    int // in the file
+	lines    int // number of lines in the file
 	live     map[nodeproto.ProcessID]memberRecord
 	expected map[uint32]*expectedMember // by pid
-	failed   bool                       // and it was said
+	failed   bool                       // the last write failed, and that was logged
 }
 
-// memberRecord is a line of the file: a process that has joined, or the end of one.
+// memberRecord is a line of the file: a process that joined, or the end of one.
 type memberRecord struct {
 	Process nodeproto.ProcessID
 	Ended   bool                `json:",omitempty"`
 	At      int64               `json:",omitempty"` // of an end: see departure
-	Dropped bool                `json:",omitempty"` // it is not known whether it has ended
-	Hash    string              `json:",omitempty"` // the SHA-256 of what it was given
+	Dropped bool                `json:",omitempty"` // forgotten; it may still run
+	Hash    string              `json:",omitempty"` // the SHA-256 of its rejoin token
 	UID     uint32              `json:",omitempty"`
 	Real    int                 `json:",omitempty"` // the kernel's pid
 	Born    uint64              `json:",omitempty"` // see unix.Born
 	Parent  nodeproto.ProcessID `json:",omitzero"`
 	Session string              `json:",omitempty"`
-	Group   uint32              `json:",omitempty"` // in a session that the node has
-	Started bool                `json:",omitempty"` // by that session
+	Group   uint32              `json:",omitempty"` // its run group, in a session of this node
+	Started bool                `json:",omitempty"` // started by that session
 }
 
-// expectedMember is a process that may come back.
+// expectedMember is a process that may rejoin.
 type expectedMember struct {
 	memberRecord
-	settled chan struct{} // closed when it has, with all that it had, or has ended
+	settled chan struct{} // closed when it has rejoined and announced everything, or has ended
 }
 
-// What is read of a file that may be damaged, and kept in one.
+// Limits on what is read from a file that may be damaged, and kept in it.
 const (
 	maxJournal = 64 << 20
 	maxLine    = 64 << 10 // a session's name has maxSession bytes at most, each of which may be written as six
 	maxSession = 8 << 10  // bytes
-	maxEnded   = 1024     // ends of processes that the next daemon is told of
+	maxEnded   = 1024     // ended processes that the file keeps for the next daemon
 )
 
 // open reads the file. The socket's lock is held, so it is this daemon's alone.
@@ -80,7 +81,7 @@ func (r *memberJournal) open(n *Node, socket string) error {
 	for id, e := range r.live {
 		switch {
 		case id.Node != n.cfg.Name || !n.ownPID(id.PID):
-			delete(r.live, id) // of a node that this one is no more
+			delete(r.live, id) // recorded when the node had another name or place
 		case e.dead():
 			delete(r.live, id)
 			lost = append(lost, departure{id, time.Now().Unix()})
@@ -100,9 +101,9 @@ func (r *memberJournal) open(n *Node, socket string) error {
 	return nil
 }
 
-// read gives the processes that have ended, the latest last.
+// read loads the file and returns the processes that have ended, the latest last.
 func (r *memberJournal) read(path string) (ended []departure) {
-	info, err := os.Lstat(path) // not where a link leads
+	info, err := os.Lstat(path) // does not follow a symbolic link
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -128,7 +129,7 @@ func (r *memberJournal) read(path string) (ended []departure) {
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		var e memberRecord
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 { // torn by the daemon's death
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 { // the daemon died while it wrote the line
 			continue
 		}
 		switch {
@@ -147,9 +148,9 @@ func (r *memberJournal) read(path string) (ended []departure) {
 	return ended[max(0, len(ended)-maxEnded):]
 }
 
-// rewrite makes the file anew, with who is there and who has ended lately.
+// rewrite writes a new file with the live members and the latest ends, and renames it into place.
 func (r *memberJournal) rewrite(ended []departure) error {
-	_ = os.Remove(r.path + ".new") // of a daemon that died while it wrote
+	_ = os.Remove(r.path + ".new") // left by a daemon that died while it wrote
 	f, err := os.OpenFile(r.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func (r *memberJournal) rewrite(ended []departure) error {
 	w := bufio.NewWriter(f)
 	enc := json.NewEncoder(w)
 	for _, e := range r.live {
-		_ = enc.Encode(e) // the writer keeps its error
+		_ = enc.Encode(e) // Flush returns the error
 	}
 	for _, e := range ended[max(0, len(ended)-maxEnded):] {
 		_ = enc.Encode(memberRecord{Process: e.ProcessID, Ended: true, At: e.at})
@@ -177,14 +178,14 @@ func (r *memberJournal) rewrite(ended []departure) error {
 	return nil
 }
 
-// append adds a line; mu is held. It is not synced: what outlives the daemon is all that matters,
-// no process outlives the machine.
+// append writes a line. mu is held. The file is not synced: it only has to outlive the daemon,
+// since no process outlives the machine.
 func (r *memberJournal) append(e memberRecord) {
 	if r.path == "" {
 		return
 	}
 	b, err := json.Marshal(e)
-	if err == nil && r.failed { // its last line may be torn, and others are missing
+	if err == nil && r.failed { // the last line may be torn and others may be missing
 		err = r.rewrite(r.n.departed.latest(maxEnded))
 	} else if err == nil {
 		_, err = r.f.Write(append(b, '\n'))
@@ -198,9 +199,9 @@ func (r *memberJournal) append(e memberRecord) {
 	r.failed = err != nil
 }
 
-// join notes a process, and gives what it may come back by.
+// join records a process and returns its rejoin token.
 func (r *memberJournal) join(p *process, parent nodeproto.ProcessID) (token string) {
-	born, err := unix.Born(p.cred.PID) // without mu, as the process may have the kernel hold that up
+	born, err := unix.Born(p.cred.PID) // without mu: the process can make the kernel delay this
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.path == "" {
@@ -219,7 +220,7 @@ func (r *memberJournal) join(p *process, parent nodeproto.ProcessID) (token stri
 	return token
 }
 
-// end notes that a process is no more.
+// end records that a process has ended.
 func (r *memberJournal) end(id nodeproto.ProcessID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +231,7 @@ func (r *memberJournal) end(id nodeproto.ProcessID) {
 	r.settle(id)
 }
 
-// drop forgets a process, of which it is not known whether it has ended.
+// drop removes a process that may still run: it cannot rejoin.
 func (r *memberJournal) drop(id nodeproto.ProcessID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,14 +242,15 @@ func (r *memberJournal) drop(id nodeproto.ProcessID) {
 	r.settle(id)
 }
 
-// expect begins to wait for a process; mu is held, or nobody else is there yet.
+// expect starts to wait for a process to rejoin. mu is held, or no other goroutine uses the journal
+// yet.
 func (r *memberJournal) expect(e memberRecord) {
 	x := &expectedMember{memberRecord: e, settled: make(chan struct{})}
 	r.expected[e.Process.PID] = x
 	r.n.wg.Go(func() { r.watch(x) })
 }
 
-// expectReturn expects a process whose connection has ended here and not there.
+// expectReturn waits for a process whose connection this daemon gave up: it may rejoin.
 func (r *memberJournal) expectReturn(id nodeproto.ProcessID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +259,7 @@ func (r *memberJournal) expectReturn(id nodeproto.ProcessID) {
 	}
 }
 
-// settle is the end of that; mu is held.
+// settle ends the wait for a process. mu is held.
 func (r *memberJournal) settle(id nodeproto.ProcessID) {
 	if x := r.expected[id.PID]; x != nil && x.Process == id {
 		delete(r.expected, id.PID)
@@ -265,20 +267,20 @@ func (r *memberJournal) settle(id nodeproto.ProcessID) {
 	}
 }
 
-// returned says that a process has come, with all that it had.
+// returned records that a process has rejoined and announced everything.
 func (r *memberJournal) returned(id nodeproto.ProcessID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settle(id)
 }
 
-// Between looks whether a process that is expected has ended.
+// Intervals between checks whether an expected process has ended.
 const (
 	minProbeInterval = 20 * time.Millisecond
 	maxProbeInterval = time.Second
 )
 
-// watch looks after a process until it is back or has ended.
+// watch polls until an expected process has rejoined or has ended.
 func (r *memberJournal) watch(x *expectedMember) {
 	t := time.NewTimer(minProbeInterval)
 	defer t.Stop()
@@ -301,27 +303,27 @@ func (r *memberJournal) watch(x *expectedMember) {
 	}
 }
 
-// dead says whether the kernel knows that the process is no more.
+// dead reports whether the kernel says that the process has ended.
 func (e *memberRecord) dead() bool {
 	born, err := unix.Born(e.Real)
 	return errors.Is(err, fs.ErrNotExist) || err == nil && born != 0 && e.Born != 0 && born != e.Born
 }
 
-// anyExpected says whether anybody is expected, whose links are not known yet.
+// anyExpected reports whether a process is expected, whose links are not known yet.
 func (r *memberJournal) anyExpected() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.expected) > 0
 }
 
-// isExpected says whether a pid is one's who may come back.
+// isExpected reports whether pid belongs to a process that may rejoin.
 func (r *memberJournal) isExpected(pid uint32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.expected[pid] != nil
 }
 
-// awaitReturn waits for a process that may come back.
+// awaitReturn waits until an expected process has rejoined or ended.
 func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
 	r.mu.Lock()
 	x := r.expected[pid]
@@ -341,10 +343,10 @@ func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
 	}
 }
 
-// checkReturn checks who says that he comes back: the kernel's number and beginning of the program, its user, and
-// what the daemon gave it before.
+// checkReturn authenticates a process that rejoins: by the kernel's pid and start time of the
+// program, its user, and its rejoin token.
 func (j *memberJournal) checkReturn(r *nodeproto.RejoinRequest, cred unix.Cred) (memberRecord, error) {
-	born, err := unix.Born(cred.PID) // without mu, as in join
+	born, err := unix.Born(cred.PID) // without mu, see join
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	x := j.expected[r.Process.PID]

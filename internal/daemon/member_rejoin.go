@@ -9,11 +9,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// maxLinks bounds the links that a process brings.
+// maxLinks bounds the links that a process announces when it rejoins.
 const maxLinks = 1 << 16
 
-// rejoin takes back a process that has joined a daemon before this one, or whose connection was given
-// up here. Nobody reaches it until it has said what it has.
+// rejoin readmits a process that joined an earlier daemon, or whose connection this daemon gave up.
+// No other process reaches it until it has announced its exports and links.
 func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	n := p.n
 	if r.Version != nodeproto.Version {
@@ -49,7 +49,7 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	return nodeproto.Welcome{Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.nodeNames(), Pass: r.Pass, Introduces: true, InSession: p.member != nil}, nil
 }
 
-// sessionOf is the session that a process was in which may come back, if the node has it.
+// sessionOf returns the session of a process that may rejoin, if this node has it.
 func (n *Node) sessionOf(id nodeproto.ProcessID) *session {
 	n.journal.mu.Lock()
 	e := n.journal.live[id]
@@ -57,7 +57,7 @@ func (n *Node) sessionOf(id nodeproto.ProcessID) *session {
 	return n.sessionNamed(e.Session)
 }
 
-// markJoined says whether a program that was started joins by this.
+// markJoined marks a spawned program as joined, and reports whether this is its first join.
 func (c *child) markJoined() bool {
 	select {
 	case <-c.joined:
@@ -68,7 +68,7 @@ func (c *child) markJoined() bool {
 	}
 }
 
-// takeBelongings takes what a process that comes back has.
+// takeBelongings takes one part of what a rejoining process announces.
 func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	if !p.returning.Load() {
 		return code.New(code.BadArg, "only a process that comes back says what it had")
@@ -88,7 +88,7 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	id := p.id.Load()
 	p.n.journal.returned(*id)
 	p.n.log.Info("process came back", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
-	if why := p.n.network.reason(); why != "" { // it may have missed that
+	if why := p.n.network.reason(); why != "" { // it may have missed the sever request
 		p.n.wg.Go(func() {
 			ctx, stop := context.WithTimeout(p.n.ctx, timeout.Control)
 			defer stop()
@@ -99,8 +99,9 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	return nil
 }
 
-// takeLinks lets importers on other nodes dial the links again that a process of this node had. Only a link's
-// two ends know its number: an importer that brings it as its own, before its exporter does, takes it from itself.
+// takeLinks lets importers on other nodes redial the links of a process of this node. Only a link's
+// two ends know its number: an importer that announces the number as its own before the exporter
+// does harms only its own link.
 func (n *Node) takeLinks(p *process, links []nodeproto.LinkAgain) error {
 	if len(links) == 0 || n.network.reason() != "" {
 		return nil

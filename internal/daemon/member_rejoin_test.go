@@ -73,8 +73,8 @@ func rejoin(t *testing.T, n *daemon.Node, r nodeproto.RejoinRequest) (*nodeproto
 	return c, err
 }
 
-// Only the very process that had joined can come back as that, and nobody reaches it before it has said
-// what it has.
+// Only the very process that had joined can come back as that, and nobody reaches it before it has
+// said what it has.
 func TestImpostorsDoNotRejoin(t *testing.T) {
 	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
 	n := startNode(t, cfg)
@@ -208,8 +208,8 @@ func TestRollIsNotBelievedBlindly(t *testing.T) {
 	})
 }
 
-// Whatever a session is called, its processes and those that join later come back; a name that would make
-// the roll unreadable is refused.
+// Whatever a session is called, its processes and those that join later come back; a name that
+// would make the roll unreadable is refused.
 func TestLongSessionNamesInTheRoll(t *testing.T) {
 	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
 	n := startNode(t, cfg)
@@ -230,8 +230,8 @@ func TestLongSessionNamesInTheRoll(t *testing.T) {
 	}
 }
 
-// A line that was written in part, because there was no room for more, spoils none of those that come after it; and
-// who it was about comes back if any comes after.
+// A line that was written in part, because there was no room for more, spoils none of those that
+// come after it; and who it was about comes back if any comes after.
 func TestTornLineOfTheRoll(t *testing.T) {
 	for _, more := range []bool{true, false} {
 		cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
@@ -285,8 +285,8 @@ func rollSize(t *testing.T, cfg daemon.Config) int64 {
 	return info.Size()
 }
 
-// A process that was cut off for what it said is not expected by the next daemon, which would have others wait for it, nor
-// taken for dead, for it may live on with its links.
+// A process that was cut off for what it said is not expected by the next daemon, which would have
+// others wait for it, nor taken for dead, for it may live on with its links.
 func TestWhoIsCutOffIsNotExpected(t *testing.T) {
 	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
 	n := startNode(t, cfg)

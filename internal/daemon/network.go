@@ -24,16 +24,16 @@ import (
 // network says whether processes here may be linked with those of other nodes:
 // the manual's MCPStart and MCPStop.
 type network struct {
-	transitionMu sync.Mutex // of who takes down or brings up
+	transitionMu sync.Mutex // held during takeDown and bringUp
 
 	mu       sync.Mutex
-	epoch    uint64          // of the links that are made now
-	down     string          // why there are none; "": there may be
-	epochCtx context.Context // of the epoch
+	epoch    uint64          // epoch of links made now
+	down     string          // why the node is down; "": it is up
+	epochCtx context.Context // ends with the epoch
 	endEpoch context.CancelCauseFunc
 }
 
-// beginEpoch starts an epoch; mu is held, or nobody else is there yet.
+// beginEpoch starts an epoch. mu is held, or no other goroutine uses the node yet.
 func (w *network) beginEpoch() {
 	// Greater than any of a daemon before this one, whose links processes bring with them.
 	w.epoch = max(w.epoch+1, uint64(unix.Monotonic()))
@@ -55,21 +55,21 @@ func (w *network) use(ctx context.Context) (_ context.Context, epoch uint64, lea
 	return ctx, w.epoch, func() { stop(); cancel(nil) }, nil
 }
 
-// reason is why the node is down, or "".
+// reason returns why the node is down, or "".
 func (w *network) reason() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.down
 }
 
-// currentEpoch is the epoch of links that are made now.
+// currentEpoch returns the epoch of links made now.
 func (w *network) currentEpoch() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.epoch
 }
 
-// finishEpoch ends the epoch; false if none was.
+// finishEpoch ends the epoch. It reports false if the node was down already.
 func (w *network) finishEpoch(why string) (epoch uint64, was bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +88,7 @@ func truncateReason(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
 }
 
-// downReason is what everybody hears of a node that is down.
+// downReason is the error text for a node that was taken down.
 func downReason(node, reason string) string {
 	if reason = strings.Join(strings.Fields(truncateReason(reason)), " "); reason != "" {
 		reason = ": " + reason
@@ -113,10 +113,10 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 		n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
 	}
 	n.mu.Lock()
-	clear(n.pendingLinks) // nobody dials any more
+	clear(n.pendingLinks) // no importer can dial any more
 	n.mu.Unlock()
-	// Whichever side of a link ends it first, the other one knows why. All of it is
-	// done whether or not who asked waits.
+	// Whichever side of a link ends it first, the other one knows why. All of it is done even if
+	// the caller gives up.
 	ctx = context.WithoutCancel(ctx)
 	r := nodeproto.SeverRequest{Epoch: epoch, Why: why, Soon: true}
 	links, silent := n.severAll(ctx, r)
@@ -133,7 +133,7 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 	return out
 }
 
-// bringUp is the end of that.
+// bringUp undoes takeDown.
 func (n *Node) bringUp() error {
 	w := &n.network
 	w.transitionMu.Lock()
@@ -151,7 +151,7 @@ func (n *Node) bringUp() error {
 	return nil
 }
 
-// announceLeave tells all other nodes at once, and returns those that do not hear it.
+// announceLeave tells all other nodes concurrently, and returns those that did not answer.
 func (n *Node) announceLeave(ctx context.Context, why string) (untold []string) {
 	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping) // each gives its own processes half of that, in severAll
 	defer stop()
@@ -203,8 +203,8 @@ func (n *Node) severAll(ctx context.Context, r nodeproto.SeverRequest) (links in
 
 func (n *Node) downFile() string { return filepath.Join(n.cfg.State, "down") }
 
-// saveDown is for the next daemon: who has taken a node down does not expect it up
-// because the daemon or the machine was restarted.
+// saveDown records for the next daemon that the node is down: a restart of the daemon or the
+// machine must not bring it up.
 func (n *Node) saveDown(reason string) error {
 	if n.cfg.State == "" {
 		return errors.New("this node keeps no state")

@@ -20,7 +20,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// Config is what a node needs to know.
+// Config configures a node.
 type Config struct {
 	Name     string         // in Hosts, if there are any
 	Socket   string         // path of the unix socket; "@name" is one without a file
@@ -28,7 +28,7 @@ type Config struct {
 	Listen   string         // TCP address for nodes and tools; empty: the one in Hosts
 	Identity *cert.Identity // needed to listen
 	Certs    string         // directory that Identity is from, and that is looked at again; may be empty
-	Version  string         // of the product, for who asks
+	Version  string         // of the product, reported to clients
 	Log      *slog.Logger
 	Logs     string // directory for server.log and driver.log; empty: there are none
 
@@ -64,7 +64,7 @@ type Node struct {
 	children     children
 	closed       bool
 	sessions     sessions
-	recovered    bool // the sessions of a daemon before this one were found
+	recovered    bool // sessions of an earlier daemon were recovered
 	network      network
 	endedTotals  endedTotals
 	departed     departed
@@ -75,10 +75,10 @@ type Node struct {
 
 	misplaced atomic.Pointer[misplacedProgram]
 
-	ctx    context.Context // ends when the node is closed
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
-	stopWaiting chan struct{} // closed when Close no longer waits for children, which were killed
+	stopWaiting chan struct{} // closed when Close no longer waits for killed children
 
 	wg sync.WaitGroup
 }
@@ -115,7 +115,7 @@ func (n *Node) serve() (err error) {
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return err
 	}
-	if err = n.journal.open(n, cfg.Socket); err != nil { // before anybody asks for who was here
+	if err = n.journal.open(n, cfg.Socket); err != nil { // before a request can ask for earlier members
 		n.unix.hangUp()
 		n.unix.unlock()
 		return err
@@ -132,7 +132,7 @@ func (n *Node) serve() (err error) {
 	if cfg.State != "" {
 		n.findCgroups()
 	}
-	// Before programs come that were started by a daemon before this one.
+	// Before programs rejoin that an earlier daemon started.
 	if err := n.recoverSessions(); err != nil {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
@@ -167,8 +167,7 @@ func (n *Node) configure() error {
 		return err
 	}
 	n.roster.Store(r)
-	// Before other nodes are listened to: one that is not in the list has the file
-	// looked at.
+	// Before the node listens: a connection from an unlisted node rereads the file.
 	n.hostsFile.placed, n.hostsFile.taken = r.places(), n.cfg.HostsRead
 	if n.cfg.Listen == "" {
 		n.cfg.Listen = r.self(n.cfg.Name).Control
@@ -184,7 +183,7 @@ func (n *Node) Addr() string {
 	return n.tcp.addr()
 }
 
-// Began is when the node did.
+// Began returns when the node started.
 func (n *Node) Began() time.Time { return n.started }
 
 // Socket is the path of the unix socket.
@@ -249,7 +248,7 @@ func (n *Node) acceptProcesses() {
 				return
 			}
 			n.logAcceptError(err)
-			time.Sleep(10 * time.Millisecond) // out of descriptors: others may close some
+			time.Sleep(10 * time.Millisecond) // out of descriptors: processes may close some
 			continue
 		}
 		if err := n.serveProcess(c); err != nil {
@@ -259,7 +258,7 @@ func (n *Node) acceptProcesses() {
 	}
 }
 
-// track keeps c until it ends; false when the node is closing.
+// track adds c until it ends. It reports false when the node is closing.
 func (n *Node) track(c *nodeproto.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

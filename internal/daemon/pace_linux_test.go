@@ -22,7 +22,8 @@ func congestion(t *testing.T, l net.Listener) (now string) {
 	return now
 }
 
-// What a node accepts begins as its listeners have it: without BBR, and with all else that the system has.
+// What a node accepts begins as its listeners have it: without BBR, and with all else that the
+// system has.
 func TestListensUnpaced(t *testing.T) {
 	dir := t.TempDir()
 	authority, certs := filepath.Join(dir, "ca"), filepath.Join(dir, "certs")

@@ -19,7 +19,7 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// probeHosts asks some of the nodes, all at once, whether they are there.
+// probeHosts pings the given nodes concurrently.
 func (n *Node) probeHosts(ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look) []*nodev1.Host {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
@@ -56,7 +56,7 @@ func (n *Node) probeHosts(ctx context.Context, nodes *roster, hs []hosts.Host, w
 	return out
 }
 
-// maxErrorText bounds an error in a list of many nodes.
+// maxErrorText bounds an error's text in a list of nodes, in bytes.
 const maxErrorText = 240
 
 func truncateError(s string) string {
@@ -66,15 +66,14 @@ func truncateError(s string) string {
 	return s
 }
 
-// probe measures a round trip on a connection that is already there, and says what
-// came back.
+// probe measures a round trip on an established connection and records the answer in s.
 func (p *peer) probe(ctx context.Context, s *nodev1.Host) {
 	var from atomic.Pointer[string]
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
 		a := i.Conn.LocalAddr().String()
 		from.Store(&a)
 	}})
-	for range 2 { // the first may have to connect
+	for range 2 { // the first call may have to connect
 		start := time.Now()
 		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
 		if err != nil {
@@ -97,11 +96,11 @@ func (p *peer) probe(ctx context.Context, s *nodev1.Host) {
 	}
 }
 
-// probeLinkNumber is in the hello of who only looks. No link has it but by a chance of
-// one in 2^64, and then it is dialled with a proof.
+// probeLinkNumber is the link number in a probe's hello. A link has it with a probability of 2^-64,
+// and a real importer follows with a proof.
 const probeLinkNumber = 0
 
-// probeDataPort looks whether a data plane answers: it says hello and hears the challenge.
+// probeDataPort checks that a data port answers: it sends a hello and reads the challenge.
 func probeDataPort(ctx context.Context, addr string) (time.Duration, error) {
 	start := time.Now()
 	var d net.Dialer

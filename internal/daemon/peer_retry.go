@@ -14,15 +14,16 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// Between attempts to ask a node again whose daemon has died.
+// Delays between attempts to reach a node whose daemon has died.
 const (
 	minRetryDelay = 10 * time.Millisecond
 	maxRetryDelay = 250 * time.Millisecond
 )
 
-// retryInterrupted asks another node what may be asked twice. If the connection breaks, the daemon has died under the
-// question, or it says that it is ending: the next one is asked as soon as it is there, for as long as a process would
-// wait for its own, and the context lets. A node that nobody answers for in the first place is not waited for.
+// retryInterrupted sends an idempotent request to another node. If the connection breaks during the
+// request, or the daemon answers that it is ending, it repeats the request until the next daemon
+// answers, for at most timeout.Control, and until the context ends. A node that does not answer the
+// first request is not waited for.
 func retryInterrupted[Q, A any](ctx context.Context, ask func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*connect.Response[A], error) {
 	var since time.Time
 	for pause := minRetryDelay; ; pause = min(2*pause, maxRetryDelay) {
@@ -30,7 +31,7 @@ func retryInterrupted[Q, A any](ctx context.Context, ask func(context.Context, *
 		a, err := ask(ctx, connect.NewRequest(q))
 		e, answered := answeredError(err)
 		ending := answered && e.Code == code.NoDaemon
-		if ending { // which is the answer of no daemon for its processes
+		if ending { // a code that a running daemon never sends about its processes
 			err = errors.New(e.Text)
 		}
 		switch gone := ending || connectionLost(err); {
@@ -38,7 +39,7 @@ func retryInterrupted[Q, A any](ctx context.Context, ask func(context.Context, *
 			return a, err
 		case gone && since.IsZero():
 			since = time.Now()
-		case gone: // for as long as it had the question a daemon was there
+		case gone: // while the request was pending a daemon ran, so that time does not count
 			since = since.Add(time.Since(asked))
 		case since.IsZero():
 			return nil, err
@@ -56,7 +57,7 @@ func retryInterrupted[Q, A any](ctx context.Context, ask func(context.Context, *
 	}
 }
 
-// answeredError is the error that a daemon has answered with, if it was one that has.
+// answeredError returns the error that the daemon sent; ok is false if the call failed otherwise.
 func answeredError(err error) (e *code.Error, ok bool) {
 	var ce *connect.Error
 	if !errors.As(err, &ce) {
@@ -66,8 +67,8 @@ func answeredError(err error) (e *code.Error, ok bool) {
 	return &code.Error{Code: code.Code(n), Text: ce.Message()}, err == nil
 }
 
-// orEnding is err, but of a daemon that is ending that it is: what it says then of its processes, who have lost
-// it, is not so, and the next daemon knows them.
+// orEnding returns err, or NoDaemon while this daemon is ending: then its answers about processes,
+// which have lost it, would be wrong, and the next daemon knows them.
 func (n *Node) orEnding(err error) error {
 	if n.ctx.Err() != nil {
 		return code.New(code.NoDaemon, "the daemon of node %q is ending: ask the next one", n.cfg.Name)
@@ -75,7 +76,7 @@ func (n *Node) orEnding(err error) error {
 	return err
 }
 
-// connectionLost says of an error that a connection had been there and has ended.
+// connectionLost reports whether an established connection ended.
 func connectionLost(err error) bool {
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, e) {

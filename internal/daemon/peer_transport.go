@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
 
-// peerTransport is how another node is reached. It notices when the node is lost, and found
-// again, which is seen when somebody asks it something.
+// peerTransport is the HTTP transport to another node. From the results of calls it notices when
+// the node becomes unreachable and reachable again, and logs that.
 type peerTransport struct {
 	*http.Transport
 	n    *Node
@@ -19,10 +19,10 @@ type peerTransport struct {
 
 	mu          sync.Mutex
 	unreachable bool
-	contacted   bool // before: the first answer finds nothing that was lost
+	contacted   bool // a call was made before; the first answer is always logged
 }
 
-// idempotent are the calls that may be made twice.
+// idempotent lists the calls that may be repeated.
 var idempotent = map[string]bool{
 	nodev1connect.NodeServicePingProcedure:             true,
 	nodev1connect.ClusterServiceNodesProcedure:         true,
@@ -34,9 +34,8 @@ var idempotent = map[string]bool{
 	nodev1connect.LinkServiceLinksProcedure:            true,
 }
 
-// RoundTrip asks the node. A connection that was kept may end under a call because
-// the node has ended before, and it may have been started again: what is harmless
-// is asked once more, on a new connection, and the answer is of the node as it is.
+// RoundTrip sends a request to the node. A reused connection may break because the node was
+// restarted since: an idempotent call is then repeated once on a new connection.
 func (w *peerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var kept atomic.Bool
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept.Store(i.Reused) }})
@@ -47,7 +46,7 @@ func (w *peerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 			a, err = w.Transport.RoundTrip(again)
 		}
 	}
-	if err == nil || ctx.Err() == nil { // else who asked has given up, which says nothing
+	if err == nil || ctx.Err() == nil { // else the caller gave up, which says nothing about the node
 		w.noteResult(err)
 	}
 	return a, err

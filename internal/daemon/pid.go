@@ -24,19 +24,19 @@ func (n *Node) claim(p *process, token string) (pid uint32, parent nodeproto.Pro
 		return n.freePID(), c.parent, c
 	default:
 		c.real = p.cred.PID
-		close(c.joined) // who waits for it looks under mu, and finds it registered
+		close(c.joined) // its waiters take mu, and find it registered
 		return c.pid, c.parent, c
 	}
 }
 
-// placeIndex is where the node stands in the hosts file, by which its pids differ
-// from those of others. It stays the same while the node runs.
+// placeIndex is the node's place in the hosts file, which keeps its pids apart from those of other
+// nodes. It does not change while the node runs.
 func (n *Node) placeIndex() int { return n.roster.Load().place }
 
-// ownPID says whether a pid is one that this node gives out.
+// ownPID reports whether this node gives out pid.
 func (n *Node) ownPID(pid uint32) bool { return pid%block != 0 && int(pid/block) == n.placeIndex() }
 
-// freePID is a logical pid that nobody has. With mu.
+// freePID returns an unused logical pid. mu is held.
 func (n *Node) freePID() uint32 {
 	index := n.placeIndex()
 	for {

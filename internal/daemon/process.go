@@ -21,11 +21,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// maxHandovers is how many descriptors a process may owe an answer for: one
-// that never reads would otherwise pin them in the kernel.
+// maxHandovers bounds the descriptors in unanswered handovers to a process: a process that never
+// reads would otherwise pin them in the kernel.
 const maxHandovers = 8
 
-// process is one local process and its control connection.
+// process is a process of this node with its control connection.
 type process struct {
 	n    *Node
 	conn *nodeproto.Conn
@@ -33,38 +33,38 @@ type process struct {
 	user string // set before the first request is handled
 
 	pendingHandovers chan struct{}
-	linkOrder        atomic.Uint64 // of links to it, begun
+	linkOrder        atomic.Uint64 // numbers the links to it in the order of introduction
 
-	id      atomic.Pointer[nodeproto.ProcessID] // nil before it registered
+	id      atomic.Pointer[nodeproto.ProcessID] // nil before it has registered
 	session string                              // set before id
-	member  *member                             // of a session that the node has; set before id
-	program atomic.Pointer[string]              // nil: the node does not know it yet
+	member  *member                             // its place in a session of this node; nil: none; set before id
+	program atomic.Pointer[string]              // nil: not known yet
 
-	returning atomic.Bool // see rejoin
+	returning atomic.Bool // rejoining; not all was announced yet
 
 	counters           linkCounters
-	releaseDescriptors func() // see descriptors.hold
-	refusedFull        bool   // it is told that there are too many
+	releaseDescriptors func() // ends the reservations in descriptors
+	refusedFull        bool   // the node is out of descriptors: requests are refused with that error
 	logLimiter         logLimiter
 
 	mu              sync.Mutex
 	exports         map[uint32]nodeproto.ExportRequest
 	changed         chan struct{}               // closed and replaced when exports change
-	grantors        map[*process]struct{}       // exporters of this node that have let this process in
-	guests          map[nodeproto.ProcessID]int // imports under way of others than its own user and session
-	linkCount       int                         // that were introduced
-	rejoinedLinks   int                         // when it came back
-	permissionBytes int                         // bytes that its exports' permissions take here
+	grantors        map[*process]struct{}       // exporters of this node that granted it imports
+	guests          map[nodeproto.ProcessID]int // pending imports by processes of other users or sessions
+	linkCount       int                         // links introduced to or by it
+	rejoinedLinks   int                         // links that it announced on rejoining
+	permissionBytes int                         // memory that its exports' permissions take in this daemon
 }
 
-// serveProcess takes a connection on.
+// serveProcess starts to serve a connection.
 func (n *Node) serveProcess(c *net.UnixConn) error {
 	cred, err := unix.PeerCred(c)
 	if err != nil {
 		return err
 	}
 	if strings.HasPrefix(n.cfg.Socket, "@") && int(cred.UID) != os.Getuid() {
-		// Such a socket has no file mode to say who may connect.
+		// An abstract socket has no file mode that limits the users who may connect.
 		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
 	}
 	leave, ok := n.descriptors.admitUser(cred.UID)
@@ -103,7 +103,8 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		return nil
 	}
 	n.wg.Go(func() {
-		// Looking a user up may take long, on a directory server: other connections are taken on meanwhile.
+		// A user lookup on a directory server may take long: it runs here, so that other
+		// connections are accepted meanwhile.
 		p.user = userName(cred.UID)
 		close(ready)
 		if p.refusedFull {
@@ -116,8 +117,8 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	return nil
 }
 
-// userName is how rights name a user: by name, which is the same on all nodes
-// of a cluster, where the number need not be.
+// userName returns the name by which rights identify a user: names are the same on all nodes of a
+// cluster, numbers need not be.
 func userName(uid uint32) string {
 	s := strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(s); err == nil && utf8.ValidString(u.Username) { // no message carries another one
@@ -126,7 +127,8 @@ func userName(uid uint32) string {
 	return s
 }
 
-// disconnected forgets the process: waiting imports of its buffers end.
+// disconnected removes the process after its connection has ended. Imports that wait for its
+// buffers end.
 func (p *process) disconnected() {
 	p.closeCounters()
 	p.releaseDescriptors()
@@ -135,7 +137,7 @@ func (p *process) disconnected() {
 		return
 	}
 	n := p.n
-	n.noteDeparture(p) // before anybody who dials it is refused
+	n.noteDeparture(p) // before an importer that dials it is refused
 	var left []*process
 	n.mu.Lock()
 	if n.processes[id.PID] == p {
@@ -150,7 +152,7 @@ func (p *process) disconnected() {
 		}
 	}
 	n.mu.Unlock()
-	for _, q := range left { // who imported from it
+	for _, q := range left { // processes that may have imported from it
 		q.mu.Lock()
 		delete(q.grantors, p)
 		q.mu.Unlock()
@@ -160,7 +162,7 @@ func (p *process) disconnected() {
 	if p.linkCount > 0 {
 		n.driverLog.Info("links ended with their process", "pid", id.PID, "links", p.linkCount, "why", p.conn.Err())
 	}
-	for e := range p.grantors { // what was granted and never linked would stay there
+	for e := range p.grantors { // a grant without a link would stay at the exporter
 		n.wg.Go(func() {
 			ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 			defer stop()
@@ -173,12 +175,12 @@ func (p *process) disconnected() {
 	n.log.Info("process left", "pid", id.PID, "realpid", p.cred.PID, "why", p.conn.Err())
 }
 
-// handle answers a process.
+// handle answers a request of the process.
 func (p *process) handle(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
 	defer func() { closeAll(fds) }()
 	switch m {
 	case nodeproto.Register, nodeproto.Rejoin, nodeproto.Import, nodeproto.Connect:
-	default: // which take none, and may wait
+	default: // these take no descriptors and may wait
 		closeAll(fds)
 		fds = nil
 	}
@@ -320,7 +322,7 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	return nodeproto.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true, InSession: p.member != nil}, nil
 }
 
-// nodeNames are the nodes as they are now, which is what a process knows for as long as it runs.
+// nodeNames returns the current nodes. A process keeps this list for its lifetime.
 func (n *Node) nodeNames() []string {
 	nodes := n.roster.Load().hosts
 	hs := make([]string, len(nodes))
@@ -330,7 +332,7 @@ func (n *Node) nodeNames() []string {
 	return hs
 }
 
-// export notes a buffer, or its end, and lets waiting imports look again.
+// export records a buffer, or its end, and wakes waiting imports.
 func (p *process) export(r nodeproto.ExportRequest, begin bool) error {
 	if begin && (r.Size <= 0 || r.Rights == 0 || r.Rights&^(nodeproto.MayRead|nodeproto.MayWrite) != 0) {
 		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)

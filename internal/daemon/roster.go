@@ -76,8 +76,8 @@ func (r *roster) self(name string) hosts.Host {
 	return h
 }
 
-// isMember says whether who asks may be one of the cluster. A user may, with a
-// certificate; a node must be in the list, if there is one.
+// isMember reports whether p may belong to the cluster. A user with a certificate may; a node must
+// be in the hosts file, if there is one.
 func (r *roster) isMember(p cert.Peer) bool {
 	if p.Kind != cert.Node || !r.only {
 		return true

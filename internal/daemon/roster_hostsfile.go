@@ -59,7 +59,7 @@ func (n *Node) Reload() {
 }
 
 // reloadHosts takes the file up when it has changed; when settled is set, only if it
-// is as it was at the look before: else somebody may be writing it.
+// is as it was at the look before: else it may still be being written.
 func (n *Node) reloadHosts(settled bool) {
 	f := &n.hostsFile
 	f.mu.Lock()
@@ -177,8 +177,8 @@ func (f *hostsFile) checkPlaces(r *roster) error {
 	return nil
 }
 
-// isMember says whether who asks is one of the cluster. A node that is not in the
-// list may have been added to the file just now.
+// isMember reports whether p belongs to the cluster. It rereads the file for an unknown node, which
+// may just have been added.
 func (n *Node) isMember(p cert.Peer) bool {
 	if n.roster.Load().isMember(p) {
 		return true

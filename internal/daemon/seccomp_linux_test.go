@@ -17,8 +17,9 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// A node in a container whose filter of system calls knows neither pidfd_open nor close_range makes sessions,
-// runs programs in them, which have the standard descriptors only, and deletes them with all that they have left.
+// A node in a container whose filter of system calls knows neither pidfd_open nor close_range makes
+// sessions, runs programs in them, which have the standard descriptors only, and deletes them with
+// all that they have left.
 func TestSessionsWithoutPidfds(t *testing.T) {
 	const pidfdSendSignal, pidfdOpen, closeRange = 424, 434, 436 // on all architectures
 	for _, calls := range [][]uintptr{{pidfdOpen}, {pidfdOpen, pidfdSendSignal, closeRange}} {

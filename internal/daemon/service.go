@@ -19,15 +19,15 @@ import (
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
 
-// service answers other nodes and tools. Who asks comes from the certificate:
+// service answers other nodes and tools. The certificate identifies the caller:
 // a node speaks for its own processes only.
 type service struct{ n *Node }
 
 // callerKey is where the TLS peer stands in a request's context.
 type callerKey struct{}
 
-// asItIs is for all services. Messages are short, and are not compressed: a writer of gzip takes 0.8 MB, and there
-// would be as many as there were answers at a time.
+// asItIs is for all services. Messages are short, and are not compressed: a writer of gzip takes
+// 0.8 MB, and there would be as many as there were answers at a time.
 var asItIs = connect.WithHandlerOptions(connect.WithReadMaxBytes(nodeproto.MaxPacket), connect.WithCompression("gzip", nil, nil))
 
 // control is the handler of the control connections.
@@ -59,7 +59,7 @@ func (n *Node) control() http.Handler {
 	})
 }
 
-// importer reads who wants to import, and checks that the caller may say so.
+// importer reads the importer's identity, and checks that the caller may vouch for it.
 func importer(ctx context.Context, id *nodev1.ProcessID, user, session string) (nodeproto.Importer, error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node || p.Name != id.GetNode() {

@@ -92,7 +92,7 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[n
 		err = code.New(code.NoSuchSession, "session %q on node %q was made by somebody else's call", in.Name, s.n.cfg.Name)
 	}
 	if err == nil {
-		// Who gives up finds it deleted, or not: never half so.
+		// A caller that gives up finds it deleted or not, but never half deleted.
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 4*timeout.Stop)
 		defer stop()
 		notice, err = s.n.deleteSession(ctx, in)
@@ -212,7 +212,7 @@ func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.
 	return reply(m, err)
 }
 
-// clampTimeout bounds how long a call waits: who asks asks again.
+// clampTimeout bounds how long a call waits: the client repeats the call.
 func clampTimeout(ns int64) time.Duration {
 	return max(0, min(time.Duration(ns), timeout.Control/2))
 }

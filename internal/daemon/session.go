@@ -20,18 +20,18 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// session is one with its supervisor, which runs as its user and has its
-// programs.
+// session is a session of this node. Its supervisor runs as the session's user and is the parent of
+// its programs.
 type session struct {
 	n *Node
 	record
 
-	connectLock chan struct{} // the right to look for the supervisor, or to end it
-	deletedCh chan struct{} // closed when the session was deleted
+	connectLock chan struct{} // a lock: held to reach the supervisor or to end it
+	deletedCh   chan struct{} // closed when the session has been deleted
 
 	mu     sync.Mutex
 	client *supervise.Client // nil: not connected
-	query  *nodesQuery       // nil: nobody waits for one
+	query  *nodesQuery       // the query in progress; nil: none
 }
 
 func (n *Node) newSession(r record) *session {
@@ -102,7 +102,7 @@ func (s *session) deleted() error {
 	return code.New(code.NoSuchSession, "session %q on node %q was deleted", s.Name, s.n.cfg.Name)
 }
 
-// errorOf says of a call that its supervisor did not answer whether the session was
+// errorOf replaces the error of a call whose supervisor has ended by "deleted" if the session was
 // deleted meanwhile.
 func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) error {
 	if err == nil {
@@ -114,7 +114,7 @@ func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) e
 		return err
 	}
 	select {
-	case s.connectLock <- struct{}{}: // nobody deletes it
+	case s.connectLock <- struct{}{}: // no deletion is in progress
 		<-s.connectLock
 	case <-s.deletedCh:
 		return s.deleted()
@@ -123,7 +123,7 @@ func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) e
 	return err
 }
 
-// connect is called with the turn.
+// connect connects to the supervisor, and starts one if there is none. connectLock is held.
 func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	dir, err := unix.OpenPath(s.n.sessions.dir(s.Name))
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	}
 	defer dir.Close()
 	c, err := s.dial(ctx, dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) { // nobody is there
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) { // no supervisor runs
 		if err = s.launch(ctx, dir); err == nil {
 			c, err = s.dial(ctx, dir)
 		}
@@ -159,8 +159,8 @@ func (s *session) dial(ctx context.Context, dir *os.File) (c *supervise.Client, 
 	}
 }
 
-// watchSupervisor replaces a supervisor that dies, so that what it left is ended: its output
-// goes nowhere, and nobody sees its end.
+// watchSupervisor replaces a supervisor that dies, so that the programs it left are ended: their
+// output is lost and no process reaps them.
 func (s *session) watchSupervisor(c *supervise.Client) {
 	pause := time.NewTimer(timeout.Replace) // one that dies at once is not replaced at once
 	defer pause.Stop()
@@ -185,8 +185,7 @@ func (s *session) watchSupervisor(c *supervise.Client) {
 	}
 }
 
-// launch starts a supervisor, and sees to it that somebody waits for its end
-// for as long as this daemon runs.
+// launch starts a supervisor, and a goroutine that reaps it while this daemon runs.
 func (s *session) launch(ctx context.Context, dir *os.File) error {
 	n := s.n
 	if len(n.cfg.Supervisor) == 0 {
@@ -199,7 +198,7 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	e := environment{}
 	if who.as == nil {
 		e = env.All()
-	} else { // the daemon's is nobody else's business
+	} else { // the daemon's environment is private
 		e.set("PATH", usualPath)
 		e.set("HOME", who.home)
 	}
@@ -225,13 +224,15 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	return nil
 }
 
-// maxSupervised bounds what is heard of one supervisor: its programs, and processes that have joined.
+// maxSupervised bounds what is heard of one supervisor: its programs, and processes that have
+// joined.
 const maxSupervised = 1 << 16
 
 // adopt learns of the programs that run already: those that have not joined are
 // known by their tokens again, and those that had joined must do so again.
 func (s *session) adopt(ctx context.Context, c *supervise.Client) {
-	// The supervisor is the user's, and may go on for ever: it is heard as long as an honest one may have to say.
+	// The supervisor is the user's, and may go on for ever: it is heard as long as an honest one
+	// may have to say.
 	for r, heard := (supervise.ListRequest{Running: true}), 0; ; {
 		l, err := c.List(ctx, r)
 		if err != nil {
@@ -262,7 +263,7 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 	}
 }
 
-// hangUp lets go of the supervisor, which goes on.
+// hangUp closes the connection to the supervisor, which goes on.
 func (s *session) hangUp() {
 	s.mu.Lock()
 	c := s.client
@@ -273,7 +274,7 @@ func (s *session) hangUp() {
 	}
 }
 
-// authorize says whether who asks may do anything with the session.
+// authorize returns an error unless c may use the session.
 func (s *session) authorize(c caller) error {
 	if c.user == s.User || c.admin() {
 		return nil

@@ -54,10 +54,9 @@ func checkDrive(drive, share string) (string, error) {
 	return d, nil
 }
 
-// takeDrive makes the session's drive, or finds the one that is there, and sets
-// the base. Nothing is looked at through the drive here: that is done with the
-// rights of the session's user. Before a drive is made the record is kept, so that a
-// daemon that dies then leaves none that nobody knows of.
+// takeDrive makes the session's drive, or finds the one that is there, and sets the base. Nothing
+// is looked at through the drive here: that is done with the rights of the session's user. Before a
+// drive is made the record is kept, so that a daemon that dies then leaves no unrecorded drive.
 func (n *Node) takeDrive(r *record, keep func() error) error {
 	dir := n.drives()
 	if r.Share == "" {
@@ -111,7 +110,7 @@ func (n *Node) makeDrive(r *record, keep func() error) (made bool, err error) {
 	}
 	defer func() {
 		if !made {
-			r.Base = "" // whatever is there is somebody else's
+			r.Base = "" // an existing entry is not this session's
 			n.sessions.releaseDrive(r)
 		}
 	}()

@@ -21,7 +21,7 @@ import (
 // The notice says what was not as usual.
 func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, err error) {
 	select {
-	case s.connectLock <- struct{}{}: // not given back: nobody needs a supervisor after this
+	case s.connectLock <- struct{}{}: // kept: no supervisor is needed after this
 	case <-s.deletedCh:
 		return "", code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name, n.cfg.Name)
 	case <-ctx.Done():

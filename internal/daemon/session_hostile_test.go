@@ -126,7 +126,8 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 	<-done
 }
 
-// A supervisor that says at once, and again, that a program has not ended does not keep the daemon busy.
+// A supervisor that says at once, and again, that a program has not ended does not keep the daemon
+// busy.
 func TestSupervisorThatDoesNotWait(t *testing.T) {
 	c := newSessionCluster(t)
 	s := c.as("user", me(t), "a", nil)

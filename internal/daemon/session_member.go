@@ -122,8 +122,8 @@ func (m *member) order(ctx context.Context, o *order) error {
 		return code.New(code.BadArg, "the working directory %s is not in the drive of session %q, which is %s on node %q", o.Directory, m.s.Name, c.Base, m.s.n.cfg.Name)
 	}
 	if file, inside := m.inDrive(c.Base, string(o.Path)); inside && path.IsAbs(string(o.Path)) && o.Node != m.s.n.cfg.Name {
-		// Another node has it elsewhere: as the way from the directory it is the same. The program finds
-		// its argument 0 as it was given.
+		// Another node has it elsewhere: as the way from the directory it is the same. The program
+		// finds its argument 0 as it was given.
 		o.name = o.Path
 		o.Path = []byte(strings.Repeat("../", strings.Count(strings.TrimRight(dir, "/"), "/")) + strings.TrimLeft(file, "/"))
 	}

@@ -30,7 +30,7 @@ type record struct {
 	Base   string
 	Marker string // what its processes have in their environment
 	Key    string // of the tokens of its programs; unlike the marker, its user does not know it
-	Ending bool   // somebody has begun to delete it
+	Ending bool   // its deletion has begun
 
 	Attempt string // the call that made it; may be empty
 	Account bool   // the share was mounted with credentials, which are not kept

@@ -27,8 +27,8 @@ func (n *Node) spawnInSession(ctx context.Context, im nodeproto.Importer, o orde
 	return p.PID, err
 }
 
-// runInSession starts a program in a session of this node. Who gives up before
-// it runs gets none.
+// runInSession starts a program in a session of this node. If the caller gives up before it runs,
+// it is not started.
 func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, error) {
 	bounded, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
@@ -86,7 +86,7 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	return p, nil
 }
 
-// killLateStart sees to it that a program nobody will hear of does not go on.
+// killLateStart kills a program whose start was reported as failed because time ran out.
 func (n *Node) killLateStart(sup *supervise.Client, c *child, err error, late bool) error {
 	if !late {
 		return err

@@ -77,7 +77,7 @@ func (n *Node) mountShare(ctx context.Context, r *record, who mount.Credentials)
 }
 
 // mountAgain mounts the share of a session that is older than the machine's
-// start, or whose mount somebody has taken away. The credentials are not kept.
+// start, or whose mount was removed. The credentials are not kept.
 func (n *Node) mountAgain(ctx context.Context, r *record) error {
 	if r.Mount == "" {
 		return nil

@@ -22,10 +22,10 @@ const (
 	maxUserSessions = 64
 )
 
-// sessions are those of a node. Of each the state directory has a record, which
-// is the daemon's, and a directory, which is its user's.
+// sessions is the table of a node's sessions. The state directory has a record of each, owned by
+// the daemon, and a directory, owned by its user.
 type sessions struct {
-	state     string         // "": none can be
+	state     string         // "": the node has no sessions
 	cgroups   string         // the cgroup below which they get theirs; "": they get none
 	lockTaken func(*os.File) // is told of the lock
 
@@ -92,7 +92,7 @@ func (t *sessions) close() {
 	}
 }
 
-// find is the session of that name, if who asks may use it.
+// findSession returns the session of that name, with an error unless c may use it.
 func (n *Node) findSession(c caller, name string) (*session, error) {
 	if s := n.sessionNamed(name); s != nil {
 		return s, s.authorize(c)
@@ -152,8 +152,8 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 	return nil
 }
 
-// reapStuck waits for the end of a supervisor that cannot be killed. Until then it counts as a session of
-// its user's, so that a user cannot have one after the other.
+// reapStuck waits for the end of a supervisor that cannot be killed. Until then it counts as a
+// session of its user's, so that a user cannot have one after the other.
 func (n *Node) reapStuck(c *unix.Child, uid uint32) {
 	t := &n.sessions
 	t.mu.Lock()

@@ -46,8 +46,8 @@ func listenUnix(path string) (*unixSocket, error) {
 			return nil, err
 		}
 	}
-	// A connection takes descriptors when it is taken on (nodeproto.NewBoundedConn), and none before: what is queued in one
-	// that is refused would be the daemon's to close.
+	// A connection takes descriptors when it is taken on (nodeproto.NewBoundedConn), and none
+	// before: what is queued in one that is refused would be the daemon's to close.
 	c := net.ListenConfig{Control: unix.TakesNoRights}
 	l, err := c.Listen(context.Background(), "unixpacket", path)
 	if err != nil {
@@ -99,10 +99,10 @@ func (s *unixSocket) takeOver(path string) error {
 	return nil
 }
 
-// ring tells those who wait for a daemon that one takes connections.
+// ring wakes the processes that wait for a daemon: this one accepts connections.
 func (s *unixSocket) ring() error {
 	switch {
-	case s.lock == nil: // nobody waits for the next one
+	case s.lock == nil: // an abstract socket: no process waits for the next daemon
 		return nil
 	case forAll():
 		return unix.RingBell(nodeproto.BellPath(s.l.Addr().String()), 0o644)
@@ -151,14 +151,16 @@ func (s *unixSocket) pid(index int) uint32 {
 	return uint32(index)*block + s.next
 }
 
-// hangUp ends the listening, and the connections that were not accepted, in which descriptors may be.
+// hangUp ends the listening, and the connections that were not accepted, in which descriptors may
+// be.
 func (s *unixSocket) hangUp() {
 	from := foreign.From("connections that were not accepted")
 	foreign.HangUp(s.l, from) // removes the socket too
 	from.Release()
 }
 
-// unlock lets another daemon have the socket: the last step, after which nothing beside it is this one's.
+// unlock lets another daemon have the socket: the last step, after which nothing beside it is this
+// one's.
 func (s *unixSocket) unlock() {
 	if s.lock != nil {
 		_ = s.lock.Close()

@@ -71,7 +71,7 @@ func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
 	return c.pid, nil
 }
 
-// cancelChild ends a child that nobody will know of, now or when it has begun.
+// cancelChild kills a child whose caller has given up, now or when it has started.
 func (n *Node) cancelChild(c *child) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 }
 
 // spawn asks another node. The request goes out once: an answer that got lost
-// leaves a program of which nobody knows, and a second request would make it two.
+// leaves a program that no caller knows of, and a second request would start another one.
 func (p *peer) spawn(ctx context.Context, o order, user string) (uint32, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()

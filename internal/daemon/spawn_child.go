@@ -15,7 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// order is what a program is started with, and for whom.
+// order describes a program to start, and its parent.
 type order struct {
 	parent    nodeproto.ProcessID
 	session   string
@@ -31,21 +31,21 @@ type order struct {
 	nodeproto.SpawnRequest
 }
 
-// child is a program that this node started. Its logical pid is given out before
-// it joins; by the token in its environment it is known when it does.
+// child is a program that this node started. Its logical pid is allocated before it joins; the
+// token in its environment identifies it when it joins.
 type child struct {
 	order
 	pid     uint32
 	token   string
-	started chan error    // whether it was; has room for the answer
-	joined  chan struct{} // closed when it did
-	ended   chan struct{} // closed when it has, or never was started
+	started chan error    // the result of the start; buffered
+	joined  chan struct{} // closed when it has joined
+	ended   chan struct{} // closed when it has ended or was never started
 
-	// With the node's mu.
+	// Guarded by Node.mu.
 	proc      *unix.Child // nil until there is a child
 	executed  bool        // it has executed the program
-	real      int         // the kernel's pid of who joined
-	cancelled bool        // who asked for it has given up
+	real      int         // the kernel's pid of the process that joined
+	cancelled bool        // the caller has given up
 }
 
 func newChild(o order) *child {
@@ -55,7 +55,7 @@ func newChild(o order) *child {
 	}
 }
 
-// run starts a child and stays with it to its end.
+// run starts a child and waits for its end.
 func (n *Node) run(c *child) {
 	defer close(c.ended)
 	defer n.forget(c)
@@ -95,8 +95,8 @@ func (n *Node) awaitExec(proc *unix.Child) error {
 	return proc.Begun(ctx)
 }
 
-// reap waits for a child's end. A closed node does not wait for a child that cannot be killed, because the
-// kernel waits for a file server: then ended is false.
+// reap waits for a child's end. A closed node does not wait for a child that cannot be killed,
+// because the kernel waits for a file server: then ended is false.
 func (n *Node) reap(c *child, proc *unix.Child) (how string, ended bool) {
 	if !proc.AwaitOr(n.stopWaiting) {
 		proc.Release()
@@ -106,7 +106,7 @@ func (n *Node) reap(c *child, proc *unix.Child) (how string, ended bool) {
 	n.mu.Lock()
 	closed := n.closed
 	n.mu.Unlock()
-	if closed { // nobody would end what it leaves running
+	if closed { // else its process group would run on after the node
 		proc.Signal(syscall.SIGKILL)
 	}
 	return proc.Reap(), true
@@ -166,8 +166,8 @@ func (n *Node) explain(c *child, err error) error {
 // still run.
 const maxChildren = 1024
 
-// maxStarting bounds those of them that have not executed their program yet, also because the kernel waits
-// for a file server and they cannot be killed.
+// maxStarting bounds those of them that have not executed their program yet, also because the
+// kernel waits for a file server and they cannot be killed.
 const maxStarting = 64
 
 // children are the programs that a node has started and that still run. With the
@@ -178,7 +178,8 @@ type children struct {
 	startDone chan struct{} // closed and replaced when one has begun, or never will
 }
 
-// startChild adds a child and runs it, when fewer than maxStarting of the user's are about to begin.
+// startChild adds a child and runs it, when fewer than maxStarting of the user's are about to
+// begin.
 func (n *Node) startChild(ctx context.Context, c *child) error {
 	for {
 		n.mu.Lock()
@@ -215,7 +216,7 @@ func (cs *children) countStarting(uid uint32) (n int) {
 	return n
 }
 
-// wakeStarters tells those who wait in startChild. With mu.
+// wakeStarters wakes the waiters in startChild. mu is held.
 func (cs *children) wakeStarters() {
 	if cs.startDone == nil { // none was added yet
 		return
@@ -278,7 +279,7 @@ func (n *Node) awaitJoined(ctx context.Context, pid uint32) (*process, error) {
 	return p, err
 }
 
-// wouldAwait says whether await would wait.
+// wouldAwait reports whether awaitJoined would wait.
 func (n *Node) wouldAwait(pid uint32) bool {
 	n.journal.mu.Lock()
 	expected := n.journal.expected[pid] != nil

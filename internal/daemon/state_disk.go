@@ -13,18 +13,18 @@ import (
 	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
-// stateDisk is what is known of where the node keeps its state: whether it can be written.
+// stateDisk caches whether the state directory can be written.
 type stateDisk struct {
 	mu        sync.Mutex
-	err       error         // of the last look
-	checkedAt time.Time     // at its end
-	checking  chan struct{} // closed at the end of the look that goes on; nil: none does
-	since     time.Time     // its beginning
+	err       error         // result of the last check
+	checkedAt time.Time     // when the last check ended
+	checking  chan struct{} // closed when the check in progress ends; nil: none
+	since     time.Time     // when the check in progress began
 }
 
 const (
-	diskCheckAge   = time.Second // how old what is known may be
-	diskCheckBytes = 4096        // bytes that must have room
+	diskCheckAge   = time.Second // maximum age of the cached result
+	diskCheckBytes = 4096        // bytes that the check writes
 )
 
 // stateFault says why the state cannot be written, or nil. A disk may take its time, or

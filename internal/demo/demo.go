@@ -36,8 +36,8 @@ type Path struct {
 	TransferMBps        float64 `json:"transfer_MBps"`
 	LatencyMessageBytes int     `json:"latency_message_bytes"`
 
-	// How often the limits were measured: more than what was compared with them if that was faster. Of those the
-	// best is given then, and the median else.
+	// How often the limits were measured: more than what was compared with them if that was faster.
+	// Of those the best is given then, and the median else.
 	LimitRounds int `json:"limit_rounds"`
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// What is measured without vmmc, and was slower than with it, is measured again, and not for ever. One
-// that was faster is left as it is.
+// What is measured without vmmc, and was slower than with it, is measured again, and not for ever.
+// One that was faster is left as it is.
 func TestSlowerLimitsAreMeasuredAgain(t *testing.T) {
 	type figures struct{ p50, bandwidth float64 }
 	for _, c := range []struct {

@@ -120,7 +120,8 @@ func (a accounts) unseen() string {
 			continue
 		}
 		for _, s := range strings.Fields(names) {
-			// Of a condition as [NOTFOUND=return] each word is none; systemd's users have groups of their own.
+			// Of a condition as [NOTFOUND=return] each word is none; systemd's users have groups of
+			// their own.
 			if !strings.ContainsAny(s, "[]=") && s != "files" && s != "compat" && s != "systemd" && !slices.Contains(services, s) {
 				services = append(services, s)
 			}

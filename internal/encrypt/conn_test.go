@@ -101,8 +101,8 @@ func TestEachSideTakesOneCertificate(t *testing.T) {
 	}
 }
 
-// What is sent arrives once and in order, however little the socket takes at a time, and what Send says
-// to have gone is never more than what was given to it.
+// What is sent arrives once and in order, however little the socket takes at a time, and what Send
+// says to have gone is never more than what was given to it.
 func TestSendsInPieces(t *testing.T) {
 	a, b := identity(t), identity(t)
 	near, far := shaken(t, a, b, b.Fingerprint(), a.Fingerprint(), nil)

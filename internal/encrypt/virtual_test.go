@@ -73,7 +73,8 @@ func TestHandshakeOverAnyNetwork(t *testing.T) {
 	}
 }
 
-// drawnFaults are up to two of a way: in the handshake, which is less than 3000 bytes, or behind it.
+// drawnFaults are up to two of a way: in the handshake, which is less than 3000 bytes, or behind
+// it.
 func drawnFaults(rt *rapid.T, name string) (f []simnet.Fault) {
 	at := rapid.SampledFrom([]int64{0, 3000, 3000}).Draw(rt, "from")
 	for range rapid.IntRange(0, 2).Draw(rt, name) {

@@ -26,14 +26,15 @@ func FromPeer(c *net.UnixConn) *Source {
 // User gives a user of this machine. Its user calls Release.
 func User(uid uint32) *Source { return From("user " + strconv.FormatUint(uint64(uid), 10)) }
 
-// HangUp closes a connection or a listener, and does not wait: descriptors may be on their way in it, which are closed with
-// it. Its far end reads the end at once.
+// HangUp closes a connection or a listener, and does not wait: descriptors may be on their way in
+// it, which are closed with it. Its far end reads the end at once.
 func HangUp(c interface {
 	io.Closer
 	syscall.Conn
 }, from *Source,
 ) {
-	// A second descriptor is the last one then. Of the connection itself that is not known: whoever uses it while it is closed has it.
+	// A second descriptor is the last one then. Of the connection itself that is not known: whoever
+	// uses it while it is closed has it.
 	last, err := unix.Borrow(c)
 	if err != nil {
 		from.Do(func() { _ = c.Close() })
@@ -51,8 +52,8 @@ func HangUp(c interface {
 	Close(last)
 }
 
-// Conn gives a connection on which no descriptors are awaited. If it is a unix socket none come, or the connection
-// ends, and closing it does not wait. Others stay what they are.
+// Conn gives a connection on which no descriptors are awaited. If it is a unix socket none come, or
+// the connection ends, and closing it does not wait. Others stay what they are.
 func Conn(c net.Conn) net.Conn {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -128,7 +129,8 @@ func (c *nonReceivingConn) Close() error {
 	return nil
 }
 
-// Listener gives a listener whose connections are those of [Conn], also those that it never accepts.
+// Listener gives a listener whose connections are those of [Conn], also those that it never
+// accepts.
 func Listener(l net.Listener) net.Listener {
 	u, ok := l.(*net.UnixListener)
 	if !ok {

@@ -1,13 +1,14 @@
 // Package foreign closes descriptors that another process had a hand in.
 //
-// Closing one may take as long as its sender likes: a TCP socket lingers (SO_LINGER) over what it has not
-// sent, and a file system in user space (FUSE) may never answer. So no engine, no handler of
-// requests and no holder of a lock closes a foreign descriptor itself. It gives it to [Close], which
-// returns at once. A few goroutines, each of which may cost a thread, do the closing. A [Source] is
-// whom the descriptors came from: a user, or a peer. It has at most [maxPerSource] of
+// Closing one may take as long as its sender likes: a TCP socket lingers (SO_LINGER) over what it
+// has not sent, and a file system in user space (FUSE) may never answer. So no engine, no handler
+// of requests and no holder of a lock closes a foreign descriptor itself. It gives it to [Close],
+// which returns at once. A few goroutines, each of which may cost a thread, do the closing. A
+// [Source] is whom the descriptors came from: a user, or a peer. It has at most [maxPerSource] of
 // them, so that a source that makes closing slow waits for itself alone.
 //
-// Memory and pipes are closed at once, and so is what no source is known of: it is this process's own.
+// Memory and pipes are closed at once, and so is what no source is known of: it is this process's
+// own.
 package foreign
 
 import (
@@ -21,21 +22,21 @@ import (
 // How many goroutines close at a time.
 const (
 	maxPerSource = 2
-	maxClosers     = 64
+	maxClosers   = 64
 )
 
-// A Source is whom descriptors come from. All of its methods may be called concurrently, and on nil, which
-// is a source that is trusted: its descriptors are closed at once.
+// A Source is whom descriptors come from. All of its methods may be called concurrently, and on
+// nil, which is a source that is trusted: its descriptors are closed at once.
 type Source struct {
 	key string
 
 	// Guarded by pool.mu.
-	refs   int // of From, less those of Release
-	held    int // descriptors that are neither closed nor given to somebody who may close them at once
-	queue   []func()
-	closing int           // goroutines
-	queued  bool          // in pool.waiting
-	heldLess   chan struct{} // closed when held becomes less; nil: nobody waits
+	refs     int // of From, less those of Release
+	held     int // open descriptors, without those given to an owner that closes them at once
+	queue    []func()
+	closing  int           // goroutines
+	queued   bool          // in pool.waiting
+	heldLess chan struct{} // closed when held becomes less; nil: no waiter
 
 	recvMu sync.Mutex // see Receive; before pool.mu
 }
@@ -49,8 +50,8 @@ var pool = struct {
 	idle    chan struct{}
 }{owner: map[int]*Source{}, sources: map[string]*Source{}}
 
-// From gives the source of a name, which is the same as long as somebody uses it or it has descriptors
-// that are not closed. Its user calls Release.
+// From gives the source of a name, which stays the same while it is in use or has open descriptors.
+// Its user calls Release.
 func From(name string) *Source {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *Source) uncount() {
 	s.dropIfUnused()
 }
 
-// Own notes that a descriptor was looked at, and is closed at once whoever closes it: it is memory.
+// Own records that a descriptor was checked to be memory: closing it does not block.
 func Own(fd int) {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
@@ -170,9 +171,10 @@ func Close(fds ...int) {
 	}
 }
 
-// Disconnect is [Close] of a unix socket whose connection ends with it, whatever other descriptors of the
-// socket there are. The far end reads the end at once. A socket in whose queue no descriptors wait is closed
-// at once: else it would wait for a goroutine, and slow sources may have them all.
+// Disconnect is [Close] of a unix socket whose connection ends with it, whatever other descriptors
+// of the socket there are. The far end reads the end at once. A socket in whose queue no
+// descriptors wait is closed at once: else it would wait for a goroutine, and slow sources may have
+// them all.
 func Disconnect(fd int) {
 	unix.Shutdown(fd)
 	if !unix.NoRightsQueued(fd) {
@@ -183,8 +185,8 @@ func Disconnect(fd int) {
 	_ = unix.Close(fd)
 }
 
-// Do has f run where the source's descriptors are closed, and does not wait. f closes something that
-// may take long.
+// Do has f run where the source's descriptors are closed, and does not wait. f closes something
+// that may take long.
 func (s *Source) Do(f func()) {
 	if s == nil {
 		f()
@@ -275,9 +277,10 @@ func (s *Source) Held() int {
 	return s.held
 }
 
-// Receive makes receive calls for descriptors of a source one after another, so that a source never has more open
-// than most and what one call brings. f receives and gives what came. It is not called, and Receive
-// reports false, while the source has most of them or more: see [Source.Wait]. most 0 is without bound.
+// Receive makes receive calls for descriptors of a source one after another, so that a source never
+// has more open than most and what one call brings. f receives and gives what came. It is not
+// called, and Receive reports false, while the source has most of them or more: see [Source.Wait].
+// most 0 is without bound.
 func (s *Source) Receive(most int, f func() []int) bool {
 	if s == nil {
 		f()
@@ -313,8 +316,8 @@ func (s *Source) Wait(ctx context.Context, most int) error {
 	}
 }
 
-// Settle waits until all is closed that was given to Close, but not for longer than d: it is for
-// whoever ends, so that what closes at once is closed.
+// Settle waits until all is closed that was given to Close, but not for longer than d: it is for a
+// program that ends, so that descriptors that close quickly are closed.
 func Settle(d time.Duration) {
 	pool.mu.Lock()
 	if pool.closing == 0 {

@@ -133,8 +133,8 @@ func TestSlowToClose(t *testing.T) {
 	}
 }
 
-// Many slow sources take all goroutines that close, and no more than there may be. Connections of others
-// end meanwhile, and give back their numbers.
+// Many slow sources take all goroutines that close, and no more than there may be. Connections of
+// others end meanwhile, and give back their numbers.
 func TestManySlowSources(t *testing.T) {
 	const n = 100
 	fds, _ := testutil.LingeringSockets(t, 2*n)

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// maxConns is how many connections there are at a time: everybody on this machine can
-// make them, and the node's descriptors are for others.
+// maxConns bounds the open connections: any user of this machine can make them, and the node needs
+// its descriptors for processes.
 const maxConns = 16
 
-// boundedListener is a listener whose oldest connections make room for those that come.
+// boundedListener is a listener that closes its oldest connection when a new one exceeds maxConns.
 type boundedListener struct {
 	net.Listener
 	mu    sync.Mutex
@@ -23,7 +23,7 @@ type boundedConn struct {
 
 func newBoundedListener(l net.Listener) *boundedListener { return &boundedListener{Listener: l} }
 
-// Accept waits for the next one.
+// Accept waits for the next connection.
 func (f *boundedListener) Accept() (net.Conn, error) {
 	c, err := f.Listener.Accept()
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *boundedListener) Accept() (net.Conn, error) {
 	return a, nil
 }
 
-// Close ends one.
+// Close closes the connection and removes it from the listener.
 func (a *boundedConn) Close() error {
 	a.listener.mu.Lock()
 	for i, o := range a.listener.conns {

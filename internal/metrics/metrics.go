@@ -1,4 +1,4 @@
-// Package metrics tells Prometheus, and whoever asks after its health, how a node is.
+// Package metrics serves a node's metrics for Prometheus and its health.
 // It is apart from the daemon so that programs with a node inside do without it.
 package metrics
 
@@ -63,7 +63,7 @@ func Listen(address string, n *daemon.Node, name, version string) (*Server, erro
 	s := &Server{l: l, done: make(chan struct{}), http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: timeout.Hello, ReadTimeout: timeout.Hello, WriteTimeout: timeout.Control, IdleTimeout: timeout.Idle, MaxHeaderBytes: 16 << 10,
 	}}
-	s.http.SetKeepAlivesEnabled(false) // who asks every ten seconds needs none
+	s.http.SetKeepAlivesEnabled(false) // scrapes every ten seconds need none
 	go func() {
 		defer close(s.done)
 		_ = s.http.Serve(newBoundedListener(l))

@@ -174,7 +174,7 @@ func checkPath(path string) (owner int64, err error) {
 	return -1, nil
 }
 
-// checkPeer asks the kernel who listens: between the look at the path and the
+// checkPeer asks the kernel for the listener's user: between the look at the path and the
 // connection, another user may have put a socket there.
 func checkPeer(c *net.UnixConn, path string, owner int64) error {
 	cred, err := unix.PeerCred(c)
@@ -193,14 +193,16 @@ func untrusted(path string, why error) error {
 		"or of the system's (%s), or remove what is there", path, why, Env, SystemPath)
 }
 
-// RefuseDescriptors has the other end of a connection send no descriptors, where the kernel can refuse them.
+// RefuseDescriptors has the other end of a connection send no descriptors, where the kernel can
+// refuse them.
 func RefuseDescriptors(c *net.UnixConn) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = unix.TakesNoRights("", "", raw)
 	}
 }
 
-// BellPath is the file beside a daemon's socket by which it tells the processes of the one before that it is there.
+// BellPath is the file beside a daemon's socket by which it tells the processes of the one before
+// that it is there.
 func BellPath(socket string) string { return socket + ".bell" }
 
 // FromEnv is the socket that the environment names, or "".

@@ -24,22 +24,22 @@ import (
 // maxServing bounds the requests of one peer that wait for their answer.
 const maxServing = 4096
 
-// Handler answers a request. It owns fds, which are foreign: see package foreign. The descriptors that it
-// returns are closed once they are sent. It runs on a goroutine of its own, and its context
-// ends when the asker gives up or the connection goes.
+// Handler answers a request. It owns fds, which are foreign: see package foreign. The descriptors
+// that it returns are closed once they are sent. It runs on its own goroutine, and its context ends
+// when the caller gives up or the connection ends.
 type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer any, answerFDs []int, err error)
 
 // Conn is one end of a connection. Its methods may be called concurrently.
 type Conn struct {
 	c            *net.UnixConn
-	source       *foreign.Source // of the descriptors that come
-	maxReceived  int             // of them may be open before no more are received; 0: there is no bound
+	source       *foreign.Source // attributes received descriptors
+	maxReceived  int             // received descriptors that may be open before receiving pauses; 0: no bound
 	handler      Handler
-	trace        Tracer      // nil: nobody listens
-	mayBeRefused atomic.Bool // nothing has come, and it may be a refusal
+	trace        Tracer      // nil: calls are not traced
+	mayBeRefused atomic.Bool // no packet has come yet: the first may be a refusal
 
 	writing *semaphore.Semaphore // one: a packet
-	pollMu  sync.Mutex           // of one who looks for an answer
+	pollMu  sync.Mutex           // held by the goroutine that polls for an answer
 
 	mu      sync.Mutex
 	next    uint64
@@ -59,29 +59,30 @@ type answer struct {
 	err  error
 }
 
-// wireError is an error as it travels.
+// wireError is an error on the wire.
 type wireError struct {
 	Code code.Code
 	Text string
 }
 
-// refusedError is why the other end does not take the connection on.
+// refusedError is why the peer refused the connection.
 type refusedError struct{ error }
 
-// Refuse ends a connection that nothing was read of, and says why: all calls of the other end, which has [Dialled], fail
-// with that, made already or not. It does not wait, and takes no more descriptors; those that are there only while
-// fewer than most of that user are open, see [NewBoundedConn]. The packet is a failure of no request (0), which
-// who does not know it passes over: for them it is as if there were none.
+// Refuse ends a connection that nothing was read of, and says why: all calls of the other end,
+// which has [Dialled], fail with that, made already or not. It does not wait, and takes no more
+// descriptors; those that are there only while fewer than most of that user are open, see
+// [NewBoundedConn]. The packet is a failure of no request (0), which who does not know it passes
+// over: for them it is as if there were none.
 func Refuse(c *net.UnixConn, most int, why error) {
 	from := foreign.FromPeer(c)
 	defer from.Release()
 	defer foreign.HangUp(c, from)
 	b, err := encode(header{kind: failure}, toWire(why))
 	if err == nil {
-		_, err = c.Write(b) // there is room, as it is the first
+		_, err = c.Write(b) // the socket buffer is empty: it is the first packet
 	}
-	// From here on the other end cannot send, and what it has sent goes: if it were there at the end, the other
-	// end would read of a reset, and of that first.
+	// From here on the other end cannot send, and what it has sent goes: if it were there at the
+	// end, the other end would read of a reset, and of that first.
 	if e := c.CloseRead(); err == nil {
 		err = e
 	}
@@ -115,9 +116,9 @@ func NewConn(c *net.UnixConn, h Handler) *Conn {
 	return startConn(c, h, false, 0)
 }
 
-// NewBoundedConn is NewConn with a user at the other end who is not trusted: it receives nothing while so many descriptors that
-// came from that user over all connections are open. The connection may have come by a listener whose connections take no
-// descriptors: it takes them from now on.
+// NewBoundedConn is NewConn with a user at the other end who is not trusted: it receives nothing
+// while so many descriptors that came from that user over all connections are open. The connection
+// may have come by a listener whose connections take no descriptors: it takes them from now on.
 func NewBoundedConn(c *net.UnixConn, most int, h Handler) *Conn {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { unix.AwaitRights(int(fd)) })
@@ -125,7 +126,8 @@ func NewBoundedConn(c *net.UnixConn, most int, h Handler) *Conn {
 	return startConn(c, h, false, most)
 }
 
-// NewDialledConn is NewConn at the end that has dialled, which the other one may not take on: see [Refuse].
+// NewDialledConn is NewConn at the end that has dialled, which the other one may not take on: see
+// [Refuse].
 func NewDialledConn(c *net.UnixConn, h Handler) *Conn { return startConn(c, h, true, 0) }
 
 func startConn(c *net.UnixConn, h Handler, mayBeRefused bool, maxReceived int) *Conn {
@@ -139,21 +141,23 @@ func startConn(c *net.UnixConn, h Handler, mayBeRefused bool, maxReceived int) *
 	return l
 }
 
-// Reached notes that the other end, or a process that it has sent descriptors to, may put descriptors into sockets: closing
-// these may take as long as it likes. See package foreign.
+// Reached notes that the other end, or a process that it has sent descriptors to, may put
+// descriptors into sockets: closing these may take as long as it likes. See package foreign.
 func (l *Conn) Reached(sockets ...int) { l.source.Took(sockets...) }
 
-// Done is closed when the connection has ended and nothing of it runs any more.
+// Done returns a channel that is closed when the connection has ended and its goroutines have
+// returned.
 func (l *Conn) Done() <-chan struct{} { return l.done }
 
-// Err is why it ended.
+// Err returns why the connection has ended, or nil.
 func (l *Conn) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// Alive says whether the far end is there still. Err knows what was read so far.
+// Alive reports whether the peer has not hung up. It asks the kernel, while Err only knows what was
+// read so far.
 func (l *Conn) Alive() bool {
 	c, err := l.c.SyscallConn()
 	return err == nil && l.Err() == nil && !unix.HungUp(c)
@@ -172,7 +176,7 @@ func (l *Conn) fail(err error) {
 	}
 	l.mu.Unlock()
 	if first {
-		foreign.HangUp(l.c, l.source) // first: a handler that is cancelled would answer the peer with that
+		foreign.HangUp(l.c, l.source) // before cancel: a cancelled handler would send its error to the peer
 	}
 	l.cancel()
 }
@@ -190,7 +194,8 @@ func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([
 	l.mu.Unlock()
 	err := l.writeWithin(ctx, header{kind: request, method: m, id: id}, in, fds)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) {
-		// The other end takes no more. What it has said is read still, as it may be why; that ends this call too.
+		// The peer takes no more data. Its last packets are still read, as they may hold the
+		// reason; then this call ends too.
 		_ = l.c.CloseRead()
 		err = nil
 	}
@@ -242,7 +247,7 @@ func (l *Conn) closedError() error {
 	return code.New(code.NoDaemon, "the connection to the daemon is closed: %v", l.Err())
 }
 
-// forget drops a call; an answer that came all the same is thrown away.
+// forget removes a call. An answer that has already come is discarded.
 func (l *Conn) forget(id uint64, ch chan answer) {
 	l.mu.Lock()
 	delete(l.calls, id)
@@ -280,8 +285,8 @@ func (l *Conn) write(h header, body any, fds []int) error {
 // writeStep is how often a write that waits for the other end looks whether its context has ended.
 const writeStep = 50 * time.Millisecond
 
-// writePause is between attempts to send descriptors to an end that does not take them yet: a daemon
-// does so when it has accepted the connection.
+// writePause is between attempts to send descriptors to an end that does not take them yet: a
+// daemon does so when it has accepted the connection.
 const writePause = 50 * time.Microsecond
 
 // pause waits, and reports whether neither the context nor the connection has ended meanwhile.
@@ -297,10 +302,11 @@ func (l *Conn) pause(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// writeWithin sends a packet. It waits for the other end to read until the context ends, and fails the
-// write after timeout.Control: an end that does not read its socket for so long is cut off.
+// writeWithin sends a packet. It waits for the other end to read until the context ends, and fails
+// the write after timeout.Control: a peer that does not read its socket for so long is
+// disconnected.
 func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) error {
-	if len(fds) > MaxDescriptors { // the other end would take it for garbage, and hang up
+	if len(fds) > MaxDescriptors { // the peer would take it for a malformed packet and hang up
 		return fmt.Errorf("%w: %d descriptors, at most %d", ErrPacket, len(fds), MaxDescriptors)
 	}
 	h.fds = uint8(len(fds))
@@ -350,14 +356,15 @@ func notWritten(err error) error {
 	return fmt.Errorf("%w (%w)", code.New(code.NoDaemon, "write to the unix socket"), err)
 }
 
-// recvBuffer is what one packet is received in. Connections hold one only while there is
-// a packet in it: a node has many that are idle.
+// recvBuffer receives one packet. A connection holds one only while it handles a packet: a node has
+// many idle connections.
 type recvBuffer struct {
 	packet [MaxPacket + 1]byte
 	oob    []byte
 }
 
-// There is room for all descriptors that can come: what the kernel has to drop it closes within the receiver's call.
+// The control buffer fits all descriptors that can come: the kernel closes descriptors that do not
+// fit within the receiver's call.
 var recvBuffers = sync.Pool{New: func() any { return &recvBuffer{oob: make([]byte, unix.RightsSpace(unix.MaxRights))} }}
 
 func (l *Conn) read() {
@@ -366,7 +373,7 @@ func (l *Conn) read() {
 		err = l.receive(c)
 	}
 	l.fail(err)
-	// Who looks may have an answer in its hands: it ends at once now, and nobody looks any more.
+	// The polling goroutine may hold an answer. It stops at once now; taking pollMu waits for it.
 	l.pollMu.Lock()
 	l.pollMu.Unlock() //nolint:staticcheck // an empty section is meant
 	l.mu.Lock()
@@ -381,7 +388,7 @@ func (l *Conn) read() {
 	close(l.done)
 }
 
-// arrival is what one receive call has brought.
+// arrival is the result of one receive call.
 type arrival struct {
 	n    int   // bytes
 	fds  []int // foreign
@@ -389,7 +396,8 @@ type arrival struct {
 	err  error
 }
 
-// recvOne makes one receive call; ok is false if there is nothing. The source knows of what came.
+// recvOne makes one receive call; ok is false if no packet was there. Received descriptors are
+// attributed to the source.
 func (l *Conn) recvOne(fd int, r *recvBuffer) (a arrival, ok, allowed bool) {
 	allowed = l.source.Receive(l.maxReceived, func() []int {
 		var on, flags int
@@ -402,7 +410,7 @@ func (l *Conn) recvOne(fd int, r *recvBuffer) (a arrival, ok, allowed bool) {
 	return a, ok, allowed
 }
 
-// receive waits for one packet, and serves it.
+// receive waits for one packet and handles it.
 func (l *Conn) receive(c syscall.RawConn) error {
 	var r *recvBuffer
 	var a arrival
@@ -418,14 +426,14 @@ func (l *Conn) receive(c syscall.RawConn) error {
 	switch {
 	case err != nil:
 		return err
-	case !allowed: // closing what its user has sent takes long: the user waits for that
+	case !allowed: // the user's descriptors are slow to close: the user waits for that
 		return l.source.Wait(l.ctx, l.maxReceived)
 	}
 	defer recvBuffers.Put(r)
 	return l.handleArrival(r, a)
 }
 
-// handleArrival is of what the kernel has given.
+// handleArrival handles the result of a receive call.
 func (l *Conn) handleArrival(r *recvBuffer, a arrival) error {
 	if a.err == nil && a.n == 0 {
 		a.err = io.EOF
@@ -471,7 +479,7 @@ func (l *Conn) handlePacket(b []byte, fds []int, lost error) error {
 			break
 		}
 		closeAll(fds)
-		if !first { // who was taken on is not refused, and who dials refuses nobody
+		if !first { // only the first packet to a dialler can be a refusal
 			return fmt.Errorf("%w: a failure of no request", ErrPacket)
 		}
 		why, err := fromWire(body)
@@ -485,8 +493,8 @@ func (l *Conn) handlePacket(b []byte, fds []int, lost error) error {
 	return nil
 }
 
-// reportLostDescriptors is for a packet whose descriptors this process has no room for: they are gone, and
-// whoever asked hears why. The connection is as good as before.
+// reportLostDescriptors handles a packet whose descriptors were lost because this process is at its
+// limit. The caller gets the error, and the connection goes on.
 func (l *Conn) reportLostDescriptors(b []byte, why error) error {
 	h, _, err := parse(b)
 	if err != nil || h.fds == 0 { // more than fit, and not one announced
@@ -507,7 +515,7 @@ func (l *Conn) reportLostDescriptors(b []byte, why error) error {
 	return nil
 }
 
-// fromWire is the error that came.
+// fromWire decodes an error.
 func fromWire(body []byte) (*code.Error, error) {
 	r, err := Decode[wireError](body)
 	if err != nil {
@@ -534,7 +542,7 @@ func (l *Conn) deliver(h header, body []byte, fds []int) {
 	}
 	l.mu.Unlock()
 	if ch == nil {
-		closeAll(a.fds) // not those of a failure, whose numbers may be others' by now
+		closeAll(a.fds) // a failure's are closed already, and their numbers may be reused
 	}
 }
 
@@ -575,7 +583,7 @@ func (l *Conn) serve(h header, body []byte, fds []int) {
 // and must fit into a packet whatever JSON makes of it.
 const maxText = MaxPacket / 16
 
-// toWire packs an error with the code it has.
+// toWire encodes an error with its code.
 func toWire(err error) wireError {
 	c := code.BadArg
 	var coded code.Code

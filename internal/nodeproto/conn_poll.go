@@ -8,21 +8,22 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// pollTime is for how long an answer is looked for before its asker sleeps: longer than one takes that is given at once
-// by a daemon and another process, each of which has to be woken.
+// pollTime is how long a caller polls for its answer before it sleeps: longer than an immediate
+// answer takes that involves a daemon and another process, each of which must be woken.
 const pollTime = 400 * time.Microsecond
 
-// AskPolling is [Ask] of what the other end does not wait with, by one who is in a hurry: it looks for the answer before it
-// sleeps, which saves waking it. It serves whatever else comes meanwhile, as the reader does; two packets
-// that come close to each other may change places by that, so it is for the end that nobody sends what depends
-// on order.
+// AskPolling is [Ask] for requests that the peer answers at once. It polls for the answer before it
+// sleeps, which saves a wake-up. It also handles other packets that arrive, as the reader does; two
+// packets that arrive close together may be handled out of order, so it must be used only by the
+// end whose peer sends nothing that depends on order.
 func AskPolling[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T, got []int, err error) {
 	return callDecoded[T](ctx, l, m, in, fds, true)
 }
 
-// poll returns when ch has an answer, or it is time to sleep.
+// poll returns when ch has an answer or pollTime is over.
 func (l *Conn) poll(ch <-chan answer) {
-	// With one processor who is to answer may be in this program; and one that looks takes what others wait for, too.
+	// With one processor the answering goroutine may be in this program. One poller is enough: it
+	// also delivers answers for other callers.
 	if runtime.GOMAXPROCS(0) == 1 || !l.pollMu.TryLock() {
 		return
 	}
@@ -52,8 +53,8 @@ func (l *Conn) poll(ch <-chan answer) {
 	}
 }
 
-// registerPoller says whether the connection is there, and has its end wait for the caller, who says when
-// it is done: requests that it takes are begun before that.
+// registerPoller reports whether the connection is alive, and makes its end wait for the caller,
+// which calls wg.Done: requests that the poller receives have been started by then.
 func (l *Conn) registerPoller() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,8 +26,8 @@ func awake(t testing.TB) {
 	}
 }
 
-// lookout is a connection without a reader: what is taken of it, one who looks has taken. read gives it one, to
-// end as others do.
+// lookout is a connection without a reader: what is taken of it, one who looks has taken. read
+// gives it one, to end as others do.
 func lookout(t testing.TB, near, far Handler) (l, o *Conn, read func()) {
 	t.Helper()
 	awake(t)
@@ -251,8 +251,8 @@ func TestDoneWaitsForWhatWasTakenByLooking(t *testing.T) {
 	}
 }
 
-// Both ends ask and answer, some looking and some not, and then one leaves in the middle of it: each call has the
-// answer that is its own, or hears that the other end is gone.
+// Both ends ask and answer, some looking and some not, and then one leaves in the middle of it:
+// each call has the answer that is its own, or hears that the other end is gone.
 func TestManyAskAwake(t *testing.T) {
 	awake(t)
 	fd, w := pipe(t)

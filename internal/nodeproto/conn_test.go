@@ -502,8 +502,8 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 	closeAll([]int{fd})
 }
 
-// Who was taken on is refused no more, and who has not dialled never is: the packet would be a way to have the other end
-// write what one likes.
+// Who was taken on is refused no more, and who has not dialled never is: the packet would be a way
+// to have the other end write what one likes.
 func TestRefusedTooLate(t *testing.T) {
 	b, err := encode(header{kind: failure}, wireError{Code: code.NoMem, Text: "as I say"})
 	if err != nil {
@@ -535,7 +535,8 @@ func TestRefusedTooLate(t *testing.T) {
 	}
 }
 
-// Who is refused hears why, whether the other end has refused before it asks or after, and asks again.
+// Who is refused hears why, whether the other end has refused before it asks or after, and asks
+// again.
 func TestRefuse(t *testing.T) {
 	why := code.New(code.NoMem, "there are too many")
 	for name, first := range map[string]bool{"before it asks": true, "when it has asked": false} {

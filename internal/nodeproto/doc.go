@@ -1,5 +1,5 @@
-// Package nodeproto is the protocol between a process and its node's daemon: packets over a unix socket
-// that keeps their boundaries, with descriptors beside them. Both ends ask and answer.
+// Package nodeproto is the protocol between a process and its node's daemon: packets over a unix
+// socket that keeps their boundaries, with descriptors beside them. Both ends ask and answer.
 //
 // # An import
 //

@@ -23,7 +23,7 @@ const (
 	Import                     // ImportRequest -> Grant, with the memory's descriptor if it is mapped
 	Connect                    // ConnectRequest with page descriptors -> Connected with descriptors
 	Release                    // ReleaseRequest -> Empty
-	Forget                     // ForgetRequest -> Empty: nobody is to dial a link to this process any more
+	Forget                     // ForgetRequest -> Empty: a dialled link to this process has ended
 
 	Offer    // OfferRequest -> Grant
 	Accept   // AcceptRequest with page descriptors -> Accepted with descriptors
@@ -69,7 +69,7 @@ type Hello struct {
 // Welcome is the daemon's answer.
 type Welcome struct {
 	Process ProcessID
-	Parent  ProcessID // who spawned it; without a node: nobody
+	Parent  ProcessID // the process that spawned it; Node is empty if none did
 	User    string
 	Hosts   []string // all nodes, in the hosts file's order
 	Pass    string   // by which it may come back to another daemon; empty: it cannot
@@ -84,7 +84,8 @@ type SessionNodesAnswer struct{ Nodes []string }
 // Rights are what an importer may do, as bits.
 type Rights uint8
 
-// Unheard is among the rights of a grant if the export has no handler: notifications to it have no effect.
+// Unheard is among the rights of a grant if the export has no handler: notifications to it have no
+// effect.
 const Unheard Rights = 1 << 7
 
 // The rights.
@@ -99,13 +100,13 @@ type ExportRequest struct {
 	Size   int
 	Rights Rights
 	Serial uint64       // of this export in its process: another one may get the id later
-	Permit []Permission `json:",omitempty"` // who may import; none: its own user and session
+	Permit []Permission `json:",omitempty"` // importers that are permitted; none: its own user and session
 }
 
-// ImportRequest asks for a buffer; it is answered once the buffer is exported. One with
-// Link comes from a process that has no link to the exporter, on its own node, and brings the pages of one, as
-// a ConnectRequest does: grant and link then take one question instead of two. It does not wait; what cannot be granted
-// at once fails with InProgress.
+// ImportRequest asks for a buffer; it is answered once the buffer is exported. One with Link comes
+// from a process that has no link to the exporter, on its own node, and brings the pages of one, as
+// a ConnectRequest does: grant and link then take one question instead of two. It does not wait;
+// what cannot be granted at once fails with InProgress.
 type ImportRequest struct {
 	Node string
 	PID  uint32
@@ -113,14 +114,14 @@ type ImportRequest struct {
 	Link bool `json:",omitempty"`
 }
 
-// Importer says who wants to import, as daemons vouch for it.
+// Importer identifies an importing process; its daemon vouches for it.
 type Importer struct {
 	Process ProcessID
 	User    string
 	Session string
 }
 
-// OfferRequest asks an exporter to let somebody in whose rights were checked.
+// OfferRequest asks an exporter for a grant; the daemon has checked the importer's rights.
 type OfferRequest struct {
 	Importer Importer
 	ID       uint32
@@ -148,12 +149,13 @@ type Grant struct {
 	Claims  uint32
 	Targets []int
 
-	// How often grants of the exporter had gone with a link that ended. On a link with a greater number this one is good for
-	// nothing: its importer asks again.
+	// How often grants of the exporter had gone with a link that ended. On a link with a greater
+	// number this one is good for nothing: its importer asks again.
 	Lost uint64 `json:",omitempty"`
 
-	// Of an import that brought pages: the link, whose descriptors are the last ones: the exporter gives those of
-	// LinkPages, and its daemon adds the socket. Without it the importer asks for one.
+	// Of an import that brought pages: the link, whose descriptors are the last ones: the exporter
+	// gives those of LinkPages, and its daemon adds the socket. Without it the importer asks for
+	// one.
 	Link *Connected `json:",omitempty"`
 }
 
@@ -178,13 +180,13 @@ type Secrecy struct {
 	Fingerprint []byte `json:",omitempty"` // of the process's certificate; none: it cannot encrypt
 }
 
-// LinkPages are the pages that each process gives of a link on one node: its process page and its page of
-// the link.
+// LinkPages are the pages that each process gives of a link on one node: its process page and its
+// page of the link.
 const LinkPages = 2
 
-// LinkDescriptors come with a link on one node: the other process's pages, and one end of a socket pair, which the
-// daemon has made. So neither process ever has a descriptor of the other one's socket, by which it
-// could change that socket's options.
+// LinkDescriptors come with a link on one node: the other process's pages, and one end of a socket
+// pair, which the daemon has made. So neither process ever has a descriptor of the other one's
+// socket, by which it could change that socket's options.
 const LinkDescriptors = LinkPages + 1
 
 // Connected is a link: on one node the descriptors of the exporter's process
@@ -300,7 +302,8 @@ const (
 	Again                     // AgainRequest -> Empty
 )
 
-// RejoinRequest says who a process is. The daemon knows it from its roll, and by the kernel.
+// RejoinRequest identifies a process. The daemon checks it against its member journal and the
+// kernel.
 type RejoinRequest struct {
 	Version int
 	Process ProcessID
@@ -308,14 +311,16 @@ type RejoinRequest struct {
 	Order   uint64 // the greatest that an AcceptRequest had
 }
 
-// AgainRequest is a part of what it has. Exports with permissions come by [Export], before the last one.
+// AgainRequest is a part of what it has. Exports with permissions come by [Export], before the last
+// one.
 type AgainRequest struct {
 	Exports []ExportRequest
 	Links   []LinkAgain
 	Last    bool
 }
 
-// AgainEntries is how many exports or links go into one AgainRequest, so that it fits into a packet.
+// AgainEntries is how many exports or links go into one AgainRequest, so that it fits into a
+// packet.
 const AgainEntries = 256
 
 // LinkAgain is a link that an importer on another node has dialled, and may dial again.

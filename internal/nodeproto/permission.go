@@ -98,7 +98,7 @@ func (p *Permission) matches(im Importer, user, session string) bool {
 	case len(p.Users) == 0 && len(p.Sessions) == 0 && len(p.Processes) == 0 && !SameUserAndSession(im, user, session),
 		len(p.Users) > 0 && !named(p.Users, im.User),
 		len(p.Sessions) > 0 && !named(p.Sessions, im.Session),
-		// Anybody can give a session any name.
+		// Any user can give a session any name.
 		len(p.Sessions) > 0 && len(p.Users) == 0 && im.User != user,
 		len(p.Nodes) > 0 && !slices.Contains(p.Nodes, im.Process.Node),
 		len(p.Processes) > 0 && !slices.Contains(p.Processes, address):

@@ -9,7 +9,7 @@ import (
 // A Tracer hears of each call when it has its answer. It must not keep in.
 type Tracer func(m Method, in any, took time.Duration, err error)
 
-// Trace sets who hears of calls. It must come before the first Call.
+// Trace sets the function that is told of calls. It must come before the first Call.
 func (l *Conn) Trace(t Tracer) { l.trace = t }
 
 // Call asks and waits for the answer. fds stay the caller's; those returned are

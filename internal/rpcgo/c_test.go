@@ -17,9 +17,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// values makes messages of the types of a package: words at random of a kind that lengths, cases and
-// text often are, of which as many are taken as the type decodes. It is part of the program that
-// TestProtocolsAsC makes.
+// values makes messages of the types of a package: words at random of a kind that lengths, cases
+// and text often are, of which as many are taken as the type decodes. It is part of the program
+// that TestProtocolsAsC makes.
 const values = `
 type codec interface {
 	xdr.Marshaler
@@ -109,8 +109,8 @@ func TestProtocolsAsC(t *testing.T) {
 	sameAsC(t, files, 20, false)
 }
 
-// sameAsC fails unless the types of files are the same bytes in Go and in C, in at least so many values of each
-// file. Lenient is for files with chars and shorts.
+// sameAsC fails unless the types of files are the same bytes in Go and in C, in at least so many
+// values of each file. Lenient is for files with chars and shorts.
 func sameAsC(t *testing.T, files []string, least int, lenient bool) {
 	t.Helper()
 	golang, err := exec.LookPath("go")

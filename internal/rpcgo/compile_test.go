@@ -31,8 +31,8 @@ func generate(t *testing.T, path, pkg string) []byte {
 	return code
 }
 
-// The Go that is made of the protocols that are used most, and of everything hard that we could think
-// of, compiles and is right by vet.
+// The Go that is made of the protocols that are used most, and of everything hard that we could
+// think of, compiles and is right by vet.
 func TestWhatIsMadeCompiles(t *testing.T) {
 	compile(t, "testdata/*.x", 4)
 }

@@ -2,8 +2,8 @@ package rpcgo
 
 import "github.com/vmmc-go/vmmc/internal/rpcl"
 
-// TypeNames are the Go names of a file's types that have methods, by their names in the file: not of those
-// that are pointers.
+// TypeNames are the Go names of a file's types that have methods, by their names in the file: not
+// of those that are pointers.
 func TypeNames(f *rpcl.File) map[string]string {
 	w := newWriter(f)
 	w.names()

@@ -99,8 +99,8 @@ func literal(c *rpcl.Const) string {
 	return c.Num.String()
 }
 
-// legible is a string of C as Go's source may have it: what is no UTF-8, and what Go does not take there, is
-// written by its number. An escape stays what it is, whatever comes behind the backslash.
+// legible is a string of C as Go's source may have it: what is no UTF-8, and what Go does not take
+// there, is written by its number. An escape stays what it is, whatever comes behind the backslash.
 func legible(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/rpcl"
 )
 
-// A constant has in Go the bytes that it has in C, also those that are no text; what follows a backslash
-// that is none of Go's escapes is left with it.
+// A constant has in Go the bytes that it has in C, also those that are no text; what follows a
+// backslash that is none of Go's escapes is left with it.
 func TestStringsAsC(t *testing.T) {
 	for text, want := range map[string]string{
 		`hello`:             "hello",

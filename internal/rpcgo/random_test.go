@@ -18,8 +18,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// randomFile makes a file at random that rpcgen takes and C's compiler too, of all that the language has. Its names
-// mean something in Go, or in what vrpcgen writes.
+// randomFile makes a file at random that rpcgen takes and C's compiler too, of all that the
+// language has. Its names mean something in Go, or in what vrpcgen writes.
 func randomFile(r *rand.Rand) string {
 	g := &randomX{Rand: r, used: map[string]bool{}}
 	g.preamble()
@@ -50,8 +50,8 @@ type randomType struct {
 	pointer      bool
 }
 
-// The names of types and members: keywords and types of Go, packages and names in the code that is written, and
-// those that become the same in Go.
+// The names of types and members: keywords and types of Go, packages and names in the code that is
+// written, and those that become the same in Go.
 var hostileNames = strings.Fields(`func var type go chan map range defer package import interface nil error len cap append
 	any iota context xdr vrpc strconv Xdr EncodeXDR DecodeXDR Xdr_decoder ssl_context _x x_ x__y X_y XY a_b aB AB Ab ab a_B
 	String tag server caller res args arg1 c e d v s n ctx err Value Do New Client Server Call Next encoder Uint32 uint8

@@ -130,7 +130,8 @@ func (w *writer) name(c *rpcl.Const) {
 	}
 }
 
-// typeName is the Go name of a type. One that another file defines has it without regard to this one.
+// typeName is the Go name of a type. One that another file defines has it without regard to this
+// one.
 func (w *writer) typeName(d *rpcl.Def) string {
 	if n, ok := w.types[d]; ok {
 		return n

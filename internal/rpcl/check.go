@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// maxLeast bounds the size of a type, which fixed arrays of each other could make beyond all memory.
+// maxLeast bounds the size of a type, which fixed arrays of each other could make beyond all
+// memory.
 const maxLeast = 1 << 28
 
 type checker struct {
@@ -104,8 +105,8 @@ func (c *checker) addConst(k *Const, imported bool) {
 	}
 }
 
-// addNumber makes the number of a program, version or procedure a constant, as C has it. Versions may
-// use the same name for different procedures; the first one is the constant's.
+// addNumber makes the number of a program, version or procedure a constant, as C has it. Versions
+// may use the same name for different procedures; the first one is the constant's.
 func (c *checker) addNumber(at Position, name string, x *Expr, imported bool) {
 	if c.consts[name] == nil {
 		c.consts[name] = &Const{At: at, Name: name, Value: x, Imported: imported}
@@ -167,7 +168,8 @@ func (c *checker) signed(x *Expr, what string) int64 {
 	return v.Int64()
 }
 
-// most computes the greatest length of an array. A negative one is the unsigned number of the same bits.
+// most computes the greatest length of an array. A negative one is the unsigned number of the same
+// bits.
 func (c *checker) most(x *Expr, what string) uint32 {
 	if v := c.eval(x); v.Sign() < 0 && v.Cmp(big.NewInt(math.MinInt32)) >= 0 {
 		return uint32(v.Int64())

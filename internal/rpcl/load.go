@@ -1,5 +1,5 @@
-// Package rpcl reads the RPC language, RFC 5531 and RFC 4506, as rpcgen takes it: with the directives
-// of the C preprocessor, its % lines, and C's ways to name types.
+// Package rpcl reads the RPC language, RFC 5531 and RFC 4506, as rpcgen takes it: with the
+// directives of the C preprocessor, its % lines, and C's ways to name types.
 //
 // [Load] reads a file, checks it, and resolves names and constants.
 package rpcl
@@ -15,8 +15,8 @@ type Options struct {
 	Open    Open
 }
 
-// predefined are the macros that rpcgen defines for one or the other of the files that it writes. The Go
-// file is all of them in one.
+// predefined are the macros that rpcgen defines for one or the other of the files that it writes.
+// The Go file is all of them in one.
 var predefined = map[string]string{"RPC_HDR": "1", "RPC_XDR": "1", "RPC_SVC": "1", "RPC_CLNT": "1"}
 
 // Load reads a file. Errors have the type *Error if they have a place in a file.
@@ -51,8 +51,8 @@ func (o Options) parse(name, path string, src []byte) *parser {
 	return p
 }
 
-// headers reads the .x files of the headers that the C would include, as far as they are there: rpcgen
-// makes NAME.h of NAME.x. What they define is known and belongs to them.
+// headers reads the .x files of the headers that the C would include, as far as they are there:
+// rpcgen makes NAME.h of NAME.x. What they define is known and belongs to them.
 func (c *checker) headers(o Options) {
 	seen := map[string]bool{c.p.file.Name: true}
 	for left := c.p.headers; len(left) > 0; left = left[1:] {

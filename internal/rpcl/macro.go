@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// parameters takes the names of the parameters off the body. A macro with any number of them is taken, but
-// cannot be used.
+// parameters takes the names of the parameters off the body. A macro with any number of them is
+// taken, but cannot be used.
 func (m *macro) parameters(name token) {
 	m.body = m.body[1:] // the parenthesis
 	for {
@@ -29,8 +29,8 @@ func (m *macro) parameters(name token) {
 	}
 }
 
-// raw returns the next token without a look at macros: of what is left of a macro, or else of the file,
-// where a macro's arguments may go over several lines.
+// raw returns the next token without a look at macros: of what is left of a macro, or else of the
+// file, where a macro's arguments may go over several lines.
 func (p *preprocessor) raw() token {
 	for n := len(p.bodies); n > 0; n = len(p.bodies) {
 		if l := p.bodies[n-1]; len(l) > 0 {
@@ -46,8 +46,8 @@ func (p *preprocessor) raw() token {
 	}
 }
 
-// arguments reads those of a macro whose name was read. It returns false where there are none: then the
-// name is a name.
+// arguments reads those of a macro whose name was read. It returns false where there are none: then
+// the name is a name.
 func (p *preprocessor) arguments(name token, m *macro) (args [][]token, called bool) {
 	if t := p.raw(); !t.is("(") {
 		p.bodies = append(p.bodies, []token{t})
@@ -87,8 +87,8 @@ func (p *preprocessor) arguments(name token, m *macro) (args [][]token, called b
 	}
 }
 
-// with returns the body with arguments in the places of the parameters: # makes text of one, and ## one token
-// of two.
+// with returns the body with arguments in the places of the parameters: # makes text of one, and ##
+// one token of two.
 func (m *macro) with(args [][]token, name token) (out []token) {
 	if !m.args {
 		return m.body

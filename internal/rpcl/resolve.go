@@ -99,8 +99,8 @@ func (v *Var) Basic() (Kind, bool) {
 	return 0, false
 }
 
-// Target follows typedefs of one value to what they are in the end: a Def that is no such typedef, or
-// nil and a declaration without a Def.
+// Target follows typedefs of one value to what they are in the end: a Def that is no such typedef,
+// or nil and a declaration without a Def.
 func (v *Var) Target() (*Def, *Var) {
 	for v.Shape == Plain && v.Def != nil {
 		if v.Def.Form != Typedef {
@@ -160,8 +160,8 @@ func (c *checker) union(d *Def) {
 	c.distinct(vars)
 }
 
-// caseOf is a case as a number of the discriminant's type, by C's rules: what is shorter than an int is
-// compared as an int, and what does not fit is cut off. The type is an enum if v is nil.
+// caseOf is a case as a number of the discriminant's type, by C's rules: what is shorter than an
+// int is compared as an int, and what does not fit is cut off. The type is an enum if v is nil.
 func caseOf(v *Var, n *big.Int) int64 {
 	kind := Int32
 	if v != nil {

@@ -23,7 +23,8 @@ func newSource(name, path, src string) *source {
 
 func (s *source) here() Position { return Position{s.name, s.line, s.off - s.bol + 1} }
 
-// peek returns the next byte, or 0 at the end. A backslash at the end of a line joins the next to it.
+// peek returns the next byte, or 0 at the end. A backslash at the end of a line joins the next to
+// it.
 func (s *source) peek() byte {
 	for strings.HasPrefix(s.src[s.off:], "\\\n") || strings.HasPrefix(s.src[s.off:], "\\\r\n") {
 		s.off += strings.IndexByte(s.src[s.off:], '\n') + 1
@@ -154,9 +155,9 @@ func (s *source) isChar() bool {
 	return c != 0 && c != '\n' && c != '\\' && c != '\'' && s.peek() == '\''
 }
 
-// quoted scans the rest of a string. A backslash escapes what follows it, unless the string does not end in
-// its line then: for rpcgen it never does. One that does not end even so is unknown: text that is left out by
-// a condition may have such.
+// quoted scans the rest of a string. A backslash escapes what follows it, unless the string does
+// not end in its line then: for rpcgen it never does. One that does not end even so is unknown:
+// text that is left out by a condition may have such.
 func (s *source) quoted(t *token) {
 	kept := *s
 	if s.quotedTo(t, true); t.kind == unknown {

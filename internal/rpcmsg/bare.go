@@ -6,8 +6,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// Calls and successful replies without credentials, as most are, are written and read at once: each field by
-// itself takes 30 to 40 instructions, and this some 100 for all of them.
+// Calls and successful replies without credentials, as most are, are written and read at once: each
+// field by itself takes 30 to 40 instructions, and this some 100 for all of them.
 
 // leastReply is the length of such a reply's header. A call's is LeastCall.
 const leastReply = 24

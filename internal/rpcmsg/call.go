@@ -39,8 +39,8 @@ func (a *Auth) DecodeXDR(d *xdr.Decoder) {
 	a.Body = d.Opaque(nil, MaxAuth)
 }
 
-// Call is what comes before the arguments. Of a call of another version of the protocol only XID and
-// RPC are known.
+// Call is what comes before the arguments. Of a call of another version of the protocol only XID
+// and RPC are known.
 type Call struct {
 	XID, RPC                    uint32
 	Program, Version, Procedure uint32

@@ -109,7 +109,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// FuzzHeader: whatever decodes is encoded to the same bytes, but for a version that is not this one's.
+// FuzzHeader: whatever decodes is encoded to the same bytes, but for a version that is not this
+// one's.
 func FuzzHeader(f *testing.F) {
 	for _, m := range []xdr.Marshaler{&Call{XID: 7, Cred: Auth{FlavorSys, make([]byte, 20)}}, &Reply{}, &Reply{Outcome: AuthError}, &Sys{GIDs: []uint32{1}}} {
 		b, err := xdr.Marshal(m)

@@ -38,16 +38,16 @@ type Reader struct {
 	mark    [MarkLen]byte
 }
 
-// NewReader returns a Reader of records of at most max bytes. Before it may have to wait for more of a
-// record it calls waiting with true, and where that was so, with false when the record is there; so a
-// record can be given a time. It may be nil.
+// NewReader returns a Reader of records of at most max bytes. Before it may have to wait for more
+// of a record it calls waiting with true, and where that was so, with false when the record is
+// there; so a record can be given a time. It may be nil.
 func NewReader(r io.Reader, max int, waiting func(inside bool)) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, small), max: max, waiting: waiting}
 }
 
-// Next appends the next record to b. Where the stream ends between records the error is io.EOF. After
-// an error the stream has no more records. It takes memory as the bytes come, whatever their header
-// promises.
+// Next appends the next record to b. Where the stream ends between records the error is io.EOF.
+// After an error the stream has no more records. It takes memory as the bytes come, whatever their
+// header promises.
 func (r *Reader) Next(b []byte) ([]byte, error) {
 	from, idle, told := len(b), 0, false
 	defer func() {

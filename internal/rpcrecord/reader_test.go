@@ -85,8 +85,8 @@ func TestPromise(t *testing.T) {
 	}
 }
 
-// FuzzReader: no stream makes a record longer than its bytes or than is taken, whatever the pieces in
-// which it comes.
+// FuzzReader: no stream makes a record longer than its bytes or than is taken, whatever the pieces
+// in which it comes.
 func FuzzReader(f *testing.F) {
 	f.Add(append(fragment([]byte("one"), false), fragment([]byte("two"), true)...))
 	f.Add(binary.BigEndian.AppendUint32(nil, 1<<32-1))

@@ -158,7 +158,8 @@ func (o *options) config() (cfg daemon.Config, err error) {
 			if *dir, err = filepath.Abs(*dir); err != nil {
 				return cfg, fmt.Errorf("name the state directory: %w", err)
 			}
-			// The daemon goes on without sessions where it cannot have them; what is no directory was misnamed.
+			// The daemon goes on without sessions where it cannot have them; what is no directory
+			// was misnamed.
 			if i, err := os.Stat(*dir); err == nil && !i.IsDir() {
 				return cfg, fmt.Errorf("%s is no directory: name another one with --state or --drives", *dir)
 			}

@@ -11,28 +11,28 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// maxUnseen is how far a program may print ahead of what who attends to it has seen:
-// what is typed to stop a flood must not have to wait for all of it to be shown.
+// maxUnseen bounds the output that a program may print ahead of its attached client, in bytes:
+// input that stops a flood of output must not wait until all of it was shown.
 const maxUnseen = 256 << 10
 
-// maxUnseenPlain is the same of a program without input, of which there may be many.
+// maxUnseenPlain is the same for a program without input, of which there may be many.
 const maxUnseenPlain = 64 << 10
 
-// attachment is a program's side of who looks at it and gives it input. It lasts
-// from the program's start until nobody attends to it, or all is over.
+// attachment connects a program with the client that reads its output and gives it input. It lasts
+// from the program's start until no client is attached, or the program and its output have ended.
 type attachment struct {
 	tty         *os.File      // the output's end, which is the input's too; nil: the program has no terminal
-	in          *os.File      // where input goes; nil: there is none, and whoever reads the output attends
-	released    chan struct{} // closed when it is over
-	detachTimer *time.Timer   // somebody has to come
+	in          *os.File      // where input goes; nil: no input, and reading the output keeps it attached
+	released    chan struct{} // closed when the attachment has ended
+	detachTimer *time.Timer   // ends the attachment when no client attaches in time
 
-	inputLock chan struct{} // the right to write to in
-	taken     int64         // input that the program has got; with turn
-	closed    bool          // nobody reads any more; with turn
+	inputLock chan struct{} // a lock: held to write to in
+	taken     int64         // input bytes that the program received. Guarded by inputLock.
+	closed    bool          // the program reads no more input. Guarded by inputLock.
 
-	mu            sync.Mutex // behind the output's, before nothing
-	attachedCalls int        // calls that attend
-	seen          int64      // output that is done with
+	mu            sync.Mutex // taken after output.mu; a leaf lock
+	attachedCalls int        // number of attached calls
+	seen          int64      // offset up to which the client has seen the output
 	unseenBytes   bytes.Buffer
 	unseenPieces  []Piece       // of fresh
 	changed       chan struct{} // closed and replaced when any of this changes
@@ -53,14 +53,14 @@ func (a *attachment) over() bool {
 	}
 }
 
-// wakeWaiters wakes who waits for a change. With mu.
+// wakeWaiters wakes goroutines that wait for a change. mu is held.
 func (a *attachment) wakeWaiters() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
 
-// attach and leave are around a call that attends. The last one that leaves hangs
-// up, if the program's end has not come first.
+// attach and detach surround an attached call. The last detach hangs up, unless the program has
+// ended before.
 func (a *attachment) attach() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +104,8 @@ func (a *attachment) hangUp() {
 	}
 }
 
-// awaitSpace waits until the program may print more. Nobody attends to a nil one.
+// awaitSpace waits until the program may print more. It may be called on nil: no client is
+// attached.
 func (a *attachment) awaitSpace() {
 	for a != nil {
 		a.mu.Lock()
@@ -121,7 +122,7 @@ func (a *attachment) awaitSpace() {
 	}
 }
 
-// append keeps what was printed until it is seen.
+// append keeps printed output until the client has seen it.
 func (a *attachment) append(b []byte, p Piece) {
 	if a == nil || len(b) == 0 {
 		return

@@ -197,8 +197,8 @@ func (c *Client) Leave(ctx context.Context, pid uint32) error {
 	return err
 }
 
-// List gives programs, a page at a time, in the order of their pids. A supervisor is its user's, and may answer
-// anything: what is out of order is an error, so that pages have an end.
+// List gives programs, a page at a time, in the order of their pids. A supervisor is its user's,
+// and may answer anything: what is out of order is an error, so that pages have an end.
 func (c *Client) List(ctx context.Context, r ListRequest) (Listing, error) {
 	l, err := call[Listing](ctx, c, List, r)
 	if err != nil {

@@ -20,7 +20,7 @@ func (s *supervisor) appendControlFile(p Program) error {
 		return err
 	}
 	f, _, err := s.appendTo(name)
-	for range 20 { // who begins it right now is about to take its first name away
+	for range 20 { // another node that is creating the file is about to unlink its temporary name
 		if !errors.Is(err, errNames) {
 			break
 		}

@@ -121,8 +121,8 @@ func below(all map[int]proc, p proc, of int) bool {
 // readWait bounds a look at a process's environment.
 const readWait = 500 * time.Millisecond
 
-// has reports whether the marker is in the environment that a process began with. The environment of a
-// process that executes a program cannot be read, and what other users run only by root.
+// has reports whether the marker is in the environment that a process began with. The environment
+// of a process that executes a program cannot be read, and what other users run only by root.
 func (p proc) has(marker string) bool {
 	if uid := os.Geteuid(); uid != 0 && int(p.UID) != uid && !unix.MaySwitchUsers() {
 		return false

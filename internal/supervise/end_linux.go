@@ -48,7 +48,7 @@ func (s *supervisor) recordEnd(real int, how unix.Ending) {
 	s.wakeWaiters()
 }
 
-// wakeWaiters wakes who waits for an end. With mu.
+// wakeWaiters wakes goroutines that wait for a program's end. mu is held.
 func (s *supervisor) wakeWaiters() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -141,7 +141,7 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 // end kills everything. It can be asked for again: what could not be ended may
 // have ended since.
 func (s *supervisor) end() (Leftovers, error) {
-	s.forkMu.Lock() // who is starting a program has done so, and nobody begins
+	s.forkMu.Lock() // starts in progress are complete, and no new one begins
 	s.mu.Lock()
 	if !s.isEnding() {
 		close(s.ending)
@@ -168,7 +168,7 @@ func (s *supervisor) end() (Leftovers, error) {
 	}
 	reaped := make(chan struct{})
 	stop := make(chan struct{})
-	go func() { // whoever else reaps may be the caller
+	go func() { // the goroutine that usually reaps may be the caller
 		defer close(reaped)
 		for {
 			s.reap()

@@ -12,8 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// slow orders programs whose files do not open: one, and a script whose interpreter does not. There are
-// more than there are places at files.
+// slow orders programs whose files do not open: one, and a script whose interpreter does not. There
+// are more than there are places at files.
 func (s *session) slow(n int) (failed chan error) {
 	s.t.Helper()
 	dir := s.t.TempDir()

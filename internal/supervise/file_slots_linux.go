@@ -8,26 +8,27 @@ import (
 	"github.com/vmmc-go/vmmc/internal/semaphore"
 )
 
-// fileSlots are for those who are at files. More orders than there are places for may go on one by one where there
-// is room for many more threads: they may be for a program on another drive than those that hang.
+// fileSlots bound the goroutines in file operations, which may hang and hold a thread each. Orders
+// beyond the slots may proceed one by one while many more threads are allowed: they may be for a
+// program on another drive than the hanging ones.
 type fileSlots struct {
 	orders *semaphore.Semaphore
 	logs   *semaphore.Semaphore
 
 	spareThreads func() int
-	exceeding    chan struct{} // full for a while after one has gone on without a place
+	exceeding    chan struct{} // holds an element for slotWait after an order proceeded without a slot
 }
 
 const slotWait = 50 * time.Millisecond
 
-// newFileSlots makes as many as a process with so many idle threads can have.
+// newFileSlots returns as many slots as a process with so many idle threads can have.
 func newFileSlots(idle int, room func() int) fileSlots {
 	n := max(idle-otherThreads, 2)
 	l := min(logs, max(1, n*logs/(orders+logs)))
 	return fileSlots{orders: semaphore.New(min(orders, n-l)), logs: semaphore.New(l), spareThreads: room, exceeding: make(chan struct{}, 1)}
 }
 
-// acquireOrder waits for a place, until ctx ends or over is closed. The place is to be left.
+// acquireOrder waits for a slot until ctx ends or over is closed. The caller calls leave.
 func (p *fileSlots) acquireOrder(ctx context.Context, over <-chan struct{}) (leave func(), err error) {
 	for {
 		short, stop := context.WithTimeout(ctx, slotWait)
@@ -46,7 +47,8 @@ func (p *fileSlots) acquireOrder(ctx context.Context, over <-chan struct{}) (lea
 	}
 }
 
-// mayExceed says whether one more may go on without a place. The next is asked about when that one's thread is counted.
+// mayExceed reports whether one order may proceed without a slot. The next one may only after
+// slotWait, when the thread of this one is counted.
 func (p *fileSlots) mayExceed() bool {
 	select {
 	case p.exceeding <- struct{}{}:

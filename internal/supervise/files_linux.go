@@ -17,7 +17,7 @@ import (
 func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
 	dir := within(s.spec.Output)
 	file := path.Join(dir, name)
-	for range 3 { // who makes and removes it meanwhile may have it so
+	for range 3 { // another program may create and remove the file meanwhile
 		f, err = s.root.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):

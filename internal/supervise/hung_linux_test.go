@@ -108,8 +108,9 @@ func TestEndWhileOneHangs(t *testing.T) {
 	}
 }
 
-// However many begin where files hang, they hold a few threads: the system may let there be no more, and
-// Go ends who needs one then. Those who wait for the others' end begin after it, or are told that the session has ended.
+// However many begin where files hang, they hold a few threads: the system may let there be no
+// more, and Go ends who needs one then. Those who wait for the others' end begin after it, or are
+// told that the session has ended.
 func TestManyHang(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		s := newSession(t, t.TempDir())

@@ -28,27 +28,28 @@ const retryOpen = 200 * time.Millisecond
 // never holds the program up: what does not go in is counted, and the file says
 // so when it can be written again.
 type output struct {
-	s     *supervisor
-	pid   uint32
-	name  string
-	pipes [2]*os.File   // of standard output and of standard error; with a terminal the second is nil
-	done  chan struct{} // closed when all that had the pipes are gone
-	attachment    *attachment     // nil: the file has it all
+	s          *supervisor
+	pid        uint32
+	name       string
+	pipes      [2]*os.File   // of standard output and of standard error; with a terminal the second is nil
+	done       chan struct{} // closed when all that had the pipes are gone
+	attachment *attachment   // nil: the file has it all
 
 	written atomic.Int64 // counts when something may be in the file that was not
 
-	// mu is held from reading to having written, which may take long. It comes before a place at the logs:
-	// readers with all the places that wait for mu would wait for the writer, and it for a place.
-	mu     sync.Mutex
-	ended  [2]bool // streams that nobody has any more
-	closed bool    // f is closed for good
-	f      *os.File
-	size   int64 // of f, behind what was written last
-	kept   int64 // bytes of this program's output in f
-	tried  time.Time
+	// mu is held from reading to having written, which may take long. It comes before a place at
+	// the logs: readers with all the places that wait for mu would wait for the writer, and it for
+	// a place.
+	mu         sync.Mutex
+	ended      [2]bool // streams that no process holds any more
+	closed     bool    // f is closed for good
+	f          *os.File
+	size       int64 // of f, behind what was written last
+	kept       int64 // bytes of this program's output in f
+	tried      time.Time
 	unreported int64  // bytes that are missing, and the file does not say so yet
-	reason string // why
-	index  index
+	reason     string // why
+	index      index
 
 	statsMu sync.Mutex // after mu, for these alone
 	start   int64      // where this program's output begins in the file
@@ -95,8 +96,9 @@ func (o *output) copy() {
 	both.Wait()
 }
 
-// copyStream copies when there is something in one stream, both: what was printed to standard output
-// first and to standard error then is in the file so, if both are there by then. buf is for who has mu.
+// copyStream copies when there is something in one stream, both: what was printed to standard
+// output first and to standard error then is in the file so, if both are there by then. buf is
+// guarded by mu.
 func (o *output) copyStream(i int, buf []byte) {
 	rc, err := o.pipes[i].SyscallConn()
 	if err != nil {
@@ -123,7 +125,8 @@ func (o *output) copyStream(i int, buf []byte) {
 	}
 }
 
-// copyOnce copies what is in a stream, once. It says whether there was something, or its end. With mu.
+// copyOnce copies what is in a stream, once. It says whether there was something, or its end. With
+// mu.
 func (o *output) copyOnce(i int, fd uintptr, buf []byte) bool {
 	n, again := unix.ReadSome(fd, buf)
 	if again {
@@ -135,7 +138,7 @@ func (o *output) copyOnce(i int, fd uintptr, buf []byte) bool {
 	return true
 }
 
-// drain takes what is there when nobody waits for more: the terminal is hung up.
+// drain copies the remaining output after the terminal was hung up.
 func (o *output) drain(rc syscall.RawConn, buf []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -78,7 +78,8 @@ func (s *supervisor) program(o Order) (string, error) {
 	return "", code.New(code.BadArg, "find the program %s in directory %s of the session's drive, which is %s on node %q: %v", file, o.Directory, s.base, s.spec.Node, plain(err))
 }
 
-// launch starts a program. leave gives back the place at files, which the program's start does not need.
+// launch starts a program. leave gives back the place at files, which the program's start does not
+// need.
 func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file string, leave func()) (Program, error) {
 	e, err := s.openEnds(o)
 	if err != nil {
@@ -132,8 +133,8 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 	return t, nil
 }
 
-// run starts the child of a program that was admitted, on the first thread. It depends on no file of the
-// user.
+// run starts the child of a program that was admitted, on the first thread. It depends on no file
+// of the user.
 func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, what unix.Program) (*unix.Child, error) {
 	s.forkMu.Lock()
 	defer s.forkMu.Unlock()
@@ -151,8 +152,8 @@ func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, 
 	return c, nil
 }
 
-// awaitExec waits until the program's child has executed it. The end of the child is reap's, and a signal
-// reaches it meanwhile.
+// awaitExec waits until the program's child has executed it. The end of the child is reap's, and a
+// signal reaches it meanwhile.
 func (s *supervisor) awaitExec(ctx context.Context, o Order, p *program, c *unix.Child) (Program, error) {
 	defer c.Release()
 	bounded, stop := context.WithTimeoutCause(ctx, timeout.Exec, ErrSlowExec)

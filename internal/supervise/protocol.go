@@ -24,7 +24,7 @@ const (
 	Resize                               // ResizeRequest -> Empty
 )
 
-// ready is what a supervisor says to who started it; anything else is why not.
+// ready is what a supervisor writes to the daemon that started it; anything else is an error.
 const ready = "ready"
 
 // Greeting says which session the daemon takes this for.

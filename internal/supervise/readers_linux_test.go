@@ -8,7 +8,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Readers of a program's output, more than there are places at files, do not hold up the program or each other.
+// Readers of a program's output, more than there are places at files, do not hold up the program or
+// each other.
 func TestReadersAndTheirProgram(t *testing.T) {
 	const size, readers = 16 << 20, 3
 	base := t.TempDir()

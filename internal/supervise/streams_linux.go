@@ -15,8 +15,8 @@ import (
 
 // A program's output is in one file, as it came. Beside it the supervisor keeps, in the session's
 // directory, an index that says of each piece of the file where it is in all that the program has
-// printed, to which stream it was printed, and when. It has a header and then records of one size, in
-// the order of the file. When the file is replaced, the index begins anew.
+// printed, to which stream it was printed, and when. It has a header and then records of one size,
+// in the order of the file. When the file is replaced, the index begins anew.
 const (
 	indexPrefix = "streams."
 	indexMagic  = 0x31_73_6d_72_74_73_76_01 // and the version
@@ -150,8 +150,8 @@ func (x *index) view(pid uint32) *spans {
 	return v
 }
 
-// openIndex opens the index of a program that has ended, or that another supervisor has started. It is
-// nil if there is none.
+// openIndex opens the index of a program that has ended, or that another supervisor has started. It
+// is nil if there is none.
 func openIndex(pid uint32) (v *spans, header []byte) {
 	f, err := os.Open(indexFile(pid))
 	if err != nil {

@@ -41,8 +41,8 @@ func (s *session) apart(r ReadRequest) (streams [2]string, lost int64, why strin
 	}
 }
 
-// The streams of a program are kept apart, whoever reads them and when; a reader that knows of none has
-// what is in the file.
+// The streams of a program are kept apart, whoever reads them and when; a reader that knows of none
+// has what is in the file.
 func TestStreamsAreApart(t *testing.T) {
 	for name, c := range map[string]struct {
 		script, out, err string

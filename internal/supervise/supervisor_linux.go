@@ -40,9 +40,9 @@ type supervisor struct {
 	lock *os.File // kept open
 	done chan struct{}
 
-	// firstThread are the starts of programs, for the first thread: the kernel tells the thread that has
-	// started a program of its end, and the first one of all others', if it can. Whatever other threads
-	// do, they are in no state to tell anybody while a file hangs.
+	// firstThread are the starts of programs, for the first thread: the kernel tells the thread
+	// that has started a program of its end, and the first one of all others', if it can. Whatever
+	// other threads do, they are in no state to tell anybody while a file hangs.
 	firstThread chan func()
 
 	// forkMu is held while a program's child is started, and while those that have ended are
@@ -70,9 +70,10 @@ type program struct {
 	executed bool        // its child has executed it
 }
 
-// Main is the supervisor's process. It returns when the session has ended. Its goroutine is
-// to have the process's first thread to itself. The process keeps so many threads idle, beside one for each processor that
-// it uses ([Threads] are enough), and room says how many more the system lets it have.
+// Main is the supervisor's process. It returns when the session has ended. Its goroutine is to have
+// the process's first thread to itself. The process keeps so many threads idle, beside one for each
+// processor that it uses ([Threads] are enough), and room says how many more the system lets it
+// have.
 func Main(idle int, room func() int) error {
 	said := os.NewFile(readyFD, "ready")
 	s, l, err := begin(idle, room)
@@ -177,7 +178,7 @@ func (s *supervisor) takeOver() {
 	})
 }
 
-// each calls f for all programs, with mu or before anybody else is there.
+// each calls f for all programs. mu is held, or no other goroutine runs yet.
 func (s *supervisor) each(f func(*Program)) {
 	for _, p := range s.programs {
 		f(&p.Program)
@@ -201,7 +202,7 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 			f()
 		case <-look.C:
 			if _, err := os.Stat(socketFile); errors.Is(err, fs.ErrNotExist) {
-				// Nobody can reach this session any more, to end it or otherwise.
+				// No daemon can reach this session any more, to end it or otherwise.
 				_, _ = s.end() // else when it is looked at again
 			}
 		case why := <-told:

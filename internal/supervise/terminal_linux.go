@@ -18,7 +18,7 @@ const maxTerm = 64
 type ends struct {
 	program    [3]*os.File
 	output     [2]*os.File // of standard output and of standard error; the second is nil with a terminal
-	attachment *attachment // nil: the input is empty, and nobody looks
+	attachment *attachment // nil: no input, and no client attaches
 }
 
 // openEnds makes them as they are ordered.
@@ -129,7 +129,7 @@ func (s *supervisor) resize(r ResizeRequest) (nodeproto.Empty, error) {
 	return nodeproto.Empty{}, err
 }
 
-// readAttended gives what who attends to a program has not seen yet.
+// readAttended returns output that the attached client has not seen yet.
 func (s *supervisor) readAttended(ctx context.Context, r ReadRequest) (Chunk, error) {
 	late := time.NewTimer(r.For)
 	defer late.Stop()

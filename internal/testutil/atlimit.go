@@ -7,8 +7,8 @@ import (
 
 // CombinedOutputAtLimit runs a role that brings its process to a limit of mappings, address space
 // or threads, and gives what it says and how it has ended, as exec.Cmd.CombinedOutput does. At such
-// a limit the Go runtime may be the first to need something for itself, and ends the process. That says
-// nothing of what the role tests, so the role is run again then, five times at most.
+// a limit the Go runtime may be the first to need something for itself, and ends the process. That
+// says nothing of what the role tests, so the role is run again then, five times at most.
 func CombinedOutputAtLimit(t testing.TB, role string, args ...string) (out []byte, err error) {
 	t.Helper()
 	for range 5 {
@@ -19,7 +19,8 @@ func CombinedOutputAtLimit(t testing.TB, role string, args ...string) (out []byt
 	return out, err
 }
 
-// starved says whether the Go runtime ended a process, as it got no mapping or thread for its own use.
+// starved says whether the Go runtime ended a process, as it got no mapping or thread for its own
+// use.
 func starved(out []byte) bool {
 	for _, why := range []string{
 		"fatal error: runtime: cannot allocate memory",

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// FUSE is a file system in user space, which answers what its test lets it. Its server is a process of its own: one
-// that waited for an answer of itself could not even be killed.
+// FUSE is a file system in user space, which answers what its test lets it. Its server is a process
+// of its own: one that waited for an answer of itself could not even be killed.
 type FUSE struct {
 	Dir string // where it is mounted
 
@@ -34,9 +34,9 @@ const fuseRole = "testutil: FUSE server"
 // fuseBound is how long the server may take to do what it is told. It is only for a loaded machine.
 const fuseBound = time.Minute
 
-// NewFUSE mounts one with files. What is written to it goes nowhere. With writeback the kernel keeps what is written until a file is
-// closed. When the test ends all that waits for an answer fails, and the file system is unmounted. Where there can be none the
-// test is skipped.
+// NewFUSE mounts one with files. What is written to it goes nowhere. With writeback the kernel
+// keeps what is written until a file is closed. When the test ends all that waits for an answer
+// fails, and the file system is unmounted. Where there can be none the test is skipped.
 func NewFUSE(t testing.TB, writeback bool, files ...FUSEFile) *FUSE {
 	t.Helper()
 	reason := noFUSE()
@@ -73,8 +73,8 @@ type fuseOrder struct {
 	Files     []FUSEFile
 }
 
-// Hang leaves requests of these kinds without an answer from now on: access, flush, fsync, getattr, lookup, open, read,
-// release, setattr, statfs, write.
+// Hang leaves requests of these kinds without an answer from now on: access, flush, fsync, getattr,
+// lookup, open, read, release, setattr, statfs, write.
 func (f *FUSE) Hang(kinds ...string) { f.tell("hang " + strings.Join(kinds, " ")) }
 
 // Answer answers what hangs, and all that comes.

@@ -34,8 +34,8 @@ type checked struct {
 }
 
 func (c checked) Run() int {
-	// Under nohup what a test starts would ignore hang-ups as well, and who sends one wait in vain. What is caught here
-	// and goes nowhere has its default there.
+	// Under nohup what a test starts would ignore hang-ups as well, and who sends one wait in vain.
+	// What is caught here and goes nowhere has its default there.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
@@ -76,8 +76,8 @@ func (s snapshot) diff(before snapshot) string {
 	return newGoroutines(before.goroutines, s.goroutines) + newDescriptors(before.descriptors, s.descriptors)
 }
 
-// waitSettled asks left until it says nothing or the bound is over, and returns its last answer. It does
-// not run the collector: what only a finalizer would close is a leak.
+// waitSettled asks left until it says nothing or the bound is over, and returns its last answer. It
+// does not run the collector: what only a finalizer would close is a leak.
 func waitSettled(bound time.Duration, left func() string) string {
 	deadline := time.Now().Add(bound)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

@@ -21,8 +21,9 @@ const filteredEnv = "VMMC_TEST_FILTERED_ROLE"
 
 func init() { RegisterRole(filterRole, filtered) }
 
-// Without has a command of this test binary, which is not started yet, run in a container whose filter of
-// system calls (seccomp) refuses these: EPERM, as the filters of container runtimes do that are older than the calls.
+// Without has a command of this test binary, which is not started yet, run in a container whose
+// filter of system calls (seccomp) refuses these: EPERM, as the filters of container runtimes do
+// that are older than the calls.
 func Without(t testing.TB, cmd *exec.Cmd, calls ...uintptr) {
 	t.Helper()
 	Require(t, os.Getuid() == 0, "a filter of system calls that keeps capabilities needs root; run the tests as root")

@@ -12,8 +12,8 @@ const Slack = time.Second
 // hour.
 const hung = 30 * time.Second
 
-// Within fails the test unless f returns within its time and [Slack]. It gives up waiting for f after
-// another 30 s, and may be called by any goroutine of the test.
+// Within fails the test unless f returns within its time and [Slack]. It gives up waiting for f
+// after another 30 s, and may be called by any goroutine of the test.
 //
 // Only what the machine itself delays is allowed beyond that, so the test does not fail because
 // others use its processors: what threads of this process were ready to run and had no

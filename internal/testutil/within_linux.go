@@ -9,8 +9,8 @@ import (
 )
 
 // Delays begins to count for how long threads of this process, all together, are ready to run and
-// have no processor, or the machine itself has none. Where the kernel does not count that it is what a
-// timer is late by.
+// have no processor, or the machine itself has none. Where the kernel does not count that it is
+// what a timer is late by.
 func Delays() (since func() time.Duration) {
 	before, ok := waited()
 	if !ok {
@@ -23,7 +23,8 @@ func Delays() (since func() time.Duration) {
 	}
 }
 
-// waited is the sum of what the threads have waited for a processor (schedstat, proc_pid_schedstat(5)).
+// waited is the sum of what the threads have waited for a processor (schedstat,
+// proc_pid_schedstat(5)).
 func waited() (sum time.Duration, ok bool) {
 	files, _ := filepath.Glob("/proc/self/task/*/schedstat")
 	for _, file := range files {

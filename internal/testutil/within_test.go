@@ -71,7 +71,8 @@ func TestCombinedOutputAtLimit(t *testing.T) {
 	}
 }
 
-// atLimitRole fails as often as it is told to, with the words that it is given. It counts in a directory.
+// atLimitRole fails as often as it is told to, with the words that it is given. It counts in a
+// directory.
 func atLimitRole() int {
 	dir, why := Args()[0], Args()[2]
 	fails, err := strconv.Atoi(Args()[1])

@@ -167,8 +167,8 @@ func MkdirAll(dir string, mode fs.FileMode) error {
 	return setMode(dir, mode)
 }
 
-// Create makes a file anew, and removes what lies under its name: another user's link there would have this
-// process write elsewhere.
+// Create makes a file anew, and removes what lies under its name: another user's link there would
+// have this process write elsewhere.
 func Create(path string, mode fs.FileMode) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

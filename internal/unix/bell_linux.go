@@ -14,14 +14,15 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// A bell is a file with a word, which counts how often it was rung. Processes sleep on the word in mappings of theirs that
-// they cannot write. Unlike with inotify, of which a user has 128 instances as a rule, any number may wait, and unlike with
-// a named pipe, those that cease to wait wake nobody.
+// A bell is a file with a word, which counts how often it was rung. Processes sleep on the word in
+// mappings of theirs that they cannot write. Unlike with inotify, of which a user has 128 instances
+// as a rule, any number may wait, and unlike with a named pipe, those that cease to wait wake
+// nobody.
 
 const bellSize = 4
 
-// RingBell wakes all who wait at the bell at path, and before that makes it, if it is not there or another user's, and lets
-// those hear it whom mode lets read.
+// RingBell wakes all who wait at the bell at path, and before that makes it, if it is not there or
+// another user's, and lets those hear it whom mode lets read.
 func RingBell(path string, mode fs.FileMode) error {
 	f, err := ownBell(path)
 	if err != nil {
@@ -71,7 +72,8 @@ type Bell struct {
 	count uint32
 }
 
-// HearBell opens a bell: from here on no ring is missed. What is no bell, or not of one of these users, is refused.
+// HearBell opens a bell: from here on no ring is missed. What is no bell, or not of one of these
+// users, is refused.
 func HearBell(path string, users ...uint32) (*Bell, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|sys.O_NONBLOCK|sys.O_NOFOLLOW|sys.O_NOCTTY, 0)
 	if err != nil {
@@ -92,7 +94,8 @@ func HearBell(path string, users ...uint32) (*Bell, error) {
 func (b *Bell) Wait(patience time.Duration) (rung bool, err error) {
 	err = withWord(b.f, func(w unsafe.Pointer) error {
 		ts := sys.NsecToTimespec(int64(patience))
-		// The kernel reads the word: if the file was cut short, that is an error here, and not a signal.
+		// The kernel reads the word: if the file was cut short, that is an error here, and not a
+		// signal.
 		_, _, e := sys.Syscall6(sys.SYS_FUTEX, uintptr(w), futexWait, uintptr(b.count), uintptr(unsafe.Pointer(&ts)), 0, 0)
 		if e != 0 && e != sys.EAGAIN && e != sys.EINTR && e != sys.ETIMEDOUT {
 			return fmt.Errorf("wait at the bell %s: %w", b.f.Name(), e)
@@ -117,7 +120,8 @@ func (b *Bell) counted() (uint32, error) {
 	return binary.NativeEndian.Uint32(count[:]), nil
 }
 
-// onlyBell refuses a file that is something else as well: somebody may have put it there, to be changed.
+// onlyBell refuses a file that is something else as well: somebody may have put it there, to be
+// changed.
 func onlyBell(f *os.File) error {
 	var st sys.Stat_t
 	err := sys.Fstat(int(f.Fd()), &st)

@@ -26,12 +26,13 @@ type Child struct {
 	reaped bool // its number may be another's now
 }
 
-// starting has room for as many programs as may be started at once. Each takes a thread to itself until the
-// spawn helper's first instruction: all together take no more than a process keeps idle (see [Threads]).
+// starting has room for as many programs as may be started at once. Each takes a thread to itself
+// until the spawn helper's first instruction: all together take no more than a process keeps idle
+// (see [Threads]).
 var starting = make(chan struct{}, 8)
 
-// Start returns when the program's first instruction is about to run, or with the reason why it never will.
-// When ctx ends before, the program is killed.
+// Start returns when the program's first instruction is about to run, or with the reason why it
+// never will. When ctx ends before, the program is killed.
 func Start(ctx context.Context, p Program) (*Child, error) {
 	c, err := Begin(p)
 	if err != nil {
@@ -49,8 +50,9 @@ func Start(ctx context.Context, p Program) (*Child, error) {
 	return c, nil
 }
 
-// Begin starts a child that becomes the program. It depends on no file but this process's own, and on no
-// other process: it is quick. [Child.Begun] says what has become of the program, and must be called.
+// Begin starts a child that becomes the program. It depends on no file but this process's own, and
+// on no other process: it is quick. [Child.Begun] says what has become of the program, and must be
+// called.
 func Begin(p Program) (*Child, error) {
 	files := append(append(make([]*os.File, 0, len(p.Files)+len(p.Extra)+3), p.Files[:]...), p.Extra...)
 	if !canHelp {
@@ -112,9 +114,9 @@ func begin(p Program, report *os.File, l *launch) (*Child, error) {
 	return c, nil
 }
 
-// Begun waits until the program's first instruction is about to run, or returns why it never will, or that
-// ctx has ended: then the child is still there. A child that is killed before counts as a program that has
-// begun. Begun is called once.
+// Begun waits until the program's first instruction is about to run, or returns why it never will,
+// or that ctx has ended: then the child is still there. A child that is killed before counts as a
+// program that has begun. Begun is called once.
 func (c *Child) Begun(ctx context.Context) error {
 	if c.report == nil {
 		return nil

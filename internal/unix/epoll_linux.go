@@ -99,8 +99,8 @@ func (e *Epoll) Wait(out []Event) (n int, err error) {
 // Close ends the set and wakes who waits on it.
 func (e *Epoll) Close() error { return e.file.Close() }
 
-// YieldOpenly is Yield by a call that Go's runtime knows of: it wakes the runtime's monitor, if that
-// sleeps, which a call that the runtime does not know of never does.
+// YieldOpenly is Yield by a call that Go's runtime knows of: it wakes the runtime's monitor, if
+// that sleeps, which a call that the runtime does not know of never does.
 func YieldOpenly() { _, _, _ = sys.Syscall(sys.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // Yield lets another thread have this processor.

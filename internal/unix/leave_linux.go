@@ -12,11 +12,11 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// Leave puts the calling thread on another one of the processors that share a cache with
-// its own and that it may run on, and says on which it was and is: the same if there is no other. To sleep
-// a moment does that where the kernel takes an idle processor for one; in a virtual machine
-// it does not once the idle one has been given back to the host. What the thread may run on is as
-// before afterwards; but that is then the thread's own (since Linux 6.2): should its cpuset grow later, it
+// Leave puts the calling thread on another one of the processors that share a cache with its own
+// and that it may run on, and says on which it was and is: the same if there is no other. To sleep
+// a moment does that where the kernel takes an idle processor for one; in a virtual machine it does
+// not once the idle one has been given back to the host. What the thread may run on is as before
+// afterwards; but that is then the thread's own (since Linux 6.2): should its cpuset grow later, it
 // keeps to what it had. Whoever changes it in the few microseconds in between changes nothing.
 func Leave() (from, to int) {
 	runtime.LockOSThread()

@@ -176,8 +176,8 @@ func MapForbidden(p unsafe.Pointer, size int) error {
 	return mapFixed("forbid", p, -1, 0, size, sys.PROT_NONE, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_NORESERVE)
 }
 
-// Unmap ends a mapping. Where the kernel has merged it with its neighbours, that makes one mapping more, for which the reserve
-// has room.
+// Unmap ends a mapping. Where the kernel has merged it with its neighbours, that makes one mapping
+// more, for which the reserve has room.
 func Unmap(p unsafe.Pointer, size int) error {
 	return withReserve(func() error { return sys.MunmapPtr(p, uintptr(size)) })
 }

@@ -65,7 +65,8 @@ func WatchProcess(pid int) (*Watch, error) {
 	if pid <= 0 || !errors.Is(err, sys.ENOSYS) && !errors.Is(err, sys.EPERM) {
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}
-	// Linux before 5.3, or a filter of system calls that is older: the process is known by its beginning.
+	// Linux before 5.3, or a filter of system calls that is older: the process is known by its
+	// beginning.
 	if w.born, err = Born(pid); err != nil {
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// with has a socket begin with a congestion control, if it may, and then be as BeginUnpaced would have it.
+// with has a socket begin with a congestion control, if it may, and then be as BeginUnpaced would
+// have it.
 func with(name string, may *bool) func(string, string, syscall.RawConn) error {
 	return func(network, address string, c syscall.RawConn) error {
 		err := c.Control(func(fd uintptr) {
@@ -35,7 +36,8 @@ func congestion(t *testing.T, c net.Conn) (now string) {
 	return now
 }
 
-// A connection begins without BBR at both ends, and with all else; where it goes far it has what the system's others have.
+// A connection begins without BBR at both ends, and with all else; where it goes far it has what
+// the system's others have.
 func TestBeginUnpaced(t *testing.T) {
 	for was, is := range map[string]string{"bbr": "reno", "cubic": "cubic", "reno": "reno"} {
 		t.Run(was, func(t *testing.T) {

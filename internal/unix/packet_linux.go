@@ -10,7 +10,8 @@ import (
 // ArrivalLen is enough room for what the kernel says with each datagram, see [Arrivals].
 const ArrivalLen = 128
 
-// Arrivals has the kernel say with each datagram of a UDP socket to which of the machine's addresses it came.
+// Arrivals has the kernel say with each datagram of a UDP socket to which of the machine's
+// addresses it came.
 func Arrivals(c syscall.RawConn, six bool) error {
 	level, option := sys.IPPROTO_IP, sys.IP_PKTINFO
 	if six {
@@ -23,8 +24,8 @@ func Arrivals(c syscall.RawConn, six bool) error {
 	return err
 }
 
-// AnswerFrom makes of what the kernel said with a datagram what it is to be told with the answer, so
-// that this comes from the address that was asked; nil if that cannot be the source of anything.
+// AnswerFrom makes of what the kernel said with a datagram what it is to be told with the answer,
+// so that this comes from the address that was asked; nil if that cannot be the source of anything.
 func AnswerFrom(said []byte) []byte {
 	for len(said) > 0 {
 		h, data, rest, err := sys.ParseOneSocketControlMessage(said)

@@ -43,10 +43,11 @@ func ReadSome(fd uintptr, b []byte) (n int, again bool) {
 	return readSome(func(b []byte) (int, error) { return sys.Read(int(fd), b) }, b)
 }
 
-// readSome takes no first EIO of a terminal's screen for its end. The kernel (6.18, n_tty_read) looks for
-// input, waits for what is on its way, looks again, and only then for whether the program's end is closed:
-// what was printed between the last two, by a program that closed it with that, is still to come. The next
-// read waits for it, and as nothing can follow an end that was closed before it began, its EIO is the end.
+// readSome takes no first EIO of a terminal's screen for its end. The kernel (6.18, n_tty_read)
+// looks for input, waits for what is on its way, looks again, and only then for whether the
+// program's end is closed: what was printed between the last two, by a program that closed it with
+// that, is still to come. The next read waits for it, and as nothing can follow an end that was
+// closed before it began, its EIO is the end.
 func readSome(read func([]byte) (int, error), b []byte) (n int, again bool) {
 	for ended := false; ; {
 		n, err := read(b)

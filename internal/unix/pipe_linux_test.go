@@ -7,8 +7,8 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// A terminal says once that it is at its end while its last output is still on its way, and a signal may
-// come between.
+// A terminal says once that it is at its end while its last output is still on its way, and a
+// signal may come between.
 func TestReadSome(t *testing.T) {
 	type result struct {
 		n   int
@@ -42,7 +42,8 @@ func TestReadSome(t *testing.T) {
 	}
 }
 
-// What a program prints as it ends comes, also where its terminal's echo is being read at that moment.
+// What a program prints as it ends comes, also where its terminal's echo is being read at that
+// moment.
 func TestLastOutputOfTerminal(t *testing.T) {
 	for range 200 {
 		screen, program, err := OpenTerminal(Size{Rows: 24, Columns: 80})

@@ -49,8 +49,9 @@ const exiting = 0x4
 const bornPatience = 5 * time.Second
 
 // Born is when a process began, in the kernel's ticks since the machine did: with its number that
-// names it for as long as the machine runs. 0 is of one that is there and of which this is not told.
-// The error is [fs.ErrNotExist] if there is none of that number, or none whose program still runs.
+// names it for as long as the machine runs. 0 is of one that is there and of which this is not
+// told. The error is [fs.ErrNotExist] if there is none of that number, or none whose program still
+// runs.
 func Born(pid int) (uint64, error) {
 	if pid <= 0 { // of a namespace that is not seen from here
 		return 0, nil

@@ -19,9 +19,10 @@ const maxLooks = 4
 
 // looks are those at processes that have not returned.
 //
-// From Linux 6.18 on nobody can read /proc/PID/stat, environ, fd/ and others while the process executes a
-// program, not even root. The process's owner can make that last: exec closes descriptors, and closing a
-// file of a FUSE server waits for the server. Earlier kernels do so for environ.
+// From Linux 6.18 on nobody can read /proc/PID/stat, environ, fd/ and others while the process
+// executes a program, not even root. The process's owner can make that last: exec closes
+// descriptors, and closing a file of a FUSE server waits for the server. Earlier kernels do so for
+// environ.
 type looks struct {
 	mu    sync.Mutex
 	users map[uint32]*userLooks
@@ -36,8 +37,8 @@ type userLooks struct {
 
 var looking = looks{users: map[uint32]*userLooks{}, stuck: map[int]bool{}}
 
-// LookAt runs look, which reads files of /proc about a process, and waits for it, but not for long: see
-// [ErrExecuting]. look goes on then, and must not use what its caller uses.
+// LookAt runs look, which reads files of /proc about a process, and waits for it, but not for long:
+// see [ErrExecuting]. look goes on then, and must not use what its caller uses.
 func LookAt(pid int, patience time.Duration, look func()) error {
 	status, err := Status(pid)
 	if err != nil {
@@ -114,11 +115,12 @@ type ProcessStatus struct {
 	Threads int
 }
 
-// Dead reports whether the process has ended and is not waited for yet. One whose first thread has ended is
-// listed as a zombie too, and goes on.
+// Dead reports whether the process has ended and is not waited for yet. One whose first thread has
+// ended is listed as a zombie too, and goes on.
 func (s ProcessStatus) Dead() bool { return s.State == 'X' || s.State == 'Z' && s.Threads <= 1 }
 
-// Status reads /proc/PID/status, which the kernel lets be read while the process executes a program.
+// Status reads /proc/PID/status, which the kernel lets be read while the process executes a
+// program.
 func Status(pid int) (s ProcessStatus, err error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Looks at processes that do not return hold up neither those at other users' processes, nor for long those
-// at the same user's; and once they return all is as before.
+// Looks at processes that do not return hold up neither those at other users' processes, nor for
+// long those at the same user's; and once they return all is as before.
 func TestLooksThatHang(t *testing.T) {
 	l := looks{users: map[uint32]*userLooks{}, stuck: map[int]bool{}}
 	over := make(chan struct{})

@@ -65,8 +65,8 @@ func withReserve(f func() error) error {
 	return err
 }
 
-// WithRoom does f, which makes room, while the reserve's is free: the Go runtime may need some for a collection, and ends the
-// program where it has none.
+// WithRoom does f, which makes room, while the reserve's is free: the Go runtime may need some for
+// a collection, and ends the program where it has none.
 func WithRoom(f func()) {
 	reserve.Lock()
 	empty()

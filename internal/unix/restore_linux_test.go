@@ -7,7 +7,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// What the system has comes in Reno's place, whatever it is; nothing changes where that is not known.
+// What the system has comes in Reno's place, whatever it is; nothing changes where that is not
+// known.
 func TestRestore(t *testing.T) {
 	for system, want := range map[string]string{"": unpaced, unpaced: unpaced, "bbr": "bbr", "cubic": "cubic", "no such": unpaced} {
 		t.Run(system, func(t *testing.T) {

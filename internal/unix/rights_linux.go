@@ -31,9 +31,9 @@ func rights() (data [2]sys.CapUserData, err error) {
 	return data, nil
 }
 
-// lendRights locks the goroutine to its thread, from which a program inherits these capabilities and no
-// others: root's programs have theirs for being root's. What this process may do stays as it is. giveBack
-// has programs inherit none, and unlocks the thread.
+// lendRights locks the goroutine to its thread, from which a program inherits these capabilities
+// and no others: root's programs have theirs for being root's. What this process may do stays as it
+// is. giveBack has programs inherit none, and unlocks the thread.
 func lendRights(caps []int) (giveBack func(), err error) {
 	runtime.LockOSThread()
 	if err := inheritable(caps); err != nil {

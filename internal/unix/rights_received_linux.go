@@ -13,13 +13,14 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// MaxRights is the most descriptors that one message brings (SCM_MAX_FD). A receiver that has room for
-// as many never has the kernel drop one for lack of room. That matters: the kernel closes
-// what it drops within the receiver's call, which then takes as long as the sender's file likes.
+// MaxRights is the most descriptors that one message brings (SCM_MAX_FD). A receiver that has room
+// for as many never has the kernel drop one for lack of room. That matters: the kernel closes what
+// it drops within the receiver's call, which then takes as long as the sender's file likes.
 const MaxRights = 253
 
-// RefuseRights has the kernel refuse descriptors that are sent to a unix socket: their sender gets EPERM.
-// It reports whether the kernel does that (Linux 6.16). Descriptors that were sent before still come.
+// RefuseRights has the kernel refuse descriptors that are sent to a unix socket: their sender gets
+// EPERM. It reports whether the kernel does that (Linux 6.16). Descriptors that were sent before
+// still come.
 func RefuseRights(fd int) bool {
 	return sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PASSRIGHTS, 0) == nil
 }
@@ -27,8 +28,9 @@ func RefuseRights(fd int) bool {
 // AwaitRights ends what [RefuseRights] began.
 func AwaitRights(fd int) { _ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PASSRIGHTS, 1) }
 
-// TakesNoRights is [RefuseRights] for a net.Dialer or a net.ListenConfig. Connections that a listener accepts
-// refuse too, from the moment that they were dialled. On a socket that is no unix socket it does nothing.
+// TakesNoRights is [RefuseRights] for a net.Dialer or a net.ListenConfig. Connections that a
+// listener accepts refuse too, from the moment that they were dialled. On a socket that is no unix
+// socket it does nothing.
 func TakesNoRights(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { RefuseRights(int(fd)) })
 }
@@ -40,8 +42,8 @@ func IsMemory(fd int) bool {
 	return err == nil
 }
 
-// ClosesAtOnce reports whether closing a received descriptor takes no time, whatever its sender does. That is so of
-// memory and of pipes.
+// ClosesAtOnce reports whether closing a received descriptor takes no time, whatever its sender
+// does. That is so of memory and of pipes.
 func ClosesAtOnce(fd int) bool {
 	if IsMemory(fd) {
 		return true
@@ -50,8 +52,9 @@ func ClosesAtOnce(fd int) bool {
 	return err == nil
 }
 
-// IsLocalStream refuses each received descriptor but a stream socket of this machine (AF_UNIX). Sockets of other
-// families have options by which a peer that holds them too makes closing them slow, or an event never clear.
+// IsLocalStream refuses each received descriptor but a stream socket of this machine (AF_UNIX).
+// Sockets of other families have options by which a peer that holds them too makes closing them
+// slow, or an event never clear.
 func IsLocalStream(fd int) error {
 	if err := IsStream(fd); err != nil {
 		return err
@@ -71,8 +74,8 @@ func IsLocalStream(fd int) error {
 type rightsRoom [(sys.SizeofCmsghdr + 4*MaxRights + 7) / 8]uint64
 
 // Passed are the descriptors that came over a stream socket, one with each frame that announces
-// one, and room for more. They are in the order of their frames, of which the receive calls know nothing. Each
-// is foreign (see package foreign), and its taker's.
+// one, and room for more. They are in the order of their frames, of which the receive calls know
+// nothing. Each is foreign (see package foreign), and its taker's.
 type Passed struct {
 	Came func(fds []int) // is told of all that come; may be nil
 
@@ -114,8 +117,8 @@ func (p *Passed) put(length, flags int) {
 }
 
 // RecvPassed is [IO.Recv] that takes descriptors too, all that come. The kernel ends a call behind
-// the bytes that they were sent with. Unlike the other calls of an IO it tells the
-// scheduler, for it may block all the same: the kernel drops what this process has no numbers left for.
+// the bytes that they were sent with. Unlike the other calls of an IO it tells the scheduler, for
+// it may block all the same: the kernel drops what this process has no numbers left for.
 func (io *IO) RecvPassed(fd int, a, b []byte, p *Passed) (n int, err error) {
 	io.set(a, b)
 	io.msg.Control = (*byte)(unsafe.Pointer(&p.room))
@@ -138,9 +141,9 @@ func SendRights(fd int, b []byte, fds []int) error {
 	return sys.Sendmsg(fd, b, Rights(fds), nil, sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)
 }
 
-// NoRightsQueued reports whether no descriptors wait in the receive queue of a unix socket, which then closes
-// at once. After [Shutdown] the answer stays true. Where the kernel does not say (before Linux
-// 5.11, or without /proc) it is false.
+// NoRightsQueued reports whether no descriptors wait in the receive queue of a unix socket, which
+// then closes at once. After [Shutdown] the answer stays true. Where the kernel does not say
+// (before Linux 5.11, or without /proc) it is false.
 func NoRightsQueued(fd int) bool {
 	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
 	if err != nil {
@@ -154,12 +157,13 @@ func NoRightsQueued(fd int) bool {
 	return false
 }
 
-// Shutdown ends a connection both ways, for its far end too, whatever descriptors of it are open still.
+// Shutdown ends a connection both ways, for its far end too, whatever descriptors of it are open
+// still.
 func Shutdown(fd int) { _ = sys.Shutdown(fd, sys.SHUT_RDWR) }
 
-// Unclear reports whether a socket announces something that no receive call gives: an error that is none of the
-// connection's (an error queue, say), or data that are not there. Whoever waits for
-// its events is woken for ever.
+// Unclear reports whether a socket announces something that no receive call gives: an error that is
+// none of the connection's (an error queue, say), or data that are not there. Whoever waits for its
+// events is woken for ever.
 func Unclear(fd int) bool {
 	p := []sys.PollFd{{Fd: int32(fd), Events: sys.POLLIN}}
 	if n, err := sys.Poll(p, 0); err != nil || n == 0 {

@@ -114,9 +114,9 @@ func Piecewise(fd int) bool {
 	return err == nil && p == sys.IPPROTO_TCP && sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PEEK_OFF, 0) == nil
 }
 
-// GiveUpAfter makes the kernel end a TCP connection whose far end has acknowledged nothing
-// for so long, though there was something to acknowledge: if nothing is sent, it asks now and then. On others it
-// does nothing.
+// GiveUpAfter makes the kernel end a TCP connection whose far end has acknowledged nothing for so
+// long, though there was something to acknowledge: if nothing is sent, it asks now and then. On
+// others it does nothing.
 func GiveUpAfter(fd int, d time.Duration) {
 	if p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err != nil || p != sys.IPPROTO_TCP {
 		return
@@ -131,8 +131,9 @@ func GiveUpAfter(fd int, d time.Duration) {
 	}
 }
 
-// Unacknowledged is how long ago the far end of a TCP socket has acknowledged anything, if there is something
-// that it has not acknowledged: bytes, or two probes of its window in a row. It is 0 otherwise.
+// Unacknowledged is how long ago the far end of a TCP socket has acknowledged anything, if there is
+// something that it has not acknowledged: bytes, or two probes of its window in a row. It is 0
+// otherwise.
 func Unacknowledged(fd int) time.Duration {
 	i, err := sys.GetsockoptTCPInfo(fd, sys.IPPROTO_TCP, sys.TCP_INFO)
 	if err != nil || i.Unacked == 0 && i.Probes < 2 {
@@ -153,8 +154,8 @@ func Unsent(fd int) int {
 	return n
 }
 
-// LongestSegment is what a TCP socket takes the longest segment of its far end to be: it acknowledges when more
-// bytes than that have come, if not before.
+// LongestSegment is what a TCP socket takes the longest segment of its far end to be: it
+// acknowledges when more bytes than that have come, if not before.
 func LongestSegment(fd int) (int, error) {
 	i, err := sys.GetsockoptTCPInfo(fd, sys.IPPROTO_TCP, sys.TCP_INFO)
 	if err != nil {
@@ -163,8 +164,8 @@ func LongestSegment(fd int) (int, error) {
 	return int(i.Rcv_mss), nil
 }
 
-// RoundTrip is the shortest that a TCP socket has seen, at first that of its handshake; 0 if it has seen none, or is no TCP
-// socket.
+// RoundTrip is the shortest that a TCP socket has seen, at first that of its handshake; 0 if it has
+// seen none, or is no TCP socket.
 func RoundTrip(fd int) time.Duration {
 	i, err := sys.GetsockoptTCPInfo(fd, sys.IPPROTO_TCP, sys.TCP_INFO)
 	if err != nil || i.Min_rtt == math.MaxUint32 {
@@ -173,20 +174,24 @@ func RoundTrip(fd int) time.Duration {
 	return time.Duration(i.Min_rtt) * time.Microsecond
 }
 
-// BoundSend bounds what a socket takes before the far end has acknowledged it, to twice n bytes, the kernel's own of each segment
-// included, and ends its growing by itself. The kernel may bound it to less (net.core.wmem_max).
+// BoundSend bounds what a socket takes before the far end has acknowledged it, to twice n bytes,
+// the kernel's own of each segment included, and ends its growing by itself. The kernel may bound
+// it to less (net.core.wmem_max).
 func BoundSend(fd, n int) { _ = sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_SNDBUF, n) }
 
-// BeginUnpaced is for a net.Dialer or a net.ListenConfig whose connections may have a near end: none begins with BBR, which has what it sends
-// leave at the rate that it has found out. It must not even begin: Linux goes on to pace a connection that BBR has begun, at twice
-// the rate of the next one's window, which does not grow while it is not full (tcp_update_pacing_rate; there is no way back from
-// SK_PACING_NEEDED). Accepted connections have what their listener has, so one that began before BBR became the system's lets them begin with it. See Pace.
+// BeginUnpaced is for a net.Dialer or a net.ListenConfig whose connections may have a near end:
+// none begins with BBR, which has what it sends leave at the rate that it has found out. It must
+// not even begin: Linux goes on to pace a connection that BBR has begun, at twice the rate of the
+// next one's window, which does not grow while it is not full (tcp_update_pacing_rate; there is no
+// way back from SK_PACING_NEEDED). Accepted connections have what their listener has, so one that
+// began before BBR became the system's lets them begin with it. See Pace.
 func BeginUnpaced(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { Unpace(int(fd)) })
 }
 
-// Pace has a connection that began unpaced do as others of the system do that this process begins now. Where that is not to be had, as
-// for a user who may not choose what the system has, it works as it is. A route's own choice of Reno gives way, too.
+// Pace has a connection that began unpaced do as others of the system do that this process begins
+// now. Where that is not to be had, as for a user who may not choose what the system has, it works
+// as it is. A route's own choice of Reno gives way, too.
 func Pace(fd int) {
 	if Congestion(fd) != unpaced {
 		return
@@ -216,7 +221,8 @@ func Unpace(fd int) {
 	}
 }
 
-// Congestion is the congestion control of a TCP socket, as the kernel names it; "" if it is no TCP socket.
+// Congestion is the congestion control of a TCP socket, as the kernel names it; "" if it is no TCP
+// socket.
 func Congestion(fd int) string {
 	name, _ := sys.GetsockoptString(fd, sys.IPPROTO_TCP, sys.TCP_CONGESTION)
 	return name
@@ -327,8 +333,9 @@ func Borrow(c syscall.Conn) (int, error) {
 	return fd, derr
 }
 
-// ReceivePacket takes one packet of a connection that keeps their boundaries, with the control message beside it. It does
-// not wait: ok reports whether there was a packet, the end, or an error. n is 0 at the end.
+// ReceivePacket takes one packet of a connection that keeps their boundaries, with the control
+// message beside it. It does not wait: ok reports whether there was a packet, the end, or an error.
+// n is 0 at the end.
 func ReceivePacket(fd int, b, oob []byte) (n, on, flags int, ok bool, err error) {
 	for {
 		n, on, flags, _, err = sys.Recvmsg(fd, b, oob, sys.MSG_DONTWAIT|sys.MSG_CMSG_CLOEXEC)
@@ -408,10 +415,10 @@ func Rights(fds []int) []byte {
 // RightsSpace is the room that n descriptors take in a control message.
 func RightsSpace(n int) int { return sys.CmsgSpace(4 * n) }
 
-// ParseRights takes the descriptors out of a control message. flags are those
-// that came with it: a truncated one means that this process has run out of
-// descriptors (the kernel drops them without another sign). With an error it has closed what came: it is for
-// messages of who is trusted. See [Received].
+// ParseRights takes the descriptors out of a control message. flags are those that came with it: a
+// truncated one means that this process has run out of descriptors (the kernel drops them without
+// another sign). With an error it has closed what came: it is for messages of who is trusted. See
+// [Received].
 func ParseRights(oob []byte, flags int) ([]int, error) {
 	fds, err := Received(oob, flags)
 	if err != nil {
@@ -423,8 +430,8 @@ func ParseRights(oob []byte, flags int) ([]int, error) {
 	return fds, nil
 }
 
-// Received takes the descriptors out of a control message, as [ParseRights] does. They are the caller's, also with an
-// error, and foreign: see package foreign.
+// Received takes the descriptors out of a control message, as [ParseRights] does. They are the
+// caller's, also with an error, and foreign: see package foreign.
 func Received(oob []byte, flags int) (fds []int, err error) {
 	msgs, err := sys.ParseSocketControlMessage(oob)
 	for i := range msgs {

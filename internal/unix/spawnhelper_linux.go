@@ -19,20 +19,20 @@ import (
 
 // The spawn helper is what the kernel runs between this process and a program that a user controls.
 //
-// The kernel stops the thread that starts a program until the program's file is open and mapped. The file's
-// owner can make that last: by a lease on it (F_SETLEASE), or by a FUSE server that does not answer. The
-// runtime cannot take the P from such a thread, and waits for it at the next collection. So this process
-// starts the helper instead, whose file is its own, and the helper becomes the user, enters the directory
-// and executes the program. It is a child like any other from the beginning: its number, its pidfd and its
-// process group are the program's.
+// The kernel stops the thread that starts a program until the program's file is open and mapped.
+// The file's owner can make that last: by a lease on it (F_SETLEASE), or by a FUSE server that does
+// not answer. The runtime cannot take the P from such a thread, and waits for it at the next
+// collection. So this process starts the helper instead, whose file is its own, and the helper
+// becomes the user, enters the directory and executes the program. It is a child like any other
+// from the beginning: its number, its pidfd and its process group are the program's.
 //
-// The user is no owner of the child before the helper runs. Otherwise the user could stop it (SIGSTOP)
-// while this process waits.
+// The user is no owner of the child before the helper runs. Otherwise the user could stop it
+// (SIGSTOP) while this process waits.
 //
-// The helper's file is an ELF image in memory: a loop of some 20 instructions (spawnhelper_linux_*.s), and a
-// list of system calls with what their arguments point to. It has no libc, no runtime and one thread, and
-// needs no file of the machine. A call that fails ends it; it writes which one, and errno, to a pipe that
-// the program's exec closes.
+// The helper's file is an ELF image in memory: a loop of some 20 instructions
+// (spawnhelper_linux_*.s), and a list of system calls with what their arguments point to. It has no
+// libc, no runtime and one thread, and needs no file of the machine. A call that fails ends it; it
+// writes which one, and errno, to a pipe that the program's exec closes.
 
 // canHelp: on other architectures a program is executed by this process.
 const canHelp = true
@@ -42,7 +42,8 @@ const canHelp = true
 //go:noescape
 func spawnHelperCode() unsafe.Pointer
 
-// The image's layout. It has one segment, which is mapped at imageBase, a multiple of all page sizes.
+// The image's layout. It has one segment, which is mapped at imageBase, a multiple of all page
+// sizes.
 const (
 	imageBase  = 0x400000
 	reportAt   = 0x3f8 // the report's descriptor
@@ -174,8 +175,8 @@ func (h *helperImage) file() (*os.File, error) {
 
 // plainFile makes it in the file system, without a name.
 func (h *helperImage) plainFile() (*os.File, error) {
-	// A child of another thread that is just being started must not have it open for writing: the kernel
-	// would not execute it.
+	// A child of another thread that is just being started must not have it open for writing: the
+	// kernel would not execute it.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	w, err := os.CreateTemp("/tmp", "vmmc-spawn-*") // not TMPDIR, which a setuid program must not believe
@@ -193,15 +194,15 @@ func (h *helperImage) plainFile() (*os.File, error) {
 	return os.Open(w.Name())
 }
 
-// closeRange reports whether the kernel has close_range(2) (Linux 5.9) and no filter of system calls
-// forbids it. No descriptor is that large.
+// closeRange reports whether the kernel has close_range(2) (Linux 5.9) and no filter of system
+// calls forbids it. No descriptor is that large.
 var closeRange = sync.OnceValue(func() bool {
 	_, _, e := sys.RawSyscall(sys.SYS_CLOSE_RANGE, math.MaxUint32, math.MaxUint32, 0)
 	return e == 0
 })
 
-// inherited are the descriptors beyond the standard ones that this process does not close on exec, if the
-// helper must close them one by one.
+// inherited are the descriptors beyond the standard ones that this process does not close on exec,
+// if the helper must close them one by one.
 func inherited() (fds []int, err error) {
 	if closeRange() {
 		return nil, nil
@@ -271,14 +272,15 @@ func (l *launch) close() {
 	}
 }
 
-// path names the image to the child, in which it is the last one of the descriptors: any other number may
-// be one of them there.
+// path names the image to the child, in which it is the last one of the descriptors: any other
+// number may be one of them there.
 func (l *launch) path() string { return fmt.Sprintf("/proc/self/fd/%d", len(l.files)-1) }
 
 // direct is of systems without a helper.
 func (*Program) direct(*os.ProcAttr) error { return nil }
 
-// prepare makes the helper of a program, whose descriptors files are, but for the last one: the report's.
+// prepare makes the helper of a program, whose descriptors files are, but for the last one: the
+// report's.
 func prepare(p Program, files []*os.File) (l *launch, err error) {
 	l = &launch{files: files}
 	defer func() {

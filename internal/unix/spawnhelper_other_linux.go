@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// canHelp: this architecture has no spawn helper. The program is executed by this process, which a file
-// that hangs holds up.
+// canHelp: this architecture has no spawn helper. The program is executed by this process, which a
+// file that hangs holds up.
 const canHelp = false
 
 const reportSize = 0

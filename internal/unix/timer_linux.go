@@ -8,9 +8,9 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// Timer is a descriptor that can be read from some time on, for an [Epoll]. Setting one of the runtime's
-// wakes a thread that sleeps until a later one; setting this wakes nobody. Its methods may not be called
-// beside Close.
+// Timer is a descriptor that can be read from some time on, for an [Epoll]. Setting one of the
+// runtime's wakes a thread that sleeps until a later one; setting this wakes nobody. Its methods
+// may not be called beside Close.
 type Timer struct{ fd int }
 
 // NewTimer makes one that is not set.

@@ -38,8 +38,8 @@ type tree struct {
 // RemoveTree removes a file or a directory with all that is in it, as [os.RemoveAll] does, of which
 // another user may have made everything below dir's parent. It has a bounded number of descriptors
 // open at any depth, follows no link, and leaves no file system: what is mounted in the tree it
-// detaches, if it may. It ends with ctx; the next call goes on with what is left. A path that is not
-// there is no error.
+// detaches, if it may. It ends with ctx; the next call goes on with what is left. A path that is
+// not there is no error.
 func RemoveTree(ctx context.Context, dir string) error {
 	top, err := sys.Open(filepath.Dir(dir), sys.O_PATH|sys.O_DIRECTORY|sys.O_CLOEXEC, 0)
 	if errors.Is(err, sys.ENOENT) {
@@ -230,8 +230,8 @@ func (t *tree) enter(name string) error {
 	return nil
 }
 
-// moveUp takes a directory that is too deep to be entered to the tree's root, where it is met again. Its
-// name there is one that the tree's user cannot have guessed, and taken.
+// moveUp takes a directory that is too deep to be entered to the tree's root, where it is met
+// again. Its name there is one that the tree's user cannot have guessed, and taken.
 func (t *tree) moveUp(name string) error {
 	for {
 		err := sys.Renameat(t.cur, name, t.root, "removed."+rand.Text())

@@ -62,7 +62,8 @@ func nest(t *testing.T, dir string, depth int, name string) {
 	_ = Close(fd)
 }
 
-// A tree is removed with two dozen descriptors, whatever its user has made of it, and nothing else is.
+// A tree is removed with two dozen descriptors, whatever its user has made of it, and nothing else
+// is.
 func TestRemoveTree(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
@@ -84,7 +85,8 @@ func TestRemoveTree(t *testing.T) {
 			nest(t, dir, 9000, "removed.1"[:8])
 		},
 		"names as moved, as many as there may be, and full": func(dir string) {
-			// The deep ones are the first and the last, as file systems list entries in either order.
+			// The deep ones are the first and the last, as file systems list entries in either
+			// order.
 			nest(t, dir, 5000, "first")
 			for i := range 1<<16 + 1 {
 				must(os.MkdirAll(fmt.Sprintf("%s/removed.%d/sub", dir, i), 0o755))

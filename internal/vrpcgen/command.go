@@ -153,8 +153,8 @@ func (o *options) run(c *cobra.Command, in string) error {
 	return err
 }
 
-// compiled reports whether go build takes a file of that name wherever it builds: handle_arm.go is for one
-// architecture, and handle_test.go for tests.
+// compiled reports whether go build takes a file of that name wherever it builds: handle_arm.go is
+// for one architecture, and handle_test.go for tests.
 func compiled(path string) bool {
 	nowhere := build.Default
 	nowhere.GOOS, nowhere.GOARCH = "nowhere", "nowhere"

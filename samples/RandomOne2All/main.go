@@ -1,4 +1,5 @@
-// RandomOne2All sends messages from one to all others and back to another one among the nodes of a cluster.
+// RandomOne2All sends messages from one to all others and back to another one among the nodes of a
+// cluster.
 package main
 
 import (

@@ -133,9 +133,10 @@ func prot(netid string) (uint32, bool) {
 	return 0, false
 }
 
-// Find says where a version of a program is on a network, which is an rpcbind's netid; or where another
-// version is, whose server then says which it has. The error is ErrNotRegistered where there is none. It
-// asks for the whole list: for one program rpcbind looks only on the network that it is asked by.
+// Find says where a version of a program is on a network, which is an rpcbind's netid; or where
+// another version is, whose server then says which it has. The error is ErrNotRegistered where
+// there is none. It asks for the whole list: for one program rpcbind looks only on the network that
+// it is asked by.
 func (c *Client) Find(ctx context.Context, program, version uint32, network string) (*Mapping, error) {
 	all, err := c.Dump(ctx)
 	if err != nil {
@@ -228,7 +229,8 @@ func mappingOf(q *rpcbind.Rpcb) (*rpcbind.Mapping, error) {
 }
 
 // Register registers all services at all addresses that they are served at, and what was registered
-// for them before there, by a server that has died perhaps, no more. What fails leaves none of them.
+// for them before there, by a server that has died perhaps, no more. What fails leaves none of
+// them.
 func (c *Client) Register(ctx context.Context, owner string, services []*vrpc.Service, addrs ...net.Addr) error {
 	for _, s := range services {
 		for _, a := range addrs {

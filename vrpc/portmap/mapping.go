@@ -23,7 +23,8 @@ type Mapping struct {
 	Version uint32 `json:"version"`
 	// Network is rpcbind's netid: tcp, udp, tcp6, udp6 or local.
 	Network string `json:"network"`
-	// Address is rpcbind's universal address: h.h.h.h.p.p, where the port is its two bytes, or a path.
+	// Address is rpcbind's universal address: h.h.h.h.p.p, where the port is its two bytes, or a
+	// path.
 	Address string `json:"address"`
 	Owner   string `json:"owner,omitempty"` // who registered it; unknown to portmappers
 }
@@ -80,8 +81,8 @@ func FormatAddress(a netip.AddrPort) string {
 	return fmt.Sprintf("%s.%d.%d", a.Addr(), p>>8, p&255)
 }
 
-// Of says where a program is that listens on a. A socket of IPv6 that has no address of its own takes
-// IPv4 too, so it has two mappings.
+// Of says where a program is that listens on a. A socket of IPv6 that has no address of its own
+// takes IPv4 too, so it has two mappings.
 func Of(program, version uint32, a net.Addr) ([]Mapping, error) {
 	m := func(network, address string) Mapping {
 		return Mapping{Program: program, Version: version, Network: network, Address: address}

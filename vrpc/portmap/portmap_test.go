@@ -150,8 +150,8 @@ func client(t *testing.T, c *Client, two bool) {
 	}
 }
 
-// A list that is long is not sent by UDP, where the source address may be another's: what is answered to a
-// short call is bounded. By TCP it is all there.
+// A list that is long is not sent by UDP, where the source address may be another's: what is
+// answered to a short call is bounded. By TCP it is all there.
 func TestDumpByUDPIsBounded(t *testing.T) {
 	const most = 512
 	at, err := net.ListenPacket("udp", "127.0.0.1:0")

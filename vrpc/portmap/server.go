@@ -21,8 +21,9 @@ const (
 	maxText     = 256
 )
 
-// mostDatagram bounds an answer to Dump by UDP, in bytes. A source address is easily forged there: without a
-// bound an attacker has a short call bring 64 KiB to its victim. Longer lists are for TCP.
+// mostDatagram bounds an answer to Dump by UDP, in bytes. A source address is easily forged there:
+// without a bound an attacker has a short call bring 64 KiB to its victim. Longer lists are for
+// TCP.
 const mostDatagram = 512
 
 // errDatagram refuses what is too long for UDP. Its meaning in RFC 5531 is: for security reasons.
@@ -42,8 +43,8 @@ func dumpable(ctx context.Context, list xdr.Marshaler) bool {
 // replyHeader is the length of a reply's header, and of the word that says that there is a list.
 const replyHeader = 24 + 4
 
-// Server is an rpcbind, for machines and for tests that have none. Whoever is on its machine may register,
-// and take back what others have; nobody else may.
+// Server is an rpcbind, for machines and for tests that have none. Whoever is on its machine may
+// register, and take back what others have; nobody else may.
 type Server struct {
 	mu  sync.Mutex
 	all []Mapping
@@ -121,8 +122,8 @@ func (s *Server) unset(ctx context.Context, program, version uint32, network str
 	return len(s.all) < before
 }
 
-// find finds a version of a program, or where exact is false and there is none, another one: its server
-// then says which it has.
+// find finds a version of a program, or where exact is false and there is none, another one: its
+// server then says which it has.
 func (s *Server) find(program, version uint32, network string, exact bool) (found Mapping, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +144,8 @@ func (s *Server) list() []Mapping {
 	return slices.Clone(s.all)
 }
 
-// reachable puts the address by which the caller reaches this machine in the place of one that stands for
-// all.
+// reachable puts the address by which the caller reaches this machine in the place of one that
+// stands for all.
 func reachable(ctx context.Context, m *Mapping) string {
 	a, err := ParseAddress(m.Address)
 	p, ok := vrpc.PeerOf(ctx)

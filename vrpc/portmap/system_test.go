@@ -29,8 +29,8 @@ func report(err error) int {
 	return 0
 }
 
-// A server registers with Debian's rpcbind, and Debian's rpcinfo finds and calls it; and rpcinfo takes
-// our rpcbind for one. Each in a network of its own.
+// A server registers with Debian's rpcbind, and Debian's rpcinfo finds and calls it; and rpcinfo
+// takes our rpcbind for one. Each in a network of its own.
 func TestDebian(t *testing.T) {
 	for _, program := range []string{"rpcbind", "rpcinfo"} {
 		_, err := find(program)
@@ -99,8 +99,8 @@ func (s *target) close() {
 	s.wg.Wait()
 }
 
-// system runs Debian's rpcbind. ip netns has given this process mounts of its own, so that rpcbind's
-// socket is nobody else's.
+// system runs Debian's rpcbind. ip netns has given this process mounts of its own, so that
+// rpcbind's socket is nobody else's.
 func system() error {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()

@@ -13,7 +13,8 @@ import (
 
 const libfabric = "libfabric"
 
-// fabric is fi_pingpong, the only test that Debian has of libfabric. It is two-sided, and tells means.
+// fabric is fi_pingpong, the only test that Debian has of libfabric. It is two-sided, and tells
+// means.
 func (k *kit) fabric() []Job {
 	ways := map[string][]string{"msg": {"-p", "tcp", "-e", "msg"}, "rdm": {"-p", "tcp;ofi_rxm", "-e", "rdm"}}
 	if k.shared() {

@@ -1,4 +1,5 @@
-// Package contend runs the contenders: each starts its programs in a place and reads what they print.
+// Package contend runs the contenders: each starts its programs in a place and reads what they
+// print.
 package contend
 
 import (
@@ -22,8 +23,9 @@ var (
 	large = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 )
 
-// Job is one contender in one place. Its samples have no round yet. Those with the same Beside are compared with each
-// other, and run one after another: what the machine does changes from minute to minute.
+// Job is one contender in one place. Its samples have no round yet. Those with the same Beside are
+// compared with each other, and run one after another: what the machine does changes from minute to
+// minute.
 type Job struct {
 	Name, Beside string
 	run          func(context.Context) ([]sample.Sample, error)

@@ -20,7 +20,8 @@ const (
 
 // mpi is our c/mpi.c under both MPIs. Over TCP they are kept from the memory that the ranks could
 // share: UCX, which Debian's MPICH is built on, has no other transport then, and MPICH takes each
-// rank for a node of its own; Open MPI gets one transport of messages, and one-sided calls made of it.
+// rank for a node of its own; Open MPI gets one transport of messages, and one-sided calls made of
+// it.
 func (k *kit) mpi() []Job {
 	var env []string
 	first := []string{"-bind-to", "none", "-n", "2"}

@@ -14,7 +14,8 @@ import (
 	"github.com/vmmc-go/vmmc/bench/internal/sample"
 )
 
-// onOneCPU and atSize are how measurements of ours are asked for, and what those beside them are known by.
+// onOneCPU and atSize are how measurements of ours are asked for, and what those beside them are
+// known by.
 const onOneCPU = " --pin same --size 64"
 
 func atSize(size int) string { return " --size " + strconv.Itoa(size) }
@@ -71,11 +72,12 @@ func (k *kit) ours() []Job {
 	return jobs
 }
 
-// inTurn begins the names of what takes turns with ours, by which the limit of a figure is known to be one of them.
+// inTurn begins the names of what takes turns with ours, by which the limit of a figure is known to
+// be one of them.
 const inTurn = sample.C + ", "
 
-// turns are the ways of C's programs that take turns with ours within one measurement of it, and their commands: what the
-// machine does to one of them it does to all.
+// turns are the ways of C's programs that take turns with ours within one measurement of it, and
+// their commands: what the machine does to one of them it does to all.
 func (k *kit) turns(what string) map[string]string {
 	ways := map[string]string{}
 	if stream := strings.HasPrefix(what, sample.Bandwidth); !k.shared() && (stream || what == sample.Latency) {
@@ -87,7 +89,8 @@ func (k *kit) turns(what string) map[string]string {
 	return ways
 }
 
-// figure is what our tool prints of one measurement; the limit is the machine's, measured beside it.
+// figure is what our tool prints of one measurement; the limit is the machine's, measured beside
+// it.
 type figure struct {
 	What    string  `json:"what"`
 	Variant string  `json:"variant"`

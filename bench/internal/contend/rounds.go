@@ -22,7 +22,8 @@ func Only(jobs []Job, match *regexp.Regexp) (kept []Job) {
 }
 
 // Round runs each job once, in an order that the seed and the round's number give, so that what the
-// machine does beside them meets all alike; those that are beside each other in turn. A job that fails is told of, and the others go on.
+// machine does beside them meets all alike; those that are beside each other in turn. A job that
+// fails is told of, and the others go on.
 func Round(ctx context.Context, jobs []Job, run *sample.Run, round int, log io.Writer) error {
 	rng := rand.New(rand.NewPCG(run.Seed, uint64(round))) //nolint:gosec // no secret
 	for i, at := range order(rng, jobs) {
@@ -45,7 +46,8 @@ func Round(ctx context.Context, jobs []Job, run *sample.Run, round int, log io.W
 	return nil
 }
 
-// order is a permutation of the jobs in which those that are beside the first of them that is drawn follow it.
+// order is a permutation of the jobs in which those that are beside the first of them that is drawn
+// follow it.
 func order(rng *rand.Rand, jobs []Job) (order []int) {
 	drawn := rng.Perm(len(jobs))
 	done := map[string]bool{}

@@ -24,8 +24,9 @@ import (
 	"github.com/vmmc-go/vmmc/bench/internal/setup"
 )
 
-// writesItsPages sees that a C program's memory is not from calloc, which nobody here calls but compilers do: what it
-// gives was never written, so that all of it is one page, and what is sent from there comes out of the first cache.
+// writesItsPages sees that a C program's memory is not from calloc, which nobody here calls but
+// compilers do: what it gives was never written, so that all of it is one page, and what is sent
+// from there comes out of the first cache.
 func writesItsPages(t *testing.T, program string) {
 	t.Helper()
 	f, err := elf.Open(program)
@@ -46,7 +47,8 @@ func writesItsPages(t *testing.T, program string) {
 	}
 }
 
-// streams runs both ends of a peer as "vmmc bench" does: they say how fast each order went, or took, and end with their input.
+// streams runs both ends of a peer as "vmmc bench" does: they say how fast each order went, or
+// took, and end with their input.
 func streams(ctx context.Context, t *testing.T, command []string, pings bool) {
 	t.Helper()
 	run := func(args ...string) *exec.Cmd {
@@ -270,7 +272,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// The bars that compare ours with C's have both in turn; what is one way over TCP is in turn within one job, see TestWhatTakesTurns.
+// The bars that compare ours with C's have both in turn; what is one way over TCP is in turn within
+// one job, see TestWhatTakesTurns.
 func TestBarsAreBeside(t *testing.T) {
 	groups := map[string][]string{}
 	for _, j := range Jobs(&setup.Programs{}, []*place.Place{place.Memory(), place.Loop()}) {

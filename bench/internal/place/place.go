@@ -1,7 +1,7 @@
-// Package place has the places that two ends are measured in: one machine's memory, the loopback of a network namespace,
-// and two network namespaces joined by veth. The namespaces are made here and always deleted. Their TCP has a congestion control
-// that does not pace, whatever this machine's does: with BBR, which spreads what is sent over time, all over TCP is a draw of two
-// speeds.
+// Package place has the places that two ends are measured in: one machine's memory, the loopback of
+// a network namespace, and two network namespaces joined by veth. The namespaces are made here and
+// always deleted. Their TCP has a congestion control that does not pace, whatever this machine's
+// does: with BBR, which spreads what is sent over time, all over TCP is a draw of two speeds.
 package place
 
 import (

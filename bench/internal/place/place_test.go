@@ -40,7 +40,8 @@ func TestVeth(t *testing.T) {
 	}
 }
 
-// Nothing over TCP is paced, whatever this machine's congestion control is, and the ends on loopback share a namespace.
+// Nothing over TCP is paced, whatever this machine's congestion control is, and the ends on
+// loopback share a namespace.
 func TestNothingIsPaced(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root; run the tests as root")

@@ -1,4 +1,5 @@
-// Package report writes the document of a run: tables, figures, and what of the promised bars holds.
+// Package report writes the document of a run: tables, figures, and what of the promised bars
+// holds.
 package report
 
 import (

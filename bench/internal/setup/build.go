@@ -20,8 +20,8 @@ type Programs struct {
 	Agent   string // what stands in for ssh when MPI starts a rank in another namespace
 }
 
-// agent is called as ssh is: options, a host, a command. Each namespace gets a host name of its own,
-// or Open MPI and MPICH would take both ranks for neighbours with memory in common.
+// agent is called as ssh is: options, a host, a command. Each namespace gets a host name of its
+// own, or Open MPI and MPICH would take both ranks for neighbours with memory in common.
 const agent = `#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1
