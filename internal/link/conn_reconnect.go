@@ -349,8 +349,8 @@ func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, an
 	err := rs.err()
 	switch {
 	case err != nil:
-	case rs.stream.expectedCause.Load() != nil: // the link is about to end
-		err = *rs.stream.expectedCause.Load()
+	case rs.expectedCause.Load() != nil: // the link is about to end
+		err = *rs.expectedCause.Load()
 		rs.fail(err)
 	case rs.reconnectLimit == 0:
 		err = protocol("a link that is not resumed was dialled again")
