@@ -52,7 +52,7 @@ and the message back. On the local path a get is a copy out of the exporter's me
 and so is its limit; up to 4 KiB the mean of 64 is one exchange, because one is too
 short for the clock. What a reading of the clock takes is taken off, as for latency.`},
 	"rate": {"Measure how many small puts a second", `Measure how many small puts a second one sender makes, one call a put, until all
-have arrived: to successive addresses that nobody polls (successive), and to one word
+have arrived: to successive addresses that are not polled (successive), and to one word
 that the far end polls (polled). The sender does not wait in between: there are no
 intended times, and a put that is late makes the rate less.`},
 	"load": {"Measure latency where messages come at given times", `Measure the time of messages that come at given times, as requests of many users do,

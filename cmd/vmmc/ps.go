@@ -23,7 +23,7 @@ func newPs() *cobra.Command {
 		Short: "List the processes of sessions",
 		Long: `List the processes of a session, or of all your sessions, on all nodes or on those
 that --node names: first those that run, then those that have ended, with their exit
-status or the signal that ended them. "lost" has ended when nobody could see how;
+status or the signal that ended them. "lost" has ended and its exit status is unknown;
 "joined" was started from a shell, and "left" is such a one that is gone. PID is
 the logical pid, which is unique in the cluster. On a terminal that is narrower than the
 table, commands are shortened and some columns are left out; --json has everything.

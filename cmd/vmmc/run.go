@@ -53,9 +53,9 @@ SIGHUP; with -i alone its input ends.
 
 Its standard output and standard error are this tool's, apart; with -t they are one.
 While this tool shows nothing, the program waits when it has printed 256 KiB more,
-without -i 64 KiB, and then for 10 seconds at most. When nobody reads this tool's output
-any more, the programs get SIGPIPE. Output that is lost is said, and the exit status
-is 125 then.
+without -i 64 KiB, and then for 10 seconds at most. When the reader of this tool's output
+has gone, the programs get SIGPIPE. The tool reports output that is lost, and its exit
+status is 125 then.
 
 It runs on this machine's node; with --node on the first one named. With -n it
 runs several times, on one node after the other: on those that --node names, or
@@ -170,7 +170,7 @@ func (o *runOptions) targetNodes(ctx context.Context, a *ask.Cluster) ([]*ask.No
 	return at, nil
 }
 
-// unknown says whether a failed start may have started something.
+// unknown reports whether a failed start may have started something.
 func unknown(err error) bool {
 	return errors.Is(err, code.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
 }

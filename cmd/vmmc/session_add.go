@@ -71,7 +71,7 @@ The session's programs run as the user who makes it; root may name another one.
 	f.StringVar(&r.Share, "share", "", "`directory` on the nodes, or share of another machine, that the drive stands for")
 	f.StringVar(&credentials, "credentials", "", "`file` with what the share's server asks for, or - for standard input")
 	f.StringVar(&r.OutputDirectory, "out", "", "`directory` for output, absolute within the drive (needed)")
-	f.StringVar(&r.User, "user", "", "`name` of the user that programs run as (default: who asks)")
+	f.StringVar(&r.User, "user", "", "`name` of the user that programs run as (default: the caller)")
 	where.Add(c)
 	return c
 }

@@ -46,8 +46,8 @@ command lines of the VMMC 2.0 manual:
   hostname     a node, by its name in the hosts file
   session      any text that is not empty
   user         the account that the session's programs run as, and that the share
-               is mounted for; "" is who asks
-  password     of the share's account; "" is none. Everybody on this machine can
+               is mounted for; "" is the caller
+  password     of the share's account; "" is none. All users of this machine can
                see it for a moment: give - for standard input, or @FILE
   drive        a letter and a colon, as K:, or - for a free one
   netShare     what the drive is made for: a share, as \\fs\test, or a directory of

@@ -83,7 +83,7 @@ Exit status: 0 it was stopped, 1 it failed, 2 it was called wrongly.`,
 	f.StringVar(&o.Certs, "certs", "", "`directory` with cert.pem, key.pem and ca.pem, from \"vmmc cert node\"; needed with other nodes or --listen (default: certs in the root, if it is there)")
 	f.StringVar(&o.Socket, "socket", nodeproto.ListenPath(), "`path` of the socket for this machine's processes (with --root: run/node.sock in it, unless VMMC_SOCKET is set)")
 	f.StringVar(&o.listen, "listen", "", "`address` (host:port) for other nodes and tools (default: the control address in the hosts file)")
-	f.StringVar(&o.metrics, "metrics", "", "loopback `address` (host:port) for Prometheus, at /metrics, and for who asks after the node's health, at /healthz (default: there is none)")
+	f.StringVar(&o.metrics, "metrics", "", "loopback `address` (host:port) for Prometheus, at /metrics, and for health checks, at /healthz (default: there is none)")
 	f.StringVar(&o.State, "state", "", "`directory` for what outlives the daemon, its sessions (default: state in the root; else /var/lib/vmmc/NAME, or for users ~/.local/state/vmmc/nodes/NAME)")
 	f.StringVar(&o.drives, "drives", "", "`directory` of the drives of sessions (default: drives in the state directory)")
 	f.BoolVar(&o.encrypt, "encrypt", false, "have all links between processes here and on other nodes encrypted, whatever the other node says; without it those of which a process or the other node asks for that")

@@ -63,7 +63,7 @@ Exit status: 0 it is written, 1 the file is wrong, 2 it was called wrongly.`,
 	f.StringArrayVarP(&o.dirs, "include", "I", nil, "directory where included files are looked for")
 	f.StringArrayVarP(&o.defines, "define", "D", nil, "macro to define, NAME or NAME=VALUE")
 	f.StringArrayVarP(&o.undef, "undefine", "U", nil, "macro that is not to be defined")
-	f.StringSliceVar(&o.extern, "extern", nil, "types that somebody else defines in the package, with their methods")
+	f.StringSliceVar(&o.extern, "extern", nil, "types that other code of the package defines, with their methods")
 	for _, dir := range []string{"include"} {
 		if err := c.MarkFlagDirname(dir); err != nil {
 			panic(err) // the flag is defined above
