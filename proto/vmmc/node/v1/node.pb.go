@@ -632,8 +632,8 @@ type ConnectResponse struct {
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// Where to dial, as host:port.
 	DataAddress string `protobuf:"bytes,3,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"`
-	// The link is encrypted, as one of both sides wants it. Who asked for that must
-	// not dial otherwise.
+	// The link is encrypted, because one of both sides wants that. A side that asked
+	// for it must not dial otherwise.
 	Encrypt bool `protobuf:"varint,4,opt,name=encrypt,proto3" json:"encrypt,omitempty"`
 	// SHA-256 of the exporting process's certificate for encrypted links.
 	Fingerprint   []byte `protobuf:"bytes,5,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`

@@ -147,7 +147,7 @@ type AddSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Not empty.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The user that its processes are to run as; empty: the one who asks.
+	// The user that its processes are to run as; empty: the caller.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// An entry of the node's drive directory, or "-" for one that is free.
 	Drive string `protobuf:"bytes,3,opt,name=drive,proto3" json:"drive,omitempty"`
@@ -160,8 +160,8 @@ type AddSessionRequest struct {
 	// What the share's server asks for, if the share is another machine's. The node
 	// keeps it no longer than it needs to mount the share, and never tells it.
 	Credentials *Credentials `protobuf:"bytes,6,opt,name=credentials,proto3" json:"credentials,omitempty"`
-	// Names this call, at most 64 bytes, for who has to take it back and does not know
-	// whether it has made the session.
+	// Names this call, at most 64 bytes, for a caller that has to undo it and does not
+	// know whether it has made the session.
 	Attempt string `protobuf:"bytes,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// When the call was made, by the caller's clock: the same for all nodes of the call.
 	Made *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=made,proto3" json:"made,omitempty"`
@@ -268,7 +268,7 @@ func (x *AddSessionRequest) GetNodes() []string {
 // Credentials are an account at a server of shares.
 type Credentials struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: nobody in particular.
+	// Empty: no particular user.
 	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Password      string `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -366,7 +366,7 @@ func (x *AddSessionResponse) GetSession() *Session {
 type DeleteSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Only the session that this AddSession made; empty: whoever made it.
+	// Only the session that this AddSession made; empty: any session of the name.
 	Attempt       string `protobuf:"bytes,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -799,7 +799,7 @@ func (x *RunRequest) GetEnv() [][]byte {
 	return nil
 }
 
-// Terminal is what a program is to know of who looks at it.
+// Terminal is what a program is to know of its user's terminal.
 type Terminal struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Rows    uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
@@ -943,7 +943,7 @@ type Process struct {
 	ExitStatus int32 `protobuf:"varint,8,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
 	// The signal that ended it, or 0.
 	Signal int32 `protobuf:"varint,9,opt,name=signal,proto3" json:"signal,omitempty"`
-	// It has ended, and nobody knows how.
+	// It has ended, and its exit status is unknown.
 	Lost    bool                   `protobuf:"varint,10,opt,name=lost,proto3" json:"lost,omitempty"`
 	EndedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	// Bytes that it has printed.
@@ -1420,7 +1420,7 @@ type ReadLogRequest struct {
 	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// How long to wait for any; the node may answer earlier.
 	TimeoutNs int64 `protobuf:"varint,4,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
-	// Who asks attends to the program, and has shown all that is before the offset:
+	// The caller attends to the program, and has shown all that is before the offset:
 	// a program that is far ahead of that waits.
 	Attended bool `protobuf:"varint,5,opt,name=attended,proto3" json:"attended,omitempty"`
 	// The caller tells streams apart, and offsets count all that the process has
@@ -1853,7 +1853,7 @@ type WriteInputResponse struct {
 	// How much input the program has got in all: what is behind that is to be
 	// written again.
 	Taken int64 `protobuf:"varint,1,opt,name=taken,proto3" json:"taken,omitempty"`
-	// Nobody reads any more.
+	// The input has no reader any more.
 	Closed        bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -63,7 +63,7 @@ const (
 
 // NodeServiceClient is a client for the vmmc.node.v1.NodeService service.
 type NodeServiceClient interface {
-	// Ping tells who answers and for how long it has been up. Any node or user of
+	// Ping tells which node answers and for how long it has been up. Any node or user of
 	// the cluster may call it.
 	Ping(context.Context, *connect.Request[v1.PingRequest]) (*connect.Response[v1.PingResponse], error)
 	// Import asks for a buffer of a process on this node. It waits until the
@@ -91,7 +91,7 @@ type NodeServiceClient interface {
 	// leaves may call it.
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 	// Departed tells whether a process of the node that is asked has left it or has
-	// ended, while this daemon looked. Nobody waits then any longer for it to resume
+	// ended, while this daemon looked. Its peers then wait no longer for it to resume
 	// its links. Any node may call it.
 	Departed(context.Context, *connect.Request[v1.DepartedRequest]) (*connect.Response[v1.DepartedResponse], error)
 }
@@ -200,7 +200,7 @@ func (c *nodeServiceClient) Departed(ctx context.Context, req *connect.Request[v
 
 // NodeServiceHandler is an implementation of the vmmc.node.v1.NodeService service.
 type NodeServiceHandler interface {
-	// Ping tells who answers and for how long it has been up. Any node or user of
+	// Ping tells which node answers and for how long it has been up. Any node or user of
 	// the cluster may call it.
 	Ping(context.Context, *connect.Request[v1.PingRequest]) (*connect.Response[v1.PingResponse], error)
 	// Import asks for a buffer of a process on this node. It waits until the
@@ -228,7 +228,7 @@ type NodeServiceHandler interface {
 	// leaves may call it.
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
 	// Departed tells whether a process of the node that is asked has left it or has
-	// ended, while this daemon looked. Nobody waits then any longer for it to resume
+	// ended, while this daemon looked. Its peers then wait no longer for it to resume
 	// its links. Any node may call it.
 	Departed(context.Context, *connect.Request[v1.DepartedRequest]) (*connect.Response[v1.DepartedResponse], error)
 }

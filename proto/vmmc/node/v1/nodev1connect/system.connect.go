@@ -2,7 +2,7 @@
 //
 // Source: vmmc/node/v1/system.proto
 
-// What a node says of itself to those who look after it.
+// What a node tells its administrators of itself.
 package nodev1connect
 
 import (
