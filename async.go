@@ -124,7 +124,7 @@ func (r Request) outcome(err error) error {
 	return nil
 }
 
-// Done says whether the request is over, well or not.
+// Done reports whether the request is over, well or not.
 func (r Request) Done() bool { return r.Status() != error(code.InProgress) } //nolint:errorlint // Status returns it as it is
 
 // Wait returns when the request is over, with its outcome, or with the context's

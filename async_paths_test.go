@@ -195,8 +195,8 @@ func TestDataEndOfNothing(t *testing.T) {
 	}
 }
 
-// Who leaves does not wait for the notifications that it blocks itself: they are
-// discarded, and their sender hears that the exporter is gone.
+// A process that closes does not wait for the notifications that it blocks itself: they
+// are discarded, and their sender learns that the exporter is gone.
 func TestLeavingWithBlockedNotifications(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -283,8 +283,9 @@ func TestRequestsSayTheSameAgain(t *testing.T) {
 	}
 }
 
-// Long requests of many goroutines, of which some wait at once, some later, some for others, some
-// ask, and some sleep until somebody else's have arrived, are all over, each with what it was of.
+// Long requests of many goroutines all complete, each with its own result. Some goroutines wait at
+// once, some later, some for other goroutines' requests, some poll, and some sleep until the
+// requests of others have arrived.
 func TestLongRequestsOfMany(t *testing.T) {
 	const (
 		many  = 4

@@ -181,7 +181,7 @@ func TestImportAsync(t *testing.T) {
 		ctx := within(t)
 		r := a.ImportAsync(ctx, b.Node(), b.PID(), 7)
 		if _, err := r.Status(); !errors.Is(err, vmmc.ErrInProgress) {
-			t.Fatalf("nobody exports it: %v", err)
+			t.Fatalf("an import of a buffer that is not exported: %v", err)
 		}
 		if _, err := b.Export(7, alloc(t, b, 4096)); err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func (im *Import) Swap64(ctx context.Context, off int, v uint64) (old uint64, er
 }
 
 // CompareAndSwap32 puts v in the place of the word at off if that is old. prev is
-// what was there; swapped says whether it was old.
+// what was there; swapped reports whether it was old.
 func (im *Import) CompareAndSwap32(ctx context.Context, off int, old, v uint32) (prev uint32, swapped bool, err error) {
 	was, err := im.atomic(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, A: uint64(v), B: uint64(old)}, off)
 	return uint32(was), err == nil && uint32(was) == old, err

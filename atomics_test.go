@@ -118,7 +118,7 @@ func TestAtomicsOneByOne(t *testing.T) {
 			if old, err := s.im.FetchAdd32(ctx, size-4, 1); old != ^uint32(0) || err != nil {
 				t.Error(old, err)
 			}
-			// It comes after what was sent before, and wakes who waits.
+			// It arrives after what was sent before, and wakes waiters.
 			if _, err := s.im.SendAsync(ctx, w32(41), 128); err != nil {
 				t.Fatal(err)
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-// Three senders and the receiver have every fourth word of one buffer each. Nobody
-// overwrites what is another's.
+// Three senders and the receiver have every fourth word of one buffer each. None
+// overwrites the words of another.
 func TestInterleavedWords(t *testing.T) {
 	const n = 64 << 10
 	everyBinding(t, n, func(t *testing.T, s *buffers, opts []vmmc.BindOption) {
@@ -30,7 +30,7 @@ func TestInterleavedWords(t *testing.T) {
 		}
 		for who := range 3 {
 			p, im := s.a, s.im
-			if who == 2 { // and one who is neither on the exporter's node nor its only importer
+			if who == 2 { // one that is neither on the exporter's node nor its only importer
 				p = s.b
 				var err error
 				if im, err = p.Import(within(t), s.b.Node(), s.b.PID(), 7); err != nil {

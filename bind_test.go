@@ -230,7 +230,7 @@ func TestStoresWhileItIsCarriedOver(t *testing.T) {
 	})
 }
 
-// Data, then a flag: who finds the flag finds the data, in every mode that promises it.
+// Data, then a flag: a reader that finds the flag finds the data, in every mode that promises it.
 func TestFlagsComeAfterTheirData(t *testing.T) {
 	const n = 256 << 10
 	test := func(t *testing.T, s *buffers, opts []vmmc.BindOption) {

@@ -109,7 +109,7 @@ func openAt(t *testing.T, socket string, opts ...vmmc.Option) *vmmc.Process {
 }
 
 // A link between nodes is encrypted if one of the two processes or one of their nodes asks for
-// that, and only then. Who listens between the nodes hears what is sent and got in clear, and
+// that, and only then. An eavesdropper between the nodes reads what is sent and got in clear, and
 // nothing of it otherwise.
 func TestEncryption(t *testing.T) {
 	for _, c := range []struct {
@@ -216,8 +216,7 @@ func passHello(t *testing.T, near, far net.Conn) {
 	}
 }
 
-// Who is between the two nodes and has a certificate of his own is refused by both sides, and
-// delivers nothing.
+// Both sides refuse a man in the middle that has a certificate of its own, and it delivers nothing.
 func TestManInTheMiddle(t *testing.T) {
 	near, far := nodes(t, "between nodes")
 	a, b := openAt(t, near, vmmc.WithEncryption()), openAt(t, far)
@@ -271,7 +270,7 @@ func TestManInTheMiddle(t *testing.T) {
 	}
 }
 
-// Who is between the two nodes cannot make them do without encryption.
+// A man in the middle cannot make the two nodes do without encryption.
 func TestNoDowngrade(t *testing.T) {
 	for name, meddle := range map[string]func(t *testing.T, near, far net.Conn){
 		"the importer's hello says that it is in clear": func(t *testing.T, near, far net.Conn) {

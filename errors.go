@@ -72,7 +72,7 @@ var errNilContext = code.New(code.BadArg, "the context is nil: give context.Back
 func ErrorStr(c Code) string { return c.Error() }
 
 // Error is what every call of this package returns when it fails: what was
-// tried, with whom and on which path, and why it failed.
+// tried, with which peer and on which path, and why it failed.
 type Error struct {
 	Op   string // what was tried, with its figures
 	Peer string // the other process, where there is one
@@ -85,8 +85,8 @@ type Error struct {
 	outcome  *Outcome // of an atomic, where it is still to come
 }
 
-// Error is the whole of it in one line: what was tried, with whom, on which path,
-// and why it failed. It is what the manual's vmmc_Error prints.
+// Error returns the whole of it in one line: what was tried, with which peer, on which
+// path, and why it failed. It is what the manual's vmmc_Error prints.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("vmmc: " + e.Op)
@@ -108,7 +108,7 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is says whether target is this error's code, or the manual's nearest one:
+// Is reports whether target is this error's code, or the manual's nearest one:
 // [ErrBadIbufState] for [ErrPeerGone], [ErrRevoked], [ErrStaleImport],
 // [ErrNoRights] and [ErrClosed], and [ErrBadRbufState] for [ErrNotRedirectable].
 func (e *Error) Is(target error) bool {

@@ -212,7 +212,7 @@ func TestPeerProcessClosed(t *testing.T) {
 			for name, f := range calls(t, s.im) {
 				err := eventually(t, f)
 				s.wrong(t, name, err, vmmc.ErrBadIbufState)
-				// It closed its exports first, and whoever hears of that knows no more.
+				// It closed its exports first, and an importer that has learnt of that knows no more.
 				if !errors.Is(err, vmmc.ErrPeerGone) && !errors.Is(err, vmmc.ErrRevoked) {
 					t.Errorf("%s: %v, want %v or %v", name, err, vmmc.ErrPeerGone, vmmc.ErrRevoked)
 				}
@@ -312,7 +312,7 @@ func TestImportsThatCannotBe(t *testing.T) {
 			defer stop()
 			_, err := a.Import(ctx, b.Node(), b.PID(), 4711)
 			if !errors.Is(err, vmmc.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("import of what nobody exports: %v", err)
+				t.Fatalf("import of a buffer that is not exported: %v", err)
 			}
 			says("import of what nobody exports", err, b.ID().String(), "buffer 4711", "nobody exports it")
 
@@ -480,8 +480,8 @@ func TestEmbeddedNodeTwiceAtOneSocket(t *testing.T) {
 	q.Close()
 }
 
-// The daemon's end leaves established imports alone, and says what is the matter
-// to those who need it.
+// The daemon's end leaves established imports alone. Calls that need the daemon fail and
+// say why.
 func TestDaemonGone(t *testing.T) {
 	for _, path := range []string{"mapped", "stream"} {
 		n, err := node.Start()
@@ -538,8 +538,8 @@ func TestCloseExportWithoutDaemon(t *testing.T) {
 	}
 }
 
-// A context that has ended: a long send stops, and says both that its time was
-// over and that nobody knows how much of it has arrived.
+// A context that has ended: a long send stops, and its error says both that its time was
+// over and that it is unknown how much of it has arrived.
 func TestLongSendWithoutTime(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {

@@ -382,8 +382,8 @@ func closeAtLimit(args []string) error {
 }
 
 // Closing an export works at each limit that a process can come to: afterwards no importer changes
-// or sees the memory. Where nothing at all is left, Close says so, the memory is given to nobody,
-// and another Close goes on.
+// or sees the memory. Where nothing at all is left, Close fails and says so, the memory is not used
+// again, and another Close goes on.
 func TestCloseAtALimit(t *testing.T) {
 	for limit := range resources {
 		for kind := range exportKinds {

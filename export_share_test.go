@@ -151,8 +151,8 @@ func TestSharedPagesHaveOneRight(t *testing.T) {
 	}
 }
 
-// When one of several exports of an allocation ends, its whole pages are out of
-// everybody's reach, and the others go on, mapped.
+// When one of several exports of an allocation ends, no importer reaches its whole
+// pages any more, and the others go on, mapped.
 func TestCloseOfASharedPart(t *testing.T) {
 	n := start(t)
 	a, b := open(t, n), open(t, n)
@@ -165,7 +165,7 @@ func TestCloseOfASharedPart(t *testing.T) {
 	_, im4 := part(t, b, a, 4, mem[6*p:7*p+4], "mapped", share)
 	all := bypass(t, n.Socket(), b, 2)
 
-	// reached says which pages the one who bypasses the library still has.
+	// reached checks which pages an importer that bypasses the library still has.
 	step := byte(0)
 	reached := func(want ...int) {
 		t.Helper()

@@ -69,8 +69,8 @@ type shaky struct {
 	seen   time.Time      // when it was seen that the last one has
 }
 
-// pausing says whether the network is down for a while, a connection having ended. The caller has
-// the lock.
+// pausing reports whether the network is down for a while, a connection having ended. The caller
+// has the lock.
 func (s *shaky) pausing() bool {
 	if s.pause == 0 || len(s.conns) == 0 {
 		return false

@@ -258,8 +258,8 @@ func TestExportEndsBesideASilentDaemon(t *testing.T) {
 	})
 }
 
-// Nobody answers at the place where an importer is to dial: an import that is given up dials no
-// more.
+// No process answers at the address where an importer is to dial: an import that is given up dials
+// no more.
 func TestImportEndsBesideASilentNode(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -75,7 +75,7 @@ func openFile(t testing.TB, path string) int {
 	return fd
 }
 
-// onItsWay gives a unix socket in which fd was sent, and is received by nobody.
+// onItsWay returns a unix socket in which fd was sent and is not received.
 func onItsWay(t testing.TB, fd int) int {
 	t.Helper()
 	a, b, err := unix.StreamPair()

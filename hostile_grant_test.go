@@ -420,7 +420,7 @@ func TestHostilePosts(t *testing.T) {
 	defer stop.Store(true)
 	rng := rand.New(rand.NewPCG(3, 4))
 	ctx := within(t)
-	for i := 0; i < 3000 || !taken.Load(); i++ { // who posts may not have had a processor yet
+	for i := 0; i < 3000 || !taken.Load(); i++ { // the goroutine that posts may not have run yet
 		n := 4 + 4*rng.IntN(g.Size/4)
 		off := 4 * rng.IntN((g.Size-n)/4+1)
 		src := all[off : off+n]
@@ -469,7 +469,7 @@ func TestHostilePosts(t *testing.T) {
 }
 
 // An exporter that never ends what it has posted, or ends it in the middle of each
-// message, holds up nobody.
+// message, delays no other process.
 func TestPostsThatChange(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)

@@ -56,7 +56,7 @@ func TestHostileAtRandom(t *testing.T) {
 					l.scribble(raid)
 				}
 				if !bytes.Equal(mine, c.mem) || !bytes.Equal(its, c.target.Bytes()) {
-					t.Error("who kept its mappings changes the memory after the export's end")
+					t.Error("an importer that kept its mappings changes the memory after the export's end")
 				}
 				o.Close() // else it is the one that may import
 				c.export(t)

@@ -122,7 +122,7 @@ type castle struct {
 	exp    *vmmc.Export
 	mem    []byte
 	target *vmmc.Memory
-	secret []byte // an allocation that nobody exports
+	secret []byte // an allocation that is not exported
 	noted  chan vmmc.Notification
 }
 
@@ -150,7 +150,7 @@ func (c *castle) export(t testing.TB) {
 		_ = n.At[3]
 		select {
 		case c.noted <- n:
-		default: // nobody wants so many
+		default: // the test does not need so many
 		}
 	}))
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *castle) goesOn(t testing.TB) {
 	c.town.goesOn(t)
 	for i, b := range c.secret {
 		if b != guard {
-			t.Fatalf("memory that nobody exports: byte %d has changed", i)
+			t.Fatalf("memory that is not exported: byte %d has changed", i)
 		}
 	}
 }
@@ -375,7 +375,7 @@ func TestWhatAnImporterIsGiven(t *testing.T) {
 			t.Fatalf("%s: %v", d.what, err)
 		}
 		if at := bytes.Index(r.Bytes(), bytes.Repeat([]byte{guard}, 16)); at >= 0 {
-			t.Errorf("%s shows what nobody gave, at %d", d.what, at)
+			t.Errorf("%s shows memory that was not exported, at %d", d.what, at)
 		}
 		before := bytes.Clone(r.Bytes())
 		p, err := unix.MapAt(d.fd, 0, int(info.Size), true, false)
@@ -400,9 +400,9 @@ func TestWhatAnImporterIsGiven(t *testing.T) {
 	c.goesOn(t)
 }
 
-// Who keeps its mappings when the export has ended keeps memory that is nobody's:
-// what it writes there is not seen, and it sees nothing of what comes later, also
-// when the same memory is exported, redirected to and imported again.
+// An importer that keeps its mappings when the export has ended keeps memory that no
+// other process uses. No process sees what it writes there, and it sees nothing of later
+// contents, also when the same memory is exported, redirected to and imported again.
 func TestKeptMappings(t *testing.T) {
 	c := newCastle(t)
 	ctx := within(t)
@@ -430,7 +430,7 @@ func TestKeptMappings(t *testing.T) {
 				k[i] = 'e'
 			}
 			if i := bytes.IndexByte(b, 'e'); i >= 0 {
-				t.Errorf("%s: %s was changed by who had it before, at %d", when, what, i)
+				t.Errorf("%s: %s was changed by its earlier importer, at %d", when, what, i)
 			}
 		}
 	}

@@ -96,8 +96,8 @@ func (d *dialled) acked(t *testing.T) uint64 {
 	}
 }
 
-// Nobody resumes a link but who has its key, with a number that was not there before; and
-// who has it gains nothing by saying what is not so. None of it disturbs a link.
+// Only a process that has a link's key can resume it, and only with a new attempt number. A process
+// that has the key gains nothing by false statements. None of it disturbs a link.
 func TestHostileResume(t *testing.T) {
 	near, far := nodes(t, "between nodes")
 	b := join(t, far)
@@ -168,7 +168,7 @@ func TestHostileResume(t *testing.T) {
 	if n := second.acked(t); n != 2 || mem[0] != 6 {
 		t.Fatalf("%d messages were applied, the memory has %d", n, mem[0])
 	}
-	send(&second, 2, 9) // again, which nobody does who has listened
+	send(&second, 2, 9) // again, though it has been acknowledged
 	if _, err := io.ReadAll(&second); err != nil {
 		t.Logf("a message that came twice: %v", err)
 	}

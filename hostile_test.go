@@ -69,7 +69,7 @@ func (o *outlaw) grab(t testing.TB, p *vmmc.Process, id uint32) nodeproto.Grant 
 	return g
 }
 
-// raid is an outlaw's end of a link to one who exports, or who imports.
+// raid is an outlaw's end of a link to an exporter or an importer.
 type raid struct {
 	fd   int
 	io   unix.IO
@@ -220,7 +220,7 @@ func frames(n int, each func(i int) wire.Header) []byte {
 	return b
 }
 
-// town is an exporting process, its honest importer, and what nobody may touch.
+// town is an exporting process, its honest importer, and memory that no importer may touch.
 type town struct {
 	socket string
 	b      *vmmc.Process
@@ -462,7 +462,7 @@ func addressed(b []byte, handle uint32) []byte {
 	return b
 }
 
-// Silence in the middle of a frame or of a message holds up nobody, and the
+// Silence in the middle of a frame or of a message delays no other process, and the
 // export can still be closed.
 func TestHostileSilence(t *testing.T) {
 	w := newTown(t)
@@ -739,8 +739,8 @@ func TestHostileExporter(t *testing.T) {
 	}
 }
 
-// An exporter that never answers holds up only those who ask it, and them only
-// for as long as their contexts allow.
+// An exporter that never answers delays only calls to it, and them only for as long
+// as their contexts allow.
 func TestExporterThatNeverAnswers(t *testing.T) {
 	w := newTown(t)
 	y := newTyrant(t, w.socket, honestly)
@@ -775,8 +775,8 @@ func TestExporterThatNeverAnswers(t *testing.T) {
 	w.goesOn(t)
 }
 
-// An import does not carry over to who claims to be the same process: neither
-// does the honest one lose its link.
+// An import does not carry over to a process that claims to be the same, nor does the
+// honest process lose its link.
 func TestStolenIncarnation(t *testing.T) {
 	w := newTown(t)
 	one := newOutlaw(t, w.socket, 4711, nil)
@@ -799,7 +799,7 @@ func TestStolenIncarnation(t *testing.T) {
 	r.answers(t)
 }
 
-// Who may only read cannot have a handler run.
+// An importer that may only read cannot have a handler run.
 func TestNoteToReadOnly(t *testing.T) {
 	w := newTown(t)
 	o := newOutlaw(t, w.socket, 1, nil)
@@ -814,7 +814,7 @@ func TestNoteToReadOnly(t *testing.T) {
 	w.goesOn(t)
 }
 
-// Who sends and never reads must be held up or cut off: answers to it cannot
+// A sender that never reads must be held up or cut off: answers to it cannot
 // pile up in the exporter for ever.
 func TestNeverReading(t *testing.T) {
 	w := newTown(t)

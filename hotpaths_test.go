@@ -226,7 +226,7 @@ func (l *lane) settle(ctx context.Context) error {
 	return nil
 }
 
-// underWay sends a message that nobody has received yet.
+// underWay sends a message that is in flight when it returns.
 func (l *lane) underWay(ctx context.Context) error {
 	for {
 		if err := l.send(ctx); err != nil || l.word.Load() != l.n {

@@ -64,7 +64,7 @@ func TestNotificationsOfAClosedImport(t *testing.T) {
 	}
 }
 
-// Who has gone is reported after its notifications.
+// PeerGone of a process comes after its notifications.
 func TestPeerGoneAfterItsNotifications(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestClosedImportsKeepNoTargets(t *testing.T) {
 	}
 	left := rounds
 	for i := 0; i < 100 && left > 1; i++ {
-		runtime.GC() // unmaps what nobody can be copying to
+		runtime.GC() // unmaps memory to which no copy can be running
 		time.Sleep(10 * time.Millisecond)
 		maps, err := os.ReadFile("/proc/self/maps")
 		if err != nil {
@@ -258,8 +258,8 @@ func TestClosedImportsKeepNoTargets(t *testing.T) {
 	}
 }
 
-// Blocked notifications keep an export from being closed also when who sent them
-// has closed the import or left.
+// Blocked notifications keep an export from being closed also when their sender has
+// closed the import or ended.
 func TestCloseWithBlockedNotificationsOfOneWhoLeft(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {

@@ -92,9 +92,9 @@ func TestFirstImportWithAnOlderDaemon(t *testing.T) {
 	}
 }
 
-// An exporter forgets what it has granted with a link that ends, and may have had one that came to
-// nothing here. Who has got a grant meanwhile asks again: on the next link it would be good for
-// nothing, and nobody says so.
+// An exporter forgets its grants with a link that ends, and may have had a link that failed at the
+// importer. An importer that has got a grant meanwhile asks again: on the next link the grant would
+// be invalid, and the exporter would not say so.
 func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 	exporter := nodeproto.ProcessID{Node: "a", PID: 2, Incarnation: 6}
 	first, granted, fail := make(chan struct{}), make(chan struct{}), make(chan struct{})

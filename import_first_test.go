@@ -79,7 +79,7 @@ func (m *market) works(t testing.TB, im *vmmc.Import, i int, word uint32) {
 	}
 }
 
-// empty fails the test if grants of those who have left stay.
+// empty fails the test if grants of processes that have ended stay.
 func (m *market) empty(t testing.TB) {
 	t.Helper()
 	for end := time.Now().Add(bound); vmmc.Grants(m.b) > 0; time.Sleep(time.Millisecond) {
@@ -89,8 +89,8 @@ func (m *market) empty(t testing.TB) {
 	}
 }
 
-// Who imports from a process first may do so with many goroutines. One that waits for what is not
-// exported yet holds up none of the others, and all have one link.
+// Many goroutines may make the first import from a process at once. One that waits for a buffer
+// that is not exported yet delays none of the others, and all use one link.
 func TestFirstImportsTogether(t *testing.T) {
 	const late, each = 3, 8
 	m := newMarket(t, 4)

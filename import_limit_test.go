@@ -71,7 +71,8 @@ func TestImportLimit(t *testing.T) {
 				t.Fatalf("after a close: %v", err)
 			}
 			full(1)
-			if err := im.Send(t.Context(), word, 0); err != nil { // the refused ones were nobody's
+			// Returning the grants of refused imports must not have withdrawn im's.
+			if err := im.Send(t.Context(), word, 0); err != nil {
 				t.Error(err)
 			}
 			// What its exporter has ended counts until it is closed.

@@ -91,7 +91,7 @@ func TestRejoin(t *testing.T) {
 			}
 			until(t, "the import has ended", func() bool { return im.Send(ctx, word, 0) != nil })
 			if _, err := im.Rejoin(short); !errors.Is(err, vmmc.ErrTimeout) {
-				t.Errorf("nobody exports it: %v", err)
+				t.Errorf("a rejoin of a buffer that is not exported: %v", err)
 			}
 			if err := im.Close(); err != nil {
 				t.Fatal(err)

@@ -29,13 +29,13 @@ var update = flag.Bool("update", false, "TestInstructions writes "+instructionsF
 
 // TestInstructions holds what the calls of the data path cost, in instructions of user mode,
 // against what they did: a time would say nothing on a machine that others use too. Counting slows
-// all down by some thousand times, so that waits are seldom: what receiving takes has the arming of
-// the link in it, some 600 instructions, which who waits often does not pay. The median of the
-// rounds counts. But where a path meets others it is another one on a busy machine, in most of its
-// rounds at times: longer, if whom it meets has gone to sleep and is woken, or far shorter, if
-// another thread has taken the message. So of a notification, whose handlers' goroutine may have
-// gone to sleep while it is counted, the shortest round counts that is not far shorter than before:
-// that it always takes the longer way is found out, that it often does is not.
+// all down by some thousand times, so that waits are seldom: the count of receiving includes the
+// arming of the link, some 600 instructions, which a receiver that waits often does not pay. The
+// median of the rounds counts. But a path that involves another goroutine differs on a busy
+// machine, at times in most of its rounds: it is longer if that goroutine sleeps and is woken, and
+// far shorter if another thread has taken the message. So of a notification, whose handlers'
+// goroutine may sleep while it is counted, the shortest round counts that is not far shorter than
+// before. The test finds a path that always takes the longer way, and not one that often does.
 func TestInstructions(t *testing.T) {
 	testutil.Require(t, !raceEnabled, "the race detector adds instructions")
 	testutil.Require(t, !invariant.Enabled, "the checks add instructions")
@@ -49,7 +49,8 @@ func TestInstructions(t *testing.T) {
 		write(t, counted(t))
 		return
 	}
-	for again := 1; ; again++ { // on a busy machine whoever waits may have gone to sleep meanwhile, most of the time: that is another path, too
+	// On a busy machine the waiter may sleep most of the time. That is another path.
+	for again := 1; ; again++ {
 		counts := counted(t)
 		bad := outside(t, counts, most)
 		if len(counts) != len(most) {
@@ -98,7 +99,7 @@ func outside(t *testing.T, counts []instrcount.Count, most map[string]int) (bad 
 	return bad
 }
 
-// meets says whether what another goroutine does at the time decides which way a path takes.
+// meets reports whether what another goroutine does at the time decides which way a path takes.
 func meets(name string) bool {
 	return strings.Contains(name, "Notify")
 }

@@ -24,7 +24,7 @@ type gate struct {
 	mu    sync.Mutex
 	wg    sync.WaitGroup
 
-	closed bool // with mu
+	closed bool // guarded by mu
 }
 
 func newGate(t *testing.T, held int) *gate {

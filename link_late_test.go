@@ -90,7 +90,7 @@ func (w *fakeDaemon) leaves(t *testing.T, r *raid) {
 			t.Errorf("%q: %v, and %d other events", e.Kind, e.Err, len(w.events))
 		}
 	case <-time.After(bound):
-		t.Error("nobody says that the importer is gone")
+		t.Error("no event says that the importer is gone")
 	}
 }
 
@@ -337,7 +337,7 @@ func TestNextLinkOfALinkThatIsDown(t *testing.T) {
 }
 
 // An importer whose link was cut for another one that cannot begin is gone, whether its link had a
-// connection or not: nobody is told that it goes on, and nothing is left of it.
+// connection or not: no event says that it goes on, and nothing is left of it.
 func TestNextLinkCannotBegin(t *testing.T) {
 	for name, down := range map[string]bool{"of one that is up": false, "of one that is down": true} {
 		t.Run(name, func(t *testing.T) {

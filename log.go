@@ -114,7 +114,7 @@ func (f fanout) each(do func(slog.Handler) slog.Handler) fanout {
 	return out
 }
 
-// logRequest logs a request to the daemon and what came of it. Only the arguments named here are
+// logRequest logs a request to the daemon and its result. Only the arguments named here are
 // logged: other requests carry keys or private arguments.
 func (p *Process) logRequest(m nodeproto.Method, in any, took time.Duration, err error) {
 	level := slog.LevelDebug

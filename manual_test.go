@@ -49,7 +49,7 @@ func TestErrorTexts(t *testing.T) {
 		t.Errorf("%q", s)
 	}
 	if s := vmmc.ErrorStr(-40); !strings.Contains(s, "unknown") || !strings.Contains(s, "-40") {
-		t.Errorf("the text of a number that is nobody's: %q", s)
+		t.Errorf("the text of an unknown code: %q", s)
 	}
 	// What vmmc_Error prints beside that text is in each call's own error.
 	_, err := open(t, start(t)).Alloc(6)

@@ -81,7 +81,7 @@ func TestSessionHosts(t *testing.T) {
 
 func TestSessionHostsUnknown(t *testing.T) {
 	t.Setenv("VMMCHOSTS", "n1 node 3")
-	p := open(t, three(t)) // it matters to who asks only
+	p := open(t, three(t)) // a bad VMMCHOSTS fails only SessionHosts
 	got, err := p.SessionHosts()
 	failsWith(t, "unknown nodes", err, vmmc.ErrNoSuchNode, "n1 n2 n3", `"node"`, `"3"`, "VMMCHOSTS")
 	if got != nil {

@@ -11,10 +11,10 @@ import (
 // BlockNotifications keeps notification handlers, and the handler of
 // [WithEvents], from running until [Process.UnblockNotifications] was called as
 // often (vmmc_BlockNotifications). When it returns, none is running: it waits for
-// one that is, which therefore must not wait for the caller. What comes meanwhile
-// is queued and delivered afterwards, each sender's in order. Data is not held
-// up. Each sender runs out of credits after 64 notifications and then waits: a
-// process that keeps them blocked until such a sender goes on waits for ever.
+// one that is, which therefore must not wait for the caller. Notifications that
+// arrive meanwhile are queued and delivered afterwards, each sender's in order. Data
+// is not delayed. Each sender runs out of credits after 64 notifications and then
+// waits: a process that keeps them blocked until such a sender goes on waits for ever.
 //
 // It may be called in a handler, where it must be paired: levels that a handler
 // leaves are the process's when it returns.

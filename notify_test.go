@@ -510,8 +510,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// What a process sent before it left is handled, also when notifications are
-// blocked meanwhile; who leaves itself does not wait for what it blocks.
+// What a process sent before it ended is handled, also when notifications are blocked
+// meanwhile. A process that closes does not wait for notifications that it blocks itself.
 func TestNotificationsOfOneWhoLeft(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {

@@ -114,8 +114,8 @@ func nodeNamed(t testing.TB, name string) (n vmmc.NodeID) {
 	return n
 }
 
-// Who is let into nothing learns nothing: refused at once, in the same words,
-// whether there is a buffer or not. Who is let into something may wait.
+// A process that may import no buffer learns nothing: it is refused at once, in the same
+// words, whether the buffer exists or not. A process that may import some buffer may wait.
 func TestWhoMayWait(t *testing.T) {
 	for _, way := range []string{"one node", "between nodes"} {
 		t.Run(way, func(t *testing.T) {
@@ -163,11 +163,11 @@ func TestWhoMayWait(t *testing.T) {
 			}
 			export(10, forGuest)
 			if err := <-errs; err != nil {
-				t.Errorf("a guest who waited: %v", err)
+				t.Errorf("a guest that waited: %v", err)
 			}
 			export(11)
 			if err := <-errs; !errors.Is(err, vmmc.ErrNoRights) {
-				t.Errorf("a guest who waited for what is not for it: %v", err)
+				t.Errorf("a guest that waited for a buffer that it may not import: %v", err)
 			}
 			if err := first.Close(); err != nil {
 				t.Fatal(err)
@@ -179,7 +179,7 @@ func TestWhoMayWait(t *testing.T) {
 			}
 			export(12, forGuest)
 			if err := <-errs; err != nil {
-				t.Errorf("a guest who waited: %v", err)
+				t.Errorf("a guest that waited: %v", err)
 			}
 		})
 	}
@@ -263,7 +263,7 @@ func TestPermissionDoesNotOutliveItsExport(t *testing.T) {
 			im, err := guest.Import(t.Context(), exp.Node(), exp.PID(), 1)
 			switch {
 			case err == nil && im.Size() != 4:
-				t.Error("it was let in where nobody but the exporter's session may be")
+				t.Error("it was let in where only the exporter's session may be")
 				return
 			case err == nil:
 				_ = im.Close()

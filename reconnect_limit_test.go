@@ -32,7 +32,7 @@ func (s *shaky) cutting(every time.Duration) (stop func()) {
 	}
 }
 
-// unheard takes events that nobody looks at, until the function that it gives is called.
+// unheard receives and drops events until the returned function is called.
 func unheard(events chan vmmc.Event) (stop func()) {
 	end := make(chan struct{})
 	go func() {
@@ -78,7 +78,7 @@ func TestAnswerThatNeverFits(t *testing.T) {
 	if !errors.Is(err, vmmc.ErrPeerGone) {
 		t.Errorf("a get that fits between no two cuts: %v", err)
 	}
-	_ = a.Close() // its events need somebody until then
+	_ = a.Close() // its events need a receiver until then
 }
 
 // A long message that goes on with each connection is progress, also when all of it takes longer
@@ -117,7 +117,7 @@ func TestLongMessageOverCuts(t *testing.T) {
 	if took := time.Since(begin); took < limit || cuts < parts {
 		t.Errorf("it took %v with %d cuts, and was to take longer than %v with %d", took, cuts, limit, parts)
 	}
-	_ = a.Close() // its events need somebody until then
+	_ = a.Close() // its events need a receiver until then
 }
 
 // A link that was idle since it was cut last is not late when it is cut with a message under way.

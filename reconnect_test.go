@@ -47,7 +47,7 @@ func TestRevokedInACut(t *testing.T) {
 	begin(func() error { return im.Send(ctx, bytes.Repeat(w32(7), 64<<10), 0) })
 	begin(func() error { return im.Get(ctx, make([]byte, 64), 0) })
 	begin(func() error { _, err := im.FetchAdd64(ctx, 8, 1); return err })
-	if err := exp.Close(); err != nil { // waits for nobody
+	if err := exp.Close(); err != nil { // waits for no importer
 		t.Fatal(err)
 	}
 	s.cut(true)

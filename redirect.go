@@ -174,7 +174,7 @@ func (e *Export) seal(op string) error {
 	return nil
 }
 
-// wholeTargets says whether importers can be given all pages of the targets;
+// wholeTargets reports whether importers can be given all pages of the targets;
 // those of a memory that was exported before may have moved (see [Export.Close]).
 func (e *Export) wholeTargets() bool {
 	for _, m := range e.targets {

@@ -89,7 +89,7 @@ func pourBothWays(t *testing.T, a, b *vmmc.Process, size int) {
 				}
 			}
 		}
-		for i := range sides { // to who does not wait for anything
+		for i := range sides { // to a peer that does not wait for anything
 			if err := sides[i].to.SendNotify(ctx, []byte{byte(round), 1, 2, 3}, 0); err != nil {
 				t.Fatal(err)
 			}

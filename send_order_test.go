@@ -11,8 +11,8 @@ import (
 )
 
 // Eight processes send numbers to two buffers in turn, one mapped where that can
-// be and one not, by all kinds of calls. Whoever looks finds no number without
-// those before it, and handlers get each sender's numbers in order.
+// be and one not, by all kinds of calls. A reader finds no number without those
+// before it, and handlers get each sender's numbers in order.
 func TestOrderOfEightSenders(t *testing.T) {
 	for _, way := range append(ways[1:], encrypted) {
 		t.Run(way, func(t *testing.T) {

@@ -10,8 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// Who waits for an answer gets it, or learns that its sender has ended or withdrawn what was
-// imported.
+// A waiter for an answer gets it, or learns that the sender has ended or has closed the export.
 func TestWaitWord(t *testing.T) {
 	for name, end := range map[string]func(b *vmmc.Process, e *vmmc.Export) error{
 		"revoked": func(_ *vmmc.Process, e *vmmc.Export) error { return e.Close() },
@@ -78,7 +77,7 @@ func TestWaitWord(t *testing.T) {
 	}
 }
 
-// Nobody tells who waits that a process was killed; the end of the link does.
+// No message tells the waiter that a process was killed; the end of the link does.
 func TestWaitWordOfAKilledProcess(t *testing.T) {
 	for _, path := range []string{"mapped", "stream"} {
 		t.Run(path, func(t *testing.T) {

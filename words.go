@@ -34,7 +34,7 @@ func (w Word) Add(delta uint32) uint32 { return w.w.Add(delta) }
 // Swap stores v and returns what was there.
 func (w Word) Swap(v uint32) uint32 { return w.w.Swap(v) }
 
-// CompareAndSwap stores v if the word is old, and says whether it was.
+// CompareAndSwap stores v if the word is old, and reports whether it was.
 func (w Word) CompareAndSwap(old, v uint32) bool { return w.w.CompareAndSwap(old, v) }
 
 // Wait returns the word's value once it differs from old. The goroutine polls briefly and then
@@ -115,7 +115,7 @@ func (w Word64) Add(delta uint64) uint64 { return w.w.Add(delta) }
 // Swap stores v and returns what was there.
 func (w Word64) Swap(v uint64) uint64 { return w.w.Swap(v) }
 
-// CompareAndSwap stores v if the word is old, and says whether it was.
+// CompareAndSwap stores v if the word is old, and reports whether it was.
 func (w Word64) CompareAndSwap(old, v uint64) bool { return w.w.CompareAndSwap(old, v) }
 
 // Word is the word at byte offset off, for polling and waiting. The errors are

@@ -10,8 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// A daemon that starts wakes those who wait for it. Who cannot hear it looks, and comes back as
-// well.
+// A daemon that starts wakes the processes that wait for it. A process that cannot use the bell
+// polls, and comes back as well.
 func TestDaemonRings(t *testing.T) {
 	cl := up(t, 1, nil, nil)
 	back := make(chan struct{}, 16)
@@ -60,7 +60,7 @@ func TestDaemonRings(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Who waits is not kept from leaving.
+	// A process that waits for a daemon can be closed.
 	kill(t, cl.nodes[0])
 	if err := p.Close(); err != nil {
 		t.Error(err)

@@ -67,7 +67,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cl := up(t, 2, nil, nil)
 			var opts []vmmc.Option
-			if c.daemon { // nobody is left who could say that the process has not only lost its connection
+			if c.daemon { // no daemon says that the process has ended, and not only its connection
 				opts = append(opts, vmmc.WithResume(300*time.Millisecond))
 			}
 			if c.secret {

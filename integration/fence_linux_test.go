@@ -21,7 +21,7 @@ type fence struct {
 	unified bool // version 2
 }
 
-// fenced makes one that lasts as long as the test; who is in it then is killed.
+// fenced makes one that lasts as long as the test. Processes that are in it then are killed.
 func fenced(t *testing.T, controller string) fence {
 	t.Helper()
 	points, err := mount.Points()
@@ -45,7 +45,8 @@ func fenced(t *testing.T, controller string) fence {
 	return fence{}
 }
 
-// given says whether a fence of version 2 has the controller, which its parent may have to give it.
+// given reports whether a fence of version 2 has the controller, which its parent may have to give
+// it.
 func (f fence) given(t *testing.T, parent, controller string) bool {
 	t.Helper()
 	has := func() bool { _, err := os.Stat(filepath.Join(f.dir, controller+".max")); return err == nil }

@@ -18,8 +18,8 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// A daemon that the system lets have no more processes tells who asks for one, and is there for all
-// others.
+// A daemon that the system lets have no more processes tells a caller that asks for one, and serves
+// all other calls.
 func TestNoMoreProcesses(t *testing.T) {
 	_, err := exec.LookPath("go")
 	testutil.Require(t, err == nil, "needs the go command, to build the daemon")

@@ -47,7 +47,7 @@ func allocate(ctx context.Context, p *vmmc.Process, _ []string) error {
 			return fmt.Errorf("Alloc: %w", err)
 		}
 	}
-	heap := make([]byte, 1<<30) // which nobody has touched
+	heap := make([]byte, 1<<30) // which was never touched
 	for _, opts := range [][]vmmc.ExportOption{nil, {vmmc.WriteOnly()}, {vmmc.Unmapped()}} {
 		_, err := p.Export(1, heap, opts...)
 		if err := refused(len(heap), err); err != nil {
@@ -104,8 +104,8 @@ func allocate(ctx context.Context, p *vmmc.Process, _ []string) error {
 	return m.Close()
 }
 
-// A process in a cgroup of less memory than it asks for is told so, and nobody is killed; also
-// where the bound is that of a cgroup above.
+// A process in a cgroup of less memory than it asks for gets an error, and no process is killed;
+// also where the bound is that of a cgroup above.
 func TestMoreMemoryThanThereIs(t *testing.T) {
 	f := fenced(t, "memory")
 	limit, swap, killed := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"

@@ -266,9 +266,8 @@ func TestUpgradedDaemonServesWhoWasThere(t *testing.T) {
 	}
 }
 
-// A daemon that is started again with fewer descriptors than those who were there need takes some
-// of them back and tells the others why not; all links go on, and the others come back when there
-// is room.
+// A daemon that is restarted with fewer descriptors than its processes need takes some of them back
+// and tells the others why not. All links go on, and the others come back when there is room.
 func TestRestartWithFewDescriptors(t *testing.T) {
 	cl := up(t, 2, nil, nil)
 	const many, limit = 40, 48

@@ -13,5 +13,5 @@ func scaled(n int) int {
 	return n
 }
 
-// long says whether tests may take the time that they would like.
+// long reports whether tests may take the time that they would like.
 func long() bool { return os.Getenv("VMMC_CI") == "1" && !raceEnabled }

@@ -41,7 +41,7 @@ func collect(ctx context.Context, p *vmmc.Process, args []string) error {
 			return err
 		}
 	}
-	// Each sender says who it is in a hello buffer, for the way back.
+	// Each sender writes its process id into a hello buffer, for the way back.
 	m, err := p.Alloc(senders * 8)
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func (l *lab) killedMaster(t *testing.T) {
 	}
 }
 
-// Who interrupts a run ends all of it.
+// An interrupt ends all processes of a run.
 func (l *lab) interrupt(t *testing.T) {
 	var errs bytes.Buffer
 	c := l.command(t, "", "OnewayBandwidth", "100000", "1", "65536")

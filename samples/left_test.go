@@ -30,7 +30,7 @@ func (l *lab) processes(name, arg string) []int {
 	return out
 }
 
-// eventually looks until cond holds. Nobody tells this process what others do.
+// eventually polls until cond holds: no event tells this process what others do.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {

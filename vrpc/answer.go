@@ -29,9 +29,9 @@ type work struct {
 	spare callPool
 }
 
-// callPool is a Call that was used, of who has a work of its own: the next call is mostly of the
-// same procedure, and to put it into a pool and have it again takes 250 instructions. It is the
-// collector's when its owner ends.
+// callPool keeps one used Call for a goroutine that has a work of its own. The next call is mostly
+// of the same procedure, and putting the Call into a pool and taking it out again costs 250
+// instructions. The garbage collector takes it when its owner ends.
 type callPool struct {
 	owned bool       // by one goroutine
 	of    *procedure // nil: there is none
@@ -67,8 +67,8 @@ func (s *Server) answer(c *caller, in []byte, to replier) {
 	w.answer(s, c, in, to)
 }
 
-// answer is [Server.answer] for who has a work of its own. w is as new afterwards, but for its
-// spare.
+// answer is [Server.answer] for a goroutine that has a work of its own. It resets w, but for the
+// spare Call.
 func (w *work) answer(s *Server, c *caller, in []byte, to replier) {
 	defer func() {
 		*w = work{e: w.e, spare: w.spare}

@@ -73,8 +73,8 @@ func (w *word) Do(context.Context) error {
 	return nil
 }
 
-// Who answers many calls uses the Call of the last one again if it is of the same procedure, and
-// keeps none that failed or holds much.
+// A goroutine that answers many calls reuses the Call of the last one if it is of the same
+// procedure, and keeps none that failed or holds much memory.
 func TestSpare(t *testing.T) {
 	s := NewServer()
 	made := 0

@@ -153,7 +153,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// A procedure is told who calls, and a server may refuse by it.
+// A procedure gets the caller's credentials, and a server may refuse by them.
 func TestCredentials(t *testing.T) {
 	s := serve(t, func(ctx context.Context, _ []byte) ([]byte, error) {
 		p, ok := vrpc.PeerOf(ctx)
@@ -194,7 +194,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Posted calls run in their order and are answered by nobody.
+// Posted calls run in their order and get no reply.
 func TestPost(t *testing.T) {
 	for _, network := range []string{"tcp", "unix", "vmmc", "stream"} {
 		s := serve(t, echo, vrpc.InOrder())

@@ -50,7 +50,7 @@ type clientSettings struct {
 	exports                []vmmc.ExportOption
 }
 
-// WithAuthSys has the client say by AUTH_SYS who it is. Otherwise it says nothing.
+// WithAuthSys has the client send AUTH_SYS credentials. Otherwise it sends AUTH_NONE.
 func WithAuthSys(a AuthSys) ClientOption { return func(s *clientSettings) { s.sys = &a } }
 
 // WithMaxReply bounds a call and a reply in bytes, 4 MiB otherwise.

@@ -64,7 +64,8 @@ func (l *connectMessage) proof() (b [8]byte) {
 	return b
 }
 
-// parseConnectMessage reads what somebody has written; false if it is no letter.
+// parseConnectMessage parses a connect message that any process may have written. ok reports
+// whether it is one.
 func parseConnectMessage(b []byte) (l connectMessage, ok bool) {
 	var v [7]uint32
 	for i := range v {
@@ -187,7 +188,7 @@ func meetServer(ctx context.Context, p *vmmc.Process, meet *vmmc.Import, l *conn
 	return newVMMCTransport(q, out, in, decoded), nil
 }
 
-// right says whether a buffer of n bytes can be divided so.
+// right reports whether a buffer of n bytes can be divided so.
 func (l layout) right(n int) bool {
 	return l.entries > 0 && l.entries <= maxEntries && l.area >= 0 && l.area <= maxArea && l.area%unit == 0 && l.size() == n
 }

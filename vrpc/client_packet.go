@@ -38,8 +38,8 @@ func newPacketTransport(c net.Conn, s *clientSettings) *packetTransport {
 
 func (w *packetTransport) peer() string { return peerName(w.conn) }
 
-// read hands replies to those who wait. An error is the answer of somebody between, that the server
-// cannot be reached: it ends the calls that wait, and no others.
+// read hands replies to the waiting calls. An error is from a host or router on the path and says
+// that the server cannot be reached: it ends the waiting calls, and no others.
 func (w *packetTransport) read() {
 	b := make([]byte, maxDatagram+1)
 	for pause := time.Duration(0); ; {

@@ -19,8 +19,7 @@ const fewest = 4096
 
 // vmmcTransport is a client's connection by remote memory. A call takes a slot, which is where its
 // reply will be; there are no more calls at a time. Its request is one message to the server's next
-// entry, or lies in the server's area, of which the client says who uses it, until the reply is
-// there.
+// entry, or lies in the server's area until the reply is there. The client allocates the area.
 //
 // There are as many entries as slots, so the next one is always free: of the calls in all entries
 // one at least was answered, as the new call has its slot, and the server takes entries in their
@@ -33,9 +32,9 @@ type vmmcTransport struct {
 	in      *inbox
 	decoded int // see WithMaxDecodedReply
 
-	places *semaphore.Semaphore // as many as slots: who has one finds a slot in free
+	places *semaphore.Semaphore // as many as slots: a call that holds one finds a slot in free
 	mu     sync.Mutex
-	free   slots // with mu
+	free   slots // guarded by mu
 
 	turn *semaphore.Semaphore // one: to write an entry
 	next uint64               // entries written

@@ -24,7 +24,7 @@ func (n numbered) EncodeXDR(e *xdr.Encoder) {
 	e.Opaque(nil, 100)
 }
 
-// What was posted is run before what is called later, also when somebody else gives up in between.
+// A posted call runs before a later call, also when another caller gives up in between.
 func TestPostedCallsAreNotGivenUpByOthers(t *testing.T) {
 	s := serve(t, echo, vrpc.InOrder())
 	ended, end := context.WithCancel(t.Context())
@@ -82,7 +82,7 @@ func TestSlotsHoldNoArguments(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// A datagram of a sender without a name is nobody's, and the next one is answered.
+// A datagram of a sender without a name gets no reply, and the next one is answered.
 func TestDatagramsOfNobody(t *testing.T) {
 	dir := t.TempDir()
 	at := &net.UnixAddr{Name: filepath.Join(dir, "server"), Net: "unixgram"}
@@ -117,7 +117,7 @@ func TestDatagramsOfNobody(t *testing.T) {
 	}
 }
 
-// A socket that is connected to nobody can have no client.
+// A socket that is not connected can have no client.
 func TestUnconnectedSocket(t *testing.T) {
 	u, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -164,7 +164,7 @@ func TestCallInAHandler(t *testing.T) {
 	}
 }
 
-// Who sends half of what comes before a message is not waited for.
+// A server does not wait for a client that sends half of a record header.
 func TestHalfARecordHeader(t *testing.T) {
 	s := serve(t, echo, vrpc.WithServerTimes(50*time.Millisecond, time.Second, 0))
 	c, err := net.Dial("tcp", s.tcp)

@@ -14,7 +14,8 @@ type datagrams struct {
 	said []byte
 }
 
-// sender is whom a datagram is from, and from is what has its answer come from where it went to.
+// sender is the source of a datagram. from makes its reply come from the address that the datagram
+// was sent to.
 type sender struct {
 	addr net.Addr
 	udp  *net.UDPAddr

@@ -14,9 +14,9 @@
 // # Remote memory
 //
 //  1. The server exports a buffer under a known number. A client takes one of its 64 places by a
-//     compare-and-swap and writes a letter there, with a notification: who it is, and the number of
-//     its own buffer for replies. A place has the time at which it was taken, as its client may
-//     die; a letter that another client has overwritten is written again after 2 s.
+//     compare-and-swap and writes a letter there, with a notification: its process id, and the
+//     number of its own buffer for replies. A place has the time at which it was taken, as its
+//     client may die; a letter that another client has overwritten is written again after 2 s.
 //  2. The server imports the client's buffer, and looks for the letter's token in it, since a
 //     letter could name memory of a process that knows nothing of it. It exports a buffer for its
 //     calls to that process alone, and writes its number at the beginning of the client's.

@@ -44,7 +44,7 @@ func newDuplicateCache() *duplicateCache {
 	return &duplicateCache{seed: maphash.MakeSeed(), calls: map[datagram]*cachedReply{}}
 }
 
-// begin says whether a call is to be run. If not, reply is what it was answered; nil while it runs.
+// begin reports whether to run a call. If not, reply is the earlier reply, or nil while it runs.
 func (d *duplicateCache) begin(from net.Addr, xid uint32, call []byte) (name datagram, reply []byte, run bool) {
 	name = datagram{xid: xid, sum: maphash.Bytes(d.seed, call)}
 	if u, ok := from.(*net.UDPAddr); ok {

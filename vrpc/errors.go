@@ -8,8 +8,8 @@ import (
 )
 
 // Why a call fails. [ErrProcUnavail] is one of them too. A [Call] may return ErrGarbageArgs or an
-// [*AuthError] to have the server say so; every other error of it is ErrSystem at the caller, who
-// is told no more.
+// [*AuthError] to have the server say so. Every other error of it is ErrSystem at the caller, which
+// learns no more.
 var (
 	ErrProgUnavail  = errors.New("the server has no such program")
 	ErrProgMismatch = errors.New("the server has no such version of the program")
@@ -81,7 +81,7 @@ func (e *AuthError) Error() string { return fmt.Sprintf("%v: %v", ErrAuth, e.Sta
 // Unwrap gives ErrAuth.
 func (e *AuthError) Unwrap() error { return ErrAuth }
 
-// Error is what a client's calls return: which call of whom failed, and why.
+// Error is what a client's calls return: which call to which server failed, and why.
 type Error struct {
 	Peer                        string
 	Program, Version, Procedure uint32

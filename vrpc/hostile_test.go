@@ -215,7 +215,7 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// Where nobody answers a call is given up in its time.
+// Where no server answers, a call is given up in its time.
 func TestNoAnswer(t *testing.T) {
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

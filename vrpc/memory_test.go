@@ -28,8 +28,8 @@ func (n announced) EncodeXDR(e *xdr.Encoder) {
 	}
 }
 
-// A short message whose arguments or results take much memory is refused by whoever decodes it,
-// unless its options allow it.
+// The decoding side, client or server, refuses a short message whose arguments or results take much
+// memory, unless its options allow it.
 func TestDecodedMemory(t *testing.T) {
 	const many = 15000 // 60 KB on the wire, and 76 MB in Go
 	small, large := serve(t, echo), serve(t, echo, vrpc.WithMaxDecoded(1<<30))

@@ -10,7 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// AuthSys is who the caller says it is, by AUTH_SYS. Nothing proves it.
+// AuthSys is the identity that the caller claims by AUTH_SYS. Nothing proves it.
 type AuthSys struct {
 	Stamp    uint32
 	Machine  string

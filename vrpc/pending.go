@@ -69,8 +69,8 @@ func (p *pending) deliver(xid uint32, b *buffer) {
 	}
 }
 
-// fail ends all calls that wait, and if for good those to come. It says whether it was the first
-// to.
+// fail ends all waiting calls, and if good is set all later ones. It reports whether it was the
+// first to do so.
 func (p *pending) fail(err error, good bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -38,9 +38,9 @@ type clientName struct {
 }
 
 // ServeVMMC serves clients that connect by remote memory to a process, under the number of a
-// buffer, mostly [Meeting], until the server is closed. opts are the buffer's: [vmmc.Permit] says
-// who may connect, those of the same user and session otherwise. Close the server before p. The
-// error is never nil; after Close it is ErrClosed.
+// buffer, mostly [Meeting], until the server is closed. opts are the buffer's: [vmmc.Permit] names
+// the clients that may connect. By default those of the same user and session may. Close the server
+// before p. The error is never nil; after Close it is ErrClosed.
 func (s *Server) ServeVMMC(p *vmmc.Process, number uint32, opts ...vmmc.ExportOption) error {
 	mem, err := p.Alloc(meetingPlaces * meetingSize)
 	if err != nil {
@@ -70,7 +70,8 @@ func (s *Server) ServeVMMC(p *vmmc.Process, number uint32, opts ...vmmc.ExportOp
 	return ErrClosed
 }
 
-// presence is what a server closes for somebody who sees that the server's context has ended.
+// presence stands in the list of what a server closes for a goroutine that ends with the server's
+// context.
 type presence chan struct{}
 
 // Close does nothing.

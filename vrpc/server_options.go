@@ -113,9 +113,10 @@ func WithAllow(f func(ctx context.Context, s *Service, procedure uint32) error) 
 	return func(s *settings) { s.allow = f }
 }
 
-// WithServerLogger has l told of what a server can tell nobody else, as the errors of procedures;
-// [slog.Default] is told otherwise. Beyond 100 records, and one a second, they are counted and not
-// written: clients can cause as many as they like. slog.New(slog.DiscardHandler) is told nothing.
+// WithServerLogger has the server log to l the errors that it can report to no caller, as those of
+// procedures. Without it the server logs to [slog.Default]. Beyond 100 records, and one a second,
+// records are counted and not written: clients can cause as many as they like. To log nothing, give
+// slog.New(slog.DiscardHandler).
 func WithServerLogger(l *slog.Logger) ServerOption {
 	return func(s *settings) { s.logger = l }
 }

@@ -100,7 +100,7 @@ func (s *Server) serveStream(c net.Conn) {
 			b.release()
 			break
 		}
-		t.places <- struct{}{} // replies that nobody reads end the connection, and free these
+		t.places <- struct{}{} // replies that the client does not read end the connection, and free these
 		if !s.begin() {
 			b.release()
 			break
@@ -143,8 +143,8 @@ func after(d time.Duration) time.Time {
 	return time.Now().Add(d)
 }
 
-// answer runs a call and sends the reply. A procedure's place is free before the reply is sent: who
-// does not read holds up only itself.
+// answer runs a call and sends the reply. It counts the procedure as done before it sends the
+// reply: a client that does not read delays only its own connection.
 func (t *stream) answer(in *buffer) {
 	defer func() { <-t.places }()
 	out := getBuffer()

@@ -12,11 +12,11 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// patience is how long a procedure runs on the goroutine that takes a connection's calls before
+// handoffDelay is how long a procedure runs on the goroutine that takes a connection's calls before
 // another one takes the next, or twice that. A goroutine for each call would cost short ones more
 // than they take, and so would a timer that is set for each. Each tick wakes a thread, which takes
-// its processor from somebody: after calm ticks in which no call was found running, the next ones
-// take twice as long.
+// its processor from another one: after calmTicks ticks in which no call was found running, the
+// next ones take twice as long.
 const (
 	handoffDelay    = 200 * time.Microsecond
 	maxHandoffDelay = 16 * handoffDelay
@@ -229,8 +229,8 @@ func (r *reader) begin(e *xdr.Encoder) {
 	e.Gather(fewest)
 }
 
-// end sends the reply, after the procedure's place was given back: who does not read holds up only
-// itself.
+// end gives the procedure's place back and then sends the reply: a client that does not read delays
+// only itself.
 func (r *reader) end(e *xdr.Encoder) {
 	r.c.s.done()
 	if e == nil {

@@ -31,8 +31,8 @@ type Registrar interface {
 type Service struct {
 	Name             string // of the version, for errors and logs
 	Program, Version uint32
-	// Procedures are in the order of their numbers. Procedure 0, which does nothing, is
-	// everybody's: a server answers it also where it is not here.
+	// Procedures are in the order of their numbers. Every service has procedure 0, which does
+	// nothing: a server answers it even if it is not listed.
 	Procedures []Procedure
 }
 

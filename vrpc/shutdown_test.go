@@ -36,7 +36,7 @@ func TestShutdown(t *testing.T) {
 		}
 		over := make(chan error, 1)
 		go func() { over <- s.Shutdown(t.Context()) }()
-		// Nothing tells a client by UDP that nobody listens.
+		// Nothing tells a client by UDP that the server has gone.
 		for err := error(nil); network != "udp" && !errors.Is(err, vrpc.ErrLost); {
 			if err = idle.Null(t.Context()); err != nil && !errors.Is(err, vrpc.ErrLost) {
 				t.Errorf("a call of a server that is shut down: %v", err)

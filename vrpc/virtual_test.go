@@ -185,7 +185,7 @@ func TestAnyDatagrams(t *testing.T) {
 	}
 }
 
-// alone is a port that has nobody at its other end.
+// alone is a port without a peer.
 type alone struct {
 	simnet.Port
 	closed bool

@@ -73,8 +73,8 @@ func (l *lingering) DecodeXDR(d *xdr.Decoder) {
 	l.octets.DecodeXDR(d)
 }
 
-// Who waits for a call to end, and who calls while the client's memory is still in use, is told of
-// the client's end, though Close waits for that memory.
+// A caller that waits for another call to end, and one that calls while the client's memory is
+// still in use, get ErrClosed, though Close waits for that memory.
 func TestCallsBesideClose(t *testing.T) {
 	for _, network := range []string{"vmmc", "stream"} {
 		c := serve(t, echo).dial(t, network, vrpc.WithArea(1, 1<<16))
@@ -95,10 +95,10 @@ func TestCallsBesideClose(t *testing.T) {
 		}()
 		go func() { closed <- c.Close() }()
 		if err := <-second; !errors.Is(err, vrpc.ErrClosed) {
-			t.Errorf("%s: who waited for its turn was told %v", network, err)
+			t.Errorf("%s: the call that waited for a slot failed with %v", network, err)
 		}
 		if _, err := callBytes(t.Context(), c, []byte("third")); !errors.Is(err, vrpc.ErrClosed) {
-			t.Errorf("%s: who called beside Close was told %v", network, err)
+			t.Errorf("%s: the call during Close failed with %v", network, err)
 		}
 		select {
 		case err := <-closed:
@@ -199,7 +199,7 @@ func TestManyClients(t *testing.T) {
 	wg.Wait()
 }
 
-// Who cannot connect is told why.
+// A client that cannot connect is told why.
 func TestCannotConnect(t *testing.T) {
 	s := serve(t, echo, vrpc.WithConnections(1))
 	first := s.dial(t, "vmmc")

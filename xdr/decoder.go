@@ -17,7 +17,7 @@ const (
 	// Copy leaves both alone: what is decoded is in new memory and may be kept.
 	Copy Memory = iota
 	// Reuse decodes into the slices and pointers that the value has, as far as they go. It is for a
-	// value that is decoded into again and again and that nobody keeps a part of.
+	// value that is decoded into again and again and of which the caller keeps no part.
 	Reuse
 	// InPlace does as Reuse, but variable-length opaque data is not copied: the value's slices are
 	// parts of the input and last as long as it does. Do not decode by Reuse into such a value
@@ -77,7 +77,7 @@ func (d *Decoder) allocate(n int, size uintptr) bool {
 // Err returns the first error.
 func (d *Decoder) Err() error { return d.err }
 
-// OK says that there is no error so far. Loops over what is decoded ask it.
+// OK reports whether there is no error so far. Loops over what is decoded ask it.
 func (d *Decoder) OK() bool { return d.err == nil }
 
 // Rest is the input that is not decoded yet; empty after an error.

@@ -39,7 +39,7 @@ func (e *Encoder) Size() int { return len(e.buf) + e.outside }
 // Err returns the first error.
 func (e *Encoder) Err() error { return e.err }
 
-// OK says that there is no error so far. Loops without a bound of their own ask it.
+// OK reports whether there is no error so far. Loops without a bound of their own ask it.
 func (e *Encoder) OK() bool { return e.err == nil }
 
 // Fail makes err the error, unless there is one. Types with rules of their own call it.

@@ -53,7 +53,7 @@ func runBench(cmd *cobra.Command, what []string, o *benchOptions) error {
 		}
 	}
 	if o.plot != "" { // before all is measured
-		if err := os.MkdirAll(o.plot, 0o755); err != nil { //nolint:gosec // figures are for everybody
+		if err := os.MkdirAll(o.plot, 0o755); err != nil { //nolint:gosec // any user may read the figures
 			return serve.Flag("plot", o.plot, err)
 		}
 	}

@@ -137,7 +137,7 @@ func (o *benchOptions) configs(what []string) ([]bench.Config, error) {
 	return out, nil
 }
 
-// progress says whether somebody watches.
+// progress reports whether to show progress: a user watches on a terminal.
 func (o *benchOptions) progress() bool {
 	return !o.asJSON && term.IsTerminal(int(os.Stderr.Fd()))
 }

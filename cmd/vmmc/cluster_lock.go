@@ -24,8 +24,8 @@ type clusterLock struct {
 
 var errBusy = errors.New("another vmmc is changing the cluster")
 
-// lockCluster waits for another tool, but not for long: what takes time is the
-// start of many nodes, and who stops or starts a cluster meanwhile wants to know.
+// lockCluster waits for another tool, but not for long: only the start of many nodes
+// takes time, and a user who stops or starts the cluster meanwhile wants to know of it.
 func lockCluster(dir string) (*clusterLock, error) {
 	for deadline := time.Now().Add(timeout.Stop); ; time.Sleep(10 * time.Millisecond) {
 		l, err := tryLock(dir)

@@ -197,7 +197,7 @@ func (s *clusterState) startNode(ctx context.Context, n *nodeState, hold *os.Fil
 		return err
 	}
 	defer null.Close()
-	// With no other descriptor of this program's caller, who may wait until all have closed it.
+	// With no other descriptor of this program's caller, which may wait until all have closed it.
 	c, err := unix.Start(ctx, unix.Program{
 		Path: exe, Args: append([]string{os.Args[0], "vmmcd", "--parent-pipe", "3"}, n.Args...), Env: env.All(),
 		Dir:   "/", // holds no file system, nor a directory that is removed

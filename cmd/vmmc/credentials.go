@@ -19,7 +19,7 @@ const maxCredentials = 4096
 
 // readCredentials reads an account at a server of shares from a file, or for "-"
 // from standard input, where a person at a terminal is asked. There is no flag for
-// a password: everybody on a machine sees its command lines.
+// a password: all users of a machine see its command lines.
 func readCredentials(file string, in io.Reader, ask io.Writer) (*nodev1.Credentials, error) {
 	if file == "-" {
 		if f, is := in.(*os.File); is && term.IsTerminal(int(f.Fd())) {

@@ -31,7 +31,7 @@ func documented() []*cobra.Command {
 // manDate is what the pages say, so that they do not change from day to day.
 var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
-// newGen is for who builds packages.
+// newGen is for people who build packages.
 func newGen() *cobra.Command {
 	c := group("gen", "Generate what is made from the commands")
 	c.Hidden = true
@@ -48,7 +48,7 @@ commands that are no more are removed from it.`,
 }
 
 func genMan(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are for everybody
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // any user may read manual pages
 		return err
 	}
 	for _, root := range documented() {

@@ -32,7 +32,7 @@ func TestManualPagesAreThoseOfTheCommands(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "vmmc-of-old.1"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("VMMC_SOCKET", "/elsewhere") // the pages are the same for everybody
+	t.Setenv("VMMC_SOCKET", "/elsewhere") // the pages do not depend on the environment
 	t.Setenv("VMMC_ROOT", "/elsewhere")
 	t.Setenv("SOURCE_DATE_EPOCH", "1")
 	if err := genMan(dir); err != nil {
@@ -47,7 +47,7 @@ func TestManualPagesAreThoseOfTheCommands(t *testing.T) {
 	}
 }
 
-// Who reads a command's help finds what it does and how it is called.
+// The help of each command says what the command does and how it is called.
 func TestHelpIsWhole(t *testing.T) {
 	var look func(c *cobra.Command)
 	look = func(c *cobra.Command) {

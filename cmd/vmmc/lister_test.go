@@ -8,8 +8,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// lister PIPE...: a program that names the nodes that it knows, once more whenever
-// somebody has written to the next of the named pipes.
+// lister PIPE...: a program that prints the nodes that it knows, and prints them again
+// after each write to the next of the named pipes.
 func lister() int {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()

@@ -83,7 +83,7 @@ whom "vmmcd --admin" names. With --follow go on until interrupted.
 					err = o.one(ctx, n, args[0], pid, "")
 				}
 			}
-			if ctx.Err() != nil { // who has asked for that knows it
+			if ctx.Err() != nil { // the user interrupted it and knows
 				return &serve.StatusError{Status: stoppedStatus}
 			}
 			return err
@@ -221,5 +221,5 @@ func (o logOptions) node(ctx context.Context, n *ask.Node, session string) error
 	return errors.Join(append(errs, err)...)
 }
 
-// kept says whether a process's output is the session's.
+// kept reports whether a process's output is the session's.
 func kept(p ask.Process) bool { return p.State != "joined" && p.State != "left" }

@@ -69,7 +69,7 @@ func (f *systemLogFlags) print(ctx context.Context, where *ask.Flags, w io.Write
 	}
 	err = n[0].CopySystemLog(ctx, w, systemLogs[args[0]], lines, follow)
 	if follow && ctx.Err() != nil {
-		return &serve.StatusError{Status: stoppedStatus} // who follows has seen enough
+		return &serve.StatusError{Status: stoppedStatus} // the user has seen enough
 	}
 	return ask.Failure("print a log of node "+strconv.Quote(f.node), []error{err})
 }

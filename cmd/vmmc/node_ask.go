@@ -23,7 +23,7 @@ func nodesAt(ctx context.Context, socket string) ([]nodeInfo, error) {
 	return nodeInfos(list, "socket "+socket), nil
 }
 
-// nodesOver asks a node at its control address, as whoever certs is for.
+// nodesOver asks a node at its control address, with the identity of the certificate in certs.
 func nodesOver(ctx context.Context, address, certs, node string) ([]nodeInfo, error) {
 	n, closing, err := ask.At(address, certs, node)
 	if err != nil {

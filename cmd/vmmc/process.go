@@ -22,8 +22,8 @@ func findProcess(pid int) (process, error) {
 	return process{pid, started}, err
 }
 
-// alive says whether the process runs. A dead one that nobody has waited for
-// does not; where nobody does, in some containers, it would be there for ever.
+// alive reports whether the process runs. A zombie does not: in some containers no
+// process reaps zombies, and they stay for ever.
 func (p process) alive() bool {
 	ended, started, err := procStat(p.PID)
 	return err == nil && started == p.Started && !ended
@@ -68,9 +68,8 @@ func (p process) signal(s syscall.Signal) error {
 	return nil
 }
 
-// gone waits until none of the processes is alive, and says whether that came
-// to be. They are not children of this process, so that it cannot wait for them
-// otherwise than by looking.
+// gone polls until none of the processes is alive, and reports whether that happened
+// within bound. They are not children of this process, so it cannot wait for them.
 func gone(ps []process, bound time.Duration) bool {
 	deadline := time.Now().Add(bound)
 	for _, p := range ps {

@@ -29,7 +29,7 @@ func init() {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0) // of the thread alone
 }
 
-// listedDead says whether the kernel lists a process as one that has ended.
+// listedDead reports whether the kernel lists a process as one that has ended.
 func listedDead(t *testing.T, pid int) bool {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -201,8 +201,8 @@ func (q *rpcInfo) where(ctx context.Context) (network, address string, err error
 // mostVersions bounds what a server may claim to have.
 const mostVersions = 64
 
-// versions calls the version that was asked for, or each that the server has: it says so to who
-// calls one that it cannot have.
+// versions calls the version that was asked for, or each that the server has. A server names its
+// versions in the reply to a call of an impossible version.
 func (q *rpcInfo) versions(ctx context.Context, c *vrpc.Client, address string) (all []rpcAnswer, err error) {
 	low, high := q.version, q.version
 	if q.version == 0 {

@@ -109,8 +109,8 @@ func (a *inputSession) run(ctx context.Context, told <-chan os.Signal, pass func
 	return statusOf(p), a.meanwhile(err)
 }
 
-// attend tells the program's node that somebody is here. When the call ends the
-// node knows that this is over.
+// attend tells the program's node that this tool is attached. When the call ends the
+// node knows that the tool has gone.
 func (a *inputSession) attend(ctx context.Context, stop context.CancelCauseFunc) {
 	_, err := a.n.Client.Attend(ctx, connect.NewRequest(&nodev1.AttendRequest{Session: a.session, Pid: a.p.GetPid()}))
 	if err = ask.ErrorOf(a.n, err); err != nil && ctx.Err() == nil {

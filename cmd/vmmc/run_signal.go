@@ -30,8 +30,8 @@ func notifySignals() chan os.Signal {
 	return told
 }
 
-// harder is how far two SIGINT are apart at least, for the second to end the
-// programs harder: who hits the keys twice means the same.
+// harder is the least time between two SIGINT for the second to end the programs
+// harder: a user who hits the keys twice at once means one signal.
 const harder = time.Second
 
 // signalForwarder are the signals that went to a run group.

@@ -99,9 +99,9 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 	return o.wait(ctx, all, out)
 }
 
-// unread has the programs end of which nobody reads the output any more, as the kernel does with
-// one that writes to a pipe without a reader. Programs that go on are told of. Output that cannot
-// be written for another reason is kept by the node, and ends no program.
+// unread sends SIGPIPE to programs whose output has no reader any more, as the kernel does to a
+// process that writes to a pipe without a reader. It reports programs that go on. The node keeps
+// output that cannot be written for another reason, and such output ends no program.
 func (o *runOptions) unread(ctx context.Context, p *signalForwarder, over <-chan struct{}, name string, err error) {
 	what := err.Error()
 	if errors.Is(err, syscall.EPIPE) {

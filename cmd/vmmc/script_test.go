@@ -67,7 +67,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// mounts says whether a script can have programs of mount(8) of its own.
+// mounts reports whether a script can have programs of mount(8) of its own.
 func mounts() bool {
 	if os.Getuid() != 0 {
 		return false
@@ -162,7 +162,7 @@ func restart(ts *testscript.TestScript, _ bool, args []string) {
 	node := find(ts, args[0], args[1])
 	argv := append(slices.Clone(args[2:]), exe)
 	argv = append(argv, node.Args...)
-	// Somebody who looks for a free port may have it for a moment.
+	// Another test that looks for a free port may have it for a moment.
 	for range 100 {
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Env = append(os.Environ(), leashEnv+"="+ts.Getenv(leashEnv))
@@ -209,7 +209,7 @@ func answers(socket string, over <-chan struct{}) bool {
 	}
 }
 
-// freeport VAR: an address on this machine that nobody listens at.
+// freeport VAR: an address on this machine at which no program listens.
 func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	as, err := cluster.FreeAddresses(1)
 	ts.Check(err)

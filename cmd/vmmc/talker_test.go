@@ -14,11 +14,11 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// talker [NODE PID]: a program that exports a buffer, says who it is, and stays until
-// it is ended; with a process of its kind, one that also sends it ten messages of 64
-// bytes, two of them with a notification, gets 128 bytes three times, and adds to a
-// word; and then a message every millisecond if there is another argument. With SECRET in the
-// environment its links are encrypted.
+// talker [NODE PID]: a program that exports a buffer, prints its process id, and stays until it
+// is ended. With NODE PID, another talker, it also sends that one ten messages of 64 bytes, two
+// of them with a notification, gets 128 bytes three times, and adds to a word. With one more
+// argument it then sends a message every millisecond. With SECRET in the environment its links
+// are encrypted.
 func talker() int {
 	fmt.Println(talk(context.Background()))
 	return 1

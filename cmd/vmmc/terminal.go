@@ -12,8 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
-// screen is this tool's own terminal, which passes on what is typed as it is, and
-// shows what comes.
+// screen is this tool's own terminal, in raw mode: it passes typed bytes on unchanged, and
+// shows the program's output.
 type screen struct {
 	fd     int
 	mu     sync.Mutex
@@ -32,12 +32,12 @@ func openScreen() (*screen, error) {
 func (s *screen) size() (rows, columns uint32) {
 	w, h, err := term.GetSize(s.fd)
 	if err != nil {
-		return 0, 0 // nobody knows: the program is told so
+		return 0, 0 // the size is unknown, and the program is told so
 	}
 	return uint32(h), uint32(w)
 }
 
-// raw begins to pass on, also again after somebody else had the terminal.
+// raw puts the terminal into raw mode, and again after another program had it.
 func (s *screen) raw() error {
 	if s == nil {
 		return nil
@@ -77,7 +77,7 @@ func (s *screen) lost(err error) error {
 }
 
 // guard is deferred on each goroutine that runs while the terminal is taken: a
-// panic there ends the program without anybody else's deferred calls.
+// panic there ends the program without the deferred calls of other goroutines.
 func (s *screen) guard() {
 	if why := recover(); why != nil {
 		s.restore()

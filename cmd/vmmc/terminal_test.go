@@ -147,7 +147,7 @@ func (p *played) play(line string) {
 	}
 }
 
-// has says whether the text was shown, and drops all to its end.
+// has reports whether the text was shown, and drops all to its end.
 func (p *played) has(want []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// replica offers a table, says who it is, and stays until its input ends.
+// replica offers a table, prints its process id, and stays until its input ends.
 func replica() error {
 	p, err := vmmc.Open(context.Background(), node.Embed())
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 // The table is an array of slots: a value, then a word. While the word is odd
 // the value is being written; otherwise it is twice the value's version. As the
-// last word of a message is stored last, and messages arrive in order, who finds
-// the same even word before and after reading a value has read it whole.
+// last word of a message is stored last, and messages arrive in order, a reader that
+// finds the same even word before and after reading a value has read it whole.
 const (
 	tableID = 1
 	keys    = 16

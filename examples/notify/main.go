@@ -71,7 +71,7 @@ func work(ctx context.Context, p *vmmc.Process, boss string) error {
 	if _, err := p.Export(jobsID, mem.Bytes(), vmmc.WithHandler(square)); err != nil {
 		return err
 	}
-	// Who I am goes into the word after the slots.
+	// This process's pid goes into the word after the slots.
 	b := binary.LittleEndian.AppendUint32(nil, uint32(p.PID()))
 	if err := results.Send(ctx, b, slots*slot); err != nil {
 		return err

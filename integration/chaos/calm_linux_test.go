@@ -27,7 +27,8 @@ func (w *world) calm(t *testing.T) {
 	w.await(t, hang, func() string { return w.served(t) })
 	t.Logf("of daemons that were killed together, all processes were back after %v", time.Since(again).Round(time.Millisecond))
 	w.await(t, hang, w.tied)
-	time.Sleep(2 * silence) // who has heard nothing since the daemons died says so within this
+	// A process that has heard nothing since the daemons died reports it within this time.
+	time.Sleep(2 * silence)
 	lives := w.byPID()
 	for p := range processes {
 		for _, n := range w.notes(p, w.lives[p]) {
@@ -97,9 +98,9 @@ func (w *world) tied() string {
 	return ""
 }
 
-// linked says which two processes that live have a link without a connection, or which of them has
-// not noted yet that it was without: whoever dials again has lost it, and the other side is told so
-// at the latest then.
+// linked returns two live processes whose link has no connection, or of which one has not yet noted
+// that it had none. The side that reconnects has noted the loss; the other side learns of it at the
+// latest then.
 func (w *world) linked() string {
 	lives := w.byPID()
 	var lost [processes][processes]int

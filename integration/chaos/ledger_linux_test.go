@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// A ledger is a file that is mapped by who writes it, so what was stored outlives a kill, and
-// by the test, which reads it. Each word has one writer at a time.
+// A ledger is a file that its writer maps, so what was stored outlives a kill. The test maps it
+// too, and reads it. Each word has one writer at a time.
 type ledger struct {
 	b    []byte
 	once sync.Once
@@ -104,7 +104,7 @@ const (
 	lifeShared        // the counter that all add to, at the end
 )
 
-// The board is one ledger of all: what is to be done, and who lives.
+// The board is one ledger of all: the phase, and the processes that live.
 const (
 	boardPhase = 0
 	boardLife  = 16 // of each process: its life, by the test

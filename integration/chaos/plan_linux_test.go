@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// Who talks to whom: process s sends to the three after it, one of which is on its node.
+// The topology: process s sends to the three after it, one of which is on its node.
 const (
 	nodes     = 3
 	processes = 12

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// remains is the memory of a process that was killed, kept by a descriptor: what had arrived
-// there before is what nobody may deny.
+// remains is the memory of a process that was killed, kept by a descriptor: no sender may deny a
+// message that had arrived there before.
 type remains struct {
 	pair
 	f   *os.File
@@ -59,8 +59,8 @@ func find(pid int, maps []byte, at uint64) (r remains, ok bool) {
 	return r, false
 }
 
-// sift looks at the memory of dead processes to which nobody sends any more: a sender on the
-// same node may store there until it hears of the death.
+// sift checks the memory of dead processes that have no sender any more: a sender on the same
+// node may store there until it hears of the death.
 func (w *world) sift(t *testing.T) {
 	t.Helper()
 	w.left = slices.DeleteFunc(w.left, func(r remains) bool {

@@ -53,7 +53,7 @@ func (w *worker) sendTo(to int) {
 	}
 }
 
-// converse says whether it was begun.
+// converse reports whether it was begun.
 func (w *worker) converse(c pair, pid uint64) bool {
 	node, err := w.p.NameToNode(nodeOf(c.to))
 	if err != nil {
@@ -273,8 +273,8 @@ func (s *sender) others() error {
 	return nil
 }
 
-// add adds one. Nobody else adds to the conversation's own counter, so what it was says
-// whether all before were counted once.
+// add adds one. No other process adds to the conversation's own counter, so its old value
+// says whether all earlier additions were counted once.
 func (s *sender) add(im *vmmc.Import, off, begun, done int) error {
 	sent := s.l.get(txAccepted)
 	s.l.set(begun, s.l.get(begun)+1)

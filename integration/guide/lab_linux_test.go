@@ -18,7 +18,7 @@ const (
 	nodes    = 4
 	patience = 30 * time.Second // bounds every wait
 	// guest is the account of the manual's examples. The machines of the lab have it,
-	// with an id that this one gives nobody.
+	// with an id that no account of this machine has.
 	guest = 64077
 )
 

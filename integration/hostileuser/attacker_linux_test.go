@@ -334,7 +334,7 @@ func (a *attacker) slowReader(ctx context.Context) {
 	}
 	var wg sync.WaitGroup
 	for range 64 {
-		wg.Go(func() { // each waits for an export that nobody makes
+		wg.Go(func() { // each waits for an export that is never made
 			_, _ = c.Call(ctx, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: 1, ID: 1}, nil, nil)
 		})
 	}

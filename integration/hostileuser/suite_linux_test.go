@@ -60,7 +60,7 @@ func newStage(t *testing.T) *stage {
 	}
 	testutil.Require(t, s.victim != nil, "needs two accounts among the users 1, 2, 5 and 65534")
 	var err error
-	if s.dir, err = os.MkdirTemp("", "vmmc-hostile"); err != nil { // t.TempDir lets nobody else in
+	if s.dir, err = os.MkdirTemp("", "vmmc-hostile"); err != nil { // t.TempDir lets no other user in
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command("rm", "-rf", s.dir).Run() }) // some of it is deep

@@ -18,7 +18,7 @@ var _ = declare(
 // credits is how many notifications of a link may be under way.
 const credits = 64
 
-// credit says whether the link is sure to have a credit left.
+// credit reports whether the link is sure to have a credit left.
 func (l *link) credit() bool {
 	if l.to.level == 0 {
 		return true
@@ -234,7 +234,7 @@ func (s *sequence) waitBlocked(e *export) {
 	e.awaited = false
 }
 
-// owed says whether a notification of an export may run any time.
+// owed reports whether a notification of an export may run any time.
 func (s *sequence) owed(e *export) bool {
 	s.absorb()
 	if e.ran != int(e.e.Notified()) {

@@ -41,7 +41,7 @@ type export struct {
 	posted   *posting
 }
 
-// alone says whether one process only may import the export.
+// alone reports whether one process only may import the export.
 func (e *export) alone() bool { return e.named != nil && !e.many }
 
 var _ = declare(
@@ -279,8 +279,8 @@ func alone(under []*message) []*message {
 	})
 }
 
-// missing finds out which messages never came that were under way when their
-// export was closed: whoever says that they did is wrong.
+// missing finds the messages that were under way when their export was closed and
+// never arrived: a call that later claims that one arrived is wrong.
 func (s *sequence) missing(under []*message) {
 	for _, m := range under {
 		w := m.ws[0] // in the memory of the export, or of its redirection

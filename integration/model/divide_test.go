@@ -7,7 +7,7 @@ import (
 
 // Which bytes a message changes, where a redirection may take some of them.
 
-// redirectable says whether a message to the export can be redirected.
+// redirectable reports whether a message to the export can be redirected.
 func (m *message) redirectable() bool { return m.exp.named != nil }
 
 // memories are those that messages to an export may change.
@@ -59,7 +59,7 @@ func (s *sequence) divide(m *message) {
 	}
 }
 
-// streamed says whether a mapped importer may have to send a message by the stream: to
+// streamed reports whether a mapped importer may have to send a message by the stream: to
 // memory that it has not mapped.
 func (m *message) streamed() bool {
 	p := m.exp.posted
@@ -140,7 +140,7 @@ func (m *message) again(how func()) {
 	}
 }
 
-// lastAt says whether a message's last word may lie at an address.
+// lastAt reports whether a message's last word may lie at an address.
 func (m *message) lastAt(at *byte) bool {
 	for _, w := range m.ws {
 		end := &m.data[len(m.data)-1]
@@ -185,7 +185,7 @@ func (s *sequence) boundaries(p *posting, m *message) {
 	}
 }
 
-// ghost says whether the sender of a message has ended before it arrived: it may
+// ghost reports whether the sender of a message has ended before it arrived: it may
 // arrive still.
 func (m *message) ghost() bool { return slices.Contains(m.by.ghosts, m) }
 

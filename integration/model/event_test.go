@@ -74,7 +74,7 @@ func (s *sequence) heard(slot int, e vmmc.Event) {
 	}
 }
 
-// untold says whether an event has to come: an export was closed whose importer
+// untold reports whether an event has to come: an export was closed whose importer
 // goes on.
 func (s *sequence) untold() bool {
 	return slices.ContainsFunc(s.imports, func(im *imported) bool {

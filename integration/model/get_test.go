@@ -79,7 +79,7 @@ func (s *sequence) fetched(im *imported, dst []byte, off int, words bool) {
 	if m.ambiguous(at, at+len(dst)) {
 		reach("states", "a get of what another link may be writing")
 	}
-	if words { // the last word was read first: who finds a message's finds all of it
+	if words { // the last word was read first: with the last word of a message comes all of it
 		last := at + len(dst) - 4
 		for _, w := range slices.Clone(m.log) {
 			if w.end()-4 == last && m.telling(w, last, le(dst[len(dst)-4:])) {

@@ -36,7 +36,7 @@ func (s *sequence) inHandler(im *imported, f func()) {
 	}
 }
 
-// calm says whether a notification by an import is sure to run at once.
+// calm reports whether a notification by an import is sure to run at once.
 func (im *imported) calm() bool {
 	e := im.exp
 	return im.live() && e.handler && !e.discards && e.rights&mayWrite != 0 && e.owner.level == 0

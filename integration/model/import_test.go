@@ -31,7 +31,7 @@ var _ = declare(
 	"an import of what nobody exports", "a second process kept from a redirectable export", "an import that is closed before its export",
 )
 
-// live says whether calls on the import are to succeed.
+// live reports whether calls on the import are to succeed.
 func (im *imported) live() bool { return !im.closed && !im.p.closed && !im.exp.closed }
 
 func (im *imported) way() string {
@@ -113,7 +113,7 @@ func (s *sequence) importBadly() {
 	ctx, stop := s.soon()
 	var allowed []result
 	switch s.below(7, "kind") {
-	case 0, 1: // nobody exports it, or nobody is there any more
+	case 0, 1: // it is not exported, or its process has ended
 		allowed = results(vmmc.ErrTimeout)
 		if q.closed {
 			allowed = results(vmmc.ErrNoSuchProcess)

@@ -56,7 +56,7 @@ func (s *sequence) push(m *message) {
 	}
 }
 
-// under says whether a message to an export is under way.
+// under reports whether a message to an export is under way.
 func (l *link) under(e *export) bool {
 	return slices.ContainsFunc(l.pending, func(m *message) bool { return m.exp == e })
 }

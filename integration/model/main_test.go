@@ -69,7 +69,7 @@ func runModel(t *testing.T, w *world, budget time.Duration) {
 	}
 }
 
-// replaying says whether a flag names the sequence to run.
+// replaying reports whether a flag names the sequence to run.
 func replaying() bool {
 	for _, name := range []string{"rapid.seed", "rapid.failfile"} {
 		if f := flag.Lookup(name); f.Value.String() != f.DefValue {

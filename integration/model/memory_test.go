@@ -40,12 +40,12 @@ func (w *write) end() int { return w.off + len(w.data) }
 
 func (w *write) overlaps(o *write) bool { return w.off < o.end() && o.off < w.end() }
 
-// before says whether w is in its place before o is, whatever the timing.
+// before reports whether w is in its place before o is, whatever the timing.
 func (w *write) before(o *write) bool {
 	return w.done != 0 && w.done < o.began || w.by != nil && w.by == o.by && w.order < o.order
 }
 
-// hides says whether w, where it is, leaves nothing of what was there before it.
+// hides reports whether w, where it is, leaves nothing of what was there before it.
 func (w *write) hides() bool { return w.sure && w.done != 0 }
 
 // add enters a write.
@@ -169,12 +169,12 @@ func (m *memory) adopt(got []byte) {
 	})
 }
 
-// ambiguous says whether timing decides what bytes from off to end are.
+// ambiguous reports whether timing decides what bytes from off to end are.
 func (m *memory) ambiguous(off, end int) bool {
 	return slices.ContainsFunc(m.log, func(w *write) bool { return w.off < end && off < w.end() })
 }
 
-// telling says whether finding v at byte i means that w has arrived: nothing
+// telling reports whether finding v at byte i means that w has arrived: nothing
 // else puts it there.
 func (m *memory) telling(w *write, i int, v uint32) bool {
 	if w.last == nil || w.done != 0 || i != w.end()-4 || le(w.data[len(w.data)-4:]) != v || le(m.base[i:]) == v {

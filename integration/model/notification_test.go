@@ -135,7 +135,7 @@ func (s *sequence) ran(ev event) {
 		return
 	}
 	s.say("%s: a notification of %d, offset %d, word %#x", ev.exp.owner.name, ev.exp.id, ev.n.Offset, ev.n.Word)
-	s.fail("a notification ran that nobody sent, or twice")
+	s.fail("a notification ran that was not sent, or twice")
 }
 
 // drain waits until all notifications have run whose messages have arrived.
@@ -164,7 +164,7 @@ func (s *sequence) drain() {
 	}
 }
 
-// owing says whether a notification has to come without anything more being done.
+// owing reports whether a notification has to come without anything more being done.
 func (l *link) owing() bool {
 	return l.to.level == 0 && slices.ContainsFunc(l.notes, func(n *note) bool { return n.due && !n.optional && !n.never })
 }

@@ -19,7 +19,7 @@ const strangers = "strangers"
 // limits are those of the processes' imports, by slot; 0 is none.
 var limits = []int64{0, 900 << 10, 0}
 
-// permit draws who may import an export.
+// permit draws the processes that may import an export.
 func (s *sequence) permit(e *export) (opts []vmmc.ExportOption) {
 	e.stranger = false
 	p := vmmc.Permission{}

@@ -186,7 +186,7 @@ func (s *sequence) release(m *memory) {
 	}
 	if m.alloc == nil {
 		if exported {
-			return // it stays the caller's, who must not forget it
+			return // it stays the caller's, which must keep it
 		}
 	} else {
 		reach("calls", "Memory.Close")
@@ -214,8 +214,8 @@ func (s *sequence) observe(m *memory) {
 	m.adopt(got)
 }
 
-// learn looks for the last words of messages under way: who sees one may rely
-// on all of it, and on all that was sent before it.
+// learn looks for the last words of messages under way. A reader that sees the last word
+// of a message may rely on all of it, and on all that was sent before it.
 func (s *sequence) learn(m *memory) {
 	for _, w := range slices.Clone(m.log) {
 		if w.last != nil && m.telling(w, w.end()-4, w.last.Load()) {

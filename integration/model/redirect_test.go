@@ -87,7 +87,7 @@ func (s *sequence) postRedir() {
 	s.posted(e, p)
 }
 
-// inside says whether b begins in a.
+// inside reports whether b begins in a.
 func inside(a, b []byte) bool {
 	for i := range a {
 		if &a[i] == &b[0] {

@@ -20,7 +20,7 @@ import (
 // bound is how long the test waits for what must happen.
 const bound = 20 * time.Second
 
-// silent is a node of the hosts file that nobody runs.
+// silent is a node of the hosts file that has no daemon.
 const silent = "c"
 
 // places are the nodes of the processes: two on one node, one on the other.

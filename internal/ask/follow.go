@@ -43,7 +43,7 @@ type errOutput struct{ error }
 
 func (e errOutput) Unwrap() error { return e.error }
 
-// IsOutput says whether copying has ended because the output took no more.
+// IsOutput reports whether copying has ended because the output took no more.
 func IsOutput(err error) bool {
 	var o errOutput
 	return errors.As(err, &o)

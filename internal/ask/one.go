@@ -12,7 +12,7 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// IsMissing says whether a node has no such process, or no such session.
+// IsMissing reports whether a node has no such process, or no such session.
 func IsMissing(err error) bool {
 	return errors.Is(err, code.NoSuchProcess) || errors.Is(err, code.NoSuchSession)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
-// At is the node at an address, as whoever certs is for. Closing gives back the
-// connection.
+// At returns the node at an address, for a client with the identity in certs. closing gives the
+// connection back.
 func At(address, certs, name string) (n *Node, closing func(), err error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, nil, serve.Usage("--remote %s: wanted host:port: %w", address, err)

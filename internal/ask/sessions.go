@@ -123,7 +123,7 @@ func (a *Cluster) SessionNodes(ctx context.Context, name string) (nodes []*Node)
 	return nodes
 }
 
-// outcomeUnknown says whether a node that gave this error may have done what it was
+// outcomeUnknown reports whether a node that gave this error may have done what it was
 // asked.
 func outcomeUnknown(err error) bool {
 	return errors.Is(err, code.OutcomeUnknown) || errors.Is(err, code.Unreachable) || errors.Is(err, context.DeadlineExceeded)

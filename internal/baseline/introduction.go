@@ -23,7 +23,7 @@ import (
 // packetSize is about the size of the library's packets, in bytes.
 const packetSize = 300
 
-// Introducer is the process between: it forwards what comes from either.
+// Introducer is the process between the two ends: it forwards the messages of either.
 type Introducer struct {
 	ends [2]*net.UnixConn
 	wg   sync.WaitGroup

@@ -81,7 +81,7 @@ func (b *bound) sent(ctx context.Context, see func(context.Context, int, uint32)
 	return times, errors.Join(err, <-over)
 }
 
-// seer waits for a value at the far end: by looking, where nobody has to fetch it.
+// seer waits for a value at the far end. It polls memory where no call has to fetch the value.
 func (b *bound) seer(way string) func(ctx context.Context, off int, v uint32) error {
 	if way != Mapped {
 		return func(ctx context.Context, off int, v uint32) error {

@@ -138,8 +138,8 @@ func sites(c Config) []childproc.Site {
 	return make([]childproc.Site, 2)
 }
 
-// startEnds starts both, joined by a socket, by raw memory, and on one node by who introduces them
-// for the limit of imports, and returns the near one. It owns the files.
+// startEnds starts both ends and returns the near one. A socket and raw memory join them, and on
+// one node also the introducer of the baseline for imports. It owns the files.
 func startEnds(f *childproc.Group, c Config, nearSocket, farSocket string, introduced [2]*os.File) (near *childproc.Child, err error) {
 	var ends [2][]*os.File
 	defer func() {

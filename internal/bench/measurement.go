@@ -18,10 +18,10 @@ type measurement struct {
 // farJob is what the far end does in a job. It calls ready when the clock may run.
 type farJob func(ctx context.Context, e *end, j job) ([]float64, error)
 
-// Fixed says whether a measurement has no sizes.
+// Fixed reports whether a measurement has no sizes.
 func Fixed(name string) bool { return find(name).fixed }
 
-// Drawn says whether there is a figure of a measurement.
+// Drawn reports whether there is a figure of a measurement.
 func Drawn(name string) bool { return find(name).curve }
 
 // Measurements are the names of all, in the order of a run.

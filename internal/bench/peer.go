@@ -82,8 +82,8 @@ func startHalf(ctx context.Context, command []string, args ...string) (*half, er
 	return &half{c, cut, in, bufio.NewReader(out)}, nil
 }
 
-// end ends it by its input, which also ends with this process; who does not listen to that is
-// killed.
+// end closes the peer's input, which also ends with this process. It kills a peer that does not
+// end then.
 func (h *half) end() error {
 	_ = h.in.Close()
 	defer time.AfterFunc(patience, h.cut).Stop()

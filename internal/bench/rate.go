@@ -9,7 +9,7 @@ import (
 const ring = 64 << 10
 
 // rate is that of small puts by one sender, one call a put, until all have
-// arrived: to successive addresses that nobody polls, and to one word that the far
+// arrived: to successive addresses that are not polled, and to one word that the far
 // end polls.
 func rate(ctx context.Context, e *end, size int) error {
 	n := e.count(size, e.often(1<<20, 64<<10), 1<<30)
@@ -63,9 +63,8 @@ func (e *end) puts(ctx context.Context, j job, span int) error {
 	return e.out.Fence(ctx)
 }
 
-// count is the far end of rate. A process of which somebody sleeps is rung at each
-// put, and one that looks at what is put slows the stores down, so where nobody is
-// to poll it does nothing at all.
+// count is the far end of rate. Each put wakes a process that has a sleeping waiter, and
+// polling slows the stores down. So in the variant without polling it does nothing at all.
 func count(ctx context.Context, e *end, j job) ([]float64, error) {
 	if err := e.ready(ctx); err != nil {
 		return nil, err

@@ -85,8 +85,8 @@ func (e *end) dialRPC(ctx context.Context, socket string, size, tcp, udp int) (c
 
 // settling is how long calls are made before they are timed: two processes that have just woken
 // each other are often on one processor, and the kernel takes as long at most to see to it, see
-// [baseline.Memory.Settle]. Which thread a server answers on nobody can settle before its calls
-// come.
+// [baseline.Memory.Settle]. The thread on which a server answers cannot be settled before its
+// calls arrive.
 const settling = 60 * time.Millisecond
 
 func (e *end) settle(call func() error) error {

@@ -11,7 +11,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// rpcProgram is of those that anybody may use. Its procedure 1 says how long its argument is.
+// rpcProgram is in the range of user-defined numbers. Its procedure 1 returns the length of its
+// argument.
 const rpcProgram = 0x20000778
 
 // unitRPC is more than all that a message has besides long arguments.

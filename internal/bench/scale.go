@@ -10,7 +10,7 @@ import (
 
 // scale is the latency of one word on one link, while many others are idle, beside
 // the same latency without them: links (each from a process of its own to an export
-// of its own), importers of one buffer, and exports that nobody imports. And it is
+// of its own), importers of one buffer, and exports without importers. And it is
 // the memory that such a link takes.
 func scale(ctx context.Context, e *end, most int) error {
 	if e.Count > 0 {

@@ -126,7 +126,7 @@ func (a *authority) issue(kind Kind, name string) (*Identity, error) {
 }
 
 // Ephemeral makes the identities of a cluster that lives in one program, by node.
-// Its authority's key is gone when it returns, so nobody can join later.
+// Its authority's key is gone when it returns, so no other node can join later.
 func Ephemeral(cluster string, nodes ...string) (map[string]*Identity, error) {
 	a, err := newAuthority(cluster, time.Now)
 	if err != nil {

@@ -27,7 +27,7 @@ type Identity struct {
 func (id *Identity) Until() time.Time { return id.pair.Leaf.NotAfter }
 
 // ServerTLS is for accepting connections from any node or user of the cluster.
-// Ask PeerOf who it is before serving anything that not everyone may have.
+// Ask PeerOf for the peer's identity before serving anything that not every peer may have.
 func (id *Identity) ServerTLS() *tls.Config {
 	c := id.config()
 	c.ClientAuth = tls.RequireAndVerifyClientCert
@@ -40,7 +40,7 @@ func (id *Identity) ServerTLS() *tls.Config {
 }
 
 // ClientTLS is for connecting to one node of the cluster. The handshake fails if
-// anyone else answers, another node of the same cluster included.
+// any other peer answers, another node of the same cluster included.
 func (id *Identity) ClientTLS(node string) *tls.Config {
 	want := Peer{Cluster: id.Cluster, Kind: Node, Name: hosts.Canonical(node)}
 	c := id.config()
@@ -77,11 +77,10 @@ func (id *Identity) pool() *x509.CertPool {
 	return p
 }
 
-// PeerOf says who is at the other end of a connection made with ServerTLS or
-// ClientTLS. It checks the authority's signature again, because rights hang on
+// PeerOf returns the identity of the peer of a connection made with ServerTLS or
+// ClientTLS. It checks the authority's signature again, because rights depend on
 // the answer and a state says nothing about the configuration it came from. It
-// does not look at the dates: a connection may outlast the certificate it began
-// with.
+// does not check the dates: a connection may outlast the certificate it began with.
 func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
 	if !cs.HandshakeComplete {
 		return Peer{}, errors.New("who the peer is: the TLS handshake is not complete")

@@ -27,7 +27,7 @@ import (
 // Kind says what an identity belongs to.
 type Kind uint8
 
-// The zero Kind belongs to nothing, so that a Peer left empty is nobody.
+// The zero Kind is invalid, so that an empty Peer identifies neither a node nor a user.
 const (
 	Node Kind = iota + 1
 	User
@@ -43,7 +43,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// Peer is who a certificate speaks for. Two Peers that are == are the same.
+// Peer is the identity that a certificate names. Two Peers that are == are the same.
 type Peer struct {
 	Cluster string
 	Kind    Kind
@@ -121,7 +121,7 @@ func checkUser(name string) error {
 }
 
 // parseURI accepts one spelling for each Peer. With two, a check by string and a
-// check by value could disagree about who someone is.
+// check by value could disagree about an identity.
 func parseURI(u *url.URL) (Peer, error) {
 	wanted := func(why string) error {
 		return fmt.Errorf("identity %q: %s; wanted vmmc://CLUSTER/node/NAME or vmmc://CLUSTER/user/NAME", u, why)
@@ -151,7 +151,7 @@ func parseURI(u *url.URL) (Peer, error) {
 	return p, nil
 }
 
-// claimed reads whom a certificate names, whoever signed it.
+// claimed reads the identity that a certificate names. It does not check the signature.
 func claimed(c *x509.Certificate) (Peer, error) {
 	if len(c.URIs) != 1 {
 		return Peer{}, fmt.Errorf("the certificate of %q has %d URIs, wanted one that names a node or user", c.Subject, len(c.URIs))

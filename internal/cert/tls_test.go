@@ -148,8 +148,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// insecure is a client that does not care who answers, so that the server's check
-// is what decides.
+// insecure is a client that does not verify the server, so that only the server's check
+// decides.
 func insecure(id *Identity) *tls.Config {
 	c := id.ClientTLS("")
 	c.VerifyConnection = nil
@@ -180,7 +180,7 @@ func TestPeerOf(t *testing.T) {
 	if p, err := ids["a"].PeerOf(tls.ConnectionState{HandshakeComplete: true}); err == nil {
 		t.Errorf("without a certificate the peer is %v", p)
 	}
-	// The authority's own certificate is well signed but names nobody.
+	// The authority's own certificate is well signed but names neither a node nor a user.
 	self := tls.ConnectionState{HandshakeComplete: true, PeerCertificates: []*x509.Certificate{ids["a"].ca}}
 	if p, err := ids["a"].PeerOf(self); err == nil {
 		t.Errorf("the authority passes for %v", p)

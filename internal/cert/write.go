@@ -35,8 +35,8 @@ func createNew(path string, data []byte) error {
 	return nil
 }
 
-// replace puts a file in place by renaming, so that whoever reads at the same
-// time, or after a crash, finds the old file or the new one.
+// replace puts a file in place by renaming, so that a concurrent reader, or a reader
+// after a crash, finds the old file or the new one.
 func replace(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

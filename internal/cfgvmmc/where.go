@@ -92,8 +92,8 @@ func certsPlaces(named string) []string {
 	return nil
 }
 
-// first is the first of the places that is there. A single one need not be: who
-// opens it says what is wrong with it.
+// first returns the first of the places that exists. A single one need not exist: opening
+// it later says what is wrong with it.
 func first(what, how string, places []string) (string, error) {
 	if i := slices.IndexFunc(places, exists); i >= 0 {
 		return places[i], nil

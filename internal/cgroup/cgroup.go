@@ -104,7 +104,7 @@ func Enter(dir string, pid int) error {
 	return nil
 }
 
-// Holds says whether a process is in a cgroup.
+// Holds reports whether a process is in a cgroup.
 func Holds(dir string, pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	for line := range strings.Lines(string(b)) {

@@ -37,7 +37,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// Who asks for one address after another may listen only when it has all.
+// A caller that asks for one address after another may listen only when it has all.
 func TestAddressesDifferFromThoseBefore(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2000 {

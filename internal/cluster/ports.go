@@ -18,16 +18,17 @@ const (
 	lastPort  = 32000
 )
 
-// walk is where the next port is looked for, from a place of this process's own on. No port comes
-// twice before all others have: whoever is given one may not listen yet when the next is asked for.
+// walk is where the search for the next port begins, at first at a random port of this process's
+// own. No port is given twice before all others were: the caller that got one may not listen yet
+// when the next is asked for.
 var walk = func() *atomic.Uint32 {
 	var a atomic.Uint32
 	a.Store(rand.Uint32N(lastPort - firstPort)) //nolint:gosec // no secret
 	return &a
 }()
 
-// FreeAddresses finds n addresses on loopback that nobody listens at when it looks.
-// All differ, also from those of calls before.
+// FreeAddresses finds n addresses on loopback at which no program listens at the moment.
+// All differ, also from those of earlier calls.
 func FreeAddresses(n int) ([]string, error) { return FreeAddressesOf("127.0.0.1", n) }
 
 // FreeAddressesOf is FreeAddresses on another of this machine's addresses.

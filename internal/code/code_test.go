@@ -76,7 +76,7 @@ func TestNumbers(t *testing.T) {
 		texts[text] = n.code
 		numbered[n.code] = true
 	}
-	// All other numbers are nobody's, and say so with their number.
+	// All other numbers are unknown, and their text says so with the number.
 	for c := code.Code(-1000); c <= 1000; c++ {
 		if !numbered[c] && c.Error() != fmt.Sprintf("%s %d", unknown, int32(c)) {
 			t.Errorf("%d is not in the table: %q", int32(c), c.Error())

@@ -41,7 +41,7 @@ type Path struct {
 	LimitRounds int `json:"limit_rounds"`
 }
 
-// Config is what to move and whom to tell.
+// Config is what to move, and where to report.
 type Config struct {
 	Open     func() (io.ReadCloser, error) // the file; read once a path
 	Size     int64                         // of it, for the progress; -1 if not known

@@ -90,7 +90,7 @@ func dates(name, path string, c *x509.Certificate, now time.Time, again string) 
 	return good(name, "%s is good until %s", path, until)
 }
 
-// keys looks who can read or replace them.
+// keys finds users who can read or replace the certificate's files.
 func keys(ctx context.Context, n *Node) []Finding {
 	const name = "keys"
 	if n.Certs == "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
-// accounts say who is in which group: the system's files, and the services that
-// nsswitch.conf names, as getent asks them.
+// accounts lists the users and groups of the system: those in its files, and those of the
+// services that nsswitch.conf names, as getent asks them.
 type accounts struct {
 	passwd, group string
 	getent        string // the program; empty, or not there: only the files are read
@@ -26,7 +26,7 @@ type accounts struct {
 
 var system = accounts{"/etc/passwd", "/etc/group", "getent", "/etc/nsswitch.conf"}
 
-// runsAs is the user of the daemon: the system's if root looks, else who looks.
+// runsAs is the user of the daemon: the system's user if root runs doctor, else the caller.
 func runsAs() int {
 	if uid, ok := trust.SystemUser(); ok && os.Getuid() == 0 {
 		return int(uid)
@@ -34,8 +34,8 @@ func runsAs() int {
 	return os.Getuid()
 }
 
-// alone says why a group is not the user's alone, or nil. Root is nobody else: it reads
-// everything.
+// alone says why a group is not the user's alone, or nil. Root does not count as another user: it
+// reads everything.
 func (a accounts) alone(ctx context.Context, gid, uid int) error {
 	group, listed := strconv.Itoa(gid), []string(nil)
 	for _, f := range slices.Concat(lines(a.group, 4), a.ask(ctx, 4, "group", strconv.Itoa(gid))) {

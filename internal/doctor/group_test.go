@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Who is in a group is what all services of the system say, and not only its files.
+// The members of a group are those that all services of the system list, and not only its files.
 func TestGroupsOfOtherServices(t *testing.T) {
 	const daemon, gid = 900, 950
 	for _, c := range []struct {

@@ -20,9 +20,8 @@ var ErrWorn = errors.New("the connection's keys have been used for as much as th
 // records of 2^14 bytes, and the library of Go does not change keys while a connection lasts.
 const worn = 256 << 30
 
-// Conn is an encrypted connection. Read and Write wait, and are for what comes before
-// [Conn.Detach]; Send and Recv, which do not, for what comes after. One goroutine may send
-// while one receives.
+// Conn is an encrypted connection. Before [Conn.Detach] use Read and Write, which wait. After
+// it use Send and Recv, which do not. One goroutine may send while another receives.
 type Conn struct {
 	tls     *tls.Conn
 	pipe    pipe
@@ -43,8 +42,8 @@ func (c *Conn) Read(b []byte) (int, error) { return c.tls.Read(b) }
 // Write waits until the socket has taken it.
 func (c *Conn) Write(b []byte) (int, error) { return c.tls.Write(b) }
 
-// Detach leaves the connection below to the caller, who has a descriptor of its socket. renewed
-// says that another connection will be made where the keys of this one are worn.
+// Detach leaves the connection below to the caller, which has a descriptor of its socket. renewed
+// says that another connection will be made before the keys of this one are used up.
 func (c *Conn) Detach(renewed bool) {
 	c.pipe.nc = nil
 	c.more, c.lasting = true, !renewed
@@ -113,10 +112,10 @@ func (c *Conn) Recv(fd int, b []byte) (n int, err error) {
 	}
 }
 
-// HasData says whether Recv may have something without asking the socket.
+// HasData reports whether Recv may have something without asking the socket.
 func (c *Conn) HasData() bool { return c.more || c.pipe.whole() }
 
-// Drop gives up what the connection holds. Nobody uses it any more.
+// Drop releases what the connection holds. The connection must not be used afterwards.
 func (c *Conn) Drop() { c.pipe.drop() }
 
 // errNothing is what TLS is told where there are no more bytes: it may ask again.

@@ -22,8 +22,8 @@ const PrintSize = sha256.Size
 // ErrStranger is of a certificate that is not the one that was told.
 var ErrStranger = errors.New("who answers has another certificate than the link's other process: somebody is between the two")
 
-// Identity is a process's own certificate and its key, which nobody else has and which end
-// with the process. No authority has signed it: who is to know it is told its fingerprint.
+// Identity is a process's own certificate and its key. No other process has the key, and both end
+// with the process. No authority has signed the certificate: the peer is told its fingerprint.
 type Identity struct {
 	certificate tls.Certificate
 	print       [PrintSize]byte
@@ -38,7 +38,8 @@ func NewIdentity() (*Identity, error) {
 	now := time.Now()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(1),
-		NotBefore:    now.Add(-24 * time.Hour), NotAfter: now.AddDate(100, 0, 0), // nobody looks at them
+		// No peer checks the dates.
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(100, 0, 0),
 	}, &x509.Certificate{}, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("make a certificate for encrypted links: %w", err)
@@ -72,7 +73,7 @@ func (i *Identity) config(peer []byte) *tls.Config {
 			return nil
 		},
 		SessionTicketsDisabled:      true, // each connection has keys that come of nothing else
-		DynamicRecordSizingDisabled: true, // who receives waits for whole messages anyway
+		DynamicRecordSizingDisabled: true, // the receiver waits for whole messages anyway
 	}
 }
 

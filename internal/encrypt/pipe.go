@@ -91,7 +91,7 @@ func (p *pipe) length() int {
 	return recordHead + int(binary.BigEndian.Uint16(p.in[p.start+3:]))
 }
 
-// whole says whether TLS finds a record, or what it will not take for one.
+// whole reports whether TLS finds a record, or what it will not take for one.
 func (p *pipe) whole() bool {
 	n := p.end - p.start
 	return n >= recordHead && n >= min(p.length(), mostRecord)

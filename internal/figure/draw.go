@@ -15,7 +15,7 @@ import (
 	_ "gonum.org/v1/plot/vg/vgsvg" // SVG
 )
 
-// colors can be told apart by everybody.
+// colors can be told apart by color-blind readers too.
 var colors = []color.RGBA{
 	{R: 0x00, G: 0x44, B: 0x99, A: 0xff},
 	{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff},

@@ -33,8 +33,8 @@ func HangUp(c interface {
 	syscall.Conn
 }, from *Source,
 ) {
-	// A second descriptor is the last one then. Of the connection itself that is not known: whoever
-	// uses it while it is closed has it.
+	// A second descriptor is the last one then. The connection's own may not be: a goroutine that
+	// uses the connection while it is closed keeps its descriptor open.
 	last, err := unix.Borrow(c)
 	if err != nil {
 		from.Do(func() { _ = c.Close() })

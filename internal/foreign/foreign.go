@@ -4,8 +4,8 @@
 // has not sent, and a file system in user space (FUSE) may never answer. So no engine, no handler
 // of requests and no holder of a lock closes a foreign descriptor itself. It gives it to [Close],
 // which returns at once. A few goroutines, each of which may cost a thread, do the closing. A
-// [Source] is whom the descriptors came from: a user, or a peer. It has at most [maxPerSource] of
-// them, so that a source that makes closing slow waits for itself alone.
+// [Source] is the sender of descriptors: a user, or a peer. It has at most [maxPerSource] of them,
+// so that a source that makes closing slow delays itself alone.
 //
 // Memory and pipes are closed at once, and so is what no source is known of: it is this process's
 // own.
@@ -25,8 +25,8 @@ const (
 	maxClosers   = 64
 )
 
-// A Source is whom descriptors come from. All of its methods may be called concurrently, and on
-// nil, which is a source that is trusted: its descriptors are closed at once.
+// A Source is a sender of descriptors. All of its methods may be called concurrently, and on nil,
+// which is a trusted source: its descriptors are closed at once.
 type Source struct {
 	key string
 
@@ -278,8 +278,8 @@ func (s *Source) Held() int {
 }
 
 // Receive makes receive calls for descriptors of a source one after another, so that a source never
-// has more open than most and what one call brings. f receives and gives what came. It is not
-// called, and Receive reports false, while the source has most of them or more: see [Source.Wait].
+// has more open than most and what one call brings. f receives and returns the descriptors. It is
+// not called, and Receive reports false, while the source has most or more open: see [Source.Wait].
 // most 0 is without bound.
 func (s *Source) Receive(most int, f func() []int) bool {
 	if s == nil {

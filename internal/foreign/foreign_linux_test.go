@@ -173,7 +173,7 @@ func TestManySlowSources(t *testing.T) {
 	}
 }
 
-// A number that was closed is another file's soon, whose closing nobody waits for.
+// The number of a closed descriptor is soon another file's, and no Close waits for that file.
 func TestNumbersComeAgain(t *testing.T) {
 	s := foreign.From("peer")
 	defer s.Release()

@@ -44,7 +44,7 @@ func isNameChar(c rune) bool {
 
 // checkAddress accepts what every node can dial the same way: an address or a
 // host name, and a port as a number. Names of services depend on the machine,
-// and port 0 is no address anyone can dial.
+// and port 0 cannot be dialled.
 func checkAddress(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -2,7 +2,7 @@
 
 package invariant
 
-// Enabled says whether this program checks itself.
+// Enabled reports whether this program checks itself.
 const Enabled = false
 
 // Check does nothing.

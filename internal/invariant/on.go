@@ -4,7 +4,7 @@ package invariant
 
 import "fmt"
 
-// Enabled says whether this program checks itself.
+// Enabled reports whether this program checks itself.
 const Enabled = true
 
 // Check panics unless cond holds; format and args say what was found.

@@ -1,6 +1,6 @@
-// Package logfile keeps the log of a program in files of bounded size. Whoever logs
-// never waits for the disk: lines go through memory to one goroutine that writes,
-// and what there is no room for is counted instead.
+// Package logfile keeps the log of a program in files of bounded size. A goroutine that
+// logs never waits for the disk: lines go through a buffer in memory to one writer
+// goroutine. Lines that do not fit the buffer are dropped and counted.
 package logfile
 
 import (
@@ -202,8 +202,8 @@ func (f *File) write(b []byte) error {
 	return nil
 }
 
-// mend opens the file, again if somebody has removed or renamed it, with its
-// directory.
+// mend opens the file, and opens it again if it was removed or renamed. It makes the
+// directory too.
 func (f *File) mend() error {
 	if f.file != nil {
 		there, err := os.Stat(f.path)
@@ -215,7 +215,7 @@ func (f *File) mend() error {
 		f.file = nil
 		f.parts[0] = part{start: f.parts[0].start + f.parts[0].size}
 	}
-	// Nobody else's directory and file: a link would have this program write elsewhere.
+	// No other user's directory or file: a link would have this program write elsewhere.
 	if _, err := trust.Own().Make(filepath.Dir(f.path), 0o750); err != nil {
 		return fmt.Errorf("use the directory of the log: %w", err)
 	}

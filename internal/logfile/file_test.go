@@ -84,7 +84,7 @@ func TestItsSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestPositionsGoOn: who follows misses nothing when the next file begins, and the
+// TestPositionsGoOn: a follower misses nothing when the next file begins, and the
 // next program finds what the one before it wrote.
 func TestPositionsGoOn(t *testing.T) {
 	f := begin(t, 100)
@@ -171,7 +171,7 @@ func TestADiskThatTakesNothing(t *testing.T) {
 	}
 }
 
-// TestADiskThatHangs: nobody waits, and memory is bounded.
+// TestADiskThatHangs: no logging goroutine waits, and memory is bounded.
 func TestADiskThatHangs(t *testing.T) {
 	f := begin(t, Size)
 	say(f, 0, 1)

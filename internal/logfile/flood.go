@@ -19,8 +19,8 @@ const maxKinds = 256
 
 type rate struct{ burst, second float64 }
 
-// Limit passes lines on to h, but not each of very many that say the same, so that
-// who makes the program repeat itself does not drive out what else there is to read.
+// Limit passes lines on to h, but limits the rate of lines that say the same. So a peer that
+// makes the program repeat a line does not crowd other lines out of the log.
 func Limit(h slog.Handler) slog.Handler {
 	return &limited{Handler: h, kinds: &kinds{of: map[string]*kind{}}}
 }

@@ -27,8 +27,8 @@ type Server struct {
 	done chan struct{}
 }
 
-// Check says why an address cannot be listened on. Nobody is asked who he is there, so
-// it has to be this machine's own.
+// Check says why an address cannot be listened on. Clients are not authenticated there, so
+// the address has to be a loopback address.
 func Check(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

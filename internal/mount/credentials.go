@@ -9,7 +9,7 @@ import (
 
 // Credentials are an account at a server of shares.
 type Credentials struct {
-	User     string // or DOMAIN\user, DOMAIN/user; empty: nobody in particular
+	User     string // or DOMAIN\user, DOMAIN/user; empty: no particular user
 	Password string
 }
 

@@ -60,8 +60,8 @@ func (o Order) Mount(ctx context.Context) error {
 	return nil
 }
 
-// owner makes all of a share without owners the session's user's, and nobody
-// else's: it is seen with that user's credentials.
+// owner gives all files of a share without owners to the session's user, and to no other
+// user: they are read with that user's credentials.
 func (o Order) owner() string {
 	return fmt.Sprintf(",uid=%d,forceuid,gid=%d,forcegid,file_mode=0700,dir_mode=0700", o.UID, o.GID)
 }
@@ -69,9 +69,9 @@ func (o Order) owner() string {
 // layers bounds how many mounts at one path are taken away.
 const layers = 16
 
-// Unmount takes away what is mounted at a path. Where umount(8) cannot, because
-// somebody uses it or the server does not answer, it is detached all the same,
-// and goes when nobody uses it any more; then the first result says why.
+// Unmount unmounts the file system at a path. Where umount(8) cannot, because a process
+// uses it or the server does not answer, Unmount detaches it, and the kernel unmounts it
+// when no process uses it any more. busy then says why.
 func Unmount(ctx context.Context, at string) (busy error, err error) {
 	for range layers {
 		is, err := Mounted(at)

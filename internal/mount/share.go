@@ -15,7 +15,7 @@ type Share struct {
 	Source string // as mount(8) has it: //server/path or server:/path
 }
 
-// IsRemote says whether a text means a share of another machine, and not a
+// IsRemote reports whether a text means a share of another machine, and not a
 // directory of this one.
 func IsRemote(text string) bool {
 	return strings.HasPrefix(text, "//") || strings.HasPrefix(text, `\\`) ||

@@ -58,8 +58,8 @@ func plain(s string) string {
 	return b.String()
 }
 
-// Mounted says whether anything is mounted at a path, by the table alone: nothing
-// is looked up in it, so no server is asked.
+// Mounted reports whether anything is mounted at a path. It reads the table alone and
+// looks nothing up below the path, so no server is asked.
 func Mounted(at string) (bool, error) {
 	points, err := Points()
 	if err != nil {

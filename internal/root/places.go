@@ -13,8 +13,8 @@ type Places struct {
 	State  string // directory
 }
 
-// Below finds in a root directory what is not named, but for the socket. Who neither
-// has other nodes nor listens needs no certificate.
+// Below finds in a root directory the places that were not named, except the socket. A node
+// that neither has other nodes nor listens needs no certificate.
 func (p *Places) Below(r Dir, listens bool) {
 	there := func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, os.ErrNotExist) }
 	if p.Hosts == "" && there(r.Hosts()) {

@@ -66,7 +66,7 @@ func messages(types []func() codec, seed uint64, lenient bool) []byte {
 	return out
 }
 
-// hasNaN says whether there may be a number that is not even equal to itself.
+// hasNaN reports whether there may be a number that is not even equal to itself.
 func hasNaN(in []byte) bool {
 	for at := 0; at < len(in); at += 4 {
 		if in[at]&0x7f == 0x7f && in[at+1]&0x80 != 0 {
@@ -76,7 +76,7 @@ func hasNaN(in []byte) bool {
 	return false
 }
 
-// hasNUL says whether a string ends in C before it ends.
+// hasNUL reports whether a string ends in C before it ends.
 func hasNUL(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String:

@@ -97,8 +97,8 @@ func pointee(x string, v *rpcl.Var) string {
 	return "(*" + x + ")"
 }
 
-// flat says that the elements take in Go what they take on the wire, or nearly so: memory for all
-// of them is then no more than the input has.
+// flat reports whether the elements take in Go what they take on the wire, or nearly so: memory for
+// all of them is then no more than the input has.
 func flat(v *rpcl.Var) bool {
 	d, end := (&rpcl.Var{Kind: v.Kind, Def: v.Def, As: v.As}).Target()
 	if d != nil {

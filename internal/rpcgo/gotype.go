@@ -47,12 +47,13 @@ func (w *writer) goType(v *rpcl.Var) string {
 	return one
 }
 
-// isAlias says that a type is another name in Go too. Pointers are, for they can have no methods.
+// isAlias reports whether a type is another name in Go too. Pointers are, for they can have no
+// methods.
 func isAlias(d *rpcl.Def) bool {
 	return d.Form == rpcl.Typedef && (d.Of.Shape == rpcl.Optional || d.Of.Shape == rpcl.Plain && d.Of.Def != nil)
 }
 
-// hasMethods says that the Go type of d encodes and decodes itself.
+// hasMethods reports whether the Go type of d encodes and decodes itself.
 func hasMethods(d *rpcl.Def) bool {
 	for isAlias(d) {
 		if d.Of.Shape == rpcl.Optional {
@@ -63,7 +64,7 @@ func hasMethods(d *rpcl.Def) bool {
 	return true
 }
 
-// byPointer says that a value is large, and handed on by its address.
+// byPointer reports whether a value is large, and handed on by its address.
 func byPointer(v *rpcl.Var) bool {
 	if v.Shape != rpcl.Plain || v.Def == nil {
 		return false
@@ -72,7 +73,7 @@ func byPointer(v *rpcl.Var) bool {
 	return d != nil && d.Form != rpcl.Enum || d == nil && end.Shape == rpcl.Fixed
 }
 
-// isValue says that a value shares no memory with what it was decoded from or into.
+// isValue reports whether a value shares no memory with what it was decoded from or into.
 func isValue(v *rpcl.Var) bool {
 	d, end := v.Target()
 	if d != nil {

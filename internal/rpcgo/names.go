@@ -55,7 +55,7 @@ func method(name string) string {
 // scope has the names that are taken.
 type scope map[string]bool
 
-// free says that nobody has the names.
+// free reports whether none of the names is taken.
 func (s scope) free(names ...string) bool {
 	for _, n := range names {
 		if s[n] {
@@ -65,7 +65,7 @@ func (s scope) free(names ...string) bool {
 	return true
 }
 
-// claim takes a name, or the next to it that nobody has.
+// claim takes a name, or the next free one that begins with it.
 func (s scope) claim(name string) string {
 	for s[name] {
 		name += "_"

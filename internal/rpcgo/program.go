@@ -37,7 +37,7 @@ type result struct {
 	goType string // as it is returned; "" for void
 }
 
-// direct says that the arguments are one value that encodes itself.
+// direct reports whether the arguments are one value that encodes itself.
 func (p *proc) direct() bool { return len(p.args) == 1 && byPointer(p.args[0].Var) }
 
 func (w *writer) program(g *rpcl.Program) {

@@ -11,7 +11,7 @@ type Options struct {
 	Dirs    []string          // where files are looked for that are not beside the one that includes them
 	Defines map[string]string // macros
 	Undef   []string          // macros that are not to be defined
-	Extern  []string          // types that somebody else defines
+	Extern  []string          // types that other code of the Go package defines
 	Open    Open
 }
 

@@ -263,7 +263,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// Types of headers' files are known and not defined again; those that somebody defines are said.
+// Types of headers' files are known and not defined again. Other code defines those of Extern.
 func TestImported(t *testing.T) {
 	files := map[string]string{
 		"in.x":    "%#include \"types.h\"\nstruct mine { theirs a; deep *b; said c; };",

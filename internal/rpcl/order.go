@@ -123,7 +123,7 @@ func (c *checker) leastOne(v *Var, done map[*Def]int) int {
 	return 4
 }
 
-// isList says that d's last member is an optional d. Such a list is followed in a loop.
+// isList reports whether d's last member is an optional d. Such a list is followed in a loop.
 func isList(d *Def) bool {
 	if d.Form != Struct {
 		return false

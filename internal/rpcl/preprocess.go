@@ -180,7 +180,7 @@ func (p *preprocessor) pass(line string) {
 		return
 	}
 	var body []token
-	// What the C compiler would not understand either is nobody's constant.
+	// A body that the C compiler would not understand either is no constant.
 	var err error
 	defer catch(&err)
 	at := p.source().here()
@@ -336,7 +336,7 @@ func (p *preprocessor) find(name, from string) (path string, src []byte, err err
 	return "", nil, err
 }
 
-// holds says whether a condition is true.
+// holds reports whether a condition is true.
 func (p *preprocessor) holds(directive token, l []token) bool {
 	if directive.text == "ifdef" || directive.text == "ifndef" {
 		if len(l) == 0 || l[0].kind != word {

@@ -80,7 +80,7 @@ func (c *checker) resolve(v *Var) {
 	c.resolveDef(d)
 }
 
-// IsKnown says that a typedef defines what its name stands for anyway.
+// IsKnown reports whether a typedef defines what its name stands for anyway.
 func IsKnown(d *Def) bool {
 	k := known[d.Name]
 	return k != nil && d.Form == Typedef && d.Of.Shape == Plain && k.Shape == Plain && d.Of.Kind == k.Kind

@@ -49,7 +49,7 @@ func (s *source) next() byte {
 	return c
 }
 
-// follows says that the two bytes come next.
+// follows reports whether the two bytes come next.
 func (s *source) follows(a, b byte) bool {
 	if s.peek() != a {
 		return false

@@ -68,7 +68,7 @@ type Const struct {
 // Form is what defines a type.
 type Form uint8
 
-// The forms. An External type is defined by somebody else, in the same Go package.
+// The forms. Other code of the same Go package defines an External type.
 const (
 	Typedef Form = iota
 	Enum

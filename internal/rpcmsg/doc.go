@@ -1,3 +1,3 @@
 // Package rpcmsg is the header of SunRPC's messages, RFC 5531, sections 8 to 10: calls, replies and
-// who the caller says it is. It reads and writes bytes and knows no transport.
+// the caller's credentials. It reads and writes bytes and knows no transport.
 package rpcmsg

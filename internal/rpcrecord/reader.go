@@ -86,7 +86,7 @@ func (r *Reader) Next(b []byte) ([]byte, error) {
 	}
 }
 
-// tell says that the Reader may wait for n bytes.
+// tell reports whether the Reader may wait for n bytes.
 func (r *Reader) tell(n int, told bool) bool {
 	if told || r.waiting == nil || r.r.Buffered() >= n {
 		return told

@@ -71,7 +71,7 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	tell.say("READY=1")
 	untilDone(ctx, n, again)
 	tell.say("STOPPING=1")
-	stop() // a second signal kills, should the end take too long for somebody
+	stop() // a second signal kills, in case the shutdown takes too long
 	logger.Info("node stops", "node", cfg.Name, "why", context.Cause(ctx))
 	n.Close()
 	return nil
@@ -176,8 +176,8 @@ func (o *options) config() (cfg daemon.Config, err error) {
 			}
 			return cfg, err
 		}
-		// To the daemon an empty list means a node alone, and whoever names a
-		// file does not mean that.
+		// To the daemon an empty list means a node alone. A user who names a file
+		// does not mean that.
 		if len(cfg.Hosts) == 0 {
 			return cfg, fmt.Errorf("the hosts file %s names no node: add a line \"name host:port\" for each", o.Hosts)
 		}

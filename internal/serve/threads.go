@@ -8,14 +8,14 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// nodeThreads are for those who wait in system calls: a node has users looked up and files read by
-// many at once.
+// nodeThreads are for goroutines that wait in system calls: a node looks up users and reads files
+// in many goroutines at once.
 const nodeThreads = 32
 
-// keepThreads keeps n idle, beside one for each processor, so that who runs out of processes goes
-// on (see [unix.Threads]); or half of what the cgroup has room for, or an eighth of what a user may
-// have that is not root: to be ended at the start for want of them would help nobody. It says how
-// many there are, and were wanted.
+// keepThreads keeps n threads idle, beside one for each processor, so that a daemon that can have
+// no more processes goes on (see [unix.Threads]). It keeps at most half of what the cgroup has room
+// for, and at most an eighth of the limit of a user that is not root: failing at the start for want
+// of threads would be worse than having fewer. It returns how many it keeps and how many it wanted.
 func keepThreads(n int) (kept, wanted int) {
 	wanted = n + runtime.GOMAXPROCS(0)
 	n = min(wanted, cgroup.ThreadsLeft()/2)

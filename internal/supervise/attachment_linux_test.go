@@ -176,7 +176,7 @@ func TestInput(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 
-	// Binary output comes back as it is; who is lost leaves an end of input.
+	// Binary output comes back unchanged. A client that is lost leaves an end of input.
 	v = s.attended(Order{Args: script("exec cat"), Input: true})
 	v.give(b[:4096], false)
 	var got string
@@ -207,15 +207,15 @@ func TestInput(t *testing.T) {
 		t.Errorf("resize no terminal: %v", err)
 	}
 	if err := s.Attend(t.Context(), AttendRequest{PID: 77}); !errors.Is(err, code.NoSuchProcess) {
-		t.Errorf("attend to nobody: %v", err)
+		t.Errorf("attend to a process that does not exist: %v", err)
 	}
 	if _, err := s.Start(t.Context(), Order{PID: 99, Path: []byte("/bin/true"), Directory: []byte("/"), Terminal: &Terminal{Term: "a\nb=c"}}); !errors.Is(err, code.BadArg) {
 		t.Errorf("a kind of terminal with a line of its own: %v", err)
 	}
 }
 
-// Who shows nothing slows the program, and that one alone; and not when nobody
-// looks any more.
+// A client that shows no output slows its program, and that one alone. A program whose client
+// has gone is not slowed.
 func TestAttendedFlood(t *testing.T) {
 	s := newSession(t, t.TempDir())
 	const size = 20_000_000

@@ -65,7 +65,7 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 	if place != nil {
 		place(c.PID()) // it waits for its spec
 	}
-	err = json.NewEncoder(feed).Encode(spec) // fits into the pipe, which nobody may read
+	err = json.NewEncoder(feed).Encode(spec) // fits into the pipe, which may have no reader
 	_ = feed.Close()
 	if err == nil {
 		err = readReady(ctx, said)
@@ -150,9 +150,9 @@ func (c *Client) Close() {
 // Done is closed when the supervisor is gone.
 func (c *Client) Done() <-chan struct{} { return c.conn.Done() }
 
-// Real is the supervisor's number, as the kernel has it, or -1. The number is that
-// of who began to listen: another process may have it now, but none of another
-// user is taken for it.
+// Real is the supervisor's pid in the kernel, or -1. It is the pid of the process that began
+// to listen. Another process may have it now, but a process of another user is not taken for
+// the supervisor.
 func (c *Client) Real() int {
 	if uid, ok := userOf(c.real); c.real > 1 && ok && uid == c.uid {
 		return c.real
@@ -160,7 +160,7 @@ func (c *Client) Real() int {
 	return -1
 }
 
-// Wake has a supervisor go on that somebody has stopped.
+// Wake continues a supervisor that was stopped by a signal.
 func (c *Client) Wake() {
 	if p := c.Real(); p > 0 {
 		_ = unix.Wake(p)

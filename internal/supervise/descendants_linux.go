@@ -90,8 +90,8 @@ func (p proc) signal(s syscall.Signal, marker string) error {
 
 // killChildren kills the children of this process. It is quick, because some of
 // them may be gone in the time that the kernel's whole table takes: their own
-// children are this process's then. With fork, so that each number is still
-// whose it was.
+// children are this process's then. forkMu is held, so that each pid is still that
+// of the same process.
 func killChildren() {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, l := range lists {

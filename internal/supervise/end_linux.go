@@ -54,7 +54,8 @@ func (s *supervisor) wakeWaiters() {
 	s.changed = make(chan struct{})
 }
 
-// dropOldest drops the oldest of those that have ended, when there are many. With mu.
+// dropOldest drops the oldest of the programs that have ended, if there are many. The caller holds
+// mu.
 func (s *supervisor) dropOldest() {
 	if len(s.programs) <= maxEnded+MaxRunning {
 		return
@@ -94,7 +95,7 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	if r.Signal <= 0 || r.Signal > 64 {
 		return Signalled{}, code.New(code.BadArg, "signal %d: signals are 1 to 64", r.Signal)
 	}
-	s.forkMu.Lock() // nothing is taken meanwhile: each number is still whose it was
+	s.forkMu.Lock() // nothing is reaped meanwhile: each pid is still that of the same process
 	defer s.forkMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 )
 
 // appendTo opens a file for output below the base, and makes it and its
-// directory if they are not there. The directory may be shared with others: what
-// somebody else has put under the name is not written to.
+// directory if they are not there. Other users may have the directory too: a file of
+// theirs under the name is not written to.
 func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
 	dir := within(s.spec.Output)
 	file := path.Join(dir, name)

@@ -30,7 +30,7 @@ func hang(t *testing.T, dir string) (over func()) {
 	})
 	testutil.Require(t, err == nil && merr == nil, "needs to mount: "+fmt.Sprint(merr))
 	over = func() {
-		_ = server.Close() // all who wait get an error
+		_ = server.Close() // all waiters get an error
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
 			t.Error(err)
 		}
@@ -39,8 +39,8 @@ func hang(t *testing.T, dir string) (over func()) {
 	return over
 }
 
-// An output directory that hangs holds up those who begin in it, and neither the
-// programs that run nor the signals for them.
+// An output directory that hangs delays programs that start in it, and neither running
+// programs nor signals for them.
 func TestHungOutput(t *testing.T) {
 	base := t.TempDir()
 	s := newSession(t, base)
@@ -62,7 +62,7 @@ func TestHungOutput(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := s.Signal(t.Context(), SignalRequest{PID: 2, Signal: int(syscall.SIGTERM)}); !errors.Is(err, code.NoSuchProcess) {
-		t.Errorf("a signal to who has not begun: %v", err)
+		t.Errorf("a signal to a program that has not started: %v", err)
 	}
 	if n, err := s.Signal(t.Context(), SignalRequest{PID: first.PID, Signal: int(syscall.SIGTERM)}); err != nil || n != 1 {
 		t.Errorf("a signal reaches %d (%v)", n, err)
@@ -84,8 +84,8 @@ func TestHungOutput(t *testing.T) {
 	}
 }
 
-// The end of a session does not wait for who hangs before it has begun, and such
-// a one does not begin later.
+// The end of a session does not wait for a program that hangs before its start, and such
+// a program does not start later.
 func TestEndWhileOneHangs(t *testing.T) {
 	base := t.TempDir()
 	s := newSession(t, base)
@@ -108,9 +108,9 @@ func TestEndWhileOneHangs(t *testing.T) {
 	}
 }
 
-// However many begin where files hang, they hold a few threads: the system may let there be no
-// more, and Go ends who needs one then. Those who wait for the others' end begin after it, or are
-// told that the session has ended.
+// However many programs start where files hang, they hold a few threads: the system may allow no
+// more, and Go ends a process that needs one then. Starts that wait for a thread go on after the
+// others have ended, or fail because the session has ended.
 func TestManyHang(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		s := newSession(t, t.TempDir())

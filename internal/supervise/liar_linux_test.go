@@ -14,7 +14,7 @@ import (
 )
 
 // A supervisor is its user's, and may answer for ever: that there is more, with nothing new.
-// Whoever reads its pages comes to an end.
+// A client that reads its pages comes to an end.
 func TestSupervisorWithoutAnEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		page Listing

@@ -17,8 +17,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// bufferSize is how much of a program's output is in memory at a time. Who
-// prints faster than the file takes it waits in its own write.
+// bufferSize is how much of a program's output is in memory at a time. A program
+// that prints faster than the file takes it waits in its own write.
 const bufferSize = 64 << 10
 
 // retryOpen is how soon a file that could not be opened is tried again.
@@ -125,8 +125,8 @@ func (o *output) copyStream(i int, buf []byte) {
 	}
 }
 
-// copyOnce copies what is in a stream, once. It says whether there was something, or its end. With
-// mu.
+// copyOnce copies what is in a stream, once. It reports whether there was data, or the end. The
+// caller holds mu.
 func (o *output) copyOnce(i int, fd uintptr, buf []byte) bool {
 	n, again := unix.ReadSome(fd, buf)
 	if again {
@@ -151,7 +151,7 @@ func (o *output) drain(rc syscall.RawConn, buf []byte) {
 	})
 }
 
-// idle says whether all that was printed so far has been written.
+// idle reports whether all that was printed so far has been written.
 func (o *output) idle() bool {
 	select {
 	case <-o.done:
@@ -170,7 +170,7 @@ func (o *output) idle() bool {
 	return true
 }
 
-// write is called with mu, as all below.
+// The caller of write, and of all functions below, holds mu.
 func (o *output) write(stream int, b []byte) {
 	pos := o.total // which only this changes
 	o.updateStats(func() { o.total += int64(len(b)) })
@@ -204,8 +204,8 @@ func (o *output) write(stream int, b []byte) {
 	}
 }
 
-// current says whether the file that is open is still the program's. What was in one that another
-// program has taken away, or emptied, is not kept any more.
+// current reports whether the file that is open is still the program's. What was in one that
+// another program has taken away, or emptied, is not kept any more.
 func (o *output) current() bool {
 	if o.f == nil {
 		return false

@@ -229,8 +229,8 @@ func (s *supervisor) deleted() error {
 	return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.spec.Session, s.spec.Node)
 }
 
-// wanted says whether a program that was admitted is still to begin; with fork,
-// until it has.
+// wanted returns an error if a program that was admitted is not to start any more. While
+// the caller holds forkMu, the end of the session waits for the start.
 func (s *supervisor) wanted(ctx context.Context, o Order) error {
 	if s.isEnding() {
 		return s.deleted()

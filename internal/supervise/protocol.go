@@ -75,7 +75,7 @@ type ReadRequest struct {
 	Max    int
 	For    time.Duration // how long to wait for any
 
-	Attended bool // who asks attends to the program, and is done with all before Offset
+	Attended bool // the caller attends to the program, and has processed all output before Offset
 
 	// The caller knows of streams, and of what was not kept: Offset counts all that the program has
 	// printed, and the answer is Apart. Without it Offset is one in the file.
@@ -116,8 +116,8 @@ type WriteRequest struct {
 	For    time.Duration
 }
 
-// Written says how much input a program has got in all, and whether nobody reads
-// any more.
+// Written says how much input a program has got in all, and whether its input has no
+// reader any more.
 type Written struct {
 	Taken  int64
 	Closed bool

@@ -62,7 +62,7 @@ func (s *supervisor) find(pid uint32) (*program, error) {
 	return nil, code.New(code.NoSuchProcess, "session %q has no process %d on node %q", s.spec.Session, pid, s.spec.Node)
 }
 
-// snapshot is what others are told of a program. With mu.
+// snapshot is what clients are told of a program. The caller holds mu.
 func (p *program) snapshot() Program {
 	t := p.Program
 	if p.out != nil {

@@ -44,7 +44,7 @@ type Order struct {
 	Follow    bool      `json:",omitempty"` // its output is read as it comes, with ReadRequest.Attended
 }
 
-// Terminal is what a program is to know of who looks at it.
+// Terminal is what a program is to know of its user's terminal.
 type Terminal struct {
 	unix.Size
 	Term string // may be empty

@@ -41,8 +41,8 @@ func (s *session) apart(r ReadRequest) (streams [2]string, lost int64, why strin
 	}
 }
 
-// The streams of a program are kept apart, whoever reads them and when; a reader that knows of none
-// has what is in the file.
+// The streams of a program are kept apart for every reader at any time. A reader that does not know
+// of streams gets the contents of the file.
 func TestStreamsAreApart(t *testing.T) {
 	for name, c := range map[string]struct {
 		script, out, err string
@@ -82,7 +82,7 @@ func TestStreamsAreApart(t *testing.T) {
 				}
 			}
 
-			// As it comes, with the program held by who reads.
+			// As it is printed, with the reader holding up the program.
 			s.next++
 			q, err := s.Start(t.Context(), Order{PID: s.next, Group: 1, Path: []byte("/bin/sh"), Args: script(c.script), Directory: []byte("/"), Env: [][]byte{[]byte("PATH=/usr/bin:/bin")}, Follow: true})
 			must(t, err)

@@ -287,7 +287,7 @@ func TestManyAreReaped(t *testing.T) {
 	}
 	for deadline := time.Now().Add(bound); len(zombies(s.Real())) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("nobody has waited for %v", zombies(s.Real()))
+			t.Fatalf("the supervisor has not reaped %v", zombies(s.Real()))
 		}
 	}
 }
@@ -353,7 +353,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A file that somebody else has put in the output's place is left alone.
+// A file that another user has put in the output's place is left alone.
 func TestPlantedFiles(t *testing.T) {
 	base := t.TempDir()
 	s := newSession(t, base)
@@ -444,7 +444,7 @@ func TestFileSizeLimit(t *testing.T) {
 }
 
 // A program that has left its process group is signalled all the same.
-// Who waits for a program that is killed with its session either learns that, or is
+// A waiter for a program that is killed with its session either learns that, or is
 // cut off: it does not look like a kill of that program.
 func TestWaitUntilTheEnd(t *testing.T) {
 	s := newSession(t, t.TempDir())

@@ -40,9 +40,9 @@ type supervisor struct {
 	lock *os.File // kept open
 	done chan struct{}
 
-	// firstThread are the starts of programs, for the first thread: the kernel tells the thread
-	// that has started a program of its end, and the first one of all others', if it can. Whatever
-	// other threads do, they are in no state to tell anybody while a file hangs.
+	// firstThread are the starts of programs, for the first thread. The kernel notifies the thread
+	// that has started a program of its end; it notifies the first thread of the end of all other
+	// children, if it can. Other threads cannot be notified while a file hangs.
 	firstThread chan func()
 
 	// forkMu is held while a program's child is started, and while those that have ended are
@@ -55,7 +55,7 @@ type supervisor struct {
 	mu       sync.Mutex // after fork
 	programs map[uint32]*program
 	byReal   map[int]*program
-	ending   chan struct{} // closed with mu when the end has been asked for
+	ending   chan struct{} // closed, under mu, when a client has asked for the end
 	changed  chan struct{} // closed and replaced when a program ends
 	journal  journal
 	conns    map[*nodeproto.Conn]struct{}
@@ -120,7 +120,7 @@ func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 	if err := os.Remove(socketFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	lc := net.ListenConfig{Control: unix.TakesNoRights} // nobody sends a supervisor descriptors
+	lc := net.ListenConfig{Control: unix.TakesNoRights} // clients send a supervisor no descriptors
 	l, err := lc.Listen(context.Background(), "unixpacket", socketFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for the daemon: %w", err)
@@ -268,8 +268,8 @@ func (s *supervisor) accept(l *net.UnixListener) {
 	}
 }
 
-// awaitDisconnect gives who has asked for the end the time to hear of it. A call that hangs
-// in a file system keeps its connection, and must not keep this.
+// awaitDisconnect gives the client that asked for the end the time to get the reply. A call that
+// hangs in a file system keeps its connection, and must not delay this.
 func (s *supervisor) awaitDisconnect() {
 	deadline := time.Now().Add(timeout.Settle)
 	for time.Now().Before(deadline) {

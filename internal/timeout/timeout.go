@@ -7,7 +7,7 @@ import "time"
 const (
 	Connect = 5 * time.Second  // dialling a node or an exporting process's node
 	Hello   = 5 * time.Second  // all of a hello, and the first byte on the port
-	Control = 10 * time.Second // one answer from a daemon or a process that need not wait for anybody
+	Control = 10 * time.Second // one answer from a daemon or a process that need not wait itself
 	Exec    = 8 * time.Second  // the directory, the file and the interpreter of a program to open, less than Control
 	Answer  = time.Second      // a process to answer what it can answer at once, before its node is asked
 	Ping    = 2 * time.Second  // reachability of a node
@@ -20,7 +20,7 @@ const (
 	Stop    = 5 * time.Second  // an orderly end
 
 	HostsFile = time.Second            // between looks at the list of nodes
-	Links     = 10 * time.Second       // between looks at what links have counted, where nobody asks
+	Links     = 10 * time.Second       // between reads of the links' counters, without a request
 	EndRedir  = 100 * time.Millisecond // an importer that has lost its link to stop a copy that is under way
 	Abandoned = 5 * time.Second        // between looks of a supervisor whether its session's directory is there
 	Replace   = time.Second            // at least, from a supervisor to the one that takes its place

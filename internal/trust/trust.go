@@ -15,17 +15,17 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// SystemDir is where the system's daemon has its socket. Root alone can make it, and
-// the user whom root gives it to is the system's daemon's.
+// SystemDir is the directory of the system's daemon's socket. Only root can make it. The
+// daemon runs as the user that root gives it to.
 const SystemDir = "/run/vmmc"
 
 // maxLinks bounds how many links a path may lead over, as the kernel does.
 const maxLinks = 40
 
-// Users are those who may put things where this process looks for them.
+// Users are the users whose files this process trusts.
 type Users []uint32
 
-// Own are this user and root: who may prepare what this process itself makes.
+// Own returns this user and root. They may prepare what this process itself makes.
 func Own() Users { return Users{uint32(os.Geteuid()), 0} }
 
 // Daemons are the users whose daemon this process believes: this user, root, and the
@@ -38,7 +38,7 @@ func Daemons() Users {
 	return u
 }
 
-// SystemUser is whom root has given [SystemDir] to.
+// SystemUser returns the user that root has given [SystemDir] to.
 func SystemUser() (uid uint32, ok bool) {
 	above, err := os.Lstat(filepath.Dir(SystemDir))
 	if err != nil || above.Mode().Perm()&0o022 != 0 {
@@ -65,8 +65,8 @@ type Place struct {
 }
 
 // Directory looks at dir. A link is followed only if one of the users made it, in a
-// directory of one of the users; who else could have made it is an attacker. The
-// error is [fs.ErrNotExist] if there is no such directory.
+// directory of one of the users: any other user who could have made it may be an
+// attacker. The error is [fs.ErrNotExist] if there is no such directory.
 func (u Users) Directory(dir string) (Place, error) {
 	for range maxLinks {
 		i, err := os.Lstat(dir)
@@ -107,7 +107,7 @@ func (u Users) Make(dir string, mode fs.FileMode) (Place, error) {
 }
 
 // Entry looks at what lies in the directory under a name. Where none but the users
-// can write, one of them has put it there, whoever owns it.
+// can write, one of them has put it there, and the entry's owner does not matter.
 func (p Place) Entry(name string, i fs.FileInfo) error {
 	path := filepath.Join(p.Path, name)
 	if i.Mode()&fs.ModeSymlink != 0 {
@@ -158,7 +158,7 @@ func MkdirAll(dir string, mode fs.FileMode) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(dir, mode&0o700); err != nil { // nobody else gets in before the mode is set
+	if err := os.Mkdir(dir, mode&0o700); err != nil { // no other user gets in before the mode is set
 		if errors.Is(err, fs.ErrExist) {
 			return nil // made meanwhile, and a dangling link is seen when it is looked at
 		}

@@ -20,7 +20,7 @@ func TestEraseArgumentLeavesOtherStrings(t *testing.T) {
 	}
 }
 
-// The child erases its last argument and shows what everybody sees of it then.
+// The child erases its last argument and shows what other users then see of it.
 func TestEraseArgument(t *testing.T) {
 	const secret = "--secret=sesame"
 	if last := os.Args[len(os.Args)-1]; os.Getenv("ERASE_ARGUMENT") != "" {

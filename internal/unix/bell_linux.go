@@ -14,15 +14,15 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// A bell is a file with a word, which counts how often it was rung. Processes sleep on the word in
-// mappings of theirs that they cannot write. Unlike with inotify, of which a user has 128 instances
-// as a rule, any number may wait, and unlike with a named pipe, those that cease to wait wake
-// nobody.
+// A bell is a file with a word that counts how often it was rung. Processes sleep on the word in
+// mappings of theirs that they cannot write. Any number of processes may wait: inotify usually
+// allows a user only 128 instances. A process that ceases to wait wakes no other process, unlike
+// with a named pipe.
 
 const bellSize = 4
 
-// RingBell wakes all who wait at the bell at path, and before that makes it, if it is not there or
-// another user's, and lets those hear it whom mode lets read.
+// RingBell wakes all processes that wait at the bell at path. It first makes the file if there is
+// none or if it is another user's. The users that mode lets read the file may wait at it.
 func RingBell(path string, mode fs.FileMode) error {
 	f, err := ownBell(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func RingBell(path string, mode fs.FileMode) error {
 	})
 }
 
-// ownBell keeps the file that is there if it can be a bell, because somebody may be waiting at it.
+// ownBell keeps the file that is there if it can be a bell, because a process may be waiting at it.
 func ownBell(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|sys.O_NONBLOCK|sys.O_NOFOLLOW, 0)
 	if err == nil {
@@ -90,7 +90,8 @@ func HearBell(path string, users ...uint32) (*Bell, error) {
 	return b, nil
 }
 
-// Wait says whether the bell was rung since it was opened. It waits for that until patience ends.
+// Wait waits until the bell is rung, at most for patience. It reports whether the bell was rung
+// since it was opened.
 func (b *Bell) Wait(patience time.Duration) (rung bool, err error) {
 	err = withWord(b.f, func(w unsafe.Pointer) error {
 		ts := sys.NsecToTimespec(int64(patience))
@@ -120,8 +121,8 @@ func (b *Bell) counted() (uint32, error) {
 	return binary.NativeEndian.Uint32(count[:]), nil
 }
 
-// onlyBell refuses a file that is something else as well: somebody may have put it there, to be
-// changed.
+// onlyBell refuses a file that is something else as well: a user may have linked it there to have
+// this process change it.
 func onlyBell(f *os.File) error {
 	var st sys.Stat_t
 	err := sys.Fstat(int(f.Fd()), &st)

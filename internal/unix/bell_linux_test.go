@@ -50,14 +50,14 @@ func TestBellWakesAllWhoWait(t *testing.T) {
 	}
 	ring()
 	wg.Wait()
-	for range 2 { // also who was late
+	for range 2 { // a late waiter, too
 		if rung, err := b.Wait(time.Minute); !rung || err != nil {
 			t.Error(rung, err)
 		}
 	}
 }
 
-// Who waits trusts the file's owner with nothing but the waking.
+// A waiter trusts the file's owner with nothing but the wake-up.
 func TestBellsThatAreNone(t *testing.T) {
 	me := uint32(os.Geteuid())
 	path := filepath.Join(t.TempDir(), "bell")

@@ -137,8 +137,8 @@ func (c *Child) Begun(ctx context.Context) error {
 // PID is the kernel's number of the program.
 func (c *Child) PID() int { return c.p.Pid }
 
-// Await returns when the program has ended. Until Reap its number, and with it
-// its group's, is nobody else's.
+// Await returns when the program has ended. Until Reap the kernel gives its number, and with
+// it its group's, to no other process.
 func (c *Child) Await() {
 	if c.watch != nil {
 		if rc, err := c.watch.SyscallConn(); err == nil && rc.Read(ended) == nil {
@@ -150,7 +150,7 @@ func (c *Child) Await() {
 	}
 }
 
-// ended says whether the program of a pidfd has.
+// ended reports whether the program of a pidfd has.
 func ended(fd uintptr) bool {
 	p := []sys.PollFd{{Fd: int32(fd), Events: sys.POLLIN}}
 	n, err := sys.Poll(p, 0)
@@ -178,7 +178,7 @@ func (c *Child) Reap() string {
 	}
 	state, err := c.p.Wait()
 	if err != nil {
-		return err.Error() // somebody else has waited for it
+		return err.Error() // another caller has waited for it
 	}
 	return state.String()
 }
@@ -211,8 +211,8 @@ func (c *Child) AwaitOr(stop <-chan struct{}) bool {
 	return err == nil && rc.Read(ended) == nil
 }
 
-// Release gives a program up: nobody may signal it or wait for it by c any more.
-// Who reaps it is another's affair.
+// Release gives a program up: c can neither signal it nor wait for it any more.
+// Another part of the program, or another process, reaps it.
 func (c *Child) Release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

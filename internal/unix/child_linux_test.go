@@ -54,7 +54,7 @@ func TestChild(t *testing.T) {
 	if how := c.Reap(); how != "exit status 3" {
 		t.Errorf("it ended with %s", how)
 	}
-	c.Signal(syscall.SIGKILL) // of whoever has the number now
+	c.Signal(syscall.SIGKILL) // must not reach the process that has the number now
 }
 
 // What a program leaves running is reached after its end, too.

@@ -41,7 +41,7 @@ type Event struct {
 	ID uint64 // as given to Add
 }
 
-// Cred is who stands at the other end of a unix socket, as the kernel says.
+// Cred identifies the process at the other end of a unix socket, as the kernel reports it.
 type Cred struct {
 	PID int
 	UID uint32
@@ -50,7 +50,7 @@ type Cred struct {
 	Groups []uint32 // beside GID
 }
 
-// MemoryInfo is what the kernel says of a memfd, whoever made it.
+// MemoryInfo is what the kernel reports of a memfd, also of one that another process made.
 type MemoryInfo struct {
 	Size     int64
 	Present  int64 // bytes that have pages already

@@ -96,7 +96,7 @@ func (e *Epoll) Wait(out []Event) (n int, err error) {
 	return n, err
 }
 
-// Close ends the set and wakes who waits on it.
+// Close ends the set and wakes the goroutines that wait on it.
 func (e *Epoll) Close() error { return e.file.Close() }
 
 // YieldOpenly is Yield by a call that Go's runtime knows of: it wakes the runtime's monitor, if

@@ -16,8 +16,8 @@ const (
 	futexWake = 1
 )
 
-// SleepOn sleeps until somebody calls [Rouse] for the word, or for patience. It
-// returns at once if the word is not old any more.
+// SleepOn sleeps until a thread or process calls [Rouse] for the word, at most for patience.
+// It returns at once if the word is not old any more.
 func SleepOn(w *atomic.Uint32, old uint32, patience time.Duration) error {
 	ts := sys.NsecToTimespec(int64(patience))
 	_, _, e := sys.Syscall6(sys.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(old), uintptr(unsafe.Pointer(&ts)), 0, 0)
@@ -66,12 +66,12 @@ func (s *WordSet) Add(w *atomic.Uint32, old uint32) {
 	s.n++
 }
 
-// Moved says whether the i-th word is not as it was added.
+// Moved reports whether the i-th word is not as it was added.
 func (s *WordSet) Moved(i int) bool { return uint64(s.kept[i].Load()) != s.waits[i].val }
 
-// Sleep sleeps until somebody calls [Rouse] for one of the words, and says which, in
-// the order of Add. It returns -1, at once, if a word is not as it was added, and when
-// a signal comes.
+// Sleep sleeps until a thread or process calls [Rouse] for one of the words, and returns its
+// index in the order of Add. It returns -1, at once, if a word is not as it was added, and
+// when a signal arrives.
 func (s *WordSet) Sleep() (which int, err error) {
 	// Not RawSyscall: the runtime must be able to take the processor away meanwhile.
 	i, _, e := sys.Syscall6(sys.SYS_FUTEX_WAITV, uintptr(unsafe.Pointer(&s.waits)), uintptr(s.n), 0, 0, 0, 0)
@@ -85,7 +85,7 @@ func (s *WordSet) Sleep() (which int, err error) {
 	return -1, e
 }
 
-// CanSleepOnWords says whether the kernel has what [WordSet.Sleep] needs, and lets
+// CanSleepOnWords reports whether the kernel has what [WordSet.Sleep] needs, and lets
 // this process use it.
 var CanSleepOnWords = sync.OnceValue(func() bool {
 	_, _, e := sys.RawSyscall6(sys.SYS_FUTEX_WAITV, 0, 0, 0, 0, 0, 0)

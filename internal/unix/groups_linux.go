@@ -7,8 +7,8 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// maxGroups bounds how many groups of a peer are read; the kernel allows 65536,
-// nobody has them.
+// maxGroups bounds how many groups of a peer are read. The kernel allows 65536, which no
+// user has in practice.
 const maxGroups = 4096
 
 // peerGroups gives the supplementary groups that the process at the other end of

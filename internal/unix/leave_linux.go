@@ -12,12 +12,14 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// Leave puts the calling thread on another one of the processors that share a cache with its own
-// and that it may run on, and says on which it was and is: the same if there is no other. To sleep
-// a moment does that where the kernel takes an idle processor for one; in a virtual machine it does
-// not once the idle one has been given back to the host. What the thread may run on is as before
-// afterwards; but that is then the thread's own (since Linux 6.2): should its cpuset grow later, it
-// keeps to what it had. Whoever changes it in the few microseconds in between changes nothing.
+// Leave moves the calling thread to another processor that shares a cache with its own and that it
+// may run on. It returns the processors it was on before and is on after: the same if there is no
+// other. A short sleep has the same effect where the kernel picks an idle processor on wake-up. In
+// a virtual machine it does not once the idle processor has been given back to the host.
+//
+// Leave restores the thread's affinity. Since Linux 6.2 the affinity then counts as set by the
+// thread: if its cpuset grows later, the thread keeps to the old processors. A change of the
+// affinity by another process in the few microseconds in between is lost.
 func Leave() (from, to int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -24,7 +24,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// Who is confined to a processor stays there.
+// A thread that is confined to one processor stays there.
 func TestLeaveOneProcessor(t *testing.T) {
 	all, err := CPUs()
 	if err != nil {

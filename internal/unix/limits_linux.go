@@ -34,7 +34,7 @@ func limit(which int, n uint64) error {
 	return sys.Setrlimit(which, &sys.Rlimit{Cur: n, Max: n})
 }
 
-// Owner is the user whose a file is.
+// Owner returns the user that owns a file.
 func Owner(i os.FileInfo) (uid uint32, ok bool) {
 	st, ok := i.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 )
 
 // Secret makes a file that has no name in any file system and cannot be changed,
-// for a program that this one starts. It is not inherited but by who is handed it.
+// for a program that this one starts. Only a program that is handed it explicitly inherits it.
 func Secret(content []byte) (*os.File, error) {
 	fd, err := sys.MemfdCreate("secret", sys.MFD_CLOEXEC|sys.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -35,8 +35,8 @@ func Secret(content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// Detach takes what is mounted at a path out of the tree. It does not wait for
-// who still uses it, nor for a server.
+// Detach takes what is mounted at a path out of the tree. It waits neither for
+// processes that still use it nor for a server.
 func Detach(path string) error {
 	if err := sys.Unmount(path, sys.MNT_DETACH|sys.UMOUNT_NOFOLLOW); err != nil {
 		return &os.PathError{Op: "umount", Path: path, Err: err}
@@ -80,7 +80,7 @@ func (w *Watch) Close() {
 	}
 }
 
-// Await says whether the process ends within a time.
+// Await reports whether the process ends within a time.
 func (w *Watch) Await(patience time.Duration) bool {
 	deadline := time.Now().Add(patience)
 	for w.fd < 0 {

@@ -7,8 +7,8 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// OwnerOf says whose an open file is, and how many names it has: 0 once it was
-// removed.
+// OwnerOf returns the owner of an open file, and how many names it has: 0 once it
+// was removed.
 func OwnerOf(f *os.File) (uid uint32, links uint64, err error) {
 	rc, err := f.SyscallConn()
 	if err != nil {

@@ -47,7 +47,7 @@ func TestFutex(t *testing.T) {
 	if err := SleepOn(&w, 1, time.Hour); err != nil { // not the value
 		t.Fatal(err)
 	}
-	if err := SleepOn(&w, 0, time.Millisecond); err != nil { // nobody wakes it
+	if err := SleepOn(&w, 0, time.Millisecond); err != nil { // no Rouse wakes it
 		t.Fatal(err)
 	}
 	done := make(chan error)

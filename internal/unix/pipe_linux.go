@@ -65,7 +65,7 @@ func readSome(read func([]byte) (int, error), b []byte) (n int, again bool) {
 	}
 }
 
-// Readable says whether there is anything to read from a pipe.
+// Readable reports whether there is anything to read from a pipe.
 func Readable(f *os.File) bool {
 	rc, err := f.SyscallConn()
 	if err != nil {

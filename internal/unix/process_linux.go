@@ -36,7 +36,7 @@ func LockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Alive says whether a process with this kernel pid exists.
+// Alive reports whether a process with this kernel pid exists.
 func Alive(pid int) bool {
 	err := sys.Kill(pid, 0)
 	return err == nil || err == sys.EPERM
@@ -77,7 +77,7 @@ func Born(pid int) (uint64, error) {
 		if errors.Is(err, sys.EMFILE) || errors.Is(err, sys.ENFILE) || errors.Is(err, sys.ENOMEM) {
 			return 0, fmt.Errorf("process %d: %w", pid, err) // which says nothing of it
 		}
-		if Alive(pid) { // /proc shows others' processes not to everybody
+		if Alive(pid) { // /proc may hide other users' processes
 			return 0, nil
 		}
 		return 0, fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)

@@ -19,10 +19,10 @@ const maxLooks = 4
 
 // looks are those at processes that have not returned.
 //
-// From Linux 6.18 on nobody can read /proc/PID/stat, environ, fd/ and others while the process
-// executes a program, not even root. The process's owner can make that last: exec closes
-// descriptors, and closing a file of a FUSE server waits for the server. Earlier kernels do so for
-// environ.
+// From Linux 6.18 on no process, not even root's, can read /proc/PID/stat, environ, fd/ and others
+// while the process executes a program. The process's owner can make that last: exec closes
+// descriptors, and closing a file of a FUSE server waits for the server. Earlier kernels block
+// reads of environ in the same way.
 type looks struct {
 	mu    sync.Mutex
 	users map[uint32]*userLooks
@@ -100,14 +100,14 @@ func (l *looks) at(pid int, uid uint32, patience time.Duration, look func()) err
 	return ErrExecuting
 }
 
-// drop ends a look. With mu.
+// drop ends a look. The caller holds mu.
 func (l *looks) drop(uid uint32, u *userLooks) {
 	if u.all--; u.all == 0 {
 		delete(l.users, uid)
 	}
 }
 
-// ProcessStatus is what anybody can read about any process at any time.
+// ProcessStatus is what any user can read about any process at any time.
 type ProcessStatus struct {
 	Parent  int
 	UID     uint32 // real

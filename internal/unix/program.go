@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Identity is whom a program runs as, in the kernel's numbers.
+// Identity is the user and the groups that a program runs as, in the kernel's numbers.
 type Identity struct {
 	UID    uint32
 	GID    uint32
@@ -20,7 +20,7 @@ type Program struct {
 	Env   []string    // all of it
 	Dir   string      // "": the one that this process is in
 	In    *os.File    // the directory instead of Dir, if it is open; may be nil
-	As    *Identity   // nil: as whom this process runs
+	As    *Identity   // nil: this process's own
 	Files [3]*os.File // its standard input, output and error output
 	Extra []*os.File  // its descriptors from 3 on
 	Apart bool        // in a session of its own, out of reach of the terminal's signals
@@ -37,8 +37,8 @@ type Ending struct {
 	Signal int
 }
 
-// Scarce says whether a program was not started because the machine has no more of
-// something for it, and what to do about it.
+// Scarce reports whether a program was not started because the machine has run out of a
+// resource. hint says what to do about it.
 func Scarce(err error) (hint string, is bool) {
 	switch {
 	case errors.Is(err, syscall.EAGAIN): // of all calls on the way only those that bound processes say so

@@ -35,7 +35,7 @@ func ReapAny() (pid int, how Ending, ok bool) {
 	}
 }
 
-// Childless says whether this process has no child, dead or alive. That of a
+// Childless reports whether this process has no child, dead or alive. That of a
 // subreaper is the kernel's word that it has no descendant either.
 func Childless() bool {
 	for {

@@ -8,8 +8,8 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// MaySwitchUsers says whether this process may start programs as any user, and end
-// them: root usually may, and who was given the capabilities.
+// MaySwitchUsers reports whether this process may start programs as any user, and end
+// them. Root usually may, and so may a process that was given the capabilities.
 func MaySwitchUsers() bool {
 	data, err := rights()
 	if err != nil {

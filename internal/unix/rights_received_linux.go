@@ -133,7 +133,8 @@ func (io *IO) RecvPassed(fd int, a, b []byte, p *Passed) (n int, err error) {
 	return outcome(r, e)
 }
 
-// RightsLost is the flag of a message of which descriptors were lost, or nobody had room for.
+// RightsLost is the flag of a message of which descriptors were lost, or did not fit the
+// receiver's buffer.
 const RightsLost = sys.MSG_CTRUNC
 
 // SendRights sends b with descriptors, which stay the caller's, and does not wait.
@@ -162,8 +163,8 @@ func NoRightsQueued(fd int) bool {
 func Shutdown(fd int) { _ = sys.Shutdown(fd, sys.SHUT_RDWR) }
 
 // Unclear reports whether a socket announces something that no receive call gives: an error that is
-// none of the connection's (an error queue, say), or data that are not there. Whoever waits for its
-// events is woken for ever.
+// none of the connection's (an error queue, say), or data that are not there. It would wake a
+// goroutine that waits for its events again and again, without end.
 func Unclear(fd int) bool {
 	p := []sys.PollFd{{Fd: int32(fd), Events: sys.POLLIN}}
 	if n, err := sys.Poll(p, 0); err != nil || n == 0 {

@@ -17,8 +17,8 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// IO is the argument block of the raw transfer calls, kept by whoever owns the
-// socket so that no call allocates. One goroutine at a time may use one block.
+// IO is the argument block of the raw transfer calls. The socket's owner keeps it, so
+// that no call allocates. One goroutine at a time may use one block.
 type IO struct {
 	msg sys.Msghdr
 	vec [2]sys.Iovec
@@ -108,7 +108,7 @@ func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
 }
 
 // Piecewise makes each [IO.Peek] of a TCP socket begin where the last one ended,
-// and says whether that is so: kernels before 6.9 have it for other sockets only.
+// and reports whether it could: kernels before 6.9 have it for other sockets only.
 func Piecewise(fd int) bool {
 	p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL)
 	return err == nil && p == sys.IPPROTO_TCP && sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PEEK_OFF, 0) == nil
@@ -189,9 +189,9 @@ func BeginUnpaced(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) { Unpace(int(fd)) })
 }
 
-// Pace has a connection that began unpaced do as others of the system do that this process begins
-// now. Where that is not to be had, as for a user who may not choose what the system has, it works
-// as it is. A route's own choice of Reno gives way, too.
+// Pace gives a connection that began unpaced the congestion control that new connections of this
+// process have. If the process may not choose that one, the connection stays unpaced. Pace also
+// overrides a route's own choice of Reno.
 func Pace(fd int) {
 	if Congestion(fd) != unpaced {
 		return
@@ -275,8 +275,8 @@ func PacketPair() (a, b int, err error) {
 	return p[0], p[1], nil
 }
 
-// IsStream says whether a received descriptor is a stream socket; nothing else
-// may be given to the link engine.
+// IsStream returns an error unless a received descriptor is a stream socket. Nothing
+// else may be given to the link engine.
 func IsStream(fd int) error {
 	t, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_TYPE)
 	if err != nil {
@@ -373,7 +373,7 @@ func LookForPacket(c syscall.RawConn, b, oob []byte) (n, on, flags int, ok bool,
 	return n, on, flags, ok, err
 }
 
-// HungUp says whether the far end of a connection is closed, without reading from it.
+// HungUp reports whether the far end of a connection is closed, without reading from it.
 func HungUp(c syscall.RawConn) (gone bool) {
 	err := c.Control(func(f uintptr) {
 		p := []sys.PollFd{{Fd: int32(f)}}
@@ -383,7 +383,7 @@ func HungUp(c syscall.RawConn) (gone bool) {
 	return gone || err != nil
 }
 
-// PeerCred says who is at the other end of a unix socket.
+// PeerCred returns the credentials of the process at the other end of a unix socket.
 func PeerCred(c *net.UnixConn) (Cred, error) {
 	rc, err := c.SyscallConn()
 	if err != nil {
@@ -417,8 +417,8 @@ func RightsSpace(n int) int { return sys.CmsgSpace(4 * n) }
 
 // ParseRights takes the descriptors out of a control message. flags are those that came with it: a
 // truncated one means that this process has run out of descriptors (the kernel drops them without
-// another sign). With an error it has closed what came: it is for messages of who is trusted. See
-// [Received].
+// another sign). On an error it closes the received descriptors: it is for messages of a trusted
+// peer. See [Received].
 func ParseRights(oob []byte, flags int) ([]int, error) {
 	fds, err := Received(oob, flags)
 	if err != nil {

@@ -237,7 +237,7 @@ func (h *helperImage) closeFrom(first int, inherited []int) {
 	}
 }
 
-// become has the helper become a user, as one who has no capability.
+// become has the helper switch to a user and drop all capabilities.
 func (h *helperImage) become(as *Identity) {
 	groups := make([]byte, 0, 4*len(as.Groups))
 	for _, g := range as.Groups {

@@ -7,8 +7,9 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// OpenTerminal makes a terminal: one end for who looks at it, which does not
-// block a thread, and one for the program. Neither becomes this process's own.
+// OpenTerminal makes a terminal: screen is the master's end, which does not block a
+// thread, and program is the program's end. Neither becomes this process's controlling
+// terminal.
 func OpenTerminal(s Size) (screen, program *os.File, err error) {
 	m, err := sys.Open("/dev/ptmx", sys.O_RDWR|sys.O_NOCTTY|sys.O_CLOEXEC|sys.O_NONBLOCK, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ func TestThreads(t *testing.T) {
 	}
 	n := count() + 16
 	Threads(n)
-	if got := count(); got < n { // those that nobody needs stay
+	if got := count(); got < n { // idle threads stay
 		t.Errorf("there are %d threads, want %d", got, n)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// Timer is a descriptor that can be read from some time on, for an [Epoll]. Setting one of the
-// runtime's wakes a thread that sleeps until a later one; setting this wakes nobody. Its methods
-// may not be called beside Close.
+// Timer is a descriptor that becomes readable at a set time, for an [Epoll]. Setting a timer of the
+// runtime wakes a thread that sleeps until a later one; setting this one wakes no thread. Its
+// methods may not be called concurrently with Close.
 type Timer struct{ fd int }
 
 // NewTimer makes one that is not set.

@@ -10,8 +10,8 @@ import (
 	sys "golang.org/x/sys/unix"
 )
 
-// markSignal is a real-time signal that nobody else sends. A tracer keeps it from being delivered;
-// without a tracer Go's handler takes it and does nothing.
+// markSignal is a real-time signal that no other code sends. A tracer keeps it from being
+// delivered. Without a tracer Go's handler takes it and does nothing.
 const markSignal = 40
 
 // pcOffset is where struct user has the instruction pointer.
@@ -133,7 +133,7 @@ func (t *Tracee) Release() error {
 	return os.NewSyscallError("ptrace (detach)", sys.PtraceDetach(t.tid))
 }
 
-// Bury takes the threads of a process that was killed; until then nobody learns of its end.
+// Bury reaps the threads of a process that was killed. Until then no process learns of its end.
 func (t *Tracee) Bury() {
 	tids := []int{t.tid}
 	if t.monitor != nil {

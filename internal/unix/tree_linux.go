@@ -121,8 +121,8 @@ func (t *tree) remove(ctx context.Context, root string) error {
 	}
 }
 
-// empty removes what it can of some entries of the directory. sub is one that is full itself; more
-// says whether there was any entry.
+// empty removes what it can of some entries of the directory. sub is an entry that is not empty
+// itself. more reports whether there was any entry.
 func (t *tree) empty(buf []byte) (sub string, more bool, err error) {
 	if _, err := sys.Seek(t.cur, 0, 0); err != nil {
 		return "", false, t.failed(".", err)

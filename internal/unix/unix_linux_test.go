@@ -61,7 +61,7 @@ func TestSendAndRecv(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io1.Send(a, one, nil); !errors.Is(err, syscall.EPIPE) {
-		t.Errorf("to one who does not read: %v", err)
+		t.Errorf("send after both ends were shut down: %v", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestLockFile(t *testing.T) {
 		t.Error("a lock in what is no directory")
 	}
 	if !Alive(os.Getpid()) || Alive(1<<30) {
-		t.Error("who is alive")
+		t.Error("Alive is wrong about this process, or about a pid that cannot exist")
 	}
 }
 

@@ -49,8 +49,8 @@ type pmScanArg struct {
 }
 
 // PageWatch tells which pages of a range were stored to, by write protection that the
-// kernel takes off by itself at the first store (Linux 6.7). No store ever waits
-// for anybody.
+// kernel takes off by itself at the first store (Linux 6.7). No store ever waits for
+// a goroutine or a process.
 type PageWatch struct {
 	base    uintptr
 	size    int
@@ -163,7 +163,7 @@ func Nap(d time.Duration) {
 	_ = sys.Nanosleep(&ts, nil)
 }
 
-// MapPrivate gives size bytes of zeroed memory that is nobody else's, and that
+// MapPrivate returns size bytes of zeroed memory that no other process shares. It
 // takes up room only where it was written.
 func MapPrivate(size int) (unsafe.Pointer, error) {
 	p, err := sys.MmapPtr(-1, 0, nil, uintptr(size), sys.PROT_READ|sys.PROT_WRITE, sys.MAP_PRIVATE|sys.MAP_ANONYMOUS|sys.MAP_NORESERVE)

@@ -7,8 +7,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// Who sleeps on several words is woken by whichever is stored to, and never misses
-// one that was stored to before.
+// A store to any of several words wakes the thread that sleeps on them, and a store before the
+// sleep is never missed.
 func TestWordSet(t *testing.T) {
 	testutil.Require(t, CanSleepOnWords(), "futex_waitv needs Linux 5.16, and a sandbox that knows it")
 	const words, rounds = 3, 3000

@@ -1,6 +1,6 @@
 // Package update carries plain stores to memory over to another memory: automatic
 // update. It watches the near memory, finds the words that changed, and gives runs
-// of them to whoever takes them to the far one.
+// of them to the transport that writes them to the far one.
 //
 // # Why no store is lost
 //
@@ -33,7 +33,7 @@
 // A region without the kernel's help has cold pages too: they are compared in turn.
 //
 // A look at cold pages may end before it is through: for a flush whose context ends,
-// or for somebody who waits for the turn. Pages that it has protected are compared
+// or for a goroutine that waits for the turn. Pages that it has protected are compared
 // before that, all of them. A full pass that ends so is none: it sends no flag, and
 // the flush that asked for it is not over.
 //
@@ -49,13 +49,13 @@
 //
 // # Waiting
 //
-// No store ever waits for anybody: the writer has no part in any of this but a fault
-// of about a microsecond at the first store to a protected page. A pass may wait for
-// a socket or a credit, with the turn. Who then wants the turn waits with a context.
+// No store ever waits: the writer has no part in any of this but a fault of about a
+// microsecond at the first store to a protected page. A pass may wait for a socket or a
+// credit, with the turn. A goroutine that then wants the turn waits with a context.
 //
 // So each binding has a goroutine. One for all bindings of a process would let a
 // reader that does not read the stream, or a handler that gives no credit back, hold
-// up everybody's stores.
+// up the stores of all bindings.
 //
 // # Passes and scanners
 //

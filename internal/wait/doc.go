@@ -1,7 +1,6 @@
 // Package wait is how a goroutine waits for a word in memory: it polls, yields, and at last sleeps
-// until the side that stores the word wakes it. Polling is for the caller, who has more to do
-// between polls (its sockets); this package has the policy of when to stop polling, and the
-// sleeping.
+// until the side that stores the word wakes it. The caller polls, because it has more to do between
+// polls (its sockets). This package decides when to stop polling, and sleeps.
 //
 // Sleeping is a count in the process page. A sleeper raises it and then looks once more. The side
 // that delivers stores the word and then loads the count. Both are sequentially consistent, so one

@@ -70,7 +70,7 @@ const (
 	ByeUnsaid   uint32 = iota
 	ByeLeaves          // the process closes all its links
 	ByeOther           // the other link between the two processes has ended
-	ByeProtocol        // the sender of Bye takes what came for a breach of the protocol
+	ByeProtocol        // the sender of Bye has received a breach of the protocol
 )
 
 // Op is what an Atomic does.

@@ -60,7 +60,7 @@ EXPORT {
 `
 
 // askGanesha runs rpcbind and the server, asks it, and ends them. ip netns has given this process
-// mounts of its own, so that /run is nobody else's.
+// mounts of its own, so that no other process sees its /run.
 func askGanesha(dir string) (err error) {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
@@ -90,7 +90,7 @@ func askGanesha(dir string) (err error) {
 		if err = answers(ctx, dir); err == nil {
 			return answers(ctx, dir, "--network", "udp")
 		}
-		time.Sleep(20 * time.Millisecond) // it says to nobody when it is ready
+		time.Sleep(20 * time.Millisecond) // the server does not announce that it is ready
 	}
 	said, _ := os.ReadFile(log)
 	return fmt.Errorf("%w\n%s", err, said)

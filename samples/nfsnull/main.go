@@ -102,7 +102,7 @@ type version struct {
 
 type export struct {
 	Directory string   `json:"directory"`
-	Groups    []string `json:"groups"` // none: everybody
+	Groups    []string `json:"groups"` // none: all machines
 }
 
 func (q *question) ask(ctx context.Context, w io.Writer) error {

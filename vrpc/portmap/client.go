@@ -12,11 +12,11 @@ import (
 	"github.com/vmmc-go/vmmc/vrpc"
 )
 
-// ErrNotRegistered is that nobody is where it was asked for.
+// ErrNotRegistered says that the program is not registered, or not for the network asked for.
 var ErrNotRegistered = errors.New("the program is not registered")
 
-// ErrRefused is rpcbind's answer to a registration: the program is registered already, by somebody
-// else perhaps, or the caller may not.
+// ErrRefused is rpcbind's answer to a registration: the program is registered already, perhaps by
+// another user, or the caller may not register it.
 var ErrRefused = errors.New("rpcbind refuses")
 
 // errNetwork is why a portmapper has nothing of a network: it knows only tcp and udp.
@@ -31,8 +31,8 @@ type Client struct {
 	tri  *rpcbind.RpcbversClient
 }
 
-// Local connects to this machine's rpcbind: by its socket, which tells it who registers, or by TCP
-// where there is none.
+// Local connects to this machine's rpcbind: by its unix socket, which tells it the caller's user,
+// or by TCP where there is no such socket.
 func Local(ctx context.Context) (*Client, error) {
 	c, err := Dial(ctx, "unix", Socket)
 	if err != nil {
@@ -70,7 +70,7 @@ func Dial(ctx context.Context, network, address string, opts ...vrpc.ClientOptio
 // Close ends the connection.
 func (c *Client) Close() error { return c.c.Close() }
 
-// older says whether an older version is to be asked.
+// older reports whether an older version is to be asked.
 func older(err error) bool { return errors.Is(err, vrpc.ErrProgMismatch) }
 
 // Dump lists all that is registered.

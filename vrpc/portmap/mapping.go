@@ -26,7 +26,7 @@ type Mapping struct {
 	// Address is rpcbind's universal address: h.h.h.h.p.p, where the port is its two bytes, or a
 	// path.
 	Address string `json:"address"`
-	Owner   string `json:"owner,omitempty"` // who registered it; unknown to portmappers
+	Owner   string `json:"owner,omitempty"` // the user that registered it; unknown to portmappers
 }
 
 // Endpoint is where to dial: the network and address as [net.Dial] wants them.

@@ -232,7 +232,7 @@ func TestDumpByUDPIsBounded(t *testing.T) {
 	}
 }
 
-// Only who is on the machine registers.
+// Only a process on the machine may register.
 func TestHere(t *testing.T) {
 	s := new(Server)
 	if s.set(context.Background(), Mapping{1, 1, "tcp", "0.0.0.0.1.2", ""}) || s.unset(context.Background(), 1, 1, "tcp") {

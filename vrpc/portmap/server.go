@@ -43,14 +43,15 @@ func dumpable(ctx context.Context, list xdr.Marshaler) bool {
 // replyHeader is the length of a reply's header, and of the word that says that there is a list.
 const replyHeader = 24 + 4
 
-// Server is an rpcbind, for machines and for tests that have none. Whoever is on its machine may
-// register, and take back what others have; nobody else may.
+// Server is an rpcbind, for machines and for tests that have none. Any process on its machine may
+// register programs, and unregister those of others. Processes on other machines may not.
 type Server struct {
 	mu  sync.Mutex
 	all []Mapping
 }
 
-// NewServer returns a Server that knows of nobody but itself, where it is served: at addrs.
+// NewServer returns a Server in which only its own program is registered, at addrs, where it is
+// served.
 func NewServer(addrs ...net.Addr) (*Server, error) {
 	s := new(Server)
 	for version := uint32(2); version <= 4; version++ {
@@ -73,7 +74,7 @@ func (s *Server) Register(r vrpc.Registrar) error {
 		rpcbind.RegisterRpcbvers4(r, versionFour{versionThree{s: s}}))
 }
 
-// here says whether the caller is on this machine.
+// here reports whether the caller is on this machine.
 func here(ctx context.Context) bool {
 	p, ok := vrpc.PeerOf(ctx)
 	if !ok {

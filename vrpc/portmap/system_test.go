@@ -100,7 +100,7 @@ func (s *target) close() {
 }
 
 // system runs Debian's rpcbind. ip netns has given this process mounts of its own, so that
-// rpcbind's socket is nobody else's.
+// no other process sees rpcbind's socket.
 func system() error {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
@@ -122,7 +122,7 @@ func system() error {
 	}()
 	c, err := Local(ctx)
 	for ; err != nil && ctx.Err() == nil; c, err = Local(ctx) {
-		time.Sleep(10 * time.Millisecond) // it says to nobody when it is ready
+		time.Sleep(10 * time.Millisecond) // rpcbind does not announce that it is ready
 	}
 	if err != nil {
 		return err

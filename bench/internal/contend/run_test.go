@@ -24,9 +24,9 @@ import (
 	"github.com/vmmc-go/vmmc/bench/internal/setup"
 )
 
-// writesItsPages sees that a C program's memory is not from calloc, which nobody here calls but
-// compilers do: what it gives was never written, so that all of it is one page, and what is sent
-// from there comes out of the first cache.
+// writesItsPages checks that a C program's memory is not from calloc, which the sources do not call
+// but compilers insert. Such memory was never written, so all of it is one zero page, and sends
+// from there read the first-level cache.
 func writesItsPages(t *testing.T, program string) {
 	t.Helper()
 	f, err := elf.Open(program)

@@ -54,7 +54,7 @@ func NewLoop(ctx context.Context) (*Place, error) {
 	return p, nil
 }
 
-// Apart says whether the ends are in two namespaces.
+// Apart reports whether the ends are in two namespaces.
 func (p *Place) Apart() bool { return p.NS[Near] != p.NS[Far] }
 
 const prefix = "vmmcbench-"
@@ -65,7 +65,9 @@ func add(ctx context.Context, name string) error {
 		return fmt.Errorf("a network namespace, which needs root and iproute2: %w", err)
 	}
 	err := ip(ctx, "-n", name, "link", "set", "lo", "up")
-	if err == nil { // Reno's each kernel has, and lets any namespace have; the file is that of who opens it
+	// Each kernel has Reno, and allows it in any namespace. The file is that of the namespace of
+	// the process that opens it.
+	if err == nil {
 		err = ip(ctx, "netns", "exec", name, "sh", "-c", "echo reno >/proc/sys/net/ipv4/tcp_congestion_control")
 	}
 	if err != nil {
@@ -185,7 +187,7 @@ func (p *Place) Command(ctx context.Context, side int, name string, args ...stri
 // Port is a port that is free now on the far side.
 func (p *Place) Port() (string, error) {
 	if p.NS[Far] != "" {
-		// Nobody else is in there; a port of the range that the kernel gives to nobody.
+		// No other program is in there. The port is outside of the kernel's ephemeral range.
 		return strconv.Itoa(20000 + int(time.Now().UnixNano()/1e6)%10000), nil
 	}
 	var lc net.ListenConfig

@@ -66,7 +66,7 @@ func save(p *plot.Plot, ways plot.Legend, file string) error {
 	const edge = vg.Centimeter / 3
 	all := vgdraw.Crop(vgdraw.New(c), edge, -edge, edge, -edge)
 	r := ways.Rectangle(all)
-	width := (r.Max.X - r.Min.X) * 1.3 // who shows the file may have wider letters
+	width := (r.Max.X - r.Min.X) * 1.3 // a viewer's font may be wider
 	p.Draw(vgdraw.Crop(all, 0, -width-edge, 0, 0))
 	ways.Draw(vgdraw.Crop(all, all.Max.X-all.Min.X-width, 0, 0, 0))
 	w, err := os.Create(file)

@@ -13,7 +13,7 @@ const (
 	misused = 2
 )
 
-// usageError is an error of whoever called the program.
+// usageError is an error in the way the program was called.
 type usageError struct{ error }
 
 // Usage is the error of a program that was called wrongly.

@@ -43,5 +43,5 @@ func (f *Flags) Join(c *cobra.Command, work func(context.Context, *ranks.Member)
 	return m.End(work(ctx, m))
 }
 
-// Peer says whether a process of the same program has spawned this one.
+// Peer reports whether a process of the same program has spawned this one.
 func (f *Flags) Peer() bool { return f.peer }

@@ -46,7 +46,7 @@ func (m *Member) Dismiss() error {
 		if c.control == nil {
 			continue // it ends when it finds this process gone
 		}
-		// Who cannot be told has ended already, or is waited for in vain below.
+		// A child that cannot be told has ended already, or the wait below times out.
 		_ = c.control.SendNotify(ctx, binary.LittleEndian.AppendUint32(nil, 1), maxTable)
 	}
 	for i, c := range children {

@@ -52,7 +52,7 @@ func (m *Member) tell(why error) {
 	note := seal(short(why.Error(), maxFailure))
 	off := (m.area+1)*maxFailure - len(note)
 	if m.toldTo.SendNotify(ctx, note, off) == nil {
-		_ = m.toldTo.Fence(ctx) // who is not heard has no one left to tell
+		_ = m.toldTo.Fence(ctx) // on an error there is no parent left to tell
 	}
 }
 

@@ -23,13 +23,13 @@ type Member struct {
 
 	failures []byte        // what the members of this one's run have to say, area by area
 	quitting atomic.Bool   // the children were told to go: their end is no failure
-	wake     chan struct{} // has room for one: somebody has ended
+	wake     chan struct{} // has room for one: a process has ended
 
 	mu       sync.Mutex
 	children []child                 // by rank, from 1 on
-	gone     map[vmmc.ProcessID]bool // who has ended
+	gone     map[vmmc.ProcessID]bool // the processes that have ended
 
-	parent vmmc.ProcessID // of mu; zero if this one follows nobody
+	parent vmmc.ProcessID // guarded by mu; zero if this member follows no parent
 	toldTo *vmmc.Import   // where a failure is told
 	area   int            // the rank in the parent's run, 0 until it is known
 	done   atomic.Bool    // the result is given, only the dismissal is missing
@@ -61,7 +61,7 @@ func Open(ctx context.Context) (*Member, context.Context, error) {
 	return m, m.ctx, nil
 }
 
-// Master says whether this process leads the run in which it has its rank.
+// Master reports whether this process leads the run in which it has its rank.
 func (m *Member) Master() bool { return m.Rank == 0 }
 
 // Name is how errors and tables speak of a rank.

@@ -8,8 +8,8 @@ import (
 )
 
 // A note is some text in a piece of exported memory. It lies at the end of the
-// piece, its length in the last word: that is stored last, so whoever finds a
-// length there has the text too.
+// piece, its length in the last word: that is stored last, so a reader that finds
+// a length there has the text too.
 
 // maxTable bounds the table of ranks, maxFailure what a failing member can say.
 const (

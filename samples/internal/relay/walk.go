@@ -9,8 +9,8 @@ import (
 )
 
 // walk does this rank's part of a route. In a step a rank sends before it awaits
-// anything: with two places a pair, no rank ever waits for a place that is not
-// freed before somebody waits for it in turn.
+// anything. With two places a pair, a rank that waits for a place never depends on a
+// rank that waits for it in turn, so the ranks cannot deadlock.
 func walk(ctx context.Context, h *mesh.Mesh, messages []route.Message, words int) (record, error) {
 	w := walker{h: h, message: make([]byte, words*vmmc.WordSize())}
 	for len(messages) > 0 {

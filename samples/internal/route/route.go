@@ -1,6 +1,6 @@
-// Package route is who sends to whom, in which order, in the programs RandomChain,
-// RandomOne2All and RandomAll2All. Draw makes a route; Check, which shares nothing
-// with it, says whether one is as the manual has it.
+// Package route has the senders and receivers of all messages, in order, of the programs
+// RandomChain, RandomOne2All and RandomAll2All. Draw makes a route. Check, which shares
+// nothing with it, says whether one is as the manual has it.
 package route
 
 import "fmt"
