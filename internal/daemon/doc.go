@@ -79,7 +79,7 @@
 // So the side that sees a link break knows why. A link that was granted in the old epoch and comes
 // after all this is refused, by its number, also after the node is up again.
 //
-// # Who is trusted with what
+// # Trust
 //
 //   - On one node the kernel says which user a process is. A node without a socket file serves its
 //     own user only.

@@ -81,7 +81,7 @@ func (c *crowd) come(i int) {
 	c.conns[i] = conn
 }
 
-// Who is served is served as quickly while strangers crowd at the port as while there are none: 64
+// Members are served as quickly beside a crowd of unauthenticated connections as without one: 64
 // bytes there and back on a link, and an import, which both nodes have a part in. Slices of time
 // with the crowd and without it alternate, and what counts is the median of the ratios of
 // neighbours, so that what else the machine does falls on both. VMMC_CROWD=1 asks for what is

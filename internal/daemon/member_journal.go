@@ -121,7 +121,7 @@ func (r *memberJournal) read(path string) (ended []departure) {
 		}
 	}
 	if err != nil {
-		r.n.log.Warn("who has joined the daemon before this one is not known: those processes cannot come back", "file", path, "err", err)
+		r.n.log.Warn("the members of the daemon before this one are not known: those processes cannot rejoin", "file", path, "err", err)
 		return nil
 	}
 	whole := &io.LimitedReader{R: f, N: maxJournal}
@@ -357,7 +357,7 @@ func (j *memberJournal) checkReturn(r *nodeproto.RejoinRequest, cred unix.Cred) 
 		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined left no word of it, or took it for ended; open another one", j.n.cfg.Name, r.Process.PID)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return memberRecord{}, code.New(code.NoMem, "node %q cannot look who comes back as process %d: %v", j.n.cfg.Name, r.Process.PID, err)
+		return memberRecord{}, code.New(code.NoMem, "node %q cannot check the process that rejoins as %d: %v", j.n.cfg.Name, r.Process.PID, err)
 	}
 	if err != nil || r.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real || x.Born != 0 && born != x.Born ||
 		subtle.ConstantTimeCompare([]byte(tokenHash(r.Pass)), []byte(x.Hash)) != 1 {

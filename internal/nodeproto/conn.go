@@ -116,7 +116,7 @@ func NewConn(c *net.UnixConn, h Handler) *Conn {
 	return startConn(c, h, false, 0)
 }
 
-// NewBoundedConn is NewConn with a user at the other end who is not trusted: it receives nothing
+// NewBoundedConn is NewConn for an untrusted user at the other end: it receives nothing
 // while so many descriptors that came from that user over all connections are open. The connection
 // may have come by a listener whose connections take no descriptors: it takes them from now on.
 func NewBoundedConn(c *net.UnixConn, most int, h Handler) *Conn {

@@ -26,7 +26,7 @@ func awake(t testing.TB) {
 	}
 }
 
-// lookout is a connection without a reader: what is taken of it, one who looks has taken. read
+// lookout is a connection without a reader: only the poller takes packets from it. read
 // gives it one, to end as others do.
 func lookout(t testing.TB, near, far Handler) (l, o *Conn, read func()) {
 	t.Helper()
