@@ -25,6 +25,8 @@ func quickStrings() bool
 // pass them (Intel's manual, volume 3, "Fast-String Operation and Out-of-Order Stores"; Linux
 // publishes what it has copied so by plain stores, too). Both sides begin at a multiple of
 // [cacheLine]. n is at most [Piece]: the garbage collector cannot stop it.
+//
+//go:noescape
 func moveString(dst, src unsafe.Pointer, n int)
 
 // move is copy.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
 // Copies of all lengths around the bounds, with sides that begin anywhere and that overlap, are those of copy, and touch nothing beside.
@@ -129,4 +131,26 @@ func TestPutOverlapping(t *testing.T) {
 		}
 	}()
 	PutShortBefore(make([]byte, 8), 4, make([]byte, 8))
+}
+
+// What is copied may lie on the stack of the caller: no function moves it to the heap.
+func TestCopiesDoNotAllocate(t *testing.T) {
+	if testutil.Slow > 1 {
+		t.Skip("the race detector allocates")
+	}
+	n := testing.AllocsPerRun(10, func() {
+		var near, far [4096]byte
+		Copy(far[:], near[:])
+		CopyUnchecked(far[:], near[:])
+		Put(far[:], near[:])
+		PutBefore(far[:], near[:])
+		PutPiece(far[:], 0, near[:])
+		PutBulk(far[:], 0, near[:])
+		PutShort(far[:], 0, near[:64])
+		Take(near[:], far[:])
+		Prefetch(far[:], 0)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }

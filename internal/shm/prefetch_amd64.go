@@ -6,6 +6,8 @@ import "unsafe"
 
 // prefetch is PREFETCHW, which waits for nothing, stores nothing and never faults. amd64 CPUs
 // without it execute it as no operation.
+//
+//go:noescape
 func prefetch(p unsafe.Pointer)
 
 // Prefetch requests the cache line of the byte of mem at off, which is about to be written. An
