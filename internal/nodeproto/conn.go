@@ -285,9 +285,13 @@ func (l *Conn) write(h header, body any, fds []int) error {
 // writeStep is how often a write that waits for the other end looks whether its context has ended.
 const writeStep = 50 * time.Millisecond
 
-// writePause is between attempts to send descriptors to an end that does not take them yet: a
-// daemon does so when it has accepted the connection.
-const writePause = 50 * time.Microsecond
+// The pauses between attempts to send descriptors to an end that does not take them yet: a daemon
+// does so when it has accepted the connection, and nothing announces that. They double from the
+// first to the longest, so that many clients that wait leave the processors to the daemon.
+const (
+	firstWritePause   = 50 * time.Microsecond
+	longestWritePause = 5 * time.Millisecond
+)
 
 // pause waits, and reports whether neither the context nor the connection has ended meanwhile.
 func (l *Conn) pause(ctx context.Context, d time.Duration) bool {
@@ -318,7 +322,7 @@ func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) e
 		return l.notTaken(err)
 	}
 	defer l.writing.Release()
-	rights, step := unix.Rights(fds), writeStep
+	rights, step, pause := unix.Rights(fds), writeStep, firstWritePause
 	for end := time.Now().Add(timeout.Control); ; {
 		now := time.Now()
 		_ = l.c.SetWriteDeadline(now.Add(min(step, end.Sub(now))))
@@ -327,11 +331,12 @@ func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) e
 		case err == nil:
 			return nil
 		case len(fds) > 0 && errors.Is(err, syscall.EPERM):
-			if !l.pause(ctx, writePause) {
+			if !l.pause(ctx, pause) {
 				return l.notTaken(context.Cause(ctx))
 			}
+			pause = min(2*pause, longestWritePause)
 			if !time.Now().Before(end) {
-				return notWritten(err)
+				return notWritten(fmt.Errorf("the other end has not accepted the connection within %v: %w", timeout.Control, err))
 			}
 			continue
 		case !errors.Is(err, os.ErrDeadlineExceeded):
