@@ -214,7 +214,7 @@ func (p *Process) endAssociation(peer nodeproto.ProcessID) {
 // returns their number. Exports stay: importers import again later.
 func (p *Process) handleSever(r nodeproto.SeverRequest) int {
 	// ErrGone, as for every end of a link that this process did not choose, with the reason.
-	why := link.Gone("%w", code.New(code.Unreachable, "%s", r.Why))
+	why := link.Down("%w", code.New(code.Unreachable, "%s", r.Why))
 	var responders []*link.Responder
 	var links []*exporterLink
 	p.mu.Lock()

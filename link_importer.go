@@ -202,6 +202,9 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 	if err != nil {
 		return nil, nil, err
 	}
+	if id.Node != p.id.Node && p.severCause != nil && peer.epoch <= p.severedEpoch {
+		responder.ExpectEnd(p.severCause) // handleSever has announced it before there was a link
+	}
 	l.responder, l.assoc = responder, a
 	a.responders[responder] = true
 	responder.Describe(shmlayout.LinkPeer(id))

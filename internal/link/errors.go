@@ -127,12 +127,23 @@ func byeCode(why error) uint32 {
 		return wire.ByeProtocol
 	case errors.Is(why, errLeaves):
 		return wire.ByeLeaves
+	case errors.Is(why, errDown):
+		return wire.ByeDown
 	}
 	return wire.ByeUnsaid
 }
 
 // errLeaves is the error of a process that closes all its links.
 var errLeaves = fmt.Errorf("%w: the process leaves", ErrClosed)
+
+// errDown is the error of a link that ends because a node was taken down.
+var errDown = errors.New("a node was taken down")
+
+// Down makes the error of a link that ends because the node of one of the two processes was taken
+// down. It is [ErrGone] and what format wraps.
+func Down(format string, args ...any) error {
+	return &goneError{fmt.Errorf(format, args...), []error{errDown}}
+}
 
 // errOther is the error of a link that ends because the other link with the same process has ended.
 var errOther = errors.New("the other link with that process has ended")
@@ -151,6 +162,8 @@ func (s *stream) byeError(h *wire.Header) error {
 		text = "the %s has left: it has closed its process in order"
 	case wire.ByeOther:
 		text = "the %s has ended the link, as its other link with this process had ended: import again if it lives"
+	case wire.ByeDown:
+		text = "the %s has ended the link: its node, or this one, was taken down"
 	case wire.ByeProtocol:
 		text = "the %s has ended the link: it took what came for a breach of the protocol, see its log"
 	}

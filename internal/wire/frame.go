@@ -71,6 +71,7 @@ const (
 	ByeLeaves          // the process closes all its links
 	ByeOther           // the other link between the two processes has ended
 	ByeProtocol        // the sender of Bye has received a breach of the protocol
+	ByeDown            // the node of one of the two was taken down
 )
 
 // Op is what an Atomic does.
