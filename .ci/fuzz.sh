@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fuzz.sh [SECONDS [BUDGET [HOSTILE]]]: runs each fuzz target of the module for SECONDS (10). If that
 # came to more than BUDGET seconds (480) in all, each gets its share of them, but at least two. Those
-# of peers that have credentials, FuzzHostile..., have HOSTILE seconds (60) each besides.
+# of peers that have credentials, FuzzHostile..., have HOSTILE seconds (40) each besides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,7 +13,7 @@ if [ -z "$targets" ]; then
 	exit 0
 fi
 count=$(grep -vc ' FuzzHostile' <<<"$targets" || true)
-seconds=${1:-10} budget=${2:-480} hostile=${3:-60}
+seconds=${1:-10} budget=${2:-480} hostile=${3:-40}
 if [ $((count * seconds)) -gt "$budget" ]; then seconds=$((budget / count)); fi
 if [ "$seconds" -lt 2 ]; then seconds=2; fi
 
