@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/handshake"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -151,10 +152,10 @@ func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID,
 		}
 		l.id, l.epoch = c.Link, c.Epoch
 		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
-		if l := (retryLaterError{}); errors.As(err, &l) { // the exporter's daemon was restarted since: ask it again
+		if l := (handshake.RetryLaterError{}); errors.As(err, &l) { // the exporter's daemon was restarted since: ask it again
 			return nil, code.New(code.BadRbufState, "%v", err)
 		}
-		if connectionBroke(err) {
+		if handshake.Broke(err) {
 			return nil, interruptedError{err}
 		}
 		if err != nil {

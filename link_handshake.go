@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
+	"github.com/vmmc-go/vmmc/internal/handshake"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -51,13 +52,13 @@ func (p *Process) dial(ctx context.Context, c nodeproto.Connected, h wire.Hello)
 	}
 	_ = nc.SetDeadline(time.Now().Add(timeout.Hello))
 	givenUp := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-	h.MinVersion, h.MaxVersion, h.Link, h.Nonce, h.Capabilities = wire.MinVersion, wire.MaxVersion, c.Link, wire.NewNonce(), p.capabilities
-	var conn *encrypt.Conn
+	i := handshake.Importer{Link: c.Link, Key: c.Key, Capabilities: p.capabilities, Fingerprint: c.Fingerprint}
 	if c.Encrypt {
-		h.Capabilities |= wire.Encrypted
-		conn, a, err = p.encryptedHello(ctx, nc, &c, &h)
-	} else {
-		a, err = clearHello(nc, c.Key, &h)
+		i.Identity, err = p.identity()
+	}
+	var conn *encrypt.Conn
+	if err == nil {
+		conn, a, err = i.Run(ctx, nc, h)
 	}
 	if !givenUp() && err == nil {
 		err = context.Cause(ctx)
@@ -83,104 +84,6 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// clearHello is the handshake of an unencrypted link.
-func clearHello(nc net.Conn, key []byte, h *wire.Hello) (a wire.Answer, err error) {
-	raw, challenge, err := sendProof(nc, key, h)
-	if err != nil {
-		return a, err
-	}
-	return readAnswer(nc, key, raw, challenge, nil)
-}
-
-// encryptedHello is the handshake of an encrypted link. TLS begins after the proof. The answer
-// comes over TLS, with a proof that is bound to this connection.
-func (p *Process) encryptedHello(ctx context.Context, nc net.Conn, c *nodeproto.Connected, h *wire.Hello) (*encrypt.Conn, wire.Answer, error) {
-	id, err := p.identity()
-	if err != nil {
-		return nil, wire.Answer{}, err
-	}
-	raw, challenge, err := sendProof(nc, c.Key, h)
-	if err != nil {
-		return nil, wire.Answer{}, err
-	}
-	conn, err := id.Client(ctx, &refusableConn{Conn: nc}, c.Fingerprint)
-	switch {
-	case errors.Is(err, encrypt.ErrStranger):
-		return nil, wire.Answer{}, code.New(code.NoRights, "%v", err)
-	case errors.Is(err, io.EOF):
-		return nil, wire.Answer{}, code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
-	case err != nil:
-		return nil, wire.Answer{}, err
-	}
-	a, err := readAnswer(conn, c.Key, raw, challenge, conn.Binding())
-	return conn, a, err
-}
-
-// refusableConn is a connection on which a refusal in clear may come in place of the TLS handshake.
-type refusableConn struct {
-	net.Conn
-	passed bool
-}
-
-func (r *refusableConn) Read(b []byte) (int, error) {
-	if r.passed || len(b) == 0 {
-		return r.Conn.Read(b)
-	}
-	answer := make([]byte, wire.AnswerSize)
-	if _, err := io.ReadFull(r.Conn, answer[:1]); err != nil {
-		return 0, err
-	}
-	r.passed = true
-	if answer[0] != wire.Magic[0] {
-		b[0] = answer[0]
-		return 1, nil
-	}
-	if _, err := io.ReadFull(r.Conn, answer[1:]); err != nil {
-		return 0, err
-	}
-	_, err := wire.ParseAnswer(answer)
-	if err == nil {
-		err = code.New(code.Protocol, "the exporter's side answers in clear, of a link that is to be encrypted")
-	}
-	return 0, refusalError(err)
-}
-
-// sendProof sends the importer's hello and its proof, in clear.
-func sendProof(nc net.Conn, key []byte, h *wire.Hello) (raw, challenge []byte, err error) {
-	raw = h.Encode()
-	if _, err := nc.Write(raw); err != nil {
-		return nil, nil, err
-	}
-	challenge = make([]byte, wire.ChallengeSize)
-	if _, err := io.ReadFull(nc, challenge); err != nil {
-		return nil, nil, err
-	}
-	if _, err := wire.ParseChallenge(challenge); err != nil {
-		return nil, nil, refusalError(err)
-	}
-	proof := wire.Prove(key, wire.Importer, raw, challenge, nil)
-	_, err = nc.Write(proof[:])
-	return raw, challenge, err
-}
-
-// readAnswer reads and verifies the exporter's answer.
-func readAnswer(from io.Reader, key, raw, challenge, binding []byte) (a wire.Answer, err error) {
-	answer := make([]byte, wire.AnswerSize)
-	if _, err := io.ReadFull(from, answer); err != nil {
-		if errors.Is(err, io.EOF) {
-			return a, code.New(code.PeerGone, "the exporting process closed the connection, or has ended")
-		}
-		return a, err
-	}
-	if a, err = wire.ParseAnswer(answer); err != nil {
-		return a, refusalError(err)
-	}
-	if !wire.Verify(key, wire.Exporter, raw, challenge, binding, a.Proof[:]) {
-		return a, code.New(code.NoRights, "who answered does not hold the link's key")
-	}
-	return a, nil
-}
-
 // linkTerms returns the terms that a link's hello and answer have agreed on.
 func (p *Process) linkTerms(capabilities uint64) link.Terms {
 	t := link.Terms{Checked: capabilities&wire.Checked != 0, SilenceLimit: p.silence}
@@ -195,7 +98,7 @@ func (p *Process) linkTerms(capabilities uint64) link.Terms {
 func (p *Process) redial(exporter nodeproto.ProcessID, c nodeproto.Connected) link.Redial {
 	return func(ctx context.Context, attempt, replied uint64, notices uint32) (int, link.Cipher, wire.Answer, error) {
 		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: attempt, Applied: replied, Notices: notices})
-		var s refusedError
+		var s handshake.RefusedError
 		switch {
 		case err == nil:
 		case errors.As(err, &s):
@@ -214,50 +117,11 @@ func (p *Process) redial(exporter nodeproto.ProcessID, c nodeproto.Connected) li
 	}
 }
 
-// refusedError is a refusal that a node or an exporter sent.
-type refusedError struct{ error }
-
-func (r refusedError) Unwrap() error { return r.error }
-
-// retryLaterError is the answer of a restarted node whose processes have not all rejoined yet.
-type retryLaterError struct{ error }
-
-func (l retryLaterError) Unwrap() error { return l.error }
-
 // interruptedError means that a connection could not be made or broke during the handshake: the
 // exporter's daemon may have died just after it gave the address.
 type interruptedError struct{ error }
 
 func (i interruptedError) Unwrap() error { return i.error }
-
-// connectionBroke reports whether the connection ended, rather than a refusal or a time-out.
-func connectionBroke(err error) bool {
-	if errors.As(err, new(refusedError)) {
-		return false
-	}
-	var e net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, code.PeerGone) ||
-		errors.As(err, &e) && !e.Timeout()
-}
-
-// refusalError converts a refusal status into an error with its code.
-func refusalError(err error) error {
-	if s, ok := err.(wire.Status); ok { //nolint:errorlint // a Status is returned as it is
-		switch s {
-		case wire.RefusedLater:
-			return retryLaterError{code.New(code.Unreachable, "%v", s)}
-		case wire.RefusedGone:
-			return refusedError{code.New(code.PeerGone, "%v", s)}
-		case wire.RefusedLink: // all its grants were revoked meanwhile
-			return refusedError{code.New(code.BadRbufState, "%v", s)}
-		case wire.RefusedVersion:
-			return refusedError{code.New(code.Protocol, "%v", s)}
-		default:
-			return refusedError{code.New(code.NoRights, "%v", s)}
-		}
-	}
-	return err
-}
 
 // handleHandover answers a dialled connection whose proof the daemon has checked. It answers on
 // that very connection, and only if r names this process's incarnation.
@@ -366,31 +230,27 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 		key, order = peer.key, peer.order
 	}
 	p.mu.Unlock()
-	// One side is enough for payload checksums; resuming needs both.
-	reply := wire.Answer{Status: status, Capabilities: (h.Capabilities|p.capabilities)&wire.Checked | h.Capabilities&p.capabilities&wire.Resumes}
-	var binding []byte
+	reply := handshake.NewReply(status, h, p.capabilities, fd, conn)
 	var cipher link.Cipher
 	if conn != nil {
-		reply.Capabilities |= wire.Encrypted
-		binding, cipher = conn.Binding(), conn
-		conn.Detach(reply.Capabilities&wire.Resumes != 0)
+		cipher = conn
 	}
 	if status == wire.OK {
-		reply.Proof = wire.Prove(key, wire.Exporter, r.Hello, r.Challenge, binding)
+		reply.Prove(key, r.Hello, r.Challenge)
 	}
 	if old != nil {
 		if err := old.Resume(fd, cipher, h.Applied, h.Notices, func(ended error, applied, partial uint64, credits uint32) error {
 			if ended != nil {
-				reply.Status, reply.Proof = wire.RefusedGone, [len(reply.Proof)]byte{}
+				reply.Refuse(wire.RefusedGone)
 			}
 			reply.Applied, reply.Partial, reply.Credits = applied, partial, uint64(credits)
-			return sendAnswer(fd, cipher, &reply)
+			return reply.Send()
 		}); err != nil {
 			p.log.Info("a link from an importer could not be resumed", "importer", peer.id, "err", err)
 		}
 		return
 	}
-	if err := sendAnswer(fd, cipher, &reply); err != nil || status != wire.OK {
+	if err := reply.Send(); err != nil || status != wire.OK {
 		_ = unix.Close(fd)
 		if a != nil {
 			p.mu.Lock()
@@ -416,17 +276,3 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 
 // unlimited is longer than any process lives; the sum of two does not overflow.
 const unlimited = 100 * 365 * 24 * time.Hour
-
-func sendAnswer(fd int, c link.Cipher, a *wire.Answer) (err error) {
-	var n int
-	if c != nil {
-		n, err = c.Send(fd, a.Encode())
-	} else {
-		var io unix.IO
-		n, err = io.Send(fd, a.Encode(), nil)
-	}
-	if err == nil && n != wire.AnswerSize {
-		err = link.ErrGone // a fresh socket always has buffer space for it
-	}
-	return err
-}

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http/httptrace"
 	"strings"
@@ -13,9 +12,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/vmmc-go/vmmc/internal/handshake"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/wire"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -96,10 +95,6 @@ func (p *peer) probe(ctx context.Context, s *nodev1.Host) {
 	}
 }
 
-// probeLinkNumber is the link number in a probe's hello. A link has it with a probability of 2^-64,
-// and a real importer follows with a proof.
-const probeLinkNumber = 0
-
 // probeDataPort checks that a data port answers: it sends a hello and reads the challenge.
 func probeDataPort(ctx context.Context, addr string) (time.Duration, error) {
 	start := time.Now()
@@ -112,16 +107,8 @@ func probeDataPort(ctx context.Context, addr string) (time.Duration, error) {
 	if t, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(t)
 	}
-	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: probeLinkNumber, Attempt: 1, Nonce: wire.NewNonce()}
-	if _, err := c.Write(h.Encode()); err != nil {
-		return 0, fmt.Errorf("data address %s: %w", addr, err)
-	}
-	challenge := make([]byte, wire.ChallengeSize)
-	if _, err := io.ReadFull(c, challenge); err != nil {
+	if err := handshake.Probe(c); err != nil {
 		return 0, fmt.Errorf("data address %s does not answer a hello: %w", addr, err)
-	}
-	if _, err := wire.ParseChallenge(challenge); err != nil {
-		return 0, fmt.Errorf("data address %s: %w", addr, err)
 	}
 	return time.Since(start), nil
 }
