@@ -18,7 +18,8 @@ func newSessionLs() *cobra.Command {
 		Use:   "ls",
 		Short: "List sessions",
 		Long: `List your sessions on all nodes, or on those that --node names; root sees those of
-all users. On a terminal that is narrower than the table, paths are shortened, some
+all users. STATE is "supervised", "unsupervised" while no supervisor can be reached, or
+"deleting". On a terminal that is narrower than the table, paths are shortened, some
 columns are left out, and errors stand below; --json has everything.
 ` + sessionStatus,
 		Example: `  vmmc session ls
@@ -50,9 +51,9 @@ func printSessions(w io.Writer, width int, list []ask.Session, asJSON bool) erro
 			Sessions []ask.Session `json:"sessions"`
 		}{list})
 	}
-	rows := [][]string{{"NODE", "SESSION", "USER", "DRIVE", "BASE", "OUTPUT", "PROCESSES", "ERROR"}}
+	rows := [][]string{{"NODE", "SESSION", "USER", "DRIVE", "BASE", "OUTPUT", "PROCESSES", "STATE", "ERROR"}}
 	for _, s := range list {
-		rows = append(rows, []string{s.Node, s.Name, s.User, s.Drive, s.Base, s.Output, strconv.Itoa(s.Processes), s.Error})
+		rows = append(rows, []string{s.Node, s.Name, s.User, s.Drive, s.Base, s.Output, strconv.Itoa(s.Processes), s.State, s.Error})
 	}
-	return printFitting(w, rows, width, fit{remarks: 2, spare: []string{"DRIVE", "USER"}, shorten: []string{"BASE", "OUTPUT"}})
+	return printFitting(w, rows, width, fit{remarks: 2, spare: []string{"STATE", "DRIVE", "USER"}, shorten: []string{"BASE", "OUTPUT"}})
 }

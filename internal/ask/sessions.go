@@ -25,7 +25,8 @@ type Session struct {
 	Share     string `json:"share,omitempty"`
 	Base      string `json:"base"`
 	Output    string `json:"output"`
-	Processes int    `json:"processes"` // that run
+	Processes int    `json:"processes"`       // that run
+	State     string `json:"state,omitempty"` // supervised, unsupervised or deleting
 	Cgroup    string `json:"cgroup,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
@@ -43,7 +44,7 @@ func (a *Cluster) Sessions(ctx context.Context) ([]Session, []error) {
 				r.After = s.GetName()
 				found[i] = append(found[i], Session{
 					Node: n.Name, Name: s.GetName(), User: s.GetUser(), Drive: s.GetDrive(), Share: s.GetShare(), Base: s.GetBase(),
-					Output: s.GetOutputDirectory(), Processes: int(s.GetProcesses()), Cgroup: s.GetCgroup(), Error: s.GetError(),
+					Output: s.GetOutputDirectory(), Processes: int(s.GetProcesses()), State: s.GetState(), Cgroup: s.GetCgroup(), Error: s.GetError(),
 				})
 			}
 			if !l.Msg.GetMore() || len(l.Msg.GetSessions()) == 0 {

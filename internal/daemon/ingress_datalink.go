@@ -24,11 +24,13 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 		return err
 	}
 	number := r.Hello.Link
-	later := n.journal.anyExpected() // read before the lookup: a rejoining process announces its links before it stops being expected
+	// Read before the lookup: a returning process announces its links before it is joined.
+	later := n.journal.anyAbsent()
 	n.mu.Lock()
 	d := n.pendingLinks[number]
 	n.mu.Unlock()
-	later = later || n.journal.anyExpected() // and after it: a process that was cut off is expected before its links are removed
+	// And after it: a process that was cut off is expected before its links are removed.
+	later = later || n.journal.anyAbsent()
 	// An unknown link is challenged like a known one, so that an unauthenticated peer does not learn
 	// which links exist.
 	if probe, err := r.ReadProof(c); probe || err != nil {

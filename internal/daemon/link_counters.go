@@ -216,13 +216,10 @@ func (n *Node) Figures() Figures {
 // Health is why the node does not serve all that it is for, or nil.
 func (n *Node) Health() error {
 	n.mu.Lock()
-	closed, recalled := n.closed, n.recovered
+	s := n.state
 	n.mu.Unlock()
-	switch {
-	case closed:
-		return code.New(code.NoDaemon, "node %q stops", n.cfg.Name)
-	case !recalled:
-		return code.New(code.NoDaemon, "node %q starts", n.cfg.Name)
+	if s == nodeStarting || s == nodeStopping {
+		return code.New(code.NoDaemon, "node %q is %v", n.cfg.Name, s)
 	}
 	if why := n.network.reason(); why != "" {
 		return code.New(code.Unreachable, "%s", why)

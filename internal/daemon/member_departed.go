@@ -89,18 +89,16 @@ func (n *Node) noteDeparture(p *process) {
 	err := p.conn.Err()
 	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	id := p.id.Load()
-	n.mu.Lock()
-	closed := n.closed
-	n.mu.Unlock()
 	switch {
-	case id == nil || closed: // the next daemon asks the kernel
-	case p.returning.Load() || errors.Is(err, os.ErrDeadlineExceeded):
-		n.journal.expectReturn(*id)
+	case id == nil || n.isStopping(): // the next daemon asks the kernel
+	case n.journal.change(*id, memberExpected, memberReturning):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		n.journal.change(*id, memberExpected, memberJoined)
 	case ended:
 		n.departed.add(*id)
-		n.journal.end(*id)
+		n.journal.change(*id, memberEnded, memberJoined)
 	default: // it sent a malformed packet: it cannot rejoin, and may live on with its links
-		n.journal.drop(*id)
+		n.journal.change(*id, memberDropped, memberJoined)
 	}
 }
 

@@ -14,29 +14,103 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // memberJournal is an append-only file beside the socket that records the processes that joined the
 // node. The next daemon reads from it which processes may rejoin, and asks the kernel which of them
-// have ended. The model is docs/models/rejoin.pml.
+// have ended.
 type memberJournal struct {
 	n    *Node
 	path string // "": an abstract socket; the node ends with its program and no process rejoins
 
-	mu       sync.Mutex
-	f        *os.File
-	lines    int // number of lines in the file
-	live     map[nodeproto.ProcessID]memberRecord
-	expected map[uint32]*expectedMember // by pid
-	failed   bool                       // the last write failed, and that was logged
+	mu     sync.Mutex
+	f      *os.File
+	lines  int // number of lines in the file
+	live   map[nodeproto.ProcessID]*membership
+	absent map[uint32]*membership // by pid: those of live that are expected or returning
+	failed bool                   // the last write failed, and that was logged
+}
+
+// membership is a process's place on its node. memberJournal.mu guards it.
+type membership struct {
+	memberRecord
+	state   memberState
+	present chan struct{} // in expected and returning: closed when the process is in neither any more
+	conn    *process      // in returning: the connection by which it returns
+}
+
+// memberState is how far a process's membership of its node has come.
+//
+//	     connection given up, or daemon restarted
+//	joined ----------------------------------> expected <---------------.
+//	 |  |  ^                                   |      |  proved itself   | connection
+//	 |  |  | all announced                     |      v                  | ended
+//	 |  |  `-----------------------------------|--- returning -----------'
+//	 |  | process ended                        | process ended |
+//	 |  `--------------------------------------+---------------+--> ended
+//	 | sent a malformed packet
+//	 `----------------------------------------------------------> dropped
+//
+// An expected process has no connection. No process reaches a returning one. A dropped process may
+// still run, and cannot rejoin. The model is docs/models/rejoin.pml.
+type memberState uint8
+
+const (
+	memberJoined memberState = iota
+	memberExpected
+	memberReturning
+	memberEnded
+	memberDropped
+)
+
+func (s memberState) String() string {
+	return [...]string{"joined", "expected", "returning", "ended", "dropped"}[s]
+}
+
+// absent reports whether the process has not announced its exports and links to this daemon.
+func (s memberState) absent() bool { return s == memberExpected || s == memberReturning }
+
+var memberTransitions = state.Table[memberState]{
+	memberJoined:    {memberExpected, memberEnded, memberDropped},
+	memberExpected:  {memberReturning, memberEnded},
+	memberReturning: {memberJoined, memberExpected, memberEnded},
+}
+
+// setState is the only writer of a membership's state. mu is held, or no other goroutine uses the
+// journal yet.
+func (r *memberJournal) setState(m *membership, to memberState) {
+	memberTransitions.Check(m.state, to)
+	from := m.state
+	m.state, m.conn = to, nil
+	switch pid := m.Process.PID; {
+	case to.absent() && !from.absent():
+		present := make(chan struct{})
+		m.present, r.absent[pid] = present, m
+		r.n.wg.Go(func() { r.watch(m, present) })
+	case from.absent() && !to.absent():
+		if r.absent[pid] == m {
+			delete(r.absent, pid)
+		}
+		close(m.present)
+	}
+	if to == memberEnded || to == memberDropped {
+		delete(r.live, m.Process)
+		e := memberRecord{Process: m.Process, Dropped: to == memberDropped}
+		if to == memberEnded {
+			e.Ended, e.At = true, time.Now().Unix()
+		}
+		r.append(e)
+	}
 }
 
 // memberRecord is a line of the file: a process that joined, or the end of one.
@@ -55,12 +129,6 @@ type memberRecord struct {
 	Started bool                `json:",omitempty"` // started by that session
 }
 
-// expectedMember is a process that may rejoin.
-type expectedMember struct {
-	memberRecord
-	settled chan struct{} // closed when it has rejoined and announced everything, or has ended
-}
-
 // Limits on what is read from a file that may be damaged, and kept in it.
 const (
 	maxJournal = 64 << 20
@@ -71,7 +139,7 @@ const (
 
 // open reads the file. The socket's lock is held, so it is this daemon's alone.
 func (r *memberJournal) open(n *Node, socket string) error {
-	r.n, r.live, r.expected = n, map[nodeproto.ProcessID]memberRecord{}, map[uint32]*expectedMember{}
+	r.n, r.live, r.absent = n, map[nodeproto.ProcessID]*membership{}, map[uint32]*membership{}
 	if strings.HasPrefix(socket, "@") {
 		return nil
 	}
@@ -93,10 +161,10 @@ func (r *memberJournal) open(n *Node, socket string) error {
 	r.path = path
 	if err := r.rewrite(append(ended, lost...)); err != nil {
 		r.path = ""
-		return code.New(code.BadConfig, "keep who joins: %v", err)
+		return code.New(code.BadConfig, "keep the members: %v", err)
 	}
 	for _, e := range r.live {
-		r.expect(e)
+		r.setState(e, memberExpected)
 	}
 	return nil
 }
@@ -139,11 +207,11 @@ func (r *memberJournal) read(path string) (ended []departure) {
 		case e.Dropped:
 			delete(r.live, e.Process)
 		default:
-			r.live[e.Process] = e
+			r.live[e.Process] = &membership{memberRecord: e}
 		}
 	}
 	if err := lines.Err(); err != nil || whole.N == 0 {
-		r.n.log.Warn("not all who joined the daemon before this one are known: some processes cannot come back", "file", path, "err", err)
+		r.n.log.Warn("not all members of the daemon before this one are known: some processes cannot rejoin", "file", path, "err", err)
 	}
 	return ended[max(0, len(ended)-maxEnded):]
 }
@@ -158,7 +226,7 @@ func (r *memberJournal) rewrite(ended []departure) error {
 	w := bufio.NewWriter(f)
 	enc := json.NewEncoder(w)
 	for _, e := range r.live {
-		_ = enc.Encode(e) // Flush returns the error
+		_ = enc.Encode(e.memberRecord) // Flush returns the error
 	}
 	for _, e := range ended[max(0, len(ended)-maxEnded):] {
 		_ = enc.Encode(memberRecord{Process: e.ProcessID, Ended: true, At: e.at})
@@ -194,7 +262,7 @@ func (r *memberJournal) append(e memberRecord) {
 		err = r.rewrite(r.n.departed.latest(maxEnded))
 	}
 	if err != nil && !r.failed {
-		r.n.log.Warn("who joins cannot be kept: processes that joined since cannot come back to the next daemon", "file", r.path, "err", err)
+		r.n.log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the next daemon", "file", r.path, "err", err)
 	}
 	r.failed = err != nil
 }
@@ -215,63 +283,48 @@ func (r *memberJournal) join(p *process, parent nodeproto.ProcessID) (token stri
 	if m := p.member; m != nil {
 		e.Group, e.Started = m.group, m.noted == nil
 	}
-	r.live[e.Process] = e
+	r.live[e.Process] = &membership{memberRecord: e}
 	r.append(e)
 	return token
 }
 
-// end records that a process has ended.
-func (r *memberJournal) end(id nodeproto.ProcessID) {
+// change changes the state of a live membership that is in one of the states from. It reports
+// whether it has.
+func (r *memberJournal) change(id nodeproto.ProcessID, to memberState, from ...memberState) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.live[id]; ok {
-		delete(r.live, id)
-		r.append(memberRecord{Process: id, Ended: true, At: time.Now().Unix()})
+	m := r.live[id]
+	if m == nil || !slices.Contains(from, m.state) {
+		return false
 	}
-	r.settle(id)
+	r.setState(m, to)
+	return true
 }
 
-// drop removes a process that may still run: it cannot rejoin.
-func (r *memberJournal) drop(id nodeproto.ProcessID) {
+// returning returns the membership of a process that returns by p, or nil. mu is held.
+func (r *memberJournal) returning(p *process) *membership {
+	if m := r.live[*p.id.Load()]; m != nil && m.state == memberReturning && m.conn == p {
+		return m
+	}
+	return nil
+}
+
+// isReturning reports whether a process returns by p.
+func (r *memberJournal) isReturning(p *process) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.live[id]; ok {
-		delete(r.live, id)
-		r.append(memberRecord{Process: id, Dropped: true})
-	}
-	r.settle(id)
+	return r.returning(p) != nil
 }
 
-// expect starts to wait for a process to rejoin. mu is held, or no other goroutine uses the journal
-// yet.
-func (r *memberJournal) expect(e memberRecord) {
-	x := &expectedMember{memberRecord: e, settled: make(chan struct{})}
-	r.expected[e.Process.PID] = x
-	r.n.wg.Go(func() { r.watch(x) })
-}
-
-// expectReturn waits for a process whose connection this daemon gave up: it may rejoin.
-func (r *memberJournal) expectReturn(id nodeproto.ProcessID) {
+// endReturn records that a process has announced everything. It reports whether p was returning.
+func (r *memberJournal) endReturn(p *process) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e, ok := r.live[id]; ok && r.expected[id.PID] == nil {
-		r.expect(e)
+	m := r.returning(p)
+	if m != nil {
+		r.setState(m, memberJoined)
 	}
-}
-
-// settle ends the wait for a process. mu is held.
-func (r *memberJournal) settle(id nodeproto.ProcessID) {
-	if x := r.expected[id.PID]; x != nil && x.Process == id {
-		delete(r.expected, id.PID)
-		close(x.settled)
-	}
-}
-
-// returned records that a process has rejoined and announced everything.
-func (r *memberJournal) returned(id nodeproto.ProcessID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.settle(id)
+	return m != nil
 }
 
 // Intervals between checks whether an expected process has ended.
@@ -280,22 +333,22 @@ const (
 	maxProbeInterval = time.Second
 )
 
-// watch polls until an expected process has rejoined or has ended.
-func (r *memberJournal) watch(x *expectedMember) {
+// watch polls until an absent process is present or has ended.
+func (r *memberJournal) watch(m *membership, present <-chan struct{}) {
 	t := time.NewTimer(minProbeInterval)
 	defer t.Stop()
 	for pause := minProbeInterval; ; {
 		select {
-		case <-x.settled:
+		case <-present:
 			return
 		case <-r.n.ctx.Done():
 			return
 		case <-t.C:
 		}
-		if x.dead() {
-			r.n.departed.add(x.Process)
-			r.end(x.Process)
-			r.n.log.Info("a process has ended before it came back", "pid", x.Process.PID, "realpid", x.Real)
+		if m.dead() {
+			r.n.departed.add(m.Process)
+			r.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
+			r.n.log.Info("a process has ended before it came back", "pid", m.Process.PID, "realpid", m.Real)
 			return
 		}
 		pause = min(2*pause, maxProbeInterval)
@@ -309,32 +362,37 @@ func (e *memberRecord) dead() bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && born != 0 && e.Born != 0 && born != e.Born
 }
 
-// anyExpected reports whether a process is expected, whose links are not known yet.
-func (r *memberJournal) anyExpected() bool {
+// anyAbsent reports whether a process is absent, whose links are not known yet.
+func (r *memberJournal) anyAbsent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.expected) > 0
+	return len(r.absent) > 0
 }
 
-// isExpected reports whether pid belongs to a process that may rejoin.
-func (r *memberJournal) isExpected(pid uint32) bool {
+// isAbsent reports whether pid belongs to a process that may rejoin.
+func (r *memberJournal) isAbsent(pid uint32) bool { return r.presence(pid) != nil }
+
+// presence returns a channel that is closed when an absent process is present or has ended. It is
+// nil for another one.
+func (r *memberJournal) presence(pid uint32) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.expected[pid] != nil
+	if m := r.absent[pid]; m != nil {
+		return m.present
+	}
+	return nil
 }
 
-// awaitReturn waits until an expected process has rejoined or ended.
+// awaitReturn waits until an absent process is present or has ended.
 func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
-	r.mu.Lock()
-	x := r.expected[pid]
-	r.mu.Unlock()
-	if x == nil {
+	present := r.presence(pid)
+	if present == nil {
 		return nil
 	}
 	late := time.NewTimer(timeout.Control)
 	defer late.Stop()
 	select {
-	case <-x.settled:
+	case <-present:
 		return nil
 	case <-ctx.Done():
 		return ctxCause(ctx, "process %d has not come back to node %q, whose daemon was restarted", pid, r.n.cfg.Name)
@@ -343,16 +401,19 @@ func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
 	}
 }
 
-// checkReturn authenticates a process that rejoins: by the kernel's pid and start time of the
-// program, its user, and its rejoin token.
-func (j *memberJournal) checkReturn(r *nodeproto.RejoinRequest, cred unix.Cred) (memberRecord, error) {
+// beginReturn authenticates a process that rejoins: by the kernel's pid and start time of the
+// program, its user, and its rejoin token. From then on the process is returning, unless it has
+// another connection.
+func (j *memberJournal) beginReturn(r *nodeproto.RejoinRequest, p *process, connected bool) (memberRecord, error) {
+	cred := p.cred
 	born, err := unix.Born(cred.PID) // without mu, see join
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	x := j.expected[r.Process.PID]
+	inProgress := code.New(code.InProgress, "process %d has a connection with node %q still", r.Process.PID, j.n.cfg.Name)
+	x := j.absent[r.Process.PID]
 	if x == nil {
-		if _, ok := j.live[r.Process]; ok {
-			return memberRecord{}, code.New(code.InProgress, "process %d has a connection with node %q still", r.Process.PID, j.n.cfg.Name)
+		if j.live[r.Process] != nil {
+			return memberRecord{}, inProgress
 		}
 		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined left no word of it, or took it for ended; open another one", j.n.cfg.Name, r.Process.PID)
 	}
@@ -363,6 +424,11 @@ func (j *memberJournal) checkReturn(r *nodeproto.RejoinRequest, cred unix.Cred) 
 		subtle.ConstantTimeCompare([]byte(tokenHash(r.Pass)), []byte(x.Hash)) != 1 {
 		return memberRecord{}, code.New(code.NoRights, "this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, r.Process.PID, j.n.cfg.Name)
 	}
+	if connected || x.state == memberReturning {
+		return memberRecord{}, inProgress
+	}
+	j.setState(x, memberReturning)
+	x.conn = p
 	return x.memberRecord, nil
 }
 

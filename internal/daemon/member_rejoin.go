@@ -25,12 +25,9 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	if p.id.Load() != nil {
 		return nodeproto.Welcome{}, code.New(code.BadArg, "this connection has registered already")
 	}
-	e, err := n.journal.checkReturn(&r, p.cred)
+	e, err := n.journal.beginReturn(&r, p, n.processes[r.Process.PID] != nil)
 	if err != nil {
 		return nodeproto.Welcome{}, err
-	}
-	if o := n.processes[r.Process.PID]; o != nil {
-		return nodeproto.Welcome{}, code.New(code.InProgress, "process %d has a connection with node %q still", r.Process.PID, n.cfg.Name)
 	}
 	c := n.children.byPID[e.Process.PID]
 	if c != nil && c.who.uid == p.cred.UID && c.markJoined() {
@@ -43,7 +40,6 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 		}
 	}
 	p.linkOrder.Store(r.Order)
-	p.returning.Store(true)
 	p.id.Store(&e.Process)
 	n.processes[e.Process.PID] = p
 	return nodeproto.Welcome{Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.nodeNames(), Pass: r.Pass, Introduces: true, InSession: p.member != nil}, nil
@@ -52,9 +48,12 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 // sessionOf returns the session of a process that may rejoin, if this node has it.
 func (n *Node) sessionOf(id nodeproto.ProcessID) *session {
 	n.journal.mu.Lock()
-	e := n.journal.live[id]
+	session := ""
+	if m := n.journal.live[id]; m != nil {
+		session = m.Session
+	}
 	n.journal.mu.Unlock()
-	return n.sessionNamed(e.Session)
+	return n.sessionNamed(session)
 }
 
 // markJoined marks a spawned program as joined, and reports whether this is its first join.
@@ -70,8 +69,9 @@ func (c *child) markJoined() bool {
 
 // takeBelongings takes one part of what a rejoining process announces.
 func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
-	if !p.returning.Load() {
-		return code.New(code.BadArg, "only a process that comes back says what it had")
+	notReturning := code.New(code.BadArg, "only a process that comes back says what it had")
+	if !p.n.journal.isReturning(p) {
+		return notReturning
 	}
 	for _, e := range r.Exports {
 		if err := p.export(e, true); err != nil {
@@ -84,9 +84,10 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	if !r.Last {
 		return nil
 	}
-	p.returning.Store(false)
+	if !p.n.journal.endReturn(p) {
+		return notReturning
+	}
 	id := p.id.Load()
-	p.n.journal.returned(*id)
 	p.n.log.Info("process came back", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
 	if why := p.n.network.reason(); why != "" { // it may have missed the sever request
 		p.n.wg.Go(func() {

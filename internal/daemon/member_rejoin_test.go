@@ -174,7 +174,7 @@ func TestRollIsNotBelievedBlindly(t *testing.T) {
 			}
 			n, err := daemon.Start(cfg)
 			if name == "directory" {
-				check(t, "start", err, code.BadConfig, "who joins")
+				check(t, "start", err, code.BadConfig, "the members")
 				return
 			}
 			if err != nil {

@@ -26,10 +26,9 @@ import (
 type network struct {
 	transitionMu sync.Mutex // held during takeDown and bringUp
 
-	mu       sync.Mutex
-	epoch    uint64          // epoch of links made now
-	down     string          // why the node is down; "": it is up
-	epochCtx context.Context // ends with the epoch
+	mu       sync.Mutex      // after Node.mu
+	epoch    uint64          // epoch of links made now, or made last
+	epochCtx context.Context // ends with the epoch; its cause says why the node was taken down
 	endEpoch context.CancelCauseFunc
 }
 
@@ -37,7 +36,6 @@ type network struct {
 func (w *network) beginEpoch() {
 	// Greater than any of a daemon before this one, whose links processes bring with them.
 	w.epoch = max(w.epoch+1, uint64(unix.Monotonic()))
-	w.down = ""
 	w.epochCtx, w.endEpoch = context.WithCancelCause(context.Background())
 }
 
@@ -46,20 +44,31 @@ func (w *network) beginEpoch() {
 func (w *network) use(ctx context.Context) (_ context.Context, epoch uint64, leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.down != "" {
-		return nil, 0, nil, code.New(code.Unreachable, "%s", w.down)
-	}
 	life := w.epochCtx
+	if err := context.Cause(life); err != nil {
+		return nil, 0, nil, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, w.epoch, func() { stop(); cancel(nil) }, nil
 }
 
-// reason returns why the node is down, or "".
+// reason returns why the epoch has ended, or "".
 func (w *network) reason() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.down
+	if err := context.Cause(w.epochCtx); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// state is that of a node that runs: up during an epoch, down between two.
+func (w *network) state() nodeState {
+	if w.reason() != "" {
+		return nodeDown
+	}
+	return nodeUp
 }
 
 // currentEpoch returns the epoch of links made now.
@@ -73,10 +82,9 @@ func (w *network) currentEpoch() uint64 {
 func (w *network) finishEpoch(why string) (epoch uint64, was bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.down != "" {
+	if w.epochCtx.Err() != nil {
 		return w.epoch, false
 	}
-	w.down = why
 	w.endEpoch(code.New(code.Unreachable, "%s", why))
 	return w.epoch, true
 }
@@ -105,7 +113,12 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 	defer w.transitionMu.Unlock()
 	out := &nodev1.TakeDownResponse{}
 	why := downReason(n.cfg.Name, reason)
+	n.mu.Lock()
 	epoch, was := w.finishEpoch(why)
+	if n.state == nodeUp {
+		n.setState(nodeDown)
+	}
+	n.mu.Unlock()
 	if !was {
 		return out
 	}
@@ -144,9 +157,14 @@ func (n *Node) bringUp() error {
 	if err := os.Remove(n.downFile()); n.cfg.State != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return code.New(code.BadConfig, "node %q stays down, the next daemon would find it so: %v", n.cfg.Name, err)
 	}
+	n.mu.Lock()
 	w.mu.Lock()
 	w.beginEpoch()
 	w.mu.Unlock()
+	if n.state == nodeDown {
+		n.setState(nodeUp)
+	}
+	n.mu.Unlock()
 	n.driver.Info("the node was brought up")
 	return nil
 }

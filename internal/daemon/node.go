@@ -17,6 +17,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -62,9 +63,8 @@ type Node struct {
 	pendingLinks map[uint64]*pendingLink
 	conns        map[*nodeproto.Conn]struct{}
 	children     children
-	closed       bool
+	state        nodeState // guarded by mu
 	sessions     sessions
-	recovered    bool // sessions of an earlier daemon were recovered
 	network      network
 	endedTotals  endedTotals
 	departed     departed
@@ -81,6 +81,50 @@ type Node struct {
 	stopWaiting chan struct{} // closed when Close no longer waits for killed children
 
 	wg sync.WaitGroup
+}
+
+// nodeState is how far a node has come.
+//
+//	                              taken down
+//	starting ---------------> up ------------> down
+//	   |  sessions recovered  | <------------- ^ |
+//	   |                      |   brought up   | |
+//	   `----------------------|----------------' |
+//	      as it was left down |                  |
+//	                          `-----> stopping <-'  Close
+//
+// A node that is starting or stopping can be taken down as well, which ends its epoch (network)
+// and is no other state.
+type nodeState uint8
+
+const (
+	nodeStarting nodeState = iota
+	nodeUp
+	nodeDown
+	nodeStopping
+)
+
+func (s nodeState) String() string {
+	return [...]string{"starting", "up", "down", "stopping"}[s]
+}
+
+var nodeTransitions = state.Table[nodeState]{
+	nodeStarting: {nodeUp, nodeDown},
+	nodeUp:       {nodeDown, nodeStopping},
+	nodeDown:     {nodeUp, nodeStopping},
+}
+
+// setState is the only writer of the state. mu is held.
+func (n *Node) setState(to nodeState) {
+	nodeTransitions.Check(n.state, to)
+	n.state = to
+}
+
+// isStopping reports whether Close has begun.
+func (n *Node) isStopping() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state == nodeStopping
 }
 
 // Start brings a node up. It serves until Close.
@@ -137,7 +181,7 @@ func (n *Node) serve() (err error) {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
 	n.mu.Lock()
-	n.recovered = true
+	n.setState(n.network.state())
 	n.mu.Unlock()
 	if err := n.checkPlace(); err != nil {
 		n.Close()
@@ -194,11 +238,11 @@ func (n *Node) Socket() string { return n.cfg.Socket }
 // killed. Those of sessions go on, as established links of others do.
 func (n *Node) Close() {
 	n.mu.Lock()
-	if n.closed {
+	if n.state == nodeStopping {
 		n.mu.Unlock()
 		return
 	}
-	n.closed = true
+	n.setState(nodeStopping)
 	n.mu.Unlock()
 	n.endChildren()
 	n.cancel()
@@ -262,7 +306,7 @@ func (n *Node) acceptProcesses() {
 func (n *Node) track(c *nodeproto.Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
+	if n.state == nodeStopping {
 		return false
 	}
 	n.conns[c] = struct{}{}

@@ -41,7 +41,7 @@ func (n *Node) freePID() uint32 {
 	index := n.placeIndex()
 	for {
 		pid := n.unix.pid(index) // a full round of numbers later they begin again
-		if n.processes[pid] == nil && n.children.byPID[pid] == nil && !n.journal.isExpected(pid) {
+		if n.processes[pid] == nil && n.children.byPID[pid] == nil && !n.journal.isAbsent(pid) {
 			return pid
 		}
 	}

@@ -40,8 +40,6 @@ type process struct {
 	member  *member                             // its place in a session of this node; nil: none; set before id
 	program atomic.Pointer[string]              // nil: not known yet
 
-	returning atomic.Bool // rejoining; not all was announced yet
-
 	counters           linkCounters
 	releaseDescriptors func() // ends the reservations in descriptors
 	refusedFull        bool   // the node is out of descriptors: requests are refused with that error

@@ -58,7 +58,7 @@ func (n *Node) compareFirst(p *peer) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed { // and Close may not wait any more
+	if n.state == nodeStopping { // and Close may not wait any more
 		return
 	}
 	n.wg.Go(func() {

@@ -172,19 +172,11 @@ func (n *Node) pingResponse() *nodev1.PingResponse {
 	a := &nodev1.PingResponse{
 		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version, ProtocolVersion: nodeproto.Version,
 		UptimeNs: int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(), Load_1MMillis: loadAverage(),
-		State: nodev1.NodeState_NODE_STATE_UP, Reason: n.network.reason(), HostsDigest: n.roster.Load().digest,
-		StateFault: faultText(n.stateFault()),
-	}
-	if a.Reason != "" {
-		a.State = nodev1.NodeState_NODE_STATE_DOWN
+		HostsDigest: n.roster.Load().digest,
+		StateFault:  faultText(n.stateFault()),
 	}
 	n.mu.Lock()
-	switch {
-	case n.closed:
-		a.State = nodev1.NodeState_NODE_STATE_STOPPING
-	case !n.recovered:
-		a.State = nodev1.NodeState_NODE_STATE_STARTING
-	}
+	a.State, a.Reason = n.state.proto(), n.network.reason()
 	ps := make([]*process, 0, len(n.processes))
 	for _, p := range n.processes {
 		ps = append(ps, p)
@@ -195,6 +187,16 @@ func (n *Node) pingResponse() *nodev1.PingResponse {
 		a.ExportedBytes += p.exportedBytes()
 	}
 	return a
+}
+
+// proto is the state in messages to other nodes and to tools.
+func (s nodeState) proto() nodev1.NodeState {
+	return [...]nodev1.NodeState{
+		nodeStarting: nodev1.NodeState_NODE_STATE_STARTING,
+		nodeUp:       nodev1.NodeState_NODE_STATE_UP,
+		nodeDown:     nodev1.NodeState_NODE_STATE_DOWN,
+		nodeStopping: nodev1.NodeState_NODE_STATE_STOPPING,
+	}[s]
 }
 
 // exportedBytes is how many bytes the process says that it exports.

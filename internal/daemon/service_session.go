@@ -223,6 +223,7 @@ func (n *Node) describe(ctx context.Context, s *session) *nodev1.Session {
 	defer stop()
 	d := &nodev1.Session{Name: s.Name, User: s.User, Drive: s.Drive, Share: s.Share, OutputDirectory: s.Output, Base: s.Base}
 	c, err := s.reach(ctx)
+	d.State = s.currentState().String()
 	if err != nil {
 		d.Error = err.Error()
 		return d

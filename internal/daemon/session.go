@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/env"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -27,11 +28,88 @@ type session struct {
 	record
 
 	connectLock chan struct{} // a lock: held to reach the supervisor or to end it
-	deletedCh   chan struct{} // closed when the session has been deleted
+	deletedCh   chan struct{} // closed in state deleted
 
 	mu     sync.Mutex
-	client *supervise.Client // nil: not connected
-	query  *nodesQuery       // the query in progress; nil: none
+	state  sessionState      // guarded by mu
+	client *supervise.Client // guarded by mu; nil: not connected
+	query  *nodesQuery       // guarded by mu; the query in progress; nil: none
+}
+
+// sessionState is how far a session has come.
+//
+//	        made, recovered               supervisor connected
+//	making ----------------> unsupervised <------------------> supervised
+//	   |                       |  ^                lost            |
+//	   |            deletion   |  | failed             deletion    |
+//	   |            begun      v  |                    begun       |
+//	   |                       deleting <--------------------------'
+//	   |  making failed          |
+//	   `-----------> deleted <---'
+//
+// Only the table of sessions knows a session that is being made. A session that is being made or
+// deleted may have a supervisor, too.
+type sessionState uint8
+
+const (
+	sessionMaking sessionState = iota
+	sessionUnsupervised
+	sessionSupervised
+	sessionDeleting
+	sessionDeleted
+)
+
+func (s sessionState) String() string {
+	return [...]string{"making", "unsupervised", "supervised", "deleting", "deleted"}[s]
+}
+
+var sessionTransitions = state.Table[sessionState]{
+	sessionMaking:       {sessionUnsupervised, sessionDeleted},
+	sessionUnsupervised: {sessionSupervised, sessionDeleting},
+	sessionSupervised:   {sessionUnsupervised, sessionDeleting},
+	sessionDeleting:     {sessionUnsupervised, sessionDeleted},
+}
+
+// setState is the only writer of the state. mu is held.
+func (s *session) setState(to sessionState) {
+	sessionTransitions.Check(s.state, to)
+	s.state = to
+	if to == sessionDeleted {
+		close(s.deletedCh)
+	}
+}
+
+// changeState is setState for a caller that does not hold mu.
+func (s *session) changeState(to sessionState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setState(to)
+}
+
+// currentState returns the state.
+func (s *session) currentState() sessionState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// keep ends the making of a session, or a deletion that has failed.
+func (s *session) keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setState(sessionUnsupervised)
+	s.followConnection()
+}
+
+// followConnection changes the state of a session that is neither being made nor deleted when its
+// connection has changed. mu is held.
+func (s *session) followConnection() {
+	switch alive := s.aliveClient() != nil; {
+	case s.state == sessionUnsupervised && alive:
+		s.setState(sessionSupervised)
+	case s.state == sessionSupervised && !alive:
+		s.setState(sessionUnsupervised)
+	}
 }
 
 func (n *Node) newSession(r record) *session {
@@ -68,6 +146,11 @@ func (s *session) spec() supervise.Spec {
 func (s *session) connected() *supervise.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.aliveClient()
+}
+
+// aliveClient is the connection unless it has ended. mu is held.
+func (s *session) aliveClient() *supervise.Client {
 	if s.client != nil {
 		select {
 		case <-s.client.Done():
@@ -141,6 +224,7 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	}
 	s.mu.Lock()
 	s.client = c
+	s.followConnection()
 	s.mu.Unlock()
 	s.adopt(ctx, c)
 	s.noteAgain(ctx, c)
@@ -171,6 +255,9 @@ func (s *session) watchSupervisor(c *supervise.Client) {
 		}
 		select {
 		case <-over:
+			s.mu.Lock()
+			s.followConnection()
+			s.mu.Unlock()
 		case <-late:
 		case <-s.deletedCh:
 			return
@@ -268,6 +355,7 @@ func (s *session) hangUp() {
 	s.mu.Lock()
 	c := s.client
 	s.client = nil
+	s.followConnection()
 	s.mu.Unlock()
 	if c != nil {
 		c.Close()

@@ -13,23 +13,26 @@ import (
 )
 
 // addSession makes a session with a supervisor that runs, or nothing.
-func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) (s *session, err error) {
+func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) (_ *session, err error) {
 	t := &n.sessions
-	if err := t.reserve(n.cfg.Name, r.Name, r.UID); err != nil {
+	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), who != mount.Credentials{}
+	s := n.newSession(r)
+	if err := t.reserve(s); err != nil {
 		return nil, err
 	}
-	kept := false // what is left of it, for who deletes it
+	kept := true // reports whether a session is left, which can be deleted
 	defer func() {
-		if err != nil && !kept {
-			t.put(r.Name, nil)
+		if kept {
+			s.keep()
+		} else {
+			t.remove(s)
 		}
 	}()
-	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), who != mount.Credentials{}
-	n.placeCgroup(&r)
-	if err := n.placeMount(&r); err != nil {
+	n.placeCgroup(&s.record)
+	if err := n.placeMount(&s.record); err != nil {
+		kept = false
 		return nil, err
 	}
-	s = n.newSession(r)
 	undo := func() {
 		s.hangUp()
 		_ = s.dropCgroup()
@@ -37,13 +40,12 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 		defer stop()
 		_ = unix.RemoveTree(late, t.dir(r.Name))
 		if derr := n.undoShare(ctx, s); derr != nil {
-			err, kept = errors.Join(err, derr), true
-			t.put(r.Name, s)
+			err = errors.Join(err, derr)
 			return
 		}
 		n.removeDrive(&s.record)
 		_ = os.Remove(t.file(r.Name))
-		close(s.deletedCh)
+		kept = false
 	}
 	// A daemon that dies meanwhile leaves a session that the next one deletes.
 	err = n.takeDrive(&s.record, func() error {
@@ -74,7 +76,6 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 		undo()
 		return nil, err
 	}
-	t.put(r.Name, s)
 	n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base, "output", r.Output)
 	return s, nil
 }

@@ -28,7 +28,9 @@ func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, er
 		return "", ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
 	}
 	t := &n.sessions
+	s.changeState(sessionDeleting)
 	again := func(err error) (string, error) {
+		s.keep()
 		<-s.connectLock
 		return "", err
 	}
@@ -54,8 +56,7 @@ func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, er
 	if err := os.Remove(t.file(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return again(code.New(code.BadConfig, "remove the record of session %q: %v", s.Name, err))
 	}
-	t.put(s.Name, nil)
-	close(s.deletedCh)
+	t.remove(s)
 	n.log.Info("session deleted", "session", s.Name, "user", s.User)
 	return notice, nil
 }

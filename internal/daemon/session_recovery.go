@@ -14,7 +14,7 @@ import (
 func (n *Node) recoverSessions() error {
 	t := &n.sessions
 	t.mu.Lock() // other nodes ask already
-	t.state, t.byName, t.making, t.lockTaken = n.cfg.State, map[string]*session{}, map[string]uint32{}, n.keepPIDs
+	t.state, t.byName, t.lockTaken = n.cfg.State, map[string]*session{}, n.keepPIDs
 	t.drives = map[string]string{}
 	if t.state == "" {
 		t.mu.Unlock()
@@ -46,7 +46,7 @@ func (n *Node) recoverSessions() error {
 			continue
 		}
 		s := n.newSession(r)
-		t.put(r.Name, s)
+		t.add(s)
 		if r.Share != "" && !r.Ending {
 			t.claimDrive(r.Drive, r.Name)
 		}

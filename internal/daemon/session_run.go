@@ -43,7 +43,7 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	}
 	c := newChild(o)
 	n.mu.Lock()
-	if n.closed {
+	if n.state == nodeStopping {
 		err = code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
 	} else {
 		c.pid = n.freePID()

@@ -29,10 +29,9 @@ type sessions struct {
 	cgroups   string         // the cgroup below which they get theirs; "": they get none
 	lockTaken func(*os.File) // is told of the lock
 
-	mu     sync.Mutex
-	lock   *os.File // held while this daemon uses the state directory
+	mu     sync.Mutex // before a session's
+	lock   *os.File   // held while this daemon uses the state directory
 	byName map[string]*session
-	making map[string]uint32 // of which user; in byName they are nil
 	drives map[string]string // which session each is made for
 	stuck  map[uint32]int    // supervisors of sessions that are not made, which cannot be killed, of which user
 }
@@ -104,7 +103,10 @@ func (n *Node) findSession(c caller, name string) (*session, error) {
 func (n *Node) sessionNamed(name string) *session {
 	n.sessions.mu.Lock()
 	defer n.sessions.mu.Unlock()
-	return n.sessions.byName[name]
+	if s := n.sessions.byName[name]; s != nil && s.currentState() != sessionMaking {
+		return s
+	}
+	return nil
 }
 
 // sessionsAfter are those with greater names, in order.
@@ -114,7 +116,7 @@ func (n *Node) sessionsAfter(name string) []*session {
 	defer t.mu.Unlock()
 	var out []*session
 	for _, s := range t.byName {
-		if s != nil && s.Name > name {
+		if s.Name > name && s.currentState() != sessionMaking {
 			out = append(out, s)
 		}
 	}
@@ -122,8 +124,9 @@ func (n *Node) sessionsAfter(name string) []*session {
 	return out
 }
 
-// reserve keeps a name for a session that is being made; release gives it up.
-func (t *sessions) reserve(node, name string, uid uint32) error {
+// reserve adds a session that is being made. remove gives its name up.
+func (t *sessions) reserve(s *session) error {
+	node, name, uid := s.n.cfg.Name, s.Name, s.UID
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.open(true); err != nil {
@@ -131,12 +134,7 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 	}
 	same := 0
 	for _, s := range t.byName {
-		if s != nil && s.UID == uid {
-			same++
-		}
-	}
-	for _, u := range t.making {
-		if u == uid {
+		if s.UID == uid {
 			same++
 		}
 	}
@@ -148,7 +146,7 @@ func (t *sessions) reserve(node, name string, uid uint32) error {
 	case len(t.byName) >= maxSessions || same >= maxUserSessions:
 		return code.New(code.NoMem, "node %q has %d sessions, %d of them this user's: at most %d, and %d of one user", node, len(t.byName), same, maxSessions, maxUserSessions)
 	}
-	t.byName[name], t.making[name] = nil, uid
+	t.byName[name] = s
 	return nil
 }
 
@@ -176,13 +174,18 @@ func (n *Node) reapStuck(c *unix.Child, uid uint32) {
 	})
 }
 
-func (t *sessions) put(name string, s *session) {
+// add adds a session of an earlier daemon.
+func (t *sessions) add(s *session) {
+	s.keep()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.making, name)
-	if s == nil {
-		delete(t.byName, name)
-		return
-	}
-	t.byName[name] = s
+	t.byName[s.Name] = s
+}
+
+// remove removes a session that was deleted, or could not be made.
+func (t *sessions) remove(s *session) {
+	t.mu.Lock()
+	delete(t.byName, s.Name)
+	t.mu.Unlock()
+	s.changeState(sessionDeleted)
 }

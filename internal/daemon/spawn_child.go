@@ -66,7 +66,7 @@ func (n *Node) run(c *child) {
 	}
 	n.mu.Lock()
 	c.proc = proc
-	late := c.cancelled || n.closed
+	late := c.cancelled || n.state == nodeStopping
 	n.mu.Unlock()
 	if late {
 		proc.Signal(syscall.SIGKILL)
@@ -103,10 +103,7 @@ func (n *Node) reap(c *child, proc *unix.Child) (how string, ended bool) {
 		n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(), "path", string(c.Path))
 		return "", false
 	}
-	n.mu.Lock()
-	closed := n.closed
-	n.mu.Unlock()
-	if closed { // else its process group would run on after the node
+	if n.isStopping() { // else its process group would run on after the node
 		proc.Signal(syscall.SIGKILL)
 	}
 	return proc.Reap(), true
@@ -183,7 +180,7 @@ type children struct {
 func (n *Node) startChild(ctx context.Context, c *child) error {
 	for {
 		n.mu.Lock()
-		if n.closed {
+		if n.state == nodeStopping {
 			n.mu.Unlock()
 			return code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
 		}
@@ -281,9 +278,7 @@ func (n *Node) awaitJoined(ctx context.Context, pid uint32) (*process, error) {
 
 // wouldAwait reports whether awaitJoined would wait.
 func (n *Node) wouldAwait(pid uint32) bool {
-	n.journal.mu.Lock()
-	expected := n.journal.expected[pid] != nil
-	n.journal.mu.Unlock()
+	expected := n.journal.isAbsent(pid)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if c := n.children.byPID[pid]; c != nil {

@@ -45,7 +45,10 @@ type Session struct {
 	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	// The cgroup on this node that its processes are in; empty if the node can make
 	// none.
-	Cgroup        string `protobuf:"bytes,9,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	Cgroup string `protobuf:"bytes,9,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	// How far it has come: unsupervised, supervised or deleting. Empty: the node is older
+	// than this field.
+	State         string `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +142,13 @@ func (x *Session) GetError() string {
 func (x *Session) GetCgroup() string {
 	if x != nil {
 		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *Session) GetState() string {
+	if x != nil {
+		return x.State
 	}
 	return ""
 }
@@ -2011,7 +2021,7 @@ var File_vmmc_node_v1_session_proto protoreflect.FileDescriptor
 
 const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1avmmc/node/v1/session.proto\x12\fvmmc.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x01\n" +
+	"\x1avmmc/node/v1/session.proto\x12\fvmmc.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\x01\n" +
 	"\aSession\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
@@ -2021,7 +2031,9 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x04base\x18\x06 \x01(\tR\x04base\x12\x1c\n" +
 	"\tprocesses\x18\a \x01(\rR\tprocesses\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\x12\x16\n" +
-	"\x06cgroup\x18\t \x01(\tR\x06cgroup\"\xaf\x02\n" +
+	"\x06cgroup\x18\t \x01(\tR\x06cgroup\x12\x14\n" +
+	"\x05state\x18\n" +
+	" \x01(\tR\x05state\"\xaf\x02\n" +
 	"\x11AddSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
