@@ -25,7 +25,7 @@ const (
 // Other connections have the system's congestion control.
 func (s *stream) tuneForRTT() {
 	if t := unix.RoundTrip(s.fd); t > 0 && t <= lowRTTLimit {
-		s.tx.burst.lowRTT = true
+		s.tx.burst.LowRTT = true
 		unix.BoundSend(s.fd, lowRTTSendBuffer)
 		unix.Unpace(s.fd)
 		return

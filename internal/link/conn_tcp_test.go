@@ -17,7 +17,7 @@ func TestBulkInFlight(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			rq, far := requesterTo(t)
 			rq.tmu.Lock()
-			rq.tx.burst.lowRTT = c.near
+			rq.tx.burst.LowRTT = c.near
 			rq.tmu.Unlock()
 			sendAsync(t, rq, c.size)
 			discardFrom(t, far, framed(c.size))

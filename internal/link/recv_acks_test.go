@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -89,12 +90,12 @@ func TestAcknowledgementsAreShared(t *testing.T) {
 		{"goes to rest", func(s *sharer) { s.takes(size, crowd); s.releaseUnarmed() }, ack},
 		{"goes to sleep", func(s *sharer) { s.takes(size, crowd); s.releaseArmed() }, ack},
 		{"not enough", func(s *sharer) {
-			for range ackStride(size)/size - 1 {
+			for range pacing.AckStride(size)/size - 1 {
 				s.takes(size, crowd)
 			}
 		}, nil},
 		{"enough", func(s *sharer) {
-			for range ackStride(size) / size {
+			for range pacing.AckStride(size) / size {
 				s.takes(size, crowd)
 			}
 		}, ack},
@@ -228,7 +229,7 @@ func TestCanShareAck(t *testing.T) {
 		rq, _ := requesterTo(t)
 		rq.tmu.Lock()
 		for range c.before {
-			rq.inFlight.add(rq.inFlight.n+1, c.size)
+			rq.inFlight.Add(rq.inFlight.Len()+1, c.size)
 		}
 		if got := rq.canShareAck(c.size); got != c.want {
 			t.Errorf("with %d messages of %d bytes on their way: %v, want %v", c.before, c.size, got, c.want)

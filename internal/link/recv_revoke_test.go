@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -53,19 +54,19 @@ func TestWithdrawnBesideAStore(t *testing.T) {
 // Each import of a link that ends asks for copies of what is left, which is long: it is copied once.
 func TestPayloadDetachedOnce(t *testing.T) {
 	rq, far := requesterTo(t)
-	const size = 2 * maxPartsPerCall * chunk
+	const size = 2 * pacing.MaxParts * chunk
 	rq.tmu.Lock()
-	rq.tx.burst = burstSizer{extraParts: maxPartsPerCall - minPartsPerCall} // not near: there it would be one frame
+	rq.tx.burst = pacing.Burst{ExtraParts: pacing.MaxParts - pacing.MinParts} // not near: there it would be one frame
 	rq.tmu.Unlock()
 	src := make([]byte, size)
 	if _, err := rq.SendAsync(t.Context(), Message{Handle: 1, Src: src}); err != nil {
 		t.Fatal(err)
 	}
 	rq.tmu.Lock()
-	count, last := rq.tx.partCount, &rq.tx.parts[maxPartsPerCall-1]
-	if count != maxPartsPerCall {
+	count, last := rq.tx.partCount, &rq.tx.parts[pacing.MaxParts-1]
+	if count != pacing.MaxParts {
 		rq.tmu.Unlock()
-		t.Fatalf("%d frames are begun, want %d", count, maxPartsPerCall)
+		t.Fatalf("%d frames are begun, want %d", count, pacing.MaxParts)
 	}
 	lent := &last.payload[0]
 	rq.tx.detachPayload()
@@ -77,12 +78,12 @@ func TestPayloadDetachedOnce(t *testing.T) {
 		t.Error("a copy is copied")
 	}
 	rq.tmu.Unlock()
-	discardFrom(t, far, maxPartsPerCall*(chunk+wire.HeaderSize))
+	discardFrom(t, far, pacing.MaxParts*(chunk+wire.HeaderSize))
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // the next load's memory is lent again
 		rq.tmu.Lock()
 		begun, kept := rq.tx.framesQueued, last.copied
 		rq.tmu.Unlock()
-		if begun > maxPartsPerCall {
+		if begun > pacing.MaxParts {
 			if kept {
 				t.Error("what is lent is taken for a copy")
 			}
@@ -92,5 +93,5 @@ func TestPayloadDetachedOnce(t *testing.T) {
 			t.Fatalf("nothing more is begun: %s", rq.state())
 		}
 	}
-	discardFrom(t, far, framed(size)-maxPartsPerCall*(chunk+wire.HeaderSize))
+	discardFrom(t, far, framed(size)-pacing.MaxParts*(chunk+wire.HeaderSize))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -56,7 +57,7 @@ type Requester struct {
 	ackRequested uint64
 	// An acknowledgement is to be requested once this message is written. Guarded by tmu.
 	ackWanted uint64
-	inFlight  inFlightBytes // Guarded by tmu.
+	inFlight  pacing.InFlight // Guarded by tmu.
 
 	// lastSeq is the last message begun, stored under inboxMu. ackedSeq is the last one applied by
 	// the exporter, stored by the receiver. They are equal when nothing is in flight, which mapped

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -60,7 +61,7 @@ type Responder struct {
 	ackUnshared bool
 	// Bytes of the unacknowledged messages. Guarded by rmu.
 	unackedBytes uint64
-	// Bytes that share one acknowledgement, for messages as long as the last one. See [ackStride].
+	// Bytes that share one acknowledgement, for messages as long as the last one. See [pacing.AckStride].
 	ackStrideBytes uint64
 	// The frames received made something to be sent. Guarded by rmu.
 	replyPending bool
@@ -355,7 +356,7 @@ func (rs *Responder) messageArrived(h *wire.Header) {
 	}
 	rs.counters.AddLocked(shmlayout.Messages, 1)
 	rs.counters.AddLocked(shmlayout.Bytes, m.size)
-	rs.ackStrideBytes = ackStride(m.size)
+	rs.ackStrideBytes = pacing.AckStride(m.size)
 	*m = message{}
 	rs.markApplied(h.Seq, h.Flags)
 }

@@ -216,7 +216,7 @@ func (rq *Requester) nextFrame(h *wire.Header) (payload []byte, ok bool) {
 			rq.unacked.uncopied.push(*q)
 		}
 		if q.size > maxInline && q.fetch == nil && !q.abort {
-			rq.inFlight.add(q.seq, q.size)
+			rq.inFlight.Add(q.seq, q.size)
 		}
 		rq.queue.pop()
 		rq.queuedOps.Add(-1)

@@ -4,97 +4,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/simnet"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
-
-// fullBurst is the load of a connection that has taken full ones in no time.
-func fullBurst() burstSizer {
-	return burstSizer{lowRTT: true, extraParts: maxPartsPerCall - minPartsPerCall}
-}
-
-// Only a load that was full and took no time makes the next one more, and one that took long makes it less.
-func TestBurstGrows(t *testing.T) {
-	quick, slow := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
-	l := burstSizer{lowRTT: true}
-	full := func(at time.Time, size, want int) {
-		t.Helper()
-		n := 1
-		for l.addPart(n, size) {
-			n++
-		}
-		if !l.fullSince.IsZero() {
-			l.fullSince = at
-		}
-		l.written()
-		if got := l.maxParts(); got != want {
-			t.Errorf("a load of %d parts of %d bytes, the next one of %d, want %d", n, size, got, want)
-		}
-	}
-	for _, want := range []int{8, 16, 16} {
-		full(quick, gatherable-4, want)
-	}
-	l.addPart(1, chunk)
-	l.written()
-	if l.maxParts() != maxPartsPerCall {
-		t.Error("a load that was not full changes it")
-	}
-	for _, want := range []int{8, 4, 4} {
-		full(slow, gatherable-4, want)
-	}
-	for range 3 {
-		full(quick, 1<<10, minPartsPerCall)
-	}
-	l = burstSizer{lowRTT: true, extraParts: maxPartsPerCall - minPartsPerCall}
-	full(slow, 1<<10, maxPartsPerCall)
-	l = burstSizer{}
-	for range 3 {
-		if l.addPart(minPartsPerCall, chunk) || !l.addPart(minPartsPerCall-1, chunk) || !l.fullSince.IsZero() {
-			t.Fatal("where the far end is not near, a load is not always the same")
-		}
-		l.written()
-	}
-}
-
-// A frame to a near end is as long as what the load has room for, one to another end is no longer than a chunk, and a load weighs what it has of chunks.
-func TestFrameFillsBurst(t *testing.T) {
-	l := burstSizer{lowRTT: true}
-	for _, c := range []struct {
-		count, size int
-		more        bool
-		most        int
-	}{{1, chunk / 2, true, minPartsPerCall*chunk - chunk/2}, {2, 3 * chunk, true, chunk}, {3, chunk/2 - 4, false, chunk}} {
-		if more := l.addPart(c.count, c.size); more != c.more || l.maxPayload() != c.most {
-			t.Errorf("behind a frame of %d bytes, the %d., may come more: %v, of %d bytes, want %v, %d", c.size, c.count, more, l.maxPayload(), c.more, c.most)
-		}
-	}
-	l.bytes += 4
-	if w := l.weight(3); w != 4 {
-		t.Errorf("three frames of %d bytes weigh %d parts, want 4", l.bytes, w)
-	}
-	if w := l.weight(9); w != 9 {
-		t.Errorf("nine frames weigh %d parts", w)
-	}
-	l.fullSince = time.Time{}
-	l.written()
-	if l.maxPayload() != minPartsPerCall*chunk {
-		t.Errorf("after a load a frame may have %d bytes, want %d", l.maxPayload(), minPartsPerCall*chunk)
-	}
-	if l = fullBurst(); l.maxPayload() != wire.MaxChunk {
-		t.Errorf("a frame that is the largest load may have %d bytes, want %d", l.maxPayload(), wire.MaxChunk)
-	}
-	l.lowRTT = false
-	if l.addPart(1, chunk); l.maxPayload() != chunk {
-		t.Errorf("a frame to an end that is not near may have %d bytes, want %d", l.maxPayload(), chunk)
-	}
-}
 
 // The time of a load is taken from when all of it was begun until it is written: by a link whose loads took no time, and then long, as
 // the test says when they began.
 func TestBurstIsTimed(t *testing.T) {
 	rq, far := requesterTo(t)
 	rq.tmu.Lock()
-	rq.tx.burst.lowRTT = true
+	rq.tx.burst.LowRTT = true
 	rq.tmu.Unlock()
 	loads := []int{4, 8, 16, 16, 8, 4}
 	all := 0
@@ -108,21 +28,21 @@ func TestBurstIsTimed(t *testing.T) {
 	written, begun := 0, uint64(0)
 	for i, n := range loads {
 		begun++ // all of it is one frame's
-		var l burstSizer
+		var l pacing.Burst
 		for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 			rq.tmu.Lock()
 			if rq.tx.framesQueued == begun { // and the peer has not read it, so it is not written
 				l = rq.tx.burst
 				after := time.Now()
-				if l.fullSince.Before(before) || l.fullSince.After(after) {
-					t.Errorf("load %d was full at %v, it was begun between %v and %v", i, l.fullSince, before, after)
+				if l.FullSince.Before(before) || l.FullSince.After(after) {
+					t.Errorf("load %d was full at %v, it was begun between %v and %v", i, l.FullSince, before, after)
 				}
-				if rq.tx.burst.fullSince = after.Add(time.Hour); i >= 3 {
-					rq.tx.burst.fullSince = after.Add(-time.Hour)
+				if rq.tx.burst.FullSince = after.Add(time.Hour); i >= 3 {
+					rq.tx.burst.FullSince = after.Add(-time.Hour)
 				}
 			}
 			rq.tmu.Unlock()
-			if l.lowRTT {
+			if l.LowRTT {
 				break
 			}
 			if i == 0 && rq.begunBeyond(begun) {
@@ -150,7 +70,7 @@ func (rq *Requester) begunBeyond(n uint64) bool {
 
 // However much one call writes, one turn of a link writes no more than it did with the smallest loads.
 func TestPumpIsBounded(t *testing.T) {
-	for _, begin := range []burstSizer{{}, {lowRTT: true, extraParts: minPartsPerCall}, fullBurst()} {
+	for _, begin := range []pacing.Burst{{}, {LowRTT: true, ExtraParts: pacing.MinParts}, pacing.Full()} {
 		rq, far := requesterTo(t)
 		rq.tmu.Lock()
 		rq.tx.burst = begin
@@ -172,7 +92,7 @@ func TestPumpIsBounded(t *testing.T) {
 			}
 			rq.pump()
 			if got := rq.tx.framesWritten; got != turn*maxBurst {
-				t.Errorf("loads of %d parts: %d frames are written after %d turns, want %d", begin.maxParts(), got, turn, turn*maxBurst)
+				t.Errorf("loads of %d parts: %d frames are written after %d turns, want %d", begin.MaxParts(), got, turn, turn*maxBurst)
 			}
 		}
 		rq.tx.flushing = false
@@ -185,19 +105,19 @@ func TestPumpIsBounded(t *testing.T) {
 // What one call may write is begun and no more, and all of it arrives.
 func TestBurstIsWritten(t *testing.T) {
 	for _, c := range []struct {
-		load          burstSizer
+		load          pacing.Burst
 		frames, parts int
-	}{{burstSizer{}, minPartsPerCall, minPartsPerCall}, {burstSizer{lowRTT: true}, 1, minPartsPerCall}, {fullBurst(), 1, maxPartsPerCall}} {
+	}{{pacing.Burst{}, pacing.MinParts, pacing.MinParts}, {pacing.Burst{LowRTT: true}, 1, pacing.MinParts}, {pacing.Full(), 1, pacing.MaxParts}} {
 		rq, far := requesterTo(t)
 		rq.tmu.Lock()
 		rq.tx.burst = c.load
 		rq.tmu.Unlock()
-		const size = (maxPartsPerCall + 3) * chunk
+		const size = (pacing.MaxParts + 3) * chunk
 		if _, err := rq.SendAsync(t.Context(), Message{Handle: 1, Src: make([]byte, size)}); err != nil {
 			t.Fatal(err)
 		}
 		rq.tmu.Lock()
-		if n, bytes := rq.tx.partCount, rq.tx.burst.bytes; n != c.frames || bytes != c.parts*chunk {
+		if n, bytes := rq.tx.partCount, rq.tx.burst.Bytes; n != c.frames || bytes != c.parts*chunk {
 			t.Errorf("%+v: %d frames of %d bytes are begun, want %d of %d", c.load, n, bytes, c.frames, c.parts*chunk)
 		}
 		rq.tmu.Unlock()
@@ -218,7 +138,7 @@ func TestBurstIsWritten(t *testing.T) {
 func TestManyInFullBursts(t *testing.T) {
 	const (
 		before = 9 // messages on the first connection that breaks, and half of those on the next one
-		window = 4 * maxPartsPerCall
+		window = 4 * pacing.MaxParts
 		count  = window + 4*before // so that a window is left beyond what the second one has brought
 	)
 	for _, size := range []int{gatherable, chunk} {
@@ -228,7 +148,7 @@ func TestManyInFullBursts(t *testing.T) {
 				some := int64(inside + before*size + 999)
 				all = []faults{{there: []simnet.Fault{{At: some, Kind: simnet.Reset}}}, {there: []simnet.Fault{{At: 2 * some, Kind: simnet.Cut}}}}
 			}
-			manyInFlight(t, "laden", nil, Terms{ReconnectLimit: time.Minute}, fullBurst(), size, window, count, all)
+			manyInFlight(t, "laden", nil, Terms{ReconnectLimit: time.Minute}, pacing.Full(), size, window, count, all)
 		}
 	}
 }

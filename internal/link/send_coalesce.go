@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -25,31 +26,12 @@ const (
 	coalesceMessages      = 8
 )
 
-// coalesceBytes returns how many bytes of messages of the given size are coalesced: a chunk, or as
-// many messages as any call may write if that is more. A longer message is sent by itself.
-func coalesceBytes(size uint64) uint64 {
-	if size > chunk {
-		return chunk
-	}
-	return max(chunk, minPartsPerCall*size)
-}
-
-// ackStride returns how many bytes of messages of the given size share an acknowledgement while
-// more of them come: its cost is small beside that of so much data. Two messages of 256 KiB share
-// one; a longer message has its own.
-func ackStride(size uint64) uint64 {
-	if size > chunk {
-		return chunk
-	}
-	return max(chunk, 2*size)
-}
-
 // canShareAck reports whether enough bytes are in flight, with a message of the given size, that
 // the receiver may acknowledge the message together with later ones. Earlier messages cause an
 // acknowledgement without it. If no message follows, the receiver acknowledges after a few empty
 // polls. The caller holds tmu.
 func (rq *Requester) canShareAck(size int) bool {
-	return size > maxInline && size <= chunk && rq.inFlight.after(rq.ackedSeq.Load())+uint64(size) >= 2*ackStride(uint64(size))
+	return size > maxInline && size <= chunk && rq.inFlight.After(rq.ackedSeq.Load())+uint64(size) >= 2*pacing.AckStride(uint64(size))
 }
 
 // shouldCoalesce reports whether a message that was just queued is left to be written with later
@@ -57,7 +39,7 @@ func (rq *Requester) canShareAck(size int) bool {
 // off its list, and whenever a waiter or sender sweeps before. So a message queued while onWatchdog
 // is set is found.
 func (rq *Requester) shouldCoalesce(size int) bool {
-	n, most := uint64(size), coalesceBytes(uint64(size))
+	n, most := uint64(size), pacing.CoalesceBytes(uint64(size))
 	both := rq.e.bulkActivity.justDrained()
 	if both {
 		most = max(most, min(coalesceBidirectional, coalesceMessages*n))
@@ -66,43 +48,11 @@ func (rq *Requester) shouldCoalesce(size int) bool {
 	case rq.tx.checksum: // each checked frame takes a call
 	case uint64(rq.queuedOps.Load())*n >= most: // the messages that wait with it are likely as long
 	case !rq.onWatchdog.Load() || rq.e.sleepers.Asleep():
-	case !both && rq.inFlight.after(rq.ackedSeq.Load()) < max(coalesceInFlight, 2*n):
+	case !both && rq.inFlight.After(rq.ackedSeq.Load()) < max(coalesceInFlight, 2*n):
 	default:
 		return rq.e.addToBulkBatch(rq) && rq.onWatchdog.Load()
 	}
 	return false
-}
-
-// inFlightBytes tracks the sizes of the last long asynchronous messages written. Guarded by tmu.
-type inFlightBytes struct {
-	recent [16]struct {
-		seq uint64
-		sum uint64 // of bytes up to it
-	}
-	n   uint64 // Number of messages.
-	sum uint64
-}
-
-func (f *inFlightBytes) add(seq uint64, size int) {
-	f.sum += uint64(size)
-	at := &f.recent[f.n%uint64(len(f.recent))]
-	at.seq, at.sum = seq, f.sum
-	f.n++
-}
-
-// after returns the bytes of messages after acked, counting at least the last ones.
-func (f *inFlightBytes) after(acked uint64) (size uint64) {
-	for k := range min(f.n, uint64(len(f.recent))) {
-		at := &f.recent[(f.n-1-k)%uint64(len(f.recent))]
-		if at.seq <= acked {
-			return f.sum - at.sum
-		}
-		if k+1 == f.n { // the first message of all
-			return f.sum
-		}
-		size = f.sum - at.sum
-	}
-	return size
 }
 
 // A short asynchronous message is left to the next waiter in this process, and without one to the

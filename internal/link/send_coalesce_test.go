@@ -2,12 +2,12 @@ package link
 
 import (
 	"context"
-	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -181,12 +181,12 @@ func TestNotCoalesced(t *testing.T) {
 
 // Messages are gathered up to a chunk, or to as many as any call may write, and begun then.
 func TestCoalescedInOneCall(t *testing.T) {
-	for _, c := range []struct{ size, messages int }{{chunk / 8, 8}, {gatherable, minPartsPerCall}, {chunk / 2, minPartsPerCall}, {chunk, minPartsPerCall}} {
+	for _, c := range []struct{ size, messages int }{{chunk / 8, 8}, {gatherable, pacing.MinParts}, {chunk / 2, pacing.MinParts}, {chunk, pacing.MinParts}} {
 		rq, far := requesterTo(t)
 		offWatchdog(t, rq)
 		rq.tmu.Lock()
 		for range coalesceInFlight/c.size + 2 { // as if they were on their way
-			rq.inFlight.add(rq.inFlight.n+1, c.size)
+			rq.inFlight.Add(rq.inFlight.Len()+1, c.size)
 		}
 		rq.tmu.Unlock()
 		for n := 1; n < c.messages; n++ {
@@ -207,7 +207,7 @@ func TestCoalescedInOneCall(t *testing.T) {
 
 // Where a waiter has just looked for what comes the other way, messages are gathered though nothing is on its way, up to coalesceBidirectional.
 func TestCoalescedBidirectional(t *testing.T) {
-	for _, c := range []struct{ size, messages int }{{gatherable, coalesceMessages}, {chunk / 2, coalesceMessages}, {chunk, minPartsPerCall}, {2 * chunk, 2}, {4 * chunk, 1}} {
+	for _, c := range []struct{ size, messages int }{{gatherable, coalesceMessages}, {chunk / 2, coalesceMessages}, {chunk, pacing.MinParts}, {2 * chunk, 2}, {4 * chunk, 1}} {
 		rq, far := requesterTo(t)
 		offWatchdog(t, rq)
 		rq.e.bulkActivity.lastDrain.Store(unix.Monotonic() + int64(time.Hour))
@@ -223,30 +223,5 @@ func TestCoalescedBidirectional(t *testing.T) {
 		}
 		onWatchdog(t, rq)
 		discardFrom(t, far, c.messages*framed(c.size))
-	}
-}
-
-// What is on its way is what was written and not acknowledged, as far as it is remembered.
-func TestInFlightBytes(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	for range 200 {
-		var f inFlightBytes
-		sizes := map[uint64]uint64{}
-		seq := uint64(0)
-		for range rng.IntN(60) {
-			seq += 1 + rng.Uint64N(3) // those between are short
-			sizes[seq] = 1 + rng.Uint64N(1<<20)
-			f.add(seq, int(sizes[seq]))
-			acked, want, n := rng.Uint64N(seq+1), uint64(0), 0
-			for s := seq; s > acked; s-- {
-				if size := sizes[s]; size > 0 && n < len(f.recent)-1 {
-					want += size
-					n++
-				}
-			}
-			if got := f.after(acked); got < want || n < len(f.recent)-1 && got != want {
-				t.Fatalf("%d bytes beyond %d of %d messages up to %d, want %d", got, acked, f.n, seq, want)
-			}
-		}
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -21,11 +21,11 @@ type transmitter struct {
 	buf [wire.HeaderSize + maxInline]byte
 	// Replaces buf while many short frames are unwritten.
 	bigBuf        *[bufferSize]byte
-	parts         [maxPartsPerCall]part
+	parts         [pacing.MaxParts]part
 	stagedPayload *[wire.MaxChecked]byte // The copy of a checked payload, while unwritten.
 	// Headers of the parts but the first, while any are in use.
-	headBufs      *[maxPartsPerCall - 1][wire.HeaderSize + maxInline]byte
-	burst         burstSizer    // Number of parts per call.
+	headBufs      *[pacing.MaxParts - 1][wire.HeaderSize + maxInline]byte
+	burst         pacing.Burst  // Number of parts per call.
 	checksum      bool          // Payloads have checksums. Set before the start.
 	cipher        *cipherWriter // nil: not encrypted.
 	firstPart     int           // The part that is being written.
@@ -95,7 +95,7 @@ func (t *transmitter) reset() {
 	t.firstBorrowedSeq.Store(0)
 	t.writeBlocked.Store(false)
 	t.bellDue, t.writeArmed = false, false
-	t.burst = burstSizer{}
+	t.burst = pacing.Burst{}
 }
 
 func (t *transmitter) releaseBuffers() {
@@ -118,7 +118,7 @@ func (t *transmitter) maxPayload() int {
 	if t.checksum {
 		return wire.MaxChecked
 	}
-	return t.burst.maxPayload()
+	return t.burst.MaxPayload()
 }
 
 var stagePool = sync.Pool{New: func() any { return new([wire.MaxChecked]byte) }}
@@ -138,7 +138,7 @@ func (t *transmitter) stageChecked(h *wire.Header, behind, payload []byte) []byt
 }
 
 // headPool serves links that write several long frames in one call. An idle link holds none.
-var headPool = sync.Pool{New: func() any { return new([maxPartsPerCall - 1][wire.HeaderSize + maxInline]byte) }}
+var headPool = sync.Pool{New: func() any { return new([pacing.MaxParts - 1][wire.HeaderSize + maxInline]byte) }}
 
 // putHeader encodes the header of the next frame.
 func (t *transmitter) putHeader(h *wire.Header, b []byte) {
@@ -166,7 +166,7 @@ func (t *transmitter) addFrame(h *wire.Header, payload []byte) (more bool) {
 	switch {
 	case t.partCount > 1:
 		if t.headBufs == nil {
-			t.headBufs = headPool.Get().(*[maxPartsPerCall - 1][wire.HeaderSize + maxInline]byte)
+			t.headBufs = headPool.Get().(*[pacing.MaxParts - 1][wire.HeaderSize + maxInline]byte)
 		}
 		p.head = t.headBufs[t.partCount-2][:size]
 	case at == 0:
@@ -183,10 +183,10 @@ func (t *transmitter) addFrame(h *wire.Header, payload []byte) (more bool) {
 	t.putHeader(h, p.head[at:])
 	if !whole {
 		p.payload, p.seq = payload, h.Seq
-		if t.burst.lowRTT && h.Type == wire.Data {
+		if t.burst.LowRTT && h.Type == wire.Data {
 			t.lastBulkSeq.Store(h.Seq)
 		}
-		return !t.checksum && t.burst.addPart(t.partCount, len(payload))
+		return !t.checksum && t.burst.AddPart(t.partCount, len(payload))
 	}
 	// the payload of an answer is memory that others write to
 	shm.CopyUnchecked(p.head[at+wire.HeaderSize:], payload)
@@ -236,7 +236,7 @@ func (t *transmitter) consume(n int) {
 		}
 		*p = part{}
 	}
-	t.burst.written()
+	t.burst.Written()
 	t.firstPart, t.partCount = 0, 0
 	t.releaseBuffers()
 	t.framesWritten = t.framesQueued
@@ -314,16 +314,16 @@ func (s *stream) flush() (done bool) {
 }
 
 // maxBurst bounds the long frames, of a chunk each, that one pump writes before other links are
-// served. A call counts as at least minPartsPerCall of them.
-const maxBurst = 8 * minPartsPerCall
+// served. A call counts as at least pacing.MinParts of them.
+const maxBurst = 8 * pacing.MinParts
 
 // pump writes all that must precede a sender's next frame, and reports whether it is all written.
 func (s *stream) pump() (clear bool) {
 	if s.disconnected.Load() {
 		return false
 	}
-	for spent := 0; s.flush(); spent += minPartsPerCall {
-		if spent+s.tx.burst.maxParts() > maxBurst {
+	for spent := 0; s.flush(); spent += pacing.MinParts {
+		if spent+s.tx.burst.MaxParts() > maxBurst {
 			s.markWriteBlocked() // raises an event at once if the socket has room
 			return false
 		}
@@ -336,7 +336,7 @@ func (s *stream) pump() (clear bool) {
 		if !s.queueFrames() && len(s.tx.control) == 0 { // nextFrame returns what is queued
 			return !s.tx.awaitingAcks
 		}
-		spent += max(s.tx.burst.weight(s.tx.partCount)-minPartsPerCall, 0)
+		spent += max(s.tx.burst.Weight(s.tx.partCount)-pacing.MinParts, 0)
 	}
 	return false
 }
@@ -406,88 +406,5 @@ func (s *stream) ringBell() {
 	s.tmu.Unlock()
 }
 
-// maxPartsPerCall is the number of long frames that one call writes at most; minPartsPerCall is the
-// number that it always may.
-const (
-	maxPartsPerCall = unix.MaxPieces / 2
-	minPartsPerCall = 4
-)
-
-// chunk is the longest payload of a frame unless the RTT is low. One call writes as many bytes as
-// its parts could have with that. To a low-RTT peer they go in as few frames as there are messages:
-// each frame ends a receive call, and of 1 MiB in four frames a tenth less per second arrives than
-// of 1 MiB in one. So the longest payload of all is a whole burst.
-const chunk = wire.MaxChunk / maxPartsPerCall
-
-// burstSizer adapts the number of long frames that are queued together. Queued frames are written
-// before all others, so a large burst delays short messages. But a sender with more to write leaves
-// the socket full while it handles acknowledgements, and with small bursts it leaves the socket
-// half empty. So a low-RTT connection that takes a full burst at once is given a larger one.
-type burstSizer struct {
-	// The RTT is low and the bytes in flight are bounded, so each burst takes as long as the one
-	// before it is in flight.
-	lowRTT     bool
-	extraParts int // Parts beyond minPartsPerCall.
-	// Payload in the parts so far, or in those being written.
-	bytes     int
-	fullSince time.Time // When the burst became full; zero: it did not.
-}
-
-// minMeanPart is the mean payload, that of 64 KiB messages, from which the time of a burst says
-// anything about a burst of whole chunks.
-const minMeanPart = 60 << 10
-
-// The time of a full burst. Below fastBurst the burst is doubled, above slowBurst it is halved.
-const (
-	fastBurst = 200 * time.Microsecond
-	slowBurst = 500 * time.Microsecond
-)
-
-// maxParts returns how many parts the next burst may have.
-func (l *burstSizer) maxParts() int { return minPartsPerCall + l.extraParts }
-
-// maxBytes returns how many payload bytes the next burst may have.
-func (l *burstSizer) maxBytes() int { return l.maxParts() * chunk }
-
-// maxPayload returns the longest payload of the next frame.
-func (l *burstSizer) maxPayload() int {
-	if l.lowRTT {
-		return max(chunk, l.maxBytes()-l.bytes)
-	}
-	return chunk
-}
-
-// weight returns the weight of a burst of count parts, in chunks.
-func (l *burstSizer) weight(count int) int { return max(count, l.bytes/chunk) }
-
-// addPart counts a part with a payload of size bytes, the last of count, and reports whether
-// another part may follow.
-func (l *burstSizer) addPart(count, size int) bool {
-	l.bytes += size
-	// a last word travels in its header, so a full burst may leave a little room
-	if count < l.maxParts() && l.maxBytes()-l.bytes >= chunk/2 {
-		return true
-	}
-	if l.lowRTT && l.bytes >= count*minMeanPart {
-		l.fullSince = time.Now()
-	}
-	return false
-}
-
-// written records that the burst is written, and adapts the next one.
-func (l *burstSizer) written() {
-	l.bytes = 0
-	if l.fullSince.IsZero() {
-		return
-	}
-	took := time.Since(l.fullSince)
-	l.fullSince = time.Time{}
-	n := l.maxParts()
-	switch {
-	case took < fastBurst:
-		n = min(2*n, maxPartsPerCall)
-	case took > slowBurst:
-		n = max(n/2, minPartsPerCall)
-	}
-	l.extraParts = n - minPartsPerCall
-}
+// chunk is the longest payload of a frame unless the RTT is low.
+const chunk = pacing.Chunk

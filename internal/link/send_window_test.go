@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/simnet"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -39,7 +40,7 @@ func TestManyInFlight(t *testing.T) {
 						all = slices.Insert(all, 1, faults{back: []simnet.Fault{{At: wire.HeaderSize + 5, Kind: simnet.Reset}}})
 					}
 				}
-				manyInFlight(t, kind.name, by, kind.terms, burstSizer{}, size, window, count, all)
+				manyInFlight(t, kind.name, by, kind.terms, pacing.Burst{}, size, window, count, all)
 			}
 		}
 	}
@@ -47,13 +48,13 @@ func TestManyInFlight(t *testing.T) {
 
 // manyInFlight sends count messages, of which window are on their way. Each connection begins with the load that begin is, and where that
 // is more than the first one of all has, with as much to write as fills it.
-func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin burstSizer, size, window, count int, all []faults) {
+func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin pacing.Burst, size, window, count int, all []faults) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	mem := memory(t, count*size)
 	var b *bridge
-	if begin.extraParts > 0 {
+	if begin.ExtraParts > 0 {
 		terms.Redial = func(ctx context.Context, n, replied uint64, notices uint32) (int, Cipher, wire.Answer, error) {
 			for b.out.lastSeq.Load()-b.out.ackedSeq.Load() < uint64(window) { // so much is sent again, or for the first time, that a load is full
 				if ctx.Err() != nil {
@@ -69,7 +70,7 @@ func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin bur
 	b.out.tmu.Lock()
 	b.out.tx.burst = begin
 	b.out.onConnChange = func(up bool, _ error) { // tmu is held, and nothing is written on the connection that takes another's place
-		if b.out.tx.burst = begin; up && max(len(b.out.retransmits), int(b.out.queuedOps.Load())) < begin.maxParts() && begin.extraParts > 0 {
+		if b.out.tx.burst = begin; up && max(len(b.out.retransmits), int(b.out.queuedOps.Load())) < begin.MaxParts() && begin.ExtraParts > 0 {
 			t.Errorf("%s, %d bytes: with %d messages sent again and %d queued no load is full", name, size, len(b.out.retransmits), b.out.queuedOps.Load())
 		}
 	}
