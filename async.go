@@ -8,6 +8,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Request is an asynchronous operation (the manual's vmmc_async_handle_t). It is a value: it may be
@@ -108,7 +109,7 @@ func (r Request) Status() error {
 	}
 	done, err := r.r.Result()
 	if !done {
-		return code.InProgress
+		return ErrInProgress
 	}
 	return r.outcome(err)
 }
@@ -125,7 +126,7 @@ func (r Request) outcome(err error) error {
 }
 
 // Done reports whether the request is over, well or not.
-func (r Request) Done() bool { return r.Status() != error(code.InProgress) } //nolint:errorlint // Status returns it as it is
+func (r Request) Done() bool { return r.Status() != error(ErrInProgress) } //nolint:errorlint // Status returns it as it is
 
 // Wait returns when the request is over, with its outcome, or with the context's
 // error; then the request goes on. It must not be called in a notification handler.
@@ -206,7 +207,7 @@ func (r *ImportRequest) Status() (*Import, error) {
 	select {
 	case <-r.done:
 	default:
-		return nil, code.InProgress
+		return nil, ErrInProgress
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +237,7 @@ func (r *ImportRequest) Wait(ctx context.Context) (*Import, error) {
 	case <-r.done:
 		return r.Status()
 	case <-ctx.Done():
-		return nil, fail("wait for an import", context.Cause(ctx))
+		return nil, fail("wait for an import", timeout.Ended(ctx))
 	}
 }
 

@@ -202,7 +202,7 @@ func TestImportAsync(t *testing.T) {
 		}
 		never := a.ImportAsync(ctx, b.Node(), b.PID(), 8)
 		never.Cancel()
-		if _, err := never.Status(); !errors.Is(err, vmmc.ErrTimeout) {
+		if _, err := never.Status(); !errors.Is(err, vmmc.ErrCanceled) {
 			t.Errorf("cancelled: %v", err)
 		}
 		a.ImportAsync(ctx, b.Node(), b.PID(), 9) // forgotten: ends with the process

@@ -47,6 +47,8 @@ import (
 // bound already, or exported), [ErrBadArg] (memory that is not of Alloc, or options
 // that cannot be), [ErrNoMem], [ErrRevoked], [ErrPeerGone], [ErrClosed],
 // [ErrNotInHandler].
+//
+// Experimental: it may change in any release.
 func (im *Import) Bind(mem []byte, off int, opts ...BindOption) (*Binding, error) {
 	if link.InHandler() {
 		return nil, im.opError("bind", len(mem), off, code.NotInHandler)
@@ -196,6 +198,8 @@ func (im *Import) endBindings(err error) (all []*Binding) {
 // Binding is automatic update: plain stores to local memory show up in an import by
 // themselves. It lives until [Binding.Close], or the end of its import or process.
 // Its methods may be called concurrently.
+//
+// Experimental: it may change in any release.
 type Binding struct {
 	im         *Import
 	mem        []byte
@@ -345,6 +349,8 @@ func (b *Binding) opError(what string, err error) error {
 }
 
 // BindingStats is what a binding has done so far.
+//
+// Experimental: it may change in any release.
 type BindingStats struct {
 	Mode     string // "watch": the kernel tells which pages were stored to; "compare"; "alias"
 	Reason   string // why not "watch"

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/encrypt"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -333,7 +334,7 @@ func TestImporterInClear(t *testing.T) {
 		return c, err
 	}
 	for _, print := range [][]byte{nil, make([]byte, encrypt.PrintSize-1)} {
-		if _, err := connect(nodeproto.Secrecy{Fingerprint: print}); !errors.Is(err, vmmc.ErrNotImplemented) {
+		if _, err := connect(nodeproto.Secrecy{Fingerprint: print}); !errors.Is(err, code.NotImplemented) {
 			t.Errorf("without a certificate: %v", err)
 		}
 	}

@@ -13,54 +13,58 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// Code is a numbered return value: the manual's (page 24), or one of our own
-// from -64 down. It is an error; errors.Is(err, vmmc.ErrRevoked) finds it in
-// whatever a call returned. The numbers never change.
-type Code = code.Code
+// Code is the number of an error: one of the manual's return values (page 24), or one of our own
+// from -64 down. It is an error itself: errors.Is(err, vmmc.ErrRevoked) finds it in what a call
+// returned, and errors.As finds the Code of an [Error]. The numbers never change. No call returns
+// the code 0, the manual's success: a call that succeeds returns a nil error.
+type Code int32
 
-// The return values. Those that no call of this package returns have a number and
-// a text all the same, for [ErrorStr] and other languages.
+// Error is the code's own text (the manual's vmmc_ErrorStr).
+func (c Code) Error() string { return code.Code(c).Error() }
+
+// The codes. Those that no call of this package returns have a number and a text all the same, for
+// [ErrorStr] and other languages.
 const (
-	Success = code.Success // the absence of an error
+	ErrBadAlignment           = Code(code.BadAlignment)         // offset, length or address not in whole words
+	ErrBufAlreadyExists       = Code(code.BufAlreadyExists)     // this id is exported already
+	ErrBadIbufState           = Code(code.BadIbufState)         // the import cannot be used; more precise codes are also this one
+	ErrBadRbufState           = Code(code.BadRbufState)         // the export cannot be used
+	ErrBadProxyExtension      = Code(code.BadProxyExtension)    // of the C library alone
+	ErrBadProxyAddr           = Code(code.BadProxyAddr)         // the range is not within one import
+	ErrBadSize                = Code(code.BadSize)              // not positive
+	ErrBadArg                 = Code(code.BadArg)               // outside an argument's domain
+	ErrNotImplemented         = Code(code.NotImplemented)       // not on this system
+	ErrUnblockedNotifications = Code(code.UnblockedNotifs)      // of no call: unblocking twice has no effect
+	ErrBlockedNotifications   = Code(code.BlockedNotifications) // notifications of the export are queued and blocked
+	ErrNoPhysDestSpace        = Code(code.NoPhysDestSpace)      // the limit on imported bytes is reached
+	ErrNoVirtDestSpace        = Code(code.NoVirtDestSpace)      // DestSpace is used up
+	ErrNoMem                  = Code(code.NoMem)                // no memory, or no room in a table
+	ErrNoSuchNode             = Code(code.NoSuchNode)
+	ErrNoSuchProcess          = Code(code.NoSuchProcess)
+	ErrNotInHandler           = Code(code.NotInHandler)   // not to be called by a notification handler
+	ErrOverlappedBufs         = Code(code.OverlappedBufs) // the memory is exported already, in part or whole
+	ErrInProgress             = Code(code.InProgress)     // the request is not over yet
+	ErrNoSuchError            = Code(code.NoSuchError)    // of the C library's DataEnd; here it is ok == false
+	ErrNoParent               = Code(code.NoParent)       // no other process spawned this one
+	ErrBadAsyncHandle         = Code(code.BadAsyncHandle) // a request that was never begun
+	ErrStaleHandle            = Code(code.StaleHandle)    // an import that was given out already
 
-	ErrBadAlignment           = code.BadAlignment         // offset, length or address not in whole words
-	ErrBufAlreadyExists       = code.BufAlreadyExists     // this id is exported already
-	ErrBadIbufState           = code.BadIbufState         // the import cannot be used; more precise codes are also this one
-	ErrBadRbufState           = code.BadRbufState         // the export cannot be used
-	ErrBadProxyExtension      = code.BadProxyExtension    // of the C library alone
-	ErrBadProxyAddr           = code.BadProxyAddr         // the range is not within one import
-	ErrBadSize                = code.BadSize              // not positive
-	ErrBadArg                 = code.BadArg               // outside an argument's domain
-	ErrNotImplemented         = code.NotImplemented       // not on this system
-	ErrUnblockedNotifications = code.UnblockedNotifs      // of no call: unblocking twice has no effect
-	ErrBlockedNotifications   = code.BlockedNotifications // notifications of the export are queued and blocked
-	ErrNoPhysDestSpace        = code.NoPhysDestSpace      // the limit on imported bytes is reached
-	ErrNoVirtDestSpace        = code.NoVirtDestSpace      // DestSpace is used up
-	ErrNoMem                  = code.NoMem                // no memory, or no room in a table
-	ErrNoSuchNode             = code.NoSuchNode
-	ErrNoSuchProcess          = code.NoSuchProcess
-	ErrNotInHandler           = code.NotInHandler   // not to be called by a notification handler
-	ErrOverlappedBufs         = code.OverlappedBufs // the memory is exported already, in part or whole
-	ErrInProgress             = code.InProgress     // the request is not over yet
-	ErrNoSuchError            = code.NoSuchError    // of the C library's DataEnd; here it is ok == false
-	ErrNoParent               = code.NoParent       // no other process spawned this one
-	ErrBadAsyncHandle         = code.BadAsyncHandle // a request that was never begun
-	ErrStaleHandle            = code.StaleHandle    // an import that was given out already
-
-	ErrNoRights        = code.NoRights    // the exporter does not allow it
-	ErrPeerGone        = code.PeerGone    // the exporting process, or its node, is gone
-	ErrRevoked         = code.Revoked     // the exporter closed the export
-	ErrStaleImport     = code.StaleImport // another incarnation of the peer
-	ErrNotRedirectable = code.NotRedirectable
-	ErrTimeout         = code.Timeout
-	ErrOutcomeUnknown  = code.OutcomeUnknown // wholly, partly or not delivered
-	ErrNoDaemon        = code.NoDaemon       // no node daemon at the socket
-	ErrUnreachable     = code.Unreachable    // the other node does not answer
-	ErrClosed          = code.Closed         // closed by this process
-	ErrProtocol        = code.Protocol       // the peer broke the protocol
-	ErrBadConfig       = code.BadConfig      // a node's configuration does not hold together
-	ErrNoCredit        = code.NoCredit       // a handler's notification would have to wait
-	ErrNoSuchSession   = code.NoSuchSession  // the node has no session of this name
+	ErrNoRights        = Code(code.NoRights)    // the exporter does not allow it
+	ErrPeerGone        = Code(code.PeerGone)    // the exporting process, or its node, is gone
+	ErrRevoked         = Code(code.Revoked)     // the exporter closed the export
+	ErrStaleImport     = Code(code.StaleImport) // another incarnation of the peer
+	ErrNotRedirectable = Code(code.NotRedirectable)
+	ErrTimeout         = Code(code.Timeout)        // the context's deadline passed, or a time limit of the library
+	ErrOutcomeUnknown  = Code(code.OutcomeUnknown) // wholly, partly or not delivered
+	ErrNoDaemon        = Code(code.NoDaemon)       // no node daemon at the socket
+	ErrUnreachable     = Code(code.Unreachable)    // the other node does not answer
+	ErrClosed          = Code(code.Closed)         // closed by this process
+	ErrProtocol        = Code(code.Protocol)       // the peer broke the protocol
+	ErrBadConfig       = Code(code.BadConfig)      // a node's configuration does not hold together
+	ErrNoCredit        = Code(code.NoCredit)       // a handler's notification would have to wait
+	ErrNoSuchSession   = Code(code.NoSuchSession)  // the node has no session of this name
+	ErrCanceled        = Code(code.Canceled)       // the context was cancelled
+	ErrUnknown         = Code(code.Unknown)        // an error without a code, mostly the system's: errors.Is and errors.As find it
 )
 
 // errNilContext is the cause of every call that was given no context. Each exported call compares
@@ -108,9 +112,11 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is this error's code, or the manual's nearest one:
+// Is reports whether target is this error's code, a code of its cause, or the manual's nearest one:
 // [ErrBadIbufState] for [ErrPeerGone], [ErrRevoked], [ErrStaleImport],
 // [ErrNoRights] and [ErrClosed], and [ErrBadRbufState] for [ErrNotRedirectable].
+// An error with [ErrTimeout] is also [context.DeadlineExceeded], and one with [ErrCanceled] is
+// [context.Canceled].
 func (e *Error) Is(target error) bool {
 	c, ok := target.(Code)
 	if !ok {
@@ -126,7 +132,16 @@ func (e *Error) Is(target error) bool {
 			return true
 		}
 	}
-	return c == e.Code
+	return c == e.Code || errors.Is(e.Err, code.Code(c))
+}
+
+// As sets a target of type *[Code] to this error's code.
+func (e *Error) As(target any) bool {
+	c, ok := target.(*Code)
+	if ok {
+		*c = e.Code
+	}
+	return ok
 }
 
 // fail makes an Error of whatever the layers below returned.
@@ -136,22 +151,30 @@ func fail(op string, err error) *Error {
 
 // failf makes an Error of a code and a text.
 func failf(op string, c Code, format string, args ...any) *Error {
-	return &Error{Op: op, Code: c, Err: code.New(c, format, args...)}
+	return &Error{Op: op, Code: c, Err: code.New(code.Code(c), format, args...)}
 }
 
+// codeOf finds the code of an error of the layers below.
 func codeOf(err error) Code {
-	var c Code
+	var e *Error
+	var c code.Code
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return ErrTimeout // also where the outcome is unknown, which errors.Is finds beside it
+	case errors.Is(err, context.Canceled): // also where the outcome is unknown, which errors.Is finds beside it
+		return ErrCanceled
+	case errors.Is(err, context.DeadlineExceeded): // likewise
+		return ErrTimeout
 	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, shmlayout.ErrLayout), errors.Is(err, shm.ErrAnnounced):
-		return ErrProtocol // likewise
+		return ErrProtocol
+	case errors.As(err, &e):
+		return e.Code
 	case errors.As(err, &c):
-		return c
+		return Code(c)
+	case errors.Is(err, shm.ErrForbidden):
+		return ErrBadArg
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
 		return ErrNoMem
 	}
-	return ErrBadArg
+	return ErrUnknown
 }
 
 // opError describes an error of a call on the export.

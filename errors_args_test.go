@@ -158,7 +158,7 @@ func badOnce(t *testing.T) []bad {
 		want := error(vmmc.ErrNoSuchNode)
 		switch {
 		case ctx.Err() != nil:
-			want = vmmc.ErrTimeout
+			want = vmmc.ErrCanceled
 		case node == p.Node():
 			want = vmmc.ErrNoSuchProcess
 		}
@@ -203,7 +203,7 @@ func badOnce(t *testing.T) []bad {
 		{"WithEmbedded", "that does not start", alone(vmmc.WithEmbedded(noNode)), errStart},
 		{"WithEmbedded", "beside WithSocket", open(t.Context(), vmmc.WithEmbedded(noNode)), vmmc.ErrBadArg},
 		{"Open", "with an option that is nil", open(t.Context(), nil), vmmc.ErrBadArg},
-		{"Open", "a context that has ended", open(ended()), vmmc.ErrTimeout},
+		{"Open", "a context that has ended", open(ended()), vmmc.ErrCanceled},
 
 		{"Process.Alloc", "no size", func() error { _, err := p.Alloc(0); return err }, vmmc.ErrBadSize},
 		{"Process.Alloc", "an odd size", func() error { _, err := p.Alloc(6); return err }, vmmc.ErrBadAlignment},
@@ -234,7 +234,7 @@ func badOnce(t *testing.T) []bad {
 		{"ImportRequest.Status", "of an import that was given out", func() error { _, err := taker.Status(); return err }, vmmc.ErrStaleHandle},
 		{"ImportRequest.Wait", "for none", func() error { _, err := (*vmmc.ImportRequest)(nil).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
 		{"ImportRequest.Wait", "for an empty one", func() error { _, err := new(vmmc.ImportRequest).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
-		{"ImportRequest.Wait", "a context that has ended", func() error { _, err := waiting.Wait(ended()); return err }, vmmc.ErrTimeout},
+		{"ImportRequest.Wait", "a context that has ended", func() error { _, err := waiting.Wait(ended()); return err }, vmmc.ErrCanceled},
 		{"ImportRequest.Wait", "for an import that was given out", func() error { _, err := taker.Wait(t.Context()); return err }, vmmc.ErrStaleHandle},
 
 		{"Process.NameToNode", "unknown", func() error { _, err := p.NameToNode("nowhere"); return err }, vmmc.ErrNoSuchNode},
@@ -252,7 +252,7 @@ func badOnce(t *testing.T) []bad {
 		{"Process.Spawn", "too many arguments", spawn(t.Context(), p.Node(), "/bin/true", make([]string, 4096)...), vmmc.ErrBadArg},
 		{"Process.Spawn", "an unknown node", spawn(t.Context(), far, "/bin/true"), vmmc.ErrNoSuchNode},
 		{"Process.Spawn", "no node", spawn(t.Context(), vmmc.NodeID{}, "/bin/true"), vmmc.ErrNoSuchNode},
-		{"Process.Spawn", "a context that has ended", spawn(ended(), p.Node(), "/bin/true"), vmmc.ErrTimeout},
+		{"Process.Spawn", "a context that has ended", spawn(ended(), p.Node(), "/bin/true"), vmmc.ErrCanceled},
 
 		{"Request.Status", "of none", vmmc.Request{}.Status, vmmc.ErrBadAsyncHandle},
 		{"Outcome.Wait", "for none", func() error { _, err := (*vmmc.Outcome)(nil).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
@@ -313,10 +313,10 @@ func badOfAWay(t *testing.T, way string) []bad {
 			_, err := s.b.WaitAny(t.Context(), vmmc.Watch{Word: w, Old: w.Load()}, vmmc.Watch{})
 			return err
 		}, vmmc.ErrBadArg},
-		{"Process.WaitAny", "a context that has ended", func() error { _, err := s.b.WaitAny(ended(), vmmc.Watch{Word: w, Old: w.Load()}); return err }, vmmc.ErrTimeout},
-		{"Process.WaitUntil", "a context that has ended", func() error { return s.b.WaitUntil(ended(), func() bool { return false }) }, vmmc.ErrTimeout},
-		{"Word.Wait", "a context that has ended", func() error { _, err := w.Wait(ended(), w.Load()); return err }, vmmc.ErrTimeout},
-		{"Export.WaitNotified", "a context that has ended", func() error { _, err := s.exp.WaitNotified(ended(), 0); return err }, vmmc.ErrTimeout},
+		{"Process.WaitAny", "a context that has ended", func() error { _, err := s.b.WaitAny(ended(), vmmc.Watch{Word: w, Old: w.Load()}); return err }, vmmc.ErrCanceled},
+		{"Process.WaitUntil", "a context that has ended", func() error { return s.b.WaitUntil(ended(), func() bool { return false }) }, vmmc.ErrCanceled},
+		{"Word.Wait", "a context that has ended", func() error { _, err := w.Wait(ended(), w.Load()); return err }, vmmc.ErrCanceled},
+		{"Export.WaitNotified", "a context that has ended", func() error { _, err := s.exp.WaitNotified(ended(), 0); return err }, vmmc.ErrCanceled},
 
 		{"Import.SendV", "nil", func() error { return s.im.SendV(t.Context(), 0) }, vmmc.ErrBadSize},
 		{"Import.SendV", "odd pieces", func() error { return s.im.SendV(t.Context(), 0, word[:2], word[:2]) }, vmmc.ErrBadAlignment},
@@ -459,12 +459,12 @@ func TestRequestInProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	judge(t, []bad{
-		{"Request.Wait", "a context that has ended", func() error { return r.Wait(ended()) }, vmmc.ErrTimeout},
+		{"Request.Wait", "a context that has ended", func() error { return r.Wait(ended()) }, vmmc.ErrCanceled},
 		{"Request.Status", "before it is over", r.Status, vmmc.ErrInProgress},
-		{"Import.Fence", "a context that has ended", func() error { return im.Fence(ended()) }, vmmc.ErrTimeout},
-		{"Import.Get", "a context that has ended", func() error { return im.Get(ended(), make([]byte, 4), 0) }, vmmc.ErrTimeout},
-		{"Import.FetchAdd32", "a context that has ended", func() error { _, err := im.FetchAdd32(ended(), 0, 1); return err }, vmmc.ErrTimeout},
-		{"Import.ReadAtContext", "a context that has ended", func() error { _, err := im.ReadAtContext(ended(), make([]byte, 3), 0); return err }, vmmc.ErrTimeout},
+		{"Import.Fence", "a context that has ended", func() error { return im.Fence(ended()) }, vmmc.ErrCanceled},
+		{"Import.Get", "a context that has ended", func() error { return im.Get(ended(), make([]byte, 4), 0) }, vmmc.ErrCanceled},
+		{"Import.FetchAdd32", "a context that has ended", func() error { _, err := im.FetchAdd32(ended(), 0, 1); return err }, vmmc.ErrCanceled},
+		{"Import.ReadAtContext", "a context that has ended", func() error { _, err := im.ReadAtContext(ended(), make([]byte, 3), 0); return err }, vmmc.ErrCanceled},
 	})
 	if r.Done() {
 		t.Error("it is over")

@@ -419,7 +419,7 @@ func TestMemoryInUse(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := w.Wait(ctx, 0); !errors.Is(err, vmmc.ErrTimeout) || !errors.Is(err, context.Canceled) {
+	if _, err := w.Wait(ctx, 0); !errors.Is(err, vmmc.ErrCanceled) || !errors.Is(err, context.Canceled) || errors.Is(err, vmmc.ErrTimeout) {
 		t.Errorf("wait with a context that has ended: %v", err)
 	}
 	if err := e.Close(); err != nil {
@@ -564,12 +564,64 @@ func TestLongSendWithoutTime(t *testing.T) {
 			if !errors.Is(err, vmmc.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
-			if !errors.Is(err, vmmc.ErrTimeout) {
-				t.Errorf("%v is not %v", err, vmmc.ErrTimeout)
+			if !errors.Is(err, vmmc.ErrCanceled) || errors.Is(err, vmmc.ErrTimeout) {
+				t.Errorf("%v is not %v, or it is %v", err, vmmc.ErrCanceled, vmmc.ErrTimeout)
 			}
 			if err := im.Send(t.Context(), word, 0); err != nil {
 				t.Errorf("the next send: %v", err)
 			}
 		})
+	}
+}
+
+// An error that has no code is ErrUnknown and itself, and no fault of the caller's.
+func TestErrorsWithoutACode(t *testing.T) {
+	why := errors.New("the start has failed")
+	_, err := vmmc.Open(t.Context(), vmmc.WithEmbedded(func(context.Context) (string, func(), error) { return "", nil, why }))
+	var c vmmc.Code
+	if !errors.Is(err, vmmc.ErrUnknown) || !errors.Is(err, why) || errors.Is(err, vmmc.ErrBadArg) || !errors.As(err, &c) || c != vmmc.ErrUnknown {
+		t.Errorf("%v", err)
+	}
+}
+
+// A cancelled context is ErrCanceled and context.Canceled, also where the program gave a cause; one
+// whose time is up is ErrTimeout and context.DeadlineExceeded.
+func TestContextErrors(t *testing.T) {
+	s := exportedSize(t, "mapped", 1<<20)
+	w, err := s.exp.Word(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("the program's reason")
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	late, stop := context.WithDeadlineCause(t.Context(), time.Unix(0, 0), cause)
+	defer stop()
+	for name, call := range map[string]func(context.Context) error{
+		"Wait":      func(ctx context.Context) error { _, err := w.Wait(ctx, w.Load()); return err },
+		"WaitUntil": func(ctx context.Context) error { return s.b.WaitUntil(ctx, func() bool { return false }) },
+		"Send": func(ctx context.Context) error {
+			return s.im.Send(ctx, make([]byte, s.im.Size()), 0) // more than a piece
+		},
+		"ImportRequest.Wait": func(ctx context.Context) error {
+			r := s.a.ImportAsync(t.Context(), s.b.Node(), s.b.PID(), 99)
+			defer r.Cancel()
+			_, err := r.Wait(ctx)
+			return err
+		},
+	} {
+		for _, c := range []struct {
+			ctx       context.Context
+			code, not vmmc.Code
+			is        error
+		}{
+			{cancelled, vmmc.ErrCanceled, vmmc.ErrTimeout, context.Canceled},
+			{late, vmmc.ErrTimeout, vmmc.ErrCanceled, context.DeadlineExceeded},
+		} {
+			err := call(c.ctx)
+			if !errors.Is(err, c.code) || errors.Is(err, c.not) || !errors.Is(err, c.is) || !errors.Is(err, cause) {
+				t.Errorf("%s: %v, want %v and %v", name, err, c.code, c.is)
+			}
+		}
 	}
 }

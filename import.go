@@ -69,7 +69,7 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	if err != nil {
 		f := fail(op, err)
 		f.Peer = peer.String()
-		if f.Code == ErrTimeout && ctx.Err() != nil {
+		if (f.Code == ErrTimeout || f.Code == ErrCanceled) && ctx.Err() != nil {
 			f.Err = fmt.Errorf("nobody exports it, or its node does not answer: %w", err)
 		}
 		return nil, f
@@ -106,7 +106,7 @@ func (p *Process) importRetrying(ctx context.Context, peer ProcessID, id uint32)
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return nil, fmt.Errorf("%w: %w", timeout.Ended(ctx), err)
 		}
 	}
 }
@@ -346,10 +346,14 @@ func (im *Import) handleRevocation(applied uint64, err error) {
 //
 // An import that has not ended is returned as it is. The errors are those of [Process.Import], and
 // [ErrClosed] for an import that its own process has closed.
+//
+// Experimental: it may change in any release.
 func (im *Import) Rejoin(ctx context.Context) (*Import, error) { return im.RejoinAt(ctx, im.peer) }
 
 // RejoinAt is [Import.Rejoin] from another process, which has taken the place of the exporter. It
 // is for the program to know which that is.
+//
+// Experimental: it may change in any release.
 func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error) {
 	op := fmt.Sprintf("rejoin buffer %d (%d bytes)", im.id, im.size)
 	if err := inHandler(op); err != nil {

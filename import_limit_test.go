@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
@@ -168,7 +169,7 @@ func TestImportLimitAfterFailure(t *testing.T) {
 			back <- r.Handle
 			return nodeproto.Empty{}, nil, err
 		}
-		return nil, nil, vmmc.ErrNoRights // and no link
+		return nil, nil, code.NoRights // and no link
 	})
 	for _, id := range []uint32{size, size + 4} {
 		r := nodeproto.ExportRequest{ID: id, Size: int(id), Rights: nodeproto.MayWrite}

@@ -164,7 +164,7 @@ func (t *nodeConn) awaitConn(ctx context.Context) (*nodeproto.Conn, error) {
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", code.New(code.NoDaemon, "the daemon at %s has ended, and none has taken its place", t.socket), context.Cause(ctx))
+			return nil, fmt.Errorf("%w: %w", code.New(code.NoDaemon, "the daemon at %s has ended, and none has taken its place", t.socket), timeout.Ended(ctx))
 		case <-late:
 			return nil, code.New(code.NoDaemon, "the daemon at %s has ended (%v), and none has taken its place within %v: start vmmcd", t.socket, c.Err(), timeout.Control)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,19 +14,18 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
-	"github.com/vmmc-go/vmmc/node"
 )
 
 // three gives a node of a cluster whose hosts file lists n1, n2 and n3. The
 // others do not run.
-func three(t *testing.T) *node.Node {
+func three(t *testing.T) *daemon.Node {
 	t.Helper()
 	ids, err := cert.Ephemeral("test", "n2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	hs := []hosts.Host{{Name: "n1", Control: "127.0.0.1:1"}, {Name: "n2", Control: "127.0.0.1:0"}, {Name: "n3", Control: "127.0.0.1:2"}}
-	n, err := node.Start(func(c *daemon.Config) { c.Name, c.Hosts, c.Identity = "n2", hs, ids["n2"] })
+	n, err := daemon.Start(daemon.Config{Name: "n2", Socket: filepath.Join(t.TempDir(), "node"), Hosts: hs, Identity: ids["n2"]})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,9 +94,11 @@ func WithSilence(d time.Duration) Option { return func(o *options) { o.silence =
 // read the dump need not be let see it. Debuggers that look at the live process see it in any case.
 func WithImportsDumped() Option { return func(o *options) { o.dumpImports = true } }
 
-// WithEmbedded runs a node for as long as the process is open; package node has
-// one to give: vmmc.Open(ctx, node.Embed()). start returns the socket that it
-// serves and what ends it.
+// WithEmbedded has Open start a node's daemon, which ends when the process is closed. It is what
+// [github.com/vmmc-go/vmmc/node.Embed] is made of: vmmc.Open(ctx, node.Embed()). start returns the
+// socket that the daemon serves and what ends it.
+//
+// Experimental: it may change in any release. Use node.Embed.
 func WithEmbedded(start func(context.Context) (socket string, stop func(), err error)) Option {
 	return func(o *options) { o.embed = start }
 }
@@ -249,6 +251,8 @@ func (o *exportOptions) check() error {
 // sessions. A Permission without Users, Sessions and Processes lets in only the
 // exporter's own user and session, so that Nodes alone narrows that; the zero
 // Permission is what holds without [Permit].
+//
+// Experimental: it may change in any release.
 type Permission struct {
 	Users     []string    // user names on the importer's node (the number of a user without a name)
 	Sessions  []string    // as in [WithSession]
@@ -273,6 +277,8 @@ type Permission struct {
 // has more than 256 entries (permissions and what their lists hold) or 8192
 // bytes of names, or names the zero [NodeID]. Permit is the manual's vmmc_perm_t,
 // which it has not in use yet.
+//
+// Experimental: it may change in any release.
 func Permit(perms ...Permission) ExportOption {
 	ps := make([]nodeproto.Permission, 0, len(perms))
 	for _, p := range perms {
@@ -289,6 +295,8 @@ func Permit(perms ...Permission) ExportOption {
 }
 
 // A BindOption changes what [Import.Bind] does.
+//
+// Experimental: it may change in any release.
 type BindOption func(*bindOptions)
 
 type bindOptions struct {
@@ -305,11 +313,15 @@ type bindOptions struct {
 // ([Binding.Word]). Among flags there is no order. Each flag is looked at in every pass, and one
 // that has changed costs a look at all of the bound memory, so there should be few. It may be given
 // several times.
+//
+// Experimental: it may change in any release.
 func FlagRange(off, n int) BindOption {
 	return func(o *bindOptions) { o.flags = append(o.flags, update.Span{From: off, To: off + n}) }
 }
 
 // FlagWords is [FlagRange] for single words at these byte offsets.
+//
+// Experimental: it may change in any release.
 func FlagWords(offs ...int) BindOption {
 	return func(o *bindOptions) {
 		for _, off := range offs {
@@ -323,6 +335,8 @@ func FlagWords(offs ...int) BindOption {
 // flag. Without it none does (the two choices that SBL_Map has). Where the exporter's
 // handlers are slower than the stores, carrying over waits for them, and several
 // stores to a word in that time are one.
+//
+// Experimental: it may change in any release.
 func NotifyUpdates() BindOption { return func(o *bindOptions) { o.notify = true } }
 
 // AliasPages makes the bound memory *be* the far buffer, for an export of this node
@@ -337,14 +351,20 @@ func NotifyUpdates() BindOption { return func(o *bindOptions) { o.notify = true 
 // memory begins at a page and has whole pages, or ends with its allocation, and so
 // does what it is bound to; without that, or on the stream, Bind fails with
 // [ErrBadArg]. With [NotifyUpdates] it fails too: there are no messages.
+//
+// Experimental: it may change in any release.
 func AliasPages() BindOption { return func(o *bindOptions) { o.alias = true } }
 
 // CompareOnly finds stores by comparing all of the memory with a copy, as is done
 // where the kernel cannot tell which pages were stored to.
+//
+// Experimental: it may change in any release.
 func CompareOnly() BindOption { return func(o *bindOptions) { o.compare = true } }
 
 // WithContents sends, first of all, what is in the memory when it is bound. Without
 // it only what changes from then on is carried over.
+//
+// Experimental: it may change in any release.
 func WithContents() BindOption { return func(o *bindOptions) { o.contents = true } }
 
 // bindOptionsOf applies opts.
@@ -397,6 +417,8 @@ func (o *bindOptions) check(size int) error {
 // copies it: that costs some microseconds, as between nodes. There can be 29
 // targets, beyond that Export fails with [ErrBadArg]. Where pages of a target have
 // moved, as [Export.Close] says, importers use the stream for all messages.
+//
+// Experimental: it may change in any release.
 func Redirectable(targets ...*Memory) ExportOption {
 	targets = slices.Clone(targets) // the caller may use its own again
 	return func(o *exportOptions) { o.redirectable, o.targets = o.redirectable+1, targets }
@@ -405,4 +427,6 @@ func Redirectable(targets ...*Memory) ExportOption {
 // ManySenders lets more than one process import a redirectable buffer, which must trust each other:
 // whose message comes first is redirected. All of them use the stream, on one node too. Without
 // [Redirectable] it means nothing, and Export fails with [ErrBadArg].
+//
+// Experimental: it may change in any release.
 func ManySenders() ExportOption { return func(o *exportOptions) { o.manySenders = true } }

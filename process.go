@@ -350,6 +350,8 @@ func (p *Process) checkOpen(ctx context.Context) error {
 // [ErrUnreachable]; [ErrNoMem]. If an error is also [ErrOutcomeUnknown], as it is when the context
 // ends or a node is lost meanwhile, the program may run all the same.
 // Spawn never tries twice by itself.
+//
+// Experimental: it may change in any release.
 func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...string) (PID, error) {
 	if err := inHandler(fmt.Sprintf("spawn %q on node %q", path, node.name)); err != nil {
 		return 0, err
@@ -387,7 +389,7 @@ func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []st
 	s, fds, err := nodeproto.Ask[nodeproto.Spawned](ctx, c, nodeproto.Spawn, r, nil) // once
 	closeAll(fds)
 	if err != nil && (ctx.Err() != nil || errors.Is(err, code.NoDaemon)) {
-		err = fmt.Errorf("%w (the program may run: %w)", err, ErrOutcomeUnknown)
+		err = fmt.Errorf("%w (the program may run: %w)", err, code.OutcomeUnknown)
 	}
 	return s.PID, err
 }
@@ -396,6 +398,8 @@ func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []st
 // The error is [ErrNoParent] for a process that was not started by
 // [Process.Spawn]. Programs that a spawned one starts in other ways are not
 // spawned, even with its environment.
+//
+// Experimental: it may change in any release.
 func (p *Process) Parent() (ProcessID, error) {
 	if p.parent.Node == "" {
 		return ProcessID{}, failf("parent", ErrNoParent, "no other process spawned this one")

@@ -27,6 +27,8 @@ import (
 // Errors: [ErrNotRedirectable]; [ErrBadRbufState] when one is posted, or the
 // export is closed; [ErrBadSize], [ErrBadAlignment], [ErrBadArg] for a range
 // outside the buffer, [ErrOverlappedBufs].
+//
+// Experimental: it may change in any release.
 func (e *Export) PostRedir(off int, to []byte) error {
 	op := fmt.Sprintf("redirect %d bytes at %d of buffer %d", len(to), off, e.id)
 	switch {
@@ -78,6 +80,8 @@ func (e *Export) responders() []*link.Responder {
 // lost its link, be written yet. [ErrBadRbufState] when nothing
 // is posted or the export is closed; [ErrProtocol] when a mapped importer says
 // what cannot be.
+//
+// Experimental: it may change in any release.
 func (e *Export) EndRedir(ctx context.Context) (n, first int, err error) {
 	op := fmt.Sprintf("end the redirection of buffer %d", e.id)
 	if ctx == nil {
@@ -101,6 +105,8 @@ func (e *Export) EndRedir(ctx context.Context) (n, first int, err error) {
 // arrived since the export was made or [Export.ClearDataEnd] was called
 // (vmmcErr_NoSuchError), and always when the buffer is not redirectable. It is
 // stored after the message. [Import.WriteAt] and the atomics do not change it.
+//
+// Experimental: it may change in any release.
 func (e *Export) DataEnd() (off int, ok bool) {
 	if e.redirect == nil {
 		return 0, false
@@ -115,6 +121,8 @@ func (e *Export) DataEnd() (off int, ok bool) {
 // ClearDataEnd makes [Export.DataEnd] report nothing until the next message
 // (vmmc_ClearDataEnd). On a buffer that is not redirectable, or closed, it does
 // nothing.
+//
+// Experimental: it may change in any release.
 func (e *Export) ClearDataEnd() {
 	if e.redirect != nil {
 		e.redirect.ClearEnd()

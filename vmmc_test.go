@@ -13,7 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/node"
 )
 
-func open(t *testing.T, n *node.Node) *vmmc.Process {
+func open(t *testing.T, n interface{ Socket() string }) *vmmc.Process {
 	t.Helper()
 	p, err := vmmc.Open(t.Context(), vmmc.WithSocket(n.Socket()))
 	if err != nil {

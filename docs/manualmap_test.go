@@ -124,7 +124,11 @@ func values(files []*ast.File) map[string]string {
 					if i >= len(v.Values) {
 						continue
 					}
-					switch x := v.Values[i].(type) {
+					value := v.Values[i]
+					if c, ok := value.(*ast.CallExpr); ok { // a conversion
+						value = c.Args[0]
+					}
+					switch x := value.(type) {
 					case *ast.BasicLit:
 						all[n.Name] = x.Value
 					case *ast.UnaryExpr:
@@ -203,11 +207,6 @@ var (
 
 func TestNamesInTheManualMap(t *testing.T) {
 	names := declared(parsed(t, ".."))
-	for name := range declared(parsed(t, "../internal/code")) {
-		if strings.HasPrefix(name, "Code.") { // vmmc.Code is that type
-			names[name] = ""
-		}
-	}
 	tests := 0
 	for _, row := range rows(t, ".*") {
 		text := strings.Join(row[1:], " | ")
@@ -289,6 +288,9 @@ func TestReturnValuesOfTheManual(t *testing.T) {
 		if len(row) != 5 || row[0] != want || row[1] != strconv.Itoa(-i) {
 			t.Errorf("row %d is %v, want %s with number %d", i, row, want, -i)
 			continue
+		}
+		if i == 0 {
+			continue // no error has it
 		}
 		name := codes(row[2])[0]
 		named[name] = true

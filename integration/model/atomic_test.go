@@ -126,7 +126,7 @@ func (s *sequence) changeOutcomes(im *imported, faults []result, ended bool) []r
 		out = append(out, ok)
 	}
 	if ended { // also where it is the exporter that finds a fault
-		out = append(out, either(results(vmmc.ErrTimeout))...)
+		out = append(out, either(results(vmmc.ErrCanceled))...)
 	}
 	return out
 }

@@ -38,7 +38,7 @@ func (s *sequence) fenceWith(ctx context.Context, im *imported, ended bool) {
 		allowed = append(allowed, ok)
 	}
 	if ended {
-		allowed = append(allowed, results(vmmc.ErrTimeout)...)
+		allowed = append(allowed, results(vmmc.ErrCanceled)...)
 	}
 	r := s.expect(fmt.Sprintf("Fence %s", im.way()), im.im.Fence(ctx), allowed...)
 	im.noted(r)

@@ -63,7 +63,7 @@ func (s *sequence) getOutcomes(im *imported, faults []result, ended bool) []resu
 		out = append(out, ok)
 	}
 	if ended && len(faults) == 0 {
-		out = append(out, results(vmmc.ErrTimeout)...)
+		out = append(out, results(vmmc.ErrCanceled)...)
 		im.known = false
 	}
 	return out

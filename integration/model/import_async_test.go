@@ -61,7 +61,7 @@ func (s *sequence) importAsync() {
 			s.gaveUp(a.owner, a.id)
 			a.r.Cancel()
 			_, err := a.r.Status()
-			allowed := results(vmmc.ErrTimeout, vmmc.ErrStaleHandle, vmmc.ErrNoRights, vmmc.ErrNoPhysDestSpace)
+			allowed := results(vmmc.ErrCanceled, vmmc.ErrStaleHandle, vmmc.ErrNoRights, vmmc.ErrNoPhysDestSpace)
 			if laxDial && p.node != owner.node {
 				allowed = append(allowed, results(vmmc.ErrUnreachable)...)
 			}
@@ -128,7 +128,7 @@ func (s *sequence) askImport(a *awaited) {
 		s.expect("ImportRequest.Status", err, result{code: vmmc.ErrInProgress})
 		reach("states", "an import in progress")
 		_, err = a.r.Wait(cancelled())
-		s.expect("ImportRequest.Wait given up", err, result{code: vmmc.ErrTimeout})
+		s.expect("ImportRequest.Wait given up", err, result{code: vmmc.ErrCanceled})
 		if s.rarely(4, "cancel") {
 			s.cancelImport(a)
 		}
@@ -158,7 +158,7 @@ func (s *sequence) cancelImport(a *awaited) {
 	reach("calls", "ImportRequest.Cancel")
 	a.r.Cancel()
 	_, err := a.r.Status()
-	allowed := results(vmmc.ErrTimeout)
+	allowed := results(vmmc.ErrCanceled)
 	if a.p.closed {
 		allowed = append(allowed, results(vmmc.ErrNoDaemon, vmmc.ErrClosed)...)
 	}

@@ -149,13 +149,13 @@ func (s *sequence) importBadly() {
 		}
 		s.say("%s: import %d of %s, given up before", p.name, id, q.name)
 		s.gaveUp(q, id)
-		allowed = append(results(vmmc.ErrTimeout, vmmc.ErrNoSuchProcess, vmmc.ErrNoRights, vmmc.ErrNoPhysDestSpace), ok)
+		allowed = append(results(vmmc.ErrCanceled, vmmc.ErrNoSuchProcess, vmmc.ErrNoRights, vmmc.ErrNoPhysDestSpace), ok)
 		if laxDial && p.node != q.node {
 			allowed = append(allowed, results(vmmc.ErrUnreachable)...)
 		}
 		ctx = cancelled()
 	}
-	if !slices.Contains(allowed, result{code: vmmc.ErrTimeout}) {
+	if ctx.Err() == nil && !slices.Contains(allowed, result{code: vmmc.ErrTimeout}) {
 		stop()
 		ctx, stop = s.within()
 	}

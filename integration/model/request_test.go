@@ -148,7 +148,7 @@ func (s *sequence) request() {
 		return
 	}
 	if s.rarely(4, "in vain") {
-		s.expect("Request.Wait given up", q.r.Wait(cancelled()), append(s.requestOutcomes(q), results(vmmc.ErrTimeout)...)...)
+		s.expect("Request.Wait given up", q.r.Wait(cancelled()), append(s.requestOutcomes(q), results(vmmc.ErrCanceled)...)...)
 		return
 	}
 	s.await(q)

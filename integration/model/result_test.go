@@ -25,7 +25,7 @@ var names = map[vmmc.Code]string{
 	vmmc.ErrBadRbufState: "ErrBadRbufState", vmmc.ErrBadProxyAddr: "ErrBadProxyAddr", vmmc.ErrBadSize: "ErrBadSize",
 	vmmc.ErrBadArg: "ErrBadArg", vmmc.ErrNoMem: "ErrNoMem", vmmc.ErrNoSuchNode: "ErrNoSuchNode",
 	vmmc.ErrNoSuchProcess: "ErrNoSuchProcess", vmmc.ErrOverlappedBufs: "ErrOverlappedBufs", vmmc.ErrNoRights: "ErrNoRights",
-	vmmc.ErrPeerGone: "ErrPeerGone", vmmc.ErrRevoked: "ErrRevoked", vmmc.ErrTimeout: "ErrTimeout",
+	vmmc.ErrPeerGone: "ErrPeerGone", vmmc.ErrRevoked: "ErrRevoked", vmmc.ErrTimeout: "ErrTimeout", vmmc.ErrCanceled: "ErrCanceled",
 	vmmc.ErrNoDaemon: "ErrNoDaemon", vmmc.ErrUnreachable: "ErrUnreachable", vmmc.ErrClosed: "ErrClosed",
 	vmmc.ErrInProgress: "ErrInProgress", vmmc.ErrBadAsyncHandle: "ErrBadAsyncHandle", vmmc.ErrStaleHandle: "ErrStaleHandle",
 	vmmc.ErrBlockedNotifications: "ErrBlockedNotifications", vmmc.ErrNotInHandler: "ErrNotInHandler", vmmc.ErrNoCredit: "ErrNoCredit",
@@ -37,7 +37,7 @@ var names = map[vmmc.Code]string{
 // meet as the more precise codes that are also this one.
 var _ = declare(
 	"errors", "ErrBadAlignment", "ErrBufAlreadyExists", "ErrBadRbufState", "ErrBadProxyAddr", "ErrBadSize", "ErrBadArg",
-	"ErrNoMem", "ErrNoSuchNode", "ErrNoSuchProcess", "ErrOverlappedBufs", "ErrNoRights", "ErrPeerGone", "ErrRevoked", "ErrTimeout",
+	"ErrNoMem", "ErrNoSuchNode", "ErrNoSuchProcess", "ErrOverlappedBufs", "ErrNoRights", "ErrPeerGone", "ErrRevoked", "ErrTimeout", "ErrCanceled",
 	"ErrNoDaemon", "ErrUnreachable", "ErrClosed", "ErrOutcomeUnknown", "ErrBadIbufState", "io.EOF",
 	"ErrInProgress", "ErrBadAsyncHandle", "ErrStaleHandle",
 	"ErrBlockedNotifications", "ErrNotInHandler", "ErrNoCredit",

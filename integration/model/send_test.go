@@ -176,7 +176,7 @@ func (s *sequence) sendOutcomes(c *sending) []result {
 		return out
 	}
 	if c.ended {
-		out = append(out, either(results(vmmc.ErrTimeout))...)
+		out = append(out, either(results(vmmc.ErrCanceled))...)
 	}
 	if len(ends) == 0 {
 		return append(out, ok)

@@ -50,6 +50,8 @@ const (
 	BadConfig       Code = -75
 	NoCredit        Code = -76
 	NoSuchSession   Code = -77
+	Canceled        Code = -78
+	Unknown         Code = -79
 )
 
 var texts = map[Code]string{
@@ -91,6 +93,8 @@ var texts = map[Code]string{
 	Protocol:        "the peer broke the protocol",
 	BadConfig:       "bad configuration",
 	NoSuchSession:   "no such session",
+	Canceled:        "the call was cancelled",
+	Unknown:         "an error that has no code",
 	NoCredit:        "all notification credits of the link are taken, and a handler may not wait for one",
 }
 

@@ -54,6 +54,8 @@ var numbers = []struct {
 	{code.BadConfig, -75},
 	{code.NoCredit, -76},
 	{code.NoSuchSession, -77},
+	{code.Canceled, -78},
+	{code.Unknown, -79},
 }
 
 const unknown = "unknown error code"

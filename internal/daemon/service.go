@@ -141,7 +141,7 @@ const codeHeader = "Vmmc-Code"
 
 // coded gives an error the nearest of connect's codes, and ours.
 func coded(err error) error {
-	c, k := code.BadArg, connect.CodeInternal
+	c, k := code.Unknown, connect.CodeInternal
 	var own code.Code
 	if errors.As(err, &own) {
 		c = own

@@ -367,6 +367,6 @@ func TestSpawnOnANodeThatHangs(t *testing.T) {
 		stop()
 	}()
 	_, err = p.Spawn(ctx, nodeOf(t, p, "b"), "/bin/true", strings.Repeat("x", 1000))
-	check(t, "a node that hangs", err, vmmc.ErrTimeout)
+	check(t, "a node that hangs", err, vmmc.ErrCanceled)
 	check(t, "a node that hangs", err, vmmc.ErrOutcomeUnknown)
 }

@@ -320,7 +320,7 @@ func TestSpawnErrors(t *testing.T) {
 	gone, stop := context.WithCancel(t.Context())
 	stop()
 	_, err = p.Spawn(gone, p.Node(), "/bin/sh")
-	check(t, "no time", err, vmmc.ErrTimeout)
+	check(t, "no time", err, vmmc.ErrCanceled)
 	c.b.Close()
 	_, err = p.Spawn(t.Context(), nodeOf(t, p, "b"), "/bin/sh")
 	check(t, "a node that is down", err, vmmc.ErrUnreachable, `"b"`)

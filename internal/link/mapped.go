@@ -8,6 +8,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -242,7 +243,7 @@ func (m *Mapped) copyLong(ctx context.Context, dst, src []byte) error {
 		dst, src = dst[n:], src[n:]
 		err := m.check()
 		if err == nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
+			err = timeout.Ended(ctx)
 		}
 		if err != nil {
 			return unknown(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Claims is the importer's side of the redirection of an export that it has mapped (docs/models:
@@ -226,7 +227,7 @@ func (m *Mapped) copyPieces(
 		}
 		err := m.check()
 		if err == nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
+			err = timeout.Ended(ctx)
 		}
 		if err != nil {
 			return at - off, unknown(err)

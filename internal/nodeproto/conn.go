@@ -590,10 +590,13 @@ const maxText = MaxPacket / 16
 
 // toWire encodes an error with its code.
 func toWire(err error) wireError {
-	c := code.BadArg
+	c := code.Unknown
 	var coded code.Code
-	if errors.As(err, &coded) {
+	switch {
+	case errors.As(err, &coded):
 		c = coded
+	case errors.Is(err, context.DeadlineExceeded):
+		c = code.Timeout
 	}
 	text := err.Error()
 	if len(text) > maxText {

@@ -155,7 +155,8 @@ func TestErrorCodesTravel(t *testing.T) {
 	}{
 		{code.New(code.NoSuchProcess, "no process %d", 7), code.NoSuchProcess, "no process 7"},
 		{errors.Join(code.NoRights), code.NoRights, code.NoRights.Error()},
-		{io.ErrUnexpectedEOF, code.BadArg, io.ErrUnexpectedEOF.Error()}, // has no code of its own
+		{io.ErrUnexpectedEOF, code.Unknown, io.ErrUnexpectedEOF.Error()}, // has no code of its own
+		{context.DeadlineExceeded, code.Timeout, context.DeadlineExceeded.Error()},
 		{code.Code(-9999), code.Code(-9999), "unknown error code -9999"},
 		{code.New(code.BadArg, "%s", strings.Repeat("\x01é", MaxPacket)), code.BadArg, ""}, // must not break the connection
 	}

@@ -9,6 +9,8 @@ import (
 	"math"
 	"runtime"
 	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Semaphore admits a number of holders at a time. Waiters get it in the order in which they began
@@ -66,7 +68,7 @@ func (t *Semaphore) wait(ctx context.Context, over <-chan struct{}) (err error) 
 	case <-over:
 		err = ErrStopped
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		err = timeout.Ended(ctx)
 	}
 	t.abandon()
 	return err

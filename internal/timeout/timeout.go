@@ -1,7 +1,12 @@
 // Package timeout is the one table of how long the project waits for others.
 package timeout
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
 
 // What each one bounds.
 const (
@@ -29,3 +34,13 @@ const (
 	Unmount   = 3 * time.Second        // umount(8), before a mount is detached
 	Terminate = 2 * time.Second        // from asking a spawned program to end to killing it
 )
+
+// Ended is the error of a context that has ended: always its own, and with it the cause that the
+// program may have given.
+func Ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

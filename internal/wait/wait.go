@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -113,7 +114,7 @@ func (s *Sleepers) Sleep(ctx context.Context, l *Cond, stop <-chan struct{}, nap
 				return found, nil
 			}
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return false, timeout.Ended(ctx)
 		case <-stop:
 			if l.Done() {
 				return true, nil
