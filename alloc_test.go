@@ -55,7 +55,7 @@ func TestAllocations(t *testing.T) {
 				}, 1},
 				"Send to an address": {func() error { return s.a.Send(ctx, small, s.im.Addr()) }, 0},
 				"FetchAdd64":         {func() error { _, err := s.im.FetchAdd64(ctx, 0, 1); return err }, 0},
-				"SendV":              {func() error { return s.im.SendV(ctx, 0, small, small) }, 1},
+				"SendV":              {func() error { return s.im.SendV(ctx, [][]byte{small, small}, 0) }, 1},
 				"SendNotify":         {func() error { return s.im.SendNotify(ctx, small, 0) }, 0},
 				"Fence":              {func() error { return s.im.Fence(ctx) }, 0},
 			} {

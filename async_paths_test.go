@@ -38,7 +38,7 @@ func TestAsyncOrderOverBothWays(t *testing.T) {
 		if ims[way], err = a.Import(ctx, b.Node(), b.PID(), uint32(id)); err != nil {
 			t.Fatal(err)
 		}
-		if ims[way].Path() != way {
+		if ims[way].Path().String() != way {
 			t.Fatalf("the path is %s, want %s", ims[way].Path(), way)
 		}
 	}

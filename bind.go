@@ -348,13 +348,40 @@ func (b *Binding) opError(what string, err error) error {
 	return b.im.opError(what+": bound", len(b.mem), b.off, err)
 }
 
+// BindMode is how a binding finds what was stored.
+//
+// Experimental: it may change in any release.
+type BindMode uint8
+
+// The modes.
+//
+// Experimental: they may change in any release.
+const (
+	BindWatch   BindMode = iota + 1 // the kernel tells which pages were stored to
+	BindCompare                     // all of the memory is compared with a copy
+	BindAlias                       // nothing is to be found: the memory is the exporter's ([AliasPages])
+)
+
+// String is "watch", "compare" or "alias".
+func (m BindMode) String() string {
+	switch m {
+	case BindWatch:
+		return "watch"
+	case BindCompare:
+		return "compare"
+	case BindAlias:
+		return "alias"
+	}
+	return fmt.Sprintf("mode %d", uint8(m))
+}
+
 // BindingStats is what a binding has done so far.
 //
 // Experimental: it may change in any release.
 type BindingStats struct {
-	Mode     string // "watch": the kernel tells which pages were stored to; "compare"; "alias"
-	Reason   string // why not "watch"
-	Path     string // "mapped" or "stream"
+	Mode     BindMode
+	Reason   string // why not BindWatch
+	Path     Path
 	Messages uint64 // runs of words carried over
 	Words    uint64 // in them
 	Passes   uint64 // looks at what is hot
@@ -363,15 +390,15 @@ type BindingStats struct {
 
 // Stats may be called at any time, also after Close.
 func (b *Binding) Stats() BindingStats {
-	out := BindingStats{Mode: "alias", Reason: "asked for", Path: b.im.Path()}
+	out := BindingStats{Mode: BindAlias, Reason: "asked for", Path: b.im.Path()}
 	if b.updater == nil {
 		return out
 	}
 	s := b.updater.Stats()
 	out.Messages, out.Words, out.Passes, out.Scans = s.Messages, s.Words, s.Passes, s.Scans
-	out.Mode, out.Reason = "watch", ""
+	out.Mode, out.Reason = BindWatch, ""
 	if !s.Watched {
-		out.Mode, out.Reason = "compare", s.Why.Error()
+		out.Mode, out.Reason = BindCompare, s.Why.Error()
 	}
 	return out
 }

@@ -288,7 +288,7 @@ func TestAliasPages(t *testing.T) {
 			if w.Load() != 2 || shm.Word(mem, 8).Load() != 3 || shm.Word(mem, 12).Load() != 3 {
 				t.Error("it is the far buffer still, or what was in it is gone")
 			}
-			if st := b.Stats(); st.Mode != "alias" || st.Path != "mapped" {
+			if st := b.Stats(); st.Mode != vmmc.BindAlias || st.Path != vmmc.PathMapped {
 				t.Errorf("%+v", st)
 			}
 		})

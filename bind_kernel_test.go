@@ -66,7 +66,7 @@ func TestBindingToARedirectableBuffer(t *testing.T) {
 					t.Fatal("they differ after a flush")
 				}
 			}
-			if err := s.exp.PostRedir(8192, target[:64]); err != nil {
+			if err := s.exp.PostRedir(target[:64], 8192); err != nil {
 				t.Fatal(err)
 			}
 			shm.Word(mem, 8192).Store(4711)

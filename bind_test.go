@@ -266,7 +266,7 @@ func TestFlagsComeAfterTheirData(t *testing.T) {
 				binary.LittleEndian.PutUint32(mem[place(r, k):], r+uint32(k)) // a plain store
 			}
 			shm.Word(mem, 4096).Store(r)
-			if b.Stats().Mode == "alias" {
+			if b.Stats().Mode == vmmc.BindAlias {
 				flush(t, b) // or it might sleep
 			}
 			if err := <-seen; err != nil {

@@ -80,7 +80,7 @@ func ErrorStr(c Code) string { return c.Error() }
 type Error struct {
 	Op   string // what was tried, with its figures
 	Peer string // the other process, where there is one
-	Path string // "mapped" or "stream", where there is a link
+	Path Path   // where there is a link
 	Link uint64 // the link's number, where it has one
 	Code Code
 	Err  error // the cause
@@ -97,7 +97,7 @@ func (e *Error) Error() string {
 	if e.Peer != "" {
 		b.WriteString(", " + e.Peer)
 	}
-	if e.Path != "" {
+	if e.Path != 0 {
 		fmt.Fprintf(&b, " (%s link %#x)", e.Path, e.Link)
 	}
 	b.WriteString(": ")

@@ -28,7 +28,7 @@ func transfers(t testing.TB, im *vmmc.Import) map[string]func(b []byte, off int)
 	return map[string]func(b []byte, off int) error{
 		"Import.Send":            func(b []byte, off int) error { return im.Send(ctx, b, off) },
 		"Import.SendNotify":      func(b []byte, off int) error { return im.SendNotify(ctx, b, off) },
-		"Import.SendV":           func(b []byte, off int) error { return im.SendV(ctx, off, b, nil) },
+		"Import.SendV":           func(b []byte, off int) error { return im.SendV(ctx, [][]byte{b, nil}, off) },
 		"Import.SendAsync":       func(b []byte, off int) error { return over(im.SendAsync(ctx, b, off)) },
 		"Import.SendNotifyAsync": func(b []byte, off int) error { return over(im.SendNotifyAsync(ctx, b, off)) },
 		"Import.Get":             func(b []byte, off int) error { return im.Get(ctx, b, off) },
@@ -285,7 +285,7 @@ func badOfAWay(t *testing.T, way string) []bad {
 		t.Fatal(err)
 	}
 	bindings := badBindings(t, s, way)
-	post := func(off int, to []byte) func() error { return func() error { return red.exp.PostRedir(off, to) } }
+	post := func(off int, to []byte) func() error { return func() error { return red.exp.PostRedir(to, off) } }
 	word32 := func(off int) func() error { return func() error { _, err := s.exp.Word(off); return err } }
 	word64 := func(off int) func() error { return func() error { _, err := s.exp.Word64(off); return err } }
 	all := []bad{
@@ -299,7 +299,7 @@ func badOfAWay(t *testing.T, way string) []bad {
 		{"Export.Word64", "in narrow memory", func() error { _, err := odd.Word64(8); return err }, vmmc.ErrBadAlignment},
 		{"Import.FetchAdd64", "in narrow memory", func() error { _, err := oddly.FetchAdd64(t.Context(), 8, 1); return err }, vmmc.ErrBadAlignment},
 
-		{"Export.PostRedir", "not redirectable", func() error { return s.exp.PostRedir(0, target) }, vmmc.ErrNotRedirectable},
+		{"Export.PostRedir", "not redirectable", func() error { return s.exp.PostRedir(target, 0) }, vmmc.ErrNotRedirectable},
 		{"Export.PostRedir", "nil", post(0, nil), vmmc.ErrBadSize},
 		{"Export.PostRedir", "an odd offset", post(2, target[:4]), vmmc.ErrBadAlignment},
 		{"Export.PostRedir", "far behind", post(1<<62, target[:4]), vmmc.ErrBadArg},
@@ -318,8 +318,8 @@ func badOfAWay(t *testing.T, way string) []bad {
 		{"Word.Wait", "a context that has ended", func() error { _, err := w.Wait(ended(), w.Load()); return err }, vmmc.ErrCanceled},
 		{"Export.WaitNotified", "a context that has ended", func() error { _, err := s.exp.WaitNotified(ended(), 0); return err }, vmmc.ErrCanceled},
 
-		{"Import.SendV", "nil", func() error { return s.im.SendV(t.Context(), 0) }, vmmc.ErrBadSize},
-		{"Import.SendV", "odd pieces", func() error { return s.im.SendV(t.Context(), 0, word[:2], word[:2]) }, vmmc.ErrBadAlignment},
+		{"Import.SendV", "nil", func() error { return s.im.SendV(t.Context(), nil, 0) }, vmmc.ErrBadSize},
+		{"Import.SendV", "odd pieces", func() error { return s.im.SendV(t.Context(), [][]byte{word[:2], word[:2]}, 0) }, vmmc.ErrBadAlignment},
 		{"Import.WaitWord", "of no export", func() error { _, err := s.im.WaitWord(t.Context(), vmmc.Word{}, 0); return err }, vmmc.ErrBadArg},
 		{"Import.WaitWord", "of another process", func() error { _, err := s.im.WaitWord(t.Context(), w, w.Load()); return err }, vmmc.ErrBadArg},
 		{"Process.Lookup", "nowhere", func() error { _, _, err := s.a.Lookup(0); return err }, vmmc.ErrBadProxyAddr},
@@ -378,7 +378,7 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.exp.PostRedir(0, target); err != nil {
+			if err := s.exp.PostRedir(target, 0); err != nil {
 				t.Fatal(err)
 			}
 			notified := make(chan error, 1)
@@ -393,7 +393,7 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 			judge(t, []bad{
 				{"Export.WaitNotified", "whose export was closed meanwhile", func() error { return first(t, notified, "it") }, vmmc.ErrBadRbufState},
 				{"Export.WaitNotified", "of a closed export", func() error { _, err := s.exp.WaitNotified(ctx, 0); return err }, vmmc.ErrBadRbufState},
-				{"Export.PostRedir", "of a closed export", func() error { return s.exp.PostRedir(0, target) }, vmmc.ErrBadRbufState},
+				{"Export.PostRedir", "of a closed export", func() error { return s.exp.PostRedir(target, 0) }, vmmc.ErrBadRbufState},
 				{"Export.EndRedir", "of a closed export", func() error { return end(s.exp) }, vmmc.ErrBadRbufState},
 				{"Import.Get", "of a closed export", func() error { return s.im.Get(ctx, make([]byte, 4), 0) }, vmmc.ErrRevoked},
 				{"Import.Fence", "of a closed export", func() error { return eventually(t, func() error { return s.im.Fence(ctx) }) }, vmmc.ErrRevoked},
@@ -428,7 +428,7 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 				{"Process.WaitUntil", "of a closed process", func() error { return p.WaitUntil(ctx, func() bool { return false }) }, vmmc.ErrClosed},
 				{"Process.WaitAny", "of a closed process", func() error { _, err := p.WaitAny(ctx, vmmc.Watch{Word: w, Old: w.Load()}); return err }, vmmc.ErrClosed},
 				{"Word.Wait", "of a closed process", func() error { _, err := w.Wait(ctx, w.Load()); return err }, vmmc.ErrClosed},
-				{"Export.PostRedir", "of a closed process", func() error { return s.exp.PostRedir(0, make([]byte, 4)) }, vmmc.ErrBadRbufState},
+				{"Export.PostRedir", "of a closed process", func() error { return s.exp.PostRedir(make([]byte, 4), 0) }, vmmc.ErrBadRbufState},
 				{"Export.WaitNotified", "of a closed process", func() error { _, err := other.WaitNotified(ctx, 0); return err }, vmmc.ErrBadRbufState},
 			})
 			if _, err := r.Status(); err == nil || errors.Is(err, vmmc.ErrInProgress) {

@@ -66,7 +66,7 @@ func TestRangesOutsideAnImport(t *testing.T) {
 			}{{1, size}, {3, size - 2}, {size + 1, 0}, {1, -1}, {1, math.MinInt64}, {8, math.MaxInt64}} {
 				for name, write := range map[string]func([]byte, int64) (int, error){
 					"write":                s.im.WriteAt,
-					"write with a context": func(b []byte, off int64) (int, error) { return s.im.WriteAtContext(t.Context(), b, off) },
+					"write with a context": func(b []byte, off int64) (int, error) { return s.im.WriteAtContext(t.Context(), b, int(off)) },
 				} {
 					n, err := write(make([]byte, c.n), c.off)
 					s.wrong(t, fmt.Sprintf("%s of %d bytes at %d", name, c.n, c.off), err, vmmc.ErrBadProxyAddr)
@@ -78,7 +78,7 @@ func TestRangesOutsideAnImport(t *testing.T) {
 			for _, off := range []int64{-1, math.MinInt64, size + 1, math.MaxInt64} {
 				_, err := s.im.ReadAt(make([]byte, 3), off)
 				s.wrong(t, fmt.Sprintf("read at %d", off), err, vmmc.ErrBadProxyAddr)
-				_, err = s.im.ReadAtContext(t.Context(), make([]byte, 3), off)
+				_, err = s.im.ReadAtContext(t.Context(), make([]byte, 3), int(off))
 				s.wrong(t, fmt.Sprintf("read with a context at %d", off), err, vmmc.ErrBadProxyAddr)
 			}
 			if err := s.im.Fence(t.Context()); err != nil {

@@ -266,7 +266,7 @@ func ExampleExport_PostRedir() {
 	check(err)
 
 	mine := make([]byte, 8) // any memory
-	check(exp.PostRedir(4, mine))
+	check(exp.PostRedir(mine, 4))
 	check(im.Send(ctx, []byte("headdata1234tail"), 0))
 	check(im.Fence(ctx))
 	n, first, err := exp.EndRedir(ctx)

@@ -284,7 +284,7 @@ func closeAtLimit(args []string) error {
 	if err != nil {
 		return err
 	}
-	if im.Path() != "mapped" {
+	if im.Path() != vmmc.PathMapped {
 		return fmt.Errorf("the path is %s", im.Path())
 	}
 	mine := m.Bytes()[kind.from*vmmc.PageSize() : large-kind.to*vmmc.PageSize()]

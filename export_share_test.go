@@ -25,7 +25,7 @@ func part(t testing.TB, b, a *vmmc.Process, id uint32, mem []byte, path string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if im.Path() != path {
+	if im.Path().String() != path {
 		t.Fatalf("buffer %d: the path is %s, want %s", id, im.Path(), path)
 	}
 	return e, im
@@ -231,7 +231,7 @@ func TestCloseOfASharedPart(t *testing.T) {
 	if bytes.Contains(all.Bytes()[:6*p], []byte{1, 2, 3, 4}) {
 		t.Error("the old pages still show what was there")
 	}
-	if im4.Path() != "mapped" {
+	if im4.Path() != vmmc.PathMapped {
 		t.Errorf("the one that lives goes by the %s", im4.Path())
 	}
 }
@@ -357,7 +357,7 @@ func TestSharedPartsEndAtOnce(t *testing.T) {
 					w := binary.LittleEndian.Uint32(mem[each-4:])
 					kept := bytes.Clone(own)
 					last := <-sent
-					if im.Path() == "mapped" && w < last {
+					if im.Path() == vmmc.PathMapped && w < last {
 						t.Errorf("message %d was reported as delivered, the memory has %d", last, w)
 					}
 					if !bytes.Equal(own, kept) {

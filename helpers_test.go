@@ -271,7 +271,7 @@ func exportedAt(t testing.TB, near, far, way string, size int, opts ...vmmc.Expo
 	if s.im, err = s.a.Import(t.Context(), s.b.Node(), s.b.PID(), 7); err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.Replace(way, "between nodes", "stream", 1); s.im.Path() != want {
+	if want := strings.Replace(way, "between nodes", "stream", 1); s.im.Path().String() != want {
 		t.Fatalf("the path is %s, want %s", s.im.Path(), want)
 	}
 	return s
@@ -302,7 +302,7 @@ func (s *buffers) wrong(t testing.TB, what string, err error, want ...error) {
 	if !errors.As(err, &e) {
 		t.Fatalf("%s: %v is a %T", what, err, err)
 	}
-	for _, say := range []string{s.b.ID().String(), "buffer 7", s.im.Path() + " link"} {
+	for _, say := range []string{s.b.ID().String(), "buffer 7", s.im.Path().String() + " link"} {
 		if !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: %q does not say %q", what, err, say)
 		}

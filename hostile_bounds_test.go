@@ -206,7 +206,7 @@ func TestCallsEndBesideASilentImporter(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(claim.Retire)
-			if err := e.PostRedir(0, target.Bytes()); err != nil {
+			if err := e.PostRedir(target.Bytes(), 0); err != nil {
 				t.Fatal(err)
 			}
 			silent(t, o, g.Exporter, claim, g.Handle)

@@ -181,7 +181,7 @@ func TestHostileGrants(t *testing.T) {
 			if err != nil {
 				t.Fatalf("what holds together: %v", err)
 			}
-			if err := im.Send(t.Context(), word, 0); err != nil || im.Path() != "mapped" {
+			if err := im.Send(t.Context(), word, 0); err != nil || im.Path() != vmmc.PathMapped {
 				t.Errorf("%s: %v", im.Path(), err)
 			}
 			w.goesOn(t)
@@ -240,7 +240,7 @@ func TestEndIsToldOnTheLinkAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := <-y.raids
-	if err := im.Send(t.Context(), word, 0); err != nil || im.Path() != "mapped" {
+	if err := im.Send(t.Context(), word, 0); err != nil || im.Path() != vmmc.PathMapped {
 		t.Fatalf("on the %s way: %v", im.Path(), err)
 	}
 	if err := r.say(t, frame(wire.Header{Type: wire.Revoke, Handle: 1, Word: wire.CodeRevoked}, nil)); err != nil {
@@ -329,7 +329,7 @@ func TestPostsByStreamUnacknowledged(t *testing.T) {
 		{"a send beside the range", beside, nil},
 		{"a write", write, nil}, // which is not redirected
 		{"a send", func(ctx context.Context) error { return im.Send(ctx, word, 0) }, vmmc.ErrTimeout},
-		{"a send of two parts", func(ctx context.Context) error { return im.SendV(ctx, 0, word, word) }, vmmc.ErrTimeout},
+		{"a send of two parts", func(ctx context.Context) error { return im.SendV(ctx, [][]byte{word, word}, 0) }, vmmc.ErrTimeout},
 		{"a notification", func(ctx context.Context) error { return im.SendNotify(ctx, word, 0) }, vmmc.ErrTimeout},
 		{"a request", func(ctx context.Context) error {
 			r, err := im.SendAsync(ctx, word, 0)
@@ -429,14 +429,14 @@ func TestHostilePosts(t *testing.T) {
 		case 0:
 			err = im.Send(ctx, src, off)
 		case 1:
-			err = im.SendV(ctx, off, src[:n/8*4], src[n/8*4:])
+			err = im.SendV(ctx, [][]byte{src[:n/8*4], src[n/8*4:]}, off)
 		case 2:
 			var r vmmc.Request
 			if r, err = im.SendAsync(ctx, src, off); err == nil {
 				err = r.Wait(ctx)
 			}
 		case 3:
-			_, err = im.WriteAtContext(ctx, src, int64(off))
+			_, err = im.WriteAtContext(ctx, src, off)
 		case 4:
 			short, cancel := context.WithTimeout(ctx, time.Duration(rng.IntN(100))*time.Microsecond)
 			if err = im.Send(short, src, off); errors.Is(err, vmmc.ErrTimeout) {

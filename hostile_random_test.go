@@ -72,7 +72,7 @@ func (c *castle) busy(t testing.TB, rng *rand.Rand) {
 	for range 40 {
 		from := 4 * rng.IntN(size/4)
 		to := target[from : from+4+4*rng.IntN((size-from)/4)]
-		if err := c.exp.PostRedir(4*rng.IntN((size-len(to))/4+1), to); err != nil {
+		if err := c.exp.PostRedir(to, 4*rng.IntN((size-len(to))/4+1)); err != nil {
 			t.Fatal(err)
 		}
 		c.data(t)

@@ -210,7 +210,7 @@ func TestHostileClaims(t *testing.T) {
 	to := c.target.Bytes()[64:192]
 	for _, first := range absurd {
 		for _, done := range absurd {
-			if err := c.exp.PostRedir(128, to); err != nil {
+			if err := c.exp.PostRedir(to, 128); err != nil {
 				t.Fatal(err)
 			}
 			g := l.gen()
@@ -221,7 +221,7 @@ func TestHostileClaims(t *testing.T) {
 			if err := c.ended(over, t, len(to)); !errors.Is(err, vmmc.ErrCanceled) {
 				t.Fatalf("an importer that is not finished is not waited for: %v", err)
 			}
-			if err := c.exp.PostRedir(0, to); !errors.Is(err, vmmc.ErrBadRbufState) {
+			if err := c.exp.PostRedir(to, 0); !errors.Is(err, vmmc.ErrBadRbufState) {
 				t.Fatalf("it is not over yet: %v", err)
 			}
 			l.claim.Finished().Store(g)
@@ -243,7 +243,7 @@ func TestHostileClaims(t *testing.T) {
 	// Of memory that the importer has not mapped it has claimed nothing, whatever it says.
 	heap := bytes.Repeat([]byte{guard}, 128)
 	for _, finished := range []bool{false, true} {
-		if err := c.exp.PostRedir(128, heap); err != nil {
+		if err := c.exp.PostRedir(heap, 128); err != nil {
 			t.Fatal(err)
 		}
 		g := l.gen()
@@ -284,7 +284,7 @@ func TestHostileClaimsAllTheWhile(t *testing.T) {
 	for i := range 300 {
 		from := 4 * rng.IntN(size/4)
 		to := target[from : from+4+4*rng.IntN((size-from)/4)]
-		if err := c.exp.PostRedir(4*rng.IntN((size-len(to))/4+1), to); err != nil {
+		if err := c.exp.PostRedir(to, 4*rng.IntN((size-len(to))/4+1)); err != nil {
 			t.Fatal(err)
 		}
 		c.data(t)
@@ -302,7 +302,7 @@ func TestHostileClaimsAllTheWhile(t *testing.T) {
 		}
 	}
 	// One that says it is copying, and never ends it: the export's end ends the wait.
-	if err := c.exp.PostRedir(0, target); err != nil {
+	if err := c.exp.PostRedir(target, 0); err != nil {
 		t.Fatal(err)
 	}
 	waiting := make(chan error, 1)
@@ -434,7 +434,7 @@ func TestKeptMappings(t *testing.T) {
 			}
 		}
 	}
-	if err := c.exp.PostRedir(0, target); err != nil { // it ends with the export
+	if err := c.exp.PostRedir(target, 0); err != nil { // it ends with the export
 		t.Fatal(err)
 	}
 	closed(t, c.exp)
@@ -450,11 +450,11 @@ func TestKeptMappings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if im.Path() != "mapped" {
+	if im.Path() != vmmc.PathMapped {
 		t.Fatalf("the path is %s", im.Path())
 	}
 	apart("imported again")
-	if err := c.exp.PostRedir(0, target[:64]); err != nil {
+	if err := c.exp.PostRedir(target[:64], 0); err != nil {
 		t.Fatal(err)
 	}
 	l.claim.First().Store(60) // of the pages of before
@@ -485,7 +485,7 @@ func TestHostileNotesOfRedirections(t *testing.T) {
 	heap := bytes.Repeat([]byte{guard}, 256)
 	var last uint32
 	for _, to := range [][]byte{heap, target[64:192]} { // of the first it was told nothing
-		if err := c.exp.PostRedir(512, to); err != nil {
+		if err := c.exp.PostRedir(to, 512); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := c.exp.EndRedir(t.Context()); err != nil {

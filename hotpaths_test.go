@@ -43,7 +43,7 @@ func (p *hotPair) hotPaths(ctx context.Context) []instrcount.Path {
 	add("Process.Send 8", nil, func() error { return p.a.Send(ctx, small[:], at) })
 	for _, im := range []*vmmc.Import{p.mapped, p.stream.im} {
 		last, err := im.SendAsync(ctx, small[:], 1<<10)
-		add(im.Path()+" SendAsync 8", func() error {
+		add(im.Path().String()+" SendAsync 8", func() error {
 			if err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func newHotPair(ctx context.Context) (p *hotPair, err error) {
 		return nil, err
 	}
 	p.stream.name, p.far.name = "stream", "between nodes"
-	if p.mapped.Path() != "mapped" || p.stream.im.Path() != "stream" {
+	if p.mapped.Path() != vmmc.PathMapped || p.stream.im.Path() != vmmc.PathStream {
 		err = fmt.Errorf("the paths are %s and %s", p.mapped.Path(), p.stream.im.Path())
 	}
 	return p, err

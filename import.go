@@ -227,12 +227,34 @@ func (im *Import) ID() uint32 { return im.id }
 // credit.
 func (im *Import) notifiable() bool { return im.rights&nodeproto.Unheard == 0 }
 
-// Path is how data travels: "mapped" or "stream".
-func (im *Import) Path() string {
-	if im.mapped != nil {
+// Path is how an import's data travels.
+type Path uint8
+
+// The paths.
+const (
+	PathMapped Path = iota + 1 // stores into the exporter's pages, on one node
+	PathStream                 // frames on a socket
+)
+
+// String is "mapped" or "stream", and "" for the zero Path.
+func (p Path) String() string {
+	switch p {
+	case 0:
+		return ""
+	case PathMapped:
 		return "mapped"
+	case PathStream:
+		return "stream"
 	}
-	return "stream"
+	return fmt.Sprintf("path %d", uint8(p))
+}
+
+// Path is how data travels.
+func (im *Import) Path() Path {
+	if im.mapped != nil {
+		return PathMapped
+	}
+	return PathStream
 }
 
 // Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on

@@ -132,7 +132,7 @@ func TestRedirectedBeforeTheNextImporter(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			s, target := redirected(t, way, size)
 			ctx := within(t)
-			if err := s.exp.PostRedir(0, target[:64]); err != nil {
+			if err := s.exp.PostRedir(target[:64], 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.im.Send(ctx, pattern(32, 1), 16); err != nil {
@@ -176,7 +176,7 @@ func TestEndRedirDoesNotWaitForTheMessage(t *testing.T) {
 	// How often the two get processors as this wants is the system's affair.
 	for tries := 0; early == 0 && (tries < 10 || ctx.Err() == nil); tries++ {
 		clear(target)
-		if err := s.exp.PostRedir(0, target); err != nil {
+		if err := s.exp.PostRedir(target, 0); err != nil {
 			t.Fatal(err)
 		}
 		sent := make(chan error, 1)

@@ -155,7 +155,7 @@ func TestLaterImportsNeedNoNode(t *testing.T) {
 		if err := <-imported; err != nil {
 			t.Fatal(err)
 		}
-		if im := ims[len(ims)-1]; im.Path() != c.path || im.Size() != size || im.ID() != 7 || int(im.Exporter().PID) != int(y.id.PID) {
+		if im := ims[len(ims)-1]; im.Path().String() != c.path || im.Size() != size || im.ID() != 7 || int(im.Exporter().PID) != int(y.id.PID) {
 			t.Errorf("%s, %d bytes", im.Path(), im.Size())
 		}
 	}

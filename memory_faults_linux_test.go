@@ -87,7 +87,7 @@ func TestMemoryThatCannotBeAccessed(t *testing.T) {
 				for name, f := range map[string]func() error{
 					"Send":            func() error { return s.im.Send(ctx, src, 0) },
 					"SendNotify":      func() error { return s.im.SendNotify(ctx, src, 0) },
-					"SendV":           func() error { return s.im.SendV(ctx, 0, good[:64], src[:size-64]) },
+					"SendV":           func() error { return s.im.SendV(ctx, [][]byte{good[:64], src[:size-64]}, 0) },
 					"SendAsync":       func() error { return over(s.im.SendAsync(ctx, src, 0)) },
 					"SendNotifyAsync": func() error { return over(s.im.SendNotifyAsync(ctx, src, 0)) },
 					"WriteAt":         func() error { _, err := s.im.WriteAtContext(ctx, src, 0); return err },

@@ -293,7 +293,7 @@ func TestCallsInAHandler(t *testing.T) {
 				p.BlockNotifications()
 				_, err = p.UnblockNotifications()
 				yes("UnblockNotifications", err)
-				yes("PostRedir", e.PostRedir(0, mem))
+				yes("PostRedir", e.PostRedir(mem, 0))
 				_, _, err = e.EndRedir(ctx)
 				yes("EndRedir", err)
 				_, ok := e.DataEnd()

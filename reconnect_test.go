@@ -166,7 +166,7 @@ func redirectedOverCuts(t *testing.T, more ...vmmc.Option) {
 	for i := range uint32(10) {
 		clear(mem)
 		src := pattern(size, i)
-		if err := exp.PostRedir(0, target.Bytes()); err != nil {
+		if err := exp.PostRedir(target.Bytes(), 0); err != nil {
 			t.Fatal(err)
 		}
 		sent := make(chan error, 1)

@@ -29,7 +29,7 @@ import (
 // outside the buffer, [ErrOverlappedBufs].
 //
 // Experimental: it may change in any release.
-func (e *Export) PostRedir(off int, to []byte) error {
+func (e *Export) PostRedir(to []byte, off int) error {
 	op := fmt.Sprintf("redirect %d bytes at %d of buffer %d", len(to), off, e.id)
 	switch {
 	case e.redirect == nil:

@@ -61,7 +61,7 @@ func TestRedirectedMemoryThatCannotBeAccessed(t *testing.T) {
 						bad = bad[long/2-4096:][:size]
 					}
 					forbid(t, bad, syscall.PROT_NONE)
-					if err := e.PostRedir(0, to); err != nil {
+					if err := e.PostRedir(to, 0); err != nil {
 						t.Fatal(err)
 					}
 					if err := call(within(t), im, bad); !errors.Is(err, vmmc.ErrBadArg) {
@@ -71,7 +71,7 @@ func TestRedirectedMemoryThatCannotBeAccessed(t *testing.T) {
 						t.Fatalf("the redirection does not end: %v", err)
 					}
 					clear(to)
-					if err := e.PostRedir(0, to); err != nil {
+					if err := e.PostRedir(to, 0); err != nil {
 						t.Fatal(err)
 					}
 					good := bytes.Repeat([]byte{1, 2, 3, 4}, size/4)

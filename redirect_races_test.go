@@ -73,7 +73,7 @@ func TestRandomRedirections(t *testing.T) {
 						case 2:
 							last, err = im.SendNotifyAsync(ctx, src, 0)
 						case 3:
-							err = im.SendV(ctx, 0, src[:n/8*4], src[n/8*4:])
+							err = im.SendV(ctx, [][]byte{src[:n/8*4], src[n/8*4:]}, 0)
 						default:
 							err = im.Send(ctx, src, 0)
 						}
@@ -111,7 +111,7 @@ func TestRandomRedirections(t *testing.T) {
 				to := targets[kind][:4*(1+rng.IntN((size-lo)/4))]
 				clear(to)
 				before := count.Load() // of messages that have arrived
-				if err := exp.PostRedir(lo, to); err != nil {
+				if err := exp.PostRedir(to, lo); err != nil {
 					t.Fatal(err)
 				}
 				if rounds%2 == 0 { // until some messages have met it, perhaps
@@ -186,7 +186,7 @@ func TestRedirectionEndsWithItsExport(t *testing.T) {
 					})
 				}
 				for range 20 {
-					if err := s.exp.PostRedir(0, target); err != nil {
+					if err := s.exp.PostRedir(target, 0); err != nil {
 						t.Fatal(err)
 					}
 					n, first, err := s.exp.EndRedir(ctx)
@@ -200,7 +200,7 @@ func TestRedirectionEndsWithItsExport(t *testing.T) {
 						t.Fatalf("%d bytes at %d are of several messages", n, first)
 					}
 				}
-				if err := s.exp.PostRedir(0, target); err != nil {
+				if err := s.exp.PostRedir(target, 0); err != nil {
 					t.Fatal(err)
 				}
 				if err := s.exp.Close(); err != nil {

@@ -59,7 +59,7 @@ func redirected(t *testing.T, way string, size int, opts ...vmmc.ExportOption) (
 	if s.im, err = s.a.Import(t.Context(), s.b.Node(), s.b.PID(), 7); err != nil {
 		t.Fatal(err)
 	}
-	if want := way == "mapped"; (s.im.Path() == "mapped") != want {
+	if want := way == "mapped"; (s.im.Path() == vmmc.PathMapped) != want {
 		t.Fatalf("the path is %s on the way %q", s.im.Path(), way)
 	}
 	return s, m.Bytes()
@@ -72,7 +72,7 @@ func TestRedirectedRequests(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			for _, n := range []int{4, 64 << 10, 128 << 10, 1 << 20, 6 << 20} {
 				s, target := redirected(t, way, size)
-				if err := s.exp.PostRedir(0, target[:n]); err != nil {
+				if err := s.exp.PostRedir(target[:n], 0); err != nil {
 					t.Fatal(err)
 				}
 				src := pattern(n, uint32(n))
@@ -120,7 +120,7 @@ func TestRedirectionAtEveryBoundary(t *testing.T) {
 					clear(s.all)
 					clear(target)
 					to := target[:hi-lo]
-					if err := s.exp.PostRedir(lo, to); err != nil {
+					if err := s.exp.PostRedir(to, lo); err != nil {
 						t.Fatal(err)
 					}
 					if err := s.im.Send(ctx, src, from); err != nil {
@@ -179,7 +179,7 @@ func TestRedirectionWhileAMessageArrives(t *testing.T) {
 				sent := make(chan error, 1)
 				go func() { sent <- s.im.Send(ctx, src, 0) }()
 				seen(ctx, s.all, round%12*(size/12)/4*4) // so far it has arrived
-				if err := s.exp.PostRedir(0, target); err != nil {
+				if err := s.exp.PostRedir(target, 0); err != nil {
 					t.Fatal(err)
 				}
 				if round%2 == 1 { // and end it while the message arrives, perhaps
@@ -247,18 +247,18 @@ func TestRedirectionRules(t *testing.T) {
 				err  error
 				want error
 			}{
-				"not redirectable":      {plain.PostRedir(0, target), vmmc.ErrNotRedirectable},
-				"nothing":               {s.exp.PostRedir(0, nil), vmmc.ErrBadSize},
-				"odd offset":            {s.exp.PostRedir(2, target[:4]), vmmc.ErrBadAlignment},
-				"odd size":              {s.exp.PostRedir(0, target[:6]), vmmc.ErrBadAlignment},
-				"odd memory":            {s.exp.PostRedir(0, odd), vmmc.ErrBadAlignment},
-				"over the end":          {s.exp.PostRedir(4, target), vmmc.ErrBadArg},
-				"before the beginning":  {s.exp.PostRedir(-4, target), vmmc.ErrBadArg},
-				"into the buffer":       {s.exp.PostRedir(0, s.all[:8]), vmmc.ErrOverlappedBufs},
-				"into another export":   {s.exp.PostRedir(0, plain.Bytes()), vmmc.ErrOverlappedBufs},
+				"not redirectable":      {plain.PostRedir(target, 0), vmmc.ErrNotRedirectable},
+				"nothing":               {s.exp.PostRedir(nil, 0), vmmc.ErrBadSize},
+				"odd offset":            {s.exp.PostRedir(target[:4], 2), vmmc.ErrBadAlignment},
+				"odd size":              {s.exp.PostRedir(target[:6], 0), vmmc.ErrBadAlignment},
+				"odd memory":            {s.exp.PostRedir(odd, 0), vmmc.ErrBadAlignment},
+				"over the end":          {s.exp.PostRedir(target, 4), vmmc.ErrBadArg},
+				"before the beginning":  {s.exp.PostRedir(target, -4), vmmc.ErrBadArg},
+				"into the buffer":       {s.exp.PostRedir(s.all[:8], 0), vmmc.ErrOverlappedBufs},
+				"into another export":   {s.exp.PostRedir(plain.Bytes(), 0), vmmc.ErrOverlappedBufs},
 				"ended before":          {end(s.exp), vmmc.ErrBadRbufState},
 				"of a buffer without":   {end(plain), vmmc.ErrNotRedirectable},
-				"both are of its state": {plain.PostRedir(0, target), vmmc.ErrBadRbufState},
+				"both are of its state": {plain.PostRedir(target, 0), vmmc.ErrBadRbufState},
 			} {
 				if !errors.Is(c.err, c.want) {
 					t.Errorf("%s: %v, want %v", what, c.err, c.want)
@@ -267,10 +267,10 @@ func TestRedirectionRules(t *testing.T) {
 			if _, ok := s.exp.DataEnd(); ok {
 				t.Error("an end of data before there was any")
 			}
-			if err := s.exp.PostRedir(8, target[:16]); err != nil {
+			if err := s.exp.PostRedir(target[:16], 8); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.exp.PostRedir(8, target[:16]); !errors.Is(err, vmmc.ErrBadRbufState) {
+			if err := s.exp.PostRedir(target[:16], 8); !errors.Is(err, vmmc.ErrBadRbufState) {
 				t.Errorf("posted twice: %v", err)
 			}
 			// What does not touch the range leaves it posted; the first that does ends it.
@@ -306,7 +306,7 @@ func TestRedirectionRules(t *testing.T) {
 			if err := s.exp.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.exp.PostRedir(0, target); !errors.Is(err, vmmc.ErrBadRbufState) {
+			if err := s.exp.PostRedir(target, 0); !errors.Is(err, vmmc.ErrBadRbufState) {
 				t.Errorf("posted for a closed export: %v", err)
 			}
 		})
@@ -325,7 +325,7 @@ func TestRedirectedNotification(t *testing.T) {
 			notes := make(chan vmmc.Notification, 4)
 			s, target := redirected(t, way, size, vmmc.WithHandler(func(n vmmc.Notification) { notes <- n }))
 			ctx := within(t)
-			if err := s.exp.PostRedir(0, target[:64]); err != nil {
+			if err := s.exp.PostRedir(target[:64], 0); err != nil {
 				t.Fatal(err)
 			}
 			for i, want := range [][]byte{target[8:12], s.all[8:12]} {
@@ -367,7 +367,7 @@ func TestWhoMayImportARedirectableBuffer(t *testing.T) {
 		t.Errorf("a second process: %v", err)
 	}
 	heap := make([]byte, 64)
-	if err := exp.PostRedir(0, heap); err != nil {
+	if err := exp.PostRedir(heap, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := im.Send(ctx, pattern(64, 1), 0); err != nil {
@@ -386,7 +386,7 @@ func TestWhoMayImportARedirectableBuffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := many.PostRedir(0, heap); err != nil {
+		if err := many.PostRedir(heap, 0); err != nil {
 			t.Fatal(err)
 		}
 		src := pattern(64, uint32(i))
@@ -443,7 +443,7 @@ func TestRedirectionOfSuccessors(t *testing.T) {
 					}
 					for k := range 3 {
 						src := pattern(64, uint32(e<<16|i<<8|k))
-						if err := exp.PostRedir(0, target[:64]); err != nil {
+						if err := exp.PostRedir(target[:64], 0); err != nil {
 							t.Fatal(err)
 						}
 						if err := im.Send(ctx, src, 0); err != nil {
@@ -502,12 +502,12 @@ func TestManyRedirectionTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if im.Path() != "mapped" {
+	if im.Path() != vmmc.PathMapped {
 		t.Errorf("the path is %s", im.Path())
 	}
 	for i, m := range targets[1:] {
 		src := pattern(64, uint32(i))
-		if err := exp.PostRedir(0, m.Bytes()); err != nil {
+		if err := exp.PostRedir(m.Bytes(), 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := im.Send(ctx, src, 0); err != nil {
@@ -576,7 +576,7 @@ func TestRedirectionToMovedPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := exp.PostRedir(0, m.Bytes()); err != nil {
+	if err := exp.PostRedir(m.Bytes(), 0); err != nil {
 		t.Fatal(err)
 	}
 	src := pattern(2*page, 1)
@@ -622,7 +622,7 @@ func redirectedByAPredecessor(t *testing.T, elsewhere bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := exp.PostRedir(0, target); err != nil {
+	if err := exp.PostRedir(target, 0); err != nil {
 		t.Fatal(err)
 	}
 	first, second := pattern(64, 1), pattern(64, 2)
@@ -649,7 +649,7 @@ func redirectedByAPredecessor(t *testing.T, elsewhere bool) {
 	if !bytes.Equal(target[:64], first) || !bytes.Equal(all[:64], second) {
 		t.Error("the second importer's message was redirected")
 	}
-	if err := exp.PostRedir(0, target); err != nil {
+	if err := exp.PostRedir(target, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := im.Send(ctx, second, 0); err != nil {
@@ -698,7 +698,7 @@ func TestRedirectionPagesAreGivenBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := exp.PostRedir(0, m.Bytes()); err != nil {
+			if err := exp.PostRedir(m.Bytes(), 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := im.Send(ctx, pattern(64, uint32(i)), 0); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -104,7 +105,7 @@ func (im *Import) sendNotifySlow(ctx context.Context, src []byte, off int) error
 // byte offset off, each a multiple of the word, and the last word of the last
 // piece is stored last. Pieces may be empty, but not all. Of memory that cannot be read, and of
 // errors, what [Import.Send] says holds.
-func (im *Import) SendV(ctx context.Context, off int, srcs ...[]byte) error {
+func (im *Import) SendV(ctx context.Context, srcs [][]byte, off int) error {
 	n, odd, last := 0, 0, -1
 	for i, b := range srcs {
 		n, odd = n+len(b), odd|len(b)
@@ -248,15 +249,17 @@ func (im *Import) Fence(ctx context.Context) error {
 // a word that are not written are left alone. It does not wait for the far end,
 // except as Send does. Errors as [Import.Send], without those about alignment and
 // size; no bytes are not an error.
+//
+// Offsets in memory are of type int, as those of slices are. Only WriteAt and ReadAt have int64,
+// because io.WriterAt and io.ReaderAt do.
 func (im *Import) WriteAt(b []byte, off int64) (int, error) {
-	return im.WriteAtContext(context.Background(), b, off)
+	return im.WriteAtContext(context.Background(), b, clampOffset(off))
 }
 
 // WriteAtContext is WriteAt that ends with the context.
-func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int, error) {
-	n := int(off)
+func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int) (int, error) {
 	if ctx == nil {
-		return 0, im.opError("write", len(b), n, errNilContext)
+		return 0, im.opError("write", len(b), off, errNilContext)
 	}
 	err := im.checkBytes(len(b), off, nodeproto.MayWrite)
 	switch {
@@ -264,12 +267,12 @@ func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int,
 	case len(b) == 0:
 		return 0, nil
 	case im.mapped != nil:
-		err = im.mapped.Write(ctx, n, b)
+		err = im.mapped.Write(ctx, off, b)
 	default:
-		err = im.sendStream(ctx, link.Message{Off: uint64(n), Src: b, Bytes: true})
+		err = im.sendStream(ctx, link.Message{Off: uint64(off), Src: b, Bytes: true})
 	}
 	if err != nil {
-		return 0, im.opError("write", len(b), n, err)
+		return 0, im.opError("write", len(b), off, err)
 	}
 	return len(b), nil
 }
@@ -278,29 +281,32 @@ func (im *Import) WriteAtContext(ctx context.Context, b []byte, off int64) (int,
 // promise about the order in which they are read. At the buffer's end it returns
 // what there is, and [io.EOF]. Other errors as [Import.WriteAt].
 func (im *Import) ReadAt(b []byte, off int64) (int, error) {
-	return im.ReadAtContext(context.Background(), b, off)
+	return im.ReadAtContext(context.Background(), b, clampOffset(off))
 }
 
 // ReadAtContext is ReadAt that ends with the context.
-func (im *Import) ReadAtContext(ctx context.Context, b []byte, off int64) (int, error) {
+func (im *Import) ReadAtContext(ctx context.Context, b []byte, off int) (int, error) {
 	if ctx == nil {
-		return 0, im.opError("read", len(b), int(off), errNilContext)
+		return 0, im.opError("read", len(b), off, errNilContext)
 	}
 	err := im.checkAlive()
-	if err == nil && off >= 0 && off <= int64(im.size) && int64(len(b)) > int64(im.size)-off {
+	if err == nil && off >= 0 && off <= im.size && len(b) > im.size-off {
 		return im.readToEnd(ctx, b, off)
 	}
 	if err == nil {
 		err = im.checkBytes(len(b), off, nodeproto.MayRead)
 	}
 	if err == nil && len(b) > 0 {
-		err = im.get(ctx, b, int(off), true)
+		err = im.get(ctx, b, off, true)
 	}
 	if err != nil {
-		return 0, im.opError("read", len(b), int(off), err)
+		return 0, im.opError("read", len(b), off, err)
 	}
 	return len(b), nil
 }
+
+// clampOffset makes an int of an offset. What an int cannot hold is outside of every buffer.
+func clampOffset(off int64) int { return int(max(math.MinInt, min(off, math.MaxInt))) }
 
 // check validates range, alignment and rights before a transfer.
 func (im *Import) check(n, off int, need nodeproto.Rights) error {
@@ -319,8 +325,8 @@ func (im *Import) check(n, off int, need nodeproto.Rights) error {
 	return im.checkAlive()
 }
 
-func (im *Import) checkBytes(n int, off int64, need nodeproto.Rights) error {
-	if off < 0 || off > int64(im.size) || int64(n) > int64(im.size)-off {
+func (im *Import) checkBytes(n, off int, need nodeproto.Rights) error {
+	if off < 0 || off > im.size || n > im.size-off {
 		return code.BadProxyAddr
 	}
 	if im.rights&need == 0 {
@@ -337,8 +343,8 @@ func (im *Import) checkAlive() error {
 }
 
 // readToEnd is ReadAt across the buffer's end: it returns what there is, and io.EOF.
-func (im *Import) readToEnd(ctx context.Context, b []byte, off int64) (int, error) {
-	n, err := im.ReadAtContext(ctx, b[:int64(im.size)-off], off)
+func (im *Import) readToEnd(ctx context.Context, b []byte, off int) (int, error) {
+	n, err := im.ReadAtContext(ctx, b[:im.size-off], off)
 	if err == nil {
 		err = io.EOF
 	}

@@ -28,7 +28,7 @@ func TestSendV(t *testing.T) {
 					from = c
 				}
 				clear(s.exp.Bytes())
-				if err := s.im.SendV(ctx, 8, pieces...); err != nil {
+				if err := s.im.SendV(ctx, pieces, 8); err != nil {
 					t.Fatal(err)
 				}
 				if err := s.im.Fence(ctx); err != nil {
@@ -41,11 +41,11 @@ func TestSendV(t *testing.T) {
 			for what, c := range map[string]struct {
 				err, want error
 			}{
-				"nothing":       {s.im.SendV(ctx, 0), vmmc.ErrBadSize},
-				"empty pieces":  {s.im.SendV(ctx, 0, nil, nil), vmmc.ErrBadSize},
-				"odd pieces":    {s.im.SendV(ctx, 0, all[:2], all[:2]), vmmc.ErrBadAlignment},
-				"too much":      {s.im.SendV(ctx, 8, all, all[:4]), vmmc.ErrBadProxyAddr},
-				"an odd offset": {s.im.SendV(ctx, 2, all[:4]), vmmc.ErrBadAlignment},
+				"nothing":       {s.im.SendV(ctx, nil, 0), vmmc.ErrBadSize},
+				"empty pieces":  {s.im.SendV(ctx, [][]byte{nil, nil}, 0), vmmc.ErrBadSize},
+				"odd pieces":    {s.im.SendV(ctx, [][]byte{all[:2], all[:2]}, 0), vmmc.ErrBadAlignment},
+				"too much":      {s.im.SendV(ctx, [][]byte{all, all[:4]}, 8), vmmc.ErrBadProxyAddr},
+				"an odd offset": {s.im.SendV(ctx, [][]byte{all[:4]}, 2), vmmc.ErrBadAlignment},
 			} {
 				if !errors.Is(c.err, c.want) {
 					t.Errorf("%s: %v, want %v", what, c.err, c.want)

@@ -65,7 +65,7 @@ func TestSendGetNotify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if im.Path() != path {
+			if im.Path().String() != path {
 				t.Fatalf("path %s, want %s", im.Path(), path)
 			}
 			src := bytes.Repeat([]byte{1, 2, 3, 4}, 1000)

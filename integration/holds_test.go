@@ -31,7 +31,7 @@ func TestSendAndGetAllocateNothing(t *testing.T) {
 	for node, path := range []string{"mapped", "stream"} {
 		pid, _, _ := spawn(t, cl, node, "hold")
 		im := import1(t, p, node, pid, 1)
-		if im.Path() != path {
+		if im.Path().String() != path {
 			t.Fatalf("path %s, want %s", im.Path(), path)
 		}
 		ctx := t.Context()
@@ -173,7 +173,7 @@ func TestFlagNeverOvertakesData(t *testing.T) {
 	for _, flag := range []string{"mapped", "stream"} {
 		pid, cmd, _ := spawn(t, cl, 0, "both", strconv.Itoa(rounds), flag)
 		mapped, heap, done := import1(t, p, 0, pid, 1), import1(t, p, 0, pid, 2), import1(t, p, 0, pid, 3)
-		if mapped.Path() != "mapped" || heap.Path() != "stream" {
+		if mapped.Path() != vmmc.PathMapped || heap.Path() != vmmc.PathStream {
 			t.Fatalf("paths %s and %s", mapped.Path(), heap.Path())
 		}
 		flagTo, dataTo := mapped, heap

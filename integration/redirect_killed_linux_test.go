@@ -137,7 +137,7 @@ func TestImporterKilledInARedirectedMessage(t *testing.T) {
 					}
 				}
 			}
-			if err := exp.PostRedir(0, to.Bytes()[:4096]); err != nil {
+			if err := exp.PostRedir(to.Bytes()[:4096], 0); err != nil {
 				t.Fatal(err)
 			}
 			sends(0xbb, 0)

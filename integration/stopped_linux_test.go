@@ -157,7 +157,7 @@ func caught(t *testing.T, pid int, exp *vmmc.Export, mem []byte, redirect bool) 
 	for range 200 {
 		begun, ended := first.Load(), last.Load()
 		if redirect {
-			if err := exp.PostRedir(0, mem); err != nil {
+			if err := exp.PostRedir(mem, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

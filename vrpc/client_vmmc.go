@@ -277,7 +277,7 @@ func (w *vmmcTransport) send(ctx context.Context, s *slot, h *rpcmsg.Call, args 
 	case err != nil:
 		return 0, err
 	}
-	err = w.q.SendV(ctx, w.out.data()+where+pad, s.words...)
+	err = w.q.SendV(ctx, s.words, w.out.data()+where+pad)
 	if err != nil {
 		w.area.free(where, pad+size)
 		if ctx.Err() != nil {

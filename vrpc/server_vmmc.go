@@ -284,7 +284,7 @@ func (r *reader) put(ctx context.Context, parts [][]byte, size int) (where int, 
 	}
 	where += pad
 	r.words = whole(r.words[:0], parts)
-	err = c.r.SendV(ctx, c.out.data()+where, r.words...)
+	err = c.r.SendV(ctx, r.words, c.out.data()+where)
 	clear(r.words)
 	return where, err
 }

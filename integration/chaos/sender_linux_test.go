@@ -78,7 +78,7 @@ func (w *worker) converse(c pair, pid uint64) bool {
 		return true
 	}
 	defer s.l.close()
-	if s.im.Path() == "mapped" {
+	if s.im.Path() == vmmc.PathMapped {
 		s.l.set(txMapped, 1)
 	}
 	s.l.set(txConnected, uint64(time.Now().UnixNano()))

@@ -71,12 +71,12 @@ func (s *sequence) take(p *process, e *export, how func() (*vmmc.Import, error))
 	p.used += int64(e.n)
 	im := &imported{p: p, exp: e, im: real, link: s.link(p, e.owner), mapped: e.mappable && p.node == e.owner.node}
 	if e.mem.shared && im.mapped { // pages that have moved since are not
-		im.mapped = real.Path() == "mapped"
+		im.mapped = real.Path() == vmmc.PathMapped
 		if im.mapped && e.n < len(e.mem.real) {
 			reach("states", "a part of an allocation mapped")
 		}
 	}
-	if real.Size() != e.n || real.ID() != e.id || real.Exporter() != e.owner.id || real.Path() != im.way() {
+	if real.Size() != e.n || real.ID() != e.id || real.Exporter() != e.owner.id || real.Path().String() != im.way() {
 		s.say("  size %d, id %d, exporter %v, path %s", real.Size(), real.ID(), real.Exporter(), real.Path())
 		s.fail("Import: another size, id, exporter or path than the export's")
 	}

@@ -46,6 +46,6 @@ func (s *sequence) sendPieces() {
 				reach("states", "a message of several pieces over 64 KiB")
 			}
 		}
-		return im.im.SendV(ctx, c.off, pieces...)
+		return im.im.SendV(ctx, pieces, c.off)
 	})
 }

@@ -77,7 +77,7 @@ func (s *sequence) postRedir() {
 		}
 	}
 	s.say("%s: redirect %d bytes at %d of %d", e.owner.name, len(to), off, e.id)
-	err := e.e.PostRedir(off, to)
+	err := e.e.PostRedir(to, off)
 	if len(faults) > 0 {
 		s.expect("PostRedir", err, faults...)
 		return

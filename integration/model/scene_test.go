@@ -65,7 +65,7 @@ func (s *sequence) snatch() {
 	}
 	p := &posting{lo: 0, hi: e.n, to: e.other}
 	s.say("%s: redirect all of %d", e.owner.name, e.id)
-	s.expect("PostRedir", e.e.PostRedir(0, e.other.real[:e.n]), ok)
+	s.expect("PostRedir", e.e.PostRedir(e.other.real[:e.n], 0), ok)
 	s.posted(e, p)
 	c := sending{im: im, call: "Send", n: min(e.n, eager)}
 	ctx, stop := s.within()

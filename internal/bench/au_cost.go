@@ -15,7 +15,7 @@ func (r *AU) bulk(ctx context.Context, c AUConfig, way, mode string) error {
 		return err
 	}
 	defer b.end()
-	row := Bulk{Way: way, Mode: b.b.Stats().Mode, Bytes: c.Bulk}
+	row := Bulk{Way: way, Mode: b.b.Stats().Mode.String(), Bytes: c.Bulk}
 	v := byte(0)
 	fill := func() {
 		v++
@@ -65,7 +65,7 @@ func (r *AU) writers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		row := Writer{Mode: b.b.Stats().Mode}
+		row := Writer{Mode: b.b.Stats().Mode.String()}
 		hot := func() float64 {
 			w := shm.Word(b.mem, 0)
 			start := time.Now()

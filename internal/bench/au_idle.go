@@ -26,7 +26,7 @@ func (r *AU) idle(ctx context.Context, size int) error {
 }
 
 func (b *bound) idle(ctx context.Context) (Idle, error) {
-	row := Idle{Mode: b.b.Stats().Mode, Bytes: len(b.mem)}
+	row := Idle{Mode: b.b.Stats().Mode.String(), Bytes: len(b.mem)}
 	for off := 0; off < len(b.mem); off += 4096 {
 		shm.Word(b.mem, off).Store(1) // pages of zeros are compared without reading memory
 	}

@@ -22,7 +22,7 @@ func (r *AU) sight(ctx context.Context, c AUConfig, way, mode string, size, hot 
 		return err
 	}
 	defer b.end()
-	row := Sight{Way: way, Mode: b.b.Stats().Mode, Bytes: size, HotPages: hot}
+	row := Sight{Way: way, Mode: b.b.Stats().Mode.String(), Bytes: size, HotPages: hot}
 	see := b.seer(way)
 	v, rounds := uint32(0), max(c.Rounds/turns, 1)
 	var stores, sends []time.Duration

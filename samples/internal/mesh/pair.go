@@ -79,7 +79,7 @@ func (p *Pair) lay(ctx context.Context, stride, places int) error {
 }
 
 // Path is how messages to the other travel: "mapped" or "stream".
-func (p *Pair) Path() string { return p.im.Path() }
+func (p *Pair) Path() string { return p.im.Path().String() }
 
 // Send sends a message, as soon as there is a place for it. A message lies at the
 // end of its place, so that the receiver looks at the same word whatever its size.
