@@ -22,32 +22,28 @@ type Code int32
 // Error is the code's own text (the manual's vmmc_ErrorStr).
 func (c Code) Error() string { return code.Code(c).Error() }
 
-// The codes. Those that no call of this package returns have a number and a text all the same, for
-// [ErrorStr] and other languages.
+// The codes. Package manual has those of the manual that no Go call returns.
 const (
-	ErrBadAlignment           = Code(code.BadAlignment)         // offset, length or address not in whole words
-	ErrBufAlreadyExists       = Code(code.BufAlreadyExists)     // this id is exported already
-	ErrBadIbufState           = Code(code.BadIbufState)         // the import cannot be used; more precise codes are also this one
-	ErrBadRbufState           = Code(code.BadRbufState)         // the export cannot be used
-	ErrBadProxyExtension      = Code(code.BadProxyExtension)    // of the C library alone
-	ErrBadProxyAddr           = Code(code.BadProxyAddr)         // the range is not within one import
-	ErrBadSize                = Code(code.BadSize)              // not positive
-	ErrBadArg                 = Code(code.BadArg)               // outside an argument's domain
-	ErrNotImplemented         = Code(code.NotImplemented)       // not on this system
-	ErrUnblockedNotifications = Code(code.UnblockedNotifs)      // of no call: unblocking twice has no effect
-	ErrBlockedNotifications   = Code(code.BlockedNotifications) // notifications of the export are queued and blocked
-	ErrNoPhysDestSpace        = Code(code.NoPhysDestSpace)      // the limit on imported bytes is reached
-	ErrNoVirtDestSpace        = Code(code.NoVirtDestSpace)      // DestSpace is used up
-	ErrNoMem                  = Code(code.NoMem)                // no memory, or no room in a table
-	ErrNoSuchNode             = Code(code.NoSuchNode)
-	ErrNoSuchProcess          = Code(code.NoSuchProcess)
-	ErrNotInHandler           = Code(code.NotInHandler)   // not to be called by a notification handler
-	ErrOverlappedBufs         = Code(code.OverlappedBufs) // the memory is exported already, in part or whole
-	ErrInProgress             = Code(code.InProgress)     // the request is not over yet
-	ErrNoSuchError            = Code(code.NoSuchError)    // of the C library's DataEnd; here it is ok == false
-	ErrNoParent               = Code(code.NoParent)       // no other process spawned this one
-	ErrBadAsyncHandle         = Code(code.BadAsyncHandle) // a request that was never begun
-	ErrStaleHandle            = Code(code.StaleHandle)    // an import that was given out already
+	ErrBadAlignment         = Code(code.BadAlignment)         // offset, length or address not in whole words
+	ErrBufAlreadyExists     = Code(code.BufAlreadyExists)     // this id is exported already
+	ErrBadIbufState         = Code(code.BadIbufState)         // the import cannot be used; more precise codes are also this one
+	ErrBadRbufState         = Code(code.BadRbufState)         // the export cannot be used
+	ErrBadProxyAddr         = Code(code.BadProxyAddr)         // the range is not within one import
+	ErrBadSize              = Code(code.BadSize)              // not positive
+	ErrBadArg               = Code(code.BadArg)               // outside an argument's domain
+	ErrNotImplemented       = Code(code.NotImplemented)       // not on this system
+	ErrBlockedNotifications = Code(code.BlockedNotifications) // notifications of the export are queued and blocked
+	ErrNoPhysDestSpace      = Code(code.NoPhysDestSpace)      // the limit on imported bytes is reached
+	ErrNoVirtDestSpace      = Code(code.NoVirtDestSpace)      // DestSpace is used up
+	ErrNoMem                = Code(code.NoMem)                // no memory, or no room in a table
+	ErrNoSuchNode           = Code(code.NoSuchNode)
+	ErrNoSuchProcess        = Code(code.NoSuchProcess)
+	ErrNotInHandler         = Code(code.NotInHandler)   // not to be called by a notification handler
+	ErrOverlappedBufs       = Code(code.OverlappedBufs) // the memory is exported already, in part or whole
+	ErrInProgress           = Code(code.InProgress)     // the request is not over yet
+	ErrNoParent             = Code(code.NoParent)       // no other process spawned this one
+	ErrBadAsyncHandle       = Code(code.BadAsyncHandle) // a request that was never begun
+	ErrStaleHandle          = Code(code.StaleHandle)    // an import that was given out already
 
 	ErrNoRights        = Code(code.NoRights)    // the exporter does not allow it
 	ErrPeerGone        = Code(code.PeerGone)    // the exporting process, or its node, is gone
@@ -71,9 +67,6 @@ const (
 // its context with nil itself, before anything has begun: so a fast path, which does not look at
 // its context, refuses it as well.
 var errNilContext = code.New(code.BadArg, "the context is nil: give context.Background() for none")
-
-// ErrorStr is the text of a return value (the manual's vmmc_ErrorStr).
-func ErrorStr(c Code) string { return c.Error() }
 
 // Error is what every call of this package returns when it fails: what was
 // tried, with which peer and on which path, and why it failed.

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 func TestVersionAndSizes(t *testing.T) {
-	if major, minor := vmmc.Version(); major != 2 || minor != 0 {
+	if major, minor := manual.Version(); major != 2 || minor != 0 {
 		t.Errorf("version %d.%d, the manual's is 2.0", major, minor)
 	}
 	if vmmc.WordSize() != 4 {
@@ -45,10 +46,10 @@ func TestNearestManualError(t *testing.T) {
 }
 
 func TestErrorTexts(t *testing.T) {
-	if s := vmmc.ErrorStr(vmmc.ErrRevoked); s == "" || s != vmmc.ErrRevoked.Error() {
+	if s := manual.ErrorStr(vmmc.ErrRevoked); s == "" || s != vmmc.ErrRevoked.Error() {
 		t.Errorf("%q", s)
 	}
-	if s := vmmc.ErrorStr(-40); !strings.Contains(s, "unknown") || !strings.Contains(s, "-40") {
+	if s := manual.ErrorStr(-40); !strings.Contains(s, "unknown") || !strings.Contains(s, "-40") {
 		t.Errorf("the text of an unknown code: %q", s)
 	}
 	// What vmmc_Error prints beside that text is in each call's own error.

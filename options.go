@@ -40,9 +40,15 @@ func WithSocket(path string) Option { return func(o *options) { o.socket = path 
 // session may import from each other; [Permit] changes this for an export.
 func WithSession(name string) Option { return func(o *options) { o.session = name } }
 
-// WithLogger takes what the library has to say, which is little: a link that
-// was lost, a peer that broke the protocol. At slog.LevelDebug it is more: see
-// [SetDebugLevel].
+// WithLogger takes what the process has to say; without it, it says nothing. From slog.LevelInfo on
+// that is little: a link that was lost, a peer that broke the protocol. At slog.LevelDebug it is
+// also joining and leaving, exports, imports, links that are made and lost, and spawns, and at
+// slog.LevelDebug-4 each request to the daemon and from it.
+//
+// Data on its way is not logged, so a logger costs sends nothing: except in a program built with
+// the tag vmmcdebug (the manual's vmmcd.lib), which also checks itself. There each message, get,
+// atomic and notification is logged at slog.LevelDebug-4, at both ends: its import's handle,
+// number, offset and size.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
 // WithPayloadChecksums makes every link with a process on another node carry a checksum (CRC32C) of

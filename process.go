@@ -1,6 +1,7 @@
 package vmmc
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -135,7 +136,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	}
 	p := &Process{
 		eventHandler: o.eventHandler, silence: o.silence,
-		log: withDebug(o.log), exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, importers: map[nodeproto.ProcessID]*importer{},
+		log: cmp.Or(o.log, slog.New(slog.DiscardHandler)), exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, importers: map[nodeproto.ProcessID]*importer{},
 		pendingDials: map[uint64]*importer{}, associations: map[nodeproto.ProcessID]*association{}, exporterLinks: map[nodeproto.ProcessID]*exporterLink{}, localLinks: map[uint32]nodeproto.ProcessID{}, pendingFirst: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
 		importBudget: budget{limit: o.importLimit}, capabilities: o.capabilities, resumeLimit: o.resumeLimit, dialer: dialTCP,
 		encrypt: o.encrypt, dumpImports: o.dumpImports, identity: sync.OnceValues(encrypt.NewIdentity),
@@ -294,10 +295,6 @@ func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 
 // Release is the version of this library.
 const Release = "0.1.0-dev"
-
-// Version is the level of the VMMC programming interface that this package
-// follows (the manual's vmmc_Version).
-func Version() (major, minor uint32) { return 2, 0 }
 
 // WordSize is the size in bytes of a VMMC word (vmmc_WordSize).
 func WordSize() int { return shm.WordSize }

@@ -1,4 +1,4 @@
-package vmmc_test
+package manual_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -24,15 +25,15 @@ func init() { testutil.RegisterRole("debug", debugRole) }
 func debugRole() int {
 	level, err := strconv.Atoi(testutil.Args()[0])
 	if err == nil {
-		vmmc.SetDebugLevel(level)
-		err = somethingOfEverything()
+		manual.SetDebugLevel(level)
+		err = somethingOfEverything(vmmc.WithLogger(manual.Logger(nil)))
 	}
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	vmmc.SetDebugLevel(0)
-	if err := somethingOfEverything(); err != nil {
+	manual.SetDebugLevel(0)
+	if err := somethingOfEverything(vmmc.WithLogger(manual.Logger(nil))); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -113,7 +114,7 @@ func TestDebugAndTheProgramsLogger(t *testing.T) {
 	for level, want := range map[slog.Level]bool{slog.LevelInfo: false, slog.LevelDebug: true} {
 		var text lines
 		l := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: level})).With("own", "yes").WithGroup("vmmc")
-		if err := somethingOfEverything(vmmc.WithLogger(l)); err != nil {
+		if err := somethingOfEverything(vmmc.WithLogger(manual.Logger(l))); err != nil {
 			t.Fatal(err)
 		}
 		got := text.String()
@@ -150,15 +151,15 @@ func TestSetDebugLevelAnyTime(t *testing.T) {
 	for range 2 {
 		all.Go(func() {
 			for range 3 {
-				if err := somethingOfEverything(); err != nil {
+				if err := somethingOfEverything(vmmc.WithLogger(manual.Logger(nil))); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for range 1000 {
-		vmmc.SetDebugLevel(0)
-		vmmc.SetDebugLevel(-5)
+		manual.SetDebugLevel(0)
+		manual.SetDebugLevel(-5)
 	}
 	all.Wait()
 }

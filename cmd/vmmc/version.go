@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 type versions struct {
@@ -27,7 +28,7 @@ func newVersion() *cobra.Command {
   vmmc version --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			major, minor := vmmc.Version()
+			major, minor := manual.Version()
 			v := versions{vmmc.Release, commit(), fmt.Sprintf("%d.%d", major, minor), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if asJSON {
 				return printJSON(c.OutOrStdout(), v)
