@@ -122,7 +122,7 @@ func (w *streamTransport) acquireSend(ctx context.Context) error {
 
 func (w *streamTransport) releaseSend() { w.sendLock.Release() }
 
-// send writes a call, after what was posted. b is the way's.
+// send writes a call, after what was posted. It releases b.
 func (w *streamTransport) send(ctx context.Context, b *buffer) error {
 	if err := w.acquireSend(ctx); err != nil {
 		b.release()

@@ -146,7 +146,7 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// lossy is a way between a client and a server that loses each datagram's first copies and doubles
+// lossy is a relay between a client and a server that loses each datagram's first copies and doubles
 // others.
 func lossy(t *testing.T, server string, lose int) string {
 	t.Helper()

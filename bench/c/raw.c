@@ -100,7 +100,7 @@ static void copies(size_t size, size_t total)
 
 /*
  * What the ends say to each other goes over a connection of its own: where both send, the kernel acknowledges otherwise. As many
- * bytes there and back go over it first: who is woken by the other end is on its processor, as a rule, and stays for a while.
+ * bytes there and back go over it first: a process that the other end wakes is on the processor of that one, as a rule, and stays for a while.
  */
 enum { settling = 2000 };
 
@@ -164,7 +164,7 @@ static void client(int l)
 		pin(o.cpu);
 		char *in = zeroed(o.size), *out = zeroed(o.size);
 		struct span s = {0, 0};
-		all(says, &byte, 1, 1, o.yield); /* it looks from here on: who sends before that fills all buffers, and so they stay */
+		all(says, &byte, 1, 1, o.yield); /* it polls from here on: a sender that began before would fill all buffers, and so they would stay */
 		for (uint64_t i = 0; i < o.warm + o.count && o.mode == 'l'; i++) {
 			all(fd, in, o.size, 0, o.yield);
 			all(fd, in, o.size, 1, o.yield);

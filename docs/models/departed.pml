@@ -1,23 +1,24 @@
 /* departed.pml - how the end of a process reaches those it had links with, while daemons die and are replaced (internal/daemon
  * member_departed.go, member_journal.go, member_rejoin.go, process.go, ingress_datalink.go; awaitImporter in internal/link/conn_reconnect.go; redial in link_handshake.go; watchDaemon in node_conn.go).
  * Models: an importer 0 on node 0 and an exporter 1 on node 1, each with its daemon; their link, whose network breaks at any time.
- * A process ends by its program's end, or leaves (Close) while its program lives, here only when no daemon dies any more. Its daemon sees the connection end, adds
- * it to the departed and writes that into the roll, two steps between which the daemon may die. The next daemon reads the roll:
- * who is written as ended, or the kernel says is dead, has departed; others are expected, come back in two steps (who they are;
- * what they have), and are looked after until then. A daemon does not see the end of a process that comes back as its departure, but
- * asks the kernel; so it does for one whose connection it has given up. The exporter that has lost its connection asks its daemon, and that one the other;
- * question that a daemon's death ends is asked again. The importer dials the exporter's daemon: a link that is there is handed
- * over, one that is not is refused, later if anybody is expected.
+ * A process ends by its program's end, or leaves (Close) while its program lives, here only when no daemon dies any more.
+ * Its daemon sees the connection end, adds the process to the departed and writes that into the member journal, two steps
+ * between which the daemon may die. The next daemon reads the journal: a process that is written as ended, or that the kernel
+ * says is dead, has departed. Others are expected, rejoin in two steps (their identity; what they have), and are watched until
+ * then. A daemon does not take the end of a returning process's connection for a departure, but asks the kernel. It does the
+ * same for a process whose connection it has given up. An exporter that has lost its connection asks its daemon, which asks the
+ * other one; a question that a daemon's death ends is repeated. The importer dials the exporter's daemon: a link that is there
+ * is handed over, another one is refused, for now if any process is expected.
  * RST daemons die. The limit is not reached (silence.pml); what is said here is what is known before it.
- * Checked: nobody is told that a process has departed, or that its link is gone, while it lives; if all daemons are there in the
- * end, who has lost its connection with a process that has ended was told, and the others go on.
- * Left out: several processes, the network's own epochs, the bound of what is remembered, a roll that cannot be written.
+ * Checked: no process is told that another one has departed, or that its link is gone, while that lives; if all daemons are
+ * there in the end, a process that has lost its connection with an ended one was told, and the others go on.
+ * Left out: several processes, the network's own epochs, the bound of what is remembered, a journal that cannot be written.
  * Flags that break it:
- *   -DALL_ENDED   it takes who has not come back for ended
+ *   -DALL_ENDED   it takes a process that has not rejoined for ended
  *   -DNO_WATCH    it asks when it starts, and then no more
- *   -DEOF_BACK    the end of the connection of one who comes back is his departure
+ *   -DEOF_BACK    the end of a returning process's connection is its departure
  *   -DNO_LATER    a link that is not known is refused for good
- *   -DEARLY       a process is expected no more when it has said who it is
+ *   -DEARLY       a process is expected no more when it has named itself
  *   -DEND_FIRST   its links go before it has departed or is expected
  * What was built, and is found wanting (run.sh expects these to be broken):
  *   -DLEAVE       a process leaves while its daemon is away, and its program lives on: it is expected for as long as that runs,

@@ -1,26 +1,27 @@
 /* handoff.pml - reader hand-off and sleeping, with links at rest as internal/link/poll_watchdog.go has them:
- * a waiter disarms the link it polls, and one that found its word leaves it unarmed if nobody sleeps; the background may leave one so that it has
- * served, too (internal/link/poll_bulk.go). Who leaves one looks for sleepers after that, and who goes to sleep arms all when that is known.
- * The guard arms them later: a waiter that passes by, if no wait has taken it since the last one did, or else when the guard's
- * timer goes off, which is set as long as the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_GUARD: links at rest and no guard:
- * nothing that anybody sleeps for is lost then either.
+ * a waiter disarms the link it polls, and one that found its word leaves it unarmed if no goroutine sleeps; the background
+ * may leave a link unarmed that it has served, too (internal/link/poll_bulk.go). A goroutine that leaves one looks for sleepers
+ * after that, and one that goes to sleep arms all when it is known as a sleeper. The re-arm watchdog arms them later: a waiter
+ * that passes by, if no wait has taken the link since the last one did, or else the watchdog's timer, which is set as long as
+ * the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_GUARD: unarmed links and no watchdog: no sleeper loses a
+ * wake-up then either.
  * Models: one stream link (token, EPOLLONESHOT descriptor in a private epoll that is itself
  * edge-triggered in the Go netpoller), two waiters, one background goroutine, a resume that
  * replaces the descriptor, a stream sender (one message for each waiter), a same-node sender that
- * stores one word for each waiter and rings a doorbell if someone sleeps.
+ * stores one word for each waiter and rings a doorbell if a waiter sleeps.
  * W0 waits for its stream word, then its mapped word; W1 the other way round.
  * Assumptions: SC for atomics; epoll_wait disarms on delivery and re-polls; EPOLL_CTL_MOD re-polls;
  * park/unpark is a sticky binary semaphore; unread bytes are sent again on the new descriptor.
  * Default = corrected protocol. Flags put the text of the design (or one omission) back:
  *   -DAS_WRITTEN    = all of: ARM_AFTER ONLY_BG_WAKES NO_ARM_ON_DONE NO_MISSED
  *   -DARM_AFTER     release, then arm            -DNO_MISSED  failed try leaves no mark
- *   -DONLY_BG_WAKES waiter that delivers wakes nobody
+ *   -DONLY_BG_WAKES waiter that delivers wakes no sleeper
  *   -DNO_ARM_ON_DONE waiter whose word came releases without arming
  *   -DBOOL_SLEEP    one boolean instead of a count   -DWAKE_FIRST  wake, then drain doorbell
  *   -DPLAIN         sender's last word a plain store (TSO: its load of the count passes it)
  *   -DPLAIN_SLEEP   the waiter's count is a plain store (TSO: its last look passes it)
- *   -DREST_BLIND    who leaves a link at rest does not look for sleepers after that
- *   -DLEAVE_EARLY   who goes to sleep arms what is at rest before that is known
+ *   -DREST_BLIND    a goroutine that leaves a link unarmed does not look for sleepers after that
+ *   -DLEAVE_EARLY   a waiter arms unarmed links before it is known as a sleeper
  *   -DKEEP_LISTENING  what the background leaves counts as armed
  *   -DTHIEF_LAZY    waiter that takes an event off the epoll does not serve it
  *   -DNOREPL leave the replacer out; -DSTREAM_ONLY both waiters wait only for stream words;
@@ -42,7 +43,7 @@
 #define ARMDONE true
 #endif
 bool used, guarded, list, timer;  /* the watchdog's: see poll_watchdog.go */
-bool listening = 1;          /* armed, as whoever has the token knows */
+bool listening = 1;          /* armed, as the token's holder knows */
 byte tok;                    /* 0 free, 1 held, 2 held and an event was missed */
 byte gen; bool open[2]; byte nread;
 byte sock;                   /* unread messages, bit i = for waiter i */
@@ -85,7 +86,7 @@ inline HEAR() {
      if :: got -> READ1(); RELEASE(true) :: else fi; got = 0
   :: else
   fi }
-inline DISARM() { atomic { armed = 0; ev = 0 } }  /* the kernel drops a queued event that nobody asks for */
+inline DISARM() { atomic { armed = 0; ev = 0 } }  /* the kernel drops a queued event that is not armed */
 inline REST() {
   used = 1;
   atomic { if :: tok == 1 -> tok = 0; nread--; got = 0 :: else -> tok = 1; got = 1 fi };
@@ -103,7 +104,7 @@ inline ARMIT() {
   guarded = 0;
   HEAR()
 }
-/* who sleeps arms what others have left */
+/* a waiter that goes to sleep arms what others have left */
 inline LEAVE() {
   atomic { if :: list -> list = 0; timer = 0; got = 1 :: else -> got = 0 fi };
   if :: got -> ARMIT() :: else fi; got = 0 }

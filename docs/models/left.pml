@@ -1,21 +1,22 @@
 /* left.pml - what a socket has no room for, as internal/link/send_backpressure.go has it: waiters write it between their
- * looks, senders when they come with more; the descriptor is armed where nobody does, and not while somebody writes.
- * Where long messages come the other way, who writes may end a turn though there is room, and what is left is the guard's instead, as long as
- * the link is on its list.
- * Models: W waiters, each of which attends, writes, leaves the link at rest or not, and hands over or leaves, T
- * times; a sender, who offers S more messages and does not attend; somebody who writes in passing and does not attend; the far end, which makes
- * room at any time; the background, which takes the one event that an armed descriptor gives when there is room, looks without the lock whether
- * it is still wanted, and where it is not leaves the mark that one will come; the guard, who takes the link off its list, and then looks whether anything is left,
- * as does who goes to sleep.
- * Checked: in the end nothing is left. Writing and the looks of who holds the lock (tmu) are one step where the lock is held.
+ * looks, senders when they come with more; the descriptor is armed where none of them does, and not while one writes.
+ * Where long messages come the other way, a writer may end its quantum though there is room, and the re-arm watchdog flushes
+ * what is left, as long as the link is on its list.
+ * Models: W waiters, each of which attends (beginWrite), writes, leaves the link unarmed or not, and hands over or leaves
+ * (endWrite), T times; a sender, which offers S more messages and does not attend; a goroutine that writes in passing and does
+ * not attend; the far end, which makes room at any time; the background, which takes the one event that an armed descriptor
+ * gives when there is room, looks without the lock whether it is still wanted, and where it is not leaves the mark that one will
+ * come; the watchdog ("guard"), which takes the link off its list, and then looks whether anything is left, as does a waiter
+ * that goes to sleep.
+ * Checked: in the end nothing is left. Writing and the looks of the holder of the lock (tmu) are one step.
  * Flags that break it:
  *   -DOFFER_UNARMED  a sender does not arm again what it has disarmed
  *   -DPART_EARLY     a waiter looks whether anything is left before it does not attend to it any more
- *   -DKEEP_FLAG      the background may take what is left for written where it leaves it to who attends
- *   -DTURN_PASSING   who writes in passing ends a turn like who attends
- *   -DLIST_EARLY     who entrusts the guard looks at its list before it writes, and not after that
- *   -DGUARD_LOOKS    the guard looks whether anything is left before it takes the link off its list
- *   -DENTRUST_MARKED who attends does not disarm, and hands over to the guard all the same, which believes the mark
+ *   -DKEEP_FLAG      the background may take what is left for written where it leaves it to a goroutine that attends
+ *   -DTURN_PASSING   a goroutine that writes in passing ends a quantum like one that attends
+ *   -DLIST_EARLY     a writer that relies on the watchdog looks at its list before it writes, and not after that
+ *   -DGUARD_LOOKS    the watchdog looks whether anything is left before it takes the link off its list
+ *   -DENTRUST_MARKED a goroutine that attends does not disarm, and hands over to the watchdog, which believes the mark
  * Run: spin -a [flags] left.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef W

@@ -1,10 +1,10 @@
-/* notes.pml - the note of a mapped notification and who is to wake its exporter, as internal/shmlayout/link.go, internal/link/
+/* notes.pml - the ring entry (note) of a mapped notification and the waking of its exporter, as internal/shmlayout/link.go, internal/link/
  * notify_poll.go, notify_dispatcher.go and mapped.go have it: an importer puts a note, loads Awake, and rings, rouses or does nothing; an
  * exporter's goroutine polls, sleeps on the ring (and on what is posted to it), or leaves the ring to its bell.
  * Models: NI importer threads with one ring, each puts M notes (the lock that they share makes putting and loading Awake
  * one after another's; what they do then is outside of it); the goroutine of the handlers, which chooses freely whether to
  * go on polling, to sleep in the kernel or to leave the ring; the goroutine that serves the bell and posts the link; -DOTHER:
- * somebody who posts something else once. The kernel compares the words with what the sleeper has seen, and puts it to
+ * a goroutine that posts something else once. The kernel compares the words with what the sleeper has seen, and puts it to
  * sleep, in one step.
  * Checked: in the end every note has been handled, and so has what was posted.
  * Flags that break it:
@@ -55,7 +55,7 @@ proctype Importer() { byte i, t, a;
      i++
   od
 }
-/* who serves the socket: the link is queued */
+/* the goroutine that serves the socket: the link is queued */
 proctype Server() {
 end: do :: atomic { bell -> bell = 0 }; if :: queued :: else -> queued = 1; POST() fi od
 }

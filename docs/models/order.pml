@@ -4,7 +4,8 @@
  * Models: a goroutine of the importer makes NM messages, each by a way of its choice: on the stream, synchronous (two
  * chunks) or not; mapped, synchronous or not, short (copied at once if free) or long (always put off). An asynchronous
  * one on the stream may find a get that it overlaps, and is put off then. Each carries a notification. Beside it run
- * who works off what was put off, who writes the queue, the exporter, who acknowledges when it likes, and its handlers.
+ * the worker that works off what was put off, the writer of the queue, the exporter, which acknowledges when it likes, and its
+ * handlers.
  * -DOTHER: a second goroutine makes messages of its own. -DCREDITS: one credit, which each message takes before all else.
  * Checked: the messages of a goroutine are applied, and their notifications run, in the order in which they were made;
  * chunks of two messages do not mix; in the end nothing is undone.

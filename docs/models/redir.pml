@@ -1,5 +1,5 @@
 /* redir.pml - the redirection of an export whose importer has it mapped, as internal/link/redirect_claims.go (the
- * importer, who stores the data) and internal/link/redirect.go (the exporter, who posts and ends) have it.
+ * importer, which stores the data) and internal/link/redirect.go (the exporter, which posts and ends) have it.
  * Models: an export of N words; messages of a Claims from word 0 or 1 to the end, in pieces of P words, word by
  * word; an exporter that posts and ends POSTS times, any range of at least two words; giving up between pieces.
  * Options: -DTWO       two imports share a Claims, which sends one message at a time
@@ -8,7 +8,7 @@
  *   -DLOSS -DANEW   another process imports after the loss, and gets pages of its own
  *   -DREOPEN  the importer's end breaks first, the process imports again before the exporter knows, and its new
  *             Claims gets the old one's pages: the old link is wholly given up by then (retired)
- *   -DLOOK    somebody asks for the end of data all the while
+ *   -DLOOK    a goroutine asks for the end of data all the while
  *   -DSTREAM  any post may be to memory that the importer has not mapped. Its message then goes by the stream from the
  *             piece on that meets the post, and the exporter's receiver (internal/link/redirect.go) claims the post and
  *             stores the words. The importer gives its turn up when the message is acknowledged, or when it gives
@@ -19,7 +19,7 @@
  *   -DPLAIN_END    Claimed is loaded before Ending is stored         -DNO_UNCLAIM   a claim too late is not taken back
  *   -DNO_FIN       giving up without Finished (End waits for ever)   -DUSE_TWICE    a post is claimed twice
  *   -DTORN         the range is read when the claim is made          -DNO_TURN      (TWO) no turn
- *   -DCOUNT_LATE   (LOSS) Done does not count the last word before it is stored: who has seen it is told fewer
+ *   -DCOUNT_LATE   (LOSS) Done does not count the last word before it is stored: a reader that has seen it is told fewer
  *   -DSEE_ENDING   stop on Ending of this post only (LOSS: the next post hides it)
  *   -DUNSTOP       the last piece forgets that the post has ended: the note says a wrong place
  *   -DREPUBLISH    (ANEW) what one importer has begun is posted to the next
@@ -66,7 +66,7 @@ mtype st = unposted; byte gen, cur, left = NONE; bool ending, mu;
 /* what happened: of each post its range, what was stored, whose, and whether End has returned */
 byte glo[POSTS+1], ghi[POSTS+1], cnt[POSTS+1], fst[POSTS+1], own[POSTS+1], late[POSTS+1];
 bool over[POSTS+1], went[POSTS+1], seen[POSTS+1];
-byte who[M+4];                 /* the post that took part of a message */
+byte post_of[M+4];                 /* the post that took part of a message */
 #ifdef STREAM
 bool bys[POSTS+1];             /* the post is to memory that the importer has not mapped */
 bool ByStream[2];              /* and what the page says of that */
@@ -94,7 +94,7 @@ inline STORE() { d_step {
      assert(w >= glo[g] && w < ghi[g]);               /* in the range that was posted */
      if :: cnt[g] == 0 -> fst[g] = w - glo[g]; own[g] = m
         :: else -> assert(w - glo[g] == fst[g] + cnt[g]); assert(own[g] == m) fi;  /* one run, of one message */
-     assert(who[m] == 0 || who[m] == g); who[m] = g;  /* a message is redirected once */
+     assert(post_of[m] == 0 || post_of[m] == g); post_of[m] = g;  /* a message is redirected once */
      cnt[g]++; if :: w + 1 == N -> seen[g] = 1 :: else fi;
      if :: went[g] -> late[g]++; assert(late[g] <= P) :: else fi    /* a lost importer: the rest of a piece at most */
   :: else fi;
@@ -294,7 +294,7 @@ end_rcv:
              assert(!over[gen]);
              if :: cnt[gen] == 0 -> fst[gen] = w - glo[gen]; own[gen] = m
                 :: else -> assert(w - glo[gen] == fst[gen] + cnt[gen]); assert(own[gen] == m) fi;
-             assert(who[m] == 0 || who[m] == gen); who[m] = gen;
+             assert(post_of[m] == 0 || post_of[m] == gen); post_of[m] = gen;
              cnt[gen]++; sn++
           :: else fi;
           w++ };
@@ -384,7 +384,7 @@ ended: skip; d_step {
        if :: !gone -> over[gen] = 1; assert(n == cnt[gen]); assert(n == 0 || first == fst[gen])
           :: else -> went[gen] = 1; assert(n <= cnt[gen] + 1 && cnt[gen] <= n + P);
                      assert(cnt[gen] == 0 || first == fst[gen]);
-                     assert(!last || n == cnt[gen]) fi;       /* who sees the last word is told all of them */
+                     assert(!last || n == cnt[gen]) fi;       /* a reader of the last word is told all of them */
        n = 0; first = 0; gone = 0; last = 0; s = 0 }
   :: else -> break
   od

@@ -1,19 +1,19 @@
 /* rejoin.pml - a daemon dies and another one takes its place: a process P comes back to it with its exports and links
- * (node_conn.go; internal/daemon/member_journal.go, member_rejoin.go), while an importer R on another node resumes a link that has broken, and
- * P ends an export and makes another one of the same id.
- * The member journal is a file: who has joined, which outlives the daemon. D that starts takes those on it that the kernel says live
- * as expected, and the others as ended. P dials, says who it is, offers what it has in two steps (export, link), and says
- * that this was all; then it uses the connection for what it asks (publish). R dials D: a link that is known goes to P; one
- * that is not is refused for good if nobody is expected, else R is to come again. X has another kernel identity and claims
- * to be P.
+ * (node_conn.go; memberState in internal/daemon/member_journal.go, member_rejoin.go), while an importer R on another node
+ * resumes a link that has broken, and P ends an export and makes another one of the same id.
+ * The member journal is a file that lists the processes that have joined; it outlives the daemon. A starting D takes those in
+ * it that the kernel says live as expected, and the others as ended. P dials, names itself, announces what it has in two steps
+ * (export, link), and says that this was all; then it uses the connection for its requests (publish). R dials D: a link that is
+ * known goes to P; another one is refused for good if no process is expected, else R is to come again. X has another kernel
+ * identity and claims to be P.
  * RST restarts at any time, also in the middle of a return.
  * Checked: R is not told that P is gone while P lives; at the end R is connected, or knows that P has died; X is never taken
  * for P; at the end D has the export that P has, and not the one that has ended.
  * Flags that break it:
- *   -DNO_EXPECT   a link that is not known is refused for good, whoever is expected
- *   -DEARLY       P is expected no more when it has said who it is
- *   -DGRACE       who has not come back after a while is taken for dead
- *   -DNO_PROOF    D does not look who claims to be P
+ *   -DNO_EXPECT   a link that is not known is refused for good, although P is expected
+ *   -DEARLY       P is expected no more when it has named itself
+ *   -DGRACE       a process that has not rejoined after a while is taken for dead
+ *   -DNO_PROOF    D does not check a process that claims to be P
  *   -DNO_LOOK     P does not look, after it has published, what has ended since it was offered
  *   -DBY_ID       an export's end names its id, and not which one it is
  * Run: spin -a [flags] rejoin.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
@@ -25,7 +25,7 @@ bool alive = true, dup = true;
 byte gen;                       /* of D; a connection belongs to one */
 byte rst = RST;
 bool expected, ended;           /* D of P */
-bool here = true;               /* D has a connection of P that has said who it is */
+bool here = true;               /* D has a connection of P, which has named itself on it */
 bool dlink = true;              /* D knows the link */
 byte dexp = 1;                  /* the export that D has under the id: its serial, 0 none */
 byte pexp = 1;                  /* that P has; 0 none */

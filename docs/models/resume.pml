@@ -7,8 +7,8 @@
  * read, all of it or the beginning. E may take the hellos of all connections that were ever dialled, in any order.
  * CUTS cuts and SPUR connections that I gives up for no reason. A process at E stores data and then a flag, which the get
  * reads. BAD frames behind the hello and its answer are lost, come twice or change places with the next one. Each frame has its
- * number on its way of its connection (wire.Header.Put); who reads another one gives the connection up, and so does I, which
- * hears nothing, after a loss: all that is modelled is waited for. A notice that an import is no more, or that one is
+ * number in its direction of its connection (wire.Header.Put); a side that reads another one gives the connection up, and so
+ * does I, which hears nothing, after a loss: all that is modelled is waited for. A notice that an import is no more, or that one is
  * closed, is missed when the next frame goes its way, or the next message to that import.
  * Checked: each message is applied once, in order, without gaps; the atomic is done once, and its result arrives; the reply
  * is that of one get, in order, and has the data if it has the flag; nothing is asked for that was dropped; each fault costs

@@ -2,17 +2,19 @@
  * (internal/link/conn_probe.go, conn_reconnect.go, conn_stream.go, recv_reply.go; linkTerms in link_handshake.go; GiveUpAfter in
  * internal/unix). resume.pml says what is sent again, departed.pml how the daemons tell of an end.
  * Models: an importer I, an exporter E, their kernels, and a network that is cut without a word and may heal. Each process may
- * be stopped and go on, or die, alone (its kernel ends the connection, and its node tells who asks) or with its machine. I has
+ * be stopped and go on, or die, alone (its kernel ends the connection, and its node tells those that ask) or with its machine. I has
  * one operation of U segments, of which at least one a tick passes. Time goes in ticks; S is the silence, L the limit, H the
  * time of a hello, which an attempt may hang. What can be done at once is done in the tick.
  *   The kernel of each side gives up what was not acknowledged for S; what I sends when the network is gone begins that anew.
  *   I's ear gives up when it is owed something and nothing came for S, nor went out; only ticks in which I runs count.
- *   I dials, for L from its loss or from the one before after which nothing came; an attempt of who is late is the last. E waits L+H+S,
+ *   I dials, for L from its loss or from the one before after which nothing came; an attempt after that time is the last. E waits L+H+S,
  *   for I may see the loss up to S later than E.
- * Checked: the ear takes nobody for silent who answers; a link ends by a limit, or by the other side's, only if network and
- * processes were not well for H before; who is owed something waits at most 2S+L+H+U after the last change while E does not run or is not reached; E is rid
- * of an importer that is dead; LinkDown is followed by LinkResumed or the end in L+H, of E in L+H+S.
- * Left out: encryption, several operations, silences that differ or have no end, a part of a message as progress other than by segments, Sever, WithResume(0).
+ * Checked: the silence detector (ear) takes no peer for silent that answers; a link ends by a limit, or by the other side's,
+ * only if network and processes were not well for H before; an operation waits at most 2S+L+H+U after the last change while E
+ * does not run or is not reached; E is rid of an importer that is dead; LinkDown is followed by LinkResumed or the end in L+H,
+ * of E in L+H+S.
+ * Left out: encryption, several operations, silences that differ or have no end, a part of a message as progress other than by
+ * segments, Sever, WithResume(0).
  * Flags that break it:
  *   -DNO_EAR     the kernel alone listens
  *   -DEAR_SELF   time in which I was stopped counts

@@ -1,15 +1,15 @@
-/* sleep.pml - who sleeps for which word, as internal/wait/board.go has it: a sleeper puts its word on the board, raises
+/* sleep.pml - which words waiters sleep for, as internal/wait/board.go has it: a sleeper puts its word on the board, raises
  * the count, looks, and sleeps; a sender stores a word, loads the count and, if it is not 0, the entries one by one, and
  * rings if one of them may be its word.
  * Models: NS sleepers, each waiting R times for a word of its own (word i is i+1 on the board); SLOTS entries, beyond
- * which a sleeper counts as waiting for anything; a sender for each word, and one that stores a word nobody waits for.
+ * which a sleeper counts as waiting for anything; a sender for each word, and one that stores a word without a waiter.
  * A bell makes all sleepers look again.
- * Checked: nobody sleeps for ever; what nobody waits for rings only where somebody waits for anything.
+ * Checked: no waiter sleeps for ever; a word without a waiter rings only while a waiter counts as waiting for anything.
  * Flags that break it:
  *   -DENTRY_LATE  the entry is made after the look
  *   -DCOUNT_LATE  the count is raised after the look
  *   -DLOAD_EARLY  a sender loads the count before it stores
- *   -DSHARED      an entry is taken from who still sleeps on it
+ *   -DSHARED      an entry is taken from a waiter that still sleeps on it
  * Run: spin -a [flags] sleep.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef NS
@@ -73,7 +73,7 @@ proctype Sleeper(byte me) { byte at, r;
   idle++
 }
 inline RING() { d_step { i = 0; do :: i < NS -> bell[i] = 1; i++ :: else -> break od; i = 0 } }
-/* what: 1 to NS, or NS+1 for a word of nobody's */
+/* what: 1 to NS, or NS+1 for a word without a waiter */
 inline SEND(what) {
 #ifdef LOAD_EARLY
   n = count;

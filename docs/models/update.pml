@@ -10,7 +10,7 @@
  *
  * Checked: when a full pass is over, the far side has, of each word, what was stored
  * before the pass began or something newer (nothing is lost, a flush is a fence); and
- * who finds flag n finds data of round n or newer.
+ * a reader that finds flag n finds data of round n or newer.
  *
  * A full pass may be given up in its middle (a flush whose context ends): it is over then,
  * without the flag, and what it has protected it has compared.

@@ -10,7 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// account is a user of this machine, as whom a program is to run.
+// account is a user of this machine, as which a program is to run.
 type account struct {
 	uid  uint32
 	name string
@@ -51,9 +51,9 @@ func (n *Node) accountOf(cred unix.Cred, name string) (account, error) {
 	return a, nil
 }
 
-// accountNamed is that of the user whom another node vouches for. Names count,
-// not numbers, which differ between machines. Another node's word is not enough
-// to become root: one node that was broken into would be all nodes.
+// accountNamed returns the account of a user for which another node vouches. Names count, not
+// numbers, which differ between machines. Another node's word is not enough to become root: one
+// node that was broken into would be all nodes.
 func (n *Node) accountNamed(name string) (account, error) {
 	a := ownAccount()
 	if name != a.name {

@@ -38,7 +38,7 @@ func (p *process) admit(im nodeproto.Importer, id uint32) (e nodeproto.ExportReq
 	case there && p.permits(e, im):
 	case !p.sameUserAndSession(im) && !p.permitsAny(im):
 		err = code.New(code.NoRights,
-			"process %d on node %q (user %q, session %q) does not allow process %d on node %q (user %q, session %q) to import: it lets in its own user and session, and whom its exports permit",
+			"process %d on node %q (user %q, session %q) does not allow process %d on node %q (user %q, session %q) to import: it admits its own user and session, and what its exports permit",
 			p.id.Load().PID, p.n.cfg.Name, p.user, p.session, im.Process.PID, im.Process.Node, im.User, im.Session)
 	case there:
 		err = code.New(code.NoRights,

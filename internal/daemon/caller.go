@@ -45,8 +45,7 @@ func vouched(p cert.Peer, h http.Header) caller {
 	return caller{user: h.Get(userHeader)}
 }
 
-// owner is the account that a session gets: the caller's own, or for root that
-// of whom it names.
+// owner is the account that a session gets: the caller's own, or the one that root names.
 func (n *Node) owner(c caller, name string) (account, error) {
 	switch {
 	case name == "" || name == c.user:
@@ -98,9 +97,9 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 	return r, nil
 }
 
-// administrates reports whether c may administer the node: read its own logs,
-// take its links down and up. That is root, the user whom the daemon runs as, and
-// whom Config.Admins names. It gives no rights to other users' sessions.
+// administrates reports whether c may administer the node: read its own logs, take its links down
+// and up. Administrators are root, the daemon's own user and the users that Config.Admins names. An
+// administrator has no rights to other users' sessions.
 func (n *Node) administrates(c caller) bool {
 	own := uint32(os.Getuid())
 	return c.admin() || c.cred != nil && c.cred.UID == own || c.user != "" && (c.user == userName(own) || slices.Contains(n.cfg.Admins, c.user))

@@ -42,8 +42,8 @@ func capableRole() int {
 // The capabilities of packaging/vmmcd.service.
 var capabilities = []uintptr{0 /* chown */, 1 /* dac_override */, 3 /* fowner */, 5 /* kill */, 6 /* setgid */, 7 /* setuid */, 19 /* sys_ptrace */}
 
-// A daemon that is not root's but has capabilities runs sessions and programs as
-// their users, who get none of them.
+// A daemon that is not root's but has capabilities runs sessions and programs as their users,
+// without these capabilities.
 func TestSessionsByADaemonWithCapabilities(t *testing.T) {
 	testutil.Require(t, os.Getuid() == 0, "becoming another user needs root; run the tests as root")
 	guest, err := user.LookupId("1")

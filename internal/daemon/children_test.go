@@ -17,7 +17,7 @@ import (
 func TestChildrenOfAUser(t *testing.T) {
 	var cs children
 	add := func(pid, uid uint32) error {
-		c := newChild(order{who: account{uid: uid, name: "ann"}})
+		c := newChild(order{runAs: account{uid: uid, name: "ann"}})
 		c.pid = pid
 		return cs.add(c)
 	}
@@ -37,7 +37,7 @@ func TestChildrenOfAUser(t *testing.T) {
 	}
 }
 
-// Whoever gives up before he knows of his program has none.
+// A caller that gives up before it knows of its program has none.
 func TestSpawnGivenUp(t *testing.T) {
 	n, err := Start(Config{Name: "one", Socket: "@vmmc-test-" + rand.Text()})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestSpawnGivenUp(t *testing.T) {
 	defer n.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	o := order{who: ownAccount(), SpawnRequest: nodeproto.SpawnRequest{
+	o := order{runAs: ownAccount(), SpawnRequest: nodeproto.SpawnRequest{
 		Path: []byte("/bin/sleep"), Args: [][]byte{[]byte("1000")}, Directory: []byte("/"),
 	}}
 	for range 8 {

@@ -35,7 +35,7 @@ type cluster struct {
 	ids   map[string]*cert.Identity
 }
 
-// freePort gives an address that nobody listens at.
+// freePort returns an address without a listener.
 func freePort(t testing.TB) string {
 	t.Helper()
 	as, err := layout.FreeAddresses(1)

@@ -57,11 +57,11 @@ func TestStrangersOnTheControlPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]*tls.Config{
-		"no certificate":                  trusting(nil),
-		"another cluster's certificate":   trusting(other["a"]),
-		"no TLS 1.3":                      {InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12},
-		"the node is not who is expected": c.ids["a"].ClientTLS("c"),
-		"another cluster's node expected": other["a"].ClientTLS("b"),
+		"no certificate":                           trusting(nil),
+		"another cluster's certificate":            trusting(other["a"]),
+		"no TLS 1.3":                               {InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12},
+		"the node is not the one that is expected": c.ids["a"].ClientTLS("c"),
+		"another cluster's node expected":          other["a"].ClientTLS("b"),
 	} {
 		conn, err := tls.Dial("tcp", c.b.Addr(), cfg)
 		if err == nil { // a TLS 1.3 client hears the refusal of its certificate later
@@ -103,7 +103,7 @@ func TestWhoMaySpeakForWhom(t *testing.T) {
 		_, err = cl.Release(t.Context(), connect.NewRequest(&nodev1.ReleaseRequest{Importer: me, TargetPid: uint32(q.PID())}))
 		check(t, name+" releases", ownCode(err), code.NoRights)
 		_, err = cl.Import(t.Context(), connect.NewRequest(&nodev1.ImportRequest{TargetPid: uint32(q.PID()), BufferId: 9}))
-		check(t, name+" imports for nobody", ownCode(err), code.NoRights)
+		check(t, name+" imports for no process", ownCode(err), code.NoRights)
 	}
 	tr.goesOn(t)
 }

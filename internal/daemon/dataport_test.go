@@ -131,7 +131,7 @@ func TestHelloRefusals(t *testing.T) {
 			return captured
 		}, nil},
 		{"replayed with its proof", good, func([]byte) []byte { return captured }, wire.RefusedProof},
-		{"replayed by one who has the key", good, prover(l.Key, good), wire.RefusedAttempt},
+		{"replayed by a peer that has the key", good, prover(l.Key, good), wire.RefusedAttempt},
 		{"an earlier attempt", helloFor(l.Link, 2), nil, wire.RefusedAttempt},
 	}
 	for _, s := range steps {
@@ -151,8 +151,8 @@ func TestHelloRefusals(t *testing.T) {
 	}
 }
 
-// The exporter ends; who dials afterwards is told, and a process that refuses
-// its daemon's handover is as good as gone.
+// The exporter ends. An importer that dials afterwards is told, also if the process has only
+// refused its daemon's handover.
 func TestHelloToOneWhoIsGone(t *testing.T) {
 	c := newCluster(t)
 	tr := newTraffic(t, c.a, c.b)
@@ -165,7 +165,7 @@ func TestHelloToOneWhoIsGone(t *testing.T) {
 		case nodeproto.Offer:
 			return nodeproto.Grant{Handle: 1, Size: 4096, Rights: nodeproto.MayWrite}, nil, nil
 		case nodeproto.Accept:
-			return nodeproto.Empty{}, leak[:1], nil // descriptors that nobody asked for
+			return nodeproto.Empty{}, leak[:1], nil // descriptors that were not asked for
 		case nodeproto.Handover:
 			if served.Load() == 3 {
 				return nodeproto.Empty{}, leak[1:], nil
@@ -270,8 +270,8 @@ func TestSilenceOnThePort(t *testing.T) {
 	tr.goesOn(t) // links do not need the node
 }
 
-// FuzzHelloPort throws bytes at the port: no node dies of it, no connection
-// stays, and nobody is let in.
+// FuzzHelloPort throws bytes at the port: no node dies of it, no connection stays, and none is
+// admitted.
 func FuzzHelloPort(f *testing.F) {
 	c := newCluster(f)
 	tr := newTraffic(f, c.a, c.b)

@@ -54,7 +54,7 @@ func TestDescriptorsLeft(t *testing.T) {
 		letGo() // only once
 	}
 	if d.held != 0 || d.headroomAfter(f) != plenty {
-		t.Errorf("%d are held, by nobody", d.held)
+		t.Errorf("%d are held, by no process", d.held)
 	}
 }
 

@@ -36,7 +36,7 @@
 //
 // # Restart
 //
-// The daemon has nothing that a process cannot offer again, but who it was
+// A process can announce again all that the daemon knows of it, except its identity
 // (docs/models/rejoin.pml).
 //
 //   - The member journal is a file beside the socket, SOCKET.roll, of mode 0600. It has a line for
@@ -46,17 +46,18 @@
 //     removes it when no process that has joined lives and no other node may still ask about one
 //     that has ended; then it removes SOCKET.bell, and gives the lock back last.
 //   - A daemon that starts reads it before it listens. A process that is dead by what the kernel
-//     says is remembered as departed. Others are expected, and watched until they are back or dead.
+//     says is remembered as departed. Others are expected, and watched until they have rejoined or
+//     are dead.
 //     A request that concerns an expected process waits, 10 s at most. An unknown link that is
 //     dialled is refused for now while any process is expected, and the importer tries again.
 //   - A process dials until there is a daemon, of the same user as before or root. Between attempts
 //     it sleeps on a word in SOCKET.bell, which a daemon changes when it serves; without that file
-//     it tries every few milliseconds. It says who it is, is checked against the journal and the
-//     kernel, and says what it has: exports with their serials, and numbers and keys of links that
-//     may be resumed. With the last of it the process is expected no more, and begins to use the
-//     connection. It asks again what was not answered, except a spawn. An export that ended
-//     meanwhile is taken back by its serial. Grants whose links were not there yet are dropped;
-//     importers ask again.
+//     it tries every few milliseconds. It names itself and is checked against the journal and the
+//     kernel. Then it announces what it has: exports with their serials, and numbers and keys of
+//     links that may be resumed. With the last of it the process is joined again, and begins to use
+//     the connection. It repeats requests that were not answered, except a spawn. An export that
+//     ended meanwhile is taken back by its serial. Grants whose links were not there yet are
+//     dropped; importers ask again.
 //   - Epochs of the network begin at the machine's clock, so those of the next daemon are greater.
 //
 // A socket without a file is that of a node in a program, and no process waits for it to return.

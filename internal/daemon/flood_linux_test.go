@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Who has many addresses is not logged for each: one user of this machine has 16 million.
+// A peer with many addresses is not logged for each: one user of this machine has 16 million.
 func TestManyAddressesDoNotFloodTheLog(t *testing.T) {
 	log := &syncBuffer{}
 	n, _ := certified(t, authority(t), log)

@@ -45,7 +45,7 @@ func TestNothingIsKeptOfExportersThatHaveEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if kept() == 0 {
-			t.Error("who has let a process in is not known")
+			t.Error("the exporter that admitted a process is not known")
 		}
 		if err := e.Close(); err != nil {
 			t.Fatal(err)

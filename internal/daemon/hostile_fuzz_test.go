@@ -52,8 +52,8 @@ func (m *material) number() uint64 { return uint64(m.next()) << (m.next() & 63) 
 // patience is how long a request may take that waits for what never comes.
 const patience = 10 * time.Millisecond
 
-// town is two nodes with processes that have nothing to do with who is hostile.
-type town struct {
+// victims are two nodes with processes that have no part in the hostile traffic.
+type victims struct {
 	a, b     *daemon.Node
 	p, q     *vmmc.Process // on a and b; each exports buffer 9
 	near     *traffic      // on a
@@ -65,9 +65,9 @@ type town struct {
 	runs        int
 }
 
-func newTown(t testing.TB, a, b *daemon.Node) *town {
+func newVictims(t testing.TB, a, b *daemon.Node) *victims {
 	t.Helper()
-	w := &town{a: a, b: b, p: open(t, a), q: open(t, b), near: newTraffic(t, a, a), far: newTraffic(t, a, b)}
+	w := &victims{a: a, b: b, p: open(t, a), q: open(t, b), near: newTraffic(t, a, a), far: newTraffic(t, a, b)}
 	for _, p := range []*vmmc.Process{w.p, w.q} {
 		m, err := p.Alloc(4096)
 		if err != nil {
@@ -81,7 +81,7 @@ func newTown(t testing.TB, a, b *daemon.Node) *town {
 	return w
 }
 
-func (w *town) goesOn(t testing.TB) {
+func (w *victims) goesOn(t testing.TB) {
 	t.Helper()
 	w.near.goesOn(t)
 	w.far.goesOn(t)
@@ -96,7 +96,7 @@ func (w *town) goesOn(t testing.TB) {
 }
 
 // about is a process that a request names.
-func (w *town) about(m *material, self nodeproto.ProcessID) nodeproto.ProcessID {
+func (w *victims) about(m *material, self nodeproto.ProcessID) nodeproto.ProcessID {
 	id := self
 	switch m.next() % 4 {
 	case 0:
@@ -113,7 +113,7 @@ func (w *town) about(m *material, self nodeproto.ProcessID) nodeproto.ProcessID 
 }
 
 // request makes one of a process's requests to its node.
-func (w *town) request(m *material, self nodeproto.ProcessID) (nodeproto.Method, any) {
+func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Method, any) {
 	method := nodeproto.Method(m.next() % 18)
 	if m.next()%8 == 0 {
 		return method, json.RawMessage(pick(m, "{}", "[]", "null", `""`, "1e999", `{"ID":-1}`, `{"Size":1e300}`, `{"Permit":[null]}`))
@@ -146,7 +146,7 @@ func (w *town) request(m *material, self nodeproto.ProcessID) (nodeproto.Method,
 }
 
 // answer makes an answer to what its node asks of a process.
-func (w *town) answer(m *material, self nodeproto.ProcessID, method nodeproto.Method) any {
+func (w *victims) answer(m *material, self nodeproto.ProcessID, method nodeproto.Method) any {
 	switch method {
 	case nodeproto.Offer:
 		return nodeproto.Grant{
@@ -165,7 +165,7 @@ func (w *town) answer(m *material, self nodeproto.ProcessID, method nodeproto.Me
 // any descriptors, and answer anything when it is asked because others import from it.
 func FuzzHostileProcess(f *testing.F) {
 	c := newCluster(f)
-	w := newTown(f, c.a, c.b)
+	w := newVictims(f, c.a, c.b)
 	f.Add([]byte{2, 1, 2, 1, 16, 8, 1, 0, 0, 0, 3, 4, 1, 0, 4, 0, 4, 1, 0, 4})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		m := material(in)
@@ -225,7 +225,7 @@ func FuzzHostileProcess(f *testing.F) {
 }
 
 // ask makes a request of a node: the path, and the message.
-func (w *town) ask(m *material) (string, proto.Message) {
+func (w *victims) ask(m *material) (string, proto.Message) {
 	id := w.about(m, nodeproto.ProcessID{Node: "c", PID: 1, Incarnation: 1})
 	if m.next()%2 == 0 {
 		id.Node = "c" // it may speak for these
@@ -275,7 +275,7 @@ func FuzzHostileNode(f *testing.F) {
 		addr := freePort(f)
 		c.hosts = append(c.hosts, hosts.Host{Name: n, Control: addr, Data: addr})
 	}
-	w := newTown(f, c.start(f, "a", c.hosts), c.start(f, "b", c.hosts))
+	w := newVictims(f, c.start(f, "a", c.hosts), c.start(f, "b", c.hosts))
 	// What it can know.
 	me, err := user.Current()
 	if err != nil {

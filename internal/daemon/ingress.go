@@ -100,7 +100,7 @@ func (f *ingress) accept(l net.Listener) {
 }
 
 var (
-	errEvicted         = errors.New("there are too many that have not proved who they are, and it was the oldest")
+	errEvicted         = errors.New("there are too many that have not proved an identity, and it was the oldest")
 	errUnknownProtocol = errors.New("it speaks neither TLS nor vmmc")
 )
 

@@ -27,11 +27,11 @@ type preauthLimiter struct {
 // newPreauthLimiter returns a limiter that uses at most a quarter of the process's descriptors; 0:
 // their number is not known.
 func newPreauthLimiter(descriptors int) *preauthLimiter {
-	g := &preauthLimiter{max: maxUnauthConns, byAddr: map[netip.Addr]*list.List{}}
+	p := &preauthLimiter{max: maxUnauthConns, byAddr: map[netip.Addr]*list.List{}}
 	if descriptors > 0 {
-		g.max = max(2, min(g.max, descriptors/4))
+		p.max = max(2, min(p.max, descriptors/4))
 	}
-	return g
+	return p
 }
 
 type unauthConn struct {
@@ -44,72 +44,72 @@ type unauthConn struct {
 func oldestSeq(l *list.List) uint64 { return l.Front().Value.(*unauthConn).seq }
 
 // admit adds c. It closes and returns the connection that c displaces, if any.
-func (g *preauthLimiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
+func (p *preauthLimiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
 	s = &unauthConn{Conn: c, addr: limitKey(c)}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
 		_ = c.Close()
 		return s, nil
 	}
-	l := g.byAddr[s.addr]
+	l := p.byAddr[s.addr]
 	if l == nil {
 		l = list.New()
 	}
 	switch {
-	case l.Len() >= g.max/2:
-		evicted = g.evict(l)
-	case g.count >= g.max:
+	case l.Len() >= p.max/2:
+		evicted = p.evict(l)
+	case p.count >= p.max:
 		most := l
-		for _, o := range g.byAddr {
+		for _, o := range p.byAddr {
 			if o.Len() > most.Len() || o.Len() == most.Len() && oldestSeq(o) < oldestSeq(most) {
 				most = o
 			}
 		}
-		evicted = g.evict(most)
+		evicted = p.evict(most)
 	}
-	g.byAddr[s.addr] = l // also when the evicted one was its only one
-	g.admitted++
-	s.seq = g.admitted
+	p.byAddr[s.addr] = l // also when the evicted one was its only one
+	p.admitted++
+	s.seq = p.admitted
 	s.elem = l.PushBack(s)
-	g.count++
+	p.count++
 	return s, evicted
 }
 
 // evict closes the oldest connection of l. mu is held.
-func (g *preauthLimiter) evict(l *list.List) net.Conn {
+func (p *preauthLimiter) evict(l *list.List) net.Conn {
 	s := l.Front().Value.(*unauthConn)
-	g.remove(s)
+	p.remove(s)
 	_ = s.Close()
 	return s.Conn
 }
 
-func (g *preauthLimiter) remove(s *unauthConn) {
+func (p *preauthLimiter) remove(s *unauthConn) {
 	if s.elem == nil {
 		return
 	}
-	l := g.byAddr[s.addr]
+	l := p.byAddr[s.addr]
 	l.Remove(s.elem)
 	s.elem = nil
-	g.count--
+	p.count--
 	if l.Len() == 0 {
-		delete(g.byAddr, s.addr)
+		delete(p.byAddr, s.addr)
 	}
 }
 
 // release removes a connection that has authenticated or ended.
-func (g *preauthLimiter) release(s *unauthConn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.remove(s)
+func (p *preauthLimiter) release(s *unauthConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(s)
 }
 
 // close closes all connections, and later ones at admit.
-func (g *preauthLimiter) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-	for _, l := range g.byAddr {
+func (p *preauthLimiter) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, l := range p.byAddr {
 		for e := l.Front(); e != nil; e = e.Next() {
 			_ = e.Value.(*unauthConn).Close()
 		}

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// Where all addresses have as many, who came last is not the one to go.
+// Where all addresses have as many connections, the latest is not the one that is closed.
 func TestTheOldestOfEqualsMakesRoom(t *testing.T) {
-	g := newPreauthLimiter(0)
+	p := newPreauthLimiter(0)
 	var last []from
 	young := 0
 	for i := range 4 * maxUnauthConns {
 		c := come("10.0.0.2:1")
 		c.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1)
-		_, evicted := g.admit(c)
+		_, evicted := p.admit(c)
 		if evicted != nil {
 			for _, l := range last[max(0, len(last)-50):] {
 				if evicted == l {

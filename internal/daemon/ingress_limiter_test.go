@@ -22,17 +22,17 @@ func (f from) Close() error {
 
 func come(addr string) from { return from{addr: netip.MustParseAddrPort(addr), closed: new(bool)} }
 
-// One address has room of its own, and all together too: who has most gives it up.
-func TestGate(t *testing.T) {
-	g := newPreauthLimiter(0)
+// Connections of one address are limited, and of all together: the address with most loses one.
+func TestPreauthLimiter(t *testing.T) {
+	p := newPreauthLimiter(0)
 	enter := func(c from, want net.Conn) *unauthConn {
 		t.Helper()
-		s, evicted := g.admit(c)
+		s, evicted := p.admit(c)
 		if evicted != want {
 			t.Fatalf("%v made %v go, wanted %v", c.addr, evicted, want)
 		}
 		if want != nil && !*want.(from).closed {
-			t.Fatal("who had to go was not closed")
+			t.Fatal("the evicted connection was not closed")
 		}
 		return s
 	}
@@ -48,7 +48,7 @@ func TestGate(t *testing.T) {
 	}
 	crowd = crowd[maxUnauthConns/2:]
 
-	// Others come in until all is full, and then at the cost of those who have most.
+	// Others come in until all is full, and then at the cost of the address with most.
 	var others []*unauthConn
 	for i := range maxUnauthConns - maxUnauthConns/2 {
 		c := come("10.0.0.2:1000")
@@ -57,18 +57,18 @@ func TestGate(t *testing.T) {
 	}
 	late := come("10.9.9.9:1")
 	s := enter(late, crowd[0])
-	g.release(s)
-	g.release(s) // does nothing
-	if g.count != maxUnauthConns-1 {
-		t.Errorf("%d are strange", g.count)
+	p.release(s)
+	p.release(s) // does nothing
+	if p.count != maxUnauthConns-1 {
+		t.Errorf("%d are unauthenticated", p.count)
 	}
 	for _, o := range others {
-		g.release(o)
+		p.release(o)
 	}
-	if g.count != maxUnauthConns/2-1 || len(g.byAddr) != 1 {
-		t.Errorf("%d are strange, of %d addresses", g.count, len(g.byAddr))
+	if p.count != maxUnauthConns/2-1 || len(p.byAddr) != 1 {
+		t.Errorf("%d are unauthenticated, of %d addresses", p.count, len(p.byAddr))
 	}
-	g.close()
+	p.close()
 	if last := crowd[len(crowd)-1]; !*last.closed {
 		t.Error("one is open after the end")
 	}
@@ -80,20 +80,20 @@ func TestGate(t *testing.T) {
 }
 
 // All are one each: the newest takes the place of one of them, its own included.
-func TestGateOfMany(t *testing.T) {
-	g := newPreauthLimiter(0)
+func TestPreauthLimiterOfManyAddresses(t *testing.T) {
+	p := newPreauthLimiter(0)
 	for i := range maxUnauthConns {
 		c := come("[2001:db8::1]:1")
 		a := c.addr.Addr().As16()
 		a[6], a[7] = byte(i>>8), byte(i)
 		c.addr = netip.AddrPortFrom(netip.AddrFrom16(a), 1)
-		g.admit(c)
+		p.admit(c)
 	}
 	for range 3 { // another of a network that has one
-		s, _ := g.admit(come("[2001:db8::ffff]:1"))
-		g.release(s)
+		s, _ := p.admit(come("[2001:db8::ffff]:1"))
+		p.release(s)
 	}
-	if g.count > maxUnauthConns || len(g.byAddr) > maxUnauthConns {
-		t.Errorf("%d are strange, of %d networks", g.count, len(g.byAddr))
+	if p.count > maxUnauthConns || len(p.byAddr) > maxUnauthConns {
+		t.Errorf("%d are unauthenticated, of %d networks", p.count, len(p.byAddr))
 	}
 }

@@ -26,8 +26,8 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// Far more connections than may be strange, each with a byte of something that it never
-// ends. Whoever means it gets through between them, and the oldest of them are gone.
+// There are far more connections than may be unauthenticated, each with one byte of a record that
+// it never ends. An honest peer gets through between them, and the oldest of them are closed.
 func TestCrowdOfStrangers(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -237,7 +237,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	look()
 }
 
-// Who says a byte now and then has no more time than who says nothing.
+// A peer that sends a byte now and then has no more time than one that sends none.
 func TestStrangersWhoDripAreRefused(t *testing.T) {
 	log := &syncBuffer{}
 	n, _ := certified(t, authority(t), log)

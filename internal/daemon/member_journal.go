@@ -415,7 +415,7 @@ func (j *memberJournal) beginReturn(r *nodeproto.RejoinRequest, p *process, conn
 		if j.live[r.Process] != nil {
 			return memberRecord{}, inProgress
 		}
-		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined left no word of it, or took it for ended; open another one", j.n.cfg.Name, r.Process.PID)
+		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined has not recorded it, or took it for ended; open another one", j.n.cfg.Name, r.Process.PID)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return memberRecord{}, code.New(code.NoMem, "node %q cannot check the process that rejoins as %d: %v", j.n.cfg.Name, r.Process.PID, err)

@@ -73,8 +73,8 @@ func rejoin(t *testing.T, n *daemon.Node, r nodeproto.RejoinRequest) (*nodeproto
 	return c, err
 }
 
-// Only the very process that had joined can come back as that, and nobody reaches it before it has
-// said what it has.
+// Only the very process that had joined can rejoin as that, and no process reaches it before it has
+// announced everything.
 func TestImpostorsDoNotRejoin(t *testing.T) {
 	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
 	n := startNode(t, cfg)
@@ -231,7 +231,7 @@ func TestLongSessionNamesInTheRoll(t *testing.T) {
 }
 
 // A line that was written in part, because there was no room for more, spoils none of those that
-// come after it; and who it was about comes back if any comes after.
+// come after it. Its process can rejoin if a line comes after.
 func TestTornLineOfTheRoll(t *testing.T) {
 	for _, more := range []bool{true, false} {
 		cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}

@@ -20,7 +20,7 @@ import (
 // session's name does not make it one of that session.
 func TestPermittedUsers(t *testing.T) {
 	testutil.Require(t, os.Getuid() == 0, "becoming another user needs root; run the tests as root")
-	dir, err := os.MkdirTemp("", "vmmc-user") // t.TempDir lets nobody else in
+	dir, err := os.MkdirTemp("", "vmmc-user") // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

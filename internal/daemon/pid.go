@@ -13,7 +13,7 @@ import (
 // times, and is a process of the same parent each time. With mu.
 func (n *Node) claim(p *process, token string) (pid uint32, parent nodeproto.ProcessID, c *child) {
 	c = n.children.byToken[token]
-	if c == nil || c.who.uid != p.cred.UID {
+	if c == nil || c.runAs.uid != p.cred.UID {
 		return n.freePID(), nodeproto.ProcessID{}, nil
 	}
 	select {

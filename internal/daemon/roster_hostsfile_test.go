@@ -14,7 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/hosts"
 )
 
-// configured is a node before it serves anybody, whose hosts file has the text.
+// configured is a node before it serves, whose hosts file has the text.
 func configured(t *testing.T, list []hosts.Host, text string) (*Node, error) {
 	t.Helper()
 	ids, err := cert.Ephemeral("test", "a")

@@ -53,7 +53,7 @@ func (s *clusterService) Nodes(ctx context.Context, r *connect.Request[nodev1.No
 func (s *clusterService) administrator(ctx context.Context) (caller, error) {
 	c, err := callerOf(ctx)
 	if err == nil && !s.n.administrates(c) {
-		err = code.New(code.NoRights, "user %q does not administer node %q: root does, the user whom its daemon runs as, and those that vmmcd --admin names", c.user, s.n.cfg.Name)
+		err = code.New(code.NoRights, "user %q does not administer node %q: root does, its daemon's own user, and those that vmmcd --admin names", c.user, s.n.cfg.Name)
 	}
 	return c, err
 }

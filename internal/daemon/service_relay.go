@@ -38,8 +38,8 @@ func (n *Node) userServices() []userService {
 	}
 }
 
-// relay passes a call of this machine's user on to a service for users, here or
-// on another node, which is told who the user is.
+// relay passes a call of this machine's user on to a service for users, here or on another node,
+// together with the user's name.
 func (n *Node) relay(ctx context.Context, c caller, r nodeproto.ControlRequest) (nodeproto.ControlAnswer, error) {
 	services := n.userServices()
 	i := slices.IndexFunc(services, func(u userService) bool { return strings.HasPrefix(r.Path, u.prefix) })

@@ -89,7 +89,7 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[n
 		in, err = s.n.findSession(c, r.Msg.GetName())
 	}
 	if a := r.Msg.GetAttempt(); err == nil && a != "" && a != in.Attempt {
-		err = code.New(code.NoSuchSession, "session %q on node %q was made by somebody else's call", in.Name, s.n.cfg.Name)
+		err = code.New(code.NoSuchSession, "session %q on node %q was made by another call", in.Name, s.n.cfg.Name)
 	}
 	if err == nil {
 		// A caller that gives up finds it deleted or not, but never half deleted.
@@ -131,7 +131,7 @@ func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[no
 func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunRequest]) (*connect.Response[nodev1.RunResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if c, _ := callerOf(ctx); err == nil && in.UID == 0 && c.cred == nil && !s.n.cfg.SpawnRoot {
-		err = code.New(code.NoRights, "node %q starts no programs as user %q for who is elsewhere: start its daemon with --spawn-root", s.n.cfg.Name, in.User)
+		err = code.New(code.NoRights, "node %q starts no programs as user %q for callers elsewhere: start its daemon with --spawn-root", s.n.cfg.Name, in.User)
 	}
 	if err != nil {
 		return nil, coded(err)

@@ -116,7 +116,7 @@ func (n *Node) newSession(r record) *session {
 	return &session{n: n, record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{})}
 }
 
-// account is whom the session's programs run as.
+// account is the account that the session's programs run as.
 func (s *session) account() account {
 	a := account{uid: s.UID, name: s.User, home: s.Home}
 	if int(s.UID) != os.Getuid() {
@@ -281,15 +281,15 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	if err := n.mountAgain(ctx, &s.record); err != nil {
 		return err
 	}
-	who := s.account()
+	as := s.account()
 	e := environment{}
-	if who.as == nil {
+	if as.as == nil {
 		e = env.All()
 	} else { // the daemon's environment is private
 		e.set("PATH", usualPath)
-		e.set("HOME", who.home)
+		e.set("HOME", as.home)
 	}
-	c, err := supervise.Launch(ctx, n.cfg.Supervisor, e, who.as, dir, s.spec(), s.confine)
+	c, err := supervise.Launch(ctx, n.cfg.Supervisor, e, as.as, dir, s.spec(), s.confine)
 	if err != nil {
 		if c != nil {
 			n.reapStuck(c, s.UID)

@@ -13,9 +13,9 @@ import (
 )
 
 // addSession makes a session with a supervisor that runs, or nothing.
-func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) (_ *session, err error) {
+func (n *Node) addSession(ctx context.Context, r record, creds mount.Credentials) (_ *session, err error) {
 	t := &n.sessions
-	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), who != mount.Credentials{}
+	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), creds != mount.Credentials{}
 	s := n.newSession(r)
 	if err := t.reserve(s); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (n *Node) addSession(ctx context.Context, r record, who mount.Credentials) 
 		err = n.makeRun(ctx, &s.record)
 	}
 	if err == nil {
-		err = n.mountShare(ctx, &s.record, who)
+		err = n.mountShare(ctx, &s.record, creds)
 	}
 	if err != nil {
 		undo()

@@ -55,8 +55,8 @@ func TestStoppedSupervisorIsEnded(t *testing.T) {
 	}
 }
 
-// A supervisor is its user's, who may put another program in its place. That one
-// claims the pid of a process which is not its.
+// A supervisor is its user's, who may put another program in its place. That program claims the pid
+// of a process that is not its own.
 func TestSupervisorClaimsAnothersPID(t *testing.T) {
 	c := newSessionCluster(t)
 	s := c.as("user", me(t), "a", nil)

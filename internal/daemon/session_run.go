@@ -33,9 +33,9 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	bounded, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	s := o.inSession
-	o.who = s.account()
-	if o.who.uid == 0 && o.parent.Node != "" && o.parent.Node != n.cfg.Name && !n.cfg.SpawnRoot {
-		return supervise.Program{}, code.New(code.NoRights, "node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root", n.cfg.Name, o.who.name)
+	o.runAs = s.account()
+	if o.runAs.uid == 0 && o.parent.Node != "" && o.parent.Node != n.cfg.Name && !n.cfg.SpawnRoot {
+		return supervise.Program{}, code.New(code.NoRights, "node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root", n.cfg.Name, o.runAs.name)
 	}
 	sup, err := s.reach(bounded)
 	if err != nil {
@@ -81,7 +81,7 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 		n.forget(c)
 		return p, n.killLateStart(sup, c, err, bounded.Err() != nil)
 	}
-	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.who.name, "session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
+	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name, "session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
 	n.wg.Go(func() { n.follow(sup, c) })
 	return p, nil
 }
@@ -144,7 +144,7 @@ func (n *Node) readoptProgram(s *session, sup *supervise.Client, p supervise.Pro
 		n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name, "pid", p.PID)
 		return
 	}
-	c := newChild(order{parent: p.Parent, session: s.Name, who: s.account(), inSession: s, group: p.Group})
+	c := newChild(order{parent: p.Parent, session: s.Name, runAs: s.account(), inSession: s, group: p.Group})
 	c.pid, c.token = p.PID, p.Token
 	n.mu.Lock()
 	var err error

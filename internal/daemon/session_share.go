@@ -49,7 +49,7 @@ func (n *Node) placeMount(r *record) error {
 }
 
 // mountShare mounts the session's share, or leaves nothing.
-func (n *Node) mountShare(ctx context.Context, r *record, who mount.Credentials) error {
+func (n *Node) mountShare(ctx context.Context, r *record, creds mount.Credentials) error {
 	if r.Mount == "" {
 		return nil
 	}
@@ -57,13 +57,12 @@ func (n *Node) mountShare(ctx context.Context, r *record, who mount.Credentials)
 	if err != nil {
 		return err
 	}
-	// Without the mount it is nobody's: no program writes below it what belongs on
-	// the share.
+	// Without the mount no user can enter it: no program writes below it what belongs on the share.
 	if err := os.MkdirAll(r.Mount, 0o700); err != nil {
 		return code.New(code.BadConfig, "make the directory to mount a share at: %v", err)
 	}
 	o := mount.Order{
-		Share: share, Credentials: who, At: r.Mount, UID: r.UID, GID: r.GID,
+		Share: share, Credentials: creds, At: r.Mount, UID: r.UID, GID: r.GID,
 		Mark: supervise.MarkerEnv + "=" + r.mountMark(),
 	}
 	if int(r.UID) == os.Getuid() {

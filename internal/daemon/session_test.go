@@ -180,19 +180,18 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 	}
 	pid := long.Msg.GetProcess().GetPid()
 
-	// Another user, also one who claims to be root, and a node that says for nobody
-	// in particular.
-	for who, s := range map[string]nodev1connect.SessionServiceClient{
-		"another user":      c.as("user", "daemon", "a", nil),
-		"one with a header": c.as("user", "daemon", "a", http.Header{"Vmmc-User": {"root"}}),
-		"a node for nobody": c.as("node", "b", "a", nil),
-		"a node's user":     c.as("node", "b", "a", http.Header{"Vmmc-User": {"daemon"}}),
+	// Another user, also one who claims to be root, and a node that names no user.
+	for caller, s := range map[string]nodev1connect.SessionServiceClient{
+		"another user":       c.as("user", "daemon", "a", nil),
+		"one with a header":  c.as("user", "daemon", "a", http.Header{"Vmmc-User": {"root"}}),
+		"a node for no user": c.as("node", "b", "a", nil),
+		"a node's user":      c.as("node", "b", "a", http.Header{"Vmmc-User": {"daemon"}}),
 	} {
 		ctx := t.Context()
 		try := func(what string, err error) {
 			t.Helper()
 			if !errors.Is(ownCode(err), code.NoRights) {
-				t.Errorf("%s may %s: %v", who, what, err)
+				t.Errorf("%s may %s: %v", caller, what, err)
 			}
 		}
 		_, err := s.Run(ctx, connect.NewRequest(&nodev1.RunRequest{Session: "theirs", Path: []byte("true"), Directory: []byte("/")}))
@@ -214,7 +213,7 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 		_, err = s.AddSession(ctx, connect.NewRequest(&nodev1.AddSessionRequest{Name: "new", User: "nobody", Drive: "-", Share: base, OutputDirectory: "/out"}))
 		try("make one for another", err)
 		if l, err := s.ListSessions(ctx, connect.NewRequest(&nodev1.ListSessionsRequest{})); err == nil && len(l.Msg.GetSessions()) > 0 {
-			t.Errorf("%s sees %v", who, l.Msg.GetSessions())
+			t.Errorf("%s sees %v", caller, l.Msg.GetSessions())
 		}
 	}
 	if _, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()), vmmc.WithSession("theirs")); !errors.Is(err, vmmc.ErrNoRights) {
@@ -349,7 +348,7 @@ func TestSpawnInASession(t *testing.T) {
 		if err != nil || !strings.Contains(string(b), fmt.Sprintf("\nVMMC_b %d # HOST=b ", pid)) {
 			t.Errorf("the run group's file on b has %q (%v)", b, err)
 		}
-		for deadline := time.Now().Add(bound); ; time.Sleep(time.Millisecond) { // it is told of who joins
+		for deadline := time.Now().Add(bound); ; time.Sleep(time.Millisecond) { // the session learns of processes that join
 			b, err = os.ReadFile(filepath.Join(bases["a"], "out", fmt.Sprintf("job_%d", own)))
 			if strings.Contains(string(b), fmt.Sprintf("\nVMMC_a %d # HOST=a ", own)) {
 				break
@@ -415,8 +414,8 @@ func TestArgumentZeroInASession(t *testing.T) {
 	}
 }
 
-// A program that joins after its node was started again is who it was, with its
-// run group and its end.
+// A program that joins after its node was started again has the pid, the run group and the end that
+// it would have had.
 func TestProgramsOutliveTheDaemon(t *testing.T) {
 	c := newSessionCluster(t)
 	base := t.TempDir()
@@ -472,7 +471,7 @@ func sleeper(t *testing.T, s nodev1connect.SessionServiceClient) (pid uint32, re
 	return p.GetPid(), []int{int(p.GetRealPid()), below}
 }
 
-// Nobody has to ask for it: what a dead supervisor leaves is ended.
+// What a dead supervisor leaves is ended without a request.
 func TestSupervisorIsReplaced(t *testing.T) {
 	c := newSessionCluster(t)
 	s := c.as("user", me(t), "a", nil)
@@ -566,7 +565,7 @@ func escape(t *testing.T, s nodev1connect.SessionServiceClient) int {
 	return real
 }
 
-// dead waits until a process runs no more, whoever is to wait for it.
+// dead waits until a process runs no more, whichever process reaps it.
 func dead(t *testing.T, real int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("process %d still runs", real), func() bool {

@@ -42,7 +42,7 @@ func linksOf(t *testing.T, n *daemon.Node, id *cert.Identity, name string, r *no
 	return a.Msg.GetLinks(), nil
 }
 
-// Who talks with whom is seen by those who talk, and by administrators.
+// A link is seen by the users of its processes, and by administrators.
 func TestLinksAreTheirUsers(t *testing.T) {
 	c, ann := administered(t, "")
 	newTraffic(t, c.a, c.b).goesOn(t)
@@ -50,7 +50,7 @@ func TestLinksAreTheirUsers(t *testing.T) {
 	if l, err := linksOf(t, c.a, ann, "a", &nodev1.LinksRequest{}); err != nil || len(l) == 0 {
 		t.Errorf("an administrator sees no links (%v)", err)
 	}
-	// A node speaks for nobody in particular.
+	// A node names no user.
 	l, err := linksOf(t, c.b, c.ids["a"], "b", &nodev1.LinksRequest{})
 	check(t, "another node looks at links", ownCode(err), code.NoRights)
 	if len(l) > 0 {
@@ -157,10 +157,10 @@ func modes(dir string) int {
 	return 0
 }
 
-// A user's own daemon lets nobody else near, whatever the umask.
+// A user's own daemon is closed to other users, whatever the umask.
 func TestModesOfAUsersSocket(t *testing.T) {
 	testutil.Require(t, os.Getuid() == 0, "becoming another user needs root; run the tests as root")
-	dir, err := os.MkdirTemp("", "vmmc-modes") // t.TempDir lets nobody else in
+	dir, err := os.MkdirTemp("", "vmmc-modes") // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,8 +56,8 @@ func listenUnix(path string) (*unixSocket, error) {
 	}
 	s.l = l.(*net.UnixListener)
 	if s.lock != nil {
-		// Anyone may connect to the system's daemon; who they are comes from the
-		// kernel. A user's own daemon serves that user.
+		// Every user may connect to the system's daemon, and the kernel names the user. A user's own
+		// daemon serves that user.
 		mode := os.FileMode(0o600)
 		if forAll() {
 			mode = 0o666

@@ -248,7 +248,7 @@ func TestAnotherSession(t *testing.T) {
 	}
 }
 
-// A stranger's long name must not break the one who hears of it.
+// The long session name of one process must not break another one that gets it in an error.
 func TestLongSession(t *testing.T) {
 	n := alone(t)
 	q := open(t, n, vmmc.WithSession(strings.Repeat("\x01", 8000)))
@@ -260,7 +260,7 @@ func TestLongSession(t *testing.T) {
 	}
 }
 
-// otherUser is nobody's on any system of ours; it needs no entry.
+// otherUser is the number of no user here; it needs no entry.
 const otherUser = 64_321
 
 // importRole becomes another user and imports: socket, node, process, buffer.
@@ -287,7 +287,7 @@ func importRole() int {
 
 func TestAnotherUser(t *testing.T) {
 	testutil.Require(t, os.Getuid() == 0, "becoming another user needs root; run the tests as root")
-	dir, err := os.MkdirTemp("", "vmmc-user") // t.TempDir lets nobody else in
+	dir, err := os.MkdirTemp("", "vmmc-user") // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

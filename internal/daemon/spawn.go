@@ -42,13 +42,13 @@ func (p *process) spawn(ctx context.Context, r nodeproto.SpawnRequest) (uint32, 
 		return q.PID, err
 	}
 	var err error
-	if o.who, err = p.account(); err != nil {
+	if o.runAs, err = p.account(); err != nil {
 		return 0, err
 	}
 	return p.n.spawn(ctx, o)
 }
 
-// spawn starts a program here. Who gives up before it runs gets none: it would
+// spawn starts a program here. A caller that gives up before the program runs gets none: it would
 // not know of it.
 func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
@@ -101,7 +101,7 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 			return nil, coded(code.New(code.BadArg, "the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
 		}
 		pid, err = s.n.spawnInSession(ctx, im, o, m.GetGroup())
-	} else if o.who, err = s.n.accountNamed(im.User); err == nil {
+	} else if o.runAs, err = s.n.accountNamed(im.User); err == nil {
 		pid, err = s.n.spawn(ctx, o)
 	}
 	if err != nil {

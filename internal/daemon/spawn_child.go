@@ -19,7 +19,7 @@ import (
 type order struct {
 	parent    nodeproto.ProcessID
 	session   string
-	who       account
+	runAs     account
 	inSession *session // nil: the session is a name that programs share, and no more
 	group     uint32   // run group, in a session; 0: a new one
 	search    bool     // see supervise.Order, as the next two
@@ -81,7 +81,7 @@ func (n *Node) run(c *child) {
 	c.executed = true
 	n.children.wakeStarters()
 	n.mu.Unlock()
-	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.who.name, "session", c.session, "path", string(c.Path), "parent", c.parent.String())
+	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name, "session", c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
 	if how, ended := n.reap(c, proc); ended {
 		n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
@@ -125,7 +125,7 @@ func (n *Node) execChild(c *child) (*unix.Child, error) {
 	}
 	return unix.Begin(unix.Program{
 		Path: string(c.Path), Args: args, Env: env, Dir: string(c.Directory),
-		As: c.who.as, Files: [3]*os.File{null, null, null},
+		As: c.runAs.as, Files: [3]*os.File{null, null, null},
 	})
 }
 
@@ -156,7 +156,7 @@ func (n *Node) explain(c *child, err error) error {
 	if errors.As(err, &why) { // the rest repeats the path
 		err = why
 	}
-	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, n.cfg.Name, c.who.name, err, hint)
+	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, n.cfg.Name, c.runAs.name, err, hint)
 }
 
 // maxChildren bounds the programs of one user that a node has started and that
@@ -184,7 +184,7 @@ func (n *Node) startChild(ctx context.Context, c *child) error {
 			n.mu.Unlock()
 			return code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
 		}
-		if n.children.countStarting(c.who.uid) < maxStarting {
+		if n.children.countStarting(c.runAs.uid) < maxStarting {
 			c.pid = n.freePID()
 			err := n.children.add(c)
 			if err == nil {
@@ -198,7 +198,7 @@ func (n *Node) startChild(ctx context.Context, c *child) error {
 		select {
 		case <-begun:
 		case <-ctx.Done():
-			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to begin, and their files or directories do not answer (%v)", c.Path, n.cfg.Name, maxStarting, c.who.name, context.Cause(ctx))
+			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to begin, and their files or directories do not answer (%v)", c.Path, n.cfg.Name, maxStarting, c.runAs.name, context.Cause(ctx))
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (n *Node) startChild(ctx context.Context, c *child) error {
 // countStarting counts a user's children that have not executed their programs. With mu.
 func (cs *children) countStarting(uid uint32) (n int) {
 	for _, o := range cs.byPID {
-		if o.who.uid == uid && o.inSession == nil && !o.executed {
+		if o.runAs.uid == uid && o.inSession == nil && !o.executed {
 			n++
 		}
 	}
@@ -228,12 +228,12 @@ func (cs *children) add(c *child) error {
 	}
 	same := 0
 	for _, o := range cs.byPID {
-		if o.who.uid == c.who.uid {
+		if o.runAs.uid == c.runAs.uid {
 			same++
 		}
 	}
 	if same >= maxChildren {
-		return code.New(code.NoMem, "user %q runs %d spawned programs on this node, which is the most: let some end", c.who.name, same)
+		return code.New(code.NoMem, "user %q runs %d spawned programs on this node, which is the most: let some end", c.runAs.name, same)
 	}
 	cs.byPID[c.pid], cs.byToken[c.token] = c, c
 	return nil

@@ -88,7 +88,7 @@ func nodeAsRole() int {
 // openDir is a directory for all users.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "vmmc-user") // t.TempDir lets nobody else in
+	dir, err := os.MkdirTemp("", "vmmc-user") // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestSpawnToken(t *testing.T) {
 	tok := strings.TrimSpace(string(token))
 	for _, wrong := range []string{"", "x", tok + "x", tok[1:], strings.ToLower(tok)} {
 		if w := register(t, n, wrong); w.Parent.Node != "" || w.Process.PID == uint32(pid) {
-			t.Errorf("with token %q somebody is %v, child of %v", wrong, w.Process, w.Parent)
+			t.Errorf("with token %q a process is %v, child of %v", wrong, w.Process, w.Parent)
 		}
 	}
 	first := register(t, n, tok)

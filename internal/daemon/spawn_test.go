@@ -47,7 +47,7 @@ const (
 
 // childRole is a spawned program: it joins, tells of itself and waits for its end.
 func childRole() int {
-	ctx, stop := context.WithTimeout(context.Background(), 2*bound) // nobody else may end it
+	ctx, stop := context.WithTimeout(context.Background(), 2*bound) // no other test may end it
 	defer stop()
 	if f := testutil.Args()[0]; f != "" { // it may join when there is this file
 		for exists := false; !exists && ctx.Err() == nil; time.Sleep(time.Millisecond) {
@@ -349,7 +349,7 @@ func TestImportBeforeAChildJoins(t *testing.T) {
 			others <- err
 		}()
 		_, err = p.Import(t.Context(), node, pid+1, 1)
-		check(t, "import from a pid that nobody has", err, vmmc.ErrNoSuchProcess)
+		check(t, "import from a pid that no process has", err, vmmc.ErrNoSuchProcess)
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -373,7 +373,7 @@ func TestChildEndsBeforeItJoins(t *testing.T) {
 	}
 }
 
-// The program may be started by a script: whoever joins first is the child.
+// The program may be started by a script: the first process that joins is the child.
 func TestSpawnByAScript(t *testing.T) {
 	c := newSpawnCluster(t)
 	p := open(t, c.a)
@@ -451,7 +451,7 @@ func TestNodeEndsItsChildren(t *testing.T) {
 	}
 	said := make(chan string)
 	go func() {
-		b, _ := io.ReadAll(out) // ends when nobody has the other end any more
+		b, _ := io.ReadAll(out) // ends when no process has the other end any more
 		said <- string(b)
 	}()
 	n.Close()
@@ -465,8 +465,8 @@ func TestNodeEndsItsChildren(t *testing.T) {
 	}
 }
 
-// Who gives up while its program is started leaves none behind; and a node that
-// stops starts none.
+// A caller that gives up while its program is started leaves none behind; and a node that stops
+// starts none.
 func TestSpawnWhileTheNodeStops(t *testing.T) {
 	n := alone(t)
 	p := open(t, n)

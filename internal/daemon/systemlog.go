@@ -94,7 +94,7 @@ func (s *systemService) ReadSystemLog(ctx context.Context, r *connect.Request[no
 	default:
 		at = f.Last(int(last))
 	}
-	// Who asks is let go in time to hear of it, and when the node stops.
+	// The answer is sent while the caller still waits, and when the node stops.
 	wait, stop := context.WithTimeout(ctx, max(clampTimeout(r.Msg.GetTimeoutNs()), time.Millisecond))
 	defer stop()
 	defer context.AfterFunc(n.ctx, stop)()

@@ -120,7 +120,7 @@ func keys(ctx context.Context, n *Node) []Finding {
 			says += ", as far as can be seen: users of " + services + " need not be listed"
 		}
 	case m&0o077 != 0:
-		return bad(Failed, name, "chmod 600 "+key+", and issue another one if somebody may have read it", "%s has mode %04o: others can read it, and be this node", key, m)
+		return bad(Failed, name, "chmod 600 "+key+", and issue another one if another user may have read it", "%s has mode %04o: others can read it, and be this node", key, m)
 	}
 	if f := shared(name, n.Certs); f != nil {
 		return f

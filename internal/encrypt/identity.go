@@ -20,7 +20,7 @@ import (
 const PrintSize = sha256.Size
 
 // ErrStranger is of a certificate that is not the one that was told.
-var ErrStranger = errors.New("who answers has another certificate than the link's other process: somebody is between the two")
+var ErrStranger = errors.New("the peer has another certificate than the link's other process: a third party is between the two")
 
 // Identity is a process's own certificate and its key. No other process has the key, and both end
 // with the process. No authority has signed the certificate: the peer is told its fingerprint.

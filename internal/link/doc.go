@@ -198,7 +198,7 @@
 // does it with the same instructions on the same memory and answers with the old value. So
 // importers of both kinds and the exporter's words see one step.
 //
-// # Who serves a link
+// # Serving links
 //
 // One Engine has all sockets of a process in one epoll set, each armed for one event at a time. A
 // link has a token: free, held, missed. Only the holder receives and arms. A goroutine that takes

@@ -71,8 +71,8 @@ type refusedError struct{ error }
 // Refuse ends a connection that nothing was read of, and says why: all calls of the other end,
 // which has [Dialled], fail with that, made already or not. It does not wait, and takes no more
 // descriptors; those that are there only while fewer than most of that user are open, see
-// [NewBoundedConn]. The packet is a failure of no request (0), which who does not know it passes
-// over: for them it is as if there were none.
+// [NewBoundedConn]. The packet is a failure of no request (0). A peer that does not know such
+// packets ignores it.
 func Refuse(c *net.UnixConn, most int, why error) {
 	from := foreign.FromPeer(c)
 	defer from.Release()
@@ -263,7 +263,7 @@ func (l *Conn) forget(id uint64, ch chan answer) {
 // takes it before what the caller sends next, unless it takes nothing for so long.
 const cancelTime = 100 * time.Millisecond
 
-// cancelCall tells the other end that nobody waits for an answer any more.
+// cancelCall tells the other end that no goroutine waits for an answer any more.
 func (l *Conn) cancelCall(id uint64) {
 	h := header{kind: cancel, id: id}
 	ctx, stop := context.WithTimeout(l.ctx, cancelTime)

@@ -18,7 +18,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// awake has this program look for answers: with one processor nobody does.
+// awake has this program poll for answers: with one processor no goroutine does.
 func awake(t testing.TB) {
 	if was := runtime.GOMAXPROCS(0); was == 1 {
 		runtime.GOMAXPROCS(2)
@@ -83,7 +83,7 @@ func TestAskAwake(t *testing.T) {
 			served(t, b, func(_ context.Context, _ Method, _ []byte, fds []int) (any, []int, error) {
 				closeAll(fds)
 				if <-begun; asleep {
-					l.pollMu.Lock() // who has it looks; nobody does from here on
+					l.pollMu.Lock() // its holder polls; no goroutine does from here on
 					defer l.pollMu.Unlock()
 				}
 				d, err := unix.Dup(fd)
@@ -101,7 +101,8 @@ func TestAskAwake(t *testing.T) {
 	}
 }
 
-// Who gives up looks no longer than others, and what comes for it later is closed.
+// A caller that gives up polls no longer than others, and descriptors that come for it later are
+// closed.
 func TestAskAwakeIsGivenUp(t *testing.T) {
 	awake(t)
 	a, b := sockets(t)
@@ -125,7 +126,7 @@ func TestAskAwakeIsGivenUp(t *testing.T) {
 	}
 }
 
-// Who looks serves what is asked of it meanwhile: the answer may be waiting for that.
+// A polling goroutine serves requests that arrive meanwhile: the answer may be waiting for that.
 func TestLookingServes(t *testing.T) {
 	var l, o *Conn
 	fd, w := pipe(t)
@@ -183,7 +184,7 @@ func TestLookingTakesWhatOthersWaitFor(t *testing.T) {
 	<-ch
 }
 
-// Who looks sees that the connection has ended, whoever ended it, and also in the middle of it.
+// A polling goroutine sees that the connection has ended, by either side, and also within a packet.
 func TestLookingEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(l, o *Conn)
@@ -219,7 +220,7 @@ func TestLookingEnds(t *testing.T) {
 	}
 }
 
-// A connection is not done before the requests are that one who looked has taken.
+// A connection is not done before the requests are that a polling goroutine has taken.
 func TestDoneWaitsForWhatWasTakenByLooking(t *testing.T) {
 	for range 20 {
 		var over atomic.Bool

@@ -235,7 +235,7 @@ func TestCancellationReachesTheHandler(t *testing.T) {
 	}
 }
 
-// A late answer's descriptors belong to nobody and are closed.
+// A late answer's descriptors have no taker and are closed.
 func TestAnswerAfterCancellation(t *testing.T) {
 	a, b := sockets(t)
 	began := make(chan struct{})
@@ -292,7 +292,7 @@ func TestPeerClosingEndsPendingCalls(t *testing.T) {
 	}
 }
 
-// One who says something malformed is cut off, and what it sent is closed.
+// A peer that sends a malformed packet is cut off, and the descriptors that it sent are closed.
 func TestMalformedPacketsEndTheConnection(t *testing.T) {
 	good, err := encode(header{kind: request, method: Import, id: 1}, Empty{})
 	if err != nil {
@@ -361,8 +361,8 @@ func TestEmptyPacketWithDescriptors(t *testing.T) {
 	closed(t, w)
 }
 
-// The same number twice, an answer nobody asked for and a cancellation of
-// nothing are no reason to end the connection, and leak nothing.
+// The same number twice, an answer without a request and a cancellation of nothing are no reason to
+// end the connection, and leak nothing.
 func TestStrangePackets(t *testing.T) {
 	a, b := sockets(t)
 	hold := make(chan struct{})
@@ -503,8 +503,8 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 	closeAll([]int{fd})
 }
 
-// Who was taken on is refused no more, and who has not dialled never is: the packet would be a way
-// to have the other end write what one likes.
+// A client that was accepted is refused no more, and an end that has not dialled never is: the
+// packet would let a peer choose what this end writes.
 func TestRefusedTooLate(t *testing.T) {
 	b, err := encode(header{kind: failure}, wireError{Code: code.NoMem, Text: "as I say"})
 	if err != nil {
@@ -536,7 +536,7 @@ func TestRefusedTooLate(t *testing.T) {
 	}
 }
 
-// Who is refused hears why, whether the other end has refused before it asks or after, and asks
+// A refused client learns why, whether the other end refused before its request or after, and asks
 // again.
 func TestRefuse(t *testing.T) {
 	why := code.New(code.NoMem, "there are too many")

@@ -295,8 +295,8 @@ const (
 	TokenEnv   = "VMMC_SPAWN"  // by which its node knows a program that it started
 )
 
-// A process whose daemon has ended comes back to the one that has taken its place: Rejoin says
-// who it is, Again what it has. Nobody reaches it before the last Again.
+// A process whose daemon has ended rejoins at the next one: Rejoin names the process, Again
+// announces what it has. No process reaches it before the last Again.
 const (
 	Rejoin Method = iota + 48 // RejoinRequest with the descriptor of what it counts -> Welcome
 	Again                     // AgainRequest -> Empty

@@ -7,8 +7,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 )
 
-// Permission says who may import, as the exporter's daemon checks it: whoever
-// every list that is not empty names.
+// Permission says which processes may import, as the exporter's daemon checks it: those that every
+// list names that is not empty.
 type Permission struct {
 	Users     []string  `json:",omitempty"` // AnyName: every one
 	Sessions  []string  `json:",omitempty"` // AnyName: every one; without Users, of the exporter's user

@@ -34,7 +34,7 @@ func TestErrors(t *testing.T) {
 		{"struct a { int b; }", `in.x:1:20: the end of the file where ";" should be`},
 		{"struct a { };", "in.x:1:8: struct a has no members"},
 		{"struct a { int x; hyper x; };", "in.x:1:25: x is declared at in.x:1:16 already"},
-		{"struct a { nowhere x; };", "in.x:1:20: no type is called nowhere; if somebody else defines it, see --extern"},
+		{"struct a { nowhere x; };", "in.x:1:20: no type is called nowhere; if it is defined elsewhere, see --extern"},
 		{"struct a { a x; };", "in.x:1:8: a is a part of itself; it can only be an optional one, a *next, or in a variable-length array"},
 		{"struct a { b x; }; struct b { a x[2]; };", "in.x:1:8: a is a part of itself"},
 		{"typedef a b; typedef b a;", "stands for itself"},

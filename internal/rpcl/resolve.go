@@ -74,7 +74,7 @@ func (c *checker) resolve(v *Var) {
 		c.p.file.Types = append(c.p.file.Types, d)
 	}
 	if d == nil {
-		fail(v.At, "no type is called %s; if somebody else defines it, see --extern", v.Type)
+		fail(v.At, "no type is called %s; if it is defined elsewhere, see --extern", v.Type)
 	}
 	v.Def = d
 	c.resolveDef(d)

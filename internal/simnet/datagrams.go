@@ -209,7 +209,7 @@ func (p *Port) come(b []byte) {
 	}
 }
 
-// Close ends it. Who reads hears of it, the other port does not.
+// Close ends it. Its readers learn of it, the other port does not.
 func (p *Port) Close() error {
 	p.cond.L.Lock()
 	defer p.cond.L.Unlock()
@@ -234,7 +234,7 @@ func (p *Port) SetDeadline(t time.Time) error {
 	return p.SetWriteDeadline(t)
 }
 
-// SetReadDeadline is of reading, also of who waits already.
+// SetReadDeadline is of reading, also for readers that wait already.
 func (p *Port) SetReadDeadline(t time.Time) error {
 	p.cond.L.Lock()
 	defer p.cond.L.Unlock()

@@ -124,7 +124,7 @@ func TestPort(t *testing.T) {
 			t.Errorf("closed twice: %v", err)
 		}
 		if _, err := a.Write([]byte("1")); err != nil {
-			t.Errorf("nobody is told that the other port is closed: %v", err)
+			t.Errorf("no error tells that the other port is closed: %v", err)
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// deadline is one of those who wait on a condition. Its timer is of the bubble that sets it.
+// deadline is one of the goroutines that wait on a condition. Its timer is of the bubble that sets
+// it.
 type deadline struct {
 	timer  *time.Timer
 	passed bool

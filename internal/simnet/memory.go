@@ -59,8 +59,8 @@ func (e *End) Write(b []byte) (int, error) {
 
 // Close ends both ways. The other end may still read what was sent.
 func (e *End) Close() error {
-	if e.abort.Load() { // before the end, which who reads might find first
-		e.out.reset() // who writes to what nobody reads hears the same in any case
+	if e.abort.Load() { // before the end, which a reader might find first
+		e.out.reset() // a writer without a reader gets the same error in any case
 	}
 	e.out.endWriting(net.ErrClosed)
 	return e.wrap("close", e.in.endReading())
@@ -117,7 +117,7 @@ type flow struct {
 	cond             *sync.Cond // with the lock of all that follows
 	data             []byte
 	ended            error // why nothing more may be written
-	gone             bool  // nobody reads any more
+	gone             bool  // no reader is left
 	lost             bool  // it was reset
 	reading, writing deadline
 }

@@ -61,7 +61,7 @@ func TestResetInMemory(t *testing.T) {
 		}
 		<-c.Over()
 		synctest.Wait()
-		for name, e := range map[string]*End{"who wrote": a, "who reads": b} {
+		for name, e := range map[string]*End{"the writer": a, "the reader": b} {
 			if n, err := e.Read(make([]byte, 1)); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("%s reads %d bytes, %v", name, n, err)
 			}
@@ -72,7 +72,7 @@ func TestResetInMemory(t *testing.T) {
 	})
 }
 
-// Who is cut off hears nothing, not even that the other end is closed.
+// An end that is cut off learns nothing, not even that the other end is closed.
 func TestPartInMemory(t *testing.T) {
 	piped(t, nil, []Fault{{At: 4, Kind: Part}}, func(t *testing.T, a, b *End, c *Conn) {
 		if _, err := b.Write([]byte("12345678")); err != nil {
@@ -122,7 +122,7 @@ func TestWaysEndOneByOne(t *testing.T) {
 	})
 }
 
-// A deadline is of who waits already too, and of nobody once it is another one.
+// A deadline holds for goroutines that wait already, too, and ends with the next one that is set.
 func TestDeadlines(t *testing.T) {
 	piped(t, nil, nil, func(t *testing.T, a, _ *End, _ *Conn) {
 		for _, r := range []struct {
@@ -132,7 +132,7 @@ func TestDeadlines(t *testing.T) {
 		}{
 			{"read", a.SetReadDeadline, func() error { _, err := a.Read(make([]byte, 1)); return err }},
 			{"write", a.SetWriteDeadline, func() error {
-				n, err := a.Write(make([]byte, 1<<20)) // nobody reads
+				n, err := a.Write(make([]byte, 1<<20)) // no reader
 				if n > 3*room {
 					t.Errorf("%d bytes are under way", n)
 				}
@@ -183,7 +183,7 @@ func TestDeadlineIsChangedAsItPasses(t *testing.T) {
 	})
 }
 
-// What waits at an end hears that it is closed, and who writes to it hears too.
+// A goroutine that waits at an end learns that it is closed, and so does a writer to it.
 func TestClose(t *testing.T) {
 	piped(t, nil, nil, func(t *testing.T, a, b *End, c *Conn) {
 		reads, writes := make(chan error), make(chan error)

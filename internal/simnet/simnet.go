@@ -30,7 +30,7 @@ const (
 	Trunc                  // this way ends in order; what comes later is lost, and the other way goes on
 	Cut                    // both ends see the connection end in order; what comes later is lost
 	Reset                  // both ends see it reset, which also loses what they have not read
-	Part                   // nothing passes on either way any more, and nobody is told
+	Part                   // nothing passes on either way any more, and neither end is told
 )
 
 func (k Kind) String() string {

@@ -115,7 +115,7 @@ func TestResetIsSeenByBothEnds(t *testing.T) {
 	if _, err := a.Write(make([]byte, 200)); err != nil {
 		t.Fatal(err)
 	}
-	for name, e := range map[string]*net.TCPConn{"who wrote": a, "who reads": b} {
+	for name, e := range map[string]*net.TCPConn{"the writer": a, "the reader": b} {
 		if _, err := io.ReadAll(e); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -137,7 +137,7 @@ func TestPartIsSeenByNobody(t *testing.T) {
 	if _, err := b.Write([]byte("answer")); err != nil { // into the kernel
 		t.Fatal(err)
 	}
-	for name, e := range map[string]*net.TCPConn{"who wrote": a, "who reads": b} {
+	for name, e := range map[string]*net.TCPConn{"the writer": a, "the reader": b} {
 		_ = e.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		if n, err := e.Read(got); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: %d bytes, %v", name, n, err)

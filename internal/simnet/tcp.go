@@ -51,6 +51,6 @@ func loopback() (dialled, accepted *net.TCPConn, err error) {
 		if accepted.RemoteAddr().String() == dialled.LocalAddr().String() {
 			return dialled, accepted, nil
 		}
-		_ = accepted.Close() // somebody else's
+		_ = accepted.Close() // another program's
 	}
 }

@@ -2,7 +2,7 @@ package simnet
 
 import "slices"
 
-// way is what happens to the bytes of one way, whoever brings and takes them.
+// way is what happens to the bytes of one direction.
 type way struct {
 	faults []Fault // that have not begun
 	at     int64   // bytes that were taken

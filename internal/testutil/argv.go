@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Argv is a program with its arguments that runs this test binary in a role, for
-// whoever starts it in an environment that the test does not choose. The test
-// must see to its end: unlike Command's, it is not tied to the test's.
+// Argv is a program with its arguments that runs this test binary in a role, for a program that
+// starts it in an environment of its own. The test must see to its end: unlike Command's, it is not
+// tied to the test's.
 func Argv(t testing.TB, role string, args ...string) []string {
 	t.Helper()
 	if _, ok := roles[role]; !ok {

@@ -197,7 +197,7 @@ func (s *fuseServer) answer(r []byte) {
 	n.PutUint32(a, uint32(16+len(out)))
 	n.PutUint32(a[4:], uint32(-int32(errno)))
 	copy(a[8:], r[8:16])
-	_, _ = syscall.Write(s.dev, append(a, out...)) // fails if who has asked does not wait any more
+	_, _ = syscall.Write(s.dev, append(a, out...)) // fails if the caller does not wait any more
 }
 
 // attr are the attributes of a node.

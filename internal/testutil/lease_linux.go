@@ -8,7 +8,7 @@ import (
 )
 
 // Lease takes a write lease on a file until the returned function or the end of the test gives it
-// back: the kernel lets nobody open the file meanwhile, for as long as
+// back: the kernel lets no process open the file meanwhile, for as long as
 // /proc/sys/fs/lease-break-time (45 s). The file's owner may do that; no process has it open.
 func Lease(t testing.TB, path string) (giveBack func()) {
 	t.Helper()

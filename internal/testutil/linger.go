@@ -7,7 +7,8 @@ import (
 )
 
 // LingeringSockets makes n TCP sockets whose closing takes an hour, or until let is called, or the
-// test ends: each has data that nobody takes, and lingers over them. They are the caller's.
+// test ends: each has data that its peer does not read, and lingers over them. They are the
+// caller's.
 func LingeringSockets(t testing.TB, n int) (fds []int, let func()) {
 	t.Helper()
 	c := net.ListenConfig{Control: smallBuffers}

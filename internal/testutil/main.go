@@ -34,7 +34,8 @@ type checked struct {
 }
 
 func (c checked) Run() int {
-	// Under nohup what a test starts would ignore hang-ups as well, and who sends one wait in vain.
+	// Under nohup what a test starts would ignore hang-ups as well, and a test that sends one would
+	// wait in vain.
 	// What is caught here and goes nowhere has its default there.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

@@ -50,8 +50,8 @@ func Args() []string { return os.Args[slices.Index(os.Args, "--")+1:] }
 
 // Command returns a command, not yet started, that runs this test binary in a role. The role reads
 // its arguments with Args. When the test ends, a child still there is killed and waited for; if the
-// test binary itself dies, so does the child (on Linux). Whoever waits for the child in another
-// goroutine must be done before the test ends.
+// test binary itself dies, so does the child (on Linux). A goroutine of the
+// test that waits for the child must be done before the test ends.
 func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	if _, ok := roles[role]; !ok {

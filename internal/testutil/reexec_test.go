@@ -18,7 +18,7 @@ func echoArgs() int {
 	return 5
 }
 
-// forever says that it runs and then waits to be killed, on a pipe that nobody writes.
+// forever says that it runs and then waits to be killed, on a pipe without a writer.
 func forever() int {
 	r, w, err := os.Pipe()
 	if err != nil {
