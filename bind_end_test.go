@@ -150,17 +150,8 @@ func TestBindingToAKilledProcess(t *testing.T) {
 			}
 			t.Cleanup(n.Close)
 			child := testutil.Command(t, "bound", n.Socket(), way)
-			out, err := child.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := child.Start(); err != nil {
-				t.Fatal(err)
-			}
 			var pid vmmc.PID
-			if _, err := fmt.Fscan(out, &pid); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Start(t, child, &pid)
 			p := open(t, n)
 			im, err := p.Import(within(t), p.Node(), pid, 7)
 			if err != nil {

@@ -157,13 +157,7 @@ func TestHostileAnswers(t *testing.T) {
 		"an acknowledgement back":      {get, append(says(ack), says(wire.Header{Type: wire.Ack})...), vmmc.ErrProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
-			y := newTyrant(t, w.socket, honestly)
-			p := join(t, w.socket)
-			im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := <-y.raids
+			p, im, r := w.attacked(t)
 			around := bytes.Repeat([]byte{guard}, 24)
 			errs := make(chan error, 1)
 			go func() { errs <- c.call(im, around[8:16]) }()
@@ -171,7 +165,7 @@ func TestHostileAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = r.say(t, c.bytes)
-			err = first(t, errs, "the call")
+			err := first(t, errs, "the call")
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}

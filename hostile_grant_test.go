@@ -299,18 +299,21 @@ func (r *raid) acknowledge(stop *atomic.Bool) error {
 	return nil
 }
 
+// newRedirecting makes a hostile exporter that grants a redirectable export, f.
+func newRedirecting(t *testing.T) (w *town, y *tyrant, f *fort) {
+	t.Helper()
+	w = newTown(t)
+	y, f = newTyrant(t, w.socket, honestly), newFort(t)
+	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
+	return w, y, f
+}
+
 // An exporter that has the importer use the stream, and acknowledges nothing there, holds up
 // the sends to itself, and none of them beyond its context.
 func TestPostsByStreamUnacknowledged(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
-	f := newFort(t)
-	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
+	w, y, f := newRedirecting(t)
 	p := join(t, w.socket)
-	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	im := y.imported(t, p)
 	near, err := p.Import(t.Context(), w.b.Node(), w.b.PID(), 6)
 	if err != nil {
 		t.Fatal(err)
@@ -364,15 +367,9 @@ func TestPostsByStreamUnacknowledged(t *testing.T) {
 // The exporter acknowledges what it has the importer send by the stream: without that
 // a send waits until its context ends, see [TestPostsByStreamUnacknowledged].
 func TestHostilePosts(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
-	f := newFort(t)
-	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
+	w, y, f := newRedirecting(t)
 	p := join(t, w.socket)
-	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	im := y.imported(t, p)
 	g := f.grant()
 	all := pattern(g.Size, 3)
 	for i := 0; i < len(all); i += 4 {
@@ -471,15 +468,9 @@ func TestHostilePosts(t *testing.T) {
 // An exporter that never ends what it has posted, or ends it in the middle of each
 // message, delays no other process.
 func TestPostsThatChange(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
-	f := newFort(t)
-	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
+	w, y, f := newRedirecting(t)
 	p := join(t, w.socket)
-	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	im := y.imported(t, p)
 	g := f.grant()
 	f.post.Low().Store(0)
 	f.post.High().Store(uint64(g.Targets[0]))

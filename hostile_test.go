@@ -535,6 +535,16 @@ func (y *tyrant) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
 	return im
 }
 
+// attacked returns a process that imports from a hostile exporter, the import, and the exporter's
+// end of the link.
+func (w *town) attacked(t *testing.T) (*vmmc.Process, *vmmc.Import, *raid) {
+	t.Helper()
+	y := newTyrant(t, w.socket, honestly)
+	p := join(t, w.socket)
+	im := y.imported(t, p)
+	return p, im, <-y.raids
+}
+
 // gives says what a grant is from now on, and what comes with it.
 func (y *tyrant) gives(f func() (nodeproto.Grant, []int)) {
 	y.links(func(socket int) (nodeproto.Grant, []int) {
@@ -693,13 +703,7 @@ func TestHostileExporter(t *testing.T) {
 		"the end":               nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			y := newTyrant(t, w.socket, honestly)
-			p := join(t, w.socket)
-			im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := <-y.raids
+			p, im, r := w.attacked(t)
 			got := bytes.Repeat([]byte{guard}, 24)
 			errs := make(chan error, 1)
 			go func() { errs <- im.Get(t.Context(), got[8:16], 0) }()

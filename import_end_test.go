@@ -21,18 +21,8 @@ import (
 func TestNotificationsOfAClosedImport(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
-			ran := make(chan uint32, 20)
-			s := exported(t, way, vmmc.WithHandler(func(n vmmc.Notification) { ran <- n.Word }))
 			ctx := within(t)
-			s.b.BlockNotifications()
-			for i := range uint32(20) {
-				if err := s.im.SendNotify(ctx, w32(i), 0); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := s.im.Fence(ctx); err != nil {
-				t.Fatal(err)
-			}
+			s, ran := blockedNotifications(t, way)
 			other, err := s.a.Import(ctx, s.b.Node(), s.b.PID(), 7)
 			if err != nil {
 				t.Fatal(err)

@@ -510,23 +510,32 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// blockedNotifications returns an export whose process blocks notifications, and to which 20, with
+// the words 0 to 19, were sent and applied. Each that runs is sent to ran.
+func blockedNotifications(t *testing.T, way string) (s *buffers, ran chan uint32) {
+	t.Helper()
+	ran = make(chan uint32, 20)
+	s = exported(t, way, vmmc.WithHandler(func(n vmmc.Notification) { ran <- n.Word }))
+	ctx := within(t)
+	s.b.BlockNotifications()
+	for i := range uint32(20) {
+		if err := s.im.SendNotify(ctx, w32(i), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.im.Fence(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return s, ran
+}
+
 // What a process sent before it ended is handled, also when notifications are blocked
 // meanwhile. A process that closes does not wait for notifications that it blocks itself.
 func TestNotificationsOfOneWhoLeft(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
-			ran := make(chan uint32, 20)
-			s := exported(t, way, vmmc.WithHandler(func(n vmmc.Notification) { ran <- n.Word }))
 			ctx := within(t)
-			s.b.BlockNotifications()
-			for i := range uint32(20) {
-				if err := s.im.SendNotify(ctx, w32(i), 0); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := s.im.Fence(ctx); err != nil {
-				t.Fatal(err)
-			}
+			s, ran := blockedNotifications(t, way)
 			if err := s.a.Close(); err != nil {
 				t.Fatal(err)
 			}

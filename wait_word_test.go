@@ -3,7 +3,6 @@ package vmmc_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -84,17 +83,8 @@ func TestWaitWordOfAKilledProcess(t *testing.T) {
 			n := start(t)
 			a := open(t, n)
 			child := testutil.Command(t, "bound", n.Socket(), path)
-			out, err := child.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := child.Start(); err != nil {
-				t.Fatal(err)
-			}
 			var pid vmmc.PID
-			if _, err := fmt.Fscan(out, &pid); err != nil {
-				t.Fatal(err)
-			}
+			testutil.Start(t, child, &pid)
 			ask, err := a.Import(t.Context(), a.Node(), pid, 7)
 			if err != nil {
 				t.Fatal(err)

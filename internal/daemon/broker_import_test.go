@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -61,7 +62,7 @@ func TestImportThatBringsPagesFromWhoHasNotJoined(t *testing.T) {
 	fds, w := pipe(t, 2)
 	_, _, err := introduction(t, newRaw(t, c.a, 10, nil), "a", uint32(pid), 1, fds)
 	check(t, "a program that has not joined", err, code.InProgress)
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 }
 
 // An import that brings pages waits for nothing, as the node would hold their descriptors
@@ -80,16 +81,16 @@ func TestImportsThatBringPages(t *testing.T) {
 			fds, w := pipe(t, n)
 			_, _, err := introduction(t, r, "a", pid, 2, fds)
 			check(t, "a buffer that is not exported", err, code.InProgress, "buffer 2")
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 			fds, w = pipe(t, n)
 			_, _, err = introduction(t, r, "a", 999_999, 1, fds)
 			check(t, "a process that is not there", err, code.NoSuchProcess)
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 			fds, w = pipe(t, n)
 			if g, got, err := introduction(t, r, "a", pid, 1, fds); err != nil || g.Size != 64 || g.Link != nil || got != 0 {
 				t.Errorf("%+v with %d descriptors, %v; want a grant without a link", g, got, err)
 			}
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 			if g, got, err := introduction(t, r, "a", pid, 1, pages(t)); err != nil || g.Link == nil || g.Link.Link == 0 || got != nodeproto.LinkDescriptors {
 				t.Errorf("%+v with %d descriptors, %v; want a grant with a link", g, got, err)
 			}
@@ -102,7 +103,7 @@ func TestImportsThatBringPages(t *testing.T) {
 		if g, got, err := introduction(t, r, "a", pid, 1, append(pages(t), fds...)); err != nil || g.Link != nil || got != 0 {
 			t.Errorf("%+v with %d descriptors, %v; want a grant without a link", g, got, err)
 		}
-		closed(t, w)
+		testutil.PipeClosed(t, w)
 	})
 	t.Run("to another node", func(t *testing.T) {
 		r := newRaw(t, c.b, 10, nil)
@@ -111,7 +112,7 @@ func TestImportsThatBringPages(t *testing.T) {
 			if g, got, err := introduction(t, r, "a", pid, 1, fds); err != nil || g.Size != 64 || g.Link != nil || got != 0 {
 				t.Errorf("%+v with %d descriptors, %v; want a grant without a link", g, got, err)
 			}
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 		}
 		tr.goesOn(t)
 	})
@@ -146,7 +147,7 @@ func TestLinksThatNobodyAskedFor(t *testing.T) {
 		if err != nil || g.Link != nil {
 			t.Errorf("a link without being asked for: %+v, %v", g.Link, err)
 		}
-		closed(t, end)
+		testutil.PipeClosed(t, end)
 	}
 	r := newRaw(t, c.a, 6, nil)
 	with.Store(new([]int))
@@ -203,7 +204,7 @@ func TestImportGivenUpWithItsLink(t *testing.T) {
 	case <-time.After(bound):
 		t.Error("the grant is not withdrawn")
 	}
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 }
 
 // An import that was given up is asked of its exporter before what its importer asks for next, or
@@ -288,7 +289,7 @@ func TestImportsThatWaitKeepNoDescriptors(t *testing.T) {
 			// With Link only where it is of no use.
 			ask(2, nodeproto.Import, nodeproto.ImportRequest{Node: "a", PID: uint32(q.PID()), ID: 1, Link: n == c.b}, fds...)
 			closeAll(fds)
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 			e, err := q.Export(1, make([]byte, 64))
 			if err != nil {
 				t.Fatal(err)

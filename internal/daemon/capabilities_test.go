@@ -59,16 +59,9 @@ func TestSessionsByADaemonWithCapabilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	var up string
-	if _, err := fmt.Fscan(out, &up); err != nil || up != "up" {
-		t.Fatal(up, err)
+	if testutil.Start(t, cmd, &up); up != "up" {
+		t.Fatal(up)
 	}
 	closeDir(t, home)
 	where := ask.Flags{Socket: filepath.Join(home, "one.sock")}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -200,21 +199,6 @@ func pipe(t testing.TB, n int) (fds []int, w *os.File) {
 		fds = append(fds, fd)
 	}
 	return fds, w
-}
-
-// closed fails the test unless all reading ends of w's pipe get closed.
-func closed(t testing.TB, w *os.File) {
-	t.Helper()
-	_ = w.SetWriteDeadline(time.Now().Add(bound))
-	for end := time.Now().Add(bound); ; {
-		_, err := w.Write([]byte{0})
-		switch {
-		case errors.Is(err, syscall.EPIPE):
-			return
-		case err != nil || time.Now().After(end):
-			t.Fatalf("a descriptor was leaked: its pipe can still be written to (%v)", err)
-		}
-	}
 }
 
 // userIdentity makes a cluster on disk, for nodes a, b, c and user ann.

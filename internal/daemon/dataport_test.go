@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -195,7 +196,7 @@ func TestHelloToOneWhoIsGone(t *testing.T) {
 	if err := say(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) { // it took the connection and closed it
 		t.Errorf("an exporter that says nothing: %v", err)
 	}
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 	if err := say(); !errors.Is(err, wire.RefusedGone) {
 		t.Errorf("an exporter that refuses: %v, want %v", err, wire.RefusedGone)
 	}

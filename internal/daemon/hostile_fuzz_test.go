@@ -219,7 +219,7 @@ func FuzzHostileProcess(f *testing.F) {
 		r.Close()
 		<-r.Done()
 		closeAll(fds)
-		closed(t, end)
+		testutil.PipeClosed(t, end)
 		w.goesOn(t)
 	})
 }

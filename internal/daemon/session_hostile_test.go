@@ -55,6 +55,51 @@ func TestStoppedSupervisorIsEnded(t *testing.T) {
 	}
 }
 
+// replaceSupervisor takes the socket of session "job" on node a and kills the supervisor, which is
+// the parent of program. The one that takes its place answers with what answer returns, nil for an
+// error. end ends it.
+func replaceSupervisor(t *testing.T, c *sessionCluster, program int,
+	answer func(context.Context, nodeproto.Method, []byte) any,
+) (end func()) {
+	t.Helper()
+	socket := c.at("state-a/run/job/socket")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		u, err := l.AcceptUnix()
+		l.Close()
+		if err != nil {
+			return
+		}
+		conn := nodeproto.NewConn(u, func(ctx context.Context, m nodeproto.Method, body []byte, _ []int) (any, []int, error) {
+			if m == supervise.Greet {
+				return supervise.State{Base: "/"}, nil, nil
+			}
+			if a := answer(ctx, m, body); a != nil {
+				return a, nil, nil
+			}
+			return nil, nil, code.New(code.BadArg, "not by me")
+		})
+		<-over
+		conn.Close()
+		<-conn.Done()
+	}()
+	if err := syscall.Kill(parentOf(t, program), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		close(over)
+		<-done
+	}
+}
+
 // A supervisor is its user's, who may put another program in its place. That program claims the pid
 // of a process that is not its own.
 func TestSupervisorClaimsAnothersPID(t *testing.T) {
@@ -68,47 +113,23 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 	}
 	defer victim.Close()
 
-	socket := c.at("state-a/run/job/socket")
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	told := make(chan struct{}, 1)
-	over := make(chan struct{})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		u, err := l.AcceptUnix()
-		l.Close()
-		if err != nil {
-			return
-		}
-		conn := nodeproto.NewConn(u, func(ctx context.Context, m nodeproto.Method, body []byte, _ []int) (any, []int, error) {
-			switch m {
-			case supervise.Greet:
-				return supervise.State{Base: "/"}, nil, nil
-			case supervise.List:
-				r, _ := nodeproto.Decode[supervise.ListRequest](body)
-				if r.After != 0 {
-					told <- struct{}{}
-					return supervise.Listing{}, nil, nil
-				}
-				return supervise.Listing{More: true, Programs: []supervise.Program{{PID: uint32(victim.ID().PID), Group: 1, Token: "stolen"}}}, nil, nil
-			case supervise.Await:
-				<-ctx.Done()
+	end := replaceSupervisor(t, c, real[0], func(ctx context.Context, m nodeproto.Method, body []byte) any {
+		switch m {
+		case supervise.List:
+			r, _ := nodeproto.Decode[supervise.ListRequest](body)
+			if r.After != 0 {
+				told <- struct{}{}
+				return supervise.Listing{}
 			}
-			return nil, nil, code.New(code.BadArg, "not by me")
-		})
-		<-over
-		conn.Close()
-		<-conn.Done()
-	}()
-	if err := syscall.Kill(parentOf(t, real[0]), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+			return supervise.Listing{More: true, Programs: []supervise.Program{
+				{PID: uint32(victim.ID().PID), Group: 1, Token: "stolen"},
+			}}
+		case supervise.Await:
+			<-ctx.Done()
+		}
+		return nil
+	})
 	<-told
 	t.Setenv(nodeproto.TokenEnv, "stolen")
 	thief, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()))
@@ -122,8 +143,7 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 	for _, r := range real { // the daemon does not know that the supervisor was not
 		_ = syscall.Kill(r, syscall.SIGKILL)
 	}
-	close(over)
-	<-done
+	end()
 }
 
 // A supervisor that says at once, and again, that a program has not ended does not keep the daemon
@@ -133,45 +153,21 @@ func TestSupervisorThatDoesNotWait(t *testing.T) {
 	s := c.as("user", me(t), "a", nil)
 	c.add(s, "job", t.TempDir())
 	_, real := sleeper(t, s)
-	socket := c.at("state-a/run/job/socket")
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var asked atomic.Int32
-	over, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		u, err := l.AcceptUnix()
-		l.Close()
-		if err != nil {
-			return
-		}
-		conn := nodeproto.NewConn(u, func(_ context.Context, m nodeproto.Method, body []byte, _ []int) (any, []int, error) {
-			switch m {
-			case supervise.Greet:
-				return supervise.State{Base: "/"}, nil, nil
-			case supervise.List:
-				return supervise.Listing{}, nil, nil
-			case supervise.Start:
-				o, err := nodeproto.Decode[supervise.Order](body)
-				return supervise.Program{PID: o.PID, Group: o.Group, Real: os.Getpid()}, nil, err
-			case supervise.Await:
-				asked.Add(1)
-				return supervise.Program{}, nil, nil
+	end := replaceSupervisor(t, c, real[0], func(_ context.Context, m nodeproto.Method, body []byte) any {
+		switch m {
+		case supervise.List:
+			return supervise.Listing{}
+		case supervise.Start:
+			if o, err := nodeproto.Decode[supervise.Order](body); err == nil {
+				return supervise.Program{PID: o.PID, Group: o.Group, Real: os.Getpid()}
 			}
-			return nil, nil, code.New(code.BadArg, "not by me")
-		})
-		<-over
-		conn.Close()
-		<-conn.Done()
-	}()
-	if err := syscall.Kill(parentOf(t, real[0]), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+		case supervise.Await:
+			asked.Add(1)
+			return supervise.Program{}
+		}
+		return nil
+	})
 	for { // until the supervisor is the other one
 		r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{Session: "job", Path: []byte("/bin/true"), Directory: []byte("/")}))
 		if err == nil && r.Msg.GetProcess().GetRealPid() == uint32(os.Getpid()) {
@@ -186,8 +182,7 @@ func TestSupervisorThatDoesNotWait(t *testing.T) {
 	for _, r := range real {
 		_ = syscall.Kill(r, syscall.SIGKILL)
 	}
-	close(over)
-	<-done
+	end()
 }
 
 // A supervisor that dies takes connections until its last descriptor is closed. A

@@ -71,7 +71,7 @@ func TestRequestsOutOfPlace(t *testing.T) {
 		got, err := c.Call(t.Context(), m, in, fds, nil)
 		closeAll(fds)
 		closeAll(got)
-		closed(t, w) // whatever came of it
+		testutil.PipeClosed(t, w) // whatever came of it
 		return err
 	}
 	for _, m := range []nodeproto.Method{nodeproto.Export, nodeproto.Unexport, nodeproto.Import, nodeproto.Connect, nodeproto.Release, 0, 999} {
@@ -132,7 +132,7 @@ func TestConnectWithoutAGrant(t *testing.T) {
 	if err == nil {
 		t.Error("a link without a grant")
 	}
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 }
 
 // Both ways of waiting in vain end when the awaited process does.
@@ -171,17 +171,8 @@ func TestProcessIsKilledWhileAnImportWaits(t *testing.T) {
 	n := alone(t)
 	p := open(t, n)
 	child := testutil.Command(t, "sit", n.Socket())
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
 	var pid vmmc.PID
-	if _, err := fmt.Fscan(out, &pid); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Start(t, child, &pid)
 	im, err := p.Import(t.Context(), p.Node(), pid, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +349,7 @@ func TestHostileAnswers(t *testing.T) {
 			if err == nil || a.want != nil && n == c.b && !errors.Is(err, a.want) {
 				t.Errorf("%s: %v, want %v", name, err, a.want)
 			}
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 			if _, err := p.Import(t.Context(), victim.Node(), victim.PID(), 1); err != nil {
 				t.Errorf("%s: the importer cannot import from others any more: %v", name, err)
 			}

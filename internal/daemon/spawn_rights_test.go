@@ -183,16 +183,9 @@ func TestSpawnByAnotherUsersNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	var up string
-	if _, err := fmt.Fscan(out, &up); err != nil || up != "up" {
-		t.Fatal(up, err)
+	if testutil.Start(t, cmd, &up); up != "up" {
+		t.Fatal(up)
 	}
 	closeDir(t, dir)
 	p, err := vmmc.Open(t.Context(), vmmc.WithSocket(socket))

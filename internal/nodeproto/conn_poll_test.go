@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -96,7 +97,7 @@ func TestAskAwake(t *testing.T) {
 				t.Errorf("%+v with %d descriptors, %v", g, len(fds), err)
 			}
 			closeAll(append(fds, fd))
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 		})
 	}
 }
@@ -120,7 +121,7 @@ func TestAskAwakeIsGivenUp(t *testing.T) {
 	if _, _, err := AskPolling[Empty](ctx, l, Import, Empty{}, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 	if _, _, err := AskPolling[Empty](t.Context(), l, Release, Empty{}, nil); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
@@ -151,7 +152,7 @@ func TestLookingServes(t *testing.T) {
 		t.Errorf("%+v, %v, %v, %d descriptors", g, a.err, err, len(a.fds))
 	}
 	closeAll(append(a.fds, fd))
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 }
 
 // What it takes that others wait for reaches them.
@@ -302,5 +303,5 @@ func TestManyAskAwake(t *testing.T) {
 		all.Wait()
 	}
 	closeAll([]int{fd})
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 }

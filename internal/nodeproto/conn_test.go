@@ -17,6 +17,7 @@ import (
 	"unsafe" //nolint:depguard // for a system call that nothing wraps, see TestEmptyPacketWithDescriptors
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -93,22 +94,6 @@ func reader(t *testing.T, fds []int) *os.File {
 	return f
 }
 
-// closed fails the test unless all reading ends of the pipe behind w are closed:
-// a write to it then fails.
-func closed(t testing.TB, w *os.File) {
-	t.Helper()
-	_ = w.SetWriteDeadline(time.Now().Add(bound))
-	for end := time.Now().Add(bound); ; {
-		_, err := w.Write([]byte{0})
-		switch {
-		case errors.Is(err, syscall.EPIPE):
-			return
-		case err != nil || time.Now().After(end):
-			t.Fatalf("a descriptor was leaked: its pipe can still be written to (%v)", err)
-		}
-	}
-}
-
 func TestCallAndAnswerWithDescriptors(t *testing.T) {
 	a, b := sockets(t)
 	back, wback := pipe(t)
@@ -143,7 +128,7 @@ func TestCallAndAnswerWithDescriptors(t *testing.T) {
 	if _, err := io.ReadFull(reader(t, fds), got); err != nil || string(got) != "from" {
 		t.Errorf("%q, %v", got, err)
 	}
-	closed(t, wto)
+	testutil.PipeClosed(t, wto)
 }
 
 func TestErrorCodesTravel(t *testing.T) {
@@ -186,7 +171,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	if _, err := l.Call(t.Context(), Release, Empty{}, nil, nil); err == nil || errors.Is(err, code.NoDaemon) {
 		t.Errorf("an answer that is too large arrived as %v", err)
 	}
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 	if _, err := l.Call(t.Context(), Import, Empty{}, nil, nil); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
@@ -254,7 +239,7 @@ func TestAnswerAfterCancellation(t *testing.T) {
 	if _, err := l.Call(ctx, Import, Empty{}, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 }
 
 func TestPeerClosingEndsPendingCalls(t *testing.T) {
@@ -332,7 +317,7 @@ func TestMalformedPacketsEndTheConnection(t *testing.T) {
 			if n, err := a.Read(make([]byte, MaxPacket)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("it answered %d bytes, %v, want the end", n, err)
 			}
-			closed(t, w)
+			testutil.PipeClosed(t, w)
 		})
 	}
 }
@@ -358,7 +343,7 @@ func TestEmptyPacketWithDescriptors(t *testing.T) {
 	}
 	closeAll([]int{fd})
 	ended(t, l)
-	closed(t, w)
+	testutil.PipeClosed(t, w)
 }
 
 // The same number twice, an answer without a request and a cancellation of nothing are no reason to
@@ -399,16 +384,16 @@ func TestStrangePackets(t *testing.T) {
 			t.Errorf("got %+v (%v), want %+v", h, err, want)
 		}
 	}
-	closed(t, say(header{kind: reply, id: 7}, Empty{}))
-	closed(t, say(header{kind: failure, id: 8}, wireError{code.NoMem, "x"}))
-	closed(t, say(header{kind: failure, id: 9}, "not a remote"))
-	closed(t, say(header{kind: cancel, id: 10}, nil))
+	testutil.PipeClosed(t, say(header{kind: reply, id: 7}, Empty{}))
+	testutil.PipeClosed(t, say(header{kind: failure, id: 8}, wireError{code.NoMem, "x"}))
+	testutil.PipeClosed(t, say(header{kind: failure, id: 9}, "not a remote"))
+	testutil.PipeClosed(t, say(header{kind: cancel, id: 10}, nil))
 	say(header{kind: request, method: Import, id: 5}, Empty{})
-	closed(t, say(header{kind: request, method: Release, id: 5}, Empty{}))
+	testutil.PipeClosed(t, say(header{kind: request, method: Release, id: 5}, Empty{}))
 	hear(header{kind: failure, id: 5}) // of the second
 	close(hold)
 	hear(header{kind: reply, id: 5}) // of the first
-	closed(t, say(header{kind: request, method: Release, id: 6}, Empty{}))
+	testutil.PipeClosed(t, say(header{kind: request, method: Release, id: 6}, Empty{}))
 	hear(header{kind: reply, id: 6})
 	if l.Err() != nil {
 		t.Error(l.Err())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -48,6 +49,6 @@ func FuzzConn(f *testing.F) {
 			t.Error("it ended without a reason")
 		}
 		<-asked
-		closed(t, w)
+		testutil.PipeClosed(t, w)
 	})
 }

@@ -1,10 +1,15 @@
 package testutil
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
+	"testing"
+	"time"
 )
 
 // newDescriptors lists the targets that more descriptors have after than before. Targets are
@@ -17,4 +22,19 @@ func newDescriptors(before, after map[string]int) string {
 		}
 	}
 	return b.String()
+}
+
+// PipeClosed fails the test unless all reading ends of w's pipe get closed.
+func PipeClosed(t testing.TB, w *os.File) {
+	t.Helper()
+	_ = w.SetWriteDeadline(time.Now().Add(hung))
+	for end := time.Now().Add(hung); ; {
+		_, err := w.Write([]byte{0})
+		switch {
+		case errors.Is(err, syscall.EPIPE):
+			return
+		case err != nil || time.Now().After(end):
+			t.Fatalf("a descriptor was leaked: its pipe can still be written to (%v)", err)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package testutil
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -79,4 +80,20 @@ func bound(t testing.TB, cmd *exec.Cmd) *exec.Cmd {
 		_ = cmd.Wait()
 	})
 	return cmd
+}
+
+// Start starts cmd, reads the first values that it prints, and returns what it prints after them.
+func Start(t testing.TB, cmd *exec.Cmd, first ...any) io.Reader {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err == nil {
+		_, err = fmt.Fscan(out, first...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
