@@ -12,8 +12,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/ask"
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -61,7 +61,7 @@ func TestNoMoreProcesses(t *testing.T) {
 	}
 	f.set(t, "pids.max", "1") // the daemon has more, whatever threads it ends
 	refused := func(err error) {
-		if err = ask.ErrorOf(a.Chosen[0], err); !errors.Is(err, vmmc.ErrNoMem) || !strings.Contains(err.Error(), "pids.max") {
+		if err = ask.ErrorOf(a.Chosen[0], err); !errors.Is(err, code.NoMem) || !strings.Contains(err.Error(), "pids.max") {
 			t.Errorf("there is no room for a process: %v", err)
 		}
 	}
