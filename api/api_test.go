@@ -164,6 +164,112 @@ func compare(t *testing.T, file string, got []string, what string) {
 	}
 }
 
+// Every exported name is in an Example of a frozen package, but for those of unexampled.txt, which
+// only shrinks.
+func TestExamples(t *testing.T) {
+	all, imp := load(t)
+	used := map[types.Object]bool{}
+	for _, name := range frozen {
+		examples(t, all[module+name], imp, used)
+	}
+	var missing []string
+	for _, name := range frozen {
+		pkg, err := imp.Import(module + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing = append(missing, unused(pkg, used)...)
+	}
+	const file = "unexampled.txt"
+	if *update {
+		b, err := os.ReadFile(file)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		before := strings.Split(string(b), "\n")
+		for _, l := range missing {
+			if err == nil && !slices.Contains(before, l) {
+				t.Errorf("%s is in no Example: write one", l)
+			}
+		}
+	}
+	compare(t, file, missing, "-: it is in an Example now; +: it is in none")
+}
+
+// examples notes the objects that a package's example files use.
+func examples(t *testing.T, p *listed, imp types.Importer, used map[types.Object]bool) {
+	t.Helper()
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range p.XTestGoFiles {
+		if !strings.HasPrefix(name, "example") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
+	c := types.Config{Importer: imp, Error: func(err error) { t.Errorf("an example uses what is not of the standard library or public: %v", err) }}
+	_, _ = c.Check(p.ImportPath+"_test", fset, files, info)
+	for _, o := range info.Uses {
+		if f, ok := o.(*types.Func); ok {
+			o = f.Origin()
+		}
+		used[o] = true
+	}
+	for _, v := range info.Types { // a type is shown by its values
+		typ := v.Type
+		if p, ok := typ.(*types.Pointer); ok {
+			typ = p.Elem()
+		}
+		if n, ok := typ.(*types.Named); ok {
+			used[n.Obj()] = true
+		}
+	}
+}
+
+// implicit are methods that other packages call.
+var implicit = []string{"As", "Error", "Is", "MarshalText", "String", "UnmarshalText", "Unwrap"}
+
+// unused are the exported names of a package that are not used.
+func unused(pkg *types.Package, used map[types.Object]bool) (names []string) {
+	note := func(name string, o types.Object) {
+		if o.Exported() && !used[o] {
+			names = append(names, path.Base(module)+strings.TrimPrefix(pkg.Path(), module)+"."+name)
+		}
+	}
+	for _, name := range pkg.Scope().Names() {
+		o := pkg.Scope().Lookup(name)
+		if !o.Exported() {
+			continue
+		}
+		note(name, o)
+		n, ok := o.Type().(*types.Named)
+		if _, typ := o.(*types.TypeName); !ok || !typ {
+			continue
+		}
+		for m := range n.Methods() {
+			if !slices.Contains(implicit, m.Name()) {
+				note(name+"."+m.Name(), m)
+			}
+		}
+		switch u := n.Underlying().(type) {
+		case *types.Struct:
+			for f := range u.Fields() {
+				note(name+"."+f.Name(), f)
+			}
+		case *types.Interface:
+			for m := range u.ExplicitMethods() {
+				note(name+"."+m.Name(), m)
+			}
+		}
+	}
+	return names
+}
+
 // describe gives one line for each exported name of a package.
 func describe(t *testing.T, p *listed, imp types.Importer) (lines []string) {
 	t.Helper()
