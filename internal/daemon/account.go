@@ -62,18 +62,22 @@ func (n *Node) accountNamed(name string) (account, error) {
 		}
 		var err error
 		if a, err = lookupAccount(name); err != nil {
-			return account{}, code.New(code.NoRights, "user %q has no account on node %q: %v", name, n.cfg.Name, err)
+			return account{}, code.New(code.NoRights, "user %q has no account on node %q: %v", name,
+				n.cfg.Name, err)
 		}
 	}
 	if a.uid == 0 && !n.cfg.SpawnRoot {
-		return account{}, code.New(code.NoRights, "node %q starts no programs as user %q for other nodes: spawn as another user, or start its daemon with --spawn-root", n.cfg.Name, name)
+		return account{}, code.New(code.NoRights, "node %q starts no programs as user %q for other "+
+			"nodes: spawn as another user, or start its daemon with --spawn-root", n.cfg.Name, name)
 	}
 	return a, nil
 }
 
 func (n *Node) mayBecome(own account, name string) error {
 	if !unix.MaySwitchUsers() {
-		return code.New(code.NoRights, "the daemon of node %q runs as user %q and cannot start programs as user %q: run it as root, with CAP_SETUID, CAP_SETGID and CAP_KILL, or as that user", n.cfg.Name, own.name, name)
+		return code.New(code.NoRights, "the daemon of node %q runs as user %q and cannot start "+
+			"programs as user %q: run it as root, with CAP_SETUID, CAP_SETGID and CAP_KILL, or as that user",
+			n.cfg.Name, own.name, name)
 	}
 	return nil
 }
@@ -95,5 +99,9 @@ func lookupAccount(name string) (account, error) {
 		}
 		ids = append(ids, uint32(id))
 	}
-	return account{uid: ids[0], name: name, home: u.HomeDir, as: &unix.Identity{UID: ids[0], GID: ids[1], Groups: ids[2:]}}, nil
+	return account{
+		uid: ids[0], name: name, home: u.HomeDir, as: &unix.Identity{
+			UID: ids[0], GID: ids[1], Groups: ids[2:],
+		},
+	}, nil
 }

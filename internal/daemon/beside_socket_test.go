@@ -50,13 +50,37 @@ func TestFilesBesideTheSocketOfAStoppedDaemon(t *testing.T) {
 		{"a process that lives, other nodes", lines{live}, true, all},
 		{"one that lives beside one that has ended", lines{ended(old), live, dead}, false, all},
 		{"a process that has just died", lines{dead}, false, []string{"a.sock.lock"}},
-		{"a process that has just died, other nodes", lines{dead}, true, []string{"a.sock.lock", "a.sock.roll"}},
+		{
+			"a process that has just died, other nodes",
+			lines{dead},
+			true,
+			[]string{"a.sock.lock", "a.sock.roll"},
+		},
 		{"an end that no other node can ask about", lines{ended(recent)}, false, []string{"a.sock.lock"}},
-		{"an end that other nodes may ask about", lines{ended(recent)}, true, []string{"a.sock.lock", "a.sock.roll"}},
+		{
+			"an end that other nodes may ask about",
+			lines{ended(recent)},
+			true,
+			[]string{"a.sock.lock", "a.sock.roll"},
+		},
 		{"an end of long ago", lines{ended(old)}, true, []string{"a.sock.lock"}},
-		{"an end without its time", lines{{"Process": one(3), "Ended": true}}, true, []string{"a.sock.lock", "a.sock.roll"}},
-		{"ends of long ago and of now", lines{ended(old), ended(recent), ended(old)}, true, []string{"a.sock.lock", "a.sock.roll"}},
-		{"a process of another node", lines{{"Process": nodeproto.ProcessID{Node: "x", PID: 9, Incarnation: 7}, "Real": os.Getpid()}}, true, []string{"a.sock.lock"}},
+		{
+			"an end without its time",
+			lines{{"Process": one(3), "Ended": true}},
+			true,
+			[]string{"a.sock.lock", "a.sock.roll"},
+		},
+		{
+			"ends of long ago and of now",
+			lines{ended(old), ended(recent), ended(old)},
+			true,
+			[]string{"a.sock.lock", "a.sock.roll"},
+		},
+		{
+			"a process of another node", lines{
+				{"Process": nodeproto.ProcessID{Node: "x", PID: 9, Incarnation: 7}, "Real": os.Getpid()},
+			}, true, []string{"a.sock.lock"},
+		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -78,7 +102,8 @@ func TestFilesBesideTheSocketOfAStoppedDaemon(t *testing.T) {
 			}
 			// All that a daemon leaves that is killed.
 			for name, content := range map[string][]byte{
-				"a.sock": nil, "a.sock.bell": {1, 0, 0, 0}, "a.sock.lock": []byte("256       \n"), "a.sock.roll": b, "a.sock.roll.new": b,
+				"a.sock": nil, "a.sock.bell": {1, 0, 0, 0}, "a.sock.lock": []byte("256       \n"),
+				"a.sock.roll": b, "a.sock.roll.new": b,
 			} {
 				if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 					t.Fatal(err)

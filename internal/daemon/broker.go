@@ -16,7 +16,9 @@ import (
 )
 
 // importBuffer requests an import from the exporter, on this node or on another one.
-func (p *process) importBuffer(ctx context.Context, r nodeproto.ImportRequest, pages []int) (any, []int, error) {
+func (p *process) importBuffer(
+	ctx context.Context, r nodeproto.ImportRequest, pages []int,
+) (any, []int, error) {
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
 	if r.Node == p.n.cfg.Name {
 		a := importQuery{im: im, id: r.ID, sameNode: true}
@@ -67,9 +69,12 @@ type importQuery struct {
 // awaitGrant waits until process pid exports a buffer, checks rights (broker_rights.go), and
 // requests a grant from the exporter. It ends early when the exporter dies. A request that carries
 // a link's pages does not wait, because descriptors are scarce.
-func (n *Node) awaitGrant(ctx context.Context, pid uint32, a importQuery) (nodeproto.Grant, []int, error) {
+func (n *Node) awaitGrant(
+	ctx context.Context, pid uint32, a importQuery,
+) (nodeproto.Grant, []int, error) {
 	if a.link != 0 && n.wouldAwait(pid) {
-		return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q is not there yet", pid, n.cfg.Name)
+		return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q is not there yet",
+			pid, n.cfg.Name)
 	}
 	p, err := n.awaitJoined(ctx, pid)
 	if err != nil {
@@ -87,26 +92,32 @@ func (n *Node) awaitGrant(ctx context.Context, pid uint32, a importQuery) (nodep
 		}
 		if there {
 			g, fds, err := p.offer(ctx, a, e.Serial)
-			if !errors.Is(err, code.BadRbufState) { // else the export was closed meanwhile: wait for the next one
+			if !errors.Is(err, code.BadRbufState) {
+				// Else the export was closed meanwhile: wait for the next one.
 				return g, fds, err
 			}
 		}
 		if a.link != 0 {
-			return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q does not export buffer %d yet", pid, n.cfg.Name, a.id)
+			return nodeproto.Grant{}, nil, code.New(code.InProgress,
+				"process %d on node %q does not export buffer %d yet", pid, n.cfg.Name, a.id)
 		}
 		select {
 		case <-changed:
 		case <-p.conn.Done():
-			return nodeproto.Grant{}, nil, code.New(code.NoSuchProcess, "process %d on node %q ended before it exported buffer %d", pid, n.cfg.Name, a.id)
+			return nodeproto.Grant{}, nil, code.New(code.NoSuchProcess,
+				"process %d on node %q ended before it exported buffer %d", pid, n.cfg.Name, a.id)
 		case <-ctx.Done():
-			return nodeproto.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid, n.cfg.Name, a.id)
+			return nodeproto.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid,
+				n.cfg.Name, a.id)
 		}
 	}
 }
 
 // offer requests a grant from the exporter. The request is not cancelled with the importer's: its
 // answer would leave a grant that no importer knows of.
-func (p *process) offer(ctx context.Context, a importQuery, serial uint64) (g nodeproto.Grant, fds []int, err error) {
+func (p *process) offer(
+	ctx context.Context, a importQuery, serial uint64,
+) (g nodeproto.Grant, fds []int, err error) {
 	octx, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Control)
 	defer stop()
 	r := nodeproto.OfferRequest{Importer: a.im, ID: a.id, Serial: serial, SameNode: a.sameNode}
@@ -128,16 +139,21 @@ func (p *process) offer(ctx context.Context, a importQuery, serial uint64) (g no
 		}
 	}
 	g, fds, err = nodeproto.Ask[nodeproto.Grant](octx, p.conn, nodeproto.Offer, r, s.with(pages))
-	g.Exporter = *p.id.Load() // not what it claims: the importer would send its data to another process
-	switch {                  // nor its other claims
+	// Not what it claims: the importer would send its data to another process.
+	g.Exporter = *p.id.Load()
+	switch { // nor its other claims
 	case a.link == 0:
 		g.Link = nil
 	case g.Link != nil:
-		g.Link = &nodeproto.Connected{SameNode: true, Link: a.link, Imports: g.Link.Imports, Lost: g.Link.Lost}
+		g.Link = &nodeproto.Connected{
+			SameNode: true, Link: a.link, Imports: g.Link.Imports, Lost: g.Link.Lost,
+		}
 	}
 	if err == nil && ctx.Err() != nil {
 		closeAll(fds)
-		p.withdraw(octx, nodeproto.ReleaseRequest{Importer: r.Importer.Process, Exporter: g.Exporter, Handle: g.Handle})
+		p.withdraw(octx, nodeproto.ReleaseRequest{
+			Importer: r.Importer.Process, Exporter: g.Exporter, Handle: g.Handle,
+		})
 		return nodeproto.Grant{}, nil, ctxCause(ctx, "import of buffer %d", r.ID)
 	}
 	if err == nil {
@@ -171,7 +187,8 @@ func (p *process) sockets() (s sockets, err error) {
 	// Before either process has its end, and may send any.
 	unix.RefuseRights(s.exporters)
 	unix.RefuseRights(s.importers)
-	p.conn.Reached(s.importers) // by its exporter, which has its own end before the importer has this one
+	// By its exporter, which has its own end before the importer has this one.
+	p.conn.Reached(s.importers)
 	return s, nil
 }
 
@@ -187,9 +204,12 @@ func (s *sockets) with(pages []int) []int {
 func (s *sockets) add(fds []int) ([]int, error) {
 	switch {
 	case !s.made:
-		return fds, code.New(code.Protocol, "the exporter answers with a link, of which it was given no socket")
+		return fds, code.New(code.Protocol,
+			"the exporter answers with a link, of which it was given no socket")
 	case len(fds) >= nodeproto.MaxDescriptors:
-		return fds, code.New(code.Protocol, "the exporter answers with %d descriptors beside a link's socket, at most %d fit", len(fds), nodeproto.MaxDescriptors-1)
+		return fds, code.New(code.Protocol,
+			"the exporter answers with %d descriptors beside a link's socket, at most %d fit", len(fds),
+			nodeproto.MaxDescriptors-1)
 	}
 	fds = append(fds, s.importers)
 	s.importers = -1
@@ -208,7 +228,8 @@ func (s *sockets) close() {
 func (p *process) checkDescriptors(fds []int) error {
 	for _, fd := range fds {
 		if !unix.ClosesAtOnce(fd) {
-			return code.New(code.Protocol, "process %d on node %q gives a descriptor that is no memory", p.id.Load().PID, p.n.cfg.Name)
+			return code.New(code.Protocol, "process %d on node %q gives a descriptor that is no memory",
+				p.id.Load().PID, p.n.cfg.Name)
 		}
 	}
 	return nil
@@ -220,9 +241,11 @@ func (p *process) answerError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, code.NoDaemon): // its connection, seen from here
-		return code.New(code.NoSuchProcess, "process %d on node %q has ended", p.id.Load().PID, p.n.cfg.Name)
+		return code.New(code.NoSuchProcess, "process %d on node %q has ended", p.id.Load().PID,
+			p.n.cfg.Name)
 	case errors.Is(err, context.DeadlineExceeded):
-		return code.New(code.Timeout, "process %d on node %q does not answer its daemon", p.id.Load().PID, p.n.cfg.Name)
+		return code.New(code.Timeout, "process %d on node %q does not answer its daemon", p.id.Load().PID,
+			p.n.cfg.Name)
 	}
 	return err
 }
@@ -263,13 +286,16 @@ func (n *Node) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*proces
 		return nil, err
 	}
 	if p.id.Load().Incarnation != id.Incarnation {
-		return nil, code.New(code.StaleImport, "process %d on node %q is another one than was imported from: import again", id.PID, n.cfg.Name)
+		return nil, code.New(code.StaleImport,
+			"process %d on node %q is another one than was imported from: import again", id.PID, n.cfg.Name)
 	}
 	return p, nil
 }
 
 // connect introduces a link from p to an exporter, for the grants that p has there.
-func (p *process) connect(ctx context.Context, r nodeproto.ConnectRequest, pages []int) (any, []int, error) {
+func (p *process) connect(
+	ctx context.Context, r nodeproto.ConnectRequest, pages []int,
+) (any, []int, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
@@ -297,7 +323,8 @@ func (p *process) connect(ctx context.Context, r nodeproto.ConnectRequest, pages
 		err = p.checkDescriptors(pages)
 	}
 	if err == nil && len(pages) != nodeproto.LinkPages {
-		err = code.New(code.Protocol, "a link with %d descriptors, want %d", len(pages), nodeproto.LinkPages)
+		err = code.New(code.Protocol, "a link with %d descriptors, want %d", len(pages),
+			nodeproto.LinkPages)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -307,11 +334,14 @@ func (p *process) connect(ctx context.Context, r nodeproto.ConnectRequest, pages
 		return nil, nil, err
 	}
 	defer s.close()
-	a := nodeproto.AcceptRequest{Link: random64(), Order: e.linkOrder.Add(1), Importer: im.Process, SameNode: true}
+	a := nodeproto.AcceptRequest{
+		Link: random64(), Order: e.linkOrder.Add(1), Importer: im.Process, SameNode: true,
+	}
 	if ctx.Err() != nil { // see offer
 		return nil, nil, ctxCause(ctx, "link to process %d", r.Exporter.PID)
 	}
-	accepted, fds, err := nodeproto.Ask[nodeproto.Accepted](ctx, e.conn, nodeproto.Accept, a, s.with(pages))
+	accepted, fds, err := nodeproto.Ask[nodeproto.Accepted](ctx, e.conn, nodeproto.Accept, a,
+		s.with(pages))
 	if err == nil {
 		err = e.checkDescriptors(fds)
 	}
@@ -326,13 +356,18 @@ func (p *process) connect(ctx context.Context, r nodeproto.ConnectRequest, pages
 		p.logLink(a.Link, im, r.Exporter, false)
 		e.countLink()
 	}
-	return nodeproto.Connected{SameNode: true, Link: a.Link, Imports: accepted.Imports, Lost: accepted.Lost}, fds, e.answerError(err)
+	return nodeproto.Connected{
+		SameNode: true, Link: a.Link, Imports: accepted.Imports, Lost: accepted.Lost,
+	}, fds, e.answerError(err)
 }
 
 // logLink counts and logs a link of this process.
-func (p *process) logLink(link uint64, im nodeproto.Importer, exporter nodeproto.ProcessID, encrypted bool) {
+func (p *process) logLink(
+	link uint64, im nodeproto.Importer, exporter nodeproto.ProcessID, encrypted bool,
+) {
 	p.countLink()
-	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer", im.Process, "exporter", exporter, "user", im.User, "session", im.Session, "encrypted", encrypted)
+	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer",
+		im.Process, "exporter", exporter, "user", im.User, "session", im.Session, "encrypted", encrypted)
 }
 
 func (p *process) countLink() {
@@ -352,13 +387,16 @@ type pendingLink struct {
 
 // prepareLink prepares a link for an importer on another node. Only the two processes get the key,
 // over control connections. s is the importer's.
-func (n *Node) prepareLink(ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy) (nodeproto.Connected, error) {
+func (n *Node) prepareLink(
+	ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy,
+) (nodeproto.Connected, error) {
 	e, err := n.lookupExact(ctx, exporter)
 	if err != nil {
 		return nodeproto.Connected{}, err
 	}
 	if n.tcp == nil {
-		return nodeproto.Connected{}, code.New(code.BadConfig, "node %q does not listen for other nodes", n.cfg.Name)
+		return nodeproto.Connected{}, code.New(code.BadConfig, "node %q does not listen for other nodes",
+			n.cfg.Name)
 	}
 	ctx, epoch, leave, err := n.network.use(ctx)
 	if err != nil {
@@ -368,22 +406,29 @@ func (n *Node) prepareLink(ctx context.Context, im nodeproto.Importer, exporter 
 	key := make([]byte, wire.KeySize)
 	_, _ = rand.Read(key) // never fails since Go 1.24
 	s.Encrypt = s.Encrypt || n.cfg.Encrypt
-	a := nodeproto.AcceptRequest{Link: random64(), Order: e.linkOrder.Add(1), Importer: im.Process, Key: key, Secrecy: s}
+	a := nodeproto.AcceptRequest{
+		Link: random64(), Order: e.linkOrder.Add(1), Importer: im.Process, Key: key, Secrecy: s,
+	}
 	n.mu.Lock()
 	n.pendingLinks[a.Link] = &pendingLink{exporter: e, key: key, epoch: epoch}
 	n.mu.Unlock()
-	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) }) // an importer dials at once
+	// An importer dials at once.
+	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) })
 	accepted, fds, err := nodeproto.Ask[nodeproto.Accepted](ctx, e.conn, nodeproto.Accept, a, nil)
 	closeAll(fds) // an honest process sends none
 	if err == nil && s.Encrypt && !accepted.Encrypt {
-		err = code.New(code.NotImplemented, "process %d on node %q makes no encrypted links, which are asked for: its vmmc is older", exporter.PID, n.cfg.Name)
+		err = code.New(code.NotImplemented,
+			"process %d on node %q makes no encrypted links, which are asked for: its vmmc is older",
+			exporter.PID, n.cfg.Name)
 	}
 	if err != nil {
 		n.forgetLink(a.Link, e)
 		return nodeproto.Connected{}, e.answerError(err)
 	}
 	e.logLink(a.Link, im, exporter, accepted.Encrypt)
-	return nodeproto.Connected{Link: a.Link, Key: key, Address: n.dataAddress(), Secrecy: accepted.Secrecy}, nil
+	return nodeproto.Connected{
+		Link: a.Link, Key: key, Address: n.dataAddress(), Secrecy: accepted.Secrecy,
+	}, nil
 }
 
 // forgetLink removes a link of an exporter: no importer can dial it any more.

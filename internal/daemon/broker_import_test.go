@@ -20,11 +20,14 @@ import (
 )
 
 // introduction is an import that brings descriptors, of a process that keeps none of the rules.
-func introduction(t testing.TB, r *raw, node string, pid, id uint32, fds []int) (nodeproto.Grant, int, error) {
+func introduction(
+	t testing.TB, r *raw, node string, pid, id uint32, fds []int,
+) (nodeproto.Grant, int, error) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()
-	g, got, err := nodeproto.Ask[nodeproto.Grant](ctx, r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: node, PID: pid, ID: id, Link: true}, fds)
+	g, got, err := nodeproto.Ask[nodeproto.Grant](ctx, r.Conn, nodeproto.Import,
+		nodeproto.ImportRequest{Node: node, PID: pid, ID: id, Link: true}, fds)
 	closeAll(fds)
 	closeAll(got)
 	return g, len(got), err
@@ -87,11 +90,13 @@ func TestImportsThatBringPages(t *testing.T) {
 			check(t, "a process that is not there", err, code.NoSuchProcess)
 			testutil.PipeClosed(t, w)
 			fds, w = pipe(t, n)
-			if g, got, err := introduction(t, r, "a", pid, 1, fds); err != nil || g.Size != 64 || g.Link != nil || got != 0 {
+			if g, got, err := introduction(t, r, "a", pid, 1, fds); err != nil || g.Size != 64 ||
+				g.Link != nil || got != 0 {
 				t.Errorf("%+v with %d descriptors, %v; want a grant without a link", g, got, err)
 			}
 			testutil.PipeClosed(t, w)
-			if g, got, err := introduction(t, r, "a", pid, 1, pages(t)); err != nil || g.Link == nil || g.Link.Link == 0 || got != nodeproto.LinkDescriptors {
+			if g, got, err := introduction(t, r, "a", pid, 1, pages(t)); err != nil || g.Link == nil ||
+				g.Link.Link == 0 || got != nodeproto.LinkDescriptors {
 				t.Errorf("%+v with %d descriptors, %v; want a grant with a link", g, got, err)
 			}
 			tr.goesOn(t)
@@ -100,7 +105,8 @@ func TestImportsThatBringPages(t *testing.T) {
 	t.Run("pages, and more", func(t *testing.T) {
 		r := newRaw(t, c.a, 9, nil)
 		fds, w := pipe(t, 1)
-		if g, got, err := introduction(t, r, "a", pid, 1, append(pages(t), fds...)); err != nil || g.Link != nil || got != 0 {
+		if g, got, err := introduction(t, r, "a", pid, 1, append(pages(t), fds...)); err != nil ||
+			g.Link != nil || got != 0 {
 			t.Errorf("%+v with %d descriptors, %v; want a grant without a link", g, got, err)
 		}
 		testutil.PipeClosed(t, w)
@@ -109,7 +115,8 @@ func TestImportsThatBringPages(t *testing.T) {
 		r := newRaw(t, c.b, 10, nil)
 		for _, n := range []int{2, nodeproto.MaxDescriptors} {
 			fds, w := pipe(t, n)
-			if g, got, err := introduction(t, r, "a", pid, 1, fds); err != nil || g.Size != 64 || g.Link != nil || got != 0 {
+			if g, got, err := introduction(t, r, "a", pid, 1, fds); err != nil || g.Size != 64 ||
+				g.Link != nil || got != 0 {
 				t.Errorf("%+v with %d descriptors, %v; want a grant without a link", g, got, err)
 			}
 			testutil.PipeClosed(t, w)
@@ -126,7 +133,9 @@ func TestImportsThatBringPages(t *testing.T) {
 func TestLinksThatNobodyAskedFor(t *testing.T) {
 	c := newCluster(t)
 	var with atomic.Pointer[[]int]
-	bad := newRaw(t, c.a, 5, func(_ context.Context, _ nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+	bad := newRaw(t, c.a, 5, func(_ context.Context, _ nodeproto.Method, body []byte, fds []int) (any,
+		[]int, error,
+	) {
 		closeAll(fds)
 		o, err := nodeproto.Decode[nodeproto.OfferRequest](body)
 		if (o.Order != 0) != (len(fds) != 0) {
@@ -135,14 +144,16 @@ func TestLinksThatNobodyAskedFor(t *testing.T) {
 		l := &nodeproto.Connected{Link: 77, Address: "there", Key: []byte("key"), Epoch: 5, Imports: true}
 		return nodeproto.Grant{Handle: 1, Size: 64, Rights: 3, Link: l}, *with.Load(), err
 	})
-	if _, err := bad.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 64, Rights: 3}, nil, nil); err != nil {
+	if _, err := bad.Call(t.Context(), nodeproto.Export,
+		nodeproto.ExportRequest{ID: 1, Size: 64, Rights: 3}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []*daemon.Node{c.a, c.b} {
 		r := newRaw(t, n, 6, nil)
 		fds, end := pipe(t, 3)
 		with.Store(&fds)
-		g, got, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "a", PID: bad.id.PID, ID: 1}, nil)
+		g, got, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import,
+			nodeproto.ImportRequest{Node: "a", PID: bad.id.PID, ID: 1}, nil)
 		closeAll(got)
 		if err != nil || g.Link != nil {
 			t.Errorf("a link without being asked for: %+v, %v", g.Link, err)
@@ -155,7 +166,8 @@ func TestLinksThatNobodyAskedFor(t *testing.T) {
 	if err != nil || g.Link == nil {
 		t.Fatalf("%+v, %v", g, err)
 	}
-	if l := g.Link; l.Link == 77 || l.Link == 0 || l.Address != "" || l.Key != nil || l.Epoch != 0 || !l.SameNode || !l.Imports {
+	if l := g.Link; l.Link == 77 || l.Link == 0 || l.Address != "" || l.Key != nil || l.Epoch != 0 ||
+		!l.SameNode || !l.Imports {
 		t.Errorf("an exporter's word goes further than it must: %+v", *l)
 	}
 }
@@ -167,7 +179,9 @@ func TestImportGivenUpWithItsLink(t *testing.T) {
 	asked, hold := make(chan struct{}), make(chan struct{})
 	withdrawn := make(chan nodeproto.ReleaseRequest, 1)
 	fds, w := pipe(t, 3)
-	e := newRaw(t, n, 5, func(_ context.Context, m nodeproto.Method, body []byte, fds2 []int) (any, []int, error) {
+	e := newRaw(t, n, 5, func(_ context.Context, m nodeproto.Method, body []byte, fds2 []int) (any,
+		[]int, error,
+	) {
 		closeAll(fds2)
 		switch m {
 		case nodeproto.Offer:
@@ -181,18 +195,21 @@ func TestImportGivenUpWithItsLink(t *testing.T) {
 		}
 		return nil, nil, fmt.Errorf("request %d was not expected", m)
 	})
-	if _, err := e.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 64, Rights: 3}, nil, nil); err != nil {
+	if _, err := e.Call(t.Context(), nodeproto.Export,
+		nodeproto.ExportRequest{ID: 1, Size: 64, Rights: 3}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	r := newRaw(t, n, 6, nil)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { <-asked; stop() }()
 	mine := pages(t)
-	_, got, err := nodeproto.Ask[nodeproto.Grant](ctx, r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: e.id.PID, ID: 1, Link: true}, mine)
+	_, got, err := nodeproto.Ask[nodeproto.Grant](ctx, r.Conn, nodeproto.Import,
+		nodeproto.ImportRequest{Node: "one", PID: e.id.PID, ID: 1, Link: true}, mine)
 	closeAll(append(mine, got...))
 	check(t, "an import that is given up", err, context.Canceled)
 	// Its cancellation is read before this, so the node knows of it when the exporter answers.
-	if _, err := r.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 64, Rights: 3}, nil, nil); err != nil {
+	if _, err := r.Call(t.Context(), nodeproto.Export,
+		nodeproto.ExportRequest{ID: 1, Size: 64, Rights: 3}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	close(hold)
@@ -214,7 +231,9 @@ func TestImportGivenUpComesNotLate(t *testing.T) {
 	n := alone(t)
 	var mu sync.Mutex
 	orders := make([]uint64, rounds+1) // of each buffer's last offer
-	e := newRaw(t, n, 5, func(_ context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+	e := newRaw(t, n, 5, func(_ context.Context, m nodeproto.Method, body []byte, fds []int) (any,
+		[]int, error,
+	) {
 		closeAll(fds)
 		if m != nodeproto.Offer {
 			return nodeproto.Empty{}, nil, nil
@@ -226,7 +245,8 @@ func TestImportGivenUpComesNotLate(t *testing.T) {
 		return nodeproto.Grant{Handle: 1, Size: 64, Rights: 3}, nil, err
 	})
 	for id := range uint32(rounds + 1) {
-		if _, err := e.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: id, Size: 64, Rights: 3}, nil, nil); err != nil {
+		if _, err := e.Call(t.Context(), nodeproto.Export,
+			nodeproto.ExportRequest{ID: id, Size: 64, Rights: 3}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,7 +255,8 @@ func TestImportGivenUpComesNotLate(t *testing.T) {
 	stop()
 	var next [rounds]uint64
 	for id := range uint32(rounds) {
-		_, _, _ = nodeproto.Ask[nodeproto.Grant](given, r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: e.id.PID, ID: id, Link: true}, nil)
+		_, _, _ = nodeproto.Ask[nodeproto.Grant](given, r.Conn, nodeproto.Import,
+			nodeproto.ImportRequest{Node: "one", PID: e.id.PID, ID: id, Link: true}, nil)
 		if _, _, err := introduction(t, r, "one", e.id.PID, rounds, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +268,8 @@ func TestImportGivenUpComesNotLate(t *testing.T) {
 	defer mu.Unlock()
 	for id, o := range next {
 		if orders[id] > o {
-			t.Errorf("an import that was given up makes link %d, after link %d, which was asked for later", orders[id], o)
+			t.Errorf("an import that was given up makes link %d, after link %d, which was asked for later",
+				orders[id], o)
 		}
 	}
 }
@@ -270,7 +292,8 @@ func TestImportsThatWaitKeepNoDescriptors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b := append([]byte{'V', 'M', 'L', '1', 1, byte(len(fds)), byte(m), 0, id, 0, 0, 0, 0, 0, 0, 0}, body...)
+				b := append([]byte{'V', 'M', 'L', '1', 1, byte(len(fds)), byte(m), 0, id, 0, 0, 0, 0, 0, 0, 0},
+					body...)
 				if _, _, err := s.WriteMsgUnix(b, unix.Rights(fds), nil); err != nil {
 					t.Fatal(err)
 				}
@@ -287,7 +310,9 @@ func TestImportsThatWaitKeepNoDescriptors(t *testing.T) {
 			hear(1)
 			fds, w := pipe(t, nodeproto.MaxDescriptors)
 			// With Link only where it is of no use.
-			ask(2, nodeproto.Import, nodeproto.ImportRequest{Node: "a", PID: uint32(q.PID()), ID: 1, Link: n == c.b}, fds...)
+			ask(2, nodeproto.Import, nodeproto.ImportRequest{
+				Node: "a", PID: uint32(q.PID()), ID: 1, Link: n == c.b,
+			}, fds...)
 			closeAll(fds)
 			testutil.PipeClosed(t, w)
 			e, err := q.Export(1, make([]byte, 64))

@@ -30,7 +30,9 @@ func (p *process) sameUserAndSession(im nodeproto.Importer) bool {
 
 // admit reports whether buffer id is exported and permitted to im. changed is closed when the
 // exports change. The error is set for an importer that is not permitted.
-func (p *process) admit(im nodeproto.Importer, id uint32) (e nodeproto.ExportRequest, there bool, changed <-chan struct{}, err error) {
+func (p *process) admit(
+	im nodeproto.Importer, id uint32,
+) (e nodeproto.ExportRequest, there bool, changed <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, there = p.exports[id]
@@ -38,11 +40,13 @@ func (p *process) admit(im nodeproto.Importer, id uint32) (e nodeproto.ExportReq
 	case there && p.permits(e, im):
 	case !p.sameUserAndSession(im) && !p.permitsAny(im):
 		err = code.New(code.NoRights,
-			"process %d on node %q (user %q, session %q) does not allow process %d on node %q (user %q, session %q) to import: it admits its own user and session, and what its exports permit",
+			"process %d on node %q (user %q, session %q) does not allow process %d on node %q (user %q, "+
+				"session %q) to import: it admits its own user and session, and what its exports permit",
 			p.id.Load().PID, p.n.cfg.Name, p.user, p.session, im.Process.PID, im.Process.Node, im.User, im.Session)
 	case there:
 		err = code.New(code.NoRights,
-			"buffer %d of process %d on node %q (user %q, session %q) is not for process %d on node %q (user %q, session %q): it is permitted to %s only",
+			"buffer %d of process %d on node %q (user %q, session %q) is not for process %d on node %q "+
+				"(user %q, session %q): it is permitted to %s only",
 			id, p.id.Load().PID, p.n.cfg.Name, p.user, p.session, im.Process.PID, im.Process.Node, im.User, im.Session, describePermissions(e.Permit))
 	}
 	return e, there, p.changed, err
@@ -56,7 +60,8 @@ func (p *process) enterGuest(im nodeproto.Importer) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.guests[im.Process] >= maxGuests {
-		return nil, code.New(code.NoMem, "%d imports of process %d on node %q wait for process %d on node %q already, which is of another user or session",
+		return nil, code.New(code.NoMem, "%d imports of process %d on node %q wait for process %d on "+
+			"node %q already, which is of another user or session",
 			maxGuests, im.Process.PID, im.Process.Node, p.id.Load().PID, p.n.cfg.Name)
 	}
 	p.guests[im.Process]++
@@ -94,7 +99,8 @@ func describePermissions(ps []nodeproto.Permission) string {
 	}
 	say("its own user and session", len(ps) == 0)
 	for _, m := range ps {
-		say("its own user and session", len(m.Users) == 0 && len(m.Sessions) == 0 && len(m.Processes) == 0)
+		say("its own user and session", len(m.Users) == 0 && len(m.Sessions) == 0 &&
+			len(m.Processes) == 0)
 		say("certain users", len(m.Users) > 0)
 		say("certain sessions", len(m.Sessions) > 0)
 		say("certain nodes", len(m.Nodes) > 0)
@@ -120,7 +126,8 @@ func (p *process) updateExport(r nodeproto.ExportRequest, begin bool) error {
 		return code.New(code.NoMem, "the process exports %d buffers already: close some", maxExports)
 	}
 	if weight > maxPermissionBytes {
-		return code.New(code.NoMem, "the permissions of the process's exports would take %d bytes in its daemon, at most %d: permit whole sessions, users or nodes", weight, maxPermissionBytes)
+		return code.New(code.NoMem, "the permissions of the process's exports would take %d bytes in "+
+			"its daemon, at most %d: permit whole sessions, users or nodes", weight, maxPermissionBytes)
 	}
 	p.exports[r.ID], p.permissionBytes = r, weight
 	return nil

@@ -33,7 +33,8 @@ func callerOf(ctx context.Context) (caller, error) {
 	if c, ok := ctx.Value(userKey{}).(caller); ok && c.user != "" {
 		return c, nil
 	}
-	return caller{}, code.New(code.NoRights, "it is not known which user asks: a node says so in the header %s", userHeader)
+	return caller{}, code.New(code.NoRights,
+		"it is not known which user asks: a node says so in the header %s", userHeader)
 }
 
 // vouched is the user of a control connection. A user has no say in this, a node
@@ -54,7 +55,8 @@ func (n *Node) owner(c caller, name string) (account, error) {
 		}
 		return n.accountOf(*c.cred, c.user)
 	case !c.admin():
-		return account{}, code.New(code.NoRights, "user %q may not make a session for user %q: root may", c.user, name)
+		return account{}, code.New(code.NoRights, "user %q may not make a session for user %q: root may",
+			c.user, name)
 	case c.cred == nil:
 		return n.accountNamed(name)
 	}
@@ -78,7 +80,8 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 		return r, err
 	}
 	if output == "" {
-		return r, code.New(code.BadArg, "the output directory is empty: name one, absolute within the session's drive")
+		return r, code.New(code.BadArg,
+			"the output directory is empty: name one, absolute within the session's drive")
 	}
 	if err := supervise.CheckDirectory("output directory", output); err != nil {
 		return r, err
@@ -90,7 +93,10 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 	if err != nil {
 		return r, err
 	}
-	r = record{Name: name, User: a.name, As: user, UID: a.uid, Home: a.home, Drive: drive, Share: share, Output: output}
+	r = record{
+		Name: name, User: a.name, As: user, UID: a.uid, Home: a.home, Drive: drive, Share: share,
+		Output: output,
+	}
 	if a.as != nil {
 		r.GID, r.Groups = a.as.GID, a.as.Groups
 	}
@@ -102,5 +108,6 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 // administrator has no rights to other users' sessions.
 func (n *Node) administrates(c caller) bool {
 	own := uint32(os.Getuid())
-	return c.admin() || c.cred != nil && c.cred.UID == own || c.user != "" && (c.user == userName(own) || slices.Contains(n.cfg.Admins, c.user))
+	return c.admin() || c.cred != nil && c.cred.UID == own || c.user != "" &&
+		(c.user == userName(own) || slices.Contains(n.cfg.Admins, c.user))
 }

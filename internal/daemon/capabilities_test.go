@@ -27,7 +27,8 @@ func init() { testutil.RegisterRole("node with capabilities", capableRole) }
 func capableRole() int {
 	dir := testutil.Args()[0]
 	n, err := daemon.Start(daemon.Config{
-		Name: "one", Socket: filepath.Join(dir, "one.sock"), State: filepath.Join(dir, "state"), Supervisor: []string{"/proc/self/exe", supervisorArg, supervisorArg},
+		Name: "one", Socket: filepath.Join(dir, "one.sock"), State: filepath.Join(dir,
+			"state"), Supervisor: []string{"/proc/self/exe", supervisorArg, supervisorArg},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -71,11 +72,15 @@ func TestSessionsByADaemonWithCapabilities(t *testing.T) {
 	}
 	defer a.Close()
 	s := a.First.Client
-	if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: "s", User: guest.Username, Drive: "-", Share: dir, OutputDirectory: "/out"})); err != nil {
+	if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
+		Name: "s", User: guest.Username, Drive: "-", Share: dir, OutputDirectory: "/out",
+	})); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "s"})); err != nil {
+		if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{
+			Name: "s",
+		})); err != nil {
 			t.Errorf("delete the session: %v", err)
 		}
 		_ = in.Close()
@@ -90,13 +95,15 @@ func TestSessionsByADaemonWithCapabilities(t *testing.T) {
 	}
 
 	file := filepath.Join(dir, "spawned")
-	spawn := testutil.Command(t, "spawn as", strconv.Itoa(otherUser), where.Socket, "one", "/bin/sh", "-c", `grep -E '^(Uid|Cap...):' /proc/$$/status >"$0"`, file)
+	spawn := testutil.Command(t, "spawn as", strconv.Itoa(otherUser), where.Socket, "one", "/bin/sh",
+		"-c", `grep -E '^(Uid|Cap...):' /proc/$$/status >"$0"`, file)
 	spawn.Dir = dir
 	if answer, err := spawn.Output(); err != nil || !strings.HasPrefix(string(answer), "ended: true") {
 		t.Errorf("spawn: %q, %v", answer, err)
 	}
 	b, err := os.ReadFile(file)
-	if err != nil || !strings.HasPrefix(string(b), fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", otherUser)+none("Inh")+none("Prm")+none("Eff")) || !strings.HasSuffix(string(b), none("Amb")) {
+	if err != nil || !strings.HasPrefix(string(b), fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n",
+		otherUser)+none("Inh")+none("Prm")+none("Eff")) || !strings.HasSuffix(string(b), none("Amb")) {
 		t.Errorf("the spawned program printed %q (%v)", b, err)
 	}
 }

@@ -66,7 +66,9 @@ func clusterOf(t testing.TB, ids map[string]*cert.Identity) *cluster {
 
 func (c *cluster) start(t testing.TB, name string, hs []hosts.Host) *daemon.Node {
 	t.Helper()
-	return startNode(t, daemon.Config{Name: name, Socket: anonymous(), Hosts: hs, Identity: c.ids[name]})
+	return startNode(t, daemon.Config{
+		Name: name, Socket: anonymous(), Hosts: hs, Identity: c.ids[name],
+	})
 }
 
 func startNode(t testing.TB, cfg daemon.Config) *daemon.Node {
@@ -153,7 +155,8 @@ func newRaw(t testing.TB, n *daemon.Node, inc uint64, answer nodeproto.Handler) 
 		}
 	}
 	r := &raw{Conn: join(t, n, answer)}
-	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), r.Conn, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: inc}, nil)
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), r.Conn, nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version, Incarnation: inc}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ func client(t *testing.T, addr string, cfg *tls.Config) nodev1connect.NodeServic
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	return nodev1connect.NewNodeServiceClient(&http.Client{Transport: tr, Timeout: bound}, "https://"+addr)
+	return nodev1connect.NewNodeServiceClient(&http.Client{Transport: tr, Timeout: bound},
+		"https://"+addr)
 }
 
 // ownCode is the code that a node's answer carries.
@@ -69,10 +70,12 @@ func TestStrangersOnTheControlPort(t *testing.T) {
 			_, err = conn.Read(make([]byte, 1))
 			conn.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), "tls: ") && !strings.Contains(err.Error(), "certificate") {
+		if err == nil || !strings.Contains(err.Error(), "tls: ") && !strings.Contains(err.Error(),
+			"certificate") {
 			t.Errorf("%s: %v, want it refused", name, err)
 		}
-		if _, err := client(t, c.b.Addr(), cfg).Ping(t.Context(), connect.NewRequest(&nodev1.PingRequest{})); err == nil {
+		if _, err := client(t, c.b.Addr(), cfg).Ping(t.Context(),
+			connect.NewRequest(&nodev1.PingRequest{})); err == nil {
 			t.Errorf("%s: got an answer", name)
 		}
 		tr.goesOn(t)
@@ -96,13 +99,22 @@ func TestWhoMaySpeakForWhom(t *testing.T) {
 		if _, err := cl.Ping(t.Context(), connect.NewRequest(&nodev1.PingRequest{})); err != nil {
 			t.Errorf("%s may not ping: %v", name, err)
 		}
-		_, err := cl.Import(t.Context(), connect.NewRequest(&nodev1.ImportRequest{Importer: me, TargetPid: uint32(q.PID()), BufferId: 9}))
-		check(t, name+" imports", ownCode(err), code.NoRights, "may not speak for a process of node \"a\"")
-		_, err = cl.Connect(t.Context(), connect.NewRequest(&nodev1.ConnectRequest{Importer: me, TargetPid: uint32(q.PID())}))
+		_, err := cl.Import(t.Context(), connect.NewRequest(&nodev1.ImportRequest{
+			Importer: me, TargetPid: uint32(q.PID()), BufferId: 9,
+		}))
+		check(t, name+" imports", ownCode(err), code.NoRights,
+			"may not speak for a process of node \"a\"")
+		_, err = cl.Connect(t.Context(), connect.NewRequest(&nodev1.ConnectRequest{
+			Importer: me, TargetPid: uint32(q.PID()),
+		}))
 		check(t, name+" connects", ownCode(err), code.NoRights)
-		_, err = cl.Release(t.Context(), connect.NewRequest(&nodev1.ReleaseRequest{Importer: me, TargetPid: uint32(q.PID())}))
+		_, err = cl.Release(t.Context(), connect.NewRequest(&nodev1.ReleaseRequest{
+			Importer: me, TargetPid: uint32(q.PID()),
+		}))
 		check(t, name+" releases", ownCode(err), code.NoRights)
-		_, err = cl.Import(t.Context(), connect.NewRequest(&nodev1.ImportRequest{TargetPid: uint32(q.PID()), BufferId: 9}))
+		_, err = cl.Import(t.Context(), connect.NewRequest(&nodev1.ImportRequest{
+			TargetPid: uint32(q.PID()), BufferId: 9,
+		}))
 		check(t, name+" imports for no process", ownCode(err), code.NoRights)
 	}
 	tr.goesOn(t)
@@ -119,11 +131,13 @@ func TestHostsFileWithAWrongAddress(t *testing.T) {
 	n := c.start(t, "c", hs)
 	r := newRaw(t, n, 1, nil)
 	ask := func(node string, pid uint32) error {
-		_, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: node, PID: pid, ID: 1}, nil)
+		_, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import,
+			nodeproto.ImportRequest{Node: node, PID: pid, ID: 1}, nil)
 		return err
 	}
 	check(t, "import from a node that is another", ask("b", 1), code.Unreachable, `"b"`, "wanted node")
-	check(t, "import from an unknown process of a node", ask("a", 1234), code.NoSuchProcess, "1234", `"a"`)
+	check(t, "import from an unknown process of a node", ask("a", 1234), code.NoSuchProcess, "1234",
+		`"a"`)
 	check(t, "import from an unknown node", ask("z", 1), code.NoSuchNode, `"z"`, "a, b, c")
 	c.a.Close()
 	check(t, "import from a node that is down", ask("a", 1), code.Unreachable, `"a"`, hs[0].Control)

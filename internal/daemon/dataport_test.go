@@ -43,7 +43,9 @@ func over(t testing.TB, c net.Conn) []byte {
 
 // greet plays a hello to its end: the bytes are what is sent, the proof made
 // from the challenge that comes.
-func greet(t testing.TB, addr string, hello []byte, proof func(challenge []byte) []byte) (*net.TCPConn, error) {
+func greet(
+	t testing.TB, addr string, hello []byte, proof func(challenge []byte) []byte,
+) (*net.TCPConn, error) {
 	t.Helper()
 	c := dialPort(t, addr)
 	if _, err := c.Write(hello); err != nil {
@@ -68,7 +70,10 @@ func greet(t testing.TB, addr string, hello []byte, proof func(challenge []byte)
 }
 
 func helloFor(link, attempt uint64) []byte {
-	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: link, Attempt: attempt, Nonce: wire.NewNonce()}
+	h := wire.Hello{
+		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Link: link, Attempt: attempt,
+		Nonce: wire.NewNonce(),
+	}
 	return h.Encode()
 }
 
@@ -88,11 +93,13 @@ func victim(t testing.TB, c *cluster) nodeproto.Connected {
 		t.Fatal(err)
 	}
 	r := newRaw(t, c.a, 77, nil)
-	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: uint32(q.PID()), ID: 5}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import,
+		nodeproto.ImportRequest{Node: "b", PID: uint32(q.PID()), ID: 5}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := nodeproto.Ask[nodeproto.Connected](t.Context(), r.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, nil)
+	l, _, err := nodeproto.Ask[nodeproto.Connected](t.Context(), r.Conn, nodeproto.Connect,
+		nodeproto.ConnectRequest{Exporter: g.Exporter}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +131,9 @@ func TestHelloRefusals(t *testing.T) {
 			p := wire.Prove(l.Key, wire.Exporter, good, ch, nil)
 			return p[:]
 		}, wire.RefusedProof},
-		{"later version only", (&wire.Hello{MinVersion: 90, MaxVersion: 91, Link: l.Link, Attempt: 1}).Encode(), nil, wire.RefusedVersion},
+		{
+			"later version only", (&wire.Hello{MinVersion: 90, MaxVersion: 91, Link: l.Link, Attempt: 1}).Encode(), nil, wire.RefusedVersion,
+		},
 		{"version 0", (&wire.Hello{Link: l.Link, Attempt: 1}).Encode(), nil, wire.RefusedVersion},
 		{"attempt 0", helloFor(l.Link, 0), nil, wire.RefusedAttempt},
 		{"good", good, func(ch []byte) []byte {
@@ -159,7 +168,9 @@ func TestHelloToOneWhoIsGone(t *testing.T) {
 	tr := newTraffic(t, c.a, c.b)
 	leak, w := pipe(t, 3)
 	var served atomic.Int32
-	exp := newRaw(t, c.b, 5, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
+	exp := newRaw(t, c.b, 5, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any,
+		[]int, error,
+	) {
 		closeAll(fds)
 		served.Add(1)
 		switch m {
@@ -175,15 +186,18 @@ func TestHelloToOneWhoIsGone(t *testing.T) {
 		}
 		return nodeproto.Empty{}, nil, nil
 	})
-	if _, err := exp.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 4096, Rights: nodeproto.MayWrite}, nil, nil); err != nil {
+	if _, err := exp.Call(t.Context(), nodeproto.Export,
+		nodeproto.ExportRequest{ID: 1, Size: 4096, Rights: nodeproto.MayWrite}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	imp := newRaw(t, c.a, 6, nil)
-	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), imp.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: exp.id.PID, ID: 1}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), imp.Conn, nodeproto.Import,
+		nodeproto.ImportRequest{Node: "b", PID: exp.id.PID, ID: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := nodeproto.Ask[nodeproto.Connected](t.Context(), imp.Conn, nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, nil)
+	l, _, err := nodeproto.Ask[nodeproto.Connected](t.Context(), imp.Conn, nodeproto.Connect,
+		nodeproto.ConnectRequest{Exporter: g.Exporter}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +207,8 @@ func TestHelloToOneWhoIsGone(t *testing.T) {
 		over(t, conn)
 		return err
 	}
-	if err := say(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) { // it took the connection and closed it
+	if err := say(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		// It took the connection and closed it.
 		t.Errorf("an exporter that says nothing: %v", err)
 	}
 	testutil.PipeClosed(t, w)
@@ -249,7 +264,9 @@ func TestSilenceOnThePort(t *testing.T) {
 	c := newCluster(t)
 	tr := newTraffic(t, c.a, c.b)
 	var conns []net.Conn
-	for _, b := range [][]byte{nil, helloFor(1, 1)[:1], helloFor(1, 1)[:40], helloFor(1, 1), {0x16}, {0x16, 3, 1}} {
+	for _, b := range [][]byte{
+		nil, helloFor(1, 1)[:1], helloFor(1, 1)[:40], helloFor(1, 1), {0x16}, {0x16, 3, 1},
+	} {
 		conn := dialPort(t, c.b.Addr())
 		if _, err := conn.Write(b); err != nil {
 			t.Fatal(err)

@@ -22,13 +22,15 @@ import (
 type descriptorBudget struct {
 	limit int // 0: not known
 
-	mu           sync.Mutex
-	lowestOther  int // lower bound of descriptors that no process holds: the lowest number that a connection had
-	held         int // reserved for processes, including what they will still bring
-	loggedAt     time.Time
-	suppressed   int                        // refusals since loggedAt
-	refusedConns map[bool][]*nodeproto.Conn // refused connections that wait to be told, by whether their user administers the node
-	users        map[uint32]int             // number of connections of each bounded user
+	mu sync.Mutex
+	// Lower bound of descriptors that no process holds: the lowest number that a connection had.
+	lowestOther int
+	held        int // reserved for processes, including what they will still bring
+	loggedAt    time.Time
+	suppressed  int // refusals since loggedAt
+	// Refused connections that wait to be told, by whether their user administers the node.
+	refusedConns map[bool][]*nodeproto.Conn
+	users        map[uint32]int // number of connections of each bounded user
 
 	userLog logLimiter // limits log lines about users with too many connections
 }
@@ -98,9 +100,12 @@ func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
 func (n *Node) tooManyConns(uid uint32) error {
 	most := n.descriptors.perUser()
 	if more, ok := n.descriptors.userLog.allow(time.Now()); ok {
-		n.driver.Warn("a user has as many connections as one user may have, more are refused", "uid", uid, "most", most, "others", more)
+		n.driver.Warn("a user has as many connections as one user may have, more are refused", "uid", uid,
+			"most", most, "others", more)
 	}
-	return code.New(code.NoMem, "user %d has as many connections to node %q as one user may have, %d, or descriptors in the place of some: end some of that user's processes, or raise LimitNOFILE= of vmmcd", uid, n.cfg.Name, most)
+	return code.New(code.NoMem, "user %d has as many connections to node %q as one user may have, "+
+		"%d, or descriptors in the place of some: end some of that user's processes, or raise "+
+		"LimitNOFILE= of vmmcd", uid, n.cfg.Name, most)
 }
 
 // headroomAfter returns the headroom after c was accepted. The number of c alone is not enough.
@@ -185,8 +190,11 @@ func (n *Node) outOfDescriptors() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.suppressed++; time.Since(d.loggedAt) >= timeout.Refused {
-		n.driver.Warn("descriptors run out, new connections are refused", "limit", d.limit, "kept", d.reserve(), "refused", d.suppressed)
+		n.driver.Warn("descriptors run out, new connections are refused", "limit", d.limit, "kept",
+			d.reserve(), "refused", d.suppressed)
 		d.loggedAt, d.suppressed = time.Now(), 0
 	}
-	return code.New(code.NoMem, "node %q has no descriptors for more connections: of %d, the last %d are kept for those that are there; raise LimitNOFILE= of vmmcd, or ulimit -n", n.cfg.Name, d.limit, d.reserve())
+	return code.New(code.NoMem, "node %q has no descriptors for more connections: of %d, the last "+
+		"%d are kept for those that are there; raise LimitNOFILE= of vmmcd, or ulimit -n", n.cfg.Name,
+		d.limit, d.reserve())
 }

@@ -43,11 +43,14 @@ func TestDescriptorsLeft(t *testing.T) {
 		}
 	}
 	free := func() int { return limit - there - d.held }
-	if n := take(plenty, heldByMember); n == 0 || free() < d.reserve() || free() >= d.reserve()+heldByMember {
-		t.Errorf("%d processes are there, and leave %d descriptors of %d; %d are kept", n, free(), limit, d.reserve())
+	if n := take(plenty, heldByMember); n == 0 || free() < d.reserve() ||
+		free() >= d.reserve()+heldByMember {
+		t.Errorf("%d processes are there, and leave %d descriptors of %d; %d are kept", n, free(), limit,
+			d.reserve())
 	}
 	if n := take(reserveOnly, heldByRefused); n == 0 || free() < d.reserve()/2 {
-		t.Errorf("%d processes are told, and leave %d descriptors of %d; %d are kept", n, free(), limit, d.reserve())
+		t.Errorf("%d processes are told, and leave %d descriptors of %d; %d are kept", n, free(), limit,
+			d.reserve())
 	}
 	for _, letGo := range came {
 		letGo()
@@ -75,7 +78,9 @@ func TestConnectionsOfAUser(t *testing.T) {
 	if n := len(leave) * heldByMember; n != d.limit/2 {
 		t.Errorf("the connections of one user hold %d descriptors of %d, want half", n, d.limit)
 	}
-	for name, uid := range map[string]uint32{"another user": two, "root": 0, "the node's own user": uint32(os.Getuid())} {
+	for name, uid := range map[string]uint32{
+		"another user": two, "root": 0, "the node's own user": uint32(os.Getuid()),
+	} {
 		if l, ok := d.admitUser(uid); !ok {
 			t.Errorf("%s has no connection left", name)
 		} else {
@@ -164,7 +169,8 @@ func TestConnectionsTakeNoDescriptorsEarly(t *testing.T) {
 	rights := unix.Rights([]int{int(null.Fd())})
 	strange := dial()
 	_, _, err = strange.WriteMsgUnix([]byte{1}, rights, nil)
-	testutil.Require(t, err != nil, "the kernel has no SO_PASSRIGHTS for unix sockets: before Linux 6.16")
+	testutil.Require(t, err != nil,
+		"the kernel has no SO_PASSRIGHTS for unix sockets: before Linux 6.16")
 	if !errors.Is(err, syscall.EPERM) {
 		t.Errorf("before it is accepted: %v", err)
 	}
@@ -181,7 +187,9 @@ func TestConnectionsTakeNoDescriptorsEarly(t *testing.T) {
 		asked <- err
 	}()
 	far = accept()
-	l := nodeproto.NewBoundedConn(far, 100, func(_ context.Context, _ nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
+	l := nodeproto.NewBoundedConn(far, 100, func(_ context.Context, _ nodeproto.Method, _ []byte,
+		fds []int,
+	) (any, []int, error) {
 		came <- len(fds)
 		foreign.Close(fds...)
 		return nodeproto.Empty{}, nil, nil

@@ -67,7 +67,9 @@ type victims struct {
 
 func newVictims(t testing.TB, a, b *daemon.Node) *victims {
 	t.Helper()
-	w := &victims{a: a, b: b, p: open(t, a), q: open(t, b), near: newTraffic(t, a, a), far: newTraffic(t, a, b)}
+	w := &victims{
+		a: a, b: b, p: open(t, a), q: open(t, b), near: newTraffic(t, a, a), far: newTraffic(t, a, b),
+	}
 	for _, p := range []*vmmc.Process{w.p, w.q} {
 		m, err := p.Alloc(4096)
 		if err != nil {
@@ -116,17 +118,25 @@ func (w *victims) about(m *material, self nodeproto.ProcessID) nodeproto.Process
 func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Method, any) {
 	method := nodeproto.Method(m.next() % 18)
 	if m.next()%8 == 0 {
-		return method, json.RawMessage(pick(m, "{}", "[]", "null", `""`, "1e999", `{"ID":-1}`, `{"Size":1e300}`, `{"Permit":[null]}`))
+		return method, json.RawMessage(pick(m, "{}", "[]", "null", `""`, "1e999", `{"ID":-1}`,
+			`{"Size":1e300}`, `{"Permit":[null]}`))
 	}
 	rights := nodeproto.Rights(m.next() % 6)
 	switch method {
 	case nodeproto.Register:
-		return method, nodeproto.Hello{Version: int(m.next() % 5), Incarnation: m.number(), Session: m.text(), Token: m.text()}
+		return method, nodeproto.Hello{
+			Version: int(m.next() % 5), Incarnation: m.number(), Session: m.text(), Token: m.text(),
+		}
 	case nodeproto.Export, nodeproto.Unexport:
-		return method, nodeproto.ExportRequest{ID: uint32(m.next() % 4), Size: int(m.number()), Rights: rights, Serial: m.number(), Permit: make([]nodeproto.Permission, m.next()%3)}
+		return method, nodeproto.ExportRequest{
+			ID: uint32(m.next() % 4), Size: int(m.number()), Rights: rights, Serial: m.number(),
+			Permit: make([]nodeproto.Permission, m.next()%3),
+		}
 	case nodeproto.Import:
 		id := w.about(m, self)
-		return method, nodeproto.ImportRequest{Node: id.Node, PID: id.PID, ID: uint32(pick(m, 9, 0, 1, 2, 3))}
+		return method, nodeproto.ImportRequest{
+			Node: id.Node, PID: id.PID, ID: uint32(pick(m, 9, 0, 1, 2, 3)),
+		}
 	case nodeproto.Connect, nodeproto.Departed:
 		id := w.about(m, self)
 		if method == nodeproto.Departed {
@@ -134,15 +144,23 @@ func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Meth
 		}
 		return method, nodeproto.ConnectRequest{Exporter: id}
 	case nodeproto.Release, nodeproto.Withdraw:
-		return method, nodeproto.ReleaseRequest{Importer: w.about(m, self), Exporter: w.about(m, self), Handle: uint32(m.number())}
+		return method, nodeproto.ReleaseRequest{
+			Importer: w.about(m, self), Exporter: w.about(m, self), Handle: uint32(m.number()),
+		}
 	case nodeproto.Forget:
 		return method, nodeproto.ForgetRequest{Link: m.number()}
 	case nodeproto.ReportEvent:
-		return method, nodeproto.LinkEvent{Kind: pick(m, nodeproto.LinkDown, nodeproto.LinkResumed, "", m.text()), Peer: w.about(m, self), Imports: m.next()&1 == 0, Why: m.text()}
+		return method, nodeproto.LinkEvent{
+			Kind: pick(m, nodeproto.LinkDown, nodeproto.LinkResumed, "", m.text()), Peer: w.about(m, self),
+			Imports: m.next()&1 == 0, Why: m.text(),
+		}
 	case nodeproto.Sever:
 		return method, nodeproto.SeverRequest{Node: m.text(), Epoch: m.number(), Why: m.text()}
 	}
-	return method, nodeproto.OfferRequest{Importer: nodeproto.Importer{Process: w.about(m, self), User: m.text(), Session: m.text()}, ID: uint32(m.next()), Serial: m.number()}
+	return method, nodeproto.OfferRequest{
+		Importer: nodeproto.Importer{Process: w.about(m, self), User: m.text(), Session: m.text()},
+		ID:       uint32(m.next()), Serial: m.number(),
+	}
 }
 
 // answer makes an answer to what its node asks of a process.
@@ -150,8 +168,11 @@ func (w *victims) answer(m *material, self nodeproto.ProcessID, method nodeproto
 	switch method {
 	case nodeproto.Offer:
 		return nodeproto.Grant{
-			Exporter: w.about(m, self), Handle: uint32(m.number()), Size: int(m.number()), Rights: nodeproto.Rights(m.next() % 6), Mapped: m.next()&1 == 0,
-			Memory: int(m.number()), Offset: int(m.number()), Slot: uint32(m.number()), State: uint32(m.next()), Place: m.number(), Claims: uint32(m.number()), Targets: make([]int, m.next()%4),
+			Exporter: w.about(m, self), Handle: uint32(m.number()), Size: int(m.number()),
+			Rights: nodeproto.Rights(m.next() % 6), Mapped: m.next()&1 == 0,
+			Memory: int(m.number()), Offset: int(m.number()), Slot: uint32(m.number()),
+			State: uint32(m.next()), Place: m.number(), Claims: uint32(m.number()), Targets: make([]int,
+				m.next()%4),
 		}
 	case nodeproto.Accept:
 		return nodeproto.Accepted{Imports: m.next()&1 == 0}
@@ -173,7 +194,9 @@ func FuzzHostileProcess(f *testing.F) {
 		fds, end := pipe(t, 3)
 		defer end.Close()
 		var self nodeproto.ProcessID
-		r := newRaw(t, w.a, rand.Uint64()|1, func(_ context.Context, method nodeproto.Method, _ []byte, got []int) (any, []int, error) {
+		r := newRaw(t, w.a, rand.Uint64()|1, func(_ context.Context, method nodeproto.Method, _ []byte,
+			got []int,
+		) (any, []int, error) {
 			closeAll(got)
 			mu.Lock()
 			defer mu.Unlock()
@@ -239,14 +262,26 @@ func (w *victims) ask(m *material) (string, proto.Message) {
 	const node = "/vmmc.node.v1.NodeService/"
 	switch m.next() % 16 {
 	case 0, 1, 2:
-		return node + "Import", &nodev1.ImportRequest{Importer: of, User: user, Session: m.text(), TargetPid: target, BufferId: uint32(pick(m, 9, 9, 1, m.next()))}
+		return node + "Import", &nodev1.ImportRequest{
+			Importer: of, User: user, Session: m.text(), TargetPid: target,
+			BufferId: uint32(pick(m, 9, 9, 1, m.next())),
+		}
 	case 3, 4, 5:
-		return node + "Connect", &nodev1.ConnectRequest{Importer: of, User: user, Session: m.text(), TargetPid: target, TargetIncarnation: pick(m, w.incarnation, m.number())}
+		return node + "Connect", &nodev1.ConnectRequest{
+			Importer: of, User: user, Session: m.text(), TargetPid: target, TargetIncarnation: pick(m,
+				w.incarnation, m.number()),
+		}
 	case 6, 7:
-		return node + "Release", &nodev1.ReleaseRequest{Importer: of, TargetPid: target, TargetIncarnation: pick(m, w.incarnation, m.number()), Handle: uint32(m.number())}
+		return node + "Release", &nodev1.ReleaseRequest{
+			Importer: of, TargetPid: target, TargetIncarnation: pick(m, w.incarnation, m.number()),
+			Handle: uint32(m.number()),
+		}
 	case 8:
 		// What is to run is not there.
-		return node + "Spawn", &nodev1.SpawnRequest{Parent: of, User: user, Session: m.text(), Path: []byte("/nonexistent/" + m.text()), Args: [][]byte{[]byte(m.text())}, Directory: []byte(m.text())}
+		return node + "Spawn", &nodev1.SpawnRequest{
+			Parent: of, User: user, Session: m.text(), Path: []byte("/nonexistent/" + m.text()),
+			Args: [][]byte{[]byte(m.text())}, Directory: []byte(m.text()),
+		}
 	case 9:
 		return node + "Leave", &nodev1.LeaveRequest{Reason: m.text()}
 	case 10:
@@ -254,13 +289,18 @@ func (w *victims) ask(m *material) (string, proto.Message) {
 	case 11:
 		return node + "Ping", &nodev1.PingRequest{}
 	case 12:
-		return "/vmmc.node.v1.LinkService/Links", &nodev1.LinksRequest{AfterPid: uint32(m.number()), AfterPlace: uint32(m.number())}
+		return "/vmmc.node.v1.LinkService/Links", &nodev1.LinksRequest{
+			AfterPid: uint32(m.number()), AfterPlace: uint32(m.number()),
+		}
 	case 13:
-		return "/vmmc.node.v1.ClusterService/" + pick(m, "TakeDown", "BringUp", "Nodes"), &nodev1.PingRequest{}
+		return "/vmmc.node.v1.ClusterService/" + pick(m, "TakeDown", "BringUp",
+			"Nodes"), &nodev1.PingRequest{}
 	case 14:
 		return "/vmmc.node.v1.SystemService/ReadSystemLog", &nodev1.PingRequest{}
 	}
-	return "/vmmc.node.v1.SessionService/" + pick(m, "AddSession", "DeleteSession", "ListSessions", "Run", "ListProcesses", "Wait", "Kill", "ReadLog", "Attend", "WriteInput", "SessionOrigin"), &nodev1.PingRequest{}
+	return "/vmmc.node.v1.SessionService/" + pick(m, "AddSession", "DeleteSession", "ListSessions",
+		"Run", "ListProcesses", "Wait", "Kill", "ReadLog", "Attend", "WriteInput",
+		"SessionOrigin"), &nodev1.PingRequest{}
 }
 
 // FuzzHostileNode has a node of the cluster ask anything of another one, for processes of its own
@@ -282,7 +322,8 @@ func FuzzHostileNode(f *testing.F) {
 		f.Fatal(err)
 	}
 	w.user = me.Username
-	g, _, err := nodeproto.Ask[nodeproto.Grant](f.Context(), newRaw(f, w.a, 3, nil).Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: uint32(w.q.PID()), ID: 9}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](f.Context(), newRaw(f, w.a, 3, nil).Conn,
+		nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: uint32(w.q.PID()), ID: 9}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -310,11 +351,13 @@ func FuzzHostileNode(f *testing.F) {
 			if damage > 220 && len(b) > 0 {
 				b[int(m.next())%len(b)] ^= m.next()
 			}
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.b.Addr()+path, bytes.NewReader(b))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.b.Addr()+path,
+				bytes.NewReader(b))
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Header.Set("Content-Type", pick(&m, "application/proto", "application/proto", "application/json", "text/plain"))
+			r.Header.Set("Content-Type", pick(&m, "application/proto", "application/proto",
+				"application/json", "text/plain"))
 			r.Header.Set("Connect-Protocol-Version", "1")
 			if a, err := cl.Do(r); err == nil {
 				_, _ = io.Copy(io.Discard, a.Body)

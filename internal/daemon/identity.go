@@ -47,7 +47,8 @@ func stampsOf(dir string) (all []stamp) {
 func (s stamp) there() bool { return s.file != nil }
 
 func (s stamp) same(o stamp) bool {
-	return s.size == o.size && s.at.Equal(o.at) && (s.file == nil) == (o.file == nil) && (s.file == nil || os.SameFile(s.file, o.file))
+	return s.size == o.size && s.at.Equal(o.at) && (s.file == nil) == (o.file == nil) &&
+		(s.file == nil || os.SameFile(s.file, o.file))
 }
 
 // currentIdentity is the node's identity as it is now.
@@ -66,7 +67,8 @@ func (n *Node) renewIdentity(again bool) *cert.Identity {
 	}
 	id.looked = time.Now()
 	stamps := stampsOf(id.dir) // before they are read: what changes meanwhile is seen the next time
-	if !again && (slices.EqualFunc(stamps, id.stamps, stamp.same) && id.failed == "" || !slices.ContainsFunc(stamps, stamp.there)) {
+	if !again && (slices.EqualFunc(stamps, id.stamps, stamp.same) && id.failed == "" ||
+		!slices.ContainsFunc(stamps, stamp.there)) {
 		return id.now // also where all were taken away, which renews nothing
 	}
 	next, err := cert.Load(id.dir)
@@ -77,7 +79,8 @@ func (n *Node) renewIdentity(again bool) *cert.Identity {
 		// One file may be there and the next one not yet: it is looked at again.
 		if why := err.Error(); why != id.failed {
 			id.failed = why
-			n.driver.Warn("the certificate cannot be renewed, the one before goes on", "certs", id.dir, "err", err)
+			n.driver.Warn("the certificate cannot be renewed, the one before goes on", "certs", id.dir,
+				"err", err)
 		}
 		return id.now
 	}
@@ -108,6 +111,8 @@ func (n *Node) clientTLS(node string) *tls.Config {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return &n.currentIdentity().ClientTLS(node).Certificates[0], nil
 	}
-	c.VerifyConnection = func(cs tls.ConnectionState) error { return n.currentIdentity().ClientTLS(node).VerifyConnection(cs) }
+	c.VerifyConnection = func(cs tls.ConnectionState) error {
+		return n.currentIdentity().ClientTLS(node).VerifyConnection(cs)
+	}
 	return c
 }

@@ -31,7 +31,10 @@ type ingress struct {
 }
 
 func (n *Node) listenTCP() (*ingress, error) {
-	f := &ingress{n: n, tls: n.serverTLS(), control: make(chan net.Conn), limiter: newPreauthLimiter(n.descriptors.limit), stop: make(chan struct{})}
+	f := &ingress{
+		n: n, tls: n.serverTLS(), control: make(chan net.Conn),
+		limiter: newPreauthLimiter(n.descriptors.limit), stop: make(chan struct{}),
+	}
 	addrs := []string{n.cfg.Listen}
 	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
 		addrs = append(addrs, self.Data)
@@ -100,7 +103,8 @@ func (f *ingress) accept(l net.Listener) {
 }
 
 var (
-	errEvicted         = errors.New("there are too many that have not proved an identity, and it was the oldest")
+	errEvicted = errors.New("there are too many that have not proved an identity, and it " +
+		"was the oldest")
 	errUnknownProtocol = errors.New("it speaks neither TLS nor vmmc")
 )
 

@@ -52,7 +52,8 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	d.redialable = d.redialable || r.Hello.Capabilities&wire.Resumes != 0
 	n.mu.Unlock()
 	if err := d.exporter.handOver(c, nodeproto.HandoverRequest{
-		Link: number, Incarnation: d.exporter.id.Load().Incarnation, Hello: r.Raw, Challenge: r.Challenge, Epoch: d.epoch,
+		Link: number, Incarnation: d.exporter.id.Load().Incarnation, Hello: r.Raw, Challenge: r.Challenge,
+		Epoch: d.epoch,
 	}); err != nil {
 		if errors.Is(err, code.NoSuchProcess) || errors.Is(err, code.Timeout) {
 			return err // it may have answered already: closing says enough
@@ -60,7 +61,8 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 		handshake.Refuse(c, wire.RefusedGone)
 		return err
 	}
-	n.driverLog.Info("a link was accepted", "link", fmt.Sprintf("%#x", number), "from", c.RemoteAddr(), "exporter", *d.exporter.id.Load())
+	n.driverLog.Info("a link was accepted", "link", fmt.Sprintf("%#x", number), "from", c.RemoteAddr(),
+		"exporter", *d.exporter.id.Load())
 	return nil
 }
 
@@ -70,7 +72,8 @@ func (p *process) handOver(c *net.TCPConn, r nodeproto.HandoverRequest) error {
 	case p.pendingHandovers <- struct{}{}:
 		defer func() { <-p.pendingHandovers }()
 	case <-time.After(timeout.Hello):
-		return code.New(code.Timeout, "process %d leaves %d connections unanswered", p.id.Load().PID, maxHandovers)
+		return code.New(code.Timeout, "process %d leaves %d connections unanswered", p.id.Load().PID,
+			maxHandovers)
 	}
 	_ = c.SetDeadline(time.Time{})
 	fd, err := unix.Borrow(c)

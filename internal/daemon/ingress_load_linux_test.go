@@ -195,10 +195,12 @@ func TestServiceBesideStrangers(t *testing.T) {
 	}
 	for i, m := range measures {
 		mid, low, high := interval(ratios[i])
-		t.Logf("%s: alone %v, beside %d strangers %.3f times that (%.3f to %.3f with 95 %%, %d pairs)", m.name,
+		t.Logf("%s: alone %v, beside %d strangers %.3f times that (%.3f to %.3f with 95 %%, %d pairs)",
+			m.name,
 			time.Duration(alone[i]*1e9).Round(100*time.Nanosecond), strangers, mid, low, high, len(ratios[i]))
 		if strict && high > promised {
-			t.Errorf("%s: beside strangers it may take %.2f times as long, at most %.2f was promised", m.name, high, promised)
+			t.Errorf("%s: beside strangers it may take %.2f times as long, at most %.2f was promised",
+				m.name, high, promised)
 		}
 	}
 	if err := in.Close(); err != nil {

@@ -73,11 +73,14 @@ func (n *Node) countRefusal(c net.Conn, why string, err error) {
 	more := s.suppressed
 	s.last, s.suppressed = now, 0
 	r.mu.Unlock()
-	n.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err, "more", more, "others", left)
+	n.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err, "more",
+		more, "others", left)
 }
 
 // refusalReasons lists all reasons.
-var refusalReasons = []string{refusedSilent, refusedEvicted, refusedProtocol, refusedHello, refusedTLS, refusedFull}
+var refusalReasons = []string{
+	refusedSilent, refusedEvicted, refusedProtocol, refusedHello, refusedTLS, refusedFull,
+}
 
 // sum returns the number of refusals for each reason.
 func (r *refusals) sum() map[string]uint64 {

@@ -53,7 +53,8 @@ func TestCrowdOfStrangers(t *testing.T) {
 		if i%1000 == 999 {
 			tr.goesOn(t)
 			newTraffic(t, c.a, c.b).goesOn(t) // a new link, over a new connection
-			if _, err := client(t, c.b.Addr(), c.ids["a"].ClientTLS("b")).Ping(t.Context(), connect.NewRequest(&nodev1.PingRequest{})); err != nil {
+			if _, err := client(t, c.b.Addr(), c.ids["a"].ClientTLS("b")).Ping(t.Context(),
+				connect.NewRequest(&nodev1.PingRequest{})); err != nil {
 				t.Fatalf("a node is not served beside %d strangers: %v", i+1, err)
 			}
 		}
@@ -112,7 +113,8 @@ func certified(t *testing.T, authority string, log io.Writer) (n *daemon.Node, c
 	}
 	n, err = daemon.Start(daemon.Config{
 		Name: "n1", Socket: filepath.Join(dir, "s"), Listen: "127.0.0.1:0", Identity: id, Certs: certs,
-		Hosts: []hosts.Host{{Name: "n1", Control: "127.0.0.1:0"}}, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Hosts: []hosts.Host{{Name: "n1", Control: "127.0.0.1:0"}}, Log: slog.New(slog.NewTextHandler(log,
+			nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +230,8 @@ func TestCertificateIsRenewed(t *testing.T) {
 	if err := cert.IssueNode(ca, "n1", certs); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(bound); leaf(t, n.Addr(), ann).PeerCertificates[0].Equal(first); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(bound); leaf(t, n.Addr(),
+		ann).PeerCertificates[0].Equal(first); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) { // looked at again at a handshake, without being told
 			t.Fatalf("the old certificate is still shown: %s", log.b.String())
 		}
@@ -243,7 +246,10 @@ func TestStrangersWhoDripAreRefused(t *testing.T) {
 	n, _ := certified(t, authority(t), log)
 	begun := time.Now()
 	var all sync.WaitGroup
-	for _, b := range [][]byte{append([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc}, make([]byte, 500)...), append(helloFor(1, 1), make([]byte, 500)...)} {
+	for _, b := range [][]byte{
+		append([]byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc}, make([]byte, 500)...), append(helloFor(1, 1),
+			make([]byte, 500)...),
+	} {
 		conn := dialPort(t, n.Addr())
 		all.Go(func() {
 			for i := range b { // until it is closed at the other end, which a write sees

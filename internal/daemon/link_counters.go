@@ -153,7 +153,9 @@ func (n *Node) processesByPID(may func(*process) bool) []*process {
 		}
 	}
 	n.mu.Unlock()
-	slices.SortFunc(all, func(a, b *process) int { return cmp.Compare(a.id.Load().PID, b.id.Load().PID) })
+	slices.SortFunc(all, func(a, b *process) int {
+		return cmp.Compare(a.id.Load().PID, b.id.Load().PID)
+	})
 	return all
 }
 

@@ -36,7 +36,8 @@ type departed struct {
 // departure is the end of a process.
 type departure struct {
 	nodeproto.ProcessID
-	at int64 // seconds since 1970; of a daemon before this one that did not write it, when this one began
+	// Seconds since 1970; of a daemon before this one that did not write it, when this one began.
+	at int64
 }
 
 // add adds a process that has ended now.
@@ -79,7 +80,9 @@ func (d *departed) latest(n int) []departure {
 func (d *departed) has(id nodeproto.ProcessID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.ContainsFunc(d.list, func(o departure) bool { return o.Incarnation == id.Incarnation && o.ProcessID == id })
+	return slices.ContainsFunc(d.list, func(o departure) bool {
+		return o.Incarnation == id.Incarnation && o.ProcessID == id
+	})
 }
 
 // noteDeparture classifies the end of a process's connection. A connection that this daemon ended,
@@ -87,7 +90,8 @@ func (d *departed) has(id nodeproto.ProcessID) bool {
 // that did not read its connection may rejoin, and so may one that was just rejoining.
 func (n *Node) noteDeparture(p *process) {
 	err := p.conn.Err()
-	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
 	id := p.id.Load()
 	switch {
 	case id == nil || n.isStopping(): // the next daemon asks the kernel
@@ -113,9 +117,12 @@ func (n *Node) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, e
 		return false, err
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,
-		code.New(code.Unreachable, "node %q at %s has not answered within %v", o.host.Name, o.host.Control, timeout.Ping))
+		code.New(code.Unreachable, "node %q at %s has not answered within %v", o.host.Name,
+			o.host.Control, timeout.Ping))
 	defer stop()
-	a, err := o.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{Process: processID(id)}))
+	a, err := o.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{
+		Process: processID(id),
+	}))
 	if err != nil {
 		return false, o.failed(ctx, err)
 	}
@@ -123,12 +130,16 @@ func (n *Node) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, e
 }
 
 // Departed answers another node, one of whose processes waits for a process of this node.
-func (s *service) Departed(ctx context.Context, r *connect.Request[nodev1.DepartedRequest]) (*connect.Response[nodev1.DepartedResponse], error) {
+func (s *service) Departed(
+	ctx context.Context, r *connect.Request[nodev1.DepartedRequest],
+) (*connect.Response[nodev1.DepartedResponse], error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node {
 		return nil, coded(code.New(code.NoRights, "%v is no node", p))
 	}
 	m := r.Msg.GetProcess()
 	id := nodeproto.ProcessID{Node: s.n.cfg.Name, PID: m.GetPid(), Incarnation: m.GetIncarnation()}
-	return connect.NewResponse(&nodev1.DepartedResponse{Departed: m.GetNode() == id.Node && s.n.departed.has(id)}), nil
+	return connect.NewResponse(&nodev1.DepartedResponse{
+		Departed: m.GetNode() == id.Node && s.n.departed.has(id),
+	}), nil
 }

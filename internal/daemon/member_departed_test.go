@@ -9,14 +9,18 @@ import (
 )
 
 func nth(i int) nodeproto.ProcessID {
-	return nodeproto.ProcessID{Node: "one", PID: uint32(i % 5), Incarnation: uint64(i) * 0x9e3779b97f4a7c15}
+	return nodeproto.ProcessID{
+		Node: "one", PID: uint32(i % 5), Incarnation: uint64(i) * 0x9e3779b97f4a7c15,
+	}
 }
 
 // Of those that have ended the latest are known, in order, however many there were.
 func TestLatestDeparted(t *testing.T) {
 	var d departed
 	n := 0
-	for _, to := range []int{0, 1, 10, maxDeparted - 1, maxDeparted, maxDeparted + 1, 3*maxDeparted + 7} {
+	for _, to := range []int{
+		0, 1, 10, maxDeparted - 1, maxDeparted, maxDeparted + 1, 3*maxDeparted + 7,
+	} {
 		for ; n < to; n++ {
 			d.add(nth(n))
 		}
@@ -31,7 +35,9 @@ func TestLatestDeparted(t *testing.T) {
 				t.Errorf("of %d, the %d. is not known", n, i)
 			}
 		}
-		if o := nth(n); n > 0 && (d.has(o) || d.has(nodeproto.ProcessID{Node: "two", PID: nth(n - 1).PID, Incarnation: nth(n - 1).Incarnation})) {
+		if o := nth(n); n > 0 && (d.has(o) || d.has(nodeproto.ProcessID{
+			Node: "two", PID: nth(n - 1).PID, Incarnation: nth(n - 1).Incarnation,
+		})) {
 			t.Errorf("of %d, one is known that was not among them", n)
 		}
 		var want, got []nodeproto.ProcessID

@@ -132,9 +132,10 @@ type memberRecord struct {
 // Limits on what is read from a file that may be damaged, and kept in it.
 const (
 	maxJournal = 64 << 20
-	maxLine    = 64 << 10 // a session's name has maxSession bytes at most, each of which may be written as six
-	maxSession = 8 << 10  // bytes
-	maxEnded   = 1024     // ended processes that the file keeps for the next daemon
+	// A session's name has maxSession bytes at most, each of which may be written as six.
+	maxLine    = 64 << 10
+	maxSession = 8 << 10 // bytes
+	maxEnded   = 1024    // ended processes that the file keeps for the next daemon
 )
 
 // open reads the file. The socket's lock is held, so it is this daemon's alone.
@@ -189,7 +190,8 @@ func (r *memberJournal) read(path string) (ended []departure) {
 		}
 	}
 	if err != nil {
-		r.n.log.Warn("the members of the daemon before this one are not known: those processes cannot rejoin", "file", path, "err", err)
+		r.n.log.Warn("the members of the daemon before this one are not known: those processes cannot "+
+			"rejoin", "file", path, "err", err)
 		return nil
 	}
 	whole := &io.LimitedReader{R: f, N: maxJournal}
@@ -197,7 +199,8 @@ func (r *memberJournal) read(path string) (ended []departure) {
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		var e memberRecord
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 { // the daemon died while it wrote the line
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 {
+			// The daemon died while it wrote the line.
 			continue
 		}
 		switch {
@@ -211,7 +214,8 @@ func (r *memberJournal) read(path string) (ended []departure) {
 		}
 	}
 	if err := lines.Err(); err != nil || whole.N == 0 {
-		r.n.log.Warn("not all members of the daemon before this one are known: some processes cannot rejoin", "file", path, "err", err)
+		r.n.log.Warn("not all members of the daemon before this one are known: some processes cannot "+
+			"rejoin", "file", path, "err", err)
 	}
 	return ended[max(0, len(ended)-maxEnded):]
 }
@@ -262,7 +266,8 @@ func (r *memberJournal) append(e memberRecord) {
 		err = r.rewrite(r.n.departed.latest(maxEnded))
 	}
 	if err != nil && !r.failed {
-		r.n.log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the next daemon", "file", r.path, "err", err)
+		r.n.log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
+			"next daemon", "file", r.path, "err", err)
 	}
 	r.failed = err != nil
 }
@@ -279,7 +284,10 @@ func (r *memberJournal) join(p *process, parent nodeproto.ProcessID) (token stri
 	if errors.Is(err, fs.ErrNotExist) {
 		return "" // it has ended
 	}
-	e := memberRecord{Process: *p.id.Load(), Hash: tokenHash(token), UID: p.cred.UID, Real: p.cred.PID, Born: born, Parent: parent, Session: p.session}
+	e := memberRecord{
+		Process: *p.id.Load(), Hash: tokenHash(token), UID: p.cred.UID, Real: p.cred.PID, Born: born,
+		Parent: parent, Session: p.session,
+	}
 	if m := p.member; m != nil {
 		e.Group, e.Started = m.group, m.noted == nil
 	}
@@ -395,34 +403,45 @@ func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
 	case <-present:
 		return nil
 	case <-ctx.Done():
-		return ctxCause(ctx, "process %d has not come back to node %q, whose daemon was restarted", pid, r.n.cfg.Name)
+		return ctxCause(ctx, "process %d has not come back to node %q, whose daemon was restarted", pid,
+			r.n.cfg.Name)
 	case <-late.C:
-		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was restarted, within %v: it may be stopped", pid, r.n.cfg.Name, timeout.Control)
+		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was "+
+			"restarted, within %v: it may be stopped", pid, r.n.cfg.Name, timeout.Control)
 	}
 }
 
 // beginReturn authenticates a process that rejoins: by the kernel's pid and start time of the
 // program, its user, and its rejoin token. From then on the process is returning, unless it has
 // another connection.
-func (j *memberJournal) beginReturn(r *nodeproto.RejoinRequest, p *process, connected bool) (memberRecord, error) {
+func (j *memberJournal) beginReturn(
+	r *nodeproto.RejoinRequest, p *process, connected bool,
+) (memberRecord, error) {
 	cred := p.cred
 	born, err := unix.Born(cred.PID) // without mu, see join
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	inProgress := code.New(code.InProgress, "process %d has a connection with node %q still", r.Process.PID, j.n.cfg.Name)
+	inProgress := code.New(code.InProgress, "process %d has a connection with node %q still",
+		r.Process.PID, j.n.cfg.Name)
 	x := j.absent[r.Process.PID]
 	if x == nil {
 		if j.live[r.Process] != nil {
 			return memberRecord{}, inProgress
 		}
-		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the daemon that it joined has not recorded it, or took it for ended; open another one", j.n.cfg.Name, r.Process.PID)
+		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the "+
+			"daemon that it joined has not recorded it, or took it for ended; open another one",
+			j.n.cfg.Name, r.Process.PID)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return memberRecord{}, code.New(code.NoMem, "node %q cannot check the process that rejoins as %d: %v", j.n.cfg.Name, r.Process.PID, err)
+		return memberRecord{}, code.New(code.NoMem,
+			"node %q cannot check the process that rejoins as %d: %v", j.n.cfg.Name, r.Process.PID, err)
 	}
-	if err != nil || r.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real || x.Born != 0 && born != x.Born ||
+	if err != nil || r.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real ||
+		x.Born != 0 && born != x.Born ||
 		subtle.ConstantTimeCompare([]byte(tokenHash(r.Pass)), []byte(x.Hash)) != 1 {
-		return memberRecord{}, code.New(code.NoRights, "this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, r.Process.PID, j.n.cfg.Name)
+		return memberRecord{}, code.New(code.NoRights,
+			"this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, r.Process.PID,
+			j.n.cfg.Name)
 	}
 	if connected || x.state == memberReturning {
 		return memberRecord{}, inProgress

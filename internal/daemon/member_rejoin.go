@@ -17,7 +17,9 @@ const maxLinks = 1 << 16
 func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	n := p.n
 	if r.Version != nodeproto.Version {
-		return nodeproto.Welcome{}, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: start the program again with the vmmc of this daemon", r.Version, nodeproto.Version)
+		return nodeproto.Welcome{}, code.New(code.Protocol, "the program speaks version %d of the "+
+			"local protocol, this daemon %d: start the program again with the vmmc of this daemon",
+			r.Version, nodeproto.Version)
 	}
 	in := n.sessionOf(r.Process)
 	n.mu.Lock()
@@ -42,7 +44,10 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	p.linkOrder.Store(r.Order)
 	p.id.Store(&e.Process)
 	n.processes[e.Process.PID] = p
-	return nodeproto.Welcome{Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.nodeNames(), Pass: r.Pass, Introduces: true, InSession: p.member != nil}, nil
+	return nodeproto.Welcome{
+		Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.nodeNames(), Pass: r.Pass,
+		Introduces: true, InSession: p.member != nil,
+	}, nil
 }
 
 // sessionOf returns the session of a process that may rejoin, if this node has it.
@@ -88,12 +93,15 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 		return notReturning
 	}
 	id := p.id.Load()
-	p.n.log.Info("process came back", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
+	p.n.log.Info("process came back", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
+		p.session)
 	if why := p.n.network.reason(); why != "" { // it may have missed the sever request
 		p.n.wg.Go(func() {
 			ctx, stop := context.WithTimeout(p.n.ctx, timeout.Control)
 			defer stop()
-			fds, _ := p.conn.Call(ctx, nodeproto.Sever, nodeproto.SeverRequest{Epoch: p.n.network.currentEpoch(), Why: why}, nil, nil)
+			fds, _ := p.conn.Call(ctx, nodeproto.Sever, nodeproto.SeverRequest{
+				Epoch: p.n.network.currentEpoch(), Why: why,
+			}, nil, nil)
 			closeAll(fds)
 		})
 	}
@@ -119,7 +127,8 @@ func (n *Node) takeLinks(p *process, links []nodeproto.LinkAgain) error {
 	defer n.mu.Unlock()
 	for _, l := range links {
 		if d := n.pendingLinks[l.Link]; d != nil && d.exporter != p || len(l.Key) != wire.KeySize {
-			n.log.Warn("a process came back with a link that is not its own", "realpid", p.cred.PID, "user", p.user)
+			n.log.Warn("a process came back with a link that is not its own", "realpid", p.cred.PID, "user",
+				p.user)
 			continue
 		}
 		n.pendingLinks[l.Link] = &pendingLink{exporter: p, key: l.Key, epoch: epoch, redialable: true}

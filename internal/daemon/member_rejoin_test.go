@@ -47,10 +47,13 @@ func joined(t *testing.T, n *daemon.Node) (*nodeproto.Conn, nodeproto.RejoinRequ
 	return joinedSession(t, n, "")
 }
 
-func joinedSession(t *testing.T, n *daemon.Node, session string) (*nodeproto.Conn, nodeproto.RejoinRequest) {
+func joinedSession(
+	t *testing.T, n *daemon.Node, session string,
+) (*nodeproto.Conn, nodeproto.RejoinRequest) {
 	t.Helper()
 	c := join(t, n, nil)
-	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), c, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 5, Session: session}, nil)
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), c, nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version, Incarnation: 5, Session: session}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,9 @@ func joinedSession(t *testing.T, n *daemon.Node, session string) (*nodeproto.Con
 
 func rejoin(t *testing.T, n *daemon.Node, r nodeproto.RejoinRequest) (*nodeproto.Conn, error) {
 	t.Helper()
-	c := join(t, n, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
+	c := join(t, n, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int,
+		error,
+	) {
 		closeAll(fds)
 		if m == nodeproto.Offer {
 			return nodeproto.Grant{Handle: 1, Size: 64, Rights: nodeproto.MayRead}, nil, nil
@@ -122,16 +127,19 @@ func TestImpostorsDoNotRejoin(t *testing.T) {
 	_, err = rejoin(t, n, r)
 	check(t, "a second one", err, code.InProgress)
 	importer := join(t, n, nil)
-	if _, err := importer.Call(t.Context(), nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 7}, nil, nil); err != nil {
+	if _, err := importer.Call(t.Context(), nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version, Incarnation: 7}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	check(t, "Again of one that has not gone", func() error {
-		_, err := importer.Call(t.Context(), nodeproto.Again, nodeproto.AgainRequest{Last: true}, nil, nil)
+		_, err := importer.Call(t.Context(), nodeproto.Again, nodeproto.AgainRequest{Last: true}, nil,
+			nil)
 		return err
 	}(), code.BadArg)
 	got := make(chan error, 1)
 	go func() {
-		_, err := importer.Call(t.Context(), nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: r.Process.PID, ID: 1}, nil, nil)
+		_, err := importer.Call(t.Context(), nodeproto.Import,
+			nodeproto.ImportRequest{Node: "one", PID: r.Process.PID, ID: 1}, nil, nil)
 		got <- err
 	}()
 	again := func(a nodeproto.AgainRequest) {
@@ -140,14 +148,18 @@ func TestImpostorsDoNotRejoin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again(nodeproto.AgainRequest{Exports: []nodeproto.ExportRequest{{ID: 1, Size: 64, Rights: nodeproto.MayRead, Serial: 1}}})
+	again(nodeproto.AgainRequest{
+		Exports: []nodeproto.ExportRequest{{ID: 1, Size: 64, Rights: nodeproto.MayRead, Serial: 1}},
+	})
 	select {
 	case err := <-got:
 		t.Errorf("a process was reached that has not said all: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	// Keys of another length, and too many links.
-	again(nodeproto.AgainRequest{Links: []nodeproto.LinkAgain{{Link: 7}, {Link: 8, Key: make([]byte, 5)}}})
+	again(nodeproto.AgainRequest{
+		Links: []nodeproto.LinkAgain{{Link: 7}, {Link: 8, Key: make([]byte, 5)}},
+	})
 	again(nodeproto.AgainRequest{Last: true})
 	if err := <-got; err != nil {
 		t.Error(err)
@@ -157,12 +169,16 @@ func TestImpostorsDoNotRejoin(t *testing.T) {
 // What a daemon that dies has half written, and what others could have written, is not believed.
 func TestRollIsNotBelievedBlindly(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
-		"removed":   os.Remove,
-		"for all":   func(path string) error { return os.Chmod(path, 0o644) },
-		"emptied":   func(path string) error { return os.Truncate(path, 0) },
-		"directory": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
-		"a link":    func(path string) error { return errors.Join(os.Rename(path, path+"2"), os.Symlink(path+"2", path)) },
-		"torn":      func(path string) error { return os.Truncate(path, 40) },
+		"removed": os.Remove,
+		"for all": func(path string) error { return os.Chmod(path, 0o644) },
+		"emptied": func(path string) error { return os.Truncate(path, 0) },
+		"directory": func(path string) error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		},
+		"a link": func(path string) error {
+			return errors.Join(os.Rename(path, path+"2"), os.Symlink(path+"2", path))
+		},
+		"torn": func(path string) error { return os.Truncate(path, 40) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
@@ -217,13 +233,18 @@ func TestLongSessionNamesInTheRoll(t *testing.T) {
 	_, named := joinedSession(t, n, strings.Repeat("\x01", longest)) // each is written as six
 	for _, size := range []int{longest + 1, 10_900} {
 		c := join(t, n, nil)
-		_, err := c.Call(t.Context(), nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 5, Session: strings.Repeat("\x01", size)}, nil, nil)
-		check(t, fmt.Sprintf("a session's name of %d bytes", size), err, code.BadArg, fmt.Sprintf("has %d bytes, at most %d", size, longest))
+		_, err := c.Call(t.Context(), nodeproto.Register, nodeproto.Hello{
+			Version: nodeproto.Version, Incarnation: 5, Session: strings.Repeat("\x01", size),
+		}, nil, nil)
+		check(t, fmt.Sprintf("a session's name of %d bytes", size), err, code.BadArg,
+			fmt.Sprintf("has %d bytes, at most %d", size, longest))
 	}
 	_, after := joined(t, n)
 	n.Close()
 	n = startNode(t, cfg)
-	for what, r := range map[string]nodeproto.RejoinRequest{"with the long name": named, "that joined after it": after} {
+	for what, r := range map[string]nodeproto.RejoinRequest{
+		"with the long name": named, "that joined after it": after,
+	} {
 		if _, err := rejoin(t, n, r); err != nil {
 			t.Errorf("the process %s: %v", what, err)
 		}
@@ -243,7 +264,8 @@ func TestTornLineOfTheRoll(t *testing.T) {
 			t.Fatal(err)
 		}
 		const part = 30
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(size + part), Max: limit.Max}); err != nil {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE,
+			&syscall.Rlimit{Cur: uint64(size + part), Max: limit.Max}); err != nil {
 			t.Fatal(err)
 		}
 		_, torn := joined(t, n) // in spite of it
@@ -268,7 +290,9 @@ func TestTornLineOfTheRoll(t *testing.T) {
 			check(t, "the process of a torn line that is the last", err, code.NoSuchProcess)
 			continue
 		}
-		for what, r := range map[string]nodeproto.RejoinRequest{"of the torn line": torn, "after it": after} {
+		for what, r := range map[string]nodeproto.RejoinRequest{
+			"of the torn line": torn, "after it": after,
+		} {
 			if _, err := rejoin(t, n, r); err != nil {
 				t.Errorf("the process %s: %v", what, err)
 			}
@@ -296,7 +320,8 @@ func TestWhoIsCutOffIsNotExpected(t *testing.T) {
 	}
 	c := nodeproto.NewConn(s, nil)
 	t.Cleanup(func() { c.Close(); <-c.Done() })
-	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), c, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 5}, nil)
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), c, nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version, Incarnation: 5}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,21 +333,25 @@ func TestWhoIsCutOffIsNotExpected(t *testing.T) {
 	gone := func(n *daemon.Node) {
 		t.Helper()
 		_, err := rejoin(t, n, r)
-		for end := time.Now().Add(bound); errors.Is(err, code.InProgress) && time.Now().Before(end); { // until the daemon has done with it
+		for end := time.Now().Add(bound); errors.Is(err, code.InProgress) && time.Now().Before(end); {
+			// Until the daemon has done with it.
 			time.Sleep(10 * time.Millisecond)
 			_, err = rejoin(t, n, r)
 		}
 		check(t, "one that was cut off", err, code.NoSuchProcess)
 		asks := join(t, n, nil)
-		if _, err := asks.Call(t.Context(), nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 7}, nil, nil); err != nil {
+		if _, err := asks.Call(t.Context(), nodeproto.Register,
+			nodeproto.Hello{Version: nodeproto.Version, Incarnation: 7}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		d, _, err := nodeproto.Ask[nodeproto.Departure](t.Context(), asks, nodeproto.Departed, r.Process, nil)
+		d, _, err := nodeproto.Ask[nodeproto.Departure](t.Context(), asks, nodeproto.Departed, r.Process,
+			nil)
 		if err != nil || d.Departed {
 			t.Errorf("it is taken for dead: %v, %v", d.Departed, err)
 		}
 		begun := time.Now()
-		_, err = asks.Call(t.Context(), nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: r.Process.PID, ID: 1}, nil, nil)
+		_, err = asks.Call(t.Context(), nodeproto.Import,
+			nodeproto.ImportRequest{Node: "one", PID: r.Process.PID, ID: 1}, nil, nil)
 		check(t, "an import from it", err, code.NoSuchProcess)
 		if d := time.Since(begun); d > 5*time.Second { // twice that where it is expected
 			t.Errorf("others wait for it: %v", d)

@@ -41,7 +41,9 @@ func (w *network) beginEpoch() {
 
 // use is for what needs other nodes: its context ends, with the reason, when this
 // one is taken down. leave must be called.
-func (w *network) use(ctx context.Context) (_ context.Context, epoch uint64, leave func(), err error) {
+func (w *network) use(
+	ctx context.Context,
+) (_ context.Context, epoch uint64, leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	life := w.epochCtx
@@ -142,7 +144,8 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 		}
 	}
 	out.Links, out.Silent = uint32(links), silent
-	n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent, "untold", out.Untold)
+	n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
+		"untold", out.Untold)
 	return out
 }
 
@@ -154,8 +157,10 @@ func (n *Node) bringUp() error {
 	if w.reason() == "" {
 		return nil
 	}
-	if err := os.Remove(n.downFile()); n.cfg.State != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return code.New(code.BadConfig, "node %q stays down, the next daemon would find it so: %v", n.cfg.Name, err)
+	if err := os.Remove(n.downFile()); n.cfg.State != "" && err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
+		return code.New(code.BadConfig, "node %q stays down, the next daemon would find it so: %v",
+			n.cfg.Name, err)
 	}
 	n.mu.Lock()
 	w.mu.Lock()
@@ -171,13 +176,15 @@ func (n *Node) bringUp() error {
 
 // announceLeave tells all other nodes concurrently, and returns those that did not answer.
 func (n *Node) announceLeave(ctx context.Context, why string) (untold []string) {
-	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping) // each gives its own processes half of that, in severAll
+	// Each gives its own processes half of that, in severAll.
+	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping)
 	defer stop()
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	for _, p := range n.roster.Load().peers {
 		all.Go(func() {
-			if _, err := p.client.Leave(ctx, connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
+			if _, err := p.client.Leave(ctx,
+				connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
 				n.driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
 				mu.Lock()
 				defer mu.Unlock()
@@ -190,7 +197,9 @@ func (n *Node) announceLeave(ctx context.Context, why string) (untold []string) 
 }
 
 // severAll asks all processes at once to end links.
-func (n *Node) severAll(ctx context.Context, r nodeproto.SeverRequest) (links int, silent []uint32) {
+func (n *Node) severAll(
+	ctx context.Context, r nodeproto.SeverRequest,
+) (links int, silent []uint32) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
 	n.mu.Lock()

@@ -30,7 +30,8 @@ func asUser(t *testing.T, addr string, cfg *tls.Config) nodev1connect.ClusterSer
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	return nodev1connect.NewClusterServiceClient(&http.Client{Transport: tr, Timeout: bound}, "https://"+addr)
+	return nodev1connect.NewClusterServiceClient(&http.Client{Transport: tr, Timeout: bound},
+		"https://"+addr)
 }
 
 // Answers are not compressed, whatever the caller takes, nor are calls taken that are.
@@ -39,11 +40,15 @@ func TestNothingIsCompressed(t *testing.T) {
 	tr := &http.Transport{TLSClientConfig: c.ids["b"].ClientTLS("a")}
 	defer tr.CloseIdleConnections()
 	call := func(procedure, encoding string) (status int, by string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.a.Addr()+procedure, strings.NewReader(""))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			"https://"+c.a.Addr()+procedure, strings.NewReader(""))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header = http.Header{"Content-Type": {"application/proto"}, "Accept-Encoding": {"gzip"}, "Content-Encoding": {encoding}}
+		r.Header = http.Header{
+			"Content-Type": {"application/proto"}, "Accept-Encoding": {"gzip"},
+			"Content-Encoding": {encoding},
+		}
 		a, err := tr.RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
@@ -51,11 +56,13 @@ func TestNothingIsCompressed(t *testing.T) {
 		_ = a.Body.Close()
 		return a.StatusCode, a.Header.Get("Content-Encoding")
 	}
-	if status, by := call(nodev1connect.NodeServicePingProcedure, "identity"); status != http.StatusOK || by != "" {
+	if status, by := call(nodev1connect.NodeServicePingProcedure,
+		"identity"); status != http.StatusOK || by != "" {
 		t.Errorf("a ping was answered %d, by %q", status, by)
 	}
 	for _, procedure := range []string{
-		nodev1connect.NodeServicePingProcedure, nodev1connect.SessionServiceListSessionsProcedure, nodev1connect.ClusterServiceNodesProcedure,
+		nodev1connect.NodeServicePingProcedure, nodev1connect.SessionServiceListSessionsProcedure,
+		nodev1connect.ClusterServiceNodesProcedure,
 		nodev1connect.SystemServiceReadSystemLogProcedure, nodev1connect.LinkServiceLinksProcedure,
 	} {
 		if status, by := call(procedure, "gzip"); status != http.StatusNotImplemented || by != "" {
@@ -73,12 +80,17 @@ func administered(t *testing.T, state string) (c *cluster, ann *cert.Identity) {
 		addr := freePort(t)
 		c.hosts = append(c.hosts, hosts.Host{Name: n, Control: addr, Data: addr})
 	}
-	c.a = startNode(t, daemon.Config{Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: ids["a"], Admins: []string{"ann"}, State: state})
+	c.a = startNode(t, daemon.Config{
+		Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: ids["a"], Admins: []string{"ann"},
+		State: state,
+	})
 	c.b = c.start(t, "b", c.hosts)
 	return c, ann
 }
 
-func takeDown(t *testing.T, a nodev1connect.ClusterServiceClient, reason string) *nodev1.TakeDownResponse {
+func takeDown(
+	t *testing.T, a nodev1connect.ClusterServiceClient, reason string,
+) *nodev1.TakeDownResponse {
 	t.Helper()
 	r, err := a.TakeDown(t.Context(), connect.NewRequest(&nodev1.TakeDownRequest{Reason: reason}))
 	if err != nil {
@@ -112,7 +124,8 @@ func fails(t *testing.T, im *vmmc.Import) error {
 func TestTakeDown(t *testing.T) {
 	c, ann := administered(t, "")
 	admin := asUser(t, c.a.Addr(), ann.ClientTLS("a"))
-	from, to, inside, elsewhere := newTraffic(t, c.a, c.b), newTraffic(t, c.b, c.a), newTraffic(t, c.a, c.a), newTraffic(t, c.b, c.b)
+	from, to, inside, elsewhere := newTraffic(t, c.a, c.b), newTraffic(t, c.b, c.a), newTraffic(t, c.a,
+		c.a), newTraffic(t, c.b, c.b)
 	for _, tr := range []*traffic{from, to} {
 		tr.goesOn(t)
 	}
@@ -135,8 +148,10 @@ func TestTakeDown(t *testing.T) {
 		}()
 	}
 
-	_, err := asUser(t, c.b.Addr(), ann.ClientTLS("b")).TakeDown(t.Context(), connect.NewRequest(&nodev1.TakeDownRequest{}))
-	check(t, "ann does not administer b", ownCode(err), code.NoRights, `"ann" does not administer node "b"`)
+	_, err := asUser(t, c.b.Addr(), ann.ClientTLS("b")).TakeDown(t.Context(),
+		connect.NewRequest(&nodev1.TakeDownRequest{}))
+	check(t, "ann does not administer b", ownCode(err), code.NoRights,
+		`"ann" does not administer node "b"`)
 	from.goesOn(t)
 
 	r := takeDown(t, admin, "new\n card")
@@ -150,14 +165,17 @@ func TestTakeDown(t *testing.T) {
 		check(t, what, err, vmmc.ErrUnreachable)
 	}
 	<-bound.Done()
-	for call, err := range map[string]error{"Flush": bound.Flush(t.Context()), "Err": bound.Err(), "Store": bound.Store(t.Context(), 0, 1)} {
+	for call, err := range map[string]error{
+		"Flush": bound.Flush(t.Context()), "Err": bound.Err(), "Store": bound.Store(t.Context(), 0, 1),
+	} {
 		check(t, call+" of bound memory", err, vmmc.ErrPeerGone, says)
 		check(t, call+" of bound memory", err, vmmc.ErrUnreachable)
 	}
 	for range 2 {
 		check(t, "an import that waited", <-waits, vmmc.ErrUnreachable, says)
 	}
-	if e := <-events; e.Kind != vmmc.PeerGone || e.Peer != q.ID() || !strings.Contains(e.Err.Error(), says) {
+	if e := <-events; e.Kind != vmmc.PeerGone || e.Peer != q.ID() || !strings.Contains(e.Err.Error(),
+		says) {
 		t.Errorf("event %+v, want that q is gone, and why", e)
 	}
 	for _, w := range [][2]*vmmc.Process{{p, q}, {q, p}} {
@@ -166,8 +184,10 @@ func TestTakeDown(t *testing.T) {
 	}
 	inside.goesOn(t)
 	elsewhere.goesOn(t)
-	a, err := client(t, c.a.Addr(), c.ids["b"].ClientTLS("a")).Ping(t.Context(), connect.NewRequest(&nodev1.PingRequest{}))
-	if err != nil || a.Msg.GetState() != nodev1.NodeState_NODE_STATE_DOWN || a.Msg.GetReason() != says {
+	a, err := client(t, c.a.Addr(), c.ids["b"].ClientTLS("a")).Ping(t.Context(),
+		connect.NewRequest(&nodev1.PingRequest{}))
+	if err != nil || a.Msg.GetState() != nodev1.NodeState_NODE_STATE_DOWN ||
+		a.Msg.GetReason() != says {
 		t.Errorf("a answers a ping with %v, %v", a, err)
 	}
 	if r := takeDown(t, admin, "again"); r.GetLinks() != 0 {
@@ -271,7 +291,9 @@ func TestTakeDownOfSilentProcesses(t *testing.T) {
 	refuses := newRaw(t, c.a, 1, nil)
 	over := make(chan struct{})
 	defer close(over)
-	sleeps := newRaw(t, c.a, 2, func(ctx context.Context, _ nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
+	sleeps := newRaw(t, c.a, 2, func(ctx context.Context, _ nodeproto.Method, _ []byte,
+		fds []int,
+	) (any, []int, error) {
 		closeAll(fds)
 		<-over
 		return nil, nil, ctx.Err()
@@ -280,7 +302,8 @@ func TestTakeDownOfSilentProcesses(t *testing.T) {
 	c.b.Close()
 	r := takeDown(t, admin, "")
 	if len(r.GetSilent()) != 2 || len(r.GetUntold()) != 1 || r.GetUntold()[0] != "b" {
-		t.Errorf("of a, %v; want processes %d and %d as silent, and b as untold", r, refuses.id.PID, sleeps.id.PID)
+		t.Errorf("of a, %v; want processes %d and %d as silent, and b as untold", r, refuses.id.PID,
+			sleeps.id.PID)
 	}
 	check(t, "an honest process", fails(t, tr.im), vmmc.ErrPeerGone, "taken down")
 }
@@ -290,12 +313,15 @@ func TestLeavingForOthers(t *testing.T) {
 	ids, ann := userIdentity(t)
 	c := clusterOf(t, ids)
 	tr := newTraffic(t, c.a, c.b)
-	_, err := client(t, c.b.Addr(), ann.ClientTLS("b")).Leave(t.Context(), connect.NewRequest(&nodev1.LeaveRequest{Reason: "x"}))
+	_, err := client(t, c.b.Addr(), ann.ClientTLS("b")).Leave(t.Context(),
+		connect.NewRequest(&nodev1.LeaveRequest{Reason: "x"}))
 	check(t, "a user leaves", ownCode(err), code.NoRights)
-	if _, err := client(t, c.b.Addr(), ids["c"].ClientTLS("b")).Leave(t.Context(), connect.NewRequest(&nodev1.LeaveRequest{Reason: strings.Repeat("x", 2000) + "\xff"})); err == nil {
+	if _, err := client(t, c.b.Addr(), ids["c"].ClientTLS("b")).Leave(t.Context(),
+		connect.NewRequest(&nodev1.LeaveRequest{Reason: strings.Repeat("x", 2000) + "\xff"})); err == nil {
 		t.Error("text that is none was taken") // protobuf refuses it
 	}
-	if _, err := client(t, c.b.Addr(), ids["c"].ClientTLS("b")).Leave(t.Context(), connect.NewRequest(&nodev1.LeaveRequest{Reason: strings.Repeat("x", 20000)})); err != nil {
+	if _, err := client(t, c.b.Addr(), ids["c"].ClientTLS("b")).Leave(t.Context(),
+		connect.NewRequest(&nodev1.LeaveRequest{Reason: strings.Repeat("x", 20000)})); err != nil {
 		t.Error(err)
 	}
 	tr.goesOn(t)
@@ -308,7 +334,10 @@ func TestDownIsKept(t *testing.T) {
 	takeDown(t, asUser(t, c.a.Addr(), ann.ClientTLS("a")), "disk")
 	c.a.Close()
 	again := func() (*daemon.Node, nodev1connect.ClusterServiceClient) {
-		n := startNode(t, daemon.Config{Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: c.ids["a"], Admins: []string{"ann"}, State: state})
+		n := startNode(t, daemon.Config{
+			Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: c.ids["a"], Admins: []string{"ann"},
+			State: state,
+		})
 		return n, asUser(t, n.Addr(), ann.ClientTLS("a"))
 	}
 	n, admin := again()
@@ -327,7 +356,10 @@ func TestManyNodes(t *testing.T) {
 	ids, ann := userIdentity(t)
 	var hs []hosts.Host
 	for i := range 800 {
-		hs = append(hs, hosts.Host{Name: fmt.Sprintf("node-with-a-rather-long-name-%d", i), Control: "192.0.2.1:1", Data: "192.0.2.1:1"})
+		hs = append(hs, hosts.Host{
+			Name: fmt.Sprintf("node-with-a-rather-long-name-%d", i), Control: "192.0.2.1:1",
+			Data: "192.0.2.1:1",
+		})
 	}
 	addr := freePort(t)
 	hs[400] = hosts.Host{Name: "a", Control: addr, Data: addr}
@@ -364,17 +396,21 @@ func TestLookAtDataPlanes(t *testing.T) {
 	c := clusterOf(t, ids)
 	cl := asUser(t, c.a.Addr(), ann.ClientTLS("a"))
 	look := func() *nodev1.Host {
-		a, err := cl.Nodes(t.Context(), connect.NewRequest(&nodev1.NodesRequest{Look: nodev1.Look_LOOK_DATA}))
+		a, err := cl.Nodes(t.Context(), connect.NewRequest(&nodev1.NodesRequest{
+			Look: nodev1.Look_LOOK_DATA,
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a.Msg.GetHosts()[1]
 	}
-	if h := look(); !h.GetReachable() || h.GetDataRttNs() <= 0 || h.GetDataError() != "" || h.GetFromAddress() == "" || max(h.GetClockAheadNs(), -h.GetClockAheadNs()) > int64(bound) {
+	if h := look(); !h.GetReachable() || h.GetDataRttNs() <= 0 || h.GetDataError() != "" ||
+		h.GetFromAddress() == "" || max(h.GetClockAheadNs(), -h.GetClockAheadNs()) > int64(bound) {
 		t.Errorf("b is %v", h)
 	}
 	c.b.Close()
-	if h := look(); h.GetReachable() || h.GetDataRttNs() != 0 || !strings.Contains(h.GetDataError(), "refused") || h.GetError() == "" || h.GetPing() != nil {
+	if h := look(); h.GetReachable() || h.GetDataRttNs() != 0 || !strings.Contains(h.GetDataError(),
+		"refused") || h.GetError() == "" || h.GetPing() != nil {
 		t.Errorf("b, which has ended, is %v", h)
 	}
 }

@@ -28,10 +28,11 @@ type Config struct {
 	Hosts    []hosts.Host   // all nodes; empty: this one alone
 	Listen   string         // TCP address for nodes and tools; empty: the one in Hosts
 	Identity *cert.Identity // needed to listen
-	Certs    string         // directory that Identity is from, and that is looked at again; may be empty
-	Version  string         // of the product, reported to clients
-	Log      *slog.Logger
-	Logs     string // directory for server.log and driver.log; empty: there are none
+	// Directory that Identity is from, and that is looked at again; may be empty.
+	Certs   string
+	Version string // of the product, reported to clients
+	Log     *slog.Logger
+	Logs    string // directory for server.log and driver.log; empty: there are none
 
 	HostsFile string      // that Hosts are from, and that is looked at again; may be empty
 	HostsRead os.FileInfo // the file as Hosts were read from it; nil: that is not known
@@ -134,7 +135,8 @@ func Start(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
-		processes: map[uint32]*process{}, pendingLinks: map[uint64]*pendingLink{}, conns: map[*nodeproto.Conn]struct{}{},
+		processes: map[uint32]*process{}, pendingLinks: map[uint64]*pendingLink{},
+		conns:       map[*nodeproto.Conn]struct{}{},
 		descriptors: ownDescriptors(), stopWaiting: make(chan struct{}),
 	}
 	n.identity = identity{dir: cfg.Certs, looked: time.Now()}
@@ -159,7 +161,8 @@ func (n *Node) serve() (err error) {
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return err
 	}
-	if err = n.journal.open(n, cfg.Socket); err != nil { // before a request can ask for earlier members
+	if err = n.journal.open(n, cfg.Socket); err != nil {
+		// Before a request can ask for earlier members.
 		n.unix.hangUp()
 		n.unix.unlock()
 		return err
@@ -190,11 +193,13 @@ func (n *Node) serve() (err error) {
 	n.watchHostsFile()
 	n.wg.Go(n.acceptProcesses)
 	if err := n.unix.ring(); err != nil {
-		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when they look next", "err", err)
+		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when "+
+			"they look next", "err", err)
 	}
 	n.wg.Go(n.sampleLinks)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
-	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes", names(n.roster.Load().hosts))
+	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes",
+		names(n.roster.Load().hosts))
 	return nil
 }
 
@@ -204,7 +209,8 @@ func (n *Node) configure() error {
 		return code.New(code.BadConfig, "node name: %v", err)
 	}
 	if id := n.cfg.Identity; id != nil && (id.Kind != cert.Node || id.Name != n.cfg.Name) {
-		return code.New(code.BadConfig, "the certificate is for %s %q, this node is %q", id.Kind, id.Name, n.cfg.Name)
+		return code.New(code.BadConfig, "the certificate is for %s %q, this node is %q", id.Kind, id.Name,
+			n.cfg.Name)
 	}
 	r, err := n.newRoster(n.cfg.Hosts, nil)
 	if err != nil {

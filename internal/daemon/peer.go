@@ -52,24 +52,32 @@ func (p *peer) failed(ctx context.Context, err error) error {
 	if e, answered := answeredError(err); answered {
 		return e
 	}
-	return code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
+	return code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name,
+		p.host.Control, err)
 }
 
-func (p *peer) importBuffer(ctx context.Context, im nodeproto.Importer, r nodeproto.ImportRequest) (nodeproto.Grant, error) {
+func (p *peer) importBuffer(
+	ctx context.Context, im nodeproto.Importer, r nodeproto.ImportRequest,
+) (nodeproto.Grant, error) {
 	a, err := retryInterrupted(ctx, p.client.Import, &nodev1.ImportRequest{
-		Importer: processID(im.Process), User: im.User, Session: im.Session, TargetPid: r.PID, BufferId: r.ID,
+		Importer: processID(im.Process), User: im.User, Session: im.Session, TargetPid: r.PID,
+		BufferId: r.ID,
 	})
 	if err != nil {
 		return nodeproto.Grant{}, p.failed(ctx, err)
 	}
 	m := a.Msg
 	return nodeproto.Grant{
-		Exporter: nodeproto.ProcessID{Node: p.host.Name, PID: m.GetExporter().GetPid(), Incarnation: m.GetExporter().GetIncarnation()},
-		Handle:   m.GetHandle(), Size: int(m.GetSize()), Rights: nodeproto.Rights(m.GetRights()),
+		Exporter: nodeproto.ProcessID{
+			Node: p.host.Name, PID: m.GetExporter().GetPid(), Incarnation: m.GetExporter().GetIncarnation(),
+		},
+		Handle: m.GetHandle(), Size: int(m.GetSize()), Rights: nodeproto.Rights(m.GetRights()),
 	}, nil
 }
 
-func (p *peer) connect(ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy) (nodeproto.Connected, error) {
+func (p *peer) connect(
+	ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy,
+) (nodeproto.Connected, error) {
 	a, err := retryInterrupted(ctx, p.client.Connect, &nodev1.ConnectRequest{
 		Importer: processID(im.Process), User: im.User, Session: im.Session,
 		TargetPid: exporter.PID, TargetIncarnation: exporter.Incarnation,
@@ -80,7 +88,9 @@ func (p *peer) connect(ctx context.Context, im nodeproto.Importer, exporter node
 	}
 	m := a.Msg
 	if s.Encrypt && !m.GetEncrypt() {
-		return nodeproto.Connected{}, code.New(code.NotImplemented, "node %q makes no encrypted links, which are asked for here: it runs an older version", p.host.Name)
+		return nodeproto.Connected{}, code.New(code.NotImplemented,
+			"node %q makes no encrypted links, which are asked for here: it runs an older version",
+			p.host.Name)
 	}
 	return nodeproto.Connected{
 		Link: m.GetLink(), Key: m.GetKey(), Address: m.GetDataAddress(),
@@ -90,7 +100,8 @@ func (p *peer) connect(ctx context.Context, im nodeproto.Importer, exporter node
 
 func (p *peer) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
 	_, err := p.client.Release(ctx, connect.NewRequest(&nodev1.ReleaseRequest{
-		Importer: processID(r.Importer), TargetPid: r.Exporter.PID, TargetIncarnation: r.Exporter.Incarnation, Handle: r.Handle,
+		Importer: processID(r.Importer), TargetPid: r.Exporter.PID,
+		TargetIncarnation: r.Exporter.Incarnation, Handle: r.Handle,
 	}))
 	if err != nil {
 		return p.failed(ctx, err)

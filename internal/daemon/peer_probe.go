@@ -19,13 +19,17 @@ import (
 )
 
 // probeHosts pings the given nodes concurrently.
-func (n *Node) probeHosts(ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look) []*nodev1.Host {
+func (n *Node) probeHosts(
+	ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look,
+) []*nodev1.Host {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
 	out := make([]*nodev1.Host, len(hs))
 	var all sync.WaitGroup
 	for i, h := range hs {
-		s := &nodev1.Host{Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Place: nodes.placeOf(h.Name)}
+		s := &nodev1.Host{
+			Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Place: nodes.placeOf(h.Name),
+		}
 		if out[i] = s; h.Name == n.cfg.Name {
 			s.Self, s.Reachable, s.Ping = true, true, n.pingResponse()
 			continue
@@ -68,16 +72,18 @@ func truncateError(s string) string {
 // probe measures a round trip on an established connection and records the answer in s.
 func (p *peer) probe(ctx context.Context, s *nodev1.Host) {
 	var from atomic.Pointer[string]
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-		a := i.Conn.LocalAddr().String()
-		from.Store(&a)
-	}})
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+			a := i.Conn.LocalAddr().String()
+			from.Store(&a)
+		}})
 	for range 2 { // the first call may have to connect
 		start := time.Now()
 		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
 		if err != nil {
 			if ctx.Err() != nil {
-				err = fmt.Errorf("node %q at %s does not answer within %v", s.Name, s.ControlAddress, timeout.Ping)
+				err = fmt.Errorf("node %q at %s does not answer within %v", s.Name, s.ControlAddress,
+					timeout.Ping)
 			} else {
 				err = p.failed(ctx, err)
 			}

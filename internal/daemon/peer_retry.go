@@ -24,7 +24,10 @@ const (
 // request, or the daemon answers that it is ending, it repeats the request until the next daemon
 // answers, for at most timeout.Control, and until the context ends. A node that does not answer the
 // first request is not waited for.
-func retryInterrupted[Q, A any](ctx context.Context, ask func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), q *Q) (*connect.Response[A], error) {
+func retryInterrupted[Q, A any](
+	ctx context.Context, ask func(context.Context, *connect.Request[Q]) (*connect.Response[A], error),
+	q *Q,
+) (*connect.Response[A], error) {
 	var since time.Time
 	for pause := minRetryDelay; ; pause = min(2*pause, maxRetryDelay) {
 		asked := time.Now()

@@ -38,7 +38,9 @@ var idempotent = map[string]bool{
 // restarted since: an idempotent call is then repeated once on a new connection.
 func (w *peerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var kept atomic.Bool
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept.Store(i.Reused) }})
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) { kept.Store(i.Reused) },
+	})
 	a, err := w.Transport.RoundTrip(r.WithContext(ctx))
 	if err != nil && kept.Load() && idempotent[r.URL.Path] && r.GetBody != nil && ctx.Err() == nil {
 		again := r.WithContext(r.Context())
@@ -59,7 +61,8 @@ func (w *peerTransport) noteResult(err error) {
 	w.mu.Unlock()
 	switch {
 	case err != nil && changed:
-		w.n.driverLog.Warn("another node is lost", "node", w.host.Name, "address", w.host.Control, "err", err)
+		w.n.driverLog.Warn("another node is lost", "node", w.host.Name, "address", w.host.Control, "err",
+			err)
 	case err == nil && (first || changed):
 		w.n.driverLog.Info("another node is found", "node", w.host.Name, "address", w.host.Control)
 	}

@@ -90,7 +90,8 @@ func TestKeptConnectionIsOver(t *testing.T) {
 	hs[1].Control = b.at
 	n := c.start(t, "c", hs)
 	look := func() *nodev1.Host {
-		r, err := asUser(t, n.Addr(), ann.ClientTLS("c")).Nodes(t.Context(), connect.NewRequest(&nodev1.NodesRequest{Look: nodev1.Look_LOOK_PING}))
+		r, err := asUser(t, n.Addr(), ann.ClientTLS("c")).Nodes(t.Context(),
+			connect.NewRequest(&nodev1.NodesRequest{Look: nodev1.Look_LOOK_PING}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,8 +99,13 @@ func TestKeptConnectionIsOver(t *testing.T) {
 	}
 	p := newRaw(t, n, 1, nil)
 	relay := func(path string) (nodeproto.ControlAnswer, error) {
-		r := nodeproto.ControlRequest{Node: "b", Path: path, Headers: map[string]string{"Content-Type": "application/proto", "Connect-Protocol-Version": "1"}}
-		a, _, err := nodeproto.Ask[nodeproto.ControlAnswer](t.Context(), p.Conn, nodeproto.Control, r, nil)
+		r := nodeproto.ControlRequest{
+			Node: "b", Path: path, Headers: map[string]string{
+				"Content-Type": "application/proto", "Connect-Protocol-Version": "1",
+			},
+		}
+		a, _, err := nodeproto.Ask[nodeproto.ControlAnswer](t.Context(), p.Conn, nodeproto.Control, r,
+			nil)
 		return a, err
 	}
 	for round := range 3 {
@@ -108,7 +114,8 @@ func TestKeptConnectionIsOver(t *testing.T) {
 		}
 		b.breaks()
 	}
-	if a, err := relay(nodev1connect.ClusterServiceNodesProcedure); err != nil || a.Status != http.StatusOK {
+	if a, err := relay(nodev1connect.ClusterServiceNodesProcedure); err != nil ||
+		a.Status != http.StatusOK {
 		t.Errorf("what can be asked twice is answered with %d, %v", a.Status, err)
 	}
 }

@@ -47,16 +47,31 @@ func TestPermittedUsers(t *testing.T) {
 			{[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{})}, "import: true"},
 			{[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{Users: []string{"root"}})}, "import: true"},
 			{[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{Sessions: []string{"", "*"}})}, "import: true"},
-			{[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{Users: []string{him}, Sessions: []string{"x"}})}, "import: true"},
-			{[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{Users: []string{"root", him}})}, "import: false <nil>"},
-			{[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{}, vmmc.Permission{Users: []string{"*"}})}, "import: false <nil>"},
-			{[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{Users: []string{him}, Nodes: []vmmc.NodeID{near.Node()}})}, "import: false <nil>"},
+			{
+				[]vmmc.ExportOption{
+					vmmc.Permit(vmmc.Permission{Users: []string{him}, Sessions: []string{"x"}}),
+				}, "import: true",
+			},
+			{
+				[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{Users: []string{"root", him}})},
+				"import: false <nil>",
+			},
+			{
+				[]vmmc.ExportOption{vmmc.Permit(vmmc.Permission{}, vmmc.Permission{Users: []string{"*"}})},
+				"import: false <nil>",
+			},
+			{
+				[]vmmc.ExportOption{
+					vmmc.Permit(vmmc.Permission{Users: []string{him}, Nodes: []vmmc.NodeID{near.Node()}}),
+				}, "import: false <nil>",
+			},
 		} {
 			e, err := q.Export(1, make([]byte, 4), p.opts...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, err := testutil.Command(t, "import", socket, q.Node().String(), fmt.Sprint(q.PID())).Output()
+			out, err := testutil.Command(t, "import", socket, q.Node().String(),
+				fmt.Sprint(q.PID())).Output()
 			if err != nil || !strings.HasPrefix(string(out), p.want) {
 				t.Errorf("another user gets %q (%v), want %q", out, err, p.want)
 			}
@@ -73,10 +88,13 @@ func TestExportsWithoutEnd(t *testing.T) {
 	r := newRaw(t, n, 1, nil)
 	names := strings.Repeat("x", nodeproto.MaxNames)
 	export := func(id uint32, ps ...nodeproto.Permission) error {
-		_, err := r.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: id, Size: 4, Rights: 3, Permit: ps}, nil, nil)
+		_, err := r.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{
+			ID: id, Size: 4, Rights: 3, Permit: ps,
+		}, nil, nil)
 		return err
 	}
-	check(t, "permissions too long", export(0, nodeproto.Permission{Users: []string{names + "x"}}), code.BadArg, "at most")
+	check(t, "permissions too long", export(0, nodeproto.Permission{Users: []string{names + "x"}}),
+		code.BadArg, "at most")
 	var err error
 	var id uint32
 	for id = 0; err == nil && id < 1<<12; id++ {
@@ -90,7 +108,8 @@ func TestExportsWithoutEnd(t *testing.T) {
 	if err := export(0, nodeproto.Permission{Users: []string{names}}); err != nil {
 		t.Errorf("one that is there already, said again: %v", err)
 	}
-	if _, err := r.Call(t.Context(), nodeproto.Unexport, nodeproto.ExportRequest{ID: 0}, nil, nil); err != nil {
+	if _, err := r.Call(t.Context(), nodeproto.Unexport, nodeproto.ExportRequest{ID: 0}, nil,
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := export(last, nodeproto.Permission{Users: []string{names}}); err != nil {

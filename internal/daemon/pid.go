@@ -70,6 +70,8 @@ func (n *Node) checkPlace() error {
 	if f == nil {
 		return nil
 	}
-	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of its session %q has run since it was in place %d: put it there again, with lines \"-\" before it where others were removed, until the session is deleted",
+	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of "+
+		"its session %q has run since it was in place %d: put it there again, with lines \"-\" before "+
+		"it where others were removed, until the session is deleted",
 		n.cfg.Name, n.placeIndex()+1, f.pid, f.session, f.pid/block+1)
 }

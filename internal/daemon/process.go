@@ -37,22 +37,25 @@ type process struct {
 
 	id      atomic.Pointer[nodeproto.ProcessID] // nil before it has registered
 	session string                              // set before id
-	member  *member                             // its place in a session of this node; nil: none; set before id
-	program atomic.Pointer[string]              // nil: not known yet
+	// Its place in a session of this node; nil: none; set before id.
+	member  *member
+	program atomic.Pointer[string] // nil: not known yet
 
 	counters           linkCounters
 	releaseDescriptors func() // ends the reservations in descriptors
 	refusedFull        bool   // the node is out of descriptors: requests are refused with that error
 	logLimiter         logLimiter
 
-	mu              sync.Mutex
-	exports         map[uint32]nodeproto.ExportRequest
-	changed         chan struct{}               // closed and replaced when exports change
-	grantors        map[*process]struct{}       // exporters of this node that granted it imports
-	guests          map[nodeproto.ProcessID]int // pending imports by processes of other users or sessions
-	linkCount       int                         // links introduced to or by it
-	rejoinedLinks   int                         // links that it announced on rejoining
-	permissionBytes int                         // memory that its exports' permissions take in this daemon
+	mu       sync.Mutex
+	exports  map[uint32]nodeproto.ExportRequest
+	changed  chan struct{}         // closed and replaced when exports change
+	grantors map[*process]struct{} // exporters of this node that granted it imports
+	// Pending imports by processes of other users or sessions.
+	guests        map[nodeproto.ProcessID]int
+	linkCount     int // links introduced to or by it
+	rejoinedLinks int // links that it announced on rejoining
+	// Memory that its exports' permissions take in this daemon.
+	permissionBytes int
 }
 
 // serveProcess starts to serve a connection.
@@ -63,7 +66,8 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	}
 	if strings.HasPrefix(n.cfg.Socket, "@") && int(cred.UID) != os.Getuid() {
 		// An abstract socket has no file mode that limits the users who may connect.
-		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID, os.Getuid())
+		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID,
+			os.Getuid())
 	}
 	leave, ok := n.descriptors.admitUser(cred.UID)
 	if !ok {
@@ -89,7 +93,9 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		exports: map[uint32]nodeproto.ExportRequest{}, changed: make(chan struct{}),
 	}
 	ready := make(chan struct{})
-	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.perUserReceived(), func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.perUserReceived(), func(ctx context.Context,
+		m nodeproto.Method, body []byte, fds []int,
+	) (any, []int, error) {
 		<-ready
 		return p.handle(ctx, m, body, fds)
 	})
@@ -119,7 +125,8 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 // cluster, numbers need not be.
 func userName(uid uint32) string {
 	s := strconv.FormatUint(uint64(uid), 10)
-	if u, err := user.LookupId(s); err == nil && utf8.ValidString(u.Username) { // no message carries another one
+	if u, err := user.LookupId(s); err == nil && utf8.ValidString(u.Username) {
+		// No message carries another one.
 		return u.Username
 	}
 	return s
@@ -158,7 +165,8 @@ func (p *process) disconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.linkCount > 0 {
-		n.driverLog.Info("links ended with their process", "pid", id.PID, "links", p.linkCount, "why", p.conn.Err())
+		n.driverLog.Info("links ended with their process", "pid", id.PID, "links", p.linkCount, "why",
+			p.conn.Err())
 	}
 	for e := range p.grantors { // a grant without a link would stay at the exporter
 		n.wg.Go(func() {
@@ -174,7 +182,9 @@ func (p *process) disconnected() {
 }
 
 // handle answers a request of the process.
-func (p *process) handle(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+func (p *process) handle(
+	ctx context.Context, m nodeproto.Method, body []byte, fds []int,
+) (any, []int, error) {
 	defer func() { closeAll(fds) }()
 	switch m {
 	case nodeproto.Register, nodeproto.Rejoin, nodeproto.Import, nodeproto.Connect:
@@ -182,7 +192,9 @@ func (p *process) handle(ctx context.Context, m nodeproto.Method, body []byte, f
 		closeAll(fds)
 		fds = nil
 	}
-	if p.refusedFull && (m != nodeproto.Control || !p.n.administrates(caller{user: p.user, cred: &p.cred})) {
+	if p.refusedFull && (m != nodeproto.Control || !p.n.administrates(caller{
+		user: p.user, cred: &p.cred,
+	})) {
 		return nil, nil, p.n.outOfDescriptors()
 	}
 	if m == nodeproto.Register {
@@ -284,7 +296,8 @@ func (p *process) handle(ctx context.Context, m nodeproto.Method, body []byte, f
 		pid, err := p.spawn(ctx, r)
 		return nodeproto.Spawned{PID: pid}, nil, err
 	}
-	return nil, nil, code.New(code.BadArg, "unknown request %d: the program's vmmc is newer than its daemon", m)
+	return nil, nil, code.New(code.BadArg,
+		"unknown request %d: the program's vmmc is newer than its daemon", m)
 }
 
 func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
@@ -293,15 +306,19 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 		return w, err
 	}
 	if h.Version != nodeproto.Version {
-		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this daemon %d: build both from one release", h.Version, nodeproto.Version)
+		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this "+
+			"daemon %d: build both from one release", h.Version, nodeproto.Version)
 	}
 	if len(h.Session) > maxSession {
-		return w, code.New(code.BadArg, "the session's name has %d bytes, at most %d are possible", len(h.Session), maxSession)
+		return w, code.New(code.BadArg, "the session's name has %d bytes, at most %d are possible",
+			len(h.Session), maxSession)
 	}
 	n := p.n
 	in := n.sessionNamed(h.Session)
 	if in != nil && in.User != p.user {
-		return w, code.New(code.NoRights, "session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name, p.user, nodeproto.SessionEnv)
+		return w, code.New(code.NoRights,
+			"session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name,
+			p.user, nodeproto.SessionEnv)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -316,8 +333,12 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	}
 	p.id.Store(&id)
 	n.processes[id.PID] = p
-	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session", p.session)
-	return nodeproto.Welcome{Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true, InSession: p.member != nil}, nil
+	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
+		p.session)
+	return nodeproto.Welcome{
+		Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true,
+		InSession: p.member != nil,
+	}, nil
 }
 
 // nodeNames returns the current nodes. A process keeps this list for its lifetime.
@@ -332,7 +353,8 @@ func (n *Node) nodeNames() []string {
 
 // export records a buffer, or its end, and wakes waiting imports.
 func (p *process) export(r nodeproto.ExportRequest, begin bool) error {
-	if begin && (r.Size <= 0 || r.Rights == 0 || r.Rights&^(nodeproto.MayRead|nodeproto.MayWrite) != 0) {
+	if begin && (r.Size <= 0 || r.Rights == 0 ||
+		r.Rights&^(nodeproto.MayRead|nodeproto.MayWrite) != 0) {
 		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
 	}
 	if err := nodeproto.CheckPermissions(r.Permit); err != nil {

@@ -40,20 +40,26 @@ func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
 	}
 	self := slices.IndexFunc(r.hosts, func(h hosts.Host) bool { return h.Name == n.cfg.Name })
 	if self < 0 {
-		return nil, code.New(code.BadConfig, "node %q is not in the hosts file, which names %s: use one of them", n.cfg.Name, names(r.hosts))
+		return nil, code.New(code.BadConfig,
+			"node %q is not in the hosts file, which names %s: use one of them", n.cfg.Name, names(r.hosts))
 	}
 	if last := hosts.Place(r.hosts, len(r.hosts)-1); last >= blocks {
-		return nil, code.New(code.BadConfig, "the hosts file has %d places for nodes: at most %d", last+1, blocks)
+		return nil, code.New(code.BadConfig, "the hosts file has %d places for nodes: at most %d", last+1,
+			blocks)
 	}
 	size := 0
 	for _, h := range r.hosts {
 		size += len(h.Name) + len(`"",`)
 	}
 	if size > maxNames {
-		return nil, code.New(code.BadConfig, "the names of the %d nodes in the hosts file take %d bytes: at most %d; use shorter names", len(r.hosts), size, maxNames)
+		return nil, code.New(code.BadConfig,
+			"the names of the %d nodes in the hosts file take %d bytes: at most %d; use shorter names",
+			len(r.hosts), size, maxNames)
 	}
 	if n.cfg.Identity == nil && len(r.hosts) > 1 {
-		return nil, code.New(code.BadConfig, "node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`", n.cfg.Name)
+		return nil, code.New(code.BadConfig,
+			"node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`",
+			n.cfg.Name)
 	}
 	r.place, r.digest = hosts.Place(r.hosts, self), hosts.Digest(r.hosts)
 	for _, h := range r.hosts {

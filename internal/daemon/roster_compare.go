@@ -33,7 +33,9 @@ func (r *roster) placeOf(name string) uint32 {
 
 // compareLists says how another node's list differs, which has the digest, and has the
 // log say it once.
-func (n *Node) compareLists(ctx context.Context, p *peer, own *roster, digest uint64) (how string, conflict bool) {
+func (n *Node) compareLists(
+	ctx context.Context, p *peer, own *roster, digest uint64,
+) (how string, conflict bool) {
 	how, conflict = agree.With(ctx, p.cluster, own.hosts, digest)
 	how = truncateError(how)
 	p.lists.mu.Lock()

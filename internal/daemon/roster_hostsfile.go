@@ -72,14 +72,16 @@ func (n *Node) reloadHosts(settled bool) {
 		f.seen = nil
 		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced
 			f.failed = why
-			n.log.Info("the hosts file cannot be looked at, the nodes are those of before", "file", n.cfg.HostsFile, "err", err)
+			n.log.Info("the hosts file cannot be looked at, the nodes are those of before", "file",
+				n.cfg.HostsFile, "err", err)
 		}
 		return
 	}
 	f.failed = ""
 	before := f.seen
 	f.seen = now
-	if f.taken != nil && sameFile(f.taken, now) || settled && (before == nil || !sameFile(before, now)) {
+	if f.taken != nil && sameFile(f.taken, now) || settled &&
+		(before == nil || !sameFile(before, now)) {
 		return
 	}
 	f.taken = now
@@ -93,7 +95,8 @@ func (n *Node) reloadHosts(settled bool) {
 }
 
 func (n *Node) logHostsKept(err error) {
-	n.log.Warn("the hosts file is not taken, the nodes are those of before", "file", n.cfg.HostsFile, "err", err)
+	n.log.Warn("the hosts file is not taken, the nodes are those of before", "file", n.cfg.HostsFile,
+		"err", err)
 }
 
 func sameFile(a, b os.FileInfo) bool {
@@ -110,7 +113,9 @@ func (n *Node) applyHosts(list []hosts.Host) error {
 	was := old.self(n.cfg.Name)
 	is, _ := hosts.Lookup(list, n.cfg.Name)
 	if is.Name != "" && (is.Control != was.Control || is.Data != was.Data) {
-		return code.New(code.BadConfig, "the address of this node has changed from %s to %s: stop it and start it again", addresses(was), addresses(is))
+		return code.New(code.BadConfig,
+			"the address of this node has changed from %s to %s: stop it and start it again", addresses(was),
+			addresses(is))
 	}
 	r, err := n.newRoster(list, old)
 	if err != nil {
@@ -142,7 +147,8 @@ func (n *Node) applyHosts(list []hosts.Host) error {
 	for _, l := range [][]string{added, removed, moved} {
 		slices.Sort(l)
 	}
-	n.log.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added, ", "), "removed", strings.Join(removed, ", "), "moved", strings.Join(moved, ", "))
+	n.log.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added,
+		", "), "removed", strings.Join(removed, ", "), "moved", strings.Join(moved, ", "))
 	return nil
 }
 
@@ -159,7 +165,9 @@ func (f *hostsFile) checkPlaces(r *roster) error {
 	places := r.places()
 	for place, name := range f.placed {
 		if now, there := places[place]; there && now != name {
-			return code.New(code.BadConfig, "node %q has the place of node %q, and would give out its logical pids again: keep the order, put a line \"-\" where a node was removed, and add nodes at the end", now, name)
+			return code.New(code.BadConfig, "node %q has the place of node %q, and would give out its "+
+				"logical pids again: keep the order, put a line \"-\" where a node was removed, and add "+
+				"nodes at the end", now, name)
 		}
 	}
 	known := map[string]int{}
@@ -168,7 +176,9 @@ func (f *hostsFile) checkPlaces(r *roster) error {
 	}
 	for place, name := range places {
 		if was, there := known[name]; there && was != place {
-			return code.New(code.BadConfig, "node %q has moved from place %d to %d, and with that its logical pids: keep the order, put a line \"-\" where a node was removed, and add nodes at the end", name, was+1, place+1)
+			return code.New(code.BadConfig, "node %q has moved from place %d to %d, and with that its "+
+				"logical pids: keep the order, put a line \"-\" where a node was removed, and add nodes at "+
+				"the end", name, was+1, place+1)
 		}
 	}
 	for place, name := range places {

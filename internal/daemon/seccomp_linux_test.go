@@ -46,15 +46,21 @@ func TestSessionsWithoutPidfds(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := a.First.Client
-		if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: "s", Drive: "-", Share: dir, OutputDirectory: "/out"})); err != nil {
+		if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
+			Name: "s", Drive: "-", Share: dir, OutputDirectory: "/out",
+		})); err != nil {
 			t.Fatal(err)
 		}
 		said, _ := output(t, s, "s", "setsid sleep 5093 >/dev/null 2>&1 & echo $!; ls /proc/$$/fd")
 		words := strings.Fields(said)
-		if len(words) < 4 || strings.Join(words[1:4], " ") != "0 1 2" || len(words) > 4 && words[4] != "10" { // dash's own
+		if len(words) < 4 || strings.Join(words[1:4], " ") != "0 1 2" || len(words) > 4 &&
+			words[4] != "10" {
+			// Dash's own.
 			t.Errorf("without %v: a program printed %q, want a number and 0 1 2", calls, said)
 		}
-		if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "s"})); err != nil {
+		if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{
+			Name: "s",
+		})); err != nil {
 			t.Errorf("without %v: delete the session: %v", calls, err)
 		}
 		if left, err := strconv.Atoi(words[0]); err != nil || syscall.Kill(left, 0) == nil {

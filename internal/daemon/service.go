@@ -28,7 +28,8 @@ type callerKey struct{}
 
 // asItIs is for all services. Messages are short, and are not compressed: a writer of gzip takes
 // 0.8 MB, and there would be as many as there were answers at a time.
-var asItIs = connect.WithHandlerOptions(connect.WithReadMaxBytes(nodeproto.MaxPacket), connect.WithCompression("gzip", nil, nil))
+var asItIs = connect.WithHandlerOptions(connect.WithReadMaxBytes(nodeproto.MaxPacket),
+	connect.WithCompression("gzip", nil, nil))
 
 // control is the handler of the control connections.
 func (n *Node) control() http.Handler {
@@ -45,13 +46,16 @@ func (n *Node) control() http.Handler {
 		p, err := n.currentIdentity().PeerOf(*r.TLS)
 		if err != nil {
 			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
-			w.Header().Set("Connection", "close") // of the authority before: it may come again with its new one
+			// Of the authority before: it may come again with its new one.
+			w.Header().Set("Connection", "close")
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
 		if !n.isMember(p) {
-			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr, "node", p.Name)
-			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights, "node %q is not in the hosts file of node %q", p.Name, n.cfg.Name)))
+			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr,
+				"node", p.Name)
+			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights,
+				"node %q is not in the hosts file of node %q", p.Name, n.cfg.Name)))
 			return
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, p)
@@ -60,22 +64,31 @@ func (n *Node) control() http.Handler {
 }
 
 // importer reads the importer's identity, and checks that the caller may vouch for it.
-func importer(ctx context.Context, id *nodev1.ProcessID, user, session string) (nodeproto.Importer, error) {
+func importer(
+	ctx context.Context, id *nodev1.ProcessID, user, session string,
+) (nodeproto.Importer, error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node || p.Name != id.GetNode() {
-		return nodeproto.Importer{}, code.New(code.NoRights, "%v may not speak for a process of node %q", p, id.GetNode())
+		return nodeproto.Importer{}, code.New(code.NoRights, "%v may not speak for a process of node %q",
+			p, id.GetNode())
 	}
 	return nodeproto.Importer{
-		Process: nodeproto.ProcessID{Node: id.GetNode(), PID: id.GetPid(), Incarnation: id.GetIncarnation()},
-		User:    user, Session: session,
+		Process: nodeproto.ProcessID{
+			Node: id.GetNode(), PID: id.GetPid(), Incarnation: id.GetIncarnation(),
+		},
+		User: user, Session: session,
 	}, nil
 }
 
-func (s *service) Ping(context.Context, *connect.Request[nodev1.PingRequest]) (*connect.Response[nodev1.PingResponse], error) {
+func (s *service) Ping(
+	context.Context, *connect.Request[nodev1.PingRequest],
+) (*connect.Response[nodev1.PingResponse], error) {
 	return connect.NewResponse(s.n.pingResponse()), nil
 }
 
-func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRequest]) (*connect.Response[nodev1.ImportResponse], error) {
+func (s *service) Import(
+	ctx context.Context, r *connect.Request[nodev1.ImportRequest],
+) (*connect.Response[nodev1.ImportResponse], error) {
 	im, err := importer(ctx, r.Msg.GetImporter(), r.Msg.GetUser(), r.Msg.GetSession())
 	if err != nil {
 		return nil, coded(err)
@@ -85,7 +98,8 @@ func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRe
 		return nil, coded(err)
 	}
 	defer leave()
-	g, fds, err := s.n.awaitGrant(ctx, r.Msg.GetTargetPid(), importQuery{im: im, id: r.Msg.GetBufferId()})
+	g, fds, err := s.n.awaitGrant(ctx, r.Msg.GetTargetPid(),
+		importQuery{im: im, id: r.Msg.GetBufferId()})
 	closeAll(fds)
 	if err != nil {
 		return nil, coded(s.n.orEnding(err))
@@ -95,12 +109,16 @@ func (s *service) Import(ctx context.Context, r *connect.Request[nodev1.ImportRe
 	}), nil
 }
 
-func (s *service) Connect(ctx context.Context, r *connect.Request[nodev1.ConnectRequest]) (*connect.Response[nodev1.ConnectResponse], error) {
+func (s *service) Connect(
+	ctx context.Context, r *connect.Request[nodev1.ConnectRequest],
+) (*connect.Response[nodev1.ConnectResponse], error) {
 	im, err := importer(ctx, r.Msg.GetImporter(), r.Msg.GetUser(), r.Msg.GetSession())
 	if err != nil {
 		return nil, coded(err)
 	}
-	c, err := s.n.prepareLink(ctx, im, nodeproto.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
+	c, err := s.n.prepareLink(ctx, im, nodeproto.ProcessID{
+		Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation(),
+	},
 		nodeproto.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
 	if err != nil {
 		return nil, coded(s.n.orEnding(err))
@@ -110,13 +128,17 @@ func (s *service) Connect(ctx context.Context, r *connect.Request[nodev1.Connect
 	}), nil
 }
 
-func (s *service) Release(ctx context.Context, r *connect.Request[nodev1.ReleaseRequest]) (*connect.Response[nodev1.ReleaseResponse], error) {
+func (s *service) Release(
+	ctx context.Context, r *connect.Request[nodev1.ReleaseRequest],
+) (*connect.Response[nodev1.ReleaseResponse], error) {
 	im, err := importer(ctx, r.Msg.GetImporter(), "", "")
 	if err == nil {
 		err = s.n.releaseHere(ctx, nodeproto.ReleaseRequest{
 			Importer: im.Process,
-			Exporter: nodeproto.ProcessID{Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation()},
-			Handle:   r.Msg.GetHandle(),
+			Exporter: nodeproto.ProcessID{
+				Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation(),
+			},
+			Handle: r.Msg.GetHandle(),
 		})
 	}
 	if err != nil {
@@ -126,13 +148,18 @@ func (s *service) Release(ctx context.Context, r *connect.Request[nodev1.Release
 }
 
 // Leave is asked by a node that was taken down.
-func (s *service) Leave(ctx context.Context, r *connect.Request[nodev1.LeaveRequest]) (*connect.Response[nodev1.LeaveResponse], error) {
+func (s *service) Leave(
+	ctx context.Context, r *connect.Request[nodev1.LeaveRequest],
+) (*connect.Response[nodev1.LeaveResponse], error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node {
 		return nil, coded(code.New(code.NoRights, "%v is no node that could leave", p))
 	}
-	links, _ := s.n.severAll(ctx, nodeproto.SeverRequest{Node: p.Name, Why: truncateReason(r.Msg.GetReason())})
-	s.n.driver.Info("a node was taken down", "node", p.Name, "why", truncateReason(r.Msg.GetReason()), "links", links)
+	links, _ := s.n.severAll(ctx, nodeproto.SeverRequest{
+		Node: p.Name, Why: truncateReason(r.Msg.GetReason()),
+	})
+	s.n.driver.Info("a node was taken down", "node", p.Name, "why", truncateReason(r.Msg.GetReason()),
+		"links", links)
 	return connect.NewResponse(&nodev1.LeaveResponse{}), nil
 }
 
@@ -170,10 +197,12 @@ func processID(p nodeproto.ProcessID) *nodev1.ProcessID {
 // pingResponse is what the node says of itself.
 func (n *Node) pingResponse() *nodev1.PingResponse {
 	a := &nodev1.PingResponse{
-		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version, ProtocolVersion: nodeproto.Version,
-		UptimeNs: int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(), Load_1MMillis: loadAverage(),
-		HostsDigest: n.roster.Load().digest,
-		StateFault:  faultText(n.stateFault()),
+		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version,
+		ProtocolVersion: nodeproto.Version,
+		UptimeNs:        int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(),
+		Load_1MMillis: loadAverage(),
+		HostsDigest:   n.roster.Load().digest,
+		StateFault:    faultText(n.stateFault()),
 	}
 	n.mu.Lock()
 	a.State, a.Reason = n.state.proto(), n.network.reason()

@@ -26,7 +26,8 @@ func page(all []hosts.Host, after string) (out []hosts.Host, more bool, err erro
 	if after != "" {
 		i := slices.IndexFunc(all, func(h hosts.Host) bool { return h.Name == after })
 		if i < 0 {
-			return nil, false, code.New(code.NoSuchNode, "no node %q, after which the list was to go on", after)
+			return nil, false, code.New(code.NoSuchNode, "no node %q, after which the list was to go on",
+				after)
 		}
 		all = all[i+1:]
 	}
@@ -40,26 +41,33 @@ func page(all []hosts.Host, after string) (out []hosts.Host, more bool, err erro
 }
 
 // Nodes lists the nodes, in pages.
-func (s *clusterService) Nodes(ctx context.Context, r *connect.Request[nodev1.NodesRequest]) (*connect.Response[nodev1.NodesResponse], error) {
+func (s *clusterService) Nodes(
+	ctx context.Context, r *connect.Request[nodev1.NodesRequest],
+) (*connect.Response[nodev1.NodesResponse], error) {
 	nodes := s.n.roster.Load()
 	hs, more, err := page(nodes.hosts, r.Msg.GetAfter())
 	if err != nil {
 		return nil, coded(err)
 	}
-	return connect.NewResponse(&nodev1.NodesResponse{Hosts: s.n.probeHosts(ctx, nodes, hs, r.Msg.GetLook()), More: more}), nil
+	return connect.NewResponse(&nodev1.NodesResponse{
+		Hosts: s.n.probeHosts(ctx, nodes, hs, r.Msg.GetLook()), More: more,
+	}), nil
 }
 
 // administrator refuses all others.
 func (s *clusterService) administrator(ctx context.Context) (caller, error) {
 	c, err := callerOf(ctx)
 	if err == nil && !s.n.administrates(c) {
-		err = code.New(code.NoRights, "user %q does not administer node %q: root does, its daemon's own user, and those that vmmcd --admin names", c.user, s.n.cfg.Name)
+		err = code.New(code.NoRights, "user %q does not administer node %q: root does, its daemon's "+
+			"own user, and those that vmmcd --admin names", c.user, s.n.cfg.Name)
 	}
 	return c, err
 }
 
 // TakeDown ends the node's part in the network.
-func (s *clusterService) TakeDown(ctx context.Context, r *connect.Request[nodev1.TakeDownRequest]) (*connect.Response[nodev1.TakeDownResponse], error) {
+func (s *clusterService) TakeDown(
+	ctx context.Context, r *connect.Request[nodev1.TakeDownRequest],
+) (*connect.Response[nodev1.TakeDownResponse], error) {
 	c, err := s.administrator(ctx)
 	if err != nil {
 		return nil, coded(err)
@@ -69,7 +77,9 @@ func (s *clusterService) TakeDown(ctx context.Context, r *connect.Request[nodev1
 }
 
 // BringUp begins it again.
-func (s *clusterService) BringUp(ctx context.Context, _ *connect.Request[nodev1.BringUpRequest]) (*connect.Response[nodev1.BringUpResponse], error) {
+func (s *clusterService) BringUp(
+	ctx context.Context, _ *connect.Request[nodev1.BringUpRequest],
+) (*connect.Response[nodev1.BringUpResponse], error) {
 	c, err := s.administrator(ctx)
 	if err != nil {
 		return nil, coded(err)

@@ -40,11 +40,16 @@ func (n *Node) userServices() []userService {
 
 // relay passes a call of this machine's user on to a service for users, here or on another node,
 // together with the user's name.
-func (n *Node) relay(ctx context.Context, c caller, r nodeproto.ControlRequest) (nodeproto.ControlAnswer, error) {
+func (n *Node) relay(
+	ctx context.Context, c caller, r nodeproto.ControlRequest,
+) (nodeproto.ControlAnswer, error) {
 	services := n.userServices()
-	i := slices.IndexFunc(services, func(u userService) bool { return strings.HasPrefix(r.Path, u.prefix) })
+	i := slices.IndexFunc(services, func(u userService) bool {
+		return strings.HasPrefix(r.Path, u.prefix)
+	})
 	if i < 0 || strings.ContainsAny(r.Path, "?#%") {
-		return nodeproto.ControlAnswer{}, code.New(code.BadArg, "%q is no call of a service for users", r.Path)
+		return nodeproto.ControlAnswer{}, code.New(code.BadArg, "%q is no call of a service for users",
+			r.Path)
 	}
 	if r.Node != "" && r.Node != n.cfg.Name {
 		p, err := n.peerNode(r.Node)
@@ -63,9 +68,13 @@ func (n *Node) relay(ctx context.Context, c caller, r nodeproto.ControlRequest) 
 }
 
 // relay asks another node, once.
-func (p *peer) relay(ctx context.Context, c caller, r nodeproto.ControlRequest) (nodeproto.ControlAnswer, error) {
+func (p *peer) relay(
+	ctx context.Context, c caller, r nodeproto.ControlRequest,
+) (nodeproto.ControlAnswer, error) {
 	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { sent.Store(true) },
+	})
 	q, err := controlHTTP(ctx, r, hosts.URL(p.host.Control))
 	if err != nil {
 		return nodeproto.ControlAnswer{}, err
@@ -83,12 +92,17 @@ func (p *peer) relay(ctx context.Context, c caller, r nodeproto.ControlRequest) 
 	case ctx.Err() != nil:
 		return nodeproto.ControlAnswer{}, context.Cause(ctx)
 	case sent.Load() && !idempotent[r.Path]:
-		return nodeproto.ControlAnswer{}, code.New(code.OutcomeUnknown, "node %q at %s was lost while it was asked; whether it has done it is not known: %v", p.host.Name, p.host.Control, err)
+		return nodeproto.ControlAnswer{}, code.New(code.OutcomeUnknown,
+			"node %q at %s was lost while it was asked; whether it has done it is not known: %v",
+			p.host.Name, p.host.Control, err)
 	}
-	return nodeproto.ControlAnswer{}, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
+	return nodeproto.ControlAnswer{}, code.New(code.Unreachable, "node %q at %s cannot be reached: %v",
+		p.host.Name, p.host.Control, err)
 }
 
-func controlHTTP(ctx context.Context, r nodeproto.ControlRequest, base string) (*http.Request, error) {
+func controlHTTP(
+	ctx context.Context, r nodeproto.ControlRequest, base string,
+) (*http.Request, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, base+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, code.New(code.BadArg, "%q is no call of a service for users: %v", r.Path, err)
@@ -103,7 +117,8 @@ func controlHTTP(ctx context.Context, r nodeproto.ControlRequest, base string) (
 
 func answered(status int, h http.Header, body []byte) (nodeproto.ControlAnswer, error) {
 	if len(body) > nodeproto.MaxControl {
-		return nodeproto.ControlAnswer{}, code.New(code.Protocol, "an answer has more than %d bytes", nodeproto.MaxControl)
+		return nodeproto.ControlAnswer{}, code.New(code.Protocol, "an answer has more than %d bytes",
+			nodeproto.MaxControl)
 	}
 	a := nodeproto.ControlAnswer{Status: status, Body: body, Headers: map[string]string{}}
 	for _, k := range append([]string{codeHeader}, relayed...) {

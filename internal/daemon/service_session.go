@@ -44,7 +44,9 @@ func reply[T any](m *T, err error) (*connect.Response[T], error) {
 }
 
 // ask finds the caller's session and its supervisor.
-func (s *sessionService) ask(ctx context.Context, name string) (*session, *supervise.Client, error) {
+func (s *sessionService) ask(
+	ctx context.Context, name string,
+) (*session, *supervise.Client, error) {
 	c, err := callerOf(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -59,21 +61,27 @@ func (s *sessionService) ask(ctx context.Context, name string) (*session, *super
 	return in, sup, err
 }
 
-func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[nodev1.AddSessionRequest]) (*connect.Response[nodev1.AddSessionResponse], error) {
+func (s *sessionService) AddSession(
+	ctx context.Context, r *connect.Request[nodev1.AddSessionRequest],
+) (*connect.Response[nodev1.AddSessionResponse], error) {
 	c, err := callerOf(ctx)
 	var rec record
 	if err == nil {
-		rec, err = s.n.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(), r.Msg.GetShare(), r.Msg.GetOutputDirectory())
+		rec, err = s.n.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(), r.Msg.GetShare(),
+			r.Msg.GetOutputDirectory())
 	}
 	var in *session
 	if rec.Attempt = r.Msg.GetAttempt(); err == nil && len(rec.Attempt) > maxAttempt {
-		err = code.New(code.BadArg, "the name of an attempt has %d bytes: at most %d", len(rec.Attempt), maxAttempt)
+		err = code.New(code.BadArg, "the name of an attempt has %d bytes: at most %d", len(rec.Attempt),
+			maxAttempt)
 	}
 	if err == nil {
 		err = rec.setOrigin(r.Msg)
 	}
 	if err == nil {
-		in, err = s.n.addSession(ctx, rec, mount.Credentials{User: r.Msg.GetCredentials().GetUser(), Password: r.Msg.GetCredentials().GetPassword()})
+		in, err = s.n.addSession(ctx, rec, mount.Credentials{
+			User: r.Msg.GetCredentials().GetUser(), Password: r.Msg.GetCredentials().GetPassword(),
+		})
 	}
 	if err != nil {
 		return nil, coded(err)
@@ -81,7 +89,9 @@ func (s *sessionService) AddSession(ctx context.Context, r *connect.Request[node
 	return reply(&nodev1.AddSessionResponse{Session: s.n.describe(ctx, in)}, nil)
 }
 
-func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[nodev1.DeleteSessionRequest]) (*connect.Response[nodev1.DeleteSessionResponse], error) {
+func (s *sessionService) DeleteSession(
+	ctx context.Context, r *connect.Request[nodev1.DeleteSessionRequest],
+) (*connect.Response[nodev1.DeleteSessionResponse], error) {
 	c, err := callerOf(ctx)
 	var in *session
 	var notice string
@@ -89,7 +99,8 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[n
 		in, err = s.n.findSession(c, r.Msg.GetName())
 	}
 	if a := r.Msg.GetAttempt(); err == nil && a != "" && a != in.Attempt {
-		err = code.New(code.NoSuchSession, "session %q on node %q was made by another call", in.Name, s.n.cfg.Name)
+		err = code.New(code.NoSuchSession, "session %q on node %q was made by another call", in.Name,
+			s.n.cfg.Name)
 	}
 	if err == nil {
 		// A caller that gives up finds it deleted or not, but never half deleted.
@@ -100,7 +111,9 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *connect.Request[n
 	return reply(&nodev1.DeleteSessionResponse{Notice: notice}, err)
 }
 
-func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[nodev1.ListSessionsRequest]) (*connect.Response[nodev1.ListSessionsResponse], error) {
+func (s *sessionService) ListSessions(
+	ctx context.Context, r *connect.Request[nodev1.ListSessionsRequest],
+) (*connect.Response[nodev1.ListSessionsResponse], error) {
 	c, err := callerOf(ctx)
 	if err != nil {
 		return nil, coded(err)
@@ -128,26 +141,38 @@ func (s *sessionService) ListSessions(ctx context.Context, r *connect.Request[no
 	return reply(m, nil)
 }
 
-func (s *sessionService) Run(ctx context.Context, r *connect.Request[nodev1.RunRequest]) (*connect.Response[nodev1.RunResponse], error) {
+func (s *sessionService) Run(
+	ctx context.Context, r *connect.Request[nodev1.RunRequest],
+) (*connect.Response[nodev1.RunResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if c, _ := callerOf(ctx); err == nil && in.UID == 0 && c.cred == nil && !s.n.cfg.SpawnRoot {
-		err = code.New(code.NoRights, "node %q starts no programs as user %q for callers elsewhere: start its daemon with --spawn-root", s.n.cfg.Name, in.User)
+		err = code.New(code.NoRights, "node %q starts no programs as user %q for callers elsewhere: "+
+			"start its daemon with --spawn-root", s.n.cfg.Name, in.User)
 	}
 	if err != nil {
 		return nil, coded(err)
 	}
-	o := order{session: in.Name, inSession: in, group: r.Msg.GetGroup(), search: true, input: r.Msg.GetInput(), terminal: terminalOf(r.Msg.GetTerminal()), SpawnRequest: nodeproto.SpawnRequest{
-		Node: s.n.cfg.Name, Path: r.Msg.GetPath(), Args: r.Msg.GetArgs(), Directory: r.Msg.GetDirectory(), Hosts: r.Msg.GetHosts(),
-	}}
+	o := order{
+		session: in.Name, inSession: in, group: r.Msg.GetGroup(), search: true,
+		input: r.Msg.GetInput(), terminal: terminalOf(r.Msg.GetTerminal()),
+		SpawnRequest: nodeproto.SpawnRequest{
+			Node: s.n.cfg.Name, Path: r.Msg.GetPath(), Args: r.Msg.GetArgs(),
+			Directory: r.Msg.GetDirectory(), Hosts: r.Msg.GetHosts(),
+		},
+	}
 	o.follow, o.env = r.Msg.GetFollow(), r.Msg.GetEnv()
 	if err := errors.Join(o.Check(o.session), checkVariables(o.env)); err != nil {
 		return nil, coded(err)
 	}
 	p, err := s.n.runInSession(ctx, o)
-	return reply(&nodev1.RunResponse{Process: processInfo(p), Followed: o.follow && sup.Streams, EnvSet: true}, err)
+	return reply(&nodev1.RunResponse{
+		Process: processInfo(p), Followed: o.follow && sup.Streams, EnvSet: true,
+	}, err)
 }
 
-func (s *sessionService) ListProcesses(ctx context.Context, r *connect.Request[nodev1.ListProcessesRequest]) (*connect.Response[nodev1.ListProcessesResponse], error) {
+func (s *sessionService) ListProcesses(
+	ctx context.Context, r *connect.Request[nodev1.ListProcessesRequest],
+) (*connect.Response[nodev1.ListProcessesResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var l supervise.Listing
 	if err == nil {
@@ -161,11 +186,15 @@ func (s *sessionService) ListProcesses(ctx context.Context, r *connect.Request[n
 	return reply(m, err)
 }
 
-func (s *sessionService) Wait(ctx context.Context, r *connect.Request[nodev1.WaitRequest]) (*connect.Response[nodev1.WaitResponse], error) {
+func (s *sessionService) Wait(
+	ctx context.Context, r *connect.Request[nodev1.WaitRequest],
+) (*connect.Response[nodev1.WaitResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var p supervise.Program
 	if err == nil {
-		p, err = sup.Await(ctx, supervise.AwaitRequest{PID: r.Msg.GetPid(), For: clampTimeout(r.Msg.GetTimeoutNs())})
+		p, err = sup.Await(ctx, supervise.AwaitRequest{
+			PID: r.Msg.GetPid(), For: clampTimeout(r.Msg.GetTimeoutNs()),
+		})
 		err = in.errorOf(ctx, sup, err)
 		if err == nil && p.Swept {
 			err = in.deleted()
@@ -174,25 +203,33 @@ func (s *sessionService) Wait(ctx context.Context, r *connect.Request[nodev1.Wai
 	return reply(&nodev1.WaitResponse{Process: processInfo(p)}, err)
 }
 
-func (s *sessionService) Kill(ctx context.Context, r *connect.Request[nodev1.KillRequest]) (*connect.Response[nodev1.KillResponse], error) {
+func (s *sessionService) Kill(
+	ctx context.Context, r *connect.Request[nodev1.KillRequest],
+) (*connect.Response[nodev1.KillResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	n := 0
 	if err == nil {
-		n, err = sup.Signal(ctx, supervise.SignalRequest{PID: r.Msg.GetPid(), Group: r.Msg.GetGroup(), Signal: int(r.Msg.GetSignal())})
+		n, err = sup.Signal(ctx, supervise.SignalRequest{
+			PID: r.Msg.GetPid(), Group: r.Msg.GetGroup(), Signal: int(r.Msg.GetSignal()),
+		})
 		err = in.errorOf(ctx, sup, err)
 	}
 	if err == nil {
-		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "group", r.Msg.GetGroup(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
+		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "group",
+			r.Msg.GetGroup(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
 	}
 	return reply(&nodev1.KillResponse{Processes: uint32(n)}, err)
 }
 
-func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.ReadLogRequest]) (*connect.Response[nodev1.ReadLogResponse], error) {
+func (s *sessionService) ReadLog(
+	ctx context.Context, r *connect.Request[nodev1.ReadLogRequest],
+) (*connect.Response[nodev1.ReadLogResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	var c supervise.Chunk
 	if err == nil {
 		q := supervise.ReadRequest{
-			PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk, For: clampTimeout(r.Msg.GetTimeoutNs()),
+			PID: r.Msg.GetPid(), Offset: r.Msg.GetOffset(), Max: supervise.MaxChunk,
+			For:      clampTimeout(r.Msg.GetTimeoutNs()),
 			Attended: r.Msg.GetAttended(), Apart: r.Msg.GetApart(),
 		}
 		if r.Msg.Tail != nil && q.Apart {
@@ -205,9 +242,14 @@ func (s *sessionService) ReadLog(ctx context.Context, r *connect.Request[nodev1.
 	if err == nil && (len(c.Data) > supervise.MaxChunk || len(c.Pieces) > len(c.Data)) {
 		err = code.New(code.Protocol, "the session's supervisor gave more output than was asked for")
 	}
-	m := &nodev1.ReadLogResponse{Data: c.Data, Done: c.Done, Apart: c.Apart, Next: c.Next, LostBytes: c.Lost, LostWhy: strings.ToValidUTF8(c.Why, "\ufffd")}
+	m := &nodev1.ReadLogResponse{
+		Data: c.Data, Done: c.Done, Apart: c.Apart, Next: c.Next, LostBytes: c.Lost,
+		LostWhy: strings.ToValidUTF8(c.Why, "\ufffd"),
+	}
 	for _, p := range c.Pieces {
-		m.Pieces = append(m.Pieces, &nodev1.OutputPiece{ToStderr: p.Error, Bytes: uint32(p.Bytes), TimeUnixNs: p.Time.UnixNano()})
+		m.Pieces = append(m.Pieces, &nodev1.OutputPiece{
+			ToStderr: p.Error, Bytes: uint32(p.Bytes), TimeUnixNs: p.Time.UnixNano(),
+		})
 	}
 	return reply(m, err)
 }
@@ -221,7 +263,10 @@ func clampTimeout(ns int64) time.Duration {
 func (n *Node) describe(ctx context.Context, s *session) *nodev1.Session {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
-	d := &nodev1.Session{Name: s.Name, User: s.User, Drive: s.Drive, Share: s.Share, OutputDirectory: s.Output, Base: s.Base}
+	d := &nodev1.Session{
+		Name: s.Name, User: s.User, Drive: s.Drive, Share: s.Share, OutputDirectory: s.Output,
+		Base: s.Base,
+	}
 	c, err := s.reach(ctx)
 	d.State = s.currentState().String()
 	if err != nil {
@@ -248,8 +293,10 @@ func (n *Node) describe(ctx context.Context, s *session) *nodev1.Session {
 
 func processInfo(p supervise.Program) *nodev1.Process {
 	m := &nodev1.Process{
-		Pid: p.PID, RealPid: uint32(p.Real), Group: p.Group, Command: p.Command, Begun: timestamppb.New(p.Begun),
-		Joined: p.Joined, Ended: p.Ended, ExitStatus: int32(p.Status), Signal: int32(p.Signal), Lost: p.Lost,
+		Pid: p.PID, RealPid: uint32(p.Real), Group: p.Group, Command: p.Command,
+		Begun:  timestamppb.New(p.Begun),
+		Joined: p.Joined, Ended: p.Ended, ExitStatus: int32(p.Status), Signal: int32(p.Signal),
+		Lost:        p.Lost,
 		OutputBytes: p.Output, MissingBytes: p.Missing, MissingWhy: p.Why,
 	}
 	if p.Ended {
@@ -262,7 +309,9 @@ func processInfo(p supervise.Program) *nodev1.Process {
 const maxTerminalSide = 1<<16 - 1
 
 func terminalSize(rows, columns uint32) unix.Size {
-	return unix.Size{Rows: uint16(min(rows, maxTerminalSide)), Columns: uint16(min(columns, maxTerminalSide))}
+	return unix.Size{
+		Rows: uint16(min(rows, maxTerminalSide)), Columns: uint16(min(columns, maxTerminalSide)),
+	}
 }
 
 // terminalOf is the terminal that a program is to have, if it is to have one.
@@ -273,7 +322,9 @@ func terminalOf(t *nodev1.Terminal) *supervise.Terminal {
 	return &supervise.Terminal{Size: terminalSize(t.GetRows(), t.GetColumns()), Term: t.GetTerm()}
 }
 
-func (s *sessionService) Attend(ctx context.Context, r *connect.Request[nodev1.AttendRequest]) (*connect.Response[nodev1.AttendResponse], error) {
+func (s *sessionService) Attend(
+	ctx context.Context, r *connect.Request[nodev1.AttendRequest],
+) (*connect.Response[nodev1.AttendResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if err == nil {
 		err = sup.Attend(ctx, supervise.AttendRequest{PID: r.Msg.GetPid()})
@@ -282,24 +333,34 @@ func (s *sessionService) Attend(ctx context.Context, r *connect.Request[nodev1.A
 	return reply(&nodev1.AttendResponse{}, err)
 }
 
-func (s *sessionService) WriteInput(ctx context.Context, r *connect.Request[nodev1.WriteInputRequest]) (*connect.Response[nodev1.WriteInputResponse], error) {
+func (s *sessionService) WriteInput(
+	ctx context.Context, r *connect.Request[nodev1.WriteInputRequest],
+) (*connect.Response[nodev1.WriteInputResponse], error) {
 	m := r.Msg
 	if len(m.GetData()) > supervise.MaxChunk {
-		return nil, coded(code.New(code.BadArg, "write %d bytes of input: at most %d at a time", len(m.GetData()), supervise.MaxChunk))
+		return nil, coded(code.New(code.BadArg, "write %d bytes of input: at most %d at a time",
+			len(m.GetData()), supervise.MaxChunk))
 	}
 	in, sup, err := s.ask(ctx, m.GetSession())
 	var w supervise.Written
 	if err == nil {
-		w, err = sup.Write(ctx, supervise.WriteRequest{PID: m.GetPid(), Offset: m.GetOffset(), Data: m.GetData(), End: m.GetEnd(), For: clampTimeout(m.GetTimeoutNs())})
+		w, err = sup.Write(ctx, supervise.WriteRequest{
+			PID: m.GetPid(), Offset: m.GetOffset(), Data: m.GetData(), End: m.GetEnd(),
+			For: clampTimeout(m.GetTimeoutNs()),
+		})
 		err = in.errorOf(ctx, sup, err)
 	}
 	return reply(&nodev1.WriteInputResponse{Taken: w.Taken, Closed: w.Closed}, err)
 }
 
-func (s *sessionService) ResizeTerminal(ctx context.Context, r *connect.Request[nodev1.ResizeTerminalRequest]) (*connect.Response[nodev1.ResizeTerminalResponse], error) {
+func (s *sessionService) ResizeTerminal(
+	ctx context.Context, r *connect.Request[nodev1.ResizeTerminalRequest],
+) (*connect.Response[nodev1.ResizeTerminalResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if err == nil {
-		err = sup.Resize(ctx, supervise.ResizeRequest{PID: r.Msg.GetPid(), Size: terminalSize(r.Msg.GetRows(), r.Msg.GetColumns())})
+		err = sup.Resize(ctx, supervise.ResizeRequest{
+			PID: r.Msg.GetPid(), Size: terminalSize(r.Msg.GetRows(), r.Msg.GetColumns()),
+		})
 		err = in.errorOf(ctx, sup, err)
 	}
 	return reply(&nodev1.ResizeTerminalResponse{}, err)

@@ -113,7 +113,9 @@ func (s *session) followConnection() {
 }
 
 func (n *Node) newSession(r record) *session {
-	return &session{n: n, record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{})}
+	return &session{
+		n: n, record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{}),
+	}
 }
 
 // account is the account that the session's programs run as.
@@ -139,7 +141,10 @@ func (s *session) greeting() supervise.Greeting {
 }
 
 func (s *session) spec() supervise.Spec {
-	return supervise.Spec{Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output, Daemon: uint32(os.Getuid()), Marker: s.Marker}
+	return supervise.Spec{
+		Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output,
+		Daemon: uint32(os.Getuid()), Marker: s.Marker,
+	}
 }
 
 // connected is the supervisor, if there is a connection to it.
@@ -210,7 +215,8 @@ func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) e
 func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	dir, err := unix.OpenPath(s.n.sessions.dir(s.Name))
 	if err != nil {
-		return nil, code.New(code.NoSuchSession, "session %q on node %q has lost its state: %v; delete it", s.Name, s.n.cfg.Name, err)
+		return nil, code.New(code.NoSuchSession,
+			"session %q on node %q has lost its state: %v; delete it", s.Name, s.n.cfg.Name, err)
 	}
 	defer dir.Close()
 	c, err := s.dial(ctx, dir)
@@ -267,8 +273,10 @@ func (s *session) watchSupervisor(c *supervise.Client) {
 	}
 	ctx, stop := context.WithTimeout(s.n.ctx, timeout.Control)
 	defer stop()
-	if _, err := s.reach(ctx); err != nil && !errors.Is(err, code.NoSuchSession) && s.n.ctx.Err() == nil {
-		s.n.log.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name, "err", err)
+	if _, err := s.reach(ctx); err != nil && !errors.Is(err, code.NoSuchSession) &&
+		s.n.ctx.Err() == nil {
+		s.n.log.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name, "err",
+			err)
 	}
 }
 
@@ -276,7 +284,9 @@ func (s *session) watchSupervisor(c *supervise.Client) {
 func (s *session) launch(ctx context.Context, dir *os.File) error {
 	n := s.n
 	if len(n.cfg.Supervisor) == 0 {
-		return code.New(code.BadConfig, "node %q runs in a program that cannot supervise sessions: make them on a node of vmmcd", n.cfg.Name)
+		return code.New(code.BadConfig,
+			"node %q runs in a program that cannot supervise sessions: make them on a node of vmmcd",
+			n.cfg.Name)
 	}
 	if err := n.mountAgain(ctx, &s.record); err != nil {
 		return err
@@ -367,5 +377,6 @@ func (s *session) authorize(c caller) error {
 	if c.user == s.User || c.admin() {
 		return nil
 	}
-	return code.New(code.NoRights, "session %q on node %q is of another user than %q", s.Name, s.n.cfg.Name, c.user)
+	return code.New(code.NoRights, "session %q on node %q is of another user than %q", s.Name,
+		s.n.cfg.Name, c.user)
 }

@@ -13,7 +13,9 @@ import (
 )
 
 // addSession makes a session with a supervisor that runs, or nothing.
-func (n *Node) addSession(ctx context.Context, r record, creds mount.Credentials) (_ *session, err error) {
+func (n *Node) addSession(
+	ctx context.Context, r record, creds mount.Credentials,
+) (_ *session, err error) {
 	t := &n.sessions
 	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), creds != mount.Credentials{}
 	s := n.newSession(r)
@@ -76,7 +78,8 @@ func (n *Node) addSession(ctx context.Context, r record, creds mount.Credentials
 		undo()
 		return nil, err
 	}
-	n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base, "output", r.Output)
+	n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base,
+		"output", r.Output)
 	return s, nil
 }
 
@@ -93,7 +96,8 @@ func (n *Node) makeRun(ctx context.Context, r *record) error {
 		return nil
 	}
 	if err := os.Lchown(dir, int(r.UID), int(r.GID)); err != nil {
-		return code.New(code.BadConfig, "give the directory of session %q to user %q: %v", r.Name, r.User, err)
+		return code.New(code.BadConfig, "give the directory of session %q to user %q: %v", r.Name, r.User,
+			err)
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ func (n *Node) driveEntry(drive string) string {
 func checkDrive(drive, share string) (string, error) {
 	d := strings.ToUpper(drive)
 	if d != anyDrive && (len(d) != 2 || d[0] < 'A' || d[0] > 'Z' || d[1] != ':') {
-		return "", code.New(code.BadArg, "drive %q: a drive is a letter and a colon as in \"K:\", or \"-\" for one that is free", drive)
+		return "", code.New(code.BadArg,
+			"drive %q: a drive is a letter and a colon as in \"K:\", or \"-\" for one that is free", drive)
 	}
 	if mount.IsRemote(share) {
 		_, err := mount.Parse(share)
@@ -44,10 +45,12 @@ func checkDrive(drive, share string) (string, error) {
 	}
 	switch {
 	case share == "" && d == anyDrive:
-		return "", code.New(code.BadArg, "drive \"-\" without a share: say which directory the free drive is to stand for, or name a drive that is there")
+		return "", code.New(code.BadArg, "drive \"-\" without a share: say which directory the free "+
+			"drive is to stand for, or name a drive that is there")
 	case share == "":
 	case !filepath.IsAbs(share):
-		return "", code.New(code.BadArg, "share %q: a share is a directory of the node and begins with /", share)
+		return "", code.New(code.BadArg, "share %q: a share is a directory of the node and begins with /",
+			share)
 	case strings.ContainsRune(share, 0):
 		return "", code.New(code.BadArg, "share %q has a zero byte", share)
 	}
@@ -63,7 +66,9 @@ func (n *Node) takeDrive(r *record, keep func() error) error {
 		entry := filepath.Join(dir, r.Drive)
 		st, err := os.Lstat(entry)
 		if err != nil {
-			return code.New(code.BadArg, "node %q has no drive %s in %s: name one that is there, or a share for it", n.cfg.Name, r.Drive, dir)
+			return code.New(code.BadArg,
+				"node %q has no drive %s in %s: name one that is there, or a share for it", n.cfg.Name, r.Drive,
+				dir)
 		}
 		r.Base = entry
 		if st.Mode()&fs.ModeSymlink != 0 {
@@ -75,7 +80,8 @@ func (n *Node) takeDrive(r *record, keep func() error) error {
 			}
 		}
 		if !utf8.ValidString(r.Base) {
-			return code.New(code.BadArg, "drive %s of node %q leads to %q, which is not valid UTF-8: rename that directory, or name another drive", r.Drive, n.cfg.Name, r.Base)
+			return code.New(code.BadArg, "drive %s of node %q leads to %q, which is not valid UTF-8: "+
+				"rename that directory, or name another drive", r.Drive, n.cfg.Name, r.Base)
 		}
 		return keep()
 	}
@@ -97,9 +103,11 @@ func (n *Node) takeDrive(r *record, keep func() error) error {
 	}
 	r.Drive = asked
 	if r.Drive == anyDrive {
-		return code.New(code.NoMem, "node %q has no free drive: all of A: to Z: are in %s", n.cfg.Name, dir)
+		return code.New(code.NoMem, "node %q has no free drive: all of A: to Z: are in %s", n.cfg.Name,
+			dir)
 	}
-	return code.New(code.BufAlreadyExists, "node %q has a drive %s already: use it with an empty share, or choose another, or \"-\" for one that is free", n.cfg.Name, r.Drive)
+	return code.New(code.BufAlreadyExists, "node %q has a drive %s already: use it with an empty "+
+		"share, or choose another, or \"-\" for one that is free", n.cfg.Name, r.Drive)
 }
 
 // makeDrive makes the record's drive, if that is free.
@@ -135,7 +143,8 @@ func (n *Node) removeDrive(r *record) {
 		return
 	}
 	entry := filepath.Join(n.drives(), r.Drive)
-	if to, err := os.Readlink(entry); err == nil && to == r.target() && n.sessions.claimDrive(r.Drive, r.Name) {
+	if to, err := os.Readlink(entry); err == nil && to == r.target() && n.sessions.claimDrive(r.Drive,
+		r.Name) {
 		_ = os.Remove(entry)
 	}
 	n.sessions.releaseDrive(r)

@@ -23,7 +23,8 @@ func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, er
 	select {
 	case s.connectLock <- struct{}{}: // kept: no supervisor is needed after this
 	case <-s.deletedCh:
-		return "", code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name, n.cfg.Name)
+		return "", code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name,
+			n.cfg.Name)
 	case <-ctx.Done():
 		return "", ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
 	}
@@ -47,7 +48,8 @@ func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, er
 		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, n.cfg.Name, err))
 	}
 	if err := unix.RemoveTree(ctx, t.dir(s.Name)); err != nil {
-		return again(code.New(code.BadConfig, "remove the directory of session %q: %v; delete the session again", s.Name, err))
+		return again(code.New(code.BadConfig,
+			"remove the directory of session %q: %v; delete the session again", s.Name, err))
 	}
 	if notice, err = n.dropShare(ctx, &s.record); err != nil {
 		return again(err)
@@ -79,7 +81,8 @@ func (s *session) endAll(ctx context.Context) error {
 	confined := s.Cgroup != "" && cgroup.Holds(s.Cgroup, c.Real()) // it may have to do without
 	err = s.end(ctx)
 	if err == nil && !confined && !supervisor.Await(timeout.Stop) {
-		err = code.New(code.Timeout, "the supervisor of session %q on node %q, process %d, does not end", s.Name, s.n.cfg.Name, c.Real())
+		err = code.New(code.Timeout, "the supervisor of session %q on node %q, process %d, does not end",
+			s.Name, s.n.cfg.Name, c.Real())
 	}
 	if err != nil && !confined {
 		return err
@@ -120,12 +123,15 @@ func (s *session) end(ctx context.Context) error {
 		// Programs that have become another user: the supervisor may not end them,
 		// a daemon of root may.
 		if stay := supervise.KillAll(c.Real(), s.Marker, timeout.Stop); len(stay) > 0 {
-			return code.New(code.NoRights, "processes %v of session %q on node %q have become other users' and cannot be ended by user %d: end them, and delete the session again", stay, s.Name, s.n.cfg.Name, os.Getuid())
+			return code.New(code.NoRights, "processes %v of session %q on node %q have become other "+
+				"users' and cannot be ended by user %d: end them, and delete the session again", stay, s.Name,
+				s.n.cfg.Name, os.Getuid())
 		}
 		left, err = s.askToEnd(ctx, c)
 	}
 	if err == nil && len(left.Real) > 0 {
-		err = code.New(code.Timeout, "processes %v of session %q on node %q do not end", left.Real, s.Name, s.n.cfg.Name)
+		err = code.New(code.Timeout, "processes %v of session %q on node %q do not end", left.Real,
+			s.Name, s.n.cfg.Name)
 	}
 	if err != nil && s.connected() != c {
 		return s.endWithoutSupervisor(ctx, err) // it was killed meanwhile
@@ -149,7 +155,8 @@ func (s *session) askToEnd(ctx context.Context, c *supervise.Client) (supervise.
 	if bounded.Err() == nil || ctx.Err() != nil {
 		return left, err
 	}
-	s.n.log.Warn("a session's supervisor does not answer and is killed", "session", s.Name, "realpid", c.Real())
+	s.n.log.Warn("a session's supervisor does not answer and is killed", "session", s.Name, "realpid",
+		c.Real())
 	supervise.KillAll(c.Real(), s.Marker, timeout.Stop)
 	c.Kill()
 	return supervise.Leftovers{}, nil
@@ -163,7 +170,9 @@ func (s *session) endWithoutSupervisor(ctx context.Context, err error) error {
 		return err
 	}
 	if left := supervise.KillAll(-1, s.Marker, timeout.Stop); len(left) > 0 {
-		return code.New(code.Timeout, "processes %v of session %q on node %q do not end, and it has no supervisor: %v", left, s.Name, s.n.cfg.Name, err)
+		return code.New(code.Timeout,
+			"processes %v of session %q on node %q do not end, and it has no supervisor: %v", left, s.Name,
+			s.n.cfg.Name, err)
 	}
 	return nil
 }

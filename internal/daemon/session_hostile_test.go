@@ -47,7 +47,9 @@ func TestStoppedSupervisorIsEnded(t *testing.T) {
 	if err := syscall.Kill(sup, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{
+		Name: "job",
+	})); err != nil {
 		t.Error(err)
 	}
 	for _, r := range append(real, sup) {
@@ -78,7 +80,9 @@ func replaceSupervisor(t *testing.T, c *sessionCluster, program int,
 		if err != nil {
 			return
 		}
-		conn := nodeproto.NewConn(u, func(ctx context.Context, m nodeproto.Method, body []byte, _ []int) (any, []int, error) {
+		conn := nodeproto.NewConn(u, func(ctx context.Context, m nodeproto.Method, body []byte,
+			_ []int,
+		) (any, []int, error) {
 			if m == supervise.Greet {
 				return supervise.State{Base: "/"}, nil, nil
 			}
@@ -114,7 +118,9 @@ func TestSupervisorClaimsAnothersPID(t *testing.T) {
 	defer victim.Close()
 
 	told := make(chan struct{}, 1)
-	end := replaceSupervisor(t, c, real[0], func(ctx context.Context, m nodeproto.Method, body []byte) any {
+	end := replaceSupervisor(t, c, real[0], func(ctx context.Context, m nodeproto.Method,
+		body []byte,
+	) any {
 		switch m {
 		case supervise.List:
 			r, _ := nodeproto.Decode[supervise.ListRequest](body)
@@ -154,7 +160,9 @@ func TestSupervisorThatDoesNotWait(t *testing.T) {
 	c.add(s, "job", t.TempDir())
 	_, real := sleeper(t, s)
 	var asked atomic.Int32
-	end := replaceSupervisor(t, c, real[0], func(_ context.Context, m nodeproto.Method, body []byte) any {
+	end := replaceSupervisor(t, c, real[0], func(_ context.Context, m nodeproto.Method,
+		body []byte,
+	) any {
 		switch m {
 		case supervise.List:
 			return supervise.Listing{}
@@ -169,7 +177,9 @@ func TestSupervisorThatDoesNotWait(t *testing.T) {
 		return nil
 	})
 	for { // until the supervisor is the other one
-		r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{Session: "job", Path: []byte("/bin/true"), Directory: []byte("/")}))
+		r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{
+			Session: "job", Path: []byte("/bin/true"), Directory: []byte("/"),
+		}))
 		if err == nil && r.Msg.GetProcess().GetRealPid() == uint32(os.Getpid()) {
 			break
 		}

@@ -49,7 +49,8 @@ func (n *Node) noteMember(m *member, p *process, pid uint32) {
 			err = sup.Note(ctx, note)
 		}
 		if err != nil {
-			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid, "err", err)
+			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
+				"err", err)
 		}
 	})
 }
@@ -68,8 +69,11 @@ func (s *session) noteAgain(ctx context.Context, c *supervise.Client) {
 	n.mu.Unlock()
 	for _, p := range all {
 		pid := p.id.Load().PID
-		if err := c.Note(ctx, supervise.Program{PID: pid, Group: pid, Real: p.cred.PID, Command: commandOf(p.cred.PID)}); err != nil {
-			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid, "err", err)
+		if err := c.Note(ctx, supervise.Program{
+			PID: pid, Group: pid, Real: p.cred.PID, Command: commandOf(p.cred.PID),
+		}); err != nil {
+			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
+				"err", err)
 		}
 		n.mu.Lock()
 		here := n.processes[pid] == p
@@ -90,7 +94,8 @@ func commandOf(real int) string {
 		return ""
 	}
 	b := <-read
-	s := strings.ToValidUTF8(string(bytes.ReplaceAll(bytes.TrimRight(b, "\x00"), []byte{0}, []byte{' '})), "�")
+	s := strings.ToValidUTF8(string(bytes.ReplaceAll(bytes.TrimRight(b, "\x00"), []byte{0},
+		[]byte{' '})), "�")
 	return s[:min(len(s), 512)]
 }
 
@@ -119,13 +124,17 @@ func (m *member) order(ctx context.Context, o *order) error {
 	o.inSession, o.group = m.s, m.group
 	dir, inside := m.inDrive(c.Base, string(o.Directory))
 	if !inside {
-		return code.New(code.BadArg, "the working directory %s is not in the drive of session %q, which is %s on node %q", o.Directory, m.s.Name, c.Base, m.s.n.cfg.Name)
+		return code.New(code.BadArg,
+			"the working directory %s is not in the drive of session %q, which is %s on node %q",
+			o.Directory, m.s.Name, c.Base, m.s.n.cfg.Name)
 	}
-	if file, inside := m.inDrive(c.Base, string(o.Path)); inside && path.IsAbs(string(o.Path)) && o.Node != m.s.n.cfg.Name {
+	if file, inside := m.inDrive(c.Base, string(o.Path)); inside && path.IsAbs(string(o.Path)) &&
+		o.Node != m.s.n.cfg.Name {
 		// Another node has it elsewhere: as the way from the directory it is the same. The program
 		// finds its argument 0 as it was given.
 		o.name = o.Path
-		o.Path = []byte(strings.Repeat("../", strings.Count(strings.TrimRight(dir, "/"), "/")) + strings.TrimLeft(file, "/"))
+		o.Path = []byte(strings.Repeat("../", strings.Count(strings.TrimRight(dir, "/"), "/")) +
+			strings.TrimLeft(file, "/"))
 	}
 	o.Directory = []byte(dir)
 	return nil

@@ -23,7 +23,9 @@ func (r *record) setOrigin(m *nodev1.AddSessionRequest) error {
 		r.Made = at.AsTime()
 	}
 	if n := sessionnodes.Size(m.GetNodes()); n > sessionnodes.MaxNames || len(m.GetNodes()) > n {
-		return code.New(code.BadArg, "the names of the session's nodes have %d bytes: at most %d, and none is empty", n, sessionnodes.MaxNames)
+		return code.New(code.BadArg,
+			"the names of the session's nodes have %d bytes: at most %d, and none is empty", n,
+			sessionnodes.MaxNames)
 	}
 	r.Nodes = m.GetNodes()
 	return nil
@@ -39,7 +41,9 @@ func (r *record) origin() *nodev1.SessionOriginResponse {
 }
 
 // SessionOrigin reads the record alone: a session's supervisor need not answer.
-func (s *sessionService) SessionOrigin(ctx context.Context, r *connect.Request[nodev1.SessionOriginRequest]) (*connect.Response[nodev1.SessionOriginResponse], error) {
+func (s *sessionService) SessionOrigin(
+	ctx context.Context, r *connect.Request[nodev1.SessionOriginRequest],
+) (*connect.Response[nodev1.SessionOriginResponse], error) {
 	c, err := callerOf(ctx)
 	var in *session
 	if err == nil {
@@ -54,7 +58,8 @@ func (s *sessionService) SessionOrigin(ctx context.Context, r *connect.Request[n
 // sessionNodes gives a process the nodes of its session, in the order of making.
 func (p *process) sessionNodes(ctx context.Context) (nodeproto.SessionNodesAnswer, error) {
 	if p.member == nil {
-		return nodeproto.SessionNodesAnswer{}, code.New(code.NoSuchSession, "process %d is in no session that node %q has", p.id.Load().PID, p.n.cfg.Name)
+		return nodeproto.SessionNodesAnswer{}, code.New(code.NoSuchSession,
+			"process %d is in no session that node %q has", p.id.Load().PID, p.n.cfg.Name)
 	}
 	s := p.member.s
 	select {

@@ -24,7 +24,8 @@ import (
 // sessionHosts asks a process that has just joined the session on a.
 func (c *sessionCluster) sessionHosts(session string) (names []string, err error) {
 	c.t.Helper()
-	p, err := vmmc.Open(c.t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()), vmmc.WithSession(session))
+	p, err := vmmc.Open(c.t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()),
+		vmmc.WithSession(session))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -61,12 +62,16 @@ func TestSessionOrigin(t *testing.T) {
 			made  *timestamppb.Timestamp
 			nodes int
 		}{"older": {nil, 0}, "newer": {at, 2}, "longest": {at, 1}} {
-			o, err := s.SessionOrigin(t.Context(), connect.NewRequest(&nodev1.SessionOriginRequest{Session: name}))
+			o, err := s.SessionOrigin(t.Context(), connect.NewRequest(&nodev1.SessionOriginRequest{
+				Session: name,
+			}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if (o.Msg.GetMade() == nil) != (want.made == nil) || !o.Msg.GetMade().AsTime().Equal(want.made.AsTime()) || len(o.Msg.GetNodes()) != want.nodes {
-				t.Errorf("%s was made at %v on %d nodes, want %v on %d", name, o.Msg.GetMade(), len(o.Msg.GetNodes()), want.made, want.nodes)
+			if (o.Msg.GetMade() == nil) != (want.made == nil) ||
+				!o.Msg.GetMade().AsTime().Equal(want.made.AsTime()) || len(o.Msg.GetNodes()) != want.nodes {
+				t.Errorf("%s was made at %v on %d nodes, want %v on %d", name, o.Msg.GetMade(),
+					len(o.Msg.GetNodes()), want.made, want.nodes)
 			}
 		}
 		c.nodes["a"].Close() // and by the record, once more
@@ -83,7 +88,9 @@ func TestSessionOrigin(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := s.SessionOrigin(t.Context(), connect.NewRequest(&nodev1.SessionOriginRequest{Session: "refused"})); !errors.Is(ownCode(err), code.NoSuchSession) {
+	if _, err := s.SessionOrigin(t.Context(), connect.NewRequest(&nodev1.SessionOriginRequest{
+		Session: "refused",
+	})); !errors.Is(ownCode(err), code.NoSuchSession) {
 		t.Errorf("a session that is not there: %v", err)
 	}
 }
@@ -105,9 +112,11 @@ func TestSessionNodesAreTheUsers(t *testing.T) {
 	add := func(node, user string) {
 		t.Helper()
 		r := &nodev1.AddSessionRequest{
-			Name: "job", User: user, Drive: "-", Share: base, OutputDirectory: "/", Made: made, Nodes: []string{"b", "a"},
+			Name: "job", User: user, Drive: "-", Share: base, OutputDirectory: "/", Made: made,
+			Nodes: []string{"b", "a"},
 		}
-		if _, err := c.as("user", "root", node, nil).AddSession(t.Context(), connect.NewRequest(r)); err != nil {
+		if _, err := c.as("user", "root", node, nil).AddSession(t.Context(),
+			connect.NewRequest(r)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,7 +130,8 @@ func TestSessionNodesAreTheUsers(t *testing.T) {
 	want("none on b", "a")
 	add("b", "")
 	want("root's on both", "b", "a")
-	if _, err := c.as("user", "root", "b", nil).DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+	if _, err := c.as("user", "root", "b", nil).DeleteSession(t.Context(),
+		connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
 		t.Fatal(err)
 	}
 	want("deleted on b", "a")

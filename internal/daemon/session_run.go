@@ -14,13 +14,17 @@ import (
 )
 
 // spawnInSession is asked by the node of a process that spawns in a session.
-func (n *Node) spawnInSession(ctx context.Context, im nodeproto.Importer, o order, group uint32) (uint32, error) {
+func (n *Node) spawnInSession(
+	ctx context.Context, im nodeproto.Importer, o order, group uint32,
+) (uint32, error) {
 	s, err := n.findSession(caller{user: im.User}, im.Session)
 	if err != nil {
 		return 0, err
 	}
 	if s.User != im.User { // root's programs run in root's sessions
-		return 0, code.New(code.NoRights, "session %q on node %q is user %q's, the process that spawns is user %q's", s.Name, n.cfg.Name, s.User, im.User)
+		return 0, code.New(code.NoRights,
+			"session %q on node %q is user %q's, the process that spawns is user %q's", s.Name, n.cfg.Name,
+			s.User, im.User)
 	}
 	o.inSession, o.group = s, group
 	p, err := n.runInSession(ctx, o)
@@ -35,7 +39,9 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	s := o.inSession
 	o.runAs = s.account()
 	if o.runAs.uid == 0 && o.parent.Node != "" && o.parent.Node != n.cfg.Name && !n.cfg.SpawnRoot {
-		return supervise.Program{}, code.New(code.NoRights, "node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root", n.cfg.Name, o.runAs.name)
+		return supervise.Program{}, code.New(code.NoRights,
+			"node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root",
+			n.cfg.Name, o.runAs.name)
 	}
 	sup, err := s.reach(bounded)
 	if err != nil {
@@ -81,7 +87,8 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 		n.forget(c)
 		return p, n.killLateStart(sup, c, err, bounded.Err() != nil)
 	}
-	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name, "session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
+	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name, "session",
+		s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
 	n.wg.Go(func() { n.follow(sup, c) })
 	return p, nil
 }
@@ -96,7 +103,8 @@ func (n *Node) killLateStart(sup *supervise.Client, c *child, err error, late bo
 		defer stop()
 		// Behind the order in the supervisor, or before it has begun; then again.
 		for ctx.Err() == nil {
-			if _, err := sup.Signal(ctx, supervise.SignalRequest{PID: c.pid, Signal: int(syscall.SIGKILL)}); err == nil {
+			if _, err := sup.Signal(ctx,
+				supervise.SignalRequest{PID: c.pid, Signal: int(syscall.SIGKILL)}); err == nil {
 				return
 			}
 			select {
@@ -105,7 +113,9 @@ func (n *Node) killLateStart(sup *supervise.Client, c *child, err error, late bo
 			}
 		}
 	})
-	return code.New(code.Timeout, "start %s in session %q on node %q: there is no more time (%v); it is killed if it has begun", c.Path, c.session, n.cfg.Name, err)
+	return code.New(code.Timeout,
+		"start %s in session %q on node %q: there is no more time (%v); it is killed if it has begun",
+		c.Path, c.session, n.cfg.Name, err)
 }
 
 // outputCheckInterval is how often it is looked whether a program's output is kept.
@@ -123,11 +133,13 @@ func (n *Node) follow(sup *supervise.Client, c *child) {
 			return // it has forgotten it, or is gone with all its programs, or we are
 		}
 		if p.Missing > missing && (missing == 0 || p.Ended) {
-			n.log.Warn("output of a program is not kept", "pid", c.pid, "session", c.session, "bytes", p.Missing, "of", p.Output, "why", p.Why)
+			n.log.Warn("output of a program is not kept", "pid", c.pid, "session", c.session, "bytes",
+				p.Missing, "of", p.Output, "why", p.Why)
 			missing = p.Missing
 		}
 		if p.Ended {
-			n.log.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status", p.Status, "signal", p.Signal)
+			n.log.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status",
+				p.Status, "signal", p.Signal)
 			return
 		}
 		select { // a supervisor is its user's, and may answer at once
@@ -141,15 +153,19 @@ func (n *Node) follow(sup *supervise.Client, c *child) {
 // readoptProgram takes on a program that a daemon before this one has started.
 func (n *Node) readoptProgram(s *session, sup *supervise.Client, p supervise.Program) {
 	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
-		n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name, "pid", p.PID)
+		n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name,
+			"pid", p.PID)
 		return
 	}
-	c := newChild(order{parent: p.Parent, session: s.Name, runAs: s.account(), inSession: s, group: p.Group})
+	c := newChild(order{
+		parent: p.Parent, session: s.Name, runAs: s.account(), inSession: s, group: p.Group,
+	})
 	c.pid, c.token = p.PID, p.Token
 	n.mu.Lock()
 	var err error
 	q := n.processes[p.PID]
-	if here := q != nil && q.member != nil && q.member.s == s && q.member.noted == nil; here { // it came back first
+	if here := q != nil && q.member != nil && q.member.s == s && q.member.noted == nil; here {
+		// It came back first.
 		c.real = q.cred.PID
 		close(c.joined)
 		q = nil
@@ -161,7 +177,8 @@ func (n *Node) readoptProgram(s *session, sup *supervise.Client, p supervise.Pro
 	}
 	n.mu.Unlock()
 	if err != nil {
-		n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID, "err", err)
+		n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID, "err",
+			err)
 		return
 	}
 	n.wg.Go(func() { n.follow(sup, c) })

@@ -33,7 +33,8 @@ func (n *Node) placeMount(r *record) error {
 		return nil
 	}
 	dir := filepath.Join(n.cfg.State, "mounts")
-	if err := trust.MkdirAll(dir, 0o711); err != nil { // users get through, to what is mounted for them
+	if err := trust.MkdirAll(dir, 0o711); err != nil {
+		// Users get through, to what is mounted for them.
 		return code.New(code.BadConfig, "make the directory of the mounts: %v", err)
 	}
 	// As the kernel names it, without a look at what is mounted in it.
@@ -89,7 +90,9 @@ func (n *Node) mountAgain(ctx context.Context, r *record) error {
 		return err
 	}
 	if r.Account {
-		return code.New(code.BadConfig, "share %s of session %q on node %q is not mounted any more, and its credentials are not kept: delete the session and make it again", r.Share, r.Name, n.cfg.Name)
+		return code.New(code.BadConfig, "share %s of session %q on node %q is not mounted any more, "+
+			"and its credentials are not kept: delete the session and make it again", r.Share, r.Name,
+			n.cfg.Name)
 	}
 	return n.mountShare(ctx, r, mount.Credentials{})
 }
@@ -114,7 +117,9 @@ func (n *Node) dropShare(ctx context.Context, r *record) (notice string, err err
 	}
 	if r.Ending { // by a daemon that may have died while it was mounted
 		if left := supervise.KillAll(-1, r.mountMark(), timeout.Stop); len(left) > 0 {
-			return "", code.New(code.Timeout, "mount(8), processes %v, for the share of session %q on node %q does not end, because the kernel waits for the server: delete the session again when it answers", left, r.Name, n.cfg.Name)
+			return "", code.New(code.Timeout, "mount(8), processes %v, for the share of session %q on "+
+				"node %q does not end, because the kernel waits for the server: delete the session again "+
+				"when it answers", left, r.Name, n.cfg.Name)
 		}
 	}
 	busy, err := mount.Unmount(ctx, r.Mount)
@@ -122,11 +127,15 @@ func (n *Node) dropShare(ctx context.Context, r *record) (notice string, err err
 		return "", err
 	}
 	if busy != nil {
-		notice = fmt.Sprintf("share %s of session %q on node %q is in use by processes that are not the session's, or its server does not answer (%v): it was detached from %s, and is unmounted when they let go", r.Share, r.Name, n.cfg.Name, busy, r.Mount)
-		n.log.Warn("a session's share was busy and is detached", "session", r.Name, "share", r.Share, "at", r.Mount, "err", busy)
+		notice = fmt.Sprintf("share %s of session %q on node %q is in use by processes that are not "+
+			"the session's, or its server does not answer (%v): it was detached from %s, and is unmounted "+
+			"when they let go", r.Share, r.Name, n.cfg.Name, busy, r.Mount)
+		n.log.Warn("a session's share was busy and is detached", "session", r.Name, "share", r.Share,
+			"at", r.Mount, "err", busy)
 	}
 	if err := os.Remove(r.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return notice, code.New(code.BadConfig, "remove what share %s was mounted at: %v: move away what is in it, and delete the session again", r.Share, err)
+		return notice, code.New(code.BadConfig, "remove what share %s was mounted at: %v: move away "+
+			"what is in it, and delete the session again", r.Share, err)
 	}
 	return notice, nil
 }

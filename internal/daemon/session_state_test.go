@@ -52,7 +52,9 @@ func TestStateOfAnotherDaemon(t *testing.T) {
 	_, real := sleeper(t, a)
 	c.start("b")
 	c.nodes["a"].Close()
-	_, err := b.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: "job", Drive: "-", Share: t.TempDir(), OutputDirectory: "/out"}))
+	_, err := b.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
+		Name: "job", Drive: "-", Share: t.TempDir(), OutputDirectory: "/out",
+	}))
 	if !errors.Is(ownCode(err), code.BadConfig) {
 		t.Errorf("it makes a session that is there: %v", err)
 	}
@@ -61,7 +63,8 @@ func TestStateOfAnotherDaemon(t *testing.T) {
 	}
 	c.nodes["b"].Close()
 	c.start("a")
-	if _, err := c.as("user", me(t), "a", nil).DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+	if _, err := c.as("user", me(t), "a", nil).DeleteSession(t.Context(),
+		connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
 		t.Error(err)
 	}
 }
@@ -73,7 +76,8 @@ func TestLongSessionsAreListed(t *testing.T) {
 	s := c.as("user", me(t), "a", nil)
 	for i := range 6 {
 		_, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
-			Name: strconv.Itoa(i), Drive: "-", Share: t.TempDir(), OutputDirectory: strings.Repeat("/"+strings.Repeat("d", 199), 18),
+			Name: strconv.Itoa(i), Drive: "-", Share: t.TempDir(),
+			OutputDirectory: strings.Repeat("/"+strings.Repeat("d", 199), 18),
 		}))
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +85,9 @@ func TestLongSessionsAreListed(t *testing.T) {
 	}
 	var names []string
 	for after, more := "", true; more; {
-		l, err := s.ListSessions(t.Context(), connect.NewRequest(&nodev1.ListSessionsRequest{After: after}))
+		l, err := s.ListSessions(t.Context(), connect.NewRequest(&nodev1.ListSessionsRequest{
+			After: after,
+		}))
 		if err != nil || len(l.Msg.GetSessions()) == 0 || proto.Size(l.Msg) > nodeproto.MaxControl/2 {
 			t.Fatalf("%d sessions in %d bytes (%v)", len(l.Msg.GetSessions()), proto.Size(l.Msg), err)
 		}
@@ -94,7 +100,9 @@ func TestLongSessionsAreListed(t *testing.T) {
 	if got := strings.Join(names, ""); got != "012345" {
 		t.Errorf("sessions %s are listed", got)
 	}
-	if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: "x", Drive: "-", Share: t.TempDir(), OutputDirectory: strings.Repeat("/d", 4000)})); !errors.Is(ownCode(err), code.BadArg) {
+	if _, err := s.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
+		Name: "x", Drive: "-", Share: t.TempDir(), OutputDirectory: strings.Repeat("/d", 4000),
+	})); !errors.Is(ownCode(err), code.BadArg) {
 		t.Errorf("a longer one: %v", err)
 	}
 }

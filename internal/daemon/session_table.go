@@ -33,7 +33,8 @@ type sessions struct {
 	lock   *os.File   // held while this daemon uses the state directory
 	byName map[string]*session
 	drives map[string]string // which session each is made for
-	stuck  map[uint32]int    // supervisors of sessions that are not made, which cannot be killed, of which user
+	// Supervisors of sessions that are not made, which cannot be killed, of which user.
+	stuck map[uint32]int
 }
 
 func (t *sessions) file(name string) string {
@@ -50,7 +51,8 @@ func (t *sessions) open(make bool) error {
 		return nil
 	}
 	if t.state == "" {
-		return code.New(code.BadConfig, "this node keeps no state, and so no sessions: use a node of vmmcd")
+		return code.New(code.BadConfig,
+			"this node keeps no state, and so no sessions: use a node of vmmcd")
 	}
 	if _, err := os.Stat(filepath.Join(t.state, "sessions")); errors.Is(err, fs.ErrNotExist) && !make {
 		return nil
@@ -61,19 +63,22 @@ func (t *sessions) open(make bool) error {
 		mode os.FileMode
 	}{{"", 0o711}, {"sessions", 0o700}, {"run", 0o711}} {
 		if _, err := trust.Own().Make(filepath.Join(t.state, d.name), d.mode); err != nil {
-			return code.New(code.BadConfig, "take the state directory: %v: name another one with --state", err)
+			return code.New(code.BadConfig, "take the state directory: %v: name another one with --state",
+				err)
 		}
 	}
 	f, err := unix.LockFile(filepath.Join(t.state, "lock"))
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return code.New(code.BadConfig, "another vmmcd has the state directory %s: give this one another with --state", t.state)
+		return code.New(code.BadConfig,
+			"another vmmcd has the state directory %s: give this one another with --state", t.state)
 	}
 	if err != nil {
 		return code.New(code.BadConfig, "take the state directory: %v", err)
 	}
 	if left, _ := t.files(); make && len(left) > 0 {
 		_ = f.Close()
-		return code.New(code.BadConfig, "the state directory %s has sessions of another vmmcd, which had it when this one started: start this one again to have them", t.state)
+		return code.New(code.BadConfig, "the state directory %s has sessions of another vmmcd, which "+
+			"had it when this one started: start this one again to have them", t.state)
 	}
 	t.lock = f
 	t.lockTaken(f)
@@ -96,7 +101,8 @@ func (n *Node) findSession(c caller, name string) (*session, error) {
 	if s := n.sessionNamed(name); s != nil {
 		return s, s.authorize(c)
 	}
-	return nil, code.New(code.NoSuchSession, "node %q has no session %q: make it with \"vmmc session add\"", n.cfg.Name, name)
+	return nil, code.New(code.NoSuchSession,
+		"node %q has no session %q: make it with \"vmmc session add\"", n.cfg.Name, name)
 }
 
 // sessionNamed is nil for one that is not there, or is just being made.
@@ -142,9 +148,12 @@ func (t *sessions) reserve(s *session) error {
 	_, taken := t.byName[name]
 	switch {
 	case taken:
-		return code.New(code.BufAlreadyExists, "node %q has a session %q already: delete it, or choose another name", node, name)
+		return code.New(code.BufAlreadyExists,
+			"node %q has a session %q already: delete it, or choose another name", node, name)
 	case len(t.byName) >= maxSessions || same >= maxUserSessions:
-		return code.New(code.NoMem, "node %q has %d sessions, %d of them this user's: at most %d, and %d of one user", node, len(t.byName), same, maxSessions, maxUserSessions)
+		return code.New(code.NoMem,
+			"node %q has %d sessions, %d of them this user's: at most %d, and %d of one user", node,
+			len(t.byName), same, maxSessions, maxUserSessions)
 	}
 	t.byName[name] = s
 	return nil

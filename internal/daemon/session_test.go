@@ -89,7 +89,9 @@ func (c *sessionCluster) start(name string) {
 }
 
 // as is a node's service for sessions, asked with an identity.
-func (c *sessionCluster) as(kind, name, node string, h http.Header) nodev1connect.SessionServiceClient {
+func (c *sessionCluster) as(
+	kind, name, node string, h http.Header,
+) nodev1connect.SessionServiceClient {
 	c.t.Helper()
 	dir := c.at(kind + "-" + name)
 	if _, err := os.Stat(dir); err != nil {
@@ -104,7 +106,9 @@ func (c *sessionCluster) as(kind, name, node string, h http.Header) nodev1connec
 	host, _ := hosts.Lookup(c.hosts, node)
 	tr := &http.Transport{TLSClientConfig: id.ClientTLS(node), ForceAttemptHTTP2: true}
 	c.t.Cleanup(tr.CloseIdleConnections)
-	return nodev1connect.NewSessionServiceClient(&http.Client{Transport: withHeader{tr, h}, Timeout: bound}, "https://"+host.Control)
+	return nodev1connect.NewSessionServiceClient(&http.Client{
+		Transport: withHeader{tr, h}, Timeout: bound,
+	}, "https://"+host.Control)
 }
 
 type withHeader struct {
@@ -130,27 +134,38 @@ func me(t *testing.T) string {
 // add makes a session.
 func (c *sessionCluster) add(s nodev1connect.SessionServiceClient, name, base string) {
 	c.t.Helper()
-	_, err := s.AddSession(c.t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: name, Drive: "-", Share: base, OutputDirectory: "/out"}))
+	_, err := s.AddSession(c.t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
+		Name: name, Drive: "-", Share: base, OutputDirectory: "/out",
+	}))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 }
 
 // output runs a script in a session, and gives what it prints.
-func output(t *testing.T, s nodev1connect.SessionServiceClient, session, script string) (string, *nodev1.Process) {
+func output(
+	t *testing.T, s nodev1connect.SessionServiceClient, session, script string,
+) (string, *nodev1.Process) {
 	t.Helper()
-	r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{Session: session, Path: []byte("sh"), Args: [][]byte{[]byte("-c"), []byte(script)}, Directory: []byte("/")}))
+	r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{
+		Session: session, Path: []byte("sh"), Args: [][]byte{[]byte("-c"), []byte(script)},
+		Directory: []byte("/"),
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return printed(t, s, session, r.Msg.GetProcess().GetPid())
 }
 
-func printed(t *testing.T, s nodev1connect.SessionServiceClient, session string, pid uint32) (string, *nodev1.Process) {
+func printed(
+	t *testing.T, s nodev1connect.SessionServiceClient, session string, pid uint32,
+) (string, *nodev1.Process) {
 	t.Helper()
 	var b bytes.Buffer
 	for {
-		a, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{Session: session, Pid: pid, Offset: int64(b.Len()), TimeoutNs: int64(bound)}))
+		a, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{
+			Session: session, Pid: pid, Offset: int64(b.Len()), TimeoutNs: int64(bound),
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +173,9 @@ func printed(t *testing.T, s nodev1connect.SessionServiceClient, session string,
 			break
 		}
 	}
-	w, err := s.Wait(t.Context(), connect.NewRequest(&nodev1.WaitRequest{Session: session, Pid: pid, TimeoutNs: int64(bound)}))
+	w, err := s.Wait(t.Context(), connect.NewRequest(&nodev1.WaitRequest{
+		Session: session, Pid: pid, TimeoutNs: int64(bound),
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,10 +188,14 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 	base := openDir(t)
 	none := c.as("user", "nobody", "a", nil)
 	c.add(none, "theirs", base)
-	if got, p := output(t, none, "theirs", "id -u; id -G; umask >made; stat -c %u made"); !strings.HasPrefix(got, "65534\n") || !strings.HasSuffix(got, "\n65534\n") || p.GetExitStatus() != 0 {
+	if got, p := output(t, none, "theirs",
+		"id -u; id -G; umask >made; stat -c %u made"); !strings.HasPrefix(got, "65534\n") ||
+		!strings.HasSuffix(got, "\n65534\n") || p.GetExitStatus() != 0 {
 		t.Errorf("a program of it ran as %q", got)
 	}
-	long, err := none.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{Session: "theirs", Path: []byte("sleep"), Args: [][]byte{[]byte("1000")}, Directory: []byte("/")}))
+	long, err := none.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{
+		Session: "theirs", Path: []byte("sleep"), Args: [][]byte{[]byte("1000")}, Directory: []byte("/"),
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +215,9 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 				t.Errorf("%s may %s: %v", caller, what, err)
 			}
 		}
-		_, err := s.Run(ctx, connect.NewRequest(&nodev1.RunRequest{Session: "theirs", Path: []byte("true"), Directory: []byte("/")}))
+		_, err := s.Run(ctx, connect.NewRequest(&nodev1.RunRequest{
+			Session: "theirs", Path: []byte("true"), Directory: []byte("/"),
+		}))
 		try("run", err)
 		_, err = s.ListProcesses(ctx, connect.NewRequest(&nodev1.ListProcessesRequest{Session: "theirs"}))
 		try("list", err)
@@ -202,7 +225,9 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 		try("learn how it was made", err)
 		_, err = s.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: "theirs", Pid: pid}))
 		try("wait", err)
-		_, err = s.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: "theirs", Pid: pid, Signal: 9}))
+		_, err = s.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{
+			Session: "theirs", Pid: pid, Signal: 9,
+		}))
 		try("kill", err)
 		_, err = s.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: "theirs", Signal: 9}))
 		try("kill all", err)
@@ -210,13 +235,17 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 		try("read", err)
 		_, err = s.DeleteSession(ctx, connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "theirs"}))
 		try("delete", err)
-		_, err = s.AddSession(ctx, connect.NewRequest(&nodev1.AddSessionRequest{Name: "new", User: "nobody", Drive: "-", Share: base, OutputDirectory: "/out"}))
+		_, err = s.AddSession(ctx, connect.NewRequest(&nodev1.AddSessionRequest{
+			Name: "new", User: "nobody", Drive: "-", Share: base, OutputDirectory: "/out",
+		}))
 		try("make one for another", err)
-		if l, err := s.ListSessions(ctx, connect.NewRequest(&nodev1.ListSessionsRequest{})); err == nil && len(l.Msg.GetSessions()) > 0 {
+		if l, err := s.ListSessions(ctx, connect.NewRequest(&nodev1.ListSessionsRequest{})); err == nil &&
+			len(l.Msg.GetSessions()) > 0 {
 			t.Errorf("%s sees %v", caller, l.Msg.GetSessions())
 		}
 	}
-	if _, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()), vmmc.WithSession("theirs")); !errors.Is(err, vmmc.ErrNoRights) {
+	if _, err := vmmc.Open(t.Context(), vmmc.WithSocket(c.nodes["a"].Socket()),
+		vmmc.WithSession("theirs")); !errors.Is(err, vmmc.ErrNoRights) {
 		t.Errorf("a process of root joins it: %v", err)
 	}
 
@@ -225,13 +254,17 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err = none.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{Name: "new", Drive: "-", Share: closed, OutputDirectory: "/out"}))
+	_, err = none.AddSession(t.Context(), connect.NewRequest(&nodev1.AddSessionRequest{
+		Name: "new", Drive: "-", Share: closed, OutputDirectory: "/out",
+	}))
 	if err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("a base that the user may not enter: %v", err)
 	}
 
 	// Root may all, by itself or by its node's word, and runs as the session's user.
-	for _, root := range []nodev1connect.SessionServiceClient{c.as("user", "root", "a", nil), c.as("node", "b", "a", http.Header{"Vmmc-User": {"root"}})} {
+	for _, root := range []nodev1connect.SessionServiceClient{
+		c.as("user", "root", "a", nil), c.as("node", "b", "a", http.Header{"Vmmc-User": {"root"}}),
+	} {
 		if got, _ := output(t, root, "theirs", "id -u"); got != "65534\n" {
 			t.Errorf("for root a program ran as %q", got)
 		}
@@ -240,7 +273,8 @@ func TestSessionsAreTheirUsers(t *testing.T) {
 			t.Errorf("root sees %v (%v)", l, err)
 		}
 	}
-	if _, err := c.as("user", "root", "a", nil).Kill(t.Context(), connect.NewRequest(&nodev1.KillRequest{Session: "theirs", Pid: pid, Signal: 15})); err != nil {
+	if _, err := c.as("user", "root", "a", nil).Kill(t.Context(),
+		connect.NewRequest(&nodev1.KillRequest{Session: "theirs", Pid: pid, Signal: 15})); err != nil {
 		t.Error(err)
 	}
 	if _, p := printed(t, none, "theirs", pid); p.GetSignal() != 15 {
@@ -292,7 +326,8 @@ func (c *sessionCluster) lead(dir, session string, args ...string) (string, func
 	c.t.Helper()
 	cmd := testutil.Command(c.t, "lead", args...)
 	cmd.Dir = dir
-	cmd.Env = append(cmd.Env, nodeproto.Env+"="+c.nodes["a"].Socket(), nodeproto.SessionEnv+"="+session, "PWD="+dir)
+	cmd.Env = append(cmd.Env, nodeproto.Env+"="+c.nodes["a"].Socket(),
+		nodeproto.SessionEnv+"="+session, "PWD="+dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		c.t.Fatal(err)
@@ -327,7 +362,8 @@ func TestSpawnInASession(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(base, "sub"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(base, "sub", "where"), []byte("#!/bin/sh\npwd; echo $VMMCSESSION\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(base, "sub", "where"),
+			[]byte("#!/bin/sh\npwd; echo $VMMCSESSION\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		at[n] = c.as("user", me(t), n, nil)
@@ -341,14 +377,16 @@ func TestSpawnInASession(t *testing.T) {
 		if _, err := fmt.Sscan(line, &own, &pid); err != nil {
 			t.Fatal(line)
 		}
-		if got, p := printed(t, at["b"], "job", pid); got != filepath.Join(bases["b"], "sub")+"\njob\n" || p.GetGroup() != own {
+		if got, p := printed(t, at["b"], "job", pid); got != filepath.Join(bases["b"], "sub")+"\njob\n" ||
+			p.GetGroup() != own {
 			t.Errorf("spawned by %d, it printed %q and is %v", own, got, p)
 		}
 		b, err := os.ReadFile(filepath.Join(bases["b"], "out", fmt.Sprintf("job_%d", own)))
 		if err != nil || !strings.Contains(string(b), fmt.Sprintf("\nVMMC_b %d # HOST=b ", pid)) {
 			t.Errorf("the run group's file on b has %q (%v)", b, err)
 		}
-		for deadline := time.Now().Add(bound); ; time.Sleep(time.Millisecond) { // the session learns of processes that join
+		for deadline := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+			// The session learns of processes that join.
 			b, err = os.ReadFile(filepath.Join(bases["a"], "out", fmt.Sprintf("job_%d", own)))
 			if strings.Contains(string(b), fmt.Sprintf("\nVMMC_a %d # HOST=a ", own)) {
 				break
@@ -364,7 +402,9 @@ func TestSpawnInASession(t *testing.T) {
 		t.Errorf("spawn from outside of the drive: %s", line)
 	}
 	_ = end // it has ended, with an error
-	if _, err := at["b"].DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+	if _, err := at["b"].DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{
+		Name: "job",
+	})); err != nil {
 		t.Fatal(err)
 	}
 	line, _ = c.lead(bases["a"], "job", "spawn", "b", "sub/where")
@@ -383,7 +423,8 @@ func TestArgumentZeroInASession(t *testing.T) {
 			t.Fatal(err)
 		}
 		testutil.CopyProgram(t, "/bin/cat", filepath.Join(base, "bin"))
-		if err := os.WriteFile(filepath.Join(base, "bin", "script"), []byte("#!/bin/sh\nprintf %s \"$0\"\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(base, "bin", "script"),
+			[]byte("#!/bin/sh\nprintf %s \"$0\"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		at[n] = c.as("user", me(t), n, nil)
@@ -441,10 +482,12 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 	line, end := c.lead(base, "job", "hear", "a", strconv.Itoa(int(pid)))
 	end()
 	var got report
-	if err := json.Unmarshal([]byte(line), &got); err != nil || uint32(got.ID.PID) != pid || got.Real != int(a.Msg.GetProcess().GetRealPid()) {
+	if err := json.Unmarshal([]byte(line), &got); err != nil || uint32(got.ID.PID) != pid ||
+		got.Real != int(a.Msg.GetProcess().GetRealPid()) {
 		t.Errorf("%s: it is not process %d (%v)", line, pid, err)
 	}
-	if _, p := printed(t, c.as("user", me(t), "a", nil), "job", pid); p.GetExitStatus() != 0 || p.GetLost() {
+	if _, p := printed(t, c.as("user", me(t), "a", nil), "job", pid); p.GetExitStatus() != 0 ||
+		p.GetLost() {
 		t.Errorf("it ended with %v", p)
 	}
 }
@@ -460,7 +503,9 @@ func sleeper(t *testing.T, s nodev1connect.SessionServiceClient) (pid uint32, re
 		t.Fatal(err)
 	}
 	p := r.Msg.GetProcess()
-	l, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{Session: "job", Pid: p.GetPid(), TimeoutNs: int64(bound)}))
+	l, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{
+		Session: "job", Pid: p.GetPid(), TimeoutNs: int64(bound),
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,7 +553,8 @@ func TestHalfDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, bytes.Replace(b, []byte(`"Ending": false`), []byte(`"Ending": true`), 1), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.Replace(b, []byte(`"Ending": false`), []byte(`"Ending": true`),
+		1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.start("a")
@@ -537,8 +583,12 @@ func TestHalfDeleted(t *testing.T) {
 
 func TestSessionsNeedVmmcd(t *testing.T) {
 	c := newCluster(t)
-	s := nodev1connect.NewSessionServiceClient(&http.Client{Transport: &http.Transport{TLSClientConfig: c.ids["b"].ClientTLS("a")}, Timeout: bound}, "https://"+c.a.Addr())
-	r := connect.NewRequest(&nodev1.AddSessionRequest{Name: "x", Drive: "-", Share: "/", OutputDirectory: "/out"})
+	s := nodev1connect.NewSessionServiceClient(&http.Client{
+		Transport: &http.Transport{TLSClientConfig: c.ids["b"].ClientTLS("a")}, Timeout: bound,
+	}, "https://"+c.a.Addr())
+	r := connect.NewRequest(&nodev1.AddSessionRequest{
+		Name: "x", Drive: "-", Share: "/", OutputDirectory: "/out",
+	})
 	r.Header().Set("Vmmc-User", me(t))
 	if _, err := s.AddSession(t.Context(), r); err == nil {
 		t.Error("a node that keeps no state has a session")
@@ -550,11 +600,16 @@ func TestSessionsNeedVmmcd(t *testing.T) {
 func escape(t *testing.T, s nodev1connect.SessionServiceClient) int {
 	t.Helper()
 	const script = `(setsid setpriv --reuid 65534 --clear-groups env -i sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' &); exec sleep 1000`
-	r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{Session: "job", Path: []byte("sh"), Directory: []byte("/"), Args: [][]byte{[]byte("-c"), []byte(script)}}))
+	r, err := s.Run(t.Context(), connect.NewRequest(&nodev1.RunRequest{
+		Session: "job", Path: []byte("sh"), Directory: []byte("/"),
+		Args: [][]byte{[]byte("-c"), []byte(script)},
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{Session: "job", Pid: r.Msg.GetProcess().GetPid(), TimeoutNs: int64(bound)}))
+	l, err := s.ReadLog(t.Context(), connect.NewRequest(&nodev1.ReadLogRequest{
+		Session: "job", Pid: r.Msg.GetProcess().GetPid(), TimeoutNs: int64(bound),
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +635,9 @@ func TestProgramsOfOtherUsersEnd(t *testing.T) {
 	s := c.as("user", me(t), "a", nil)
 	c.add(s, "job", t.TempDir())
 	real := escape(t, s)
-	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{
+		Name: "job",
+	})); err != nil {
 		t.Fatal(err)
 	}
 	dead(t, real)
@@ -589,7 +646,8 @@ func TestProgramsOfOtherUsersEnd(t *testing.T) {
 // In a cgroup even what has lost its supervisor is ended.
 func TestNothingLeavesACgroup(t *testing.T) {
 	_, err := cgroup.Home()
-	testutil.Require(t, err == nil && os.Getuid() == 0, "needs root and cgroups of version 2 that it may make")
+	testutil.Require(t, err == nil && os.Getuid() == 0,
+		"needs root and cgroups of version 2 that it may make")
 	c := newSessionCluster(t)
 	s := c.as("user", me(t), "a", nil)
 	c.add(s, "job", t.TempDir())
@@ -612,15 +670,19 @@ func TestNothingLeavesACgroup(t *testing.T) {
 		t.Fatalf("kill supervisor %d: %v", supervisor, err)
 	}
 	dead(t, supervisor)
-	if st, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", real)); err != nil || len(st) == 0 || bytes.Contains(st, []byte("VMMC")) {
-		t.Fatalf("process %d ended with its supervisor, or has the session's mark: %q (%v)", real, st, err)
+	if st, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", real)); err != nil || len(st) == 0 ||
+		bytes.Contains(st, []byte("VMMC")) {
+		t.Fatalf("process %d ended with its supervisor, or has the session's mark: %q (%v)", real, st,
+			err)
 	}
 	c.start("a")
 	dead(t, real)
 	if got, _ := output(t, s, "job", "echo again"); got != "again\n" {
 		t.Errorf("after that a program prints %q", got)
 	}
-	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+	if _, err := s.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{
+		Name: "job",
+	})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {

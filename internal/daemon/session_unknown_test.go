@@ -27,7 +27,8 @@ type deaf struct {
 
 func (d deaf) RoundTrip(r *http.Request) (*http.Response, error) {
 	a, err := d.RoundTripper.RoundTrip(r)
-	if err == nil && slices.ContainsFunc(d.to, func(s string) bool { return strings.HasSuffix(r.URL.Path, s) }) {
+	if err == nil && slices.ContainsFunc(d.to,
+		func(s string) bool { return strings.HasSuffix(r.URL.Path, s) }) {
 		_ = a.Body.Close()
 		return nil, errors.New("the answer is lost")
 	}
@@ -48,10 +49,14 @@ func TestSessionOfUnknownOutcome(t *testing.T) {
 		host, _ := hosts.Lookup(c.hosts, "b")
 		tr := &http.Transport{TLSClientConfig: id.ClientTLS("b"), ForceAttemptHTTP2: true}
 		t.Cleanup(tr.CloseIdleConnections)
-		way := nodev1connect.NewSessionServiceClient(&http.Client{Transport: deaf{tr, to}, Timeout: bound}, "https://"+host.Control)
+		way := nodev1connect.NewSessionServiceClient(&http.Client{
+			Transport: deaf{tr, to}, Timeout: bound,
+		}, "https://"+host.Control)
 		return &ask.Cluster{Chosen: []*ask.Node{{Name: "a", Client: a}, {Name: "b", Client: way}}}
 	}
-	r := &nodev1.AddSessionRequest{Name: "job", Drive: "-", Share: t.TempDir(), OutputDirectory: "/out"}
+	r := &nodev1.AddSessionRequest{
+		Name: "job", Drive: "-", Share: t.TempDir(), OutputDirectory: "/out",
+	}
 	there := func() (names string) {
 		for _, s := range []nodev1connect.SessionServiceClient{a, b} {
 			l, err := s.ListSessions(t.Context(), connect.NewRequest(&nodev1.ListSessionsRequest{}))
@@ -64,17 +69,21 @@ func TestSessionOfUnknownOutcome(t *testing.T) {
 		}
 		return names
 	}
-	if err := lossy("/AddSession").AddSession(t.Context(), r); !errors.Is(err, code.Unreachable) || there() != "" {
+	if err := lossy("/AddSession").AddSession(t.Context(), r); !errors.Is(err, code.Unreachable) ||
+		there() != "" {
 		t.Errorf("made: %q, and %v", there(), err)
 	}
 	c.add(b, "job", t.TempDir()) // another one of that name
 	if err := lossy("/AddSession").AddSession(t.Context(), r); err == nil || there() != "job " {
 		t.Errorf("made: %q, and %v", there(), err)
 	}
-	if _, err := b.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{Name: "job"})); err != nil {
+	if _, err := b.DeleteSession(t.Context(), connect.NewRequest(&nodev1.DeleteSessionRequest{
+		Name: "job",
+	})); err != nil {
 		t.Fatal(err)
 	}
-	if err := lossy("/AddSession", "/DeleteSession").AddSession(t.Context(), r); err == nil || !strings.Contains(err.Error(), `whether node "b" has made it is not known`) {
+	if err := lossy("/AddSession", "/DeleteSession").AddSession(t.Context(), r); err == nil ||
+		!strings.Contains(err.Error(), `whether node "b" has made it is not known`) {
 		t.Errorf("the error is %v", err)
 	}
 }

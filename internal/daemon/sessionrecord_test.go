@@ -8,7 +8,9 @@ import (
 
 // A user's directory is what the system says it is, also after the daemon was started again.
 func TestHomeOfARecordedSession(t *testing.T) {
-	for _, home := range []string{"/home/ann", "/", "", "/home/\xff\xfe", "/home/\xe9t\xe9", "/home/\ufffd", `/home/\ufffd`} {
+	for _, home := range []string{
+		"/home/ann", "/", "", "/home/\xff\xfe", "/home/\xe9t\xe9", "/home/\ufffd", `/home/\ufffd`,
+	} {
 		state := t.TempDir()
 		if err := os.Mkdir(filepath.Join(state, "sessions"), 0o700); err != nil {
 			t.Fatal(err)

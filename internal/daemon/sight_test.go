@@ -30,11 +30,14 @@ import (
 )
 
 // linksOf asks a node for its links as the holder of a certificate.
-func linksOf(t *testing.T, n *daemon.Node, id *cert.Identity, name string, r *nodev1.LinksRequest) ([]*nodev1.Link, error) {
+func linksOf(
+	t *testing.T, n *daemon.Node, id *cert.Identity, name string, r *nodev1.LinksRequest,
+) ([]*nodev1.Link, error) {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: id.ClientTLS(name), ForceAttemptHTTP2: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	c := nodev1connect.NewLinkServiceClient(&http.Client{Transport: tr, Timeout: bound}, "https://"+n.Addr())
+	c := nodev1connect.NewLinkServiceClient(&http.Client{Transport: tr, Timeout: bound},
+		"https://"+n.Addr())
 	a, err := c.Links(t.Context(), connect.NewRequest(r))
 	if err != nil {
 		return nil, err
@@ -56,7 +59,9 @@ func TestLinksAreTheirUsers(t *testing.T) {
 	if len(l) > 0 {
 		t.Errorf("another node sees links: %v", l)
 	}
-	for _, r := range []*nodev1.LinksRequest{{}, {AfterPid: 1 << 31}, {AfterPid: 1, AfterPlace: 1<<32 - 1}} {
+	for _, r := range []*nodev1.LinksRequest{
+		{}, {AfterPid: 1 << 31}, {AfterPid: 1, AfterPlace: 1<<32 - 1},
+	} {
 		if l, err := linksOf(t, c.b, ann, "b", r); err != nil || len(l) > 0 {
 			t.Errorf("%v shows links of others: %v (%v)", r, l, err)
 		}
@@ -74,7 +79,8 @@ func TestKeysAreNotTold(t *testing.T) {
 	}
 	start := func(name string) *daemon.Node {
 		return startNode(t, daemon.Config{
-			Name: name, Socket: anonymous(), Hosts: c.hosts, Identity: ids[name], Logs: filepath.Join(logs, name), Admins: []string{"ann"},
+			Name: name, Socket: anonymous(), Hosts: c.hosts, Identity: ids[name], Logs: filepath.Join(logs,
+				name), Admins: []string{"ann"},
 			Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 	}
@@ -119,8 +125,10 @@ func TestKeysAreNotTold(t *testing.T) {
 	// A part of it would be bad enough.
 	part := l.Key[:9]
 	for _, s := range []string{
-		string(part), hex.EncodeToString(part), strings.ToUpper(hex.EncodeToString(part)), base64.StdEncoding.EncodeToString(part),
-		base64.URLEncoding.EncodeToString(part), strings.Trim(fmt.Sprintf("%d", part), "[]"), strings.Trim(fmt.Sprintf("%q", part), `"`),
+		string(part), hex.EncodeToString(part), strings.ToUpper(hex.EncodeToString(part)),
+		base64.StdEncoding.EncodeToString(part),
+		base64.URLEncoding.EncodeToString(part), strings.Trim(fmt.Sprintf("%d", part), "[]"),
+		strings.Trim(fmt.Sprintf("%q", part), `"`),
 	} {
 		if strings.Contains(said, s) {
 			t.Errorf("the key is told as %q", s)
@@ -130,7 +138,8 @@ func TestKeysAreNotTold(t *testing.T) {
 
 // modesRole is a user whose own daemon makes a socket in a directory.
 func modesRole() int {
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(otherUser), syscall.Setuid(otherUser)); err != nil {
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(otherUser),
+		syscall.Setuid(otherUser)); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -166,7 +175,8 @@ func TestModesOfAUsersSocket(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	his := filepath.Join(dir, "his")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(his, 0o755), os.Chown(his, otherUser, otherUser)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(his, 0o755), os.Chown(his, otherUser,
+		otherUser)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := testutil.Command(t, "modes", dir).CombinedOutput()

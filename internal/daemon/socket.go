@@ -81,11 +81,14 @@ func (s *unixSocket) takeOver(path string) error {
 	}
 	// Files beside the socket are written, and programs believe what listens there.
 	if _, err := trust.Own().Make(filepath.Dir(path), mode); err != nil {
-		return code.New(code.BadConfig, "directory of the socket: %v: name another one with --socket or %s", err, nodeproto.Env)
+		return code.New(code.BadConfig,
+			"directory of the socket: %v: name another one with --socket or %s", err, nodeproto.Env)
 	}
 	lock, err := unix.LockFile(path + ".lock")
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return code.New(code.BadConfig, "another vmmcd serves %s (it holds %s.lock): stop it, or give this one another socket", path, path)
+		return code.New(code.BadConfig,
+			"another vmmcd serves %s (it holds %s.lock): stop it, or give this one another socket", path,
+			path)
 	}
 	if err != nil {
 		return code.New(code.BadConfig, "lock of the socket: %v", err)

@@ -74,38 +74,57 @@ func TestRequestsOutOfPlace(t *testing.T) {
 		testutil.PipeClosed(t, w) // whatever came of it
 		return err
 	}
-	for _, m := range []nodeproto.Method{nodeproto.Export, nodeproto.Unexport, nodeproto.Import, nodeproto.Connect, nodeproto.Release, 0, 999} {
-		check(t, fmt.Sprintf("request %d", m), call(m, nodeproto.Empty{}, 2), code.BadArg, "before registration")
+	for _, m := range []nodeproto.Method{
+		nodeproto.Export, nodeproto.Unexport, nodeproto.Import, nodeproto.Connect, nodeproto.Release, 0,
+		999,
+	} {
+		check(t, fmt.Sprintf("request %d", m), call(m, nodeproto.Empty{}, 2), code.BadArg,
+			"before registration")
 	}
-	check(t, "another protocol version", call(nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version + 1}, 1), code.Protocol, "one release")
+	check(t, "another protocol version", call(nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version + 1}, 1), code.Protocol, "one release")
 	if err := call(nodeproto.Register, 5, 0); err == nil {
 		t.Error("a number registered")
 	}
-	if err := call(nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 3}, 1); err != nil {
+	if err := call(nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 3},
+		1); err != nil {
 		t.Fatal(err)
 	}
-	check(t, "register twice", call(nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 4}, 0), code.BadArg, "already")
-	for _, r := range []nodeproto.ExportRequest{{ID: 1, Rights: 1}, {ID: 1, Size: -4, Rights: 1}, {ID: 1, Size: 4}, {ID: 1, Size: 4, Rights: 4}} {
+	check(t, "register twice", call(nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version, Incarnation: 4}, 0), code.BadArg, "already")
+	for _, r := range []nodeproto.ExportRequest{
+		{ID: 1, Rights: 1}, {ID: 1, Size: -4, Rights: 1}, {ID: 1, Size: 4}, {ID: 1, Size: 4, Rights: 4},
+	} {
 		check(t, fmt.Sprintf("export %+v", r), call(nodeproto.Export, r, 0), code.BadArg)
 	}
 	check(t, "unknown request", call(999, nodeproto.Empty{}, 4), code.BadArg, "newer than its daemon")
-	for _, m := range []nodeproto.Method{nodeproto.Offer, nodeproto.Accept, nodeproto.Handover, nodeproto.Withdraw} {
+	for _, m := range []nodeproto.Method{
+		nodeproto.Offer, nodeproto.Accept, nodeproto.Handover, nodeproto.Withdraw,
+	} {
 		check(t, fmt.Sprintf("a daemon's request %d", m), call(m, nodeproto.Empty{}, 1), code.BadArg)
 	}
-	check(t, "unknown process", call(nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: 999_999}, 3), code.NoSuchProcess, "999999", `"one"`)
-	check(t, "unknown node", call(nodeproto.Import, nodeproto.ImportRequest{Node: "two", PID: 1}, 0), code.NoSuchNode, `"two"`)
+	check(t, "unknown process", call(nodeproto.Import,
+		nodeproto.ImportRequest{Node: "one", PID: 999_999}, 3), code.NoSuchProcess, "999999", `"one"`)
+	check(t, "unknown node", call(nodeproto.Import, nodeproto.ImportRequest{Node: "two", PID: 1}, 0),
+		code.NoSuchNode, `"two"`)
 	check(t, "no node", call(nodeproto.Import, nodeproto.ImportRequest{PID: 1}, 0), code.NoSuchNode)
 	for _, m := range []nodeproto.Method{nodeproto.Connect, nodeproto.Release} {
-		var r any = nodeproto.ConnectRequest{Exporter: nodeproto.ProcessID{Node: "one", PID: 1, Incarnation: 12345}}
-		if m == nodeproto.Release {
-			r = nodeproto.ReleaseRequest{Exporter: nodeproto.ProcessID{Node: "one", PID: 1, Incarnation: 12345}}
+		var r any = nodeproto.ConnectRequest{
+			Exporter: nodeproto.ProcessID{Node: "one", PID: 1, Incarnation: 12345},
 		}
-		check(t, fmt.Sprintf("request %d about another incarnation", m), call(m, r, 2), code.StaleImport, "import again")
+		if m == nodeproto.Release {
+			r = nodeproto.ReleaseRequest{
+				Exporter: nodeproto.ProcessID{Node: "one", PID: 1, Incarnation: 12345},
+			}
+		}
+		check(t, fmt.Sprintf("request %d about another incarnation", m), call(m, r, 2), code.StaleImport,
+			"import again")
 	}
 	if err := call(nodeproto.Unexport, nodeproto.ExportRequest{ID: 77}, 0); err != nil {
 		t.Errorf("the end of what is not exported can be repeated: %v", err)
 	}
-	if err := call(nodeproto.Unexport, nodeproto.ExportRequest{ID: 78}, 1); err != nil || c.Err() != nil {
+	if err := call(nodeproto.Unexport, nodeproto.ExportRequest{ID: 78}, 1); err != nil ||
+		c.Err() != nil {
 		t.Errorf("the connection did not survive: %v, %v", err, c.Err())
 	}
 	tr.goesOn(t)
@@ -120,14 +139,16 @@ func TestConnectWithoutAGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	granted := newRaw(t, n, 10, nil)
-	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), granted.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: uint32(q.PID()), ID: 1}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), granted.Conn, nodeproto.Import,
+		nodeproto.ImportRequest{Node: "one", PID: uint32(q.PID()), ID: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id = g.Exporter
 	stranger := newRaw(t, n, 11, nil)
 	fds, w := pipe(t, 2)
-	_, err = stranger.Call(t.Context(), nodeproto.Connect, nodeproto.ConnectRequest{Exporter: id}, fds, nil)
+	_, err = stranger.Call(t.Context(), nodeproto.Connect, nodeproto.ConnectRequest{Exporter: id}, fds,
+		nil)
 	closeAll(fds)
 	if err == nil {
 		t.Error("a link without a grant")
@@ -233,7 +254,8 @@ func TestAnotherSession(t *testing.T) {
 		_, err := open(t, n, vmmc.WithSession("yours")).Import(t.Context(), q.Node(), q.PID(), 1)
 		check(t, "import by another session", err, vmmc.ErrNoRights, q.ID().String(), `"mine"`, `"yours"`)
 		check(t, "import by another session", err, vmmc.ErrBadIbufState)
-		if _, err := open(t, n, vmmc.WithSession("mine")).Import(t.Context(), q.Node(), q.PID(), 1); err != nil {
+		if _, err := open(t, n, vmmc.WithSession("mine")).Import(t.Context(), q.Node(), q.PID(),
+			1); err != nil {
 			t.Errorf("import by the same session: %v", err)
 		}
 	}
@@ -257,7 +279,8 @@ const otherUser = 64_321
 // importRole becomes another user and imports: socket, node, process, buffer.
 func importRole() int {
 	a := testutil.Args()
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(otherUser), syscall.Setuid(otherUser)); err != nil {
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(otherUser),
+		syscall.Setuid(otherUser)); err != nil {
 		fmt.Println("setuid:", err)
 		return 1
 	}
@@ -316,7 +339,9 @@ func TestHostileAnswers(t *testing.T) {
 		err error
 	}
 	var next atomic.Pointer[answer]
-	bad := newRaw(t, c.b, 5, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
+	bad := newRaw(t, c.b, 5, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any,
+		[]int, error,
+	) {
 		closeAll(fds)
 		if m == nodeproto.Offer {
 			a := next.Load()
@@ -324,7 +349,8 @@ func TestHostileAnswers(t *testing.T) {
 		}
 		return nil, nil, code.New(code.NoRights, "no")
 	})
-	if _, err := bad.Call(t.Context(), nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 4096, Rights: 3}, nil, nil); err != nil {
+	if _, err := bad.Call(t.Context(), nodeproto.Export,
+		nodeproto.ExportRequest{ID: 1, Size: 4096, Rights: 3}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, a := range map[string]struct {
@@ -359,7 +385,8 @@ func TestHostileAnswers(t *testing.T) {
 	id := nodeproto.ProcessID{Node: "b", PID: uint32(victim.PID()), Incarnation: 1}
 	next.Store(&answer{g: nodeproto.Grant{Exporter: id, Handle: 1, Size: 4096, Rights: 3}})
 	r := newRaw(t, c.a, 6, nil)
-	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import, nodeproto.ImportRequest{Node: "b", PID: bad.id.PID, ID: 1}, nil)
+	g, _, err := nodeproto.Ask[nodeproto.Grant](t.Context(), r.Conn, nodeproto.Import,
+		nodeproto.ImportRequest{Node: "b", PID: bad.id.PID, ID: 1}, nil)
 	if err != nil || g.Exporter != bad.id {
 		t.Errorf("a grant by %+v comes as one by %+v (%v)", bad.id, g.Exporter, err)
 	}
@@ -373,16 +400,24 @@ func TestStartErrors(t *testing.T) {
 		cfg  daemon.Config
 		says string
 	}{
-		"no name":           {daemon.Config{Socket: anonymous()}, "node name"},
-		"bad name":          {daemon.Config{Name: "a b", Socket: anonymous()}, "node name"},
-		"no socket":         {daemon.Config{Name: "one"}, "no socket path"},
-		"socket taken":      {daemon.Config{Name: "one", Socket: path}, "another vmmcd serves"},
-		"long socket":       {daemon.Config{Name: "one", Socket: "/tmp/" + strings.Repeat("x", 120)}, "shorter directory"},
-		"not in hosts":      {daemon.Config{Name: "z", Socket: anonymous(), Hosts: c.hosts}, "a, b"},
-		"no certificate":    {daemon.Config{Name: "a", Socket: anonymous(), Hosts: c.hosts}, "no certificate"},
-		"another's":         {daemon.Config{Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: c.ids["b"]}, "this node is \"a\""},
-		"port taken":        {daemon.Config{Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: c.ids["a"]}, c.a.Addr()},
-		"directory is none": {daemon.Config{Name: "one", Socket: path + "/x/s"}, "directory of the socket"},
+		"no name":      {daemon.Config{Socket: anonymous()}, "node name"},
+		"bad name":     {daemon.Config{Name: "a b", Socket: anonymous()}, "node name"},
+		"no socket":    {daemon.Config{Name: "one"}, "no socket path"},
+		"socket taken": {daemon.Config{Name: "one", Socket: path}, "another vmmcd serves"},
+		"long socket":  {daemon.Config{Name: "one", Socket: "/tmp/" + strings.Repeat("x", 120)}, "shorter directory"},
+		"not in hosts": {daemon.Config{Name: "z", Socket: anonymous(), Hosts: c.hosts}, "a, b"},
+		"no certificate": {
+			daemon.Config{Name: "a", Socket: anonymous(), Hosts: c.hosts}, "no certificate",
+		},
+		"another's": {daemon.Config{
+			Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: c.ids["b"],
+		}, "this node is \"a\""},
+		"port taken": {daemon.Config{
+			Name: "a", Socket: anonymous(), Hosts: c.hosts, Identity: c.ids["a"],
+		}, c.a.Addr()},
+		"directory is none": {
+			daemon.Config{Name: "one", Socket: path + "/x/s"}, "directory of the socket",
+		},
 	} {
 		n, err := daemon.Start(s.cfg)
 		if err == nil {

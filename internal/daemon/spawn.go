@@ -66,7 +66,9 @@ func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
 	}
 	if ctx.Err() != nil {
 		n.cancelChild(c)
-		return 0, code.New(code.Timeout, "start %s on node %q: there is no more time (%v); it is killed if it has begun", o.Path, n.cfg.Name, context.Cause(ctx))
+		return 0, code.New(code.Timeout,
+			"start %s on node %q: there is no more time (%v); it is killed if it has begun", o.Path,
+			n.cfg.Name, context.Cause(ctx))
 	}
 	return c.pid, nil
 }
@@ -82,7 +84,9 @@ func (n *Node) cancelChild(c *child) {
 }
 
 // Spawn is asked by the node of the process that spawns.
-func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequest]) (*connect.Response[nodev1.SpawnResponse], error) {
+func (s *service) Spawn(
+	ctx context.Context, r *connect.Request[nodev1.SpawnRequest],
+) (*connect.Response[nodev1.SpawnResponse], error) {
 	m := r.Msg
 	im, err := importer(ctx, m.GetParent(), m.GetUser(), m.GetSession())
 	if err != nil {
@@ -90,7 +94,9 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 	}
 	o := order{
 		parent: im.Process, session: im.Session,
-		SpawnRequest: nodeproto.SpawnRequest{Path: m.GetPath(), Args: m.GetArgs(), Directory: m.GetDirectory(), Hosts: m.GetHosts()},
+		SpawnRequest: nodeproto.SpawnRequest{
+			Path: m.GetPath(), Args: m.GetArgs(), Directory: m.GetDirectory(), Hosts: m.GetHosts(),
+		},
 	}
 	if err := o.Check(o.session); err != nil {
 		return nil, coded(err)
@@ -98,7 +104,8 @@ func (s *service) Spawn(ctx context.Context, r *connect.Request[nodev1.SpawnRequ
 	var pid uint32
 	if m.GetInSession() {
 		if o.name = m.GetName(); len(o.name) > 4096 || bytes.IndexByte(o.name, 0) >= 0 {
-			return nil, coded(code.New(code.BadArg, "the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
+			return nil, coded(code.New(code.BadArg,
+				"the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
 		}
 		pid, err = s.n.spawnInSession(ctx, im, o, m.GetGroup())
 	} else if o.runAs, err = s.n.accountNamed(im.User); err == nil {
@@ -116,7 +123,9 @@ func (p *peer) spawn(ctx context.Context, o order, user string) (uint32, error) 
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
+	})
 	a, err := p.client.Spawn(ctx, connect.NewRequest(&nodev1.SpawnRequest{
 		Parent: processID(o.parent), User: user, Session: o.session,
 		Path: o.Path, Args: o.Args, Directory: o.Directory, Hosts: o.Hosts,
@@ -129,9 +138,12 @@ func (p *peer) spawn(ctx context.Context, o order, user string) (uint32, error) 
 		return 0, p.failed(context.WithoutCancel(ctx), err)
 	}
 	if !sent.Load() {
-		return 0, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name, p.host.Control, err)
+		return 0, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name,
+			p.host.Control, err)
 	}
-	return 0, code.New(code.OutcomeUnknown, "node %q at %s was lost while it was asked; whether it has started %s is not known: %v", p.host.Name, p.host.Control, o.Path, err)
+	return 0, code.New(code.OutcomeUnknown,
+		"node %q at %s was lost while it was asked; whether it has started %s is not known: %v",
+		p.host.Name, p.host.Control, o.Path, err)
 }
 
 // refusedSpawn says whether the other node has answered that it does not.

@@ -81,7 +81,8 @@ func (n *Node) run(c *child) {
 	c.executed = true
 	n.children.wakeStarters()
 	n.mu.Unlock()
-	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name, "session", c.session, "path", string(c.Path), "parent", c.parent.String())
+	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name, "session",
+		c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
 	if how, ended := n.reap(c, proc); ended {
 		n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
@@ -100,7 +101,8 @@ func (n *Node) awaitExec(proc *unix.Child) error {
 func (n *Node) reap(c *child, proc *unix.Child) (how string, ended bool) {
 	if !proc.AwaitOr(n.stopWaiting) {
 		proc.Release()
-		n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(), "path", string(c.Path))
+		n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(),
+			"path", string(c.Path))
 		return "", false
 	}
 	if n.isStopping() { // else its process group would run on after the node
@@ -137,7 +139,8 @@ func (n *Node) explain(c *child, err error) error {
 	case errors.Is(err, supervise.ErrSlowExec):
 		k = code.Timeout
 	case directory && errors.Is(err, syscall.ENOENT):
-		return code.New(code.BadArg, "node %q has no directory %s, which is the caller's working directory", n.cfg.Name, c.Directory)
+		return code.New(code.BadArg,
+			"node %q has no directory %s, which is the caller's working directory", n.cfg.Name, c.Directory)
 	case directory && errors.Is(err, syscall.EACCES):
 		hint = ": the user may not enter the directory"
 	case errors.Is(err, syscall.ENOENT):
@@ -156,7 +159,8 @@ func (n *Node) explain(c *child, err error) error {
 	if errors.As(err, &why) { // the rest repeats the path
 		err = why
 	}
-	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, n.cfg.Name, c.runAs.name, err, hint)
+	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, n.cfg.Name,
+		c.runAs.name, err, hint)
 }
 
 // maxChildren bounds the programs of one user that a node has started and that
@@ -198,7 +202,9 @@ func (n *Node) startChild(ctx context.Context, c *child) error {
 		select {
 		case <-begun:
 		case <-ctx.Done():
-			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to begin, and their files or directories do not answer (%v)", c.Path, n.cfg.Name, maxStarting, c.runAs.name, context.Cause(ctx))
+			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to "+
+				"begin, and their files or directories do not answer (%v)", c.Path, n.cfg.Name, maxStarting,
+				c.runAs.name, context.Cause(ctx))
 		}
 	}
 }
@@ -233,7 +239,9 @@ func (cs *children) add(c *child) error {
 		}
 	}
 	if same >= maxChildren {
-		return code.New(code.NoMem, "user %q runs %d spawned programs on this node, which is the most: let some end", c.runAs.name, same)
+		return code.New(code.NoMem,
+			"user %q runs %d spawned programs on this node, which is the most: let some end", c.runAs.name,
+			same)
 	}
 	cs.byPID[c.pid], cs.byToken[c.token] = c, c
 	return nil
@@ -266,12 +274,14 @@ func (n *Node) awaitJoined(ctx context.Context, pid uint32) (*process, error) {
 		case <-c.joined:
 		case <-c.ended:
 		case <-ctx.Done():
-			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid, n.cfg.Name)
+			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid,
+				n.cfg.Name)
 		}
 	}
 	p, err := n.lookup(pid)
 	if err != nil && c != nil {
-		err = code.New(code.NoSuchProcess, "process %d on node %q, which was spawned, has ended", pid, n.cfg.Name)
+		err = code.New(code.NoSuchProcess, "process %d on node %q, which was spawned, has ended", pid,
+			n.cfg.Name)
 	}
 	return p, err
 }

@@ -52,9 +52,14 @@ func checkVariables(vars [][]byte) error {
 		name, _, is := strings.Cut(string(v), "=")
 		switch {
 		case !is || name == "" || strings.ContainsRune(string(v), 0):
-			return code.New(code.BadArg, "the variable %q is not of the form NAME=VALUE, or has a zero byte", v)
-		case slices.Contains([]string{nodeproto.Env, nodeproto.SessionEnv, nodeproto.HostsEnv, nodeproto.TokenEnv, supervise.MarkerEnv, "PWD"}, name):
-			return code.New(code.BadArg, "the variable %s is set by the node, and cannot be another: choose another name", name)
+			return code.New(code.BadArg, "the variable %q is not of the form NAME=VALUE, or has a zero byte",
+				v)
+		case slices.Contains([]string{
+			nodeproto.Env, nodeproto.SessionEnv, nodeproto.HostsEnv, nodeproto.TokenEnv, supervise.MarkerEnv,
+			"PWD",
+		}, name):
+			return code.New(code.BadArg,
+				"the variable %s is set by the node, and cannot be another: choose another name", name)
 		}
 	}
 	return nil

@@ -117,22 +117,33 @@ func TestSpawnAsAnotherUser(t *testing.T) {
 	c.a.Close()
 	c.a = startNode(t, daemon.Config{Name: "a", Socket: socket, Hosts: c.hosts, Identity: c.ids["a"]})
 	account, err := user.LookupId(strconv.Itoa(nobody))
-	testutil.Require(t, err == nil && account.Username == "nobody" && account.Gid == account.Uid, "this system's user 65534 is not nobody")
+	testutil.Require(t, err == nil && account.Username == "nobody" && account.Gid == account.Uid,
+		"this system's user 65534 is not nobody")
 	const tell = `{ id -u; id -g; id -G; echo $USER $HOME $PATH; pwd; } >"$0.tmp"; mv "$0.tmp" "$0"`
 	for name, s := range map[string]struct {
 		user       int
 		node, says string
 		printed    string
 	}{
-		"here":                 {nobody, "a", "ended: true", "65534\n65534\n65534 64500\nnobody " + account.HomeDir + " /usr/local/bin:/usr/bin:/bin\n"},
-		"here without account": {otherUser, "a", "ended: true", "64321\n64321\n64321 64500\n64321 / /usr/local/bin:/usr/bin:/bin\n"},
-		"on the other node":    {nobody, "b", "ended: true", "65534\n65534\n65534\nnobody " + account.HomeDir + " /usr/local/bin:/usr/bin:/bin\n"},
-		"no account there":     {otherUser, "b", "rights: true", ""},
-		"root here":            {0, "a", "ended: true", "0\n"},
-		"root there":           {0, "b", "rights: true", ""},
+		"here": {
+			nobody, "a", "ended: true", "65534\n65534\n65534 64500\nnobody " + account.HomeDir +
+				" /usr/local/bin:/usr/bin:/bin\n",
+		},
+		"here without account": {
+			otherUser, "a", "ended: true",
+			"64321\n64321\n64321 64500\n64321 / /usr/local/bin:/usr/bin:/bin\n",
+		},
+		"on the other node": {
+			nobody, "b", "ended: true", "65534\n65534\n65534\nnobody " + account.HomeDir +
+				" /usr/local/bin:/usr/bin:/bin\n",
+		},
+		"no account there": {otherUser, "b", "rights: true", ""},
+		"root here":        {0, "a", "ended: true", "0\n"},
+		"root there":       {0, "b", "rights: true", ""},
 	} {
 		out := filepath.Join(dir, "out")
-		cmd := testutil.Command(t, "spawn as", strconv.Itoa(s.user), socket, s.node, "/bin/sh", "-c", tell, out)
+		cmd := testutil.Command(t, "spawn as", strconv.Itoa(s.user), socket, s.node, "/bin/sh", "-c",
+			tell, out)
 		cmd.Dir = dir
 		said, err := cmd.Output()
 		if err != nil || !strings.HasPrefix(string(said), s.says) {
@@ -145,7 +156,8 @@ func TestSpawnAsAnotherUser(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !bytes.HasPrefix(b, []byte(s.printed)) || !bytes.HasSuffix(b, []byte("\n"+dir+"\n")) {
+		if err != nil || !bytes.HasPrefix(b, []byte(s.printed)) || !bytes.HasSuffix(b,
+			[]byte("\n"+dir+"\n")) {
 			t.Errorf("%s: it printed %q (%v), want %q", name, b, err, s.printed)
 		}
 		_ = os.Remove(out)
@@ -165,9 +177,11 @@ func TestSpawnWithTheUsersRights(t *testing.T) {
 	if err := os.Chmod(private, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd := testutil.Command(t, "spawn as", strconv.Itoa(nobody), socket, "one", filepath.Join(private, "sh"))
+	cmd := testutil.Command(t, "spawn as", strconv.Itoa(nobody), socket, "one", filepath.Join(private,
+		"sh"))
 	cmd.Dir = dir
-	if said, err := cmd.Output(); err != nil || !strings.HasPrefix(string(said), "rights: false") || !strings.Contains(string(said), "permission denied") {
+	if said, err := cmd.Output(); err != nil || !strings.HasPrefix(string(said), "rights: false") ||
+		!strings.Contains(string(said), "permission denied") {
 		t.Errorf("another user's program: %q, %v", said, err)
 	}
 }
@@ -194,8 +208,10 @@ func TestSpawnByAnotherUsersNode(t *testing.T) {
 	}
 	defer p.Close()
 	_, err = p.Spawn(t.Context(), p.Node(), "/bin/true")
-	check(t, "root at the node of another user", err, vmmc.ErrNoRights, `runs as user "nobody"`, `user "root"`)
-	said, err := testutil.Command(t, "spawn as", strconv.Itoa(nobody), socket, "one", "/bin/true").Output()
+	check(t, "root at the node of another user", err, vmmc.ErrNoRights, `runs as user "nobody"`,
+		`user "root"`)
+	said, err := testutil.Command(t, "spawn as", strconv.Itoa(nobody), socket, "one",
+		"/bin/true").Output()
 	if err != nil || !strings.HasPrefix(string(said), "ended: true") {
 		t.Errorf("the daemon's own user: %q, %v", said, err)
 	}
@@ -208,7 +224,9 @@ func TestSpawnForAnotherNode(t *testing.T) {
 	tr := newTraffic(t, c.a, c.b)
 	me := &nodev1.ProcessID{Node: "a", Pid: 1, Incarnation: 1}
 	good := func() *nodev1.SpawnRequest {
-		return &nodev1.SpawnRequest{Parent: me, User: "no-such-user", Path: []byte("/bin/true"), Directory: []byte("/")}
+		return &nodev1.SpawnRequest{
+			Parent: me, User: "no-such-user", Path: []byte("/bin/true"), Directory: []byte("/"),
+		}
 	}
 	ask := func(node string, r *nodev1.SpawnRequest) error {
 		id := ids[node]
@@ -252,7 +270,8 @@ func TestHostileSpawn(t *testing.T) {
 		}
 		bad := good
 		bad.Directory = []byte("/no/such/directory")
-		check(t, "a directory that is not there", ask(bad), code.BadArg, `"`+node+`"`, "/no/such/directory", "working directory")
+		check(t, "a directory that is not there", ask(bad), code.BadArg, `"`+node+`"`,
+			"/no/such/directory", "working directory")
 		bad.Directory = []byte("tmp")
 		check(t, "a relative directory", ask(bad), code.BadArg)
 		bad.Directory, bad.Args = []byte("/"), [][]byte{make([]byte, 1)}
@@ -269,7 +288,8 @@ func TestHostileSpawn(t *testing.T) {
 func register(t *testing.T, n *daemon.Node, token string) nodeproto.Welcome {
 	t.Helper()
 	c := join(t, n, nil)
-	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), c, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 9, Token: token}, nil)
+	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), c, nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version, Incarnation: 9, Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +301,9 @@ func TestSpawnToken(t *testing.T) {
 	n := alone(t)
 	p := open(t, n)
 	t.Chdir(t.TempDir())
-	pid := spawn(t, p, p.Node(), []string{"/bin/sh", "-c", `echo "$VMMC_SPAWN" >t.tmp; mv t.tmp t; trap 'exit 0' TERM; while [ ! -e end ]; do sleep 0.01; done`})
+	pid := spawn(t, p, p.Node(), []string{
+		"/bin/sh", "-c", `echo "$VMMC_SPAWN" >t.tmp; mv t.tmp t; trap 'exit 0' TERM; while [ ! -e end ]; do sleep 0.01; done`,
+	})
 	var token []byte
 	eventually(t, "no token", func() (ok bool) {
 		var err error
@@ -295,8 +317,10 @@ func TestSpawnToken(t *testing.T) {
 		}
 	}
 	first := register(t, n, tok)
-	if first.Process.PID != uint32(pid) || first.Parent.PID != uint32(p.PID()) || first.Parent.Node != "one" {
-		t.Errorf("the first is %v, child of %v; want pid %d of %v", first.Process, first.Parent, pid, p.ID())
+	if first.Process.PID != uint32(pid) || first.Parent.PID != uint32(p.PID()) ||
+		first.Parent.Node != "one" {
+		t.Errorf("the first is %v, child of %v; want pid %d of %v", first.Process, first.Parent, pid,
+			p.ID())
 	}
 	if w := register(t, n, tok); w.Process.PID == uint32(pid) {
 		t.Error("the token made two processes one")
@@ -304,7 +328,9 @@ func TestSpawnToken(t *testing.T) {
 	if err := os.WriteFile("end", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the token outlives the program", func() bool { return register(t, n, tok).Parent.Node == "" })
+	eventually(t, "the token outlives the program", func() bool {
+		return register(t, n, tok).Parent.Node == ""
+	})
 }
 
 // A node that takes the request and is lost may have started the program.

@@ -130,7 +130,9 @@ func newSpawnCluster(t testing.TB) *cluster {
 		at   **daemon.Node
 		name string
 	}{{&c.a, "a"}, {&c.b, "b"}} {
-		*n.at = startNode(t, daemon.Config{Name: n.name, Socket: anonymous(), Hosts: c.hosts, Identity: c.ids[n.name], SpawnRoot: true})
+		*n.at = startNode(t, daemon.Config{
+			Name: n.name, Socket: anonymous(), Hosts: c.hosts, Identity: c.ids[n.name], SpawnRoot: true,
+		})
 	}
 	return c
 }
@@ -146,7 +148,9 @@ func spawn(t testing.TB, p *vmmc.Process, node vmmc.NodeID, argv []string) vmmc.
 }
 
 // hear gives a child's report, and what to send its end with.
-func hear(t testing.TB, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID) (r report, im *vmmc.Import) {
+func hear(
+	t testing.TB, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID,
+) (r report, im *vmmc.Import) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), bound)
 	defer stop()
@@ -175,7 +179,8 @@ func bye(t testing.TB, r report, im *vmmc.Import) {
 
 func reaped(t testing.TB, real int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d is still there", real), func() bool { return !unix.Alive(real) })
+	eventually(t, fmt.Sprintf("process %d is still there", real),
+		func() bool { return !unix.Alive(real) })
 }
 
 func eventually(t testing.TB, what string, f func() bool) {
@@ -223,7 +228,9 @@ func TestSpawn(t *testing.T) {
 		if r.Below != "true<nil>" {
 			t.Errorf("on node %s: a program that the child started has a parent: %s", name, r.Below)
 		}
-		for _, v := range []string{"VMMCSESSION=mine", "VMMCHOSTS= b,a", "VMMC_SOCKET=" + n.Socket(), "PWD=" + dir} {
+		for _, v := range []string{
+			"VMMCSESSION=mine", "VMMCHOSTS= b,a", "VMMC_SOCKET=" + n.Socket(), "PWD=" + dir,
+		} {
 			if !slices.Contains(r.Env, v) {
 				t.Errorf("on node %s: no %s in its environment %v", name, v, r.Env)
 			}
@@ -247,11 +254,16 @@ func TestSpawnRelativePath(t *testing.T) {
 	p := open(t, alone(t))
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := errors.Join(os.Mkdir("sub", 0o700), os.Symlink("/bin/sh", "prog"), os.Symlink("../prog", "sub/other")); err != nil {
+	if err := errors.Join(os.Mkdir("sub", 0o700), os.Symlink("/bin/sh", "prog"), os.Symlink("../prog",
+		"sub/other")); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"prog", "./prog", "sub/other", "sub/../prog", filepath.Join(dir, "prog")} {
-		pid := spawn(t, p, p.Node(), []string{path, "-c", `printf "%s|" "$0" "$PWD" "$@" >out.tmp; exit 7`, "", "x y", "", "\xff"})
+	for _, path := range []string{
+		"prog", "./prog", "sub/other", "sub/../prog", filepath.Join(dir, "prog"),
+	} {
+		pid := spawn(t, p, p.Node(), []string{
+			path, "-c", `printf "%s|" "$0" "$PWD" "$@" >out.tmp; exit 7`, "", "x y", "", "\xff",
+		})
 		ends(t, p, pid)
 		want := strings.Join([]string{"", dir, "x y", "", "\xff", ""}, "|")
 		if b, err := os.ReadFile("out.tmp"); err != nil || string(b) != want {
@@ -287,7 +299,8 @@ func TestSpawnErrors(t *testing.T) {
 		text string
 		mode os.FileMode
 	}{
-		"plain": {"#!/bin/sh\n", 0o600}, "text": {"no program\n", 0o700}, "script": {"#!/no/such/interpreter\n", 0o700},
+		"plain": {"#!/bin/sh\n", 0o600}, "text": {"no program\n", 0o700},
+		"script": {"#!/no/such/interpreter\n", 0o700},
 	} {
 		if err := os.WriteFile(name, []byte(f.text), f.mode); err != nil {
 			t.Fatal(err)
@@ -368,7 +381,8 @@ func TestChildEndsBeforeItJoins(t *testing.T) {
 		pid := spawn(t, p, node, []string{"/bin/sh", "-c", "exit 1"})
 		for range 2 {
 			_, err := p.Import(t.Context(), node, pid, 1)
-			check(t, "import from a child that ended", err, vmmc.ErrNoSuchProcess, fmt.Sprint(pid), node.String())
+			check(t, "import from a child that ended", err, vmmc.ErrNoSuchProcess, fmt.Sprint(pid),
+				node.String())
 		}
 	}
 }

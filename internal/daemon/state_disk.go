@@ -57,11 +57,14 @@ func (n *Node) stateFault() error {
 	}
 	if d.checking != nil {
 		if waited := time.Since(d.since); waited > timeout.Ping {
-			return code.New(code.NoMem, "the state directory %s has not answered for %v: look at its disk or file server", n.cfg.State, waited.Round(time.Second))
+			return code.New(code.NoMem,
+				"the state directory %s has not answered for %v: look at its disk or file server", n.cfg.State,
+				waited.Round(time.Second))
 		}
 	}
 	if d.err != nil {
-		return code.New(code.NoMem, "the state cannot be written, new sessions and programs are refused: %v: free some space, or mend its disk", d.err)
+		return code.New(code.NoMem, "the state cannot be written, new sessions and programs are "+
+			"refused: %v: free some space, or mend its disk", d.err)
 	}
 	return nil
 }

@@ -38,11 +38,15 @@ func (n *Node) openLogs() {
 	driver := logfile.Open(filepath.Join(n.cfg.Logs, "driver.log"), logfile.Size)
 	for _, f := range []*logfile.File{server, driver} {
 		if err := f.Opening(); err != nil {
-			n.cfg.Log.Warn("the log cannot be written, until that is mended this is all there is", "err", err)
+			n.cfg.Log.Warn("the log cannot be written, until that is mended this is all there is", "err",
+				err)
 		}
 	}
-	n.files = map[nodev1.SystemLog]*logfile.File{nodev1.SystemLog_SYSTEM_LOG_SERVER: server, nodev1.SystemLog_SYSTEM_LOG_DRIVER: driver}
-	toServer, toDriver := logfile.Limit(slog.NewTextHandler(server, nil)), logfile.Limit(slog.NewTextHandler(driver, nil))
+	n.files = map[nodev1.SystemLog]*logfile.File{
+		nodev1.SystemLog_SYSTEM_LOG_SERVER: server, nodev1.SystemLog_SYSTEM_LOG_DRIVER: driver,
+	}
+	toServer, toDriver := logfile.Limit(slog.NewTextHandler(server,
+		nil)), logfile.Limit(slog.NewTextHandler(driver, nil))
 	n.log = slog.New(slog.NewMultiHandler(n.cfg.Log.Handler(), toServer))
 	n.driver = slog.New(slog.NewMultiHandler(n.cfg.Log.Handler(), toDriver))
 	n.driverLog = slog.New(toDriver)
@@ -68,11 +72,14 @@ func (e httpErrors) Write(b []byte) (int, error) {
 // systemService answers administrators.
 type systemService struct{ n *Node }
 
-func (s *systemService) ReadSystemLog(ctx context.Context, r *connect.Request[nodev1.ReadSystemLogRequest]) (*connect.Response[nodev1.ReadSystemLogResponse], error) {
+func (s *systemService) ReadSystemLog(
+	ctx context.Context, r *connect.Request[nodev1.ReadSystemLogRequest],
+) (*connect.Response[nodev1.ReadSystemLogResponse], error) {
 	n := s.n
 	c, err := callerOf(ctx)
 	if err == nil && !n.administrates(c) {
-		err = code.New(code.NoRights, "user %q may not read the logs of node %q: root, the daemon's user and those named with --admin may", c.user, n.cfg.Name)
+		err = code.New(code.NoRights, "user %q may not read the logs of node %q: root, the daemon's "+
+			"user and those named with --admin may", c.user, n.cfg.Name)
 	}
 	if err != nil {
 		return nil, coded(err)
@@ -80,9 +87,11 @@ func (s *systemService) ReadSystemLog(ctx context.Context, r *connect.Request[no
 	f := n.files[r.Msg.GetLog()]
 	switch {
 	case n.files == nil:
-		return nil, coded(code.New(code.BadConfig, "node %q keeps no logs: start its daemon with --root", n.cfg.Name))
+		return nil, coded(code.New(code.BadConfig, "node %q keeps no logs: start its daemon with --root",
+			n.cfg.Name))
 	case f == nil:
-		return nil, coded(code.New(code.BadArg, "node %q has no log %v: there are server and driver", n.cfg.Name, r.Msg.GetLog()))
+		return nil, coded(code.New(code.BadArg, "node %q has no log %v: there are server and driver",
+			n.cfg.Name, r.Msg.GetLog()))
 	}
 	at := r.Msg.GetPosition()
 	switch last := r.Msg.GetLines(); {
@@ -100,5 +109,7 @@ func (s *systemService) ReadSystemLog(ctx context.Context, r *connect.Request[no
 	defer context.AfterFunc(n.ctx, stop)()
 	b := make([]byte, supervise.MaxChunk)
 	read, next := f.Read(wait, at, b)
-	return reply(&nodev1.ReadSystemLogResponse{Data: b[:read], Position: next, Incarnation: n.incarnation}, nil)
+	return reply(&nodev1.ReadSystemLogResponse{
+		Data: b[:read], Position: next, Incarnation: n.incarnation,
+	}, nil)
 }

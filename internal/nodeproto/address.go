@@ -95,7 +95,9 @@ func hasDaemon(path string) bool {
 // CheckPath refuses what the kernel would cut.
 func CheckPath(path string) error {
 	if len(path) > maxPath {
-		return code.New(code.BadArg, "socket path %s has %d bytes, the system allows %d: choose a shorter directory", path, len(path), maxPath)
+		return code.New(code.BadArg,
+			"socket path %s has %d bytes, the system allows %d: choose a shorter directory", path, len(path),
+			maxPath)
 	}
 	return nil
 }
@@ -120,7 +122,8 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	defer stop()
 	var d net.Dialer
 	c, err := d.DialContext(bounded, "unixpacket", path)
-	for errors.Is(err, syscall.EAGAIN) && bounded.Err() == nil { // so many come that it has not taken them yet
+	for errors.Is(err, syscall.EAGAIN) && bounded.Err() == nil {
+		// So many come that it has not taken them yet.
 		select {
 		case <-time.After(time.Millisecond):
 		case <-bounded.Done():
@@ -134,11 +137,13 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 		hint := "is it running, and is this its socket?"
 		switch {
 		case errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
-			hint = "it is not running: start vmmcd, set " + Env + " to its socket, or embed a node in the program"
+			hint = "it is not running: start vmmcd, set " + Env +
+				" to its socket, or embed a node in the program"
 		case errors.Is(err, os.ErrPermission):
 			hint = "this user may not use it"
 		}
-		return nil, code.New(code.NoDaemon, "no node daemon at %s: %v (%s)", path, errors.Unwrap(err), hint)
+		return nil, code.New(code.NoDaemon, "no node daemon at %s: %v (%s)", path, errors.Unwrap(err),
+			hint)
 	}
 	u := c.(*net.UnixConn)
 	if err := checkPeer(u, path, owner); err != nil {
@@ -162,7 +167,8 @@ func checkPath(path string) (owner int64, err error) {
 			err = place.Entry(name, i)
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EACCES) ||
+		errors.Is(err, syscall.ENOTDIR) {
 		return -1, nil // which the attempt to connect is told too
 	}
 	if err != nil {

@@ -27,13 +27,15 @@ const maxServing = 4096
 // Handler answers a request. It owns fds, which are foreign: see package foreign. The descriptors
 // that it returns are closed once they are sent. It runs on its own goroutine, and its context ends
 // when the caller gives up or the connection ends.
-type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer any, answerFDs []int, err error)
+type Handler func(ctx context.Context, m Method, body []byte, fds []int) (answer any,
+	answerFDs []int, err error)
 
 // Conn is one end of a connection. Its methods may be called concurrently.
 type Conn struct {
-	c            *net.UnixConn
-	source       *foreign.Source // attributes received descriptors
-	maxReceived  int             // received descriptors that may be open before receiving pauses; 0: no bound
+	c      *net.UnixConn
+	source *foreign.Source // attributes received descriptors
+	// Received descriptors that may be open before receiving pauses; 0: no bound.
+	maxReceived  int
 	handler      Handler
 	trace        Tracer      // nil: calls are not traced
 	mayBeRefused atomic.Bool // no packet has come yet: the first may be a refusal
@@ -133,7 +135,8 @@ func NewDialledConn(c *net.UnixConn, h Handler) *Conn { return startConn(c, h, t
 func startConn(c *net.UnixConn, h Handler, mayBeRefused bool, maxReceived int) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Conn{
-		c: c, source: foreign.FromPeer(c), maxReceived: maxReceived, handler: h, calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		c: c, source: foreign.FromPeer(c), maxReceived: maxReceived, handler: h,
+		calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
 		writing: semaphore.New(1), ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	l.mayBeRefused.Store(mayBeRefused)
@@ -176,12 +179,15 @@ func (l *Conn) fail(err error) {
 	}
 	l.mu.Unlock()
 	if first {
-		foreign.HangUp(l.c, l.source) // before cancel: a cancelled handler would send its error to the peer
+		// Before cancel: a cancelled handler would send its error to the peer.
+		foreign.HangUp(l.c, l.source)
 	}
 	l.cancel()
 }
 
-func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error, awake bool) ([]int, error) {
+func (l *Conn) call(
+	ctx context.Context, m Method, in any, fds []int, out func([]byte) error, awake bool,
+) ([]int, error) {
 	ch := make(chan answer, 1)
 	l.mu.Lock()
 	if l.err != nil {
@@ -227,11 +233,15 @@ func (l *Conn) call(ctx context.Context, m Method, in any, fds []int, out func([
 }
 
 // Ask is Call with an answer of type T.
-func Ask[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T, got []int, err error) {
+func Ask[T any](
+	ctx context.Context, l *Conn, m Method, in any, fds []int,
+) (v T, got []int, err error) {
 	return callDecoded[T](ctx, l, m, in, fds, false)
 }
 
-func callDecoded[T any](ctx context.Context, l *Conn, m Method, in any, fds []int, awake bool) (v T, got []int, err error) {
+func callDecoded[T any](
+	ctx context.Context, l *Conn, m Method, in any, fds []int, awake bool,
+) (v T, got []int, err error) {
 	got, err = l.traced(ctx, m, in, fds, func(b []byte) (err error) {
 		v, err = Decode[T](b)
 		return err
@@ -336,7 +346,8 @@ func (l *Conn) writeWithin(ctx context.Context, h header, body any, fds []int) e
 			}
 			pause = min(2*pause, longestWritePause)
 			if !time.Now().Before(end) {
-				return notWritten(fmt.Errorf("the other end has not accepted the connection within %v: %w", timeout.Control, err))
+				return notWritten(fmt.Errorf("the other end has not accepted the connection within %v: %w",
+					timeout.Control, err))
 			}
 			continue
 		case !errors.Is(err, os.ErrDeadlineExceeded):
@@ -370,7 +381,9 @@ type recvBuffer struct {
 
 // The control buffer fits all descriptors that can come: the kernel closes descriptors that do not
 // fit within the receiver's call.
-var recvBuffers = sync.Pool{New: func() any { return &recvBuffer{oob: make([]byte, unix.RightsSpace(unix.MaxRights))} }}
+var recvBuffers = sync.Pool{
+	New: func() any { return &recvBuffer{oob: make([]byte, unix.RightsSpace(unix.MaxRights))} },
+}
 
 func (l *Conn) read() {
 	c, err := l.c.SyscallConn()
@@ -562,7 +575,9 @@ func (l *Conn) serve(h header, body []byte, fds []int) {
 	if full {
 		stop()
 		closeAll(fds)
-		_ = l.write(header{kind: failure, id: h.id}, wireError{code.NoMem, fmt.Sprintf("more than %d requests of one process at a time", maxServing)}, nil)
+		_ = l.write(header{kind: failure, id: h.id}, wireError{
+			code.NoMem, fmt.Sprintf("more than %d requests of one process at a time", maxServing),
+		}, nil)
 		return
 	}
 	l.wg.Go(func() {

@@ -16,7 +16,9 @@ const pollTime = 400 * time.Microsecond
 // sleeps, which saves a wake-up. It also handles other packets that arrive, as the reader does; two
 // packets that arrive close together may be handled out of order, so it must be used only by the
 // end whose peer sends nothing that depends on order.
-func AskPolling[T any](ctx context.Context, l *Conn, m Method, in any, fds []int) (v T, got []int, err error) {
+func AskPolling[T any](
+	ctx context.Context, l *Conn, m Method, in any, fds []int,
+) (v T, got []int, err error) {
 	return callDecoded[T](ctx, l, m, in, fds, true)
 }
 

@@ -35,8 +35,9 @@ func lookout(t testing.TB, near, far Handler) (l, o *Conn, read func()) {
 	a, b := sockets(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	l = &Conn{
-		c: a, handler: near, writing: semaphore.New(1), calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
-		ctx: ctx, cancel: cancel, done: make(chan struct{}),
+		c: a, handler: near, writing: semaphore.New(1), calls: map[uint64]chan answer{},
+		serving: map[uint64]context.CancelFunc{},
+		ctx:     ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	read = sync.OnceFunc(func() { go l.read() })
 	t.Cleanup(func() {
@@ -118,7 +119,8 @@ func TestAskAwakeIsGivenUp(t *testing.T) {
 	l := served(t, a, none)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := AskPolling[Empty](ctx, l, Import, Empty{}, nil); !errors.Is(err, context.Canceled) {
+	if _, _, err := AskPolling[Empty](ctx, l, Import, Empty{}, nil); !errors.Is(err,
+		context.Canceled) {
 		t.Error(err)
 	}
 	testutil.PipeClosed(t, w)
@@ -159,7 +161,9 @@ func TestLookingServes(t *testing.T) {
 func TestLookingTakesWhatOthersWaitFor(t *testing.T) {
 	const others = 20
 	had := make(chan struct{}, others)
-	l, _, _ := lookout(t, none, func(ctx context.Context, m Method, body []byte, _ []int) (any, []int, error) {
+	l, _, _ := lookout(t, none, func(ctx context.Context, m Method, body []byte, _ []int) (any, []int,
+		error,
+	) {
 		if m == Import { // comes last
 			for range others {
 				select {
@@ -175,7 +179,8 @@ func TestLookingTakesWhatOthersWaitFor(t *testing.T) {
 	ch := l.question(t, Import)
 	for i := range uint32(others) {
 		go func() {
-			if g, _, err := Ask[Grant](t.Context(), l, Export, ImportRequest{ID: i}, nil); err != nil || g.Handle != i {
+			if g, _, err := Ask[Grant](t.Context(), l, Export, ImportRequest{ID: i}, nil); err != nil ||
+				g.Handle != i {
 				t.Errorf("call %d: %+v, %v", i, g, err)
 			}
 			had <- struct{}{}
@@ -196,8 +201,11 @@ func TestLookingEnds(t *testing.T) {
 		"by garbage":   {func(_, o *Conn) { _, _ = o.c.Write([]byte("garbage")) }, ErrPacket.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			begun := make(chan struct{}) // else the end by the other would leave the question unread, which is a reset
-			l, o, read := lookout(t, none, func(ctx context.Context, _ Method, _ []byte, _ []int) (any, []int, error) {
+			// Else the end by the other would leave the question unread, which is a reset.
+			begun := make(chan struct{})
+			l, o, read := lookout(t, none, func(ctx context.Context, _ Method, _ []byte, _ []int) (any,
+				[]int, error,
+			) {
 				close(begun)
 				<-ctx.Done()
 				return Empty{}, nil, nil
@@ -226,7 +234,9 @@ func TestDoneWaitsForWhatWasTakenByLooking(t *testing.T) {
 	for range 20 {
 		var over atomic.Bool
 		taken := make(chan struct{})
-		l, o, read := lookout(t, func(ctx context.Context, _ Method, _ []byte, _ []int) (any, []int, error) {
+		l, o, read := lookout(t, func(ctx context.Context, _ Method, _ []byte, _ []int) (any, []int,
+			error,
+		) {
 			close(taken)
 			<-ctx.Done()
 			for range 1000 {

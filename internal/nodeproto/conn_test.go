@@ -28,7 +28,8 @@ const bound = 30 * time.Second
 // daemon.
 func sockets(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
-	p, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	p, err := syscall.Socketpair(syscall.AF_UNIX,
+		syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,8 @@ func TestCallAndAnswerWithDescriptors(t *testing.T) {
 	if _, err := wto.WriteString("to"); err != nil {
 		t.Fatal(err)
 	}
-	g, fds, err := Ask[Grant](t.Context(), l, Import, ImportRequest{Node: "n", PID: 1, ID: 41}, []int{to})
+	g, fds, err := Ask[Grant](t.Context(), l, Import, ImportRequest{Node: "n", PID: 1, ID: 41},
+		[]int{to})
 	closeAll([]int{to}) // it stays the caller's
 	if err != nil || g.Handle != 42 {
 		t.Fatalf("%+v, %v", g, err)
@@ -143,7 +145,8 @@ func TestErrorCodesTravel(t *testing.T) {
 		{io.ErrUnexpectedEOF, code.Unknown, io.ErrUnexpectedEOF.Error()}, // has no code of its own
 		{context.DeadlineExceeded, code.Timeout, context.DeadlineExceeded.Error()},
 		{code.Code(-9999), code.Code(-9999), "unknown error code -9999"},
-		{code.New(code.BadArg, "%s", strings.Repeat("\x01é", MaxPacket)), code.BadArg, ""}, // must not break the connection
+		// Must not break the connection.
+		{code.New(code.BadArg, "%s", strings.Repeat("\x01é", MaxPacket)), code.BadArg, ""},
 	}
 	served(t, b, func(_ context.Context, m Method, _ []byte, _ []int) (any, []int, error) {
 		return nil, nil, cases[m].err
@@ -168,7 +171,8 @@ func TestAnswerTooLarge(t *testing.T) {
 		return Empty{}, nil, nil
 	})
 	l := served(t, a, none)
-	if _, err := l.Call(t.Context(), Release, Empty{}, nil, nil); err == nil || errors.Is(err, code.NoDaemon) {
+	if _, err := l.Call(t.Context(), Release, Empty{}, nil, nil); err == nil ||
+		errors.Is(err, code.NoDaemon) {
 		t.Errorf("an answer that is too large arrived as %v", err)
 	}
 	testutil.PipeClosed(t, w)
@@ -181,7 +185,8 @@ func TestRequestTooLarge(t *testing.T) {
 	a, b := sockets(t)
 	served(t, b, none)
 	l := served(t, a, none)
-	if _, err := l.Call(t.Context(), Import, strings.Repeat("x", MaxPacket), nil, nil); !errors.Is(err, ErrPacket) {
+	if _, err := l.Call(t.Context(), Import, strings.Repeat("x", MaxPacket), nil, nil); !errors.Is(err,
+		ErrPacket) {
 		t.Errorf("a request that is too large: %v", err)
 	}
 	if _, err := l.Call(t.Context(), Import, Empty{}, nil, nil); err != nil {
@@ -314,7 +319,8 @@ func TestMalformedPacketsEndTheConnection(t *testing.T) {
 				t.Error("it ended without a reason")
 			}
 			_ = a.SetReadDeadline(time.Now().Add(bound))
-			if n, err := a.Read(make([]byte, MaxPacket)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+			if n, err := a.Read(make([]byte, MaxPacket)); n != 0 || !errors.Is(err, io.EOF) &&
+				!errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("it answered %d bytes, %v, want the end", n, err)
 			}
 			testutil.PipeClosed(t, w)
@@ -427,7 +433,8 @@ func TestDial(t *testing.T) {
 		if err == nil {
 			conn.Close()
 		}
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.path) {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(err.Error(), c.path) {
 			t.Errorf("%s: %v, want %q and the path in it", name, err, c.says)
 		}
 	}

@@ -71,9 +71,13 @@ func parse(b []byte) (header, []byte, error) {
 		return header{}, nil, fmt.Errorf("%w: %d bytes or more, at most %d", ErrPacket, len(b), MaxPacket)
 	}
 	if m := binary.LittleEndian.Uint32(b); m != magic {
-		return header{}, nil, fmt.Errorf("%w: begins with %#x, want %#x: is the other end vmmc, of a version that speaks protocol %d?", ErrPacket, m, magic, Version)
+		return header{}, nil, fmt.Errorf("%w: begins with %#x, want %#x: is the other end vmmc, of a "+
+			"version that speaks protocol %d?", ErrPacket, m, magic, Version)
 	}
-	h := header{kind: kind(b[4]), fds: b[5], method: Method(binary.LittleEndian.Uint16(b[6:])), id: binary.LittleEndian.Uint64(b[8:])}
+	h := header{
+		kind: kind(b[4]), fds: b[5], method: Method(binary.LittleEndian.Uint16(b[6:])),
+		id: binary.LittleEndian.Uint64(b[8:]),
+	}
 	if h.kind < request || h.kind > cancel || h.fds > MaxDescriptors {
 		return header{}, nil, fmt.Errorf("%w: kind %d with %d descriptors", ErrPacket, h.kind, h.fds)
 	}

@@ -22,7 +22,8 @@ func TestPacketRoundTrip(t *testing.T) {
 	if err != nil || h != want {
 		t.Fatalf("%+v, %v, want %+v", h, err, want)
 	}
-	if r, err := Decode[ExportRequest](body); err != nil || !reflect.DeepEqual(r, ExportRequest{ID: 7, Size: 8, Rights: MayRead}) {
+	if r, err := Decode[ExportRequest](body); err != nil || !reflect.DeepEqual(r,
+		ExportRequest{ID: 7, Size: 8, Rights: MayRead}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -49,11 +50,13 @@ func TestPacketRefuses(t *testing.T) {
 		"too many descriptors": {with(5, MaxDescriptors+1), fmt.Sprint(MaxDescriptors+1, " descriptors")},
 		"too large":            {append(bytes.Clone(good), make([]byte, MaxPacket)...), "at most"},
 	} {
-		if _, _, err := parse(c.packet); !errors.Is(err, ErrPacket) || !strings.Contains(err.Error(), c.says) {
+		if _, _, err := parse(c.packet); !errors.Is(err, ErrPacket) || !strings.Contains(err.Error(),
+			c.says) {
 			t.Errorf("%s: %v, want %q in it", name, err, c.says)
 		}
 	}
-	if b, err := encode(header{kind: request}, strings.Repeat("x", MaxPacket)); !errors.Is(err, ErrPacket) {
+	if b, err := encode(header{kind: request}, strings.Repeat("x", MaxPacket)); !errors.Is(err,
+		ErrPacket) {
 		t.Errorf("a body that is too large became a packet of %d bytes: %v", len(b), err)
 	}
 	if _, err := Decode[Hello]([]byte(`{"Version":`)); !errors.Is(err, ErrPacket) {

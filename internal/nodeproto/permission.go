@@ -52,7 +52,8 @@ func PermissionSize(ps []Permission) (entries, names int) {
 // CheckPermissions says what is wrong with permissions.
 func CheckPermissions(ps []Permission) error {
 	if n, bytes := PermissionSize(ps); n > MaxEntries || bytes > MaxNames {
-		return code.New(code.BadArg, "the permissions have %d entries and %d bytes of names, at most %d and %d: permit whole sessions, users or nodes",
+		return code.New(code.BadArg, "the permissions have %d entries and %d bytes of names, at most "+
+			"%d and %d: permit whole sessions, users or nodes",
 			n, bytes, MaxEntries, MaxNames)
 	}
 	for _, p := range ps {
@@ -70,7 +71,8 @@ func CheckPermissions(ps []Permission) error {
 		}
 		for _, a := range p.Processes {
 			if a.Node == "" {
-				return code.New(code.BadArg, "a permission names process %d on no node: the zero NodeID is none", a.PID)
+				return code.New(code.BadArg,
+					"a permission names process %d on no node: the zero NodeID is none", a.PID)
 			}
 		}
 	}
@@ -95,7 +97,8 @@ func Permits(ps []Permission, im Importer, user, session string) bool {
 func (p *Permission) matches(im Importer, user, session string) bool {
 	address := Address{Node: im.Process.Node, PID: im.Process.PID}
 	switch {
-	case len(p.Users) == 0 && len(p.Sessions) == 0 && len(p.Processes) == 0 && !SameUserAndSession(im, user, session),
+	case len(p.Users) == 0 && len(p.Sessions) == 0 && len(p.Processes) == 0 && !SameUserAndSession(im,
+		user, session),
 		len(p.Users) > 0 && !named(p.Users, im.User),
 		len(p.Sessions) > 0 && !named(p.Sessions, im.Session),
 		// Any user can give a session any name.

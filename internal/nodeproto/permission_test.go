@@ -26,7 +26,9 @@ func TestPermissionsFitIntoAPacket(t *testing.T) {
 		"many of all": func() (ps []Permission) {
 			long := strings.Repeat(worst, MaxNames/(MaxEntries/5*4))
 			for range MaxEntries / 5 {
-				ps = append(ps, Permission{[]string{long}, []string{long}, []string{long}, []Address{{long, 1<<32 - 1}}})
+				ps = append(ps, Permission{
+					[]string{long}, []string{long}, []string{long}, []Address{{long, 1<<32 - 1}},
+				})
 			}
 			return ps
 		}(),
@@ -35,13 +37,16 @@ func TestPermissionsFitIntoAPacket(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		want := ExportRequest{ID: 1<<32 - 1, Size: 1 << 62, Rights: MayRead | MayWrite, Serial: 1<<64 - 1, Permit: ps}
+		want := ExportRequest{
+			ID: 1<<32 - 1, Size: 1 << 62, Rights: MayRead | MayWrite, Serial: 1<<64 - 1, Permit: ps,
+		}
 		b, err := encode(header{kind: request, method: Export, id: 1}, want)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got, err := Decode[ExportRequest](b[headerSize:]); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := Decode[ExportRequest](b[headerSize:]); err != nil || !reflect.DeepEqual(got,
+			want) {
 			t.Errorf("%s: it differs at the other end (%v)", name, err)
 		}
 	}

@@ -44,9 +44,12 @@ func (r *SpawnRequest) Check(session string) error {
 	case len(r.Path) == 0:
 		return code.New(code.BadArg, "the program's path is empty")
 	case zero:
-		return code.New(code.BadArg, "a zero byte in the path, an argument, the directory, VMMCHOSTS or the session's name: no program can get it")
+		return code.New(code.BadArg, "a zero byte in the path, an argument, the directory, VMMCHOSTS "+
+			"or the session's name: no program can get it")
 	case size > MaxSpawn:
-		return code.New(code.BadArg, "path, arguments, directory, VMMCHOSTS and the session's name have %d bytes (%d for each argument counted in), at most %d: hand the rest over in a file, or by an import", size, ArgCost, MaxSpawn)
+		return code.New(code.BadArg, "path, arguments, directory, VMMCHOSTS and the session's name "+
+			"have %d bytes (%d for each argument counted in), at most %d: hand the rest over in a file, "+
+			"or by an import", size, ArgCost, MaxSpawn)
 	case !bytes.HasPrefix(r.Directory, []byte("/")):
 		return code.New(code.BadArg, "the working directory %q does not begin with /", r.Directory)
 	}

@@ -40,7 +40,8 @@ func TestSpawnRequestFits(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := Decode[SpawnRequest](body)
-		if err != nil || !bytes.Equal(got.Path, r.Path) || !bytes.Equal(bytes.Join(got.Args, []byte{0}), bytes.Join(r.Args, []byte{0})) {
+		if err != nil || !bytes.Equal(got.Path, r.Path) || !bytes.Equal(bytes.Join(got.Args, []byte{0}),
+			bytes.Join(r.Args, []byte{0})) {
 			t.Errorf("%s: it came out differently (%v)", name, err)
 		}
 	}
@@ -70,16 +71,19 @@ func TestSpawnRequestCheck(t *testing.T) {
 		"zero in hosts":     {func(r *SpawnRequest) { r.Hosts = []byte{0} }, "", "zero byte"},
 		"zero in directory": {func(r *SpawnRequest) { r.Directory = []byte("/\x00") }, "", "zero byte"},
 		"zero in session":   {func(*SpawnRequest) {}, "a\x00", "zero byte"},
-		"too long":          {func(r *SpawnRequest) { r.Args = [][]byte{bytes.Repeat([]byte{1}, MaxSpawn)} }, "", "at most"},
-		"too many":          {func(r *SpawnRequest) { r.Args = make([][]byte, MaxSpawn/ArgCost) }, "", "at most"},
-		"long session":      {func(*SpawnRequest) {}, strings.Repeat("s", MaxSpawn), "at most"},
-		"relative":          {func(r *SpawnRequest) { r.Directory = []byte("d") }, "", "does not begin with /"},
-		"no directory":      {func(r *SpawnRequest) { r.Directory = nil }, "", "does not begin with /"},
+		"too long": {func(r *SpawnRequest) {
+			r.Args = [][]byte{bytes.Repeat([]byte{1}, MaxSpawn)}
+		}, "", "at most"},
+		"too many":     {func(r *SpawnRequest) { r.Args = make([][]byte, MaxSpawn/ArgCost) }, "", "at most"},
+		"long session": {func(*SpawnRequest) {}, strings.Repeat("s", MaxSpawn), "at most"},
+		"relative":     {func(r *SpawnRequest) { r.Directory = []byte("d") }, "", "does not begin with /"},
+		"no directory": {func(r *SpawnRequest) { r.Directory = nil }, "", "does not begin with /"},
 	} {
 		r := good()
 		c.change(&r)
 		err := r.Check(c.session)
-		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, code.BadArg) || !strings.Contains(err.Error(), c.says)) {
+		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, code.BadArg) ||
+			!strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 	}

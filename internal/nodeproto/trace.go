@@ -14,11 +14,15 @@ func (l *Conn) Trace(t Tracer) { l.trace = t }
 
 // Call asks and waits for the answer. fds stay the caller's; those returned are
 // the caller's too.
-func (l *Conn) Call(ctx context.Context, m Method, in any, fds []int, out func([]byte) error) ([]int, error) {
+func (l *Conn) Call(
+	ctx context.Context, m Method, in any, fds []int, out func([]byte) error,
+) ([]int, error) {
 	return l.traced(ctx, m, in, fds, out, false)
 }
 
-func (l *Conn) traced(ctx context.Context, m Method, in any, fds []int, out func([]byte) error, awake bool) ([]int, error) {
+func (l *Conn) traced(
+	ctx context.Context, m Method, in any, fds []int, out func([]byte) error, awake bool,
+) ([]int, error) {
 	if l.trace == nil {
 		return l.call(ctx, m, in, fds, out, awake)
 	}

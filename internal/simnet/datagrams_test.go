@@ -25,14 +25,22 @@ func TestDatagramFaults(t *testing.T) {
 		"swap":           {[]Packet{{At: 1, Kind: Swap}}, []string{"d0 0s", "d2 2s", "d1 2s", "d3 3s"}},
 		"swaps":          {[]Packet{{At: 0, Kind: Swap}, {At: 1, Kind: Swap}}, []string{"d2 2s", "d1 2s", "d0 2s", "d3 3s"}},
 		"swap with none": {[]Packet{{At: 3, Kind: Swap}}, []string{"d0 0s", "d1 1s", "d2 2s"}},
-		"swap with lost": {[]Packet{{At: 1, Kind: Swap}, {At: 2, Kind: Lose}}, []string{"d0 0s", "d1 2s", "d3 3s"}},
-		"stall":          {[]Packet{{At: 1, Kind: Stall, For: 1500 * time.Millisecond}}, []string{"d0 0s", "d2 2s", "d1 2.5s", "d3 3s"}},
-		"flip":           {[]Packet{{At: 1, Kind: Flip, Len: 1, Bit: 1}}, []string{"d0 0s", "d3 1s", "d2 2s", "d3 3s"}},
-		"flip of none":   {[]Packet{{At: 1, Kind: Flip, Len: 2}}, []string{"d0 0s", "d1 1s", "d2 2s", "d3 3s"}},
-		"trunc":          {[]Packet{{At: 1, Kind: Trunc, Len: 1}}, []string{"d0 0s", "d 1s", "d2 2s", "d3 3s"}},
-		"part":           {[]Packet{{At: 1, Kind: Swap}, {At: 2, Kind: Part}}, []string{"d0 0s"}},
+		"swap with lost": {
+			[]Packet{{At: 1, Kind: Swap}, {At: 2, Kind: Lose}}, []string{"d0 0s", "d1 2s", "d3 3s"},
+		},
+		"stall": {[]Packet{{At: 1, Kind: Stall, For: 1500 * time.Millisecond}}, []string{"d0 0s", "d2 2s", "d1 2.5s", "d3 3s"}},
+		"flip":  {[]Packet{{At: 1, Kind: Flip, Len: 1, Bit: 1}}, []string{"d0 0s", "d3 1s", "d2 2s", "d3 3s"}},
+		"flip of none": {
+			[]Packet{{At: 1, Kind: Flip, Len: 2}}, []string{"d0 0s", "d1 1s", "d2 2s", "d3 3s"},
+		},
+		"trunc": {[]Packet{{At: 1, Kind: Trunc, Len: 1}}, []string{"d0 0s", "d 1s", "d2 2s", "d3 3s"}},
+		"part":  {[]Packet{{At: 1, Kind: Swap}, {At: 2, Kind: Part}}, []string{"d0 0s"}},
 		"two of one": {
-			[]Packet{{At: 3, Kind: Flip}, {At: 3, Kind: Stall, For: time.Second}, {At: 3, Kind: Repeat, For: time.Second}},
+			[]Packet{
+				{At: 3, Kind: Flip},
+				{At: 3, Kind: Stall, For: time.Second},
+				{At: 3, Kind: Repeat, For: time.Second},
+			},
 			[]string{"d0 0s", "d1 1s", "d2 2s", "e3 4s", "e3 5s"},
 		},
 	} {
@@ -94,7 +102,8 @@ func TestPort(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
-		if n, err := a.WriteTo([]byte("1"), &net.UDPAddr{IP: net.IPv4(192, 0, 2, 9)}); n != 1 || err != nil {
+		if n, err := a.WriteTo([]byte("1"), &net.UDPAddr{IP: net.IPv4(192, 0, 2, 9)}); n != 1 ||
+			err != nil {
 			t.Error(n, err)
 		}
 		_ = b.SetDeadline(time.Now().Add(time.Second))

@@ -42,7 +42,9 @@ var _ end = (*End)(nil)
 // wired are two ends with nothing between them.
 func wired(p, q net.Addr) (a, b *End) {
 	there, back := newFlow(), newFlow()
-	return &End{in: back, out: there, local: p, remote: q}, &End{in: there, out: back, local: q, remote: p}
+	return &End{in: back, out: there, local: p, remote: q}, &End{
+		in: there, out: back, local: q, remote: p,
+	}
 }
 
 // Read waits for bytes.

@@ -23,7 +23,9 @@ func piped(t *testing.T, there, back []Fault, f func(t *testing.T, a, b *End, c 
 }
 
 func TestAnHourPassesAtOnce(t *testing.T) {
-	piped(t, []Fault{{At: 3, Kind: Stall, For: time.Hour}}, nil, func(t *testing.T, a, b *End, _ *Conn) {
+	piped(t, []Fault{{At: 3, Kind: Stall, For: time.Hour}}, nil, func(t *testing.T, a, b *End,
+		_ *Conn,
+	) {
 		began := time.Now()
 		if _, err := a.Write([]byte("123456")); err != nil {
 			t.Fatal(err)
@@ -33,7 +35,8 @@ func TestAnHourPassesAtOnce(t *testing.T) {
 			after time.Duration
 		}{{"123", 0}, {"456", time.Hour}} {
 			got := make([]byte, 3)
-			if _, err := io.ReadFull(b, got); err != nil || string(got) != want.bytes || time.Since(began) != want.after {
+			if _, err := io.ReadFull(b, got); err != nil || string(got) != want.bytes ||
+				time.Since(began) != want.after {
 				t.Errorf("%q after %v, %v", got, time.Since(began), err)
 			}
 		}
@@ -88,7 +91,8 @@ func TestPartInMemory(t *testing.T) {
 		}
 		began := time.Now()
 		_ = a.SetDeadline(began.Add(time.Hour))
-		if n, err := a.Read(got); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Hour {
+		if n, err := a.Read(got); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) ||
+			time.Since(began) != time.Hour {
 			t.Errorf("%d bytes after %v, %v", n, time.Since(began), err)
 		}
 		select {
@@ -146,7 +150,8 @@ func TestDeadlines(t *testing.T) {
 				t.Errorf("%s: %v after %v", r.name, err, time.Since(began))
 			}
 			var timeout net.Error
-			if err := r.do(); !errors.As(err, &timeout) || !timeout.Timeout() || time.Since(began) != time.Hour {
+			if err := r.do(); !errors.As(err, &timeout) || !timeout.Timeout() ||
+				time.Since(began) != time.Hour {
 				t.Errorf("%s: %v after %v", r.name, err, time.Since(began))
 			}
 			_ = r.set(time.Time{})
@@ -177,7 +182,8 @@ func TestDeadlineIsChangedAsItPasses(t *testing.T) {
 		f.reading.set(f.cond, time.Now().Add(time.Hour))
 		f.cond.L.Unlock()
 		began := time.Now()
-		if _, err := f.read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Hour {
+		if _, err := f.read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) ||
+			time.Since(began) != time.Hour {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -220,7 +226,8 @@ func TestClose(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	piped(t, nil, nil, func(t *testing.T, a, b *End, _ *Conn) {
-		if a.LocalAddr().String() != b.RemoteAddr().String() || a.RemoteAddr().String() != b.LocalAddr().String() ||
+		if a.LocalAddr().String() != b.RemoteAddr().String() ||
+			a.RemoteAddr().String() != b.LocalAddr().String() ||
 			a.LocalAddr().String() == b.LocalAddr().String() {
 			t.Error(a.LocalAddr(), a.RemoteAddr(), b.LocalAddr(), b.RemoteAddr())
 		}

@@ -27,10 +27,11 @@ const (
 	Repeat                 // Len bytes come twice, as a whole and one after the other
 	Swap                   // Len bytes and the Len bytes behind them change places
 	Stall                  // nothing passes on this way for a time
-	Trunc                  // this way ends in order; what comes later is lost, and the other way goes on
-	Cut                    // both ends see the connection end in order; what comes later is lost
-	Reset                  // both ends see it reset, which also loses what they have not read
-	Part                   // nothing passes on either way any more, and neither end is told
+	// This way ends in order; what comes later is lost, and the other way goes on.
+	Trunc
+	Cut   // both ends see the connection end in order; what comes later is lost
+	Reset // both ends see it reset, which also loses what they have not read
+	Part  // nothing passes on either way any more, and neither end is told
 )
 
 func (k Kind) String() string {

@@ -32,11 +32,19 @@ func pair(t interface{ Fatal(...any) }, there, back []Fault) (a, b *net.TCPConn,
 // However the bytes are written, each fault happens at its byte, through both forms of the network.
 func TestFaultsHappenAtTheirBytes(t *testing.T) {
 	t.Run("tcp", rapid.MakeCheck(func(rt *rapid.T) {
-		through(rt, time.Microsecond, func(there, back []Fault) (a, b end, c *Conn) { return pair(rt, there, back) })
+		through(rt, time.Microsecond, func(there, back []Fault) (a, b end,
+			c *Conn,
+		) {
+			return pair(rt, there, back)
+		})
 	}))
 	t.Run("memory", rapid.MakeCheck(func(rt *rapid.T) {
 		rapid.SyncTest(rt, func(rt *rapid.T) {
-			through(rt, time.Hour, func(there, back []Fault) (a, b end, c *Conn) { return Pipe(there, back) })
+			through(rt, time.Hour, func(there, back []Fault) (a, b end,
+				c *Conn,
+			) {
+				return Pipe(there, back)
+			})
 		})
 	}))
 }
@@ -99,7 +107,8 @@ func through(rt *rapid.T, stall time.Duration, open func(there, back []Fault) (a
 		rt.Error(err)
 	}
 	if !bytes.Equal(got, want) {
-		rt.Errorf("%d bytes have come, want %d of %d, or other ones, by %v", len(got), len(want), len(sent), faults)
+		rt.Errorf("%d bytes have come, want %d of %d, or other ones, by %v", len(got), len(want),
+			len(sent), faults)
 	}
 	c.Close()
 	want, _ = harmed(sent, faults)

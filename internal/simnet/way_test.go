@@ -55,7 +55,8 @@ func drawWay(rt *rapid.T, n int, stall time.Duration) []Fault {
 		some := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, int64(n/2)))
 		at += some.Draw(rt, "behind the one before")
 		return Fault{
-			At: at, Kind: Kind(rapid.IntRange(int(Flip), int(Part)).Draw(rt, "kind")), Len: some.Draw(rt, "len"),
+			At: at, Kind: Kind(rapid.IntRange(int(Flip), int(Part)).Draw(rt, "kind")), Len: some.Draw(rt,
+				"len"),
 			Bit: rapid.Uint8Range(0, 7).Draw(rt, "bit"), For: stall,
 		}
 	}), 0, 6).Draw(rt, "faults")

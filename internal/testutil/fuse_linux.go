@@ -65,8 +65,10 @@ const (
 
 // fuseKinds are those that may hang.
 var fuseKinds = map[uint32]string{
-	fuseLookup: "lookup", fuseGetattr: "getattr", fuseSetattr: "setattr", fuseOpen: "open", fuseRead: "read", fuseWrite: "write",
-	fuseStatfs: "statfs", fuseRelease: "release", fuseFsync: "fsync", fuseFlush: "flush", fuseAccess: "access",
+	fuseLookup: "lookup", fuseGetattr: "getattr", fuseSetattr: "setattr", fuseOpen: "open",
+	fuseRead: "read", fuseWrite: "write",
+	fuseStatfs: "statfs", fuseRelease: "release", fuseFsync: "fsync", fuseFlush: "flush",
+	fuseAccess: "access",
 }
 
 type fuseServer struct {
@@ -90,7 +92,8 @@ func serveFUSE() int {
 		return 1
 	}
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", s.dev)
-	if err := syscall.Mount("vmmctest", s.Dir, "fuse", syscall.MS_NOSUID|syscall.MS_NODEV, options); err != nil {
+	if err := syscall.Mount("vmmctest", s.Dir, "fuse", syscall.MS_NOSUID|syscall.MS_NODEV,
+		options); err != nil {
 		fmt.Println("mount:", err)
 		return 1
 	}
@@ -100,7 +103,8 @@ func serveFUSE() int {
 	for {
 		n, err := syscall.Read(s.dev, buf)
 		switch {
-		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ENOENT): // what was to be read has been given up
+		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ENOENT):
+			// What was to be read has been given up.
 			continue
 		case err != nil: // unmounted
 			return 0

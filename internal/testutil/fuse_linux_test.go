@@ -12,7 +12,9 @@ import (
 
 // A test says what the file system answers, and when.
 func TestFUSE(t *testing.T) {
-	f := testutil.NewFUSE(t, false, testutil.FUSEFile{Name: "script", Data: []byte("#!/bin/true\n"), Mode: 0o755})
+	f := testutil.NewFUSE(t, false, testutil.FUSEFile{
+		Name: "script", Data: []byte("#!/bin/true\n"), Mode: 0o755,
+	})
 	path := filepath.Join(f.Dir, "script")
 	if b, err := os.ReadFile(path); err != nil || string(b) != "#!/bin/true\n" {
 		t.Fatalf("read: %q, %v", b, err)

@@ -19,7 +19,8 @@ func Bounded(t testing.TB, goroutines, descriptors int, heap uint64) {
 			open += n
 		}
 		if g := runtime.NumGoroutine(); g > goroutines || open > descriptors || m.HeapAlloc > heap {
-			return fmt.Sprintf("%d goroutines, %d descriptors and %d bytes of heap; at most %d, %d and %d should be", g, open, m.HeapAlloc, goroutines, descriptors, heap)
+			return fmt.Sprintf("%d goroutines, %d descriptors and %d bytes of heap; at most %d, %d and %d "+
+				"should be", g, open, m.HeapAlloc, goroutines, descriptors, heap)
 		}
 		return ""
 	}); left != "" {

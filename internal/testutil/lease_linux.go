@@ -22,13 +22,16 @@ func Lease(t testing.TB, path string) (giveBack func()) {
 		t.Fatal(err)
 	}
 	var e syscall.Errno
-	err = rc.Control(func(fd uintptr) { _, _, e = syscall.Syscall(syscall.SYS_FCNTL, fd, setLease, syscall.F_WRLCK) })
+	err = rc.Control(func(fd uintptr) {
+		_, _, e = syscall.Syscall(syscall.SYS_FCNTL, fd, setLease, syscall.F_WRLCK)
+	})
 	giveBack = func() { _ = f.Close() }
 	t.Cleanup(giveBack)
 	if err != nil {
 		t.Fatal(err)
 	}
-	Require(t, e != syscall.EINVAL, "the file system of "+filepath.Dir(path)+" has no leases: set TMPDIR to a directory of one that has, as ext4")
+	Require(t, e != syscall.EINVAL, "the file system of "+filepath.Dir(path)+" has no leases: set "+
+		"TMPDIR to a directory of one that has, as ext4")
 	if e != 0 {
 		t.Fatalf("take a lease on %s: %v", path, e)
 	}

@@ -11,7 +11,8 @@ func connected(port int) (fd int, err error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	if err := syscall.Connect(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := syscall.Connect(fd,
+		&syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		_ = syscall.Close(fd)
 		return -1, os.NewSyscallError("connect", err)
 	}
@@ -28,7 +29,8 @@ func smallBuffers(_, _ string, c syscall.RawConn) error {
 
 func lingering(port int) (fd int, err error) {
 	if fd, err = connected(port); err == nil {
-		err = syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 3600})
+		err = syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER,
+			&syscall.Linger{Onoff: 1, Linger: 3600})
 	}
 	if err == nil {
 		err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4096)

@@ -47,7 +47,8 @@ func (c checked) Run() int {
 		return code
 	}
 	if left := waitSettled(c.bound, func() string { return takeSnapshot().diff(before) }); left != "" {
-		fmt.Fprintf(os.Stderr, "testutil: the tests passed but left something behind; close it or wait for its end:\n%s", left)
+		fmt.Fprintf(os.Stderr,
+			"testutil: the tests passed but left something behind; close it or wait for its end:\n%s", left)
 		return 1
 	}
 	return 0
@@ -74,7 +75,8 @@ func takeSnapshot() snapshot { return snapshot{goroutines(), descriptors()} }
 
 // diff describes what s has and before did not.
 func (s snapshot) diff(before snapshot) string {
-	return newGoroutines(before.goroutines, s.goroutines) + newDescriptors(before.descriptors, s.descriptors)
+	return newGoroutines(before.goroutines, s.goroutines) + newDescriptors(before.descriptors,
+		s.descriptors)
 }
 
 // waitSettled asks left until it says nothing or the bound is over, and returns its last answer. It

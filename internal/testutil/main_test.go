@@ -76,7 +76,8 @@ func TestChecked(t *testing.T) {
 	} {
 		t.Run(c.leaves, func(t *testing.T) {
 			t.Parallel()
-			Require(t, c.leaves != "descriptor" || descriptors() != nil, "descriptors are listed on Linux only")
+			Require(t, c.leaves != "descriptor" || descriptors() != nil,
+				"descriptors are listed on Linux only")
 			cmd := Command(t, "checked", c.leaves)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr

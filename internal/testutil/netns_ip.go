@@ -61,7 +61,8 @@ func runIP(stdin string, args ...string) error {
 	cmd := exec.Command("ip", args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ip %s: %w: %s%s", strings.Join(args, " "), err, stdin, strings.TrimSpace(string(out)))
+		return fmt.Errorf("ip %s: %w: %s%s", strings.Join(args, " "), err, stdin,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

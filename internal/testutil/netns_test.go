@@ -109,5 +109,7 @@ func absent(t *testing.T, names []string) []string {
 		t.Fatal(err)
 	}
 	there := strings.Fields(string(list))
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(there, n) })
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+		return slices.Contains(there, n)
+	})
 }

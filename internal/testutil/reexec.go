@@ -24,7 +24,8 @@ var roles = map[string]func() int{}
 // it from init or at the top of TestMain, before Main or RunRole.
 func RegisterRole(name string, f func() int) {
 	if _, twice := roles[name]; twice || name == "" {
-		panic(fmt.Sprintf("testutil: role %q is empty or registered twice; give each role a name of its own", name))
+		panic(fmt.Sprintf("testutil: role %q is empty or registered twice; give each role a name of "+
+			"its own", name))
 	}
 	roles[name] = f
 }

@@ -26,7 +26,8 @@ func init() { RegisterRole(filterRole, filtered) }
 // that are older than the calls.
 func Without(t testing.TB, cmd *exec.Cmd, calls ...uintptr) {
 	t.Helper()
-	Require(t, os.Getuid() == 0, "a filter of system calls that keeps capabilities needs root; run the tests as root")
+	Require(t, os.Getuid() == 0,
+		"a filter of system calls that keeps capabilities needs root; run the tests as root")
 	role := ""
 	for _, v := range cmd.Env {
 		if r, ok := strings.CutPrefix(v, roleEnv+"="); ok {
@@ -65,7 +66,8 @@ func filtered() int {
 	filter := syscall.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	runtime.LockOSThread() // the filter is this thread's, and so the other program's
 	const setSeccomp, modeFilter = 22, 2
-	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, setSeccomp, modeFilter, uintptr(unsafe.Pointer(&filter))); e != 0 {
+	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, setSeccomp, modeFilter,
+		uintptr(unsafe.Pointer(&filter))); e != 0 {
 		fmt.Fprintln(os.Stderr, "install a filter of system calls:", e)
 		return 1
 	}

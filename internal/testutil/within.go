@@ -34,11 +34,13 @@ func Within(t testing.TB, what string, its time.Duration, f func()) {
 	select {
 	case took := <-over:
 		if d := delayed(); took > its+Slack+d {
-			t.Errorf("%s takes %v, at most %v and the machine's delays, %v", what, took.Round(time.Millisecond), its+Slack, d)
+			t.Errorf("%s takes %v, at most %v and the machine's delays, %v", what,
+				took.Round(time.Millisecond), its+Slack, d)
 		}
 	case <-late.C:
 		delayed()
-		t.Errorf("%s takes as long as a peer likes: it goes on after %v, and should take at most %v", what, its+Slack+hung, its+Slack)
+		t.Errorf("%s takes as long as a peer likes: it goes on after %v, and should take at most %v",
+			what, its+Slack+hung, its+Slack)
 	}
 }
 

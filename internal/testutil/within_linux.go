@@ -49,7 +49,8 @@ func steal() time.Duration {
 	line, _, _ := strings.Cut(string(b), "\n")
 	var name string
 	var n [8]int64 // user, nice, system, idle, iowait, irq, softirq, steal: in 100ths of a second
-	if _, err := fmt.Sscan(line, &name, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7]); err != nil {
+	if _, err := fmt.Sscan(line, &name, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6],
+		&n[7]); err != nil {
 		return 0
 	}
 	return time.Duration(n[7]) * 10 * time.Millisecond
