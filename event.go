@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -85,8 +86,8 @@ func (p *Process) dispatchEvent(e Event, responder *link.Responder) {
 // reported: a peer can cause any number.
 const maxPendingReports = 16
 
-// reportToNode reports an event for the node's log, in the background.
-func (p *Process) reportToNode(kind string, peer nodeproto.ProcessID, imports bool, why error) {
+// reportToNode reports an event, with its reason, for the node's log, in the background.
+func (p *Process) reportToNode(e nodeproto.LinkEvent, why error) {
 	p.mu.Lock() // Close waits for all that have begun before it
 	defer p.mu.Unlock()
 	if p.closed || p.pendingReports.Load() >= maxPendingReports {
@@ -97,7 +98,6 @@ func (p *Process) reportToNode(kind string, peer nodeproto.ProcessID, imports bo
 		defer p.pendingReports.Add(-1)
 		ctx, stop := context.WithTimeout(p.ctx, timeout.Control)
 		defer stop()
-		e := nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports}
 		if why != nil {
 			e.Why = why.Error()
 		}
@@ -131,7 +131,7 @@ func (p *Process) reportLinkEnd(peer nodeproto.ProcessID, imports bool, err erro
 	if !errors.Is(err, link.ErrGone) && !errors.Is(err, link.ErrClosed) {
 		kind = nodeproto.LinkFailed
 	}
-	p.reportToNode(kind, peer, imports, err)
+	p.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports}, err)
 }
 
 // maxLinkEvents bounds the LinkDown and LinkResumed events that wait for the handler: a peer can
@@ -140,13 +140,13 @@ const maxLinkEvents = 1024
 
 // linkStateChanged reports that a link has lost its connection or was resumed. imports reports
 // whether this process is the importer.
-func (p *Process) linkStateChanged(peer nodeproto.ProcessID, imports, up bool, why error) {
+func (p *Process) linkStateChanged(peer nodeproto.ProcessID, imports bool, to shmlayout.ConnState, why error) {
 	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, nodeproto.LinkResumed, "a link was resumed"
-	if !up {
+	if !to.Connected() {
 		e.Kind, e.Err, kind, text = LinkDown, linkError(peer, why), nodeproto.LinkLost, "a link has lost its connection"
 	}
-	p.log.Info(text, "peer", peer, "why", why)
-	p.reportToNode(kind, peer, imports, why)
+	p.log.Info(text, "peer", peer, "state", to.String(), "why", why)
+	p.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports, State: to.String()}, why)
 	if p.eventHandler == nil {
 		return
 	}

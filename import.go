@@ -349,7 +349,7 @@ func validOffset(g *nodeproto.Grant) bool {
 func (im *Import) handleRevocation(applied uint64, err error) {
 	if im.markEnded(err, applied) {
 		im.endBindings(err)
-		im.p.reportToNode(nodeproto.ImportRevoked, nodeproto.ProcessID{Node: im.peer.Node.name, PID: uint32(im.peer.PID)}, true, im.opError("import", 0, 0, err))
+		im.p.reportToNode(nodeproto.LinkEvent{Kind: nodeproto.ImportRevoked, Peer: nodeproto.ProcessID{Node: im.peer.Node.name, PID: uint32(im.peer.PID)}, Imports: true}, im.opError("import", 0, 0, err))
 		im.p.dispatchEvent(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.opError("import", 0, 0, err)}, nil)
 	}
 }

@@ -163,7 +163,7 @@ func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID,
 		}
 		terms := p.linkTerms(a.Capabilities)
 		terms.Cipher = cipher
-		terms.Redial, terms.OnConnChange = p.redial(exporter, c), func(up bool, why error) { p.linkStateChanged(exporter, true, up, why) }
+		terms.Redial, terms.OnConnChange = p.redial(exporter, c), func(to shmlayout.ConnState, why error) { p.linkStateChanged(exporter, true, to, why) }
 		p.mu.Lock()
 		left := l.leaveCause
 		p.mu.Unlock()

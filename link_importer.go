@@ -143,7 +143,7 @@ func (p *Process) joinLinkLocked(id nodeproto.ProcessID, a *association, order, 
 	}
 	reportResumed := func() {}
 	if old != nil && old.down.Load() {
-		reportResumed = sync.OnceFunc(func() { p.linkStateChanged(id, false, true, nil) })
+		reportResumed = sync.OnceFunc(func() { p.linkStateChanged(id, false, shmlayout.ConnEstablished, nil) })
 	}
 	responder, missedRevokes, err := p.installLink(id, a, dialled, fd, pages, terms, reportResumed)
 	if err != nil {
@@ -191,10 +191,10 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 		targets = append(targets, g.target)
 	}
 	l := new(inboundLink)
-	terms.OnConnChange = func(up bool, why error) {
+	terms.OnConnChange = func(to shmlayout.ConnState, why error) {
 		reportResumed()
-		l.down.Store(!up)
-		p.linkStateChanged(id, false, up, why)
+		l.down.Store(!to.Connected())
+		p.linkStateChanged(id, false, to, why)
 	}
 	responder, err = link.NewResponder(p.engine, fd, pages, terms, targets, p.importHandler(id),
 		func(h uint32) { p.dropGrant(id, h) },

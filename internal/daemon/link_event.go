@@ -59,6 +59,10 @@ func (p *process) logLinkEvent(e nodeproto.LinkEvent) error {
 	if e.Imports {
 		side = "imports"
 	}
-	p.n.driverLog.Info(say, "process", *p.id.Load(), "peer", e.Peer, "role", side, "why", truncateReason(e.Why), "more", more)
+	what := []any{"process", *p.id.Load(), "peer", e.Peer, "role", side, "why", truncateReason(e.Why), "more", more}
+	if e.State != "" {
+		what = append(what, "state", truncateReason(e.State))
+	}
+	p.n.driverLog.Info(say, what...)
 	return nil
 }

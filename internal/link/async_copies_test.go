@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -271,7 +272,7 @@ func TestWorkerYields(t *testing.T) {
 		rs := []Request{c.send(t, 0, true), c.send(t, 1, false)}
 		turn(c, true)
 		c.b.Close()
-		eventually(t, "the link has not ended", c.out.ended.Load)
+		eventually(t, "the link has not ended", func() bool { return c.out.State() == shmlayout.ConnReleased })
 		eventually(t, "its backlog has not", func() bool {
 			c.out.backlog.mu.Lock()
 			defer c.out.backlog.mu.Unlock()

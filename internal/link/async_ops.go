@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
@@ -58,7 +59,7 @@ func (r *Request) poll() (done bool, err error) {
 		return true, r.fetch.err
 	}
 	// before ackedSeq is loaded: what was acknowledged before the link's end has arrived
-	over := rq.ended.Load()
+	over := rq.State() == shmlayout.ConnReleased
 	if rq.ackedSeq.Load() >= seq {
 		if done := !rq.unansweredBefore(seq); !done || !rq.hasFaults.Load() {
 			return done, nil

@@ -224,7 +224,7 @@ func TestRecvQuantumOfAnEncryptedLink(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	for !rs.tryToken() {
+	for !rs.token.tryAcquire() {
 		late("the link is let go")
 	}
 	all := make([]byte, records*record)

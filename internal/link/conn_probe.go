@@ -102,7 +102,7 @@ func (rq *Requester) addCreditWaiters(more int) {
 // probeCredits requests credits when it is time to. passed is the time since the last call. The
 // caller holds tmu.
 func (rq *Requester) probeCredits(passed time.Duration) {
-	if rq.creditWaiters == 0 || rq.disconnected.Load() {
+	if rq.creditWaiters == 0 || rq.disconnected() {
 		rq.creditProbePending = false
 		return
 	}
@@ -155,7 +155,7 @@ func (rq *Requester) probe(passed time.Duration) (more bool) {
 			return true
 		}
 	case rq.ackedSeq.Load() < rq.lastSeq.Load():
-		if written == rq.probedSeq && rq.ackRequested < written && len(rq.retransmits) == 0 && !rq.disconnected.Load() {
+		if written == rq.probedSeq && rq.ackRequested < written && len(rq.retransmits) == 0 && !rq.disconnected() {
 			rq.requestAck()
 			rq.pump()
 		}
@@ -212,7 +212,7 @@ func (rq *Requester) checkSilence(passed time.Duration) {
 	rq.tmu.Lock()
 	defer rq.tmu.Unlock()
 	l := &rq.silenceDetector
-	if rq.fd < 0 || rq.disconnected.Load() || !rq.awaitsPeer() || l.recvCount != rq.recvCount {
+	if rq.fd < 0 || rq.disconnected() || !rq.awaitsPeer() || l.recvCount != rq.recvCount {
 		*l, rq.creditProbePending = silenceDetector{recvCount: rq.recvCount}, false
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -59,7 +60,7 @@ func TestResumedIsToldUnderTheLocks(t *testing.T) {
 	e, fd, _ := halfLink(t)
 	var rq *Requester
 	free := make(chan bool, 2)
-	terms := Terms{ReconnectLimit: time.Hour, OnConnChange: func(bool, error) {
+	terms := Terms{ReconnectLimit: time.Hour, OnConnChange: func(shmlayout.ConnState, error) {
 		f := rq.rmu.TryLock()
 		if f {
 			rq.rmu.Unlock()

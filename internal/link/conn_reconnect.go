@@ -28,11 +28,17 @@ const (
 // connLost is called when the connection is unusable. It may be called under any lock. Nothing is
 // received or sent after it. A link that does not survive its connection fails.
 func (s *stream) connLost(err error) {
-	if s.reconnectLimit == 0 || s.expectedCause.Load() != nil {
-		s.fail(err)
-		return
+	s.stateMu.Lock()
+	survives := s.reconnectLimit > 0 && s.expectedCause == nil
+	lost := survives && s.State().Connected()
+	if lost {
+		s.transition(shmlayout.ConnLost)
 	}
-	if s.disconnected.CompareAndSwap(false, true) {
+	s.stateMu.Unlock()
+	switch {
+	case !survives:
+		s.fail(err)
+	case lost:
 		s.e.wg.Go(func() { s.handleConnLoss(err) })
 	}
 }
@@ -41,15 +47,13 @@ func (s *stream) connLost(err error) {
 func (s *stream) handleConnLoss(why error) {
 	s.rmu.Lock()
 	s.tmu.Lock()
-	// otherwise the link has ended, or was resumed meanwhile
-	live := !s.failed.Load() && s.disconnected.Load() && s.fd >= 0
-	if live {
-		s.disconnect()
-		s.onConnChange(false, why) // before the link can be reported as resumed
+	lost := s.State() == shmlayout.ConnLost // else the link has ended, or was resumed meanwhile
+	if lost {
+		s.disconnect(why)
 	}
 	s.tmu.Unlock()
 	s.rmu.Unlock()
-	if live {
+	if lost {
 		s.tx.writeEvent.Advance()
 		s.e.sleepers.Wake()
 		s.h.reconnect(why)
@@ -84,28 +88,24 @@ func (s *stream) writeFinal(h *wire.Header) bool {
 	return err == nil && n == len(b)
 }
 
-// disconnect closes the connection. The caller holds rmu and tmu.
-func (s *stream) disconnect() {
-	if s.fd >= 0 {
-		s.disconnects.Add(1)
-	}
-	for _, fd := range []int{s.fd, s.wfd} {
-		if fd >= 0 {
-			s.e.ep.Remove(fd)
-			s.closeFD(fd)
-		}
-	}
-	s.fd, s.wfd = -1, -1
+// disconnect closes the connection, if there is one, and discards what was queued on it. The caller
+// holds rmu and tmu.
+func (s *stream) disconnect(why error) {
+	s.closeConn()
 	s.rx.reset()
 	s.tx.reset()
 	s.connGen++
 	s.h.resetConnState()
+	if s.moveFrom(shmlayout.ConnReconnecting, shmlayout.ConnLost) {
+		s.disconnects.Add(1)
+		s.onConnChange(shmlayout.ConnReconnecting, why)
+	}
 }
 
-// attach continues with another connection, which the stream owns from then on. The caller holds
-// rmu and tmu but not the token. Its holder finds the descriptor armed once more, which costs it
-// one receive.
-func (s *stream) attach(fd int, c Cipher) error {
+// attach continues with another connection, in state to unless the peer's end is announced. The
+// stream owns it unless attach fails. The caller holds rmu and tmu but not the token. The token's
+// holder finds the descriptor armed once more, which costs it one receive.
+func (s *stream) attach(fd int, c Cipher, to connState) error {
 	err := unix.IsStream(fd)
 	if err == nil && s.encrypted != (c != nil) {
 		err = protocol("a connection that is encrypted: %v, of a link that is: %v", c != nil, s.encrypted)
@@ -114,7 +114,6 @@ func (s *stream) attach(fd int, c Cipher) error {
 		err = s.e.ep.Add(fd, s.id<<1, false)
 	}
 	if err != nil {
-		_ = unix.Close(fd)
 		return err
 	}
 	s.fd = fd
@@ -124,12 +123,20 @@ func (s *stream) attach(fd int, c Cipher) error {
 	s.tuneForRTT()
 	s.setKernelTimeout()
 	s.readArmed.Store(true)
-	s.disconnected.Store(false)
-	if s.cause.Load() != nil { // the link has failed meanwhile
-		s.disconnected.Store(true)
-	}
 	s.resumes.Add(1)
 	s.counters.AddLocked(shmlayout.Resumes, 1)
+	s.stateMu.Lock()
+	if s.expectedCause != nil {
+		to = shmlayout.ConnDraining
+	}
+	live := s.State() == shmlayout.ConnReconnecting // else the link has ended: teardown closes fd
+	if live {
+		s.transition(to)
+	}
+	s.stateMu.Unlock()
+	if live {
+		s.onConnChange(to, nil) // before the new connection can be lost
+	}
 	return nil
 }
 
@@ -247,25 +254,26 @@ func (rq *Requester) redialOnce(ctx context.Context, pause time.Duration) error 
 	return rq.resume(fd, c, &a)
 }
 
-// resume continues where the exporter's answer says.
+// resume continues where the exporter's answer says. It owns fd.
 func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {
 	rq.rmu.Lock()
 	rq.tmu.Lock()
-	if err := rq.err(); err != nil {
-		rq.tmu.Unlock()
-		rq.rmu.Unlock()
-		_ = unix.Close(fd)
-		return err
-	}
-	lapsed, err := rq.prepareRetransmit(a)
+	var lapsed []pendingDetach
+	err := rq.err()
 	if err == nil {
-		err = rq.attach(fd, c)
+		lapsed, err = rq.prepareRetransmit(a)
+	}
+	if err == nil {
+		to := shmlayout.ConnEstablished
+		if len(rq.retransmits) > 0 {
+			to = shmlayout.ConnRetransmitting
+		}
+		err = rq.attach(fd, c, to)
+	}
+	if err == nil {
+		rq.pump()
 	} else {
 		_ = unix.Close(fd)
-	}
-	if err == nil {
-		rq.onConnChange(true, nil) // before the new connection can be lost
-		rq.pump()
 	}
 	rq.tmu.Unlock()
 	for _, l := range lapsed {
@@ -282,7 +290,7 @@ func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {
 func (rs *Responder) reconnect(why error) {
 	rs.tmu.Lock()
 	defer rs.tmu.Unlock()
-	if rs.fd < 0 {
+	if rs.State() == shmlayout.ConnReconnecting {
 		rs.startExpiry(why)
 	}
 }
@@ -297,7 +305,7 @@ func (rs *Responder) startExpiry(why error) {
 		defer stop()
 		err := rs.awaitImporter(ctx, why)
 		rs.tmu.Lock()
-		late := rs.connGen == conn && rs.fd < 0
+		late := rs.connGen == conn && rs.State() == shmlayout.ConnReconnecting
 		rs.tmu.Unlock()
 		if late && err != nil {
 			rs.fail(err)
@@ -349,26 +357,23 @@ func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, an
 	err := rs.err()
 	switch {
 	case err != nil:
-	case rs.expectedCause.Load() != nil: // the link is about to end
-		err = *rs.expectedCause.Load()
-		rs.fail(err)
 	case rs.reconnectLimit == 0:
 		err = protocol("a link that is not resumed was dialled again")
 	case replied > rs.appliedSeq.Load() || notices > rs.revokeCount:
 		err = protocol("the importer has had a reply to %d and %d notices, %d messages were applied and %d notices sent", replied, notices, rs.appliedSeq.Load(), rs.revokeCount)
 		rs.fail(err)
+	default:
+		if err = rs.supersede(); err != nil {
+			rs.fail(err)
+		}
 	}
 	if err != nil {
 		_ = answer(err, 0, 0, 0) // otherwise the importer would dial again
 		_ = unix.Close(fd)
 		return err
 	}
-	rs.disconnected.Store(true)
 	rs.stopExpiry()
-	if rs.fd >= 0 { // the importer noticed the loss first
-		rs.onConnChange(false, errConnReplaced)
-	}
-	rs.disconnect() // no data of the old connection arrives after the answer
+	rs.disconnect(errConnReplaced) // no data of the old connection arrives after the answer
 	partial := uint64(0)
 	if rs.cur.active {
 		partial = rs.cur.arrived
@@ -376,15 +381,24 @@ func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, an
 	err = answer(nil, rs.appliedSeq.Load(), partial, rs.credits())
 	if err == nil {
 		rs.requeueReplies(replied, notices)
-		err = rs.attach(fd, c)
-	} else {
-		_ = unix.Close(fd)
+		err = rs.attach(fd, c, shmlayout.ConnEstablished)
 	}
 	if err != nil {
+		_ = unix.Close(fd)
 		rs.startExpiry(err)
 		return err
 	}
 	rs.pump()
-	rs.onConnChange(true, nil)
 	return nil
+}
+
+// supersede gives up a connection whose loss the importer noticed first. It returns the link's cause
+// if its end is announced.
+func (rs *Responder) supersede() error {
+	rs.stateMu.Lock()
+	defer rs.stateMu.Unlock()
+	if rs.expectedCause == nil && rs.State() == shmlayout.ConnEstablished {
+		rs.transition(shmlayout.ConnLost)
+	}
+	return rs.expectedCause
 }

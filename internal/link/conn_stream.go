@@ -16,14 +16,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// States of a stream's token (docs/models: handoff). Only the holder receives and arms.
-const (
-	tokenFree uint32 = iota
-	tokenHeld
-	// held, and an event came off the epoll set meanwhile
-	tokenMissed
-)
-
 // maxRecvCalls bounds the receive calls on one link before other links are served.
 const maxRecvCalls = 32
 
@@ -52,8 +44,15 @@ type frameHandler interface {
 	// storeFaulted is called when an arriving payload cannot be stored; its rest is discarded.
 	// Called with rmu held.
 	storeFaulted(err error)
-	// linkClosed is called once, when the stream is closed, with no lock held.
+	// discardAll is called once, when the stream is closed, with no lock held. The link releases
+	// what it still used. linkClosed is called after it, when the link is released.
+	discardAll(err error)
 	linkClosed(err error)
+	// inboxDue reports whether asynchronous messages wait in the inbox.
+	inboxDue() bool
+	// bulkInFlight reports whether a long message to a low-RTT peer is unacknowledged. Its
+	// acknowledgement, or room in the socket, comes soon.
+	bulkInFlight() bool
 	// resetConnState is called with rmu and tmu held when the connection is lost but the link
 	// survives. reconnect is called after it, with no lock held; it may block.
 	resetConnState()
@@ -63,11 +62,12 @@ type frameHandler interface {
 // stream is one end of a link's connection: a raw, non-blocking socket in the engine's epoll set.
 // It survives its connection where the link does.
 type stream struct {
-	e     *Engine
-	h     frameHandler
-	id    uint64
-	token atomic.Uint32 // The right to receive and to arm. See tokenFree.
-	hot   atomic.Bool   // In Engine.hot: waiters poll this link.
+	e         *Engine
+	h         frameHandler
+	importing bool // This is the importing side. Set before the start.
+	id        uint64
+	token     token
+	hot       atomic.Bool // In Engine.hot: waiters poll this link.
 	// Polls since the last frame. Guarded by the token.
 	emptyPolls   int
 	skippedPolls int // See skipPoll. Guarded by the token.
@@ -90,9 +90,14 @@ type stream struct {
 
 	counters shmlayout.Slot // Of the traffic of the link in both directions.
 
-	failed        atomic.Bool // The link has ended. cause is set before.
+	// The last lock in the order: it may be taken under any other one. Guards the state. transition
+	// alone stores state and failed.
+	stateMu sync.Mutex
+	state   atomic.Uint32 // A connState.
+	failed  atomic.Bool   // The link has ended: for waiters. cause is set before.
+	// Why the link has ended. Stored under stateMu.
 	cause         atomic.Pointer[error]
-	expectedCause atomic.Pointer[error] // Cause to report if the peer ends the link.
+	expectedCause error // Cause to report if the peer ends the link. Guarded by stateMu.
 
 	reconnectLimit time.Duration // Longest time without a connection. See [Terms].
 	silenceLimit   time.Duration // See [Terms].
@@ -102,10 +107,8 @@ type stream struct {
 	// Ends when the link fails, if it survives its connections.
 	lifeCtx      context.Context
 	endLife      func()
-	onConnChange func(up bool, why error)
+	onConnChange func(to shmlayout.ConnState, why error)
 	peerExited   func(context.Context) (bool, error)
-	// The connection is unusable, or the link has failed.
-	disconnected atomic.Bool
 
 	disconnects, resumes, resentBytes atomic.Uint64
 
@@ -135,7 +138,7 @@ func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 		s.peerFDs = foreign.From(s.peerName)
 	}
 	if err := s.checkSocket(fd); err != nil {
-		s.closeFD(fd)
+		foreign.Close(fd)
 		s.peerFDs.Release()
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
@@ -147,14 +150,13 @@ func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 	// Hold rmu: the first event, and the link's end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
-	_, out := h.(*Requester)
-	s.counters = e.counters.Take(out)
+	s.counters = e.counters.Take(s.importing)
+	s.moveFrom(shmlayout.ConnEstablished, shmlayout.ConnUnknown)
 	if err := e.register(s); err != nil {
 		s.counters.Free()
 		e.unregister(s)
-		s.closeFD(fd)
+		s.closeConn()
 		s.peerFDs.Release()
-		s.fd = -1
 		return err
 	}
 	return nil
@@ -171,31 +173,33 @@ func (s *stream) checkSocket(fd int) error {
 		return err
 	}
 	// Only this side can set the option on a socket that it has made. The exporter makes both ends.
-	if _, out := s.h.(*Requester); !unix.RefuseRights(fd) || out {
+	if !unix.RefuseRights(fd) || s.importing {
 		s.rx.passedFDs, s.rx.viaSpecial = &unix.Passed{Came: func(fds []int) { s.peerFDs.Took(fds...) }}, true
 	}
 	return nil
 }
 
-// closeFD closes a descriptor of the connection. It does not wait where the peer could delay that.
-func (s *stream) closeFD(fd int) { foreign.Close(fd) }
-
-// disconnectFD is closeFD where the connection ends.
-func (s *stream) disconnectFD(fd int) {
-	if s.peerFDs == nil { // between nodes: the data sent may still be in flight
-		s.closeFD(fd)
-		return
+// closeConn closes the connection's descriptors. It does not wait where the peer could delay that.
+// The caller holds rmu and tmu, or no other goroutine knows the link yet.
+func (s *stream) closeConn() {
+	for _, fd := range []int{s.fd, s.wfd} {
+		if fd < 0 {
+			continue
+		}
+		s.e.ep.Remove(fd)
+		if s.peerFDs == nil { // between nodes: the data sent may still be in flight
+			foreign.Close(fd)
+		} else {
+			foreign.Disconnect(fd)
+		}
 	}
-	foreign.Disconnect(fd)
+	s.fd, s.wfd = -1, -1
 }
-
-// tryToken takes the token if it is free.
-func (s *stream) tryToken() bool { return s.token.CompareAndSwap(tokenFree, tokenHeld) }
 
 // tryTokenDisarmed takes the token for polling and disarms the descriptor. Otherwise each message
 // that the poller receives would also wake the background goroutine's thread for nothing.
 func (s *stream) tryTokenDisarmed() bool {
-	if !s.tryToken() {
+	if !s.token.tryAcquire() {
 		return false
 	}
 	if s.readArmed.Load() {
@@ -213,9 +217,9 @@ func (s *stream) tryTokenDisarmed() bool {
 
 // handleReadable serves a read event.
 func (s *stream) handleReadable() {
-	for !s.tryToken() {
-		if s.token.CompareAndSwap(tokenHeld, tokenMissed) || s.token.Load() == tokenMissed {
-			return // the holder receives again before it lets go
+	for !s.token.tryAcquire() {
+		if s.token.markMissed() {
+			return // the holder receives again before it releases
 		}
 	}
 	if s.receive(maxRecvCalls) {
@@ -257,7 +261,7 @@ func (s *stream) flushDeferredAck(waits bool) {
 
 // releaseArmed arms the descriptor and releases the token. It arms first: the kernel checks for
 // data when it arms, so data that came since the last receive raises an event. The event either
-// finds the token free or sets tokenMissed for this loop.
+// finds the token free or marks it missed for this loop.
 func (s *stream) releaseArmed() {
 	if invariant.Enabled {
 		s.checkHeld("arm")
@@ -269,17 +273,16 @@ func (s *stream) releaseArmed() {
 		s.readArmed.Store(true)
 		s.rmu.Lock()
 		// a descriptor that has hung up raises events until it is closed, which takes a moment
-		if s.fd >= 0 && !s.disconnected.Load() {
+		if s.fd >= 0 && !s.disconnected() {
 			// peeked data would raise an event; an error shows at the next receive
 			_ = s.rx.consumePeeked(s.fd)
 			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
 		}
 		s.rx.releaseBuffer()
 		s.rmu.Unlock()
-		if s.token.CompareAndSwap(tokenHeld, tokenFree) {
+		if s.token.tryRelease() {
 			return
 		}
-		s.token.Store(tokenHeld)
 		s.receive(maxRecvCalls)
 	}
 }
@@ -297,7 +300,7 @@ func (s *stream) receive(maxCalls int) (got bool) {
 	if invariant.Enabled {
 		s.checkHeld("receive")
 	}
-	if s.disconnected.Load() {
+	if s.disconnected() {
 		return false // data behind a malformed frame is ignored
 	}
 	s.rmu.Lock()
@@ -339,37 +342,18 @@ func (s *stream) handleRecvError(err error) {
 	}
 }
 
-// fail ends the link. It may be called under any lock; another goroutine closes the socket.
-func (s *stream) fail(err error) {
-	if n := s.expectedCause.Load(); n != nil && errors.Is(err, ErrGone) {
-		err = *n
-	}
-	if !s.cause.CompareAndSwap(nil, &err) {
-		return
-	}
-	s.disconnected.Store(true)
-	s.failed.Store(true)
-	s.endLife()
-	s.e.sleepers.Wake()
-	go s.teardown(err)
-}
-
 // ExpectEnd announces that the peer is going to end the link, or has just done so, and the cause to
 // report. why is [ErrGone] too.
 func (s *stream) ExpectEnd(why error) {
-	s.expectedCause.Store(&why)
-	// The end may have been seen before its cause was known.
-	if c := s.cause.Load(); c != nil && errors.Is(*c, ErrGone) {
-		s.cause.CompareAndSwap(c, &why)
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	s.expectedCause = why
+	switch {
+	case s.State() == shmlayout.ConnEstablished || s.State() == shmlayout.ConnRetransmitting:
+		s.transition(shmlayout.ConnDraining)
+	case errors.Is(s.err(), ErrGone): // the end was seen before its cause was known
+		s.cause.Store(&why)
 	}
-}
-
-// err returns why the link has ended, or nil.
-func (s *stream) err() error {
-	if p := s.cause.Load(); p != nil {
-		return *p
-	}
-	return nil
 }
 
 func (s *stream) teardown(err error) {
@@ -380,17 +364,13 @@ func (s *stream) teardown(err error) {
 		_ = s.rx.consumePeeked(s.fd)
 	}
 	s.bye(err)
-	for _, fd := range []int{s.fd, s.wfd} {
-		if fd >= 0 {
-			s.e.ep.Remove(fd)
-			s.disconnectFD(fd)
-		}
-	}
-	s.fd, s.wfd = -1, -1
+	s.closeConn()
 	s.rx.close()
 	s.tx.discard()
 	s.tmu.Unlock()
 	s.rmu.Unlock()
+	s.h.discardAll(err)
+	s.moveFrom(shmlayout.ConnReleased, shmlayout.ConnEnded)
 	s.h.linkClosed(err)
 	s.counters.Free()
 	s.peerFDs.Release()
@@ -408,9 +388,9 @@ type Terms struct {
 	// How long the link may be without a connection before it fails. 0: it fails with its
 	// connection.
 	ReconnectLimit time.Duration
-	// Called when the connection is lost and when it is made again. May be called under the link's
-	// locks.
-	OnConnChange func(up bool, why error)
+	// Called when the connection is lost (to is [shmlayout.ConnReconnecting]) and when it is made again.
+	// May be called under the link's locks.
+	OnConnChange func(to shmlayout.ConnState, why error)
 	Redial       Redial // Makes another connection. Importing side only.
 
 	// Reports whether the importing process is known to have ended, or why that could not be asked.
@@ -431,7 +411,7 @@ func (s *stream) setTerms(t Terms) {
 	s.rx.buffered = s.rx.checksum || s.encrypted
 	s.setCipher(t.Cipher)
 	if s.onConnChange = t.OnConnChange; s.onConnChange == nil {
-		s.onConnChange = func(bool, error) {}
+		s.onConnChange = func(shmlayout.ConnState, error) {}
 	}
 	s.lifeCtx, s.endLife = context.Background(), func() {}
 	if t.ReconnectLimit > 0 {
@@ -541,11 +521,11 @@ func (s *stream) drainLoop(why error, bye func()) {
 	begun := time.Now()
 	last, heard := begun, uint32(0)
 	for looks := 0; !s.failed.Load(); looks++ {
-		if s.disconnected.Load() { // the data of a lost connection was received
+		if s.disconnected() { // the data of a lost connection was received
 			s.fail(why)
 			return
 		}
-		if s.tryToken() {
+		if s.token.tryAcquire() {
 			s.receive(maxRecvCalls)
 			s.releaseArmed()
 		}

@@ -33,13 +33,6 @@ func (s *stream) tuneForRTT() {
 	unix.Pace(s.fd)
 }
 
-// bulkInFlight reports whether a long message to a low-RTT peer is unacknowledged. Its
-// acknowledgement, or room in the socket, comes soon.
-func (s *stream) bulkInFlight() bool {
-	rq, ok := s.h.(*Requester)
-	return ok && s.tx.lastBulkSeq.Load() > rq.ackedSeq.Load()
-}
-
 // A TCP socket sends an acknowledgement, a packet of its own, whenever more data than the longest
 // segment seen so far has arrived since the last one. It assumes 536 bytes until it has seen a
 // longer segment (rcv_mss, in __tcp_ack_snd_check and tcp_cleanup_rbuf). That is every fifth short

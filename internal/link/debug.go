@@ -9,7 +9,7 @@ import (
 
 // checkHeld checks what only the token's holder may do.
 func (s *stream) checkHeld(what string) {
-	invariant.Check(s.token.Load() != tokenFree, "%s on link %d without its token", what, s.id)
+	invariant.Check(s.token.State() != tokenFree, "%s on link %d without its token", what, s.id)
 }
 
 // checkClear checks that nothing is queued. The caller holds tmu.
@@ -116,7 +116,7 @@ func (rs *Responder) checkNothingDue() {
 	rs.tmu.Lock()
 	defer rs.tmu.Unlock()
 	t := &rs.tx
-	invariant.Check(rs.disconnected.Load() || t.writeBlocked.Load() || t.idle() && !rs.ackDue && len(rs.replies) == 0,
+	invariant.Check(rs.disconnected() || t.writeBlocked.Load() || t.idle() && !rs.ackDue && len(rs.replies) == 0,
 		"nothing to say, and there are %d frames unsent, %d answers, %d control frames, %d grants, an acknowledgement: %v",
 		t.framesQueued-t.framesWritten, len(rs.replies), len(t.control), len(t.importAnswers), rs.ackDue)
 }

@@ -340,7 +340,7 @@ func (w *assistedWriters) finish(again bool) {
 
 // spin looks, and polls the hot links between looks, until the budget is used.
 func (e *Engine) spin(ctx context.Context, l *wait.Cond, own *stream) (found bool) {
-	sp := e.budget.Begin(own != nil && own.bulkInFlight()) // may yield, so before any token is held
+	sp := e.budget.Begin(own != nil && own.h.bulkInFlight()) // may yield, so before any token is held
 	var held [len(e.hot)]*stream
 	n := e.acquireHot(&held)
 	var events [4]unix.Event

@@ -90,7 +90,7 @@ var (
 
 // peerRole names the peer process.
 func (s *stream) peerRole() string {
-	if _, out := s.h.(*Requester); out {
+	if s.importing {
 		return "exporter"
 	}
 	return "importer"

@@ -42,7 +42,8 @@ func TestNotifyPoller(t *testing.T) {
 		defer q.mu.Unlock()
 		return q.waitingForJobs && p.in.tryTokenDisarmed()
 	})
-	p.in.token.Store(tokenFree) // unarmed, without a holder
+	for !p.in.token.tryRelease() { // unarmed, without a holder
+	}
 	q.posted.Store(0)
 	send()
 	time.Sleep(10 * time.Millisecond)

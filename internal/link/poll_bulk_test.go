@@ -68,7 +68,7 @@ func TestDrainReady(t *testing.T) {
 	p.b.bulkActivity.lastDrain.Store(later)
 	src := send(2)
 	eventually(t, "the background has not left the link to a waiter", func() bool {
-		return p.in.onWatchdog.Load() && !p.in.readArmed.Load() && p.in.token.Load() == tokenFree
+		return p.in.onWatchdog.Load() && !p.in.readArmed.Load() && p.in.token.State() == tokenFree
 	})
 	over := make(chan error, 1)
 	go func() { over <- p.out.WaitApplied(t.Context()) }()
@@ -127,7 +127,7 @@ func TestDrainReadyNeedsBulk(t *testing.T) {
 	}
 	p.b.bulkActivity.lastBulk.Store(unix.Monotonic() + int64(time.Hour))
 	p.b.drainReady()
-	if p.in.token.Load() != tokenHeld {
+	if p.in.token.State() != tokenHeld {
 		t.Error("it took a link that another one holds")
 	}
 	p.in.releaseArmed()

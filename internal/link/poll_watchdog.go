@@ -74,9 +74,8 @@ func (s *stream) releaseUnarmed() {
 	if s.ackDeferred { // the next poll may be far away
 		s.flushDeferredAck(false)
 	}
-	s.touched.Store(true) // before the token is free; see sweep
-	if !s.token.CompareAndSwap(tokenHeld, tokenFree) {
-		s.token.Store(tokenHeld) // an event was on its way when the descriptor was disarmed
+	s.touched.Store(true)      // before the token is free; see sweep
+	if !s.token.tryRelease() { // an event was on its way when the descriptor was disarmed
 		s.receive(maxRecvCalls)
 		s.releaseArmed()
 		return
@@ -255,8 +254,7 @@ func (g *rearmWatchdog) armList(left []*stream) {
 // flushDue writes what was coalesced or left unwritten, if anything was. more reports that data was
 // left unwritten for the watchdog again.
 func (s *stream) flushDue() (more bool) {
-	rq, is := s.h.(*Requester)
-	due := is && rq.inboxReady.Load()
+	due := s.h.inboxDue()
 	if !due && !s.tx.writeBlocked.Load() {
 		return false
 	}

@@ -48,8 +48,6 @@ type Requester struct {
 	inBulkBatch atomic.Bool
 	// In the batch list, waiting to be coalesced. Stored under batch.mu.
 	inBatch atomic.Bool
-	// The link has ended and no longer uses a request's memory.
-	ended atomic.Bool
 
 	// Last message that is wholly in frames. Grows under tmu.
 	writtenSeq atomic.Uint64
@@ -133,6 +131,7 @@ type Requester struct {
 // or AppliedUnknown.
 func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Requester, error) {
 	rq := &Requester{pages: pages, sendSem: semaphore.New(1), onRevoke: onRevoke, onLost: onLost}
+	rq.importing = true
 	rq.setTerms(terms)
 	rq.rx.mayFault = true // answers are stored in memory of the caller
 	rq.redial, rq.attempts, rq.unacked.pool = terms.Redial, 1, &e.segmentPool
@@ -179,7 +178,7 @@ func (rq *Requester) Detach(handle uint32) {
 		rq.pendingDetaches = slices.DeleteFunc(rq.pendingDetaches, func(d pendingDetach) bool { return d.afterSeq < acked })
 		rq.pendingDetaches = append(rq.pendingDetaches, pendingDetach{handle, rq.maxWrittenSeq})
 		// retransmitDone sends it after the retransmitted messages
-		if len(rq.retransmits) > 0 || rq.disconnected.Load() {
+		if len(rq.retransmits) > 0 || rq.disconnected() {
 			return
 		}
 	}
@@ -335,11 +334,15 @@ func (rq *Requester) handleFrame(h *wire.Header) error {
 	return nil
 }
 
+func (rq *Requester) inboxDue() bool { return rq.inboxReady.Load() }
+
+func (rq *Requester) bulkInFlight() bool { return rq.tx.lastBulkSeq.Load() > rq.ackedSeq.Load() }
+
 func (rq *Requester) batchReceived(bool, bool) bool { return false }
 
 func (rq *Requester) finalFrame(*wire.Header) bool { return false }
 
-func (rq *Requester) linkClosed(err error) {
+func (rq *Requester) discardAll(err error) {
 	rq.tmu.Lock()
 	rq.inboxMu.Lock()
 	rq.queue, rq.inbox, rq.midMessage = fifo[outgoing]{}, fifo[outgoing]{}, false
@@ -362,7 +365,9 @@ func (rq *Requester) linkClosed(err error) {
 	rq.fetches = nil
 	rq.fetchCount.Store(0)
 	rq.fetchMu.Unlock()
-	rq.ended.Store(true)
+}
+
+func (rq *Requester) linkClosed(err error) {
 	rq.closeBacklog()
 	rq.ackEvent.Advance()
 	rq.fetchEvent.Advance()

@@ -480,7 +480,11 @@ func (rs *Responder) finalFrame(h *wire.Header) bool {
 	return true
 }
 
-func (rs *Responder) linkClosed(err error) {
+func (rs *Responder) inboxDue() bool { return false }
+
+func (rs *Responder) bulkInFlight() bool { return false }
+
+func (rs *Responder) discardAll(err error) {
 	rs.rmu.Lock()
 	rs.blamed()
 	rs.abortRedirect()
@@ -492,6 +496,9 @@ func (rs *Responder) linkClosed(err error) {
 	rs.tmu.Lock()
 	rs.replies, rs.recentReplies, rs.recentRevokes = nil, fifo[reply]{}, nil
 	rs.tmu.Unlock()
+}
+
+func (rs *Responder) linkClosed(err error) {
 	rs.onLost(err)
 	rs.e.dispatcher.linkEnded(rs)
 	rs.pages.retire()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -153,7 +154,7 @@ func (s *stream) armWrite() {
 		if err == nil {
 			s.peerFDs.Took(fd)
 			if err = s.e.ep.Add(fd, s.id<<1|1, true); err != nil {
-				s.closeFD(fd)
+				foreign.Close(fd)
 			}
 		}
 		if err != nil {
@@ -185,7 +186,7 @@ func (s *stream) handleWritable() {
 
 // armRead arms an unarmed link: written data may be answered.
 func (s *stream) armRead() {
-	if !s.readArmed.Load() && s.tryToken() {
+	if !s.readArmed.Load() && s.token.tryAcquire() {
 		s.receive(maxRecvCalls)
 		s.releaseArmed()
 	}

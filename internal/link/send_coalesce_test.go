@@ -150,7 +150,7 @@ func TestNotCoalesced(t *testing.T) {
 				if err := rq.err(); err != nil {
 					t.Fatal(err)
 				}
-				if rq.tryToken() {
+				if rq.token.tryAcquire() {
 					rq.receive(maxRecvCalls)
 					rq.releaseUnarmed()
 				}

@@ -290,7 +290,7 @@ func (t *transmitter) detachPayload() {
 func (s *stream) flush() (done bool) {
 	t := &s.tx
 	for t.framesWritten < t.framesQueued {
-		if s.disconnected.Load() {
+		if s.disconnected() {
 			return false
 		}
 		if t.quantumLeft < 0 { // the quantum is used up; the socket may have room
@@ -319,7 +319,7 @@ const maxBurst = 8 * pacing.MinParts
 
 // pump writes all that must precede a sender's next frame, and reports whether it is all written.
 func (s *stream) pump() (clear bool) {
-	if s.disconnected.Load() {
+	if s.disconnected() {
 		return false
 	}
 	for spent := 0; s.flush(); spent += pacing.MinParts {

@@ -153,6 +153,7 @@ func (rq *Requester) nextRetransmit(h *wire.Header) (payload []byte) {
 // their messages, and waiters for an acknowledgement request it.
 func (rq *Requester) retransmitDone() {
 	rq.retransmits = nil
+	rq.moveFrom(shmlayout.ConnEstablished, shmlayout.ConnRetransmitting)
 	for _, d := range rq.pendingDetaches {
 		rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Detach, Handle: d.handle})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/link/pacing"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/simnet"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -69,8 +70,8 @@ func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin pac
 	defer b.close()
 	b.out.tmu.Lock()
 	b.out.tx.burst = begin
-	b.out.onConnChange = func(up bool, _ error) { // tmu is held, and nothing is written on the connection that takes another's place
-		if b.out.tx.burst = begin; up && max(len(b.out.retransmits), int(b.out.queuedOps.Load())) < begin.MaxParts() && begin.ExtraParts > 0 {
+	b.out.onConnChange = func(to shmlayout.ConnState, _ error) { // tmu is held, and nothing is written on the connection that takes another's place
+		if b.out.tx.burst = begin; to.Connected() && max(len(b.out.retransmits), int(b.out.queuedOps.Load())) < begin.MaxParts() && begin.ExtraParts > 0 {
 			t.Errorf("%s, %d bytes: with %d messages sent again and %d queued no load is full", name, size, len(b.out.retransmits), b.out.queuedOps.Load())
 		}
 	}

@@ -259,6 +259,7 @@ type LinkEvent struct {
 	Peer    ProcessID
 	Imports bool // the process imports on it
 	Why     string
+	State   string // that its connection is in now, if the event is about that
 }
 
 // Severed counts the links that were ended.

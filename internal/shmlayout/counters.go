@@ -3,6 +3,7 @@ package shmlayout
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -53,6 +54,7 @@ const (
 	incAt   = 24
 	nameAt  = 32
 	maxPeer = 64
+	connAt  = nameAt + maxPeer // a ConnState
 
 	kindImporting = 1
 	kindMapped    = 2
@@ -157,6 +159,15 @@ func (s *Slot) Describe(mapped, encrypted bool, peer LinkPeer) {
 	shm.Word(b, stateAt).Store(shm.Word(b, stateAt).Load() | 1)
 }
 
+// SetState records the state of the link's connection.
+func (s *Slot) SetState(to ConnState) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.index < linkSlots {
+		shm.Word(s.c.at(s.index), connAt).Store(uint32(to))
+	}
+}
+
 // Free ends the slot. Its counts are added to the sum of all ended links. A late count goes to the
 // slot's next link.
 func (s *Slot) Free() {
@@ -167,6 +178,7 @@ func (s *Slot) Free() {
 	}
 	state := shm.Word(s.c.at(s.index), stateAt)
 	state.Store(state.Load()&^1 + 2)
+	shm.Word(s.c.at(s.index), connAt).Store(uint32(ConnUnknown))
 	ended := s.c.counter(sumSlot(s.importer))
 	ended.Merge(s.ShardedCounter)
 	s.Clear()
@@ -207,6 +219,7 @@ type Link struct {
 	// On one node; messages may use the stream there too.
 	Mapped bool
 	Secret bool // All its traffic is encrypted.
+	State  ConnState
 	Begun  time.Time
 	Peer   LinkPeer
 	Counts Counts
@@ -313,6 +326,7 @@ func parse(s []byte) (l Link, ok bool) {
 	}
 	return Link{
 		Serial: state, Importing: kind&kindImporting != 0, Mapped: kind&kindMapped != 0, Secret: kind&kindEncrypted != 0,
+		State: ConnState(min(binary.LittleEndian.Uint32(s[connAt:]), math.MaxUint8)),
 		Begun: time.Unix(0, int64(binary.LittleEndian.Uint64(s[begunAt:]))),
 		Peer: LinkPeer{
 			Node: string(s[nameAt : nameAt+length]),

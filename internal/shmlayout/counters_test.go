@@ -49,11 +49,12 @@ func TestCountersAreReadElsewhere(t *testing.T) {
 		a.Add2(Messages, 1, Bytes, 64)
 	}
 	b.Add(Notifications, 3)
+	a.SetState(ConnReconnecting)
 	links, ended := read(t, r)
 	if len(links) != 2 || ended != (Ended{}) {
 		t.Fatalf("%d links, ended %v: want the two that were described", len(links), ended)
 	}
-	want := Link{Slot: links[0].Slot, Serial: links[0].Serial, Importing: true, Mapped: true, Begun: links[0].Begun, Peer: LinkPeer{"n1", 7, 99}, Counts: Counts{Messages: 1000, Bytes: 64000}}
+	want := Link{Slot: links[0].Slot, Serial: links[0].Serial, Importing: true, Mapped: true, State: ConnReconnecting, Begun: links[0].Begun, Peer: LinkPeer{"n1", 7, 99}, Counts: Counts{Messages: 1000, Bytes: 64000}}
 	if d := cmp.Diff(want, links[0]); d != "" {
 		t.Error(d)
 	}
@@ -63,6 +64,7 @@ func TestCountersAreReadElsewhere(t *testing.T) {
 
 	// A link that ends is counted with those that have; its slot's next one begins at 0.
 	a.Free()
+	a.SetState(ConnReleased) // it has no slot any more
 	links, ended = read(t, r)
 	if len(links) != 1 || ended.Imports[Bytes] != 64000 || ended.Exports != (Counts{}) {
 		t.Fatalf("%d links, %d bytes of links that have ended", len(links), ended.Imports[Bytes])
@@ -70,7 +72,7 @@ func TestCountersAreReadElsewhere(t *testing.T) {
 	d := c.Take(true)
 	d.Describe(false, false, LinkPeer{"n3", 1, 1})
 	links, _ = read(t, r)
-	if links[0].Slot != want.Slot || links[0].Serial == want.Serial || links[0].Counts != (Counts{}) {
+	if links[0].Slot != want.Slot || links[0].Serial == want.Serial || links[0].Counts != (Counts{}) || links[0].State != ConnUnknown {
 		t.Errorf("the slot's next link is %+v", links[0])
 	}
 }
