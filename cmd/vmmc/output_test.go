@@ -74,11 +74,11 @@ func TestListsFit(t *testing.T) {
 	}
 	links := []ask.Link{
 		{
-			Node: "node17", PID: 16000123, User: "someuser", Role: "imports", PeerNode: "node18", PeerPID: 17000123, Path: "stream", Secret: true,
+			Node: "node17", PID: 16000123, User: "someuser", Role: "imports", PeerNode: "node18", PeerPID: 17000123, Path: "stream", Secret: true, State: "retransmitting",
 			Messages: 123_456_789, Bytes: 98_765_432_100, Notes: 4321, Gets: 99999, GetBytes: 1 << 33, Atomics: 77, Acks: 1 << 20, Resumes: 3, Resent: 17,
 			Idle: 3 * time.Hour, Begun: now.Add(-48 * time.Hour), Program: "simulate-particles", PeerProgram: "collector",
 		},
-		{Node: "n1", PID: 1, User: "root", Role: "exports", PeerNode: "n2", PeerPID: 1000001, Path: "mapped", Begun: now, Program: "a", PeerProgram: "b"},
+		{Node: "n1", PID: 1, User: "root", Role: "exports", PeerNode: "n2", PeerPID: 1000001, Path: "mapped", State: "established", Begun: now, Program: "a", PeerProgram: "b"},
 	}
 	cluster := &clusterState{dir: "/home/someuser/.local/state/vmmc/cluster"}
 	for _, n := range []string{"n1", "n2"} {
@@ -108,7 +108,7 @@ func TestListsFit(t *testing.T) {
 		{
 			"link ls", func(w io.Writer, width int) error { return printLinks(w, width, links, false) },
 			[]string{"NODE", "PID", "ROLE", "PEER", "BYTES", "PROGRAM", "PEERPROGRAM", "node18/17000123", "98765432100", "simulat", "collect"},
-			[]string{"RESENT", "someuser"},
+			[]string{"RESENT", "someuser", "retransmitting"},
 		},
 		{"cluster ls", func(w io.Writer, width int) error { _ = cluster.print(w, width, false); return nil }, // some are dead
 			[]string{"NAME", "STATE", "SOCKET", "dead", "/n1.sock", "/n2.sock"}, []string{"PID", "4194303", cluster.Nodes[0].Socket}},

@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -25,6 +26,7 @@ type Link struct {
 
 	Path   string        `json:"path"` // mapped or stream
 	Secret bool          `json:"encrypted"`
+	State  string        `json:"state"` // of its connection; unknown: it is not told
 	Begun  time.Time     `json:"begun"`
 	Idle   time.Duration `json:"idle_ns"`
 	Read   time.Duration `json:"read_ns"` // when, by the node's clock
@@ -92,7 +94,7 @@ func (n *Node) links(ctx context.Context) (rows []Link, err error) {
 func (n *Node) linkRow(l *nodev1.Link) Link {
 	r := Link{
 		Node: n.Name, PID: l.GetPid(), Program: l.GetProgram(), Place: l.GetPlace(), User: l.GetUser(), Session: l.GetSession(), Role: "exports",
-		PeerNode: l.GetPeerNode(), PeerPID: l.GetPeerPid(), Path: "stream", Secret: l.GetEncrypted(), Begun: l.GetBegun().AsTime(),
+		PeerNode: l.GetPeerNode(), PeerPID: l.GetPeerPid(), Path: "stream", Secret: l.GetEncrypted(), State: cmp.Or(l.GetState(), "unknown"), Begun: l.GetBegun().AsTime(),
 		Idle: time.Duration(l.GetIdleNs()), Read: time.Duration(l.GetReadNs()),
 		Messages: l.GetMessages(), Bytes: l.GetBytes(), Notes: l.GetNotifications(), Gets: l.GetGets(), GetBytes: l.GetGotBytes(),
 		Atomics: l.GetAtomics(), Updates: l.GetUpdates(), Acks: l.GetAcknowledgements(),

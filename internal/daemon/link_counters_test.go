@@ -67,6 +67,30 @@ func TestCountedOnce(t *testing.T) {
 	counted(0, 5)
 }
 
+// The state that a process tells of a link's connection is listed, and a number that is none is
+// listed as unknown.
+func TestConnStatesAreListed(t *testing.T) {
+	c, ann := administered(t, "")
+	counters, err := shmlayout.NewCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer counters.Retire()
+	s := counters.Take(true)
+	s.Describe(false, false, shmlayout.LinkPeer{Node: "b", PID: 1, Incarnation: 1})
+	registers(t, c.a, counters)
+	for state, name := range map[shmlayout.ConnState]string{
+		shmlayout.ConnUnknown: "unknown", shmlayout.ConnEstablished: "established", shmlayout.ConnRetransmitting: "retransmitting",
+		shmlayout.ConnDraining: "draining", shmlayout.ConnLost: "lost", shmlayout.ConnReconnecting: "reconnecting",
+		shmlayout.ConnEnded: "ended", shmlayout.ConnReleased: "released", 255: "unknown",
+	} {
+		s.SetState(state)
+		if l, err := linksOf(t, c.a, ann, "a", &nodev1.LinksRequest{}); err != nil || len(l) != 1 || l[0].GetState() != name {
+			t.Errorf("state %d is listed as %v (%v), want %s", state, l, err, name)
+		}
+	}
+}
+
 // Whatever a process writes where it counts, links of others are listed as they are, in
 // a number of pages that is bounded.
 func TestLiarsSpoilTheirOwnRows(t *testing.T) {

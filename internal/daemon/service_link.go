@@ -41,7 +41,7 @@ func (n *Node) linkInfo(l linkEnd) *nodev1.Link {
 	c := &l.Counts
 	return &nodev1.Link{
 		Pid: l.p.id.Load().PID, Place: uint32(l.Slot), User: l.p.user, Session: truncateReason(l.p.session), Program: l.p.programName(),
-		Imports: l.Importing, Mapped: l.Mapped, Encrypted: l.Secret,
+		Imports: l.Importing, Mapped: l.Mapped, Encrypted: l.Secret, State: l.State.String(),
 		// The process may say anything, and no error may come of it.
 		PeerNode: strings.ToValidUTF8(l.Peer.Node, "?"), PeerPid: l.Peer.PID, Begun: timestamppb.New(l.Begun),
 		IdleNs: int64(l.idle), ReadNs: int64(l.read.Sub(n.started)),

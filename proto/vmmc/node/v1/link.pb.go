@@ -171,7 +171,10 @@ type Link struct {
 	Encrypted bool `protobuf:"varint,24,opt,name=encrypted,proto3" json:"encrypted,omitempty"`
 	// The name of the program that the process ran when it joined its node. The process
 	// can choose it freely. Empty: the node does not know it.
-	Program       string `protobuf:"bytes,25,opt,name=program,proto3" json:"program,omitempty"`
+	Program string `protobuf:"bytes,25,opt,name=program,proto3" json:"program,omitempty"`
+	// The state of its connection: established, retransmitting, draining, lost,
+	// reconnecting, or ended; unknown, or empty, if the process or node does not tell.
+	State         string `protobuf:"bytes,26,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -381,6 +384,13 @@ func (x *Link) GetProgram() string {
 	return ""
 }
 
+func (x *Link) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 var File_vmmc_node_v1_link_proto protoreflect.FileDescriptor
 
 const file_vmmc_node_v1_link_proto_rawDesc = "" +
@@ -392,7 +402,7 @@ const file_vmmc_node_v1_link_proto_rawDesc = "" +
 	"afterPlace\"M\n" +
 	"\rLinksResponse\x12(\n" +
 	"\x05links\x18\x01 \x03(\v2\x12.vmmc.node.v1.LinkR\x05links\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xc0\x05\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xd6\x05\n" +
 	"\x04Link\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
 	"\x05place\x18\x02 \x01(\rR\x05place\x12\x12\n" +
@@ -421,7 +431,8 @@ const file_vmmc_node_v1_link_proto_rawDesc = "" +
 	"duplicates\x12!\n" +
 	"\fresent_bytes\x18\x17 \x01(\x04R\vresentBytes\x12\x1c\n" +
 	"\tencrypted\x18\x18 \x01(\bR\tencrypted\x12\x18\n" +
-	"\aprogram\x18\x19 \x01(\tR\aprogram2O\n" +
+	"\aprogram\x18\x19 \x01(\tR\aprogram\x12\x14\n" +
+	"\x05state\x18\x1a \x01(\tR\x05state2O\n" +
 	"\vLinkService\x12@\n" +
 	"\x05Links\x12\x1a.vmmc.node.v1.LinksRequest\x1a\x1b.vmmc.node.v1.LinksResponseB3Z1github.com/vmmc-go/vmmc/proto/vmmc/node/v1;nodev1b\x06proto3"
 
