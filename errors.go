@@ -108,12 +108,12 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is reports whether target is this error's code, a code of its cause, or the manual's nearest one:
 // [ErrBadIbufState] for [ErrPeerGone], [ErrRevoked], [ErrStaleImport],
 // [ErrNoRights] and [ErrClosed], and [ErrBadRbufState] for [ErrNotRedirectable].
-// An error with [ErrTimeout] is also [context.DeadlineExceeded], and one with [ErrCanceled] is
-// [context.Canceled].
+// An error with [ErrTimeout] is also [context.DeadlineExceeded], whether this process or a daemon
+// found the time up; one with [ErrCanceled] is [context.Canceled].
 func (e *Error) Is(target error) bool {
 	c, ok := target.(Code)
 	if !ok {
-		return false
+		return e.Code == ErrTimeout && target == context.DeadlineExceeded
 	}
 	switch e.Code {
 	case ErrPeerGone, ErrRevoked, ErrStaleImport, ErrNoRights, ErrClosed:

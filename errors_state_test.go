@@ -587,6 +587,9 @@ func TestErrorsWithoutACode(t *testing.T) {
 // A cancelled context is ErrCanceled and context.Canceled, also where the program gave a cause; one
 // whose time is up is ErrTimeout and context.DeadlineExceeded.
 func TestContextErrors(t *testing.T) {
+	if err := error(&vmmc.Error{Code: vmmc.ErrTimeout}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		t.Errorf("%v, as a daemon finds it", err)
+	}
 	s := exportedSize(t, "mapped", 1<<20)
 	w, err := s.exp.Word(0)
 	if err != nil {

@@ -51,8 +51,8 @@ type Import struct {
 //
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
 // the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
-// node does not answer; [ErrTimeout] when the context ends; [ErrNoPhysDestSpace]
-// beyond what [WithImportLimit] allows; [ErrNoVirtDestSpace]; [ErrNoDaemon];
+// node does not answer; [ErrTimeout] or [ErrCanceled] when the context ends;
+// [ErrNoPhysDestSpace] beyond what [WithImportLimit] allows; [ErrNoVirtDestSpace]; [ErrNoDaemon];
 // [ErrClosed]; [ErrNotInHandler].
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}

@@ -104,7 +104,7 @@ type Process struct {
 
 // Open joins the local node. The context bounds joining only. The error is
 // [ErrNoDaemon] when no daemon answers, [ErrNoRights] when another user may have put
-// a daemon there, [ErrTimeout] when the context ends, or
+// a daemon there, [ErrTimeout] or [ErrCanceled] when the context ends, or
 // [ErrBadArg] for an option or a socket's path that cannot be. The process lives
 // until [Process.Close].
 func Open(ctx context.Context, opts ...Option) (*Process, error) {

@@ -29,7 +29,7 @@ import (
 //
 // Errors: [ErrBadSize], [ErrBadAlignment], [ErrBadProxyAddr] (the range is not
 // within the buffer), [ErrNoRights], [ErrRevoked], [ErrPeerGone], [ErrClosed],
-// [ErrTimeout]. An error that is also [ErrOutcomeUnknown] leaves open how much
+// [ErrTimeout], [ErrCanceled]. An error that is also [ErrOutcomeUnknown] leaves open how much
 // has arrived; otherwise nothing was written.
 func (im *Import) Send(ctx context.Context, src []byte, off int) error {
 	if ctx == nil {
