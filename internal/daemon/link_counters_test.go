@@ -17,7 +17,9 @@ import (
 )
 
 // registers is a process with counters.
-func registers(t *testing.T, n *daemon.Node, c interface{ Descriptor() (int, error) }) *nodeproto.Conn {
+func registers(
+	t *testing.T, n *daemon.Node, c interface{ Descriptor() (int, error) },
+) *nodeproto.Conn {
 	t.Helper()
 	fd, err := c.Descriptor()
 	if err != nil {
@@ -25,7 +27,8 @@ func registers(t *testing.T, n *daemon.Node, c interface{ Descriptor() (int, err
 	}
 	defer closeAll([]int{fd})
 	conn := join(t, n, nil)
-	if _, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), conn, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: 1}, []int{fd}); err != nil {
+	if _, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), conn, nodeproto.Register,
+		nodeproto.Hello{Version: nodeproto.Version, Incarnation: 1}, []int{fd}); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -50,7 +53,8 @@ func TestCountedOnce(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("%d messages of %d processes, want %d of %d", f.Totals.Imports[shmlayout.Messages], f.Processes, want, processes)
+		t.Fatalf("%d messages of %d processes, want %d of %d", f.Totals.Imports[shmlayout.Messages],
+			f.Processes, want, processes)
 	}
 	conn := registers(t, n, c)
 	counted(1, 0)
@@ -80,12 +84,15 @@ func TestConnStatesAreListed(t *testing.T) {
 	s.Describe(false, false, shmlayout.LinkPeer{Node: "b", PID: 1, Incarnation: 1})
 	registers(t, c.a, counters)
 	for state, name := range map[shmlayout.ConnState]string{
-		shmlayout.ConnUnknown: "unknown", shmlayout.ConnEstablished: "established", shmlayout.ConnRetransmitting: "retransmitting",
-		shmlayout.ConnDraining: "draining", shmlayout.ConnLost: "lost", shmlayout.ConnReconnecting: "reconnecting",
-		shmlayout.ConnEnded: "ended", shmlayout.ConnReleased: "released", 255: "unknown",
+		shmlayout.ConnUnknown: "unknown", shmlayout.ConnEstablished: "established",
+		shmlayout.ConnRetransmitting: "retransmitting",
+		shmlayout.ConnDraining:       "draining", shmlayout.ConnLost: "lost",
+		shmlayout.ConnReconnecting: "reconnecting",
+		shmlayout.ConnEnded:        "ended", shmlayout.ConnReleased: "released", 255: "unknown",
 	} {
 		s.SetState(state)
-		if l, err := linksOf(t, c.a, ann, "a", &nodev1.LinksRequest{}); err != nil || len(l) != 1 || l[0].GetState() != name {
+		if l, err := linksOf(t, c.a, ann, "a", &nodev1.LinksRequest{}); err != nil || len(l) != 1 ||
+			l[0].GetState() != name {
 			t.Errorf("state %d is listed as %v (%v), want %s", state, l, err, name)
 		}
 	}

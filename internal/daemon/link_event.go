@@ -48,7 +48,8 @@ func (p *process) logLinkEvent(e nodeproto.LinkEvent) error {
 		nodeproto.ImportRevoked: "an import was revoked",
 	}[e.Kind]
 	if !ok {
-		return code.New(code.BadArg, "unknown event %.32q: the program's vmmc is newer than its daemon", e.Kind)
+		return code.New(code.BadArg, "unknown event %.32q: the program's vmmc is newer than its daemon",
+			e.Kind)
 	}
 	more, ok := p.logLimiter.allow(time.Now())
 	if !ok {
@@ -59,7 +60,9 @@ func (p *process) logLinkEvent(e nodeproto.LinkEvent) error {
 	if e.Imports {
 		side = "imports"
 	}
-	what := []any{"process", *p.id.Load(), "peer", e.Peer, "role", side, "why", truncateReason(e.Why), "more", more}
+	what := []any{
+		"process", *p.id.Load(), "peer", e.Peer, "role", side, "why", truncateReason(e.Why), "more", more,
+	}
 	if e.State != "" {
 		what = append(what, "state", truncateReason(e.State))
 	}

@@ -64,12 +64,16 @@ func TestEventsOfLinksAreLogged(t *testing.T) {
 		_, err := r.Call(t.Context(), nodeproto.ReportEvent, e, nil, nil)
 		return err
 	}
-	check(t, "an unknown event", tell(nodeproto.LinkEvent{Kind: "node is down"}), code.BadArg, "unknown event")
+	check(t, "an unknown event", tell(nodeproto.LinkEvent{Kind: "node is down"}), code.BadArg,
+		"unknown event")
 	if err := tell(nodeproto.LinkEvent{Kind: nodeproto.LinkResumed, State: "retransmitting"}); err != nil {
 		t.Fatal(err)
 	}
 	says("a link was resumed", "role=exports", "state=retransmitting")
-	if err := tell(nodeproto.LinkEvent{Kind: nodeproto.LinkFailed, Peer: nodeproto.ProcessID{Node: strings.Repeat("x", 9000)}, Why: "a\nb level=INFO msg=c"}); err != nil {
+	if err := tell(nodeproto.LinkEvent{
+		Kind: nodeproto.LinkFailed, Peer: nodeproto.ProcessID{Node: strings.Repeat("x", 9000)},
+		Why: "a\nb level=INFO msg=c",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	says("a link has failed", `"a\nb level=INFO msg=c"`)

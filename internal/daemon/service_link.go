@@ -17,7 +17,9 @@ type linkService struct{ n *Node }
 // maxEnds is how many links are in one answer, each at most about 400 bytes of it.
 const maxEnds = 64
 
-func (s *linkService) Links(ctx context.Context, r *connect.Request[nodev1.LinksRequest]) (*connect.Response[nodev1.LinksResponse], error) {
+func (s *linkService) Links(
+	ctx context.Context, r *connect.Request[nodev1.LinksRequest],
+) (*connect.Response[nodev1.LinksResponse], error) {
 	c, err := callerOf(ctx)
 	if err != nil {
 		return nil, coded(err)
@@ -40,13 +42,17 @@ func (s *linkService) Links(ctx context.Context, r *connect.Request[nodev1.Links
 func (n *Node) linkInfo(l linkEnd) *nodev1.Link {
 	c := &l.Counts
 	return &nodev1.Link{
-		Pid: l.p.id.Load().PID, Place: uint32(l.Slot), User: l.p.user, Session: truncateReason(l.p.session), Program: l.p.programName(),
+		Pid: l.p.id.Load().PID, Place: uint32(l.Slot), User: l.p.user,
+		Session: truncateReason(l.p.session), Program: l.p.programName(),
 		Imports: l.Importing, Mapped: l.Mapped, Encrypted: l.Secret, State: l.State.String(),
 		// The process may say anything, and no error may come of it.
-		PeerNode: strings.ToValidUTF8(l.Peer.Node, "?"), PeerPid: l.Peer.PID, Begun: timestamppb.New(l.Begun),
+		PeerNode: strings.ToValidUTF8(l.Peer.Node, "?"), PeerPid: l.Peer.PID,
+		Begun:  timestamppb.New(l.Begun),
 		IdleNs: int64(l.idle), ReadNs: int64(l.read.Sub(n.started)),
 		Messages: c[pages.Messages], Bytes: c[pages.Bytes], Notifications: c[pages.Notifications],
-		Gets: c[pages.Gets], GotBytes: c[pages.GetBytes], Atomics: c[pages.Atomics], Updates: c[pages.Updates],
-		Acknowledgements: c[pages.Acks], Resumes: c[pages.Resumes], Resent: c[pages.Resent], ResentBytes: c[pages.ResentBytes], Duplicates: c[pages.Duplicates],
+		Gets: c[pages.Gets], GotBytes: c[pages.GetBytes], Atomics: c[pages.Atomics],
+		Updates:          c[pages.Updates],
+		Acknowledgements: c[pages.Acks], Resumes: c[pages.Resumes], Resent: c[pages.Resent],
+		ResentBytes: c[pages.ResentBytes], Duplicates: c[pages.Duplicates],
 	}
 }
