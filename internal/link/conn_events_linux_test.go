@@ -2,12 +2,14 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -67,4 +69,61 @@ func heard(rq *Requester) uint32 {
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
 	return rq.recvCount
+}
+
+// On one node only a unix socket is a link. A peer that holds a TCP socket too makes its closing
+// slow, or its events never clear: it is refused at both ends, and closed apart.
+func TestSocketsOfLocalLinks(t *testing.T) {
+	for name, c := range map[string]struct {
+		socket func(t *testing.T) int
+		fits   bool
+	}{
+		"a unix socket": {func(t *testing.T) int {
+			fd, far, err := unix.StreamPair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Close(far) })
+			return fd
+		}, true},
+		"a unix socket of packets": {func(t *testing.T) int {
+			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Close(fds[1]) })
+			return fds[0]
+		}, false},
+		"a TCP socket": {func(t *testing.T) int { return testutil.TCPSocket(t) }, false},
+		"a TCP socket that lingers": {func(t *testing.T) int {
+			fds, _ := testutil.LingeringSockets(t, 1)
+			return fds[0]
+		}, false},
+	} {
+		for _, exporter := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, exporter %v", name, exporter), func(t *testing.T) {
+				a, pa := engine(t)
+				b, pb := engine(t)
+				importers, exporters := sharedPages(t, pa, pb)
+				fd := c.socket(t)
+				testutil.Within(t, "the link's beginning, and its end", 0, func() {
+					var l interface{ Close() }
+					var err error
+					if exporter {
+						importers.retire()
+						l, err = NewResponder(b, fd, exporters, Terms{PeerName: t.Name()}, nil, nil, func(uint32) {}, func(error) {})
+					} else {
+						exporters.retire()
+						l, err = NewRequester(a, fd, importers, Terms{PeerName: t.Name()}, func(uint32, uint64, error) {}, func(error) {})
+					}
+					if err == nil {
+						l.Close()
+					}
+					if c.fits && err != nil || !c.fits && !errors.Is(err, ErrProtocol) {
+						t.Errorf("a link over %s: %v", name, err)
+					}
+				})
+			})
+		}
+	}
 }
