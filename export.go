@@ -13,6 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -51,17 +52,64 @@ type Export struct {
 	allocOff    int     // offset of mem in allocation
 	mappable    *Memory // allocation, if importers may map it; nil: stream only
 	slot        uint32
-	liveState   uint32 // value of the slot's state while the export lives
-	closed      atomic.Bool
-	faulted     atomic.Bool // see handleFault
+	liveState   uint32      // value of the slot's state while the export lives
+	closed      atomic.Bool // Reports whether state is exportClosing or later.
 
 	permit []nodeproto.Permission
 	serial uint64 // unique in the process
 
-	endMu   sync.Mutex // one endExport at a time; taken before allocation.exportMu
-	revoked bool       // importers cannot reach the memory any more. Guarded by endMu, as is ended.
-	ended   bool
-	grants  map[uint32]*grant // with p.mu
+	endMu  sync.Mutex        // one endExport at a time; taken before allocation.exportMu
+	state  exportState       // Guarded by p.mu.
+	grants map[uint32]*grant // Guarded by p.mu.
+}
+
+// exportState is how far an export has come.
+//
+//	new --> exported --> closing --> revoked --> ended
+//	            |           ^
+//	            v           |
+//	         faulted -------+
+//
+// The next Close repeats the step that failed.
+type exportState uint8
+
+const (
+	exportNew      exportState = iota // in no table; importers find nothing
+	exportExported                    // importers may have grants
+	exportFaulted                     // its memory cannot be accessed, and it is about to be closed
+	exportClosing                     // grants are withdrawn, and pages replaced
+	exportRevoked                     // importers cannot reach the memory any more
+	exportEnded                       // the daemon has forgotten it
+)
+
+func (s exportState) String() string {
+	return [...]string{"new", "exported", "faulted", "closing", "revoked", "ended"}[s]
+}
+
+var exportTransitions = state.Table[exportState]{
+	exportNew:      {exportExported},
+	exportExported: {exportFaulted, exportClosing},
+	exportFaulted:  {exportClosing},
+	exportClosing:  {exportRevoked},
+	exportRevoked:  {exportEnded},
+}
+
+// setState changes the state, and the state word that mapped importers read. The word is odd while
+// the export lives. p.mu is held.
+func (e *Export) setState(to exportState) {
+	exportTransitions.Check(e.state, to)
+	e.state = to
+	switch to {
+	case exportExported:
+		word := e.p.page.State(e.slot)
+		e.liveState = word.Load() + 1
+		word.Store(e.liveState)
+	case exportClosing:
+		e.closed.Store(true)
+		// Before the pages are read: a sender that still finds the word unchanged after its last
+		// word has that word in the copy.
+		e.p.page.State(e.slot).Store(e.liveState + 1)
+	}
 }
 
 // Export offers mem to other processes under id, which must be unique among this process's exports.
@@ -165,9 +213,7 @@ func (p *Process) addExportLocked(e *Export, op string) error {
 	}
 	p.lastSerial++
 	e.serial = p.lastSerial
-	state := p.page.State(e.slot)
-	e.liveState = state.Load() + 1
-	state.Store(e.liveState)
+	e.setState(exportExported)
 	p.insertExport(e)
 	if invariant.Enabled {
 		p.checkTables()
@@ -253,21 +299,26 @@ func (e *Export) Close() error {
 func (e *Export) endExport(tell bool) error {
 	e.endMu.Lock()
 	defer e.endMu.Unlock()
-	if e.ended {
+	p := e.p
+	p.mu.Lock()
+	s := e.state
+	p.mu.Unlock()
+	if s == exportEnded {
 		return nil
 	}
-	p := e.p
-	if err := e.revokeAll(); err != nil {
-		return err
+	if s != exportRevoked {
+		if err := e.revokeAll(); err != nil {
+			return err
+		}
 	}
 	if tell {
 		if err := p.withdrawExport(e); err != nil {
 			return err
 		}
 	}
-	e.ended = true
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	e.setState(exportEnded)
 	if p.exports[e.id] == e {
 		p.removeExport(e)
 	}
@@ -281,7 +332,13 @@ func (e *Export) endExport(tell bool) error {
 // handleFault closes the export because its memory cannot be accessed any more: the program
 // unmapped or protected it too early.
 func (e *Export) handleFault(err error) {
-	if e.closed.Load() || e.faulted.Swap(true) {
+	e.p.mu.Lock()
+	first := e.state == exportExported
+	if first {
+		e.setState(exportFaulted)
+	}
+	e.p.mu.Unlock()
+	if !first {
 		return // closed by the program, or an earlier fault
 	}
 	why := failf(fmt.Sprintf("access buffer %d", e.id), ErrBadArg, "%v: it was unmapped, protected or cut off while it was exported; the export is closed", err)
@@ -290,32 +347,32 @@ func (e *Export) handleFault(err error) {
 	_ = e.endExport(true) // Close repeats what fails here
 }
 
-// revokeAll revokes the export on all links and takes its pages away from importers.
+// revokeAll revokes the export on all links and takes its pages away from importers. endMu is held.
 func (e *Export) revokeAll() error {
-	if e.revoked {
-		return nil
-	}
 	p := e.p
 	if e.allocation != nil {
 		e.allocation.exportMu.Lock()
 		defer e.allocation.exportMu.Unlock()
 	}
 	p.mu.Lock()
-	e.closed.Store(true)
+	if e.state != exportClosing { // else an earlier call has failed
+		e.setState(exportClosing)
+	}
 	responders := e.responders()
 	grants := e.grants
 	e.grants = nil
 	p.mu.Unlock()
-	// The state changes by an atomic before the pages are read: a sender that
-	// still finds it unchanged after its last word has that word in the copy.
-	p.page.State(e.slot).Store(e.liveState + 1)
 	for h, g := range grants {
 		g.revoke(h)
 	}
 	p.engine.Wake() // waiters for its notifications
-	err := errors.Join(e.endRedirection(responders), e.renewPages())
-	e.revoked = err == nil
-	return err
+	if err := errors.Join(e.endRedirection(responders), e.renewPages()); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	e.setState(exportRevoked)
+	p.mu.Unlock()
+	return nil
 }
 
 // withdrawExport makes the daemon drop a buffer. Without a daemon there is nothing to drop: the

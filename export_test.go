@@ -139,3 +139,16 @@ func SeverLinks(p *Process) {
 		requester.Sever(link.ErrGone)
 	}
 }
+
+// ImportState names the state of an import, and ExportState that of an export.
+func ImportState(im *Import) string {
+	im.link.mu.Lock()
+	defer im.link.mu.Unlock()
+	return im.state.String()
+}
+
+func ExportState(e *Export) string {
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	return e.state.String()
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -36,12 +37,62 @@ type Import struct {
 	claims        uint32       // number of the link's claims entry; 0: not redirectable
 	releaseClaims sync.Once    // releases claims, once
 	addr          ProxyAddr
-	closed        atomic.Bool // closed by this process
-	ended         atomic.Bool // stored after cause and lastDelivered
+	ended         atomic.Bool // reports whether calls fail with cause; stored after the next two
 	cause         atomic.Pointer[error]
 	lastDelivered atomic.Uint64 // the last stream message that can have been delivered before the end
 
+	state    importState           // Guarded by link.mu.
 	bindings map[*Binding]struct{} // Guarded by link.mu.
+}
+
+// importState is how far an import has come.
+//
+//	     the link ends         the exporter ends the export
+//	lost <------------- open ------------------------------> revoked
+//	  |                  |                                      |
+//	  | Close            | Close                                | Close
+//	  v                  v                                      v
+//	  +-------------> closing <---------------------------------+
+//	                     |
+//	                     | queued messages are cancelled
+//	                     v
+//	                  closed
+//
+// The calls of a lost import fail with the link's error.
+type importState uint8
+
+const (
+	importOpen importState = iota
+	importLost
+	importRevoked
+	importClosing
+	importClosed
+)
+
+func (s importState) String() string {
+	return [...]string{"open", "lost", "revoked", "closing", "closed"}[s]
+}
+
+var importTransitions = state.Table[importState]{
+	importOpen:    {importLost, importRevoked, importClosing},
+	importLost:    {importClosing},
+	importRevoked: {importClosing},
+	importClosing: {importClosed},
+}
+
+// setState changes the state. An import that is revoked or closed makes calls, also those that
+// wait, fail with the first cause. lastDelivered is the last message that arrived before the end.
+// link.mu is held.
+func (im *Import) setState(to importState, cause error, lastDelivered uint64) {
+	importTransitions.Check(im.state, to)
+	im.state = to
+	if to != importRevoked && to != importClosed || im.ended.Load() {
+		return
+	}
+	im.lastDelivered.Store(min(im.lastDelivered.Load(), lastDelivered))
+	im.cause.Store(&cause)
+	im.ended.Store(true)
+	im.p.engine.Wake()
 }
 
 // Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It waits, for as long as
@@ -266,37 +317,26 @@ func (im *Import) Close() error {
 	if link.InHandler() {
 		return im.opError("close import", 0, 0, code.NotInHandler)
 	}
-	im.closed.Store(true)
-	im.link.mu.Lock()
-	open := im.link.removeImport(im)
-	im.link.mu.Unlock()
-	if open {
+	l := im.link
+	l.mu.Lock()
+	was := im.state
+	first := l.removeImport(im)
+	l.mu.Unlock()
+	if first {
 		im.p.destSpace.remove(im)
-		im.markEnded(link.ErrClosed, im.link.requester.Cancel(im.handle))
+		lastDelivered := l.requester.Cancel(im.handle) // not under l.mu, it copies messages
+		l.mu.Lock()
+		im.setState(importClosed, link.ErrClosed, lastDelivered)
+		l.mu.Unlock()
 		for _, b := range im.endBindings(link.ErrClosed) {
 			_ = b.close()
 		}
 		im.unmap()
-		im.link.requester.Detach(im.handle)
+		l.requester.Detach(im.handle)
 		im.p.importBudget.release(im.size)
-		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id)
+		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id, "was", was)
 	}
 	return nil
-}
-
-// markEnded makes later calls, and calls that wait, fail with err. lastDelivered is the last
-// message that arrived before the end.
-func (im *Import) markEnded(err error, lastDelivered uint64) (first bool) {
-	im.link.mu.Lock()
-	defer im.link.mu.Unlock()
-	if im.ended.Load() {
-		return false
-	}
-	im.lastDelivered.Store(min(im.lastDelivered.Load(), lastDelivered))
-	im.cause.Store(&err)
-	im.ended.Store(true)
-	im.p.engine.Wake()
-	return true
 }
 
 func (im *Import) unmap() {
@@ -346,12 +386,13 @@ func validOffset(g *nodeproto.Grant) bool {
 	return !g.Mapped || g.Offset >= 0 && g.Offset%shm.WordSize == 0 && int64(g.Memory) <= maxSize && g.Offset <= g.Memory-g.Size
 }
 
-func (im *Import) handleRevocation(applied uint64, err error) {
-	if im.markEnded(err, applied) {
-		im.endBindings(err)
-		im.p.reportToNode(nodeproto.LinkEvent{Kind: nodeproto.ImportRevoked, Peer: nodeproto.ProcessID{Node: im.peer.Node.name, PID: uint32(im.peer.PID)}, Imports: true}, im.opError("import", 0, 0, err))
-		im.p.dispatchEvent(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: im.opError("import", 0, 0, err)}, nil)
-	}
+// reportRevocation follows the change of the state to revoked.
+func (im *Import) reportRevocation(err error) {
+	im.endBindings(err)
+	why := im.opError("import", 0, 0, err)
+	exporter := nodeproto.ProcessID{Node: im.peer.Node.name, PID: uint32(im.peer.PID)}
+	im.p.reportToNode(nodeproto.LinkEvent{Kind: nodeproto.ImportRevoked, Peer: exporter, Imports: true}, why)
+	im.p.dispatchEvent(Event{Kind: ImportRevoked, Peer: im.peer, Import: im, Err: why}, nil)
 }
 
 // Rejoin is the way back after an import has ended that its own process has not closed: its
@@ -384,18 +425,14 @@ func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error)
 	if ctx == nil {
 		return nil, im.rejoinError(op, peer, errNilContext)
 	}
-	err := im.checkAlive()
-	if im.closed.Load() {
-		err = link.ErrClosed
-	}
-	if err == nil && im.mapped != nil { // the revocation may be in flight
-		err = im.mapped.Alive()
-	}
+	im.link.mu.Lock()
+	s := im.state
+	im.link.mu.Unlock()
 	switch {
-	case err == nil && peer == im.peer:
+	case s == importClosing || s == importClosed:
+		return nil, im.rejoinError(op, peer, link.ErrClosed)
+	case s == importOpen && peer == im.peer && im.alive():
 		return im, nil
-	case im.closed.Load():
-		return nil, im.rejoinError(op, peer, err)
 	}
 	again, err := im.p.Import(ctx, peer.Node, peer.PID, im.id)
 	if err != nil {
@@ -409,6 +446,14 @@ func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error)
 		return nil, im.rejoinError(op, peer, errors.Join(err, again.Close()))
 	}
 	return again, nil
+}
+
+// alive reports whether neither the end of the export nor that of the link is under way.
+func (im *Import) alive() bool {
+	if im.mapped != nil {
+		return im.mapped.Alive() == nil
+	}
+	return im.link.requester.Err() == nil
 }
 
 func (im *Import) rejoinError(op string, peer ProcessID, err error) error {

@@ -102,3 +102,32 @@ func TestRejoin(t *testing.T) {
 		})
 	}
 }
+
+func TestRejoinAfterLinkEnd(t *testing.T) {
+	for _, way := range []string{"mapped", "between nodes"} {
+		t.Run(way, func(t *testing.T) {
+			near, far := nodes(t, way)
+			a, b := join(t, near), join(t, far)
+			if _, err := b.Export(7, alloc(t, b, 64)); err != nil {
+				t.Fatal(err)
+			}
+			ctx := within(t)
+			im, err := a.Import(ctx, b.Node(), b.PID(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vmmc.SeverLinks(a)
+			until(t, "the import is lost", func() bool { return vmmc.ImportState(im) == "lost" })
+			again, err := im.Rejoin(ctx)
+			if err != nil || again == im {
+				t.Fatalf("after the link's end: %v, the same import: %v", err, again == im)
+			}
+			if err := again.Send(ctx, word, 0); err != nil {
+				t.Error(err)
+			}
+			if s := vmmc.ImportState(im); s != "closed" {
+				t.Errorf("the old import is %s", s)
+			}
+		})
+	}
+}

@@ -34,7 +34,7 @@ type exporterLink struct {
 
 	mu               sync.Mutex
 	imports          map[uint32]*Import
-	claims           map[uint32]*claims // of redirectable exports, by the number in their grants
+	claims           map[uint32]*claims // of redirectable exports, by the number in their grants; nil: the link has ended
 	earlyRevocations []revocation       // for imports that are not added yet or were closed; oldest first
 	closedImports    map[uint32]*Import // closed imports with unacknowledged messages
 }
@@ -237,6 +237,11 @@ func (p *Process) newRequester(fd int, pages *link.Pages, terms link.Terms, expo
 		l.mu.Lock()
 		imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
 		l.claims = nil
+		for _, im := range imports {
+			if im.state == importOpen {
+				im.setState(importLost, nil, 0)
+			}
+		}
 		l.mu.Unlock()
 		for _, im := range imports {
 			im.endBindings(err)
@@ -261,10 +266,13 @@ func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error
 	l.mu.Lock()
 	im := l.imports[handle]
 	switch closed := l.closedImports[handle]; {
+	case im != nil && im.state == importRevoked: // a get was refused before the revocation arrived
+		im = nil
 	case im != nil:
 		if applied == link.AppliedUnknown {
 			applied = 0
 		}
+		im.setState(importRevoked, err, applied)
 	case applied == link.AppliedUnknown: // the import was closed, and its last get comes after the revocation
 	case closed != nil:
 		closed.lastDelivered.Store(min(closed.lastDelivered.Load(), applied))
@@ -276,49 +284,54 @@ func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error
 	}
 	l.mu.Unlock()
 	if im != nil {
-		im.handleRevocation(applied, err)
+		im.reportRevocation(err)
 	}
 }
 
-// removeImport removes an import that this process closes, and reports whether it was open. A
+// removeImport removes an import that this process closes. It reports false if it was closed before. A
 // stream import with unacknowledged messages stays in closedImports: the exporter may have ended
 // the export before, and then later messages went nowhere. The exporter sends the revocation before
 // it acknowledges such messages. l.mu is held.
-func (l *exporterLink) removeImport(im *Import) (open bool) {
-	if l.imports[im.handle] != im {
+func (l *exporterLink) removeImport(im *Import) (first bool) {
+	if im.state == importClosing || im.state == importClosed {
 		return false
 	}
 	maps.DeleteFunc(l.closedImports, func(_ uint32, c *Import) bool {
-		return l.requester.AckedSeq() >= c.lastDelivered.Load() && c.ended.Load()
+		return l.requester.AckedSeq() >= c.lastDelivered.Load() && c.state == importClosed
 	})
 	delete(l.imports, im.handle)
-	if im.mapped == nil && !im.ended.Load() {
+	if im.mapped == nil && im.state == importOpen {
 		l.closedImports[im.handle] = im
 	}
+	im.setState(importClosing, nil, 0)
 	return true
 }
 
 // addImport adds an import to its link. Its revocation may have come before.
 func (l *exporterLink) addImport(im *Import) error {
 	l.mu.Lock()
-	twice := l.imports[im.handle] != nil
-	index := slices.IndexFunc(l.earlyRevocations, func(r revocation) bool { return r.handle == im.handle })
-	var r revocation
-	if !twice {
-		l.imports[im.handle] = im
-		if index >= 0 {
-			r = l.earlyRevocations[index]
-			l.earlyRevocations = slices.Delete(l.earlyRevocations, index, index+1)
-		}
-	}
-	l.mu.Unlock()
-	switch {
-	case twice: // a revocation would end the wrong one of the two
+	if l.imports[im.handle] != nil { // a revocation would end the wrong one of the two
+		l.mu.Unlock()
 		return code.New(code.Protocol, "a grant with the handle %d of another import", im.handle)
-	case index >= 0:
-		im.handleRevocation(r.applied, r.err)
 	}
-	if l.requester.Err() != nil { // the link's end may have walked the table before
+	l.imports[im.handle] = im
+	var revoked error
+	index := slices.IndexFunc(l.earlyRevocations, func(r revocation) bool { return r.handle == im.handle })
+	switch {
+	case index >= 0:
+		r := l.earlyRevocations[index]
+		l.earlyRevocations = slices.Delete(l.earlyRevocations, index, index+1)
+		im.setState(importRevoked, r.err, r.applied)
+		revoked = r.err
+	case l.claims == nil: // the link's end has walked the table before
+		im.setState(importLost, nil, 0)
+	}
+	lost := l.claims == nil
+	l.mu.Unlock()
+	if revoked != nil {
+		im.reportRevocation(revoked)
+	}
+	if lost {
 		im.unmap()
 	}
 	return nil

@@ -237,6 +237,9 @@ func TestExportWhoseMemoryIsTakenBack(t *testing.T) {
 					if err := e.Close(); err != nil {
 						t.Error(err)
 					}
+					if s := vmmc.ExportState(e); s != "ended" {
+						t.Errorf("the export is %s", s)
+					}
 					s.im = other
 					goesOn(t, s, events)
 					s.exp, err = b.Export(1, make([]byte, 64))

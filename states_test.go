@@ -1,0 +1,59 @@
+package vmmc
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/shmlayout"
+)
+
+// A process without a node, for objects that change their states.
+func bareProcess(t *testing.T) *Process {
+	t.Helper()
+	page, err := shmlayout.NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := link.NewEngine(page.Board())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.Close()
+		page.Retire()
+	})
+	return &Process{page: page, engine: e}
+}
+
+func TestImportTransitions(t *testing.T) {
+	p, cause := bareProcess(t), errors.New("because")
+	if err := importTransitions.Walk(importClosed, func(from, to importState) importState {
+		im := &Import{p: p, state: from}
+		im.setState(to, cause, 0)
+		over := to == importRevoked || to == importClosed
+		if err := im.checkAlive(); (err != nil) != over {
+			t.Errorf("from %v to %v: calls say %v", from, to, err)
+		}
+		return im.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExportTransitions(t *testing.T) {
+	p := bareProcess(t)
+	if err := exportTransitions.Walk(exportEnded, func(from, to exportState) exportState {
+		e := &Export{p: p, state: from, liveState: p.page.State(0).Load() | 1}
+		e.setState(to)
+		if to == exportClosing && !e.closed.Load() {
+			t.Error("an export that closes is not closed")
+		}
+		if word := p.page.State(e.slot).Load(); word%2 == 1 != (to == exportExported) && (to == exportExported || to == exportClosing) {
+			t.Errorf("the state word of an export that is %v is %d", to, word)
+		}
+		return e.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
