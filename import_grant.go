@@ -43,14 +43,8 @@ func (p *Process) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := p.localLinks[pid]
-	if l := p.exporterLinks[id]; l != nil {
-		select {
-		case <-l.ready:
-			if l.err == nil && l.takesImports && l.requester.Err() == nil {
-				return id, l
-			}
-		default:
-		}
+	if l := p.exporterLinks[id]; l != nil && l.state == linkReady && l.takesImports && l.requester.Err() == nil {
+		return id, l
 	}
 	return nodeproto.ProcessID{}, nil
 }
@@ -165,17 +159,13 @@ func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest)
 	}
 	l = p.addLink(g.Exporter)
 	p.mu.Unlock()
-	l.requester, l.err = p.openLocalLink(g.Exporter, l, g.Link, ring, links)
-	if l.err != nil {
-		p.dropLink(g.Exporter, l)
-	}
-	p.linkReady(l)
-	p.logRequest(nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, time.Since(start), l.err)
-	if l.err != nil {
+	if err = p.openLocalLink(l, g.Link, ring, links); err != nil {
+		p.linkFailed(l, err)
 		closeAll(fds)
 		p.releaseGrant(ctx, g)
 	}
-	return l, g, fds, l.err
+	p.logRequest(nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, time.Since(start), err)
+	return l, g, fds, err
 }
 
 // releaseGrant tells the exporter that a grant is not used. Without a daemon the exporter is not

@@ -113,17 +113,6 @@ func (p *Process) endingDone(peer nodeproto.ProcessID) <-chan struct{} {
 	return nil
 }
 
-// requesterEnded records that the link to an exporter has ended.
-func (p *Process) requesterEnded(a *association, requester *link.Requester, err error) {
-	p.mu.Lock()
-	if a.requester == requester {
-		a.requester, a.seenAlive = nil, true
-		p.linkEnded(a, err)
-	}
-	p.mu.Unlock()
-	p.reportLinkEnd(a.peer, true, err)
-}
-
 // responderEnded records that an importer's link has ended. gone reports whether the importer is
 // gone: a link that was replaced or never taken up says nothing about it. p.mu is held.
 func (p *Process) responderEnded(a *association, responder *link.Responder, gone bool, err error) {
@@ -230,15 +219,11 @@ func (p *Process) handleSever(r nodeproto.SeverRequest) int {
 		}
 	}
 	for id, l := range p.exporterLinks {
-		select {
-		case <-l.ready:
-			if l.err == nil && l.requester.Err() == nil && p.severs(r, id, l.epoch) {
-				links = append(links, l)
-			}
-		default: // linkReady reads p.severedEpoch and the cause set here
-			if r.Node != "" && r.Node == id.Node {
-				l.leaveCause = why
-			}
+		switch {
+		case l.state == linkReady && l.requester.Err() == nil && p.severs(r, id, l.epoch):
+			links = append(links, l)
+		case l.state == linkMaking && r.Node != "" && r.Node == id.Node: // startLink reads it, and p.severedEpoch
+			l.leaveCause = why
 		}
 	}
 	p.mu.Unlock()

@@ -15,28 +15,75 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // exporterLink is this process's link to one exporter, shared by all imports from it.
 type exporterLink struct {
+	exporter     nodeproto.ProcessID
 	id           uint64
-	epoch        uint64        // this node's epoch, for an exporter on another node; set before ready
-	takesImports bool          // the exporter accepts import requests on it; set before ready
-	grantsLost   uint64        // grants with a smaller count are void, see nodeproto.Grant; set before ready
-	ready        chan struct{} // closed when requester or err is set
-	drained      chan struct{} // closed when requester has ended and none of its data can reach the exporter any more
-	leaveCause   error         // the exporter's node left while the link was made. Guarded by Process.mu.
-	assoc        *association  // the association that the link belongs to
-	requester    *link.Requester
-	err          error
+	epoch        uint64       // this node's epoch, for an exporter on another node; set before ready
+	takesImports bool         // the exporter accepts import requests on it; set before ready
+	grantsLost   uint64       // grants with a smaller count are void, see nodeproto.Grant; set before ready
+	assoc        *association // the association that the link belongs to
+
+	state      exporterLinkState // Guarded by Process.mu.
+	made       chan struct{}     // closed when state is linkReady or linkFailed
+	ended      chan struct{}     // closed when state is linkEnded
+	requester  *link.Requester   // set before linkReady
+	err        error             // why the link could not be made; set before linkFailed
+	leaveCause error             // the exporter's node left while the link was made. Guarded by Process.mu.
 
 	mu               sync.Mutex
 	imports          map[uint32]*Import
-	claims           map[uint32]*claims // of redirectable exports, by the number in their grants; nil: the link has ended
+	claims           map[uint32]*claims // of redirectable exports, by grant's number; nil: the link has ended
 	earlyRevocations []revocation       // for imports that are not added yet or were closed; oldest first
 	closedImports    map[uint32]*Import // closed imports with unacknowledged messages
+}
+
+// exporterLinkState is how far a link to an exporter has come.
+//
+//	making --> ready --> ended
+//	  |
+//	  v
+//	failed
+type exporterLinkState uint8
+
+const (
+	linkMaking exporterLinkState = iota
+	linkReady                    // its connection may have failed since: see requester.Err
+	linkFailed
+	linkEnded // none of its data can reach the exporter any more
+)
+
+func (s exporterLinkState) String() string {
+	return [...]string{"making", "ready", "failed", "ended"}[s]
+}
+
+var exporterLinkTransitions = state.Table[exporterLinkState]{
+	linkMaking: {linkReady, linkFailed},
+	linkReady:  {linkEnded},
+}
+
+// setLinkState changes the state of a link and wakes the goroutines that wait for it. A link that
+// has failed or ended leaves the table. p.mu is held.
+func (p *Process) setLinkState(l *exporterLink, to exporterLinkState) {
+	exporterLinkTransitions.Check(l.state, to)
+	l.state = to
+	if to != linkReady && p.exporterLinks[l.exporter] == l {
+		delete(p.exporterLinks, l.exporter)
+		if p.localLinks[l.exporter.PID] == l.exporter {
+			delete(p.localLinks, l.exporter.PID)
+		}
+	}
+	if to == linkEnded {
+		close(l.ended)
+		return
+	}
+	close(l.made)
+	p.endPendingLink(l.assoc)
 }
 
 // revocation is an exporter's notice that an export has ended.
@@ -81,39 +128,38 @@ func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID)
 		if l == nil {
 			l = p.addLink(exporter)
 			p.mu.Unlock()
-			l.requester, l.err = p.connectLink(ctx, exporter, l)
-			if l.err != nil {
-				p.dropLink(exporter, l)
+			err := p.connectLink(ctx, l)
+			if err != nil {
+				p.linkFailed(l, err)
 			}
-			p.linkReady(l)
-			if errors.Is(l.err, errAssociationOver) && ctx.Err() == nil {
+			if errors.Is(err, errAssociationOver) && ctx.Err() == nil {
 				continue
 			}
-			return l, l.err
+			return l, err
 		}
 		p.mu.Unlock()
 		select {
-		case <-l.ready:
+		case <-l.made:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if l.err == nil && l.requester.Err() == nil {
+		if l.err != nil {
+			continue // make another
+		}
+		if l.requester.Err() == nil {
 			return l, nil
 		}
-		if l.err == nil { // else a copy that the old link still makes could mix with one of the new link
-			select {
-			case <-l.drained:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
+		select { // a copy that the old link still makes could mix with one of the new link
+		case <-l.ended:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		p.dropLink(exporter, l) // the attempt failed, or the link has ended since: make another
 	}
 }
 
 // addLink enters a link that is about to be made. p.mu is held.
 func (p *Process) addLink(exporter nodeproto.ProcessID) *exporterLink {
-	l := &exporterLink{ready: make(chan struct{}), drained: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closedImports: map[uint32]*Import{}}
+	l := &exporterLink{exporter: exporter, made: make(chan struct{}), ended: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closedImports: map[uint32]*Import{}}
 	l.assoc = p.beginPendingLink(exporter)
 	p.exporterLinks[exporter] = l
 	if exporter.Node == p.id.Node {
@@ -122,44 +168,43 @@ func (p *Process) addLink(exporter nodeproto.ProcessID) *exporterLink {
 	return l
 }
 
-func (p *Process) dropLink(exporter nodeproto.ProcessID, l *exporterLink) {
+// linkFailed ends the attempt to make a link.
+func (p *Process) linkFailed(l *exporterLink, err error) {
 	p.mu.Lock()
-	if p.exporterLinks[exporter] == l {
-		delete(p.exporterLinks, exporter)
-		if p.localLinks[exporter.PID] == exporter {
-			delete(p.localLinks, exporter.PID)
-		}
-	}
+	l.err = err
+	p.setLinkState(l, linkFailed)
 	p.mu.Unlock()
 }
 
-// connectLink makes a link with the help of the daemons.
-func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID, l *exporterLink) (*link.Requester, error) {
+// connectLink makes a link with the help of the daemons. After an error the caller calls
+// linkFailed.
+func (p *Process) connectLink(ctx context.Context, l *exporterLink) error {
+	exporter := l.exporter
 	r := nodeproto.ConnectRequest{Exporter: exporter}
 	if exporter.Node != p.id.Node {
 		id, err := p.identity()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r.Secrecy = nodeproto.Secrecy{Encrypt: p.encrypt, Fingerprint: id.Fingerprint()}
 		c, fds, err := ask[nodeproto.Connected](ctx, p, nodeproto.Connect, r, nil)
 		closeAll(fds)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if p.encrypt && !c.Encrypt {
-			return nil, code.New(code.NotImplemented, "this node's daemon makes no encrypted links, which this process asks for: it is older")
+			return code.New(code.NotImplemented, "this node's daemon makes no encrypted links, which this process asks for: it is older")
 		}
 		l.id, l.epoch = c.Link, c.Epoch
 		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
 		if l := (handshake.RetryLaterError{}); errors.As(err, &l) { // the exporter's daemon was restarted since: ask it again
-			return nil, code.New(code.BadRbufState, "%v", err)
+			return code.New(code.BadRbufState, "%v", err)
 		}
 		if handshake.Broke(err) {
-			return nil, interruptedError{err}
+			return interruptedError{err}
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		terms := p.linkTerms(a.Capabilities)
 		terms.Cipher = cipher
@@ -169,13 +214,13 @@ func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID,
 		p.mu.Unlock()
 		if left != nil {
 			_ = unix.Close(fd)
-			return nil, left
+			return left
 		}
-		return p.newRequester(fd, nil, terms, exporter, l)
+		return p.startLink(l, fd, nil, terms)
 	}
 	ring, mine, err := p.newLinkPages()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c, fds, err := ask[nodeproto.Connected](ctx, p, nodeproto.Connect, r, mine)
 	closeAll(mine)
@@ -185,9 +230,9 @@ func (p *Process) connectLink(ctx context.Context, exporter nodeproto.ProcessID,
 	}
 	if err != nil {
 		ring.Retire()
-		return nil, err
+		return err
 	}
-	return p.openLocalLink(exporter, l, &c, ring, fds)
+	return p.openLocalLink(l, &c, ring, fds)
 }
 
 // newLinkPages makes the importer's page of a link on this node. It returns the descriptors for the
@@ -203,62 +248,85 @@ func (p *Process) newLinkPages() (ring shmlayout.Importer, mine []int, err error
 }
 
 // openLocalLink starts a link on this node from the exporter's descriptors. It owns ring and fds.
-func (p *Process) openLocalLink(exporter nodeproto.ProcessID, l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (requester *link.Requester, err error) {
-	p.attributeDescriptors(exporter, fds)
+func (p *Process) openLocalLink(l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (err error) {
+	p.attributeDescriptors(l.exporter, fds)
 	l.id, l.takesImports, l.grantsLost = c.Link, c.Imports, c.Lost
 	pages := &link.Pages{Ring: ring}
 	if pages.Peer, err = shmlayout.OpenProcess(fds[0]); err != nil {
 		closeAll(fds[1:])
 		retirePages(pages)
-		return nil, err
+		return err
 	}
 	if pages.Back, err = shmlayout.OpenExporter(fds[1]); err != nil {
 		foreign.Close(fds[2])
 		retirePages(pages)
-		return nil, err
+		return err
 	}
-	if requester, err = p.newRequester(fds[2], pages, link.Terms{PeerName: sourceName(exporter)}, exporter, l); err == nil {
-		ring.Accept()
-	}
-	return requester, err
+	return p.startLink(l, fds[2], pages, link.Terms{PeerName: sourceName(l.exporter)})
 }
 
-func (p *Process) newRequester(fd int, pages *link.Pages, terms link.Terms, exporter nodeproto.ProcessID, l *exporterLink) (*link.Requester, error) {
-	p.mu.Lock() // held until the association has the link: the link may end at once
-	defer p.mu.Unlock()
+// startLink starts a link on a connected socket. The link is ready then, and may end at once. It
+// owns fd and pages.
+func (p *Process) startLink(l *exporterLink, fd int, pages *link.Pages, terms link.Terms) error {
+	p.mu.Lock()
 	if l.assoc.state != associated {
+		p.mu.Unlock()
 		foreign.Close(fd)
 		retirePages(pages)
-		return nil, errAssociationOver
+		return errAssociationOver
 	}
-	var requester *link.Requester
-	requester, err := link.NewRequester(p.engine, fd, pages, terms, l.handleRevocation, func(err error) {
-		p.log.Info("link to an exporter ended", "exporter", exporter, "why", err)
-		l.mu.Lock()
-		imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
-		l.claims = nil
-		for _, im := range imports {
-			if im.state == importOpen {
-				im.setState(importLost, nil, 0)
-			}
-		}
-		l.mu.Unlock()
-		for _, im := range imports {
-			im.endBindings(err)
-			im.unmap()
-		}
-		for _, c := range cs {
-			c.Retire()
-		}
-		close(l.drained)
-		p.dropLink(exporter, l)
-		p.requesterEnded(l.assoc, requester, err)
-	})
-	if err == nil {
-		l.assoc.requester = requester
-		requester.Describe(shmlayout.LinkPeer(exporter))
+	requester, err := link.NewRequester(p.engine, fd, pages, terms, l.handleRevocation, func(err error) { p.requesterEnded(l, err) })
+	if err != nil {
+		p.mu.Unlock()
+		return err
 	}
-	return requester, err
+	requester.Describe(shmlayout.LinkPeer(l.exporter))
+	if pages != nil {
+		pages.Ring.Accept()
+	}
+	// A link made while its epoch ended must end too: either this finds the end or handleSever finds
+	// the link. handleSever runs a second time when the other side must first learn the reason.
+	why, sever := l.leaveCause, true
+	if l.epoch != 0 && l.epoch <= p.severedEpoch {
+		why, sever = p.severCause, l.epoch <= p.refusedEpoch
+	}
+	if why != nil {
+		requester.ExpectEnd(why) // before any caller sees its end
+	}
+	l.requester, l.assoc.requester = requester, requester
+	p.setLinkState(l, linkReady)
+	p.mu.Unlock()
+	if why != nil && sever {
+		requester.Sever(why)
+	}
+	return nil
+}
+
+// requesterEnded ends what used a link to an exporter, which has ended.
+func (p *Process) requesterEnded(l *exporterLink, err error) {
+	p.log.Info("link to an exporter ended", "exporter", l.exporter, "why", err)
+	l.mu.Lock()
+	imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
+	l.claims = nil
+	for _, im := range imports {
+		if im.state == importOpen {
+			im.setState(importLost, nil, 0)
+		}
+	}
+	l.mu.Unlock()
+	for _, im := range imports {
+		im.endBindings(err)
+		im.unmap()
+	}
+	for _, c := range cs {
+		c.Retire()
+	}
+	p.mu.Lock() // once startLink has made it ready
+	p.setLinkState(l, linkEnded)
+	l.assoc.requester, l.assoc.seenAlive = nil, true
+	p.linkEnded(l.assoc, err)
+	p.mu.Unlock()
+	p.reportLinkEnd(l.exporter, true, err)
 }
 
 // handleRevocation ends the import whose export was closed.
@@ -288,10 +356,10 @@ func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error
 	}
 }
 
-// removeImport removes an import that this process closes. It reports false if it was closed before. A
-// stream import with unacknowledged messages stays in closedImports: the exporter may have ended
-// the export before, and then later messages went nowhere. The exporter sends the revocation before
-// it acknowledges such messages. l.mu is held.
+// removeImport removes an import that this process closes. It reports false if it was closed
+// before. A stream import with unacknowledged messages stays in closedImports: the exporter may
+// have ended the export before, and then later messages went nowhere. The exporter sends the
+// revocation before it acknowledges such messages. l.mu is held.
 func (l *exporterLink) removeImport(im *Import) (first bool) {
 	if im.state == importClosing || im.state == importClosed {
 		return false
@@ -379,26 +447,5 @@ func retirePages(p *link.Pages) {
 		if r != nil {
 			r.Retire()
 		}
-	}
-}
-
-// linkReady wakes the goroutines that wait for the link. A link made while its epoch ended must end
-// too: either linkReady finds it or handleSever does, which runs a second time when the other side
-// must first learn the reason.
-func (p *Process) linkReady(l *exporterLink) {
-	p.mu.Lock()
-	why, end := l.leaveCause, true
-	if l.epoch != 0 && l.epoch <= p.severedEpoch {
-		why, end = p.severCause, l.epoch <= p.refusedEpoch
-	}
-	end = end && why != nil && l.err == nil
-	if why != nil && l.err == nil {
-		l.requester.ExpectEnd(why) // before any caller sees its end
-	}
-	close(l.ready)
-	p.endPendingLink(l.assoc)
-	p.mu.Unlock()
-	if end {
-		l.requester.Sever(why)
 	}
 }

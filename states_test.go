@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 )
 
@@ -53,6 +54,22 @@ func TestExportTransitions(t *testing.T) {
 			t.Errorf("the state word of an export that is %v is %d", to, word)
 		}
 		return e.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExporterLinkTransitions(t *testing.T) {
+	p := &Process{associations: map[nodeproto.ProcessID]*association{}, exporterLinks: map[nodeproto.ProcessID]*exporterLink{}, localLinks: map[uint32]nodeproto.ProcessID{}}
+	id := nodeproto.ProcessID{PID: 1}
+	if err := exporterLinkTransitions.Walk(linkEnded, func(from, to exporterLinkState) exporterLinkState {
+		l := p.addLink(id)
+		l.state = from
+		p.setLinkState(l, to)
+		if kept := p.exporterLinks[id] == l; kept != (to == linkReady) {
+			t.Errorf("a link that is %v is in the table: %v", to, kept)
+		}
+		return l.state
 	}); err != nil {
 		t.Error(err)
 	}
