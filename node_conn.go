@@ -14,6 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -69,9 +70,58 @@ type nodeConn struct {
 	conn   atomic.Pointer[nodeproto.Conn] // the latest connection, which may have ended; nil before the first one
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when conn, refusal or closed is set; nil: no waiter
-	refusal error         // why a running daemon did not take this process back
-	closed  bool          // no further connection will be set
+	state   nodeConnState // Guarded by mu.
+	refusal error         // why, in nodeRefused. Guarded by mu.
+	changed chan struct{} // closed by changes but to nodeAway; nil: no waiter. Guarded by mu.
+}
+
+// nodeConnState is whether the process has its node.
+//
+//	away <--> up
+//	  ^       ^
+//	  v       |
+//	refused --+
+//
+// All lead to closed, which is final. An attempt to reconnect that changes nothing sets the state
+// again.
+type nodeConnState uint8
+
+const (
+	nodeAway    nodeConnState = iota // there was no daemon yet, or it has ended
+	nodeUp                           // the connection may have failed since: see connected
+	nodeRefused                      // the running daemon does not take this process back
+	nodeClosed                       // no further connection will be made
+)
+
+func (s nodeConnState) String() string {
+	return [...]string{"away", "up", "refused", "closed"}[s]
+}
+
+var nodeConnTransitions = state.Table[nodeConnState]{
+	nodeAway:    {nodeAway, nodeUp, nodeRefused, nodeClosed},
+	nodeUp:      {nodeAway, nodeClosed},
+	nodeRefused: {nodeRefused, nodeAway, nodeUp, nodeClosed},
+}
+
+// setState changes the state, unless it is closed, and wakes the callers of awaitConn. c is the new
+// connection, for nodeUp, and refusal is the reason, for nodeRefused. It reports false if the state
+// is closed.
+func (t *nodeConn) setState(to nodeConnState, c *nodeproto.Conn, refusal error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == nodeClosed {
+		return false
+	}
+	nodeConnTransitions.Check(t.state, to)
+	t.state, t.refusal = to, refusal
+	if to == nodeUp {
+		t.conn.Store(c)
+	}
+	if t.changed != nil && to != nodeAway {
+		close(t.changed)
+		t.changed = nil
+	}
+	return true
 }
 
 // outlivesDaemon reports whether another daemon can take the place of this one. An abstract socket
@@ -90,46 +140,12 @@ func (t *nodeConn) checkConnected() bool {
 	return c != nil && c.Alive()
 }
 
-// setConn installs a new connection. It reports false when the process is closed.
-func (t *nodeConn) setConn(c *nodeproto.Conn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return false
-	}
-	t.conn.Store(c)
-	t.refusal = nil
-	t.wakeWaiters()
-	return true
-}
-
-// setRefusal records why a running daemon does not take the process back; nil: no daemon runs.
-func (t *nodeConn) setRefusal(why error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.refusal = why; why != nil {
-		t.wakeWaiters()
-	}
-}
-
 // close ends all waits, closes the connection and waits for its goroutines.
 func (t *nodeConn) close() {
-	t.mu.Lock()
-	t.closed = true
-	t.wakeWaiters()
-	c := t.conn.Load()
-	t.mu.Unlock()
-	if c != nil {
+	t.setState(nodeClosed, nil, nil)
+	if c := t.conn.Load(); c != nil {
 		c.Close()
 		<-c.Done()
-	}
-}
-
-// wakeWaiters wakes the callers of awaitConn. mu is held.
-func (t *nodeConn) wakeWaiters() {
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
 	}
 }
 
@@ -144,7 +160,7 @@ func (t *nodeConn) awaitConn(ctx context.Context) (*nodeproto.Conn, error) {
 			t.mu.Unlock()
 			return c, nil
 		}
-		why, over := t.refusal, t.closed || !t.outlivesDaemon()
+		why, over := t.refusal, t.state == nodeClosed
 		if t.changed == nil {
 			t.changed = make(chan struct{})
 		}
@@ -219,6 +235,11 @@ func (p *Process) watchDaemon() {
 		if p.ctx.Err() != nil {
 			return
 		}
+		if p.node.outlivesDaemon() {
+			p.node.setState(nodeAway, nil, nil)
+		} else {
+			p.node.setState(nodeClosed, nil, nil)
+		}
 		p.log.Info("the node's daemon has ended", "why", c.Err())
 		p.dispatchEvent(Event{Kind: NodeGone, Err: failf("node", ErrNoDaemon, "the node's daemon has ended: %v", c.Err())}, nil)
 		if !p.node.outlivesDaemon() || !p.reconnect() {
@@ -275,10 +296,10 @@ func (p *Process) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 		// timeout.Control; the bell then announces the next daemon.
 		if refused {
 			p.log.Debug("the daemon does not take the process back", "err", err)
-			p.node.setRefusal(err)
+			p.node.setState(nodeRefused, nil, err)
 			*refusedAt = time.Now()
 		} else if time.Since(*refusedAt) > timeout.Control {
-			p.node.setRefusal(nil)
+			p.node.setState(nodeAway, nil, nil)
 		}
 		pause = max(pause, min(time.Since(lostAt)/8, maxReconnectDelay))
 		if bell == nil {
@@ -287,7 +308,7 @@ func (p *Process) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 			}
 		}
 	default:
-		p.node.setRefusal(nil)
+		p.node.setState(nodeAway, nil, nil)
 		if dialErr != nil && bellErr == nil {
 			pause = maxReconnectDelay
 		}
@@ -347,7 +368,7 @@ func (p *Process) rejoin(ctx context.Context, s *net.UnixConn) error {
 	c := nodeproto.NewDialledConn(s, p.handleLogged)
 	c.Trace(p.logRequest)
 	offered, err := p.announceAll(ctx, c)
-	if err != nil || !p.node.setConn(c) {
+	if err != nil || !p.node.setState(nodeUp, c, nil) {
 		c.Close()
 		<-c.Done()
 		return errors.Join(err, p.ctx.Err())

@@ -174,7 +174,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 		return p.handleLogged(ctx, m, body, fds)
 	})
 	c.Trace(p.logRequest)
-	p.node.setConn(c)
+	p.node.setState(nodeUp, c, nil)
 	defer close(ready)
 	if p.page, err = shmlayout.NewProcess(); err != nil {
 		return err

@@ -74,3 +74,24 @@ func TestExporterLinkTransitions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestNodeConnTransitions(t *testing.T) {
+	refusal := errors.New("because")
+	if err := nodeConnTransitions.Walk(nodeClosed, func(from, to nodeConnState) nodeConnState {
+		c := &nodeConn{state: from, changed: make(chan struct{})}
+		changed := c.changed
+		if !c.setState(to, nil, refusal) { // closed, which refuses quietly
+			panic("closed")
+		}
+		select {
+		case <-changed:
+		default:
+			if to != nodeAway {
+				t.Errorf("from %v to %v: a waiter sleeps on", from, to)
+			}
+		}
+		return c.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
