@@ -362,8 +362,8 @@ func (e *Export) revokeAll() error {
 	grants := e.grants
 	e.grants = nil
 	p.mu.Unlock()
-	for h, g := range grants {
-		g.revoke(h)
+	for _, g := range grants {
+		g.revoke()
 	}
 	p.engine.Wake() // waiters for its notifications
 	if err := errors.Join(e.endRedirection(responders), e.renewPages()); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -17,20 +18,60 @@ type grant struct {
 	e         *Export
 	target    *link.Target
 	peer      *importer
-	responder *link.Responder // nil while there is no link. Guarded by p.mu.
+	state     grantState      // Guarded by p.mu.
+	responder *link.Responder // in grantLinked the link, and later the last one. Guarded by p.mu.
 }
 
-// revoke removes the grant from its importer and revokes it on the link. A link that is about to
-// start announces it later (missedRevokes).
-func (g *grant) revoke(handle uint32) {
-	p := g.e.p
+// grantState is how far a grant has come. Its importer's link may be replaced.
+//
+//	unlinked <--> linked
+//	   |            |
+//	   v            v
+//	revoked, withdrawn or lost
+type grantState uint8
+
+const (
+	grantUnlinked grantState = iota // the importer has no link yet
+	grantLinked
+	grantRevoked   // the exporter closes the export
+	grantWithdrawn // the importer has closed the import, or never made it
+	grantLost      // with the importer's link, or with the importer before it had one
+)
+
+func (s grantState) String() string {
+	return [...]string{"unlinked", "linked", "revoked", "withdrawn", "lost"}[s]
+}
+
+var grantTransitions = state.Table[grantState]{
+	grantUnlinked: {grantLinked, grantRevoked, grantWithdrawn, grantLost},
+	grantLinked:   {grantUnlinked, grantRevoked, grantWithdrawn, grantLost},
+}
+
+// setState changes the state. responder is the link, for grantLinked. A grant that ends leaves the
+// tables. p.mu is held.
+func (g *grant) setState(to grantState, responder *link.Responder) {
+	grantTransitions.Check(g.state, to)
+	if g.state = to; to < grantRevoked {
+		g.responder = responder
+	} else {
+		delete(g.peer.grants, g.target.Handle)
+		delete(g.e.grants, g.target.Handle)
+	}
+}
+
+// revoke ends the grant, also on its link. A link that is about to start announces it later
+// (missedRevokes).
+func (g *grant) revoke() {
+	p, handle := g.e.p, g.target.Handle
 	p.mu.Lock()
 	responder := g.responder
-	delete(g.peer.grants, handle)
-	if g.peer.pendingJoins > 0 {
-		g.peer.missedRevokes = append(g.peer.missedRevokes, handle)
+	if g.state < grantRevoked { // else it has ended since the caller took it from the table
+		g.setState(grantRevoked, nil)
+		if g.peer.pendingJoins > 0 {
+			g.peer.missedRevokes = append(g.peer.missedRevokes, handle)
+		}
+		p.dropIfIdle(g.peer)
 	}
-	p.dropIfIdle(g.peer)
 	p.mu.Unlock()
 	if responder != nil {
 		responder.Revoke(handle)
@@ -160,7 +201,10 @@ func (p *Process) addGrant(peer *importer, e *Export, handle uint32) *grant {
 	if e.handler != nil {
 		t.Notify, t.Muted = e.runHandler, &e.discard
 	}
-	g := &grant{e: e, target: t, peer: peer, responder: peer.responder}
+	g := &grant{e: e, target: t, peer: peer}
+	if peer.responder != nil {
+		g.setState(grantLinked, peer.responder)
+	}
 	peer.grants[handle] = g
 	e.grants[handle] = g
 	if invariant.Enabled {
@@ -222,12 +266,12 @@ func (p *Process) dropGrant(id nodeproto.ProcessID, handle uint32) {
 		return
 	}
 	for h, g := range peer.grants {
-		if h == handle || handle == allUnlinked && g.responder == nil {
-			delete(peer.grants, h)
-			delete(g.e.grants, h)
-			if h != handle {
-				p.countLostGrants(peer)
-			}
+		switch {
+		case h == handle:
+			g.setState(grantWithdrawn, nil)
+		case handle == allUnlinked && g.state == grantUnlinked:
+			g.setState(grantLost, nil)
+			p.countLostGrants(peer)
 		}
 	}
 	p.dropIfIdle(peer)
@@ -292,8 +336,7 @@ func (p *Process) handleWithdraw(id nodeproto.ProcessID, handle uint32) {
 	if peer := p.importers[id]; peer != nil && peer.grants[handle] != nil {
 		g := peer.grants[handle]
 		responder = g.responder
-		delete(peer.grants, handle)
-		delete(g.e.grants, handle)
+		g.setState(grantWithdrawn, nil)
 		p.dropIfIdle(peer)
 	}
 	p.mu.Unlock()
@@ -352,6 +395,7 @@ func (p *Process) checkTables() {
 		}
 		for h, g := range peer.grants {
 			invariant.Check(g.peer == peer && g.responder == peer.responder && g.target.Handle == h, "grant %d of importer %v is another's, or has another link", h, id)
+			invariant.Check(g.state < grantRevoked && (g.state == grantLinked) == (g.responder != nil), "grant %d of importer %v is %v, with the link %p", h, id, g.state, g.responder)
 			invariant.Check(g.e.grants[h] == g || g.e.closed.Load(), "grant %d of buffer %d is not in its list", h, g.e.id)
 		}
 	}

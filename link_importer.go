@@ -211,7 +211,7 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 	missedRevokes = peer.missedRevokes
 	peer.responder, peer.inbound, peer.missedRevokes = responder, l, nil
 	for _, g := range peer.grants {
-		g.responder = responder
+		g.setState(grantLinked, responder)
 	}
 	if invariant.Enabled {
 		p.checkTables()
@@ -232,7 +232,9 @@ func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inbou
 			old.successor = &successor{done: make(chan struct{}), oldReported: make(chan struct{})}
 		}
 		for _, g := range peer.grants {
-			g.responder = nil // else the old link's end would remove the grants
+			if g.state == grantLinked { // else the old link's end would remove the grants
+				g.setState(grantUnlinked, nil)
+			}
 			g.target = g.target.Clone()
 		}
 		peer.responder, peer.inbound = nil, nil
@@ -329,10 +331,9 @@ func (p *Process) dropInbound(id nodeproto.ProcessID, ended *link.Responder) {
 	if peer == nil {
 		return
 	}
-	for h, g := range peer.grants {
+	for _, g := range peer.grants {
 		if g.responder == ended {
-			delete(peer.grants, h)
-			delete(g.e.grants, h)
+			g.setState(grantLost, nil)
 		}
 	}
 	p.countLostGrants(peer)

@@ -95,3 +95,19 @@ func TestNodeConnTransitions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestGrantTransitions(t *testing.T) {
+	p := &Process{}
+	if err := grantTransitions.Walk(grantLost, func(from, to grantState) grantState {
+		peer, e := &importer{grants: map[uint32]*grant{}}, &Export{p: p, grants: map[uint32]*grant{}}
+		g := p.addGrant(peer, e, 1)
+		g.state = from
+		g.setState(to, nil)
+		if n := len(peer.grants) + len(e.grants); n != 0 == (to == grantRevoked || to == grantWithdrawn || to == grantLost) {
+			t.Errorf("a grant that is %v is in %d tables", to, n)
+		}
+		return g.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
