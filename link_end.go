@@ -8,6 +8,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -46,17 +47,33 @@ func (p *Process) forgetLink(l uint64) {
 //	     |
 //	     | no link was made, or each was replaced or never used
 //	     v
-//	  forgotten: out of the table without an event
+//	  forgotten, without an event
 type associationState uint8
 
 const (
 	associated associationState = iota
 	ending
 	over
+	forgotten
 )
 
 func (s associationState) String() string {
-	return [...]string{"associated", "ending", "over"}[s]
+	return [...]string{"associated", "ending", "over", "forgotten"}[s]
+}
+
+var associationTransitions = state.Table[associationState]{
+	associated: {ending, forgotten},
+	ending:     {over},
+}
+
+// setAssociationState changes the state. What is over or forgotten leaves the table. p.mu is held.
+func (p *Process) setAssociationState(a *association, to associationState) {
+	associationTransitions.Check(a.state, to)
+	if a.state = to; to == ending {
+		return
+	}
+	delete(p.associations, a.peer)
+	close(a.done)
 }
 
 // association joins the links between this process and one peer: the link that this process imports
@@ -72,7 +89,7 @@ type association struct {
 	endedResponders []*link.Responder        // their queued notifications run before the event
 	seenAlive       bool                     // the peer was alive after an earlier PeerGone
 	cause           error                    // why the first link ended
-	done            chan struct{}            // closed when the state is over
+	done            chan struct{}            // closed when the state is over or forgotten
 }
 
 // errAssociationOver ends an attempt to make a link whose association ended meanwhile.
@@ -99,8 +116,8 @@ func (p *Process) endPendingLink(a *association) {
 // forgetAssociation drops an association that has no links and never had one whose end is an event.
 // p.mu is held.
 func (p *Process) forgetAssociation(a *association) {
-	if a.state == associated && a.pendingLinks == 0 && a.requester == nil && len(a.responders) == 0 && p.associations[a.peer] == a {
-		delete(p.associations, a.peer)
+	if a.state == associated && a.pendingLinks == 0 && a.requester == nil && len(a.responders) == 0 {
+		p.setAssociationState(a, forgotten)
 	}
 }
 
@@ -134,7 +151,8 @@ func (p *Process) responderEnded(a *association, responder *link.Responder, gone
 // is held.
 func (p *Process) linkEnded(a *association, err error) {
 	if a.state == associated {
-		a.state, a.cause = ending, err
+		p.setAssociationState(a, ending)
+		a.cause = err
 		if peer := p.importers[a.peer]; peer != nil {
 			peer.asks = false
 		}
@@ -157,8 +175,6 @@ func (p *Process) settleAssociation(a *association) {
 	if a.state != ending || a.requester != nil || len(a.responders) > 0 {
 		return
 	}
-	a.state = over
-	delete(p.associations, a.peer)
 	// An importer that asked for a link before it died may have its connection handed over after
 	// the event: it is gone already.
 	if twice := !a.seenAlive && slices.Contains(p.gonePeers, a.peer); !twice {
@@ -167,7 +183,7 @@ func (p *Process) settleAssociation(a *association) {
 		}
 		p.dispatchPeerGone(a.peer, a.endedResponders, a.cause)
 	}
-	close(a.done)
+	p.setAssociationState(a, over)
 }
 
 // maxGonePeers bounds the number of peers remembered as gone.

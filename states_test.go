@@ -111,3 +111,18 @@ func TestGrantTransitions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAssociationTransitions(t *testing.T) {
+	p := &Process{associations: map[nodeproto.ProcessID]*association{}}
+	if err := associationTransitions.Walk(forgotten, func(from, to associationState) associationState {
+		a := &association{state: from, done: make(chan struct{})}
+		p.associations[a.peer] = a
+		p.setAssociationState(a, to)
+		if kept := p.associations[a.peer] == a; kept != (to == ending) {
+			t.Errorf("an association that is %v is in the table: %v", to, kept)
+		}
+		return a.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
