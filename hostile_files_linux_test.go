@@ -398,10 +398,10 @@ func TestDescriptorsThatAreNotAwaited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newTown(t)
 			y := newTyrant(t, w.socket, honestly)
-			socket := -1
-			have(y, func(s int) { refuses(t, s); socket = s })
+			sockets := make(chan int, 1)
+			have(y, func(s int) { refuses(t, s); sockets <- s })
 			im := y.imported(t, join(t, w.socket))
-			refuses(t, socket)
+			refuses(t, <-sockets)
 			if err := im.Send(within(t), word, 0); err != nil {
 				t.Errorf("a link on which descriptors were refused: %v", err)
 			}
