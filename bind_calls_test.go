@@ -221,8 +221,8 @@ func TestCancelledCallsOfABinding(t *testing.T) {
 
 // A stopped reader of the stream holds up a flush, and nothing else.
 func TestFlushEndsWithItsContext(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	p := join(t, w.socket)
 	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {

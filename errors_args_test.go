@@ -447,8 +447,8 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 // A request that its exporter never acknowledges is in progress for as long as
 // that, and waiting for it ends with the context.
 func TestRequestInProgress(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	p := join(t, w.socket)
 	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {

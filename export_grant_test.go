@@ -82,7 +82,7 @@ func TestHandlesBeginAnew(t *testing.T) {
 // An importer that says it gave its import back, and uses it all the same, must
 // not outlast the export by that.
 func TestGrantGivenBackAndUsed(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	o := newOutlaw(t, w.socket, 1, nil)
 	mem := alloc(t, w.b, size)
 	e, err := w.b.Export(70, mem)
@@ -90,7 +90,7 @@ func TestGrantGivenBackAndUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := o.grab(t, w.b, 70)
-	r := o.raid(t, g.Exporter)
+	r := o.attack(t, g.Exporter)
 	back := nodeproto.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}
 	if _, err := o.Call(t.Context(), nodeproto.Release, back, nil, nil); err != nil {
 		t.Fatalf("giving it back: %v", err)

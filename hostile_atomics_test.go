@@ -23,7 +23,7 @@ func atomic32(off uint64, more ...func(*wire.Header)) wire.Header {
 // Atomics that cannot be end the link, and change nothing; those of an import that
 // is no more are refused in their turn.
 func TestHostileAtomics(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	odd := alloc(t, w.b, 72)
 	if _, err := w.b.Export(10, odd[4:68], vmmc.Unmapped()); err != nil { // begins between two 64-bit words
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestHostileAtomics(t *testing.T) {
 				id = 7
 			}
 			g := o.grab(t, w.b, id)
-			r := o.raid(t, g.Exporter)
+			r := o.attack(t, g.Exporter)
 			before := bytes.Clone(w.all)
 			_ = r.say(t, addressed(c.bytes, g.Handle)) // it may be cut off in the middle
 			if c.lives {
@@ -100,7 +100,7 @@ func TestHostileAtomics(t *testing.T) {
 // Answers that were not asked for, or not so, end the link, and the calls that wait
 // say why; absurd figures in those that may come do no harm.
 func TestHostileAnswers(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	get := func(im *vmmc.Import, b []byte) error { return im.Get(t.Context(), b, 0) }
 	add := func(im *vmmc.Import, _ []byte) error {
 		_, err := im.FetchAdd64(t.Context(), 8, 1)

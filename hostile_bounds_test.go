@@ -81,53 +81,53 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 		t.Cleanup(func() { close(over) })
 		return over
 	}
-	for name, step := range map[string]func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import{
-		"asked for a grant": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+	for name, step := range map[string]func(t *testing.T, y *hostileExporter, p *vmmc.Process) *vmmc.Import{
+		"asked for a grant": func(t *testing.T, y *hostileExporter, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
 			y.gives(func() (nodeproto.Grant, []int) { <-over; return nodeproto.Grant{}, nil })
 			return nil
 		},
-		"asked for a link": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+		"asked for a link": func(t *testing.T, y *hostileExporter, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
 			y.accepts(func(process, back int) []int { <-over; closeAll([]int{process, back}); return nil })
 			return nil
 		},
-		"asked for a link, and given the grant back": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+		"asked for a link, and given the grant back": func(t *testing.T, y *hostileExporter, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
 			wait := func() { <-over }
 			y.others.Store(&wait)
 			y.accepts(func(process, back int) []int { <-over; closeAll([]int{process, back}); return nil })
 			return nil
 		},
-		"given a grant back that is none": func(t *testing.T, y *tyrant, _ *vmmc.Process) *vmmc.Import {
+		"given a grant back that is none": func(t *testing.T, y *hostileExporter, _ *vmmc.Process) *vmmc.Import {
 			over := silence(t)
 			wait := func() { <-over }
 			y.others.Store(&wait)
 			y.stall(t, nothing, func(process, back int) []int { return []int{back, process} })
 			return nil
 		},
-		"on a link": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+		"on a link": func(t *testing.T, y *hostileExporter, p *vmmc.Process) *vmmc.Import {
 			return y.imported(t, p)
 		},
-		"on a link that takes imports": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+		"on a link that takes imports": func(t *testing.T, y *hostileExporter, p *vmmc.Process) *vmmc.Import {
 			y.direct.Store(true)
 			return y.imported(t, p)
 		},
-		"on a link that takes imports, and asked by the node": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+		"on a link that takes imports, and asked by the node": func(t *testing.T, y *hostileExporter, p *vmmc.Process) *vmmc.Import {
 			y.direct.Store(true)
 			im := y.imported(t, p)
 			over := silence(t)
 			y.gives(func() (nodeproto.Grant, []int) { <-over; return nodeproto.Grant{}, nil })
 			return im
 		},
-		"in a frame": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+		"in a frame": func(t *testing.T, y *hostileExporter, p *vmmc.Process) *vmmc.Import {
 			im := y.imported(t, p)
-			if err := (<-y.raids).say(t, frame(wire.Header{Type: wire.Ack}, nil)[:17]); err != nil {
+			if err := (<-y.accepted).say(t, frame(wire.Header{Type: wire.Ack}, nil)[:17]); err != nil {
 				t.Fatal(err)
 			}
 			return im
 		},
-		"with the socket full": func(t *testing.T, y *tyrant, p *vmmc.Process) *vmmc.Import {
+		"with the socket full": func(t *testing.T, y *hostileExporter, p *vmmc.Process) *vmmc.Import {
 			im := y.imported(t, p)
 			ctx, stop := context.WithTimeout(t.Context(), short)
 			defer stop()
@@ -136,8 +136,8 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown(t)
-			y := newTyrant(t, w.socket, honestly)
+			w := newVictim(t)
+			y := newHostileExporter(t, w.socket, honestly)
 			p := join(t, w.socket)
 			im := step(t, y, p)
 			pid := vmmc.PID(y.id.PID)
@@ -170,20 +170,20 @@ func TestCallsEndBesideASilentImporter(t *testing.T) {
 	for name, silent := range map[string]func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, claim shmlayout.Claim, handle uint32){
 		"before it has a link": func(*testing.T, *outlaw, nodeproto.ProcessID, shmlayout.Claim, uint32) {},
 		"on a link": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, _ shmlayout.Claim, _ uint32) {
-			o.raid(t, exporter)
+			o.attack(t, exporter)
 		},
 		"in a message": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, _ shmlayout.Claim, handle uint32) {
 			b := frame(wire.Header{Type: wire.Data, Seq: 1, Size: size, Chunk: 4096}, make([]byte, 100))
-			if err := o.raid(t, exporter).say(t, addressed(b, handle)); err != nil {
+			if err := o.attack(t, exporter).say(t, addressed(b, handle)); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"in a redirected message": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, claim shmlayout.Claim, _ uint32) {
-			o.raid(t, exporter)
+			o.attack(t, exporter)
 			claim.Claimed().Store(1)
 		},
 		"with answers that it does not read": func(t *testing.T, o *outlaw, exporter nodeproto.ProcessID, _ shmlayout.Claim, handle uint32) {
-			r := o.raid(t, exporter)
+			r := o.attack(t, exporter)
 			b := r.said.in(addressed(frames(400, func(i int) wire.Header {
 				return wire.Header{Type: wire.Get, Seq: uint64(i) + 1, Size: size}
 			}), handle))
@@ -191,7 +191,7 @@ func TestCallsEndBesideASilentImporter(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown(t)
+			w := newVictim(t)
 			target := memory(t, w.b)
 			e := redirectable(t, w.b, 10, target)
 			o := newOutlaw(t, w.socket, rand.Uint64(), nil)
@@ -297,9 +297,9 @@ func TestNodeEndsBesideASilentProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := townAt(t, n.Socket())
+	w := victimAt(t, n.Socket())
 	asked, over := make(chan struct{}, 8), make(chan struct{})
-	y := newTyrant(t, w.socket, honestly)
+	y := newHostileExporter(t, w.socket, honestly)
 	y.gives(func() (nodeproto.Grant, []int) { asked <- struct{}{}; <-over; return nodeproto.Grant{}, nil })
 	p := join(t, w.socket)
 	pending := p.ImportAsync(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)

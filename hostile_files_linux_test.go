@@ -124,11 +124,11 @@ func hugeMemory(t testing.TB) int {
 func TestHostileFiles(t *testing.T) {
 	type step struct {
 		n      int // files that it takes
-		attack func(t *testing.T, r *fileRaid)
+		attack func(t *testing.T, r *fileAttack)
 	}
 	inGrant := func(n int, g func(*nodeproto.Grant)) step {
-		return step{n, func(t *testing.T, r *fileRaid) {
-			y := newTyrant(t, r.w.socket, honestly)
+		return step{n, func(t *testing.T, r *fileAttack) {
+			y := newHostileExporter(t, r.w.socket, honestly)
 			fds := r.files(n)
 			y.gives(func() (nodeproto.Grant, []int) {
 				grant := nodeproto.Grant{Handle: 1, Size: size, Rights: nodeproto.MayRead | nodeproto.MayWrite, Mapped: true, Memory: 2 << 20}
@@ -142,9 +142,9 @@ func TestHostileFiles(t *testing.T) {
 		}}
 	}
 	inLink := func(at ...int) step {
-		return step{len(at), func(t *testing.T, r *fileRaid) {
+		return step{len(at), func(t *testing.T, r *fileAttack) {
 			fds := r.files(len(at))
-			y := newTyrant(t, r.w.socket, func(process, back int) []int {
+			y := newHostileExporter(t, r.w.socket, func(process, back int) []int {
 				link := []int{process, back, -1} // the socket is none of the exporter's
 				for i, place := range at {
 					_ = unix.Close(link[place])
@@ -162,13 +162,13 @@ func TestHostileFiles(t *testing.T) {
 		"the socket of a link":        inLink(2),
 		"the pages of a link":         inLink(0, 1),
 		"a whole link":                inLink(0, 1, 2),
-		"a link that comes with its grant": {2, func(t *testing.T, r *fileRaid) {
-			y := newTyrant(t, r.w.socket, honestly)
+		"a link that comes with its grant": {2, func(t *testing.T, r *fileAttack) {
+			y := newHostileExporter(t, r.w.socket, honestly)
 			fds := r.files(2)
 			y.stall(t, nothing, func(process, back int) []int { closeAll([]int{process, back}); return fds })
 			r.refused(t, y)
 		}},
-		"an answer to an import on a link": {2, func(t *testing.T, r *fileRaid) {
+		"an answer to an import on a link": {2, func(t *testing.T, r *fileAttack) {
 			y, link := r.linked(t)
 			fds := r.files(2)
 			imported := make(chan error, 1)
@@ -185,13 +185,13 @@ func TestHostileFiles(t *testing.T) {
 				t.Error("it was imported")
 			}
 		}},
-		"nothing that an importer awaits": {6, func(t *testing.T, r *fileRaid) {
+		"nothing that an importer awaits": {6, func(t *testing.T, r *fileAttack) {
 			_, link := r.linked(t)
 			for range 3 {
 				link.sendFiles(link.said.in(frame(wire.Header{Type: wire.Ack}, nil)), r.files(2))
 			}
 		}},
-		"the pages of an importer": {4, func(t *testing.T, r *fileRaid) {
+		"the pages of an importer": {4, func(t *testing.T, r *fileAttack) {
 			o := newOutlaw(t, r.w.socket, rand.Uint64(), nil)
 			g := o.grab(t, r.w.b, 7)
 			for _, m := range []struct {
@@ -207,14 +207,14 @@ func TestHostileFiles(t *testing.T) {
 				r.drop(fds)
 			}
 		}},
-		"nothing that an exporter awaits": {6, func(t *testing.T, r *fileRaid) {
+		"nothing that an exporter awaits": {6, func(t *testing.T, r *fileAttack) {
 			o := newOutlaw(t, r.w.socket, rand.Uint64(), nil)
-			link := o.raid(t, o.grab(t, r.w.b, 7).Exporter)
+			link := o.attack(t, o.grab(t, r.w.b, 7).Exporter)
 			for range 3 {
 				link.sendFiles(link.said.in(frame(wire.Header{Type: wire.Ping}, nil)), r.files(2))
 			}
 		}},
-		"requests of a stranger": {50, func(t *testing.T, r *fileRaid) {
+		"requests of a stranger": {50, func(t *testing.T, r *fileAttack) {
 			for range 5 {
 				c := r.stranger(t)
 				for _, m := range []nodeproto.Method{nodeproto.Export, nodeproto.Control, nodeproto.Register, nodeproto.Import, 12345} {
@@ -224,7 +224,7 @@ func TestHostileFiles(t *testing.T) {
 				_ = c.Close()
 			}
 		}},
-		"what is no request": {136, func(t *testing.T, r *fileRaid) {
+		"what is no request": {136, func(t *testing.T, r *fileAttack) {
 			for _, n := range []int{1, 2, 33, 100} {
 				c := r.stranger(t)
 				fds := r.files(n)
@@ -241,7 +241,7 @@ func TestHostileFiles(t *testing.T) {
 						t.Fatal(err)
 					}
 					t.Cleanup(n.Close)
-					r := &fileRaid{w: townAt(t, n.Socket())}
+					r := &fileAttack{w: victimAt(t, n.Socket())}
 					r.p = join(t, n.Socket())
 					fds, answer := files(t, step.n)
 					defer answer()
@@ -283,14 +283,14 @@ func countThreads(t *testing.T) int {
 	return len(tasks)
 }
 
-// fileRaid is an attack with files on a town, and on p, which imports.
-type fileRaid struct {
-	w    *town
+// fileAttack is an attack with descriptors on a victim, and on p, which imports.
+type fileAttack struct {
+	w    *victim
 	p    *vmmc.Process
 	left []int // files that were not sent yet
 }
 
-func (r *fileRaid) files(n int) []int {
+func (r *fileAttack) files(n int) []int {
 	fds := r.left[:n]
 	r.left = r.left[n:]
 	return fds
@@ -298,7 +298,7 @@ func (r *fileRaid) files(n int) []int {
 
 // stranger is a connection to the node that has asked for something and was answered. Before that
 // it takes no descriptors.
-func (r *fileRaid) stranger(t *testing.T) *net.UnixConn {
+func (r *fileAttack) stranger(t *testing.T) *net.UnixConn {
 	t.Helper()
 	c, err := nodeproto.Dial(t.Context(), r.w.socket)
 	if err != nil {
@@ -314,12 +314,12 @@ func (r *fileRaid) stranger(t *testing.T) *net.UnixConn {
 }
 
 // drop closes what the sender has sent. It may wait for that itself.
-func (r *fileRaid) drop(fds []int) {
+func (r *fileAttack) drop(fds []int) {
 	go closeAll(fds)
 }
 
 // refused fails the test unless an import from y fails within its time.
-func (r *fileRaid) refused(t *testing.T, y *tyrant) {
+func (r *fileAttack) refused(t *testing.T, y *hostileExporter) {
 	t.Helper()
 	// What is refused is so at once, however long the context would let it wait; a link's answer to
 	// an import is waited for before the node is asked.
@@ -332,18 +332,18 @@ func (r *fileRaid) refused(t *testing.T, y *tyrant) {
 }
 
 // linked is an exporter that p has imported from, and takes imports on the link.
-func (r *fileRaid) linked(t *testing.T) (*tyrant, *raid) {
+func (r *fileAttack) linked(t *testing.T) (*hostileExporter, *hostileLink) {
 	t.Helper()
-	y := newTyrant(t, r.w.socket, honestly)
+	y := newHostileExporter(t, r.w.socket, honestly)
 	y.direct.Store(true)
 	if _, err := r.p.Import(within(t), r.p.Node(), vmmc.PID(y.id.PID), 7); err != nil {
 		t.Fatal(err)
 	}
-	return y, <-y.raids
+	return y, <-y.accepted
 }
 
 // sendFiles sends files with b, if the kernel lets it.
-func (r *raid) sendFiles(b []byte, fds []int) {
+func (r *hostileLink) sendFiles(b []byte, fds []int) {
 	sendAway(fds, func() { _ = unix.SendRights(r.fd, b, fds) })
 }
 
@@ -387,17 +387,17 @@ func TestDescriptorsThatAreNotAwaited(t *testing.T) {
 			_ = unix.Close(fd)
 		}
 	}
-	for name, have := range map[string]func(y *tyrant, check func(socket int)){
-		"with a grant": func(y *tyrant, check func(socket int)) {
-			y.stall(t, nothing, func(process, back int) []int { check((<-y.raids).fd); return honestly(process, back) })
+	for name, have := range map[string]func(y *hostileExporter, check func(socket int)){
+		"with a grant": func(y *hostileExporter, check func(socket int)) {
+			y.stall(t, nothing, func(process, back int) []int { check((<-y.accepted).fd); return honestly(process, back) })
 		},
-		"by itself": func(y *tyrant, check func(socket int)) {
-			y.accepts(func(process, back int) []int { check((<-y.raids).fd); return honestly(process, back) })
+		"by itself": func(y *hostileExporter, check func(socket int)) {
+			y.accepts(func(process, back int) []int { check((<-y.accepted).fd); return honestly(process, back) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown(t)
-			y := newTyrant(t, w.socket, honestly)
+			w := newVictim(t)
+			y := newHostileExporter(t, w.socket, honestly)
 			sockets := make(chan int, 1)
 			have(y, func(s int) { refuses(t, s); sockets <- s })
 			im := y.imported(t, join(t, w.socket))

@@ -90,7 +90,7 @@ func (f *fort) these(t testing.TB, rs ...*shm.Region) (fds []int) {
 // A grant that does not hold together is an error of the import, which says whose
 // fault it is; nothing of it stays open, and what it was imported into lives.
 func TestHostileGrants(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	f := newFort(t)
 	type gift struct {
 		grant func(*nodeproto.Grant)
@@ -154,7 +154,7 @@ func TestHostileGrants(t *testing.T) {
 		"a slot that is not":          {grant: func(g *nodeproto.Grant) { g.Slot = shmlayout.Slots }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			y := newTyrant(t, w.socket, honestly)
+			y := newHostileExporter(t, w.socket, honestly)
 			g := f.grant()
 			if c.grant != nil {
 				c.grant(&g)
@@ -191,8 +191,8 @@ func TestHostileGrants(t *testing.T) {
 
 // One handle for two imports would let the end of one pass for the other's.
 func TestOneHandleTwice(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	f := newFort(t)
 	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
 	p, err := vmmc.Open(t.Context(), vmmc.WithSocket(w.socket), vmmc.WithImportLimit(3*int64(f.grant().Size)))
@@ -226,8 +226,8 @@ func TestOneHandleTwice(t *testing.T) {
 // An exporter that says on the link that an import is over, and on its page that the export lives,
 // is taken at its word: nothing more is stored into its memory.
 func TestEndIsToldOnTheLinkAlone(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	f := newFort(t)
 	y.gives(func() (nodeproto.Grant, []int) {
 		g := f.grant()
@@ -239,7 +239,7 @@ func TestEndIsToldOnTheLinkAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := <-y.raids
+	r := <-y.accepted
 	if err := im.Send(t.Context(), word, 0); err != nil || im.Path() != vmmc.PathMapped {
 		t.Fatalf("on the %s way: %v", im.Path(), err)
 	}
@@ -258,7 +258,7 @@ func TestEndIsToldOnTheLinkAlone(t *testing.T) {
 
 // acknowledge acknowledges all messages that the importer streams, and stores none of them,
 // until the link ends or stop is set.
-func (r *raid) acknowledge(stop *atomic.Bool) error {
+func (r *hostileLink) acknowledge(stop *atomic.Bool) error {
 	var all []byte
 	b := make([]byte, 1<<16)
 	for frames := uint32(0); !stop.Load(); {
@@ -300,10 +300,10 @@ func (r *raid) acknowledge(stop *atomic.Bool) error {
 }
 
 // newRedirecting makes a hostile exporter that grants a redirectable export, f.
-func newRedirecting(t *testing.T) (w *town, y *tyrant, f *fort) {
+func newRedirecting(t *testing.T) (w *victim, y *hostileExporter, f *fort) {
 	t.Helper()
-	w = newTown(t)
-	y, f = newTyrant(t, w.socket, honestly), newFort(t)
+	w = newVictim(t)
+	y, f = newHostileExporter(t, w.socket, honestly), newFort(t)
 	y.gives(func() (nodeproto.Grant, []int) { return f.grant(), f.give(t) })
 	return w, y, f
 }
@@ -407,7 +407,7 @@ func TestHostilePosts(t *testing.T) {
 			}
 		}
 	})
-	r := <-y.raids
+	r := <-y.accepted
 	wg.Go(func() {
 		if err := r.acknowledge(&stop); err != nil {
 			t.Errorf("the stream: %v", err)

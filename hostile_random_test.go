@@ -24,7 +24,7 @@ import (
 func TestHostileAtRandom(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			c := newCastle(t)
+			c := newRedirectVictim(t)
 			rng := rand.New(rand.NewPCG(seed, 11))
 			var stop atomic.Bool
 			var wg sync.WaitGroup
@@ -36,11 +36,11 @@ func TestHostileAtRandom(t *testing.T) {
 				o := newOutlaw(t, c.socket, seed<<8+uint64(round)+1, nil)
 				l := o.loot(t, c.b, 20)
 				raiding := make(chan struct{})
-				raid := rand.New(rand.NewPCG(seed, uint64(round)))
+				hostile := rand.New(rand.NewPCG(seed, uint64(round)))
 				go func() {
 					defer close(raiding)
 					for range 1000 {
-						l.anything(t, raid, seed%2 == 1)
+						l.anything(t, hostile, seed%2 == 1)
 					}
 				}()
 				c.busy(t, rng)
@@ -52,8 +52,8 @@ func TestHostileAtRandom(t *testing.T) {
 				}
 				mine, its := bytes.Clone(c.mem), bytes.Clone(c.target.Bytes())
 				for range 200 {
-					l.scrawl(raid)
-					l.scribble(raid)
+					l.scrawl(hostile)
+					l.scribble(hostile)
 				}
 				if !bytes.Equal(mine, c.mem) || !bytes.Equal(its, c.target.Bytes()) {
 					t.Error("an importer that kept its mappings changes the memory after the export's end")
@@ -66,7 +66,7 @@ func TestHostileAtRandom(t *testing.T) {
 }
 
 // busy is an exporter at work, whatever its importer does.
-func (c *castle) busy(t testing.TB, rng *rand.Rand) {
+func (c *redirectVictim) busy(t testing.TB, rng *rand.Rand) {
 	t.Helper()
 	target := c.target.Bytes()
 	for range 40 {
@@ -142,7 +142,7 @@ type honest struct {
 	count uint32
 }
 
-func newHonest(t *testing.T, c *castle) *honest {
+func newHonest(t *testing.T, c *redirectVictim) *honest {
 	t.Helper()
 	h := &honest{}
 	p := join(t, c.socket)

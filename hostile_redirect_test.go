@@ -34,7 +34,7 @@ func (o *outlaw) seize(t testing.TB, p *vmmc.Process, id uint32) (nodeproto.Gran
 
 // loot is all that the importer of a redirectable buffer is given.
 type loot struct {
-	*raid
+	*hostileLink
 	g       nodeproto.Grant
 	fds     []int
 	mem     *shm.Region
@@ -47,7 +47,7 @@ func (o *outlaw) loot(t testing.TB, p *vmmc.Process, id uint32) *loot {
 	t.Helper()
 	l := &loot{}
 	l.g, l.fds = o.seize(t, p, id)
-	l.raid = o.raid(t, l.g.Exporter)
+	l.hostileLink = o.attack(t, l.g.Exporter)
 	if !l.g.Mapped || l.g.Claims == 0 || len(l.fds) != 3+len(l.g.Targets) {
 		t.Fatalf("%d descriptors with %+v", len(l.fds), l.g)
 	}
@@ -116,9 +116,9 @@ func (l *loot) scrawl(rng *rand.Rand) {
 	}
 }
 
-// castle is a town with a redirectable buffer 20, of which everything is known.
-type castle struct {
-	*town
+// redirectVictim is a victim with a redirectable buffer 20, of which everything is known.
+type redirectVictim struct {
+	*victim
 	exp    *vmmc.Export
 	mem    []byte
 	target *vmmc.Memory
@@ -126,8 +126,8 @@ type castle struct {
 	noted  chan vmmc.Notification
 }
 
-func newCastle(t testing.TB) *castle {
-	c := &castle{town: newTown(t), noted: make(chan vmmc.Notification, 64)}
+func newRedirectVictim(t testing.TB) *redirectVictim {
+	c := &redirectVictim{victim: newVictim(t), noted: make(chan vmmc.Notification, 64)}
 	var all [3]*vmmc.Memory
 	for i := range all {
 		var err error
@@ -143,7 +143,7 @@ func newCastle(t testing.TB) *castle {
 	return c
 }
 
-func (c *castle) export(t testing.TB) {
+func (c *redirectVictim) export(t testing.TB) {
 	t.Helper()
 	var err error
 	c.exp, err = c.b.Export(20, c.mem, vmmc.Redirectable(c.target), vmmc.WithHandler(func(n vmmc.Notification) {
@@ -158,9 +158,9 @@ func (c *castle) export(t testing.TB) {
 	}
 }
 
-func (c *castle) goesOn(t testing.TB) {
+func (c *redirectVictim) goesOn(t testing.TB) {
 	t.Helper()
-	c.town.goesOn(t)
+	c.victim.goesOn(t)
 	for i, b := range c.secret {
 		if b != guard {
 			t.Fatalf("memory that is not exported: byte %d has changed", i)
@@ -169,7 +169,7 @@ func (c *castle) goesOn(t testing.TB) {
 }
 
 // ended ends a redirection of n bytes within ctx and judges the figures.
-func (c *castle) ended(ctx context.Context, t testing.TB, n int) error {
+func (c *redirectVictim) ended(ctx context.Context, t testing.TB, n int) error {
 	t.Helper()
 	type result struct {
 		n, first int
@@ -191,7 +191,7 @@ func (c *castle) ended(ctx context.Context, t testing.TB, n int) error {
 }
 
 // data judges the end of data.
-func (c *castle) data(t testing.TB) {
+func (c *redirectVictim) data(t testing.TB) {
 	t.Helper()
 	if off, ok := c.exp.DataEnd(); ok && (off < 0 || off > size-4 || off%4 != 0) {
 		t.Errorf("the last word is at %d of %d, it says", off, size)
@@ -202,7 +202,7 @@ func (c *castle) data(t testing.TB) {
 // outside of what it has posted, waits no longer than it wants, and can close the
 // export.
 func TestHostileClaims(t *testing.T) {
-	c := newCastle(t)
+	c := newRedirectVictim(t)
 	o := newOutlaw(t, c.socket, 1, nil)
 	l := o.loot(t, c.b, 20)
 	over, stop := context.WithCancel(t.Context())
@@ -263,7 +263,7 @@ func TestHostileClaims(t *testing.T) {
 
 // The same while the importer writes all the while, to everything that it has.
 func TestHostileClaimsAllTheWhile(t *testing.T) {
-	c := newCastle(t)
+	c := newRedirectVictim(t)
 	o := newOutlaw(t, c.socket, 1, nil)
 	l := o.loot(t, c.b, 20)
 	var stop atomic.Bool
@@ -331,7 +331,7 @@ func TestHostileClaimsAllTheWhile(t *testing.T) {
 // What comes with a grant is the buffer, the two pages and the targets; what is
 // the exporter's alone to write cannot be written, mapped or not.
 func TestWhatAnImporterIsGiven(t *testing.T) {
-	c := newCastle(t)
+	c := newRedirectVictim(t)
 	o := newOutlaw(t, c.socket, 1, nil)
 	g, fds := o.seize(t, c.b, 20)
 	pages := 4096
@@ -404,7 +404,7 @@ func TestWhatAnImporterIsGiven(t *testing.T) {
 // other process uses. No process sees what it writes there, and it sees nothing of later
 // contents, also when the same memory is exported, redirected to and imported again.
 func TestKeptMappings(t *testing.T) {
-	c := newCastle(t)
+	c := newRedirectVictim(t)
 	ctx := within(t)
 	o := newOutlaw(t, c.socket, 1, nil)
 	l := o.loot(t, c.b, 20)
@@ -478,7 +478,7 @@ func TestKeptMappings(t *testing.T) {
 // Notes of redirections that never were, or not there, do not bring a handler
 // anywhere but into the buffer or what was posted for this importer.
 func TestHostileNotesOfRedirections(t *testing.T) {
-	c := newCastle(t)
+	c := newRedirectVictim(t)
 	o := newOutlaw(t, c.socket, 1, nil)
 	l := o.loot(t, c.b, 20)
 	target := c.target.Bytes()

@@ -69,8 +69,8 @@ func (o *outlaw) grab(t testing.TB, p *vmmc.Process, id uint32) nodeproto.Grant 
 	return g
 }
 
-// raid is an outlaw's end of a link to an exporter or an importer.
-type raid struct {
+// hostileLink is an outlaw's end of a link to an exporter or an importer.
+type hostileLink struct {
 	fd   int
 	io   unix.IO
 	ring shmlayout.Importer // the outlaw's own, when it imports
@@ -78,8 +78,8 @@ type raid struct {
 	said numbers
 }
 
-// raid links the outlaw to a process that granted it something.
-func (o *outlaw) raid(t testing.TB, exporter nodeproto.ProcessID) *raid {
+// attack links the outlaw to a process that granted it something.
+func (o *outlaw) attack(t testing.TB, exporter nodeproto.ProcessID) *hostileLink {
 	t.Helper()
 	ring, err := shmlayout.NewImporter()
 	if err != nil {
@@ -101,11 +101,11 @@ func (o *outlaw) raid(t testing.TB, exporter nodeproto.ProcessID) *raid {
 	}
 	t.Cleanup(back.Retire)
 	unix.AwaitRights(fds[2]) // of imports that are asked for on the link
-	return newRaid(t, fds[2], ring, back)
+	return newHostileLink(t, fds[2], ring, back)
 }
 
-func newRaid(t testing.TB, fd int, ring shmlayout.Importer, back shmlayout.Exporter) *raid {
-	r := &raid{fd: fd, ring: ring, back: back}
+func newHostileLink(t testing.TB, fd int, ring shmlayout.Importer, back shmlayout.Exporter) *hostileLink {
+	r := &hostileLink{fd: fd, ring: ring, back: back}
 	t.Cleanup(func() { _ = unix.Close(r.fd) })
 	return r
 }
@@ -126,7 +126,7 @@ func closeAll(fds []int) {
 }
 
 // say writes all of b, for as long as the peer listens.
-func (r *raid) say(t testing.TB, b []byte) error {
+func (r *hostileLink) say(t testing.TB, b []byte) error {
 	t.Helper()
 	b = r.said.in(b)
 	for end := time.Now().Add(bound); len(b) > 0; {
@@ -143,7 +143,7 @@ func (r *raid) say(t testing.TB, b []byte) error {
 }
 
 // hear gives what the peer says next, or the error with which it ended the link.
-func (r *raid) hear(t testing.TB) (b []byte, err error) {
+func (r *hostileLink) hear(t testing.TB) (b []byte, err error) {
 	t.Helper()
 	b = make([]byte, 1<<16)
 	for end := time.Now().Add(bound); time.Now().Before(end); {
@@ -157,7 +157,7 @@ func (r *raid) hear(t testing.TB) (b []byte, err error) {
 }
 
 // over fails the test unless the peer ends the link.
-func (r *raid) over(t testing.TB) {
+func (r *hostileLink) over(t testing.TB) {
 	t.Helper()
 	for {
 		if _, err := r.hear(t); err != nil {
@@ -167,7 +167,7 @@ func (r *raid) over(t testing.TB) {
 }
 
 // answers fails the test unless the peer still listens.
-func (r *raid) answers(t testing.TB) {
+func (r *hostileLink) answers(t testing.TB) {
 	t.Helper()
 	if err := r.say(t, frame(wire.Header{Type: wire.Ping}, nil)); err != nil {
 		t.Fatalf("the link was ended: %v", err)
@@ -193,7 +193,7 @@ func (r *raid) answers(t testing.TB) {
 }
 
 // credited waits until the exporter is done with a note, or has ended the link.
-func (r *raid) credited(t testing.TB) {
+func (r *hostileLink) credited(t testing.TB) {
 	t.Helper()
 	b := make([]byte, 64)
 	for end := time.Now().Add(bound); r.back.Returned().Load() == 0; {
@@ -220,8 +220,8 @@ func frames(n int, each func(i int) wire.Header) []byte {
 	return b
 }
 
-// town is an exporting process, its honest importer, and memory that no importer may touch.
-type town struct {
+// victim is an exporting process, its honest importer, and memory that no importer may touch.
+type victim struct {
 	socket string
 	b      *vmmc.Process
 	all    []byte // buffer 7 is in its middle
@@ -231,19 +231,19 @@ type town struct {
 	n      uint32
 }
 
-func newTown(t testing.TB) *town {
+func newVictim(t testing.TB) *victim {
 	t.Helper()
 	n, err := node.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(n.Close)
-	return townAt(t, n.Socket())
+	return victimAt(t, n.Socket())
 }
 
-func townAt(t testing.TB, socket string) *town {
+func victimAt(t testing.TB, socket string) *victim {
 	t.Helper()
-	w := &town{socket: socket, b: join(t, socket)}
+	w := &victim{socket: socket, b: join(t, socket)}
 	count := vmmc.WithHandler(func(vmmc.Notification) { w.ran.Add(1) })
 	var mem [4][]byte
 	for i := range mem {
@@ -279,7 +279,7 @@ func townAt(t testing.TB, socket string) *town {
 
 // reportResumed fails the test if others cannot send and get as before, or if anything
 // outside buffer 7 has changed.
-func (w *town) goesOn(t testing.TB) {
+func (w *victim) goesOn(t testing.TB) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), bound)
 	defer stop()
@@ -302,7 +302,7 @@ func (w *town) goesOn(t testing.TB) {
 }
 
 func TestHostileImporter(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	chunk := make([]byte, 4096)
 	data := func(off, n uint64, more ...func(*wire.Header)) wire.Header {
 		h := wire.Header{Type: wire.Data, Flags: wire.Last, Seq: 1, Off: off, Size: n, Chunk: uint32(n - 4)}
@@ -414,7 +414,7 @@ func TestHostileImporter(t *testing.T) {
 				id = 7
 			}
 			g := o.grab(t, w.b, id)
-			r := o.raid(t, g.Exporter)
+			r := o.attack(t, g.Exporter)
 			if c.ring != nil {
 				c.ring(r.ring)
 				for i := range shmlayout.Credits { // notes too get the buffer's handle
@@ -465,7 +465,7 @@ func addressed(b []byte, handle uint32) []byte {
 // Silence in the middle of a frame or of a message delays no other process, and the
 // export can still be closed.
 func TestHostileSilence(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	for _, b := range [][]byte{
 		frame(wire.Header{Type: wire.Ping}, nil)[:17],
 		frame(wire.Header{Type: wire.Data, Seq: 1, Size: 8192, Chunk: 4096}, make([]byte, 100)),
@@ -473,7 +473,7 @@ func TestHostileSilence(t *testing.T) {
 	} {
 		o := newOutlaw(t, w.socket, rand.Uint64(), nil)
 		g := o.grab(t, w.b, 7)
-		r := o.raid(t, g.Exporter)
+		r := o.attack(t, g.Exporter)
 		if err := r.say(t, addressed(b, g.Handle)); err != nil {
 			t.Fatal(err)
 		}
@@ -487,11 +487,11 @@ func TestHostileSilence(t *testing.T) {
 // FuzzHostileImporter throws frames at an exporter: the input is made into
 // frames whose checksums are right.
 func FuzzHostileImporter(f *testing.F) {
-	w := newTown(f)
+	w := newVictim(f)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		o := newOutlaw(t, w.socket, rand.Uint64(), nil)
 		g := o.grab(t, w.b, 7)
-		r := o.raid(t, g.Exporter)
+		r := o.attack(t, g.Exporter)
 		var out []byte
 		for len(in) >= 12 {
 			// Small numbers nearly everywhere: large ones end the link at once.
@@ -510,23 +510,23 @@ func FuzzHostileImporter(f *testing.F) {
 	})
 }
 
-// tyrant is an outlaw that exports: it grants what it is told to, and answers a
+// hostileExporter is an outlaw that exports: it grants what it is told to, and answers a
 // link with what accept gives.
-type tyrant struct {
+type hostileExporter struct {
 	*outlaw
-	raids  chan *raid
-	grant  atomic.Pointer[func(socket int) (nodeproto.Grant, []int)] // nil: a buffer on the stream
-	direct atomic.Bool                                               // it says that it takes imports on links
-	offers atomic.Int32                                              // that it was asked for by its node
-	accept atomic.Pointer[func(process, back int) []int]
-	others atomic.Pointer[func()] // is called before other requests are answered; nil: nothing is
+	accepted chan *hostileLink
+	grant    atomic.Pointer[func(socket int) (nodeproto.Grant, []int)] // nil: a buffer on the stream
+	direct   atomic.Bool                                               // it says that it takes imports on links
+	offers   atomic.Int32                                              // that it was asked for by its node
+	accept   atomic.Pointer[func(process, back int) []int]
+	others   atomic.Pointer[func()] // is called before other requests are answered; nil: nothing is
 }
 
 // accepts says what it answers a link with from now on.
-func (y *tyrant) accepts(f func(process, back int) []int) { y.accept.Store(&f) }
+func (y *hostileExporter) accepts(f func(process, back int) []int) { y.accept.Store(&f) }
 
 // imported is buffer 7 as p has it.
-func (y *tyrant) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
+func (y *hostileExporter) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
 	t.Helper()
 	im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {
@@ -537,29 +537,29 @@ func (y *tyrant) imported(t testing.TB, p *vmmc.Process) *vmmc.Import {
 
 // attacked returns a process that imports from a hostile exporter, the import, and the exporter's
 // end of the link.
-func (w *town) attacked(t *testing.T) (*vmmc.Process, *vmmc.Import, *raid) {
+func (w *victim) attacked(t *testing.T) (*vmmc.Process, *vmmc.Import, *hostileLink) {
 	t.Helper()
-	y := newTyrant(t, w.socket, honestly)
+	y := newHostileExporter(t, w.socket, honestly)
 	p := join(t, w.socket)
 	im := y.imported(t, p)
-	return p, im, <-y.raids
+	return p, im, <-y.accepted
 }
 
 // gives says what a grant is from now on, and what comes with it.
-func (y *tyrant) gives(f func() (nodeproto.Grant, []int)) {
+func (y *hostileExporter) gives(f func() (nodeproto.Grant, []int)) {
 	y.links(func(socket int) (nodeproto.Grant, []int) {
 		_ = unix.Close(socket)
 		return f()
 	})
 }
 
-// links is gives for a tyrant that makes a link at once. It owns the socket, its end of that; -1
+// links is gives for an exporter that makes a link at once. It owns the socket, its end of that; -1
 // without.
-func (y *tyrant) links(f func(socket int) (nodeproto.Grant, []int)) { y.grant.Store(&f) }
+func (y *hostileExporter) links(f func(socket int) (nodeproto.Grant, []int)) { y.grant.Store(&f) }
 
-func newTyrant(t testing.TB, socket string, accept func(process, back int) []int) *tyrant {
+func newHostileExporter(t testing.TB, socket string, accept func(process, back int) []int) *hostileExporter {
 	t.Helper()
-	y := &tyrant{raids: make(chan *raid, 8)}
+	y := &hostileExporter{accepted: make(chan *hostileLink, 8)}
 	y.accepts(accept)
 	ready := make(chan struct{})
 	y.outlaw = newOutlaw(t, socket, rand.Uint64(), func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
@@ -584,7 +584,7 @@ func newTyrant(t testing.TB, socket string, accept func(process, back int) []int
 			if err != nil {
 				return nil, nil, err
 			}
-			y.raids <- newRaid(t, near, shmlayout.Importer{}, back)
+			y.accepted <- newHostileLink(t, near, shmlayout.Importer{}, back)
 			t.Cleanup(back.Retire)
 			return nodeproto.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region)), nil
 		}
@@ -644,10 +644,10 @@ func badLinks(t *testing.T) map[string]func(process, back int) []int {
 // What an exporter hands over instead of a link is an error of the import, and
 // all of it is closed.
 func TestHostileLink(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	for name, accept := range badLinks(t) {
 		t.Run(name, func(t *testing.T) {
-			y := newTyrant(t, w.socket, accept)
+			y := newHostileExporter(t, w.socket, accept)
 			p := join(t, w.socket)
 			ctx, stop := context.WithTimeout(t.Context(), bound)
 			defer stop()
@@ -657,7 +657,7 @@ func TestHostileLink(t *testing.T) {
 			} else if ctx.Err() != nil {
 				t.Errorf("it waits for ever: %v", err)
 			}
-			r := <-y.raids
+			r := <-y.accepted
 			r.over(t) // its end of the pair was closed
 			if _, err := p.Import(t.Context(), w.b.Node(), w.b.PID(), 6); err != nil {
 				t.Errorf("import from an honest process: %v", err)
@@ -679,7 +679,7 @@ func dup(t testing.TB, fd int) int {
 // An exporter that breaks the protocol loses the link, and the importer's calls
 // say why; nothing else of the importer suffers.
 func TestHostileExporter(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	reply := wire.Header{Type: wire.Reply, Flags: wire.Last, Handle: 1, Seq: 1, Size: 8, Chunk: 4}
 	with := func(f func(*wire.Header)) []byte {
 		h := reply
@@ -746,8 +746,8 @@ func TestHostileExporter(t *testing.T) {
 // An exporter that never answers delays only calls to it, and them only for as long
 // as their contexts allow.
 func TestExporterThatNeverAnswers(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	p := join(t, w.socket)
 	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {
@@ -770,7 +770,7 @@ func TestExporterThatNeverAnswers(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("send: %v", err)
 	}
-	r := <-y.raids
+	r := <-y.accepted
 	shm.Word(r.back.Bytes(), 128).Store(1 << 20) // credits that were never taken
 	err = eventually(t, func() error { return im.SendNotify(t.Context(), word, elsewhere) })
 	if !errors.Is(err, vmmc.ErrProtocol) {
@@ -782,10 +782,10 @@ func TestExporterThatNeverAnswers(t *testing.T) {
 // An import does not carry over to a process that claims to be the same, nor does the
 // honest process lose its link.
 func TestStolenIncarnation(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	one := newOutlaw(t, w.socket, 4711, nil)
 	g := one.grab(t, w.b, 7)
-	r := one.raid(t, g.Exporter)
+	r := one.attack(t, g.Exporter)
 	r.answers(t)
 	thief := newOutlaw(t, w.socket, 4711, nil)
 	ring, err := shmlayout.NewImporter()
@@ -805,10 +805,10 @@ func TestStolenIncarnation(t *testing.T) {
 
 // An importer that may only read cannot have a handler run.
 func TestNoteToReadOnly(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	o := newOutlaw(t, w.socket, 1, nil)
 	g := o.grab(t, w.b, 8)
-	r := o.raid(t, g.Exporter)
+	r := o.attack(t, g.Exporter)
 	r.ring.Put(shmlayout.Notification{Handle: g.Handle, Serial: 1})
 	_ = r.say(t, frame(wire.Header{Type: wire.Bell}, nil))
 	r.credited(t)
@@ -821,9 +821,9 @@ func TestNoteToReadOnly(t *testing.T) {
 // A sender that never reads must be held up or cut off: answers to it cannot
 // pile up in the exporter for ever.
 func TestNeverReading(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	o := newOutlaw(t, w.socket, 1, nil)
-	r := o.raid(t, o.grab(t, w.b, 7).Exporter)
+	r := o.attack(t, o.grab(t, w.b, 7).Exporter)
 	b := frames(100_000, func(i int) wire.Header {
 		return wire.Header{Type: wire.Get, Handle: 1 << 31, Seq: uint64(i) + 1, Size: 4}
 	})
@@ -879,7 +879,7 @@ func afterRole() int {
 	for i := range uint64(60) {
 		o := newOutlaw(t, n.Socket(), i+1, nil)
 		g := o.grab(t, b, 7)
-		r := o.raid(t, g.Exporter)
+		r := o.attack(t, g.Exporter)
 		for j := range uint64(200) { // now the link is a busy one, which waiters poll
 			if r.say(t, frame(wire.Header{Type: wire.Data, Flags: wire.Last, Handle: g.Handle, Seq: j + 1, Size: 4}, nil)) != nil {
 				return 1

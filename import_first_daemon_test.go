@@ -142,7 +142,7 @@ func TestGrantsGoWithALinkThatCameToNothing(t *testing.T) {
 			if err != nil {
 				return nil, nil, err
 			}
-			newRaid(t, near, shmlayout.Importer{}, back)
+			newHostileLink(t, near, shmlayout.Importer{}, back)
 			return nodeproto.Connected{SameNode: true, Lost: 6}, []int{descriptor(t, its.Region), descriptor(t, back.Region), far}, nil
 		}
 		return nodeproto.Empty{}, nil, nil

@@ -194,9 +194,9 @@ func TestFirstImportCutOff(t *testing.T) {
 	m.empty(t)
 }
 
-// stall is a tyrant that answers with a grant and a link at once: goods come with the grant, and
+// stall has the exporter be one that answers with a grant and a link at once: goods come with the grant, and
 // link says what with the link.
-func (y *tyrant) stall(t testing.TB, goods func() []int, link func(process, back int) []int) {
+func (y *hostileExporter) stall(t testing.TB, goods func() []int, link func(process, back int) []int) {
 	y.links(func(socket int) (nodeproto.Grant, []int) {
 		g := nodeproto.Grant{Handle: 1, Size: size, Rights: nodeproto.MayRead | nodeproto.MayWrite, Link: &nodeproto.Connected{Imports: y.direct.Load()}}
 		back, err := shmlayout.NewExporter()
@@ -206,7 +206,7 @@ func (y *tyrant) stall(t testing.TB, goods func() []int, link func(process, back
 		}
 		t.Cleanup(back.Retire)
 		if socket >= 0 { // else the importer has asked for no link
-			y.raids <- newRaid(t, socket, shmlayout.Importer{}, back)
+			y.accepted <- newHostileLink(t, socket, shmlayout.Importer{}, back)
 		}
 		return g, append(goods(), link(descriptor(t, y.page.Region), descriptor(t, back.Region))...)
 	})
@@ -217,7 +217,7 @@ func nothing() []int { return nil }
 // What an exporter hands over with a grant instead of a link is an error of the import, and all of
 // it is closed. The importer goes on, also with that exporter.
 func TestHostileFirstLink(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	links := badLinks(t)
 	links["one before them"] = func(p, b int) []int { return []int{emptyPage(t, true), p, b} }
 	links["as many as there go"] = func(p, b int) []int {
@@ -225,7 +225,7 @@ func TestHostileFirstLink(t *testing.T) {
 	}
 	for name, link := range links {
 		t.Run(name, func(t *testing.T) {
-			y := newTyrant(t, w.socket, honestly)
+			y := newHostileExporter(t, w.socket, honestly)
 			y.stall(t, nothing, link)
 			p := join(t, w.socket)
 			im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
@@ -234,7 +234,7 @@ func TestHostileFirstLink(t *testing.T) {
 			} else if errors.Is(err, vmmc.ErrTimeout) {
 				t.Errorf("it waits for ever: %v", err)
 			}
-			r := <-y.raids
+			r := <-y.accepted
 			if name != "one before them" && name != "as many as there go" { // the link is good then, and the grant is not
 				r.over(t)
 			}
@@ -260,15 +260,15 @@ func many(t testing.TB, fd, n int) (fds []int) {
 
 // A link where there is one already is none: the importer goes on with its own.
 func TestLinkThatWasNotAskedFor(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	y.stall(t, nothing, honestly)
 	p := join(t, w.socket)
 	im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := <-y.raids
+	first := <-y.accepted
 	if im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7); !errors.Is(err, vmmc.ErrProtocol) {
 		t.Errorf("%v, %v, want %v", im, err, vmmc.ErrProtocol)
 	}
@@ -284,14 +284,14 @@ func TestLinkThatWasNotAskedFor(t *testing.T) {
 
 // An exporter of an older version, which makes no link with a grant, is asked for it.
 func TestFirstImportFromAnOlderExporter(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	p := join(t, w.socket)
 	im, err := p.Import(within(t), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := <-y.raids // of the question for the link
+	r := <-y.accepted // of the question for the link
 	if err := im.Send(within(t), word, 0); err != nil {
 		t.Error(err)
 	}
@@ -360,7 +360,7 @@ func TestExportEndsWhileItsFirstImportIsMade(t *testing.T) {
 		made++
 		yields -= yields / 4
 		closeAll(fds)
-		link := newRaid(t, socket, shmlayout.Importer{}, shmlayout.Exporter{})
+		link := newHostileLink(t, socket, shmlayout.Importer{}, shmlayout.Exporter{})
 		var none unix.Passed
 		if h := link.listen(t, &none); h.Type != wire.Revoke || h.Handle != g.Handle {
 			t.Fatalf("of the end of import %d the importer hears %+v", g.Handle, h)

@@ -15,7 +15,7 @@ import (
 )
 
 // seeks asks for an import on the link, and gives the answer with its descriptor.
-func (r *raid) seeks(t testing.TB, n, buffer uint32) (wire.Granted, int) {
+func (r *hostileLink) seeks(t testing.TB, n, buffer uint32) (wire.Granted, int) {
 	t.Helper()
 	if err := r.say(t, frame(wire.Header{Type: wire.Import, Handle: buffer, Serial: n}, nil)); err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func (r *raid) seeks(t testing.TB, n, buffer uint32) (wire.Granted, int) {
 }
 
 // listen gives the next frame, and takes descriptors.
-func (r *raid) listen(t testing.TB, passed *unix.Passed) (h wire.Header) {
+func (r *hostileLink) listen(t testing.TB, passed *unix.Passed) (h wire.Header) {
 	t.Helper()
 	b := make([]byte, wire.HeaderSize)
 	for got, end := 0, time.Now().Add(bound); got < len(b); {
@@ -48,7 +48,7 @@ func (r *raid) listen(t testing.TB, passed *unix.Passed) (h wire.Header) {
 
 // On its link an importer gets what its node would let it have, and nothing else.
 func TestImportOnTheLink(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	m, err := w.b.Alloc(size)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestImportOnTheLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := newOutlaw(t, w.socket, rand.Uint64(), nil)
-	r := o.raid(t, o.grab(t, w.b, 7).Exporter)
+	r := o.attack(t, o.grab(t, w.b, 7).Exporter)
 	for i, c := range []struct {
 		buffer       uint32
 		may, mapped  bool
@@ -105,9 +105,9 @@ func TestImportOnTheLink(t *testing.T) {
 
 // Imports that follow the first do not disturb the node.
 func TestLaterImportsNeedNoNode(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	f := newFort(t)
-	y := newTyrant(t, w.socket, honestly)
+	y := newHostileExporter(t, w.socket, honestly)
 	y.direct.Store(true)
 	p := join(t, w.socket)
 	var ims []*vmmc.Import
@@ -121,7 +121,7 @@ func TestLaterImportsNeedNoNode(t *testing.T) {
 	if err := <-imported; err != nil {
 		t.Fatal(err)
 	}
-	r := <-y.raids
+	r := <-y.accepted
 	answer := func(h wire.Header, g wire.Granted, fd int) {
 		t.Helper()
 		if h.Type != wire.Import || h.Handle != 7 {
@@ -192,8 +192,8 @@ func TestLaterImportsNeedNoNode(t *testing.T) {
 // An exporter that does not answer on the link is asked by way of its node, and on
 // the link again once it has answered.
 func TestImportOfASilentExporter(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	y.direct.Store(true)
 	var handle uint32
 	y.gives(func() (nodeproto.Grant, []int) {
@@ -213,7 +213,7 @@ func TestImportOfASilentExporter(t *testing.T) {
 	if n := y.offers.Load(); n != 4 {
 		t.Errorf("the node has asked %d times, want 4", n)
 	}
-	r := <-y.raids
+	r := <-y.accepted
 	var none unix.Passed
 	h := r.listen(t, &none)
 	if h.Type != wire.Import {
@@ -238,14 +238,14 @@ func TestImportOfASilentExporter(t *testing.T) {
 
 // An answer to nothing ends the link.
 func TestGrantsNobodyAskedFor(t *testing.T) {
-	w := newTown(t)
-	y := newTyrant(t, w.socket, honestly)
+	w := newVictim(t)
+	y := newHostileExporter(t, w.socket, honestly)
 	p := join(t, w.socket)
 	im, err := p.Import(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := <-y.raids
+	r := <-y.accepted
 	if err := r.say(t, frame(wire.Header{Type: wire.Grant, Serial: 1}, nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestGrantsNobodyAskedFor(t *testing.T) {
 // Imports that come together, more than a link takes at a time, and exports that
 // end meanwhile.
 func TestManyImportsOnOneLink(t *testing.T) {
-	w := newTown(t)
+	w := newVictim(t)
 	p := join(t, w.socket)
 	if _, err := p.Import(t.Context(), w.b.Node(), w.b.PID(), 6); err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func newFakeDaemon(t *testing.T, opts ...vmmc.Option) *fakeDaemon {
 
 // leaves ends the link that the importer uses. Of all its links this is the first whose end says
 // that the importer is gone.
-func (w *fakeDaemon) leaves(t *testing.T, r *raid) {
+func (w *fakeDaemon) leaves(t *testing.T, r *hostileLink) {
 	t.Helper()
 	_ = unix.Close(r.fd)
 	r.fd = -1
@@ -120,7 +120,7 @@ func (w *fakeDaemon) offer(t *testing.T, id nodeproto.ProcessID) (handle uint32)
 }
 
 // accept introduces a link on one node.
-func (w *fakeDaemon) accept(t *testing.T, id nodeproto.ProcessID, order uint64) (*raid, error) {
+func (w *fakeDaemon) accept(t *testing.T, id nodeproto.ProcessID, order uint64) (*hostileLink, error) {
 	t.Helper()
 	mine, err := shmlayout.NewProcess()
 	if err != nil {
@@ -145,7 +145,7 @@ func (w *fakeDaemon) accept(t *testing.T, id nodeproto.ProcessID, order uint64) 
 		_ = unix.Close(socket)
 		return nil, err
 	}
-	return newRaid(t, socket, ring, shmlayout.Exporter{}), nil
+	return newHostileLink(t, socket, ring, shmlayout.Exporter{}), nil
 }
 
 // introduce is accept between nodes; hand gives the process the connection.
@@ -156,12 +156,12 @@ func (w *fakeDaemon) introduce(t *testing.T, id nodeproto.ProcessID, order uint6
 	return err
 }
 
-func (w *fakeDaemon) hand(t *testing.T, order uint64) *raid {
+func (w *fakeDaemon) hand(t *testing.T, order uint64) *hostileLink {
 	t.Helper()
 	return w.handOf(t, order, 0)
 }
 
-func (w *fakeDaemon) handOf(t *testing.T, order, capabilities uint64) *raid {
+func (w *fakeDaemon) handOf(t *testing.T, order, capabilities uint64) *hostileLink {
 	t.Helper()
 	near, far := socketPair(t)
 	h := wire.Hello{MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Capabilities: capabilities, Link: order, Attempt: 1}
@@ -181,13 +181,13 @@ func (w *fakeDaemon) handOf(t *testing.T, order, capabilities uint64) *raid {
 	return near
 }
 
-func socketPair(t *testing.T) (near *raid, far int) {
+func socketPair(t *testing.T) (near *hostileLink, far int) {
 	t.Helper()
 	a, b, err := unix.StreamPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRaid(t, a, shmlayout.Importer{}, shmlayout.Exporter{}), b
+	return newHostileLink(t, a, shmlayout.Importer{}, shmlayout.Exporter{}), b
 }
 
 // A link that its importer has given up, and that begins only when the next one is
@@ -250,7 +250,7 @@ func TestGrantsMoveToTheNextLink(t *testing.T) {
 			w := newFakeDaemon(t)
 			id := nodeproto.ProcessID{Node: node, PID: 2, Incarnation: 6}
 			handles := []uint32{w.offer(t, id)}
-			link := func(order uint64) *raid {
+			link := func(order uint64) *hostileLink {
 				if node != "a" {
 					if err := w.introduce(t, id, order); err != nil {
 						t.Fatal(err)
@@ -316,7 +316,7 @@ func TestNextLinkOfALinkThatIsDown(t *testing.T) {
 	w := newFakeDaemon(t)
 	id := nodeproto.ProcessID{Node: "b", PID: 2, Incarnation: 6}
 	w.offer(t, id)
-	link := func(order uint64) *raid {
+	link := func(order uint64) *hostileLink {
 		if err := w.introduce(t, id, order); err != nil {
 			t.Fatal(err)
 		}

@@ -271,7 +271,7 @@ func socketOf(p *vmmc.Process) string {
 // too, with an event: other importers are told.
 func TestExportWhoseMemoryIsTakenBackInAnAnswer(t *testing.T) {
 	const size = 4 << 20
-	w := newTown(t)
+	w := newVictim(t)
 	events := make(chan vmmc.Event, 4)
 	b := watched(t, w.b, events)
 	mem := mmapped(t, size/os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE)
@@ -285,7 +285,7 @@ func TestExportWhoseMemoryIsTakenBackInAnAnswer(t *testing.T) {
 	}
 	o := newOutlaw(t, w.socket, rand.Uint64(), nil)
 	g := o.grab(t, b, 1)
-	r := o.raid(t, g.Exporter)
+	r := o.attack(t, g.Exporter)
 	if err := r.say(t, frame(wire.Header{Type: wire.Get, Handle: g.Handle, Seq: 1, Size: size}, nil)); err != nil {
 		t.Fatal(err)
 	}
