@@ -173,7 +173,9 @@ func TestWrongPeers(t *testing.T) {
 	if !errors.Is(err, code.Protocol) {
 		t.Errorf("an answer in clear: %v", err)
 	}
-	_ = <-outcome
+	if err := <-outcome; err != nil {
+		t.Error(err)
+	}
 }
 
 // A probe gets its challenge and is no error of the daemon's. A peer that hangs up has broken the
