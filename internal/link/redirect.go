@@ -239,19 +239,21 @@ func (r *Redirect) reset() {
 func (r *Redirect) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
 	over := func() bool { return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g }
 	gone := false
-	if !over() {
-		err = r.e.Wait(ctx, wait.Cond{Until: func() bool { return over() || s.LinkEnded() }})
-		if err != nil && !over() {
+	for !over() && !gone {
+		err := r.e.Wait(ctx, wait.Cond{Until: func() bool { return over() || s.LinkEnded() }})
+		switch {
+		case over():
+		case err != nil:
 			return 0, 0, true, err
-		}
-		// What the importer stored before it died is visible by now, the claim's end included. An
-		// importer that has only lost the link needs a moment to notice.
-		if !over() {
+		case s.LinkEnded():
+			// What the importer stored before it died is visible by now, the claim's end included. An
+			// importer that has only lost the link needs a moment to notice.
 			grace, stop := context.WithTimeout(ctx, timeout.EndRedir)
 			_ = r.e.Wait(grace, wait.Cond{Until: over})
 			stop()
+			gone = !over()
+		default: // the importer ended its claim and has taken that back: it lives
 		}
-		gone, err = !over(), nil
 	}
 	defer runtime.KeepAlive(s)
 	r.mu.Lock()
