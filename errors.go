@@ -113,7 +113,8 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Is(target error) bool {
 	c, ok := target.(Code)
 	if !ok {
-		return e.Code == ErrTimeout && target == context.DeadlineExceeded
+		return e.Code == ErrTimeout && target == context.DeadlineExceeded ||
+			e.Code == ErrCanceled && target == context.Canceled
 	}
 	switch e.Code {
 	case ErrPeerGone, ErrRevoked, ErrStaleImport, ErrNoRights, ErrClosed:
@@ -147,9 +148,30 @@ func failf(op string, c Code, format string, args ...any) *Error {
 	return &Error{Op: op, Code: c, Err: code.New(code.Code(c), format, args...)}
 }
 
+// interrupted gives an error that a call met the reason that its caller knows: that the process is
+// closed, or that ctx has ended.
+func (p *Process) interrupted(ctx context.Context, err error) error {
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
+	if closed && !errors.Is(err, code.Closed) {
+		return code.New(code.Closed, "the process is closed (%v)", err)
+	}
+	return contextEnded(ctx, err)
+}
+
+// contextEnded adds the context's own error to one that is only the cause that the program gave
+// when it ended the context.
+func contextEnded(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) && !errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
+}
+
 // codeOf finds the code of an error of the layers below.
 func codeOf(err error) Code {
-	var e *Error
+	var own Code
 	var c code.Code
 	switch {
 	case errors.Is(err, context.Canceled): // also where the outcome is unknown, which errors.Is finds beside it
@@ -158,8 +180,8 @@ func codeOf(err error) Code {
 		return ErrTimeout
 	case errors.Is(err, wire.ErrFrame), errors.Is(err, wire.ErrHello), errors.Is(err, shmlayout.ErrLayout), errors.Is(err, shm.ErrAnnounced):
 		return ErrProtocol
-	case errors.As(err, &e):
-		return e.Code
+	case errors.As(err, &own): // an Error's too
+		return own
 	case errors.As(err, &c):
 		return Code(c)
 	case errors.Is(err, shm.ErrForbidden):

@@ -628,3 +628,46 @@ func TestContextErrors(t *testing.T) {
 		}
 	}
 }
+
+// A context that ends while an import waits is told as what it is, with the program's cause.
+func TestContextErrorsOfWaitingImports(t *testing.T) {
+	s := exportedSize(t, "mapped", 4096)
+	cause := errors.New("the program's reason")
+	const soon = 20 * time.Millisecond
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	defer time.AfterFunc(soon, func() { cancel(cause) }).Stop()
+	_, err := s.a.Import(cancelled, s.b.Node(), s.b.PID(), 99)
+	if !errors.Is(err, vmmc.ErrCanceled) || !errors.Is(err, context.Canceled) || !errors.Is(err, cause) || errors.Is(err, vmmc.ErrTimeout) {
+		t.Errorf("cancelled: %v", err)
+	}
+	late, stop := context.WithTimeoutCause(t.Context(), soon, cause)
+	defer stop()
+	_, err = s.a.Import(late, s.b.Node(), s.b.PID(), 99)
+	if !errors.Is(err, vmmc.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, cause) || errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("late: %v", err)
+	}
+	if _, err := vmmc.Open(cancelled); !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+		t.Errorf("open: %v", err)
+	}
+}
+
+// Imports that wait when their process closes fail with that.
+func TestImportsOfAProcessThatCloses(t *testing.T) {
+	s := exportedSize(t, "mapped", 4096)
+	r := s.a.ImportAsync(t.Context(), s.b.Node(), s.b.PID(), 99)
+	waits := make(chan error, 1)
+	go func() {
+		_, err := s.a.Import(t.Context(), s.b.Node(), s.b.PID(), 98)
+		waits <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // both are right whether they have begun or not
+	if err := s.a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(t.Context()); !errors.Is(err, vmmc.ErrClosed) || errors.Is(err, context.Canceled) {
+		t.Errorf("asynchronous: %v", err)
+	}
+	if err := <-waits; !errors.Is(err, vmmc.ErrClosed) {
+		t.Errorf("synchronous: %v", err)
+	}
+}

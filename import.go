@@ -118,6 +118,7 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	}
 	im, err := p.importRetrying(ctx, peer, id)
 	if err != nil {
+		err = p.interrupted(ctx, err)
 		f := fail(op, err)
 		f.Peer = peer.String()
 		if (f.Code == ErrTimeout || f.Code == ErrCanceled) && ctx.Err() != nil {
@@ -334,7 +335,7 @@ func (im *Import) Close() error {
 		im.unmap()
 		l.requester.Detach(im.handle)
 		im.p.importBudget.release(im.size)
-		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id, "was", was)
+		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id, "was", was.String())
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (p *Process) SessionHosts() ([]NodeID, error) {
 	if p.sessionHosts.hosts == nil {
 		hosts, err := p.askSessionHosts()
 		if err != nil {
-			return nil, fail(fmt.Sprintf("nodes of session %q", p.session), err)
+			return nil, fail(fmt.Sprintf("nodes of session %q", p.session), p.interrupted(p.ctx, err))
 		}
 		p.sessionHosts.hosts = hosts
 	}

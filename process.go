@@ -144,7 +144,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {
 		p.release()
-		return nil, fail("open", err)
+		return nil, fail("open", contextEnded(ctx, err))
 	}
 	return p, nil
 }
@@ -310,7 +310,10 @@ func (p *Process) checkOpen(ctx context.Context) error {
 	if p.closed {
 		return code.New(code.Closed, "the process is closed")
 	}
-	return ctx.Err()
+	if ctx.Err() != nil {
+		return timeout.Ended(ctx)
+	}
+	return nil
 }
 
 // Spawn starts a program on a node (vmmc_Spawn) and returns once it runs, with
@@ -358,7 +361,7 @@ func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...s
 	}
 	pid, err := p.spawn(ctx, node, path, args)
 	if err != nil {
-		return 0, fail(fmt.Sprintf("spawn %q on node %q", path, node.name), err)
+		return 0, fail(fmt.Sprintf("spawn %q on node %q", path, node.name), p.interrupted(ctx, err))
 	}
 	p.log.Debug("spawned", "on", node, "process", pid, "path", path)
 	return PID(pid), nil

@@ -170,6 +170,9 @@ const codeHeader = "Vmmc-Code"
 func coded(err error) error {
 	c, k := code.Unknown, connect.CodeInternal
 	var own code.Code
+	if errors.Is(err, context.DeadlineExceeded) {
+		c = code.Timeout
+	}
 	if errors.As(err, &own) {
 		c = own
 		switch own {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Remote is where a binding's words go. Offsets count from the binding's beginning.
@@ -173,7 +174,7 @@ func (b *Binding) lock(ctx context.Context) error {
 	case <-b.ended:
 		return b.cause
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return timeout.Ended(ctx)
 	}
 }
 
@@ -207,7 +208,7 @@ func (b *Binding) Request(ctx context.Context) (n uint64, err error) {
 	b.unlock()
 	if errors.Is(err, errInterrupted) {
 		b.wake() // the scanner finishes it
-		return n, context.Cause(ctx)
+		return n, timeout.Ended(ctx)
 	}
 	if err != nil {
 		b.Fail(err)
