@@ -160,7 +160,7 @@ func (t *nodeConn) awaitConn(ctx context.Context) (*nodeproto.Conn, error) {
 			t.mu.Unlock()
 			return c, nil
 		}
-		why, over := t.refusal, t.state == nodeClosed
+		why, over := t.refusal, t.state == nodeClosed || !t.outlivesDaemon()
 		if t.changed == nil {
 			t.changed = make(chan struct{})
 		}

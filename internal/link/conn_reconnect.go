@@ -110,10 +110,13 @@ func (s *stream) attach(fd int, c Cipher, to connState) error {
 	if err == nil && s.encrypted != (c != nil) {
 		err = protocol("a connection that is encrypted: %v, of a link that is: %v", c != nil, s.encrypted)
 	}
-	if err == nil {
-		err = s.e.ep.Add(fd, s.id<<1, false)
-	}
 	if err != nil {
+		return err
+	}
+	// Before the descriptor is armed: its event may come at once, and says then that it is not armed.
+	armed := s.readArmed.Swap(true)
+	if err := s.e.ep.Add(fd, s.id<<1, false); err != nil {
+		s.readArmed.Store(armed)
 		return err
 	}
 	s.fd = fd
@@ -122,7 +125,6 @@ func (s *stream) attach(fd int, c Cipher, to connState) error {
 	s.tx.startPadCount(s.rx.canPeek)
 	s.tuneForRTT()
 	s.setKernelTimeout()
-	s.readArmed.Store(true)
 	s.resumes.Add(1)
 	s.counters.AddLocked(shmlayout.Resumes, 1)
 	s.stateMu.Lock()

@@ -32,7 +32,7 @@ type frameHandler interface {
 	// acknowledgement is due. more reports that part of another frame has arrived. polling reports
 	// that the token's holder polls on. ackDeferred reports that an acknowledgement may wait;
 	// batchReceived is then called again soon.
-	batchReceived(more, looks bool) (later bool)
+	batchReceived(more, polling bool) (ackDeferred bool)
 	// nextFrame returns the next frame that this side has to send by itself. Called with tmu held.
 	nextFrame(h *wire.Header) (payload []byte, ok bool)
 	// finalFrame returns a frame that this side still owes when the link ends. Called with rmu and

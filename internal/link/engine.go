@@ -158,16 +158,18 @@ func (e *Engine) dispatch(events []unix.Event) {
 
 // register numbers s and arms it. s is served from then on.
 func (e *Engine) register(s *stream) error {
-	e.mu.Lock()
+	e.mu.Lock() // until it is armed: Close ends only streams whose start has not failed
+	defer e.mu.Unlock()
 	if e.closed {
-		e.mu.Unlock()
 		return ErrClosed
 	}
 	e.lastID++
 	s.id = e.lastID
-	e.streams[s.id] = s
-	e.mu.Unlock()
-	return e.ep.Add(s.fd, s.id<<1, false)
+	err := e.ep.Add(s.fd, s.id<<1, false)
+	if err == nil {
+		e.streams[s.id] = s // the event of one that is ready already finds it behind mu
+	}
+	return err
 }
 
 func (e *Engine) unregister(s *stream) {
