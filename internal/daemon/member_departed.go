@@ -99,7 +99,9 @@ func (n *Node) noteDeparture(p *process) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		n.journal.change(*id, memberExpected, memberJoined)
 	case ended:
-		n.departed.add(*id)
+		if !n.departed.has(*id) { // unless the journal has seen it first
+			n.departed.add(*id)
+		}
 		n.journal.change(*id, memberEnded, memberJoined)
 	default: // it sent a malformed packet: it cannot rejoin, and may live on with its links
 		n.journal.change(*id, memberDropped, memberJoined)

@@ -164,6 +164,8 @@ func (r *memberJournal) open(n *Node, socket string) error {
 		r.path = ""
 		return code.New(code.BadConfig, "keep the members: %v", err)
 	}
+	r.mu.Lock() // each state starts a goroutine that may end it
+	defer r.mu.Unlock()
 	for _, e := range r.live {
 		r.setState(e, memberExpected)
 	}
