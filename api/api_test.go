@@ -306,6 +306,10 @@ func (d *describer) add(name, format string, args ...any) {
 func (d *describer) object(o types.Object) {
 	switch o := o.(type) {
 	case *types.Const:
+		if o.Name() == "Release" { // its value changes with each release
+			d.add(o.Name(), "const %s %s", o.Name(), d.typ(o.Type()))
+			return
+		}
 		d.add(o.Name(), "const %s %s = %s", o.Name(), d.typ(o.Type()), o.Val().ExactString())
 	case *types.Var:
 		d.add(o.Name(), "var %s %s", o.Name(), d.typ(o.Type()))

@@ -86,7 +86,7 @@ static ssize_t move(struct way *w, int out)
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* acknowledged_each is what one frame back is for: see ackStride in internal/link/send_coalesce.go. */
+/* acknowledged_each is what one frame back is for: see AckStride in internal/link/pacing. */
 static size_t acknowledged_each(size_t size)
 {
 	return size <= least_acknowledged && 2 * size > least_acknowledged ? 2 * size : least_acknowledged;
