@@ -15,18 +15,9 @@ import (
 // toldState returns the state that the engine's only link tells its node.
 func toldState(t *testing.T, e *Engine) connState {
 	t.Helper()
-	fd, err := e.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := shmlayout.OpenCounters(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	links, _, err := r.Read()
-	if err != nil || len(links) != 1 {
-		t.Fatal(len(links), err)
+	links, _ := counts(t, e)
+	if len(links) != 1 {
+		t.Fatalf("%d links", len(links))
 	}
 	return links[0].State
 }
