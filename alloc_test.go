@@ -22,6 +22,7 @@ func TestAllocations(t *testing.T) {
 			ctx := within(t)
 			small, large := make([]byte, 64), make([]byte, 200<<10)
 			var r vmmc.Request
+			space, addr := inDestSpace(t, s.im)
 			for name, c := range map[string]struct {
 				call func() error
 				most float64
@@ -42,7 +43,7 @@ func TestAllocations(t *testing.T) {
 					return err
 				}, 4},
 				"SendAsync to an address": {func() (err error) {
-					if r, err = s.a.SendAsync(ctx, small, s.im.Addr()); err == nil {
+					if r, err = space.SendAsync(ctx, small, addr); err == nil {
 						err = r.Wait(ctx)
 					}
 					return err
@@ -53,7 +54,7 @@ func TestAllocations(t *testing.T) {
 					}
 					return err
 				}, 1},
-				"Send to an address": {func() error { return s.a.Send(ctx, small, s.im.Addr()) }, 0},
+				"Send to an address": {func() error { return space.Send(ctx, small, addr) }, 0},
 				"FetchAdd64":         {func() error { _, err := s.im.FetchAdd64(ctx, 0, 1); return err }, 0},
 				"SendV":              {func() error { return s.im.SendV(ctx, [][]byte{small, small}, 0) }, 1},
 				"SendNotify":         {func() error { return s.im.SendNotify(ctx, small, 0) }, 0},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // Many requests on one link are over in order, and what they send has arrived then.
@@ -179,7 +180,7 @@ func TestImportAsync(t *testing.T) {
 		near, far := nodes(t, way)
 		a, b := join(t, near), join(t, far)
 		ctx := within(t)
-		r := a.ImportAsync(ctx, b.Node(), b.PID(), 7)
+		r := manual.ImportAsync(ctx, a, b.Node(), b.PID(), 7)
 		if _, err := r.Status(); !errors.Is(err, vmmc.ErrInProgress) {
 			t.Fatalf("an import of a buffer that is not exported: %v", err)
 		}
@@ -200,13 +201,13 @@ func TestImportAsync(t *testing.T) {
 		if err := im.Send(ctx, w32(1), 0); err != nil {
 			t.Error(err)
 		}
-		never := a.ImportAsync(ctx, b.Node(), b.PID(), 8)
+		never := manual.ImportAsync(ctx, a, b.Node(), b.PID(), 8)
 		never.Cancel()
 		if _, err := never.Status(); !errors.Is(err, vmmc.ErrCanceled) {
 			t.Errorf("cancelled: %v", err)
 		}
-		a.ImportAsync(ctx, b.Node(), b.PID(), 9) // forgotten: ends with the process
-		var nothing *vmmc.ImportRequest
+		manual.ImportAsync(ctx, a, b.Node(), b.PID(), 9) // forgotten: ends with the process
+		var nothing *manual.ImportRequest
 		if _, err := nothing.Status(); !errors.Is(err, vmmc.ErrBadAsyncHandle) {
 			t.Errorf("a nil request: %v", err)
 		}

@@ -15,10 +15,11 @@ func BenchmarkCalls(b *testing.B) {
 		s := exportedSize(b, way, 1<<20)
 		ctx := b.Context()
 		buf := make([]byte, 1<<20)
+		space, addr := inDestSpace(b, s.im)
 		for _, n := range []int{8, 4096, 1 << 20} {
 			for name, call := range map[string]func() error{
 				"Send":        func() error { return s.im.Send(ctx, buf[:n], 0) },
-				"SendAddress": func() error { return s.a.Send(ctx, buf[:n], s.im.Addr()) },
+				"SendAddress": func() error { return space.Send(ctx, buf[:n], addr) },
 				"Get":         func() error { return s.im.Get(ctx, buf[:n], 0) },
 			} {
 				b.Run(fmt.Sprintf("%s/%s/%d", name, way, n), func(b *testing.B) {

@@ -34,7 +34,6 @@ const (
 	ErrNotImplemented       = Code(code.NotImplemented)       // not on this system
 	ErrBlockedNotifications = Code(code.BlockedNotifications) // notifications of the export are queued and blocked
 	ErrNoPhysDestSpace      = Code(code.NoPhysDestSpace)      // the limit on imported bytes is reached
-	ErrNoVirtDestSpace      = Code(code.NoVirtDestSpace)      // DestSpace is used up
 	ErrNoMem                = Code(code.NoMem)                // no memory, or no room in a table
 	ErrNoSuchNode           = Code(code.NoSuchNode)
 	ErrNoSuchProcess        = Code(code.NoSuchProcess)

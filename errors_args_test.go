@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // transfers are the calls that move whole words to or from an import.
@@ -165,15 +166,15 @@ func badOnce(t *testing.T) []bad {
 		what := fmt.Sprintf("%d on node %q, %v", pid, node, ctx.Err())
 		return []bad{
 			{"Process.Import", what, func() error { _, err := p.Import(ctx, node, pid, 4711); return err }, want},
-			{"Process.ImportAsync", what, func() error { _, err := p.ImportAsync(ctx, node, pid, 4711).Wait(within(t)); return err }, want},
+			{"ImportAsync", what, func() error { _, err := manual.ImportAsync(ctx, p, node, pid, 4711).Wait(within(t)); return err }, want},
 		}
 	}
 	spawn := func(ctx context.Context, node vmmc.NodeID, path string, args ...string) func() error {
 		return func() error { _, err := p.Spawn(ctx, node, path, args...); return err }
 	}
-	waiting := p.ImportAsync(t.Context(), p.Node(), q.PID(), 4711)
+	waiting := manual.ImportAsync(t.Context(), p, p.Node(), q.PID(), 4711)
 	t.Cleanup(waiting.Cancel)
-	taker := p.ImportAsync(t.Context(), p.Node(), p.PID(), 2)
+	taker := manual.ImportAsync(t.Context(), p, p.Node(), p.PID(), 2)
 	if _, err := taker.Wait(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -228,12 +229,12 @@ func badOnce(t *testing.T) []bad {
 		{"Permit", "nobody", export(heap, vmmc.Permit()), vmmc.ErrBadArg},
 		{"Permit", "no node", export(heap, vmmc.Permit(vmmc.Permission{Nodes: []vmmc.NodeID{{}}})), vmmc.ErrBadArg},
 
-		{"ImportRequest.Status", "of none", func() error { _, err := (*vmmc.ImportRequest)(nil).Status(); return err }, vmmc.ErrBadAsyncHandle},
-		{"ImportRequest.Status", "of an empty one", func() error { _, err := new(vmmc.ImportRequest).Status(); return err }, vmmc.ErrBadAsyncHandle},
+		{"ImportRequest.Status", "of none", func() error { _, err := (*manual.ImportRequest)(nil).Status(); return err }, vmmc.ErrBadAsyncHandle},
+		{"ImportRequest.Status", "of an empty one", func() error { _, err := new(manual.ImportRequest).Status(); return err }, vmmc.ErrBadAsyncHandle},
 		{"ImportRequest.Status", "before it is over", func() error { _, err := waiting.Status(); return err }, vmmc.ErrInProgress},
 		{"ImportRequest.Status", "of an import that was given out", func() error { _, err := taker.Status(); return err }, vmmc.ErrStaleHandle},
-		{"ImportRequest.Wait", "for none", func() error { _, err := (*vmmc.ImportRequest)(nil).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
-		{"ImportRequest.Wait", "for an empty one", func() error { _, err := new(vmmc.ImportRequest).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
+		{"ImportRequest.Wait", "for none", func() error { _, err := (*manual.ImportRequest)(nil).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
+		{"ImportRequest.Wait", "for an empty one", func() error { _, err := new(manual.ImportRequest).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
 		{"ImportRequest.Wait", "a context that has ended", func() error { _, err := waiting.Wait(ended()); return err }, vmmc.ErrCanceled},
 		{"ImportRequest.Wait", "for an import that was given out", func() error { _, err := taker.Wait(t.Context()); return err }, vmmc.ErrStaleHandle},
 
@@ -272,6 +273,7 @@ func badOfAWay(t *testing.T, way string) []bad {
 	s := exported(t, way)
 	red, target := redirected(t, way, size)
 	narrow, wide := atomics(t, s.im)
+	space, addr := inDestSpace(t, s.im)
 	odd, err := s.b.Export(50, alloc(t, s.b, 72)[4:68])
 	if err != nil {
 		t.Fatal(err)
@@ -322,8 +324,9 @@ func badOfAWay(t *testing.T, way string) []bad {
 		{"Import.SendV", "odd pieces", func() error { return s.im.SendV(t.Context(), [][]byte{word[:2], word[:2]}, 0) }, vmmc.ErrBadAlignment},
 		{"Import.WaitWord", "of no export", func() error { _, err := s.im.WaitWord(t.Context(), vmmc.Word{}, 0); return err }, vmmc.ErrBadArg},
 		{"Import.WaitWord", "of another process", func() error { _, err := s.im.WaitWord(t.Context(), w, w.Load()); return err }, vmmc.ErrBadArg},
-		{"Process.Lookup", "nowhere", func() error { _, _, err := s.a.Lookup(0); return err }, vmmc.ErrBadProxyAddr},
-		{"Process.Lookup", "behind the end", func() error { _, _, err := s.a.Lookup(s.im.Addr() + size); return err }, vmmc.ErrBadProxyAddr},
+		{"DestSpace.Add", "no import", func() error { _, err := space.Add(nil); return err }, vmmc.ErrBadArg},
+		{"DestSpace.Lookup", "nowhere", func() error { _, _, err := space.Lookup(0); return err }, vmmc.ErrBadProxyAddr},
+		{"DestSpace.Lookup", "behind the end", func() error { _, _, err := space.Lookup(addr + size); return err }, vmmc.ErrBadProxyAddr},
 	}
 	all = append(all, bindings...)
 	for _, off := range []int{-4, size, 1 << 62} {
@@ -343,20 +346,20 @@ func badOfAWay(t *testing.T, way string) []bad {
 	for name, f := range transfers(t, s.im) {
 		all = append(all, bad{name, "nil", func() error { return f(nil, 0) }, vmmc.ErrBadSize})
 	}
-	return append(all, throughDestSpace(t, s.a, s.im.Addr()+size, vmmc.ErrBadProxyAddr)...)
+	return append(all, throughDestSpace(t, space, addr+size, vmmc.ErrBadProxyAddr)...)
 }
 
 // throughDestSpace are the calls on an address at which there is no import.
-func throughDestSpace(t *testing.T, p *vmmc.Process, a vmmc.ProxyAddr, want error) []bad {
+func throughDestSpace(t *testing.T, d *manual.DestSpace, a manual.ProxyAddr, want error) []bad {
 	what, ctx := fmt.Sprint("at ", a), t.Context()
 	return []bad{
-		{"Process.Send", what, func() error { return p.Send(ctx, word, a) }, want},
-		{"Process.SendNotify", what, func() error { return p.SendNotify(ctx, word, a) }, want},
-		{"Process.SendAsync", what, func() error { _, err := p.SendAsync(ctx, word, a); return err }, want},
-		{"Process.SendNotifyAsync", what, func() error { _, err := p.SendNotifyAsync(ctx, word, a); return err }, want},
-		{"Process.Get", what, func() error { return p.Get(ctx, make([]byte, 4), a) }, want},
-		{"Process.GetAsync", what, func() error { _, err := p.GetAsync(ctx, make([]byte, 4), a); return err }, want},
-		{"Process.Lookup", what, func() error { _, _, err := p.Lookup(a); return err }, want},
+		{"DestSpace.Send", what, func() error { return d.Send(ctx, word, a) }, want},
+		{"DestSpace.SendNotify", what, func() error { return d.SendNotify(ctx, word, a) }, want},
+		{"DestSpace.SendAsync", what, func() error { _, err := d.SendAsync(ctx, word, a); return err }, want},
+		{"DestSpace.SendNotifyAsync", what, func() error { _, err := d.SendNotifyAsync(ctx, word, a); return err }, want},
+		{"DestSpace.Get", what, func() error { return d.Get(ctx, make([]byte, 4), a) }, want},
+		{"DestSpace.GetAsync", what, func() error { _, err := d.GetAsync(ctx, make([]byte, 4), a); return err }, want},
+		{"DestSpace.Lookup", what, func() error { _, _, err := d.Lookup(a); return err }, want},
 	}
 }
 
@@ -386,7 +389,7 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 				_, err := s.exp.WaitNotified(ctx, 0)
 				notified <- err
 			}()
-			addr := s.im.Addr()
+			space, addr := inDestSpace(t, s.im)
 			if err := s.exp.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -405,14 +408,15 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 			if err := s.im.Close(); err != nil {
 				t.Fatal(err)
 			}
-			judge(t, throughDestSpace(t, s.a, addr, vmmc.ErrBadProxyAddr))
+			space.Remove(s.im)
+			judge(t, throughDestSpace(t, space, addr, vmmc.ErrBadProxyAddr))
 			judge(t, []bad{{"Import.Fence", "of a closed import", func() error { return s.im.Fence(ctx) }, vmmc.ErrBadIbufState}})
 
 			other, err := s.b.Export(8, make([]byte, 64))
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := s.b.ImportAsync(t.Context(), s.b.Node(), s.a.PID(), 4711)
+			r := manual.ImportAsync(t.Context(), s.b, s.b.Node(), s.a.PID(), 4711)
 			for range 2 { // closing twice is no error
 				if err := s.b.Close(); err != nil {
 					t.Fatal(err)
@@ -423,7 +427,7 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 				{"Process.Alloc", "of a closed process", func() error { _, err := p.Alloc(4); return err }, vmmc.ErrClosed},
 				{"Process.Export", "of a closed process", func() error { _, err := p.Export(1, make([]byte, 4)); return err }, vmmc.ErrClosed},
 				{"Process.Import", "of a closed process", func() error { _, err := p.Import(ctx, p.Node(), s.a.PID(), 7); return err }, vmmc.ErrClosed},
-				{"Process.ImportAsync", "of a closed process", func() error { _, err := p.ImportAsync(ctx, p.Node(), s.a.PID(), 7).Wait(ctx); return err }, vmmc.ErrClosed},
+				{"ImportAsync", "of a closed process", func() error { _, err := manual.ImportAsync(ctx, p, p.Node(), s.a.PID(), 7).Wait(ctx); return err }, vmmc.ErrClosed},
 				{"Process.Spawn", "of a closed process", func() error { _, err := p.Spawn(ctx, p.Node(), "/bin/true"); return err }, vmmc.ErrClosed},
 				{"Process.WaitUntil", "of a closed process", func() error { return p.WaitUntil(ctx, func() bool { return false }) }, vmmc.ErrClosed},
 				{"Process.WaitAny", "of a closed process", func() error { _, err := p.WaitAny(ctx, vmmc.Watch{Word: w, Old: w.Load()}); return err }, vmmc.ErrClosed},
@@ -534,7 +538,7 @@ func TestEveryCallIsInATable(t *testing.T) {
 	}
 }
 
-// fallible are the exported functions and methods of the package that return an
+// fallible are the exported functions and methods of the package, and of package manual, that return an
 // error, a request or an option.
 func fallible(t *testing.T) (names []string) {
 	t.Helper()
@@ -542,7 +546,11 @@ func fallible(t *testing.T) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
+	more, err := filepath.Glob("manual/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, more...) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}

@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // A call that is given no context fails with [vmmc.ErrBadArg], also where it would not have looked
-// at its context. The table has every exported call of the package with a context.
+// at its context. The table has every exported call of the package, and of package manual, with a context.
 func TestNilContext(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -50,7 +51,7 @@ type contextCall struct {
 	do   func(ctx context.Context) error
 }
 
-// contextCalls are all exported calls with a context but Outcome.Wait: those on s.im, whose
+// contextCalls are all those calls but Outcome.Wait: those on s.im, whose
 // exporter need not answer, those of s.a, and Open at a socket. red is redirectable. Each may be
 // made several times, and while others are made.
 func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (all []contextCall) {
@@ -74,11 +75,12 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	pending := s.a.ImportAsync(t.Context(), s.a.Node(), s.a.PID(), 1<<30)
+	pending := manual.ImportAsync(t.Context(), s.a, s.a.Node(), s.a.PID(), 1<<30)
 	t.Cleanup(pending.Cancel)
 	exporter := s.im.Exporter()
 	add := func(name string, f func(ctx context.Context) error) { all = append(all, contextCall{name, f}) }
-	w, at := word, s.im.Addr()
+	w := word
+	space, at := inDestSpace(t, s.im)
 	add("Open", func(ctx context.Context) error {
 		p, err := vmmc.Open(ctx, vmmc.WithSocket(socket))
 		if err == nil {
@@ -87,8 +89,8 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 		return err
 	})
 	add("Process.Import", func(ctx context.Context) error { _, err := s.a.Import(ctx, exporter.Node, exporter.PID, 1); return err })
-	add("Process.ImportAsync", func(ctx context.Context) error {
-		_, err := s.a.ImportAsync(ctx, exporter.Node, exporter.PID, 1).Status()
+	add("ImportAsync", func(ctx context.Context) error {
+		_, err := manual.ImportAsync(ctx, s.a, exporter.Node, exporter.PID, 1).Status()
 		return err
 	})
 	add("Process.Spawn", func(ctx context.Context) error { _, err := s.a.Spawn(ctx, s.a.Node(), "/bin/true"); return err })
@@ -97,12 +99,12 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 		_, err := s.a.WaitAny(ctx, vmmc.Watch{Word: answer, Old: answer.Load()})
 		return err
 	})
-	add("Process.Send", func(ctx context.Context) error { return s.a.Send(ctx, w, at) })
-	add("Process.SendNotify", func(ctx context.Context) error { return s.a.SendNotify(ctx, w, at) })
-	add("Process.Get", func(ctx context.Context) error { return s.a.Get(ctx, make([]byte, 4), at) })
-	add("Process.SendAsync", func(ctx context.Context) error { _, err := s.a.SendAsync(ctx, w, at); return err })
-	add("Process.SendNotifyAsync", func(ctx context.Context) error { _, err := s.a.SendNotifyAsync(ctx, w, at); return err })
-	add("Process.GetAsync", func(ctx context.Context) error { _, err := s.a.GetAsync(ctx, make([]byte, 4), at); return err })
+	add("DestSpace.Send", func(ctx context.Context) error { return space.Send(ctx, w, at) })
+	add("DestSpace.SendNotify", func(ctx context.Context) error { return space.SendNotify(ctx, w, at) })
+	add("DestSpace.Get", func(ctx context.Context) error { return space.Get(ctx, make([]byte, 4), at) })
+	add("DestSpace.SendAsync", func(ctx context.Context) error { _, err := space.SendAsync(ctx, w, at); return err })
+	add("DestSpace.SendNotifyAsync", func(ctx context.Context) error { _, err := space.SendNotifyAsync(ctx, w, at); return err })
+	add("DestSpace.GetAsync", func(ctx context.Context) error { _, err := space.GetAsync(ctx, make([]byte, 4), at); return err })
 	add("Import.Send", func(ctx context.Context) error { return s.im.Send(ctx, w, 0) })
 	add("Import.Send", func(ctx context.Context) error { return s.im.Send(ctx, make([]byte, size), 0) })
 	add("Import.SendNotify", func(ctx context.Context) error { return s.im.SendNotify(ctx, w, 0) })
@@ -133,14 +135,18 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 	return all
 }
 
-// withContext are the exported calls of the package that take a context.
+// withContext are the exported calls of the package, and of package manual, that take a context.
 func withContext(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
+	more, err := filepath.Glob("manual/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, more...) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}

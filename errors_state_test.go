@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -607,7 +608,7 @@ func TestContextErrors(t *testing.T) {
 			return s.im.Send(ctx, make([]byte, s.im.Size()), 0) // more than a piece
 		},
 		"ImportRequest.Wait": func(ctx context.Context) error {
-			r := s.a.ImportAsync(t.Context(), s.b.Node(), s.b.PID(), 99)
+			r := manual.ImportAsync(t.Context(), s.a, s.b.Node(), s.b.PID(), 99)
 			defer r.Cancel()
 			_, err := r.Wait(ctx)
 			return err
@@ -654,7 +655,7 @@ func TestContextErrorsOfWaitingImports(t *testing.T) {
 // Imports that wait when their process closes fail with that.
 func TestImportsOfAProcessThatCloses(t *testing.T) {
 	s := exportedSize(t, "mapped", 4096)
-	r := s.a.ImportAsync(t.Context(), s.b.Node(), s.b.PID(), 99)
+	r := manual.ImportAsync(t.Context(), s.a, s.b.Node(), s.b.PID(), 99)
 	waits := make(chan error, 1)
 	go func() {
 		_, err := s.a.Import(t.Context(), s.b.Node(), s.b.PID(), 98)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -440,12 +441,12 @@ func ExampleBinding_Stats() {
 }
 
 // An import that is made in the background, and operations by address.
-func ExampleProcess_ImportAsync() {
+func Example_importAsync() {
 	ctx := context.Background()
 	a, b, end := pair(ctx)
 	defer end()
 
-	r := a.ImportAsync(ctx, b.Node(), b.PID(), 1)
+	r := manual.ImportAsync(ctx, a, b.Node(), b.PID(), 1)
 	_, err := r.Status()
 	fmt.Println(errors.Is(err, vmmc.ErrInProgress))
 	mem, err := b.Alloc(64)
@@ -456,23 +457,26 @@ func ExampleProcess_ImportAsync() {
 	check(err)
 	_, err = r.Status() // it was given out
 	fmt.Println(errors.Is(err, vmmc.ErrStaleHandle))
-	never := a.ImportAsync(ctx, b.Node(), b.PID(), 2)
+	never := manual.ImportAsync(ctx, a, b.Node(), b.PID(), 2)
 	never.Cancel()
 
-	at := im.Addr() + 8
-	check(a.SendNotify(ctx, []byte("one "), at))
-	send, err := a.SendAsync(ctx, []byte("two "), at+4)
+	var space manual.DestSpace
+	addr, err := space.Add(im)
+	check(err)
+	at := addr + 8
+	check(space.SendNotify(ctx, []byte("one "), at))
+	send, err := space.SendAsync(ctx, []byte("two "), at+4)
 	check(err)
 	check(send.Wait(ctx))
-	send, err = a.SendNotifyAsync(ctx, []byte("five"), at+8)
+	send, err = space.SendNotifyAsync(ctx, []byte("five"), at+8)
 	check(err)
 	check(send.Wait(ctx))
 	got, rest := make([]byte, 8), make([]byte, 4)
-	check(a.Get(ctx, got, at))
-	get, err := a.GetAsync(ctx, rest, at+8)
+	check(space.Get(ctx, got, at))
+	get, err := space.GetAsync(ctx, rest, at+8)
 	check(err)
 	check(get.Wait(ctx))
-	_, off, err := a.Lookup(at)
+	_, off, err := space.Lookup(at)
 	check(err)
 	fmt.Printf("%s%s %d\n", got, rest, off)
 	// Output:

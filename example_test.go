@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -232,8 +233,8 @@ func ExampleImport_SendAsync() {
 	// Output: these are ten words, sent one by one...
 }
 
-// An import is a range of addresses in DestSpace.
-func ExampleProcess_Send() {
+// An import is a range of addresses in the manual's DestSpace.
+func Example_destSpace() {
 	ctx := context.Background()
 	a, b, end := pair(ctx)
 	defer end()
@@ -245,11 +246,15 @@ func ExampleProcess_Send() {
 	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
 	check(err)
 
-	addr := im.Addr()
-	check(a.Send(ctx, []byte("word"), addr+4))
-	err = a.Send(ctx, []byte("word"), addr+16)
-	fmt.Printf("%q %v\n", mem.Bytes()[:8], errors.Is(err, vmmc.ErrBadProxyAddr))
-	// Output: "\x00\x00\x00\x00word" true
+	var space manual.DestSpace
+	addr, err := space.Add(im)
+	check(err)
+	check(space.Send(ctx, []byte("word"), addr+4))
+	err = space.Send(ctx, []byte("word"), addr+16)
+	space.Remove(im)
+	_, _, removed := space.Lookup(addr)
+	fmt.Printf("%q %v %v\n", mem.Bytes()[:8], errors.Is(err, vmmc.ErrBadProxyAddr), errors.Is(removed, vmmc.ErrBadProxyAddr))
+	// Output: "\x00\x00\x00\x00word" true true
 }
 
 // The receiver says where the next message goes, and the sender need not know.
@@ -306,8 +311,11 @@ func ExampleProcess_BlockNotifications() {
 
 	mem, err := b.Alloc(4096)
 	check(err)
-	sum := uint32(0)
-	exp, err := b.Export(1, mem.Bytes(), vmmc.WithHandler(func(n vmmc.Notification) { sum += n.Word }))
+	sum, inHandler := uint32(0), false
+	exp, err := b.Export(1, mem.Bytes(), vmmc.WithHandler(func(n vmmc.Notification) {
+		sum += n.Word
+		inHandler = vmmc.InHandler()
+	}))
 	check(err)
 	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
 	check(err)
@@ -319,10 +327,10 @@ func ExampleProcess_BlockNotifications() {
 	check(err)
 	_, err = exp.WaitNotified(ctx, 0)
 	check(err)
-	fmt.Println("delivered:", sum)
+	fmt.Println("delivered:", sum, inHandler, vmmc.InHandler())
 	// Output:
 	// blocked: 0
-	// delivered: 5
+	// delivered: 5 true false
 }
 
 // pair opens two processes on a node of their own.

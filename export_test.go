@@ -9,13 +9,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// UseUpDestSpace leaves room for n more bytes of DestSpace addresses.
-func UseUpDestSpace(p *Process, n uint64) {
-	p.destSpace.mu.Lock()
-	p.destSpace.next = -n - 1
-	p.destSpace.mu.Unlock()
-}
-
 // SetLastHandle has the process go on behind this handle, as after so many grants.
 func SetLastHandle(p *Process, handle uint32) {
 	p.mu.Lock()

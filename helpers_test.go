@@ -17,6 +17,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/simnet"
+	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -234,6 +235,17 @@ type buffers struct {
 	all  []byte        // of b: the export and what is around it
 	exp  *vmmc.Export
 	im   *vmmc.Import
+}
+
+// inDestSpace is a DestSpace with the import in it, at an address.
+func inDestSpace(t testing.TB, im *vmmc.Import) (*manual.DestSpace, manual.ProxyAddr) {
+	t.Helper()
+	d := new(manual.DestSpace)
+	a, err := d.Add(im)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, a
 }
 
 // exported makes a buffer 7 of size bytes on a way, filled with guard bytes.

@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/wire"
+	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -144,7 +145,7 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 			calls := []contextCall{
 				{"an import", func(ctx context.Context) error { _, err := p.Import(ctx, p.Node(), pid, 7); return err }},
 				{"a wait for an import", func(ctx context.Context) error {
-					_, err := p.ImportAsync(t.Context(), p.Node(), pid, 7).Wait(ctx)
+					_, err := manual.ImportAsync(t.Context(), p, p.Node(), pid, 7).Wait(ctx)
 					return err
 				}},
 			}
@@ -152,13 +153,13 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 				calls = append(calls, contextCalls(t, &buffers{a: p, im: im}, redirectable(t, p, 61, memory(t, p)), w.socket)...)
 			}
 			allEnd(t, calls)
-			pending := p.ImportAsync(t.Context(), p.Node(), pid, 7)
+			pending := manual.ImportAsync(t.Context(), p, p.Node(), pid, 7)
 			testutil.Within(t, "Cancel of an import", 0, pending.Cancel)
 			w.goesOn(t)
 			if im != nil {
 				closes(t, "Close of the import", im.Close)
 			}
-			_ = p.ImportAsync(t.Context(), p.Node(), pid, 7)
+			_ = manual.ImportAsync(t.Context(), p, p.Node(), pid, 7)
 			closes(t, "Close of the importer", p.Close)
 		})
 	}
@@ -285,7 +286,7 @@ func TestImportEndsBesideASilentNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			allEnd(t, []contextCall{{"Import", func(ctx context.Context) error { _, err := w.p.Import(ctx, node, 2, 7); return err }}})
-			_ = w.p.ImportAsync(t.Context(), node, 2, 7)
+			_ = manual.ImportAsync(t.Context(), w.p, node, 2, 7)
 			closes(t, "Close", w.p.Close)
 		})
 	}
@@ -302,7 +303,7 @@ func TestNodeEndsBesideASilentProcess(t *testing.T) {
 	y := newHostileExporter(t, w.socket, honestly)
 	y.gives(func() (nodeproto.Grant, []int) { asked <- struct{}{}; <-over; return nodeproto.Grant{}, nil })
 	p := join(t, w.socket)
-	pending := p.ImportAsync(t.Context(), p.Node(), vmmc.PID(y.id.PID), 7)
+	pending := manual.ImportAsync(t.Context(), p, p.Node(), vmmc.PID(y.id.PID), 7)
 	<-asked
 	closes(t, "Close of the node", func() error { n.Close(); return nil })
 	close(over)

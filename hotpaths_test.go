@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/instrcount"
+	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
@@ -39,8 +40,9 @@ func (p *hotPair) hotPaths(ctx context.Context) []instrcount.Path {
 		buf := make([]byte, n)
 		add(fmt.Sprintf("mapped Get %d", n), nil, func() error { return p.mapped.Get(ctx, buf, 0) })
 	}
-	at := p.mapped.Addr()
-	add("Process.Send 8", nil, func() error { return p.a.Send(ctx, small[:], at) })
+	var space manual.DestSpace
+	at, err := space.Add(p.mapped)
+	add("DestSpace.Send 8", func() error { return err }, func() error { return space.Send(ctx, small[:], at) })
 	for _, im := range []*vmmc.Import{p.mapped, p.stream.im} {
 		last, err := im.SendAsync(ctx, small[:], 1<<10)
 		add(im.Path().String()+" SendAsync 8", func() error {

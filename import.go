@@ -36,8 +36,7 @@ type Import struct {
 	mapped        *link.Mapped // nil: data goes through the stream
 	claims        uint32       // number of the link's claims entry; 0: not redirectable
 	releaseClaims sync.Once    // releases claims, once
-	addr          ProxyAddr
-	ended         atomic.Bool // reports whether calls fail with cause; stored after the next two
+	ended         atomic.Bool  // reports whether calls fail with cause; stored after the next two
 	cause         atomic.Pointer[error]
 	lastDelivered atomic.Uint64 // the last stream message that can have been delivered before the end
 
@@ -103,7 +102,7 @@ func (im *Import) setState(to importState, cause error, lastDelivered uint64) {
 // Errors: [ErrNoSuchNode] and [ErrNoSuchProcess] at once, the latter also when
 // the process ends while this waits; [ErrNoRights] at once; [ErrUnreachable] when the
 // node does not answer; [ErrTimeout] or [ErrCanceled] when the context ends;
-// [ErrNoPhysDestSpace] beyond what [WithImportLimit] allows; [ErrNoVirtDestSpace]; [ErrNoDaemon];
+// [ErrNoPhysDestSpace] beyond what [WithImportLimit] allows; [ErrNoDaemon];
 // [ErrClosed]; [ErrNotInHandler].
 func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (*Import, error) {
 	peer := ProcessID{node, pid}
@@ -241,13 +240,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			im.mapped.Claims, im.claims = c, g.Claims
 		}
 	}
-	if err := p.destSpace.add(im); err != nil {
-		im.unmap()
-		l.requester.Detach(g.Handle)
-		return nil, err
-	}
 	if err := l.addImport(im); err != nil {
-		p.destSpace.remove(im)
 		im.unmap()
 		return nil, err
 	}
@@ -324,7 +317,6 @@ func (im *Import) Close() error {
 	first := l.removeImport(im)
 	l.mu.Unlock()
 	if first {
-		im.p.destSpace.remove(im)
 		lastDelivered := l.requester.Cancel(im.handle) // not under l.mu, it copies messages
 		l.mu.Lock()
 		im.setState(importClosed, link.ErrClosed, lastDelivered)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // logLines keeps what is logged, and tells of each line.
@@ -47,7 +48,7 @@ func TestImportThatWaitsIsLogged(t *testing.T) {
 			log := slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
 			a, b := join(t, near, vmmc.WithLogger(log)), join(t, far)
 			ctx, stop := context.WithCancel(within(t))
-			request := a.ImportAsync(ctx, b.Node(), b.PID(), 77)
+			request := manual.ImportAsync(ctx, a, b.Node(), b.PID(), 77)
 			for strings.Count(lines.String(), "an import waits for its export") < 2 {
 				select {
 				case <-lines.came:

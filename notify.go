@@ -8,6 +8,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
+// InHandler reports whether the caller runs in a notification handler, or in the handler of
+// [WithEvents], of any process of this program. Calls that wait fail there with [ErrNotInHandler]. A
+// library built on this package asks it before it waits by other means.
+func InHandler() bool { return link.InHandler() }
+
 // BlockNotifications keeps notification handlers, and the handler of
 // [WithEvents], from running until [Process.UnblockNotifications] was called as
 // often (vmmc_BlockNotifications). When it returns, none is running: it waits for

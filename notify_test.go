@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // Levels of blocking, their return values, and the manual's loop, outside of a
@@ -257,7 +258,7 @@ func TestCallsInAHandler(t *testing.T) {
 				no("Export", err)
 				_, err = p.Import(ctx, p.Node(), p.PID(), 7)
 				no("Import", err)
-				_, err = p.ImportAsync(ctx, p.Node(), p.PID(), 7).Status()
+				_, err = manual.ImportAsync(ctx, p, p.Node(), p.PID(), 7).Status()
 				no("ImportAsync", err)
 				no("Export.Close", e.Close())
 				no("Import.Close", back.Close())

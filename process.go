@@ -93,7 +93,6 @@ type Process struct {
 	severCause   error  // the error that links of severedEpoch ended with
 
 	duty              update.Duty // CPU share of all bindings
-	destSpace         destSpace
 	eventHandler      func(Event)
 	background        sync.WaitGroup  // background goroutines; Close waits for them
 	pendingReports    atomic.Int32    // see reportToNode

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // Eight processes send numbers to two buffers in turn, one mapped where that can
@@ -61,9 +62,14 @@ func TestOrderOfEightSenders(t *testing.T) {
 			for i := range senders {
 				a := join(t, near)
 				var ims [2]*vmmc.Import
+				var space manual.DestSpace
+				var addrs [2]manual.ProxyAddr
 				for k := range ims {
 					var err error
 					if ims[k], err = a.Import(ctx, b.Node(), b.PID(), uint32(k)); err != nil {
+						t.Fatal(err)
+					}
+					if addrs[k], err = space.Add(ims[k]); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -86,7 +92,7 @@ func TestOrderOfEightSenders(t *testing.T) {
 						case 4:
 							_, err = im.Swap32(ctx, at, n)
 						case 5:
-							r, err = a.SendAsync(ctx, w, im.Addr()+vmmc.ProxyAddr(at))
+							r, err = space.SendAsync(ctx, w, addrs[n%2]+manual.ProxyAddr(at))
 						case 6: // with a get under way that reads the same word
 							if _, err = im.GetAsync(ctx, long[:8], at); err == nil {
 								err = im.Send(ctx, w, at)

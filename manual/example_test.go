@@ -23,7 +23,7 @@ func ExampleSetDebugLevel() {
 
 // The manual's numbers and texts.
 func ExampleErrorStr() {
-	for _, c := range []vmmc.Code{manual.Success, manual.ErrBadProxyExtension, manual.ErrUnblockedNotifications, manual.ErrNoSuchError} {
+	for _, c := range []vmmc.Code{manual.Success, manual.ErrBadProxyExtension, manual.ErrUnblockedNotifications, manual.ErrNoVirtDestSpace, manual.ErrNoSuchError} {
 		fmt.Println(int(c), manual.ErrorStr(c))
 	}
 	fmt.Println(manual.Version())
@@ -31,6 +31,7 @@ func ExampleErrorStr() {
 	// 0 success
 	// -5 the DestSpace reservation could not be grown
 	// -10 notifications are not blocked
+	// -13 the DestSpace addresses are used up
 	// -20 no such error
 	// 2 0
 }

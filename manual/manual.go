@@ -4,11 +4,12 @@ package manual
 
 import "github.com/vmmc-go/vmmc"
 
-// The return values of the manual that no Go call returns. Those of package vmmc are the others.
+// The return values of the manual that no call of package vmmc returns. It has the others.
 const (
 	Success                   vmmc.Code = 0   // the call has succeeded: in Go a nil error
 	ErrBadProxyExtension      vmmc.Code = -5  // of the C library alone
 	ErrUnblockedNotifications vmmc.Code = -10 // unblocking twice has no effect
+	ErrNoVirtDestSpace        vmmc.Code = -13 // the addresses of a [DestSpace] are used up
 	ErrNoSuchError            vmmc.Code = -20 // of the C library's DataEnd; in Go it is ok == false
 )
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 var _ = declare(
@@ -79,7 +80,7 @@ func (s *sequence) inside() {
 		add("Export", err, no...)
 		_, err = p.p.Import(ctx, p.id.Node, p.id.PID, e.id)
 		add("Import", err, no...)
-		_, err = p.p.ImportAsync(ctx, p.id.Node, p.id.PID, e.id).Status()
+		_, err = manual.ImportAsync(ctx, p.p, p.id.Node, p.id.PID, e.id).Status()
 		add("ImportAsync", err, no...)
 		add("Export.Close", e.e.Close(), no...)
 		add("Import.Close", im.im.Close(), no...)

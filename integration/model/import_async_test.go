@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // awaited is an asynchronous import of what is not exported yet.
 type awaited struct {
 	p, owner *process
 	id       uint32
-	r        *vmmc.ImportRequest
+	r        *manual.ImportRequest
 	stop     func() // its context's end
 }
 
@@ -34,7 +35,7 @@ func (s *sequence) importAsync() {
 	if len(s.awaited) > 3 {
 		s.cancelImport(s.awaited[0])
 	}
-	var none *vmmc.ImportRequest
+	var none *manual.ImportRequest
 	_, err := none.Status()
 	s.expect("Status of no import", err, result{code: vmmc.ErrBadAsyncHandle})
 	reach("states", "an import request without a request")
@@ -52,7 +53,7 @@ func (s *sequence) importAsync() {
 	reach("calls", "ImportAsync")
 	ctx, stop := s.within()
 	a.stop = stop
-	a.r = p.p.ImportAsync(ctx, owner.id.Node, owner.id.PID, a.id)
+	a.r = manual.ImportAsync(ctx, p.p, owner.id.Node, owner.id.PID, a.id)
 	for _, e := range s.exports {
 		if e.owner != owner || e.id != a.id {
 			continue

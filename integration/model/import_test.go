@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // imported is an import of an export.
@@ -13,6 +14,7 @@ type imported struct {
 	exp    *export
 	im     *vmmc.Import
 	link   *link
+	addr   manual.ProxyAddr
 	mapped bool
 	closed bool
 	known  bool // a call has said that the export has ended, or the process
@@ -192,6 +194,7 @@ func (s *sequence) unimport(im *imported) {
 		im.p.used -= int64(im.exp.n)
 	}
 	im.closed = true
+	im.p.dest.Remove(im.im)
 	s.drop(im)
 }
 

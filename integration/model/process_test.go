@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // process is a process of the sequence.
@@ -20,7 +21,8 @@ type process struct {
 	used     int64
 	level    int // of blocked notifications
 	memories []*memory
-	space    []addressed // all ranges of its DestSpace that ever were
+	dest     manual.DestSpace // has its open imports
+	space    []addressed      // all ranges of dest that ever were
 }
 
 var _ = declare(

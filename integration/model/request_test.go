@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // request is an asynchronous send or get that was begun.
@@ -41,14 +42,14 @@ func (s *sequence) sendAsync(ctx context.Context, c *sending) {
 	c.call += "Async"
 	src, data := s.source(c)
 	began := s.tick()
-	at := im.im.Addr() + vmmc.ProxyAddr(c.off)
+	at := im.addr + manual.ProxyAddr(c.off)
 	var r vmmc.Request
 	var err error
 	switch {
 	case c.space && c.notify:
-		r, err = im.p.p.SendNotifyAsync(ctx, src, at)
+		r, err = im.p.dest.SendNotifyAsync(ctx, src, at)
 	case c.space:
-		r, err = im.p.p.SendAsync(ctx, src, at)
+		r, err = im.p.dest.SendAsync(ctx, src, at)
 	case c.notify:
 		r, err = im.im.SendNotifyAsync(ctx, src, c.off)
 	default:
@@ -120,7 +121,7 @@ func (s *sequence) getAsync() {
 	}
 	var err error
 	if space {
-		q.r, err = im.p.p.GetAsync(ctx, q.dst, im.im.Addr()+vmmc.ProxyAddr(off))
+		q.r, err = im.p.dest.GetAsync(ctx, q.dst, im.addr+manual.ProxyAddr(off))
 	} else {
 		q.r, err = im.im.GetAsync(ctx, q.dst, off)
 	}

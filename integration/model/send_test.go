@@ -1,6 +1,9 @@
 package model_test
 
-import "github.com/vmmc-go/vmmc"
+import (
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/manual"
+)
 
 var _ = declare(
 	"calls", "Send mapped", "Send stream", "SendNotify mapped", "SendNotify stream", "Import.WriteAt mapped", "Import.WriteAt stream",
@@ -80,13 +83,13 @@ func (s *sequence) send() {
 		s.sendAsync(ctx, &c)
 		return
 	}
-	at := im.im.Addr() + vmmc.ProxyAddr(c.off)
+	at := im.addr + manual.ProxyAddr(c.off)
 	s.dispatch(&c, func(src []byte) error {
 		switch {
 		case c.space && c.notify:
-			return im.p.p.SendNotify(ctx, src, at)
+			return im.p.dest.SendNotify(ctx, src, at)
 		case c.space:
-			return im.p.p.Send(ctx, src, at)
+			return im.p.dest.Send(ctx, src, at)
 		case c.notify:
 			return im.im.SendNotify(ctx, src, c.off)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/manual"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
@@ -141,7 +142,7 @@ func TestTakeDown(t *testing.T) {
 	// Imports that wait for an export, in both directions.
 	waits := make(chan error, 2)
 	for _, w := range [][2]*vmmc.Process{{p, q}, {q, p}} {
-		r := w[0].ImportAsync(t.Context(), w[1].Node(), w[1].PID(), 9)
+		r := manual.ImportAsync(t.Context(), w[0], w[1].Node(), w[1].PID(), 9)
 		go func() {
 			_, err := r.Wait(context.Background())
 			waits <- err
