@@ -94,7 +94,7 @@ func (e *Error) Error() string {
 	}
 	b.WriteString(": ")
 	if e.Err != nil {
-		b.WriteString(e.Err.Error())
+		b.WriteString(strings.TrimPrefix(e.Err.Error(), "vmmc: ")) // of an Error that is the cause
 	} else {
 		b.WriteString(e.Code.Error())
 	}

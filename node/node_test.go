@@ -39,6 +39,19 @@ func TestEmbed(t *testing.T) {
 	}
 }
 
+// TestEmbedThatFails: the error says what failed, with one prefix.
+func TestEmbedThatFails(t *testing.T) {
+	t.Setenv(nodeproto.Env, "")
+	p, err := vmmc.Open(t.Context(), node.Embed(nil))
+	if err == nil {
+		_ = p.Close()
+		t.Fatal("a node starts with an option that is nil")
+	}
+	if s := err.Error(); !strings.HasPrefix(s, "vmmc: open: start a node: ") || strings.Count(s, "vmmc: ") != 1 {
+		t.Error(s)
+	}
+}
+
 // TestStartTwice: one socket has one node.
 func TestStartTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.sock")
