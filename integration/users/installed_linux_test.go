@@ -110,13 +110,14 @@ mkdir /mnt/base; vmmc session add --share /mnt/base --out /out s >/dev/null
 for c in "vmmc version" "vmmc version --json" "vmmc --version" "vmmc --help" "vmmc help node" "vmmc doctor" \
 	"vmmc completion bash" "vmmc node ls" "vmmc node ls --json" "vmmc session ls" "vmmc net map" "vmmc link ls" "vmmc ps s" \
 	"vmmc run -d s true" "vmmc cert init --dir /tmp/ca --cluster lab" "vmmc cluster ls" \
-	"vmmc cluster up --nodes 1 --dir /tmp/lab" "vmmc cluster down --dir /tmp/lab" "vmmcd --help" "cfgvmmc --help" "vrpcgen --help"; do
+	"vmmc cluster up --nodes 1 --dir /tmp/lab" "vmmc cluster down --dir /tmp/lab" "vmmcd --help" "cfgvmmc --help" "vrpcgen --help" \
+	"vmmc demo --size 64K"; do
 	if $c >/dev/full 2>/tmp/err; then status=0; else status=$?; fi
 	echo "$status: $c: $(tail -n 1 /tmp/err)"
 done
 vmmc session del s`)
-	if strings.Count(out, "no space left on device") != 21 || strings.Contains(out, "\n0: ") || strings.HasPrefix(out, "0: ") {
-		t.Errorf("not all of 21 commands fail:\n%s", out)
+	if strings.Count(out, "no space left on device") != 22 || strings.Contains(out, "\n0: ") || strings.HasPrefix(out, "0: ") {
+		t.Errorf("not all of 22 commands fail:\n%s", out)
 	}
 }
 
