@@ -143,7 +143,7 @@ func (s *session) greeting() supervise.Greeting {
 func (s *session) spec() supervise.Spec {
 	return supervise.Spec{
 		Session: s.Name, Node: s.n.cfg.Name, User: s.As, Base: s.Base, Output: s.Output,
-		Daemon: uint32(os.Getuid()), Marker: s.Marker,
+		Daemon: uint32(os.Getuid()), Marker: s.Marker, New: s.currentState() == sessionMaking,
 	}
 }
 

@@ -22,6 +22,7 @@ type Spec struct {
 	Output  string // the directory for output, absolute within the base
 	Daemon  uint32 // the user whose daemons may reach the supervisor, beside root's and its own
 	Marker  string // in the environment of all programs: the next supervisor knows by it what this one left
+	New     bool   `json:",omitempty"` // the session is being made: no supervisor before this one has left anything
 }
 
 // MarkerEnv is the variable that has the marker.

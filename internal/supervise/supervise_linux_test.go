@@ -36,8 +36,9 @@ type session struct {
 
 func newSession(t *testing.T, base string) *session {
 	t.Helper()
-	s := &session{t: t, dir: t.TempDir(), spec: Spec{Session: "a/b", Node: "n1", User: "alice", Base: base, Output: "/out/deep", Marker: t.Name() + strconv.Itoa(os.Getpid())}}
+	s := &session{t: t, dir: t.TempDir(), spec: Spec{Session: "a/b", Node: "n1", User: "alice", Base: base, Output: "/out/deep", Marker: marker(t), New: true}}
 	s.launch()
+	s.spec.New = false // of the supervisors that take its place
 	t.Cleanup(func() {
 		if !s.ended {
 			s.end()
@@ -45,6 +46,8 @@ func newSession(t *testing.T, base string) *session {
 	})
 	return s
 }
+
+func marker(t *testing.T) string { return t.Name() + strconv.Itoa(os.Getpid()) }
 
 func (s *session) launch() {
 	s.t.Helper()
@@ -249,6 +252,30 @@ func TestSupervisorDies(t *testing.T) {
 	}
 	if got := s.wait(q.PID); !got.Lost {
 		t.Errorf("%+v, want that it was lost", got)
+	}
+}
+
+// The supervisor of a new session looks at no other process. A session is made as fast as before
+// however many processes other users have.
+func TestNewSessionSearchesNothing(t *testing.T) {
+	c := exec.Command("/bin/sleep", "1000")
+	c.Env = []string{MarkerEnv + "=" + marker(t)}
+	must(t, c.Start())
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	s := newSession(t, t.TempDir())
+	if left := Descendants(-1, s.spec.Marker); len(left) != 1 {
+		t.Errorf("%v have the marker, want process %d: it was searched for", left, c.Process.Pid)
+	}
+	s.child.Signal(syscall.SIGKILL)
+	<-s.Done()
+	s.Close()
+	s.child.Reap()
+	s.launch()
+	if left := Descendants(-1, s.spec.Marker); len(left) > 0 {
+		t.Errorf("%v are left at the next supervisor", left)
 	}
 }
 

@@ -163,7 +163,9 @@ func (s *supervisor) openBase() (err error) {
 // its programs' output has nowhere to go any more, so what is left of them is
 // ended.
 func (s *supervisor) takeOver() {
-	KillAll(os.Getpid(), s.spec.Marker, timeout.Stop)
+	if !s.spec.New { // all users' processes are searched, which takes time
+		KillAll(os.Getpid(), s.spec.Marker, timeout.Stop)
+	}
 	for pid, p := range loadJournal() {
 		if !p.Ended {
 			p.Ended, p.Lost, p.End = true, true, time.Now()
