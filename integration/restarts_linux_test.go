@@ -475,7 +475,7 @@ func importUnderWay(t *testing.T, end func(c *cluster, t *testing.T, i int)) {
 			got <- err
 		}()
 	}
-	time.Sleep(50 * time.Millisecond) // they are at the exporter's node, or on their way to it
+	time.Sleep(testutil.Slow * 100 * time.Millisecond) // they are at the exporter's node, or on their way to it
 	for range 2 {
 		end(cl, t, 1)
 		select {
