@@ -29,55 +29,60 @@ func ownAccount() account {
 	return a
 }
 
-// account is that of a process of this node: exactly what the kernel said it had
-// when it connected, so that no user gains a group by spawning.
-func (p *process) account() (account, error) { return p.n.accountOf(p.cred, p.user) }
+// accounts finds the accounts of users, and says what users may do with the node.
+type accounts struct {
+	node      string
+	spawnRoot bool     // see Config
+	admins    []string // see Config
+}
 
-func (n *Node) accountOf(cred unix.Cred, name string) (account, error) {
+// of is the account of a process of this node: exactly what the kernel said it had when it
+// connected, so that no user gains a group by spawning.
+func (a *accounts) of(cred unix.Cred, name string) (account, error) {
 	own := ownAccount()
 	if cred.UID == own.uid {
 		return own, nil
 	}
-	if err := n.mayBecome(own, name); err != nil {
+	if err := a.mayBecome(own, name); err != nil {
 		return account{}, err
 	}
-	a := account{
+	out := account{
 		uid: cred.UID, name: name, home: "/",
 		as: &unix.Identity{UID: cred.UID, GID: cred.GID, Groups: cred.Groups},
 	}
-	if u, err := user.LookupId(strconv.FormatUint(uint64(a.uid), 10)); err == nil {
-		a.home = u.HomeDir
+	if u, err := user.LookupId(strconv.FormatUint(uint64(out.uid), 10)); err == nil {
+		out.home = u.HomeDir
 	}
-	return a, nil
+	return out, nil
 }
 
-// accountNamed returns the account of a user for which another node vouches. Names count, not
+// named returns the account of a user for which another node vouches. Names count, not
 // numbers, which differ between machines. Another node's word is not enough to become root: one
 // node that was broken into would be all nodes.
-func (n *Node) accountNamed(name string) (account, error) {
-	a := ownAccount()
-	if name != a.name {
-		if err := n.mayBecome(a, name); err != nil {
+func (a *accounts) named(name string) (account, error) {
+	out := ownAccount()
+	if name != out.name {
+		if err := a.mayBecome(out, name); err != nil {
 			return account{}, err
 		}
 		var err error
-		if a, err = lookupAccount(name); err != nil {
+		if out, err = lookupAccount(name); err != nil {
 			return account{}, code.New(code.NoRights, "user %q has no account on node %q: %v", name,
-				n.cfg.Name, err)
+				a.node, err)
 		}
 	}
-	if a.uid == 0 && !n.cfg.SpawnRoot {
+	if out.uid == 0 && !a.spawnRoot {
 		return account{}, code.New(code.NoRights, "node %q starts no programs as user %q for other "+
-			"nodes: spawn as another user, or start its daemon with --spawn-root", n.cfg.Name, name)
+			"nodes: spawn as another user, or start its daemon with --spawn-root", a.node, name)
 	}
-	return a, nil
+	return out, nil
 }
 
-func (n *Node) mayBecome(own account, name string) error {
+func (a *accounts) mayBecome(own account, name string) error {
 	if !unix.MaySwitchUsers() {
 		return code.New(code.NoRights, "the daemon of node %q runs as user %q and cannot start "+
 			"programs as user %q: run it as root, with CAP_SETUID, CAP_SETGID and CAP_KILL, or as that user",
-			n.cfg.Name, own.name, name)
+			a.node, own.name, name)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 func TestAdministrators(t *testing.T) {
 	own := uint32(os.Getuid())
-	n := &Node{cfg: Config{Name: "n1", Admins: []string{"ops"}}}
+	n := newNode(t.Context(), Config{Name: "n1", Admins: []string{"ops"}})
 	for name, test := range map[string]struct {
 		c    caller
 		want bool
@@ -25,7 +25,7 @@ func TestAdministrators(t *testing.T) {
 		"nobody":                       {caller{}, false},
 		"a name that begins with ours": {caller{user: "ops2"}, false},
 	} {
-		if got := n.administrates(test.c); got != test.want {
+		if got := n.accounts.administrates(test.c); got != test.want {
 			t.Errorf("%s: administrates says %v", name, got)
 		}
 	}

@@ -47,31 +47,31 @@ func vouched(p cert.Peer, h http.Header) caller {
 }
 
 // owner is the account that a session gets: the caller's own, or the one that root names.
-func (n *Node) owner(c caller, name string) (account, error) {
+func (a *accounts) owner(c caller, name string) (account, error) {
 	switch {
 	case name == "" || name == c.user:
 		if c.cred == nil {
-			return n.accountNamed(c.user)
+			return a.named(c.user)
 		}
-		return n.accountOf(*c.cred, c.user)
+		return a.of(*c.cred, c.user)
 	case !c.admin():
 		return account{}, code.New(code.NoRights, "user %q may not make a session for user %q: root may",
 			c.user, name)
 	case c.cred == nil:
-		return n.accountNamed(name)
+		return a.named(name)
 	}
 	own := ownAccount()
 	if own.name == name {
 		return own, nil
 	}
-	if err := n.mayBecome(own, name); err != nil {
+	if err := a.mayBecome(own, name); err != nil {
 		return account{}, err
 	}
-	a, err := lookupAccount(name)
+	out, err := lookupAccount(name)
 	if err != nil {
-		return a, code.New(code.BadArg, "user %q has no account on node %q: %v", name, n.cfg.Name, err)
+		return out, code.New(code.BadArg, "user %q has no account on node %q: %v", name, a.node, err)
 	}
-	return a, nil
+	return out, nil
 }
 
 // newRecord checks what a session is to be.
@@ -89,7 +89,7 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 	if drive, err = checkDrive(drive, share); err != nil {
 		return r, err
 	}
-	a, err := n.owner(c, user)
+	a, err := n.accounts.owner(c, user)
 	if err != nil {
 		return r, err
 	}
@@ -106,8 +106,8 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 // administrates reports whether c may administer the node: read its own logs, take its links down
 // and up. Administrators are root, the daemon's own user and the users that Config.Admins names. An
 // administrator has no rights to other users' sessions.
-func (n *Node) administrates(c caller) bool {
+func (a *accounts) administrates(c caller) bool {
 	own := uint32(os.Getuid())
 	return c.admin() || c.cred != nil && c.cred.UID == own || c.user != "" &&
-		(c.user == userName(own) || slices.Contains(n.cfg.Admins, c.user))
+		(c.user == userName(own) || slices.Contains(a.admins, c.user))
 }

@@ -20,6 +20,8 @@ import (
 // lower bound of the descriptors in use; descriptors that processes hold, or will hold, are
 // counted.
 type descriptorBudget struct {
+	node  string
+	logs  *systemLogs
 	limit int // 0: not known
 
 	mu sync.Mutex
@@ -48,13 +50,12 @@ const (
 	exhausted            // the reserve is half used: the connection is closed
 )
 
-func ownDescriptors() descriptorBudget {
-	l, err := unix.OwnLimits()
-	if err != nil {
-		return descriptorBudget{}
+// measure finds out how many descriptors the daemon may have.
+func (d *descriptorBudget) measure() {
+	if l, err := unix.OwnLimits(); err == nil {
+		d.limit = int(min(l.Files, 1<<30))
+		d.lowestOther = d.limit
 	}
-	limit := int(min(l.Files, 1<<30))
-	return descriptorBudget{limit: limit, lowestOther: limit}
 }
 
 // reserve is the number of descriptors kept for connected processes.
@@ -97,15 +98,15 @@ func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
 
 // tooManyConns returns the error for a user with too many connections, and logs it within the
 // limits.
-func (n *Node) tooManyConns(uid uint32) error {
-	most := n.descriptors.perUser()
-	if more, ok := n.descriptors.userLog.allow(time.Now()); ok {
-		n.driver.Warn("a user has as many connections as one user may have, more are refused", "uid", uid,
+func (d *descriptorBudget) tooManyConns(uid uint32) error {
+	most := d.perUser()
+	if more, ok := d.userLog.allow(time.Now()); ok {
+		d.logs.driver.Warn("a user has as many connections as one user may have, more are refused", "uid", uid,
 			"most", most, "others", more)
 	}
 	return code.New(code.NoMem, "user %d has as many connections to node %q as one user may have, "+
 		"%d, or descriptors in the place of some: end some of that user's processes, or raise "+
-		"LimitNOFILE= of vmmcd", uid, n.cfg.Name, most)
+		"LimitNOFILE= of vmmcd", uid, d.node, most)
 }
 
 // headroomAfter returns the headroom after c was accepted. The number of c alone is not enough.
@@ -176,25 +177,24 @@ func (d *descriptorBudget) admitRefused(c *nodeproto.Conn, administrates bool) {
 }
 
 // logAcceptError logs why accept failed.
-func (n *Node) logAcceptError(err error) {
+func (d *descriptorBudget) logAcceptError(err error) {
 	if errors.Is(err, syscall.EMFILE) {
-		_ = n.outOfDescriptors()
+		_ = d.runOut()
 		return
 	}
-	n.driver.Warn("accept", "err", err)
+	d.logs.driver.Warn("accept", "err", err)
 }
 
-// outOfDescriptors returns the error for a refused connection, and logs it once a minute.
-func (n *Node) outOfDescriptors() error {
-	d := &n.descriptors
+// runOut returns the error for a refused connection, and logs it once a minute.
+func (d *descriptorBudget) runOut() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.suppressed++; time.Since(d.loggedAt) >= timeout.Refused {
-		n.driver.Warn("descriptors run out, new connections are refused", "limit", d.limit, "kept",
+		d.logs.driver.Warn("descriptors run out, new connections are refused", "limit", d.limit, "kept",
 			d.reserve(), "refused", d.suppressed)
 		d.loggedAt, d.suppressed = time.Now(), 0
 	}
 	return code.New(code.NoMem, "node %q has no descriptors for more connections: of %d, the last "+
-		"%d are kept for those that are there; raise LimitNOFILE= of vmmcd, or ulimit -n", n.cfg.Name,
+		"%d are kept for those that are there; raise LimitNOFILE= of vmmcd, or ulimit -n", d.node,
 		d.limit, d.reserve())
 }

@@ -17,10 +17,11 @@ import (
 // They are looked at again at a handshake, but not more than once a second. What
 // cannot be used changes nothing; connections that are there go on as they began.
 type identity struct {
-	dir string // "": it does not change
+	logs *systemLogs
+	dir  string // "": it does not change
 
 	mu     sync.Mutex
-	now    *cert.Identity
+	now    *cert.Identity // nil: a node without others
 	looked time.Time
 	stamps []stamp // of the files that now is from, or that could not be used
 	failed string  // why they could not be; it was said
@@ -51,17 +52,13 @@ func (s stamp) same(o stamp) bool {
 		(s.file == nil || os.SameFile(s.file, o.file))
 }
 
-// currentIdentity is the node's identity as it is now.
-func (n *Node) currentIdentity() *cert.Identity { return n.renewIdentity(false) }
+// current is the node's identity as it is now.
+func (id *identity) current() *cert.Identity { return id.renew(false) }
 
-// renewIdentity looks at the files, with again whether or not they have changed.
-func (n *Node) renewIdentity(again bool) *cert.Identity {
-	id := &n.identity
+// renew looks at the files, with again whether or not they have changed.
+func (id *identity) renew(again bool) *cert.Identity {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.now == nil { // it has not been looked at yet
-		id.now = n.cfg.Identity
-	}
 	if id.dir == "" || !again && time.Since(id.looked) < timeout.HostsFile {
 		return id.now
 	}
@@ -79,7 +76,7 @@ func (n *Node) renewIdentity(again bool) *cert.Identity {
 		// One file may be there and the next one not yet: it is looked at again.
 		if why := err.Error(); why != id.failed {
 			id.failed = why
-			n.driver.Warn("the certificate cannot be renewed, the one before goes on", "certs", id.dir,
+			id.logs.driver.Warn("the certificate cannot be renewed, the one before goes on", "certs", id.dir,
 				"err", err)
 		}
 		return id.now
@@ -87,17 +84,17 @@ func (n *Node) renewIdentity(again bool) *cert.Identity {
 	changed := !slices.EqualFunc(stamps, id.stamps, stamp.same)
 	id.now, id.stamps, id.failed = next, stamps, ""
 	if changed {
-		n.driver.Info("the certificate was renewed", "certs", id.dir, "until", next.Until())
+		id.logs.driver.Info("the certificate was renewed", "certs", id.dir, "until", next.Until())
 	}
 	return id.now
 }
 
 // serverTLS is for each handshake what the identity is then.
-func (n *Node) serverTLS() *tls.Config {
+func (id *identity) serverTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			c := n.currentIdentity().ServerTLS()
+			c := id.current().ServerTLS()
 			c.NextProtos = []string{"h2", "http/1.1"}
 			return c, nil
 		},
@@ -105,14 +102,14 @@ func (n *Node) serverTLS() *tls.Config {
 }
 
 // clientTLS is the same for connecting to another node.
-func (n *Node) clientTLS(node string) *tls.Config {
-	c := n.currentIdentity().ClientTLS(node)
+func (id *identity) clientTLS(node string) *tls.Config {
+	c := id.current().ClientTLS(node)
 	c.Certificates = nil
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return &n.currentIdentity().ClientTLS(node).Certificates[0], nil
+		return &id.current().ClientTLS(node).Certificates[0], nil
 	}
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
-		return n.currentIdentity().ClientTLS(node).VerifyConnection(cs)
+		return id.current().ClientTLS(node).VerifyConnection(cs)
 	}
 	return c
 }

@@ -32,7 +32,7 @@ type ingress struct {
 
 func (n *Node) listenTCP() (*ingress, error) {
 	f := &ingress{
-		n: n, tls: n.serverTLS(), control: make(chan net.Conn),
+		n: n, tls: n.identity.serverTLS(), control: make(chan net.Conn),
 		limiter: newPreauthLimiter(n.descriptors.limit), stop: make(chan struct{}),
 	}
 	addrs := []string{n.cfg.Listen}
@@ -82,18 +82,18 @@ func (f *ingress) accept(l net.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			f.n.logAcceptError(err)
+			f.n.descriptors.logAcceptError(err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		if t, ok := c.(*net.TCPConn); ok && f.n.descriptors.headroomAfter(t) != plenty {
-			f.n.countRefusal(c, refusedFull, f.n.outOfDescriptors())
+			f.n.refusals.count(c, refusedFull, f.n.descriptors.runOut())
 			_ = c.Close()
 			continue
 		}
 		s, evicted := f.limiter.admit(c)
 		if evicted != nil {
-			f.n.countRefusal(evicted, refusedEvicted, errEvicted)
+			f.n.refusals.count(evicted, refusedEvicted, errEvicted)
 		}
 		f.wg.Go(func() {
 			f.classify(s)
@@ -154,7 +154,7 @@ func (f *ingress) reject(s *unauthConn, why string, err error) {
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		why = refusedSilent
 	}
-	f.n.countRefusal(s, why, err)
+	f.n.refusals.count(s, why, err)
 }
 
 // handshakeTLS runs the TLS handshake on s and passes the connection to the HTTP server when its

@@ -25,6 +25,8 @@ const maxRefusalKeys = 1024
 // refusals counts refused connections. It logs the first for each address and reason, and after a
 // minute the next one with the number in between.
 type refusals struct {
+	logs *systemLogs
+
 	mu      sync.Mutex
 	sums    map[string]uint64
 	seen    map[refusalKey]*refusalLog
@@ -41,9 +43,8 @@ type refusalLog struct {
 	suppressed uint64    // since
 }
 
-// countRefusal counts a refusal and logs it within the limits.
-func (n *Node) countRefusal(c net.Conn, why string, err error) {
-	r := &n.refusals
+// count counts a refusal and logs it within the limits.
+func (r *refusals) count(c net.Conn, why string, err error) {
 	k := refusalKey{limitKey(c), why}
 	now := time.Now()
 	r.mu.Lock()
@@ -73,7 +74,7 @@ func (n *Node) countRefusal(c net.Conn, why string, err error) {
 	more := s.suppressed
 	s.last, s.suppressed = now, 0
 	r.mu.Unlock()
-	n.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err, "more",
+	r.logs.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err, "more",
 		more, "others", left)
 }
 

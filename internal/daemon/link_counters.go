@@ -226,5 +226,5 @@ func (n *Node) Health() error {
 	if why := n.network.reason(); why != "" {
 		return code.New(code.Unreachable, "%s", why)
 	}
-	return n.stateFault()
+	return n.disk.fault()
 }

@@ -55,6 +55,7 @@ type Node struct {
 	hostsFile   hostsFile
 	identity    identity
 	refusals    refusals
+	accounts    accounts
 	roster      atomic.Pointer[roster]
 	unix        *unixSocket
 	tcp         *ingress // nil when this node is alone
@@ -128,22 +129,36 @@ func (n *Node) isStopping() bool {
 	return n.state == nodeStopping
 }
 
-// Start brings a node up. It serves until Close.
-func Start(cfg Config) (*Node, error) {
+// newNode composes a node, which does not serve yet.
+func newNode(ctx context.Context, cfg Config) *Node {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.Name = hosts.Canonical(cfg.Name)
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
 		processes: map[uint32]*process{}, pendingLinks: map[uint64]*pendingLink{},
 		conns:       map[*nodeproto.Conn]struct{}{},
-		descriptors: ownDescriptors(), stopWaiting: make(chan struct{}),
+		accounts:    accounts{node: cfg.Name, spawnRoot: cfg.SpawnRoot, admins: cfg.Admins},
+		disk:        stateDisk{dir: cfg.State},
+		stopWaiting: make(chan struct{}),
 	}
-	n.identity = identity{dir: cfg.Certs, looked: time.Now()}
+	n.descriptors.node, n.descriptors.logs = cfg.Name, &n.systemLogs
+	n.descriptors.measure()
+	n.refusals.logs = &n.systemLogs
+	n.identity = identity{
+		logs: &n.systemLogs, dir: cfg.Certs, now: cfg.Identity, looked: time.Now(),
+	}
 	if cfg.Certs != "" {
 		n.identity.stamps = stampsOf(cfg.Certs)
 	}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.ctx, n.cancel = context.WithCancel(ctx)
+	return n
+}
+
+// Start brings a node up. It serves until Close.
+func Start(cfg Config) (*Node, error) {
+	n := newNode(context.Background(), cfg)
 	if err := n.configure(); err != nil {
 		return nil, err
 	}
@@ -204,7 +219,6 @@ func (n *Node) serve() (err error) {
 }
 
 func (n *Node) configure() error {
-	n.cfg.Name = hosts.Canonical(n.cfg.Name)
 	if err := hosts.CheckName(n.cfg.Name); err != nil {
 		return code.New(code.BadConfig, "node name: %v", err)
 	}
@@ -297,7 +311,7 @@ func (n *Node) acceptProcesses() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			n.logAcceptError(err)
+			n.descriptors.logAcceptError(err)
 			time.Sleep(10 * time.Millisecond) // out of descriptors: processes may close some
 			continue
 		}

@@ -28,7 +28,7 @@ type peer struct {
 func (n *Node) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
 	t := &peerTransport{n: n, host: h, Transport: &http.Transport{
-		TLSClientConfig: n.clientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
+		TLSClientConfig: n.identity.clientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},

@@ -71,7 +71,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	}
 	leave, ok := n.descriptors.admitUser(cred.UID)
 	if !ok {
-		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.tooManyConns(cred.UID))
+		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.descriptors.tooManyConns(cred.UID))
 		return nil
 	}
 	letGo := n.descriptors.reserveFor(heldByMember)
@@ -80,7 +80,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 	case exhausted:
 		letGo()
 		leave()
-		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.outOfDescriptors())
+		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.descriptors.runOut())
 		return nil
 	case reserveOnly:
 		letGo()
@@ -112,7 +112,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		p.user = userName(cred.UID)
 		close(ready)
 		if p.refusedFull {
-			n.descriptors.admitRefused(p.conn, n.administrates(caller{user: p.user, cred: &p.cred}))
+			n.descriptors.admitRefused(p.conn, n.accounts.administrates(caller{user: p.user, cred: &p.cred}))
 		}
 		<-p.conn.Done()
 		n.untrack(p.conn)
@@ -192,10 +192,10 @@ func (p *process) handle(
 		closeAll(fds)
 		fds = nil
 	}
-	if p.refusedFull && (m != nodeproto.Control || !p.n.administrates(caller{
+	if p.refusedFull && (m != nodeproto.Control || !p.n.accounts.administrates(caller{
 		user: p.user, cred: &p.cred,
 	})) {
-		return nil, nil, p.n.outOfDescriptors()
+		return nil, nil, p.n.descriptors.runOut()
 	}
 	if m == nodeproto.Register {
 		w, err := p.register(body)

@@ -47,7 +47,7 @@ func (n *Node) watchHostsFile() {
 // Reload reads the hosts file and the certificate again, if there are any, whether
 // they have changed or not. What cannot be taken changes nothing.
 func (n *Node) Reload() {
-	n.renewIdentity(true)
+	n.identity.renew(true)
 	if n.cfg.HostsFile == "" {
 		n.log.Info("there is no hosts file to read again", "node", n.cfg.Name)
 		return

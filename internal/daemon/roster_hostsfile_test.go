@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,11 +24,8 @@ func configured(t *testing.T, list []hosts.Host, text string) (*Node, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
-	n := &Node{
-		cfg:        Config{Name: "a", Identity: ids["a"], Hosts: list, HostsFile: file},
-		systemLogs: systemLogs{log: log, driver: log, driverLog: log},
-	}
+	n := newNode(t.Context(), Config{Name: "a", Identity: ids["a"], Hosts: list, HostsFile: file})
+	n.openLogs()
 	return n, n.configure()
 }
 

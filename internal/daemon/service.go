@@ -43,7 +43,7 @@ func (n *Node) control() http.Handler {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
 			return
 		}
-		p, err := n.currentIdentity().PeerOf(*r.TLS)
+		p, err := n.identity.current().PeerOf(*r.TLS)
 		if err != nil {
 			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
 			// Of the authority before: it may come again with its new one.
@@ -205,7 +205,7 @@ func (n *Node) pingResponse() *nodev1.PingResponse {
 		UptimeNs:        int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(),
 		Load_1MMillis: loadAverage(),
 		HostsDigest:   n.roster.Load().digest,
-		StateFault:    faultText(n.stateFault()),
+		StateFault:    faultText(n.disk.fault()),
 	}
 	n.mu.Lock()
 	a.State, a.Reason = n.state.proto(), n.network.reason()

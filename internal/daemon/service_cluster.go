@@ -57,7 +57,7 @@ func (s *clusterService) Nodes(
 // administrator refuses all others.
 func (s *clusterService) administrator(ctx context.Context) (caller, error) {
 	c, err := callerOf(ctx)
-	if err == nil && !s.n.administrates(c) {
+	if err == nil && !s.n.accounts.administrates(c) {
 		err = code.New(code.NoRights, "user %q does not administer node %q: root does, its daemon's "+
 			"own user, and those that vmmcd --admin names", c.user, s.n.cfg.Name)
 	}

@@ -24,7 +24,7 @@ func (s *linkService) Links(
 	if err != nil {
 		return nil, coded(err)
 	}
-	all := s.n.administrates(c)
+	all := s.n.accounts.administrates(c)
 	pid, place := r.Msg.GetAfterPid(), int(r.Msg.GetAfterPlace())
 	m := &nodev1.LinksResponse{}
 	for l := range s.n.linkEnds(func(p *process) bool { return (all || p.user == c.user) && p.id.Load().PID >= pid }) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
@@ -179,10 +178,9 @@ func (s *session) endWithoutSupervisor(ctx context.Context, err error) error {
 
 // EndSessions ends and removes all sessions of a node that does not run.
 func EndSessions(ctx context.Context, name, state string) error {
-	n := &Node{cfg: Config{Name: name, State: state, Log: slog.New(slog.DiscardHandler)}}
+	n := newNode(ctx, Config{Name: name, State: state})
 	n.openLogs()
 	n.roster.Store(&roster{})
-	n.ctx, n.cancel = context.WithCancel(ctx)
 	defer n.sessions.close()
 	defer n.wg.Wait()
 	defer n.cancel()

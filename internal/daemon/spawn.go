@@ -42,7 +42,7 @@ func (p *process) spawn(ctx context.Context, r nodeproto.SpawnRequest) (uint32, 
 		return q.PID, err
 	}
 	var err error
-	if o.runAs, err = p.account(); err != nil {
+	if o.runAs, err = p.n.accounts.of(p.cred, p.user); err != nil {
 		return 0, err
 	}
 	return p.n.spawn(ctx, o)
@@ -108,7 +108,7 @@ func (s *service) Spawn(
 				"the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
 		}
 		pid, err = s.n.spawnInSession(ctx, im, o, m.GetGroup())
-	} else if o.runAs, err = s.n.accountNamed(im.User); err == nil {
+	} else if o.runAs, err = s.n.accounts.named(im.User); err == nil {
 		pid, err = s.n.spawn(ctx, o)
 	}
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 
 // stateDisk caches whether the state directory can be written.
 type stateDisk struct {
+	dir string // "": the node keeps no state
+
 	mu        sync.Mutex
 	err       error         // result of the last check
 	checkedAt time.Time     // when the last check ended
@@ -27,20 +29,19 @@ const (
 	diskCheckBytes = 4096        // bytes that the check writes
 )
 
-// stateFault says why the state cannot be written, or nil. A disk may take its time, or
+// fault says why the state cannot be written, or nil. A disk may take its time, or
 // not answer at all, so the caller does not wait for it for long.
-func (n *Node) stateFault() error {
-	if n.cfg.State == "" {
+func (d *stateDisk) fault() error {
+	if d.dir == "" {
 		return nil
 	}
-	d := &n.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.checking == nil && time.Since(d.checkedAt) >= diskCheckAge {
 		looks := make(chan struct{})
 		d.checking, d.since = looks, time.Now()
 		go func() { // not awaited by Close: where the disk does not answer it stays
-			err := tryWrite(n.cfg.State)
+			err := tryWrite(d.dir)
 			d.mu.Lock()
 			d.err, d.checkedAt, d.checking = err, time.Now(), nil
 			d.mu.Unlock()
@@ -58,7 +59,7 @@ func (n *Node) stateFault() error {
 	if d.checking != nil {
 		if waited := time.Since(d.since); waited > timeout.Ping {
 			return code.New(code.NoMem,
-				"the state directory %s has not answered for %v: look at its disk or file server", n.cfg.State,
+				"the state directory %s has not answered for %v: look at its disk or file server", d.dir,
 				waited.Round(time.Second))
 		}
 	}

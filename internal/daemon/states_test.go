@@ -19,7 +19,7 @@ func TestNodeStates(t *testing.T) {
 
 func TestSessionStates(t *testing.T) {
 	if err := sessionTransitions.Walk(sessionDeleted, func(from, to sessionState) sessionState {
-		s := (&Node{}).newSession(record{})
+		s := newNode(t.Context(), Config{}).newSession(record{})
 		s.state = from
 		s.setState(to)
 		select {
@@ -45,7 +45,7 @@ func TestMemberStates(t *testing.T) {
 	stop() // no goroutine watches
 	id := nodeproto.ProcessID{Node: "a", PID: 7, Incarnation: 1}
 	if err := memberTransitions.Walk(memberDropped, func(from, to memberState) memberState {
-		n := &Node{ctx: ctx}
+		n := newNode(ctx, Config{})
 		defer n.wg.Wait()
 		r := &n.journal
 		if err := r.open(n, "@nowhere"); err != nil {

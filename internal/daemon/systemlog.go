@@ -77,7 +77,7 @@ func (s *systemService) ReadSystemLog(
 ) (*connect.Response[nodev1.ReadSystemLogResponse], error) {
 	n := s.n
 	c, err := callerOf(ctx)
-	if err == nil && !n.administrates(c) {
+	if err == nil && !n.accounts.administrates(c) {
 		err = code.New(code.NoRights, "user %q may not read the logs of node %q: root, the daemon's "+
 			"user and those named with --admin may", c.user, n.cfg.Name)
 	}
