@@ -42,7 +42,7 @@ func (p *process) importBuffer(
 		}
 		return g, fds, err
 	}
-	o, err := p.n.peerNode(r.Node)
+	o, err := p.n.cluster.peer(r.Node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,7 +52,7 @@ func (p *process) importBuffer(
 	}
 	defer leave()
 	g, err := o.importBuffer(ctx, im, r)
-	p.n.compareFirst(o)
+	p.n.cluster.compareFirst(o)
 	return g, nil, err
 }
 
@@ -260,7 +260,7 @@ func (p *process) release(ctx context.Context, r nodeproto.ReleaseRequest) error
 	if r.Exporter.Node == p.n.cfg.Name {
 		return p.n.releaseHere(ctx, r)
 	}
-	o, err := p.n.peerNode(r.Exporter.Node)
+	o, err := p.n.cluster.peer(r.Exporter.Node)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (p *process) connect(
 	defer stop()
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
 	if r.Exporter.Node != p.n.cfg.Name {
-		o, err := p.n.peerNode(r.Exporter.Node)
+		o, err := p.n.cluster.peer(r.Exporter.Node)
 		if err != nil {
 			return nil, nil, err
 		}

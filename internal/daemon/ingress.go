@@ -36,7 +36,7 @@ func (n *Node) listenTCP() (*ingress, error) {
 		limiter: newPreauthLimiter(n.descriptors.limit), stop: make(chan struct{}),
 	}
 	addrs := []string{n.cfg.Listen}
-	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
+	if self := n.cluster.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
 		addrs = append(addrs, self.Data)
 	}
 	c := net.ListenConfig{Control: unix.BeginUnpaced}
@@ -67,7 +67,7 @@ func (f *ingress) addr() string { return f.listeners[0].Addr().String() }
 
 // dataAddress returns the address that importers dial.
 func (n *Node) dataAddress() string {
-	if self := n.roster.Load().self(n.cfg.Name); self.Data != "" {
+	if self := n.cluster.roster.Load().self(n.cfg.Name); self.Data != "" {
 		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
 			return self.Data
 		}

@@ -114,7 +114,7 @@ func (n *Node) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, e
 	if id.Node == n.cfg.Name {
 		return n.departed.has(id), nil
 	}
-	o, err := n.peerNode(id.Node)
+	o, err := n.cluster.peer(id.Node)
 	if err != nil {
 		return false, err
 	}

@@ -149,7 +149,7 @@ func (r *memberJournal) open(n *Node, socket string) error {
 	var lost []departure
 	for id, e := range r.live {
 		switch {
-		case id.Node != n.cfg.Name || !n.ownPID(id.PID):
+		case id.Node != n.cfg.Name || !n.cluster.ownPID(id.PID):
 			delete(r.live, id) // recorded when the node had another name or place
 		case e.dead():
 			delete(r.live, id)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"connectrpc.com/connect"
-
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -135,7 +133,7 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 	ctx = context.WithoutCancel(ctx)
 	r := nodeproto.SeverRequest{Epoch: epoch, Why: why, Soon: true}
 	links, silent := n.severAll(ctx, r)
-	out.Untold = n.announceLeave(ctx, why)
+	out.Untold = n.cluster.announceLeave(ctx, why)
 	r.Soon = false
 	_, again := n.severAll(ctx, r)
 	for _, pid := range again {
@@ -172,28 +170,6 @@ func (n *Node) bringUp() error {
 	n.mu.Unlock()
 	n.driver.Info("the node was brought up")
 	return nil
-}
-
-// announceLeave tells all other nodes concurrently, and returns those that did not answer.
-func (n *Node) announceLeave(ctx context.Context, why string) (untold []string) {
-	// Each gives its own processes half of that, in severAll.
-	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping)
-	defer stop()
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	for _, p := range n.roster.Load().peers {
-		all.Go(func() {
-			if _, err := p.client.Leave(ctx,
-				connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
-				n.driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
-				mu.Lock()
-				defer mu.Unlock()
-				untold = append(untold, p.host.Name)
-			}
-		})
-	}
-	all.Wait()
-	return untold
 }
 
 // severAll asks all processes at once to end links.

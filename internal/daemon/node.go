@@ -52,11 +52,10 @@ type Node struct {
 	systemLogs
 	incarnation uint64
 	started     time.Time
-	hostsFile   hostsFile
 	identity    identity
 	refusals    refusals
 	accounts    accounts
-	roster      atomic.Pointer[roster]
+	cluster     cluster
 	unix        *unixSocket
 	tcp         *ingress // nil when this node is alone
 
@@ -146,6 +145,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.descriptors.node, n.descriptors.logs = cfg.Name, &n.systemLogs
 	n.descriptors.measure()
 	n.refusals.logs = &n.systemLogs
+	n.cluster.n = n
 	n.identity = identity{
 		logs: &n.systemLogs, dir: cfg.Certs, now: cfg.Identity, looked: time.Now(),
 	}
@@ -205,7 +205,7 @@ func (n *Node) serve() (err error) {
 		n.Close()
 		return err
 	}
-	n.watchHostsFile()
+	n.cluster.watchHostsFile()
 	n.wg.Go(n.acceptProcesses)
 	if err := n.unix.ring(); err != nil {
 		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when "+
@@ -214,7 +214,7 @@ func (n *Node) serve() (err error) {
 	n.wg.Go(n.sampleLinks)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes",
-		names(n.roster.Load().hosts))
+		names(n.cluster.roster.Load().hosts))
 	return nil
 }
 
@@ -226,13 +226,13 @@ func (n *Node) configure() error {
 		return code.New(code.BadConfig, "the certificate is for %s %q, this node is %q", id.Kind, id.Name,
 			n.cfg.Name)
 	}
-	r, err := n.newRoster(n.cfg.Hosts, nil)
+	r, err := n.cluster.newRoster(n.cfg.Hosts, nil)
 	if err != nil {
 		return err
 	}
-	n.roster.Store(r)
+	n.cluster.roster.Store(r)
 	// Before the node listens: a connection from an unlisted node rereads the file.
-	n.hostsFile.placed, n.hostsFile.taken = r.places(), n.cfg.HostsRead
+	n.cluster.hostsFile.placed, n.cluster.hostsFile.taken = r.places(), n.cfg.HostsRead
 	if n.cfg.Listen == "" {
 		n.cfg.Listen = r.self(n.cfg.Name).Control
 	}
@@ -278,7 +278,7 @@ func (n *Node) Close() {
 	late := time.AfterFunc(timeout.Stop, func() { close(n.stopWaiting) })
 	n.wg.Wait()
 	late.Stop()
-	for _, p := range n.roster.Load().peers {
+	for _, p := range n.cluster.roster.Load().peers {
 		p.close()
 	}
 	n.sessions.close()
@@ -351,4 +351,18 @@ func (n *Node) lookup(pid uint32) (*process, error) {
 
 func ctxCause(ctx context.Context, what string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), context.Cause(ctx))
+}
+
+// Reload reads the hosts file and the certificate again, if there are any, whether
+// they have changed or not. What cannot be taken changes nothing.
+func (n *Node) Reload() {
+	n.identity.renew(true)
+	if n.cfg.HostsFile == "" {
+		n.log.Info("there is no hosts file to read again", "node", n.cfg.Name)
+		return
+	}
+	n.cluster.hostsFile.mu.Lock()
+	n.cluster.hostsFile.taken = nil
+	n.cluster.hostsFile.mu.Unlock()
+	n.cluster.reloadHosts(false)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -25,10 +26,10 @@ type peer struct {
 	sessions  nodev1connect.SessionServiceClient
 }
 
-func (n *Node) newPeer(h hosts.Host) *peer {
+func (c *cluster) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
-	t := &peerTransport{n: n, host: h, Transport: &http.Transport{
-		TLSClientConfig: n.identity.clientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
+	t := &peerTransport{n: c.n, host: h, Transport: &http.Transport{
+		TLSClientConfig: c.n.identity.clientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
 		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},
@@ -107,4 +108,26 @@ func (p *peer) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
 		return p.failed(ctx, err)
 	}
 	return nil
+}
+
+// announceLeave tells all other nodes concurrently, and returns those that did not answer.
+func (c *cluster) announceLeave(ctx context.Context, why string) (untold []string) {
+	// Each gives its own processes half of that, in severAll.
+	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping)
+	defer stop()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, p := range c.roster.Load().peers {
+		all.Go(func() {
+			if _, err := p.client.Leave(ctx,
+				connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
+				c.n.driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
+				mu.Lock()
+				defer mu.Unlock()
+				untold = append(untold, p.host.Name)
+			}
+		})
+	}
+	all.Wait()
+	return untold
 }

@@ -18,8 +18,8 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// probeHosts pings the given nodes concurrently.
-func (n *Node) probeHosts(
+// probe pings the given nodes concurrently.
+func (c *cluster) probe(
 	ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look,
 ) []*nodev1.Host {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
@@ -30,8 +30,8 @@ func (n *Node) probeHosts(
 		s := &nodev1.Host{
 			Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Place: nodes.placeOf(h.Name),
 		}
-		if out[i] = s; h.Name == n.cfg.Name {
-			s.Self, s.Reachable, s.Ping = true, true, n.pingResponse()
+		if out[i] = s; h.Name == c.n.cfg.Name {
+			s.Self, s.Reachable, s.Ping = true, true, c.n.pingResponse()
 			continue
 		}
 		if what == nodev1.Look_LOOK_UNSPECIFIED {
@@ -41,7 +41,7 @@ func (n *Node) probeHosts(
 			p := nodes.peers[h.Name]
 			p.probe(ctx, s)
 			if s.GetReachable() {
-				s.HostsDiffer, s.HostsConflict = n.compareLists(ctx, p, nodes, s.GetPing().GetHostsDigest())
+				s.HostsDiffer, s.HostsConflict = c.compareLists(ctx, p, nodes, s.GetPing().GetHostsDigest())
 			}
 		})
 		if what == nodev1.Look_LOOK_DATA {

@@ -29,16 +29,9 @@ func (n *Node) claim(p *process, token string) (pid uint32, parent nodeproto.Pro
 	}
 }
 
-// placeIndex is the node's place in the hosts file, which keeps its pids apart from those of other
-// nodes. It does not change while the node runs.
-func (n *Node) placeIndex() int { return n.roster.Load().place }
-
-// ownPID reports whether this node gives out pid.
-func (n *Node) ownPID(pid uint32) bool { return pid%block != 0 && int(pid/block) == n.placeIndex() }
-
 // freePID returns an unused logical pid. mu is held.
 func (n *Node) freePID() uint32 {
-	index := n.placeIndex()
+	index := n.cluster.place()
 	for {
 		pid := n.unix.pid(index) // a full round of numbers later they begin again
 		if n.processes[pid] == nil && n.children.byPID[pid] == nil && !n.journal.isAbsent(pid) {
@@ -73,5 +66,5 @@ func (n *Node) checkPlace() error {
 	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of "+
 		"its session %q has run since it was in place %d: put it there again, with lines \"-\" before "+
 		"it where others were removed, until the session is deleted",
-		n.cfg.Name, n.placeIndex()+1, f.pid, f.session, f.pid/block+1)
+		n.cfg.Name, n.cluster.place()+1, f.pid, f.session, f.pid/block+1)
 }

@@ -336,19 +336,9 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
 		p.session)
 	return nodeproto.Welcome{
-		Process: id, Parent: parent, User: p.user, Hosts: n.nodeNames(), Introduces: true,
+		Process: id, Parent: parent, User: p.user, Hosts: n.cluster.nodeNames(), Introduces: true,
 		InSession: p.member != nil,
 	}, nil
-}
-
-// nodeNames returns the current nodes. A process keeps this list for its lifetime.
-func (n *Node) nodeNames() []string {
-	nodes := n.roster.Load().hosts
-	hs := make([]string, len(nodes))
-	for i, o := range nodes {
-		hs[i] = o.Name
-	}
-	return hs
 }
 
 // export records a buffer, or its end, and wakes waiting imports.

@@ -5,11 +5,20 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 )
+
+// cluster is the node's view of the others: which there are, how they are reached, and whether they
+// agree.
+type cluster struct {
+	n         *Node
+	roster    atomic.Pointer[roster]
+	hostsFile hostsFile
+}
 
 // roster is the nodes of the cluster as this one knows them. It does not change:
 // another hosts file is another roster.
@@ -29,19 +38,19 @@ const maxNames = 32 << 10
 // blocks is how many nodes can have a block of logical pids.
 const blocks = math.MaxUint32 / block
 
-// roster makes a list of nodes this node's, if it can be. Peers of old that are
+// newRoster makes a list of nodes this node's, if it can be. Peers of old that are
 // what they were stay, with their connections.
-func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
-	r := &roster{hosts: slices.Clone(list), peers: map[string]*peer{}, only: n.cfg.HostsFile != ""}
+func (c *cluster) newRoster(list []hosts.Host, old *roster) (*roster, error) {
+	r := &roster{hosts: slices.Clone(list), peers: map[string]*peer{}, only: c.n.cfg.HostsFile != ""}
 	if len(list) == 0 {
-		r.hosts = []hosts.Host{{Name: n.cfg.Name, Control: n.cfg.Listen, Data: n.cfg.Listen}}
+		r.hosts = []hosts.Host{{Name: c.n.cfg.Name, Control: c.n.cfg.Listen, Data: c.n.cfg.Listen}}
 		r.digest = hosts.Digest(r.hosts)
 		return r, nil
 	}
-	self := slices.IndexFunc(r.hosts, func(h hosts.Host) bool { return h.Name == n.cfg.Name })
+	self := slices.IndexFunc(r.hosts, func(h hosts.Host) bool { return h.Name == c.n.cfg.Name })
 	if self < 0 {
 		return nil, code.New(code.BadConfig,
-			"node %q is not in the hosts file, which names %s: use one of them", n.cfg.Name, names(r.hosts))
+			"node %q is not in the hosts file, which names %s: use one of them", c.n.cfg.Name, names(r.hosts))
 	}
 	if last := hosts.Place(r.hosts, len(r.hosts)-1); last >= blocks {
 		return nil, code.New(code.BadConfig, "the hosts file has %d places for nodes: at most %d", last+1,
@@ -56,14 +65,14 @@ func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
 			"the names of the %d nodes in the hosts file take %d bytes: at most %d; use shorter names",
 			len(r.hosts), size, maxNames)
 	}
-	if n.cfg.Identity == nil && len(r.hosts) > 1 {
+	if c.n.cfg.Identity == nil && len(r.hosts) > 1 {
 		return nil, code.New(code.BadConfig,
 			"node %q has other nodes to talk to but no certificate: make one with `vmmc cert node`",
-			n.cfg.Name)
+			c.n.cfg.Name)
 	}
 	r.place, r.digest = hosts.Place(r.hosts, self), hosts.Digest(r.hosts)
 	for _, h := range r.hosts {
-		if h.Name == n.cfg.Name {
+		if h.Name == c.n.cfg.Name {
 			continue
 		}
 		if old != nil {
@@ -72,7 +81,7 @@ func (n *Node) newRoster(list []hosts.Host, old *roster) (*roster, error) {
 				continue
 			}
 		}
-		r.peers[h.Name] = n.newPeer(h)
+		r.peers[h.Name] = c.newPeer(h)
 	}
 	return r, nil
 }
@@ -101,9 +110,9 @@ func (r *roster) places() map[int]string {
 	return out
 }
 
-// peerNode finds another node.
-func (n *Node) peerNode(name string) (*peer, error) {
-	r := n.roster.Load()
+// peer finds another node.
+func (c *cluster) peer(name string) (*peer, error) {
+	r := c.roster.Load()
 	if p := r.peers[name]; p != nil {
 		return p, nil
 	}
@@ -123,3 +132,20 @@ func names(hs []hosts.Host) string {
 	}
 	return strings.Join(s, ", ")
 }
+
+// nodeNames returns the current nodes. A process keeps this list for its lifetime.
+func (c *cluster) nodeNames() []string {
+	nodes := c.roster.Load().hosts
+	hs := make([]string, len(nodes))
+	for i, o := range nodes {
+		hs[i] = o.Name
+	}
+	return hs
+}
+
+// place is the node's place in the hosts file, which keeps its pids apart from those of other
+// nodes. It does not change while the node runs.
+func (c *cluster) place() int { return c.roster.Load().place }
+
+// ownPID reports whether this node gives out pid.
+func (c *cluster) ownPID(pid uint32) bool { return pid%block != 0 && int(pid/block) == c.place() }

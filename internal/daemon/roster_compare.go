@@ -33,7 +33,7 @@ func (r *roster) placeOf(name string) uint32 {
 
 // compareLists says how another node's list differs, which has the digest, and has the
 // log say it once.
-func (n *Node) compareLists(
+func (c *cluster) compareLists(
 	ctx context.Context, p *peer, own *roster, digest uint64,
 ) (how string, conflict bool) {
 	how, conflict = agree.With(ctx, p.cluster, own.hosts, digest)
@@ -43,34 +43,34 @@ func (n *Node) compareLists(
 	p.lists.lastLogged = how
 	p.lists.mu.Unlock()
 	switch {
-	case how == was || how == "" || n.roster.Load() != own:
+	case how == was || how == "" || c.roster.Load() != own:
 	case conflict:
-		n.driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why", how)
+		c.n.driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why", how)
 	default:
-		n.driver.Info("a node has another list of nodes", "node", p.host.Name, "why", how)
+		c.n.driver.Info("a node has another list of nodes", "node", p.host.Name, "why", how)
 	}
 	return how, conflict
 }
 
 // compareFirst compares the lists after the first call to a node, and not again before
 // this node's list changes. The caller does not wait for it.
-func (n *Node) compareFirst(p *peer) {
+func (c *cluster) compareFirst(p *peer) {
 	if p.lists.done.Swap(true) {
 		return
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.state == nodeStopping { // and Close may not wait any more
+	c.n.mu.Lock()
+	defer c.n.mu.Unlock()
+	if c.n.state == nodeStopping { // and Close may not wait any more
 		return
 	}
-	n.wg.Go(func() {
-		ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
+	c.n.wg.Go(func() {
+		ctx, stop := context.WithTimeout(c.n.ctx, timeout.Control)
 		defer stop()
 		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
 		if err != nil {
 			p.lists.done.Store(false)
 			return
 		}
-		n.compareLists(ctx, p, n.roster.Load(), a.Msg.GetHostsDigest())
+		c.compareLists(ctx, p, c.roster.Load(), a.Msg.GetHostsDigest())
 	})
 }

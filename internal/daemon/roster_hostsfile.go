@@ -26,45 +26,31 @@ type hostsFile struct {
 }
 
 // watchHostsFile looks at the hosts file from now on.
-func (n *Node) watchHostsFile() {
-	if n.cfg.HostsFile == "" {
+func (c *cluster) watchHostsFile() {
+	if c.n.cfg.HostsFile == "" {
 		return
 	}
-	n.wg.Go(func() {
+	c.n.wg.Go(func() {
 		t := time.NewTicker(timeout.HostsFile)
 		defer t.Stop()
 		for {
 			select {
 			case <-t.C:
-				n.reloadHosts(true)
-			case <-n.ctx.Done():
+				c.reloadHosts(true)
+			case <-c.n.ctx.Done():
 				return
 			}
 		}
 	})
 }
 
-// Reload reads the hosts file and the certificate again, if there are any, whether
-// they have changed or not. What cannot be taken changes nothing.
-func (n *Node) Reload() {
-	n.identity.renew(true)
-	if n.cfg.HostsFile == "" {
-		n.log.Info("there is no hosts file to read again", "node", n.cfg.Name)
-		return
-	}
-	n.hostsFile.mu.Lock()
-	n.hostsFile.taken = nil
-	n.hostsFile.mu.Unlock()
-	n.reloadHosts(false)
-}
-
 // reloadHosts takes the file up when it has changed; when settled is set, only if it
 // is as it was at the look before: else it may still be being written.
-func (n *Node) reloadHosts(settled bool) {
-	f := &n.hostsFile
+func (c *cluster) reloadHosts(settled bool) {
+	f := &c.hostsFile
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, err := os.Stat(n.cfg.HostsFile)
+	now, err := os.Stat(c.n.cfg.HostsFile)
 	if err == nil && !now.Mode().IsRegular() { // a pipe may never have anything again
 		err = errors.New("it is no plain file")
 	}
@@ -72,8 +58,8 @@ func (n *Node) reloadHosts(settled bool) {
 		f.seen = nil
 		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced
 			f.failed = why
-			n.log.Info("the hosts file cannot be looked at, the nodes are those of before", "file",
-				n.cfg.HostsFile, "err", err)
+			c.n.log.Info("the hosts file cannot be looked at, the nodes are those of before", "file",
+				c.n.cfg.HostsFile, "err", err)
 		}
 		return
 	}
@@ -85,17 +71,17 @@ func (n *Node) reloadHosts(settled bool) {
 		return
 	}
 	f.taken = now
-	list, err := hosts.ReadFile(n.cfg.HostsFile)
+	list, err := hosts.ReadFile(c.n.cfg.HostsFile)
 	if err == nil {
-		err = n.applyHosts(list)
+		err = c.applyHosts(list)
 	}
 	if err != nil {
-		n.logHostsKept(err)
+		c.logHostsKept(err)
 	}
 }
 
-func (n *Node) logHostsKept(err error) {
-	n.log.Warn("the hosts file is not taken, the nodes are those of before", "file", n.cfg.HostsFile,
+func (c *cluster) logHostsKept(err error) {
+	c.n.log.Warn("the hosts file is not taken, the nodes are those of before", "file", c.n.cfg.HostsFile,
 		"err", err)
 }
 
@@ -105,26 +91,26 @@ func sameFile(a, b os.FileInfo) bool {
 
 // applyHosts makes a list of nodes that of this node, or says why not. With the
 // hosts file's mu.
-func (n *Node) applyHosts(list []hosts.Host) error {
+func (c *cluster) applyHosts(list []hosts.Host) error {
 	if len(list) == 0 {
 		return code.New(code.BadConfig, "it names no node")
 	}
-	old := n.roster.Load()
-	was := old.self(n.cfg.Name)
-	is, _ := hosts.Lookup(list, n.cfg.Name)
+	old := c.roster.Load()
+	was := old.self(c.n.cfg.Name)
+	is, _ := hosts.Lookup(list, c.n.cfg.Name)
 	if is.Name != "" && (is.Control != was.Control || is.Data != was.Data) {
 		return code.New(code.BadConfig,
 			"the address of this node has changed from %s to %s: stop it and start it again", addresses(was),
 			addresses(is))
 	}
-	r, err := n.newRoster(list, old)
+	r, err := c.newRoster(list, old)
 	if err != nil {
 		return err
 	}
-	if err := n.hostsFile.checkPlaces(r); err != nil {
+	if err := c.hostsFile.checkPlaces(r); err != nil {
 		return err
 	}
-	n.roster.Store(r)
+	c.roster.Store(r)
 	var added, removed, moved []string
 	for name, p := range r.peers {
 		switch o := old.peers[name]; {
@@ -147,7 +133,7 @@ func (n *Node) applyHosts(list []hosts.Host) error {
 	for _, l := range [][]string{added, removed, moved} {
 		slices.Sort(l)
 	}
-	n.log.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added,
+	c.n.log.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added,
 		", "), "removed", strings.Join(removed, ", "), "moved", strings.Join(moved, ", "))
 	return nil
 }
@@ -189,10 +175,10 @@ func (f *hostsFile) checkPlaces(r *roster) error {
 
 // isMember reports whether p belongs to the cluster. It rereads the file for an unknown node, which
 // may just have been added.
-func (n *Node) isMember(p cert.Peer) bool {
-	if n.roster.Load().isMember(p) {
+func (c *cluster) isMember(p cert.Peer) bool {
+	if c.roster.Load().isMember(p) {
 		return true
 	}
-	n.reloadHosts(false)
-	return n.roster.Load().isMember(p)
+	c.reloadHosts(false)
+	return c.roster.Load().isMember(p)
 }

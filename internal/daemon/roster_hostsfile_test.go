@@ -37,10 +37,10 @@ func TestANodeIsWelcomeWhileThisOneStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := (cert.Peer{Kind: cert.Node, Name: "b"}); !n.isMember(b) {
+	if b := (cert.Peer{Kind: cert.Node, Name: "b"}); !n.cluster.isMember(b) {
 		t.Error("b is in the file, and was refused")
 	}
-	if c := (cert.Peer{Kind: cert.Node, Name: "c"}); n.isMember(c) {
+	if c := (cert.Peer{Kind: cert.Node, Name: "c"}); n.cluster.isMember(c) {
 		t.Error("c is not in the file, and was let in")
 	}
 	// The places were this node's from the start, not only from that look on.
@@ -48,7 +48,7 @@ func TestANodeIsWelcomeWhileThisOneStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Reload()
-	if got := n.roster.Load(); got.place != 0 || len(got.peers) != 1 {
+	if got := n.cluster.roster.Load(); got.place != 0 || len(got.peers) != 1 {
 		t.Errorf("a moved to place %d", got.place)
 	}
 }

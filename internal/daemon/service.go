@@ -51,7 +51,7 @@ func (n *Node) control() http.Handler {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		if !n.isMember(p) {
+		if !n.cluster.isMember(p) {
 			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr,
 				"node", p.Name)
 			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights,
@@ -204,7 +204,7 @@ func (n *Node) pingResponse() *nodev1.PingResponse {
 		ProtocolVersion: nodeproto.Version,
 		UptimeNs:        int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(),
 		Load_1MMillis: loadAverage(),
-		HostsDigest:   n.roster.Load().digest,
+		HostsDigest:   n.cluster.roster.Load().digest,
 		StateFault:    faultText(n.disk.fault()),
 	}
 	n.mu.Lock()

@@ -44,13 +44,13 @@ func page(all []hosts.Host, after string) (out []hosts.Host, more bool, err erro
 func (s *clusterService) Nodes(
 	ctx context.Context, r *connect.Request[nodev1.NodesRequest],
 ) (*connect.Response[nodev1.NodesResponse], error) {
-	nodes := s.n.roster.Load()
+	nodes := s.n.cluster.roster.Load()
 	hs, more, err := page(nodes.hosts, r.Msg.GetAfter())
 	if err != nil {
 		return nil, coded(err)
 	}
 	return connect.NewResponse(&nodev1.NodesResponse{
-		Hosts: s.n.probeHosts(ctx, nodes, hs, r.Msg.GetLook()), More: more,
+		Hosts: s.n.cluster.probe(ctx, nodes, hs, r.Msg.GetLook()), More: more,
 	}), nil
 }
 

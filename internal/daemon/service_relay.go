@@ -52,7 +52,7 @@ func (n *Node) relay(
 			r.Path)
 	}
 	if r.Node != "" && r.Node != n.cfg.Name {
-		p, err := n.peerNode(r.Node)
+		p, err := n.cluster.peer(r.Node)
 		if err != nil {
 			return nodeproto.ControlAnswer{}, err
 		}

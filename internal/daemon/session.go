@@ -348,7 +348,7 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			switch {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
-			case !p.Joined && !s.n.ownPID(p.PID):
+			case !p.Joined && !s.n.cluster.ownPID(p.PID):
 				s.n.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
 			case !p.Joined && !known:
 				s.n.readoptProgram(s, c, p)

@@ -104,7 +104,7 @@ func (s *session) nodes(ctx context.Context) ([]string, error) {
 func (s *session) askNodes() []string {
 	ctx, stop := context.WithTimeout(s.n.ctx, timeout.Ping)
 	defer stop()
-	roster := s.n.roster.Load()
+	roster := s.n.cluster.roster.Load()
 	answers := make([]sessionnodes.Answer, len(roster.hosts))
 	var all sync.WaitGroup
 	for i, h := range roster.hosts {

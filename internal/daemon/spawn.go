@@ -29,12 +29,12 @@ func (p *process) spawn(ctx context.Context, r nodeproto.SpawnRequest) (uint32, 
 		}
 	}
 	if r.Node != p.n.cfg.Name {
-		far, err := p.n.peerNode(r.Node)
+		far, err := p.n.cluster.peer(r.Node)
 		if err != nil {
 			return 0, err
 		}
 		pid, err := far.spawn(ctx, o, p.user)
-		p.n.compareFirst(far)
+		p.n.cluster.compareFirst(far)
 		return pid, err
 	}
 	if o.inSession != nil {
