@@ -75,7 +75,7 @@ func (a *accounts) owner(c caller, name string) (account, error) {
 }
 
 // newRecord checks what a session is to be.
-func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r record, err error) {
+func (t *sessions) newRecord(c caller, name, user, drive, share, output string) (r record, err error) {
 	if err := supervise.CheckSession(name); err != nil {
 		return r, err
 	}
@@ -89,7 +89,7 @@ func (n *Node) newRecord(c caller, name, user, drive, share, output string) (r r
 	if drive, err = checkDrive(drive, share); err != nil {
 		return r, err
 	}
-	a, err := n.accounts.owner(c, user)
+	a, err := t.n.accounts.owner(c, user)
 	if err != nil {
 		return r, err
 	}

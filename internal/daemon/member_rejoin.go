@@ -38,7 +38,7 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	p.session = e.Session
 	if in != nil && in.Name == e.Session && in.User == p.user {
 		if p.member = (&member{s: in, group: e.Group}); !e.Started {
-			n.noteMember(p.member, p, e.Process.PID)
+			p.member.note(p, e.Process.PID)
 		}
 	}
 	p.linkOrder.Store(r.Order)
@@ -58,7 +58,7 @@ func (n *Node) sessionOf(id nodeproto.ProcessID) *session {
 		session = m.Session
 	}
 	n.journal.mu.Unlock()
-	return n.sessionNamed(session)
+	return n.sessions.named(session)
 }
 
 // markJoined marks a spawned program as joined, and reports whether this is its first join.

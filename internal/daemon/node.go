@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
@@ -73,8 +72,6 @@ type Node struct {
 	disk         stateDisk
 
 	descriptors descriptorBudget
-
-	misplaced atomic.Pointer[misplacedProgram]
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -145,7 +142,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.descriptors.node, n.descriptors.logs = cfg.Name, &n.systemLogs
 	n.descriptors.measure()
 	n.refusals.logs = &n.systemLogs
-	n.cluster.n = n
+	n.cluster.n, n.sessions.n = n, n
 	n.identity = identity{
 		logs: &n.systemLogs, dir: cfg.Certs, now: cfg.Identity, looked: time.Now(),
 	}
@@ -192,16 +189,16 @@ func (n *Node) serve() (err error) {
 		}
 	}
 	if cfg.State != "" {
-		n.findCgroups()
+		n.sessions.findCgroups()
 	}
 	// Before programs rejoin that an earlier daemon started.
-	if err := n.recoverSessions(); err != nil {
+	if err := n.sessions.restore(); err != nil {
 		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
 	n.mu.Lock()
 	n.setState(n.network.state())
 	n.mu.Unlock()
-	if err := n.checkPlace(); err != nil {
+	if err := n.sessions.checkPlace(); err != nil {
 		n.Close()
 		return err
 	}

@@ -58,13 +58,13 @@ type misplacedProgram struct {
 
 // checkPlace refuses to start in another place while there are such programs: the
 // node that has their place now would give out their pids again.
-func (n *Node) checkPlace() error {
-	f := n.misplaced.Load()
+func (t *sessions) checkPlace() error {
+	f := t.misplaced.Load()
 	if f == nil {
 		return nil
 	}
 	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of "+
 		"its session %q has run since it was in place %d: put it there again, with lines \"-\" before "+
 		"it where others were removed, until the session is deleted",
-		n.cfg.Name, n.cluster.place()+1, f.pid, f.session, f.pid/block+1)
+		t.n.cfg.Name, t.n.cluster.place()+1, f.pid, f.session, f.pid/block+1)
 }

@@ -314,7 +314,7 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 			len(h.Session), maxSession)
 	}
 	n := p.n
-	in := n.sessionNamed(h.Session)
+	in := n.sessions.named(h.Session)
 	if in != nil && in.User != p.user {
 		return w, code.New(code.NoRights,
 			"session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name,
@@ -329,7 +329,7 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	id := nodeproto.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
 	p.session = h.Session
 	if in != nil {
-		p.member = n.joinSession(in, p, pid, c)
+		p.member = in.join(p, pid, c)
 	}
 	p.id.Store(&id)
 	n.processes[id.PID] = p

@@ -214,7 +214,7 @@ func (n *Node) pingResponse() *nodev1.PingResponse {
 		ps = append(ps, p)
 	}
 	n.mu.Unlock()
-	a.Processes, a.Sessions = uint32(len(ps)), uint32(len(n.sessionsAfter("")))
+	a.Processes, a.Sessions = uint32(len(ps)), uint32(len(n.sessions.after("")))
 	for _, p := range ps {
 		a.ExportedBytes += p.exportedBytes()
 	}

@@ -51,7 +51,7 @@ func (s *sessionService) ask(
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := s.n.findSession(c, name)
+	in, err := s.n.sessions.find(c, name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -67,7 +67,7 @@ func (s *sessionService) AddSession(
 	c, err := callerOf(ctx)
 	var rec record
 	if err == nil {
-		rec, err = s.n.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(), r.Msg.GetShare(),
+		rec, err = s.n.sessions.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(), r.Msg.GetShare(),
 			r.Msg.GetOutputDirectory())
 	}
 	var in *session
@@ -79,7 +79,7 @@ func (s *sessionService) AddSession(
 		err = rec.setOrigin(r.Msg)
 	}
 	if err == nil {
-		in, err = s.n.addSession(ctx, rec, mount.Credentials{
+		in, err = s.n.sessions.create(ctx, rec, mount.Credentials{
 			User: r.Msg.GetCredentials().GetUser(), Password: r.Msg.GetCredentials().GetPassword(),
 		})
 	}
@@ -96,7 +96,7 @@ func (s *sessionService) DeleteSession(
 	var in *session
 	var notice string
 	if err == nil {
-		in, err = s.n.findSession(c, r.Msg.GetName())
+		in, err = s.n.sessions.find(c, r.Msg.GetName())
 	}
 	if a := r.Msg.GetAttempt(); err == nil && a != "" && a != in.Attempt {
 		err = code.New(code.NoSuchSession, "session %q on node %q was made by another call", in.Name,
@@ -106,7 +106,7 @@ func (s *sessionService) DeleteSession(
 		// A caller that gives up finds it deleted or not, but never half deleted.
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 4*timeout.Stop)
 		defer stop()
-		notice, err = s.n.deleteSession(ctx, in)
+		notice, err = in.delete(ctx)
 	}
 	return reply(&nodev1.DeleteSessionResponse{Notice: notice}, err)
 }
@@ -120,7 +120,7 @@ func (s *sessionService) ListSessions(
 	}
 	m := &nodev1.ListSessionsResponse{}
 	var page []*session
-	for _, in := range s.n.sessionsAfter(r.Msg.GetAfter()) {
+	for _, in := range s.n.sessions.after(r.Msg.GetAfter()) {
 		if in.authorize(c) != nil {
 			continue
 		}

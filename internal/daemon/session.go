@@ -112,9 +112,9 @@ func (s *session) followConnection() {
 	}
 }
 
-func (n *Node) newSession(r record) *session {
+func (t *sessions) newSession(r record) *session {
 	return &session{
-		n: n, record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{}),
+		n: t.n, record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{}),
 	}
 }
 
@@ -288,7 +288,7 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 			"node %q runs in a program that cannot supervise sessions: make them on a node of vmmcd",
 			n.cfg.Name)
 	}
-	if err := n.mountAgain(ctx, &s.record); err != nil {
+	if err := s.mountAgain(ctx); err != nil {
 		return err
 	}
 	as := s.account()
@@ -302,7 +302,7 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	c, err := supervise.Launch(ctx, n.cfg.Supervisor, e, as.as, dir, s.spec(), s.confine)
 	if err != nil {
 		if c != nil {
-			n.reapStuck(c, s.UID)
+			n.sessions.reapStuck(c, s.UID)
 		}
 		var own code.Code
 		if !errors.As(err, &own) {
@@ -349,7 +349,7 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
 			case !p.Joined && !s.n.cluster.ownPID(p.PID):
-				s.n.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
+				s.n.sessions.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
 			case !p.Joined && !known:
 				s.n.readoptProgram(s, c, p)
 			}

@@ -12,13 +12,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// addSession makes a session with a supervisor that runs, or nothing.
-func (n *Node) addSession(
+// create makes a session with a supervisor that runs, or nothing.
+func (t *sessions) create(
 	ctx context.Context, r record, creds mount.Credentials,
 ) (_ *session, err error) {
-	t := &n.sessions
 	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), creds != mount.Credentials{}
-	s := n.newSession(r)
+	s := t.newSession(r)
 	if err := t.reserve(s); err != nil {
 		return nil, err
 	}
@@ -30,8 +29,8 @@ func (n *Node) addSession(
 			t.remove(s)
 		}
 	}()
-	n.placeCgroup(&s.record)
-	if err := n.placeMount(&s.record); err != nil {
+	s.placeCgroup()
+	if err := s.placeMount(); err != nil {
 		kept = false
 		return nil, err
 	}
@@ -41,25 +40,25 @@ func (n *Node) addSession(
 		late, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Stop)
 		defer stop()
 		_ = unix.RemoveTree(late, t.dir(r.Name))
-		if derr := n.undoShare(ctx, s); derr != nil {
+		if derr := s.undoShare(ctx); derr != nil {
 			err = errors.Join(err, derr)
 			return
 		}
-		n.removeDrive(&s.record)
+		s.removeDrive()
 		_ = os.Remove(t.file(r.Name))
 		kept = false
 	}
 	// A daemon that dies meanwhile leaves a session that the next one deletes.
-	err = n.takeDrive(&s.record, func() error {
+	err = s.takeDrive(func() error {
 		half := s.record
 		half.Ending = true
 		return t.write(half)
 	})
 	if err == nil {
-		err = n.makeRun(ctx, &s.record)
+		err = s.makeRun(ctx)
 	}
 	if err == nil {
-		err = n.mountShare(ctx, &s.record, creds)
+		err = s.mountShare(ctx, creds)
 	}
 	if err != nil {
 		undo()
@@ -68,7 +67,7 @@ func (n *Node) addSession(
 	c, err := s.reach(ctx)
 	if err == nil {
 		if err = t.write(s.record); err == nil && ctx.Err() != nil {
-			err = ctxCause(ctx, "make session %q on node %q", r.Name, n.cfg.Name)
+			err = ctxCause(ctx, "make session %q on node %q", r.Name, t.n.cfg.Name)
 		}
 		if err != nil {
 			_, _ = c.End(context.WithoutCancel(ctx))
@@ -78,25 +77,25 @@ func (n *Node) addSession(
 		undo()
 		return nil, err
 	}
-	n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base,
+	t.n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base,
 		"output", r.Output)
 	return s, nil
 }
 
 // makeRun makes the directory that is the user's.
-func (n *Node) makeRun(ctx context.Context, r *record) error {
-	dir := n.sessions.dir(r.Name)
+func (s *session) makeRun(ctx context.Context) error {
+	dir := s.n.sessions.dir(s.Name)
 	if err := unix.RemoveTree(ctx, dir); err != nil { // of a session that a crash left half made
-		return code.New(code.BadConfig, "remove what is left of a session %q: %v", r.Name, err)
+		return code.New(code.BadConfig, "remove what is left of a session %q: %v", s.Name, err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return code.New(code.BadConfig, "make the directory of session %q: %v", r.Name, err)
+		return code.New(code.BadConfig, "make the directory of session %q: %v", s.Name, err)
 	}
-	if int(r.UID) == os.Getuid() {
+	if int(s.UID) == os.Getuid() {
 		return nil
 	}
-	if err := os.Lchown(dir, int(r.UID), int(r.GID)); err != nil {
-		return code.New(code.BadConfig, "give the directory of session %q to user %q: %v", r.Name, r.User,
+	if err := os.Lchown(dir, int(s.UID), int(s.GID)); err != nil {
+		return code.New(code.BadConfig, "give the directory of session %q to user %q: %v", s.Name, s.User,
 			err)
 	}
 	return nil

@@ -8,20 +8,20 @@ import (
 )
 
 // findCgroups looks whether sessions can have cgroups, and says so.
-func (n *Node) findCgroups() {
+func (t *sessions) findCgroups() {
 	home, err := cgroup.Home()
 	if err != nil {
-		n.log.Info("sessions have no cgroups", "why", err)
+		t.n.log.Info("sessions have no cgroups", "why", err)
 		return
 	}
-	n.sessions.cgroups = home
-	n.log.Info("sessions have cgroups", "below", home)
+	t.cgroups = home
+	t.n.log.Info("sessions have cgroups", "below", home)
 }
 
 // placeCgroup says which cgroup the session is to have, if it can have one.
-func (n *Node) placeCgroup(r *record) {
-	if n.sessions.cgroups != "" {
-		r.Cgroup = filepath.Join(n.sessions.cgroups, "vmmc-"+r.Marker)
+func (s *session) placeCgroup() {
+	if s.n.sessions.cgroups != "" {
+		s.Cgroup = filepath.Join(s.n.sessions.cgroups, "vmmc-"+s.Marker)
 	}
 }
 

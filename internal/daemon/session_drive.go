@@ -16,16 +16,16 @@ import (
 // anyDrive asks for a drive that is free.
 const anyDrive = "-"
 
-func (n *Node) drives() string {
-	if n.cfg.Drives != "" {
-		return n.cfg.Drives
+func (t *sessions) drivesDir() string {
+	if t.n.cfg.Drives != "" {
+		return t.n.cfg.Drives
 	}
-	return filepath.Join(n.cfg.State, "drives")
+	return filepath.Join(t.n.cfg.State, "drives")
 }
 
 // driveEntry is where a drive is, as programs see it.
-func (n *Node) driveEntry(drive string) string {
-	entry := filepath.Join(n.drives(), drive)
+func (t *sessions) driveEntry(drive string) string {
+	entry := filepath.Join(t.drivesDir(), drive)
 	if abs, err := filepath.Abs(entry); err == nil {
 		return abs
 	}
@@ -60,77 +60,77 @@ func checkDrive(drive, share string) (string, error) {
 // takeDrive makes the session's drive, or finds the one that is there, and sets the base. Nothing
 // is looked at through the drive here: that is done with the rights of the session's user. Before a
 // drive is made the record is kept, so that a daemon that dies then leaves no unrecorded drive.
-func (n *Node) takeDrive(r *record, keep func() error) error {
-	dir := n.drives()
-	if r.Share == "" {
-		entry := filepath.Join(dir, r.Drive)
+func (s *session) takeDrive(keep func() error) error {
+	dir := s.n.sessions.drivesDir()
+	if s.Share == "" {
+		entry := filepath.Join(dir, s.Drive)
 		st, err := os.Lstat(entry)
 		if err != nil {
 			return code.New(code.BadArg,
-				"node %q has no drive %s in %s: name one that is there, or a share for it", n.cfg.Name, r.Drive,
+				"node %q has no drive %s in %s: name one that is there, or a share for it", s.n.cfg.Name, s.Drive,
 				dir)
 		}
-		r.Base = entry
+		s.Base = entry
 		if st.Mode()&fs.ModeSymlink != 0 {
-			if r.Base, err = os.Readlink(entry); err != nil {
-				return code.New(code.BadConfig, "read drive %s: %v", r.Drive, err)
+			if s.Base, err = os.Readlink(entry); err != nil {
+				return code.New(code.BadConfig, "read drive %s: %v", s.Drive, err)
 			}
-			if !filepath.IsAbs(r.Base) {
-				r.Base = filepath.Join(dir, r.Base)
+			if !filepath.IsAbs(s.Base) {
+				s.Base = filepath.Join(dir, s.Base)
 			}
 		}
-		if !utf8.ValidString(r.Base) {
+		if !utf8.ValidString(s.Base) {
 			return code.New(code.BadArg, "drive %s of node %q leads to %q, which is not valid UTF-8: "+
-				"rename that directory, or name another drive", r.Drive, n.cfg.Name, r.Base)
+				"rename that directory, or name another drive", s.Drive, s.n.cfg.Name, s.Base)
 		}
 		return keep()
 	}
 	if err := trust.MkdirAll(dir, 0o755); err != nil { // users look their drives up there
 		return code.New(code.BadConfig, "make the directory of the drives: %v", err)
 	}
-	asked, letters := r.Drive, r.Drive[:1]
+	asked, letters := s.Drive, s.Drive[:1]
 	if asked == anyDrive {
 		letters = "ZYXWVUTSRQPONMLKJIHGFEDCBA"
 	}
 	for _, l := range letters {
-		r.Drive = string(l) + ":"
-		switch made, err := n.makeDrive(r, keep); {
+		s.Drive = string(l) + ":"
+		switch made, err := s.makeDrive(keep); {
 		case err != nil:
 			return err
 		case made:
 			return nil
 		}
 	}
-	r.Drive = asked
-	if r.Drive == anyDrive {
-		return code.New(code.NoMem, "node %q has no free drive: all of A: to Z: are in %s", n.cfg.Name,
+	s.Drive = asked
+	if s.Drive == anyDrive {
+		return code.New(code.NoMem, "node %q has no free drive: all of A: to Z: are in %s", s.n.cfg.Name,
 			dir)
 	}
 	return code.New(code.BufAlreadyExists, "node %q has a drive %s already: use it with an empty "+
-		"share, or choose another, or \"-\" for one that is free", n.cfg.Name, r.Drive)
+		"share, or choose another, or \"-\" for one that is free", s.n.cfg.Name, s.Drive)
 }
 
 // makeDrive makes the record's drive, if that is free.
-func (n *Node) makeDrive(r *record, keep func() error) (made bool, err error) {
-	entry := filepath.Join(n.drives(), r.Drive)
-	if !n.sessions.claimDrive(r.Drive, r.Name) {
+func (s *session) makeDrive(keep func() error) (made bool, err error) {
+	entry := filepath.Join(s.n.sessions.drivesDir(), s.Drive)
+	if !s.n.sessions.claimDrive(s.Drive, s.Name) {
 		return false, nil
 	}
 	defer func() {
 		if !made {
-			r.Base = "" // an existing entry is not this session's
-			n.sessions.releaseDrive(r)
+			s.Base = "" // an existing entry is not this session's
+			s.n.sessions.releaseDrive(s.Drive, s.Name)
 		}
 	}()
 	if _, err := os.Lstat(entry); err == nil {
 		return false, nil
 	}
-	r.Base = r.target()
+	s.Base = s.target()
 	if err := keep(); err != nil {
 		return false, err
 	}
-	if err := os.Symlink(r.target(), entry); err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, code.New(code.BadConfig, "make drive %s of node %q: %v", r.Drive, n.cfg.Name, err)
+	if err := os.Symlink(s.target(), entry); err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, code.New(code.BadConfig, "make drive %s of node %q: %v", s.Drive, s.n.cfg.Name, err)
 	} else if err != nil {
 		return false, nil
 	}
@@ -138,16 +138,15 @@ func (n *Node) makeDrive(r *record, keep func() error) (made bool, err error) {
 }
 
 // removeDrive removes a drive that takeDrive made, if it is still that.
-func (n *Node) removeDrive(r *record) {
-	if r.Share == "" || r.Base == "" {
+func (s *session) removeDrive() {
+	if s.Share == "" || s.Base == "" {
 		return
 	}
-	entry := filepath.Join(n.drives(), r.Drive)
-	if to, err := os.Readlink(entry); err == nil && to == r.target() && n.sessions.claimDrive(r.Drive,
-		r.Name) {
+	entry := filepath.Join(s.n.sessions.drivesDir(), s.Drive)
+	if to, err := os.Readlink(entry); err == nil && to == s.target() && s.n.sessions.claimDrive(s.Drive, s.Name) {
 		_ = os.Remove(entry)
 	}
-	n.sessions.releaseDrive(r)
+	s.n.sessions.releaseDrive(s.Drive, s.Name)
 }
 
 // claimDrive keeps a drive for one session; it says whether that has it.
@@ -161,10 +160,10 @@ func (t *sessions) claimDrive(drive, name string) bool {
 	return true
 }
 
-func (t *sessions) releaseDrive(r *record) {
+func (t *sessions) releaseDrive(drive, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.drives[r.Drive] == r.Name {
-		delete(t.drives, r.Drive)
+	if t.drives[drive] == name {
+		delete(t.drives, drive)
 	}
 }

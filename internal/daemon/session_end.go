@@ -14,20 +14,20 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// deleteSession ends a session and all that is in it. What fails can be tried
+// delete ends a session and all that is in it. What fails can be tried
 // again.
 //
 // The notice says what was not as usual.
-func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, err error) {
+func (s *session) delete(ctx context.Context) (notice string, err error) {
 	select {
 	case s.connectLock <- struct{}{}: // kept: no supervisor is needed after this
 	case <-s.deletedCh:
 		return "", code.New(code.NoSuchSession, "session %q on node %q is deleted already", s.Name,
-			n.cfg.Name)
+			s.n.cfg.Name)
 	case <-ctx.Done():
-		return "", ctxCause(ctx, "delete session %q on node %q", s.Name, n.cfg.Name)
+		return "", ctxCause(ctx, "delete session %q on node %q", s.Name, s.n.cfg.Name)
 	}
-	t := &n.sessions
+	t := &s.n.sessions
 	s.changeState(sessionDeleting)
 	again := func(err error) (string, error) {
 		s.keep()
@@ -37,28 +37,28 @@ func (n *Node) deleteSession(ctx context.Context, s *session) (notice string, er
 	r := s.record
 	r.Ending = true
 	if err := t.write(r); err != nil {
-		n.log.Warn("a session is deleted all the same", "session", s.Name, "err", err)
+		s.n.log.Warn("a session is deleted all the same", "session", s.Name, "err", err)
 	}
 	if _, err := os.Lstat(t.dir(s.Name)); err == nil {
 		if err := s.endAll(ctx); err != nil {
 			return again(err)
 		}
 	} else if err := s.dropCgroup(); err != nil {
-		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, n.cfg.Name, err))
+		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, s.n.cfg.Name, err))
 	}
 	if err := unix.RemoveTree(ctx, t.dir(s.Name)); err != nil {
 		return again(code.New(code.BadConfig,
 			"remove the directory of session %q: %v; delete the session again", s.Name, err))
 	}
-	if notice, err = n.dropShare(ctx, &s.record); err != nil {
+	if notice, err = s.dropShare(ctx); err != nil {
 		return again(err)
 	}
-	n.removeDrive(&r)
+	s.removeDrive()
 	if err := os.Remove(t.file(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return again(code.New(code.BadConfig, "remove the record of session %q: %v", s.Name, err))
 	}
 	t.remove(s)
-	n.log.Info("session deleted", "session", s.Name, "user", s.User)
+	s.n.log.Info("session deleted", "session", s.Name, "user", s.User)
 	return notice, nil
 }
 
@@ -184,12 +184,12 @@ func EndSessions(ctx context.Context, name, state string) error {
 	defer n.sessions.close()
 	defer n.wg.Wait()
 	defer n.cancel()
-	if err := n.recoverSessions(); err != nil {
+	if err := n.sessions.restore(); err != nil {
 		return err
 	}
 	var all error
-	for _, s := range n.sessionsAfter("") {
-		if _, err := n.deleteSession(ctx, s); err != nil && n.sessionNamed(s.Name) != nil {
+	for _, s := range n.sessions.after("") {
+		if _, err := s.delete(ctx); err != nil && n.sessions.named(s.Name) != nil {
 			all = errors.Join(all, fmt.Errorf("delete session %q: %w", s.Name, err))
 		}
 	}

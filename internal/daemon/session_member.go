@@ -22,21 +22,21 @@ type member struct {
 	noted chan struct{} // nil: the session has started it, and knows of it
 }
 
-// joinSession gives a process that joins its place. One that was not started in
+// join gives a process that joins its place. One that was not started in
 // the session leads a run group of its own. With the node's mu.
-func (n *Node) joinSession(s *session, p *process, pid uint32, c *child) *member {
+func (s *session) join(p *process, pid uint32, c *child) *member {
 	m := &member{s: s, group: pid}
 	if c != nil && c.inSession == s {
 		m.group = c.group
 		return m
 	}
-	n.noteMember(m, p, pid)
+	m.note(p, pid)
 	return m
 }
 
-// noteMember tells the session of a process that it has not started.
-func (n *Node) noteMember(m *member, p *process, pid uint32) {
-	s := m.s
+// note tells the session of a process that it has not started.
+func (m *member) note(p *process, pid uint32) {
+	s, n := m.s, m.s.n
 	m.noted = make(chan struct{})
 	note := supervise.Program{PID: pid, Group: m.group, Real: p.cred.PID}
 	n.wg.Go(func() {
@@ -145,7 +145,7 @@ func (m *member) order(ctx context.Context, o *order) error {
 // which a shell enters it.
 func (m *member) inDrive(real, p string) (string, bool) {
 	p = path.Clean(p)
-	for _, base := range []string{real, path.Clean(m.s.Base), m.s.n.driveEntry(m.s.Drive)} {
+	for _, base := range []string{real, path.Clean(m.s.Base), m.s.n.sessions.driveEntry(m.s.Drive)} {
 		if p == base || base == "/" {
 			return "/" + strings.TrimLeft(p[len(base):], "/"), true
 		}

@@ -47,7 +47,7 @@ func (s *sessionService) SessionOrigin(
 	c, err := callerOf(ctx)
 	var in *session
 	if err == nil {
-		in, err = s.n.findSession(c, r.Msg.GetSession())
+		in, err = s.n.sessions.find(c, r.Msg.GetSession())
 	}
 	if err != nil {
 		return nil, coded(err)

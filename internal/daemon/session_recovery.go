@@ -9,12 +9,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// recoverSessions finds the sessions of a daemon before this one, with their
+// restore finds the sessions of a daemon before this one, with their
 // programs.
-func (n *Node) recoverSessions() error {
-	t := &n.sessions
+func (t *sessions) restore() error {
 	t.mu.Lock() // other nodes ask already
-	t.state, t.byName, t.lockTaken = n.cfg.State, map[string]*session{}, n.keepPIDs
+	t.state, t.byName, t.lockTaken = t.n.cfg.State, map[string]*session{}, t.n.keepPIDs
 	t.drives = map[string]string{}
 	if t.state == "" {
 		t.mu.Unlock()
@@ -42,31 +41,31 @@ func (n *Node) recoverSessions() error {
 			err = r.read(b)
 		}
 		if err != nil || t.file(r.Name) != f {
-			n.log.Warn("a session's record cannot be read", "file", f, "err", err)
+			t.n.log.Warn("a session's record cannot be read", "file", f, "err", err)
 			continue
 		}
-		s := n.newSession(r)
+		s := t.newSession(r)
 		t.add(s)
 		if r.Share != "" && !r.Ending {
 			t.claimDrive(r.Drive, r.Name)
 		}
 		all.Go(func() {
-			ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
+			ctx, stop := context.WithTimeout(t.n.ctx, timeout.Control)
 			defer stop()
 			if _, err := s.reach(ctx); err != nil {
-				n.log.Warn("a session's supervisor cannot be reached", "session", r.Name, "err", err)
+				t.n.log.Warn("a session's supervisor cannot be reached", "session", r.Name, "err", err)
 			}
 		})
 	}
 	all.Wait()
-	for _, s := range n.sessionsAfter("") {
+	for _, s := range t.after("") {
 		if s.Ending {
 			if s.Share != "" {
 				t.claimDrive(s.Drive, s.Name)
 			}
-			n.wg.Go(func() {
-				if _, err := n.deleteSession(n.ctx, s); err != nil {
-					n.log.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
+			t.n.wg.Go(func() {
+				if _, err := s.delete(t.n.ctx); err != nil {
+					t.n.log.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
 				}
 			})
 		}

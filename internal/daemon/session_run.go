@@ -17,7 +17,7 @@ import (
 func (n *Node) spawnInSession(
 	ctx context.Context, im nodeproto.Importer, o order, group uint32,
 ) (uint32, error) {
-	s, err := n.findSession(caller{user: im.User}, im.Session)
+	s, err := n.sessions.find(caller{user: im.User}, im.Session)
 	if err != nil {
 		return 0, err
 	}

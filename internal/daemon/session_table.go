@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"sync/atomic"
 	"errors"
 	"io/fs"
 	"os"
@@ -25,6 +26,7 @@ const (
 // sessions is the table of a node's sessions. The state directory has a record of each, owned by
 // the daemon, and a directory, owned by its user.
 type sessions struct {
+	n         *Node
 	state     string         // "": the node has no sessions
 	cgroups   string         // the cgroup below which they get theirs; "": they get none
 	lockTaken func(*os.File) // is told of the lock
@@ -35,6 +37,8 @@ type sessions struct {
 	drives map[string]string // which session each is made for
 	// Supervisors of sessions that are not made, which cannot be killed, of which user.
 	stuck map[uint32]int
+
+	misplaced atomic.Pointer[misplacedProgram] // keeps the node from starting; nil: none
 }
 
 func (t *sessions) file(name string) string {
@@ -96,28 +100,27 @@ func (t *sessions) close() {
 	}
 }
 
-// findSession returns the session of that name, with an error unless c may use it.
-func (n *Node) findSession(c caller, name string) (*session, error) {
-	if s := n.sessionNamed(name); s != nil {
+// find returns the session of that name, with an error unless c may use it.
+func (t *sessions) find(c caller, name string) (*session, error) {
+	if s := t.named(name); s != nil {
 		return s, s.authorize(c)
 	}
 	return nil, code.New(code.NoSuchSession,
-		"node %q has no session %q: make it with \"vmmc session add\"", n.cfg.Name, name)
+		"node %q has no session %q: make it with \"vmmc session add\"", t.n.cfg.Name, name)
 }
 
-// sessionNamed is nil for one that is not there, or is just being made.
-func (n *Node) sessionNamed(name string) *session {
-	n.sessions.mu.Lock()
-	defer n.sessions.mu.Unlock()
-	if s := n.sessions.byName[name]; s != nil && s.currentState() != sessionMaking {
+// named is nil for one that is not there, or is just being made.
+func (t *sessions) named(name string) *session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.byName[name]; s != nil && s.currentState() != sessionMaking {
 		return s
 	}
 	return nil
 }
 
-// sessionsAfter are those with greater names, in order.
-func (n *Node) sessionsAfter(name string) []*session {
-	t := &n.sessions
+// after are those with greater names, in order.
+func (t *sessions) after(name string) []*session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []*session
@@ -161,16 +164,15 @@ func (t *sessions) reserve(s *session) error {
 
 // reapStuck waits for the end of a supervisor that cannot be killed. Until then it counts as a
 // session of its user's, so that a user cannot have one after the other.
-func (n *Node) reapStuck(c *unix.Child, uid uint32) {
-	t := &n.sessions
+func (t *sessions) reapStuck(c *unix.Child, uid uint32) {
 	t.mu.Lock()
 	if t.stuck == nil {
 		t.stuck = map[uint32]int{}
 	}
 	t.stuck[uid]++
 	t.mu.Unlock()
-	n.wg.Go(func() {
-		if !c.AwaitOr(n.ctx.Done()) {
+	t.n.wg.Go(func() {
+		if !c.AwaitOr(t.n.ctx.Done()) {
 			c.Release()
 			return
 		}

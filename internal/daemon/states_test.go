@@ -19,7 +19,7 @@ func TestNodeStates(t *testing.T) {
 
 func TestSessionStates(t *testing.T) {
 	if err := sessionTransitions.Walk(sessionDeleted, func(from, to sessionState) sessionState {
-		s := newNode(t.Context(), Config{}).newSession(record{})
+		s := newNode(t.Context(), Config{}).sessions.newSession(record{})
 		s.state = from
 		s.setState(to)
 		select {
