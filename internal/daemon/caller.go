@@ -8,7 +8,6 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -72,35 +71,6 @@ func (a *accounts) owner(c caller, name string) (account, error) {
 		return out, code.New(code.BadArg, "user %q has no account on node %q: %v", name, a.node, err)
 	}
 	return out, nil
-}
-
-// newRecord checks what a session is to be.
-func (t *sessions) newRecord(c caller, name, user, drive, share, output string) (r record, err error) {
-	if err := supervise.CheckSession(name); err != nil {
-		return r, err
-	}
-	if output == "" {
-		return r, code.New(code.BadArg,
-			"the output directory is empty: name one, absolute within the session's drive")
-	}
-	if err := supervise.CheckDirectory("output directory", output); err != nil {
-		return r, err
-	}
-	if drive, err = checkDrive(drive, share); err != nil {
-		return r, err
-	}
-	a, err := t.n.accounts.owner(c, user)
-	if err != nil {
-		return r, err
-	}
-	r = record{
-		Name: name, User: a.name, As: user, UID: a.uid, Home: a.home, Drive: drive, Share: share,
-		Output: output,
-	}
-	if a.as != nil {
-		r.GID, r.Groups = a.as.GID, a.as.Groups
-	}
-	return r, nil
 }
 
 // administrates reports whether c may administer the node: read its own logs, take its links down

@@ -3,7 +3,6 @@ package daemon
 import (
 	"os"
 
-	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
@@ -47,24 +46,4 @@ func (n *Node) keepPIDs(f *os.File) {
 	if n.unix != nil { // else the node does not run
 		n.unix.keepIn(f)
 	}
-}
-
-// misplacedProgram is a program of a session that has a logical pid which this node does
-// not give out: the node had another place in the hosts file when it began.
-type misplacedProgram struct {
-	session string
-	pid     uint32
-}
-
-// checkPlace refuses to start in another place while there are such programs: the
-// node that has their place now would give out their pids again.
-func (t *sessions) checkPlace() error {
-	f := t.misplaced.Load()
-	if f == nil {
-		return nil
-	}
-	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of "+
-		"its session %q has run since it was in place %d: put it there again, with lines \"-\" before "+
-		"it where others were removed, until the session is deleted",
-		t.n.cfg.Name, t.n.cluster.place()+1, f.pid, f.session, f.pid/block+1)
 }

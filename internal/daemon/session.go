@@ -9,9 +9,12 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/cgroup"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/env"
@@ -379,4 +382,56 @@ func (s *session) authorize(c caller) error {
 	}
 	return code.New(code.NoRights, "session %q on node %q is of another user than %q", s.Name,
 		s.n.cfg.Name, c.user)
+}
+
+// makeRun makes the directory that is the user's.
+func (s *session) makeRun(ctx context.Context) error {
+	dir := s.n.sessions.dir(s.Name)
+	if err := unix.RemoveTree(ctx, dir); err != nil { // of a session that a crash left half made
+		return code.New(code.BadConfig, "remove what is left of a session %q: %v", s.Name, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return code.New(code.BadConfig, "make the directory of session %q: %v", s.Name, err)
+	}
+	if int(s.UID) == os.Getuid() {
+		return nil
+	}
+	if err := os.Lchown(dir, int(s.UID), int(s.GID)); err != nil {
+		return code.New(code.BadConfig, "give the directory of session %q to user %q: %v", s.Name, s.User,
+			err)
+	}
+	return nil
+}
+
+// placeCgroup says which cgroup the session is to have, if it can have one.
+func (s *session) placeCgroup() {
+	if s.n.sessions.cgroups != "" {
+		s.Cgroup = filepath.Join(s.n.sessions.cgroups, "vmmc-"+s.Marker)
+	}
+}
+
+// confine puts a new supervisor into the session's cgroup, before it starts
+// anything. What an earlier one has left there is ended.
+func (s *session) confine(pid int) {
+	if s.Cgroup == "" {
+		return
+	}
+	err := cgroup.Kill(s.Cgroup, timeout.Stop)
+	if err == nil {
+		err = cgroup.Enter(s.Cgroup, pid)
+	}
+	if err != nil {
+		s.n.log.Warn("a session goes without its cgroup", "session", s.Name, "err", err)
+	}
+}
+
+// dropCgroup ends all that is left in the session's cgroup, and removes it.
+func (s *session) dropCgroup() error {
+	if s.Cgroup == "" {
+		return nil
+	}
+	if err := cgroup.Kill(s.Cgroup, timeout.Stop); err != nil {
+		return err
+	}
+	return cgroup.Remove(s.Cgroup)
 }

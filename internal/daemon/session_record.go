@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/vmmc-go/vmmc/internal/supervise"
+
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/trust"
 )
@@ -104,4 +106,33 @@ func (t *sessions) files() ([]string, error) {
 // escapeGlob makes a path mean itself.
 func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
+}
+
+// newRecord checks what a session is to be.
+func (t *sessions) newRecord(c caller, name, user, drive, share, output string) (r record, err error) {
+	if err := supervise.CheckSession(name); err != nil {
+		return r, err
+	}
+	if output == "" {
+		return r, code.New(code.BadArg,
+			"the output directory is empty: name one, absolute within the session's drive")
+	}
+	if err := supervise.CheckDirectory("output directory", output); err != nil {
+		return r, err
+	}
+	if drive, err = checkDrive(drive, share); err != nil {
+		return r, err
+	}
+	a, err := t.n.accounts.owner(c, user)
+	if err != nil {
+		return r, err
+	}
+	r = record{
+		Name: name, User: a.name, As: user, UID: a.uid, Home: a.home, Drive: drive, Share: share,
+		Output: output,
+	}
+	if a.as != nil {
+		r.GID, r.Groups = a.as.GID, a.as.Groups
+	}
+	return r, nil
 }

@@ -1,7 +1,8 @@
 package daemon
 
 import (
-	"sync/atomic"
+	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,10 +10,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
+	"github.com/vmmc-go/vmmc/internal/cgroup"
+
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -199,4 +205,169 @@ func (t *sessions) remove(s *session) {
 	delete(t.byName, s.Name)
 	t.mu.Unlock()
 	s.changeState(sessionDeleted)
+}
+
+// misplacedProgram is a program of a session that has a logical pid which this node does
+// not give out: the node had another place in the hosts file when it began.
+type misplacedProgram struct {
+	session string
+	pid     uint32
+}
+
+// checkPlace refuses to start in another place while there are such programs: the
+// node that has their place now would give out their pids again.
+func (t *sessions) checkPlace() error {
+	f := t.misplaced.Load()
+	if f == nil {
+		return nil
+	}
+	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of "+
+		"its session %q has run since it was in place %d: put it there again, with lines \"-\" before "+
+		"it where others were removed, until the session is deleted",
+		t.n.cfg.Name, t.n.cluster.place()+1, f.pid, f.session, f.pid/block+1)
+}
+
+// findCgroups looks whether sessions can have cgroups, and says so.
+func (t *sessions) findCgroups() {
+	home, err := cgroup.Home()
+	if err != nil {
+		t.n.log.Info("sessions have no cgroups", "why", err)
+		return
+	}
+	t.cgroups = home
+	t.n.log.Info("sessions have cgroups", "below", home)
+}
+
+// create makes a session with a supervisor that runs, or nothing.
+func (t *sessions) create(
+	ctx context.Context, r record, creds mount.Credentials,
+) (_ *session, err error) {
+	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), creds != mount.Credentials{}
+	s := t.newSession(r)
+	if err := t.reserve(s); err != nil {
+		return nil, err
+	}
+	kept := true // reports whether a session is left, which can be deleted
+	defer func() {
+		if kept {
+			s.keep()
+		} else {
+			t.remove(s)
+		}
+	}()
+	s.placeCgroup()
+	if err := s.placeMount(); err != nil {
+		kept = false
+		return nil, err
+	}
+	undo := func() {
+		s.hangUp()
+		_ = s.dropCgroup()
+		late, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Stop)
+		defer stop()
+		_ = unix.RemoveTree(late, t.dir(r.Name))
+		if derr := s.undoShare(ctx); derr != nil {
+			err = errors.Join(err, derr)
+			return
+		}
+		s.removeDrive()
+		_ = os.Remove(t.file(r.Name))
+		kept = false
+	}
+	// A daemon that dies meanwhile leaves a session that the next one deletes.
+	err = s.takeDrive(func() error {
+		half := s.record
+		half.Ending = true
+		return t.write(half)
+	})
+	if err == nil {
+		err = s.makeRun(ctx)
+	}
+	if err == nil {
+		err = s.mountShare(ctx, creds)
+	}
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	c, err := s.reach(ctx)
+	if err == nil {
+		if err = t.write(s.record); err == nil && ctx.Err() != nil {
+			err = ctxCause(ctx, "make session %q on node %q", r.Name, t.n.cfg.Name)
+		}
+		if err != nil {
+			_, _ = c.End(context.WithoutCancel(ctx))
+		}
+	}
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	t.n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base,
+		"output", r.Output)
+	return s, nil
+}
+
+// restore finds the sessions of a daemon before this one, with their
+// programs.
+func (t *sessions) restore() error {
+	t.mu.Lock() // other nodes ask already
+	t.state, t.byName, t.lockTaken = t.n.cfg.State, map[string]*session{}, t.n.keepPIDs
+	t.drives = map[string]string{}
+	if t.state == "" {
+		t.mu.Unlock()
+		return nil
+	}
+	err := t.open(false)
+	none := t.lock == nil
+	t.mu.Unlock()
+	if err != nil || none {
+		return err
+	}
+	torn, _ := filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"+newRecord))
+	for _, f := range torn { // of a daemon that died while it wrote
+		_ = os.Remove(f)
+	}
+	files, err := t.files()
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	for _, f := range files {
+		var r record
+		b, err := os.ReadFile(f)
+		if err == nil {
+			err = r.read(b)
+		}
+		if err != nil || t.file(r.Name) != f {
+			t.n.log.Warn("a session's record cannot be read", "file", f, "err", err)
+			continue
+		}
+		s := t.newSession(r)
+		t.add(s)
+		if r.Share != "" && !r.Ending {
+			t.claimDrive(r.Drive, r.Name)
+		}
+		all.Go(func() {
+			ctx, stop := context.WithTimeout(t.n.ctx, timeout.Control)
+			defer stop()
+			if _, err := s.reach(ctx); err != nil {
+				t.n.log.Warn("a session's supervisor cannot be reached", "session", r.Name, "err", err)
+			}
+		})
+	}
+	all.Wait()
+	for _, s := range t.after("") {
+		if s.Ending {
+			if s.Share != "" {
+				t.claimDrive(s.Drive, s.Name)
+			}
+			t.n.wg.Go(func() {
+				if _, err := s.delete(t.n.ctx); err != nil {
+					t.n.log.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
+				}
+			})
+		}
+	}
+	return nil
 }
