@@ -5,7 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -14,6 +17,15 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
+
+// broker brings importers and exporters together: it matches imports with exports, and introduces
+// links.
+type broker struct {
+	n *Node
+
+	mu      sync.Mutex
+	pending map[uint64]*pendingLink // by number
+}
 
 // importBuffer requests an import from the exporter, on this node or on another one.
 func (p *process) importBuffer(
@@ -28,7 +40,7 @@ func (p *process) importBuffer(
 			}
 			a.link, a.pages = random64(), pages
 		}
-		g, fds, err := p.n.awaitGrant(ctx, r.PID, a)
+		g, fds, err := p.n.broker.awaitGrant(ctx, r.PID, a)
 		if e, lerr := p.n.lookup(r.PID); err == nil && lerr == nil {
 			p.mu.Lock()
 			if e.conn.Alive() { // else disconnected tells its grantors, or is about to
@@ -69,14 +81,14 @@ type importQuery struct {
 // awaitGrant waits until process pid exports a buffer, checks rights (broker_rights.go), and
 // requests a grant from the exporter. It ends early when the exporter dies. A request that carries
 // a link's pages does not wait, because descriptors are scarce.
-func (n *Node) awaitGrant(
+func (b *broker) awaitGrant(
 	ctx context.Context, pid uint32, a importQuery,
 ) (nodeproto.Grant, []int, error) {
-	if a.link != 0 && n.wouldAwait(pid) {
+	if a.link != 0 && b.n.wouldAwait(pid) {
 		return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q is not there yet",
-			pid, n.cfg.Name)
+			pid, b.n.cfg.Name)
 	}
-	p, err := n.awaitJoined(ctx, pid)
+	p, err := b.n.awaitJoined(ctx, pid)
 	if err != nil {
 		return nodeproto.Grant{}, nil, err
 	}
@@ -99,16 +111,16 @@ func (n *Node) awaitGrant(
 		}
 		if a.link != 0 {
 			return nodeproto.Grant{}, nil, code.New(code.InProgress,
-				"process %d on node %q does not export buffer %d yet", pid, n.cfg.Name, a.id)
+				"process %d on node %q does not export buffer %d yet", pid, b.n.cfg.Name, a.id)
 		}
 		select {
 		case <-changed:
 		case <-p.conn.Done():
 			return nodeproto.Grant{}, nil, code.New(code.NoSuchProcess,
-				"process %d on node %q ended before it exported buffer %d", pid, n.cfg.Name, a.id)
+				"process %d on node %q ended before it exported buffer %d", pid, b.n.cfg.Name, a.id)
 		case <-ctx.Done():
 			return nodeproto.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid,
-				n.cfg.Name, a.id)
+				b.n.cfg.Name, a.id)
 		}
 	}
 }
@@ -258,7 +270,7 @@ func (p *process) withdraw(ctx context.Context, r nodeproto.ReleaseRequest) {
 // release gives back a grant that never got a link. With a link, the importer gives it back there.
 func (p *process) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
 	if r.Exporter.Node == p.n.cfg.Name {
-		return p.n.releaseHere(ctx, r)
+		return p.n.broker.releaseHere(ctx, r)
 	}
 	o, err := p.n.cluster.peer(r.Exporter.Node)
 	if err != nil {
@@ -267,8 +279,8 @@ func (p *process) release(ctx context.Context, r nodeproto.ReleaseRequest) error
 	return o.release(ctx, r)
 }
 
-func (n *Node) releaseHere(ctx context.Context, r nodeproto.ReleaseRequest) error {
-	e, err := n.lookupExact(ctx, r.Exporter)
+func (b *broker) releaseHere(ctx context.Context, r nodeproto.ReleaseRequest) error {
+	e, err := b.n.lookupExact(ctx, r.Exporter)
 	if err != nil {
 		return err
 	}
@@ -382,69 +394,147 @@ type pendingLink struct {
 	exporter   *process
 	key        []byte
 	epoch      uint64 // of the network
-	redialable bool   // may be redialled until the exporter says otherwise. Guarded by Node.mu.
+	redialable bool   // may be redialled until the exporter says otherwise. Guarded by broker.mu.
 }
 
 // prepareLink prepares a link for an importer on another node. Only the two processes get the key,
 // over control connections. s is the importer's.
-func (n *Node) prepareLink(
+func (b *broker) prepareLink(
 	ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy,
 ) (nodeproto.Connected, error) {
-	e, err := n.lookupExact(ctx, exporter)
+	e, err := b.n.lookupExact(ctx, exporter)
 	if err != nil {
 		return nodeproto.Connected{}, err
 	}
-	if n.tcp == nil {
+	if b.n.tcp == nil {
 		return nodeproto.Connected{}, code.New(code.BadConfig, "node %q does not listen for other nodes",
-			n.cfg.Name)
+			b.n.cfg.Name)
 	}
-	ctx, epoch, leave, err := n.network.use(ctx)
+	ctx, epoch, leave, err := b.n.network.use(ctx)
 	if err != nil {
 		return nodeproto.Connected{}, err
 	}
 	defer leave()
 	key := make([]byte, wire.KeySize)
 	_, _ = rand.Read(key) // never fails since Go 1.24
-	s.Encrypt = s.Encrypt || n.cfg.Encrypt
+	s.Encrypt = s.Encrypt || b.n.cfg.Encrypt
 	a := nodeproto.AcceptRequest{
 		Link: random64(), Order: e.linkOrder.Add(1), Importer: im.Process, Key: key, Secrecy: s,
 	}
-	n.mu.Lock()
-	n.pendingLinks[a.Link] = &pendingLink{exporter: e, key: key, epoch: epoch}
-	n.mu.Unlock()
+	b.mu.Lock()
+	b.pending[a.Link] = &pendingLink{exporter: e, key: key, epoch: epoch}
+	b.mu.Unlock()
 	// An importer dials at once.
-	time.AfterFunc(2*timeout.Control, func() { n.forgetUndialled(a.Link) })
+	time.AfterFunc(2*timeout.Control, func() { b.forgetUndialled(a.Link) })
 	accepted, fds, err := nodeproto.Ask[nodeproto.Accepted](ctx, e.conn, nodeproto.Accept, a, nil)
 	closeAll(fds) // an honest process sends none
 	if err == nil && s.Encrypt && !accepted.Encrypt {
 		err = code.New(code.NotImplemented,
 			"process %d on node %q makes no encrypted links, which are asked for: its vmmc is older",
-			exporter.PID, n.cfg.Name)
+			exporter.PID, b.n.cfg.Name)
 	}
 	if err != nil {
-		n.forgetLink(a.Link, e)
+		b.forgetLink(a.Link, e)
 		return nodeproto.Connected{}, e.answerError(err)
 	}
 	e.logLink(a.Link, im, exporter, accepted.Encrypt)
 	return nodeproto.Connected{
-		Link: a.Link, Key: key, Address: n.dataAddress(), Secrecy: accepted.Secrecy,
+		Link: a.Link, Key: key, Address: b.n.tcp.dataAddress(), Secrecy: accepted.Secrecy,
 	}, nil
 }
 
 // forgetLink removes a link of an exporter: no importer can dial it any more.
-func (n *Node) forgetLink(link uint64, exporter *process) {
-	n.mu.Lock()
-	if d := n.pendingLinks[link]; d != nil && d.exporter == exporter {
-		delete(n.pendingLinks, link)
+func (b *broker) forgetLink(link uint64, exporter *process) {
+	b.mu.Lock()
+	if d := b.pending[link]; d != nil && d.exporter == exporter {
+		delete(b.pending, link)
 	}
-	n.mu.Unlock()
+	b.mu.Unlock()
+}
+
+// forgetExporter removes all links of an exporter.
+func (b *broker) forgetExporter(exporter *process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.pending, func(_ uint64, d *pendingLink) bool { return d.exporter == exporter })
+}
+
+// forgetAll removes all links.
+func (b *broker) forgetAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.pending)
+}
+
+// find returns the link of that number, or nil.
+func (b *broker) find(link uint64) *pendingLink {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pending[link]
+}
+
+// allowRedial lets an importer dial the link again after it has lost its connection.
+func (b *broker) allowRedial(d *pendingLink) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	d.redialable = true
 }
 
 // forgetUndialled removes a link that should have been dialled by now, unless it may be redialled.
-func (n *Node) forgetUndialled(link uint64) {
-	n.mu.Lock()
-	if d := n.pendingLinks[link]; d != nil && !d.redialable {
-		delete(n.pendingLinks, link)
+func (b *broker) forgetUndialled(link uint64) {
+	b.mu.Lock()
+	if d := b.pending[link]; d != nil && !d.redialable {
+		delete(b.pending, link)
 	}
-	n.mu.Unlock()
+	b.mu.Unlock()
+}
+
+// takeLinks lets importers on other nodes redial the links of a process of this node. Only a link's
+// two ends know its number: an importer that announces the number as its own before the exporter
+// does harms only its own link.
+func (b *broker) takeLinks(p *process, links []nodeproto.LinkAgain) error {
+	if len(links) == 0 || b.n.network.reason() != "" {
+		return nil
+	}
+	p.mu.Lock()
+	p.rejoinedLinks += len(links)
+	many := p.rejoinedLinks > maxLinks
+	p.mu.Unlock()
+	if many {
+		return code.New(code.NoMem, "a process comes back with more than %d links", maxLinks)
+	}
+	epoch := b.n.network.currentEpoch()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range links {
+		if d := b.pending[l.Link]; d != nil && d.exporter != p || len(l.Key) != wire.KeySize {
+			b.n.log.Warn("a process came back with a link that is not its own", "realpid", p.cred.PID, "user",
+				p.user)
+			continue
+		}
+		b.pending[l.Link] = &pendingLink{exporter: p, key: l.Key, epoch: epoch, redialable: true}
+	}
+	return nil
+}
+
+// handOver passes the connection on the control connection that was checked.
+func (p *process) handOver(c *net.TCPConn, r nodeproto.HandoverRequest) error {
+	select {
+	case p.pendingHandovers <- struct{}{}:
+		defer func() { <-p.pendingHandovers }()
+	case <-time.After(timeout.Hello):
+		return code.New(code.Timeout, "process %d leaves %d connections unanswered", p.id.Load().PID,
+			maxHandovers)
+	}
+	_ = c.SetDeadline(time.Time{})
+	fd, err := unix.Borrow(c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
+	defer stop()
+	fds, err := p.conn.Call(ctx, nodeproto.Handover, r, []int{fd}, nil)
+	closeAll(fds) // an honest process sends none
+	return p.answerError(err)
 }

@@ -66,13 +66,13 @@ func (n *Node) listenTCP() (*ingress, error) {
 func (f *ingress) addr() string { return f.listeners[0].Addr().String() }
 
 // dataAddress returns the address that importers dial.
-func (n *Node) dataAddress() string {
-	if self := n.cluster.roster.Load().self(n.cfg.Name); self.Data != "" {
+func (f *ingress) dataAddress() string {
+	if self := f.n.cluster.roster.Load().self(f.n.cfg.Name); self.Data != "" {
 		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
 			return self.Data
 		}
 	}
-	return n.tcp.addr()
+	return f.addr()
 }
 
 func (f *ingress) accept(l net.Listener) {
@@ -128,7 +128,7 @@ func (f *ingress) classify(s *unauthConn) {
 		f.handshakeTLS(s, first[:], end)
 		return
 	case wire.Magic[0]:
-		err := f.n.dataLink(s.Conn.(*net.TCPConn), first[0], func() { f.limiter.release(s) })
+		err := f.dataLink(s.Conn.(*net.TCPConn), first[0], func() { f.limiter.release(s) })
 		f.reject(s, refusedHello, err)
 	default:
 		f.reject(s, refusedProtocol, errUnknownProtocol)

@@ -1,24 +1,21 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/handshake"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
-	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // dataLink checks a dialling importer and hands the connection to the exporter.
 // first is the byte that was read already. The caller closes c: the exporter
 // has a descriptor of its own by then. proved is called when the proof was checked.
-func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
+func (f *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
+	n := f.n
 	r, err := handshake.Receive(c, first)
 	if err != nil {
 		return err
@@ -26,9 +23,7 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	number := r.Hello.Link
 	// Read before the lookup: a returning process announces its links before it is joined.
 	later := n.journal.anyAbsent()
-	n.mu.Lock()
-	d := n.pendingLinks[number]
-	n.mu.Unlock()
+	d := n.broker.find(number)
 	// And after it: a process that was cut off is expected before its links are removed.
 	later = later || n.journal.anyAbsent()
 	// An unknown link is challenged like a known one, so that an unauthenticated peer does not learn
@@ -48,9 +43,9 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 		return fmt.Errorf("link %#x: %w", number, wire.RefusedProof)
 	}
 	proved()
-	n.mu.Lock()
-	d.redialable = d.redialable || r.Hello.Capabilities&wire.Resumes != 0
-	n.mu.Unlock()
+	if r.Hello.Capabilities&wire.Resumes != 0 {
+		n.broker.allowRedial(d)
+	}
 	if err := d.exporter.handOver(c, nodeproto.HandoverRequest{
 		Link: number, Incarnation: d.exporter.id.Load().Incarnation, Hello: r.Raw, Challenge: r.Challenge,
 		Epoch: d.epoch,
@@ -64,26 +59,4 @@ func (n *Node) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	n.driverLog.Info("a link was accepted", "link", fmt.Sprintf("%#x", number), "from", c.RemoteAddr(),
 		"exporter", *d.exporter.id.Load())
 	return nil
-}
-
-// handOver passes the connection on the control connection that was checked.
-func (p *process) handOver(c *net.TCPConn, r nodeproto.HandoverRequest) error {
-	select {
-	case p.pendingHandovers <- struct{}{}:
-		defer func() { <-p.pendingHandovers }()
-	case <-time.After(timeout.Hello):
-		return code.New(code.Timeout, "process %d leaves %d connections unanswered", p.id.Load().PID,
-			maxHandovers)
-	}
-	_ = c.SetDeadline(time.Time{})
-	fd, err := unix.Borrow(c)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
-	defer stop()
-	fds, err := p.conn.Call(ctx, nodeproto.Handover, r, []int{fd}, nil)
-	closeAll(fds) // an honest process sends none
-	return p.answerError(err)
 }

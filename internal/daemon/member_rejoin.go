@@ -6,7 +6,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // maxLinks bounds the links that a process announces when it rejoins.
@@ -83,7 +82,7 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 			return err
 		}
 	}
-	if err := p.n.takeLinks(p, r.Links); err != nil {
+	if err := p.n.broker.takeLinks(p, r.Links); err != nil {
 		return err
 	}
 	if !r.Last {
@@ -104,34 +103,6 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 			}, nil, nil)
 			closeAll(fds)
 		})
-	}
-	return nil
-}
-
-// takeLinks lets importers on other nodes redial the links of a process of this node. Only a link's
-// two ends know its number: an importer that announces the number as its own before the exporter
-// does harms only its own link.
-func (n *Node) takeLinks(p *process, links []nodeproto.LinkAgain) error {
-	if len(links) == 0 || n.network.reason() != "" {
-		return nil
-	}
-	p.mu.Lock()
-	p.rejoinedLinks += len(links)
-	many := p.rejoinedLinks > maxLinks
-	p.mu.Unlock()
-	if many {
-		return code.New(code.NoMem, "a process comes back with more than %d links", maxLinks)
-	}
-	epoch := n.network.currentEpoch()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, l := range links {
-		if d := n.pendingLinks[l.Link]; d != nil && d.exporter != p || len(l.Key) != wire.KeySize {
-			n.log.Warn("a process came back with a link that is not its own", "realpid", p.cred.PID, "user",
-				p.user)
-			continue
-		}
-		n.pendingLinks[l.Link] = &pendingLink{exporter: p, key: l.Key, epoch: epoch, redialable: true}
 	}
 	return nil
 }

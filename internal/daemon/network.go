@@ -125,9 +125,7 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 	if err := n.saveDown(reason); err != nil {
 		n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
 	}
-	n.mu.Lock()
-	clear(n.pendingLinks) // no importer can dial any more
-	n.mu.Unlock()
+	n.broker.forgetAll() // no importer can dial any more
 	// Whichever side of a link ends it first, the other one knows why. All of it is done even if
 	// the caller gives up.
 	ctx = context.WithoutCancel(ctx)

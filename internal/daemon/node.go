@@ -58,18 +58,18 @@ type Node struct {
 	unix        *unixSocket
 	tcp         *ingress // nil when this node is alone
 
-	mu           sync.Mutex
-	processes    map[uint32]*process
-	pendingLinks map[uint64]*pendingLink
-	conns        map[*nodeproto.Conn]struct{}
-	children     children
-	state        nodeState // guarded by mu
-	sessions     sessions
-	network      network
-	endedTotals  endedTotals
-	departed     departed
-	journal      memberJournal
-	disk         stateDisk
+	mu          sync.Mutex
+	processes   map[uint32]*process
+	conns       map[*nodeproto.Conn]struct{}
+	children    children
+	state       nodeState // guarded by mu
+	sessions    sessions
+	broker      broker
+	network     network
+	endedTotals endedTotals
+	departed    departed
+	journal     memberJournal
+	disk        stateDisk
 
 	descriptors descriptorBudget
 
@@ -133,7 +133,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	cfg.Name = hosts.Canonical(cfg.Name)
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
-		processes: map[uint32]*process{}, pendingLinks: map[uint64]*pendingLink{},
+		processes: map[uint32]*process{}, broker: broker{pending: map[uint64]*pendingLink{}},
 		conns:       map[*nodeproto.Conn]struct{}{},
 		accounts:    accounts{node: cfg.Name, spawnRoot: cfg.SpawnRoot, admins: cfg.Admins},
 		disk:        stateDisk{dir: cfg.State},
@@ -142,7 +142,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.descriptors.node, n.descriptors.logs = cfg.Name, &n.systemLogs
 	n.descriptors.measure()
 	n.refusals.logs = &n.systemLogs
-	n.cluster.n, n.sessions.n = n, n
+	n.cluster.n, n.sessions.n, n.broker.n = n, n, n
 	n.identity = identity{
 		logs: &n.systemLogs, dir: cfg.Certs, now: cfg.Identity, looked: time.Now(),
 	}

@@ -143,6 +143,8 @@ func (p *process) disconnected() {
 	}
 	n := p.n
 	n.noteDeparture(p) // before an importer that dials it is refused
+	// Before the process can rejoin: it would find that its links are another one's.
+	n.broker.forgetExporter(p)
 	var left []*process
 	n.mu.Lock()
 	if n.processes[id.PID] == p {
@@ -150,11 +152,6 @@ func (p *process) disconnected() {
 	}
 	for _, q := range n.processes {
 		left = append(left, q)
-	}
-	for l, d := range n.pendingLinks {
-		if d.exporter == p {
-			delete(n.pendingLinks, l)
-		}
 	}
 	n.mu.Unlock()
 	for _, q := range left { // processes that may have imported from it
@@ -269,7 +266,7 @@ func (p *process) handle(
 	case nodeproto.Forget:
 		r, err := nodeproto.Decode[nodeproto.ForgetRequest](body)
 		if err == nil {
-			p.n.forgetLink(r.Link, p)
+			p.n.broker.forgetLink(r.Link, p)
 		}
 		return nodeproto.Empty{}, nil, err
 	case nodeproto.Departed:

@@ -98,7 +98,7 @@ func (s *service) Import(
 		return nil, coded(err)
 	}
 	defer leave()
-	g, fds, err := s.n.awaitGrant(ctx, r.Msg.GetTargetPid(),
+	g, fds, err := s.n.broker.awaitGrant(ctx, r.Msg.GetTargetPid(),
 		importQuery{im: im, id: r.Msg.GetBufferId()})
 	closeAll(fds)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *service) Connect(
 	if err != nil {
 		return nil, coded(err)
 	}
-	c, err := s.n.prepareLink(ctx, im, nodeproto.ProcessID{
+	c, err := s.n.broker.prepareLink(ctx, im, nodeproto.ProcessID{
 		Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation(),
 	},
 		nodeproto.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
@@ -133,7 +133,7 @@ func (s *service) Release(
 ) (*connect.Response[nodev1.ReleaseResponse], error) {
 	im, err := importer(ctx, r.Msg.GetImporter(), "", "")
 	if err == nil {
-		err = s.n.releaseHere(ctx, nodeproto.ReleaseRequest{
+		err = s.n.broker.releaseHere(ctx, nodeproto.ReleaseRequest{
 			Importer: im.Process,
 			Exporter: nodeproto.ProcessID{
 				Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation(),
