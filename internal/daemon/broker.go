@@ -41,7 +41,7 @@ func (p *process) importBuffer(
 			a.link, a.pages = random64(), pages
 		}
 		g, fds, err := p.n.broker.awaitGrant(ctx, r.PID, a)
-		if e, lerr := p.n.lookup(r.PID); err == nil && lerr == nil {
+		if e, lerr := p.n.registry.lookup(r.PID); err == nil && lerr == nil {
 			p.mu.Lock()
 			if e.conn.Alive() { // else disconnected tells its grantors, or is about to
 				p.grantors[e] = struct{}{}
@@ -84,11 +84,11 @@ type importQuery struct {
 func (b *broker) awaitGrant(
 	ctx context.Context, pid uint32, a importQuery,
 ) (nodeproto.Grant, []int, error) {
-	if a.link != 0 && b.n.wouldAwait(pid) {
+	if a.link != 0 && b.n.registry.wouldAwait(pid) {
 		return nodeproto.Grant{}, nil, code.New(code.InProgress, "process %d on node %q is not there yet",
 			pid, b.n.cfg.Name)
 	}
-	p, err := b.n.awaitJoined(ctx, pid)
+	p, err := b.n.registry.awaitJoined(ctx, pid)
 	if err != nil {
 		return nodeproto.Grant{}, nil, err
 	}
@@ -280,28 +280,12 @@ func (p *process) release(ctx context.Context, r nodeproto.ReleaseRequest) error
 }
 
 func (b *broker) releaseHere(ctx context.Context, r nodeproto.ReleaseRequest) error {
-	e, err := b.n.lookupExact(ctx, r.Exporter)
+	e, err := b.n.registry.lookupExact(ctx, r.Exporter)
 	if err != nil {
 		return err
 	}
 	e.withdraw(ctx, r)
 	return nil
-}
-
-// lookupExact returns a process and checks its incarnation.
-func (n *Node) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*process, error) {
-	if err := n.journal.awaitReturn(ctx, id.PID); err != nil {
-		return nil, err
-	}
-	p, err := n.lookup(id.PID)
-	if err != nil {
-		return nil, err
-	}
-	if p.id.Load().Incarnation != id.Incarnation {
-		return nil, code.New(code.StaleImport,
-			"process %d on node %q is another one than was imported from: import again", id.PID, n.cfg.Name)
-	}
-	return p, nil
 }
 
 // connect introduces a link from p to an exporter, for the grants that p has there.
@@ -330,7 +314,7 @@ func (p *process) connect(
 		}
 		return c, nil, err
 	}
-	e, err := p.n.lookupExact(ctx, r.Exporter)
+	e, err := p.n.registry.lookupExact(ctx, r.Exporter)
 	if err == nil {
 		err = p.checkDescriptors(pages)
 	}
@@ -402,7 +386,7 @@ type pendingLink struct {
 func (b *broker) prepareLink(
 	ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy,
 ) (nodeproto.Connected, error) {
-	e, err := b.n.lookupExact(ctx, exporter)
+	e, err := b.n.registry.lookupExact(ctx, exporter)
 	if err != nil {
 		return nodeproto.Connected{}, err
 	}

@@ -50,13 +50,13 @@ func TestSpawnGivenUp(t *testing.T) {
 		Path: []byte("/bin/sleep"), Args: [][]byte{[]byte("1000")}, Directory: []byte("/"),
 	}}
 	for range 8 {
-		if _, err := n.spawn(ctx, o); !errors.Is(err, code.Timeout) {
+		if _, err := n.children.spawn(ctx, o); !errors.Is(err, code.Timeout) {
 			t.Errorf("spawn without time: %v", err)
 		}
 	}
 	running := func() int {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		n.registry.mu.Lock()
+		defer n.registry.mu.Unlock()
 		return len(n.children.byPID)
 	}
 	for end := time.Now().Add(30 * time.Second); running() > 0; time.Sleep(time.Millisecond) {

@@ -28,7 +28,7 @@ func TestNothingIsKeptOfExportersThatHaveEnded(t *testing.T) {
 	p := open()
 	defer p.Close()
 	kept := func() int {
-		q, err := n.lookup(uint32(p.PID()))
+		q, err := n.registry.lookup(uint32(p.PID()))
 		if err != nil {
 			t.Fatal(err)
 		}

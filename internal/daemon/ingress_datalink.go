@@ -22,10 +22,10 @@ func (f *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	}
 	number := r.Hello.Link
 	// Read before the lookup: a returning process announces its links before it is joined.
-	later := n.journal.anyAbsent()
+	later := n.registry.journal.anyAbsent()
 	d := n.broker.find(number)
 	// And after it: a process that was cut off is expected before its links are removed.
-	later = later || n.journal.anyAbsent()
+	later = later || n.registry.journal.anyAbsent()
 	// An unknown link is challenged like a known one, so that an unauthenticated peer does not learn
 	// which links exist.
 	if probe, err := r.ReadProof(c); probe || err != nil {

@@ -1,10 +1,7 @@
 package daemon
 
 import (
-	"cmp"
 	"iter"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -116,15 +113,15 @@ func (c *linkCounters) totals() (all pages.Ended) {
 
 // closeCounters gives the memory back, of a process that has ended; the node keeps its sums.
 func (p *process) closeCounters() {
-	p.n.endedTotals.mu.Lock()
-	defer p.n.endedTotals.mu.Unlock()
+	p.n.registry.endedTotals.mu.Lock()
+	defer p.n.registry.endedTotals.mu.Unlock()
 	p.counters.mu.Lock()
 	defer p.counters.mu.Unlock()
 	p.counters.closed = true
 	if p.counters.reader != nil {
 		all := p.counters.totals()
-		p.n.endedTotals.sum.Imports.Add(&all.Imports)
-		p.n.endedTotals.sum.Exports.Add(&all.Exports)
+		p.n.registry.endedTotals.sum.Imports.Add(&all.Imports)
+		p.n.registry.endedTotals.sum.Exports.Add(&all.Exports)
 		p.counters.reader.Close()
 		p.counters.reader = nil
 	}
@@ -132,9 +129,9 @@ func (p *process) closeCounters() {
 
 // linkEnds looks at the links of all processes that may be shown, in the order of pids; at
 // each process when its turn comes.
-func (n *Node) linkEnds(may func(*process) bool) iter.Seq[linkEnd] {
+func (reg *registry) linkEnds(may func(*process) bool) iter.Seq[linkEnd] {
 	return func(yield func(linkEnd) bool) {
-		for _, p := range n.processesByPID(may) {
+		for _, p := range reg.byPID(may) {
 			for _, l := range p.readCounters(time.Now()) {
 				if !yield(l) {
 					return
@@ -144,32 +141,17 @@ func (n *Node) linkEnds(may func(*process) bool) iter.Seq[linkEnd] {
 	}
 }
 
-func (n *Node) processesByPID(may func(*process) bool) []*process {
-	n.mu.Lock()
-	var all []*process
-	for _, p := range n.processes {
-		if may(p) {
-			all = append(all, p)
-		}
-	}
-	n.mu.Unlock()
-	slices.SortFunc(all, func(a, b *process) int {
-		return cmp.Compare(a.id.Load().PID, b.id.Load().PID)
-	})
-	return all
-}
-
 // sampleLinks looks now and then, so that it is known since when a link is idle.
-func (n *Node) sampleLinks() {
+func (reg *registry) sampleLinks() {
 	t := time.NewTicker(timeout.Links)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			for _, p := range n.processesByPID(func(*process) bool { return true }) {
+			for _, p := range reg.byPID(func(*process) bool { return true }) {
 				p.readCounters(time.Now())
 			}
-		case <-n.ctx.Done():
+		case <-reg.n.ctx.Done():
 			return
 		}
 	}
@@ -195,12 +177,10 @@ type Side struct{ Imports, Mapped, Encrypted bool }
 // Figures looks.
 func (n *Node) Figures() Figures {
 	f := Figures{Links: map[Side]int{}, Refused: n.refusals.sum()}
-	n.endedTotals.mu.Lock() // no process ends meanwhile: each is in one of the two sums
-	defer n.endedTotals.mu.Unlock()
-	f.Totals = n.endedTotals.sum
-	n.mu.Lock()
-	all := slices.Collect(maps.Values(n.processes))
-	n.mu.Unlock()
+	n.registry.endedTotals.mu.Lock() // no process ends meanwhile: each is in one of the two sums
+	defer n.registry.endedTotals.mu.Unlock()
+	f.Totals = n.registry.endedTotals.sum
+	all := n.registry.all()
 	f.Processes = len(all)
 	for _, p := range all {
 		for _, l := range p.readCounters(time.Now()) {

@@ -88,33 +88,33 @@ func (d *departed) has(id nodeproto.ProcessID) bool {
 // noteDeparture classifies the end of a process's connection. A connection that this daemon ended,
 // or that broke by a malformed packet, says nothing about the process, whose links go on. A process
 // that did not read its connection may rejoin, and so may one that was just rejoining.
-func (n *Node) noteDeparture(p *process) {
+func (reg *registry) noteDeparture(p *process) {
 	err := p.conn.Err()
 	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE)
 	id := p.id.Load()
 	switch {
-	case id == nil || n.isStopping(): // the next daemon asks the kernel
-	case n.journal.change(*id, memberExpected, memberReturning):
+	case id == nil || reg.n.isStopping(): // the next daemon asks the kernel
+	case reg.journal.change(*id, memberExpected, memberReturning):
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		n.journal.change(*id, memberExpected, memberJoined)
+		reg.journal.change(*id, memberExpected, memberJoined)
 	case ended:
-		if !n.departed.has(*id) { // unless the journal has seen it first
-			n.departed.add(*id)
+		if !reg.departed.has(*id) { // unless the journal has seen it first
+			reg.departed.add(*id)
 		}
-		n.journal.change(*id, memberEnded, memberJoined)
+		reg.journal.change(*id, memberEnded, memberJoined)
 	default: // it sent a malformed packet: it cannot rejoin, and may live on with its links
-		n.journal.change(*id, memberDropped, memberJoined)
+		reg.journal.change(*id, memberDropped, memberJoined)
 	}
 }
 
 // hasDeparted reports whether a process is known to have ended. The node that is asked may not
 // know.
-func (n *Node) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
-	if id.Node == n.cfg.Name {
-		return n.departed.has(id), nil
+func (reg *registry) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
+	if id.Node == reg.n.cfg.Name {
+		return reg.departed.has(id), nil
 	}
-	o, err := n.cluster.peer(id.Node)
+	o, err := reg.n.cluster.peer(id.Node)
 	if err != nil {
 		return false, err
 	}
@@ -142,6 +142,6 @@ func (s *service) Departed(
 	m := r.Msg.GetProcess()
 	id := nodeproto.ProcessID{Node: s.n.cfg.Name, PID: m.GetPid(), Incarnation: m.GetIncarnation()}
 	return connect.NewResponse(&nodev1.DepartedResponse{
-		Departed: m.GetNode() == id.Node && s.n.departed.has(id),
+		Departed: m.GetNode() == id.Node && s.n.registry.departed.has(id),
 	}), nil
 }

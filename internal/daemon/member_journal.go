@@ -157,7 +157,7 @@ func (r *memberJournal) open(n *Node, socket string) error {
 		}
 	}
 	for _, e := range append(ended, lost...) {
-		n.departed.addAt(e)
+		n.registry.departed.addAt(e)
 	}
 	r.path = path
 	if err := r.rewrite(append(ended, lost...)); err != nil {
@@ -260,12 +260,12 @@ func (r *memberJournal) append(e memberRecord) {
 	}
 	b, err := json.Marshal(e)
 	if err == nil && r.failed { // the last line may be torn and others may be missing
-		err = r.rewrite(r.n.departed.latest(maxEnded))
+		err = r.rewrite(r.n.registry.departed.latest(maxEnded))
 	} else if err == nil {
 		_, err = r.f.Write(append(b, '\n'))
 	}
 	if r.lines++; err == nil && r.lines > 4*len(r.live)+4*maxEnded {
-		err = r.rewrite(r.n.departed.latest(maxEnded))
+		err = r.rewrite(r.n.registry.departed.latest(maxEnded))
 	}
 	if err != nil && !r.failed {
 		r.n.log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
@@ -356,7 +356,7 @@ func (r *memberJournal) watch(m *membership, present <-chan struct{}) {
 		case <-t.C:
 		}
 		if m.dead() {
-			r.n.departed.add(m.Process)
+			r.n.registry.departed.add(m.Process)
 			r.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
 			r.n.log.Info("a process has ended before it came back", "pid", m.Process.PID, "realpid", m.Real)
 			return
@@ -467,7 +467,7 @@ func (r *memberJournal) close() (awaited bool) {
 		}
 	}
 	// A process that the kernel knows to be dead and that is in the list still has ended just now.
-	asked := r.n.tcp != nil && (len(r.live) > 0 || r.n.departed.asked())
+	asked := r.n.tcp != nil && (len(r.live) > 0 || r.n.registry.departed.asked())
 	if r.path != "" && !awaited && !asked {
 		_ = os.Remove(r.path)
 	}

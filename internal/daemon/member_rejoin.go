@@ -20,13 +20,13 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 			"local protocol, this daemon %d: start the program again with the vmmc of this daemon",
 			r.Version, nodeproto.Version)
 	}
-	in := n.sessionOf(r.Process)
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	in := n.registry.sessionOf(r.Process)
+	n.registry.mu.Lock()
+	defer n.registry.mu.Unlock()
 	if p.id.Load() != nil {
 		return nodeproto.Welcome{}, code.New(code.BadArg, "this connection has registered already")
 	}
-	e, err := n.journal.beginReturn(&r, p, n.processes[r.Process.PID] != nil)
+	e, err := n.registry.journal.beginReturn(&r, p, n.registry.processes[r.Process.PID] != nil)
 	if err != nil {
 		return nodeproto.Welcome{}, err
 	}
@@ -42,7 +42,7 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	}
 	p.linkOrder.Store(r.Order)
 	p.id.Store(&e.Process)
-	n.processes[e.Process.PID] = p
+	n.registry.processes[e.Process.PID] = p
 	return nodeproto.Welcome{
 		Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.cluster.nodeNames(), Pass: r.Pass,
 		Introduces: true, InSession: p.member != nil,
@@ -50,14 +50,14 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 }
 
 // sessionOf returns the session of a process that may rejoin, if this node has it.
-func (n *Node) sessionOf(id nodeproto.ProcessID) *session {
-	n.journal.mu.Lock()
+func (reg *registry) sessionOf(id nodeproto.ProcessID) *session {
+	reg.journal.mu.Lock()
 	session := ""
-	if m := n.journal.live[id]; m != nil {
+	if m := reg.journal.live[id]; m != nil {
 		session = m.Session
 	}
-	n.journal.mu.Unlock()
-	return n.sessions.named(session)
+	reg.journal.mu.Unlock()
+	return reg.n.sessions.named(session)
 }
 
 // markJoined marks a spawned program as joined, and reports whether this is its first join.
@@ -74,7 +74,7 @@ func (c *child) markJoined() bool {
 // takeBelongings takes one part of what a rejoining process announces.
 func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	notReturning := code.New(code.BadArg, "only a process that comes back says what it had")
-	if !p.n.journal.isReturning(p) {
+	if !p.n.registry.journal.isReturning(p) {
 		return notReturning
 	}
 	for _, e := range r.Exports {
@@ -88,7 +88,7 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	if !r.Last {
 		return nil
 	}
-	if !p.n.journal.endReturn(p) {
+	if !p.n.registry.journal.endReturn(p) {
 		return notReturning
 	}
 	id := p.id.Load()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
-	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -130,10 +129,10 @@ func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResp
 	// the caller gives up.
 	ctx = context.WithoutCancel(ctx)
 	r := nodeproto.SeverRequest{Epoch: epoch, Why: why, Soon: true}
-	links, silent := n.severAll(ctx, r)
+	links, silent := n.registry.severAll(ctx, r)
 	out.Untold = n.cluster.announceLeave(ctx, why)
 	r.Soon = false
-	_, again := n.severAll(ctx, r)
+	_, again := n.registry.severAll(ctx, r)
 	for _, pid := range again {
 		if !slices.Contains(silent, pid) {
 			silent = append(silent, pid)
@@ -168,38 +167,6 @@ func (n *Node) bringUp() error {
 	n.mu.Unlock()
 	n.driver.Info("the node was brought up")
 	return nil
-}
-
-// severAll asks all processes at once to end links.
-func (n *Node) severAll(
-	ctx context.Context, r nodeproto.SeverRequest,
-) (links int, silent []uint32) {
-	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
-	defer stop()
-	n.mu.Lock()
-	var ps []*process
-	for _, p := range n.processes {
-		ps = append(ps, p)
-	}
-	n.mu.Unlock()
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	for _, p := range ps {
-		all.Go(func() {
-			s, fds, err := nodeproto.Ask[nodeproto.Severed](ctx, p.conn, nodeproto.Sever, r, nil)
-			closeAll(fds) // an honest process sends none
-			if err = p.answerError(err); errors.Is(err, code.NoSuchProcess) {
-				return // its links went with it
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if links += max(s.Links, 0); err != nil {
-				silent = append(silent, p.id.Load().PID)
-			}
-		})
-	}
-	all.Wait()
-	return links, silent
 }
 
 func (n *Node) downFile() string { return filepath.Join(n.cfg.State, "down") }

@@ -58,18 +58,14 @@ type Node struct {
 	unix        *unixSocket
 	tcp         *ingress // nil when this node is alone
 
-	mu          sync.Mutex
-	processes   map[uint32]*process
-	conns       map[*nodeproto.Conn]struct{}
-	children    children
-	state       nodeState // guarded by mu
-	sessions    sessions
-	broker      broker
-	network     network
-	endedTotals endedTotals
-	departed    departed
-	journal     memberJournal
-	disk        stateDisk
+	mu       sync.Mutex // before network.mu
+	state    nodeState  // guarded by mu
+	registry registry
+	children children
+	sessions sessions
+	broker   broker
+	network  network
+	disk     stateDisk
 
 	descriptors descriptorBudget
 
@@ -133,8 +129,8 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	cfg.Name = hosts.Canonical(cfg.Name)
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
-		processes: map[uint32]*process{}, broker: broker{pending: map[uint64]*pendingLink{}},
-		conns:       map[*nodeproto.Conn]struct{}{},
+		broker:      broker{pending: map[uint64]*pendingLink{}},
+		registry:    registry{processes: map[uint32]*process{}, conns: map[*nodeproto.Conn]struct{}{}},
 		accounts:    accounts{node: cfg.Name, spawnRoot: cfg.SpawnRoot, admins: cfg.Admins},
 		disk:        stateDisk{dir: cfg.State},
 		stopWaiting: make(chan struct{}),
@@ -142,7 +138,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.descriptors.node, n.descriptors.logs = cfg.Name, &n.systemLogs
 	n.descriptors.measure()
 	n.refusals.logs = &n.systemLogs
-	n.cluster.n, n.sessions.n, n.broker.n = n, n, n
+	n.cluster.n, n.registry.n, n.broker.n, n.sessions.n, n.children.n = n, n, n, n, n
 	n.identity = identity{
 		logs: &n.systemLogs, dir: cfg.Certs, now: cfg.Identity, looked: time.Now(),
 	}
@@ -173,7 +169,7 @@ func (n *Node) serve() (err error) {
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return err
 	}
-	if err = n.journal.open(n, cfg.Socket); err != nil {
+	if err = n.registry.journal.open(n, cfg.Socket); err != nil {
 		// Before a request can ask for earlier members.
 		n.unix.hangUp()
 		n.unix.unlock()
@@ -208,7 +204,7 @@ func (n *Node) serve() (err error) {
 		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when "+
 			"they look next", "err", err)
 	}
-	n.wg.Go(n.sampleLinks)
+	n.wg.Go(n.registry.sampleLinks)
 	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes",
 		names(n.cluster.roster.Load().hosts))
@@ -261,13 +257,9 @@ func (n *Node) Close() {
 	}
 	n.setState(nodeStopping)
 	n.mu.Unlock()
-	n.endChildren()
+	n.children.end()
 	n.cancel()
-	n.mu.Lock()
-	for c := range n.conns {
-		c.Close()
-	}
-	n.mu.Unlock()
+	n.registry.closeConns()
 	n.unix.hangUp()
 	if n.tcp != nil {
 		n.tcp.close()
@@ -288,7 +280,7 @@ func (n *Node) Close() {
 // leaveSocket lets the next daemon have the socket, and leaves beside it what that one needs: the
 // count of logical pids, and what processes come back by if there are any (docs/administration.md).
 func (n *Node) leaveSocket() {
-	if awaited := n.journal.close(); !awaited {
+	if awaited := n.registry.journal.close(); !awaited {
 		n.unix.removeBell()
 	}
 	n.unix.unlock()
@@ -317,33 +309,6 @@ func (n *Node) acceptProcesses() {
 			nodeproto.HangUp(c)
 		}
 	}
-}
-
-// track adds c until it ends. It reports false when the node is closing.
-func (n *Node) track(c *nodeproto.Conn) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.state == nodeStopping {
-		return false
-	}
-	n.conns[c] = struct{}{}
-	return true
-}
-
-func (n *Node) untrack(c *nodeproto.Conn) {
-	n.mu.Lock()
-	delete(n.conns, c)
-	n.mu.Unlock()
-}
-
-// lookup finds a process of this node.
-func (n *Node) lookup(pid uint32) (*process, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if p := n.processes[pid]; p != nil {
-		return p, nil
-	}
-	return nil, code.New(code.NoSuchProcess, "node %q has no process %d", n.cfg.Name, pid)
 }
 
 func ctxCause(ctx context.Context, what string, args ...any) error {

@@ -99,7 +99,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		<-ready
 		return p.handle(ctx, m, body, fds)
 	})
-	if !n.track(p.conn) {
+	if !n.registry.track(p.conn) {
 		p.user = userName(cred.UID)
 		close(ready)
 		p.conn.Close()
@@ -115,7 +115,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 			n.descriptors.admitRefused(p.conn, n.accounts.administrates(caller{user: p.user, cred: &p.cred}))
 		}
 		<-p.conn.Done()
-		n.untrack(p.conn)
+		n.registry.untrack(p.conn)
 		p.disconnected()
 	})
 	return nil
@@ -142,19 +142,10 @@ func (p *process) disconnected() {
 		return
 	}
 	n := p.n
-	n.noteDeparture(p) // before an importer that dials it is refused
+	n.registry.noteDeparture(p) // before an importer that dials it is refused
 	// Before the process can rejoin: it would find that its links are another one's.
 	n.broker.forgetExporter(p)
-	var left []*process
-	n.mu.Lock()
-	if n.processes[id.PID] == p {
-		delete(n.processes, id.PID)
-	}
-	for _, q := range n.processes {
-		left = append(left, q)
-	}
-	n.mu.Unlock()
-	for _, q := range left { // processes that may have imported from it
+	for _, q := range n.registry.remove(p, id.PID) { // processes that may have imported from it
 		q.mu.Lock()
 		delete(q.grantors, p)
 		q.mu.Unlock()
@@ -197,7 +188,7 @@ func (p *process) handle(
 	if m == nodeproto.Register {
 		w, err := p.register(body)
 		if err == nil {
-			w.Pass = p.n.journal.join(p, w.Parent)
+			w.Pass = p.n.registry.journal.join(p, w.Parent)
 			p.openCounters(fds)
 			p.findProgram()
 		}
@@ -274,7 +265,7 @@ func (p *process) handle(
 		if err != nil {
 			return nil, nil, err
 		}
-		gone, err := p.n.hasDeparted(ctx, r)
+		gone, err := p.n.registry.hasDeparted(ctx, r)
 		return nodeproto.Departure{Departed: gone}, nil, err
 	case nodeproto.SessionNodes:
 		a, err := p.sessionNodes(ctx)
@@ -317,19 +308,19 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 			"session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name,
 			p.user, nodeproto.SessionEnv)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.registry.mu.Lock()
+	defer n.registry.mu.Unlock()
 	if p.id.Load() != nil {
 		return w, code.New(code.BadArg, "this connection has registered already")
 	}
-	pid, parent, c := n.claim(p, h.Token)
+	pid, parent, c := n.registry.claim(p, h.Token)
 	id := nodeproto.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
 	p.session = h.Session
 	if in != nil {
 		p.member = in.join(p, pid, c)
 	}
 	p.id.Store(&id)
-	n.processes[id.PID] = p
+	n.registry.processes[id.PID] = p
 	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
 		p.session)
 	return nodeproto.Welcome{

@@ -155,7 +155,7 @@ func (s *service) Leave(
 	if p.Kind != cert.Node {
 		return nil, coded(code.New(code.NoRights, "%v is no node that could leave", p))
 	}
-	links, _ := s.n.severAll(ctx, nodeproto.SeverRequest{
+	links, _ := s.n.registry.severAll(ctx, nodeproto.SeverRequest{
 		Node: p.Name, Why: truncateReason(r.Msg.GetReason()),
 	})
 	s.n.driver.Info("a node was taken down", "node", p.Name, "why", truncateReason(r.Msg.GetReason()),
@@ -209,11 +209,8 @@ func (n *Node) pingResponse() *nodev1.PingResponse {
 	}
 	n.mu.Lock()
 	a.State, a.Reason = n.state.proto(), n.network.reason()
-	ps := make([]*process, 0, len(n.processes))
-	for _, p := range n.processes {
-		ps = append(ps, p)
-	}
 	n.mu.Unlock()
+	ps := n.registry.all()
 	a.Processes, a.Sessions = uint32(len(ps)), uint32(len(n.sessions.after("")))
 	for _, p := range ps {
 		a.ExportedBytes += p.exportedBytes()

@@ -164,7 +164,7 @@ func (s *sessionService) Run(
 	if err := errors.Join(o.Check(o.session), checkVariables(o.env)); err != nil {
 		return nil, coded(err)
 	}
-	p, err := s.n.runInSession(ctx, o)
+	p, err := s.n.children.runInSession(ctx, o)
 	return reply(&nodev1.RunResponse{
 		Process: processInfo(p), Followed: o.follow && sup.Streams, EnvSet: true,
 	}, err)

@@ -344,17 +344,17 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 				return
 			}
 			r.After = p.PID
-			s.n.mu.Lock()
-			_, here := s.n.processes[p.PID]
+			s.n.registry.mu.Lock()
+			_, here := s.n.registry.processes[p.PID]
 			known := s.n.children.byPID[p.PID] != nil
-			s.n.mu.Unlock()
+			s.n.registry.mu.Unlock()
 			switch {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
 			case !p.Joined && !s.n.cluster.ownPID(p.PID):
 				s.n.sessions.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
 			case !p.Joined && !known:
-				s.n.readoptProgram(s, c, p)
+				s.n.children.readopt(s, c, p)
 			}
 		}
 		if !l.More || len(l.Programs) == 0 {

@@ -60,13 +60,13 @@ func (m *member) note(p *process, pid uint32) {
 func (s *session) noteAgain(ctx context.Context, c *supervise.Client) {
 	n := s.n
 	var all []*process
-	n.mu.Lock()
-	for _, p := range n.processes {
+	n.registry.mu.Lock()
+	for _, p := range n.registry.processes {
 		if p.member != nil && p.member.s == s && p.member.noted != nil {
 			all = append(all, p)
 		}
 	}
-	n.mu.Unlock()
+	n.registry.mu.Unlock()
 	for _, p := range all {
 		pid := p.id.Load().PID
 		if err := c.Note(ctx, supervise.Program{
@@ -75,9 +75,9 @@ func (s *session) noteAgain(ctx context.Context, c *supervise.Client) {
 			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
 				"err", err)
 		}
-		n.mu.Lock()
-		here := n.processes[pid] == p
-		n.mu.Unlock()
+		n.registry.mu.Lock()
+		here := n.registry.processes[pid] == p
+		n.registry.mu.Unlock()
 		if !here { // it has left meanwhile, perhaps before it was noted
 			_ = c.Leave(ctx, pid)
 		}

@@ -14,59 +14,59 @@ import (
 )
 
 // spawnInSession is asked by the node of a process that spawns in a session.
-func (n *Node) spawnInSession(
+func (cs *children) spawnInSession(
 	ctx context.Context, im nodeproto.Importer, o order, group uint32,
 ) (uint32, error) {
-	s, err := n.sessions.find(caller{user: im.User}, im.Session)
+	s, err := cs.n.sessions.find(caller{user: im.User}, im.Session)
 	if err != nil {
 		return 0, err
 	}
 	if s.User != im.User { // root's programs run in root's sessions
 		return 0, code.New(code.NoRights,
-			"session %q on node %q is user %q's, the process that spawns is user %q's", s.Name, n.cfg.Name,
+			"session %q on node %q is user %q's, the process that spawns is user %q's", s.Name, cs.n.cfg.Name,
 			s.User, im.User)
 	}
 	o.inSession, o.group = s, group
-	p, err := n.runInSession(ctx, o)
+	p, err := cs.runInSession(ctx, o)
 	return p.PID, err
 }
 
 // runInSession starts a program in a session of this node. If the caller gives up before it runs,
 // it is not started.
-func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, error) {
+func (cs *children) runInSession(ctx context.Context, o order) (supervise.Program, error) {
 	bounded, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	s := o.inSession
 	o.runAs = s.account()
-	if o.runAs.uid == 0 && o.parent.Node != "" && o.parent.Node != n.cfg.Name && !n.cfg.SpawnRoot {
+	if o.runAs.uid == 0 && o.parent.Node != "" && o.parent.Node != cs.n.cfg.Name && !cs.n.cfg.SpawnRoot {
 		return supervise.Program{}, code.New(code.NoRights,
 			"node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root",
-			n.cfg.Name, o.runAs.name)
+			cs.n.cfg.Name, o.runAs.name)
 	}
 	sup, err := s.reach(bounded)
 	if err != nil {
 		return supervise.Program{}, err
 	}
 	c := newChild(o)
-	n.mu.Lock()
-	if n.state == nodeStopping {
-		err = code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
+	cs.n.registry.mu.Lock()
+	if cs.n.isStopping() {
+		err = code.New(code.Unreachable, "node %q is stopping", cs.n.cfg.Name)
 	} else {
-		c.pid = n.freePID()
+		c.pid = cs.n.registry.freePID()
 		c.token = s.token(c.pid)
 		if c.group == 0 {
 			c.group = c.pid
 		}
-		err = n.children.add(c)
+		err = cs.add(c)
 	}
-	n.mu.Unlock()
+	cs.n.registry.mu.Unlock()
 	if err != nil {
 		return supervise.Program{}, err
 	}
-	env, err := n.environ(c)
+	env, err := cs.environ(c)
 	if err != nil {
 		close(c.ended)
-		n.forget(c)
+		cs.forget(c)
 		return supervise.Program{}, err
 	}
 	order := supervise.Order{
@@ -84,22 +84,22 @@ func (n *Node) runInSession(ctx context.Context, o order) (supervise.Program, er
 	p, err := sup.Start(bounded, order)
 	if err != nil {
 		close(c.ended)
-		n.forget(c)
-		return p, n.killLateStart(sup, c, err, bounded.Err() != nil)
+		cs.forget(c)
+		return p, cs.killLateStart(sup, c, err, bounded.Err() != nil)
 	}
-	n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name, "session",
+	cs.n.log.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name, "session",
 		s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
-	n.wg.Go(func() { n.follow(sup, c) })
+	cs.n.wg.Go(func() { cs.follow(sup, c) })
 	return p, nil
 }
 
 // killLateStart kills a program whose start was reported as failed because time ran out.
-func (n *Node) killLateStart(sup *supervise.Client, c *child, err error, late bool) error {
+func (cs *children) killLateStart(sup *supervise.Client, c *child, err error, late bool) error {
 	if !late {
 		return err
 	}
-	n.wg.Go(func() {
-		ctx, stop := context.WithTimeout(n.ctx, timeout.Control)
+	cs.n.wg.Go(func() {
+		ctx, stop := context.WithTimeout(cs.n.ctx, timeout.Control)
 		defer stop()
 		// Behind the order in the supervisor, or before it has begun; then again.
 		for ctx.Err() == nil {
@@ -115,45 +115,45 @@ func (n *Node) killLateStart(sup *supervise.Client, c *child, err error, late bo
 	})
 	return code.New(code.Timeout,
 		"start %s in session %q on node %q: there is no more time (%v); it is killed if it has begun",
-		c.Path, c.session, n.cfg.Name, err)
+		c.Path, c.session, cs.n.cfg.Name, err)
 }
 
 // outputCheckInterval is how often it is looked whether a program's output is kept.
 const outputCheckInterval = 10 * time.Second
 
 // follow notices the end of a session's program, and that its output is not kept.
-func (n *Node) follow(sup *supervise.Client, c *child) {
+func (cs *children) follow(sup *supervise.Client, c *child) {
 	defer close(c.ended)
-	defer n.forget(c)
+	defer cs.forget(c)
 	missing := int64(0)
 	for {
 		again := time.After(outputCheckInterval)
-		p, err := sup.Await(n.ctx, supervise.AwaitRequest{PID: c.pid, For: outputCheckInterval})
+		p, err := sup.Await(cs.n.ctx, supervise.AwaitRequest{PID: c.pid, For: outputCheckInterval})
 		if err != nil {
 			return // it has forgotten it, or is gone with all its programs, or we are
 		}
 		if p.Missing > missing && (missing == 0 || p.Ended) {
-			n.log.Warn("output of a program is not kept", "pid", c.pid, "session", c.session, "bytes",
+			cs.n.log.Warn("output of a program is not kept", "pid", c.pid, "session", c.session, "bytes",
 				p.Missing, "of", p.Output, "why", p.Why)
 			missing = p.Missing
 		}
 		if p.Ended {
-			n.log.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status",
+			cs.n.log.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status",
 				p.Status, "signal", p.Signal)
 			return
 		}
 		select { // a supervisor is its user's, and may answer at once
 		case <-again:
 		case <-sup.Done():
-		case <-n.ctx.Done():
+		case <-cs.n.ctx.Done():
 		}
 	}
 }
 
 // readoptProgram takes on a program that a daemon before this one has started.
-func (n *Node) readoptProgram(s *session, sup *supervise.Client, p supervise.Program) {
+func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Program) {
 	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
-		n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name,
+		cs.n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name,
 			"pid", p.PID)
 		return
 	}
@@ -161,25 +161,25 @@ func (n *Node) readoptProgram(s *session, sup *supervise.Client, p supervise.Pro
 		parent: p.Parent, session: s.Name, runAs: s.account(), inSession: s, group: p.Group,
 	})
 	c.pid, c.token = p.PID, p.Token
-	n.mu.Lock()
+	cs.n.registry.mu.Lock()
 	var err error
-	q := n.processes[p.PID]
+	q := cs.n.registry.processes[p.PID]
 	if here := q != nil && q.member != nil && q.member.s == s && q.member.noted == nil; here {
 		// It came back first.
 		c.real = q.cred.PID
 		close(c.joined)
 		q = nil
 	}
-	if q == nil && n.children.byPID[p.PID] == nil { // it has joined, or ended once
-		err = n.children.add(c)
+	if q == nil && cs.byPID[p.PID] == nil { // it has joined, or ended once
+		err = cs.add(c)
 	} else {
 		err = code.New(code.BadArg, "pid %d is another process's", p.PID)
 	}
-	n.mu.Unlock()
+	cs.n.registry.mu.Unlock()
 	if err != nil {
-		n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID, "err",
+		cs.n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID, "err",
 			err)
 		return
 	}
-	n.wg.Go(func() { n.follow(sup, c) })
+	cs.n.wg.Go(func() { cs.follow(sup, c) })
 }

@@ -312,7 +312,7 @@ func (t *sessions) create(
 // programs.
 func (t *sessions) restore() error {
 	t.mu.Lock() // other nodes ask already
-	t.state, t.byName, t.lockTaken = t.n.cfg.State, map[string]*session{}, t.n.keepPIDs
+	t.state, t.byName, t.lockTaken = t.n.cfg.State, map[string]*session{}, t.n.registry.keepPIDs
 	t.drives = map[string]string{}
 	if t.state == "" {
 		t.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 type unixSocket struct {
 	l    *net.UnixListener
 	lock *os.File // nil for a socket without a file
-	next uint32   // logical pids given out; with the node's mu
+	next uint32   // logical pids given out. Guarded by registry.mu.
 	kept uint32   // up to here the files say they are
 
 	state *os.File // keeps the count too, because sessions outlive the socket's directory

@@ -38,23 +38,23 @@ func (p *process) spawn(ctx context.Context, r nodeproto.SpawnRequest) (uint32, 
 		return pid, err
 	}
 	if o.inSession != nil {
-		q, err := p.n.runInSession(ctx, o)
+		q, err := p.n.children.runInSession(ctx, o)
 		return q.PID, err
 	}
 	var err error
 	if o.runAs, err = p.n.accounts.of(p.cred, p.user); err != nil {
 		return 0, err
 	}
-	return p.n.spawn(ctx, o)
+	return p.n.children.spawn(ctx, o)
 }
 
 // spawn starts a program here. A caller that gives up before the program runs gets none: it would
 // not know of it.
-func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
+func (cs *children) spawn(ctx context.Context, o order) (uint32, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	c := newChild(o)
-	if err := n.startChild(ctx, c); err != nil {
+	if err := cs.start(ctx, c); err != nil {
 		return 0, err
 	}
 	select {
@@ -65,18 +65,18 @@ func (n *Node) spawn(ctx context.Context, o order) (uint32, error) {
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		n.cancelChild(c)
+		cs.cancel(c)
 		return 0, code.New(code.Timeout,
 			"start %s on node %q: there is no more time (%v); it is killed if it has begun", o.Path,
-			n.cfg.Name, context.Cause(ctx))
+			cs.n.cfg.Name, context.Cause(ctx))
 	}
 	return c.pid, nil
 }
 
 // cancelChild kills a child whose caller has given up, now or when it has started.
-func (n *Node) cancelChild(c *child) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (cs *children) cancel(c *child) {
+	cs.n.registry.mu.Lock()
+	defer cs.n.registry.mu.Unlock()
 	c.cancelled = true
 	if c.proc != nil {
 		c.proc.Signal(syscall.SIGKILL)
@@ -107,9 +107,9 @@ func (s *service) Spawn(
 			return nil, coded(code.New(code.BadArg,
 				"the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
 		}
-		pid, err = s.n.spawnInSession(ctx, im, o, m.GetGroup())
+		pid, err = s.n.children.spawnInSession(ctx, im, o, m.GetGroup())
 	} else if o.runAs, err = s.n.accounts.named(im.User); err == nil {
-		pid, err = s.n.spawn(ctx, o)
+		pid, err = s.n.children.spawn(ctx, o)
 	}
 	if err != nil {
 		return nil, coded(err)

@@ -41,7 +41,7 @@ type child struct {
 	joined  chan struct{} // closed when it has joined
 	ended   chan struct{} // closed when it has ended or was never started
 
-	// Guarded by Node.mu.
+	// Guarded by registry.mu.
 	proc      *unix.Child // nil until there is a child
 	executed  bool        // it has executed the program
 	real      int         // the kernel's pid of the process that joined
@@ -56,68 +56,68 @@ func newChild(o order) *child {
 }
 
 // run starts a child and waits for its end.
-func (n *Node) run(c *child) {
+func (cs *children) run(c *child) {
 	defer close(c.ended)
-	defer n.forget(c)
-	proc, err := n.execChild(c)
+	defer cs.forget(c)
+	proc, err := cs.exec(c)
 	if err != nil {
-		c.started <- n.explain(c, err)
+		c.started <- cs.explain(c, err)
 		return
 	}
-	n.mu.Lock()
+	cs.n.registry.mu.Lock()
 	c.proc = proc
-	late := c.cancelled || n.state == nodeStopping
-	n.mu.Unlock()
+	late := c.cancelled || cs.n.isStopping()
+	cs.n.registry.mu.Unlock()
 	if late {
 		proc.Signal(syscall.SIGKILL)
 	}
-	if err := n.awaitExec(proc); err != nil {
+	if err := cs.awaitExec(proc); err != nil {
 		proc.Signal(syscall.SIGKILL)
-		c.started <- n.explain(c, err)
-		n.reap(c, proc)
+		c.started <- cs.explain(c, err)
+		cs.reap(c, proc)
 		return
 	}
-	n.mu.Lock()
+	cs.n.registry.mu.Lock()
 	c.executed = true
-	n.children.wakeStarters()
-	n.mu.Unlock()
-	n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name, "session",
+	cs.wakeStarters()
+	cs.n.registry.mu.Unlock()
+	cs.n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name, "session",
 		c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
-	if how, ended := n.reap(c, proc); ended {
-		n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
+	if how, ended := cs.reap(c, proc); ended {
+		cs.n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
 	}
 }
 
 // awaitExec waits until a child has executed its program.
-func (n *Node) awaitExec(proc *unix.Child) error {
-	ctx, stop := context.WithTimeoutCause(n.ctx, timeout.Exec, supervise.ErrSlowExec)
+func (cs *children) awaitExec(proc *unix.Child) error {
+	ctx, stop := context.WithTimeoutCause(cs.n.ctx, timeout.Exec, supervise.ErrSlowExec)
 	defer stop()
 	return proc.Begun(ctx)
 }
 
 // reap waits for a child's end. A closed node does not wait for a child that cannot be killed,
 // because the kernel waits for a file server: then ended is false.
-func (n *Node) reap(c *child, proc *unix.Child) (how string, ended bool) {
-	if !proc.AwaitOr(n.stopWaiting) {
+func (cs *children) reap(c *child, proc *unix.Child) (how string, ended bool) {
+	if !proc.AwaitOr(cs.n.stopWaiting) {
 		proc.Release()
-		n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(),
+		cs.n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(),
 			"path", string(c.Path))
 		return "", false
 	}
-	if n.isStopping() { // else its process group would run on after the node
+	if cs.n.isStopping() { // else its process group would run on after the node
 		proc.Signal(syscall.SIGKILL)
 	}
 	return proc.Reap(), true
 }
 
-func (n *Node) execChild(c *child) (*unix.Child, error) {
+func (cs *children) exec(c *child) (*unix.Child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	env, err := n.environ(c)
+	env, err := cs.environ(c)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (n *Node) execChild(c *child) (*unix.Child, error) {
 }
 
 // explain gives the kernel's reason a code, and says what may be meant by it.
-func (n *Node) explain(c *child, err error) error {
+func (cs *children) explain(c *child, err error) error {
 	k, hint := code.BadArg, ""
 	directory := unix.EntersDirectory(err)
 	switch {
@@ -140,7 +140,7 @@ func (n *Node) explain(c *child, err error) error {
 		k = code.Timeout
 	case directory && errors.Is(err, syscall.ENOENT):
 		return code.New(code.BadArg,
-			"node %q has no directory %s, which is the caller's working directory", n.cfg.Name, c.Directory)
+			"node %q has no directory %s, which is the caller's working directory", cs.n.cfg.Name, c.Directory)
 	case directory && errors.Is(err, syscall.EACCES):
 		hint = ": the user may not enter the directory"
 	case errors.Is(err, syscall.ENOENT):
@@ -159,7 +159,7 @@ func (n *Node) explain(c *child, err error) error {
 	if errors.As(err, &why) { // the rest repeats the path
 		err = why
 	}
-	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, n.cfg.Name,
+	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, cs.n.cfg.Name,
 		c.runAs.name, err, hint)
 }
 
@@ -171,9 +171,11 @@ const maxChildren = 1024
 // kernel waits for a file server and they cannot be killed.
 const maxStarting = 64
 
-// children are the programs that a node has started and that still run. With the
-// node's mu.
+// children are the programs that a node has started and that still run.
 type children struct {
+	n *Node
+
+	// Guarded by registry.mu.
 	byPID     map[uint32]*child
 	byToken   map[string]*child
 	startDone chan struct{} // closed and replaced when one has begun, or never will
@@ -181,29 +183,29 @@ type children struct {
 
 // startChild adds a child and runs it, when fewer than maxStarting of the user's are about to
 // begin.
-func (n *Node) startChild(ctx context.Context, c *child) error {
+func (cs *children) start(ctx context.Context, c *child) error {
 	for {
-		n.mu.Lock()
-		if n.state == nodeStopping {
-			n.mu.Unlock()
-			return code.New(code.Unreachable, "node %q is stopping", n.cfg.Name)
+		cs.n.registry.mu.Lock()
+		if cs.n.isStopping() {
+			cs.n.registry.mu.Unlock()
+			return code.New(code.Unreachable, "node %q is stopping", cs.n.cfg.Name)
 		}
-		if n.children.countStarting(c.runAs.uid) < maxStarting {
-			c.pid = n.freePID()
-			err := n.children.add(c)
+		if cs.countStarting(c.runAs.uid) < maxStarting {
+			c.pid = cs.n.registry.freePID()
+			err := cs.add(c)
 			if err == nil {
-				n.wg.Go(func() { n.run(c) })
+				cs.n.wg.Go(func() { cs.run(c) })
 			}
-			n.mu.Unlock()
+			cs.n.registry.mu.Unlock()
 			return err
 		}
-		begun := n.children.startDone
-		n.mu.Unlock()
+		begun := cs.startDone
+		cs.n.registry.mu.Unlock()
 		select {
 		case <-begun:
 		case <-ctx.Done():
 			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to "+
-				"begin, and their files or directories do not answer (%v)", c.Path, n.cfg.Name, maxStarting,
+				"begin, and their files or directories do not answer (%v)", c.Path, cs.n.cfg.Name, maxStarting,
 				c.runAs.name, context.Cause(ctx))
 		}
 	}
@@ -255,65 +257,24 @@ func (cs *children) drop(c *child) {
 }
 
 // forget ends a child's claim to its logical pid.
-func (n *Node) forget(c *child) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.children.drop(c)
-}
-
-// awaitJoined is lookup that waits for a program which was started and has not joined.
-func (n *Node) awaitJoined(ctx context.Context, pid uint32) (*process, error) {
-	if err := n.journal.awaitReturn(ctx, pid); err != nil {
-		return nil, err
-	}
-	n.mu.Lock()
-	c := n.children.byPID[pid]
-	n.mu.Unlock()
-	if c != nil {
-		select {
-		case <-c.joined:
-		case <-c.ended:
-		case <-ctx.Done():
-			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid,
-				n.cfg.Name)
-		}
-	}
-	p, err := n.lookup(pid)
-	if err != nil && c != nil {
-		err = code.New(code.NoSuchProcess, "process %d on node %q, which was spawned, has ended", pid,
-			n.cfg.Name)
-	}
-	return p, err
-}
-
-// wouldAwait reports whether awaitJoined would wait.
-func (n *Node) wouldAwait(pid uint32) bool {
-	expected := n.journal.isAbsent(pid)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if c := n.children.byPID[pid]; c != nil {
-		select {
-		case <-c.joined:
-		case <-c.ended:
-		default:
-			return true
-		}
-	}
-	return expected
+func (cs *children) forget(c *child) {
+	cs.n.registry.mu.Lock()
+	defer cs.n.registry.mu.Unlock()
+	cs.drop(c)
 }
 
 // endChildren ends all programs, with all that they started in their process
 // groups: first they are asked to. The node is closed, so no new ones come.
-func (n *Node) endChildren() {
-	n.mu.Lock()
+func (cs *children) end() {
+	cs.n.registry.mu.Lock()
 	var running []*child
-	for _, c := range n.children.byPID {
+	for _, c := range cs.byPID {
 		if c.proc != nil { // else it is killed as soon as it is there
 			running = append(running, c)
 			c.proc.Signal(syscall.SIGTERM)
 		}
 	}
-	n.mu.Unlock()
+	cs.n.registry.mu.Unlock()
 	late := time.NewTimer(timeout.Terminate)
 	defer late.Stop()
 	for i, c := range running {

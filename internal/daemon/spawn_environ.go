@@ -17,8 +17,8 @@ const usualPath = "/usr/local/bin:/usr/bin:/bin"
 
 // environ is all that a child finds in its environment. The caller's is not
 // copied: it speaks of another machine, and may have secrets.
-func (n *Node) environ(c *child) ([]string, error) {
-	socket := n.cfg.Socket
+func (cs *children) environ(c *child) ([]string, error) {
+	socket := cs.n.cfg.Socket
 	if !strings.HasPrefix(socket, "@") { // the child is in another directory
 		var err error
 		if socket, err = filepath.Abs(socket); err != nil {

@@ -47,7 +47,7 @@ func TestMemberStates(t *testing.T) {
 	if err := memberTransitions.Walk(memberDropped, func(from, to memberState) memberState {
 		n := newNode(ctx, Config{})
 		defer n.wg.Wait()
-		r := &n.journal
+		r := &n.registry.journal
 		if err := r.open(n, "@nowhere"); err != nil {
 			t.Fatal(err)
 		}

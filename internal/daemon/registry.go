@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+)
+
+// registry is the processes of the node: those that have joined, those that may rejoin, and those
+// that have ended. It gives out their logical pids.
+type registry struct {
+	n *Node
+
+	// After the mutex of the sessions, before those of the journal and the node's state. It also
+	// guards the count of pids in unixSocket, and children.
+	mu        sync.Mutex
+	processes map[uint32]*process
+	conns     map[*nodeproto.Conn]struct{}
+
+	journal     memberJournal
+	departed    departed
+	endedTotals endedTotals
+}
+
+// all returns the processes that have joined.
+func (reg *registry) all() []*process {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return slices.Collect(maps.Values(reg.processes))
+}
+
+// remove removes a process and returns the others.
+func (reg *registry) remove(p *process, pid uint32) (others []*process) {
+	reg.mu.Lock()
+	if reg.processes[pid] == p {
+		delete(reg.processes, pid)
+	}
+	reg.mu.Unlock()
+	return reg.all()
+}
+
+// closeConns closes all connections, when track adds none any more.
+func (reg *registry) closeConns() {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for c := range reg.conns {
+		c.Close()
+	}
+}
+
+func (reg *registry) byPID(may func(*process) bool) []*process {
+	all := slices.DeleteFunc(reg.all(), func(p *process) bool { return !may(p) })
+	slices.SortFunc(all, func(a, b *process) int {
+		return cmp.Compare(a.id.Load().PID, b.id.Load().PID)
+	})
+	return all
+}
+
+// track adds c until it ends. It reports false when the node is closing.
+func (reg *registry) track(c *nodeproto.Conn) bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if reg.n.isStopping() {
+		return false
+	}
+	reg.conns[c] = struct{}{}
+	return true
+}
+
+func (reg *registry) untrack(c *nodeproto.Conn) {
+	reg.mu.Lock()
+	delete(reg.conns, c)
+	reg.mu.Unlock()
+}
+
+// lookup finds a process of this node.
+func (reg *registry) lookup(pid uint32) (*process, error) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if p := reg.processes[pid]; p != nil {
+		return p, nil
+	}
+	return nil, code.New(code.NoSuchProcess, "node %q has no process %d", reg.n.cfg.Name, pid)
+}
+
+// lookupExact returns a process and checks its incarnation.
+func (reg *registry) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*process, error) {
+	if err := reg.journal.awaitReturn(ctx, id.PID); err != nil {
+		return nil, err
+	}
+	p, err := reg.lookup(id.PID)
+	if err != nil {
+		return nil, err
+	}
+	if p.id.Load().Incarnation != id.Incarnation {
+		return nil, code.New(code.StaleImport,
+			"process %d on node %q is another one than was imported from: import again", id.PID, reg.n.cfg.Name)
+	}
+	return p, nil
+}
+
+// awaitJoined is lookup that waits for a program which was started and has not joined.
+func (reg *registry) awaitJoined(ctx context.Context, pid uint32) (*process, error) {
+	if err := reg.journal.awaitReturn(ctx, pid); err != nil {
+		return nil, err
+	}
+	reg.mu.Lock()
+	c := reg.n.children.byPID[pid]
+	reg.mu.Unlock()
+	if c != nil {
+		select {
+		case <-c.joined:
+		case <-c.ended:
+		case <-ctx.Done():
+			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid,
+				reg.n.cfg.Name)
+		}
+	}
+	p, err := reg.lookup(pid)
+	if err != nil && c != nil {
+		err = code.New(code.NoSuchProcess, "process %d on node %q, which was spawned, has ended", pid,
+			reg.n.cfg.Name)
+	}
+	return p, err
+}
+
+// wouldAwait reports whether awaitJoined would wait.
+func (reg *registry) wouldAwait(pid uint32) bool {
+	expected := reg.journal.isAbsent(pid)
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if c := reg.n.children.byPID[pid]; c != nil {
+		select {
+		case <-c.joined:
+		case <-c.ended:
+		default:
+			return true
+		}
+	}
+	return expected
+}
+
+// claim gives a process that joins its logical pid and its parent. The first one
+// with a child's token is that child. Another program with the token has it from
+// the child's environment and was not spawned; the child itself may join several
+// times, and is a process of the same parent each time. With mu.
+func (reg *registry) claim(p *process, token string) (pid uint32, parent nodeproto.ProcessID, c *child) {
+	c = reg.n.children.byToken[token]
+	if c == nil || c.runAs.uid != p.cred.UID {
+		return reg.freePID(), nodeproto.ProcessID{}, nil
+	}
+	select {
+	case <-c.joined:
+		if c.real != p.cred.PID {
+			return reg.freePID(), nodeproto.ProcessID{}, nil
+		}
+		return reg.freePID(), c.parent, c
+	default:
+		c.real = p.cred.PID
+		close(c.joined) // its waiters take mu, and find it registered
+		return c.pid, c.parent, c
+	}
+}
+
+// freePID returns an unused logical pid. mu is held.
+func (reg *registry) freePID() uint32 {
+	index := reg.n.cluster.place()
+	for {
+		pid := reg.n.unix.pid(index) // a full round of numbers later they begin again
+		if reg.processes[pid] == nil && reg.n.children.byPID[pid] == nil && !reg.journal.isAbsent(pid) {
+			return pid
+		}
+	}
+}
+
+// keepPIDs keeps the count of pids with the sessions, whose processes have them.
+func (reg *registry) keepPIDs(f *os.File) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if reg.n.unix != nil { // else the node does not run
+		reg.n.unix.keepIn(f)
+	}
+}
+
+// severAll asks all processes at once to end links.
+func (reg *registry) severAll(
+	ctx context.Context, r nodeproto.SeverRequest,
+) (links int, silent []uint32) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
+	defer stop()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, p := range reg.all() {
+		all.Go(func() {
+			s, fds, err := nodeproto.Ask[nodeproto.Severed](ctx, p.conn, nodeproto.Sever, r, nil)
+			closeAll(fds) // an honest process sends none
+			if err = p.answerError(err); errors.Is(err, code.NoSuchProcess) {
+				return // its links went with it
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if links += max(s.Links, 0); err != nil {
+				silent = append(silent, p.id.Load().PID)
+			}
+		})
+	}
+	all.Wait()
+	return links, silent
+}
