@@ -197,9 +197,9 @@ func answeredError(err error) (e *code.Error, ok bool) {
 
 // orEnding returns err, or NoDaemon while this daemon is ending: then its answers about processes,
 // which have lost it, would be wrong, and the next daemon knows them.
-func (n *Node) orEnding(err error) error {
-	if n.ctx.Err() != nil {
-		return code.New(code.NoDaemon, "the daemon of node %q is ending: ask the next one", n.cfg.Name)
+func (s *service) orEnding(err error) error {
+	if s.n.ctx.Err() != nil {
+		return code.New(code.NoDaemon, "the daemon of node %q is ending: ask the next one", s.n.cfg.Name)
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func (c *cluster) probe(
 			Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Place: nodes.placeOf(h.Name),
 		}
 		if out[i] = s; h.Name == c.n.cfg.Name {
-			s.Self, s.Reachable, s.Ping = true, true, c.n.pingResponse()
+			s.Self, s.Reachable, s.Ping = true, true, c.n.control.ping()
 			continue
 		}
 		if what == nodev1.Look_LOOK_UNSPECIFIED {

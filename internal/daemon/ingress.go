@@ -51,7 +51,7 @@ func (n *Node) listenTCP() (*ingress, error) {
 		f.listeners = append(f.listeners, l)
 	}
 	f.server = &http.Server{
-		Handler:           n.control(),
+		Handler:           n.control.handler(),
 		ReadHeaderTimeout: timeout.Hello,
 		IdleTimeout:       timeout.Idle,
 		ErrorLog:          n.httpErrors(),

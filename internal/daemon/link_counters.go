@@ -13,6 +13,8 @@ import (
 
 // linkCounters reads the counters that a process keeps of its links in shared memory.
 type linkCounters struct {
+	p *process
+
 	mu     sync.Mutex
 	reader *pages.Reader // nil: the process sent no memory, or has ended
 	base   pages.Ended   // the totals at registration, counted under an earlier daemon
@@ -36,9 +38,9 @@ type linkEnd struct {
 	read time.Time
 }
 
-// openCounters maps the descriptor that came with a registration. A process that sent none, or
+// open maps the descriptor that came with a registration. A process that sent none, or
 // other memory, is not counted; nothing else changes for it.
-func (p *process) openCounters(fds []int) {
+func (c *linkCounters) open(fds []int) {
 	if len(fds) != 1 {
 		return
 	}
@@ -48,22 +50,21 @@ func (p *process) openCounters(fds []int) {
 	}
 	r, err := pages.OpenCounters(fd)
 	if err != nil {
-		p.n.log.Warn("what a process counts cannot be read", "realpid", p.cred.PID, "err", err)
+		c.p.n.log.Warn("what a process counts cannot be read", "realpid", c.p.cred.PID, "err", err)
 		return
 	}
-	p.counters.mu.Lock()
-	defer p.counters.mu.Unlock()
-	if p.counters.closed || p.counters.reader != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.reader != nil {
 		r.Close()
 		return
 	}
-	p.counters.reader = r
-	p.counters.base = p.counters.totals()
+	c.reader = r
+	c.base = c.totals()
 }
 
-// readCounters reads the counters.
-func (p *process) readCounters(now time.Time) (ends []linkEnd) {
-	c := &p.counters
+// read reads the counters.
+func (c *linkCounters) read(now time.Time) (ends []linkEnd) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reader == nil {
@@ -72,7 +73,7 @@ func (p *process) readCounters(now time.Time) (ends []linkEnd) {
 	links, _, err := c.reader.Read()
 	if err != nil {
 		if !c.failed {
-			p.n.log.Warn("what a process counts cannot be read", "realpid", p.cred.PID, "err", err)
+			c.p.n.log.Warn("what a process counts cannot be read", "realpid", c.p.cred.PID, "err", err)
 		}
 		c.failed = true
 		return nil
@@ -84,7 +85,7 @@ func (p *process) readCounters(now time.Time) (ends []linkEnd) {
 			s.changed = was.changed
 		}
 		seen[l.Slot] = s
-		ends = append(ends, linkEnd{Link: l, p: p, idle: now.Sub(s.changed), read: now})
+		ends = append(ends, linkEnd{Link: l, p: c.p, idle: now.Sub(s.changed), read: now})
 	}
 	c.seen = seen
 	return ends
@@ -111,19 +112,20 @@ func (c *linkCounters) totals() (all pages.Ended) {
 	return all
 }
 
-// closeCounters gives the memory back, of a process that has ended; the node keeps its sums.
-func (p *process) closeCounters() {
-	p.n.registry.endedTotals.mu.Lock()
-	defer p.n.registry.endedTotals.mu.Unlock()
-	p.counters.mu.Lock()
-	defer p.counters.mu.Unlock()
-	p.counters.closed = true
-	if p.counters.reader != nil {
-		all := p.counters.totals()
-		p.n.registry.endedTotals.sum.Imports.Add(&all.Imports)
-		p.n.registry.endedTotals.sum.Exports.Add(&all.Exports)
-		p.counters.reader.Close()
-		p.counters.reader = nil
+// close gives the memory back, of a process that has ended; the node keeps its sums.
+func (c *linkCounters) close() {
+	ended := &c.p.n.registry.endedTotals
+	ended.mu.Lock()
+	defer ended.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.reader != nil {
+		all := c.totals()
+		ended.sum.Imports.Add(&all.Imports)
+		ended.sum.Exports.Add(&all.Exports)
+		c.reader.Close()
+		c.reader = nil
 	}
 }
 
@@ -132,7 +134,7 @@ func (p *process) closeCounters() {
 func (reg *registry) linkEnds(may func(*process) bool) iter.Seq[linkEnd] {
 	return func(yield func(linkEnd) bool) {
 		for _, p := range reg.byPID(may) {
-			for _, l := range p.readCounters(time.Now()) {
+			for _, l := range p.counters.read(time.Now()) {
 				if !yield(l) {
 					return
 				}
@@ -149,7 +151,7 @@ func (reg *registry) sampleLinks() {
 		select {
 		case <-t.C:
 			for _, p := range reg.byPID(func(*process) bool { return true }) {
-				p.readCounters(time.Now())
+				p.counters.read(time.Now())
 			}
 		case <-reg.n.ctx.Done():
 			return
@@ -183,7 +185,7 @@ func (n *Node) Figures() Figures {
 	all := n.registry.all()
 	f.Processes = len(all)
 	for _, p := range all {
-		for _, l := range p.readCounters(time.Now()) {
+		for _, l := range p.counters.read(time.Now()) {
 			f.Links[Side{l.Importing, l.Mapped, l.Secret && !l.Mapped}]++
 		}
 		p.counters.mu.Lock()

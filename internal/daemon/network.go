@@ -21,6 +21,8 @@ import (
 // network says whether processes here may be linked with those of other nodes:
 // the manual's MCPStart and MCPStop.
 type network struct {
+	n *Node
+
 	transitionMu sync.Mutex // held during takeDown and bringUp
 
 	mu       sync.Mutex      // after Node.mu
@@ -106,103 +108,101 @@ func downReason(node, reason string) string {
 // takeDown ends all links with other nodes and refuses new ones. Links live in the
 // processes, which are asked to end them: one that does not answer keeps its own,
 // until it ends.
-func (n *Node) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResponse {
-	w := &n.network
+func (w *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResponse {
 	w.transitionMu.Lock()
 	defer w.transitionMu.Unlock()
 	out := &nodev1.TakeDownResponse{}
-	why := downReason(n.cfg.Name, reason)
-	n.mu.Lock()
+	why := downReason(w.n.cfg.Name, reason)
+	w.n.mu.Lock()
 	epoch, was := w.finishEpoch(why)
-	if n.state == nodeUp {
-		n.setState(nodeDown)
+	if w.n.state == nodeUp {
+		w.n.setState(nodeDown)
 	}
-	n.mu.Unlock()
+	w.n.mu.Unlock()
 	if !was {
 		return out
 	}
-	if err := n.saveDown(reason); err != nil {
-		n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
+	if err := w.saveDown(reason); err != nil {
+		w.n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
 	}
-	n.broker.forgetAll() // no importer can dial any more
+	w.n.broker.forgetAll() // no importer can dial any more
 	// Whichever side of a link ends it first, the other one knows why. All of it is done even if
 	// the caller gives up.
 	ctx = context.WithoutCancel(ctx)
 	r := nodeproto.SeverRequest{Epoch: epoch, Why: why, Soon: true}
-	links, silent := n.registry.severAll(ctx, r)
-	out.Untold = n.cluster.announceLeave(ctx, why)
+	links, silent := w.n.registry.severAll(ctx, r)
+	out.Untold = w.n.cluster.announceLeave(ctx, why)
 	r.Soon = false
-	_, again := n.registry.severAll(ctx, r)
+	_, again := w.n.registry.severAll(ctx, r)
 	for _, pid := range again {
 		if !slices.Contains(silent, pid) {
 			silent = append(silent, pid)
 		}
 	}
 	out.Links, out.Silent = uint32(links), silent
-	n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
+	w.n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
 		"untold", out.Untold)
 	return out
 }
 
 // bringUp undoes takeDown.
-func (n *Node) bringUp() error {
-	w := &n.network
+func (w *network) bringUp() error {
 	w.transitionMu.Lock()
 	defer w.transitionMu.Unlock()
 	if w.reason() == "" {
 		return nil
 	}
-	if err := os.Remove(n.downFile()); n.cfg.State != "" && err != nil &&
+	if err := os.Remove(w.downFile()); w.n.cfg.State != "" && err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
 		return code.New(code.BadConfig, "node %q stays down, the next daemon would find it so: %v",
-			n.cfg.Name, err)
+			w.n.cfg.Name, err)
 	}
-	n.mu.Lock()
+	w.n.mu.Lock()
 	w.mu.Lock()
 	w.beginEpoch()
 	w.mu.Unlock()
-	if n.state == nodeDown {
-		n.setState(nodeUp)
+	if w.n.state == nodeDown {
+		w.n.setState(nodeUp)
 	}
-	n.mu.Unlock()
-	n.driver.Info("the node was brought up")
+	w.n.mu.Unlock()
+	w.n.driver.Info("the node was brought up")
 	return nil
 }
 
-func (n *Node) downFile() string { return filepath.Join(n.cfg.State, "down") }
+func (w *network) downFile() string { return filepath.Join(w.n.cfg.State, "down") }
 
 // saveDown records for the next daemon that the node is down: a restart of the daemon or the
 // machine must not bring it up.
-func (n *Node) saveDown(reason string) error {
-	if n.cfg.State == "" {
+func (w *network) saveDown(reason string) error {
+	if w.n.cfg.State == "" {
 		return errors.New("this node keeps no state")
 	}
-	n.sessions.mu.Lock()
-	err := n.sessions.open(true)
-	n.sessions.mu.Unlock()
+	w.n.sessions.mu.Lock()
+	err := w.n.sessions.open(true)
+	w.n.sessions.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	f := n.downFile()
+	f := w.downFile()
 	if err := trust.WriteFile(f+".new", []byte(truncateReason(reason)+"\n"), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(f+".new", f)
 }
 
-// recoverNetwork begins as the daemon before this one ended.
-func (n *Node) recoverNetwork() {
-	n.network.beginEpoch()
-	if n.cfg.State == "" {
+// restore begins as the daemon before this one ended.
+func (w *network) restore() {
+	w.beginEpoch()
+	if w.n.cfg.State == "" {
 		return
 	}
-	b, err := os.ReadFile(n.downFile())
+	b, err := os.ReadFile(w.downFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err != nil { // it is there: the safe side is down
-		n.driver.Warn("why the node is down cannot be read", "err", err)
+		w.n.driver.Warn("why the node is down cannot be read", "err", err)
 	}
-	n.network.finishEpoch(downReason(n.cfg.Name, string(b)))
-	n.driver.Warn("the node is down, as it was left", "why", n.network.reason())
+	w.finishEpoch(downReason(w.n.cfg.Name, string(b)))
+	w.n.driver.Warn("the node is down, as it was left", "why", w.reason())
 }

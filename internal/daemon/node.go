@@ -65,6 +65,7 @@ type Node struct {
 	sessions sessions
 	broker   broker
 	network  network
+	control  control
 	disk     stateDisk
 
 	descriptors descriptorBudget
@@ -139,6 +140,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.descriptors.measure()
 	n.refusals.logs = &n.systemLogs
 	n.cluster.n, n.registry.n, n.broker.n, n.sessions.n, n.children.n = n, n, n, n, n
+	n.network.n, n.control.n = n, n
 	n.identity = identity{
 		logs: &n.systemLogs, dir: cfg.Certs, now: cfg.Identity, looked: time.Now(),
 	}
@@ -155,8 +157,8 @@ func Start(cfg Config) (*Node, error) {
 	if err := n.configure(); err != nil {
 		return nil, err
 	}
-	n.openLogs()
-	n.recoverNetwork()
+	n.openLogs(n.cfg.Log, n.cfg.Logs)
+	n.network.restore()
 	if err := n.serve(); err != nil {
 		n.closeLogs()
 		return nil, err
@@ -199,7 +201,7 @@ func (n *Node) serve() (err error) {
 		return err
 	}
 	n.cluster.watchHostsFile()
-	n.wg.Go(n.acceptProcesses)
+	n.wg.Go(n.registry.accept)
 	if err := n.unix.ring(); err != nil {
 		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when "+
 			"they look next", "err", err)
@@ -293,19 +295,19 @@ func random64() uint64 {
 }
 
 // acceptProcesses serves local processes.
-func (n *Node) acceptProcesses() {
+func (reg *registry) accept() {
 	for {
-		c, err := n.unix.l.AcceptUnix()
+		c, err := reg.n.unix.l.AcceptUnix()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			n.descriptors.logAcceptError(err)
+			reg.n.descriptors.logAcceptError(err)
 			time.Sleep(10 * time.Millisecond) // out of descriptors: processes may close some
 			continue
 		}
-		if err := n.serveProcess(c); err != nil {
-			n.log.Warn("a process was refused", "err", err)
+		if err := reg.serve(c); err != nil {
+			reg.n.log.Warn("a process was refused", "err", err)
 			nodeproto.HangUp(c)
 		}
 	}

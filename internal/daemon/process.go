@@ -58,8 +58,9 @@ type process struct {
 	permissionBytes int
 }
 
-// serveProcess starts to serve a connection.
-func (n *Node) serveProcess(c *net.UnixConn) error {
+// serve starts to serve a connection.
+func (reg *registry) serve(c *net.UnixConn) error {
+	n := reg.n
 	cred, err := unix.PeerCred(c)
 	if err != nil {
 		return err
@@ -92,6 +93,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		grantors: map[*process]struct{}{}, guests: map[nodeproto.ProcessID]int{},
 		exports: map[uint32]nodeproto.ExportRequest{}, changed: make(chan struct{}),
 	}
+	p.counters.p = p
 	ready := make(chan struct{})
 	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.perUserReceived(), func(ctx context.Context,
 		m nodeproto.Method, body []byte, fds []int,
@@ -99,7 +101,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 		<-ready
 		return p.handle(ctx, m, body, fds)
 	})
-	if !n.registry.track(p.conn) {
+	if !reg.track(p.conn) {
 		p.user = userName(cred.UID)
 		close(ready)
 		p.conn.Close()
@@ -115,7 +117,7 @@ func (n *Node) serveProcess(c *net.UnixConn) error {
 			n.descriptors.admitRefused(p.conn, n.accounts.administrates(caller{user: p.user, cred: &p.cred}))
 		}
 		<-p.conn.Done()
-		n.registry.untrack(p.conn)
+		reg.untrack(p.conn)
 		p.disconnected()
 	})
 	return nil
@@ -135,7 +137,7 @@ func userName(uid uint32) string {
 // disconnected removes the process after its connection has ended. Imports that wait for its
 // buffers end.
 func (p *process) disconnected() {
-	p.closeCounters()
+	p.counters.close()
 	p.releaseDescriptors()
 	id := p.id.Load()
 	if id == nil {
@@ -189,7 +191,7 @@ func (p *process) handle(
 		w, err := p.register(body)
 		if err == nil {
 			w.Pass = p.n.registry.journal.join(p, w.Parent)
-			p.openCounters(fds)
+			p.counters.open(fds)
 			p.findProgram()
 		}
 		return w, nil, err
@@ -201,7 +203,7 @@ func (p *process) handle(
 		}
 		w, err := p.rejoin(r)
 		if err == nil {
-			p.openCounters(fds)
+			p.counters.open(fds)
 			p.findProgram()
 		}
 		return w, nil, err
@@ -211,7 +213,7 @@ func (p *process) handle(
 		if err != nil {
 			return nil, nil, err
 		}
-		a, err := p.n.relay(ctx, caller{user: p.user, cred: &p.cred}, r)
+		a, err := p.n.control.relay(ctx, caller{user: p.user, cred: &p.cred}, r)
 		return a, nil, err
 	}
 	id := p.id.Load()
@@ -281,7 +283,7 @@ func (p *process) handle(
 		if err != nil {
 			return nil, nil, err
 		}
-		pid, err := p.spawn(ctx, r)
+		pid, err := p.n.children.spawnFor(ctx, p, r)
 		return nodeproto.Spawned{PID: pid}, nil, err
 	}
 	return nil, nil, code.New(code.BadArg,

@@ -31,11 +31,14 @@ type callerKey struct{}
 var asItIs = connect.WithHandlerOptions(connect.WithReadMaxBytes(nodeproto.MaxPacket),
 	connect.WithCompression("gzip", nil, nil))
 
-// control is the handler of the control connections.
-func (n *Node) control() http.Handler {
+// control is the node's services for other nodes, and for users and their tools.
+type control struct{ n *Node }
+
+// handler is that of the control connections.
+func (ctl *control) handler() http.Handler {
 	h := http.NewServeMux()
-	h.Handle(nodev1connect.NewNodeServiceHandler(&service{n}, asItIs))
-	for _, s := range n.userServices() {
+	h.Handle(nodev1connect.NewNodeServiceHandler(&service{ctl.n}, asItIs))
+	for _, s := range ctl.userServices() {
 		h.Handle(s.prefix, s.handler)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,19 +46,19 @@ func (n *Node) control() http.Handler {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
 			return
 		}
-		p, err := n.identity.current().PeerOf(*r.TLS)
+		p, err := ctl.n.identity.current().PeerOf(*r.TLS)
 		if err != nil {
-			n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
+			ctl.n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
 			// Of the authority before: it may come again with its new one.
 			w.Header().Set("Connection", "close")
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		if !n.cluster.isMember(p) {
-			n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr,
+		if !ctl.n.cluster.isMember(p) {
+			ctl.n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr,
 				"node", p.Name)
 			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights,
-				"node %q is not in the hosts file of node %q", p.Name, n.cfg.Name)))
+				"node %q is not in the hosts file of node %q", p.Name, ctl.n.cfg.Name)))
 			return
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, p)
@@ -83,7 +86,7 @@ func importer(
 func (s *service) Ping(
 	context.Context, *connect.Request[nodev1.PingRequest],
 ) (*connect.Response[nodev1.PingResponse], error) {
-	return connect.NewResponse(s.n.pingResponse()), nil
+	return connect.NewResponse(s.n.control.ping()), nil
 }
 
 func (s *service) Import(
@@ -102,7 +105,7 @@ func (s *service) Import(
 		importQuery{im: im, id: r.Msg.GetBufferId()})
 	closeAll(fds)
 	if err != nil {
-		return nil, coded(s.n.orEnding(err))
+		return nil, coded(s.orEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ImportResponse{
 		Exporter: processID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size), Rights: uint32(g.Rights),
@@ -121,7 +124,7 @@ func (s *service) Connect(
 	},
 		nodeproto.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
 	if err != nil {
-		return nil, coded(s.n.orEnding(err))
+		return nil, coded(s.orEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ConnectResponse{
 		Link: c.Link, Key: c.Key, DataAddress: c.Address, Encrypt: c.Encrypt, Fingerprint: c.Fingerprint,
@@ -197,21 +200,21 @@ func processID(p nodeproto.ProcessID) *nodev1.ProcessID {
 	return &nodev1.ProcessID{Node: p.Node, Pid: p.PID, Incarnation: p.Incarnation}
 }
 
-// pingResponse is what the node says of itself.
-func (n *Node) pingResponse() *nodev1.PingResponse {
+// ping is what the node says of itself.
+func (ctl *control) ping() *nodev1.PingResponse {
 	a := &nodev1.PingResponse{
-		Node: n.cfg.Name, Incarnation: n.incarnation, Version: n.cfg.Version,
+		Node: ctl.n.cfg.Name, Incarnation: ctl.n.incarnation, Version: ctl.n.cfg.Version,
 		ProtocolVersion: nodeproto.Version,
-		UptimeNs:        int64(time.Since(n.started)), ClockUnixNs: time.Now().UnixNano(),
+		UptimeNs:        int64(time.Since(ctl.n.started)), ClockUnixNs: time.Now().UnixNano(),
 		Load_1MMillis: loadAverage(),
-		HostsDigest:   n.cluster.roster.Load().digest,
-		StateFault:    faultText(n.disk.fault()),
+		HostsDigest:   ctl.n.cluster.roster.Load().digest,
+		StateFault:    faultText(ctl.n.disk.fault()),
 	}
-	n.mu.Lock()
-	a.State, a.Reason = n.state.proto(), n.network.reason()
-	n.mu.Unlock()
-	ps := n.registry.all()
-	a.Processes, a.Sessions = uint32(len(ps)), uint32(len(n.sessions.after("")))
+	ctl.n.mu.Lock()
+	a.State, a.Reason = ctl.n.state.proto(), ctl.n.network.reason()
+	ctl.n.mu.Unlock()
+	ps := ctl.n.registry.all()
+	a.Processes, a.Sessions = uint32(len(ps)), uint32(len(ctl.n.sessions.after("")))
 	for _, p := range ps {
 		a.ExportedBytes += p.exportedBytes()
 	}

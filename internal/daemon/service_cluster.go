@@ -73,7 +73,7 @@ func (s *clusterService) TakeDown(
 		return nil, coded(err)
 	}
 	s.n.driver.Info("an administrator takes the node down", "user", c.user)
-	return connect.NewResponse(s.n.takeDown(ctx, r.Msg.GetReason())), nil
+	return connect.NewResponse(s.n.network.takeDown(ctx, r.Msg.GetReason())), nil
 }
 
 // BringUp begins it again.
@@ -85,7 +85,7 @@ func (s *clusterService) BringUp(
 		return nil, coded(err)
 	}
 	s.n.driver.Info("an administrator brings the node up", "user", c.user)
-	if err := s.n.bringUp(); err != nil {
+	if err := s.n.network.bringUp(); err != nil {
 		return nil, coded(err)
 	}
 	return connect.NewResponse(&nodev1.BringUpResponse{}), nil

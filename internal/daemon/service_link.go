@@ -34,12 +34,12 @@ func (s *linkService) Links(
 		if m.More = len(m.Links) == maxEnds; m.More {
 			break
 		}
-		m.Links = append(m.Links, s.n.linkInfo(l))
+		m.Links = append(m.Links, s.info(l))
 	}
 	return reply(m, nil)
 }
 
-func (n *Node) linkInfo(l linkEnd) *nodev1.Link {
+func (s *linkService) info(l linkEnd) *nodev1.Link {
 	c := &l.Counts
 	return &nodev1.Link{
 		Pid: l.p.id.Load().PID, Place: uint32(l.Slot), User: l.p.user,
@@ -48,7 +48,7 @@ func (n *Node) linkInfo(l linkEnd) *nodev1.Link {
 		// The process may say anything, and no error may come of it.
 		PeerNode: strings.ToValidUTF8(l.Peer.Node, "?"), PeerPid: l.Peer.PID,
 		Begun:  timestamppb.New(l.Begun),
-		IdleNs: int64(l.idle), ReadNs: int64(l.read.Sub(n.started)),
+		IdleNs: int64(l.idle), ReadNs: int64(l.read.Sub(s.n.started)),
 		Messages: c[pages.Messages], Bytes: c[pages.Bytes], Notifications: c[pages.Notifications],
 		Gets: c[pages.Gets], GotBytes: c[pages.GetBytes], Atomics: c[pages.Atomics],
 		Updates:          c[pages.Updates],

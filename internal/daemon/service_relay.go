@@ -28,22 +28,22 @@ type userService struct {
 
 // userServices are all of them. Services in which a node is trusted more than its
 // users are not among them: what is relayed comes with this node's certificate.
-func (n *Node) userServices() []userService {
+func (ctl *control) userServices() []userService {
 	of := func(prefix string, h http.Handler) userService { return userService{prefix, h} }
 	return []userService{
-		of(nodev1connect.NewSessionServiceHandler(&sessionService{n}, asItIs)),
-		of(nodev1connect.NewClusterServiceHandler(&clusterService{n}, asItIs)),
-		of(nodev1connect.NewSystemServiceHandler(&systemService{n}, asItIs)),
-		of(nodev1connect.NewLinkServiceHandler(&linkService{n}, asItIs)),
+		of(nodev1connect.NewSessionServiceHandler(&sessionService{ctl.n}, asItIs)),
+		of(nodev1connect.NewClusterServiceHandler(&clusterService{ctl.n}, asItIs)),
+		of(nodev1connect.NewSystemServiceHandler(&systemService{ctl.n}, asItIs)),
+		of(nodev1connect.NewLinkServiceHandler(&linkService{ctl.n}, asItIs)),
 	}
 }
 
 // relay passes a call of this machine's user on to a service for users, here or on another node,
 // together with the user's name.
-func (n *Node) relay(
+func (ctl *control) relay(
 	ctx context.Context, c caller, r nodeproto.ControlRequest,
 ) (nodeproto.ControlAnswer, error) {
-	services := n.userServices()
+	services := ctl.userServices()
 	i := slices.IndexFunc(services, func(u userService) bool {
 		return strings.HasPrefix(r.Path, u.prefix)
 	})
@@ -51,14 +51,14 @@ func (n *Node) relay(
 		return nodeproto.ControlAnswer{}, code.New(code.BadArg, "%q is no call of a service for users",
 			r.Path)
 	}
-	if r.Node != "" && r.Node != n.cfg.Name {
-		p, err := n.cluster.peer(r.Node)
+	if r.Node != "" && r.Node != ctl.n.cfg.Name {
+		p, err := ctl.n.cluster.peer(r.Node)
 		if err != nil {
 			return nodeproto.ControlAnswer{}, err
 		}
 		return p.relay(ctx, c, r)
 	}
-	q, err := controlHTTP(context.WithValue(ctx, userKey{}, c), r, "http://"+n.cfg.Name)
+	q, err := controlHTTP(context.WithValue(ctx, userKey{}, c), r, "http://"+ctl.n.cfg.Name)
 	if err != nil {
 		return nodeproto.ControlAnswer{}, err
 	}

@@ -86,7 +86,7 @@ func (s *sessionService) AddSession(
 	if err != nil {
 		return nil, coded(err)
 	}
-	return reply(&nodev1.AddSessionResponse{Session: s.n.describe(ctx, in)}, nil)
+	return reply(&nodev1.AddSessionResponse{Session: s.describe(ctx, in)}, nil)
 }
 
 func (s *sessionService) DeleteSession(
@@ -132,7 +132,7 @@ func (s *sessionService) ListSessions(
 	m.Sessions = make([]*nodev1.Session, len(page))
 	var all sync.WaitGroup
 	for i, in := range page { // at once, because some supervisors may not answer
-		all.Go(func() { m.Sessions[i] = s.n.describe(ctx, in) })
+		all.Go(func() { m.Sessions[i] = s.describe(ctx, in) })
 	}
 	all.Wait()
 	for len(m.Sessions) > 1 && proto.Size(m) > maxListing {
@@ -260,22 +260,22 @@ func clampTimeout(ns int64) time.Duration {
 }
 
 // describe tells of a session.
-func (n *Node) describe(ctx context.Context, s *session) *nodev1.Session {
+func (s *sessionService) describe(ctx context.Context, in *session) *nodev1.Session {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
 	d := &nodev1.Session{
-		Name: s.Name, User: s.User, Drive: s.Drive, Share: s.Share, OutputDirectory: s.Output,
-		Base: s.Base,
+		Name: in.Name, User: in.User, Drive: in.Drive, Share: in.Share, OutputDirectory: in.Output,
+		Base: in.Base,
 	}
-	c, err := s.reach(ctx)
-	d.State = s.currentState().String()
+	c, err := in.reach(ctx)
+	d.State = in.currentState().String()
 	if err != nil {
 		d.Error = err.Error()
 		return d
 	}
 	d.Base = c.Base
-	if s.Cgroup != "" && cgroup.Holds(s.Cgroup, c.Real()) {
-		d.Cgroup = s.Cgroup
+	if in.Cgroup != "" && cgroup.Holds(in.Cgroup, c.Real()) {
+		d.Cgroup = in.Cgroup
 	}
 	for r := (supervise.ListRequest{Running: true}); ; {
 		l, err := c.List(ctx, r)

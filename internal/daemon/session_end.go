@@ -179,7 +179,7 @@ func (s *session) endWithoutSupervisor(ctx context.Context, err error) error {
 // EndSessions ends and removes all sessions of a node that does not run.
 func EndSessions(ctx context.Context, name, state string) error {
 	n := newNode(ctx, Config{Name: name, State: state})
-	n.openLogs()
+	n.openLogs(n.cfg.Log, "")
 	n.cluster.roster.Store(&roster{})
 	defer n.sessions.close()
 	defer n.wg.Wait()

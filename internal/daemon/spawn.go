@@ -17,8 +17,10 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// spawn starts a program for a process of this node, here or on another.
-func (p *process) spawn(ctx context.Context, r nodeproto.SpawnRequest) (uint32, error) {
+// spawnFor starts a program for a process of this node, here or on another.
+func (cs *children) spawnFor(
+	ctx context.Context, p *process, r nodeproto.SpawnRequest,
+) (uint32, error) {
 	if err := r.Check(p.session); err != nil {
 		return 0, err
 	}
@@ -28,24 +30,24 @@ func (p *process) spawn(ctx context.Context, r nodeproto.SpawnRequest) (uint32, 
 			return 0, err
 		}
 	}
-	if r.Node != p.n.cfg.Name {
-		far, err := p.n.cluster.peer(r.Node)
+	if r.Node != cs.n.cfg.Name {
+		far, err := cs.n.cluster.peer(r.Node)
 		if err != nil {
 			return 0, err
 		}
 		pid, err := far.spawn(ctx, o, p.user)
-		p.n.cluster.compareFirst(far)
+		cs.n.cluster.compareFirst(far)
 		return pid, err
 	}
 	if o.inSession != nil {
-		q, err := p.n.children.runInSession(ctx, o)
+		q, err := cs.runInSession(ctx, o)
 		return q.PID, err
 	}
 	var err error
-	if o.runAs, err = p.n.accounts.of(p.cred, p.user); err != nil {
+	if o.runAs, err = cs.n.accounts.of(p.cred, p.user); err != nil {
 		return 0, err
 	}
-	return p.n.children.spawn(ctx, o)
+	return cs.spawn(ctx, o)
 }
 
 // spawn starts a program here. A caller that gives up before the program runs gets none: it would

@@ -28,28 +28,28 @@ type systemLogs struct {
 	files map[nodev1.SystemLog]*logfile.File
 }
 
-// openLogs begins to log.
-func (n *Node) openLogs() {
-	n.log, n.driver, n.driverLog = n.cfg.Log, n.cfg.Log, slog.New(slog.DiscardHandler)
-	if n.cfg.Logs == "" {
+// openLogs begins to log, to a directory too if there is one.
+func (s *systemLogs) openLogs(log *slog.Logger, dir string) {
+	s.log, s.driver, s.driverLog = log, log, slog.New(slog.DiscardHandler)
+	if dir == "" {
 		return
 	}
-	server := logfile.Open(filepath.Join(n.cfg.Logs, "server.log"), logfile.Size)
-	driver := logfile.Open(filepath.Join(n.cfg.Logs, "driver.log"), logfile.Size)
+	server := logfile.Open(filepath.Join(dir, "server.log"), logfile.Size)
+	driver := logfile.Open(filepath.Join(dir, "driver.log"), logfile.Size)
 	for _, f := range []*logfile.File{server, driver} {
 		if err := f.Opening(); err != nil {
-			n.cfg.Log.Warn("the log cannot be written, until that is mended this is all there is", "err",
+			log.Warn("the log cannot be written, until that is mended this is all there is", "err",
 				err)
 		}
 	}
-	n.files = map[nodev1.SystemLog]*logfile.File{
+	s.files = map[nodev1.SystemLog]*logfile.File{
 		nodev1.SystemLog_SYSTEM_LOG_SERVER: server, nodev1.SystemLog_SYSTEM_LOG_DRIVER: driver,
 	}
 	toServer, toDriver := logfile.Limit(slog.NewTextHandler(server,
 		nil)), logfile.Limit(slog.NewTextHandler(driver, nil))
-	n.log = slog.New(slog.NewMultiHandler(n.cfg.Log.Handler(), toServer))
-	n.driver = slog.New(slog.NewMultiHandler(n.cfg.Log.Handler(), toDriver))
-	n.driverLog = slog.New(toDriver)
+	s.log = slog.New(slog.NewMultiHandler(log.Handler(), toServer))
+	s.driver = slog.New(slog.NewMultiHandler(log.Handler(), toDriver))
+	s.driverLog = slog.New(toDriver)
 }
 
 func (s *systemLogs) closeLogs() {
@@ -60,12 +60,12 @@ func (s *systemLogs) closeLogs() {
 
 // httpErrors is where the HTTP server says what went wrong with a connection. The
 // text is not the line's, for lines that say the same are counted.
-func (n *Node) httpErrors() *log.Logger { return log.New(httpErrors{n}, "", 0) }
+func (s *systemLogs) httpErrors() *log.Logger { return log.New(httpErrors{s}, "", 0) }
 
-type httpErrors struct{ n *Node }
+type httpErrors struct{ logs *systemLogs }
 
 func (e httpErrors) Write(b []byte) (int, error) {
-	e.n.driver.Warn("a control connection failed", "what", strings.TrimSpace(string(b)))
+	e.logs.driver.Warn("a control connection failed", "what", strings.TrimSpace(string(b)))
 	return len(b), nil
 }
 
