@@ -138,3 +138,13 @@ func permissionSize(r nodeproto.ExportRequest) int {
 	entries, names := nodeproto.PermissionSize(r.Permit)
 	return entries*64 + names
 }
+
+// exportedBytes is how many bytes the process says that it exports.
+func (p *process) exportedBytes() (sum uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.exports {
+		sum += uint64(e.Size)
+	}
+	return sum
+}

@@ -195,15 +195,6 @@ func answeredError(err error) (e *code.Error, ok bool) {
 	return &code.Error{Code: code.Code(n), Text: ce.Message()}, err == nil
 }
 
-// orEnding returns err, or NoDaemon while this daemon is ending: then its answers about processes,
-// which have lost it, would be wrong, and the next daemon knows them.
-func (s *service) orEnding(err error) error {
-	if s.n.ctx.Err() != nil {
-		return code.New(code.NoDaemon, "the daemon of node %q is ending: ask the next one", s.n.cfg.Name)
-	}
-	return err
-}
-
 // connectionLost reports whether an established connection ended.
 func connectionLost(err error) bool {
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	pages "github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -195,18 +194,4 @@ func (n *Node) Figures() Figures {
 		f.Totals.Exports.Add(&sum.Exports)
 	}
 	return f
-}
-
-// Health is why the node does not serve all that it is for, or nil.
-func (n *Node) Health() error {
-	n.mu.Lock()
-	s := n.state
-	n.mu.Unlock()
-	if s == nodeStarting || s == nodeStopping {
-		return code.New(code.NoDaemon, "node %q is %v", n.cfg.Name, s)
-	}
-	if why := n.network.reason(); why != "" {
-		return code.New(code.Unreachable, "%s", why)
-	}
-	return n.disk.fault()
 }

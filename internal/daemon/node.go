@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -294,25 +292,6 @@ func random64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// acceptProcesses serves local processes.
-func (reg *registry) accept() {
-	for {
-		c, err := reg.n.unix.l.AcceptUnix()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			reg.n.descriptors.logAcceptError(err)
-			time.Sleep(10 * time.Millisecond) // out of descriptors: processes may close some
-			continue
-		}
-		if err := reg.serve(c); err != nil {
-			reg.n.log.Warn("a process was refused", "err", err)
-			nodeproto.HangUp(c)
-		}
-	}
-}
-
 func ctxCause(ctx context.Context, what string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(what, args...), context.Cause(ctx))
 }
@@ -329,4 +308,18 @@ func (n *Node) Reload() {
 	n.cluster.hostsFile.taken = nil
 	n.cluster.hostsFile.mu.Unlock()
 	n.cluster.reloadHosts(false)
+}
+
+// Health is why the node does not serve all that it is for, or nil.
+func (n *Node) Health() error {
+	n.mu.Lock()
+	s := n.state
+	n.mu.Unlock()
+	if s == nodeStarting || s == nodeStopping {
+		return code.New(code.NoDaemon, "node %q is %v", n.cfg.Name, s)
+	}
+	if why := n.network.reason(); why != "" {
+		return code.New(code.Unreachable, "%s", why)
+	}
+	return n.disk.fault()
 }

@@ -5,9 +5,14 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/unix"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -215,4 +220,88 @@ func (reg *registry) severAll(
 	}
 	all.Wait()
 	return links, silent
+}
+
+// acceptProcesses serves local processes.
+func (reg *registry) accept() {
+	for {
+		c, err := reg.n.unix.l.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			reg.n.descriptors.logAcceptError(err)
+			time.Sleep(10 * time.Millisecond) // out of descriptors: processes may close some
+			continue
+		}
+		if err := reg.serve(c); err != nil {
+			reg.n.log.Warn("a process was refused", "err", err)
+			nodeproto.HangUp(c)
+		}
+	}
+}
+
+// serve starts to serve a connection.
+func (reg *registry) serve(c *net.UnixConn) error {
+	n := reg.n
+	cred, err := unix.PeerCred(c)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(n.cfg.Socket, "@") && int(cred.UID) != os.Getuid() {
+		// An abstract socket has no file mode that limits the users who may connect.
+		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID,
+			os.Getuid())
+	}
+	leave, ok := n.descriptors.admitUser(cred.UID)
+	if !ok {
+		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.descriptors.tooManyConns(cred.UID))
+		return nil
+	}
+	letGo := n.descriptors.reserveFor(heldByMember)
+	left := n.descriptors.headroomAfter(c)
+	switch left {
+	case exhausted:
+		letGo()
+		leave()
+		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.descriptors.runOut())
+		return nil
+	case reserveOnly:
+		letGo()
+		letGo = n.descriptors.reserveFor(heldByRefused)
+	}
+	p := &process{
+		releaseDescriptors: func() { letGo(); leave() }, refusedFull: left == reserveOnly,
+		n: n, cred: cred, pendingHandovers: make(chan struct{}, maxHandovers),
+		grantors: map[*process]struct{}{}, guests: map[nodeproto.ProcessID]int{},
+		exports: map[uint32]nodeproto.ExportRequest{}, changed: make(chan struct{}),
+	}
+	p.counters.p = p
+	ready := make(chan struct{})
+	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.perUserReceived(), func(ctx context.Context,
+		m nodeproto.Method, body []byte, fds []int,
+	) (any, []int, error) {
+		<-ready
+		return p.handle(ctx, m, body, fds)
+	})
+	if !reg.track(p.conn) {
+		p.user = userName(cred.UID)
+		close(ready)
+		p.conn.Close()
+		p.releaseDescriptors()
+		return nil
+	}
+	n.wg.Go(func() {
+		// A user lookup on a directory server may take long: it runs here, so that other
+		// connections are accepted meanwhile.
+		p.user = userName(cred.UID)
+		close(ready)
+		if p.refusedFull {
+			n.descriptors.admitRefused(p.conn, n.accounts.administrates(caller{user: p.user, cred: &p.cred}))
+		}
+		<-p.conn.Done()
+		reg.untrack(p.conn)
+		p.disconnected()
+	})
+	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -129,19 +128,4 @@ func (reg *registry) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (b
 		return false, o.failed(ctx, err)
 	}
 	return a.Msg.GetDeparted(), nil
-}
-
-// Departed answers another node, one of whose processes waits for a process of this node.
-func (s *service) Departed(
-	ctx context.Context, r *connect.Request[nodev1.DepartedRequest],
-) (*connect.Response[nodev1.DepartedResponse], error) {
-	p, _ := ctx.Value(callerKey{}).(cert.Peer)
-	if p.Kind != cert.Node {
-		return nil, coded(code.New(code.NoRights, "%v is no node", p))
-	}
-	m := r.Msg.GetProcess()
-	id := nodeproto.ProcessID{Node: s.n.cfg.Name, PID: m.GetPid(), Incarnation: m.GetIncarnation()}
-	return connect.NewResponse(&nodev1.DepartedResponse{
-		Departed: m.GetNode() == id.Node && s.n.registry.departed.has(id),
-	}), nil
 }

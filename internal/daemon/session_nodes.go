@@ -40,21 +40,6 @@ func (r *record) origin() *nodev1.SessionOriginResponse {
 	return o
 }
 
-// SessionOrigin reads the record alone: a session's supervisor need not answer.
-func (s *sessionService) SessionOrigin(
-	ctx context.Context, r *connect.Request[nodev1.SessionOriginRequest],
-) (*connect.Response[nodev1.SessionOriginResponse], error) {
-	c, err := callerOf(ctx)
-	var in *session
-	if err == nil {
-		in, err = s.n.sessions.find(c, r.Msg.GetSession())
-	}
-	if err != nil {
-		return nil, coded(err)
-	}
-	return reply(in.origin(), nil)
-}
-
 // sessionNodes gives a process the nodes of its session, in the order of making.
 func (p *process) sessionNodes(ctx context.Context) (nodeproto.SessionNodesAnswer, error) {
 	if p.member == nil {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http/httptrace"
@@ -83,40 +82,6 @@ func (cs *children) cancel(c *child) {
 	if c.proc != nil {
 		c.proc.Signal(syscall.SIGKILL)
 	}
-}
-
-// Spawn is asked by the node of the process that spawns.
-func (s *service) Spawn(
-	ctx context.Context, r *connect.Request[nodev1.SpawnRequest],
-) (*connect.Response[nodev1.SpawnResponse], error) {
-	m := r.Msg
-	im, err := importer(ctx, m.GetParent(), m.GetUser(), m.GetSession())
-	if err != nil {
-		return nil, coded(err)
-	}
-	o := order{
-		parent: im.Process, session: im.Session,
-		SpawnRequest: nodeproto.SpawnRequest{
-			Path: m.GetPath(), Args: m.GetArgs(), Directory: m.GetDirectory(), Hosts: m.GetHosts(),
-		},
-	}
-	if err := o.Check(o.session); err != nil {
-		return nil, coded(err)
-	}
-	var pid uint32
-	if m.GetInSession() {
-		if o.name = m.GetName(); len(o.name) > 4096 || bytes.IndexByte(o.name, 0) >= 0 {
-			return nil, coded(code.New(code.BadArg,
-				"the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
-		}
-		pid, err = s.n.children.spawnInSession(ctx, im, o, m.GetGroup())
-	} else if o.runAs, err = s.n.accounts.named(im.User); err == nil {
-		pid, err = s.n.children.spawn(ctx, o)
-	}
-	if err != nil {
-		return nil, coded(err)
-	}
-	return connect.NewResponse(&nodev1.SpawnResponse{Pid: pid}), nil
 }
 
 // spawn asks another node. The request goes out once: an answer that got lost

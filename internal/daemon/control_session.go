@@ -365,3 +365,18 @@ func (s *sessionService) ResizeTerminal(
 	}
 	return reply(&nodev1.ResizeTerminalResponse{}, err)
 }
+
+// SessionOrigin reads the record alone: a session's supervisor need not answer.
+func (s *sessionService) SessionOrigin(
+	ctx context.Context, r *connect.Request[nodev1.SessionOriginRequest],
+) (*connect.Response[nodev1.SessionOriginResponse], error) {
+	c, err := callerOf(ctx)
+	var in *session
+	if err == nil {
+		in, err = s.n.sessions.find(c, r.Msg.GetSession())
+	}
+	if err != nil {
+		return nil, coded(err)
+	}
+	return reply(in.origin(), nil)
+}

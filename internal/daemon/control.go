@@ -1,19 +1,25 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"net/http"
+	"net/http/httptrace"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
@@ -231,16 +237,6 @@ func (s nodeState) proto() nodev1.NodeState {
 	}[s]
 }
 
-// exportedBytes is how many bytes the process says that it exports.
-func (p *process) exportedBytes() (sum uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range p.exports {
-		sum += uint64(e.Size)
-	}
-	return sum
-}
-
 // loadAverage is the machine's, in thousandths; 0 where it is not told.
 func loadAverage() uint32 {
 	b, err := os.ReadFile("/proc/loadavg")
@@ -253,4 +249,188 @@ func loadAverage() uint32 {
 		return 0
 	}
 	return uint32(v * 1000)
+}
+
+// relayed are the headers that say what a body is.
+var relayed = []string{"Content-Type", "Connect-Protocol-Version"}
+
+// userService is one that users call: with a certificate, or through the node of
+// their machine.
+type userService struct {
+	prefix  string // of its procedures' paths
+	handler http.Handler
+}
+
+// userServices are all of them. Services in which a node is trusted more than its
+// users are not among them: what is relayed comes with this node's certificate.
+func (ctl *control) userServices() []userService {
+	of := func(prefix string, h http.Handler) userService { return userService{prefix, h} }
+	return []userService{
+		of(nodev1connect.NewSessionServiceHandler(&sessionService{ctl.n}, asItIs)),
+		of(nodev1connect.NewClusterServiceHandler(&clusterService{ctl.n}, asItIs)),
+		of(nodev1connect.NewSystemServiceHandler(&systemService{ctl.n}, asItIs)),
+		of(nodev1connect.NewLinkServiceHandler(&linkService{ctl.n}, asItIs)),
+	}
+}
+
+// relay passes a call of this machine's user on to a service for users, here or on another node,
+// together with the user's name.
+func (ctl *control) relay(
+	ctx context.Context, c caller, r nodeproto.ControlRequest,
+) (nodeproto.ControlAnswer, error) {
+	services := ctl.userServices()
+	i := slices.IndexFunc(services, func(u userService) bool {
+		return strings.HasPrefix(r.Path, u.prefix)
+	})
+	if i < 0 || strings.ContainsAny(r.Path, "?#%") {
+		return nodeproto.ControlAnswer{}, code.New(code.BadArg, "%q is no call of a service for users",
+			r.Path)
+	}
+	if r.Node != "" && r.Node != ctl.n.cfg.Name {
+		p, err := ctl.n.cluster.peer(r.Node)
+		if err != nil {
+			return nodeproto.ControlAnswer{}, err
+		}
+		return p.relay(ctx, c, r)
+	}
+	q, err := controlHTTP(context.WithValue(ctx, userKey{}, c), r, "http://"+ctl.n.cfg.Name)
+	if err != nil {
+		return nodeproto.ControlAnswer{}, err
+	}
+	w := &recorder{header: http.Header{}, status: http.StatusOK}
+	services[i].handler.ServeHTTP(w, q)
+	return answered(w.status, w.header, w.body.Bytes())
+}
+
+// relay asks another node, once.
+func (p *peer) relay(
+	ctx context.Context, c caller, r nodeproto.ControlRequest,
+) (nodeproto.ControlAnswer, error) {
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { sent.Store(true) },
+	})
+	q, err := controlHTTP(ctx, r, hosts.URL(p.host.Control))
+	if err != nil {
+		return nodeproto.ControlAnswer{}, err
+	}
+	q.Header.Set(userHeader, c.user)
+	a, err := p.transport.RoundTrip(q)
+	if err == nil {
+		defer a.Body.Close()
+		var b []byte
+		if b, err = io.ReadAll(io.LimitReader(a.Body, nodeproto.MaxControl+1)); err == nil {
+			return answered(a.StatusCode, a.Header, b)
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nodeproto.ControlAnswer{}, context.Cause(ctx)
+	case sent.Load() && !idempotent[r.Path]:
+		return nodeproto.ControlAnswer{}, code.New(code.OutcomeUnknown,
+			"node %q at %s was lost while it was asked; whether it has done it is not known: %v",
+			p.host.Name, p.host.Control, err)
+	}
+	return nodeproto.ControlAnswer{}, code.New(code.Unreachable, "node %q at %s cannot be reached: %v",
+		p.host.Name, p.host.Control, err)
+}
+
+func controlHTTP(
+	ctx context.Context, r nodeproto.ControlRequest, base string,
+) (*http.Request, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, base+r.Path, bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, code.New(code.BadArg, "%q is no call of a service for users: %v", r.Path, err)
+	}
+	for _, h := range relayed {
+		if v := r.Headers[h]; v != "" {
+			q.Header.Set(h, v)
+		}
+	}
+	return q, nil
+}
+
+func answered(status int, h http.Header, body []byte) (nodeproto.ControlAnswer, error) {
+	if len(body) > nodeproto.MaxControl {
+		return nodeproto.ControlAnswer{}, code.New(code.Protocol, "an answer has more than %d bytes",
+			nodeproto.MaxControl)
+	}
+	a := nodeproto.ControlAnswer{Status: status, Body: body, Headers: map[string]string{}}
+	for _, k := range append([]string{codeHeader}, relayed...) {
+		if v := h.Get(k); v != "" {
+			a.Headers[k] = v
+		}
+	}
+	return a, nil
+}
+
+// recorder is an answer in memory.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) WriteHeader(status int) { r.status = status }
+
+func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
+
+// Departed answers another node, one of whose processes waits for a process of this node.
+func (s *service) Departed(
+	ctx context.Context, r *connect.Request[nodev1.DepartedRequest],
+) (*connect.Response[nodev1.DepartedResponse], error) {
+	p, _ := ctx.Value(callerKey{}).(cert.Peer)
+	if p.Kind != cert.Node {
+		return nil, coded(code.New(code.NoRights, "%v is no node", p))
+	}
+	m := r.Msg.GetProcess()
+	id := nodeproto.ProcessID{Node: s.n.cfg.Name, PID: m.GetPid(), Incarnation: m.GetIncarnation()}
+	return connect.NewResponse(&nodev1.DepartedResponse{
+		Departed: m.GetNode() == id.Node && s.n.registry.departed.has(id),
+	}), nil
+}
+
+// Spawn is asked by the node of the process that spawns.
+func (s *service) Spawn(
+	ctx context.Context, r *connect.Request[nodev1.SpawnRequest],
+) (*connect.Response[nodev1.SpawnResponse], error) {
+	m := r.Msg
+	im, err := importer(ctx, m.GetParent(), m.GetUser(), m.GetSession())
+	if err != nil {
+		return nil, coded(err)
+	}
+	o := order{
+		parent: im.Process, session: im.Session,
+		SpawnRequest: nodeproto.SpawnRequest{
+			Path: m.GetPath(), Args: m.GetArgs(), Directory: m.GetDirectory(), Hosts: m.GetHosts(),
+		},
+	}
+	if err := o.Check(o.session); err != nil {
+		return nil, coded(err)
+	}
+	var pid uint32
+	if m.GetInSession() {
+		if o.name = m.GetName(); len(o.name) > 4096 || bytes.IndexByte(o.name, 0) >= 0 {
+			return nil, coded(code.New(code.BadArg,
+				"the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
+		}
+		pid, err = s.n.children.spawnInSession(ctx, im, o, m.GetGroup())
+	} else if o.runAs, err = s.n.accounts.named(im.User); err == nil {
+		pid, err = s.n.children.spawn(ctx, o)
+	}
+	if err != nil {
+		return nil, coded(err)
+	}
+	return connect.NewResponse(&nodev1.SpawnResponse{Pid: pid}), nil
+}
+
+// orEnding returns err, or NoDaemon while this daemon is ending: then its answers about processes,
+// which have lost it, would be wrong, and the next daemon knows them.
+func (s *service) orEnding(err error) error {
+	if s.n.ctx.Err() != nil {
+		return code.New(code.NoDaemon, "the daemon of node %q is ending: ask the next one", s.n.cfg.Name)
+	}
+	return err
 }
