@@ -92,13 +92,13 @@ func (b *broker) awaitGrant(
 	if err != nil {
 		return nodeproto.Grant{}, nil, err
 	}
-	leave, err := p.enterGuest(a.im)
+	leave, err := p.exports.enterGuest(a.im)
 	if err != nil {
 		return nodeproto.Grant{}, nil, err
 	}
 	defer leave()
 	for {
-		e, there, changed, err := p.admit(a.im, a.id)
+		e, there, changed, err := p.exports.admit(a.im, a.id)
 		if err != nil {
 			return nodeproto.Grant{}, nil, err
 		}

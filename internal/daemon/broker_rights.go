@@ -3,6 +3,7 @@ package daemon
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -23,61 +24,81 @@ const (
 	maxPermissionBytes = 16 << 20 // bytes of permissions
 )
 
+// exportTable is the exports of a process, and which imports may wait for them.
+type exportTable struct {
+	p *process
+
+	mu      sync.Mutex
+	byID    map[uint32]nodeproto.ExportRequest
+	changed chan struct{} // closed and replaced when exports change
+	// Pending imports by processes of other users or sessions.
+	guests map[nodeproto.ProcessID]int
+	// Memory that the permissions of exports take in this daemon.
+	permissionBytes int
+}
+
+func newExportTable(p *process) exportTable {
+	return exportTable{
+		p: p, byID: map[uint32]nodeproto.ExportRequest{}, changed: make(chan struct{}),
+		guests: map[nodeproto.ProcessID]int{},
+	}
+}
+
 // sameUserAndSession reports whether im has the exporter's user and session.
-func (p *process) sameUserAndSession(im nodeproto.Importer) bool {
-	return nodeproto.SameUserAndSession(im, p.user, p.session)
+func (t *exportTable) sameUserAndSession(im nodeproto.Importer) bool {
+	return nodeproto.SameUserAndSession(im, t.p.user, t.p.session)
 }
 
 // admit reports whether buffer id is exported and permitted to im. changed is closed when the
 // exports change. The error is set for an importer that is not permitted.
-func (p *process) admit(
+func (t *exportTable) admit(
 	im nodeproto.Importer, id uint32,
 ) (e nodeproto.ExportRequest, there bool, changed <-chan struct{}, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e, there = p.exports[id]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, there = t.byID[id]
 	switch {
-	case there && p.permits(e, im):
-	case !p.sameUserAndSession(im) && !p.permitsAny(im):
+	case there && t.permits(e, im):
+	case !t.sameUserAndSession(im) && !t.permitsAny(im):
 		err = code.New(code.NoRights,
 			"process %d on node %q (user %q, session %q) does not allow process %d on node %q (user %q, "+
 				"session %q) to import: it admits its own user and session, and what its exports permit",
-			p.id.Load().PID, p.n.cfg.Name, p.user, p.session, im.Process.PID, im.Process.Node, im.User, im.Session)
+			t.p.id.Load().PID, t.p.n.cfg.Name, t.p.user, t.p.session, im.Process.PID, im.Process.Node, im.User, im.Session)
 	case there:
 		err = code.New(code.NoRights,
 			"buffer %d of process %d on node %q (user %q, session %q) is not for process %d on node %q "+
 				"(user %q, session %q): it is permitted to %s only",
-			id, p.id.Load().PID, p.n.cfg.Name, p.user, p.session, im.Process.PID, im.Process.Node, im.User, im.Session, describePermissions(e.Permit))
+			id, t.p.id.Load().PID, t.p.n.cfg.Name, t.p.user, t.p.session, im.Process.PID, im.Process.Node, im.User, im.Session, describePermissions(e.Permit))
 	}
-	return e, there, p.changed, err
+	return e, there, t.changed, err
 }
 
 // enterGuest counts a waiting import of another user or session, until leave is called.
-func (p *process) enterGuest(im nodeproto.Importer) (leave func(), err error) {
-	if p.sameUserAndSession(im) {
+func (t *exportTable) enterGuest(im nodeproto.Importer) (leave func(), err error) {
+	if t.sameUserAndSession(im) {
 		return func() {}, nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.guests[im.Process] >= maxGuests {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.guests[im.Process] >= maxGuests {
 		return nil, code.New(code.NoMem, "%d imports of process %d on node %q wait for process %d on "+
 			"node %q already, which is of another user or session",
-			maxGuests, im.Process.PID, im.Process.Node, p.id.Load().PID, p.n.cfg.Name)
+			maxGuests, im.Process.PID, im.Process.Node, t.p.id.Load().PID, t.p.n.cfg.Name)
 	}
-	p.guests[im.Process]++
+	t.guests[im.Process]++
 	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.guests[im.Process]--; p.guests[im.Process] == 0 {
-			delete(p.guests, im.Process)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.guests[im.Process]--; t.guests[im.Process] == 0 {
+			delete(t.guests, im.Process)
 		}
 	}, nil
 }
 
-// permitsAny reports whether the permissions of any export match im. p.mu is held.
-func (p *process) permitsAny(im nodeproto.Importer) bool {
-	for _, e := range p.exports {
-		if len(e.Permit) > 0 && p.permits(e, im) {
+// permitsAny reports whether the permissions of any export match im. mu is held.
+func (t *exportTable) permitsAny(im nodeproto.Importer) bool {
+	for _, e := range t.byID {
+		if len(e.Permit) > 0 && t.permits(e, im) {
 			return true
 		}
 	}
@@ -85,8 +106,8 @@ func (p *process) permitsAny(im nodeproto.Importer) bool {
 }
 
 // permits reports whether im may import e.
-func (p *process) permits(e nodeproto.ExportRequest, im nodeproto.Importer) bool {
-	return nodeproto.Permits(e.Permit, im, p.user, p.session)
+func (t *exportTable) permits(e nodeproto.ExportRequest, im nodeproto.Importer) bool {
+	return nodeproto.Permits(e.Permit, im, t.p.user, t.p.session)
 }
 
 // describePermissions summarises permissions without the names, which are private.
@@ -109,27 +130,27 @@ func describePermissions(ps []nodeproto.Permission) string {
 	return strings.Join(out, ", ")
 }
 
-// updateExport adds or removes an export within the limits of a process. p.mu is held.
-func (p *process) updateExport(r nodeproto.ExportRequest, begin bool) error {
-	old, again := p.exports[r.ID]
-	weight := p.permissionBytes - permissionSize(old)
+// update adds or removes an export within the limits of a process. mu is held.
+func (t *exportTable) update(r nodeproto.ExportRequest, begin bool) error {
+	old, again := t.byID[r.ID]
+	weight := t.permissionBytes - permissionSize(old)
 	if !begin && r.Serial != 0 && r.Serial != old.Serial { // that export has ended already
 		return nil
 	}
 	if !begin {
-		delete(p.exports, r.ID)
-		p.permissionBytes = weight
+		delete(t.byID, r.ID)
+		t.permissionBytes = weight
 		return nil
 	}
 	weight += permissionSize(r)
-	if !again && len(p.exports) >= maxExports {
+	if !again && len(t.byID) >= maxExports {
 		return code.New(code.NoMem, "the process exports %d buffers already: close some", maxExports)
 	}
 	if weight > maxPermissionBytes {
 		return code.New(code.NoMem, "the permissions of the process's exports would take %d bytes in "+
 			"its daemon, at most %d: permit whole sessions, users or nodes", weight, maxPermissionBytes)
 	}
-	p.exports[r.ID], p.permissionBytes = r, weight
+	t.byID[r.ID], t.permissionBytes = r, weight
 	return nil
 }
 
@@ -139,12 +160,31 @@ func permissionSize(r nodeproto.ExportRequest) int {
 	return entries*64 + names
 }
 
-// exportedBytes is how many bytes the process says that it exports.
-func (p *process) exportedBytes() (sum uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range p.exports {
+// bytes is how many bytes the process says that it exports.
+func (t *exportTable) bytes() (sum uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.byID {
 		sum += uint64(e.Size)
 	}
 	return sum
+}
+
+// announce records a buffer, or its end, and wakes waiting imports.
+func (t *exportTable) announce(r nodeproto.ExportRequest, begin bool) error {
+	if begin && (r.Size <= 0 || r.Rights == 0 ||
+		r.Rights&^(nodeproto.MayRead|nodeproto.MayWrite) != 0) {
+		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
+	}
+	if err := nodeproto.CheckPermissions(r.Permit); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.update(r, begin); err != nil {
+		return err
+	}
+	close(t.changed)
+	t.changed = make(chan struct{})
+	return nil
 }

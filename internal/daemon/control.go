@@ -222,7 +222,7 @@ func (ctl *control) ping() *nodev1.PingResponse {
 	ps := ctl.n.registry.all()
 	a.Processes, a.Sessions = uint32(len(ps)), uint32(len(ctl.n.sessions.after("")))
 	for _, p := range ps {
-		a.ExportedBytes += p.exportedBytes()
+		a.ExportedBytes += p.exports.bytes()
 	}
 	return a
 }

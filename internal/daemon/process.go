@@ -45,16 +45,12 @@ type process struct {
 	refusedFull        bool   // the node is out of descriptors: requests are refused with that error
 	logLimiter         logLimiter
 
-	mu       sync.Mutex
-	exports  map[uint32]nodeproto.ExportRequest
-	changed  chan struct{}         // closed and replaced when exports change
-	grantors map[*process]struct{} // exporters of this node that granted it imports
-	// Pending imports by processes of other users or sessions.
-	guests        map[nodeproto.ProcessID]int
-	linkCount     int // links introduced to or by it
-	rejoinedLinks int // links that it announced on rejoining
-	// Memory that its exports' permissions take in this daemon.
-	permissionBytes int
+	exports exportTable
+
+	mu            sync.Mutex
+	grantors      map[*process]struct{} // exporters of this node that granted it imports
+	linkCount     int                   // links introduced to or by it
+	rejoinedLinks int                   // links that it announced on rejoining
 }
 
 // userName returns the name by which rights identify a user: names are the same on all nodes of a
@@ -158,7 +154,7 @@ func (p *process) handle(
 	case nodeproto.Export, nodeproto.Unexport:
 		r, err := nodeproto.Decode[nodeproto.ExportRequest](body)
 		if err == nil {
-			err = p.export(r, m == nodeproto.Export)
+			err = p.exports.announce(r, m == nodeproto.Export)
 		}
 		return nodeproto.Empty{}, nil, err
 	case nodeproto.Again:
@@ -263,25 +259,6 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 		Process: id, Parent: parent, User: p.user, Hosts: n.cluster.nodeNames(), Introduces: true,
 		InSession: p.member != nil,
 	}, nil
-}
-
-// export records a buffer, or its end, and wakes waiting imports.
-func (p *process) export(r nodeproto.ExportRequest, begin bool) error {
-	if begin && (r.Size <= 0 || r.Rights == 0 ||
-		r.Rights&^(nodeproto.MayRead|nodeproto.MayWrite) != 0) {
-		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
-	}
-	if err := nodeproto.CheckPermissions(r.Permit); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.updateExport(r, begin); err != nil {
-		return err
-	}
-	close(p.changed)
-	p.changed = make(chan struct{})
-	return nil
 }
 
 // closeAll closes descriptors that processes have sent.

@@ -273,10 +273,9 @@ func (reg *registry) serve(c *net.UnixConn) error {
 	p := &process{
 		releaseDescriptors: func() { letGo(); leave() }, refusedFull: left == reserveOnly,
 		n: n, cred: cred, pendingHandovers: make(chan struct{}, maxHandovers),
-		grantors: map[*process]struct{}{}, guests: map[nodeproto.ProcessID]int{},
-		exports: map[uint32]nodeproto.ExportRequest{}, changed: make(chan struct{}),
+		grantors: map[*process]struct{}{},
 	}
-	p.counters.p = p
+	p.counters.p, p.exports = p, newExportTable(p)
 	ready := make(chan struct{})
 	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.perUserReceived(), func(ctx context.Context,
 		m nodeproto.Method, body []byte, fds []int,

@@ -78,7 +78,7 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 		return notReturning
 	}
 	for _, e := range r.Exports {
-		if err := p.export(e, true); err != nil {
+		if err := p.exports.announce(e, true); err != nil {
 			return err
 		}
 	}
