@@ -54,6 +54,7 @@ func (t *exportTable) sameUserAndSession(im nodeproto.Importer) bool {
 func (t *exportTable) admit(
 	im nodeproto.Importer, id uint32,
 ) (e nodeproto.ExportRequest, there bool, changed <-chan struct{}, err error) {
+	p := t.p
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, there = t.byID[id]
@@ -63,12 +64,14 @@ func (t *exportTable) admit(
 		err = code.New(code.NoRights,
 			"process %d on node %q (user %q, session %q) does not allow process %d on node %q (user %q, "+
 				"session %q) to import: it admits its own user and session, and what its exports permit",
-			t.p.id.Load().PID, t.p.n.cfg.Name, t.p.user, t.p.session, im.Process.PID, im.Process.Node, im.User, im.Session)
+			p.id.Load().PID, p.n.cfg.Name, p.user, p.session,
+			im.Process.PID, im.Process.Node, im.User, im.Session)
 	case there:
 		err = code.New(code.NoRights,
 			"buffer %d of process %d on node %q (user %q, session %q) is not for process %d on node %q "+
 				"(user %q, session %q): it is permitted to %s only",
-			id, t.p.id.Load().PID, t.p.n.cfg.Name, t.p.user, t.p.session, im.Process.PID, im.Process.Node, im.User, im.Session, describePermissions(e.Permit))
+			id, p.id.Load().PID, p.n.cfg.Name, p.user, p.session,
+			im.Process.PID, im.Process.Node, im.User, im.Session, describePermissions(e.Permit))
 	}
 	return e, there, t.changed, err
 }

@@ -50,7 +50,8 @@ func (c *cluster) newRoster(list []hosts.Host, old *roster) (*roster, error) {
 	self := slices.IndexFunc(r.hosts, func(h hosts.Host) bool { return h.Name == c.n.cfg.Name })
 	if self < 0 {
 		return nil, code.New(code.BadConfig,
-			"node %q is not in the hosts file, which names %s: use one of them", c.n.cfg.Name, names(r.hosts))
+			"node %q is not in the hosts file, which names %s: use one of them", c.n.cfg.Name,
+			names(r.hosts))
 	}
 	if last := hosts.Place(r.hosts, len(r.hosts)-1); last >= blocks {
 		return nil, code.New(code.BadConfig, "the hosts file has %d places for nodes: at most %d", last+1,

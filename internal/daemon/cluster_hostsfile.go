@@ -81,8 +81,8 @@ func (c *cluster) reloadHosts(settled bool) {
 }
 
 func (c *cluster) logHostsKept(err error) {
-	c.n.log.Warn("the hosts file is not taken, the nodes are those of before", "file", c.n.cfg.HostsFile,
-		"err", err)
+	c.n.log.Warn("the hosts file is not taken, the nodes are those of before", "file",
+		c.n.cfg.HostsFile, "err", err)
 }
 
 func sameFile(a, b os.FileInfo) bool {

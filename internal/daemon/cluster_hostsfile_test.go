@@ -78,7 +78,8 @@ func TestVeryManyNodes(t *testing.T) {
 
 func manyNames(n int, prefix string) (all []string) {
 	for i := range n {
-		all = append(all, prefix+string(rune('a'+i%10))+string(rune('a'+i/10%10))+string(rune('a'+i/100%10))+string(rune('a'+i/1000)))
+		letter := func(digits int) string { return string(rune('a' + digits%10)) }
+		all = append(all, prefix+letter(i)+letter(i/10)+letter(i/100)+letter(i/1000))
 	}
 	return all
 }

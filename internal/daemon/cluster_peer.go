@@ -36,17 +36,19 @@ type peer struct {
 func (c *cluster) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
 	t := &peerTransport{n: c.n, host: h, Transport: &http.Transport{
-		TLSClientConfig: c.n.identity.clientTLS(h.Name), DialContext: d.DialContext, ForceAttemptHTTP2: true,
-		IdleConnTimeout: timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
+		TLSClientConfig: c.n.identity.clientTLS(h.Name), DialContext: d.DialContext,
+		ForceAttemptHTTP2: true,
+		IdleConnTimeout:   timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: timeout.Control, PingTimeout: timeout.Control},
 	}}
-	way, base, limit := &http.Client{Transport: t}, hosts.URL(h.Control), connect.WithReadMaxBytes(nodeproto.MaxPacket)
+	client, base := &http.Client{Transport: t}, hosts.URL(h.Control)
+	limit := connect.WithReadMaxBytes(nodeproto.MaxPacket)
 	return &peer{
 		host: h, transport: t,
-		client:   nodev1connect.NewNodeServiceClient(way, base, limit),
-		cluster:  nodev1connect.NewClusterServiceClient(way, base, limit),
-		sessions: nodev1connect.NewSessionServiceClient(way, base, limit),
+		client:   nodev1connect.NewNodeServiceClient(client, base, limit),
+		cluster:  nodev1connect.NewClusterServiceClient(client, base, limit),
+		sessions: nodev1connect.NewSessionServiceClient(client, base, limit),
 	}
 }
 

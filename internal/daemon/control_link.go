@@ -27,7 +27,9 @@ func (s *linkService) Links(
 	all := s.n.accounts.administrates(c)
 	pid, place := r.Msg.GetAfterPid(), int(r.Msg.GetAfterPlace())
 	m := &nodev1.LinksResponse{}
-	for l := range s.n.registry.linkEnds(func(p *process) bool { return (all || p.user == c.user) && p.id.Load().PID >= pid }) {
+	for l := range s.n.registry.linkEnds(func(p *process) bool {
+		return (all || p.user == c.user) && p.id.Load().PID >= pid
+	}) {
 		if l.p.id.Load().PID == pid && l.Slot <= place {
 			continue
 		}

@@ -67,8 +67,8 @@ func (s *sessionService) AddSession(
 	c, err := callerOf(ctx)
 	var rec record
 	if err == nil {
-		rec, err = s.n.sessions.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(), r.Msg.GetShare(),
-			r.Msg.GetOutputDirectory())
+		rec, err = s.n.sessions.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(),
+			r.Msg.GetShare(), r.Msg.GetOutputDirectory())
 	}
 	var in *session
 	if rec.Attempt = r.Msg.GetAttempt(); err == nil && len(rec.Attempt) > maxAttempt {

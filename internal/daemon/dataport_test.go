@@ -132,7 +132,9 @@ func TestHelloRefusals(t *testing.T) {
 			return p[:]
 		}, wire.RefusedProof},
 		{
-			"later version only", (&wire.Hello{MinVersion: 90, MaxVersion: 91, Link: l.Link, Attempt: 1}).Encode(), nil, wire.RefusedVersion,
+			"later version only",
+			(&wire.Hello{MinVersion: 90, MaxVersion: 91, Link: l.Link, Attempt: 1}).Encode(), nil,
+			wire.RefusedVersion,
 		},
 		{"version 0", (&wire.Hello{Link: l.Link, Attempt: 1}).Encode(), nil, wire.RefusedVersion},
 		{"attempt 0", helloFor(l.Link, 0), nil, wire.RefusedAttempt},

@@ -3,6 +3,13 @@
 // Then it has no further part: it maps no memory, no data passes through it, and links live on when
 // it dies.
 //
+// A Node composes parts, whose files have their prefix. Ingress has the connections that have not
+// proved an identity, and the limits on them. The registry has the processes that have joined, may
+// rejoin or have ended. The broker matches imports with exports and introduces links. The cluster
+// is the other nodes, and the network says whether links with them may be made. Sessions have a
+// table; children (spawn_) are the programs that the node or a session has started. Control is the
+// services for other nodes and for tools.
+//
 // # Starting programs
 //
 // A program that spawns asks its node, which starts the program itself or asks the node that is to.

@@ -101,8 +101,8 @@ func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
 func (d *descriptorBudget) tooManyConns(uid uint32) error {
 	most := d.perUser()
 	if more, ok := d.userLog.allow(time.Now()); ok {
-		d.logs.driver.Warn("a user has as many connections as one user may have, more are refused", "uid", uid,
-			"most", most, "others", more)
+		d.logs.driver.Warn("a user has as many connections as one user may have, more are refused", "uid",
+			uid, "most", most, "others", more)
 	}
 	return code.New(code.NoMem, "user %d has as many connections to node %q as one user may have, "+
 		"%d, or descriptors in the place of some: end some of that user's processes, or raise "+

@@ -43,30 +43,30 @@ type Config struct {
 	Supervisor []string // the program, with arguments, that calls supervise.Main
 }
 
-// Node is a running node.
+// Node is a running node. Its parts have files of their names.
 type Node struct {
 	cfg Config
 	systemLogs
 	incarnation uint64
 	started     time.Time
+
+	unix        *unixSocket
+	tcp         *ingress // nil when this node is alone
 	identity    identity
+	descriptors descriptorBudget
 	refusals    refusals
 	accounts    accounts
 	cluster     cluster
-	unix        *unixSocket
-	tcp         *ingress // nil when this node is alone
+	network     network
+	registry    registry
+	children    children
+	broker      broker
+	sessions    sessions
+	control     control
+	disk        stateDisk
 
-	mu       sync.Mutex // before network.mu
-	state    nodeState  // guarded by mu
-	registry registry
-	children children
-	sessions sessions
-	broker   broker
-	network  network
-	control  control
-	disk     stateDisk
-
-	descriptors descriptorBudget
+	mu    sync.Mutex
+	state nodeState // guarded by mu
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc

@@ -25,8 +25,8 @@ import (
 type registry struct {
 	n *Node
 
-	// After the mutex of the sessions, before those of the journal and the node's state. It also
-	// guards the count of pids in unixSocket, and children.
+	// After sessions.mu, before memberJournal.mu and Node.mu. It also guards the count of pids in
+	// unixSocket, and children.
 	mu        sync.Mutex
 	processes map[uint32]*process
 	conns     map[*nodeproto.Conn]struct{}
@@ -108,7 +108,8 @@ func (reg *registry) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*
 	}
 	if p.id.Load().Incarnation != id.Incarnation {
 		return nil, code.New(code.StaleImport,
-			"process %d on node %q is another one than was imported from: import again", id.PID, reg.n.cfg.Name)
+			"process %d on node %q is another one than was imported from: import again", id.PID,
+			reg.n.cfg.Name)
 	}
 	return p, nil
 }
@@ -158,7 +159,9 @@ func (reg *registry) wouldAwait(pid uint32) bool {
 // with a child's token is that child. Another program with the token has it from
 // the child's environment and was not spawned; the child itself may join several
 // times, and is a process of the same parent each time. With mu.
-func (reg *registry) claim(p *process, token string) (pid uint32, parent nodeproto.ProcessID, c *child) {
+func (reg *registry) claim(
+	p *process, token string,
+) (pid uint32, parent nodeproto.ProcessID, c *child) {
 	c = reg.n.children.byToken[token]
 	if c == nil || c.runAs.uid != p.cred.UID {
 		return reg.freePID(), nodeproto.ProcessID{}, nil

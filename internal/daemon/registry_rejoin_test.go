@@ -304,7 +304,7 @@ func TestTornLineOfTheRoll(t *testing.T) {
 	}
 }
 
-// inOwnProcess reports whether this process runs the test alone. Otherwise it has run it in a child.
+// inOwnProcess reports whether this process runs the test alone. Otherwise a child has run it.
 func inOwnProcess(t *testing.T) bool {
 	t.Helper()
 	const marker = "VMMC_TEST_OWN_PROCESS"

@@ -71,8 +71,8 @@ func (s *session) takeDrive(keep func() error) error {
 		st, err := os.Lstat(entry)
 		if err != nil {
 			return code.New(code.BadArg,
-				"node %q has no drive %s in %s: name one that is there, or a share for it", s.n.cfg.Name, s.Drive,
-				dir)
+				"node %q has no drive %s in %s: name one that is there, or a share for it", s.n.cfg.Name,
+				s.Drive, dir)
 		}
 		s.Base = entry
 		if st.Mode()&fs.ModeSymlink != 0 {
@@ -147,7 +147,8 @@ func (s *session) removeDrive() {
 		return
 	}
 	entry := filepath.Join(s.n.sessions.drivesDir(), s.Drive)
-	if to, err := os.Readlink(entry); err == nil && to == s.target() && s.n.sessions.claimDrive(s.Drive, s.Name) {
+	if to, err := os.Readlink(entry); err == nil && to == s.target() &&
+		s.n.sessions.claimDrive(s.Drive, s.Name) {
 		_ = os.Remove(entry)
 	}
 	s.n.sessions.releaseDrive(s.Drive, s.Name)
@@ -241,7 +242,8 @@ func (s *session) mountAgain(ctx context.Context) error {
 		return nil
 	}
 	if s.Ending { // a supervisor would make its directories where nothing may be mounted
-		return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.Name, s.n.cfg.Name)
+		return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.Name,
+			s.n.cfg.Name)
 	}
 	is, err := mount.Mounted(s.Mount)
 	if err != nil || is {

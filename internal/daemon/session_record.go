@@ -38,8 +38,8 @@ type record struct {
 	Account bool   // the share was mounted with credentials, which are not kept
 	Cgroup  string // that its processes are in; empty: none
 
-	Made  time.Time `json:",omitzero"`  // when the call was made that made it; zero: the caller did not say
-	Nodes []string  `json:",omitempty"` // of that call, in its order
+	Made  time.Time `json:",omitzero"`  // when it was asked for; zero: the caller did not say
+	Nodes []string  `json:",omitempty"` // that were asked for it, in that order
 }
 
 // read is what write has kept.
@@ -109,7 +109,9 @@ func escapeGlob(s string) string {
 }
 
 // newRecord checks what a session is to be.
-func (t *sessions) newRecord(c caller, name, user, drive, share, output string) (r record, err error) {
+func (t *sessions) newRecord(
+	c caller, name, user, drive, share, output string,
+) (r record, err error) {
 	if err := supervise.CheckSession(name); err != nil {
 		return r, err
 	}

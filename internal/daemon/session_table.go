@@ -37,7 +37,7 @@ type sessions struct {
 	cgroups   string         // the cgroup below which they get theirs; "": they get none
 	lockTaken func(*os.File) // is told of the lock
 
-	mu     sync.Mutex // before a session's
+	mu     sync.Mutex // before a session's and registry.mu
 	lock   *os.File   // held while this daemon uses the state directory
 	byName map[string]*session
 	drives map[string]string // which session each is made for

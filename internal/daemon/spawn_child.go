@@ -81,8 +81,8 @@ func (cs *children) run(c *child) {
 	c.executed = true
 	cs.wakeStarters()
 	cs.n.registry.mu.Unlock()
-	cs.n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name, "session",
-		c.session, "path", string(c.Path), "parent", c.parent.String())
+	cs.n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name,
+		"session", c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
 	if how, ended := cs.reap(c, proc); ended {
 		cs.n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
@@ -101,8 +101,8 @@ func (cs *children) awaitExec(proc *unix.Child) error {
 func (cs *children) reap(c *child, proc *unix.Child) (how string, ended bool) {
 	if !proc.AwaitOr(cs.n.stopWaiting) {
 		proc.Release()
-		cs.n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid", proc.PID(),
-			"path", string(c.Path))
+		cs.n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid",
+			proc.PID(), "path", string(c.Path))
 		return "", false
 	}
 	if cs.n.isStopping() { // else its process group would run on after the node
@@ -140,7 +140,8 @@ func (cs *children) explain(c *child, err error) error {
 		k = code.Timeout
 	case directory && errors.Is(err, syscall.ENOENT):
 		return code.New(code.BadArg,
-			"node %q has no directory %s, which is the caller's working directory", cs.n.cfg.Name, c.Directory)
+			"node %q has no directory %s, which is the caller's working directory", cs.n.cfg.Name,
+			c.Directory)
 	case directory && errors.Is(err, syscall.EACCES):
 		hint = ": the user may not enter the directory"
 	case errors.Is(err, syscall.ENOENT):
@@ -159,8 +160,8 @@ func (cs *children) explain(c *child, err error) error {
 	if errors.As(err, &why) { // the rest repeats the path
 		err = why
 	}
-	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory, cs.n.cfg.Name,
-		c.runAs.name, err, hint)
+	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory,
+		cs.n.cfg.Name, c.runAs.name, err, hint)
 }
 
 // maxChildren bounds the programs of one user that a node has started and that

@@ -23,8 +23,8 @@ func (cs *children) spawnInSession(
 	}
 	if s.User != im.User { // root's programs run in root's sessions
 		return 0, code.New(code.NoRights,
-			"session %q on node %q is user %q's, the process that spawns is user %q's", s.Name, cs.n.cfg.Name,
-			s.User, im.User)
+			"session %q on node %q is user %q's, the process that spawns is user %q's", s.Name,
+			cs.n.cfg.Name, s.User, im.User)
 	}
 	o.inSession, o.group = s, group
 	p, err := cs.runInSession(ctx, o)
@@ -38,7 +38,8 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 	defer stop()
 	s := o.inSession
 	o.runAs = s.account()
-	if o.runAs.uid == 0 && o.parent.Node != "" && o.parent.Node != cs.n.cfg.Name && !cs.n.cfg.SpawnRoot {
+	if o.runAs.uid == 0 && o.parent.Node != "" && o.parent.Node != cs.n.cfg.Name &&
+		!cs.n.cfg.SpawnRoot {
 		return supervise.Program{}, code.New(code.NoRights,
 			"node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root",
 			cs.n.cfg.Name, o.runAs.name)
@@ -153,8 +154,8 @@ func (cs *children) follow(sup *supervise.Client, c *child) {
 // readoptProgram takes on a program that a daemon before this one has started.
 func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Program) {
 	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
-		cs.n.log.Warn("a session's supervisor has a program that no daemon had it start", "session", s.Name,
-			"pid", p.PID)
+		cs.n.log.Warn("a session's supervisor has a program that no daemon had it start", "session",
+			s.Name, "pid", p.PID)
 		return
 	}
 	c := newChild(order{
@@ -177,8 +178,8 @@ func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Progr
 	}
 	cs.n.registry.mu.Unlock()
 	if err != nil {
-		cs.n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID, "err",
-			err)
+		cs.n.log.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID,
+			"err", err)
 		return
 	}
 	cs.n.wg.Go(func() { cs.follow(sup, c) })
