@@ -78,8 +78,7 @@ func (s *stream) bye(why error) {
 // writeFinal writes a frame of a link that ends, and reports whether the socket took all of it.
 func (s *stream) writeFinal(h *wire.Header) bool {
 	var b [wire.HeaderSize]byte
-	h.Put(b[:], s.tx.frameNumber)
-	s.tx.frameNumber++
+	s.tx.putHeader(h, b[:])
 	send := func() (int, error) { return s.tx.io.Send(s.fd, b[:], nil) }
 	if s.tx.cipher != nil {
 		send = func() (int, error) { return s.tx.cipher.Send(s.fd, b[:]) }

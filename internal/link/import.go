@@ -163,7 +163,7 @@ func (s *stream) writeImportAnswer() bool {
 	t := &s.tx
 	a := &t.importAnswers[0]
 	head := t.buf[:wire.HeaderSize]
-	a.h.Put(head, t.frameNumber)
+	t.putHeader(&a.h, head)
 	n, err := 0, error(nil)
 	if a.fd >= 0 {
 		var ok bool
@@ -172,12 +172,14 @@ func (s *stream) writeImportAnswer() bool {
 			_ = unix.Close(a.fd)
 			a.fd = -1
 			a.h.SetGranted(a.h.Serial, &wire.Granted{Handle: a.h.Handle})
-			a.h.Put(head, t.frameNumber)
+			t.sentAlone(head, 0)
+			t.putHeader(&a.h, head)
 		}
 	}
 	if a.fd < 0 {
 		n, err = t.io.Send(s.fd, head, nil)
 	}
+	t.sentAlone(head, n)
 	if err != nil {
 		s.fail(s.connError(err))
 		return false
@@ -185,9 +187,6 @@ func (s *stream) writeImportAnswer() bool {
 	if n == 0 {
 		s.markWriteBlocked()
 		return false
-	}
-	if t.frameNumber++; n < len(head) {
-		t.parts[0].head, t.partCount, t.framesQueued = head[n:], 1, t.framesQueued+1
 	}
 	if a.fd >= 0 {
 		_ = unix.Close(a.fd)

@@ -140,10 +140,21 @@ func (t *transmitter) stageChecked(h *wire.Header, behind, payload []byte) []byt
 // headPool serves links that write several long frames in one call. An idle link holds none.
 var headPool = sync.Pool{New: func() any { return new([pacing.MaxParts - 1][wire.HeaderSize + maxInline]byte) }}
 
-// putHeader encodes the header of the next frame.
+// putHeader encodes the header of the next frame, and numbers it. All frames pass here.
 func (t *transmitter) putHeader(h *wire.Header, b []byte) {
 	h.Put(b, t.frameNumber)
 	t.frameNumber++
+}
+
+// sentAlone records that the socket has taken n bytes of a frame that was not queued. The rest is
+// queued. If it is all of the frame, the frame is not sent and its number is free again.
+func (t *transmitter) sentAlone(frame []byte, n int) {
+	switch {
+	case n == 0:
+		t.frameNumber--
+	case n < len(frame):
+		t.parts[0].head, t.partCount, t.framesQueued = frame[n:], 1, t.framesQueued+1
+	}
 }
 
 // addFrame queues a frame behind those that are about to be written, and reports whether another
@@ -389,17 +400,16 @@ func (s *stream) ringBell() {
 	if s.tx.framesWritten < s.tx.framesQueued || len(s.tx.control) > 0 || len(s.tx.importAnswers) > 0 {
 		s.tx.bellDue = true // goes behind the queued frames
 	} else if s.fd >= 0 {
-		h := wire.Header{Type: wire.Bell}
 		t := &s.tx
 		bell := t.buf[:wire.HeaderSize]
-		h.Put(bell, t.frameNumber)
-		if n, err := t.io.Send(s.fd, bell, nil); err != nil {
+		t.putHeader(&wire.Header{Type: wire.Bell}, bell)
+		n, err := t.io.Send(s.fd, bell, nil)
+		t.sentAlone(bell, n)
+		switch {
+		case err != nil:
 			s.fail(s.connError(err))
-		} else if n == 0 {
-			t.bellDue = true // no room: sent when there is
-			s.markWriteBlocked()
-		} else if t.frameNumber++; n < len(bell) {
-			t.parts[0].head, t.partCount, t.framesQueued = bell[n:], 1, t.framesQueued+1
+		case n < len(bell):
+			t.bellDue = t.bellDue || n == 0 // no room: sent when there is
 			s.markWriteBlocked()
 		}
 	}
