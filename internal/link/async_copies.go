@@ -393,7 +393,7 @@ func (m *Mapped) canRunNow() bool { return !m.req.backlog.busy() && m.req.nothin
 
 // nothingPending reports whether nothing on the stream is outstanding.
 func (rq *Requester) nothingPending() bool {
-	return rq.lastSeq.Load() == rq.ackedSeq.Load() && rq.fetchCount.Load() == 0
+	return rq.lastSeq.Load() == rq.ackedSeq.Load() && rq.fetches.count.Load() == 0
 }
 
 // ready reports whether the next piece need not wait. A message that enters the stream after this

@@ -201,13 +201,13 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 		},
 		"it may have to wait itself": func(t *testing.T, c *copier) {
 			c.send(t, 0, false)
-			c.out.fetchMu.Lock() // which a goroutine needs
-			c.out.fetchCount.Add(1)
+			c.out.fetches.mu.Lock() // which a goroutine needs
+			c.out.fetches.count.Add(1)
 			if c.look(t, &wait.Cond{Word: c.out.ackEvent.Word(), Old: c.out.ackEvent.Load()}) {
 				t.Error("the waiter has done it")
 			}
-			c.out.fetchCount.Add(-1)
-			c.out.fetchMu.Unlock()
+			c.out.fetches.count.Add(-1)
+			c.out.fetches.mu.Unlock()
 		},
 		"it takes long": func(t *testing.T, c *copier) {
 			src := make([]byte, maxDeferredCopy+4)

@@ -61,7 +61,7 @@ func (r *Request) poll() (done bool, err error) {
 	// before ackedSeq is loaded: what was acknowledged before the link's end has arrived
 	over := rq.State() == shmlayout.ConnReleased
 	if rq.ackedSeq.Load() >= seq {
-		if done := !rq.unansweredBefore(seq); !done || !rq.hasFaults.Load() {
+		if done := !rq.fetches.unansweredBefore(seq); !done || !rq.hasFaults.Load() {
 			return done, nil
 		}
 		return true, rq.faultOf(seq)

@@ -69,9 +69,9 @@ func (p *PendingAtomic) Wait(ctx context.Context) (old uint64, done bool, err er
 // checkResult checks that an atomic's result was requested.
 func (rq *Requester) checkResult(h *wire.Header) error {
 	sent := rq.fullySent(h.Seq)
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	if len(rq.fetches) == 0 || rq.fetches[0].seq != h.Seq || rq.fetches[0].op == 0 || !sent {
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	if f := rq.fetches.oldest(h.Seq); f == nil || f.op == 0 || !sent {
 		return protocol("a result of %d, which was not asked for", h.Seq)
 	}
 	return nil
@@ -79,9 +79,9 @@ func (rq *Requester) checkResult(h *wire.Header) error {
 
 // handleResult completes an atomic.
 func (rq *Requester) handleResult(h *wire.Header) {
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	rq.fetches[0].old = h.Off
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	rq.fetches.list[0].old = h.Off
 	rq.fetchAnswered(nil)
 }
 

@@ -191,7 +191,7 @@ type silenceDetector struct {
 
 // awaitsPeer reports whether the exporter owes anything. The caller holds tmu.
 func (rq *Requester) awaitsPeer() bool {
-	return rq.ackRequested > rq.ackedSeq.Load() || rq.fetchCount.Load() > 0 || rq.tx.framesWritten < rq.tx.framesQueued || rq.creditProbePending
+	return rq.ackRequested > rq.ackedSeq.Load() || rq.fetches.count.Load() > 0 || rq.tx.framesWritten < rq.tx.framesQueued || rq.creditProbePending
 }
 
 // silenceError returns the error of a connection that is given up while the exporter's machine has

@@ -23,7 +23,7 @@ func TestProgress(t *testing.T) {
 	rq.partialBytes = 100
 	step("the same part", false)
 	rq.ackedSeq.Store(2)
-	rq.fetches = []*fetch{{}}
+	rq.fetches.count.Store(1)
 	step("all of it has, and an answer is owed", true)
 	step("nothing of the answer", false)
 	rq.replyBytes = 50
@@ -32,7 +32,8 @@ func TestProgress(t *testing.T) {
 	step("less of it", false)
 	rq.replyBytes = 50
 	step("as much again", false)
-	rq.fetches, rq.repliedSeq = nil, 1
+	rq.fetches.count.Store(0)
+	rq.repliedSeq = 1
 	step("the answer", true)
 	step("nothing is waited for any more", true)
 }

@@ -155,10 +155,7 @@ type progress struct {
 // outstanding. It then restarts lateSince. The caller holds rmu.
 func (rq *Requester) madeProgress() bool {
 	acked := rq.ackedSeq.Load()
-	rq.fetchMu.Lock()
-	owed := len(rq.fetches) > 0
-	rq.fetchMu.Unlock()
-	waits := owed || acked != rq.lastSeq.Load()
+	waits := rq.fetches.count.Load() > 0 || acked != rq.lastSeq.Load()
 	was, now := rq.progress, progress{acked + rq.repliedSeq, rq.partialBytes, rq.replyBytes}
 	if now.messages == was.messages {
 		now.partialBytes, now.replyBytes = max(now.partialBytes, was.partialBytes), max(now.replyBytes, was.replyBytes)

@@ -455,7 +455,7 @@ func (rq *Requester) state() string {
 	defer rq.tmu.Unlock()
 	losses, resumptions := rq.ConnStats()
 	return fmt.Sprintf("messages: %d begun, %d in frames now and %d ever, %d acknowledged, %d kept; %d gets; again %d, queued %d, under way %d bytes of %v, middle %v, torn %v, descriptor %d, lost %d and resumed %d times, why %v",
-		rq.lastSeq.Load(), rq.writtenSeq.Load(), rq.maxWrittenSeq, rq.ackedSeq.Load(), rq.unacked.uncopied.len(), rq.fetchCount.Load(), len(rq.retransmits), rq.queuedOps.Load(), rq.tx.unwritten(), rq.tx.parts[:rq.tx.partCount], rq.midMessage, rq.State(), rq.fd, losses, resumptions, rq.err())
+		rq.lastSeq.Load(), rq.writtenSeq.Load(), rq.maxWrittenSeq, rq.ackedSeq.Load(), rq.unacked.uncopied.len(), rq.fetches.count.Load(), len(rq.retransmits), rq.queuedOps.Load(), rq.tx.unwritten(), rq.tx.parts[:rq.tx.partCount], rq.midMessage, rq.State(), rq.fd, losses, resumptions, rq.err())
 }
 
 // An exporter that says on resuming what cannot be ends the link for its importer.

@@ -54,12 +54,12 @@ func (rq *Requester) checkSerial() {
 	invariant.Check(int32(taken-rq.lastSerial) >= 0, "notification %d, %d credits were taken", rq.lastSerial, taken)
 }
 
-// checkGets checks that fetches are in the order of their numbers and no more than an exporter
-// accepts. The caller holds fetchMu.
-func (rq *Requester) checkGets() {
-	invariant.Check(len(rq.fetches) <= maxFetches, "%d gets are not answered, at most %d may be", len(rq.fetches), maxFetches)
-	for i := 1; i < len(rq.fetches); i++ {
-		invariant.Check(rq.fetches[i-1].seq < rq.fetches[i].seq, "get %d was asked after %d", rq.fetches[i].seq, rq.fetches[i-1].seq)
+// check checks that fetches are in the order of their numbers and no more than an exporter accepts.
+// The caller holds mu.
+func (t *fetchTable) check() {
+	invariant.Check(len(t.list) <= maxFetches, "%d gets are not answered, at most %d may be", len(t.list), maxFetches)
+	for i := 1; i < len(t.list); i++ {
+		invariant.Check(t.list[i-1].seq < t.list[i].seq, "get %d was asked after %d", t.list[i].seq, t.list[i-1].seq)
 	}
 }
 

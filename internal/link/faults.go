@@ -75,11 +75,7 @@ func (rq *Requester) sendFaulted() {
 
 // storeFaulted discards the rest of an answer and makes its get fail. The caller holds rmu.
 func (rq *Requester) storeFaulted(err error) {
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	if f := rq.rxFetch; f != nil {
-		f.dst, f.storeErr = nil, err
-	}
+	rq.fetches.storeFaulted(err)
 }
 
 // sendFaulted keeps what of an answer the kernel could not read while it was sent, since it was looked at. What is in frames

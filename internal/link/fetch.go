@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +17,7 @@ import (
 // more.
 const maxFetches = 64
 
-// fetch is an unanswered get or atomic. Its fields but done are guarded by the link's fetchMu once
+// fetch is an unanswered get or atomic. Its fields but done are guarded by the table's mu once
 // it is sent. The receiver writes to dst under rmu.
 type fetch struct {
 	dst      []byte
@@ -72,6 +73,88 @@ func (f *fetch) header() wire.Header {
 	return h
 }
 
+// fetchTable holds the gets and atomics without an answer, oldest first.
+type fetchTable struct {
+	mu    sync.Mutex // Last in the lock order.
+	list  []*fetch
+	count atomic.Int32    // len(list). Grows under inboxMu.
+	event wait.EventCount // Advances when a get or an atomic is answered.
+	// The get whose payload is arriving. Guarded by rmu.
+	arriving *fetch
+}
+
+// oldest returns the oldest fetch if its number is seq, or nil. The caller holds mu.
+func (t *fetchTable) oldest(seq uint64) *fetch {
+	if len(t.list) == 0 || t.list[0].seq != seq {
+		return nil
+	}
+	return t.list[0]
+}
+
+// overlaps reports whether an unanswered get reads what an update would write. A get returns memory
+// as of a moment before its answer is complete, so the update waits.
+func (t *fetchTable) overlaps(id uint32, off, size uint64) bool {
+	if t.count.Load() == 0 {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.list {
+		abandoned := f.op == 0 && f.dst == nil // its result is discarded
+		if f.id == id && !abandoned && f.off < off+size && off < f.off+f.size {
+			return true
+		}
+	}
+	return false
+}
+
+// unansweredBefore reports whether a get or an atomic before message seq is unanswered: requests
+// complete in order, whatever their kind.
+func (t *fetchTable) unansweredBefore(seq uint64) bool {
+	if t.count.Load() == 0 {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.list) > 0 && t.list[0].seq < seq
+}
+
+// connLost forgets the part of the oldest answer that has arrived, and returns its length: the
+// answer is read again from its beginning, last word first. The caller holds rmu.
+func (t *fetchTable) connLost() (arrived int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.arriving = nil
+	if len(t.list) > 0 {
+		arrived, t.list[0].received = t.list[0].received, 0
+	}
+	return arrived
+}
+
+// storeFaulted makes the get fail whose payload is arriving. The caller holds rmu.
+func (t *fetchTable) storeFaulted(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f := t.arriving; f != nil {
+		f.dst, f.storeErr = nil, err
+	}
+}
+
+// failAll empties the table of a link that has ended.
+func (t *fetchTable) failAll(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.list {
+		if f.op != 0 { // the exporter may have executed it
+			f.finish(unknown(err))
+		} else {
+			f.finish(err)
+		}
+	}
+	t.list = nil
+	t.count.Store(0)
+}
+
 // Get fetches len(r.Dst) bytes.
 func (rq *Requester) Get(ctx context.Context, r Read) error {
 	f := fetchPool.Get().(*fetch)
@@ -112,7 +195,7 @@ func (rq *Requester) roundTrip(ctx context.Context, f *fetch, ended *atomic.Bool
 	return old, err
 }
 
-// sendFetch queues the request on the stream and in fetches.
+// sendFetch queues the request on the stream and in the table.
 func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 	for {
 		if err := rq.waitFetchSlot(ctx); err != nil {
@@ -126,14 +209,14 @@ func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool
 		if err := rq.lockIdleQueue(ctx, ended); err != nil {
 			return err
 		}
-		if rq.fetchCount.Load() < maxFetches { // under inboxMu, under which it grows
+		if rq.fetches.count.Load() < maxFetches { // under inboxMu, under which it grows
 			break
 		}
 		rq.inboxMu.Unlock()
 		rq.tmu.Unlock()
 	}
 	defer rq.tmu.Unlock()
-	if err := rq.err(); err != nil { // linkClosed has emptied fetches, or is about to
+	if err := rq.err(); err != nil { // discardAll has emptied the table, or is about to
 		rq.inboxMu.Unlock()
 		return err
 	}
@@ -152,7 +235,7 @@ func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool
 	return nil
 }
 
-// addFetch appends f to fetches. The caller holds inboxMu, so they are in the order of their
+// addFetch puts f into the table. The caller holds inboxMu, so fetches are in the order of their
 // numbers.
 func (rq *Requester) addFetch(f *fetch) {
 	if f.op != 0 {
@@ -161,28 +244,43 @@ func (rq *Requester) addFetch(f *fetch) {
 		rq.counters.AddLocked(shmlayout.Gets, 1)
 		rq.counters.AddLocked(shmlayout.GetBytes, f.size)
 	}
-	rq.fetchMu.Lock()
-	rq.fetches = append(rq.fetches, f)
-	rq.fetchCount.Store(int32(len(rq.fetches)))
+	rq.fetches.mu.Lock()
+	rq.fetches.list = append(rq.fetches.list, f)
+	rq.fetches.count.Store(int32(len(rq.fetches.list)))
 	if invariant.Enabled {
-		rq.checkGets()
+		rq.fetches.check()
 		rq.traceFetch("ask for a", f)
 	}
-	rq.fetchMu.Unlock()
+	rq.fetches.mu.Unlock()
 }
 
 // waitFetchSlot waits until one more get may be sent. Only a caller that holds inboxMu can rely on
 // the result.
 func (rq *Requester) waitFetchSlot(ctx context.Context) error {
+	return rq.waitFetches(ctx, func() bool { return rq.fetches.count.Load() < maxFetches })
+}
+
+// waitNoOverlap waits until no unanswered get overlaps.
+func (rq *Requester) waitNoOverlap(ctx context.Context, id uint32, off, size uint64) error {
+	return rq.waitFetches(ctx, func() bool { return !rq.fetches.overlaps(id, off, size) })
+}
+
+// waitAnsweredBefore waits until all gets and atomics before message seq are answered.
+func (rq *Requester) waitAnsweredBefore(ctx context.Context, seq uint64) error {
+	return rq.waitFetches(ctx, func() bool { return !rq.fetches.unansweredBefore(seq) })
+}
+
+// waitFetches waits until so many fetches are answered that ready is true.
+func (rq *Requester) waitFetches(ctx context.Context, ready func() bool) error {
 	for {
-		tick := rq.fetchEvent.Load()
-		if rq.fetchCount.Load() < maxFetches {
+		tick := rq.fetches.event.Load()
+		if ready() {
 			return nil
 		}
-		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetchEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
+		if err := rq.err(); err != nil {
 			return err
 		}
-		if err := rq.err(); err != nil {
+		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetches.event.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
 			return err
 		}
 	}
@@ -196,7 +294,7 @@ func (rq *Requester) GetAsync(ctx context.Context, r Read) (Request, error) {
 	f := new(fetch) // not pooled: the request uses it for as long as its owner polls it
 	f.set(&r)
 	ask := Message{Handle: r.Handle, Ended: r.Ended}
-	if !rq.backlog.busy() && rq.fetchCount.Load() < maxFetches/2 {
+	if !rq.backlog.busy() && rq.fetches.count.Load() < maxFetches/2 {
 		if err := rq.enqueue(ctx, &outgoing{msg: ask, fetch: f}); err != nil {
 			return Request{}, err
 		}
@@ -214,28 +312,26 @@ func (rq *Requester) GetAsync(ctx context.Context, r Read) (Request, error) {
 func (rq *Requester) abandonFetch(f *fetch) bool {
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	for _, g := range rq.fetches {
-		if g == f {
-			f.dst = nil
-			if rq.rxFetch == f {
-				rq.rx.discardRest()
-			}
-			return true
-		}
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	if !slices.Contains(rq.fetches.list, f) {
+		return false
 	}
-	return false
+	f.dst = nil
+	if rq.fetches.arriving == f {
+		rq.rx.discardRest()
+	}
+	return true
 }
 
 // payloadBuffer returns the memory for a reply's payload.
 func (rq *Requester) payloadBuffer(rest int) []byte {
-	f := rq.rxFetch
+	f := rq.fetches.arriving
 	if f == nil {
 		return nil
 	}
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
 	if f.dst == nil { // abandoned
 		return nil
 	}
@@ -246,12 +342,12 @@ func (rq *Requester) payloadBuffer(rest int) []byte {
 // checkReply checks a reply's header.
 func (rq *Requester) checkReply(h *wire.Header) error {
 	sent := rq.fullySent(h.Seq)
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	if len(rq.fetches) == 0 || rq.fetches[0].seq != h.Seq || rq.fetches[0].op != 0 || !sent {
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	f := rq.fetches.oldest(h.Seq)
+	if f == nil || f.op != 0 || !sent {
 		return protocol("a reply to %d, which was not asked for", h.Seq)
 	}
-	f := rq.fetches[0]
 	span := int(h.Span())
 	switch {
 	case f.bytes != (h.Flags&wire.Bytes != 0), h.Off != uint64(f.received):
@@ -259,16 +355,16 @@ func (rq *Requester) checkReply(h *wire.Header) error {
 	case f.size != h.Size, h.Span() > f.size-uint64(f.received), (h.Flags&wire.Last != 0) != (uint64(f.received+span) == f.size):
 		return protocol("reply of %d bytes to a get of %d", h.Size, f.size)
 	}
-	rq.rxFetch = f
+	rq.fetches.arriving = f
 	return nil
 }
 
 // handleReply is called when a reply's payload is in place.
 func (rq *Requester) handleReply(h *wire.Header) {
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	f := rq.rxFetch
-	rq.rxFetch = nil
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	f := rq.fetches.arriving
+	rq.fetches.arriving = nil
 	f.received += int(h.Span())
 	if f.dst != nil && h.Flags&wire.Last != 0 && !f.bytes {
 		f.storeErr = shm.Guard(func() { setLastWord(f.dst, h.Word) })
@@ -285,58 +381,32 @@ func (rq *Requester) handleNak(h *wire.Header) error {
 		rq.onRevoke(h.Handle, AppliedUnknown, err)
 	}
 	sent := rq.fullySent(h.Seq)
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	if len(rq.fetches) > 0 && rq.fetches[0].seq == h.Seq && sent {
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	if rq.fetches.oldest(h.Seq) != nil && sent {
 		rq.fetchAnswered(err)
 	}
 	return nil
 }
 
-// unansweredBefore reports whether a get or an atomic before message seq is unanswered: requests
-// complete in order, whatever their kind.
-func (rq *Requester) unansweredBefore(seq uint64) bool {
-	if rq.fetchCount.Load() == 0 {
-		return false
-	}
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	return len(rq.fetches) > 0 && rq.fetches[0].seq < seq
-}
-
-// waitAnsweredBefore waits until all gets and atomics before message seq are answered.
-func (rq *Requester) waitAnsweredBefore(ctx context.Context, seq uint64) error {
-	for {
-		tick := rq.fetchEvent.Load()
-		if !rq.unansweredBefore(seq) {
-			return nil
-		}
-		if err := rq.err(); err != nil {
-			return err
-		}
-		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetchEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
-			return err
-		}
-	}
-}
-
 // fetchAnswered completes the oldest fetch. Its answer acknowledges all messages before it, because
-// the exporter works in order. The caller holds fetchMu.
+// the exporter works in order. The caller holds the table's mu.
 func (rq *Requester) fetchAnswered(err error) {
-	f := rq.fetches[0]
+	t := &rq.fetches
+	f := t.list[0]
 	rq.repliedSeq = f.seq
 	if rq.ackedSeq.Load() < f.seq { // only the holder of rmu stores ackedSeq
 		rq.ackedSeq.Store(f.seq)
 	}
-	n := copy(rq.fetches, rq.fetches[1:])
-	rq.fetches[n] = nil
-	rq.fetches = rq.fetches[:n]
-	rq.fetchCount.Store(int32(n))
+	n := copy(t.list, t.list[1:])
+	t.list[n] = nil
+	t.list = t.list[:n]
+	t.count.Store(int32(n))
 	if invariant.Enabled {
-		rq.checkGets()
+		t.check()
 		rq.traceFetch("answered", f)
 	}
 	f.finish(err)
-	rq.fetchEvent.Advance()
+	t.event.Advance()
 	rq.ackEvent.Advance()
 }

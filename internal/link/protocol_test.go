@@ -146,11 +146,11 @@ func TestUnansweredGetsAreBounded(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 	rq.tmu.Unlock()
-	for rq.fetchCount.Load() < maxFetches {
+	for rq.fetches.count.Load() < maxFetches {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond)
-	if n := rq.fetchCount.Load(); n > maxFetches {
+	if n := rq.fetches.count.Load(); n > maxFetches {
 		t.Errorf("%d gets are unanswered, an exporter takes %d", n, maxFetches)
 	}
 	rq.fail(ErrGone) // those that wait for a place

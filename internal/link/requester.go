@@ -64,13 +64,7 @@ type Requester struct {
 	ackedSeq atomic.Uint64
 	ackEvent wait.EventCount // Advances with ackedSeq.
 
-	fetchMu sync.Mutex // Last in the lock order.
-	// Gets and atomics without an answer, oldest first.
-	fetches    []*fetch
-	fetchCount atomic.Int32    // len(fetches).
-	fetchEvent wait.EventCount // Advances when a get or an atomic is answered.
-	// The get whose payload is arriving. Guarded by rmu.
-	rxFetch *fetch
+	fetches fetchTable
 
 	// Keeps serials in the order of the ring's entries.
 	notifyMu        sync.Mutex
@@ -353,24 +347,14 @@ func (rq *Requester) discardAll(err error) {
 	rq.unacked.trim(math.MaxUint64)
 	rq.tmu.Unlock()
 	// after inboxMu: addFetch runs under inboxMu, so a later fetch sees the link's end, and an
-	// earlier one is in the list
-	rq.fetchMu.Lock()
-	for _, f := range rq.fetches {
-		if f.op != 0 { // the exporter may have executed it
-			f.finish(unknown(err))
-		} else {
-			f.finish(err)
-		}
-	}
-	rq.fetches = nil
-	rq.fetchCount.Store(0)
-	rq.fetchMu.Unlock()
+	// earlier one is in the table
+	rq.fetches.failAll(err)
 }
 
 func (rq *Requester) linkClosed(err error) {
 	rq.closeBacklog()
 	rq.ackEvent.Advance()
-	rq.fetchEvent.Advance()
+	rq.fetches.event.Advance()
 	rq.tx.writeEvent.Advance()
 	rq.onLost(err)
 	rq.pages.retire()

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
-	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -25,7 +24,7 @@ func (rq *Requester) SendAsync(ctx context.Context, m Message) (r Request, err e
 			return Request{}, err
 		}
 	}
-	if rq.backlog.busy() || rq.overlapsFetch(m.ID, m.Off, uint64(m.Len())) {
+	if rq.backlog.busy() || rq.fetches.overlaps(m.ID, m.Off, uint64(m.Len())) {
 		r, err = rq.deferSend(ctx, m)
 	} else {
 		q := outgoing{msg: m, size: m.Len()}
@@ -62,7 +61,7 @@ func (rq *Requester) enqueue(ctx context.Context, q *outgoing) error {
 	for {
 		var err error
 		switch {
-		case q.fetch != nil && rq.fetchCount.Load() >= maxFetches:
+		case q.fetch != nil && rq.fetches.count.Load() >= maxFetches:
 			rq.inboxMu.Unlock()
 			err = rq.waitFetchSlot(ctx)
 		case rq.queuedOps.Load() >= maxQueue:
@@ -332,39 +331,6 @@ func (rq *Requester) Cancel(handle uint32) (applied uint64) {
 	}
 	rq.tx.detachPayload()
 	return rq.maxWrittenSeq
-}
-
-// overlapsFetch reports whether an unanswered get reads what an update would write. A get returns
-// memory as of a moment before its answer is complete, so the update waits.
-func (rq *Requester) overlapsFetch(id uint32, off, size uint64) bool {
-	if rq.fetchCount.Load() == 0 {
-		return false
-	}
-	rq.fetchMu.Lock()
-	defer rq.fetchMu.Unlock()
-	for _, f := range rq.fetches {
-		abandoned := f.op == 0 && f.dst == nil // its result is discarded
-		if f.id == id && !abandoned && f.off < off+size && off < f.off+f.size {
-			return true
-		}
-	}
-	return false
-}
-
-// waitNoOverlap waits until no unanswered get overlaps.
-func (rq *Requester) waitNoOverlap(ctx context.Context, id uint32, off, size uint64) error {
-	for {
-		tick := rq.fetchEvent.Load()
-		if !rq.overlapsFetch(id, off, size) {
-			return nil
-		}
-		if err := rq.err(); err != nil {
-			return err
-		}
-		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetchEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
-			return err
-		}
-	}
 }
 
 // fifo is a queue that reuses its memory: in the steady state it allocates nothing, and popping

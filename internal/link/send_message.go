@@ -196,7 +196,7 @@ func (rq *Requester) beginSend(ctx context.Context, m *Message, size int) error 
 	if err := rq.sendSem.Acquire(ctx); err != nil {
 		return err
 	}
-	if rq.fetchCount.Load() == 0 {
+	if rq.fetches.count.Load() == 0 {
 		return nil
 	}
 	err := rq.waitNoOverlap(ctx, m.ID, m.Off, uint64(size))

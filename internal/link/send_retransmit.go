@@ -30,19 +30,12 @@ type pendingDetach struct {
 
 // resetConnState is called with rmu and tmu held when the connection is lost.
 func (rq *Requester) resetConnState() {
-	rq.retransmits, rq.midMessage, rq.rxFetch = nil, false, nil
+	rq.retransmits, rq.midMessage = nil, false
 	rq.ackRequested, rq.ackWanted = 0, 0
 	if rq.queue.len() > 0 {
 		rq.queue.at(0).rewind(0)
 	}
-	rq.fetchMu.Lock()
-	rq.replyBytes = 0
-	if len(rq.fetches) > 0 {
-		rq.replyBytes = uint64(rq.fetches[0].received)
-		// a partial answer is read again from its beginning, last word first
-		rq.fetches[0].received = 0
-	}
-	rq.fetchMu.Unlock()
+	rq.replyBytes = uint64(rq.fetches.connLost())
 }
 
 // prepareRetransmit queues what the exporter does not have. The caller holds rmu and tmu. lapsed
@@ -69,14 +62,14 @@ func (rq *Requester) prepareRetransmit(a *wire.Answer) (lapsed []pendingDetach, 
 			lapsed = append(lapsed, pendingDetach{q.msg.Handle, q.seq - 1})
 		}
 	}
-	rq.fetchMu.Lock()
-	for _, f := range rq.fetches {
+	rq.fetches.mu.Lock()
+	for _, f := range rq.fetches.list {
 		if f.seq > a.Applied && f.seq <= rq.maxWrittenSeq {
 			h := f.header()
 			rq.retransmits = append(rq.retransmits, retransmission{seq: f.seq, request: &h})
 		}
 	}
-	rq.fetchMu.Unlock()
+	rq.fetches.mu.Unlock()
 	slices.SortFunc(rq.retransmits, func(a, b retransmission) int { return cmp.Compare(a.seq, b.seq) })
 	for i, r := range rq.retransmits {
 		if want := a.Applied + 1 + uint64(i); r.seq != want {
