@@ -43,8 +43,8 @@ type deferredCopies struct {
 	// and then loads pending. Both are sequentially consistent, so one of them sees the other.
 	pending atomic.Bool
 
-	mu         sync.Mutex // Never held with a backlog's mu.
-	requesters []*Requester
+	mu       sync.Mutex // Never held with a backlog's mu.
+	backlogs []*backlog
 	// nil before the first copy, and if there can be none.
 	timer *unix.Timer
 	// When it expires, in [unix.Monotonic] time; 0: it is not set.
@@ -53,32 +53,32 @@ type deferredCopies struct {
 	closed   bool
 }
 
-// deferCopies leaves rq's backlog to waiters. It is called without the backlog's lock, after adding
-// an operation or after working at it (worked).
-func (e *Engine) deferCopies(rq *Requester, worked bool) {
-	// A goroutine that sleeps after the second check finds rq listed, see startWorkers. The first
+// leaveToWaiters leaves the backlog to waiters. It is called without its lock, after adding an
+// operation or after working at it (worked).
+func (b *backlog) leaveToWaiters(worked bool) {
+	// A goroutine that sleeps after the second check finds b listed, see startWorkers. The first
 	// check avoids listing where a goroutine sleeps anyway.
-	if e.sleepers.Asleep() || !e.deferredCopies.add(e.ep, rq, worked) || e.sleepers.Asleep() {
-		rq.startWorker()
+	if e := b.rq.e; e.sleepers.Asleep() || !e.deferredCopies.add(e.ep, b, worked) || e.sleepers.Asleep() {
+		b.startWorker()
 	}
 }
 
-// add lists rq and reports whether a waiter or the timer will come for it.
-func (c *deferredCopies) add(ep *unix.Epoll, rq *Requester, worked bool) bool {
+// add lists b and reports whether a waiter or the timer will come for it.
+func (c *deferredCopies) add(ep *unix.Epoll, b *backlog, worked bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.timer == nil && !c.startTimer(ep) {
 		return false
 	}
 	now := unix.Monotonic()
-	if !rq.backlog.inCopyList {
-		rq.backlog.inCopyList = true
-		c.requesters = append(c.requesters, rq)
+	if !b.inCopyList {
+		b.inCopyList = true
+		c.backlogs = append(c.backlogs, b)
 		c.pending.Store(true)
 		worked = true
 	}
 	if worked {
-		rq.backlog.idleSince = now
+		b.idleSince = now
 	}
 	switch {
 	case c.timerAt == 0:
@@ -93,13 +93,13 @@ func (c *deferredCopies) add(ep *unix.Epoll, rq *Requester, worked bool) bool {
 
 // setTimer makes the timer expire when the link idle for longest has been left for holdTime.
 func (c *deferredCopies) setTimer(now int64) {
-	if len(c.requesters) == 0 {
+	if len(c.backlogs) == 0 {
 		c.timerAt = 0
 		return
 	}
 	oldest := now
-	for _, rq := range c.requesters {
-		oldest = min(oldest, rq.backlog.idleSince)
+	for _, b := range c.backlogs {
+		oldest = min(oldest, b.idleSince)
 	}
 	c.timerAt = oldest + c.holdTime
 	c.timer.Set(time.Duration(max(c.timerAt-now, 1)))
@@ -112,20 +112,19 @@ func (c *deferredCopies) startTimer(ep *unix.Epoll) (ok bool) {
 	return err == nil
 }
 
-// drop removes rq from the list if its backlog is empty. A new operation is counted before it is
-// listed.
-func (c *deferredCopies) drop(rq *Requester) {
+// drop removes b from the list if it is empty. A new operation is counted before it is listed.
+func (c *deferredCopies) drop(b *backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if rq.backlog.inCopyList && !rq.backlog.busy() {
-		c.unlist(slices.Index(c.requesters, rq))
+	if b.inCopyList && !b.busy() {
+		c.unlist(slices.Index(c.backlogs, b))
 	}
 }
 
 func (c *deferredCopies) unlist(i int) {
-	c.requesters[i].backlog.inCopyList = false
-	c.requesters = slices.Delete(c.requesters, i, i+1)
-	if len(c.requesters) == 0 {
+	c.backlogs[i].inCopyList = false
+	c.backlogs = slices.Delete(c.backlogs, i, i+1)
+	if len(c.backlogs) == 0 {
 		c.pending.Store(false)
 	}
 }
@@ -137,11 +136,11 @@ func (c *deferredCopies) unlist(i int) {
 func (c *deferredCopies) copyWhileWaiting(ctx context.Context, l *wait.Cond) (found bool) {
 	most := maxDeferredCopy
 	for i := 0; most > 0 && ctx.Err() == nil; {
-		rq := c.at(i)
-		if rq == nil {
+		b := c.at(i)
+		if b == nil {
 			break
 		}
-		n := rq.copyBacklog(ctx, l, most)
+		n := b.copyWhileWaiting(ctx, l, most)
 		if l.Done() {
 			return true
 		}
@@ -154,46 +153,45 @@ func (c *deferredCopies) copyWhileWaiting(ctx context.Context, l *wait.Cond) (fo
 	return false
 }
 
-// at returns the i-th listed link, or nil.
-func (c *deferredCopies) at(i int) *Requester {
+// at returns the i-th listed backlog, or nil.
+func (c *deferredCopies) at(i int) *backlog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i >= len(c.requesters) {
+	if i >= len(c.backlogs) {
 		return nil
 	}
-	return c.requesters[i]
+	return c.backlogs[i]
 }
 
-// copyBacklog copies pieces of rq's backlog until l holds, and returns the number of bytes.
-// Engine.Close waits for it as for a goroutine.
-func (rq *Requester) copyBacklog(ctx context.Context, l *wait.Cond, most int) (n int) {
-	b := &rq.backlog
+// copyWhileWaiting copies pieces until l holds, and returns the number of bytes. Engine.Close waits
+// for it as for a goroutine.
+func (b *backlog) copyWhileWaiting(ctx context.Context, l *wait.Cond, most int) (n int) {
+	e := b.rq.e
 	b.mu.Lock()
 	if b.hasWorker || b.closed {
 		b.mu.Unlock()
 		return 0
 	}
 	b.hasWorker = true
-	rq.e.wg.Add(1) // as in startWorkerLocked
+	e.wg.Add(1) // as in startWorkerLocked
 	b.mu.Unlock()
-	defer rq.e.wg.Done()
+	defer e.wg.Done()
 	for found := false; n < most && !found && ctx.Err() == nil; {
-		d := rq.firstCopy()
+		d := b.firstCopy()
 		if d == nil {
 			break
 		}
-		n += rq.copyStep(d)
+		n += b.copyStep(d)
 		// Until is the caller's code, which may end the process or panic: do not call it as the
 		// backlog's worker.
 		found = l.Until != nil || l.Done()
 	}
-	rq.yieldWorker()
+	b.yieldWorker()
 	return n
 }
 
 // firstCopy returns the first operation if a waiter may run it, or nil.
-func (rq *Requester) firstCopy() *deferredOp {
-	b := &rq.backlog
+func (b *backlog) firstCopy() *deferredOp {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.ops) == 0 || b.closed || b.mayWaitCount > 0 {
@@ -209,21 +207,20 @@ func (rq *Requester) firstCopy() *deferredOp {
 }
 
 // copyStep copies a piece of d as the backlog's worker, and returns its length.
-func (rq *Requester) copyStep(d *deferredOp) (n int) {
+func (b *backlog) copyStep(d *deferredOp) (n int) {
 	had := d.copyOp.copied
 	over, err := d.copyOp.step()
 	if n = d.copyOp.copied - had; over {
 		d.err = err
-		rq.backlog.mu.Lock()
-		rq.opDone(d)
-		rq.backlog.mu.Unlock()
+		b.mu.Lock()
+		b.opDone(d)
+		b.mu.Unlock()
 	}
 	return n
 }
 
 // yieldWorker ends a waiter's role as the backlog's worker.
-func (rq *Requester) yieldWorker() {
-	b := &rq.backlog
+func (b *backlog) yieldWorker() {
 	b.mu.Lock()
 	left, all := false, len(b.ops) == 0
 	switch b.hasWorker = false; {
@@ -231,19 +228,19 @@ func (rq *Requester) yieldWorker() {
 	case b.closed:
 		b.hasWorker = true
 		b.mu.Unlock()
-		rq.runBacklog()
+		b.run()
 		return
 	case b.mayWaitCount > 0:
-		rq.startWorkerLocked()
+		b.startWorkerLocked()
 	default:
 		left = true
 	}
 	b.mu.Unlock()
 	switch {
 	case all:
-		rq.e.deferredCopies.drop(rq)
+		b.rq.e.deferredCopies.drop(b)
 	case left:
-		rq.e.deferCopies(rq, true)
+		b.leaveToWaiters(true)
 	}
 }
 
@@ -254,26 +251,26 @@ func (c *deferredCopies) startWorkers() {
 		return
 	}
 	c.mu.Lock()
-	outs := c.requesters
-	c.requesters = nil
-	for _, rq := range outs {
-		rq.backlog.inCopyList = false
+	all := c.backlogs
+	c.backlogs = nil
+	for _, b := range all {
+		b.inCopyList = false
 	}
 	c.pending.Store(false)
 	c.mu.Unlock()
-	for _, rq := range outs {
-		rq.startWorker()
+	for _, b := range all {
+		b.startWorker()
 	}
 }
 
 // timerExpired handles the timer's event.
 func (c *deferredCopies) timerExpired(ep *unix.Epoll) {
-	var late []*Requester
+	var late []*backlog
 	c.mu.Lock()
 	now := unix.Monotonic()
-	for i := len(c.requesters) - 1; i >= 0; i-- {
-		if rq := c.requesters[i]; now-rq.backlog.idleSince >= c.holdTime/2 {
-			late = append(late, rq)
+	for i := len(c.backlogs) - 1; i >= 0; i-- {
+		if b := c.backlogs[i]; now-b.idleSince >= c.holdTime/2 {
+			late = append(late, b)
 			c.unlist(i)
 		}
 	}
@@ -283,8 +280,8 @@ func (c *deferredCopies) timerExpired(ep *unix.Epoll) {
 		_ = ep.Arm(c.timer.Descriptor(), copiesTimerID, false)
 	}
 	c.mu.Unlock()
-	for _, rq := range late {
-		rq.startWorker()
+	for _, b := range late {
+		b.startWorker()
 	}
 }
 
@@ -333,7 +330,7 @@ func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool
 			return Request{requester: rq}, err
 		}
 	}
-	r, err := rq.deferOp(ctx, m.newCopyOp(copyOp{off: off, mem: src, notify: notify}))
+	r, err := rq.backlog.deferOp(ctx, m.newCopyOp(copyOp{off: off, mem: src, notify: notify}))
 	if err != nil {
 		rq.untakeCredit(notify)
 	}
@@ -375,7 +372,7 @@ func (m *Mapped) GetAsync(ctx context.Context, off int, dst []byte) (Request, er
 	if len(dst) <= maxSyncCopy && m.canRunNow() {
 		return Request{requester: rq}, m.get(ctx, off, dst, false)
 	}
-	return rq.deferOp(ctx, m.newCopyOp(copyOp{off: off, mem: dst, get: true}))
+	return rq.backlog.deferOp(ctx, m.newCopyOp(copyOp{off: off, mem: dst, get: true}))
 }
 
 func (m *Mapped) newCopyOp(c copyOp) *deferredOp {

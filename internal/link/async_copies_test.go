@@ -191,7 +191,7 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 			b.hasWorker = true
 			b.mu.Unlock()
 			waitAsleep(t, c.a)
-			c.out.yieldWorker()
+			c.out.backlog.yieldWorker()
 		},
 		"something that may wait comes behind": func(t *testing.T, c *copier) {
 			c.send(t, 0, false)
@@ -225,7 +225,7 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 			c := newCopier(t)
 			f(t, c)
 			eventually(t, "it has not arrived", func() bool { return c.sent(t, 1) == 1 })
-			if err := c.out.waitBacklog(ctx); err != nil { // its memory is not used any more
+			if err := c.out.backlog.wait(ctx); err != nil { // its memory is not used any more
 				t.Error(err)
 			}
 		})
@@ -264,7 +264,7 @@ func TestWorkerYields(t *testing.T) {
 		if _, err := c.m.SendAsync(t.Context(), longCopy, src, false); err != nil {
 			t.Fatal(err)
 		}
-		c.out.yieldWorker()
+		c.out.backlog.yieldWorker()
 		eventually(t, "it is not over", func() bool { return !c.out.backlog.busy() })
 	})
 	t.Run("the link", func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestWorkerYields(t *testing.T) {
 			defer c.out.backlog.mu.Unlock()
 			return c.out.backlog.closed
 		})
-		c.out.yieldWorker()
+		c.out.backlog.yieldWorker()
 		for i, r := range rs {
 			if done, err := r.poll(); !done || !errors.Is(err, ErrGone) {
 				t.Errorf("request %d: %v, %v", i, done, err)

@@ -35,7 +35,7 @@ func (r *Request) Seq() uint64 {
 func (r *Request) Result() (done bool, err error) {
 	done, err = r.poll()
 	if !done && r.deferred != nil && !r.deferred.done.Load() {
-		r.requester.startWorker()
+		r.requester.backlog.startWorker()
 	}
 	return done, err
 }
@@ -105,6 +105,7 @@ type deferredOp struct {
 // goroutine runs them and ends when none is left. While all of them are copies, waiters run them
 // instead (see async_copies.go). There is one worker at a time.
 type backlog struct {
+	rq            *Requester
 	mu            sync.Mutex
 	ops           []*deferredOp
 	mayWaitCount  int  // Operations that may have to wait.
@@ -124,8 +125,8 @@ type backlog struct {
 func (b *backlog) busy() bool { return b.pending.Load() != 0 }
 
 // deferOp defers an operation.
-func (rq *Requester) deferOp(ctx context.Context, d *deferredOp) (Request, error) {
-	b := &rq.backlog
+func (b *backlog) deferOp(ctx context.Context, d *deferredOp) (Request, error) {
+	rq := b.rq
 	b.mu.Lock()
 	for len(b.ops) >= maxQueue {
 		tick := rq.ackEvent.Load()
@@ -153,37 +154,35 @@ func (rq *Requester) deferOp(ctx context.Context, d *deferredOp) (Request, error
 	}
 	left := b.mayWaitCount == 0 && !b.hasWorker
 	if !left {
-		rq.startWorkerLocked()
+		b.startWorkerLocked()
 	}
 	b.mu.Unlock()
 	if left {
-		rq.e.deferCopies(rq, false)
+		b.leaveToWaiters(false)
 	}
 	return Request{requester: rq, deferred: d}, nil
 }
 
 // startWorkerLocked starts a goroutine that runs the backlog unless it has a worker. The caller
-// holds the backlog's mu. A link that has ended has a worker until its backlog is empty, so the
+// holds mu. A link that has ended has a worker until its backlog is empty, so the
 // engine is not yet waiting for its goroutines.
-func (rq *Requester) startWorkerLocked() {
-	if b := &rq.backlog; !b.hasWorker && len(b.ops) > 0 {
+func (b *backlog) startWorkerLocked() {
+	if !b.hasWorker && len(b.ops) > 0 {
 		b.hasWorker = true
-		rq.e.wg.Go(rq.runBacklog)
+		b.rq.e.wg.Go(b.run)
 	}
 }
 
 // startWorker starts a goroutine for operations that were left to waiters.
-func (rq *Requester) startWorker() {
-	b := &rq.backlog
+func (b *backlog) startWorker() {
 	b.mu.Lock()
-	rq.startWorkerLocked()
+	b.startWorkerLocked()
 	b.mu.Unlock()
 }
 
-// runBacklog runs the deferred operations as their worker. After the link's end each operation
-// fails.
-func (rq *Requester) runBacklog() {
-	b := &rq.backlog
+// run runs the deferred operations as their worker. After the link's end each operation fails.
+func (b *backlog) run() {
+	rq := b.rq
 	b.mu.Lock()
 	for len(b.ops) > 0 {
 		d := b.ops[0]
@@ -198,17 +197,15 @@ func (rq *Requester) runBacklog() {
 			d.err = d.copyOp.run(context.Background())
 		}
 		b.mu.Lock()
-		rq.opDone(d)
+		b.opDone(d)
 	}
 	b.hasWorker = false
 	b.mu.Unlock()
-	rq.e.deferredCopies.drop(rq)
+	rq.e.deferredCopies.drop(b)
 }
 
-// opDone removes the first operation, which is complete. The caller holds the backlog's mu and is
-// its worker.
-func (rq *Requester) opDone(d *deferredOp) {
-	b := &rq.backlog
+// opDone removes the first operation, which is complete. The caller holds mu and is the worker.
+func (b *backlog) opDone(d *deferredOp) {
 	d.done.Store(true)
 	n := copy(b.ops, b.ops[1:])
 	b.ops[n] = nil
@@ -221,21 +218,21 @@ func (rq *Requester) opDone(d *deferredOp) {
 	if invariant.Enabled {
 		b.check()
 	}
-	rq.ackEvent.Advance()
-	rq.e.sleepers.Wake()
+	b.rq.ackEvent.Advance()
+	b.rq.e.sleepers.Wake()
 }
 
-// waitBacklog waits until the operations deferred before this call are done. It is one load if
-// there are none.
-func (rq *Requester) waitBacklog(ctx context.Context) error {
-	if !rq.backlog.busy() {
+// wait waits until the operations deferred before this call are done. It is one load if there are
+// none.
+func (b *backlog) wait(ctx context.Context) error {
+	if !b.busy() {
 		return nil
 	}
-	return rq.waitBacklogSlow(ctx)
+	return b.waitSlow(ctx)
 }
 
-func (rq *Requester) waitBacklogSlow(ctx context.Context) error {
-	b := &rq.backlog
+func (b *backlog) waitSlow(ctx context.Context) error {
+	rq := b.rq
 	upTo := b.deferredTotal.Load()
 	for b.doneTotal.Load() < upTo {
 		tick := rq.ackEvent.Load()
@@ -252,15 +249,14 @@ func (rq *Requester) waitBacklogSlow(ctx context.Context) error {
 	return nil
 }
 
-// closeBacklog lets no operation be deferred any more and makes those without a worker fail.
-func (rq *Requester) closeBacklog() {
-	b := &rq.backlog
+// close lets no operation be deferred any more and makes those without a worker fail.
+func (b *backlog) close() {
 	b.mu.Lock()
 	b.closed = true
 	idle := !b.hasWorker
 	b.hasWorker = true
 	b.mu.Unlock()
 	if idle {
-		rq.runBacklog()
+		b.run()
 	}
 }

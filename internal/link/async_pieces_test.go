@@ -53,7 +53,7 @@ func TestDeferredCopyInPieces(t *testing.T) {
 	last := shm.Word(c.mem, pieces*shm.Piece-shm.WordSize)
 	last.Store(5) // a flag, for what comes after the get has read it
 	c.mem[pieces*shm.Piece-2*shm.WordSize] = 4
-	c.out.startWorker()
+	c.out.backlog.startWorker()
 	if done, err := get.Wait(t.Context()); !done || err != nil {
 		t.Fatal(done, err)
 	}
@@ -68,7 +68,7 @@ func TestDeferredCopyInPieces(t *testing.T) {
 // A copy that ends in its middle may have written what it had.
 func TestDeferredCopyEndsBetweenPieces(t *testing.T) {
 	for name, end := range map[string]func(*copier){
-		"the import": func(c *copier) { c.m.Close(); c.out.startWorker() },
+		"the import": func(c *copier) { c.m.Close(); c.out.backlog.startWorker() },
 		"the link":   func(c *copier) { c.b.Close(); eventually(t, "the link does not end", c.out.failed.Load) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,10 +111,10 @@ func TestDeferredCopyBytesPerWait(t *testing.T) {
 	c.sendPieces(t, false)
 	c.sendPieces(t, false)
 	never := wait.Cond{Failed: new(atomic.Bool)}
-	if n := c.out.copyBacklog(t.Context(), &never, shm.Piece+1); n != 2*shm.Piece {
+	if n := c.out.backlog.copyWhileWaiting(t.Context(), &never, shm.Piece+1); n != 2*shm.Piece {
 		t.Errorf("%d bytes were copied", n)
 	}
-	if err := c.out.waitBacklog(t.Context()); err != nil {
+	if err := c.out.backlog.wait(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

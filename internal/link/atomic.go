@@ -87,7 +87,7 @@ func (rq *Requester) handleResult(h *wire.Header) {
 
 // Atomic works on the exporter's pages.
 func (m *Mapped) Atomic(ctx context.Context, c AtomicOp) (old uint64, err error) {
-	if err := m.req.waitBacklog(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx); err != nil {
 		return 0, err
 	}
 	if err := m.beginAccess(ctx); err != nil {

@@ -165,7 +165,7 @@ func (rq *Requester) Get(ctx context.Context, r Read) error {
 
 // roundTrip sends the request and waits for the answer. It owns f from then on.
 func (rq *Requester) roundTrip(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint64, err error) {
-	if err := rq.waitBacklog(ctx); err != nil {
+	if err := rq.backlog.wait(ctx); err != nil {
 		return 0, err
 	}
 	if err := rq.sendSem.Acquire(ctx); err != nil {
@@ -300,7 +300,7 @@ func (rq *Requester) GetAsync(ctx context.Context, r Read) (Request, error) {
 		}
 		return Request{requester: rq, fetch: f}, nil
 	}
-	req, err := rq.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, _ *deferredOp) error {
+	req, err := rq.backlog.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, _ *deferredOp) error {
 		return rq.enqueue(ctx, &outgoing{msg: ask, fetch: f})
 	}})
 	req.fetch = f

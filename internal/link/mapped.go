@@ -144,7 +144,7 @@ func (m *Mapped) TrySend(off int, src []byte) error {
 // Send copies src, and then more, into the exporter's pages, the last word last. It costs a system
 // call only if a goroutine of the exporter sleeps.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if err := m.req.waitBacklog(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx); err != nil {
 		return err
 	}
 	if m.Claims != nil {
@@ -276,7 +276,7 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]
 	if err := m.req.takeCredit(ctx, m.Ended); err != nil {
 		return err
 	}
-	err := m.req.waitBacklog(ctx)
+	err := m.req.backlog.wait(ctx)
 	if err != nil {
 		m.req.untakeCredit(true)
 		return err
@@ -385,7 +385,7 @@ func (m *Mapped) wakeExporter(tail, awake uint32) {
 
 // Write copies any bytes, with no promise about the last ones.
 func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
-	if err := m.req.waitBacklog(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx); err != nil {
 		return err
 	}
 	if err := m.beginAccess(ctx); err != nil {
@@ -402,7 +402,7 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 // Get copies out of the exporter's pages, the last word first. It checks the state again after the
 // copy.
 func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
-	if err := m.req.waitBacklog(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx); err != nil {
 		return err
 	}
 	return m.get(ctx, off, dst, raw)

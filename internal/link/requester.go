@@ -125,7 +125,7 @@ type Requester struct {
 // or AppliedUnknown.
 func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Requester, error) {
 	rq := &Requester{pages: pages, sendSem: semaphore.New(1), onRevoke: onRevoke, onLost: onLost}
-	rq.importing = true
+	rq.backlog.rq, rq.importing = rq, true
 	rq.setTerms(terms)
 	rq.rx.mayFault = true // answers are stored in memory of the caller
 	rq.redial, rq.attempts, rq.unacked.pool = terms.Redial, 1, &e.segmentPool
@@ -183,7 +183,7 @@ func (rq *Requester) Detach(handle uint32) {
 // WaitApplied waits until the exporter has applied all that this process sent on the link so far,
 // deferred operations included.
 func (rq *Requester) WaitApplied(ctx context.Context) error {
-	if err := rq.waitBacklog(ctx); err != nil {
+	if err := rq.backlog.wait(ctx); err != nil {
 		return err
 	}
 	return rq.waitAcked(ctx, rq.lastSeq.Load())
@@ -352,7 +352,7 @@ func (rq *Requester) discardAll(err error) {
 }
 
 func (rq *Requester) linkClosed(err error) {
-	rq.closeBacklog()
+	rq.backlog.close()
 	rq.ackEvent.Advance()
 	rq.fetches.event.Advance()
 	rq.tx.writeEvent.Advance()

@@ -40,7 +40,7 @@ func (rq *Requester) SendAsync(ctx context.Context, m Message) (r Request, err e
 
 // deferSend queues a message once the operations before it are done.
 func (rq *Requester) deferSend(ctx context.Context, m Message) (Request, error) {
-	return rq.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, d *deferredOp) error {
+	return rq.backlog.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, d *deferredOp) error {
 		q := outgoing{msg: m, size: m.Len()}
 		err := rq.waitNoOverlap(ctx, m.ID, m.Off, uint64(q.size))
 		if err == nil {

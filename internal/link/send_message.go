@@ -190,7 +190,7 @@ func (rq *Requester) sendInOrder(ctx context.Context, m Message) error {
 
 // beginSend takes sendSem once all operations are done that the message must not overtake.
 func (rq *Requester) beginSend(ctx context.Context, m *Message, size int) error {
-	if err := rq.waitBacklog(ctx); err != nil {
+	if err := rq.backlog.wait(ctx); err != nil {
 		return err
 	}
 	if err := rq.sendSem.Acquire(ctx); err != nil {
