@@ -16,16 +16,14 @@ const probeInterval = 10 * time.Millisecond
 // tailProber lists the importing sides that retain messages or wait for the peer.
 type tailProber struct {
 	mu   sync.Mutex
-	list []*Requester
+	list []*tailProbe
 	more chan struct{}
 }
 
-// schedule adds rq, so that it does not retain messages, or wait for the peer, for ever. The caller
-// holds rq.tmu.
-func (d *tailProber) schedule(rq *Requester) {
-	rq.probeScheduled = true
+// add adds a link, so that it does not retain messages, or wait for the peer, for ever.
+func (d *tailProber) add(p *tailProbe) {
 	d.mu.Lock()
-	d.list = append(d.list, rq)
+	d.list = append(d.list, p)
 	d.mu.Unlock()
 	select {
 	case d.more <- struct{}{}:
@@ -62,9 +60,9 @@ func (d *tailProber) probeAll(passed time.Duration) (left bool) {
 	d.list = nil
 	d.mu.Unlock()
 	keep := list[:0]
-	for _, rq := range list {
-		if rq.probe(passed) {
-			keep = append(keep, rq)
+	for _, p := range list {
+		if p.probe(passed) {
+			keep = append(keep, p)
 		}
 	}
 	d.mu.Lock() // more links were added meanwhile
@@ -74,11 +72,31 @@ func (d *tailProber) probeAll(passed time.Duration) (left bool) {
 	return left
 }
 
-// scheduleProbe adds the link, which retains or awaits something, to the tail prober. The caller
-// holds tmu.
-func (rq *Requester) scheduleProbe() {
-	if !rq.probeScheduled {
-		rq.e.tailProber.schedule(rq)
+// tailProbe is what the tail prober does and remembers of one link.
+type tailProbe struct {
+	rq *Requester
+	// Time for which the link was skipped because a sender held tmu. Used by the prober only.
+	busyTime time.Duration
+
+	// Guarded by tmu, as all fields that follow.
+	scheduled bool   // In the tail prober's list.
+	probedSeq uint64 // writtenSeq at the last probe.
+	silence   silenceDetector
+
+	creditWaiters int // Goroutines that wait for notification credits.
+	// Time waited since credits were returned or requested.
+	creditWaitTime time.Duration
+	lastCredits    uint32 // Total of returned credits at the last probe.
+	// Credits were requested, and no frame has arrived since.
+	creditProbePending bool
+}
+
+// schedule adds the link, which retains or awaits something, to the tail prober. The caller holds
+// tmu.
+func (p *tailProbe) schedule() {
+	if !p.scheduled {
+		p.scheduled = true
+		p.rq.e.tailProber.add(p)
 	}
 }
 
@@ -88,36 +106,38 @@ func (rq *Requester) scheduleProbe() {
 const creditProbeInterval = time.Second
 
 // addCreditWaiters adjusts the number of goroutines that wait for credits of a link between nodes.
-func (rq *Requester) addCreditWaiters(more int) {
+func (p *tailProbe) addCreditWaiters(more int) {
+	rq := p.rq
 	if rq.pages != nil || !rq.needsProbes {
 		return
 	}
 	rq.tmu.Lock()
-	if rq.creditWaiters += more; more > 0 {
-		rq.scheduleProbe()
+	if p.creditWaiters += more; more > 0 {
+		p.schedule()
 	}
 	rq.tmu.Unlock()
 }
 
 // probeCredits requests credits when it is time to. passed is the time since the last call. The
 // caller holds tmu.
-func (rq *Requester) probeCredits(passed time.Duration) {
-	if rq.creditWaiters == 0 || rq.disconnected() {
-		rq.creditProbePending = false
+func (p *tailProbe) probeCredits(passed time.Duration) {
+	rq := p.rq
+	if p.creditWaiters == 0 || rq.disconnected() {
+		p.creditProbePending = false
 		return
 	}
 	// many short waits together may bring nothing
-	if r := rq.creditsReturned.Load(); r != rq.lastCredits {
-		rq.lastCredits, rq.creditWaitTime = r, 0
+	if r := rq.creditsReturned.Load(); r != p.lastCredits {
+		p.lastCredits, p.creditWaitTime = r, 0
 	}
-	if rq.creditWaitTime += passed; rq.creditWaitTime < creditProbeInterval {
+	if p.creditWaitTime += passed; p.creditWaitTime < creditProbeInterval {
 		return
 	}
 	// An unanswered request is not repeated while the silence detector runs: repeating would change
 	// the number of unsent bytes at each check (see checkSilence). Nor is one queued behind other
 	// frames.
-	if (!rq.creditProbePending || rq.silenceLimit == 0) && rq.nothingQueued() {
-		rq.creditWaitTime, rq.creditProbePending = 0, true
+	if (!p.creditProbePending || rq.silenceLimit == 0) && rq.nothingQueued() {
+		p.creditWaitTime, p.creditProbePending = 0, true
 		rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Ping})
 		rq.pump()
 	}
@@ -125,47 +145,48 @@ func (rq *Requester) probeCredits(passed time.Duration) {
 
 // writerActive reports whether a sender holds tmu. Such a link is not idle, and waiting for the
 // lock would make the sender wake a thread.
-func (rq *Requester) writerActive() bool {
-	if !rq.tmu.TryLock() {
+func (p *tailProbe) writerActive() bool {
+	if !p.rq.tmu.TryLock() {
 		return true
 	}
-	rq.tmu.Unlock()
+	p.rq.tmu.Unlock()
 	return false
 }
 
 // probe requests an acknowledgement if nothing was sent since the last probe, and reports whether
 // messages are still retained or awaited.
-func (rq *Requester) probe(passed time.Duration) (more bool) {
-	if passed += rq.busyTime; passed < 8*probeInterval && rq.writerActive() {
-		rq.busyTime = passed
+func (p *tailProbe) probe(passed time.Duration) (more bool) {
+	rq := p.rq
+	if passed += p.busyTime; passed < 8*probeInterval && p.writerActive() {
+		p.busyTime = passed
 		return true
 	}
-	rq.busyTime = 0
+	p.busyTime = 0
 	if rq.silenceLimit > 0 {
-		rq.checkSilence(passed)
+		p.checkSilence(passed)
 	}
 	rq.tmu.Lock()
 	defer rq.tmu.Unlock()
-	rq.probeCredits(passed)
+	p.probeCredits(passed)
 	written := rq.writtenSeq.Load()
 	switch {
 	case rq.failed.Load():
 	case rq.reconnectLimit == 0:
-		if rq.awaitsPeer() || rq.midMessage || rq.creditWaiters > 0 {
+		if p.awaitsPeer() || rq.midMessage || p.creditWaiters > 0 {
 			return true
 		}
 	case rq.ackedSeq.Load() < rq.lastSeq.Load():
-		if written == rq.probedSeq && rq.ackRequested < written && len(rq.retransmits) == 0 && !rq.disconnected() {
+		if written == p.probedSeq && rq.ackRequested < written && len(rq.retransmits) == 0 && !rq.disconnected() {
 			rq.requestAck()
 			rq.pump()
 		}
-		rq.probedSeq = written
+		p.probedSeq = written
 		return true
-	case rq.awaitsPeer() || rq.creditWaiters > 0: // a get that was applied is not answered yet
+	case p.awaitsPeer() || p.creditWaiters > 0: // a get that was applied is not answered yet
 		return true
 	}
 	rq.unacked.trim(rq.ackedSeq.Load())
-	rq.probeScheduled = false
+	p.scheduled = false
 	return false
 }
 
@@ -190,30 +211,32 @@ type silenceDetector struct {
 }
 
 // awaitsPeer reports whether the exporter owes anything. The caller holds tmu.
-func (rq *Requester) awaitsPeer() bool {
-	return rq.ackRequested > rq.ackedSeq.Load() || rq.fetches.count.Load() > 0 || rq.tx.framesWritten < rq.tx.framesQueued || rq.creditProbePending
+func (p *tailProbe) awaitsPeer() bool {
+	rq := p.rq
+	return rq.ackRequested > rq.ackedSeq.Load() || rq.fetches.count.Load() > 0 || rq.tx.framesWritten < rq.tx.framesQueued || p.creditProbePending
 }
 
-// silenceError returns the error of a connection that is given up while the exporter's machine has
-// left unacked bytes unacknowledged.
-func (rq *Requester) silenceError(unacked int) error {
+// silenceError returns the error of a connection that is given up after limit while the exporter's
+// machine has left unacked bytes unacknowledged.
+func silenceError(limit time.Duration, unacked int) error {
 	if unacked > 0 {
-		return Gone("nothing was heard for %v of the exporter: its machine, or the network between, does not answer", rq.silenceLimit)
+		return Gone("nothing was heard for %v of the exporter: its machine, or the network between, does not answer", limit)
 	}
 	return Gone("nothing was heard for %v of the exporter, whose machine has acknowledged all that was sent: "+
-		"the process is stopped, or its machine or the network has failed since", rq.silenceLimit)
+		"the process is stopped, or its machine or the network has failed since", limit)
 }
 
 // checkSilence gives up a connection that was silent for too long. passed is the time since the
 // last check in which this process has run.
-func (rq *Requester) checkSilence(passed time.Duration) {
+func (p *tailProbe) checkSilence(passed time.Duration) {
+	rq := p.rq
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
 	rq.tmu.Lock()
 	defer rq.tmu.Unlock()
-	l := &rq.silenceDetector
-	if rq.fd < 0 || rq.disconnected() || !rq.awaitsPeer() || l.recvCount != rq.recvCount {
-		*l, rq.creditProbePending = silenceDetector{recvCount: rq.recvCount}, false
+	l := &p.silence
+	if rq.fd < 0 || rq.disconnected() || !p.awaitsPeer() || l.recvCount != rq.recvCount {
+		*l, p.creditProbePending = silenceDetector{recvCount: rq.recvCount}, false
 		return
 	}
 	// On a slow network, or with much in flight, progress in sending shows that the peer lives.
@@ -222,6 +245,6 @@ func (rq *Requester) checkSilence(passed time.Duration) {
 		return
 	}
 	if l.silentFor += passed; l.silentFor >= rq.silenceLimit {
-		rq.connLost(rq.silenceError(l.unsent))
+		rq.connLost(silenceError(rq.silenceLimit, l.unsent))
 	}
 }

@@ -16,16 +16,16 @@ func TestActiveWriterIsNotProbed(t *testing.T) {
 	rq, _ := requesterTo(t)
 	rq.tmu.Lock()
 	for n := 1; n < 8; n++ {
-		if !rq.probe(probeInterval) { // which would wait for ever if it looked
+		if !rq.tailProbe.probe(probeInterval) { // which would wait for ever if it looked
 			t.Error("a link with an active writer is not probed any more")
 		}
 	}
 	rq.tmu.Unlock()
-	if rq.busyTime != 7*probeInterval {
-		t.Errorf("it was not looked at for %v, want %v", rq.busyTime, 7*probeInterval)
+	if rq.tailProbe.busyTime != 7*probeInterval {
+		t.Errorf("it was not looked at for %v, want %v", rq.tailProbe.busyTime, 7*probeInterval)
 	}
-	if rq.probe(probeInterval); rq.busyTime != 0 {
-		t.Errorf("it was looked at, and %v are left", rq.busyTime)
+	if rq.tailProbe.probe(probeInterval); rq.tailProbe.busyTime != 0 {
+		t.Errorf("it was looked at, and %v are left", rq.tailProbe.busyTime)
 	}
 }
 

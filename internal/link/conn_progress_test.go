@@ -5,9 +5,10 @@ import "testing"
 // What counts as progress of a link whose connections break one after another.
 func TestProgress(t *testing.T) {
 	rq := &Requester{}
+	rq.redialer.rq = rq
 	step := func(what string, want bool) {
 		t.Helper()
-		if got := rq.madeProgress(); got != want {
+		if got := rq.redialer.madeProgress(); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
@@ -16,21 +17,21 @@ func TestProgress(t *testing.T) {
 	rq.lastSeq.Store(2)
 	step("a message was begun since", true)
 	step("it has not come", false)
-	rq.partialBytes = 100
+	rq.redialer.partialBytes = 100
 	step("a part of it has", true)
-	rq.partialBytes = 60
+	rq.redialer.partialBytes = 60
 	step("a smaller part", false)
-	rq.partialBytes = 100
+	rq.redialer.partialBytes = 100
 	step("the same part", false)
 	rq.ackedSeq.Store(2)
 	rq.fetches.count.Store(1)
 	step("all of it has, and an answer is owed", true)
 	step("nothing of the answer", false)
-	rq.replyBytes = 50
+	rq.redialer.replyBytes = 50
 	step("a part of the answer", true)
-	rq.replyBytes = 30
+	rq.redialer.replyBytes = 30
 	step("less of it", false)
-	rq.replyBytes = 50
+	rq.redialer.replyBytes = 50
 	step("as much again", false)
 	rq.fetches.count.Store(0)
 	rq.repliedSeq = 1

@@ -141,6 +141,21 @@ func (s *stream) attach(fd int, c Cipher, to connState) error {
 	return nil
 }
 
+// redialer makes another connection for a link that has lost its own.
+type redialer struct {
+	rq       *Requester
+	redial   Redial // Guarded by rmu, as all fields that follow.
+	attempts uint64
+	pause    time.Duration // Before the next attempt.
+
+	progress  progress  // At the last loss of the connection.
+	lateSince time.Time // When progress stopped.
+	// An acknowledgement or answer was outstanding then.
+	wasWaiting   bool
+	partialBytes uint64 // See progress.
+	replyBytes   uint64
+}
+
 // progress measures how much of what is outstanding has arrived.
 type progress struct {
 	// Messages acknowledged, and gets and atomics answered.
@@ -153,27 +168,29 @@ type progress struct {
 
 // madeProgress reports whether more has arrived than ever before since lateSince, or nothing is
 // outstanding. It then restarts lateSince. The caller holds rmu.
-func (rq *Requester) madeProgress() bool {
+func (d *redialer) madeProgress() bool {
+	rq := d.rq
 	acked := rq.ackedSeq.Load()
 	waits := rq.fetches.count.Load() > 0 || acked != rq.lastSeq.Load()
-	was, now := rq.progress, progress{acked + rq.repliedSeq, rq.partialBytes, rq.replyBytes}
+	was, now := d.progress, progress{acked + rq.repliedSeq, d.partialBytes, d.replyBytes}
 	if now.messages == was.messages {
 		now.partialBytes, now.replyBytes = max(now.partialBytes, was.partialBytes), max(now.replyBytes, was.replyBytes)
 	}
-	if now == was && waits && rq.wasWaiting {
+	if now == was && waits && d.wasWaiting {
 		return false
 	}
-	rq.progress, rq.wasWaiting, rq.lateSince, rq.redialPause = now, waits, time.Now(), 0
+	d.progress, d.wasWaiting, d.lateSince, d.pause = now, waits, time.Now(), 0
 	return true
 }
 
-// reconnect dials until the link is resumed or the limit is reached. A connection that ends before
-// it has brought anything that was outstanding is no success. The exporter says how much of a long
-// message has arrived when it is dialled, so it is dialled once even after the limit.
-func (rq *Requester) reconnect(why error) {
+// run dials until the link is resumed or the limit is reached. A connection that ends before it has
+// brought anything that was outstanding is no success. The exporter says how much of a long message
+// has arrived when it is dialled, so it is dialled once even after the limit.
+func (d *redialer) run(why error) {
+	rq := d.rq
 	rq.rmu.Lock()
-	rq.madeProgress()
-	until, pause := rq.lateSince.Add(rq.reconnectLimit), rq.redialPause
+	d.madeProgress()
+	until, pause := d.lateSince.Add(rq.reconnectLimit), d.pause
 	rq.rmu.Unlock()
 	late := !time.Now().Before(until)
 	if late {
@@ -184,8 +201,8 @@ func (rq *Requester) reconnect(why error) {
 	last := errNoAttempt
 	for sleepWithin(ctx, pause) {
 		pause = min(max(2*pause, minRedialPause), maxRedialPause)
-		err := rq.redialOnce(ctx, pause)
-		if late && err == nil && !rq.checkProgress() {
+		err := d.dial(ctx, pause)
+		if late && err == nil && !d.checkProgress() {
 			last = errNoProgress
 			break
 		}
@@ -207,7 +224,7 @@ func (rq *Requester) reconnect(why error) {
 			last = err
 		}
 	}
-	rq.fail(rq.unresumed(why, last))
+	rq.fail(d.unresumed(why, last))
 }
 
 // Why a link was not resumed, where no attempt has failed.
@@ -218,10 +235,10 @@ var (
 )
 
 // checkProgress is madeProgress without rmu held.
-func (rq *Requester) checkProgress() bool {
-	rq.rmu.Lock()
-	defer rq.rmu.Unlock()
-	return rq.madeProgress()
+func (d *redialer) checkProgress() bool {
+	d.rq.rmu.Lock()
+	defer d.rq.rmu.Unlock()
+	return d.madeProgress()
 }
 
 // sleepWithin sleeps for d and reports whether the context has not ended.
@@ -239,18 +256,22 @@ func sleepWithin(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (rq *Requester) redialOnce(ctx context.Context, pause time.Duration) error {
+// dial makes one attempt. pause precedes the next one.
+func (d *redialer) dial(ctx context.Context, pause time.Duration) error {
+	rq := d.rq
 	rq.rmu.Lock()
-	rq.attempts++
-	rq.redialPause = pause
-	n, replied, notices := rq.attempts, rq.repliedSeq, rq.revokesSeen
+	d.attempts++
+	d.pause = pause
+	n, replied, notices := d.attempts, rq.repliedSeq, rq.revokesSeen
 	rq.rmu.Unlock()
-	fd, c, a, err := rq.redial(ctx, n, replied, notices)
+	fd, c, a, err := d.redial(ctx, n, replied, notices)
 	if err != nil {
 		return err
 	}
 	return rq.resume(fd, c, &a)
 }
+
+func (rq *Requester) reconnect(why error) { rq.redialer.run(why) }
 
 // resume continues where the exporter's answer says. It owns fd.
 func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {

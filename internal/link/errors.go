@@ -172,12 +172,12 @@ func (s *stream) byeError(h *wire.Header) error {
 
 // unresumed returns the error of a link that was not resumed within its limit. why is how its
 // connection was lost, last why the last attempt failed.
-func (rq *Requester) unresumed(why, last error) error {
+func (d *redialer) unresumed(why, last error) error {
 	text := "%w; the link was not resumed within %v: %w; import again when the exporter's node answers"
 	if errors.Is(last, context.DeadlineExceeded) || errors.Is(last, context.Canceled) { // the limit's, not a call's
 		text = "%w; the link was not resumed within %v: %v; import again when the exporter's node answers"
 	}
-	return Gone(text, why, rq.reconnectLimit, last)
+	return Gone(text, why, d.rq.reconnectLimit, last)
 }
 
 // unresumed does the same for the exporting side. asked is why the importer's node could not say

@@ -225,7 +225,7 @@ func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool
 	rq.addFetch(f)
 	rq.inboxMu.Unlock()
 	if rq.needsProbes {
-		rq.scheduleProbe()
+		rq.tailProbe.schedule()
 	}
 	h := f.header()
 	rq.messageFramed(f.seq, false)

@@ -23,6 +23,7 @@ const maxImports = 32
 
 // importRequests are the unanswered import requests.
 type importRequests struct {
+	rq   *Requester
 	mu   sync.Mutex // Taken after rmu.
 	last uint32     // The last number given.
 	list []*importRequest
@@ -39,12 +40,10 @@ type importRequest struct {
 	done    wait.EventCount
 }
 
-// Import asks the exporter to let this process import buffer id. ok reports whether it does.
-// Otherwise the nodes must be asked, which may know the reason, or wait. The caller owns the
-// descriptor, which is -1 unless the grant is mapped.
-func (rq *Requester) Import(ctx context.Context, id uint32) (g wire.Granted, fd int, ok bool) {
-	s := &importRequest{awaited: true, fd: -1}
-	if !rq.addImport(s) {
+// ask is [Requester.Import].
+func (r *importRequests) ask(ctx context.Context, id uint32) (g wire.Granted, fd int, ok bool) {
+	rq, s := r.rq, &importRequest{awaited: true, fd: -1}
+	if !r.add(s) {
 		return g, -1, false
 	}
 	tick := s.done.Load()
@@ -53,68 +52,70 @@ func (rq *Requester) Import(ctx context.Context, id uint32) (g wire.Granted, fd 
 	ctx, stop := context.WithTimeout(ctx, timeout.Answer)
 	defer stop()
 	_ = rq.e.wait(ctx, &wait.Cond{Word: s.done.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream)
-	rq.imports.mu.Lock()
-	defer rq.imports.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if s.done.Load() == tick {
-		if slices.Contains(rq.imports.list, s) {
+		if slices.Contains(r.list, s) {
 			s.awaited = false
-			rq.imports.abandoned++
+			r.abandoned++
 		}
 		return g, -1, false
 	}
 	return s.grant, s.fd, s.grant.Rights != 0
 }
 
-// addImport adds s to the requests. While an exporter owes an answer whose caller has given up, it
+// add adds s to the requests. While an exporter owes an answer whose caller has given up, it
 // is not asked again.
-func (rq *Requester) addImport(s *importRequest) bool {
+func (r *importRequests) add(s *importRequest) bool {
+	rq := r.rq
 	rq.rmu.Lock()
 	defer rq.rmu.Unlock()
-	rq.imports.mu.Lock()
-	defer rq.imports.mu.Unlock()
-	if rq.fd < 0 || len(rq.imports.list) >= maxImports || rq.imports.abandoned > 0 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rq.fd < 0 || len(r.list) >= maxImports || r.abandoned > 0 {
 		return false
 	}
-	rq.imports.last++
-	s.number = rq.imports.last
-	rq.imports.list = append(rq.imports.list, s)
+	r.last++
+	s.number = r.last
+	r.list = append(r.list, s)
 	rq.rx.expectFDs(rq.fd)
 	return true
 }
 
 // handleGrant handles the answer to an import. The caller holds rmu.
-func (rq *Requester) handleGrant(h *wire.Header) error {
-	rq.imports.mu.Lock()
-	defer rq.imports.mu.Unlock()
-	i := slices.IndexFunc(rq.imports.list, func(s *importRequest) bool { return s.number == h.Serial })
+func (r *importRequests) handleGrant(h *wire.Header) error {
+	rq := r.rq
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.list, func(s *importRequest) bool { return s.number == h.Serial })
 	if i < 0 {
 		return protocol("an answer to import %d, which was not asked for", h.Serial)
 	}
-	s := rq.imports.list[i]
-	rq.imports.list = slices.Delete(rq.imports.list, i, i+1)
+	s := r.list[i]
+	r.list = slices.Delete(r.list, i, i+1)
 	s.grant = h.Granted()
 	if s.grant.Rights != 0 && s.grant.Mapped {
 		s.fd = rq.rx.passedFDs.Take()
 	}
-	if len(rq.imports.list) == 0 {
-		rq.imports.list = nil
+	if len(r.list) == 0 {
+		r.list = nil
 		rq.rx.refuseFDs(rq.fd)
 	}
 	if !s.awaited {
-		rq.imports.abandoned--
+		r.abandoned--
 	}
 	if !s.awaited || s.grant.Rights == 0 || s.grant.Mapped && s.fd < 0 {
-		rq.declineGrant(s)
+		r.decline(s)
 	}
 	s.done.Advance()
 	return nil
 }
 
-// declineGrant returns a grant that cannot be used.
-func (rq *Requester) declineGrant(s *importRequest) {
+// decline returns a grant that cannot be used.
+func (r *importRequests) decline(s *importRequest) {
 	foreign.Close(s.fd)
 	if s.grant.Handle != 0 {
-		rq.sendControl(wire.Header{Type: wire.Detach, Handle: s.grant.Handle})
+		r.rq.sendControl(wire.Header{Type: wire.Detach, Handle: s.grant.Handle})
 	}
 	s.grant, s.fd = wire.Granted{}, -1
 }

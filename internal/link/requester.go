@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link/pacing"
@@ -79,22 +78,11 @@ type Requester struct {
 	// The most recent messages whose memory could not be read. Guarded by tmu.
 	faults []sendFault
 
-	imports importRequests
-	// Time for which the tail prober has skipped this link because a sender held tmu. Used by the
-	// prober only.
-	busyTime time.Duration
+	imports   importRequests
+	tailProbe tailProbe
 
 	// Guarded by tmu, as all fields down to pendingDetaches.
-	unacked         sendBuffer
-	probeScheduled  bool   // In the engine's tail prober.
-	probedSeq       uint64 // writtenSeq at the last probe.
-	silenceDetector silenceDetector
-	creditWaiters   int // Goroutines that wait for notification credits.
-	// Time waited since credits were returned or requested.
-	creditWaitTime time.Duration
-	lastCredits    uint32 // Total of returned credits at the last probe.
-	// Credits were requested, and no frame has arrived since.
-	creditProbePending bool
+	unacked sendBuffer
 	// The highest message that was ever wholly in frames.
 	maxWrittenSeq uint64
 	// Messages up to maxWrittenSeq that are sent again, oldest first.
@@ -103,17 +91,9 @@ type Requester struct {
 	// Writing is paused until a message is acknowledged.
 	ackBlocked atomic.Bool
 
-	redial      Redial // Guarded by rmu, as all fields that follow.
-	attempts    uint64
-	repliedSeq  uint64    // The last get or atomic that was answered.
-	revokesSeen uint32    // Notices of revoked imports received.
-	progress    progress  // At the last loss of the connection.
-	lateSince   time.Time // When progress stopped.
-	// An acknowledgement or answer was outstanding then.
-	wasWaiting   bool
-	partialBytes uint64 // See progress.
-	replyBytes   uint64
-	redialPause  time.Duration
+	repliedSeq  uint64 // The last get or atomic that was answered. Guarded by rmu.
+	revokesSeen uint32 // Notices of revoked imports received. Guarded by rmu.
+	redialer    redialer
 
 	onRevoke func(handle uint32, applied uint64, err error)
 	onLost   func(err error)
@@ -125,10 +105,11 @@ type Requester struct {
 // or AppliedUnknown.
 func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Requester, error) {
 	rq := &Requester{pages: pages, sendSem: semaphore.New(1), onRevoke: onRevoke, onLost: onLost}
-	rq.backlog.rq, rq.importing = rq, true
+	rq.backlog.rq, rq.imports.rq, rq.tailProbe.rq, rq.redialer.rq = rq, rq, rq, rq
+	rq.importing = true
 	rq.setTerms(terms)
 	rq.rx.mayFault = true // answers are stored in memory of the caller
-	rq.redial, rq.attempts, rq.unacked.pool = terms.Redial, 1, &e.segmentPool
+	rq.redialer.redial, rq.redialer.attempts, rq.unacked.pool = terms.Redial, 1, &e.segmentPool
 	if err := rq.start(e, fd, rq, pages != nil); err != nil {
 		pages.retire()
 		return nil, err
@@ -178,6 +159,13 @@ func (rq *Requester) Detach(handle uint32) {
 	}
 	rq.tx.control = append(rq.tx.control, h)
 	rq.pump()
+}
+
+// Import asks the exporter to let this process import buffer id. ok reports whether it does.
+// Otherwise the nodes must be asked, which may know the reason, or wait. The caller owns the
+// descriptor, which is -1 unless the grant is mapped.
+func (rq *Requester) Import(ctx context.Context, id uint32) (g wire.Granted, fd int, ok bool) {
+	return rq.imports.ask(ctx, id)
 }
 
 // WaitApplied waits until the exporter has applied all that this process sent on the link so far,
@@ -241,9 +229,9 @@ func (rq *Requester) takeCredit(ctx context.Context, ended *atomic.Bool) error {
 			return ErrNoCredit
 		}
 		given := func() bool { return rq.creditsTaken.Load() != t } // untakeCredit has returned one
-		rq.addCreditWaiters(1)
+		rq.tailProbe.addCreditWaiters(1)
 		err := rq.e.Wait(ctx, wait.Cond{Word: back, Old: r, Until: given, Failed: &rq.failed, Ended: ended})
-		rq.addCreditWaiters(-1)
+		rq.tailProbe.addCreditWaiters(-1)
 		if err != nil {
 			return err
 		}
@@ -323,7 +311,7 @@ func (rq *Requester) handleFrame(h *wire.Header) error {
 	case wire.Result:
 		rq.handleResult(h)
 	case wire.Grant:
-		return rq.handleGrant(h)
+		return rq.imports.handleGrant(h)
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (rq *Requester) nextFrame(h *wire.Header) (payload []byte, ok bool) {
 // canRetain reports whether one more message may be retained. If not, it requests an
 // acknowledgement.
 func (rq *Requester) canRetain() bool {
-	rq.scheduleProbe()
+	rq.tailProbe.schedule()
 	if rq.unacked.uncopied.len() < maxUncopied {
 		return true
 	}
@@ -281,7 +281,7 @@ func (rq *Requester) fullySent(seq uint64) bool {
 
 func (rq *Requester) requestAck() {
 	if rq.needsProbes {
-		rq.scheduleProbe()
+		rq.tailProbe.schedule()
 	}
 	rq.ackRequested = rq.writtenSeq.Load()
 	rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Ping})

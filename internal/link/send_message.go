@@ -312,7 +312,7 @@ func (rq *Requester) writeMessage(ctx context.Context, q *outgoing) (seq uint64,
 // retain keeps a message in its sender's memory until it is acknowledged, on a link that survives
 // its connection. The caller holds tmu.
 func (rq *Requester) retain(q *outgoing) {
-	rq.scheduleProbe()
+	rq.tailProbe.schedule()
 	if rq.reconnectLimit > 0 {
 		rq.unacked.dropAcked(rq.ackedSeq.Load())
 		rq.unacked.uncopied.push(*q)
@@ -369,7 +369,7 @@ func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (se
 	seq, serial := rq.assignSeq(m, size)
 	rq.inboxMu.Unlock()
 	if rq.needsProbes {
-		rq.scheduleProbe()
+		rq.tailProbe.schedule()
 	}
 	frame := rq.tx.buildFrame(b, m, size, seq, serial)
 	if g != nil {

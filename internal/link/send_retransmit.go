@@ -35,13 +35,13 @@ func (rq *Requester) resetConnState() {
 	if rq.queue.len() > 0 {
 		rq.queue.at(0).rewind(0)
 	}
-	rq.replyBytes = uint64(rq.fetches.connLost())
+	rq.redialer.replyBytes = uint64(rq.fetches.connLost())
 }
 
 // prepareRetransmit queues what the exporter does not have. The caller holds rmu and tmu. lapsed
 // are messages that were in frames and are given up now because their import is closed.
 func (rq *Requester) prepareRetransmit(a *wire.Answer) (lapsed []pendingDetach, err error) {
-	rq.partialBytes = a.Partial
+	rq.redialer.partialBytes = a.Partial
 	acked := rq.ackedSeq.Load()
 	if a.Applied < acked || a.Applied > rq.maxWrittenSeq {
 		return nil, protocol("the link is resumed after message %d, %d were acknowledged and %d sent", a.Applied, acked, rq.maxWrittenSeq)
