@@ -388,11 +388,6 @@ func (m *Mapped) nothingBefore() bool {
 // canRunNow reports whether a request that completes at once would do so in its order.
 func (m *Mapped) canRunNow() bool { return !m.req.backlog.busy() && m.req.nothingPending() }
 
-// nothingPending reports whether nothing on the stream is outstanding.
-func (rq *Requester) nothingPending() bool {
-	return rq.lastSeq.Load() == rq.ackedSeq.Load() && rq.fetches.count.Load() == 0
-}
-
 // ready reports whether the next piece need not wait. A message that enters the stream after this
 // check belongs to another goroutine's call, which has no order with this one.
 func (c *copyOp) ready() bool { return c.copied > 0 || c.m.req.nothingPending() }

@@ -30,14 +30,6 @@ func (c *AtomicOp) size() uint64 {
 	return 4
 }
 
-// Atomic executes c at the exporter, in its place among the messages, and returns the old value.
-func (rq *Requester) Atomic(ctx context.Context, c AtomicOp) (old uint64, err error) {
-	f := fetchPool.Get().(*fetch)
-	f.set(&Read{Handle: c.Handle, ID: c.ID, Off: c.Off})
-	f.op, f.a, f.b, f.size = c.Op, c.A, c.B, c.size()
-	return rq.roundTrip(ctx, f, c.Ended)
-}
-
 // PendingAtomic is the error of an atomic that was in flight when its call ended. Its answer still
 // comes, or its link ends.
 type PendingAtomic struct {
@@ -64,25 +56,6 @@ func (p *PendingAtomic) Wait(ctx context.Context) (old uint64, done bool, err er
 			return 0, false, err
 		}
 	}
-}
-
-// checkResult checks that an atomic's result was requested.
-func (rq *Requester) checkResult(h *wire.Header) error {
-	sent := rq.fullySent(h.Seq)
-	rq.fetches.mu.Lock()
-	defer rq.fetches.mu.Unlock()
-	if f := rq.fetches.oldest(h.Seq); f == nil || f.op == 0 || !sent {
-		return protocol("a result of %d, which was not asked for", h.Seq)
-	}
-	return nil
-}
-
-// handleResult completes an atomic.
-func (rq *Requester) handleResult(h *wire.Header) {
-	rq.fetches.mu.Lock()
-	defer rq.fetches.mu.Unlock()
-	rq.fetches.list[0].old = h.Off
-	rq.fetchAnswered(nil)
 }
 
 // Atomic works on the exporter's pages.
@@ -141,36 +114,4 @@ func applyAtomic64(w *atomic.Uint64, c *AtomicOp) uint64 {
 			return old
 		}
 	}
-}
-
-// handleAtomic executes an importer's atomic. It is executed on arrival, so it has its place among
-// the messages. Its answer keeps the order of the gets.
-func (rs *Responder) handleAtomic(h *wire.Header) error {
-	rs.advanceApplied(h.Seq)
-	rs.counters.AddLocked(shmlayout.Atomics, 1)
-	if invariant.Enabled {
-		rs.trace("atomic", h.Handle, h.Seq, h.Off, h.Size)
-	}
-	op, a, b := h.Operands()
-	c := AtomicOp{Off: h.Off, Wide: h.Size == 8, Op: op, A: a, B: b}
-	t := rs.targets[h.Handle]
-	r := reply{target: &noTarget, handle: h.Handle, seq: h.Seq}
-	switch {
-	case t == nil:
-	case !t.Read || !t.Write:
-		return protocol("an atomic on import %d, which does not allow reading and writing", h.Handle)
-	case h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off:
-		return protocol("an atomic at %d, the export has %d bytes", h.Off, len(t.Mem))
-	case c.Wide && !shm.Aligned64(t.Mem[h.Off:]):
-		r.target, r.refused = t, wire.CodeAlignment
-	case t.MayFault:
-		if err := shm.Guard(func() { r.off = applyAtomic(t.Mem, &c) }); err != nil {
-			rs.targetFaulted(t, err)
-		} else {
-			r.target, r.result = t, true
-		}
-	default:
-		r.target, r.result, r.off = t, true, applyAtomic(t.Mem, &c)
-	}
-	return rs.queueReply(r)
 }

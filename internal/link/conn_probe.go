@@ -192,16 +192,8 @@ func (p *tailProbe) probe(passed time.Duration) (more bool) {
 
 // Silence: the peer's node has died and cannot end the connection, or the peer process is stopped.
 // The kernel gives up a connection whose peer acknowledges no data, or does not answer keep-alives,
-// for silenceLimit. An importer also checks that it is answered, for which the peer process must
-// run.
-
-// setKernelTimeout tells the kernel how long the peer may be silent. The caller holds rmu, or no
-// other goroutine knows the link yet.
-func (s *stream) setKernelTimeout() {
-	if s.silenceLimit > 0 {
-		unix.GiveUpAfter(s.fd, s.silenceLimit)
-	}
-}
+// for silenceLimit (see [stream.setUpConn]). An importer also checks that it is answered, for which
+// the peer process must run.
 
 // silenceDetector detects an exporter that owes something and is silent.
 type silenceDetector struct {

@@ -120,10 +120,7 @@ func (s *stream) attach(fd int, c Cipher, to connState) error {
 	}
 	s.fd = fd
 	s.setCipher(c)
-	s.rx.canPeek = c == nil && unix.Piecewise(fd)
-	s.tx.startPadCount(s.rx.canPeek)
-	s.tuneForRTT()
-	s.setKernelTimeout()
+	s.setUpConn()
 	s.resumes.Add(1)
 	s.counters.AddLocked(shmlayout.Resumes, 1)
 	s.stateMu.Lock()
@@ -271,40 +268,6 @@ func (d *redialer) dial(ctx context.Context, pause time.Duration) error {
 	return rq.resume(fd, c, &a)
 }
 
-func (rq *Requester) reconnect(why error) { rq.redialer.run(why) }
-
-// resume continues where the exporter's answer says. It owns fd.
-func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {
-	rq.rmu.Lock()
-	rq.tmu.Lock()
-	var lapsed []pendingDetach
-	err := rq.err()
-	if err == nil {
-		lapsed, err = rq.prepareRetransmit(a)
-	}
-	if err == nil {
-		to := shmlayout.ConnEstablished
-		if len(rq.retransmits) > 0 {
-			to = shmlayout.ConnRetransmitting
-		}
-		err = rq.attach(fd, c, to)
-	}
-	if err == nil {
-		rq.pump()
-	} else {
-		_ = unix.Close(fd)
-	}
-	rq.tmu.Unlock()
-	for _, l := range lapsed {
-		rq.onRevoke(l.handle, l.afterSeq, ErrClosed)
-	}
-	rq.ackEvent.Advance()
-	rq.rmu.Unlock()
-	rq.tx.writeEvent.Advance()
-	rq.e.sleepers.Wake()
-	return err
-}
-
 // reconnect ends the link if the importer does not resume it in time.
 func (rs *Responder) reconnect(why error) {
 	rs.tmu.Lock()
@@ -420,4 +383,23 @@ func (rs *Responder) supersede() error {
 		rs.transition(shmlayout.ConnLost)
 	}
 	return rs.expectedCause
+}
+
+// unresumed returns the error of a link that was not resumed within its limit. why is how its
+// connection was lost, last why the last attempt failed.
+func (d *redialer) unresumed(why, last error) error {
+	text := "%w; the link was not resumed within %v: %w; import again when the exporter's node answers"
+	if errors.Is(last, context.DeadlineExceeded) || errors.Is(last, context.Canceled) { // the limit's, not a call's
+		text = "%w; the link was not resumed within %v: %v; import again when the exporter's node answers"
+	}
+	return Gone(text, why, d.rq.reconnectLimit, last)
+}
+
+// unresumed does the same for the exporting side. asked is why the importer's node could not say
+// whether the process has ended, or nil.
+func (rs *Responder) unresumed(why, asked error) error {
+	if asked != nil {
+		return Gone("%w; the importer has not resumed the link within %v, and whether its process has ended is not known: %v", why, rs.reconnectLimit, asked)
+	}
+	return Gone("%w; the importer has not resumed the link within %v, and its node does not know that the process has ended", why, rs.reconnectLimit)
 }

@@ -2,11 +2,16 @@ package link
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"slices"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/state"
+	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
 // connState is the state of a link's connection.
@@ -92,4 +97,96 @@ func (s *stream) fail(err error) {
 	s.endLife()
 	s.e.sleepers.Wake()
 	go s.teardown(err)
+}
+
+// tokenState is the state of a link's token (docs/models/handoff.pml).
+//
+//	free ---tryAcquire---> held ---markMissed---> missed
+//	  ^                    |  ^                      |
+//	  '-----tryRelease-----'  '------tryRelease------'
+type tokenState uint32
+
+const (
+	tokenFree tokenState = iota
+	tokenHeld
+	tokenMissed // Held, and an event came off the epoll set meanwhile.
+)
+
+// String returns the name of the state.
+func (t tokenState) String() string { return [...]string{"free", "held", "missed"}[t] }
+
+// token is the right to receive on a link and to arm it. Its zero value is free.
+type token struct{ state atomic.Uint32 }
+
+// State returns the token's state.
+func (t *token) State() tokenState { return tokenState(t.state.Load()) }
+
+// tryAcquire takes the token if it is free.
+func (t *token) tryAcquire() bool {
+	return t.state.CompareAndSwap(uint32(tokenFree), uint32(tokenHeld))
+}
+
+// markMissed makes the holder receive again before it releases. It reports false if there is no
+// holder.
+func (t *token) markMissed() bool {
+	return t.state.CompareAndSwap(uint32(tokenHeld), uint32(tokenMissed)) || t.State() == tokenMissed
+}
+
+// tryRelease frees the token. It reports false if an event was missed: the caller still holds the
+// token and must receive again.
+func (t *token) tryRelease() bool {
+	if invariant.Enabled {
+		invariant.Check(t.State() != tokenFree, "a token is released that is not held")
+	}
+	if t.state.CompareAndSwap(uint32(tokenHeld), uint32(tokenFree)) {
+		return true
+	}
+	t.state.Store(uint32(tokenHeld))
+	return false
+}
+
+// peerRole names the peer process.
+func (s *stream) peerRole() string {
+	if s.importing {
+		return "exporter"
+	}
+	return "importer"
+}
+
+// connError describes how the connection was lost, by an error of the kernel or the cipher.
+func (s *stream) connError(err error) error {
+	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE)
+	switch {
+	case s.peerFDs != nil && (closed || errors.Is(err, syscall.ECONNRESET)): // there is no network
+		return &goneError{fmt.Errorf("the %s has ended, or has closed the link", s.peerRole()), []error{err}}
+	case closed:
+		return &goneError{fmt.Errorf("the %s's side closed the connection", s.peerRole()), []error{err}}
+	case errors.Is(err, syscall.ECONNRESET):
+		return Gone("the connection was reset, by the %s's machine or by the network between: %w", s.peerRole(), err)
+	case errors.Is(err, syscall.ETIMEDOUT):
+		within := "too long"
+		if s.silenceLimit > 0 {
+			within = s.silenceLimit.String()
+		}
+		return Gone("the %s's machine has acknowledged nothing for %s: it, or the network between, does not answer: %w", s.peerRole(), within, err)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ENETDOWN):
+		return Gone("there is no way to the %s's machine: %w", s.peerRole(), err)
+	}
+	return Gone("the connection with the %s failed: %w", s.peerRole(), err)
+}
+
+// byeError returns the error that a peer's Bye stands for.
+func (s *stream) byeError(h *wire.Header) error {
+	text := "the %s has ended the link"
+	switch h.Word {
+	case wire.ByeLeaves:
+		text = "the %s has left: it has closed its process in order"
+	case wire.ByeOther:
+		text = "the %s has ended the link, as its other link with this process had ended: import again if it lives"
+	case wire.ByeDown:
+		text = "the %s has ended the link: its node, or this one, was taken down"
+	case wire.ByeProtocol:
+		text = "the %s has ended the link: it took what came for a breach of the protocol, see its log"
+	}
+	return &goneError{fmt.Errorf(text, s.peerRole()), []error{errPeerClosed}}
 }

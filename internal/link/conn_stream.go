@@ -9,15 +9,11 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
-	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
-
-// maxRecvCalls bounds the receive calls on one link before other links are served.
-const maxRecvCalls = 32
 
 // frameHandler is the importing or the exporting side above a stream.
 type frameHandler interface {
@@ -143,10 +139,7 @@ func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	s.readArmed.Store(true)
-	s.rx.canPeek = !s.encrypted && unix.Piecewise(fd)
-	s.tx.startPadCount(s.rx.canPeek)
-	s.tuneForRTT()
-	s.setKernelTimeout()
+	s.setUpConn()
 	// Hold rmu: the first event, and the link's end, may come before this returns.
 	s.rmu.Lock()
 	defer s.rmu.Unlock()
@@ -160,6 +153,17 @@ func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 		return err
 	}
 	return nil
+}
+
+// setUpConn prepares a new connection. The caller holds rmu, or no other goroutine knows the link
+// yet.
+func (s *stream) setUpConn() {
+	s.rx.canPeek = !s.encrypted && unix.Piecewise(s.fd)
+	s.tx.startPadCount(s.rx.canPeek)
+	s.tx.tuneForRTT(s.fd)
+	if s.silenceLimit > 0 {
+		unix.GiveUpAfter(s.fd, s.silenceLimit)
+	}
 }
 
 // checkSocket checks a socket before its use. On one node the peer may have made it, and may hold
@@ -194,152 +198,6 @@ func (s *stream) closeConn() {
 		}
 	}
 	s.fd, s.wfd = -1, -1
-}
-
-// tryTokenDisarmed takes the token for polling and disarms the descriptor. Otherwise each message
-// that the poller receives would also wake the background goroutine's thread for nothing.
-func (s *stream) tryTokenDisarmed() bool {
-	if !s.token.tryAcquire() {
-		return false
-	}
-	if s.readArmed.Load() {
-		s.rmu.Lock()
-		// under rmu, together with disarming: a resumed link has a new descriptor, armed and
-		// readArmed
-		s.readArmed.Store(false)
-		if s.fd >= 0 {
-			s.e.ep.Disarm(s.fd, s.id<<1)
-		}
-		s.rmu.Unlock()
-	}
-	return true
-}
-
-// handleReadable serves a read event.
-func (s *stream) handleReadable() {
-	for !s.token.tryAcquire() {
-		if s.token.markMissed() {
-			return // the holder receives again before it releases
-		}
-	}
-	if s.receive(maxRecvCalls) {
-		s.emptyEvents = 0
-	} else if s.emptyEvents++; s.emptyEvents > maxEmptyEvents {
-		s.emptyEvents = 0
-		s.checkEmptyEvents()
-	}
-	if s.leaveToWaiter() {
-		s.readArmed.Store(false) // the event has disarmed it
-		s.releaseUnarmed()
-		return
-	}
-	s.releaseArmed()
-}
-
-// maxEmptyEvents is the number of consecutive events without data after which the socket is
-// checked. Another goroutine may have received what an event told of, and a cipher needs several
-// parts of a record.
-const maxEmptyEvents = 64
-
-// checkEmptyEvents ends a connection whose events do not stop although there is nothing to receive.
-func (s *stream) checkEmptyEvents() {
-	s.rmu.Lock()
-	bad := s.fd >= 0 && unix.Unclear(s.fd)
-	s.rmu.Unlock()
-	if bad {
-		s.connLost(Gone("the socket tells of something that is not there to receive"))
-	}
-}
-
-// flushDeferredAck sends the deferred acknowledgement. With waits set the rest of a partial frame
-// is received soon, so the acknowledgement may wait for it.
-func (s *stream) flushDeferredAck(waits bool) {
-	s.rmu.Lock()
-	s.ackDeferred = s.h.batchReceived(waits && s.rx.midFrame(), false)
-	s.rmu.Unlock()
-}
-
-// releaseArmed arms the descriptor and releases the token. It arms first: the kernel checks for
-// data when it arms, so data that came since the last receive raises an event. The event either
-// finds the token free or marks it missed for this loop.
-func (s *stream) releaseArmed() {
-	if invariant.Enabled {
-		s.checkHeld("arm")
-	}
-	if s.ackDeferred { // polling ends here; the rest of a partial frame raises an event
-		s.flushDeferredAck(true)
-	}
-	for {
-		s.readArmed.Store(true)
-		s.rmu.Lock()
-		// a descriptor that has hung up raises events until it is closed, which takes a moment
-		if s.fd >= 0 && !s.disconnected() {
-			// peeked data would raise an event; an error shows at the next receive
-			_ = s.rx.consumePeeked(s.fd)
-			_ = s.e.ep.Arm(s.fd, s.id<<1, false)
-		}
-		s.rx.releaseBuffer()
-		s.rmu.Unlock()
-		if s.token.tryRelease() {
-			return
-		}
-		s.receive(maxRecvCalls)
-	}
-}
-
-// maxAckAge is how many polls an acknowledgement is deferred at most. A poll that finds nothing
-// between two frames counts as emptyPollAge of them: more data is not coming at once.
-const (
-	maxAckAge    = 64
-	emptyPollAge = 16
-)
-
-// receive takes what the socket has, by at most maxCalls calls, and wakes sleepers. The caller
-// holds the token. A caller that passes 1 polls on: it calls receive again, or releases the token.
-func (s *stream) receive(maxCalls int) (got bool) {
-	if invariant.Enabled {
-		s.checkHeld("receive")
-	}
-	if s.disconnected() {
-		return false // data behind a malformed frame is ignored
-	}
-	s.rmu.Lock()
-	got, err := s.rx.receive(s, maxCalls)
-	switch {
-	case err != nil:
-		s.handleRecvError(err)
-	case got:
-		s.recvCount++
-		if s.ackAge++; !s.ackDeferred {
-			s.ackAge = 0
-		}
-		over := s.ackAge >= maxAckAge
-		s.ackDeferred = s.h.batchReceived(s.rx.midFrame() && !over, maxCalls == 1 && !over)
-	case s.ackDeferred:
-		if s.ackAge++; !s.rx.midFrame() {
-			s.ackAge += emptyPollAge - 1
-		}
-		if s.ackAge >= maxAckAge {
-			s.ackDeferred = s.h.batchReceived(false, false)
-		}
-	}
-	s.rmu.Unlock()
-	if got {
-		s.e.sleepers.Arrived() // after the words were stored
-	}
-	return got
-}
-
-// handleRecvError ends the link or the connection after a receive error. The caller holds rmu.
-func (s *stream) handleRecvError(err error) {
-	if !isProtocol(err) && !errors.Is(err, errPeerClosed) {
-		err = s.connError(err)
-	}
-	if isProtocol(err) && !errors.Is(err, wire.ErrCorrupt) || errors.Is(err, errPeerClosed) {
-		s.fail(err)
-	} else {
-		s.connLost(err)
-	}
 }
 
 // ExpectEnd announces that the peer is going to end the link, or has just done so, and the cause to
@@ -452,13 +310,6 @@ type Cipher interface {
 	Drop() // Drop ends the use of the cipher.
 }
 
-// cipherWriter is a cipher with memory for its arguments. The compiler cannot know that a call
-// through an interface keeps none of them, so they would be allocated.
-type cipherWriter struct {
-	Cipher
-	pieces [unix.MaxPieces][]byte
-}
-
 // setCipher makes the next connection use c; nil means no encryption. The caller holds rmu and tmu,
 // or no other goroutine knows the link yet.
 func (s *stream) setCipher(c Cipher) {
@@ -468,32 +319,6 @@ func (s *stream) setCipher(c Cipher) {
 	s.rx.cipher, s.rx.viaSpecial = c, true
 	s.tx.cipher = &cipherWriter{Cipher: c}
 }
-
-// encrypt makes one call for all parts.
-func (t *transmitter) encrypt(fd int) (n int, err error) {
-	c, k := t.cipher, 0
-	for i := range t.parts[t.firstPart:t.partCount] {
-		p := &t.parts[t.firstPart+i]
-		c.pieces[k], c.pieces[k+1] = p.head, p.payload
-		k += 2
-	}
-	n, err = c.Send(fd, c.pieces[:k]...)
-	clear(c.pieces[:k])
-	return n, err
-}
-
-// Drain ends a link whose peer process is gone or taken for gone (docs/models/gone.pml). Data that
-// the process sent is received first, until the connection ends, nothing arrives for timeout.Drain,
-// or timeout.Drained has passed. Drain returns at once and may be called under any lock. why is
-// [ErrGone] too.
-func (rq *Requester) Drain(why error) { rq.drain(why, func() {}) }
-
-// Drain does the same for the exporting side. It tells the importer which messages were applied.
-func (rs *Responder) Drain(why error) { rs.drain(why, func() { rs.markAckDue(true); rs.pumpNow() }) }
-
-// HeardPeer reports whether the importer was alive when the link had begun: it sent a frame, or on
-// this node it took the link. It is for the function that is called when the link has ended.
-func (rs *Responder) HeardPeer() bool { return rs.heardPeer }
 
 // drainInterval is the pause between two receives on a link that ends.
 const drainInterval = 5 * time.Millisecond

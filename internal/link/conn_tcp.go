@@ -23,14 +23,14 @@ const (
 // tuneForRTT bounds the bytes in flight on a new connection at low RTT, and turns pacing off: a
 // sender that spreads data over the RTT by timers, as BBR does, is a half to a quarter as fast.
 // Other connections have the system's congestion control.
-func (s *stream) tuneForRTT() {
-	if t := unix.RoundTrip(s.fd); t > 0 && t <= lowRTTLimit {
-		s.tx.burst.LowRTT = true
-		unix.BoundSend(s.fd, lowRTTSendBuffer)
-		unix.Unpace(s.fd)
+func (t *transmitter) tuneForRTT(fd int) {
+	if rtt := unix.RoundTrip(fd); rtt > 0 && rtt <= lowRTTLimit {
+		t.burst.LowRTT = true
+		unix.BoundSend(fd, lowRTTSendBuffer)
+		unix.Unpace(fd)
 		return
 	}
-	unix.Pace(s.fd)
+	unix.Pace(fd)
 }
 
 // A TCP socket sends an acknowledgement, a packet of its own, whenever more data than the longest

@@ -67,7 +67,7 @@ func TestSendBufferWithoutRTT(t *testing.T) {
 	defer func() { _ = unix.Close(fd) }()
 	s := stream{fd: fd}
 	before := socketSendBuffer(t, fd)
-	if s.tuneForRTT(); socketSendBuffer(t, fd) != before {
+	if s.tx.tuneForRTT(s.fd); socketSendBuffer(t, fd) != before {
 		t.Error("a socket that is no TCP socket is bounded")
 	}
 }
@@ -108,7 +108,7 @@ func unpaced(t *testing.T, to, was, is string) {
 		system := unix.Congestion(fresh)
 		_ = syscall.Close(fresh)
 		s := stream{fd: fd}
-		s.tuneForRTT()
+		s.tx.tuneForRTT(s.fd)
 		near, now := socketSendBuffer(t, fd) != before, unix.Congestion(fd)
 		_ = unix.Close(fd)
 		testutil.Require(t, refused == nil, "needs a kernel that has TCP's congestion control "+was+", and that this user may choose it")

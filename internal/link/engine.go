@@ -195,27 +195,6 @@ func (e *Engine) markCold(s *stream) {
 // the background goroutine: each poll costs a system call.
 const maxEmptyPolls = 4096
 
-// On a shared CPU the peer waits for each poll, a system call. A link that has brought nothing for
-// skipAfter polls is then polled every pollEvery'th time only, if there are others.
-const (
-	skipAfter = 64
-	pollEvery = 8
-)
-
-// skipPoll reports whether to skip s this time. The caller holds the token.
-func (s *stream) skipPoll() bool {
-	if s.emptyPolls < skipAfter {
-		return false
-	}
-	if s.waiterAsleep.Load() {
-		s.waiterAsleep.Store(false)
-		s.emptyPolls = 0
-		return false
-	}
-	s.skippedPolls = (s.skippedPolls + 1) % pollEvery
-	return s.skippedPolls != 0
-}
-
 // markHot records that messages arrive on s: waiters will poll it.
 func (e *Engine) markHot(s *stream) {
 	if s.hot.Load() {

@@ -1,11 +1,8 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
@@ -88,36 +85,6 @@ var (
 	errConnReplaced = Gone("the importer has made another connection")
 )
 
-// peerRole names the peer process.
-func (s *stream) peerRole() string {
-	if s.importing {
-		return "exporter"
-	}
-	return "importer"
-}
-
-// connError describes how the connection was lost, by an error of the kernel or the cipher.
-func (s *stream) connError(err error) error {
-	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE)
-	switch {
-	case s.peerFDs != nil && (closed || errors.Is(err, syscall.ECONNRESET)): // there is no network
-		return &goneError{fmt.Errorf("the %s has ended, or has closed the link", s.peerRole()), []error{err}}
-	case closed:
-		return &goneError{fmt.Errorf("the %s's side closed the connection", s.peerRole()), []error{err}}
-	case errors.Is(err, syscall.ECONNRESET):
-		return Gone("the connection was reset, by the %s's machine or by the network between: %w", s.peerRole(), err)
-	case errors.Is(err, syscall.ETIMEDOUT):
-		within := "too long"
-		if s.silenceLimit > 0 {
-			within = s.silenceLimit.String()
-		}
-		return Gone("the %s's machine has acknowledged nothing for %s: it, or the network between, does not answer: %w", s.peerRole(), within, err)
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ENETDOWN):
-		return Gone("there is no way to the %s's machine: %w", s.peerRole(), err)
-	}
-	return Gone("the connection with the %s failed: %w", s.peerRole(), err)
-}
-
 // byeCode returns the code that tells the peer why the link ends.
 func byeCode(why error) uint32 {
 	switch {
@@ -152,39 +119,4 @@ var errOther = errors.New("the other link with that process has ended")
 // ended by why.
 func OtherEnded(why error) error {
 	return &goneError{fmt.Errorf("the other link with that process has ended: %v", why), []error{errOther}} //nolint:errorlint // it is ErrGone, whatever the other is
-}
-
-// byeError returns the error that a peer's Bye stands for.
-func (s *stream) byeError(h *wire.Header) error {
-	text := "the %s has ended the link"
-	switch h.Word {
-	case wire.ByeLeaves:
-		text = "the %s has left: it has closed its process in order"
-	case wire.ByeOther:
-		text = "the %s has ended the link, as its other link with this process had ended: import again if it lives"
-	case wire.ByeDown:
-		text = "the %s has ended the link: its node, or this one, was taken down"
-	case wire.ByeProtocol:
-		text = "the %s has ended the link: it took what came for a breach of the protocol, see its log"
-	}
-	return &goneError{fmt.Errorf(text, s.peerRole()), []error{errPeerClosed}}
-}
-
-// unresumed returns the error of a link that was not resumed within its limit. why is how its
-// connection was lost, last why the last attempt failed.
-func (d *redialer) unresumed(why, last error) error {
-	text := "%w; the link was not resumed within %v: %w; import again when the exporter's node answers"
-	if errors.Is(last, context.DeadlineExceeded) || errors.Is(last, context.Canceled) { // the limit's, not a call's
-		text = "%w; the link was not resumed within %v: %v; import again when the exporter's node answers"
-	}
-	return Gone(text, why, d.rq.reconnectLimit, last)
-}
-
-// unresumed does the same for the exporting side. asked is why the importer's node could not say
-// whether the process has ended, or nil.
-func (rs *Responder) unresumed(why, asked error) error {
-	if asked != nil {
-		return Gone("%w; the importer has not resumed the link within %v, and whether its process has ended is not known: %v", why, rs.reconnectLimit, asked)
-	}
-	return Gone("%w; the importer has not resumed the link within %v, and its node does not know that the process has ended", why, rs.reconnectLimit)
 }

@@ -410,3 +410,35 @@ func (rq *Requester) fetchAnswered(err error) {
 	t.event.Advance()
 	rq.ackEvent.Advance()
 }
+
+// Atomic executes c at the exporter, in its place among the messages, and returns the old value.
+func (rq *Requester) Atomic(ctx context.Context, c AtomicOp) (old uint64, err error) {
+	f := fetchPool.Get().(*fetch)
+	f.set(&Read{Handle: c.Handle, ID: c.ID, Off: c.Off})
+	f.op, f.a, f.b, f.size = c.Op, c.A, c.B, c.size()
+	return rq.roundTrip(ctx, f, c.Ended)
+}
+
+// checkResult checks that an atomic's result was requested.
+func (rq *Requester) checkResult(h *wire.Header) error {
+	sent := rq.fullySent(h.Seq)
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	if f := rq.fetches.oldest(h.Seq); f == nil || f.op == 0 || !sent {
+		return protocol("a result of %d, which was not asked for", h.Seq)
+	}
+	return nil
+}
+
+// handleResult completes an atomic.
+func (rq *Requester) handleResult(h *wire.Header) {
+	rq.fetches.mu.Lock()
+	defer rq.fetches.mu.Unlock()
+	rq.fetches.list[0].old = h.Off
+	rq.fetchAnswered(nil)
+}
+
+// storeFaulted discards the rest of an answer and makes its get fail. The caller holds rmu.
+func (rq *Requester) storeFaulted(err error) {
+	rq.fetches.storeFaulted(err)
+}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
@@ -120,80 +119,8 @@ func (r *importRequests) decline(s *importRequest) {
 	s.grant, s.fd = wire.Granted{}, -1
 }
 
-// ImportHandler decides whether the importer of a link may import buffer id. If so it enters the
-// import in the exporter's tables and returns a target, and for a mapped grant a descriptor, which
-// the link then owns. It must answer at once. It is called with rmu held, so the end of an export
-// that it grants follows later on the link.
-type ImportHandler func(rs *Responder, id uint32) (t *Target, g wire.Granted, fd int)
-
 // importAnswer is an answer to an import that is to be written.
 type importAnswer struct {
 	h  wire.Header
 	fd int // -1: no descriptor is sent.
-}
-
-// handleImport answers an import.
-func (rs *Responder) handleImport(h *wire.Header) error {
-	if rs.pages == nil || rs.imports == nil {
-		return protocol("an import on a link that takes none")
-	}
-	rs.tmu.Lock()
-	full := len(rs.tx.importAnswers) >= maxImports
-	rs.tmu.Unlock()
-	if full {
-		return protocol("more than %d imports unanswered", maxImports)
-	}
-	t, g, fd := rs.imports(rs, h.Handle)
-	if t != nil {
-		rs.targets[t.Handle], rs.lastTarget = t, nil
-	} else {
-		g, fd = wire.Granted{}, -1
-	}
-	a := importAnswer{fd: fd}
-	a.h.SetGranted(h.Serial, &g)
-	rs.replyPending = true
-	rs.tmu.Lock()
-	rs.tx.importAnswers = append(rs.tx.importAnswers, a)
-	rs.tmu.Unlock()
-	return nil
-}
-
-// writeImportAnswer writes the oldest answer to an import by a call of its own, because it may
-// carry a descriptor. All frames queued before are written. It reports whether the socket had room.
-func (s *stream) writeImportAnswer() bool {
-	t := &s.tx
-	a := &t.importAnswers[0]
-	head := t.buf[:wire.HeaderSize]
-	t.putHeader(&a.h, head)
-	n, err := 0, error(nil)
-	if a.fd >= 0 {
-		var ok bool
-		// refuse instead of waiting until a descriptor can be sent
-		if n, ok, err = t.io.SendPassed(s.fd, head, a.fd); !ok {
-			_ = unix.Close(a.fd)
-			a.fd = -1
-			a.h.SetGranted(a.h.Serial, &wire.Granted{Handle: a.h.Handle})
-			t.sentAlone(head, 0)
-			t.putHeader(&a.h, head)
-		}
-	}
-	if a.fd < 0 {
-		n, err = t.io.Send(s.fd, head, nil)
-	}
-	t.sentAlone(head, n)
-	if err != nil {
-		s.fail(s.connError(err))
-		return false
-	}
-	if n == 0 {
-		s.markWriteBlocked()
-		return false
-	}
-	if a.fd >= 0 {
-		_ = unix.Close(a.fd)
-	}
-	if t.importAnswers = slices.Delete(t.importAnswers, 0, 1); len(t.importAnswers) == 0 {
-		t.importAnswers = nil
-	}
-	return true
 }

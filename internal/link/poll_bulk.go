@@ -102,8 +102,3 @@ func (e *Engine) drainReady() {
 	}
 	e.polling.Store(false)
 }
-
-// leaveToWaiter reports whether the background goroutine may leave s to a waiter.
-func (s *stream) leaveToWaiter() bool {
-	return s.hot.Load() && s.e.bulkActivity.waiterExpected() && !s.e.sleepers.Asleep()
-}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -66,31 +65,6 @@ func (g *rearmWatchdog) frequentWaits(now int64) bool {
 	return now-before < int64(maxWaitGap)
 }
 
-// releaseUnarmed releases the token without arming.
-func (s *stream) releaseUnarmed() {
-	if invariant.Enabled {
-		s.checkHeld("rest")
-	}
-	if s.ackDeferred { // the next poll may be far away
-		s.flushDeferredAck(false)
-	}
-	s.touched.Store(true)      // before the token is free; see sweep
-	if !s.token.tryRelease() { // an event was on its way when the descriptor was disarmed
-		s.receive(maxRecvCalls)
-		s.releaseArmed()
-		return
-	}
-	if s.onWatchdog.CompareAndSwap(false, true) {
-		s.e.watchdog.add(s)
-	}
-	if s.e.sleepers.Asleep() { // a goroutine went to sleep meanwhile; see armAll
-		s.armRead()
-		if s.flushDue() {
-			s.e.watchdog.expedite()
-		}
-	}
-}
-
 // add puts s into the list.
 func (g *rearmWatchdog) add(s *stream) {
 	g.mu.Lock()
@@ -149,15 +123,6 @@ func (g *rearmWatchdog) takeSpare() []*stream {
 	m := g.spare
 	g.spare = nil
 	return m
-}
-
-// disarmRead is called by a sender on a link that the background goroutine has armed between two
-// waits of senders that send and wait by turns. It makes the link unarmed again. Otherwise each
-// acknowledgement would wake the background goroutine's thread, for data that no waiter waits for.
-func (s *stream) disarmRead() {
-	if s.hot.Load() && s.readArmed.Load() && unix.Monotonic()-s.e.watchdog.lastSweep.Load() < int64(maxRearmTick) && !s.e.sleepers.Asleep() && s.tryTokenDisarmed() {
-		s.releaseUnarmed()
-	}
 }
 
 // postponeIfDue is called by a sender on an unarmed link: between two waits that poll there may be
@@ -249,21 +214,6 @@ func (g *rearmWatchdog) armList(left []*stream) {
 	g.mu.Lock()
 	g.spare = left[:0]
 	g.mu.Unlock()
-}
-
-// flushDue writes what was coalesced or left unwritten, if anything was. more reports that data was
-// left unwritten for the watchdog again.
-func (s *stream) flushDue() (more bool) {
-	due := s.h.inboxDue()
-	if !due && !s.tx.writeBlocked.Load() {
-		return false
-	}
-	s.tmu.Lock()
-	defer s.tmu.Unlock()
-	if due || s.tx.activeWriters.Load() == 0 && !s.tx.writeArmed {
-		return s.tryFlush()
-	}
-	return false
 }
 
 // close is called when there are no links any more.

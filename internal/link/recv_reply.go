@@ -48,6 +48,38 @@ func (rs *Responder) handleGet(h *wire.Header) error {
 	return rs.queueReply(reply{target: t, handle: h.Handle, seq: h.Seq, off: h.Off, size: h.Size, raw: h.Flags&wire.Bytes != 0})
 }
 
+// handleAtomic executes an importer's atomic. It is executed on arrival, so it has its place among
+// the messages. Its answer keeps the order of the gets.
+func (rs *Responder) handleAtomic(h *wire.Header) error {
+	rs.advanceApplied(h.Seq)
+	rs.counters.AddLocked(shmlayout.Atomics, 1)
+	if invariant.Enabled {
+		rs.trace("atomic", h.Handle, h.Seq, h.Off, h.Size)
+	}
+	op, a, b := h.Operands()
+	c := AtomicOp{Off: h.Off, Wide: h.Size == 8, Op: op, A: a, B: b}
+	t := rs.targets[h.Handle]
+	r := reply{target: &noTarget, handle: h.Handle, seq: h.Seq}
+	switch {
+	case t == nil:
+	case !t.Read || !t.Write:
+		return protocol("an atomic on import %d, which does not allow reading and writing", h.Handle)
+	case h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off:
+		return protocol("an atomic at %d, the export has %d bytes", h.Off, len(t.Mem))
+	case c.Wide && !shm.Aligned64(t.Mem[h.Off:]):
+		r.target, r.refused = t, wire.CodeAlignment
+	case t.MayFault:
+		if err := shm.Guard(func() { r.off = applyAtomic(t.Mem, &c) }); err != nil {
+			rs.targetFaulted(t, err)
+		} else {
+			r.target, r.result = t, true
+		}
+	default:
+		r.target, r.result, r.off = t, true, applyAtomic(t.Mem, &c)
+	}
+	return rs.queueReply(r)
+}
+
 // queueReply answers r in order: a short answer that is alone at once, others when all received
 // data is processed.
 func (rs *Responder) queueReply(r reply) error {
@@ -134,6 +166,38 @@ func (rs *Responder) popReply() {
 	n := copy(rs.replies, rs.replies[1:])
 	rs.replies[n] = reply{}
 	rs.replies = rs.replies[:n]
+}
+
+// sendFaulted keeps what of an answer the kernel could not read while it was sent, since it was looked at. What is in frames
+// of the answer cannot be taken back, so the connection is lost. Between nodes the link is resumed, and
+// the answer is looked at again, and refused. On one node the link ends, or its importer would have an answer that
+// is none; the export whose memory it was ends with it, see blamed. tmu is held.
+func (rs *Responder) sendFaulted() {
+	for _, p := range rs.tx.parts[rs.tx.firstPart:rs.tx.partCount] {
+		if p.copied {
+			continue
+		}
+		if err := shm.Readable(p.payload); err != nil {
+			rs.unread, rs.unreadErr = p.payload, err
+			return
+		}
+	}
+}
+
+// blamed has the export end whose memory ended the link; rmu is held.
+func (rs *Responder) blamed() {
+	rs.tmu.Lock()
+	pay, err := rs.unread, rs.unreadErr
+	rs.unread = nil
+	rs.tmu.Unlock()
+	if len(pay) == 0 {
+		return
+	}
+	for _, t := range rs.targets {
+		if shm.Overlap(t.Mem, pay) {
+			rs.targetFaulted(t, err)
+		}
+	}
 }
 
 // Retransmission by the exporting side when its link resumes.

@@ -131,6 +131,12 @@ func (rq *Requester) Sever(why error) {
 	rq.fail(why)
 }
 
+// Drain ends a link whose peer process is gone or taken for gone (docs/models/gone.pml). Data that
+// the process sent is received first, until the connection ends, nothing arrives for timeout.Drain,
+// or timeout.Drained has passed. Drain returns at once and may be called under any lock. why is
+// [ErrGone] too.
+func (rq *Requester) Drain(why error) { rq.drain(why, func() {}) }
+
 // Err returns why the link has ended, or nil.
 func (rq *Requester) Err() error { return rq.err() }
 
@@ -191,6 +197,11 @@ func (rq *Requester) waitAcked(ctx context.Context, seq uint64) error {
 			return err
 		}
 	}
+}
+
+// nothingPending reports whether nothing on the stream is outstanding.
+func (rq *Requester) nothingPending() bool {
+	return rq.lastSeq.Load() == rq.ackedSeq.Load() && rq.fetches.count.Load() == 0
 }
 
 // takeCredit takes a notification credit and waits for one if necessary. It holds no lock that data

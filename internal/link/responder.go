@@ -205,6 +205,13 @@ func (rs *Responder) Sever(why error) {
 	rs.rmu.Unlock()
 }
 
+// Drain does the same for the exporting side. It tells the importer which messages were applied.
+func (rs *Responder) Drain(why error) { rs.drain(why, func() { rs.markAckDue(true); rs.pumpNow() }) }
+
+// HeardPeer reports whether the importer was alive when the link had begun: it sent a frame, or on
+// this node it took the link. It is for the function that is called when the link has ended.
+func (rs *Responder) HeardPeer() bool { return rs.heardPeer }
+
 // removeTarget ends all access to t: the rest of an arriving message is discarded, queued gets are
 // refused, and the rest of a half-written reply is copied. The caller holds rmu.
 func (rs *Responder) removeTarget(t *Target) {
@@ -372,6 +379,23 @@ func (rs *Responder) storeLastWord(word uint32) []byte {
 	return m.target.Mem[off : off+4]
 }
 
+// storeFaulted discards the rest of the arriving message and ends its export. The caller holds rmu.
+func (rs *Responder) storeFaulted(err error) {
+	if t := rs.cur.target; t != nil {
+		rs.abortRedirect()
+		rs.cur.target = nil
+		rs.targetFaulted(t, err)
+	}
+}
+
+// targetFaulted ends the export of t, whose memory can no longer be accessed. It may be called
+// under any lock.
+func (rs *Responder) targetFaulted(t *Target, err error) {
+	if t.Fault != nil {
+		rs.e.wg.Go(func() { t.Fault(err) })
+	}
+}
+
 // markApplied counts a message as applied. The caller holds rmu, so last word, notification and
 // sequence number change together for Resume.
 func (rs *Responder) markApplied(seq uint64, flags uint8) {
@@ -399,6 +423,38 @@ func (rs *Responder) markAckDue(due bool) {
 		rs.ackDue = true
 		rs.tmu.Unlock()
 	}
+}
+
+// ImportHandler decides whether the importer of a link may import buffer id. If so it enters the
+// import in the exporter's tables and returns a target, and for a mapped grant a descriptor, which
+// the link then owns. It must answer at once. It is called with rmu held, so the end of an export
+// that it grants follows later on the link.
+type ImportHandler func(rs *Responder, id uint32) (t *Target, g wire.Granted, fd int)
+
+// handleImport answers an import.
+func (rs *Responder) handleImport(h *wire.Header) error {
+	if rs.pages == nil || rs.imports == nil {
+		return protocol("an import on a link that takes none")
+	}
+	rs.tmu.Lock()
+	full := len(rs.tx.importAnswers) >= maxImports
+	rs.tmu.Unlock()
+	if full {
+		return protocol("more than %d imports unanswered", maxImports)
+	}
+	t, g, fd := rs.imports(rs, h.Handle)
+	if t != nil {
+		rs.targets[t.Handle], rs.lastTarget = t, nil
+	} else {
+		g, fd = wire.Granted{}, -1
+	}
+	a := importAnswer{fd: fd}
+	a.h.SetGranted(h.Serial, &g)
+	rs.replyPending = true
+	rs.tmu.Lock()
+	rs.tx.importAnswers = append(rs.tx.importAnswers, a)
+	rs.tmu.Unlock()
+	return nil
 }
 
 // maxQueuedRevokes bounds the notices that an importer which does not read makes this side queue.

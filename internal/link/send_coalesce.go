@@ -6,54 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/link/pacing"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
-
-// On loopback one raw call that writes 256 KiB takes 23 µs, while four calls of 64 KiB take 40. So
-// messages that a sender begins while it keeps long messages in flight are coalesced. They are
-// written once they fill a call, when the sender waits, or by the watchdog within rearmTick. While
-// enough is in flight, the receiver does not notice. On a link that no waiter has released unarmed
-// lately the sender does not come back soon: there, and where a goroutine sleeps, each message is
-// written at once.
-const coalesceInFlight = 128 << 10 // on the way, and not acknowledged, and two messages
-
-// With traffic in both directions each end receives between two sends and finds all its messages
-// acknowledged. Little is in flight then, and each message and acknowledgement would have a call of
-// its own. So this many bytes or messages are coalesced, whatever is in flight.
-const (
-	coalesceBidirectional = 1 << 20
-	coalesceMessages      = 8
-)
-
-// canShareAck reports whether enough bytes are in flight, with a message of the given size, that
-// the receiver may acknowledge the message together with later ones. Earlier messages cause an
-// acknowledgement without it. If no message follows, the receiver acknowledges after a few empty
-// polls. The caller holds tmu.
-func (rq *Requester) canShareAck(size int) bool {
-	return size > maxInline && size <= chunk && rq.inFlight.After(rq.ackedSeq.Load())+uint64(size) >= 2*pacing.AckStride(uint64(size))
-}
-
-// shouldCoalesce reports whether a message that was just queued is left to be written with later
-// ones. The caller holds tmu. The watchdog checks for coalesced messages after it has taken a link
-// off its list, and whenever a waiter or sender sweeps before. So a message queued while onWatchdog
-// is set is found.
-func (rq *Requester) shouldCoalesce(size int) bool {
-	n, most := uint64(size), pacing.CoalesceBytes(uint64(size))
-	both := rq.e.bulkActivity.justDrained()
-	if both {
-		most = max(most, min(coalesceBidirectional, coalesceMessages*n))
-	}
-	switch {
-	case rq.tx.checksum: // each checked frame takes a call
-	case uint64(rq.queuedOps.Load())*n >= most: // the messages that wait with it are likely as long
-	case !rq.onWatchdog.Load() || rq.e.sleepers.Asleep():
-	case !both && rq.inFlight.After(rq.ackedSeq.Load()) < max(coalesceInFlight, 2*n):
-	default:
-		return rq.e.addToBulkBatch(rq) && rq.onWatchdog.Load()
-	}
-	return false
-}
 
 // A short asynchronous message is left to the next waiter in this process, and without one to the
 // background goroutine after batchDelay. Waking the background goroutine's thread at once for the

@@ -256,6 +256,26 @@ func (t *transmitter) consume(n int) {
 	}
 }
 
+// cipherWriter is a cipher with memory for its arguments. The compiler cannot know that a call
+// through an interface keeps none of them, so they would be allocated.
+type cipherWriter struct {
+	Cipher
+	pieces [unix.MaxPieces][]byte
+}
+
+// encrypt makes one call for all parts.
+func (t *transmitter) encrypt(fd int) (n int, err error) {
+	c, k := t.cipher, 0
+	for i := range t.parts[t.firstPart:t.partCount] {
+		p := &t.parts[t.firstPart+i]
+		c.pieces[k], c.pieces[k+1] = p.head, p.payload
+		k += 2
+	}
+	n, err = c.Send(fd, c.pieces[:k]...)
+	clear(c.pieces[:k])
+	return n, err
+}
+
 // idle reports whether nothing is queued or owed here.
 func (t *transmitter) idle() bool {
 	return t.framesWritten == t.framesQueued && len(t.control) == 0 && !t.bellDue && !t.awaitingAcks && len(t.importAnswers) == 0 && t.framesToPad != 0
@@ -294,126 +314,6 @@ func (t *transmitter) detachPayload() {
 		_ = shm.TryCopyUnchecked(own, p.payload)
 		p.payload, p.copied = own, true
 	}
-}
-
-// flush writes as much of the queued frames as the socket takes, and reports whether all are
-// written.
-func (s *stream) flush() (done bool) {
-	t := &s.tx
-	for t.framesWritten < t.framesQueued {
-		if s.disconnected() {
-			return false
-		}
-		if t.quantumLeft < 0 { // the quantum is used up; the socket may have room
-			t.writeBlocked.Store(true)
-			return false
-		}
-		n, err := t.sendParts(s.fd)
-		if err != nil {
-			if unix.Faulted(err) { // memory that was readable a moment ago
-				s.h.sendFaulted()
-			}
-			s.connLost(s.connError(err))
-			return false
-		}
-		if n == 0 {
-			s.markWriteBlocked()
-			return false
-		}
-	}
-	return true
-}
-
-// maxBurst bounds the long frames, of a chunk each, that one pump writes before other links are
-// served. A call counts as at least pacing.MinParts of them.
-const maxBurst = 8 * pacing.MinParts
-
-// pump writes all that must precede a sender's next frame, and reports whether it is all written.
-func (s *stream) pump() (clear bool) {
-	if s.disconnected() {
-		return false
-	}
-	for spent := 0; s.flush(); spent += pacing.MinParts {
-		if spent+s.tx.burst.MaxParts() > maxBurst {
-			s.markWriteBlocked() // raises an event at once if the socket has room
-			return false
-		}
-		if len(s.tx.importAnswers) > 0 && s.fd >= 0 {
-			if !s.writeImportAnswer() {
-				return false
-			}
-			continue
-		}
-		if !s.queueFrames() && len(s.tx.control) == 0 { // nextFrame returns what is queued
-			return !s.tx.awaitingAcks
-		}
-		spent += max(s.tx.burst.Weight(s.tx.partCount)-pacing.MinParts, 0)
-	}
-	return false
-}
-
-// queueFrames queues as many frames as one call can write, and reports whether there were any.
-func (s *stream) queueFrames() (any bool) {
-	t := &s.tx
-	if t.framesToPad == 0 {
-		t.addPad()
-		return true
-	}
-	for more := true; more; any = true {
-		switch {
-		case len(t.control) > 0:
-			h := t.control[0]
-			t.control = append(t.control[:0], t.control[1:]...)
-			more = t.addFrame(&h, nil)
-		case t.bellDue:
-			t.bellDue = false
-			more = t.addFrame(&wire.Header{Type: wire.Bell}, nil)
-		default:
-			pay, ok := s.h.nextFrame(&t.ownHeader)
-			if !ok {
-				return any
-			}
-			more = t.addFrame(&t.ownHeader, pay)
-		}
-	}
-	return any
-}
-
-// sendControl queues a frame that goes before others, and pumps.
-func (s *stream) sendControl(h wire.Header) {
-	s.tmu.Lock()
-	s.tx.control = append(s.tx.control, h)
-	s.pump()
-	s.tmu.Unlock()
-}
-
-// pumpNow writes what this side owes.
-func (s *stream) pumpNow() {
-	s.tmu.Lock()
-	s.pump()
-	s.tmu.Unlock()
-}
-
-// ringBell makes the peer process look at the shared words and the ring.
-func (s *stream) ringBell() {
-	s.tmu.Lock()
-	if s.tx.framesWritten < s.tx.framesQueued || len(s.tx.control) > 0 || len(s.tx.importAnswers) > 0 {
-		s.tx.bellDue = true // goes behind the queued frames
-	} else if s.fd >= 0 {
-		t := &s.tx
-		bell := t.buf[:wire.HeaderSize]
-		t.putHeader(&wire.Header{Type: wire.Bell}, bell)
-		n, err := t.io.Send(s.fd, bell, nil)
-		t.sentAlone(bell, n)
-		switch {
-		case err != nil:
-			s.fail(s.connError(err))
-		case n < len(bell):
-			t.bellDue = t.bellDue || n == 0 // no room: sent when there is
-			s.markWriteBlocked()
-		}
-	}
-	s.tmu.Unlock()
 }
 
 // chunk is the longest payload of a frame unless the RTT is low.

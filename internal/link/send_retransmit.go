@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
@@ -36,6 +37,40 @@ func (rq *Requester) resetConnState() {
 		rq.queue.at(0).rewind(0)
 	}
 	rq.redialer.replyBytes = uint64(rq.fetches.connLost())
+}
+
+func (rq *Requester) reconnect(why error) { rq.redialer.run(why) }
+
+// resume continues where the exporter's answer says. It owns fd.
+func (rq *Requester) resume(fd int, c Cipher, a *wire.Answer) error {
+	rq.rmu.Lock()
+	rq.tmu.Lock()
+	var lapsed []pendingDetach
+	err := rq.err()
+	if err == nil {
+		lapsed, err = rq.prepareRetransmit(a)
+	}
+	if err == nil {
+		to := shmlayout.ConnEstablished
+		if len(rq.retransmits) > 0 {
+			to = shmlayout.ConnRetransmitting
+		}
+		err = rq.attach(fd, c, to)
+	}
+	if err == nil {
+		rq.pump()
+	} else {
+		_ = unix.Close(fd)
+	}
+	rq.tmu.Unlock()
+	for _, l := range lapsed {
+		rq.onRevoke(l.handle, l.afterSeq, ErrClosed)
+	}
+	rq.ackEvent.Advance()
+	rq.rmu.Unlock()
+	rq.tx.writeEvent.Advance()
+	rq.e.sleepers.Wake()
+	return err
 }
 
 // prepareRetransmit queues what the exporter does not have. The caller holds rmu and tmu. lapsed

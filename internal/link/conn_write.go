@@ -2,12 +2,228 @@ package link
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/link/pacing"
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
+	"github.com/vmmc-go/vmmc/internal/wire"
 )
+
+// flush writes as much of the queued frames as the socket takes, and reports whether all are
+// written.
+func (s *stream) flush() (done bool) {
+	t := &s.tx
+	for t.framesWritten < t.framesQueued {
+		if s.disconnected() {
+			return false
+		}
+		if t.quantumLeft < 0 { // the quantum is used up; the socket may have room
+			t.writeBlocked.Store(true)
+			return false
+		}
+		n, err := t.sendParts(s.fd)
+		if err != nil {
+			if unix.Faulted(err) { // memory that was readable a moment ago
+				s.h.sendFaulted()
+			}
+			s.connLost(s.connError(err))
+			return false
+		}
+		if n == 0 {
+			s.markWriteBlocked()
+			return false
+		}
+	}
+	return true
+}
+
+// maxBurst bounds the long frames, of a chunk each, that one pump writes before other links are
+// served. A call counts as at least pacing.MinParts of them.
+const maxBurst = 8 * pacing.MinParts
+
+// pump writes all that must precede a sender's next frame, and reports whether it is all written.
+func (s *stream) pump() (clear bool) {
+	if s.disconnected() {
+		return false
+	}
+	for spent := 0; s.flush(); spent += pacing.MinParts {
+		if spent+s.tx.burst.MaxParts() > maxBurst {
+			s.markWriteBlocked() // raises an event at once if the socket has room
+			return false
+		}
+		if len(s.tx.importAnswers) > 0 && s.fd >= 0 {
+			if !s.writeImportAnswer() {
+				return false
+			}
+			continue
+		}
+		if !s.queueFrames() && len(s.tx.control) == 0 { // nextFrame returns what is queued
+			return !s.tx.awaitingAcks
+		}
+		spent += max(s.tx.burst.Weight(s.tx.partCount)-pacing.MinParts, 0)
+	}
+	return false
+}
+
+// queueFrames queues as many frames as one call can write, and reports whether there were any.
+func (s *stream) queueFrames() (any bool) {
+	t := &s.tx
+	if t.framesToPad == 0 {
+		t.addPad()
+		return true
+	}
+	for more := true; more; any = true {
+		switch {
+		case len(t.control) > 0:
+			h := t.control[0]
+			t.control = append(t.control[:0], t.control[1:]...)
+			more = t.addFrame(&h, nil)
+		case t.bellDue:
+			t.bellDue = false
+			more = t.addFrame(&wire.Header{Type: wire.Bell}, nil)
+		default:
+			pay, ok := s.h.nextFrame(&t.ownHeader)
+			if !ok {
+				return any
+			}
+			more = t.addFrame(&t.ownHeader, pay)
+		}
+	}
+	return any
+}
+
+// sendControl queues a frame that goes before others, and pumps.
+func (s *stream) sendControl(h wire.Header) {
+	s.tmu.Lock()
+	s.tx.control = append(s.tx.control, h)
+	s.pump()
+	s.tmu.Unlock()
+}
+
+// pumpNow writes what this side owes.
+func (s *stream) pumpNow() {
+	s.tmu.Lock()
+	s.pump()
+	s.tmu.Unlock()
+}
+
+// ringBell makes the peer process look at the shared words and the ring.
+func (s *stream) ringBell() {
+	s.tmu.Lock()
+	if s.tx.framesWritten < s.tx.framesQueued || len(s.tx.control) > 0 || len(s.tx.importAnswers) > 0 {
+		s.tx.bellDue = true // goes behind the queued frames
+	} else if s.fd >= 0 {
+		t := &s.tx
+		bell := t.buf[:wire.HeaderSize]
+		t.putHeader(&wire.Header{Type: wire.Bell}, bell)
+		n, err := t.io.Send(s.fd, bell, nil)
+		t.sentAlone(bell, n)
+		switch {
+		case err != nil:
+			s.fail(s.connError(err))
+		case n < len(bell):
+			t.bellDue = t.bellDue || n == 0 // no room: sent when there is
+			s.markWriteBlocked()
+		}
+	}
+	s.tmu.Unlock()
+}
+
+// writeImportAnswer writes the oldest answer to an import by a call of its own, because it may
+// carry a descriptor. All frames queued before are written. It reports whether the socket had room.
+func (s *stream) writeImportAnswer() bool {
+	t := &s.tx
+	a := &t.importAnswers[0]
+	head := t.buf[:wire.HeaderSize]
+	t.putHeader(&a.h, head)
+	n, err := 0, error(nil)
+	if a.fd >= 0 {
+		var ok bool
+		// refuse instead of waiting until a descriptor can be sent
+		if n, ok, err = t.io.SendPassed(s.fd, head, a.fd); !ok {
+			_ = unix.Close(a.fd)
+			a.fd = -1
+			a.h.SetGranted(a.h.Serial, &wire.Granted{Handle: a.h.Handle})
+			t.sentAlone(head, 0)
+			t.putHeader(&a.h, head)
+		}
+	}
+	if a.fd < 0 {
+		n, err = t.io.Send(s.fd, head, nil)
+	}
+	t.sentAlone(head, n)
+	if err != nil {
+		s.fail(s.connError(err))
+		return false
+	}
+	if n == 0 {
+		s.markWriteBlocked()
+		return false
+	}
+	if a.fd >= 0 {
+		_ = unix.Close(a.fd)
+	}
+	if t.importAnswers = slices.Delete(t.importAnswers, 0, 1); len(t.importAnswers) == 0 {
+		t.importAnswers = nil
+	}
+	return true
+}
+
+// writeShort writes a frame with a short payload, which it copies, and reports whether the socket
+// took all of it. No frame may be queued before it. The caller holds tmu. No sender waits for the
+// rest.
+func (s *stream) writeShort(h *wire.Header, payload []byte) (done bool) {
+	b := s.tx.buf[:wire.HeaderSize+len(payload)]
+	// the payload of an answer is memory that others write to
+	shm.CopyUnchecked(b[wire.HeaderSize:], payload)
+	payload = b[wire.HeaderSize:]
+	if s.tx.checksum {
+		h.Sum = wire.Sum(0, payload)
+	}
+	s.tx.putHeader(h, b)
+	if done = s.writeFrame(b[:len(b):len(b)], 0); !done {
+		s.endWriteLocked()
+	}
+	return done
+}
+
+// writeFrame writes a frame that stays in place until it is written, and reports whether the socket
+// took all of it. No frame may be queued before it. The caller holds tmu. If the result is false,
+// the caller counts as an active writer until waitWritten or endWriteLocked. Any later pump may
+// write the rest, because a bell may wait behind it.
+func (s *stream) writeFrame(frame []byte, seq uint64) (done bool) {
+	t := &s.tx
+	if invariant.Enabled {
+		s.checkClear()
+	}
+	t.framesQueued++
+	if t.framesToPad > 0 {
+		t.framesToPad--
+	}
+	if t.cipher == nil {
+		n, err := t.io.Send(s.fd, frame, nil)
+		if n == len(frame) {
+			t.framesWritten = t.framesQueued
+			t.firstBorrowedSeq.Store(0)
+			return true
+		}
+		if frame = frame[n:]; err != nil {
+			s.connLost(s.connError(err))
+		}
+	}
+	t.parts[0], t.partCount = part{head: frame, seq: seq}, 1
+	t.activeWriters.Add(1)
+	if !s.flush() { // the link is write-blocked or disconnected now
+		return false
+	}
+	s.endWriteLocked()
+	return true
+}
 
 // Backpressure: what a stream does while the socket has no room for its frames.
 
@@ -92,14 +308,6 @@ func (s *stream) scheduleWrite() (guarded bool) {
 // check.
 func (s *stream) watchdogFlushes() bool { return s.onWatchdog.Load() && !s.e.sleepers.Asleep() }
 
-// disarmWrite undoes armWrite. The caller holds tmu. An event may still be on its way.
-func (s *stream) disarmWrite() {
-	if s.tx.writeArmed && s.wfd >= 0 {
-		s.tx.writeArmed = false
-		s.e.ep.Disarm(s.wfd, s.id<<1|1)
-	}
-}
-
 // writeQuantum is the least that a sender writes before it receives while long messages come the
 // other way: the call that reaches it is the last. Otherwise one end writes all that may be in
 // flight, which the other end receives as it comes, and then the other end writes: together they
@@ -142,6 +350,29 @@ func (s *stream) tryFlush() (guarded bool) {
 	return guarded
 }
 
+// flushDue writes what was coalesced or left unwritten, if anything was. more reports that data was
+// left unwritten for the watchdog again.
+func (s *stream) flushDue() (more bool) {
+	due := s.h.inboxDue()
+	if !due && !s.tx.writeBlocked.Load() {
+		return false
+	}
+	s.tmu.Lock()
+	defer s.tmu.Unlock()
+	if due || s.tx.activeWriters.Load() == 0 && !s.tx.writeArmed {
+		return s.tryFlush()
+	}
+	return false
+}
+
+// disarmWrite undoes armWrite. The caller holds tmu. An event may still be on its way.
+func (s *stream) disarmWrite() {
+	if s.tx.writeArmed && s.wfd >= 0 {
+		s.tx.writeArmed = false
+		s.e.ep.Disarm(s.wfd, s.id<<1|1)
+	}
+}
+
 // armWrite requests one event for when the socket has room. It uses a descriptor of its own, so the
 // arming for reads is not disturbed.
 func (s *stream) armWrite() {
@@ -182,14 +413,6 @@ func (s *stream) handleWritable() {
 		s.e.sleepers.Wake()
 	}
 	s.armRead()
-}
-
-// armRead arms an unarmed link: written data may be answered.
-func (s *stream) armRead() {
-	if !s.readArmed.Load() && s.token.tryAcquire() {
-		s.receive(maxRecvCalls)
-		s.releaseArmed()
-	}
 }
 
 // waitWritable waits for room in the socket. The caller is an active writer. ended, which may be
