@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,14 +42,10 @@ type deferredCopies struct {
 	// and then loads pending. Both are sequentially consistent, so one of them sees the other.
 	pending atomic.Bool
 
-	mu       sync.Mutex // Never held with a backlog's mu.
-	backlogs []*backlog
-	// nil before the first copy, and if there can be none.
-	timer *unix.Timer
-	// When it expires, in [unix.Monotonic] time; 0: it is not set.
+	workQueue[*backlog] // Its lock is never held with a backlog's mu.
+	// When the timer expires, in [unix.Monotonic] time; 0: it is not set.
 	timerAt  int64
 	holdTime int64 // How long copies are left to waiters.
-	closed   bool
 }
 
 // leaveToWaiters leaves the backlog to waiters. It is called without its lock, after adding an
@@ -58,22 +53,22 @@ type deferredCopies struct {
 func (b *backlog) leaveToWaiters(worked bool) {
 	// A goroutine that sleeps after the second check finds b listed, see startWorkers. The first
 	// check avoids listing where a goroutine sleeps anyway.
-	if e := b.rq.e; e.sleepers.Asleep() || !e.deferredCopies.add(e.ep, b, worked) || e.sleepers.Asleep() {
+	if e := b.rq.e; e.sleepers.Asleep() || !e.deferredCopies.add(b, worked) || e.sleepers.Asleep() {
 		b.startWorker()
 	}
 }
 
 // add lists b and reports whether a waiter or the timer will come for it.
-func (c *deferredCopies) add(ep *unix.Epoll, b *backlog, worked bool) bool {
+func (c *deferredCopies) add(b *backlog, worked bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.timer == nil && !c.startTimer(ep) {
+	if c.open() != nil {
 		return false
 	}
 	now := unix.Monotonic()
 	if !b.inCopyList {
 		b.inCopyList = true
-		c.backlogs = append(c.backlogs, b)
+		c.list = append(c.list, b)
 		c.pending.Store(true)
 		worked = true
 	}
@@ -93,23 +88,16 @@ func (c *deferredCopies) add(ep *unix.Epoll, b *backlog, worked bool) bool {
 
 // setTimer makes the timer expire when the link idle for longest has been left for holdTime.
 func (c *deferredCopies) setTimer(now int64) {
-	if len(c.backlogs) == 0 {
+	if len(c.list) == 0 {
 		c.timerAt = 0
 		return
 	}
 	oldest := now
-	for _, b := range c.backlogs {
+	for _, b := range c.list {
 		oldest = min(oldest, b.idleSince)
 	}
 	c.timerAt = oldest + c.holdTime
 	c.timer.Set(time.Duration(max(c.timerAt-now, 1)))
-}
-
-// startTimer is called with mu held.
-func (c *deferredCopies) startTimer(ep *unix.Epoll) (ok bool) {
-	var err error
-	c.timer, err = newTimer(ep, copiesTimerID)
-	return err == nil
 }
 
 // drop removes b from the list if it is empty. A new operation is counted before it is listed.
@@ -117,14 +105,14 @@ func (c *deferredCopies) drop(b *backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b.inCopyList && !b.busy() {
-		c.unlist(slices.Index(c.backlogs, b))
+		c.unlist(slices.Index(c.list, b))
 	}
 }
 
 func (c *deferredCopies) unlist(i int) {
-	c.backlogs[i].inCopyList = false
-	c.backlogs = slices.Delete(c.backlogs, i, i+1)
-	if len(c.backlogs) == 0 {
+	c.list[i].inCopyList = false
+	c.list = slices.Delete(c.list, i, i+1)
+	if len(c.list) == 0 {
 		c.pending.Store(false)
 	}
 }
@@ -157,10 +145,10 @@ func (c *deferredCopies) copyWhileWaiting(ctx context.Context, l *wait.Cond) (fo
 func (c *deferredCopies) at(i int) *backlog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i >= len(c.backlogs) {
+	if i >= len(c.list) {
 		return nil
 	}
-	return c.backlogs[i]
+	return c.list[i]
 }
 
 // copyWhileWaiting copies pieces until l holds, and returns the number of bytes. Engine.Close waits
@@ -251,8 +239,8 @@ func (c *deferredCopies) startWorkers() {
 		return
 	}
 	c.mu.Lock()
-	all := c.backlogs
-	c.backlogs = nil
+	all := c.list
+	c.list = nil
 	for _, b := range all {
 		b.inCopyList = false
 	}
@@ -264,12 +252,12 @@ func (c *deferredCopies) startWorkers() {
 }
 
 // timerExpired handles the timer's event.
-func (c *deferredCopies) timerExpired(ep *unix.Epoll) {
+func (c *deferredCopies) timerExpired() {
 	var late []*backlog
 	c.mu.Lock()
 	now := unix.Monotonic()
-	for i := len(c.backlogs) - 1; i >= 0; i-- {
-		if b := c.backlogs[i]; now-b.idleSince >= c.holdTime/2 {
+	for i := len(c.list) - 1; i >= 0; i-- {
+		if b := c.list[i]; now-b.idleSince >= c.holdTime/2 {
 			late = append(late, b)
 			c.unlist(i)
 		}
@@ -277,21 +265,11 @@ func (c *deferredCopies) timerExpired(ep *unix.Epoll) {
 	if !c.closed {
 		c.timer.Set(0) // an expired timer would raise another event at once
 		c.setTimer(now)
-		_ = ep.Arm(c.timer.Descriptor(), copiesTimerID, false)
+		c.rearm()
 	}
 	c.mu.Unlock()
 	for _, b := range late {
 		b.startWorker()
-	}
-}
-
-// close is called when there are no links any more.
-func (c *deferredCopies) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	if c.timer != nil {
-		c.timer.Close()
 	}
 }
 

@@ -56,7 +56,10 @@ func NewEngine(board wait.Board) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{ep: ep, counters: counters, streams: map[uint64]*stream{}, stop: make(chan struct{})}
-	if err := e.startWatchdog(); err != nil {
+	e.batch.init(ep, batchTimerID)
+	e.deferredCopies.init(ep, copiesTimerID)
+	e.watchdog.init(ep, watchdogTimerID)
+	if err := e.watchdog.open(); err != nil { // there is no other goroutine yet
 		_ = ep.Close()
 		counters.Retire()
 		return nil, err
@@ -134,13 +137,13 @@ func (e *Engine) dispatch(events []unix.Event) {
 	for _, ev := range events {
 		switch ev.ID {
 		case batchTimerID:
-			e.batchTimerExpired()
+			e.batch.timerExpired()
 			continue
 		case watchdogTimerID:
-			e.watchdog.timerExpired(e.ep)
+			e.watchdog.timerExpired()
 			continue
 		case copiesTimerID:
-			e.deferredCopies.timerExpired(e.ep)
+			e.deferredCopies.timerExpired()
 			continue
 		}
 		e.mu.RLock()
@@ -414,19 +417,4 @@ func (e *Engine) acquireHot(held *[len(Engine{}.hot)]*stream) (n int) {
 		}
 	}
 	return n
-}
-
-// newTimer adds a timer to the epoll set, whose events have the given id. The goroutine that takes
-// events off the set sees it, and setting it wakes no thread. It fails where descriptors have run
-// out.
-func newTimer(ep *unix.Epoll, id uint64) (*unix.Timer, error) {
-	t, err := unix.NewTimer()
-	if err != nil {
-		return nil, err
-	}
-	if err := ep.Add(t.Descriptor(), id, false); err != nil {
-		t.Close()
-		return nil, err
-	}
-	return t, nil
 }

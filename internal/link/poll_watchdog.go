@@ -1,7 +1,6 @@
 package link
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,14 +35,10 @@ type rearmWatchdog struct {
 	// End of the last wait, in [unix.Monotonic] time. Guarded by Engine.polling.
 	lastWaitEnd int64
 
-	// Held briefly, and while unwritten data is flushed. Links are armed, and thereby served,
-	// without it.
-	mu       sync.Mutex
-	unarmed  []*stream // Unarmed links.
-	spare    []*stream // Memory for the next list.
-	timer    *unix.Timer
+	// Unarmed links. Its lock is held briefly, and while unwritten data is flushed. Links are armed,
+	// and thereby served, without it.
+	workQueue[*stream]
 	interval time.Duration // For which the timer was set.
-	closed   bool
 
 	// When a waiter last swept the list. Stored under mu.
 	lastSweep atomic.Int64
@@ -51,11 +46,6 @@ type rearmWatchdog struct {
 	renewAt atomic.Int64
 	// Data was coalesced or left unwritten since the timer was set.
 	urgent atomic.Bool
-}
-
-func (e *Engine) startWatchdog() (err error) {
-	e.watchdog.timer, err = newTimer(e.ep, watchdogTimerID)
-	return err
 }
 
 // frequentWaits records the end of a wait, and reports whether another wait ended shortly before.
@@ -69,13 +59,13 @@ func (g *rearmWatchdog) frequentWaits(now int64) bool {
 func (g *rearmWatchdog) add(s *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.unarmed) == 0 {
+	if len(g.list) == 0 {
 		if unix.Monotonic()-g.lastSweep.Load() >= int64(maxRearmTick) {
 			g.interval = 0
 		}
 		g.postpone()
 	}
-	g.unarmed = append(g.unarmed, s)
+	g.list = append(g.list, s)
 }
 
 // setTimer makes the timer expire after span. The caller holds mu.
@@ -96,9 +86,9 @@ func (g *rearmWatchdog) sweep() {
 		return
 	}
 	g.lastSweep.Store(now)
-	keep, left := g.unarmed[:0], g.takeSpare()
+	keep, left := g.list[:0], g.takeSpare()
 	more := false
-	for _, s := range g.unarmed {
+	for _, s := range g.list {
 		if s.touched.Swap(false) {
 			keep = append(keep, s)
 			more = s.flushDue() || more
@@ -106,8 +96,8 @@ func (g *rearmWatchdog) sweep() {
 			left = append(left, s)
 		}
 	}
-	clear(g.unarmed[len(keep):])
-	g.unarmed = keep
+	clear(g.list[len(keep):])
+	g.list = keep
 	if more {
 		g.urgent.Store(true)
 	}
@@ -118,13 +108,6 @@ func (g *rearmWatchdog) sweep() {
 	g.armList(left)
 }
 
-// takeSpare returns memory for a list of links; armList gives it back. The caller holds mu.
-func (g *rearmWatchdog) takeSpare() []*stream {
-	m := g.spare
-	g.spare = nil
-	return m
-}
-
 // postponeIfDue is called by a sender on an unarmed link: between two waits that poll there may be
 // many that find their condition at once.
 func (g *rearmWatchdog) postponeIfDue() {
@@ -133,10 +116,10 @@ func (g *rearmWatchdog) postponeIfDue() {
 		return
 	}
 	defer g.mu.Unlock()
-	if len(g.unarmed) == 0 {
+	if len(g.list) == 0 {
 		return
 	}
-	for _, s := range g.unarmed {
+	for _, s := range g.list {
 		if s.flushDue() {
 			g.urgent.Store(true)
 		}
@@ -161,7 +144,7 @@ func (g *rearmWatchdog) expedite() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.urgent.Swap(true) || len(g.unarmed) == 0 || g.interval == rearmTick {
+	if g.urgent.Swap(true) || len(g.list) == 0 || g.interval == rearmTick {
 		return
 	}
 	g.setTimer(rearmTick)
@@ -169,31 +152,24 @@ func (g *rearmWatchdog) expedite() {
 
 // timerExpired handles the timer's event. An event from before the timer was postponed arms links
 // early, which does no harm.
-func (g *rearmWatchdog) timerExpired(ep *unix.Epoll) {
-	g.armList(g.takeAll())
+func (g *rearmWatchdog) timerExpired() {
+	g.armAll()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.closed {
-		_ = ep.Arm(g.timer.Descriptor(), watchdogTimerID, false)
-	}
+	g.rearm()
 }
 
 // armAll is called by a waiter that goes to sleep, once other goroutines can see that: its
 // condition may come on an unarmed link. A waiter that releases a link unarmed checks for sleepers
 // after that. So one of the two arms it.
-func (g *rearmWatchdog) armAll() { g.armList(g.takeAll()) }
-
-// takeAll empties the list and returns it, for armList.
-func (g *rearmWatchdog) takeAll() []*stream {
+func (g *rearmWatchdog) armAll() {
+	var left []*stream
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.unarmed) == 0 || g.closed {
-		return nil
+	if len(g.list) > 0 && !g.closed {
+		left = g.takeAll()
 	}
-	left := g.unarmed
-	g.unarmed = g.takeSpare()
-	g.timer.Set(0) // an expired timer would raise another event at once
-	return left
+	g.mu.Unlock()
+	g.armList(left)
 }
 
 // armList arms links taken off the list that are still unarmed. It is called with no lock held. A
@@ -207,19 +183,7 @@ func (g *rearmWatchdog) armList(left []*stream) {
 			g.expedite()
 		}
 	}
-	if cap(left) == 0 {
-		return
+	if cap(left) > 0 {
+		g.recycle(left)
 	}
-	clear(left)
-	g.mu.Lock()
-	g.spare = left[:0]
-	g.mu.Unlock()
-}
-
-// close is called when there are no links any more.
-func (g *rearmWatchdog) close() {
-	g.mu.Lock()
-	g.closed = true
-	g.timer.Close()
-	g.mu.Unlock()
 }

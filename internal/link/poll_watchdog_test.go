@@ -12,7 +12,7 @@ func unarmed(rq *Requester) (listed, armed bool) {
 	g := &rq.e.watchdog
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.unarmed) > 0, rq.readArmed.Load()
+	return len(g.list) > 0, rq.readArmed.Load()
 }
 
 // An unarmed link that is no longer polled is armed without another call.
@@ -113,7 +113,7 @@ func TestDisarmRead(t *testing.T) {
 	}
 	startSleeper(t, rq)
 	onlyOnWatchdog(t, rq)
-	g.timerExpired(rq.e.ep)
+	g.timerExpired()
 	rq.disarmRead()
 	if _, armed := unarmed(rq); !armed {
 		t.Error("a goroutine sleeps, and the link is unarmed")

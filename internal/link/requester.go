@@ -341,7 +341,7 @@ func (rq *Requester) discardAll(err error) {
 	rq.queue, rq.inbox, rq.midMessage = fifo[outgoing]{}, fifo[outgoing]{}, false
 	rq.queuedOps.Store(0)
 	rq.inboxMu.Unlock()
-	rq.e.dropFromBulkBatch(rq)
+	rq.e.batch.dropBulk(rq)
 	rq.retransmits, rq.pendingDetaches = nil, nil
 	rq.unacked.trim(math.MaxUint64)
 	rq.tmu.Unlock()

@@ -121,7 +121,7 @@ func (rq *Requester) enqueueLocked(q *outgoing) {
 		}
 	case !first && (rq.inBatch.Load() || rq.tx.activeWriters.Load() > 0):
 		// another goroutine will write them, with all that follow meanwhile
-	case rq.tx.activeWriters.Load() > 0 || !rq.e.addToBatch(rq):
+	case rq.tx.activeWriters.Load() > 0 || !rq.e.batch.add(rq):
 		// a waiter or the background goroutine will write it
 		rq.tmu.Lock()
 		rq.markWriteBlocked()
@@ -169,7 +169,7 @@ func (rq *Requester) shouldCoalesce(size int) bool {
 	case !rq.onWatchdog.Load() || rq.e.sleepers.Asleep():
 	case !both && rq.inFlight.After(rq.ackedSeq.Load()) < max(coalesceInFlight, 2*n):
 	default:
-		return rq.e.addToBulkBatch(rq) && rq.onWatchdog.Load()
+		return rq.e.batch.addBulk(rq) && rq.onWatchdog.Load()
 	}
 	return false
 }

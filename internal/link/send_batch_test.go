@@ -99,7 +99,7 @@ func TestAnswerToAnUnarmedLink(t *testing.T) {
 func TestBatchOfAClosedEngine(t *testing.T) {
 	p := join(t, false)
 	p.a.Close()
-	if p.a.addToBatch(p.out) {
+	if p.a.batch.add(p.out) {
 		t.Error("a message of a closed engine is batched")
 	}
 }
@@ -109,7 +109,7 @@ func TestBatchLeavesALongMessageAlone(t *testing.T) {
 	p := join(t, false)
 	p.out.tmu.Lock()
 	defer p.out.tmu.Unlock()
-	if !p.a.addToBatch(p.out) {
+	if !p.a.batch.add(p.out) {
 		t.Fatal("there is no timer")
 	}
 	over := make(chan struct{})

@@ -2,11 +2,8 @@ package link
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // A short asynchronous message is left to the next waiter in this process, and without one to the
@@ -22,51 +19,36 @@ type batch struct {
 	// free, or to the watchdog.
 	pending atomic.Bool
 
-	mu         sync.Mutex
-	requesters []*Requester
-	spare      []*Requester // Memory for the next list.
+	workQueue[*Requester]
 	// Links with coalesced long messages; see shouldCoalesce.
 	bulk      [4]*Requester
 	bulkCount int
-	// nil before the first message, and if there can be none.
-	timer  *unix.Timer
-	closed bool
 }
 
 // batchTimerID identifies the timer's events: streams are numbered from 1.
 const batchTimerID = 0
 
-// addToBatch leaves rq's messages unwritten for batchDelay, and reports whether they will be
-// written then.
-func (e *Engine) addToBatch(rq *Requester) bool {
-	b := &e.batch
+// add leaves rq's messages unwritten for batchDelay, and reports whether they will be written then.
+func (b *batch) add(rq *Requester) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if rq.inBatch.Load() {
 		return true
 	}
-	if b.closed || b.timer == nil && !e.startBatchTimer() {
+	if b.open() != nil {
 		return false
 	}
-	if len(b.requesters) == 0 {
+	if len(b.list) == 0 {
 		b.pending.Store(true)
 		b.timer.Set(batchDelay)
 	}
 	rq.inBatch.Store(true)
-	b.requesters = append(b.requesters, rq)
+	b.list = append(b.list, rq)
 	return true
 }
 
-// startBatchTimer is called with batch.mu held.
-func (e *Engine) startBatchTimer() (ok bool) {
-	var err error
-	e.batch.timer, err = newTimer(e.ep, batchTimerID)
-	return err == nil
-}
-
-// addToBulkBatch leaves rq's long messages to the next waiter, and reports whether it could.
-func (e *Engine) addToBulkBatch(rq *Requester) bool {
-	b := &e.batch
+// addBulk leaves rq's long messages to the next waiter, and reports whether it could.
+func (b *batch) addBulk(rq *Requester) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if rq.inBulkBatch.Load() {
@@ -82,9 +64,8 @@ func (e *Engine) addToBulkBatch(rq *Requester) bool {
 	return true
 }
 
-// dropFromBulkBatch forgets a link that has ended.
-func (e *Engine) dropFromBulkBatch(rq *Requester) {
-	b := &e.batch
+// dropBulk forgets a link that has ended.
+func (b *batch) dropBulk(rq *Requester) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i := slices.Index(b.bulk[:b.bulkCount], rq); i >= 0 {
@@ -93,12 +74,13 @@ func (e *Engine) dropFromBulkBatch(rq *Requester) {
 	}
 }
 
-// flush writes the messages of all listed links. any reports whether some were on own, and short
+// flush writes the messages of all listed links. any reports whether some were on own, and anyShort
 // whether there were short ones, for whose answers no goroutine may listen. A link that is listed
 // after flush has taken the list sets the timer again.
-func (b *batch) flush(own *stream) (any, short bool) {
+func (b *batch) flush(own *stream) (any, anyShort bool) {
 	b.mu.Lock()
-	outs, long, longs := b.requesters, b.bulk, b.bulkCount
+	var short []*Requester
+	long, longs := b.bulk, b.bulkCount
 	if longs > 0 {
 		b.bulk, b.bulkCount = [len(b.bulk)]*Requester{}, 0
 		for _, rq := range long[:longs] {
@@ -106,12 +88,9 @@ func (b *batch) flush(own *stream) (any, short bool) {
 		}
 	}
 	b.pending.Store(false)
-	if len(outs) > 0 {
-		b.requesters, b.spare = b.spare, nil
-		if !b.closed {
-			b.timer.Set(0)
-		}
-		for _, rq := range outs {
+	if len(b.list) > 0 {
+		short = b.takeAll()
+		for _, rq := range short {
 			rq.inBatch.Store(false)
 		}
 	}
@@ -127,10 +106,10 @@ func (b *batch) flush(own *stream) (any, short bool) {
 			any = any || &rq.stream == own
 		}
 	}
-	if len(outs) == 0 {
+	if len(short) == 0 {
 		return any, false
 	}
-	for _, rq := range outs {
+	for _, rq := range short {
 		// otherwise another goroutine writes, and may hold the lock for long
 		if rq.inboxReady.Load() {
 			rq.flushSome(false)
@@ -138,31 +117,14 @@ func (b *batch) flush(own *stream) (any, short bool) {
 		rq.armRead()
 		any = any || &rq.stream == own
 	}
-	clear(outs)
-	b.mu.Lock()
-	b.spare = outs[:0]
-	b.mu.Unlock()
+	b.recycle(short)
 	return any, true
 }
 
-// batchTimerExpired handles the timer's event. It arms the descriptor last: until then no other
-// event of it comes.
-func (e *Engine) batchTimerExpired() {
-	b := &e.batch
+// timerExpired handles the timer's event.
+func (b *batch) timerExpired() {
 	b.flush(nil)
 	b.mu.Lock()
-	if !b.closed {
-		_ = e.ep.Arm(b.timer.Descriptor(), batchTimerID, false)
-	}
-	b.mu.Unlock()
-}
-
-// close is called when there are no links any more.
-func (b *batch) close() {
-	b.mu.Lock()
-	b.closed = true
-	if b.timer != nil {
-		b.timer.Close()
-	}
+	b.rearm()
 	b.mu.Unlock()
 }
