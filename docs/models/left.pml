@@ -1,4 +1,4 @@
-/* left.pml - what a socket has no room for, as internal/link/send_backpressure.go has it: waiters write it between their
+/* left.pml - what a socket has no room for, as internal/link/conn_write.go has it: waiters write it between their
  * looks, senders when they come with more; the descriptor is armed where none of them does, and not while one writes.
  * Where long messages come the other way, a writer may end its quantum though there is room, and the re-arm watchdog flushes
  * what is left, as long as the link is on its list.
