@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/vmmc-go/vmmc/internal/link/sendbuf"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/simnet"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -421,12 +422,12 @@ func TestIdleLinkRetainsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b.a.segmentPool.allocated.Load() == 0 {
+	if b.a.segmentPool.Allocated.Load() == 0 {
 		t.Error("nothing is kept of messages that are not acknowledged")
 	}
-	for end := time.Now().Add(10 * time.Second); b.a.segmentPool.allocated.Load() != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); b.a.segmentPool.Allocated.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes are kept", b.a.segmentPool.allocated.Load())
+			t.Fatalf("%d bytes are kept", b.a.segmentPool.Allocated.Load())
 		}
 	}
 }
@@ -441,7 +442,7 @@ func TestSendBufferIsBounded(t *testing.T) {
 		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: bytes.Repeat([]byte{byte(i)}, n)}); err != nil {
 			t.Fatal(err)
 		}
-		if kept := b.a.segmentPool.allocated.Load(); kept > maxCopiesPerLink {
+		if kept := b.a.segmentPool.Allocated.Load(); kept > sendbuf.MaxPerLink {
 			t.Fatalf("%d bytes are kept", kept)
 		}
 	}
@@ -539,12 +540,12 @@ func TestSendBufferPoolIsShared(t *testing.T) {
 	mem := memory(t, 64<<10)
 	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})
 	defer b.close()
-	b.a.segmentPool.allocated.Store(maxCopiesPerEngine) // by others
+	b.a.segmentPool.Allocated.Store(sendbuf.MaxPerPool) // by others
 	for i := range 100 {
 		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: bytes.Repeat([]byte{byte(i)}, 4096)}); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.a.segmentPool.allocated.Load(); n != maxCopiesPerEngine {
+		if n := b.a.segmentPool.Allocated.Load(); n != sendbuf.MaxPerPool {
 			t.Fatalf("%d bytes are kept", n)
 		}
 		b.in.rmu.Lock()
@@ -554,7 +555,7 @@ func TestSendBufferPoolIsShared(t *testing.T) {
 			t.Fatalf("a send returned whose message has not arrived, and of which there is no copy: %d, want %d", got, i)
 		}
 	}
-	b.a.segmentPool.allocated.Add(-maxCopiesPerEngine)
+	b.a.segmentPool.Allocated.Add(-sendbuf.MaxPerPool)
 }
 
 // Where nothing is acknowledged, nothing more is accepted than may be kept, whichever way it is sent.
@@ -574,7 +575,7 @@ func TestBackPressure(t *testing.T) {
 			break
 		}
 	}
-	if n := b.a.segmentPool.allocated.Load(); kept*len(src) > maxCopiesPerLink || n > maxCopiesPerLink || kept == 0 {
+	if n := b.a.segmentPool.Allocated.Load(); kept*len(src) > sendbuf.MaxPerLink || n > sendbuf.MaxPerLink || kept == 0 {
 		t.Errorf("%d messages were accepted, %d bytes are kept", kept, n)
 	}
 	ctx, stop = context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/link/sendbuf"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -30,7 +31,7 @@ type Engine struct {
 	watchdog       rearmWatchdog
 	bulkActivity   bulkActivity
 	tailProber     tailProber
-	segmentPool    segmentPool
+	segmentPool    sendbuf.Pool
 	counters       *shmlayout.Counters
 	tracer         func(Step) // nil unless the program traces.
 

@@ -109,7 +109,7 @@ func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(ha
 	rq.importing = true
 	rq.setTerms(terms)
 	rq.rx.mayFault = true // answers are stored in memory of the caller
-	rq.redialer.redial, rq.redialer.attempts, rq.unacked.pool = terms.Redial, 1, &e.segmentPool
+	rq.redialer.redial, rq.redialer.attempts, rq.unacked.copies.Pool = terms.Redial, 1, &e.segmentPool
 	if err := rq.start(e, fd, rq, pages != nil); err != nil {
 		pages.retire()
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/link/sendbuf"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -406,14 +407,14 @@ func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (se
 		return 0, err
 	}
 	b := rq.tx.buf[:]
-	var g *segment
+	var g *sendbuf.Segment
 	if rq.reconnectLimit > 0 {
 		if g = rq.unacked.reserve(wire.HeaderSize+size, rq.ackedSeq.Load()); g == nil {
 			rq.inboxMu.Unlock()
 			rq.tmu.Unlock()
 			return 0, nil
 		}
-		b = g.buf[g.end:]
+		b = g.Free()
 	}
 	seq, serial := rq.assignSeq(m, size)
 	rq.inboxMu.Unlock()
@@ -422,7 +423,7 @@ func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (se
 	}
 	frame := rq.tx.buildFrame(b, m, size, seq, serial)
 	if g != nil {
-		g.end, g.lastSeq = g.end+len(frame), seq
+		g.Add(len(frame), seq)
 	}
 	rq.messageFramed(seq, false)
 	if rq.writeFrame(frame, seq) {

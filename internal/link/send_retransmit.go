@@ -2,12 +2,10 @@ package link
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/link/sendbuf"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -86,7 +84,7 @@ func (rq *Requester) prepareRetransmit(a *wire.Answer) (lapsed []pendingDetach, 
 	rq.creditsReturned.Store(uint32(a.Credits))
 	rq.writtenSeq.Store(a.Applied)
 	rq.unacked.trim(a.Applied)
-	rq.unacked.eachFrame(a.Applied, func(seq uint64, frame []byte) {
+	rq.unacked.copies.EachFrame(a.Applied, func(seq uint64, frame []byte) {
 		rq.retransmits = append(rq.retransmits, retransmission{seq: seq, frame: frame})
 	})
 	for i := range rq.unacked.uncopied.len() {
@@ -199,122 +197,31 @@ func (rq *Requester) reclaimMemory(seq uint64) {
 	}
 }
 
-// The send buffer: what is retained of messages until they are acknowledged, on links that survive
-// their connection. A short message's frame is built in the buffer and written to the socket from
-// there, so it is copied once, as without the buffer. Longer and asynchronous messages stay in
-// their senders' memory: their senders wait, or the request is not complete.
+// maxUncopied bounds the messages that stay in their senders' memory.
+const maxUncopied = 4 * maxQueue
 
-// Bounds of the memory for copies.
-const (
-	maxCopiesPerLink   = 1 << 20
-	maxCopiesPerEngine = 32 << 20
-	maxUncopied        = 4 * maxQueue // Messages that stay in their senders' memory.
-)
-
-// segment holds frames, one after another.
-type segment struct {
-	buf     []byte
-	end     int
-	lastSeq uint64 // Number of the last message in it.
-	big     bool
-}
-
-const (
-	smallSegment = 16 << 10
-	bigSegment   = 128 << 10
-	bigFrame     = smallSegment / 4 // Frames from this size on go to big segments.
-)
-
-// segmentPool provides the segments of all links of an engine.
-type segmentPool struct {
-	allocated  atomic.Int64
-	small, big sync.Pool
-}
-
-func (s *segmentPool) get(big bool) *segment {
-	pool, size := &s.small, smallSegment
-	if big {
-		pool, size = &s.big, bigSegment
-	}
-	if s.allocated.Add(int64(size)) > maxCopiesPerEngine {
-		s.allocated.Add(-int64(size))
-		return nil
-	}
-	if g, ok := pool.Get().(*segment); ok {
-		return g
-	}
-	return &segment{buf: make([]byte, size), big: big}
-}
-
-func (s *segmentPool) put(g *segment) {
-	s.allocated.Add(-int64(len(g.buf)))
-	g.end, g.lastSeq = 0, 0
-	if g.big {
-		s.big.Put(g)
-	} else {
-		s.small.Put(g)
-	}
-}
-
-// sendBuffer holds what the importing side retains. Guarded by tmu.
+// sendBuffer holds what the importing side retains of messages until they are acknowledged. Longer
+// and asynchronous messages stay in their senders' memory: their senders wait, or the request is
+// not complete. Guarded by tmu.
 type sendBuffer struct {
-	pool     *segmentPool
-	segments []*segment
-	filling  [2]*segment // The segment being filled, of each size.
-	bytes    int
+	copies sendbuf.Buffer
 	// Messages in their senders' memory, in the order of their numbers.
 	uncopied fifo[outgoing]
 }
 
 // reserve returns memory for a frame of n bytes, or nil if there is none. Messages up to acked need
 // not be retained any more.
-func (k *sendBuffer) reserve(n int, acked uint64) *segment {
-	i := 0
-	if n > bigFrame {
-		i = 1
-	}
-	if g := k.filling[i]; g != nil {
-		if g.end+n <= len(g.buf) {
-			return g
-		}
-		if g.lastSeq <= acked { // reuse it while it is in the CPU's cache
-			g.end = 0
-			return g
-		}
+func (k *sendBuffer) reserve(n int, acked uint64) *sendbuf.Segment {
+	if g := k.copies.Reserve(n, acked); g != nil {
+		return g
 	}
 	k.trim(acked)
-	size := smallSegment
-	if i == 1 {
-		size = bigSegment
-	}
-	if k.bytes+size > maxCopiesPerLink {
-		return nil
-	}
-	g := k.pool.get(i == 1)
-	if g == nil {
-		return nil
-	}
-	k.bytes += size
-	k.segments = append(k.segments, g)
-	k.filling[i] = g
-	return g
+	return k.copies.Grow(n)
 }
 
 // trim releases the memory of all messages up to acked.
 func (k *sendBuffer) trim(acked uint64) {
-	k.segments = slices.DeleteFunc(k.segments, func(g *segment) bool {
-		if g.lastSeq > acked {
-			return false
-		}
-		for i := range k.filling {
-			if k.filling[i] == g {
-				k.filling[i] = nil
-			}
-		}
-		k.bytes -= len(g.buf)
-		k.pool.put(g)
-		return true
-	})
+	k.copies.Trim(acked)
 	k.dropAcked(acked)
 }
 
@@ -341,18 +248,4 @@ func (k *sendBuffer) find(seq uint64) *outgoing {
 		return nil
 	}
 	return &all[i]
-}
-
-// eachFrame calls f for each copied frame of messages after number seq.
-func (k *sendBuffer) eachFrame(seq uint64, f func(seq uint64, frame []byte)) {
-	le := binary.LittleEndian
-	for _, g := range k.segments {
-		for b := g.buf[:g.end]; len(b) > 0; {
-			n := wire.HeaderSize + int(le.Uint32(b[32:]))
-			if s := le.Uint64(b[8:]); s > seq {
-				f(s, b[:n:n])
-			}
-			b = b[n:]
-		}
-	}
 }
