@@ -29,7 +29,7 @@ func (n *notification) muted() bool {
 func (rs *Responder) queueNotification(n notification) {
 	rs.notifyMu.Lock()
 	if n.muted() && !rs.serialGaps {
-		known := rs.completeEarly(n.serial)
+		known := rs.done.complete(n.serial)
 		rs.notifyMu.Unlock()
 		if !known {
 			rs.fail(protocol("notification %d out of its place", n.serial))
@@ -76,13 +76,13 @@ func (rs *Responder) runHandler(n notification) {
 		rs.counters.AddLocked(shmlayout.Notifications, 1)
 	}
 	if n.outOfTurn {
-		rs.completeEarly(n.serial)
-	} else if rs.lastRun++; len(rs.earlyDone) > 0 {
-		rs.mergeEarly()
+		rs.done.complete(n.serial)
+	} else if rs.done.upTo++; len(rs.done.early) > 0 {
+		rs.done.merge()
 	}
-	ran := rs.lastRun + rs.earlyCount
+	ran := rs.done.total()
 	if invariant.Enabled {
-		invariant.Check(rs.serialGaps || n.outOfTurn || len(rs.earlyDone) > 0 || int32(rs.lastRun-n.serial) >= 0, "notification %d ran as the %d.", n.serial, rs.lastRun)
+		invariant.Check(rs.serialGaps || n.outOfTurn || len(rs.done.early) > 0 || int32(rs.done.upTo-n.serial) >= 0, "notification %d ran as the %d.", n.serial, rs.done.upTo)
 		invariant.Check(len(rs.notifications) <= maxQueued || rs.serialGaps, "%d notifications are queued", len(rs.notifications))
 	}
 	if rs.pages != nil && !rs.failed.Load() {
@@ -124,43 +124,53 @@ func (rs *Responder) returnCredits(ran uint32, idle bool) {
 func (rs *Responder) credits() uint32 {
 	rs.notifyMu.Lock()
 	defer rs.notifyMu.Unlock()
-	return rs.lastRun + rs.earlyCount
+	return rs.done.total()
+}
+
+// doneSerials are the serials of a link's notifications that are done. Guarded by notifyMu.
+type doneSerials struct {
+	upTo       uint32        // All notifications up to this serial are done.
+	early      []serialRange // Later ones that are done already. See complete.
+	earlyCount uint32        // Number of serials in early.
 }
 
 // serialRange holds the serials from first to last.
 type serialRange struct{ first, last uint32 }
 
-// completeEarly records that a notification is done which may not be the next one. Between two
-// ranges at least one notification is not done and has a credit, so there are no more ranges than
-// credits. It reports whether the serial is valid. The caller holds notifyMu.
-func (rs *Responder) completeEarly(serial uint32) bool {
-	if int32(serial-rs.lastRun) <= 0 || len(rs.earlyDone) > maxQueued {
+// total returns the number of notifications that are done, and so the total of returned credits.
+func (d *doneSerials) total() uint32 { return d.upTo + d.earlyCount }
+
+// complete records that a notification is done which may not be the next one. Between two ranges at
+// least one notification is not done and has a credit, so there are no more ranges than credits. It
+// reports whether the serial is valid.
+func (d *doneSerials) complete(serial uint32) bool {
+	if int32(serial-d.upTo) <= 0 || len(d.early) > maxQueued {
 		return false
 	}
-	i, there := slices.BinarySearchFunc(rs.earlyDone, serial, func(s serialRange, n uint32) int { return int(int32(s.first - n)) })
-	if there || i > 0 && int32(rs.earlyDone[i-1].last-serial) >= 0 {
+	i, there := slices.BinarySearchFunc(d.early, serial, func(s serialRange, n uint32) int { return int(int32(s.first - n)) })
+	if there || i > 0 && int32(d.early[i-1].last-serial) >= 0 {
 		return false
 	}
-	rs.earlyDone = slices.Insert(rs.earlyDone, i, serialRange{serial, serial})
-	rs.earlyCount++
-	if i+1 < len(rs.earlyDone) && rs.earlyDone[i+1].first == serial+1 {
-		rs.earlyDone[i].last = rs.earlyDone[i+1].last
-		rs.earlyDone = slices.Delete(rs.earlyDone, i+1, i+2)
+	d.early = slices.Insert(d.early, i, serialRange{serial, serial})
+	d.earlyCount++
+	if i+1 < len(d.early) && d.early[i+1].first == serial+1 {
+		d.early[i].last = d.early[i+1].last
+		d.early = slices.Delete(d.early, i+1, i+2)
 	}
-	if i > 0 && rs.earlyDone[i-1].last+1 == serial {
-		rs.earlyDone[i-1].last = rs.earlyDone[i].last
-		rs.earlyDone = slices.Delete(rs.earlyDone, i, i+1)
+	if i > 0 && d.early[i-1].last+1 == serial {
+		d.early[i-1].last = d.early[i].last
+		d.early = slices.Delete(d.early, i, i+1)
 	}
-	rs.mergeEarly()
+	d.merge()
 	return true
 }
 
-// mergeEarly moves lastRun over the serials that are done already. The caller holds notifyMu.
-func (rs *Responder) mergeEarly() {
-	for len(rs.earlyDone) > 0 && rs.earlyDone[0].first == rs.lastRun+1 {
-		n := rs.earlyDone[0].last - rs.lastRun
-		rs.lastRun, rs.earlyCount = rs.lastRun+n, rs.earlyCount-n
-		rs.earlyDone = slices.Delete(rs.earlyDone, 0, 1)
+// merge moves upTo over the serials that are done already.
+func (d *doneSerials) merge() {
+	for len(d.early) > 0 && d.early[0].first == d.upTo+1 {
+		n := d.early[0].last - d.upTo
+		d.upTo, d.earlyCount = d.upTo+n, d.earlyCount-n
+		d.early = slices.Delete(d.early, 0, 1)
 	}
 }
 
@@ -168,7 +178,7 @@ func (rs *Responder) mergeEarly() {
 // caller holds rmu but not notifyMu.
 func (rs *Responder) returnEarlyCredits() {
 	rs.notifyMu.Lock()
-	paid, scarce := rs.lastRun+rs.earlyCount, len(rs.notifications) > 0
+	paid, scarce := rs.done.total(), len(rs.notifications) > 0
 	if rs.pages != nil && !rs.failed.Load() {
 		rs.pages.Back.Returned().Store(paid)
 	}
@@ -196,7 +206,7 @@ func (rs *Responder) completeMuted() {
 		if !n.muted() {
 			return false
 		}
-		return rs.completeEarly(n.serial)
+		return rs.done.complete(n.serial)
 	})
 	done := len(rs.notifications) < before
 	rs.notifyMu.Unlock()
@@ -233,7 +243,7 @@ func (rs *Responder) nextNotification() (notification, bool) {
 	rs.rmu.Lock()
 	defer rs.rmu.Unlock()
 	rs.notifyMu.Lock()
-	want := rs.lastRun + 1
+	want := rs.done.upTo + 1
 	if len(rs.notifications) > 0 && (rs.notifications[0].serial == want || rs.serialGaps) {
 		n := rs.notifications[0]
 		rs.notifications = append(rs.notifications[:0], rs.notifications[1:]...)
@@ -271,7 +281,7 @@ func (rs *Responder) nextPolled() (n notification, head uint32, more, ok bool) {
 	rs.notifyMu.Lock()
 	if t := rs.lastRingTarget; t != nil && len(rs.notifications) == 0 && !rs.serialGaps {
 		p, there, _ := rs.pages.Ring.Peek(rs.ringHead)
-		if there && p.Serial == rs.lastRun+1 && p.Handle == t.Handle && p.Redir == 0 {
+		if there && p.Serial == rs.done.upTo+1 && p.Handle == t.Handle && p.Redir == 0 {
 			rs.ringHead++
 			head = rs.ringHead
 			rs.notifyMu.Unlock()
@@ -327,7 +337,7 @@ func (rs *Responder) collectRing() {
 	}
 	for len(rs.notifications) < maxQueued { // the importer may go on writing, dead or not
 		p, ok, err := rs.pages.Ring.Peek(rs.ringHead)
-		if !ok || err != nil || p.Serial-rs.lastRun-1 >= shmlayout.Credits+rs.earlyCount {
+		if !ok || err != nil || p.Serial-rs.done.upTo-1 >= shmlayout.Credits+rs.done.earlyCount {
 			break
 		}
 		rs.ringHead++

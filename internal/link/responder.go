@@ -92,10 +92,7 @@ type Responder struct {
 	// Notifications received over the stream, and those collected from the ring.
 	notifications []notification
 	ringHead      uint32 // Notifications taken out of the ring.
-	lastRun       uint32 // All notifications up to this serial have run.
-	// Serials after lastRun that are done already. See completeEarly.
-	earlyDone  []serialRange
-	earlyCount uint32 // Number of serials in earlyDone.
+	done          doneSerials
 	// Target of the last ring notification, while it is in targets.
 	lastRingTarget *Target
 	// The link has ended: missing serials never arrive.
