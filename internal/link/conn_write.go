@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -223,6 +224,33 @@ func (s *stream) writeFrame(frame []byte, seq uint64) (done bool) {
 	}
 	s.endWriteLocked()
 	return true
+}
+
+// bye sends the peer, if possible, what this side still owes, and that there is nothing to resume.
+// The caller holds rmu and tmu.
+func (s *stream) bye(why error) {
+	if s.fd < 0 || s.tx.framesWritten < s.tx.framesQueued {
+		return
+	}
+	var h wire.Header
+	if s.h.finalFrame(&h) && !s.writeFinal(&h) {
+		return // nothing can follow a partial frame
+	}
+	if s.reconnectLimit > 0 && !errors.Is(why, errPeerClosed) {
+		s.writeFinal(&wire.Header{Type: wire.Bye, Word: byeCode(why)})
+	}
+}
+
+// writeFinal writes a frame of a link that ends, and reports whether the socket took all of it.
+func (s *stream) writeFinal(h *wire.Header) bool {
+	var b [wire.HeaderSize]byte
+	s.tx.putHeader(h, b[:])
+	send := func() (int, error) { return s.tx.io.Send(s.fd, b[:], nil) }
+	if s.tx.cipher != nil {
+		send = func() (int, error) { return s.tx.cipher.Send(s.fd, b[:]) }
+	}
+	n, err := send()
+	return err == nil && n == len(b)
 }
 
 // Backpressure: what a stream does while the socket has no room for its frames.

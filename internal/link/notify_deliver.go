@@ -7,6 +7,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 )
 
+// maxQueued bounds the notifications that an importer can queue: it has no more credits.
+const maxQueued = shmlayout.Credits
+
 // notification came over the stream or the ring. One with a nil target runs no handler.
 type notification struct {
 	serial    uint32

@@ -556,6 +556,3 @@ func (rs *Responder) linkClosed(err error) {
 	rs.e.dispatcher.linkEnded(rs)
 	rs.pages.retire()
 }
-
-// maxQueued bounds the notifications that an importer can queue: it has no more credits.
-const maxQueued = shmlayout.Credits

@@ -306,69 +306,6 @@ func (rq *Requester) canRetain() bool {
 	return false
 }
 
-// messageFramed records that message seq is wholly in frames, and whether its frame requests an
-// acknowledgement. It is called before the last frame can be answered. The caller holds tmu.
-func (rq *Requester) messageFramed(seq uint64, acks bool) {
-	if invariant.Enabled {
-		rq.checkWritten(seq)
-	}
-	if rq.tx.firstBorrowedSeq.Load() == 0 {
-		rq.tx.firstBorrowedSeq.Store(seq)
-	}
-	rq.writtenSeq.Store(seq)
-	rq.maxWrittenSeq = max(rq.maxWrittenSeq, seq)
-	if acks {
-		rq.ackRequested = seq
-	}
-	if rq.ackWanted > 0 && rq.ackWanted <= seq {
-		rq.ackWanted = 0
-		if !acks {
-			rq.requestAck()
-		}
-	}
-}
-
-// fullySent reports whether message seq is wholly in frames and its memory no longer used. Other
-// messages cannot have arrived, whatever the exporter says. A sender of long messages holds tmu
-// nearly all the time, so fullySent takes it only where payload may be unwritten: firstBorrowedSeq
-// is stored before writtenSeq and loaded after it.
-func (rq *Requester) fullySent(seq uint64) bool {
-	if seq <= rq.writtenSeq.Load() {
-		if l := rq.tx.firstBorrowedSeq.Load(); l == 0 || seq < l {
-			return true
-		}
-	}
-	rq.tmu.Lock()
-	defer rq.tmu.Unlock()
-	return seq <= rq.writtenSeq.Load() && seq < rq.tx.firstBorrowed()
-}
-
-func (rq *Requester) requestAck() {
-	if rq.needsProbes {
-		rq.tailProbe.schedule()
-	}
-	rq.ackRequested = rq.writtenSeq.Load()
-	rq.tx.control = append(rq.tx.control, wire.Header{Type: wire.Ping})
-}
-
-// requestAckOf requests, once, an acknowledgement of message seq. If seq is still queued, the
-// request follows when it is written, because a ping goes before queued messages.
-func (rq *Requester) requestAckOf(seq uint64) {
-	rq.e.markHot(&rq.stream)
-	rq.tmu.Lock()
-	switch {
-	case rq.writtenSeq.Load() < seq:
-		rq.ackWanted = max(rq.ackWanted, seq)
-	case rq.ackRequested < seq:
-		rq.requestAck()
-	}
-	left := rq.tryFlush()
-	rq.tmu.Unlock()
-	if left { // the caller waits, as a rule
-		rq.e.watchdog.expedite()
-	}
-}
-
 // Cancel ends what is queued for an import that has ended. When it returns, the memory of those
 // messages is not used any more. Deferred operations end in their order. applied is the last
 // message wholly in frames: a message that is incomplete, synchronous ones included, does not
