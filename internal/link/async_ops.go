@@ -232,21 +232,8 @@ func (b *backlog) wait(ctx context.Context) error {
 }
 
 func (b *backlog) waitSlow(ctx context.Context) error {
-	rq := b.rq
 	upTo := b.deferredTotal.Load()
-	for b.doneTotal.Load() < upTo {
-		tick := rq.ackEvent.Load()
-		if b.doneTotal.Load() >= upTo {
-			break
-		}
-		if err := rq.err(); err != nil {
-			return err
-		}
-		if err := rq.e.Wait(ctx, wait.Cond{Word: rq.ackEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.rq.await(ctx, &b.rq.ackEvent, nil, func() bool { return b.doneTotal.Load() >= upTo })
 }
 
 // close lets no operation be deferred any more and makes those without a worker fail.

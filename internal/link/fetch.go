@@ -257,33 +257,17 @@ func (rq *Requester) addFetch(f *fetch) {
 // waitFetchSlot waits until one more get may be sent. Only a caller that holds inboxMu can rely on
 // the result.
 func (rq *Requester) waitFetchSlot(ctx context.Context) error {
-	return rq.waitFetches(ctx, func() bool { return rq.fetches.count.Load() < maxFetches })
+	return rq.await(ctx, &rq.fetches.event, &rq.stream, func() bool { return rq.fetches.count.Load() < maxFetches })
 }
 
 // waitNoOverlap waits until no unanswered get overlaps.
 func (rq *Requester) waitNoOverlap(ctx context.Context, id uint32, off, size uint64) error {
-	return rq.waitFetches(ctx, func() bool { return !rq.fetches.overlaps(id, off, size) })
+	return rq.await(ctx, &rq.fetches.event, &rq.stream, func() bool { return !rq.fetches.overlaps(id, off, size) })
 }
 
 // waitAnsweredBefore waits until all gets and atomics before message seq are answered.
 func (rq *Requester) waitAnsweredBefore(ctx context.Context, seq uint64) error {
-	return rq.waitFetches(ctx, func() bool { return !rq.fetches.unansweredBefore(seq) })
-}
-
-// waitFetches waits until so many fetches are answered that ready is true.
-func (rq *Requester) waitFetches(ctx context.Context, ready func() bool) error {
-	for {
-		tick := rq.fetches.event.Load()
-		if ready() {
-			return nil
-		}
-		if err := rq.err(); err != nil {
-			return err
-		}
-		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.fetches.event.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
-			return err
-		}
-	}
+	return rq.await(ctx, &rq.fetches.event, &rq.stream, func() bool { return !rq.fetches.unansweredBefore(seq) })
 }
 
 // GetAsync begins a get. r.Dst belongs to the link until the request is done.

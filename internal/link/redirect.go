@@ -212,13 +212,18 @@ func (r *Redirect) End(ctx context.Context) (n, first uint64, ok bool, err error
 			return n, first, true, nil
 		}
 		r.mu.Unlock()
-		rs.rmu.Lock() // nothing is received meanwhile
-		r.mu.Lock()
-		if r.claim == rs {
-			rs.stopRedirect()
-		}
-		r.mu.Unlock()
-		rs.rmu.Unlock()
+		r.stopClaim(rs)
+	}
+}
+
+// stopClaim ends the redirection of the message that rs receives, if that has claimed the post.
+func (r *Redirect) stopClaim(rs *Responder) {
+	rs.rmu.Lock() // nothing is received meanwhile
+	defer rs.rmu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.claim == rs {
+		rs.stopRedirect()
 	}
 }
 
@@ -286,13 +291,7 @@ func (r *Redirect) Drop(links []*Responder) {
 	}
 	r.mu.Unlock()
 	for _, rs := range links {
-		rs.rmu.Lock()
-		r.mu.Lock()
-		if r.claim == rs {
-			rs.stopRedirect()
-		}
-		r.mu.Unlock()
-		rs.rmu.Unlock()
+		r.stopClaim(rs)
 	}
 	r.mu.Lock()
 	r.reset()

@@ -183,6 +183,23 @@ func (rq *Requester) WaitApplied(ctx context.Context) error {
 	return rq.waitAcked(ctx, rq.lastSeq.Load())
 }
 
+// await waits until ready is true, of which event tells. own is the stream to write on meanwhile, or
+// nil.
+func (rq *Requester) await(ctx context.Context, event *wait.EventCount, own *stream, ready func() bool) error {
+	for {
+		tick := event.Load()
+		if ready() {
+			return nil
+		}
+		if err := rq.err(); err != nil {
+			return err
+		}
+		if err := rq.e.wait(ctx, &wait.Cond{Word: event.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, own); err != nil {
+			return err
+		}
+	}
+}
+
 func (rq *Requester) waitAcked(ctx context.Context, seq uint64) error {
 	for {
 		tick := rq.ackEvent.Load()
