@@ -167,6 +167,7 @@ func (g *rearmWatchdog) armAll() {
 	g.mu.Lock()
 	if len(g.list) > 0 && !g.closed {
 		left = g.takeAll()
+		g.stop()
 	}
 	g.mu.Unlock()
 	g.armList(left)

@@ -90,6 +90,7 @@ func (b *batch) flush(own *stream) (any, anyShort bool) {
 	b.pending.Store(false)
 	if len(b.list) > 0 {
 		short = b.takeAll()
+		b.stop()
 		for _, rq := range short {
 			rq.inBatch.Store(false)
 		}

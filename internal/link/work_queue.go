@@ -24,13 +24,17 @@ type workQueue[T any] struct {
 func (q *workQueue[T]) init(ep *unix.Epoll, id uint64) { q.ep, q.id = ep, id }
 
 // open makes the timer unless there is one. It fails where descriptors have run out. The caller
-// holds mu.
+// holds mu. Its callers have open, stop and takeAll inlined.
 func (q *workQueue[T]) open() error {
+	if q.timer != nil && !q.closed {
+		return nil
+	}
+	return q.makeTimer()
+}
+
+func (q *workQueue[T]) makeTimer() error {
 	if q.closed {
 		return ErrClosed
-	}
-	if q.timer != nil {
-		return nil
 	}
 	t, err := unix.NewTimer()
 	if err != nil {
@@ -55,10 +59,14 @@ func (q *workQueue[T]) takeSpare() []T {
 func (q *workQueue[T]) takeAll() []T {
 	all := q.list
 	q.list = q.takeSpare()
-	if !q.closed {
-		q.timer.Set(0) // an expired timer would raise another event at once
-	}
 	return all
+}
+
+// stop stops the timer: an expired one would raise another event at once. The caller holds mu.
+func (q *workQueue[T]) stop() {
+	if !q.closed {
+		q.timer.Set(0)
+	}
 }
 
 // recycle takes back the memory of a list whose work is done.
