@@ -175,7 +175,9 @@ func TestLinkSurvives(t *testing.T) {
 		linkSurvives(t, nil, func(rt *rapid.T, checked bool) []faults { return drawFaults(rt, checked, false) })
 	})
 	t.Run("encrypted", func(t *testing.T) {
-		linkSurvives(t, newSecrets(t), func(rt *rapid.T, checked bool) []faults { return drawFaults(rt, checked, true) })
+		by := newSecrets(t)
+		by.limit = 500 * time.Millisecond
+		linkSurvives(t, by, func(rt *rapid.T, checked bool) []faults { return drawFaults(rt, checked, true) })
 	})
 }
 
