@@ -247,3 +247,94 @@ func (b *backlog) close() {
 		b.run()
 	}
 }
+
+// leaveToWaiters leaves the backlog to waiters. It is called without its lock, after adding an
+// operation or after working at it (worked).
+func (b *backlog) leaveToWaiters(worked bool) {
+	// A goroutine that sleeps after the second check finds b listed, see startWorkers. The first
+	// check avoids listing where a goroutine sleeps anyway.
+	if e := b.rq.e; e.sleepers.Asleep() || !e.deferredCopies.add(b, worked) || e.sleepers.Asleep() {
+		b.startWorker()
+	}
+}
+
+// copyWhileWaiting copies pieces until l holds, and returns the number of bytes. Engine.Close waits
+// for it as for a goroutine.
+func (b *backlog) copyWhileWaiting(ctx context.Context, l *wait.Cond, most int) (n int) {
+	e := b.rq.e
+	b.mu.Lock()
+	if b.hasWorker || b.closed {
+		b.mu.Unlock()
+		return 0
+	}
+	b.hasWorker = true
+	e.wg.Add(1) // as in startWorkerLocked
+	b.mu.Unlock()
+	defer e.wg.Done()
+	for found := false; n < most && !found && ctx.Err() == nil; {
+		d := b.firstCopy()
+		if d == nil {
+			break
+		}
+		n += b.copyStep(d)
+		// Until is the caller's code, which may end the process or panic: do not call it as the
+		// backlog's worker.
+		found = l.Until != nil || l.Done()
+	}
+	b.yieldWorker()
+	return n
+}
+
+// firstCopy returns the first operation if a waiter may run it, or nil.
+func (b *backlog) firstCopy() *deferredOp {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.ops) == 0 || b.closed || b.mayWaitCount > 0 {
+		return nil
+	}
+	d := b.ops[0]
+	if !d.copyOp.ready() {
+		d.mayWait = true
+		b.mayWaitCount++
+		return nil
+	}
+	return d
+}
+
+// copyStep copies a piece of d as the backlog's worker, and returns its length.
+func (b *backlog) copyStep(d *deferredOp) (n int) {
+	had := d.copyOp.copied
+	over, err := d.copyOp.step()
+	if n = d.copyOp.copied - had; over {
+		d.err = err
+		b.mu.Lock()
+		b.opDone(d)
+		b.mu.Unlock()
+	}
+	return n
+}
+
+// yieldWorker ends a waiter's role as the backlog's worker.
+func (b *backlog) yieldWorker() {
+	b.mu.Lock()
+	left, all := false, len(b.ops) == 0
+	switch b.hasWorker = false; {
+	case all:
+	case b.closed:
+		b.hasWorker = true
+		b.mu.Unlock()
+		b.run()
+		return
+	case b.mayWaitCount > 0:
+		b.startWorkerLocked()
+	default:
+		left = true
+	}
+	b.mu.Unlock()
+	switch {
+	case all:
+		b.rq.e.deferredCopies.drop(b)
+	case left:
+		b.leaveToWaiters(true)
+	}
+}

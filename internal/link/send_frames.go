@@ -204,6 +204,27 @@ func (t *transmitter) addFrame(h *wire.Header, payload []byte) (more bool) {
 	return t.partCount == 1 && (t.bigBuf == nil || len(p.head)+len(t.buf) <= len(t.bigBuf))
 }
 
+// buildFrame makes the single frame of a message in b.
+func (t *transmitter) buildFrame(b []byte, m *Message, size int, seq uint64, serial uint32) []byte {
+	b = b[:wire.HeaderSize+size]
+	n := wire.HeaderSize + copy(b[wire.HeaderSize:], m.Src)
+	for _, p := range m.More {
+		n += copy(b[n:], p)
+	}
+	h := wire.Header{Type: wire.Data, Handle: m.Handle, Seq: seq, Serial: serial, Off: m.Off, Size: uint64(size)}
+	if m.Bytes {
+		h.Flags = wire.Bytes
+	}
+	pay := m.finishHeader(&h, size, b[wire.HeaderSize:])
+	h.Chunk = uint32(len(pay))
+	if t.checksum {
+		h.Sum = wire.Sum(0, pay)
+	}
+	t.putHeader(&h, b)
+	n = wire.HeaderSize + len(pay)
+	return b[:n:n]
+}
+
 // sendParts makes one send call. It returns the number of bytes that the socket took.
 func (t *transmitter) sendParts(fd int) (n int, err error) {
 	p := &t.parts[t.firstPart]

@@ -441,27 +441,6 @@ func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (se
 	return seq, nil
 }
 
-// buildFrame makes the single frame of a message in b.
-func (t *transmitter) buildFrame(b []byte, m *Message, size int, seq uint64, serial uint32) []byte {
-	b = b[:wire.HeaderSize+size]
-	n := wire.HeaderSize + copy(b[wire.HeaderSize:], m.Src)
-	for _, p := range m.More {
-		n += copy(b[n:], p)
-	}
-	h := wire.Header{Type: wire.Data, Handle: m.Handle, Seq: seq, Serial: serial, Off: m.Off, Size: uint64(size)}
-	if m.Bytes {
-		h.Flags = wire.Bytes
-	}
-	pay := m.finishHeader(&h, size, b[wire.HeaderSize:])
-	h.Chunk = uint32(len(pay))
-	if t.checksum {
-		h.Sum = wire.Sum(0, pay)
-	}
-	t.putHeader(&h, b)
-	n = wire.HeaderSize + len(pay)
-	return b[:n:n]
-}
-
 func lastWord(b []byte) uint32       { return shm.LastWord(b) }
 func setLastWord(b []byte, v uint32) { shm.SetLastWord(b, v) }
 
