@@ -155,6 +155,14 @@ func (s *stream) start(e *Engine, fd int, h frameHandler, local bool) error {
 	return nil
 }
 
+// Describe records the peer in the link's counters.
+func (s *stream) Describe(peer shmlayout.LinkPeer) {
+	s.counters.Describe(s.peerFDs != nil, s.encrypted, peer)
+}
+
+// Close ends the link with [ErrClosed].
+func (s *stream) Close() { s.fail(ErrClosed) }
+
 // setUpConn prepares a new connection. The caller holds rmu, or no other goroutine knows the link
 // yet.
 func (s *stream) setUpConn() {

@@ -117,14 +117,6 @@ func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(ha
 	return rq, nil
 }
 
-// Describe records the peer in the link's counters.
-func (rq *Requester) Describe(peer shmlayout.LinkPeer) {
-	rq.counters.Describe(rq.pages != nil, rq.encrypted, peer)
-}
-
-// Close ends the link with [ErrClosed].
-func (rq *Requester) Close() { rq.fail(ErrClosed) }
-
 // Sever ends the link with the given cause.
 func (rq *Requester) Sever(why error) {
 	rq.ExpectEnd(why)

@@ -145,17 +145,9 @@ func NewResponder(e *Engine, fd int, pages *Pages, terms Terms, targets []*Targe
 	return rs, nil
 }
 
-// Describe records the peer in the link's counters.
-func (rs *Responder) Describe(peer shmlayout.LinkPeer) {
-	rs.counters.Describe(rs.pages != nil, rs.encrypted, peer)
-}
-
 // Accepted reports whether the importer is known to have received the link, which an importer on
 // this node says in its page. It is called when the link is lost.
 func (rs *Responder) Accepted() bool { return rs.pages == nil || rs.pages.Ring.Accepted() }
-
-// Close ends the link with [ErrClosed].
-func (rs *Responder) Close() { rs.fail(ErrClosed) }
 
 // Attach gives the importer access to t unless its export is closed. closed is set before Revoke is
 // called, so either Attach finds it set or Revoke finds the target.
