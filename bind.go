@@ -115,7 +115,7 @@ func (b *Binding) start(o *bindOptions) (err error) {
 func (p *Process) bindMemory(b *Binding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed.Load() {
 		return code.New(code.Closed, "the process is closed")
 	}
 	if b.allocation, b.allocOff = p.allocationOf(b.mem); b.allocation == nil {

@@ -149,11 +149,8 @@ func failf(op string, c Code, format string, args ...any) *Error {
 
 // interrupted gives an error that a call met the reason that its caller knows: that the process is
 // closed, or that ctx has ended.
-func (p *Process) interrupted(ctx context.Context, err error) error {
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	if closed && !errors.Is(err, code.Closed) {
+func (m *member) interrupted(ctx context.Context, err error) error {
+	if m.closed.Load() && !errors.Is(err, code.Closed) {
 		return code.New(code.Closed, "the process is closed (%v)", err)
 	}
 	return contextEnded(ctx, err)
@@ -189,11 +186,4 @@ func codeOf(err error) Code {
 		return ErrNoMem
 	}
 	return ErrUnknown
-}
-
-// opError describes an error of a call on the export.
-func (e *Export) opError(op string, err error) error {
-	f := fail(op, err)
-	f.ofExport = true
-	return f
 }

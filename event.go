@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -76,9 +77,9 @@ type Event struct {
 
 // dispatchEvent queues an event for the program's handler. responder is the importer's link whose
 // notifications run first, or nil.
-func (p *Process) dispatchEvent(e Event, responder *link.Responder) {
-	if p.eventHandler != nil {
-		p.engine.Event(responder, func() { p.eventHandler(e) })
+func (m *member) dispatchEvent(e Event, responder *link.Responder) {
+	if m.eventHandler != nil {
+		m.engine.Event(responder, func() { m.eventHandler(e) })
 	}
 }
 
@@ -87,51 +88,49 @@ func (p *Process) dispatchEvent(e Event, responder *link.Responder) {
 const maxPendingReports = 16
 
 // reportToNode reports an event, with its reason, for the node's log, in the background.
-func (p *Process) reportToNode(e nodeproto.LinkEvent, why error) {
-	p.mu.Lock() // Close waits for all that have begun before it
-	defer p.mu.Unlock()
-	if p.closed || p.pendingReports.Load() >= maxPendingReports {
+func (m *member) reportToNode(e nodeproto.LinkEvent, why error) {
+	if m.pendingReports.Add(1) > maxPendingReports {
+		m.pendingReports.Add(-1)
 		return
 	}
-	p.pendingReports.Add(1)
-	p.background.Go(func() {
-		defer p.pendingReports.Add(-1)
-		ctx, stop := context.WithTimeout(p.ctx, timeout.Control)
+	m.begin(func() {
+		defer m.pendingReports.Add(-1)
+		ctx, stop := context.WithTimeout(m.ctx, timeout.Control)
 		defer stop()
 		if why != nil {
 			e.Why = why.Error()
 		}
-		_, fds, _ := ask[nodeproto.Empty](ctx, p, nodeproto.ReportEvent, e, nil)
+		_, fds, _ := nodeconn.Ask[nodeproto.Empty](ctx, &m.node, nodeproto.ReportEvent, e, nil)
 		closeAll(fds)
 	})
 }
 
 // dispatchPeerGone queues PeerGone after the notifications of the peer's links, unless this process
 // is closed. p.mu is held.
-func (p *Process) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.Responder, err error) {
-	if p.closed || p.eventHandler == nil {
+func (m *member) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.Responder, err error) {
+	if m.closed.Load() || m.eventHandler == nil {
 		return
 	}
 	e := Event{Kind: PeerGone, Peer: processID(peer), Err: linkError(peer, err)}
-	tell := func() { p.eventHandler(e) }
+	tell := func() { m.eventHandler(e) }
 	if len(responders) == 0 {
-		p.engine.Event(nil, tell)
+		m.engine.Event(nil, tell)
 		return
 	}
 	for _, responder := range responders[1:] {
 		next := tell
-		tell = func() { p.engine.Event(responder, next) }
+		tell = func() { m.engine.Event(responder, next) }
 	}
-	p.engine.Event(responders[0], tell)
+	m.engine.Event(responders[0], tell)
 }
 
 // reportLinkEnd reports a link's end for the node's log.
-func (p *Process) reportLinkEnd(peer nodeproto.ProcessID, imports bool, err error) {
+func (m *member) reportLinkEnd(peer nodeproto.ProcessID, imports bool, err error) {
 	kind := nodeproto.LinkDown
 	if !errors.Is(err, link.ErrGone) && !errors.Is(err, link.ErrClosed) {
 		kind = nodeproto.LinkFailed
 	}
-	p.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports}, err)
+	m.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports}, err)
 }
 
 // maxLinkEvents bounds the LinkDown and LinkResumed events that wait for the handler: a peer can
@@ -140,23 +139,23 @@ const maxLinkEvents = 1024
 
 // linkStateChanged reports that a link has lost its connection or was resumed. imports reports
 // whether this process is the importer.
-func (p *Process) linkStateChanged(peer nodeproto.ProcessID, imports bool, to shmlayout.ConnState, why error) {
+func (m *member) linkStateChanged(peer nodeproto.ProcessID, imports bool, to shmlayout.ConnState, why error) {
 	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, nodeproto.LinkResumed, "a link was resumed"
 	if !to.Connected() {
 		e.Kind, e.Err, kind, text = LinkDown, linkError(peer, why), nodeproto.LinkLost, "a link has lost its connection"
 	}
-	p.log.Info(text, "peer", peer, "state", to.String(), "why", why)
-	p.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports, State: to.String()}, why)
-	if p.eventHandler == nil {
+	m.log.Info(text, "peer", peer, "state", to.String(), "why", why)
+	m.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports, State: to.String()}, why)
+	if m.eventHandler == nil {
 		return
 	}
-	if p.pendingLinkEvents.Add(1) > maxLinkEvents {
-		p.pendingLinkEvents.Add(-1)
+	if m.pendingLinkEvents.Add(1) > maxLinkEvents {
+		m.pendingLinkEvents.Add(-1)
 		return
 	}
-	p.engine.Event(nil, func() {
-		p.pendingLinkEvents.Add(-1)
-		p.eventHandler(e)
+	m.engine.Event(nil, func() {
+		m.pendingLinkEvents.Add(-1)
+		m.eventHandler(e)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
@@ -164,7 +165,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	if _, _, err := ask[nodeproto.Empty](ctx, p, nodeproto.Export, e.announcement(), nil); err != nil {
+	if _, _, err := nodeconn.Ask[nodeproto.Empty](ctx, &p.node, nodeproto.Export, e.announcement(), nil); err != nil {
 		_ = e.endExport(false)
 		return nil, fail(op, err)
 	}
@@ -176,7 +177,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 func (p *Process) addExportLocked(e *Export, op string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed.Load() {
 		return failf(op, ErrClosed, "the process is closed")
 	}
 	if p.exports[e.id] != nil {
@@ -378,16 +379,21 @@ func (e *Export) revokeAll() error {
 // withdrawExport makes the daemon drop a buffer. Without a daemon there is nothing to drop: the
 // next daemon is not told of this export.
 func (p *Process) withdrawExport(e *Export) error {
-	if !p.node.connected() {
+	if !p.node.Connected() {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
 	defer stop()
-	_, err := p.node.conn.Load().Call(ctx, nodeproto.Unexport, nodeproto.ExportRequest{ID: e.id, Serial: e.serial}, nil, nil)
+	_, err := p.node.Latest().Call(ctx, nodeproto.Unexport, nodeproto.ExportRequest{ID: e.id, Serial: e.serial}, nil, nil)
 	if errors.Is(err, code.NoDaemon) {
 		return nil
 	}
 	return err
+}
+
+// announcement describes the export to the daemon.
+func (e *Export) announcement() nodeproto.ExportRequest {
+	return nodeproto.ExportRequest{ID: e.id, Size: len(e.mem), Rights: e.rights, Serial: e.serial, Permit: e.permit}
 }
 
 // addExport adds e while no pages of its allocation are moving: e may share a page with an export
@@ -476,4 +482,11 @@ func (p *Process) newExport(id uint32, mem []byte, o *exportOptions) *Export {
 		e.redirect = link.NewRedirect(p.engine, len(mem))
 	}
 	return e
+}
+
+// opError describes an error of a call on the export.
+func (e *Export) opError(op string, err error) error {
+	f := fail(op, err)
+	f.ofExport = true
+	return f
 }

@@ -304,7 +304,7 @@ func (p *Process) importHandler(id nodeproto.ProcessID) link.ImportHandler {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		peer, e := p.importers[id], p.exports[buffer]
-		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants || p.closed || !p.node.connected() {
+		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants || p.closed.Load() || !p.node.Connected() {
 			return nil, wire.Granted{}, -1
 		}
 		// A redirectable buffer takes more descriptors than go with a frame.

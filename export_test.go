@@ -66,7 +66,7 @@ func Encrypted(p *Process) (n int) {
 
 // SetDialer has the process make its data connections by another function.
 func SetDialer(p *Process, f func(ctx context.Context, address string) (net.Conn, error)) {
-	p.dialer = f
+	p.terms.dialer = f
 }
 
 // Resumed is how often links to exporters lost their connections, and were resumed.

@@ -128,13 +128,16 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	return im, nil
 }
 
+// maxImportPause bounds the pause before an import is repeated.
+const maxImportPause = 250 * time.Millisecond
+
 // importRetrying repeats an import that failed for a temporary reason: the grant ended with an
 // older link, or a daemon died during the import. It retries for timeout.Control, the time that a
 // restarted daemon may need.
 func (p *Process) importRetrying(ctx context.Context, peer ProcessID, id uint32) (im *Import, err error) {
 	var since time.Time
 	broken := 0
-	for pause := time.Millisecond; ; pause = min(2*pause, maxReconnectDelay/2) {
+	for pause := time.Millisecond; ; pause = min(2*pause, maxImportPause) {
 		im, err = p.importBuffer(ctx, peer, id)
 		lost := errors.As(err, new(interruptedError))
 		if lost {
@@ -173,7 +176,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			return nil, err
 		}
 	}
-	p.attributeDescriptors(g.Exporter, fds)
+	attributeDescriptors(g.Exporter, fds)
 	linked := l != nil
 	releaseGrant := func() {
 		if linked {
@@ -250,12 +253,12 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 
 // keepOutOfDumps excludes another process's memory from this one's core dumps, unless
 // WithImportsDumped was given.
-func (p *Process) keepOutOfDumps(r *shm.Region) {
-	if p.dumpImports {
+func (m *member) keepOutOfDumps(r *shm.Region) {
+	if m.dumpImports {
 		return
 	}
 	if err := r.DontDump(); err != nil {
-		p.log.Warn("imported memory will be in core dumps of this process", "why", err)
+		m.log.Warn("imported memory will be in core dumps of this process", "why", err)
 	}
 }
 

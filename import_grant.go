@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -15,7 +16,7 @@ import (
 // ok is false if the caller must ask the node.
 func (p *Process) importOnLink(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, ok bool) {
 	// A process without its node makes no imports.
-	if peer.Node.name != p.id.Node || !p.node.checkConnected() {
+	if peer.Node.name != p.id.Node || !p.node.CheckConnected() {
 		return nil, g, nil, false
 	}
 	exporter, l := p.localLink(uint32(peer.PID))
@@ -71,7 +72,7 @@ func (p *Process) importFromNode(ctx context.Context, peer ProcessID, id uint32)
 		}
 	}
 	defer p.logWaiting(peer, id)()
-	g, fds, err = ask[nodeproto.Grant](ctx, p, nodeproto.Import, r, nil)
+	g, fds, err = nodeconn.Ask[nodeproto.Grant](ctx, &p.node, nodeproto.Import, r, nil)
 	return nil, g, fds, err
 }
 
@@ -81,7 +82,7 @@ var importLogDelay = 5 * time.Second
 
 // logWaiting logs that an import waits for its export, until the caller calls stop. With a wrong
 // buffer id and no deadline an import would wait for ever, silently.
-func (p *Process) logWaiting(peer ProcessID, id uint32) (stop func()) {
+func (m *member) logWaiting(peer ProcessID, id uint32) (stop func()) {
 	var mu sync.Mutex
 	var t *time.Timer
 	begun, wait, stopped := time.Now(), importLogDelay, false
@@ -93,7 +94,7 @@ func (p *Process) logWaiting(peer ProcessID, id uint32) (stop func()) {
 		if stopped {
 			return
 		}
-		p.log.Warn("an import waits for its export: the process has not exported a buffer of this id, "+
+		m.log.Warn("an import waits for its export: the process has not exported a buffer of this id, "+
 			"or its node does not answer; compare the ids, and bound the wait by the context",
 			"buffer", id, "exporter", peer.String(), "waited", time.Since(begun).Round(time.Millisecond))
 		wait *= 10
@@ -137,7 +138,7 @@ func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest)
 	}
 	r.Link = true
 	start := time.Now()
-	g, fds, err = nodeproto.AskPolling[nodeproto.Grant](ctx, p.node.conn.Load(), nodeproto.Import, r, mine)
+	g, fds, err = nodeproto.AskPolling[nodeproto.Grant](ctx, p.node.Latest(), nodeproto.Import, r, mine)
 	closeAll(mine)
 	if err != nil || g.Link == nil {
 		ring.Retire()
@@ -151,7 +152,7 @@ func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest)
 	own := len(fds) - nodeproto.LinkDescriptors
 	fds, links := fds[:own:own], fds[own:]
 	p.mu.Lock()
-	if p.closed {
+	if p.closed.Load() {
 		p.mu.Unlock()
 		ring.Retire()
 		closeAll(append(fds, links...))
@@ -171,20 +172,19 @@ func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest)
 // releaseGrant tells the exporter that a grant is not used. Without a daemon the exporter is not
 // told; it drops the grant when it rejoins its daemon, or with the link. The request lasts at most
 // timeout.Answer, and the import's caller waits for it only while its context lasts.
-func (p *Process) releaseGrant(ctx context.Context, g nodeproto.Grant) {
-	p.mu.Lock()
-	if p.closed || !p.node.connected() {
-		p.mu.Unlock()
+func (m *member) releaseGrant(ctx context.Context, g nodeproto.Grant) {
+	if !m.node.Connected() {
 		return
 	}
 	over := make(chan struct{})
-	p.background.Go(func() {
+	if !m.begin(func() {
 		defer close(over)
-		told, stop := context.WithTimeout(p.ctx, timeout.Answer)
+		told, stop := context.WithTimeout(m.ctx, timeout.Answer)
 		defer stop()
-		_, _ = p.node.conn.Load().Call(told, nodeproto.Release, nodeproto.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
-	})
-	p.mu.Unlock()
+		_, _ = m.node.Latest().Call(told, nodeproto.Release, nodeproto.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+	}) {
+		return
+	}
 	select {
 	case <-over:
 	case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -14,28 +15,26 @@ import (
 
 // hasDeparted asks the node whether a process is known to have ended. An error says why that is not
 // known.
-func (p *Process) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
+func (m *member) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
-	d, fds, err := ask[nodeproto.Departure](ctx, p, nodeproto.Departed, id, nil)
+	d, fds, err := nodeconn.Ask[nodeproto.Departure](ctx, &m.node, nodeproto.Departed, id, nil)
 	closeAll(fds)
 	return err == nil && d.Departed, err
 }
 
 // forgetLink tells the node that a dialled link has ended, so that it accepts no more dials for it.
-func (p *Process) forgetLink(l uint64) {
-	p.mu.Lock() // Close waits for all that have begun before it
-	defer p.mu.Unlock()
-	if l == 0 || p.closed {
+func (m *member) forgetLink(l uint64) {
+	if l == 0 {
 		return
 	}
-	p.background.Go(func() {
-		ctx, stop := context.WithTimeout(p.ctx, timeout.Control)
+	m.begin(func() {
+		ctx, stop := context.WithTimeout(m.ctx, timeout.Control)
 		defer stop()
-		_, fds, err := ask[nodeproto.Empty](ctx, p, nodeproto.Forget, nodeproto.ForgetRequest{Link: l}, nil)
+		_, fds, err := nodeconn.Ask[nodeproto.Empty](ctx, &m.node, nodeproto.Forget, nodeproto.ForgetRequest{Link: l}, nil)
 		closeAll(fds)
 		if err != nil {
-			p.log.Debug("the node was not told of a link's end", "link", l, "err", err)
+			m.log.Debug("the node was not told of a link's end", "link", l, "err", err)
 		}
 	})
 }

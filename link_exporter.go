@@ -12,6 +12,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/handshake"
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
@@ -102,7 +103,7 @@ const maxEarlyRevocations = 1024
 func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID) (*exporterLink, error) {
 	for {
 		p.mu.Lock()
-		if p.closed {
+		if p.closed.Load() {
 			p.mu.Unlock()
 			return nil, code.New(code.Closed, "the process is closed")
 		}
@@ -182,21 +183,21 @@ func (p *Process) connectLink(ctx context.Context, l *exporterLink) error {
 	exporter := l.exporter
 	r := nodeproto.ConnectRequest{Exporter: exporter}
 	if exporter.Node != p.id.Node {
-		id, err := p.identity()
+		id, err := p.terms.identity()
 		if err != nil {
 			return err
 		}
-		r.Secrecy = nodeproto.Secrecy{Encrypt: p.encrypt, Fingerprint: id.Fingerprint()}
-		c, fds, err := ask[nodeproto.Connected](ctx, p, nodeproto.Connect, r, nil)
+		r.Secrecy = nodeproto.Secrecy{Encrypt: p.terms.encrypt, Fingerprint: id.Fingerprint()}
+		c, fds, err := nodeconn.Ask[nodeproto.Connected](ctx, &p.node, nodeproto.Connect, r, nil)
 		closeAll(fds)
 		if err != nil {
 			return err
 		}
-		if p.encrypt && !c.Encrypt {
+		if p.terms.encrypt && !c.Encrypt {
 			return code.New(code.NotImplemented, "this node's daemon makes no encrypted links, which this process asks for: it is older")
 		}
 		l.id, l.epoch = c.Link, c.Epoch
-		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: 1})
+		fd, cipher, a, err := p.terms.dial(ctx, c, wire.Hello{Attempt: 1})
 		if l := (handshake.RetryLaterError{}); errors.As(err, &l) { // the exporter's daemon was restarted since: ask it again
 			return code.New(code.BadRbufState, "%v", err)
 		}
@@ -206,9 +207,9 @@ func (p *Process) connectLink(ctx context.Context, l *exporterLink) error {
 		if err != nil {
 			return err
 		}
-		terms := p.linkTerms(a.Capabilities)
+		terms := p.terms.agreed(a.Capabilities)
 		terms.Cipher = cipher
-		terms.Redial, terms.OnConnChange = p.redial(exporter, c), func(to shmlayout.ConnState, why error) { p.linkStateChanged(exporter, true, to, why) }
+		terms.Redial, terms.OnConnChange = p.terms.redial(exporter, c), func(to shmlayout.ConnState, why error) { p.linkStateChanged(exporter, true, to, why) }
 		p.mu.Lock()
 		left := l.leaveCause
 		p.mu.Unlock()
@@ -222,7 +223,7 @@ func (p *Process) connectLink(ctx context.Context, l *exporterLink) error {
 	if err != nil {
 		return err
 	}
-	c, fds, err := ask[nodeproto.Connected](ctx, p, nodeproto.Connect, r, mine)
+	c, fds, err := nodeconn.Ask[nodeproto.Connected](ctx, &p.node, nodeproto.Connect, r, mine)
 	closeAll(mine)
 	if err == nil && len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
@@ -249,7 +250,7 @@ func (p *Process) newLinkPages() (ring shmlayout.Importer, mine []int, err error
 
 // openLocalLink starts a link on this node from the exporter's descriptors. It owns ring and fds.
 func (p *Process) openLocalLink(l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (err error) {
-	p.attributeDescriptors(l.exporter, fds)
+	attributeDescriptors(l.exporter, fds)
 	l.id, l.takesImports, l.grantsLost = c.Link, c.Imports, c.Lost
 	pages := &link.Pages{Ring: ring}
 	if pages.Peer, err = shmlayout.OpenProcess(fds[0]); err != nil {
@@ -426,7 +427,7 @@ func sourceName(id nodeproto.ProcessID) string {
 
 // attributeDescriptors records that a peer process sent the descriptors, not the daemon that passed
 // them on.
-func (p *Process) attributeDescriptors(id nodeproto.ProcessID, fds []int) {
+func attributeDescriptors(id nodeproto.ProcessID, fds []int) {
 	if len(fds) == 0 {
 		return
 	}

@@ -18,16 +18,27 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
+// linkTerms is what this process asks of links with other nodes, and how it dials them.
+type linkTerms struct {
+	*member
+	capabilities uint64
+	encrypt      bool // links must be encrypted
+	identity     func() (*encrypt.Identity, error)
+	silence      time.Duration
+	resumeLimit  time.Duration
+	dialer       func(ctx context.Context, address string) (net.Conn, error)
+}
+
 // secrecy decides whether a link with another node is encrypted, and returns the expected
 // fingerprint of the importer's certificate.
-func (p *Process) secrecy(r *nodeproto.AcceptRequest) (s nodeproto.Secrecy, secret []byte, err error) {
-	if !r.Encrypt && !p.encrypt {
+func (t *linkTerms) secrecy(r *nodeproto.AcceptRequest) (s nodeproto.Secrecy, secret []byte, err error) {
+	if !r.Encrypt && !t.encrypt {
 		return s, nil, nil
 	}
 	if len(r.Fingerprint) != encrypt.PrintSize {
-		return s, nil, code.New(code.NotImplemented, "links with process %d on node %q are to be encrypted, and it cannot do that: its vmmc, or its node's daemon, is older", p.id.PID, p.id.Node)
+		return s, nil, code.New(code.NotImplemented, "links with process %d on node %q are to be encrypted, and it cannot do that: its vmmc, or its node's daemon, is older", t.id.PID, t.id.Node)
 	}
-	id, err := p.identity()
+	id, err := t.identity()
 	if err != nil {
 		return s, nil, err
 	}
@@ -38,8 +49,8 @@ func (p *Process) secrecy(r *nodeproto.AcceptRequest) (s nodeproto.Secrecy, secr
 // that they hold the link's key before the first frame. h carries the attempt's number and what
 // earlier attempts delivered. The cipher is non-nil for an encrypted link; the control connections
 // decide that, and nothing received on the data connection can change it.
-func (p *Process) dial(ctx context.Context, c nodeproto.Connected, h wire.Hello) (fd int, cipher link.Cipher, a wire.Answer, err error) {
-	nc, err := p.dialer(ctx, c.Address)
+func (t *linkTerms) dial(ctx context.Context, c nodeproto.Connected, h wire.Hello) (fd int, cipher link.Cipher, a wire.Answer, err error) {
+	nc, err := t.dialer(ctx, c.Address)
 	if ctx.Err() != nil && err != nil {
 		return -1, nil, a, fmt.Errorf("data address %s of the exporter's node: %w", c.Address, context.Cause(ctx))
 	}
@@ -52,9 +63,9 @@ func (p *Process) dial(ctx context.Context, c nodeproto.Connected, h wire.Hello)
 	}
 	_ = nc.SetDeadline(time.Now().Add(timeout.Hello))
 	givenUp := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-	i := handshake.Importer{Link: c.Link, Key: c.Key, Capabilities: p.capabilities, Fingerprint: c.Fingerprint}
+	i := handshake.Importer{Link: c.Link, Key: c.Key, Capabilities: t.capabilities, Fingerprint: c.Fingerprint}
 	if c.Encrypt {
-		i.Identity, err = p.identity()
+		i.Identity, err = t.identity()
 	}
 	var conn *encrypt.Conn
 	if err == nil {
@@ -84,25 +95,25 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// linkTerms returns the terms that a link's hello and answer have agreed on.
-func (p *Process) linkTerms(capabilities uint64) link.Terms {
-	t := link.Terms{Checked: capabilities&wire.Checked != 0, SilenceLimit: p.silence}
+// agreed returns the terms that a link's hello and answer have agreed on.
+func (t *linkTerms) agreed(capabilities uint64) link.Terms {
+	terms := link.Terms{Checked: capabilities&wire.Checked != 0, SilenceLimit: t.silence}
 	if capabilities&wire.Resumes != 0 {
-		t.ReconnectLimit = p.resumeLimit
+		terms.ReconnectLimit = t.resumeLimit
 	}
-	return t
+	return terms
 }
 
 // redial returns the function that resumes a link. A refusal means that there is nothing to resume;
 // a broken connection says nothing about the exporter.
-func (p *Process) redial(exporter nodeproto.ProcessID, c nodeproto.Connected) link.Redial {
+func (t *linkTerms) redial(exporter nodeproto.ProcessID, c nodeproto.Connected) link.Redial {
 	return func(ctx context.Context, attempt, replied uint64, notices uint32) (int, link.Cipher, wire.Answer, error) {
-		fd, cipher, a, err := p.dial(ctx, c, wire.Hello{Attempt: attempt, Applied: replied, Notices: notices})
+		fd, cipher, a, err := t.dial(ctx, c, wire.Hello{Attempt: attempt, Applied: replied, Notices: notices})
 		var s handshake.RefusedError
 		switch {
 		case err == nil:
 		case errors.As(err, &s):
-			switch gone, asked := p.hasDeparted(ctx, exporter); {
+			switch gone, asked := t.hasDeparted(ctx, exporter); {
 			case gone:
 				err = link.Departed("process %d on node %q has ended: its node says so", exporter.PID, exporter.Node)
 			case asked != nil:
@@ -139,10 +150,10 @@ func (p *Process) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) b
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.pendingDials[r.Link]
-	if peer == nil || peer.fingerprint == nil || p.closed {
+	if peer == nil || peer.fingerprint == nil || p.closed.Load() {
 		return false
 	}
-	id, err := p.identity()
+	id, err := p.terms.identity()
 	if err != nil {
 		return false // unreachable: the identity was made when the importer got its fingerprint
 	}
@@ -156,7 +167,7 @@ func (p *Process) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) b
 	}
 	peer.pendingTLS = nc
 	fingerprint := peer.fingerprint
-	p.background.Go(func() {
+	p.begin(func() { // p.mu is held, so the process is still open
 		_ = nc.SetDeadline(time.Now().Add(timeout.Hello))
 		c, err := id.Server(p.ctx, nc, fingerprint)
 		_ = nc.SetDeadline(time.Time{})
@@ -199,7 +210,7 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 	switch {
 	case malformed != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
 		status = wire.RefusedLink
-	case p.closed:
+	case p.closed.Load():
 		status = wire.RefusedGone
 	case (peer.fingerprint != nil) != (conn != nil):
 		status = wire.RefusedClear
@@ -230,7 +241,7 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 		key, order = peer.key, peer.order
 	}
 	p.mu.Unlock()
-	reply := handshake.NewReply(status, h, p.capabilities, fd, conn)
+	reply := handshake.NewReply(status, h, p.terms.capabilities, fd, conn)
 	var cipher link.Cipher
 	if conn != nil {
 		cipher = conn
@@ -259,7 +270,7 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 		}
 		return // the importer has its answer, or is gone
 	}
-	terms := p.linkTerms(reply.Capabilities)
+	terms := p.terms.agreed(reply.Capabilities)
 	terms.Cipher = cipher
 	if terms.ReconnectLimit > 0 {
 		// The exporter waits longer than the limit: for the handshake of an importer that dials

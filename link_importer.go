@@ -24,7 +24,7 @@ func (p *Process) handleAccept(r nodeproto.AcceptRequest, fds []int) (any, []int
 		if len(r.Key) != wire.KeySize {
 			return nil, nil, code.New(code.Protocol, "a key of %d bytes", len(r.Key))
 		}
-		s, secret, err := p.secrecy(&r)
+		s, secret, err := p.terms.secrecy(&r)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -53,7 +53,7 @@ func (p *Process) acceptLocal(id nodeproto.ProcessID, order uint64, fds []int) (
 		closeAll(fds)
 		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
 	}
-	p.attributeDescriptors(id, fds)
+	attributeDescriptors(id, fds)
 	socket := fds[nodeproto.LinkPages]
 	pages, out, err := p.exchangePages(fds[:nodeproto.LinkPages])
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	peer := p.importers[id]
-	if peer == nil || p.closed {
+	if peer == nil || p.closed.Load() {
 		_ = unix.Close(fd)
 		retirePages(pages)
 		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")

@@ -9,20 +9,12 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// handleLogged handles a request of the daemon and logs it.
-func (p *Process) handleLogged(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
-	start := time.Now()
-	out, outFDs, err := p.handleRequest(ctx, m, body, fds)
-	p.logDaemonRequest(m, time.Since(start), err)
-	return out, outFDs, err
-}
-
 // levelRequest is the level of requests to the daemon and from it, see [WithLogger].
 const levelRequest = slog.LevelDebug - 4
 
 // logRequest logs a request to the daemon and its result. Only the arguments named here are
 // logged: other requests carry keys or private arguments.
-func (p *Process) logRequest(m nodeproto.Method, in any, took time.Duration, err error) {
+func (m *member) logRequest(method nodeproto.Method, in any, took time.Duration, err error) {
 	level := slog.LevelDebug
 	var what []any
 	switch r := in.(type) {
@@ -35,28 +27,28 @@ func (p *Process) logRequest(m nodeproto.Method, in any, took time.Duration, err
 	default:
 		level = levelRequest
 	}
-	p.logCall(level, m, append(what, "took", took), err)
+	m.logCall(level, method, append(what, "took", took), err)
 }
 
 // logDaemonRequest logs a request that the daemon made to this process.
-func (p *Process) logDaemonRequest(m nodeproto.Method, took time.Duration, err error) {
+func (m *member) logDaemonRequest(method nodeproto.Method, took time.Duration, err error) {
 	level := levelRequest
-	if m == nodeproto.Accept || m == nodeproto.Handover { // each makes a link
+	if method == nodeproto.Accept || method == nodeproto.Handover { // each makes a link
 		level = slog.LevelDebug
 	}
-	p.logCall(level, m, []any{"from", "daemon", "took", took}, err)
+	m.logCall(level, method, []any{"from", "daemon", "took", took}, err)
 }
 
 // logStep logs one step of a data transfer. It is called only with the build tag vmmcdebug.
-func (p *Process) logStep(s link.Step) {
-	if ctx := context.Background(); p.log.Enabled(ctx, levelRequest) {
-		p.log.Log(ctx, levelRequest, s.Op, "link", s.Link, "handle", s.Handle, "seq", s.Seq, "offset", s.Off, "bytes", s.Size)
+func (m *member) logStep(s link.Step) {
+	if ctx := context.Background(); m.log.Enabled(ctx, levelRequest) {
+		m.log.Log(ctx, levelRequest, s.Op, "link", s.Link, "handle", s.Handle, "seq", s.Seq, "offset", s.Off, "bytes", s.Size)
 	}
 }
 
-func (p *Process) logCall(level slog.Level, m nodeproto.Method, what []any, err error) {
+func (m *member) logCall(level slog.Level, method nodeproto.Method, what []any, err error) {
 	if err != nil {
 		what = append(what, "err", err)
 	}
-	p.log.Log(context.Background(), level, m.String(), what...)
+	m.log.Log(context.Background(), level, method.String(), what...)
 }

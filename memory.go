@@ -42,7 +42,7 @@ func (p *Process) Alloc(size int) (*Memory, error) {
 	m := &Memory{p: p, region: r, size: size}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed.Load() {
 		r.Retire()
 		return nil, failf(op, ErrClosed, "the process is closed")
 	}

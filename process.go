@@ -9,13 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -23,11 +21,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/internal/update"
 	"github.com/vmmc-go/vmmc/internal/wait"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -36,36 +34,18 @@ import (
 // Process is this program's membership of a node. A program may open several;
 // each is a process of its own to all others.
 type Process struct {
-	id     nodeproto.ProcessID
-	parent nodeproto.ProcessID
-	user   string
-	hosts  []string
-	log    *slog.Logger
-
+	member
+	parent       nodeproto.ProcessID
+	hosts        []string
 	sessionHosts sessionHostList
-	session      string // the name of the session that this process joined
-
-	stopEmbedded    func() // stops the embedded node; nil: there is none
-	node            nodeConn
-	daemonUID       uint32      // the user id of the daemon at Open; a later daemon must have the same, or root's
-	rejoinToken     string      // proves to a later daemon which process this is
-	linksWithImport atomic.Bool // the daemon makes the link along with the first import
-	page            shmlayout.Process
-	engine          *link.Engine
-	addrBase        uint64 // random; see Export.addr
+	stopEmbedded func() // stops the embedded node; nil: there is none
+	addrBase     uint64 // random; see Export.addr
 
 	importBudget budget
-	resumeLimit  time.Duration
-	silence      time.Duration
-	dialer       func(ctx context.Context, address string) (net.Conn, error)
-	capabilities uint64 // that this process asks for on links with other nodes
-	encrypt      bool   // links with other nodes must be encrypted
-	dumpImports  bool   // core dumps include imported memory
-	identity     func() (*encrypt.Identity, error)
+	terms        linkTerms
 
 	joinMu         sync.Mutex // serialises the start of importers' links; taken before mu
 	mu             sync.Mutex
-	closed         bool
 	memories       shm.Spans[*Memory]
 	exports        map[uint32]*Export
 	exportSpans    shm.Spans[*Export] // exports by the memory that they cover
@@ -92,13 +72,51 @@ type Process struct {
 	refusedEpoch uint64 // up to this epoch, links of importers are refused
 	severCause   error  // the error that links of severedEpoch ended with
 
-	duty              update.Duty // CPU share of all bindings
+	duty update.Duty // CPU share of all bindings
+}
+
+// member is the process as its node knows it: its identity, its connection to the node, what it
+// reports, and its background goroutines.
+type member struct {
+	id      nodeproto.ProcessID
+	user    string
+	session string // the name of the session that this process joined
+	log     *slog.Logger
+
+	node            nodeconn.Conn
+	rejoinToken     string      // proves to a later daemon which process this is
+	linksWithImport atomic.Bool // the daemon makes the link along with the first import
+	page            shmlayout.Process
+	engine          *link.Engine
+	dumpImports     bool // core dumps include imported memory
+
 	eventHandler      func(Event)
-	background        sync.WaitGroup  // background goroutines; Close waits for them
-	pendingReports    atomic.Int32    // see reportToNode
-	pendingLinkEvents atomic.Int32    // see linkStateChanged
-	ctx               context.Context // ends with Close
-	cancel            context.CancelFunc
+	pendingReports    atomic.Int32 // see reportToNode
+	pendingLinkEvents atomic.Int32 // see linkStateChanged
+
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	closeMu    sync.Mutex     // held while closed is set, and while a background goroutine starts
+	closed     atomic.Bool    // reports whether Close has begun; set under Process.mu too
+	background sync.WaitGroup // background goroutines; Close waits for them
+}
+
+// begin starts f on a goroutine that Close waits for. It reports false if the process is closed.
+func (m *member) begin(f func()) bool {
+	m.closeMu.Lock()
+	defer m.closeMu.Unlock()
+	if m.closed.Load() {
+		return false
+	}
+	m.background.Go(f)
+	return true
+}
+
+// beginClose closes the process for begin. It reports false if it was closed before.
+func (m *member) beginClose() bool {
+	m.closeMu.Lock()
+	defer m.closeMu.Unlock()
+	return !m.closed.Swap(true)
 }
 
 // Open joins the local node. The context bounds joining only. The error is
@@ -134,12 +152,13 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 			o.session, nodeproto.SessionEnv)
 	}
 	p := &Process{
-		eventHandler: o.eventHandler, silence: o.silence,
-		log: cmp.Or(o.log, slog.New(slog.DiscardHandler)), exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, importers: map[nodeproto.ProcessID]*importer{},
+		member:  member{eventHandler: o.eventHandler, log: cmp.Or(o.log, slog.New(slog.DiscardHandler)), dumpImports: o.dumpImports},
+		terms:   linkTerms{capabilities: o.capabilities, encrypt: o.encrypt, silence: o.silence, resumeLimit: o.resumeLimit, dialer: dialTCP, identity: sync.OnceValues(encrypt.NewIdentity)},
+		exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, importers: map[nodeproto.ProcessID]*importer{},
 		pendingDials: map[uint64]*importer{}, associations: map[nodeproto.ProcessID]*association{}, exporterLinks: map[nodeproto.ProcessID]*exporterLink{}, localLinks: map[uint32]nodeproto.ProcessID{}, pendingFirst: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
-		importBudget: budget{limit: o.importLimit}, capabilities: o.capabilities, resumeLimit: o.resumeLimit, dialer: dialTCP,
-		encrypt: o.encrypt, dumpImports: o.dumpImports, identity: sync.OnceValues(encrypt.NewIdentity),
+		importBudget: budget{limit: o.importLimit},
 	}
+	p.terms.member = &p.member
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if err := p.open(ctx, &o); err != nil {
 		p.release()
@@ -154,27 +173,26 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 			return err
 		}
 	}
-	if p.node.socket = o.socket; p.node.socket == "" {
-		p.node.socket = nodeproto.DefaultPath()
-	}
-	s, err := nodeproto.Dial(ctx, p.node.socket)
-	if err != nil {
-		return err
-	}
-	daemon, err := unix.PeerCred(s)
-	if err != nil {
-		_ = s.Close()
-		return err
-	}
-	p.daemonUID = daemon.UID
 	ready := make(chan struct{})
-	c := nodeproto.NewDialledConn(s, func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
-		<-ready
-		return p.handleLogged(ctx, m, body, fds)
-	})
-	c.Trace(p.logRequest)
-	p.node.setState(nodeUp, c, nil)
 	defer close(ready)
+	if p.node.Socket = o.socket; p.node.Socket == "" {
+		p.node.Socket = nodeproto.DefaultPath()
+	}
+	p.node.Process = nodeconn.Process{
+		Handle: func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+			<-ready
+			return p.handleLogged(ctx, m, body, fds)
+		},
+		Trace: p.logRequest, Rejoin: p.rejoin,
+		Gone: func(why error) {
+			p.dispatchEvent(Event{Kind: NodeGone, Err: failf("node", ErrNoDaemon, "the node's daemon has ended: %v", why)}, nil)
+		},
+		Back: func() { p.dispatchEvent(Event{Kind: NodeBack}, nil) },
+	}
+	c, err := p.node.Dial(ctx)
+	if err != nil {
+		return err
+	}
 	if p.page, err = shmlayout.NewProcess(); err != nil {
 		return err
 	}
@@ -208,14 +226,14 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	p.linksWithImport.Store(w.Introduces)
 	p.chooseHosts(env.Get(nodeproto.HostsEnv), w.InSession)
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
-	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.socket)
-	p.background.Go(p.watchDaemon)
+	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.Socket)
+	p.background.Go(func() { p.node.Watch(p.ctx, p.log) })
 	return nil
 }
 
 // Environ is what a program started by this one needs in its environment to
 // join the same node: add it to exec.Cmd.Env.
-func (p *Process) Environ() []string { return []string{nodeproto.Env + "=" + p.node.socket} }
+func (p *Process) Environ() []string { return []string{nodeproto.Env + "=" + p.node.Socket} }
 
 // Close ends all exports and imports, waits for the running notification handler, gives back all
 // memory of [Process.Alloc], whose slices must not be touched any more, and leaves the node.
@@ -230,11 +248,10 @@ func (p *Process) Close() error {
 		return err
 	}
 	p.mu.Lock()
-	if p.closed {
+	if !p.beginClose() {
 		p.mu.Unlock()
 		return nil
 	}
-	p.closed = true
 	exports := make([]*Export, 0, len(p.exports))
 	for _, e := range p.exports {
 		exports = append(exports, e)
@@ -254,7 +271,7 @@ func (p *Process) Close() error {
 
 func (p *Process) release() {
 	p.cancel()
-	p.node.close()
+	p.node.Close()
 	if p.engine != nil {
 		p.engine.Close()
 	}
@@ -292,6 +309,34 @@ func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
+// WaitAny returns the index of a watch whose word differs from its old value, as
+// soon as there is one: words of several exports may be waited for at once. When
+// there are several, it is the first. Errors as [Word.Wait]; [ErrBadArg] without
+// a watch, or with one of the zero Word.
+func (p *Process) WaitAny(ctx context.Context, ws ...Watch) (int, error) {
+	if ctx == nil {
+		return 0, fail("wait for words", errNilContext)
+	}
+	if len(ws) == 0 {
+		return 0, failf("wait for words", ErrBadArg, "there is nothing to wait for")
+	}
+	for i := range ws {
+		if ws[i].Word.w == nil {
+			return 0, failf("wait for words", ErrBadArg, "watch %d is of no export: Export.Word gives words", i)
+		}
+	}
+	i := 0
+	err := p.WaitUntil(ctx, func() bool {
+		for i = range ws {
+			if ws[i].Word.Load() != ws[i].Old {
+				return true
+			}
+		}
+		return false
+	})
+	return i, err
+}
+
 // Release is the version of this library.
 const Release = "0.1.0-dev"
 
@@ -303,10 +348,8 @@ func WordSize() int { return shm.WordSize }
 func PageSize() int { return shm.PageSize }
 
 // checkOpen returns an error when the process is closed or the context has ended.
-func (p *Process) checkOpen(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
+func (m *member) checkOpen(ctx context.Context) error {
+	if m.closed.Load() {
 		return code.New(code.Closed, "the process is closed")
 	}
 	if ctx.Err() != nil {
@@ -381,7 +424,7 @@ func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []st
 	if err := r.Check(""); err != nil {
 		return 0, err
 	}
-	c, err := p.node.awaitConn(ctx)
+	c, err := p.node.Await(ctx)
 	if err != nil {
 		return 0, err
 	}

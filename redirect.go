@@ -327,12 +327,10 @@ func (l *exporterLink) dropClaims(p *Process, number uint32) {
 		last = c.users == 0
 	}
 	l.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !last || p.closed { // then the link's end releases all claims
+	if !last {
 		return
 	}
-	p.background.Go(func() {
+	p.begin(func() { // in a closed process the link's end releases all claims
 		c.WhenIdle(func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()

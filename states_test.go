@@ -24,7 +24,7 @@ func bareProcess(t *testing.T) *Process {
 		e.Close()
 		page.Retire()
 	})
-	return &Process{page: page, engine: e}
+	return &Process{member: member{page: page, engine: e}}
 }
 
 func TestImportTransitions(t *testing.T) {
@@ -70,27 +70,6 @@ func TestExporterLinkTransitions(t *testing.T) {
 			t.Errorf("a link that is %v is in the table: %v", to, kept)
 		}
 		return l.state
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestNodeConnTransitions(t *testing.T) {
-	refusal := errors.New("because")
-	if err := nodeConnTransitions.Walk(nodeClosed, func(from, to nodeConnState) nodeConnState {
-		c := &nodeConn{state: from, changed: make(chan struct{})}
-		changed := c.changed
-		if !c.setState(to, nil, refusal) { // closed, which refuses quietly
-			panic("closed")
-		}
-		select {
-		case <-changed:
-		default:
-			if to != nodeAway {
-				t.Errorf("from %v to %v: a waiter sleeps on", from, to)
-			}
-		}
-		return c.state
 	}); err != nil {
 		t.Error(err)
 	}

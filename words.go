@@ -71,34 +71,6 @@ type Watch struct {
 	Old  uint32
 }
 
-// WaitAny returns the index of a watch whose word differs from its old value, as
-// soon as there is one: words of several exports may be waited for at once. When
-// there are several, it is the first. Errors as [Word.Wait]; [ErrBadArg] without
-// a watch, or with one of the zero Word.
-func (p *Process) WaitAny(ctx context.Context, ws ...Watch) (int, error) {
-	if ctx == nil {
-		return 0, fail("wait for words", errNilContext)
-	}
-	if len(ws) == 0 {
-		return 0, failf("wait for words", ErrBadArg, "there is nothing to wait for")
-	}
-	for i := range ws {
-		if ws[i].Word.w == nil {
-			return 0, failf("wait for words", ErrBadArg, "watch %d is of no export: Export.Word gives words", i)
-		}
-	}
-	i := 0
-	err := p.WaitUntil(ctx, func() bool {
-		for i = range ws {
-			if ws[i].Word.Load() != ws[i].Old {
-				return true
-			}
-		}
-		return false
-	})
-	return i, err
-}
-
 // Word64 is two words of an exported buffer as one, for counters that importers
 // change by their 64-bit atomics. It is used as a [Word] is.
 type Word64 struct{ w *atomic.Uint64 }

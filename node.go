@@ -2,14 +2,19 @@ package vmmc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -140,7 +145,7 @@ func (p *Process) askSessionHosts() ([]NodeID, error) {
 	if err := p.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	a, fds, err := ask[nodeproto.SessionNodesAnswer](ctx, p, nodeproto.SessionNodes, nodeproto.Empty{}, nil)
+	a, fds, err := nodeconn.Ask[nodeproto.SessionNodesAnswer](ctx, &p.node, nodeproto.SessionNodes, nodeproto.Empty{}, nil)
 	closeAll(fds)
 	if err != nil {
 		return nil, err
@@ -187,5 +192,162 @@ func (p *Process) chooseHosts(env string, inSession bool) {
 	if unknown != nil {
 		p.sessionHosts.err = failf(fmt.Sprintf("nodes of the session (VMMCHOSTS=%q)", env), ErrNoSuchNode,
 			"no node %q: the nodes are %v; names are separated by blanks or commas", unknown, p.hosts)
+	}
+}
+
+// handleLogged handles a request of the daemon and logs it.
+func (p *Process) handleLogged(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+	start := time.Now()
+	out, outFDs, err := p.handleRequest(ctx, m, body, fds)
+	p.logDaemonRequest(m, time.Since(start), err)
+	return out, outFDs, err
+}
+
+// handleRequest answers the daemon. It owns fds.
+func (p *Process) handleRequest(_ context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+	switch m {
+	case nodeproto.Offer:
+		r, err := nodeproto.Decode[nodeproto.OfferRequest](body)
+		if err != nil {
+			closeAll(fds)
+			return nil, nil, err
+		}
+		return p.handleOffer(r, fds)
+	case nodeproto.Accept:
+		r, err := nodeproto.Decode[nodeproto.AcceptRequest](body)
+		if err != nil {
+			closeAll(fds)
+			return nil, nil, err
+		}
+		return p.handleAccept(r, fds)
+	case nodeproto.Handover:
+		r, err := nodeproto.Decode[nodeproto.HandoverRequest](body)
+		if err != nil || len(fds) != 1 {
+			closeAll(fds)
+			return nil, nil, code.New(code.Protocol, "handover with %d descriptors: %v", len(fds), err)
+		}
+		foreign.Own(fds[0]) // the node has accepted it
+		return nodeproto.Empty{}, nil, p.handleHandover(r, fds[0])
+	case nodeproto.Withdraw:
+		r, err := nodeproto.Decode[nodeproto.ReleaseRequest](body)
+		closeAll(fds)
+		if err == nil {
+			p.handleWithdraw(r.Importer, r.Handle)
+		}
+		return nodeproto.Empty{}, nil, err
+	case nodeproto.Sever:
+		r, err := nodeproto.Decode[nodeproto.SeverRequest](body)
+		closeAll(fds)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nodeproto.Severed{Links: p.handleSever(r)}, nil, nil
+	}
+	closeAll(fds)
+	return nil, nil, code.New(code.NotImplemented, "unknown request %d: the daemon is newer than this program's vmmc", m)
+}
+
+// rejoin identifies this process to a new daemon and announces its exports and its links.
+func (p *Process) rejoin(ctx context.Context, c *nodeproto.Conn) (rejoined func(), err error) {
+	p.dropUnlinked()
+	p.mu.Lock()
+	r := nodeproto.RejoinRequest{Version: nodeproto.Version, Process: p.id, Pass: p.rejoinToken}
+	for _, peer := range p.importers {
+		r.Order = max(r.Order, peer.order)
+	}
+	p.mu.Unlock()
+	counters, err := p.engine.Counters()
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll([]int{counters})
+	w, fds, err := nodeproto.Ask[nodeproto.Welcome](ctx, c, nodeproto.Rejoin, r, []int{counters})
+	closeAll(fds)
+	switch {
+	case errors.Is(err, code.NoDaemon) && !c.Alive(), errors.Is(err, code.InProgress):
+		return nil, err // a daemon that hung up may have given its reason on an earlier connection
+	case err != nil:
+		return nil, p.node.Refused(err)
+	case w.Process != p.id:
+		return nil, p.node.Refused(code.New(code.Protocol, "it takes process %v for %v", p.id, w.Process))
+	}
+	p.linksWithImport.Store(w.Introduces)
+	exports, a := p.announcements()
+	for _, e := range exports {
+		if len(e.permit) > 0 { // its permissions may fill a packet by themselves
+			if fds, err = c.Call(ctx, nodeproto.Export, e.announcement(), nil, nil); err != nil {
+				return nil, err
+			}
+			closeAll(fds)
+		}
+	}
+	for !a.Last {
+		part := nodeproto.AgainRequest{}
+		part.Exports, a.Exports = takeBatch(a.Exports)
+		part.Links, a.Links = takeBatch(a.Links)
+		a.Last = len(a.Exports)+len(a.Links) == 0
+		part.Last = a.Last
+		wait := ctx
+		if part.Last { // from here on the daemon takes a closed connection for this process's end
+			wait = p.ctx
+		}
+		if fds, err = c.Call(wait, nodeproto.Again, part, nil, nil); err != nil {
+			return nil, err
+		}
+		closeAll(fds)
+	}
+	return func() {
+		// An export that was closed during the absence could not be withdrawn from the daemon.
+		for _, e := range exports {
+			if e.closed.Load() {
+				if err := p.withdrawExport(e); err != nil {
+					p.log.Warn("the node was not told that an export has ended", "buffer", e.id, "err", err)
+				}
+			}
+		}
+	}, nil
+}
+
+// takeBatch splits off as many entries as fit into half a packet.
+func takeBatch[T any](all []T) (part, rest []T) {
+	n := min(len(all), nodeproto.AgainEntries/2)
+	return all[:n], all[n:]
+}
+
+// announcements returns the exports and the resumable links that a new daemon must know. The list
+// includes exports that are still being made; Process.Export announces these once more.
+func (p *Process) announcements() (offered []*Export, a nodeproto.AgainRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.exports {
+		if e.closed.Load() {
+			continue
+		}
+		offered = append(offered, e)
+		if len(e.permit) == 0 {
+			a.Exports = append(a.Exports, e.announcement())
+		}
+	}
+	for l, peer := range p.pendingDials {
+		if peer.attempt > 0 && peer.responder != nil && peer.responder.Terms().ReconnectLimit > 0 {
+			a.Links = append(a.Links, nodeproto.LinkAgain{Link: l, Key: peer.key})
+		}
+	}
+	return offered, a
+}
+
+// dropUnlinked drops grants that had no link yet when the daemon ended. An importer that did
+// receive such a grant is told that it is void, and imports again.
+func (p *Process) dropUnlinked() {
+	p.joinMu.Lock() // while one link replaces another, grants have no link for a moment
+	defer p.joinMu.Unlock()
+	p.mu.Lock()
+	var ids []nodeproto.ProcessID
+	for id := range p.importers {
+		ids = append(ids, id)
+	}
+	p.mu.Unlock()
+	for _, id := range ids {
+		p.dropGrant(id, allUnlinked)
 	}
 }
