@@ -78,7 +78,7 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 	b.direct = im.mapped != nil && im.mapped.Direct() && !o.notify
 	b.startMu.Lock()
 	defer b.startMu.Unlock()
-	if err := im.p.bindMemory(b); err != nil {
+	if err := im.p.memory.addBinding(b); err != nil {
 		return nil, err
 	}
 	if err = b.start(o); err == nil {
@@ -86,7 +86,7 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 	}
 	if err != nil {
 		b.carrier = nil
-		im.p.unbind(b)
+		im.p.memory.removeBinding(b)
 		return nil, err
 	}
 	im.p.log.Debug("memory bound", "exporter", im.peer, "buffer", im.id, "bytes", len(mem), "mode", b.Stats().Mode)
@@ -111,34 +111,34 @@ func (b *Binding) start(o *bindOptions) (err error) {
 	return nil
 }
 
-// bindMemory adds the binding to the process's table, if its memory is free.
-func (p *Process) bindMemory(b *Binding) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed.Load() {
+// addBinding adds the binding to the table, if its memory is free.
+func (t *memoryTable) addBinding(b *Binding) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b.im.p.closed.Load() {
 		return code.New(code.Closed, "the process is closed")
 	}
-	if b.allocation, b.allocOff = p.allocationOf(b.mem); b.allocation == nil {
+	if b.allocation, b.allocOff = t.allocationOf(b.mem); b.allocation == nil {
 		return code.New(code.BadArg, "the memory is not of Process.Alloc: memory of the Go heap has no pages of its own that the system could watch")
 	}
-	for o := range p.bindings {
+	for o := range t.bindings {
 		if shm.Overlap(o.mem, b.mem) {
 			return code.New(code.OverlappedBufs, "the memory is bound already, to buffer %d of %v: close that binding first", o.im.id, o.im.peer)
 		}
 	}
-	if e := p.exportSpans.First(b.pages()); e != nil {
+	if e := t.exportSpans.First(b.pages()); e != nil {
 		return code.New(code.OverlappedBufs, "the memory, or the rest of its pages, is exported as buffer %d", e.id)
 	}
 	if e := b.allocation.redirectOf; e != nil {
 		return code.New(code.OverlappedBufs, "the memory is a redirection target of buffer %d", e.id)
 	}
-	p.bindings[b] = struct{}{}
+	t.bindings[b] = struct{}{}
 	return nil
 }
 
-// bindingOver returns a binding whose pages overlap mem, or nil. p.mu is held.
-func (p *Process) bindingOver(mem []byte) *Binding {
-	for b := range p.bindings {
+// bindingOver returns a binding whose pages overlap mem, or nil. mu is held.
+func (t *memoryTable) bindingOver(mem []byte) *Binding {
+	for b := range t.bindings {
 		if shm.Overlap(b.pages(), mem) {
 			return b
 		}
@@ -151,10 +151,10 @@ func (b *Binding) pages() []byte {
 	return b.allocation.region.Bytes()[b.allocOff/shm.PageSize*shm.PageSize : shm.RoundUp(b.allocOff+len(b.mem))]
 }
 
-func (p *Process) unbind(b *Binding) {
-	p.mu.Lock()
-	delete(p.bindings, b)
-	p.mu.Unlock()
+func (t *memoryTable) removeBinding(b *Binding) {
+	t.mu.Lock()
+	delete(t.bindings, b)
+	t.mu.Unlock()
 }
 
 // enterBinding adds the binding to its import, whose end ends the binding.
@@ -247,7 +247,7 @@ func (b *Binding) close() error {
 		b.im.link.mu.Lock()
 		delete(b.im.bindings, b)
 		b.im.link.mu.Unlock()
-		b.im.p.unbind(b)
+		b.im.p.memory.removeBinding(b)
 	})
 	return b.err
 }

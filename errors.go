@@ -147,15 +147,6 @@ func failf(op string, c Code, format string, args ...any) *Error {
 	return &Error{Op: op, Code: c, Err: code.New(code.Code(c), format, args...)}
 }
 
-// interrupted gives an error that a call met the reason that its caller knows: that the process is
-// closed, or that ctx has ended.
-func (m *member) interrupted(ctx context.Context, err error) error {
-	if m.closed.Load() && !errors.Is(err, code.Closed) {
-		return code.New(code.Closed, "the process is closed (%v)", err)
-	}
-	return contextEnded(ctx, err)
-}
-
 // contextEnded adds the context's own error to one that is only the cause that the program gave
 // when it ended the context.
 func contextEnded(ctx context.Context, err error) error {

@@ -106,7 +106,7 @@ func (m *member) reportToNode(e nodeproto.LinkEvent, why error) {
 }
 
 // dispatchPeerGone queues PeerGone after the notifications of the peer's links, unless this process
-// is closed. p.mu is held.
+// is closed. associations.mu is held.
 func (m *member) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.Responder, err error) {
 	if m.closed.Load() || m.eventHandler == nil {
 		return

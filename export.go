@@ -44,7 +44,7 @@ type Export struct {
 	redirect    *link.Redirect // nil: not redirectable
 	targets     []*Memory
 	manySenders bool
-	redirShare  *redirectShare // with p.mu
+	redirShare  *redirectShare // with memoryTable.mu
 
 	unmapped    bool
 	sharePages  bool
@@ -60,8 +60,8 @@ type Export struct {
 	serial uint64 // unique in the process
 
 	endMu  sync.Mutex        // one endExport at a time; taken before allocation.exportMu
-	state  exportState       // Guarded by p.mu.
-	grants map[uint32]*grant // Guarded by p.mu.
+	state  exportState       // Guarded by memoryTable.mu.
+	grants map[uint32]*grant // Guarded by memoryTable.mu.
 }
 
 // exportState is how far an export has come.
@@ -96,7 +96,7 @@ var exportTransitions = state.Table[exportState]{
 }
 
 // setState changes the state, and the state word that mapped importers read. The word is odd while
-// the export lives. p.mu is held.
+// the export lives. memoryTable.mu is held.
 func (e *Export) setState(to exportState) {
 	exportTransitions.Check(e.state, to)
 	e.state = to
@@ -160,7 +160,7 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 			return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
 		}
 	}
-	if err := p.addExport(e, op); err != nil {
+	if err := p.memory.addExport(e, op); err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Control)
@@ -174,73 +174,73 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 
 // addExportLocked checks e against the other exports, bindings and targets, and enters it into the
 // tables.
-func (p *Process) addExportLocked(e *Export, op string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed.Load() {
+func (t *memoryTable) addExportLocked(e *Export, op string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.p.closed.Load() {
 		return failf(op, ErrClosed, "the process is closed")
 	}
-	if p.exports[e.id] != nil {
+	if t.exports[e.id] != nil {
 		return failf(op, ErrBufAlreadyExists, "this process exports buffer %d already: close it first, or take another id", e.id)
 	}
-	if o := p.exportSpans.First(e.mem); o != nil {
+	if o := t.exportSpans.First(e.mem); o != nil {
 		return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
 	}
-	if b := p.bindingOver(e.mem); b != nil {
+	if b := t.bindingOver(e.mem); b != nil {
 		return failf(op, ErrOverlappedBufs, "the memory, or the rest of its pages, is bound to buffer %d of %v", b.im.id, b.im.peer)
 	}
-	for m := range p.memories.Overlapping(e.mem) {
+	for m := range t.allocations.Overlapping(e.mem) {
 		if o := m.redirectOf; o != nil {
 			return failf(op, ErrOverlappedBufs, "the memory is a redirection target of buffer %d", o.id)
 		}
 	}
-	if err := p.admitTargets(e, op); err != nil {
+	if err := t.admitTargets(e, op); err != nil {
 		return err
 	}
-	if err := p.assignAllocation(e, op); err != nil {
+	if err := t.assignAllocation(e, op); err != nil {
 		return err
 	}
-	if len(p.freeSlots) == 0 && p.slotsUsed == shmlayout.Slots {
+	if len(t.freeSlots) == 0 && t.slotsUsed == shmlayout.Slots {
 		return failf(op, ErrNoMem, "a process can have %d exports at a time", shmlayout.Slots)
 	}
 	if err := e.seal(op); err != nil {
 		return err
 	}
-	if n := len(p.freeSlots); n > 0 {
-		e.slot, p.freeSlots = p.freeSlots[n-1], p.freeSlots[:n-1]
+	if n := len(t.freeSlots); n > 0 {
+		e.slot, t.freeSlots = t.freeSlots[n-1], t.freeSlots[:n-1]
 	} else {
-		e.slot = p.slotsUsed
-		p.slotsUsed++
+		e.slot = t.slotsUsed
+		t.slotsUsed++
 	}
-	p.lastSerial++
-	e.serial = p.lastSerial
+	t.lastSerial++
+	e.serial = t.lastSerial
 	e.setState(exportExported)
-	p.insertExport(e)
+	t.insertExport(e)
 	if invariant.Enabled {
-		p.checkTables()
+		e.p.importers.checkTables()
 	}
 	return nil
 }
 
-// insertExport enters e into the tables, and removeExport removes it. p.mu is held.
-func (p *Process) insertExport(e *Export) {
-	p.exports[e.id] = e
-	p.exportSpans.Add(e.mem, e)
+// insertExport enters e into the tables, and removeExport removes it. mu is held.
+func (t *memoryTable) insertExport(e *Export) {
+	t.exports[e.id] = e
+	t.exportSpans.Add(e.mem, e)
 	for _, m := range e.targets {
 		m.redirectOf = e
 	}
 	if e.redirect != nil {
-		p.redirectable[e] = true
+		t.redirectable[e] = true
 	}
 }
 
-func (p *Process) removeExport(e *Export) {
-	delete(p.exports, e.id)
-	p.exportSpans.Remove(e.mem)
+func (t *memoryTable) removeExport(e *Export) {
+	delete(t.exports, e.id)
+	t.exportSpans.Remove(e.mem)
 	for _, m := range e.targets {
 		m.redirectOf = nil
 	}
-	delete(p.redirectable, e)
+	delete(t.redirectable, e)
 }
 
 // ID is the buffer's id.
@@ -301,9 +301,9 @@ func (e *Export) endExport(tell bool) error {
 	e.endMu.Lock()
 	defer e.endMu.Unlock()
 	p := e.p
-	p.mu.Lock()
+	p.memory.mu.Lock()
 	s := e.state
-	p.mu.Unlock()
+	p.memory.mu.Unlock()
 	if s == exportEnded {
 		return nil
 	}
@@ -317,15 +317,15 @@ func (e *Export) endExport(tell bool) error {
 			return err
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
 	e.setState(exportEnded)
-	if p.exports[e.id] == e {
-		p.removeExport(e)
+	if p.memory.exports[e.id] == e {
+		p.memory.removeExport(e)
 	}
-	p.freeSlots = append(p.freeSlots, e.slot)
+	p.memory.freeSlots = append(p.memory.freeSlots, e.slot)
 	if invariant.Enabled {
-		p.checkTables()
+		p.importers.checkTables()
 	}
 	return nil
 }
@@ -333,12 +333,12 @@ func (e *Export) endExport(tell bool) error {
 // handleFault closes the export because its memory cannot be accessed any more: the program
 // unmapped or protected it too early.
 func (e *Export) handleFault(err error) {
-	e.p.mu.Lock()
+	e.p.memory.mu.Lock()
 	first := e.state == exportExported
 	if first {
 		e.setState(exportFaulted)
 	}
-	e.p.mu.Unlock()
+	e.p.memory.mu.Unlock()
 	if !first {
 		return // closed by the program, or an earlier fault
 	}
@@ -355,14 +355,14 @@ func (e *Export) revokeAll() error {
 		e.allocation.exportMu.Lock()
 		defer e.allocation.exportMu.Unlock()
 	}
-	p.mu.Lock()
+	p.memory.mu.Lock()
 	if e.state != exportClosing { // else an earlier call has failed
 		e.setState(exportClosing)
 	}
 	responders := e.responders()
 	grants := e.grants
 	e.grants = nil
-	p.mu.Unlock()
+	p.memory.mu.Unlock()
 	for _, g := range grants {
 		g.revoke()
 	}
@@ -370,9 +370,9 @@ func (e *Export) revokeAll() error {
 	if err := errors.Join(e.endRedirection(responders), e.renewPages()); err != nil {
 		return err
 	}
-	p.mu.Lock()
+	p.memory.mu.Lock()
 	e.setState(exportRevoked)
-	p.mu.Unlock()
+	p.memory.mu.Unlock()
 	return nil
 }
 
@@ -398,21 +398,21 @@ func (e *Export) announcement() nodeproto.ExportRequest {
 
 // addExport adds e while no pages of its allocation are moving: e may share a page with an export
 // that is just ending.
-func (p *Process) addExport(e *Export, op string) error {
-	p.mu.Lock()
-	m, _ := p.allocationOf(e.mem)
-	p.mu.Unlock()
+func (t *memoryTable) addExport(e *Export, op string) error {
+	t.mu.Lock()
+	m, _ := t.allocationOf(e.mem)
+	t.mu.Unlock()
 	if m != nil {
 		m.exportMu.Lock()
 		defer m.exportMu.Unlock()
 	}
-	return p.addExportLocked(e, op)
+	return t.addExportLocked(e, op)
 }
 
-// assignAllocation sets the allocation that contains e, and whether importers may map it. p.mu is
+// assignAllocation sets the allocation that contains e, and whether importers may map it. mu is
 // held.
-func (p *Process) assignAllocation(e *Export, op string) error {
-	e.allocation, e.allocOff = p.allocationOf(e.mem)
+func (t *memoryTable) assignAllocation(e *Export, op string) error {
+	e.allocation, e.allocOff = t.allocationOf(e.mem)
 	if e.allocation == nil {
 		if e.globalSpace {
 			return failf(op, ErrBadArg, "the memory is not of Process.Alloc, which GlobalSpace says it is")
@@ -452,8 +452,8 @@ func (e *Export) ownPages() (from, to int) {
 	first, last := from+shm.PageSize, to-shm.PageSize
 	shareFirst, shareLast := false, false
 	p := e.p
-	p.mu.Lock()
-	for o := range p.exportSpans.Overlapping(e.allocation.region.Bytes()[from:to]) {
+	p.memory.mu.Lock()
+	for o := range p.memory.exportSpans.Overlapping(e.allocation.region.Bytes()[from:to]) {
 		if o == e || o.closed.Load() {
 			continue
 		}
@@ -461,7 +461,7 @@ func (e *Export) ownPages() (from, to int) {
 		shareFirst = shareFirst || o.allocOff < first && end > from
 		shareLast = shareLast || o.allocOff < to && end > last
 	}
-	p.mu.Unlock()
+	p.memory.mu.Unlock()
 	if shareFirst {
 		from = first
 	}

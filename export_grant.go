@@ -3,6 +3,7 @@ package vmmc
 import (
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -18,8 +19,8 @@ type grant struct {
 	e         *Export
 	target    *link.Target
 	peer      *importer
-	state     grantState      // Guarded by p.mu.
-	responder *link.Responder // in grantLinked the link, and later the last one. Guarded by p.mu.
+	state     grantState      // Guarded by memoryTable.mu.
+	responder *link.Responder // in grantLinked the link, and later the last one. Guarded by memoryTable.mu.
 }
 
 // grantState is how far a grant has come. Its importer's link may be replaced.
@@ -48,7 +49,7 @@ var grantTransitions = state.Table[grantState]{
 }
 
 // setState changes the state. responder is the link, for grantLinked. A grant that ends leaves the
-// tables. p.mu is held.
+// tables. memoryTable.mu is held.
 func (g *grant) setState(to grantState, responder *link.Responder) {
 	grantTransitions.Check(g.state, to)
 	if g.state = to; to < grantRevoked {
@@ -62,29 +63,47 @@ func (g *grant) setState(to grantState, responder *link.Responder) {
 // revoke ends the grant, also on its link. A link that is about to start announces it later
 // (missedRevokes).
 func (g *grant) revoke() {
-	p, handle := g.e.p, g.target.Handle
-	p.mu.Lock()
+	t, handle := &g.e.p.importers, g.target.Handle
+	t.memory.mu.Lock()
 	responder := g.responder
 	if g.state < grantRevoked { // else it has ended since the caller took it from the table
 		g.setState(grantRevoked, nil)
 		if g.peer.pendingJoins > 0 {
 			g.peer.missedRevokes = append(g.peer.missedRevokes, handle)
 		}
-		p.dropIfIdle(g.peer)
+		t.dropIfIdle(g.peer)
 	}
-	p.mu.Unlock()
+	t.memory.mu.Unlock()
 	if responder != nil {
 		responder.Revoke(handle)
 	}
 }
 
+// importers are the processes that hold grants of this process's exports, and their links to it. An
+// export and its grants end together, so one lock guards both: memory.mu.
+type importers struct {
+	*member
+	terms        *linkTerms
+	memory       *memoryTable
+	associations *associations
+
+	joinMu sync.Mutex // serialises the start of importers' links; taken before memory.mu
+
+	// Guarded by memory.mu.
+	byID           map[nodeproto.ProcessID]*importer
+	pendingDials   map[uint64]*importer // by link number: importers on other nodes that may dial
+	lastHandle     uint32               // the last handle given to a grant
+	handlesWrapped bool                 // lastHandle has wrapped around: handles may be in use
+	lost           uint64               // counts the times that a link's end took grants with it
+}
+
 // importer is a process that holds grants of this process's exports. All fields are guarded by
-// p.mu.
+// memoryTable.mu.
 type importer struct {
 	id         nodeproto.ProcessID
 	vouched    nodeproto.Importer // its identity, as the daemon vouches for it
 	grants     map[uint32]*grant
-	grantsLost uint64          // Process.grantsLost when a link's end last took grants of this importer
+	grantsLost uint64          // importers.lost when a link's end last took grants of this importer
 	responder  *link.Responder // nil while there is no link
 	inbound    *inboundLink    // the record of responder
 
@@ -97,7 +116,6 @@ type importer struct {
 	order         uint64    // sequence number of the latest link that the daemon introduced
 	pendingJoins  int       // links that were promised to the importer and have not started yet
 	missedRevokes []uint32  // grants revoked while pendingJoins > 0, to be announced on the new link
-	asks          bool      // it has asked for link since an association with it last began to end
 }
 
 // maxGrants bounds the grants that one importer may hold.
@@ -105,31 +123,31 @@ const maxGrants = 1 << 16
 
 // handleOffer grants an import whose rights the daemon has checked. If the importer's pages came
 // along, it also makes the importer's link. It owns the descriptors in pages.
-func (p *Process) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []int, error) {
-	g, gr, fds, err := p.createGrant(r)
+func (t *importers) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []int, error) {
+	g, gr, fds, err := t.createGrant(r)
 	if err != nil {
 		closeAll(pages)
 		return nil, nil, err
 	}
 	if r.Order != 0 { // see createGrant
-		defer p.endJoin(gr.peer)
+		defer t.endJoin(gr.peer)
 	}
-	// Not under p.mu, which the engine takes while it holds a link.
+	// Not under memory.mu, which the engine takes while it holds a link.
 	if gr.responder != nil {
 		gr.responder.Attach(gr.target, &gr.e.closed)
-		p.dropIfWithdrawn(gr)
+		t.dropIfWithdrawn(gr)
 	}
 	if r.Order == 0 || len(fds)+nodeproto.LinkDescriptors > nodeproto.MaxDescriptors {
 		closeAll(pages)
 		return g, fds, nil
 	}
 	start := time.Now()
-	a, more, err := p.acceptLocal(r.Importer.Process, r.Order, pages)
-	p.logDaemonRequest(nodeproto.Accept, time.Since(start), err)
+	a, more, err := t.acceptLocal(r.Importer.Process, r.Order, pages)
+	t.logDaemonRequest(nodeproto.Accept, time.Since(start), err)
 	if err != nil { // the importer then requests the link separately, and gets the error
-		p.mu.Lock()
+		t.memory.mu.Lock()
 		there := gr.peer.grants[g.Handle] != nil
-		p.mu.Unlock()
+		t.memory.mu.Unlock()
 		if !there { // the failed link took the grant with it
 			closeAll(fds)
 			return nil, nil, code.New(code.BadRbufState, "buffer %d: its import has ended with its link: %v", r.ID, err)
@@ -141,10 +159,10 @@ func (p *Process) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []int
 }
 
 // createGrant adds a grant to the tables.
-func (p *Process) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr grant, fds []int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := p.exports[r.ID]
+func (t *importers) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr grant, fds []int, err error) {
+	t.memory.mu.Lock()
+	defer t.memory.mu.Unlock()
+	e := t.memory.exports[r.ID]
 	// The daemon has checked the permissions of one export, not of the id.
 	if e == nil || e.closed.Load() || e.serial != r.Serial {
 		return g, gr, nil, code.New(code.BadRbufState, "buffer %d is not exported any more", r.ID)
@@ -152,29 +170,22 @@ func (p *Process) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr g
 	if err := e.mayImport(r.Importer.Process); err != nil {
 		return g, gr, nil, err
 	}
-	g = nodeproto.Grant{Exporter: p.id, Size: len(e.mem), Rights: e.advertisedRights(), Slot: e.slot, State: e.liveState, Place: e.addr(0), Lost: p.grantsLost}
-	if e.mappable != nil && r.SameNode {
-		fd, ok, err := e.mappable.region.DescriptorOf(e.allocOff, len(e.mem))
+	if g, fds, err = e.offer(r.SameNode); err != nil {
+		return g, gr, nil, err
+	}
+	if g.Mapped && e.redirect != nil {
+		more, err := e.shareRedirection(r.Importer.Process, &g)
 		if err != nil {
+			closeAll(fds)
 			return g, gr, nil, err
 		}
-		if ok {
-			fds, g.Mapped, g.Memory, g.Offset = []int{fd}, true, e.mappable.region.Size(), e.allocOff
-			if e.redirect != nil {
-				more, err := e.shareRedirection(r.Importer.Process, &g)
-				if err != nil {
-					closeAll(fds)
-					return g, gr, nil, err
-				}
-				fds = append(fds, more...)
-			}
-		}
+		fds = append(fds, more...)
 	}
-	g.Handle = p.nextHandle()
-	peer := p.importers[r.Importer.Process]
+	g.Handle, g.Lost = t.nextHandle(), t.lost
+	peer := t.byID[r.Importer.Process]
 	if peer == nil {
-		peer = &importer{id: r.Importer.Process, vouched: r.Importer, grants: map[uint32]*grant{}, grantsLost: p.grantsLost}
-		p.importers[peer.id] = peer
+		peer = &importer{id: r.Importer.Process, vouched: r.Importer, grants: map[uint32]*grant{}, grantsLost: t.lost}
+		t.byID[peer.id] = peer
 	}
 	if len(peer.grants) >= maxGrants {
 		closeAll(fds)
@@ -183,32 +194,41 @@ func (p *Process) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr g
 	if r.Order != 0 {
 		peer.pendingJoins++ // a revocation that comes before the link is announced on the link
 	}
-	return g, *p.addGrant(peer, e, g.Handle), fds, nil
+	return g, *t.addGrant(peer, e, g.Handle), fds, nil
 }
 
-// advertisedRights returns the rights that importers see. nodeproto.Unheard says that no handler
-// runs.
-func (e *Export) advertisedRights() nodeproto.Rights {
+// offer returns what importers get: all of a grant but its handle, and a descriptor of the memory if
+// they may map it. memoryTable.mu is held.
+func (e *Export) offer(sameNode bool) (g nodeproto.Grant, fds []int, err error) {
+	g = nodeproto.Grant{Exporter: e.p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.liveState, Place: e.addr(0)}
 	if e.handler == nil {
-		return e.rights | nodeproto.Unheard
+		g.Rights |= nodeproto.Unheard
 	}
-	return e.rights
+	if e.mappable == nil || !sameNode {
+		return g, nil, nil
+	}
+	fd, ok, err := e.mappable.region.DescriptorOf(e.allocOff, len(e.mem))
+	if err != nil || !ok {
+		return g, nil, err
+	}
+	g.Mapped, g.Memory, g.Offset = true, e.mappable.region.Size(), e.allocOff
+	return g, []int{fd}, nil
 }
 
-// addGrant adds a grant to the tables of its importer and its export. p.mu is held.
-func (p *Process) addGrant(peer *importer, e *Export, handle uint32) *grant {
-	t := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&nodeproto.MayWrite != 0, Read: e.rights&nodeproto.MayRead != 0, Redirect: e.redirect, MayFault: e.allocation == nil || e.redirect != nil, Fault: e.handleFault}
+// addGrant adds a grant to the tables of its importer and its export. memory.mu is held.
+func (t *importers) addGrant(peer *importer, e *Export, handle uint32) *grant {
+	target := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&nodeproto.MayWrite != 0, Read: e.rights&nodeproto.MayRead != 0, Redirect: e.redirect, MayFault: e.allocation == nil || e.redirect != nil, Fault: e.handleFault}
 	if e.handler != nil {
-		t.Notify, t.Muted = e.runHandler, &e.discard
+		target.Notify, target.Muted = e.runHandler, &e.discard
 	}
-	g := &grant{e: e, target: t, peer: peer}
+	g := &grant{e: e, target: target, peer: peer}
 	if peer.responder != nil {
 		g.setState(grantLinked, peer.responder)
 	}
 	peer.grants[handle] = g
 	e.grants[handle] = g
 	if invariant.Enabled {
-		p.checkTables()
+		t.checkTables()
 	}
 	return g
 }
@@ -216,29 +236,29 @@ func (p *Process) addGrant(peer *importer, e *Export, handle uint32) *grant {
 // nextHandle allocates the handle of a grant. The counter runs through all 2^32 handles before it
 // reuses one, so a late frame for a closed import reaches no other import. After a wrap-around it
 // skips handles that are in use. It never returns 0, which stands for all grants without a link
-// (allUnlinked). p.mu is held.
-func (p *Process) nextHandle() uint32 {
+// (allUnlinked). memory.mu is held.
+func (t *importers) nextHandle() uint32 {
 	for {
-		p.lastHandle++
-		if p.lastHandle == allUnlinked {
-			p.handlesWrapped = true
+		t.lastHandle++
+		if t.lastHandle == allUnlinked {
+			t.handlesWrapped = true
 			continue
 		}
-		if !p.handlesWrapped || !p.handleInUse(p.lastHandle) {
-			return p.lastHandle
+		if !t.handlesWrapped || !t.handleInUse(t.lastHandle) {
+			return t.lastHandle
 		}
 	}
 }
 
 // handleInUse reports whether a grant has this handle, or its revocation is still to be announced,
-// or it numbers the shared pages of a redirectable export. p.mu is held.
-func (p *Process) handleInUse(handle uint32) bool {
-	for _, peer := range p.importers {
+// or it numbers the shared pages of a redirectable export. memory.mu is held.
+func (t *importers) handleInUse(handle uint32) bool {
+	for _, peer := range t.byID {
 		if peer.grants[handle] != nil || slices.Contains(peer.missedRevokes, handle) {
 			return true
 		}
 	}
-	for _, e := range p.exports {
+	for _, e := range t.memory.exports {
 		if e.redirShare != nil && e.redirShare.number == handle {
 			return true
 		}
@@ -251,17 +271,17 @@ const allUnlinked = 0
 
 // countLostGrants records that a link's end took grants of an importer. The importer compares the
 // count and does not use such a grant on its next link, where no revocation would announce that it
-// is void. p.mu is held.
-func (p *Process) countLostGrants(peer *importer) {
-	p.grantsLost++
-	peer.grantsLost = p.grantsLost
+// is void. memory.mu is held.
+func (t *importers) countLostGrants(peer *importer) {
+	t.lost++
+	peer.grantsLost = t.lost
 }
 
 // dropGrant removes the grant of an import that its importer closed.
-func (p *Process) dropGrant(id nodeproto.ProcessID, handle uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	peer := p.importers[id]
+func (t *importers) dropGrant(id nodeproto.ProcessID, handle uint32) {
+	t.memory.mu.Lock()
+	defer t.memory.mu.Unlock()
+	peer := t.byID[id]
 	if peer == nil {
 		return
 	}
@@ -271,25 +291,26 @@ func (p *Process) dropGrant(id nodeproto.ProcessID, handle uint32) {
 			g.setState(grantWithdrawn, nil)
 		case handle == allUnlinked && g.state == grantUnlinked:
 			g.setState(grantLost, nil)
-			p.countLostGrants(peer)
+			t.countLostGrants(peer)
 		}
 	}
-	p.dropIfIdle(peer)
+	t.dropIfIdle(peer)
 }
 
 // dropIfIdle removes an importer that has neither a link nor a grant. The table may hold a newer
-// entry for the same process, which stays. p.mu is held.
-func (p *Process) dropIfIdle(peer *importer) {
+// entry for the same process, which stays. memory.mu is held.
+func (t *importers) dropIfIdle(peer *importer) {
 	if peer.responder == nil && len(peer.grants) == 0 && peer.pendingJoins == 0 {
-		if p.importers[peer.id] == peer {
-			delete(p.importers, peer.id)
+		if t.byID[peer.id] == peer {
+			delete(t.byID, peer.id)
+			t.associations.forgetAsked(peer.id)
 		}
-		if p.pendingDials[peer.link] == peer {
-			delete(p.pendingDials, peer.link)
+		if t.pendingDials[peer.link] == peer {
+			delete(t.pendingDials, peer.link)
 		}
 	}
 	if invariant.Enabled {
-		p.checkTables()
+		t.checkTables()
 	}
 }
 
@@ -299,95 +320,110 @@ func (p *Process) dropIfIdle(peer *importer) {
 // reason.
 
 // importHandler returns the function that grants the import requests of one importer's link.
-func (p *Process) importHandler(id nodeproto.ProcessID) link.ImportHandler {
+func (t *importers) importHandler(id nodeproto.ProcessID) link.ImportHandler {
 	return func(responder *link.Responder, buffer uint32) (*link.Target, wire.Granted, int) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		peer, e := p.importers[id], p.exports[buffer]
-		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants || p.closed.Load() || !p.node.Connected() {
+		t.memory.mu.Lock()
+		defer t.memory.mu.Unlock()
+		peer, e := t.byID[id], t.memory.exports[buffer]
+		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants || t.closed.Load() || !t.node.Connected() {
 			return nil, wire.Granted{}, -1
 		}
 		// A redirectable buffer takes more descriptors than go with a frame.
-		if e == nil || e.closed.Load() || e.redirect != nil || !nodeproto.Permits(e.permit, peer.vouched, p.user, p.session) {
+		if e == nil || e.closed.Load() || e.redirect != nil || !nodeproto.Permits(e.permit, peer.vouched, t.user, t.session) {
 			return nil, wire.Granted{}, -1
 		}
-		g := wire.Granted{Size: uint64(len(e.mem)), Rights: uint8(e.advertisedRights()), Slot: uint16(e.slot), State: e.liveState, Addr: e.addr(0)}
-		descriptor := -1
-		if e.mappable != nil {
-			fd, ok, err := e.mappable.region.DescriptorOf(e.allocOff, len(e.mem))
-			if err != nil {
-				return nil, wire.Granted{}, -1
-			}
-			if ok {
-				descriptor, g.Mapped, g.Memory, g.Offset = fd, true, uint64(e.mappable.region.Size()), uint64(e.allocOff)
-			}
+		g, fds, err := e.offer(true)
+		if err != nil {
+			return nil, wire.Granted{}, -1
 		}
-		g.Handle = p.nextHandle()
-		return p.addGrant(peer, e, g.Handle).target, g, descriptor
+		handle, descriptor := t.nextHandle(), -1
+		if g.Mapped {
+			descriptor = fds[0]
+		}
+		return t.addGrant(peer, e, handle).target, wire.Granted{
+			Handle: handle, Size: uint64(g.Size), Rights: uint8(g.Rights), Mapped: g.Mapped,
+			Memory: uint64(g.Memory), Offset: uint64(g.Offset), Slot: uint16(g.Slot), State: g.State, Addr: g.Place,
+		}, descriptor
 	}
 }
 
 // handleWithdraw removes a grant that its importer gave back before it had a link. A dishonest
 // importer may have a link, on which it reaches the buffer. Export.Close revokes only grants that
 // are in the tables, so a grant that leaves the tables is revoked on its link too.
-func (p *Process) handleWithdraw(id nodeproto.ProcessID, handle uint32) {
-	p.mu.Lock()
+func (t *importers) handleWithdraw(id nodeproto.ProcessID, handle uint32) {
+	t.memory.mu.Lock()
 	var responder *link.Responder
-	if peer := p.importers[id]; peer != nil && peer.grants[handle] != nil {
+	if peer := t.byID[id]; peer != nil && peer.grants[handle] != nil {
 		g := peer.grants[handle]
 		responder = g.responder
 		g.setState(grantWithdrawn, nil)
-		p.dropIfIdle(peer)
+		t.dropIfIdle(peer)
 	}
-	p.mu.Unlock()
-	if responder != nil { // not under p.mu, which the engine takes while it holds a link
+	t.memory.mu.Unlock()
+	if responder != nil { // not under memory.mu, which the engine takes while it holds a link
 		responder.Revoke(handle)
 	}
 	if handle == allUnlinked {
-		p.dropGrant(id, handle)
+		t.dropGrant(id, handle)
 	}
 }
 
 // dropIfWithdrawn revokes a grant on its link if the importer withdrew it before it was attached
 // there: handles can be guessed.
-func (p *Process) dropIfWithdrawn(g grant) {
+func (t *importers) dropIfWithdrawn(g grant) {
 	h := g.target.Handle
-	p.mu.Lock()
+	t.memory.mu.Lock()
 	there := g.peer.grants[h] != nil
-	p.mu.Unlock()
+	t.memory.mu.Unlock()
 	if !there {
 		g.responder.Revoke(h)
+	}
+}
+
+// dropUnlinked drops grants that had no link yet when the daemon ended. An importer that did
+// receive such a grant is told that it is void, and imports again.
+func (t *importers) dropUnlinked() {
+	t.joinMu.Lock() // while one link replaces another, grants have no link for a moment
+	defer t.joinMu.Unlock()
+	t.memory.mu.Lock()
+	var ids []nodeproto.ProcessID
+	for id := range t.byID {
+		ids = append(ids, id)
+	}
+	t.memory.mu.Unlock()
+	for _, id := range ids {
+		t.dropGrant(id, allUnlinked)
 	}
 }
 
 // mostChecked bounds the entries that one check walks through: tables are checked at each change.
 const mostChecked = 256
 
-// checkTables: exports, importers and grants are known to each other; p.mu is
+// checkTables: exports, importers and grants are known to each other; memory.mu is
 // held. It is called only where invariant.Enabled.
-func (p *Process) checkTables() {
-	invariant.Check(len(p.freeSlots)+len(p.exports) == int(p.slotsUsed), "%d exports and %d free slots, %d were ever used", len(p.exports), len(p.freeSlots), p.slotsUsed)
-	invariant.Check(p.exportSpans.Len() == len(p.exports), "%d exports, and %d pieces of memory of exports", len(p.exports), p.exportSpans.Len())
-	if len(p.exports) <= mostChecked {
+func (t *importers) checkTables() {
+	invariant.Check(len(t.memory.freeSlots)+len(t.memory.exports) == int(t.memory.slotsUsed), "%d exports and %d free slots, %d were ever used", len(t.memory.exports), len(t.memory.freeSlots), t.memory.slotsUsed)
+	invariant.Check(t.memory.exportSpans.Len() == len(t.memory.exports), "%d exports, and %d pieces of memory of exports", len(t.memory.exports), t.memory.exportSpans.Len())
+	if len(t.memory.exports) <= mostChecked {
 		redirs := 0
-		for _, e := range p.exports {
+		for _, e := range t.memory.exports {
 			if e.redirect != nil {
 				redirs++
-				invariant.Check(p.redirectable[e], "redirectable buffer %d is not listed as one", e.id)
+				invariant.Check(t.memory.redirectable[e], "redirectable buffer %d is not listed as one", e.id)
 			}
 			for _, m := range e.targets {
 				invariant.Check(m.redirectOf == e, "a target of buffer %d does not know it", e.id)
 			}
 		}
-		invariant.Check(redirs == len(p.redirectable), "%d buffers are redirectable, %d listed", redirs, len(p.redirectable))
-		for id, e := range p.exports {
+		invariant.Check(redirs == len(t.memory.redirectable), "%d buffers are redirectable, %d listed", redirs, len(t.memory.redirectable))
+		for id, e := range t.memory.exports {
 			e.checkGrants(id)
 		}
 	}
-	if len(p.importers) > mostChecked {
+	if len(t.byID) > mostChecked {
 		return
 	}
-	for id, peer := range p.importers {
+	for id, peer := range t.byID {
 		invariant.Check(peer.id == id, "importer %v is listed as %v", peer.id, id)
 		invariant.Check(peer.responder != nil || len(peer.grants) > 0 || peer.pendingJoins > 0, "importer %v has neither link nor grant", id)
 		if len(peer.grants) > mostChecked {
@@ -407,7 +443,7 @@ func (e *Export) checkGrants(id uint32) {
 		return
 	}
 	for h, g := range e.grants {
-		invariant.Check(g.e == e && g.target.Handle == h && g.peer.grants[h] == g && e.p.importers[g.peer.id] == g.peer,
+		invariant.Check(g.e == e && g.target.Handle == h && g.peer.grants[h] == g && e.p.importers.byID[g.peer.id] == g.peer,
 			"grant %d of buffer %d is another's, or its importer does not have it", h, id)
 	}
 }

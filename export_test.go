@@ -11,9 +11,9 @@ import (
 
 // SetLastHandle has the process go on behind this handle, as after so many grants.
 func SetLastHandle(p *Process, handle uint32) {
-	p.mu.Lock()
-	p.lastHandle = handle
-	p.mu.Unlock()
+	p.memory.mu.Lock()
+	p.importers.lastHandle = handle
+	p.memory.mu.Unlock()
 }
 
 // SetImportWaits changes after which time an import that waits is logged, until the function that
@@ -27,19 +27,21 @@ func SetImportWaits(d time.Duration) (restore func()) {
 // JoinLate begins the link of an importer that was introduced as the order-th one,
 // as where its process did not get to run between the answer and this.
 func JoinLate(p *Process, id nodeproto.ProcessID, order uint64, fd int) error {
-	return p.joinLink(id, order, fd, nil, link.Terms{})
+	return p.importers.joinLink(id, order, fd, nil, link.Terms{})
 }
 
 // Checked says of how many links of the process, out and in, payloads have checksums.
 func Checked(p *Process) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.exporterLinks {
+	p.exporters.mu.Lock()
+	defer p.exporters.mu.Unlock()
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	for _, l := range p.exporters.links {
 		if l.requester.Terms().Checked {
 			n++
 		}
 	}
-	for _, peer := range p.importers {
+	for _, peer := range p.importers.byID {
 		if peer.responder != nil && peer.responder.Terms().Checked {
 			n++
 		}
@@ -49,14 +51,16 @@ func Checked(p *Process) (n int) {
 
 // Encrypted says how many links of the process, out and in, are encrypted.
 func Encrypted(p *Process) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.exporterLinks {
+	p.exporters.mu.Lock()
+	defer p.exporters.mu.Unlock()
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	for _, l := range p.exporters.links {
 		if l.requester.Encrypted() {
 			n++
 		}
 	}
-	for _, peer := range p.importers {
+	for _, peer := range p.importers.byID {
 		if peer.responder != nil && peer.responder.Encrypted() {
 			n++
 		}
@@ -71,9 +75,9 @@ func SetDialer(p *Process, f func(ctx context.Context, address string) (net.Conn
 
 // Resumed is how often links to exporters lost their connections, and were resumed.
 func Resumed(p *Process) (losses, resumptions uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.exporterLinks {
+	p.exporters.mu.Lock()
+	defer p.exporters.mu.Unlock()
+	for _, l := range p.exporters.links {
 		n, m := l.requester.ConnStats()
 		losses, resumptions = losses+n, resumptions+m
 	}
@@ -82,9 +86,9 @@ func Resumed(p *Process) (losses, resumptions uint64) {
 
 // Grants is how many imports others have of the process's exports.
 func Grants(p *Process) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, peer := range p.importers {
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	for _, peer := range p.importers.byID {
 		n += len(peer.grants)
 	}
 	return n
@@ -96,9 +100,9 @@ func SetEvents(p *Process, h func(Event)) { p.eventHandler = h }
 // Importers is how many processes have a link to this one, and order the number of the last link
 // that they asked for.
 func Importers(p *Process) (n int, order uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, peer := range p.importers {
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	for _, peer := range p.importers.byID {
 		if peer.responder != nil {
 			n++
 		}
@@ -109,9 +113,9 @@ func Importers(p *Process) (n int, order uint64) {
 
 // CloseExport closes buffer id of p.
 func CloseExport(t interface{ Error(...any) }, p *Process, id uint32) {
-	p.mu.Lock()
-	e := p.exports[id]
-	p.mu.Unlock()
+	p.memory.mu.Lock()
+	e := p.memory.exports[id]
+	p.memory.mu.Unlock()
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
@@ -122,12 +126,12 @@ func WaitsForNotes(p *Process) bool { return p.engine.NotifyWaiters() > 0 }
 
 // SeverLinks ends the links of p to exporters, as when they fail for good.
 func SeverLinks(p *Process) {
-	p.mu.Lock()
+	p.exporters.mu.Lock()
 	var outs []*link.Requester
-	for _, l := range p.exporterLinks {
+	for _, l := range p.exporters.links {
 		outs = append(outs, l.requester)
 	}
-	p.mu.Unlock()
+	p.exporters.mu.Unlock()
 	for _, requester := range outs {
 		requester.Sever(link.ErrGone)
 	}
@@ -141,7 +145,7 @@ func ImportState(im *Import) string {
 }
 
 func ExportState(e *Export) string {
-	e.p.mu.Lock()
-	defer e.p.mu.Unlock()
+	e.p.memory.mu.Lock()
+	defer e.p.memory.mu.Unlock()
 	return e.state.String()
 }

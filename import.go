@@ -169,10 +169,10 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	if err := p.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	l, g, fds, direct := p.importOnLink(ctx, peer, id)
+	l, g, fds, direct := p.exporters.importOnLink(ctx, peer, id)
 	if !direct {
 		var err error
-		if l, g, fds, err = p.importFromNode(ctx, peer, id); err != nil {
+		if l, g, fds, err = p.exporters.importFromNode(ctx, peer, id); err != nil {
 			return nil, err
 		}
 	}
@@ -182,7 +182,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		if linked {
 			l.requester.Detach(g.Handle)
 		} else {
-			p.releaseGrant(ctx, g)
+			p.exporters.releaseGrant(ctx, g)
 		}
 	}
 	want := 0
@@ -209,7 +209,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 	}()
 	if !linked {
 		var err error
-		if l, err = p.acquireLink(ctx, g.Exporter); err != nil {
+		if l, err = p.exporters.acquireLink(ctx, g.Exporter); err != nil {
 			closeAll(fds)
 			releaseGrant()
 			return nil, err
@@ -229,12 +229,12 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 			l.requester.Detach(g.Handle)
 			return nil, err
 		}
-		p.keepOutOfDumps(reg)
+		p.exporters.keepOutOfDumps(reg)
 		im.mapped = link.NewMapped(l.requester, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
 		im.mapped.Ended, im.mapped.Fast = &im.ended, g.Claims == 0 && g.Rights&nodeproto.MayWrite != 0
 		im.mapped.FastNotify = im.mapped.Fast && im.notifiable()
 		if g.Claims != 0 {
-			c, err := l.takeClaims(p, &g, fds[1:])
+			c, err := l.takeClaims(&p.exporters, &g, fds[1:])
 			if err != nil {
 				im.unmap()
 				l.requester.Detach(g.Handle)
@@ -253,12 +253,12 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 
 // keepOutOfDumps excludes another process's memory from this one's core dumps, unless
 // WithImportsDumped was given.
-func (m *member) keepOutOfDumps(r *shm.Region) {
-	if m.dumpImports {
+func (t *exporters) keepOutOfDumps(r *shm.Region) {
+	if t.dumpImports {
 		return
 	}
 	if err := r.DontDump(); err != nil {
-		m.log.Warn("imported memory will be in core dumps of this process", "why", err)
+		t.log.Warn("imported memory will be in core dumps of this process", "why", err)
 	}
 }
 
@@ -340,7 +340,7 @@ func (im *Import) unmap() {
 		im.mapped.Close()
 	}
 	if im.claims != 0 {
-		im.releaseClaims.Do(func() { im.link.dropClaims(im.p, im.claims) })
+		im.releaseClaims.Do(func() { im.link.dropClaims(&im.p.member, im.claims) })
 	}
 }
 

@@ -14,12 +14,12 @@ import (
 
 // importOnLink requests an import over the link to the exporter, if that link takes such requests.
 // ok is false if the caller must ask the node.
-func (p *Process) importOnLink(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, ok bool) {
+func (t *exporters) importOnLink(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, ok bool) {
 	// A process without its node makes no imports.
-	if peer.Node.name != p.id.Node || !p.node.CheckConnected() {
+	if peer.Node.name != t.id.Node || !t.node.CheckConnected() {
 		return nil, g, nil, false
 	}
-	exporter, l := p.localLink(uint32(peer.PID))
+	exporter, l := t.localLink(uint32(peer.PID))
 	if l == nil {
 		return nil, g, nil, false
 	}
@@ -31,7 +31,7 @@ func (p *Process) importOnLink(ctx context.Context, peer ProcessID, id uint32) (
 	if fd >= 0 {
 		fds = []int{fd}
 	}
-	p.logRequest(nodeproto.Import, nodeproto.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}, time.Since(start), nil)
+	t.logRequest(nodeproto.Import, nodeproto.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}, time.Since(start), nil)
 	return l, nodeproto.Grant{
 		Exporter: exporter, Handle: a.Handle, Size: int(a.Size), Rights: nodeproto.Rights(a.Rights), Mapped: a.Mapped,
 		Memory: int(a.Memory), Offset: int(a.Offset), Slot: uint32(a.Slot), State: a.State, Place: a.Addr,
@@ -40,11 +40,11 @@ func (p *Process) importOnLink(ctx context.Context, peer ProcessID, id uint32) (
 
 // localLink returns the link to an exporter on this node if it is ready, alive and takes import
 // requests, else nil.
-func (p *Process) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	id := p.localLinks[pid]
-	if l := p.exporterLinks[id]; l != nil && l.state == linkReady && l.takesImports && l.requester.Err() == nil {
+func (t *exporters) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := t.local[pid]
+	if l := t.links[id]; l != nil && l.state == linkReady && l.takesImports && l.requester.Err() == nil {
 		return id, l
 	}
 	return nodeproto.ProcessID{}, nil
@@ -55,12 +55,12 @@ func (p *Process) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
 // request: four packets of eight, each of which wakes a process.
 
 // importFromNode requests an import from the node. l is non-nil if the link was made along with it.
-func (p *Process) importFromNode(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
+func (t *exporters) importFromNode(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
 	r := nodeproto.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
-	if r.Node == p.id.Node && p.linksWithImport.Load() {
-		if over := p.claimFirst(r.PID); over != nil {
+	if r.Node == t.id.Node && t.linksWithImport.Load() {
+		if over := t.claimFirst(r.PID); over != nil {
 			defer over()
-			l, g, fds, err = p.importWithLink(ctx, r)
+			l, g, fds, err = t.importWithLink(ctx, r)
 			switch {
 			// Waiting for an export, or for another daemon, is done by the request below: it leaves
 			// no descriptors with the daemon.
@@ -71,8 +71,8 @@ func (p *Process) importFromNode(ctx context.Context, peer ProcessID, id uint32)
 			}
 		}
 	}
-	defer p.logWaiting(peer, id)()
-	g, fds, err = nodeconn.Ask[nodeproto.Grant](ctx, &p.node, nodeproto.Import, r, nil)
+	defer t.logWaiting(peer, id)()
+	g, fds, err = nodeconn.Ask[nodeproto.Grant](ctx, &t.node, nodeproto.Import, r, nil)
 	return nil, g, fds, err
 }
 
@@ -82,48 +82,48 @@ var importLogDelay = 5 * time.Second
 
 // logWaiting logs that an import waits for its export, until the caller calls stop. With a wrong
 // buffer id and no deadline an import would wait for ever, silently.
-func (m *member) logWaiting(peer ProcessID, id uint32) (stop func()) {
+func (t *exporters) logWaiting(peer ProcessID, id uint32) (stop func()) {
 	var mu sync.Mutex
-	var t *time.Timer
+	var timer *time.Timer
 	begun, wait, stopped := time.Now(), importLogDelay, false
 	mu.Lock()
 	defer mu.Unlock()
-	t = time.AfterFunc(wait, func() {
+	timer = time.AfterFunc(wait, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if stopped {
 			return
 		}
-		m.log.Warn("an import waits for its export: the process has not exported a buffer of this id, "+
+		t.log.Warn("an import waits for its export: the process has not exported a buffer of this id, "+
 			"or its node does not answer; compare the ids, and bound the wait by the context",
 			"buffer", id, "exporter", peer.String(), "waited", time.Since(begun).Round(time.Millisecond))
 		wait *= 10
-		t.Reset(wait)
+		timer.Reset(wait)
 	})
 	return func() {
 		mu.Lock()
 		defer mu.Unlock()
 		stopped = true
-		t.Stop()
+		timer.Stop()
 	}
 }
 
 // claimFirst claims the first import from process pid of this node: no other caller makes a link to
 // it until over is called. over is nil if there is a link or another caller makes one. It may be
 // called twice.
-func (p *Process) claimFirst(pid uint32) (over func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, there := p.localLinks[pid]; there || p.pendingFirst[pid] != nil {
+func (t *exporters) claimFirst(pid uint32) (over func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, there := t.local[pid]; there || t.pendingFirst[pid] != nil {
 		return nil
 	}
 	done := make(chan struct{})
-	p.pendingFirst[pid] = done
+	t.pendingFirst[pid] = done
 	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.pendingFirst[pid] == done {
-			delete(p.pendingFirst, pid)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.pendingFirst[pid] == done {
+			delete(t.pendingFirst, pid)
 			close(done)
 		}
 	}
@@ -131,57 +131,57 @@ func (p *Process) claimFirst(pid uint32) (over func()) {
 
 // importWithLink requests an import together with its link. If the grant comes without a link, the
 // caller requests the link separately.
-func (p *Process) importWithLink(ctx context.Context, r nodeproto.ImportRequest) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
-	ring, mine, err := p.newLinkPages()
+func (t *exporters) importWithLink(ctx context.Context, r nodeproto.ImportRequest) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
+	ring, mine, err := t.newLinkPages()
 	if err != nil {
 		return nil, g, nil, err
 	}
 	r.Link = true
 	start := time.Now()
-	g, fds, err = nodeproto.AskPolling[nodeproto.Grant](ctx, p.node.Latest(), nodeproto.Import, r, mine)
+	g, fds, err = nodeproto.AskPolling[nodeproto.Grant](ctx, t.node.Latest(), nodeproto.Import, r, mine)
 	closeAll(mine)
 	if err != nil || g.Link == nil {
 		ring.Retire()
 		return nil, g, fds, err
 	}
-	if len(fds) < nodeproto.LinkDescriptors || g.Exporter.Node != p.id.Node || g.Exporter.PID != r.PID {
+	if len(fds) < nodeproto.LinkDescriptors || g.Exporter.Node != t.id.Node || g.Exporter.PID != r.PID {
 		ring.Retire()
 		closeAll(fds)
 		return nil, g, nil, code.New(code.Protocol, "an import from process %d and its link came with %d descriptors from %v", r.PID, len(fds), g.Exporter)
 	}
 	own := len(fds) - nodeproto.LinkDescriptors
 	fds, links := fds[:own:own], fds[own:]
-	p.mu.Lock()
-	if p.closed.Load() {
-		p.mu.Unlock()
+	t.mu.Lock()
+	if t.closed.Load() {
+		t.mu.Unlock()
 		ring.Retire()
 		closeAll(append(fds, links...))
 		return nil, g, nil, code.New(code.Closed, "the process is closed")
 	}
-	l = p.addLink(g.Exporter)
-	p.mu.Unlock()
-	if err = p.openLocalLink(l, g.Link, ring, links); err != nil {
-		p.linkFailed(l, err)
+	l = t.addLink(g.Exporter)
+	t.mu.Unlock()
+	if err = t.openLocalLink(l, g.Link, ring, links); err != nil {
+		t.linkFailed(l, err)
 		closeAll(fds)
-		p.releaseGrant(ctx, g)
+		t.releaseGrant(ctx, g)
 	}
-	p.logRequest(nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, time.Since(start), err)
+	t.logRequest(nodeproto.Connect, nodeproto.ConnectRequest{Exporter: g.Exporter}, time.Since(start), err)
 	return l, g, fds, err
 }
 
 // releaseGrant tells the exporter that a grant is not used. Without a daemon the exporter is not
 // told; it drops the grant when it rejoins its daemon, or with the link. The request lasts at most
 // timeout.Answer, and the import's caller waits for it only while its context lasts.
-func (m *member) releaseGrant(ctx context.Context, g nodeproto.Grant) {
-	if !m.node.Connected() {
+func (t *exporters) releaseGrant(ctx context.Context, g nodeproto.Grant) {
+	if !t.node.Connected() {
 		return
 	}
 	over := make(chan struct{})
-	if !m.begin(func() {
+	if !t.begin(func() {
 		defer close(over)
-		told, stop := context.WithTimeout(m.ctx, timeout.Answer)
+		told, stop := context.WithTimeout(t.ctx, timeout.Answer)
 		defer stop()
-		_, _ = m.node.Latest().Call(told, nodeproto.Release, nodeproto.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
+		_, _ = t.node.Latest().Call(told, nodeproto.Release, nodeproto.ReleaseRequest{Exporter: g.Exporter, Handle: g.Handle}, nil, nil)
 	}) {
 		return
 	}

@@ -21,6 +21,21 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
+// exporters are the processes that this one imports from: its links to them.
+type exporters struct {
+	*member
+	terms        *linkTerms
+	associations *associations
+	dumpImports  bool // core dumps include imported memory
+
+	mu    sync.Mutex
+	links map[nodeproto.ProcessID]*exporterLink
+	local map[uint32]nodeproto.ProcessID // exporters on this node that have an entry in links, by pid
+	// By pid of a process on this node: closed when the first import from it, which also makes the
+	// link, has ended.
+	pendingFirst map[uint32]chan struct{}
+}
+
 // exporterLink is this process's link to one exporter, shared by all imports from it.
 type exporterLink struct {
 	exporter     nodeproto.ProcessID
@@ -30,12 +45,12 @@ type exporterLink struct {
 	grantsLost   uint64       // grants with a smaller count are void, see nodeproto.Grant; set before ready
 	assoc        *association // the association that the link belongs to
 
-	state      exporterLinkState // Guarded by Process.mu.
+	state      exporterLinkState // Guarded by exporters.mu.
 	made       chan struct{}     // closed when state is linkReady or linkFailed
 	ended      chan struct{}     // closed when state is linkEnded
 	requester  *link.Requester   // set before linkReady
 	err        error             // why the link could not be made; set before linkFailed
-	leaveCause error             // the exporter's node left while the link was made. Guarded by Process.mu.
+	leaveCause error             // the exporter's node left while the link was made. Guarded by exporters.mu.
 
 	mu               sync.Mutex
 	imports          map[uint32]*Import
@@ -69,14 +84,14 @@ var exporterLinkTransitions = state.Table[exporterLinkState]{
 }
 
 // setLinkState changes the state of a link and wakes the goroutines that wait for it. A link that
-// has failed or ended leaves the table. p.mu is held.
-func (p *Process) setLinkState(l *exporterLink, to exporterLinkState) {
+// has failed or ended leaves the table. mu is held.
+func (t *exporters) setLinkState(l *exporterLink, to exporterLinkState) {
 	exporterLinkTransitions.Check(l.state, to)
 	l.state = to
-	if to != linkReady && p.exporterLinks[l.exporter] == l {
-		delete(p.exporterLinks, l.exporter)
-		if p.localLinks[l.exporter.PID] == l.exporter {
-			delete(p.localLinks, l.exporter.PID)
+	if to != linkReady && t.links[l.exporter] == l {
+		delete(t.links, l.exporter)
+		if t.local[l.exporter.PID] == l.exporter {
+			delete(t.local, l.exporter.PID)
 		}
 	}
 	if to == linkEnded {
@@ -84,7 +99,7 @@ func (p *Process) setLinkState(l *exporterLink, to exporterLinkState) {
 		return
 	}
 	close(l.made)
-	p.endPendingLink(l.assoc)
+	t.associations.endPendingLink(l.assoc)
 }
 
 // revocation is an exporter's notice that an export has ended.
@@ -100,15 +115,15 @@ const maxEarlyRevocations = 1024
 
 // acquireLink returns the link to an exporter and makes it if there is none. Concurrent callers for
 // one exporter share the attempt.
-func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID) (*exporterLink, error) {
+func (t *exporters) acquireLink(ctx context.Context, exporter nodeproto.ProcessID) (*exporterLink, error) {
 	for {
-		p.mu.Lock()
-		if p.closed.Load() {
-			p.mu.Unlock()
+		t.mu.Lock()
+		if t.closed.Load() {
+			t.mu.Unlock()
 			return nil, code.New(code.Closed, "the process is closed")
 		}
-		if ended := p.endingDone(exporter); ended != nil {
-			p.mu.Unlock()
+		if ended := t.associations.endingDone(exporter); ended != nil {
+			t.mu.Unlock()
 			select {
 			case <-ended:
 			case <-ctx.Done():
@@ -116,8 +131,8 @@ func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID)
 			}
 			continue
 		}
-		if first := p.pendingFirst[exporter.PID]; first != nil && exporter.Node == p.id.Node {
-			p.mu.Unlock()
+		if first := t.pendingFirst[exporter.PID]; first != nil && exporter.Node == t.id.Node {
+			t.mu.Unlock()
 			select {
 			case <-first:
 			case <-ctx.Done():
@@ -125,20 +140,20 @@ func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID)
 			}
 			continue
 		}
-		l := p.exporterLinks[exporter]
+		l := t.links[exporter]
 		if l == nil {
-			l = p.addLink(exporter)
-			p.mu.Unlock()
-			err := p.connectLink(ctx, l)
+			l = t.addLink(exporter)
+			t.mu.Unlock()
+			err := t.connectLink(ctx, l)
 			if err != nil {
-				p.linkFailed(l, err)
+				t.linkFailed(l, err)
 			}
 			if errors.Is(err, errAssociationOver) && ctx.Err() == nil {
 				continue
 			}
 			return l, err
 		}
-		p.mu.Unlock()
+		t.mu.Unlock()
 		select {
 		case <-l.made:
 		case <-ctx.Done():
@@ -158,46 +173,46 @@ func (p *Process) acquireLink(ctx context.Context, exporter nodeproto.ProcessID)
 	}
 }
 
-// addLink enters a link that is about to be made. p.mu is held.
-func (p *Process) addLink(exporter nodeproto.ProcessID) *exporterLink {
+// addLink enters a link that is about to be made. mu is held.
+func (t *exporters) addLink(exporter nodeproto.ProcessID) *exporterLink {
 	l := &exporterLink{exporter: exporter, made: make(chan struct{}), ended: make(chan struct{}), imports: map[uint32]*Import{}, claims: map[uint32]*claims{}, closedImports: map[uint32]*Import{}}
-	l.assoc = p.beginPendingLink(exporter)
-	p.exporterLinks[exporter] = l
-	if exporter.Node == p.id.Node {
-		p.localLinks[exporter.PID] = exporter
+	l.assoc = t.associations.beginPendingLink(exporter, false)
+	t.links[exporter] = l
+	if exporter.Node == t.id.Node {
+		t.local[exporter.PID] = exporter
 	}
 	return l
 }
 
 // linkFailed ends the attempt to make a link.
-func (p *Process) linkFailed(l *exporterLink, err error) {
-	p.mu.Lock()
+func (t *exporters) linkFailed(l *exporterLink, err error) {
+	t.mu.Lock()
 	l.err = err
-	p.setLinkState(l, linkFailed)
-	p.mu.Unlock()
+	t.setLinkState(l, linkFailed)
+	t.mu.Unlock()
 }
 
 // connectLink makes a link with the help of the daemons. After an error the caller calls
 // linkFailed.
-func (p *Process) connectLink(ctx context.Context, l *exporterLink) error {
+func (t *exporters) connectLink(ctx context.Context, l *exporterLink) error {
 	exporter := l.exporter
 	r := nodeproto.ConnectRequest{Exporter: exporter}
-	if exporter.Node != p.id.Node {
-		id, err := p.terms.identity()
+	if exporter.Node != t.id.Node {
+		id, err := t.terms.identity()
 		if err != nil {
 			return err
 		}
-		r.Secrecy = nodeproto.Secrecy{Encrypt: p.terms.encrypt, Fingerprint: id.Fingerprint()}
-		c, fds, err := nodeconn.Ask[nodeproto.Connected](ctx, &p.node, nodeproto.Connect, r, nil)
+		r.Secrecy = nodeproto.Secrecy{Encrypt: t.terms.encrypt, Fingerprint: id.Fingerprint()}
+		c, fds, err := nodeconn.Ask[nodeproto.Connected](ctx, &t.node, nodeproto.Connect, r, nil)
 		closeAll(fds)
 		if err != nil {
 			return err
 		}
-		if p.terms.encrypt && !c.Encrypt {
+		if t.terms.encrypt && !c.Encrypt {
 			return code.New(code.NotImplemented, "this node's daemon makes no encrypted links, which this process asks for: it is older")
 		}
 		l.id, l.epoch = c.Link, c.Epoch
-		fd, cipher, a, err := p.terms.dial(ctx, c, wire.Hello{Attempt: 1})
+		fd, cipher, a, err := t.terms.dial(ctx, c, wire.Hello{Attempt: 1})
 		if l := (handshake.RetryLaterError{}); errors.As(err, &l) { // the exporter's daemon was restarted since: ask it again
 			return code.New(code.BadRbufState, "%v", err)
 		}
@@ -207,23 +222,23 @@ func (p *Process) connectLink(ctx context.Context, l *exporterLink) error {
 		if err != nil {
 			return err
 		}
-		terms := p.terms.agreed(a.Capabilities)
+		terms := t.terms.agreed(a.Capabilities)
 		terms.Cipher = cipher
-		terms.Redial, terms.OnConnChange = p.terms.redial(exporter, c), func(to shmlayout.ConnState, why error) { p.linkStateChanged(exporter, true, to, why) }
-		p.mu.Lock()
+		terms.Redial, terms.OnConnChange = t.terms.redial(exporter, c), func(to shmlayout.ConnState, why error) { t.linkStateChanged(exporter, true, to, why) }
+		t.mu.Lock()
 		left := l.leaveCause
-		p.mu.Unlock()
+		t.mu.Unlock()
 		if left != nil {
 			_ = unix.Close(fd)
 			return left
 		}
-		return p.startLink(l, fd, nil, terms)
+		return t.startLink(l, fd, nil, terms)
 	}
-	ring, mine, err := p.newLinkPages()
+	ring, mine, err := t.newLinkPages()
 	if err != nil {
 		return err
 	}
-	c, fds, err := nodeconn.Ask[nodeproto.Connected](ctx, &p.node, nodeproto.Connect, r, mine)
+	c, fds, err := nodeconn.Ask[nodeproto.Connected](ctx, &t.node, nodeproto.Connect, r, mine)
 	closeAll(mine)
 	if err == nil && len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
@@ -233,23 +248,23 @@ func (p *Process) connectLink(ctx context.Context, l *exporterLink) error {
 		ring.Retire()
 		return err
 	}
-	return p.openLocalLink(l, &c, ring, fds)
+	return t.openLocalLink(l, &c, ring, fds)
 }
 
 // newLinkPages makes the importer's page of a link on this node. It returns the descriptors for the
 // exporter, which the caller closes.
-func (p *Process) newLinkPages() (ring shmlayout.Importer, mine []int, err error) {
+func (t *exporters) newLinkPages() (ring shmlayout.Importer, mine []int, err error) {
 	if ring, err = shmlayout.NewImporter(); err != nil {
 		return ring, nil, err
 	}
-	if mine, err = dupDescriptors(p.page.Region, ring.Region); err != nil {
+	if mine, err = dupDescriptors(t.page.Region, ring.Region); err != nil {
 		ring.Retire()
 	}
 	return ring, mine, err
 }
 
 // openLocalLink starts a link on this node from the exporter's descriptors. It owns ring and fds.
-func (p *Process) openLocalLink(l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (err error) {
+func (t *exporters) openLocalLink(l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (err error) {
 	attributeDescriptors(l.exporter, fds)
 	l.id, l.takesImports, l.grantsLost = c.Link, c.Imports, c.Lost
 	pages := &link.Pages{Ring: ring}
@@ -263,22 +278,25 @@ func (p *Process) openLocalLink(l *exporterLink, c *nodeproto.Connected, ring sh
 		retirePages(pages)
 		return err
 	}
-	return p.startLink(l, fds[2], pages, link.Terms{PeerName: sourceName(l.exporter)})
+	return t.startLink(l, fds[2], pages, link.Terms{PeerName: sourceName(l.exporter)})
 }
 
 // startLink starts a link on a connected socket. The link is ready then, and may end at once. It
 // owns fd and pages.
-func (p *Process) startLink(l *exporterLink, fd int, pages *link.Pages, terms link.Terms) error {
-	p.mu.Lock()
+func (t *exporters) startLink(l *exporterLink, fd int, pages *link.Pages, terms link.Terms) error {
+	t.mu.Lock()
+	t.associations.mu.Lock()
 	if l.assoc.state != associated {
-		p.mu.Unlock()
+		t.associations.mu.Unlock()
+		t.mu.Unlock()
 		foreign.Close(fd)
 		retirePages(pages)
 		return errAssociationOver
 	}
-	requester, err := link.NewRequester(p.engine, fd, pages, terms, l.handleRevocation, func(err error) { p.requesterEnded(l, err) })
+	requester, err := link.NewRequester(t.engine, fd, pages, terms, l.handleRevocation, func(err error) { t.requesterEnded(l, err) })
 	if err != nil {
-		p.mu.Unlock()
+		t.associations.mu.Unlock()
+		t.mu.Unlock()
 		return err
 	}
 	requester.Describe(shmlayout.LinkPeer(l.exporter))
@@ -288,15 +306,16 @@ func (p *Process) startLink(l *exporterLink, fd int, pages *link.Pages, terms li
 	// A link made while its epoch ended must end too: either this finds the end or handleSever finds
 	// the link. handleSever runs a second time when the other side must first learn the reason.
 	why, sever := l.leaveCause, true
-	if l.epoch != 0 && l.epoch <= p.severedEpoch {
-		why, sever = p.severCause, l.epoch <= p.refusedEpoch
+	if l.epoch != 0 && l.epoch <= t.associations.severedEpoch {
+		why, sever = t.associations.severCause, l.epoch <= t.associations.refusedEpoch
 	}
 	if why != nil {
 		requester.ExpectEnd(why) // before any caller sees its end
 	}
 	l.requester, l.assoc.requester = requester, requester
-	p.setLinkState(l, linkReady)
-	p.mu.Unlock()
+	t.associations.mu.Unlock()
+	t.setLinkState(l, linkReady)
+	t.mu.Unlock()
 	if why != nil && sever {
 		requester.Sever(why)
 	}
@@ -304,8 +323,8 @@ func (p *Process) startLink(l *exporterLink, fd int, pages *link.Pages, terms li
 }
 
 // requesterEnded ends what used a link to an exporter, which has ended.
-func (p *Process) requesterEnded(l *exporterLink, err error) {
-	p.log.Info("link to an exporter ended", "exporter", l.exporter, "why", err)
+func (t *exporters) requesterEnded(l *exporterLink, err error) {
+	t.log.Info("link to an exporter ended", "exporter", l.exporter, "why", err)
 	l.mu.Lock()
 	imports, cs := slices.Collect(maps.Values(l.imports)), l.claims
 	l.claims = nil
@@ -322,12 +341,11 @@ func (p *Process) requesterEnded(l *exporterLink, err error) {
 	for _, c := range cs {
 		c.Retire()
 	}
-	p.mu.Lock() // once startLink has made it ready
-	p.setLinkState(l, linkEnded)
-	l.assoc.requester, l.assoc.seenAlive = nil, true
-	p.linkEnded(l.assoc, err)
-	p.mu.Unlock()
-	p.reportLinkEnd(l.exporter, true, err)
+	t.mu.Lock() // once startLink has made it ready
+	t.setLinkState(l, linkEnded)
+	t.associations.requesterEnded(l.assoc, err)
+	t.mu.Unlock()
+	t.reportLinkEnd(l.exporter, true, err)
 }
 
 // handleRevocation ends the import whose export was closed.

@@ -136,30 +136,30 @@ func (i interruptedError) Unwrap() error { return i.error }
 
 // handleHandover answers a dialled connection whose proof the daemon has checked. It answers on
 // that very connection, and only if r names this process's incarnation.
-func (p *Process) handleHandover(r nodeproto.HandoverRequest, fd int) error {
+func (t *importers) handleHandover(r nodeproto.HandoverRequest, fd int) error {
 	h, err := wire.ParseHello(r.Hello)
-	if err != nil || h.Capabilities&wire.Encrypted == 0 || !p.startTLS(r, &h, fd) {
-		p.acceptDialled(r, &h, err, fd, nil)
+	if err != nil || h.Capabilities&wire.Encrypted == 0 || !t.startTLS(r, &h, fd) {
+		t.acceptDialled(r, &h, err, fd, nil)
 	}
 	return nil // the importer has its answer; the daemon must not answer as well
 }
 
 // startTLS starts the TLS handshake on a connection of an encrypted link, and reports whether the
 // link is one. The handshake runs in the background, so a stalled importer delays no other.
-func (p *Process) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	peer := p.pendingDials[r.Link]
-	if peer == nil || peer.fingerprint == nil || p.closed.Load() {
+func (t *importers) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) bool {
+	t.memory.mu.Lock()
+	defer t.memory.mu.Unlock()
+	peer := t.pendingDials[r.Link]
+	if peer == nil || peer.fingerprint == nil || t.closed.Load() {
 		return false
 	}
-	id, err := p.terms.identity()
+	id, err := t.terms.identity()
 	if err != nil {
 		return false // unreachable: the identity was made when the importer got its fingerprint
 	}
 	nc, err := unix.Adopt(fd)
 	if err != nil {
-		p.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
+		t.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
 		return true
 	}
 	if peer.pendingTLS != nil { // an importer that dials again has given up its previous attempt
@@ -167,50 +167,50 @@ func (p *Process) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int) b
 	}
 	peer.pendingTLS = nc
 	fingerprint := peer.fingerprint
-	p.begin(func() { // p.mu is held, so the process is still open
+	t.begin(func() { // memory.mu is held, so the process is still open
 		_ = nc.SetDeadline(time.Now().Add(timeout.Hello))
-		c, err := id.Server(p.ctx, nc, fingerprint)
+		c, err := id.Server(t.ctx, nc, fingerprint)
 		_ = nc.SetDeadline(time.Time{})
-		p.mu.Lock()
+		t.memory.mu.Lock()
 		if peer.pendingTLS == io.Closer(nc) {
 			peer.pendingTLS = nil
 		}
-		p.mu.Unlock()
+		t.memory.mu.Unlock()
 		if err != nil {
 			_ = nc.Close()
-			p.log.Info("a link from an importer could not be encrypted", "importer", peer.id, "err", err)
+			t.log.Info("a link from an importer could not be encrypted", "importer", peer.id, "err", err)
 			return
 		}
 		fd, err := unix.TakeOver(nc)
 		if err != nil {
-			p.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
+			t.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
 			return
 		}
-		p.acceptDialled(r, h, nil, fd, c)
+		t.acceptDialled(r, h, nil, fd, c)
 	})
 	return true
 }
 
 // acceptDialled starts or resumes the link on a dialled connection. conn is its TLS state, nil in
 // clear.
-func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malformed error, fd int, conn *encrypt.Conn) {
-	p.joinMu.Lock() // of two attempts, the first has its link, or has failed, before the second is looked at
-	defer p.joinMu.Unlock()
-	p.mu.Lock()
-	peer := p.pendingDials[r.Link]
+func (t *importers) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malformed error, fd int, conn *encrypt.Conn) {
+	t.joinMu.Lock() // of two attempts, the first has its link, or has failed, before the second is looked at
+	defer t.joinMu.Unlock()
+	t.memory.mu.Lock()
+	peer := t.pendingDials[r.Link]
 	if peer != nil && peer.attempt == 0 { // the importer makes another link
-		p.mu.Unlock()
-		p.endAssociation(peer.id)
-		p.mu.Lock()
-		peer = p.pendingDials[r.Link]
+		t.memory.mu.Unlock()
+		t.associations.end(peer.id)
+		t.memory.mu.Lock()
+		peer = t.pendingDials[r.Link]
 	}
 	var status wire.Status
 	var old *link.Responder
 	var a *association // of a new link
 	switch {
-	case malformed != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != p.id.Incarnation || peer == nil:
+	case malformed != nil || len(r.Challenge) != wire.ChallengeSize || r.Incarnation != t.id.Incarnation || peer == nil:
 		status = wire.RefusedLink
-	case p.closed.Load():
+	case t.closed.Load():
 		status = wire.RefusedGone
 	case (peer.fingerprint != nil) != (conn != nil):
 		status = wire.RefusedClear
@@ -227,12 +227,9 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 		}
 		peer.attempt, peer.epoch = h.Attempt, r.Epoch
 		peer.pendingJoins++
-		defer p.endJoin(peer)
+		defer t.endJoin(peer)
 		if old == nil { // before the importer is answered, and may send
-			a = p.beginPendingLink(peer.id)
-			// It has dialled with the key that it got when it asked, so it lived after the links
-			// before had ended.
-			a.seenAlive = a.seenAlive || peer.asks
+			a = t.associations.beginPendingLink(peer.id, true)
 		}
 	}
 	var key []byte
@@ -240,8 +237,8 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 	if peer != nil {
 		key, order = peer.key, peer.order
 	}
-	p.mu.Unlock()
-	reply := handshake.NewReply(status, h, p.terms.capabilities, fd, conn)
+	t.memory.mu.Unlock()
+	reply := handshake.NewReply(status, h, t.terms.capabilities, fd, conn)
 	var cipher link.Cipher
 	if conn != nil {
 		cipher = conn
@@ -257,20 +254,18 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 			reply.Applied, reply.Partial, reply.Credits = applied, partial, uint64(credits)
 			return reply.Send()
 		}); err != nil {
-			p.log.Info("a link from an importer could not be resumed", "importer", peer.id, "err", err)
+			t.log.Info("a link from an importer could not be resumed", "importer", peer.id, "err", err)
 		}
 		return
 	}
 	if err := reply.Send(); err != nil || status != wire.OK {
 		_ = unix.Close(fd)
 		if a != nil {
-			p.mu.Lock()
-			p.endPendingLink(a)
-			p.mu.Unlock()
+			t.associations.endPendingLink(a)
 		}
 		return // the importer has its answer, or is gone
 	}
-	terms := p.terms.agreed(reply.Capabilities)
+	terms := t.terms.agreed(reply.Capabilities)
 	terms.Cipher = cipher
 	if terms.ReconnectLimit > 0 {
 		// The exporter waits longer than the limit: for the handshake of an importer that dials
@@ -279,9 +274,9 @@ func (p *Process) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malf
 		terms.ReconnectLimit = min(terms.ReconnectLimit, unlimited) + timeout.Hello + min(terms.SilenceLimit, unlimited)
 	}
 	id := peer.id
-	terms.PeerExited = func(ctx context.Context) (bool, error) { return p.hasDeparted(ctx, id) }
-	if err := p.joinLinkLocked(id, a, order, r.Link, fd, nil, terms); err != nil {
-		p.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
+	terms.PeerExited = func(ctx context.Context) (bool, error) { return t.hasDeparted(ctx, id) }
+	if err := t.joinLinkLocked(id, a, order, r.Link, fd, nil, terms); err != nil {
+		t.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
 	}
 }
 

@@ -18,63 +18,64 @@ import (
 
 // handleAccept makes the exporter's side of a link: at once for an importer on this node, else when
 // the importer dials.
-func (p *Process) handleAccept(r nodeproto.AcceptRequest, fds []int) (any, []int, error) {
+func (t *importers) handleAccept(r nodeproto.AcceptRequest, fds []int) (any, []int, error) {
 	if !r.SameNode {
 		closeAll(fds)
 		if len(r.Key) != wire.KeySize {
 			return nil, nil, code.New(code.Protocol, "a key of %d bytes", len(r.Key))
 		}
-		s, secret, err := p.terms.secrecy(&r)
+		s, secret, err := t.terms.secrecy(&r)
 		if err != nil {
 			return nil, nil, err
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		peer := p.importers[r.Importer]
+		t.memory.mu.Lock()
+		defer t.memory.mu.Unlock()
+		peer := t.byID[r.Importer]
 		if peer == nil {
 			return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 		}
 		if err := peer.checkOrder(r.Order); err != nil {
 			return nil, nil, err
 		}
-		delete(p.pendingDials, peer.link)
-		peer.link, peer.key, peer.fingerprint, peer.attempt, peer.asks = r.Link, r.Key, secret, 0, true
-		p.pendingDials[r.Link] = peer
+		delete(t.pendingDials, peer.link)
+		peer.link, peer.key, peer.fingerprint, peer.attempt = r.Link, r.Key, secret, 0
+		t.associations.ask(r.Importer)
+		t.pendingDials[r.Link] = peer
 		return nodeproto.Accepted{Secrecy: s}, nil, nil
 	}
-	a, out, err := p.acceptLocal(r.Importer, r.Order, fds)
+	a, out, err := t.acceptLocal(r.Importer, r.Order, fds)
 	return a, out, err
 }
 
 // acceptLocal makes the exporter's side of a link on this node from the importer's pages and a
 // socket.
-func (p *Process) acceptLocal(id nodeproto.ProcessID, order uint64, fds []int) (a nodeproto.Accepted, out []int, err error) {
+func (t *importers) acceptLocal(id nodeproto.ProcessID, order uint64, fds []int) (a nodeproto.Accepted, out []int, err error) {
 	if len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
 		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
 	}
 	attributeDescriptors(id, fds)
 	socket := fds[nodeproto.LinkPages]
-	pages, out, err := p.exchangePages(fds[:nodeproto.LinkPages])
+	pages, out, err := t.exchangePages(fds[:nodeproto.LinkPages])
 	if err != nil {
 		foreign.Close(socket)
 		return a, nil, err
 	}
-	if err := p.joinLink(id, order, socket, pages, link.Terms{PeerName: sourceName(id)}); err != nil {
+	if err := t.joinLink(id, order, socket, pages, link.Terms{PeerName: sourceName(id)}); err != nil {
 		closeAll(out)
 		return a, nil, err
 	}
 	a = nodeproto.Accepted{Imports: true}
-	p.mu.Lock()
-	if a.Lost = p.grantsLost; p.importers[id] != nil { // else the link has ended again
-		a.Lost = p.importers[id].grantsLost
+	t.memory.mu.Lock()
+	if a.Lost = t.lost; t.byID[id] != nil { // else the link has ended again
+		a.Lost = t.byID[id].grantsLost
 	}
-	p.mu.Unlock()
+	t.memory.mu.Unlock()
 	return a, out, nil
 }
 
 // exchangePages maps the importer's pages and makes this side's pages.
-func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
+func (t *importers) exchangePages(fds []int) (*link.Pages, []int, error) {
 	peer, err := shmlayout.OpenProcess(fds[0])
 	if err != nil {
 		closeAll(fds[1:])
@@ -90,7 +91,7 @@ func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 		pages.Ring.Retire()
 		return nil, nil, err
 	}
-	out, err := dupDescriptors(p.page.Region, pages.Back.Region)
+	out, err := dupDescriptors(t.page.Region, pages.Back.Region)
 	if err != nil {
 		retirePages(pages)
 	}
@@ -98,7 +99,7 @@ func (p *Process) exchangePages(fds []int) (*link.Pages, []int, error) {
 }
 
 // checkOrder refuses a link that the daemon introduced before the newest one. Its importer has
-// given it up, and starting it would end the link that the importer uses. p.mu is held.
+// given it up, and starting it would end the link that the importer uses. memory.mu is held.
 func (peer *importer) checkOrder(order uint64) error {
 	if order < peer.order {
 		return code.New(code.BadRbufState, "that process has asked for another link since")
@@ -108,55 +109,48 @@ func (peer *importer) checkOrder(order uint64) error {
 }
 
 // joinLink starts an importer's link. It owns fd and pages.
-func (p *Process) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
-	p.joinMu.Lock()
-	defer p.joinMu.Unlock()
-	p.mu.Lock()
-	if peer := p.importers[id]; peer != nil { // which has neither a link nor, it may be, a grant for a moment
+func (t *importers) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
+	t.joinMu.Lock()
+	defer t.joinMu.Unlock()
+	t.memory.mu.Lock()
+	if peer := t.byID[id]; peer != nil { // which has neither a link nor, it may be, a grant for a moment
 		peer.pendingJoins++
-		defer p.endJoin(peer)
+		defer t.endJoin(peer)
 	}
-	p.mu.Unlock()
-	p.endAssociation(id)
-	p.mu.Lock()
-	a := p.beginPendingLink(id)
-	p.mu.Unlock()
-	return p.joinLinkLocked(id, a, order, 0, fd, pages, terms)
+	t.memory.mu.Unlock()
+	t.associations.end(id)
+	return t.joinLinkLocked(id, t.associations.beginPendingLink(id, false), order, 0, fd, pages, terms)
 }
 
 // joinLinkLocked is joinLink with joinMu held. a is the link's association, from beginPendingLink.
 // dialled is the link's number if its importer dialled it, else 0.
-func (p *Process) joinLinkLocked(id nodeproto.ProcessID, a *association, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
+func (t *importers) joinLinkLocked(id nodeproto.ProcessID, a *association, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
 	// An importer may request two links at once. The later one replaces the other; otherwise a link
 	// would remain that no revocation reaches.
-	defer func() {
-		p.mu.Lock()
-		p.endPendingLink(a)
-		p.mu.Unlock()
-	}()
-	old, err := p.severOldLink(id, order)
+	defer t.associations.endPendingLink(a)
+	old, err := t.severOldLink(id, order)
 	if err != nil {
-		p.forgetLink(dialled)
+		t.forgetLink(dialled)
 		_ = unix.Close(fd)
 		retirePages(pages)
 		return err
 	}
 	reportResumed := func() {}
 	if old != nil && old.down.Load() {
-		reportResumed = sync.OnceFunc(func() { p.linkStateChanged(id, false, shmlayout.ConnEstablished, nil) })
+		reportResumed = sync.OnceFunc(func() { t.linkStateChanged(id, false, shmlayout.ConnEstablished, nil) })
 	}
-	responder, missedRevokes, err := p.installLink(id, a, dialled, fd, pages, terms, reportResumed)
+	responder, missedRevokes, err := t.installLink(id, a, dialled, fd, pages, terms, reportResumed)
 	if err != nil {
-		p.forgetLink(dialled)
+		t.forgetLink(dialled)
 		switch {
 		case old != nil:
-			p.dropSuccessor(id)
+			t.dropSuccessor(id)
 		case errors.Is(err, errAssociationOver): // the importer is gone, or must import again
-			p.dropGrant(id, allUnlinked)
+			t.dropGrant(id, allUnlinked)
 		}
 	} else {
 		reportResumed()
-		for _, h := range missedRevokes { // not under p.mu, which the engine takes while it holds a link
+		for _, h := range missedRevokes { // not under memory.mu, which the engine takes while it holds a link
 			responder.SendRevoke(h)
 		}
 	}
@@ -167,19 +161,22 @@ func (p *Process) joinLinkLocked(id nodeproto.ProcessID, a *association, order, 
 // installLink creates the responder and enters it into the tables. missedRevokes are handles whose
 // revocation must still be announced: they ended after the importer was answered. reportResumed
 // runs before any other event of the link.
-func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, reportResumed func()) (responder *link.Responder, missedRevokes []uint32, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	peer := p.importers[id]
-	if peer == nil || p.closed.Load() {
+func (t *importers) installLink(id nodeproto.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, reportResumed func()) (responder *link.Responder, missedRevokes []uint32, err error) {
+	t.memory.mu.Lock()
+	defer t.memory.mu.Unlock()
+	peer := t.byID[id]
+	if peer == nil || t.closed.Load() {
 		_ = unix.Close(fd)
 		retirePages(pages)
 		return nil, nil, code.New(code.BadRbufState, "nothing is granted to that process: import again")
 	}
-	if id.Node != p.id.Node && p.severCause != nil && peer.epoch <= p.refusedEpoch {
+	as := t.associations
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if id.Node != t.id.Node && as.severCause != nil && peer.epoch <= as.refusedEpoch {
 		_ = unix.Close(fd)
 		retirePages(pages)
-		return nil, nil, p.severCause
+		return nil, nil, as.severCause
 	}
 	if a.state != associated { // PeerGone may have been reported: nothing of that process may arrive any more
 		_ = unix.Close(fd)
@@ -194,16 +191,16 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 	terms.OnConnChange = func(to shmlayout.ConnState, why error) {
 		reportResumed()
 		l.down.Store(!to.Connected())
-		p.linkStateChanged(id, false, to, why)
+		t.linkStateChanged(id, false, to, why)
 	}
-	responder, err = link.NewResponder(p.engine, fd, pages, terms, targets, p.importHandler(id),
-		func(h uint32) { p.dropGrant(id, h) },
-		func(err error) { reportResumed(); p.inboundEnded(id, dialled, l, err) })
+	responder, err = link.NewResponder(t.engine, fd, pages, terms, targets, t.importHandler(id),
+		func(h uint32) { t.dropGrant(id, h) },
+		func(err error) { reportResumed(); t.inboundEnded(id, dialled, l, err) })
 	if err != nil {
 		return nil, nil, err
 	}
-	if id.Node != p.id.Node && p.severCause != nil && peer.epoch <= p.severedEpoch {
-		responder.ExpectEnd(p.severCause) // handleSever has announced it before there was a link
+	if id.Node != t.id.Node && as.severCause != nil && peer.epoch <= as.severedEpoch {
+		responder.ExpectEnd(as.severCause) // handleSever has announced it before there was a link
 	}
 	l.responder, l.assoc = responder, a
 	a.responders[responder] = true
@@ -214,18 +211,18 @@ func (p *Process) installLink(id nodeproto.ProcessID, a *association, dialled ui
 		g.setState(grantLinked, responder)
 	}
 	if invariant.Enabled {
-		p.checkTables()
+		t.checkTables()
 	}
 	return responder, missedRevokes, nil
 }
 
 // severOldLink ends the importer's previous link and returns it, or nil. The grants move to the new
-// link only when nothing can reach them through the old one. p.mu must not be held.
-func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inboundLink, err error) {
-	p.mu.Lock()
-	if peer := p.importers[id]; peer != nil {
+// link only when nothing can reach them through the old one. memory.mu must not be held.
+func (t *importers) severOldLink(id nodeproto.ProcessID, order uint64) (old *inboundLink, err error) {
+	t.memory.mu.Lock()
+	if peer := t.byID[id]; peer != nil {
 		if err := peer.checkOrder(order); err != nil {
-			p.mu.Unlock()
+			t.memory.mu.Unlock()
 			return nil, err
 		}
 		if old = peer.inbound; old != nil {
@@ -239,7 +236,7 @@ func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inbou
 		}
 		peer.responder, peer.inbound = nil, nil
 	}
-	p.mu.Unlock()
+	t.memory.mu.Unlock()
 	if old != nil {
 		old.responder.Sever(errReplaced)
 	}
@@ -247,24 +244,24 @@ func (p *Process) severOldLink(id nodeproto.ProcessID, order uint64) (old *inbou
 }
 
 // endJoin ends one pending join of an importer, whether its link has started or failed.
-func (p *Process) endJoin(peer *importer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (t *importers) endJoin(peer *importer) {
+	t.memory.mu.Lock()
+	defer t.memory.mu.Unlock()
 	if peer.pendingJoins--; peer.pendingJoins == 0 {
 		peer.missedRevokes = nil
 	}
-	p.dropIfIdle(peer)
+	t.dropIfIdle(peer)
 }
 
 // inboundLink is an importer's link, with the state of its events: LinkDown, LinkResumed, and
 // finally, once, PeerGone.
 type inboundLink struct {
-	responder *link.Responder // Guarded by p.mu until the link is installed.
+	responder *link.Responder // Guarded by memory.mu until the link is installed.
 	assoc     *association    // Guarded like responder.
 	// LinkDown was the last event. It is final once Sever has returned: Sever takes the lock under
 	// which it is stored.
 	down      atomic.Bool
-	successor *successor // the link that replaces this one. Guarded by p.mu.
+	successor *successor // the link that replaces this one. Guarded by memory.mu.
 }
 
 // successor is the link that replaces an importer's link.
@@ -294,40 +291,40 @@ var errReplaced = fmt.Errorf("%w: the importer has made another link", link.ErrC
 
 // inboundEnded cleans up after an importer's link. It reports the importer as gone unless a
 // successor continues.
-func (p *Process) inboundEnded(id nodeproto.ProcessID, dialled uint64, l *inboundLink, err error) {
-	p.mu.Lock() // once the link is there
+func (t *importers) inboundEnded(id nodeproto.ProcessID, dialled uint64, l *inboundLink, err error) {
+	t.memory.mu.Lock() // once the link is there
 	next := l.successor
 	if next != nil {
-		p.mu.Unlock()
+		t.memory.mu.Unlock()
 		<-next.done // the successor's start waits for no other goroutine
 		if next.err != nil {
 			err = link.Gone("the importer's next link could not begin: %w", next.err)
 		}
-		p.mu.Lock()
+		t.memory.mu.Lock()
 	} else { // from here on no successor can replace it
-		p.dropInbound(id, l.responder)
+		t.dropInbound(id, l.responder)
 	}
 	// If the importer never took the link up, because its call or its daemon ended first, the
 	// link's end says nothing about the importer.
 	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || l.responder.Accepted())
-	p.responderEnded(l.assoc, l.responder, gone, err) // in one critical section with dropInbound: no other link can report anything in between
-	p.mu.Unlock()
+	t.associations.responderEnded(l.assoc, l.responder, gone, err) // in one critical section with dropInbound: no other link can report anything in between
+	t.memory.mu.Unlock()
 	if next != nil {
 		close(next.oldReported)
 	}
 	if gone {
-		p.reportLinkEnd(id, false, err)
+		t.reportLinkEnd(id, false, err)
 	}
-	p.log.Info("link from an importer ended", "importer", id, "why", err)
-	p.forgetLink(dialled)
+	t.log.Info("link from an importer ended", "importer", id, "why", err)
+	t.forgetLink(dialled)
 }
 
-// dropInbound removes the grants of a link that had no successor. p.mu is held.
-func (p *Process) dropInbound(id nodeproto.ProcessID, ended *link.Responder) {
-	for e := range p.redirectable {
+// dropInbound removes the grants of a link that had no successor. memory.mu is held.
+func (t *importers) dropInbound(id nodeproto.ProcessID, ended *link.Responder) {
+	for e := range t.memory.redirectable {
 		e.importerLost(id)
 	}
-	peer := p.importers[id]
+	peer := t.byID[id]
 	if peer == nil {
 		return
 	}
@@ -336,19 +333,19 @@ func (p *Process) dropInbound(id nodeproto.ProcessID, ended *link.Responder) {
 			g.setState(grantLost, nil)
 		}
 	}
-	p.countLostGrants(peer)
+	t.countLostGrants(peer)
 	if peer.responder == ended {
 		peer.responder, peer.inbound = nil, nil
 	}
-	p.dropIfIdle(peer)
+	t.dropIfIdle(peer)
 }
 
 // dropSuccessor removes the grants that were to move to a successor that failed.
-func (p *Process) dropSuccessor(id nodeproto.ProcessID) {
-	p.mu.Lock()
-	for e := range p.redirectable {
+func (t *importers) dropSuccessor(id nodeproto.ProcessID) {
+	t.memory.mu.Lock()
+	for e := range t.memory.redirectable {
 		e.importerLost(id)
 	}
-	p.mu.Unlock()
-	p.dropGrant(id, allUnlinked)
+	t.memory.mu.Unlock()
+	t.dropGrant(id, allUnlinked)
 }

@@ -13,9 +13,9 @@ type Memory struct {
 	p          *Process
 	region     *shm.Region
 	size       int
-	redirectOf *Export // the export that this memory is a redirection target of. Guarded by p.mu.
+	redirectOf *Export // the export that this memory is a redirection target of. Guarded by memoryTable.mu.
 
-	exportMu sync.Mutex // held while an export of it begins or ends; taken before p.mu
+	exportMu sync.Mutex // held while an export of it begins or ends; taken before memoryTable.mu
 }
 
 // Alloc allocates size bytes (a positive multiple of the word) of zeroed
@@ -40,13 +40,13 @@ func (p *Process) Alloc(size int) (*Memory, error) {
 		return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
 	}
 	m := &Memory{p: p, region: r, size: size}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
 	if p.closed.Load() {
 		r.Retire()
 		return nil, failf(op, ErrClosed, "the process is closed")
 	}
-	p.memories.Add(m.Bytes(), m)
+	p.memory.allocations.Add(m.Bytes(), m)
 	return m, nil
 }
 
@@ -59,30 +59,44 @@ func (m *Memory) Bytes() []byte { return m.region.Bytes()[:m.size:m.size] }
 // [ErrBadRbufState]: close the export first. So it is with memory that is a
 // redirection target, or bound (see [Import.Bind]). Closing twice is no error.
 func (m *Memory) Close() error {
-	p := m.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	t := &m.p.memory
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if e := m.redirectOf; e != nil {
 		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is a redirection target of buffer %d: close that export first", e.id)
 	}
-	if e := p.exportSpans.First(m.Bytes()); e != nil {
+	if e := t.exportSpans.First(m.Bytes()); e != nil {
 		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
 	}
-	for b := range p.bindings {
+	for b := range t.bindings {
 		if b.allocation == m {
 			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is bound to buffer %d of %v: close that binding first", b.im.id, b.im.peer)
 		}
 	}
-	if p.owns(m) {
-		p.memories.Remove(m.Bytes())
+	if t.owns(m) {
+		t.allocations.Remove(m.Bytes())
 		m.region.Forbid()
 	}
 	return nil
 }
 
-// allocationOf returns the allocation that contains b, and b's offset in it, or nil. p.mu is held.
-func (p *Process) allocationOf(b []byte) (*Memory, int) {
-	if m := p.memories.First(b); m != nil {
+// memoryTable is what this process's memory is used for: allocations, exports, redirection targets
+// and bindings.
+type memoryTable struct {
+	mu           sync.Mutex
+	allocations  shm.Spans[*Memory]
+	exports      map[uint32]*Export
+	exportSpans  shm.Spans[*Export] // exports by the memory that they cover
+	redirectable map[*Export]bool   // the exports that are redirectable
+	freeSlots    []uint32           // free slots of the page's state table
+	slotsUsed    uint32             // slots from this one on were never used
+	lastSerial   uint64             // the last serial given to an export
+	bindings     map[*Binding]struct{}
+}
+
+// allocationOf returns the allocation that contains b, and b's offset in it, or nil. mu is held.
+func (t *memoryTable) allocationOf(b []byte) (*Memory, int) {
+	if m := t.allocations.First(b); m != nil {
 		if off, ok := shm.Within(m.Bytes(), b); ok {
 			return m, off
 		}
@@ -90,5 +104,5 @@ func (p *Process) allocationOf(b []byte) (*Memory, int) {
 	return nil, 0
 }
 
-// owns reports whether m is an open allocation of p. p.mu is held.
-func (p *Process) owns(m *Memory) bool { return p.memories.First(m.Bytes()) == m }
+// owns reports whether m is an open allocation. mu is held.
+func (t *memoryTable) owns(m *Memory) bool { return t.allocations.First(m.Bytes()) == m }

@@ -14,6 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -212,14 +213,14 @@ func (p *Process) handleRequest(_ context.Context, m nodeproto.Method, body []by
 			closeAll(fds)
 			return nil, nil, err
 		}
-		return p.handleOffer(r, fds)
+		return p.importers.handleOffer(r, fds)
 	case nodeproto.Accept:
 		r, err := nodeproto.Decode[nodeproto.AcceptRequest](body)
 		if err != nil {
 			closeAll(fds)
 			return nil, nil, err
 		}
-		return p.handleAccept(r, fds)
+		return p.importers.handleAccept(r, fds)
 	case nodeproto.Handover:
 		r, err := nodeproto.Decode[nodeproto.HandoverRequest](body)
 		if err != nil || len(fds) != 1 {
@@ -227,12 +228,12 @@ func (p *Process) handleRequest(_ context.Context, m nodeproto.Method, body []by
 			return nil, nil, code.New(code.Protocol, "handover with %d descriptors: %v", len(fds), err)
 		}
 		foreign.Own(fds[0]) // the node has accepted it
-		return nodeproto.Empty{}, nil, p.handleHandover(r, fds[0])
+		return nodeproto.Empty{}, nil, p.importers.handleHandover(r, fds[0])
 	case nodeproto.Withdraw:
 		r, err := nodeproto.Decode[nodeproto.ReleaseRequest](body)
 		closeAll(fds)
 		if err == nil {
-			p.handleWithdraw(r.Importer, r.Handle)
+			p.importers.handleWithdraw(r.Importer, r.Handle)
 		}
 		return nodeproto.Empty{}, nil, err
 	case nodeproto.Sever:
@@ -247,15 +248,61 @@ func (p *Process) handleRequest(_ context.Context, m nodeproto.Method, body []by
 	return nil, nil, code.New(code.NotImplemented, "unknown request %d: the daemon is newer than this program's vmmc", m)
 }
 
+// handleSever ends links with other nodes because this node or the other one was taken down, and
+// returns their number. Exports stay: importers import again later.
+func (p *Process) handleSever(r nodeproto.SeverRequest) int {
+	// ErrGone, as for every end of a link that this process did not choose, with the reason.
+	why := link.Down("%w", code.New(code.Unreachable, "%s", r.Why))
+	p.associations.recordSever(r, why)
+	responders, links := p.importers.severed(r), p.exporters.severed(r, why)
+	for _, responder := range responders {
+		if responder.ExpectEnd(why); !r.Soon {
+			responder.Sever(why)
+		}
+	}
+	for _, l := range links {
+		if l.requester.ExpectEnd(why); !r.Soon {
+			l.requester.Sever(why)
+		}
+	}
+	return len(responders) + len(links)
+}
+
+// hasDeparted asks the node whether a process is known to have ended. An error says why that is not
+// known.
+func (m *member) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	d, fds, err := nodeconn.Ask[nodeproto.Departure](ctx, &m.node, nodeproto.Departed, id, nil)
+	closeAll(fds)
+	return err == nil && d.Departed, err
+}
+
+// forgetLink tells the node that a dialled link has ended, so that it accepts no more dials for it.
+func (m *member) forgetLink(l uint64) {
+	if l == 0 {
+		return
+	}
+	m.begin(func() {
+		ctx, stop := context.WithTimeout(m.ctx, timeout.Control)
+		defer stop()
+		_, fds, err := nodeconn.Ask[nodeproto.Empty](ctx, &m.node, nodeproto.Forget, nodeproto.ForgetRequest{Link: l}, nil)
+		closeAll(fds)
+		if err != nil {
+			m.log.Debug("the node was not told of a link's end", "link", l, "err", err)
+		}
+	})
+}
+
 // rejoin identifies this process to a new daemon and announces its exports and its links.
 func (p *Process) rejoin(ctx context.Context, c *nodeproto.Conn) (rejoined func(), err error) {
-	p.dropUnlinked()
-	p.mu.Lock()
+	p.importers.dropUnlinked()
+	p.memory.mu.Lock()
 	r := nodeproto.RejoinRequest{Version: nodeproto.Version, Process: p.id, Pass: p.rejoinToken}
-	for _, peer := range p.importers {
+	for _, peer := range p.importers.byID {
 		r.Order = max(r.Order, peer.order)
 	}
-	p.mu.Unlock()
+	p.memory.mu.Unlock()
 	counters, err := p.engine.Counters()
 	if err != nil {
 		return nil, err
@@ -317,9 +364,9 @@ func takeBatch[T any](all []T) (part, rest []T) {
 // announcements returns the exports and the resumable links that a new daemon must know. The list
 // includes exports that are still being made; Process.Export announces these once more.
 func (p *Process) announcements() (offered []*Export, a nodeproto.AgainRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range p.exports {
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	for _, e := range p.memory.exports {
 		if e.closed.Load() {
 			continue
 		}
@@ -328,26 +375,10 @@ func (p *Process) announcements() (offered []*Export, a nodeproto.AgainRequest) 
 			a.Exports = append(a.Exports, e.announcement())
 		}
 	}
-	for l, peer := range p.pendingDials {
+	for l, peer := range p.importers.pendingDials {
 		if peer.attempt > 0 && peer.responder != nil && peer.responder.Terms().ReconnectLimit > 0 {
 			a.Links = append(a.Links, nodeproto.LinkAgain{Link: l, Key: peer.key})
 		}
 	}
 	return offered, a
-}
-
-// dropUnlinked drops grants that had no link yet when the daemon ended. An importer that did
-// receive such a grant is told that it is void, and imports again.
-func (p *Process) dropUnlinked() {
-	p.joinMu.Lock() // while one link replaces another, grants have no link for a moment
-	defer p.joinMu.Unlock()
-	p.mu.Lock()
-	var ids []nodeproto.ProcessID
-	for id := range p.importers {
-		ids = append(ids, id)
-	}
-	p.mu.Unlock()
-	for _, id := range ids {
-		p.dropGrant(id, allUnlinked)
-	}
 }

@@ -101,14 +101,14 @@ func (e *Export) notificationsPending() bool {
 		in     *link.Responder
 		handle uint32
 	}
-	e.p.mu.Lock()
+	e.p.memory.mu.Lock()
 	var targets []target
 	for h, g := range e.grants {
 		if g.responder != nil {
 			targets = append(targets, target{g.responder, h})
 		}
 	}
-	e.p.mu.Unlock()
+	e.p.memory.mu.Unlock()
 	for _, tg := range targets {
 		if tg.in.Pending(tg.handle) {
 			return true

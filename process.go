@@ -41,38 +41,14 @@ type Process struct {
 	stopEmbedded func() // stops the embedded node; nil: there is none
 	addrBase     uint64 // random; see Export.addr
 
-	importBudget budget
 	terms        linkTerms
+	memory       memoryTable
+	associations associations
+	importers    importers
+	exporters    exporters
 
-	joinMu         sync.Mutex // serialises the start of importers' links; taken before mu
-	mu             sync.Mutex
-	memories       shm.Spans[*Memory]
-	exports        map[uint32]*Export
-	exportSpans    shm.Spans[*Export] // exports by the memory that they cover
-	redirectable   map[*Export]bool   // the exports that are redirectable
-	freeSlots      []uint32           // free slots of the page's state table
-	slotsUsed      uint32             // slots from this one on were never used
-	lastHandle     uint32             // the last handle given to a grant
-	handlesWrapped bool               // lastHandle has wrapped around: handles may be in use
-	lastSerial     uint64             // the last serial given to an export
-	grantsLost     uint64             // counts the times that a link's end took grants with it
-	importers      map[nodeproto.ProcessID]*importer
-	pendingDials   map[uint64]*importer  // by link number: importers on other nodes that may dial
-	gonePeers      []nodeproto.ProcessID // recent peers that PeerGone was reported for
-	exporterLinks  map[nodeproto.ProcessID]*exporterLink
-
-	associations map[nodeproto.ProcessID]*association // by the other process
-
-	localLinks map[uint32]nodeproto.ProcessID // exporters on this node that have an entry in exporterLinks, by pid
-	// By pid of a process on this node: closed when the first import from it, which also makes the
-	// link, has ended.
-	pendingFirst map[uint32]chan struct{}
-	bindings     map[*Binding]struct{}
-	severedEpoch uint64 // the node's last epoch whose links were severed
-	refusedEpoch uint64 // up to this epoch, links of importers are refused
-	severCause   error  // the error that links of severedEpoch ended with
-
-	duty update.Duty // CPU share of all bindings
+	importBudget budget
+	duty         update.Duty // CPU share of all bindings
 }
 
 // member is the process as its node knows it: its identity, its connection to the node, what it
@@ -88,7 +64,6 @@ type member struct {
 	linksWithImport atomic.Bool // the daemon makes the link along with the first import
 	page            shmlayout.Process
 	engine          *link.Engine
-	dumpImports     bool // core dumps include imported memory
 
 	eventHandler      func(Event)
 	pendingReports    atomic.Int32 // see reportToNode
@@ -97,7 +72,7 @@ type member struct {
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
 	closeMu    sync.Mutex     // held while closed is set, and while a background goroutine starts
-	closed     atomic.Bool    // reports whether Close has begun; set under Process.mu too
+	closed     atomic.Bool    // reports whether Close has begun; set under memoryTable.mu and associations.mu too
 	background sync.WaitGroup // background goroutines; Close waits for them
 }
 
@@ -151,20 +126,30 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		return nil, failf("open", ErrBadArg, "the session's name %q (WithSession, or %s) is not valid UTF-8, or has a zero byte: name one as \"vmmc session ls\" shows it",
 			o.session, nodeproto.SessionEnv)
 	}
-	p := &Process{
-		member:  member{eventHandler: o.eventHandler, log: cmp.Or(o.log, slog.New(slog.DiscardHandler)), dumpImports: o.dumpImports},
-		terms:   linkTerms{capabilities: o.capabilities, encrypt: o.encrypt, silence: o.silence, resumeLimit: o.resumeLimit, dialer: dialTCP, identity: sync.OnceValues(encrypt.NewIdentity)},
-		exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, importers: map[nodeproto.ProcessID]*importer{},
-		pendingDials: map[uint64]*importer{}, associations: map[nodeproto.ProcessID]*association{}, exporterLinks: map[nodeproto.ProcessID]*exporterLink{}, localLinks: map[uint32]nodeproto.ProcessID{}, pendingFirst: map[uint32]chan struct{}{}, bindings: map[*Binding]struct{}{},
-		importBudget: budget{limit: o.importLimit},
-	}
-	p.terms.member = &p.member
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p := newProcess(&o)
 	if err := p.open(ctx, &o); err != nil {
 		p.release()
 		return nil, fail("open", contextEnded(ctx, err))
 	}
 	return p, nil
+}
+
+// newProcess makes a process that has not joined its node.
+func newProcess(o *options) *Process {
+	p := &Process{
+		member:       member{eventHandler: o.eventHandler, log: cmp.Or(o.log, slog.New(slog.DiscardHandler))},
+		terms:        linkTerms{capabilities: o.capabilities, encrypt: o.encrypt, silence: o.silence, resumeLimit: o.resumeLimit, dialer: dialTCP, identity: sync.OnceValues(encrypt.NewIdentity)},
+		memory:       memoryTable{exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, bindings: map[*Binding]struct{}{}},
+		associations: associations{byPeer: map[nodeproto.ProcessID]*association{}, asked: map[nodeproto.ProcessID]bool{}},
+		importers:    importers{byID: map[nodeproto.ProcessID]*importer{}, pendingDials: map[uint64]*importer{}},
+		exporters:    exporters{links: map[nodeproto.ProcessID]*exporterLink{}, local: map[uint32]nodeproto.ProcessID{}, pendingFirst: map[uint32]chan struct{}{}, dumpImports: o.dumpImports},
+		importBudget: budget{limit: o.importLimit},
+	}
+	p.terms.member, p.associations.member, p.importers.member, p.exporters.member = &p.member, &p.member, &p.member, &p.member
+	p.importers.terms, p.importers.memory, p.importers.associations = &p.terms, &p.memory, &p.associations
+	p.exporters.terms, p.exporters.associations = &p.terms, &p.associations
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
 }
 
 func (p *Process) open(ctx context.Context, o *options) (err error) {
@@ -247,17 +232,20 @@ func (p *Process) Close() error {
 	if err := inHandler("close"); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	if !p.beginClose() {
-		p.mu.Unlock()
+	p.memory.mu.Lock()
+	p.associations.mu.Lock() // PeerGone is not dispatched any more
+	first := p.beginClose()
+	p.associations.mu.Unlock()
+	if !first {
+		p.memory.mu.Unlock()
 		return nil
 	}
-	exports := make([]*Export, 0, len(p.exports))
-	for _, e := range p.exports {
+	exports := make([]*Export, 0, len(p.memory.exports))
+	for _, e := range p.memory.exports {
 		exports = append(exports, e)
 	}
-	bindings := slices.Collect(maps.Keys(p.bindings))
-	p.mu.Unlock()
+	bindings := slices.Collect(maps.Keys(p.memory.bindings))
+	p.memory.mu.Unlock()
 	for _, b := range bindings { // while the memory is there
 		_ = b.close()
 	}
@@ -276,11 +264,11 @@ func (p *Process) release() {
 		p.engine.Close()
 	}
 	p.background.Wait()
-	p.mu.Lock()
-	memories := p.memories
-	p.memories = shm.Spans[*Memory]{}
-	p.mu.Unlock()
-	for m := range memories.All() {
+	p.memory.mu.Lock()
+	allocations := p.memory.allocations
+	p.memory.allocations = shm.Spans[*Memory]{}
+	p.memory.mu.Unlock()
+	for m := range allocations.All() {
 		m.region.Retire()
 	}
 	if p.page.Region != nil {
@@ -356,6 +344,15 @@ func (m *member) checkOpen(ctx context.Context) error {
 		return timeout.Ended(ctx)
 	}
 	return nil
+}
+
+// interrupted gives an error that a call met the reason that its caller knows: that the process is
+// closed, or that ctx has ended.
+func (m *member) interrupted(ctx context.Context, err error) error {
+	if m.closed.Load() && !errors.Is(err, code.Closed) {
+		return code.New(code.Closed, "the process is closed (%v)", err)
+	}
+	return contextEnded(ctx, err)
 }
 
 // Spawn starts a program on a node (vmmc_Spawn) and returns once it runs, with

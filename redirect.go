@@ -41,11 +41,11 @@ func (e *Export) PostRedir(to []byte, off int) error {
 	case off < 0 || off > len(e.mem) || len(to) > len(e.mem)-off:
 		return failf(op, ErrBadArg, "the buffer has %d bytes", len(e.mem))
 	}
-	e.p.mu.Lock()
+	e.p.memory.mu.Lock()
 	closed := e.closed.Load()
-	overlap := e.p.exportSpans.First(to) != nil
+	overlap := e.p.memory.exportSpans.First(to) != nil
 	responders := e.responders()
-	e.p.mu.Unlock()
+	e.p.memory.mu.Unlock()
 	switch {
 	case closed:
 		return failf(op, ErrBadRbufState, "the export is closed")
@@ -57,7 +57,7 @@ func (e *Export) PostRedir(to []byte, off int) error {
 	return nil
 }
 
-// responders returns the links of the export's importers. p.mu is held.
+// responders returns the links of the export's importers. memoryTable.mu is held.
 func (e *Export) responders() []*link.Responder {
 	var responders []*link.Responder
 	for _, g := range e.grants {
@@ -137,19 +137,19 @@ type redirectShare struct {
 	gone   atomic.Bool
 }
 
-// admitTargets checks the allocations that a mapped importer may be redirected to. p.mu is held.
-func (p *Process) admitTargets(e *Export, op string) error {
+// admitTargets checks the allocations that a mapped importer may be redirected to. mu is held.
+func (t *memoryTable) admitTargets(e *Export, op string) error {
 	if n := len(e.targets); n > nodeproto.MaxTargets {
 		return failf(op, ErrBadArg, "%d redirection targets, there can be %d: make one large allocation a target, and redirect to parts of it", n, nodeproto.MaxTargets)
 	}
 	for _, m := range e.targets {
-		if m == nil || m.p != p || !p.owns(m) {
+		if m == nil || m.p != e.p || !t.owns(m) {
 			return failf(op, ErrBadArg, "a redirection target is not memory of this process's Alloc")
 		}
-		if shm.Overlap(m.Bytes(), e.mem) || p.exportSpans.First(m.Bytes()) != nil || m.redirectOf != nil {
+		if shm.Overlap(m.Bytes(), e.mem) || t.exportSpans.First(m.Bytes()) != nil || m.redirectOf != nil {
 			return failf(op, ErrOverlappedBufs, "a redirection target is exported, or a target of another export")
 		}
-		if p.bindingOver(m.Bytes()) != nil {
+		if t.bindingOver(m.Bytes()) != nil {
 			return failf(op, ErrOverlappedBufs, "a redirection target is bound to an import")
 		}
 	}
@@ -193,7 +193,7 @@ func (e *Export) wholeTargets() bool {
 	return true
 }
 
-// mayImport keeps a second process from a redirectable buffer; p.mu is held.
+// mayImport keeps a second process from a redirectable buffer; memoryTable.mu is held.
 func (e *Export) mayImport(id nodeproto.ProcessID) error {
 	if e.redirect == nil || e.manySenders {
 		return nil
@@ -207,7 +207,7 @@ func (e *Export) mayImport(id nodeproto.ProcessID) error {
 }
 
 // shareRedirection gives the descriptors of what a mapped importer needs beside the memory;
-// p.mu is held.
+// memoryTable.mu is held.
 func (e *Export) shareRedirection(id nodeproto.ProcessID, g *nodeproto.Grant) ([]int, error) {
 	s := e.redirShare
 	if s == nil || s.peer != id || s.gone.Load() {
@@ -221,7 +221,7 @@ func (e *Export) shareRedirection(id nodeproto.ProcessID, g *nodeproto.Grant) ([
 			post.Retire()
 			return nil, err
 		}
-		s = &redirectShare{peer: id, number: e.p.nextHandle(), pages: &link.Shared{Post: post, Claim: claim}}
+		s = &redirectShare{peer: id, number: e.p.importers.nextHandle(), pages: &link.Shared{Post: post, Claim: claim}}
 		s.pages.LinkEnded = s.gone.Load
 		for _, m := range e.targets {
 			s.pages.Targets = append(s.pages.Targets, m.Bytes())
@@ -238,7 +238,7 @@ func (e *Export) shareRedirection(id nodeproto.ProcessID, g *nodeproto.Grant) ([
 	return dupDescriptors(regions...)
 }
 
-// unshare withdraws the shared pages from an importer that is gone. p.mu is held.
+// unshare withdraws the shared pages from an importer that is gone. memoryTable.mu is held.
 func (e *Export) unshare() {
 	if s := e.redirShare; s != nil {
 		e.redirShare = nil
@@ -247,7 +247,7 @@ func (e *Export) unshare() {
 	}
 }
 
-// importerLost marks the shared pages of an importer whose link has ended. p.mu is held.
+// importerLost marks the shared pages of an importer whose link has ended. memoryTable.mu is held.
 func (e *Export) importerLost(id nodeproto.ProcessID) {
 	if s := e.redirShare; s != nil && s.peer == id {
 		s.gone.Store(true)
@@ -260,9 +260,9 @@ func (e *Export) endRedirection(responders []*link.Responder) error {
 		return nil
 	}
 	e.redirect.Drop(responders)
-	e.p.mu.Lock()
+	e.p.memory.mu.Lock()
 	e.unshare()
-	e.p.mu.Unlock()
+	e.p.memory.mu.Unlock()
 	var err error
 	for _, m := range e.targets {
 		err = errors.Join(err, m.region.Renew("vmmc"))
@@ -272,7 +272,7 @@ func (e *Export) endRedirection(responders []*link.Responder) error {
 
 // takeClaims makes the importer's side of a redirectable export that is mapped,
 // or takes the one that an earlier import of it has made. It owns fds.
-func (l *exporterLink) takeClaims(p *Process, g *nodeproto.Grant, fds []int) (*link.Claims, error) {
+func (l *exporterLink) takeClaims(t *exporters, g *nodeproto.Grant, fds []int) (*link.Claims, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.claims[g.Claims]; c != nil {
@@ -299,7 +299,7 @@ func (l *exporterLink) takeClaims(p *Process, g *nodeproto.Grant, fds []int) (*l
 			c.Retire()
 			return nil, err
 		}
-		p.keepOutOfDumps(r)
+		t.keepOutOfDumps(r)
 		c.AddTarget(r, g.Targets[i])
 	}
 	if l.claims == nil { // the link has ended
@@ -318,7 +318,7 @@ type claims struct {
 
 // dropClaims releases claims that no import uses any more, once no message to them is in flight. An
 // import made meanwhile reuses them.
-func (l *exporterLink) dropClaims(p *Process, number uint32) {
+func (l *exporterLink) dropClaims(m *member, number uint32) {
 	l.mu.Lock()
 	c := l.claims[number]
 	last := false
@@ -330,7 +330,7 @@ func (l *exporterLink) dropClaims(p *Process, number uint32) {
 	if !last {
 		return
 	}
-	p.begin(func() { // in a closed process the link's end releases all claims
+	m.begin(func() { // in a closed process the link's end releases all claims
 		c.WhenIdle(func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()

@@ -24,7 +24,9 @@ func bareProcess(t *testing.T) *Process {
 		e.Close()
 		page.Retire()
 	})
-	return &Process{member: member{page: page, engine: e}}
+	p := newProcess(&options{})
+	p.page, p.engine = page, e
+	return p
 }
 
 func TestImportTransitions(t *testing.T) {
@@ -60,13 +62,13 @@ func TestExportTransitions(t *testing.T) {
 }
 
 func TestExporterLinkTransitions(t *testing.T) {
-	p := &Process{associations: map[nodeproto.ProcessID]*association{}, exporterLinks: map[nodeproto.ProcessID]*exporterLink{}, localLinks: map[uint32]nodeproto.ProcessID{}}
+	p := newProcess(&options{})
 	id := nodeproto.ProcessID{PID: 1}
 	if err := exporterLinkTransitions.Walk(linkEnded, func(from, to exporterLinkState) exporterLinkState {
-		l := p.addLink(id)
+		l := p.exporters.addLink(id)
 		l.state = from
-		p.setLinkState(l, to)
-		if kept := p.exporterLinks[id] == l; kept != (to == linkReady) {
+		p.exporters.setLinkState(l, to)
+		if kept := p.exporters.links[id] == l; kept != (to == linkReady) {
 			t.Errorf("a link that is %v is in the table: %v", to, kept)
 		}
 		return l.state
@@ -76,10 +78,10 @@ func TestExporterLinkTransitions(t *testing.T) {
 }
 
 func TestGrantTransitions(t *testing.T) {
-	p := &Process{}
+	p := newProcess(&options{})
 	if err := grantTransitions.Walk(grantLost, func(from, to grantState) grantState {
 		peer, e := &importer{grants: map[uint32]*grant{}}, &Export{p: p, grants: map[uint32]*grant{}}
-		g := p.addGrant(peer, e, 1)
+		g := p.importers.addGrant(peer, e, 1)
 		g.state = from
 		g.setState(to, nil)
 		if n := len(peer.grants) + len(e.grants); n != 0 == (to == grantRevoked || to == grantWithdrawn || to == grantLost) {
@@ -92,12 +94,12 @@ func TestGrantTransitions(t *testing.T) {
 }
 
 func TestAssociationTransitions(t *testing.T) {
-	p := &Process{associations: map[nodeproto.ProcessID]*association{}}
+	p := newProcess(&options{})
 	if err := associationTransitions.Walk(forgotten, func(from, to associationState) associationState {
 		a := &association{state: from, done: make(chan struct{})}
-		p.associations[a.peer] = a
-		p.setAssociationState(a, to)
-		if kept := p.associations[a.peer] == a; kept != (to == ending) {
+		p.associations.byPeer[a.peer] = a
+		p.associations.setState(a, to)
+		if kept := p.associations.byPeer[a.peer] == a; kept != (to == ending) {
 			t.Errorf("an association that is %v is in the table: %v", to, kept)
 		}
 		return a.state
