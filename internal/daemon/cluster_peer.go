@@ -233,34 +233,34 @@ var idempotent = map[string]bool{
 
 // RoundTrip sends a request to the node. A reused connection may break because the node was
 // restarted since: an idempotent call is then repeated once on a new connection.
-func (w *peerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *peerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var kept atomic.Bool
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) { kept.Store(i.Reused) },
 	})
-	a, err := w.Transport.RoundTrip(r.WithContext(ctx))
+	a, err := t.Transport.RoundTrip(r.WithContext(ctx))
 	if err != nil && kept.Load() && idempotent[r.URL.Path] && r.GetBody != nil && ctx.Err() == nil {
 		again := r.WithContext(r.Context())
 		if again.Body, err = r.GetBody(); err == nil {
-			a, err = w.Transport.RoundTrip(again)
+			a, err = t.Transport.RoundTrip(again)
 		}
 	}
 	if err == nil || ctx.Err() == nil { // else the caller gave up, which says nothing about the node
-		w.noteResult(err)
+		t.noteResult(err)
 	}
 	return a, err
 }
 
-func (w *peerTransport) noteResult(err error) {
-	w.mu.Lock()
-	first, changed := !w.contacted, w.unreachable != (err != nil)
-	w.contacted, w.unreachable = true, err != nil
-	w.mu.Unlock()
+func (t *peerTransport) noteResult(err error) {
+	t.mu.Lock()
+	first, changed := !t.contacted, t.unreachable != (err != nil)
+	t.contacted, t.unreachable = true, err != nil
+	t.mu.Unlock()
 	switch {
 	case err != nil && changed:
-		w.n.driverLog.Warn("another node is lost", "node", w.host.Name, "address", w.host.Control, "err",
+		t.n.driverLog.Warn("another node is lost", "node", t.host.Name, "address", t.host.Control, "err",
 			err)
 	case err == nil && (first || changed):
-		w.n.driverLog.Info("another node is found", "node", w.host.Name, "address", w.host.Control)
+		t.n.driverLog.Info("another node is found", "node", t.host.Name, "address", t.host.Control)
 	}
 }

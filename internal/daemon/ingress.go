@@ -30,8 +30,8 @@ type ingress struct {
 	wg        sync.WaitGroup
 }
 
-func (n *Node) listenTCP() (*ingress, error) {
-	f := &ingress{
+func listenTCP(n *Node) (*ingress, error) {
+	in := &ingress{
 		n: n, tls: n.identity.serverTLS(), control: make(chan net.Conn),
 		limiter: newPreauthLimiter(n.descriptors.limit), stop: make(chan struct{}),
 	}
@@ -43,61 +43,61 @@ func (n *Node) listenTCP() (*ingress, error) {
 	for _, a := range addrs {
 		l, err := c.Listen(context.Background(), "tcp", a)
 		if err != nil {
-			for _, o := range f.listeners {
+			for _, o := range in.listeners {
 				_ = o.Close()
 			}
 			return nil, code.New(code.BadConfig, "listen for other nodes at %s: %v", a, err)
 		}
-		f.listeners = append(f.listeners, l)
+		in.listeners = append(in.listeners, l)
 	}
-	f.server = &http.Server{
+	in.server = &http.Server{
 		Handler:           n.control.handler(),
 		ReadHeaderTimeout: timeout.Hello,
 		IdleTimeout:       timeout.Idle,
 		ErrorLog:          n.httpErrors(),
 	}
-	for _, l := range f.listeners {
-		f.wg.Go(func() { f.accept(l) })
+	for _, l := range in.listeners {
+		in.wg.Go(func() { in.accept(l) })
 	}
-	f.wg.Go(func() { _ = f.server.Serve(f) })
-	return f, nil
+	in.wg.Go(func() { _ = in.server.Serve(in) })
+	return in, nil
 }
 
-func (f *ingress) addr() string { return f.listeners[0].Addr().String() }
+func (in *ingress) addr() string { return in.listeners[0].Addr().String() }
 
 // dataAddress returns the address that importers dial.
-func (f *ingress) dataAddress() string {
-	if self := f.n.cluster.roster.Load().self(f.n.cfg.Name); self.Data != "" {
+func (in *ingress) dataAddress() string {
+	if self := in.n.cluster.roster.Load().self(in.n.cfg.Name); self.Data != "" {
 		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
 			return self.Data
 		}
 	}
-	return f.addr()
+	return in.addr()
 }
 
-func (f *ingress) accept(l net.Listener) {
+func (in *ingress) accept(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			f.n.descriptors.logAcceptError(err)
+			in.n.descriptors.logAcceptError(err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		if t, ok := c.(*net.TCPConn); ok && f.n.descriptors.headroomAfter(t) != plenty {
-			f.n.refusals.count(c, refusedFull, f.n.descriptors.runOut())
+		if t, ok := c.(*net.TCPConn); ok && in.n.descriptors.headroomAfter(t) != plenty {
+			in.n.refusals.count(c, refusedFull, in.n.descriptors.runOut())
 			_ = c.Close()
 			continue
 		}
-		s, evicted := f.limiter.admit(c)
+		s, evicted := in.limiter.admit(c)
 		if evicted != nil {
-			f.n.refusals.count(evicted, refusedEvicted, errEvicted)
+			in.n.refusals.count(evicted, refusedEvicted, errEvicted)
 		}
-		f.wg.Go(func() {
-			f.classify(s)
-			f.limiter.release(s)
+		in.wg.Go(func() {
+			in.classify(s)
+			in.limiter.release(s)
 		})
 	}
 }
@@ -111,13 +111,13 @@ var (
 // classify reads the first byte: a TLS record is a control connection, our magic a data link;
 // anything else is closed. One deadline covers all that a connection does until it is
 // authenticated.
-func (f *ingress) classify(s *unauthConn) {
+func (in *ingress) classify(s *unauthConn) {
 	end := time.Now().Add(timeout.Hello)
 	_ = s.SetDeadline(end)
 	var first [1]byte
 	if _, err := io.ReadFull(s, first[:]); err != nil {
 		if !errors.Is(err, io.EOF) { // else a port scan or health check
-			f.reject(s, refusedSilent, err)
+			in.reject(s, refusedSilent, err)
 		}
 		_ = s.Close()
 		return
@@ -125,13 +125,13 @@ func (f *ingress) classify(s *unauthConn) {
 	switch first[0] {
 	case 0x16:
 		enablePacing(s.Conn)
-		f.handshakeTLS(s, first[:], end)
+		in.handshakeTLS(s, first[:], end)
 		return
 	case wire.Magic[0]:
-		err := f.dataLink(s.Conn.(*net.TCPConn), first[0], func() { f.limiter.release(s) })
-		f.reject(s, refusedHello, err)
+		err := in.dataLink(s.Conn.(*net.TCPConn), first[0], func() { in.limiter.release(s) })
+		in.reject(s, refusedHello, err)
 	default:
-		f.reject(s, refusedProtocol, errUnknownProtocol)
+		in.reject(s, refusedProtocol, errUnknownProtocol)
 	}
 	_ = s.Close()
 }
@@ -147,64 +147,64 @@ func enablePacing(c net.Conn) {
 }
 
 // reject counts why a connection was closed, unless it was evicted, which was counted then.
-func (f *ingress) reject(s *unauthConn, why string, err error) {
+func (in *ingress) reject(s *unauthConn, why string, err error) {
 	switch {
 	case err == nil || errors.Is(err, net.ErrClosed):
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		why = refusedSilent
 	}
-	f.n.refusals.count(s, why, err)
+	in.n.refusals.count(s, why, err)
 }
 
 // handshakeTLS runs the TLS handshake on s and passes the connection to the HTTP server when its
 // certificate was checked.
-func (f *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
+func (in *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
 	ctx, stop := context.WithDeadline(context.Background(), end)
 	defer stop()
-	t := tls.Server(&prefixedConn{Conn: s.Conn, first: first}, f.tls)
+	t := tls.Server(&prefixedConn{Conn: s.Conn, first: first}, in.tls)
 	if err := t.HandshakeContext(ctx); err != nil {
-		f.reject(s, refusedTLS, err)
+		in.reject(s, refusedTLS, err)
 		_ = s.Close()
 		return
 	}
-	f.limiter.release(s)
+	in.limiter.release(s)
 	_ = s.SetDeadline(time.Time{}) // the HTTP server sets its own
 	select {
-	case f.control <- t:
-	case <-f.stop:
+	case in.control <- t:
+	case <-in.stop:
 		_ = t.Close()
 	}
 }
 
 // Accept, Close and Addr make ingress the listener of the HTTP server.
-func (f *ingress) Accept() (net.Conn, error) {
+func (in *ingress) Accept() (net.Conn, error) {
 	select {
-	case c := <-f.control:
+	case c := <-in.control:
 		return c, nil
-	case <-f.stop:
+	case <-in.stop:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close is called by the HTTP server; the listeners are closed by close.
-func (f *ingress) Close() error { return nil }
+func (in *ingress) Close() error { return nil }
 
 // Addr is the first listener's.
-func (f *ingress) Addr() net.Addr { return f.listeners[0].Addr() }
+func (in *ingress) Addr() net.Addr { return in.listeners[0].Addr() }
 
-func (f *ingress) close() {
-	close(f.stop)
-	for _, l := range f.listeners {
+func (in *ingress) close() {
+	close(in.stop)
+	for _, l := range in.listeners {
 		_ = l.Close()
 	}
-	f.limiter.close()
+	in.limiter.close()
 	ctx, stop := context.WithTimeout(context.Background(), timeout.Stop/10)
 	defer stop()
-	if err := f.server.Shutdown(ctx); err != nil { // calls of waiting imports go on
-		_ = f.server.Close()
+	if err := in.server.Shutdown(ctx); err != nil { // calls of waiting imports go on
+		_ = in.server.Close()
 	}
-	f.wg.Wait()
+	in.wg.Wait()
 }
 
 // prefixedConn is a connection whose first byte was already read.

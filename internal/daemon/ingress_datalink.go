@@ -14,8 +14,8 @@ import (
 // dataLink checks a dialling importer and hands the connection to the exporter.
 // first is the byte that was read already. The caller closes c: the exporter
 // has a descriptor of its own by then. proved is called when the proof was checked.
-func (f *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
-	n := f.n
+func (in *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
+	n := in.n
 	r, err := handshake.Receive(c, first)
 	if err != nil {
 		return err

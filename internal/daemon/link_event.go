@@ -22,18 +22,18 @@ type logLimiter struct {
 }
 
 // allow reports whether a line may be logged, and returns how many were suppressed before it.
-func (t *logLimiter) allow(now time.Time) (more int, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if first := now.Add(-logBurst * logInterval); t.nextFree.Before(first) {
-		t.nextFree = first
+func (l *logLimiter) allow(now time.Time) (more int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if first := now.Add(-logBurst * logInterval); l.nextFree.Before(first) {
+		l.nextFree = first
 	}
-	if t.nextFree.After(now.Add(-logInterval)) {
-		t.suppressed++
+	if l.nextFree.After(now.Add(-logInterval)) {
+		l.suppressed++
 		return 0, false
 	}
-	t.nextFree = t.nextFree.Add(logInterval)
-	more, t.suppressed = t.suppressed, 0
+	l.nextFree = l.nextFree.Add(logInterval)
+	more, l.suppressed = l.suppressed, 0
 	return more, true
 }
 

@@ -32,62 +32,62 @@ type network struct {
 }
 
 // beginEpoch starts an epoch. mu is held, or no other goroutine uses the node yet.
-func (w *network) beginEpoch() {
+func (nw *network) beginEpoch() {
 	// Greater than any of a daemon before this one, whose links processes bring with them.
-	w.epoch = max(w.epoch+1, uint64(unix.Monotonic()))
-	w.epochCtx, w.endEpoch = context.WithCancelCause(context.Background())
+	nw.epoch = max(nw.epoch+1, uint64(unix.Monotonic()))
+	nw.epochCtx, nw.endEpoch = context.WithCancelCause(context.Background())
 }
 
 // use is for what needs other nodes: its context ends, with the reason, when this
 // one is taken down. leave must be called.
-func (w *network) use(
+func (nw *network) use(
 	ctx context.Context,
 ) (_ context.Context, epoch uint64, leave func(), err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	life := w.epochCtx
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	life := nw.epochCtx
 	if err := context.Cause(life); err != nil {
 		return nil, 0, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
-	return ctx, w.epoch, func() { stop(); cancel(nil) }, nil
+	return ctx, nw.epoch, func() { stop(); cancel(nil) }, nil
 }
 
 // reason returns why the epoch has ended, or "".
-func (w *network) reason() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := context.Cause(w.epochCtx); err != nil {
+func (nw *network) reason() string {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	if err := context.Cause(nw.epochCtx); err != nil {
 		return err.Error()
 	}
 	return ""
 }
 
 // state is that of a node that runs: up during an epoch, down between two.
-func (w *network) state() nodeState {
-	if w.reason() != "" {
+func (nw *network) state() nodeState {
+	if nw.reason() != "" {
 		return nodeDown
 	}
 	return nodeUp
 }
 
 // currentEpoch returns the epoch of links made now.
-func (w *network) currentEpoch() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.epoch
+func (nw *network) currentEpoch() uint64 {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	return nw.epoch
 }
 
 // finishEpoch ends the epoch. It reports false if the node was down already.
-func (w *network) finishEpoch(why string) (epoch uint64, was bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.epochCtx.Err() != nil {
-		return w.epoch, false
+func (nw *network) finishEpoch(why string) (epoch uint64, was bool) {
+	nw.mu.Lock()
+	defer nw.mu.Unlock()
+	if nw.epochCtx.Err() != nil {
+		return nw.epoch, false
 	}
-	w.endEpoch(code.New(code.Unreachable, "%s", why))
-	return w.epoch, true
+	nw.endEpoch(code.New(code.Unreachable, "%s", why))
+	return nw.epoch, true
 }
 
 // maxReason bounds what an administrator or another node gives as its reason.
@@ -108,82 +108,82 @@ func downReason(node, reason string) string {
 // takeDown ends all links with other nodes and refuses new ones. Links live in the
 // processes, which are asked to end them: one that does not answer keeps its own,
 // until it ends.
-func (w *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResponse {
-	w.transitionMu.Lock()
-	defer w.transitionMu.Unlock()
+func (nw *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDownResponse {
+	nw.transitionMu.Lock()
+	defer nw.transitionMu.Unlock()
 	out := &nodev1.TakeDownResponse{}
-	why := downReason(w.n.cfg.Name, reason)
-	w.n.mu.Lock()
-	epoch, was := w.finishEpoch(why)
-	if w.n.state == nodeUp {
-		w.n.setState(nodeDown)
+	why := downReason(nw.n.cfg.Name, reason)
+	nw.n.mu.Lock()
+	epoch, was := nw.finishEpoch(why)
+	if nw.n.state == nodeUp {
+		nw.n.setState(nodeDown)
 	}
-	w.n.mu.Unlock()
+	nw.n.mu.Unlock()
 	if !was {
 		return out
 	}
-	if err := w.saveDown(reason); err != nil {
-		w.n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
+	if err := nw.saveDown(reason); err != nil {
+		nw.n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
 	}
-	w.n.broker.forgetAll() // no importer can dial any more
+	nw.n.broker.forgetAll() // no importer can dial any more
 	// Whichever side of a link ends it first, the other one knows why. All of it is done even if
 	// the caller gives up.
 	ctx = context.WithoutCancel(ctx)
 	r := nodeproto.SeverRequest{Epoch: epoch, Why: why, Soon: true}
-	links, silent := w.n.registry.severAll(ctx, r)
-	out.Untold = w.n.cluster.announceLeave(ctx, why)
+	links, silent := nw.n.registry.severAll(ctx, r)
+	out.Untold = nw.n.cluster.announceLeave(ctx, why)
 	r.Soon = false
-	_, again := w.n.registry.severAll(ctx, r)
+	_, again := nw.n.registry.severAll(ctx, r)
 	for _, pid := range again {
 		if !slices.Contains(silent, pid) {
 			silent = append(silent, pid)
 		}
 	}
 	out.Links, out.Silent = uint32(links), silent
-	w.n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
+	nw.n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
 		"untold", out.Untold)
 	return out
 }
 
 // bringUp undoes takeDown.
-func (w *network) bringUp() error {
-	w.transitionMu.Lock()
-	defer w.transitionMu.Unlock()
-	if w.reason() == "" {
+func (nw *network) bringUp() error {
+	nw.transitionMu.Lock()
+	defer nw.transitionMu.Unlock()
+	if nw.reason() == "" {
 		return nil
 	}
-	if err := os.Remove(w.downFile()); w.n.cfg.State != "" && err != nil &&
+	if err := os.Remove(nw.downFile()); nw.n.cfg.State != "" && err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
 		return code.New(code.BadConfig, "node %q stays down, the next daemon would find it so: %v",
-			w.n.cfg.Name, err)
+			nw.n.cfg.Name, err)
 	}
-	w.n.mu.Lock()
-	w.mu.Lock()
-	w.beginEpoch()
-	w.mu.Unlock()
-	if w.n.state == nodeDown {
-		w.n.setState(nodeUp)
+	nw.n.mu.Lock()
+	nw.mu.Lock()
+	nw.beginEpoch()
+	nw.mu.Unlock()
+	if nw.n.state == nodeDown {
+		nw.n.setState(nodeUp)
 	}
-	w.n.mu.Unlock()
-	w.n.driver.Info("the node was brought up")
+	nw.n.mu.Unlock()
+	nw.n.driver.Info("the node was brought up")
 	return nil
 }
 
-func (w *network) downFile() string { return filepath.Join(w.n.cfg.State, "down") }
+func (nw *network) downFile() string { return filepath.Join(nw.n.cfg.State, "down") }
 
 // saveDown records for the next daemon that the node is down: a restart of the daemon or the
 // machine must not bring it up.
-func (w *network) saveDown(reason string) error {
-	if w.n.cfg.State == "" {
+func (nw *network) saveDown(reason string) error {
+	if nw.n.cfg.State == "" {
 		return errors.New("this node keeps no state")
 	}
-	w.n.sessions.mu.Lock()
-	err := w.n.sessions.open(true)
-	w.n.sessions.mu.Unlock()
+	nw.n.sessions.mu.Lock()
+	err := nw.n.sessions.open(true)
+	nw.n.sessions.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	f := w.downFile()
+	f := nw.downFile()
 	if err := trust.WriteFile(f+".new", []byte(truncateReason(reason)+"\n"), 0o600); err != nil {
 		return err
 	}
@@ -191,18 +191,18 @@ func (w *network) saveDown(reason string) error {
 }
 
 // restore begins as the daemon before this one ended.
-func (w *network) restore() {
-	w.beginEpoch()
-	if w.n.cfg.State == "" {
+func (nw *network) restore() {
+	nw.beginEpoch()
+	if nw.n.cfg.State == "" {
 		return
 	}
-	b, err := os.ReadFile(w.downFile())
+	b, err := os.ReadFile(nw.downFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err != nil { // it is there: the safe side is down
-		w.n.driver.Warn("why the node is down cannot be read", "err", err)
+		nw.n.driver.Warn("why the node is down cannot be read", "err", err)
 	}
-	w.finishEpoch(downReason(w.n.cfg.Name, string(b)))
-	w.n.driver.Warn("the node is down, as it was left", "why", w.reason())
+	nw.finishEpoch(downReason(nw.n.cfg.Name, string(b)))
+	nw.n.driver.Warn("the node is down, as it was left", "why", nw.reason())
 }

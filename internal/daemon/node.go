@@ -176,7 +176,7 @@ func (n *Node) serve() (err error) {
 		return err
 	}
 	if cfg.Identity != nil && n.cfg.Listen != "" {
-		if n.tcp, err = n.listenTCP(); err != nil {
+		if n.tcp, err = listenTCP(n); err != nil {
 			n.cancel()
 			n.wg.Wait()
 			n.unix.hangUp()

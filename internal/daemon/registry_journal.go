@@ -88,28 +88,28 @@ var memberTransitions = state.Table[memberState]{
 
 // setState is the only writer of a membership's state. mu is held, or no other goroutine uses the
 // journal yet.
-func (r *memberJournal) setState(m *membership, to memberState) {
+func (j *memberJournal) setState(m *membership, to memberState) {
 	memberTransitions.Check(m.state, to)
 	from := m.state
 	m.state, m.conn = to, nil
 	switch pid := m.Process.PID; {
 	case to.absent() && !from.absent():
 		present := make(chan struct{})
-		m.present, r.absent[pid] = present, m
-		r.n.wg.Go(func() { r.watch(m, present) })
+		m.present, j.absent[pid] = present, m
+		j.n.wg.Go(func() { j.watch(m, present) })
 	case from.absent() && !to.absent():
-		if r.absent[pid] == m {
-			delete(r.absent, pid)
+		if j.absent[pid] == m {
+			delete(j.absent, pid)
 		}
 		close(m.present)
 	}
 	if to == memberEnded || to == memberDropped {
-		delete(r.live, m.Process)
+		delete(j.live, m.Process)
 		e := memberRecord{Process: m.Process, Dropped: to == memberDropped}
 		if to == memberEnded {
 			e.Ended, e.At = true, time.Now().Unix()
 		}
-		r.append(e)
+		j.append(e)
 	}
 }
 
@@ -139,41 +139,41 @@ const (
 )
 
 // open reads the file. The socket's lock is held, so it is this daemon's alone.
-func (r *memberJournal) open(n *Node, socket string) error {
-	r.n, r.live, r.absent = n, map[nodeproto.ProcessID]*membership{}, map[uint32]*membership{}
+func (j *memberJournal) open(n *Node, socket string) error {
+	j.n, j.live, j.absent = n, map[nodeproto.ProcessID]*membership{}, map[uint32]*membership{}
 	if strings.HasPrefix(socket, "@") {
 		return nil
 	}
 	path := socket + ".roll"
-	ended := r.read(path)
+	ended := j.read(path)
 	var lost []departure
-	for id, e := range r.live {
+	for id, e := range j.live {
 		switch {
 		case id.Node != n.cfg.Name || !n.cluster.ownPID(id.PID):
-			delete(r.live, id) // recorded when the node had another name or place
+			delete(j.live, id) // recorded when the node had another name or place
 		case e.dead():
-			delete(r.live, id)
+			delete(j.live, id)
 			lost = append(lost, departure{id, time.Now().Unix()})
 		}
 	}
 	for _, e := range append(ended, lost...) {
 		n.registry.departed.addAt(e)
 	}
-	r.path = path
-	if err := r.rewrite(append(ended, lost...)); err != nil {
-		r.path = ""
+	j.path = path
+	if err := j.rewrite(append(ended, lost...)); err != nil {
+		j.path = ""
 		return code.New(code.BadConfig, "keep the members: %v", err)
 	}
-	r.mu.Lock() // each state starts a goroutine that may end it
-	defer r.mu.Unlock()
-	for _, e := range r.live {
-		r.setState(e, memberExpected)
+	j.mu.Lock() // each state starts a goroutine that may end it
+	defer j.mu.Unlock()
+	for _, e := range j.live {
+		j.setState(e, memberExpected)
 	}
 	return nil
 }
 
 // read loads the file and returns the processes that have ended, the latest last.
-func (r *memberJournal) read(path string) (ended []departure) {
+func (j *memberJournal) read(path string) (ended []departure) {
 	info, err := os.Lstat(path) // does not follow a symbolic link
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -192,7 +192,7 @@ func (r *memberJournal) read(path string) (ended []departure) {
 		}
 	}
 	if err != nil {
-		r.n.log.Warn("the members of the daemon before this one are not known: those processes cannot "+
+		j.n.log.Warn("the members of the daemon before this one are not known: those processes cannot "+
 			"rejoin", "file", path, "err", err)
 		return nil
 	}
@@ -207,79 +207,79 @@ func (r *memberJournal) read(path string) (ended []departure) {
 		}
 		switch {
 		case e.Ended:
-			delete(r.live, e.Process)
+			delete(j.live, e.Process)
 			ended = append(ended, departure{e.Process, cmp.Or(e.At, time.Now().Unix())})
 		case e.Dropped:
-			delete(r.live, e.Process)
+			delete(j.live, e.Process)
 		default:
-			r.live[e.Process] = &membership{memberRecord: e}
+			j.live[e.Process] = &membership{memberRecord: e}
 		}
 	}
 	if err := lines.Err(); err != nil || whole.N == 0 {
-		r.n.log.Warn("not all members of the daemon before this one are known: some processes cannot "+
+		j.n.log.Warn("not all members of the daemon before this one are known: some processes cannot "+
 			"rejoin", "file", path, "err", err)
 	}
 	return ended[max(0, len(ended)-maxEnded):]
 }
 
 // rewrite writes a new file with the live members and the latest ends, and renames it into place.
-func (r *memberJournal) rewrite(ended []departure) error {
-	_ = os.Remove(r.path + ".new") // left by a daemon that died while it wrote
-	f, err := os.OpenFile(r.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+func (j *memberJournal) rewrite(ended []departure) error {
+	_ = os.Remove(j.path + ".new") // left by a daemon that died while it wrote
+	f, err := os.OpenFile(j.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(f)
 	enc := json.NewEncoder(w)
-	for _, e := range r.live {
+	for _, e := range j.live {
 		_ = enc.Encode(e.memberRecord) // Flush returns the error
 	}
 	for _, e := range ended[max(0, len(ended)-maxEnded):] {
 		_ = enc.Encode(memberRecord{Process: e.ProcessID, Ended: true, At: e.at})
 	}
 	if err = w.Flush(); err == nil {
-		err = os.Rename(r.path+".new", r.path)
+		err = os.Rename(j.path+".new", j.path)
 	}
 	if err != nil {
 		_ = f.Close()
-		_ = os.Remove(r.path + ".new")
+		_ = os.Remove(j.path + ".new")
 		return err
 	}
-	if r.f != nil {
-		_ = r.f.Close()
+	if j.f != nil {
+		_ = j.f.Close()
 	}
-	r.f, r.lines = f, len(r.live)+min(len(ended), maxEnded)
+	j.f, j.lines = f, len(j.live)+min(len(ended), maxEnded)
 	return nil
 }
 
 // append writes a line. mu is held. The file is not synced: it only has to outlive the daemon,
 // since no process outlives the machine.
-func (r *memberJournal) append(e memberRecord) {
-	if r.path == "" {
+func (j *memberJournal) append(e memberRecord) {
+	if j.path == "" {
 		return
 	}
 	b, err := json.Marshal(e)
-	if err == nil && r.failed { // the last line may be torn and others may be missing
-		err = r.rewrite(r.n.registry.departed.latest(maxEnded))
+	if err == nil && j.failed { // the last line may be torn and others may be missing
+		err = j.rewrite(j.n.registry.departed.latest(maxEnded))
 	} else if err == nil {
-		_, err = r.f.Write(append(b, '\n'))
+		_, err = j.f.Write(append(b, '\n'))
 	}
-	if r.lines++; err == nil && r.lines > 4*len(r.live)+4*maxEnded {
-		err = r.rewrite(r.n.registry.departed.latest(maxEnded))
+	if j.lines++; err == nil && j.lines > 4*len(j.live)+4*maxEnded {
+		err = j.rewrite(j.n.registry.departed.latest(maxEnded))
 	}
-	if err != nil && !r.failed {
-		r.n.log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
-			"next daemon", "file", r.path, "err", err)
+	if err != nil && !j.failed {
+		j.n.log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
+			"next daemon", "file", j.path, "err", err)
 	}
-	r.failed = err != nil
+	j.failed = err != nil
 }
 
 // join records a process and returns its rejoin token.
-func (r *memberJournal) join(p *process, parent nodeproto.ProcessID) (token string) {
+func (j *memberJournal) join(p *process, parent nodeproto.ProcessID) (token string) {
 	born, err := unix.Born(p.cred.PID) // without mu: the process can make the kernel delay this
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.path == "" {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.path == "" {
 		return ""
 	}
 	token = rand.Text()
@@ -293,46 +293,46 @@ func (r *memberJournal) join(p *process, parent nodeproto.ProcessID) (token stri
 	if m := p.member; m != nil {
 		e.Group, e.Started = m.group, m.noted == nil
 	}
-	r.live[e.Process] = &membership{memberRecord: e}
-	r.append(e)
+	j.live[e.Process] = &membership{memberRecord: e}
+	j.append(e)
 	return token
 }
 
 // change changes the state of a live membership that is in one of the states from. It reports
 // whether it has.
-func (r *memberJournal) change(id nodeproto.ProcessID, to memberState, from ...memberState) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.live[id]
+func (j *memberJournal) change(id nodeproto.ProcessID, to memberState, from ...memberState) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := j.live[id]
 	if m == nil || !slices.Contains(from, m.state) {
 		return false
 	}
-	r.setState(m, to)
+	j.setState(m, to)
 	return true
 }
 
 // returning returns the membership of a process that returns by p, or nil. mu is held.
-func (r *memberJournal) returning(p *process) *membership {
-	if m := r.live[*p.id.Load()]; m != nil && m.state == memberReturning && m.conn == p {
+func (j *memberJournal) returning(p *process) *membership {
+	if m := j.live[*p.id.Load()]; m != nil && m.state == memberReturning && m.conn == p {
 		return m
 	}
 	return nil
 }
 
 // isReturning reports whether a process returns by p.
-func (r *memberJournal) isReturning(p *process) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.returning(p) != nil
+func (j *memberJournal) isReturning(p *process) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.returning(p) != nil
 }
 
 // endReturn records that a process has announced everything. It reports whether p was returning.
-func (r *memberJournal) endReturn(p *process) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.returning(p)
+func (j *memberJournal) endReturn(p *process) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := j.returning(p)
 	if m != nil {
-		r.setState(m, memberJoined)
+		j.setState(m, memberJoined)
 	}
 	return m != nil
 }
@@ -344,21 +344,21 @@ const (
 )
 
 // watch polls until an absent process is present or has ended.
-func (r *memberJournal) watch(m *membership, present <-chan struct{}) {
+func (j *memberJournal) watch(m *membership, present <-chan struct{}) {
 	t := time.NewTimer(minProbeInterval)
 	defer t.Stop()
 	for pause := minProbeInterval; ; {
 		select {
 		case <-present:
 			return
-		case <-r.n.ctx.Done():
+		case <-j.n.ctx.Done():
 			return
 		case <-t.C:
 		}
 		if m.dead() {
-			r.n.registry.departed.add(m.Process)
-			r.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
-			r.n.log.Info("a process has ended before it came back", "pid", m.Process.PID, "realpid", m.Real)
+			j.n.registry.departed.add(m.Process)
+			j.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
+			j.n.log.Info("a process has ended before it came back", "pid", m.Process.PID, "realpid", m.Real)
 			return
 		}
 		pause = min(2*pause, maxProbeInterval)
@@ -373,29 +373,29 @@ func (e *memberRecord) dead() bool {
 }
 
 // anyAbsent reports whether a process is absent, whose links are not known yet.
-func (r *memberJournal) anyAbsent() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.absent) > 0
+func (j *memberJournal) anyAbsent() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.absent) > 0
 }
 
 // isAbsent reports whether pid belongs to a process that may rejoin.
-func (r *memberJournal) isAbsent(pid uint32) bool { return r.presence(pid) != nil }
+func (j *memberJournal) isAbsent(pid uint32) bool { return j.presence(pid) != nil }
 
 // presence returns a channel that is closed when an absent process is present or has ended. It is
 // nil for another one.
-func (r *memberJournal) presence(pid uint32) <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m := r.absent[pid]; m != nil {
+func (j *memberJournal) presence(pid uint32) <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if m := j.absent[pid]; m != nil {
 		return m.present
 	}
 	return nil
 }
 
 // awaitReturn waits until an absent process is present or has ended.
-func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
-	present := r.presence(pid)
+func (j *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
+	present := j.presence(pid)
 	if present == nil {
 		return nil
 	}
@@ -406,10 +406,10 @@ func (r *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
 		return nil
 	case <-ctx.Done():
 		return ctxCause(ctx, "process %d has not come back to node %q, whose daemon was restarted", pid,
-			r.n.cfg.Name)
+			j.n.cfg.Name)
 	case <-late.C:
 		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was "+
-			"restarted, within %v: it may be stopped", pid, r.n.cfg.Name, timeout.Control)
+			"restarted, within %v: it may be stopped", pid, j.n.cfg.Name, timeout.Control)
 	}
 }
 
@@ -455,23 +455,23 @@ func (j *memberJournal) beginReturn(
 
 // close ends the writing, with the socket's lock held. It removes the file if the next daemon has
 // no use for it, and reports whether a process that has joined lives, which waits for that daemon.
-func (r *memberJournal) close() (awaited bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.f != nil {
-		_ = r.f.Close()
+func (j *memberJournal) close() (awaited bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.f != nil {
+		_ = j.f.Close()
 	}
-	for _, e := range r.live {
+	for _, e := range j.live {
 		if awaited = !e.dead(); awaited {
 			break
 		}
 	}
 	// A process that the kernel knows to be dead and that is in the list still has ended just now.
-	asked := r.n.tcp != nil && (len(r.live) > 0 || r.n.registry.departed.asked())
-	if r.path != "" && !awaited && !asked {
-		_ = os.Remove(r.path)
+	asked := j.n.tcp != nil && (len(j.live) > 0 || j.n.registry.departed.asked())
+	if j.path != "" && !awaited && !asked {
+		_ = os.Remove(j.path)
 	}
-	r.path = ""
+	j.path = ""
 	return awaited
 }
 
