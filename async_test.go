@@ -2,6 +2,7 @@ package vmmc_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"testing"
@@ -206,7 +207,13 @@ func TestImportAsync(t *testing.T) {
 		if _, err := never.Status(); !errors.Is(err, vmmc.ErrCanceled) {
 			t.Errorf("cancelled: %v", err)
 		}
-		manual.ImportAsync(ctx, a, b.Node(), b.PID(), 9) // forgotten: ends with the process
+		left := manual.ImportAsync(context.Background(), a, b.Node(), b.PID(), 9)
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := left.Wait(ctx); !errors.Is(err, vmmc.ErrClosed) {
+			t.Errorf("of a process that was closed: %v", err)
+		}
 		var nothing *manual.ImportRequest
 		if _, err := nothing.Status(); !errors.Is(err, vmmc.ErrBadAsyncHandle) {
 			t.Errorf("a nil request: %v", err)

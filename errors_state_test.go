@@ -599,6 +599,8 @@ func TestContextErrors(t *testing.T) {
 	cause := errors.New("the program's reason")
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
+	wrapped, cancelWrapped := context.WithCancelCause(t.Context())
+	cancelWrapped(fmt.Errorf("%w: %w", cause, context.Canceled))
 	late, stop := context.WithDeadlineCause(t.Context(), time.Unix(0, 0), cause)
 	defer stop()
 	for name, call := range map[string]func(context.Context) error{
@@ -620,6 +622,7 @@ func TestContextErrors(t *testing.T) {
 			is        error
 		}{
 			{cancelled, vmmc.ErrCanceled, vmmc.ErrTimeout, context.Canceled},
+			{wrapped, vmmc.ErrCanceled, vmmc.ErrTimeout, context.Canceled},
 			{late, vmmc.ErrTimeout, vmmc.ErrCanceled, context.DeadlineExceeded},
 		} {
 			err := call(c.ctx)

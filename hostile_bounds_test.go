@@ -159,8 +159,9 @@ func TestCallsEndBesideASilentExporter(t *testing.T) {
 			if im != nil {
 				closes(t, "Close of the import", im.Close)
 			}
-			_ = manual.ImportAsync(t.Context(), p, p.Node(), pid, 7)
+			left := manual.ImportAsync(context.Background(), p, p.Node(), pid, 7)
 			closes(t, "Close of the importer", p.Close)
+			testutil.Within(t, "an import by a closed process", 0, func() { _, _ = left.Wait(context.Background()) })
 		})
 	}
 }
@@ -286,8 +287,13 @@ func TestImportEndsBesideASilentNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			allEnd(t, []contextCall{{"Import", func(ctx context.Context) error { _, err := w.p.Import(ctx, node, 2, 7); return err }}})
-			_ = manual.ImportAsync(t.Context(), w.p, node, 2, 7)
+			left := manual.ImportAsync(context.Background(), w.p, node, 2, 7)
 			closes(t, "Close", w.p.Close)
+			var err error
+			testutil.Within(t, "an import by a closed process", 0, func() { _, err = left.Wait(context.Background()) })
+			if !errors.Is(err, vmmc.ErrClosed) {
+				t.Errorf("an import by a closed process: %v", err)
+			}
 		})
 	}
 }

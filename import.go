@@ -115,6 +115,9 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 		f.Peer = peer.String()
 		return nil, f
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(p.ctx, stop)() // Close ends a dial, too
 	im, err := p.importRetrying(ctx, peer, id)
 	if err != nil {
 		err = p.interrupted(ctx, err)
@@ -399,9 +402,8 @@ func (im *Import) reportRevocation(err error) {
 // The new import has the length of the old one and all of its rights, or the error is
 // [ErrStaleImport]: then it is another buffer, which the program may import if it knows what to do
 // with it. Permissions are checked as for any import. Nothing that was sent on the old import is
-// sent again: what its calls returned holds. The new one has addresses of its own in DestSpace
-// ([Import.Addr]), and no bindings: bind again, which sends the whole of the bound memory. Handlers
-// are the exporter's and need nothing.
+// sent again: what its calls returned holds. The new one has no bindings: bind again, which sends the
+// whole of the bound memory. Handlers are the exporter's and need nothing.
 //
 // An import that has not ended is returned as it is. The errors are those of [Process.Import], and
 // [ErrClosed] for an import that its own process has closed.

@@ -74,8 +74,11 @@ func TestDestSpace(t *testing.T) {
 			if err := old.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := d.Send(ctx, word, stale); !errors.Is(err, vmmc.ErrClosed) {
-				t.Errorf("to a closed import that has a range: %v", err)
+			_, begun := d.SendAsync(ctx, word, stale)
+			for call, err := range map[string]error{"Send": d.Send(ctx, word, stale), "Get": d.Get(ctx, make([]byte, 4), stale), "SendAsync": begun} {
+				if !errors.Is(err, vmmc.ErrClosed) {
+					t.Errorf("%s at a closed import that has a range: %v", call, err)
+				}
 			}
 			d.Remove(old)
 			again, err := p.Import(ctx, s.b.Node(), s.b.PID(), gone.ID())

@@ -9,8 +9,9 @@ import (
 )
 
 // InHandler reports whether the caller runs in a notification handler, or in the handler of
-// [WithEvents], of any process of this program. Calls that wait fail there with [ErrNotInHandler]. A
-// library built on this package asks it before it waits by other means.
+// [WithEvents], of any process of this program. What must not be called there, see [WithHandler],
+// fails with [ErrNotInHandler]. A library built on this package asks it before it waits by other
+// means.
 func InHandler() bool { return link.InHandler() }
 
 // BlockNotifications keeps notification handlers, and the handler of

@@ -25,8 +25,9 @@ func (a ProxyAddr) String() string { return fmt.Sprintf("%#x", uint64(a)) }
 // goes. A range that was removed is never given out again, so an address kept too long is an error
 // and never another buffer.
 //
-// The zero value is an empty space. All methods may be called concurrently; sends and gets take no
-// lock and do not allocate.
+// The zero value is an empty space. All methods may be called concurrently. Finding an address takes
+// no lock and allocates nothing. A space keeps its imports until they are removed: call Remove when
+// an import is closed.
 type DestSpace struct {
 	mu     sync.Mutex
 	next   uint64 // where the next range begins, less firstAddr. Guarded by mu.

@@ -6,29 +6,47 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/node"
 )
 
-// The addresses end before 2^64, and what was removed is not given out again.
+// The addresses end before 2^64, what was removed is not given out again, and a space without
+// addresses keeps those that it gave out.
 func TestDestSpaceIsUsedUp(t *testing.T) {
-	d := DestSpace{next: math.MaxUint64 - firstAddr - 3*between}
-	im, other := new(vmmc.Import), new(vmmc.Import)
+	const size = 64
+	p, err := vmmc.Open(t.Context(), node.Embed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Export(1, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	im, err := p.Import(t.Context(), p.Node(), p.PID(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := DestSpace{next: math.MaxUint64 - firstAddr - 4*between}
 	first, err := d.Add(im)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := d.Add(im)
-	if err != nil || second <= first {
-		t.Fatalf("the second range begins at %v, the first one at %v: %v", second, first, err)
-	}
 	d.Remove(im)
-	for range 2 {
-		a, err := d.Add(other)
-		if errors.Is(err, ErrNoVirtDestSpace) {
-			return
-		}
-		if err != nil || a <= second {
-			t.Fatalf("another range begins at %v: %v", a, err)
+	last, err := d.Add(im)
+	if err != nil || last < first+size {
+		t.Fatalf("the second range begins at %v, the removed one at %v: %v", last, first, err)
+	}
+	if a, err := d.Add(im); !errors.Is(err, ErrNoVirtDestSpace) {
+		t.Errorf("beyond the last address: %v, %v", a, err)
+	}
+	if _, _, err := d.Lookup(first); !errors.Is(err, vmmc.ErrBadProxyAddr) {
+		t.Errorf("the removed range: %v", err)
+	}
+	for off := range ProxyAddr(size) {
+		if got, at, err := d.Lookup(last + off); got != im || at != int(off) || err != nil {
+			t.Fatalf("looked up %v at %d of the last range: %d, %v", got, off, at, err)
 		}
 	}
-	t.Error("the addresses do not end")
+	if err := d.Send(t.Context(), []byte("last"), last+size-4); err != nil {
+		t.Error(err)
+	}
 }

@@ -23,18 +23,20 @@ type ImportRequest struct {
 
 // ImportAsync begins an import by p and does not wait for it (vmmc_ImportRecvBufAsync). The context
 // is the whole request's: when it ends before the import is made, the request fails. An import that
-// was made and never asked for is closed with the process. In a notification handler the request
+// was made and never asked for is closed with the process, and one that is being made fails then. In a notification handler the request
 // fails with [vmmc.ErrNotInHandler].
 func ImportAsync(ctx context.Context, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID, id uint32) *ImportRequest {
 	r := &ImportRequest{cancel: func() {}, done: make(chan struct{})}
 	switch {
 	case ctx == nil:
 		r.finish(nil, nilContext(fmt.Sprintf("import buffer %d", id)))
+	case p == nil:
+		r.finish(nil, fail(fmt.Sprintf("import buffer %d", id), vmmc.ErrBadArg, "there is no process"))
 	case vmmc.InHandler():
 		r.finish(nil, inHandler("import"))
 	default:
 		ctx, r.cancel = context.WithCancel(ctx)
-		go func() { r.finish(p.Import(ctx, node, pid, id)) }() // ends with the process
+		go func() { r.finish(p.Import(ctx, node, pid, id)) }() // Process.Close ends it
 	}
 	return r
 }
@@ -125,7 +127,9 @@ func ended(ctx context.Context, op string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		c = vmmc.ErrTimeout
 	}
-	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+	if cause := context.Cause(ctx); errors.Is(cause, err) {
+		err = cause
+	} else {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	return &vmmc.Error{Op: op, Code: c, Err: err}
