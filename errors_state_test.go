@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"path/filepath"
 	"strings"
@@ -657,15 +658,25 @@ func TestContextErrorsOfWaitingImports(t *testing.T) {
 
 // Imports that wait when their process closes fail with that.
 func TestImportsOfAProcessThatCloses(t *testing.T) {
-	s := exportedSize(t, "mapped", 4096)
-	r := manual.ImportAsync(t.Context(), s.a, s.b.Node(), s.b.PID(), 99)
+	defer vmmc.SetImportWaits(time.Millisecond)()
+	near, far := nodes(t, "mapped")
+	lines := &logLines{came: make(chan struct{}, 1)}
+	p := join(t, near, vmmc.WithLogger(slog.New(slog.NewTextHandler(lines, nil))))
+	q := join(t, far)
+	r := manual.ImportAsync(t.Context(), p, q.Node(), q.PID(), 99)
 	waits := make(chan error, 1)
 	go func() {
-		_, err := s.a.Import(t.Context(), s.b.Node(), s.b.PID(), 98)
+		_, err := p.Import(t.Context(), q.Node(), q.PID(), 98)
 		waits <- err
 	}()
-	time.Sleep(10 * time.Millisecond) // both are right whether they have begun or not
-	if err := s.a.Close(); err != nil {
+	for log := ""; !strings.Contains(log, "buffer=98") || !strings.Contains(log, "buffer=99"); log = lines.String() {
+		select {
+		case <-lines.came:
+		case <-within(t).Done():
+			t.Fatalf("the imports do not both wait: %s", lines)
+		}
+	}
+	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Wait(t.Context()); !errors.Is(err, vmmc.ErrClosed) || errors.Is(err, context.Canceled) {

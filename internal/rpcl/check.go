@@ -138,7 +138,7 @@ func (c *checker) eval(x *Expr) *big.Int {
 		if v := knownConsts[n.Name]; v != nil {
 			return &Expr{At: n.At, Num: v}
 		}
-		fail(n.At, "no constant is called %s", n.Name)
+		fail(n.At, "no constant is called %s; if it is defined elsewhere, give its value by --define", n.Name)
 		return nil
 	})
 }

@@ -41,7 +41,7 @@ func TestErrors(t *testing.T) {
 		{"typedef a *a;", "stands for itself"},
 		{"struct a { int x; }; enum a { B };", "in.x:1:27: a is defined at in.x:1:8 already"},
 		{"const A = B; const B = A;", "in.x:1:7: A is defined by itself"},
-		{"const A = B;", "in.x:1:11: no constant is called B"},
+		{"const A = B;", "in.x:1:11: no constant is called B; if it is defined elsewhere, give its value by --define"},
 		{"const A = 08;", `in.x:1:11: "08" is not an integer`},
 		{"const A = 1 / 0;", "in.x:1:13: division by zero"},
 		{"const A = 1 << 65;", "shift by 65 bits"},
