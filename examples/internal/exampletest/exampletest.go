@@ -19,11 +19,7 @@ import (
 // with status 0, says nothing else, and leaves neither a file nor a process.
 func Output(t *testing.T) string {
 	t.Helper()
-	bin, cwd := filepath.Join(t.TempDir(), "example"), t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	bin, cwd := build(t), t.TempDir()
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	c := exec.CommandContext(ctx, bin)
@@ -40,18 +36,38 @@ func Output(t *testing.T) string {
 	for _, f := range left {
 		t.Errorf("the program left a file %s", f.Name())
 	}
+	if left := processes(t, bin); len(left) > 0 {
+		t.Errorf("the program left processes: %q", left)
+	}
+	return stdout.String()
+}
+
+// build makes the program of the test's directory.
+func build(t *testing.T) (bin string) {
+	t.Helper()
+	bin = filepath.Join(t.TempDir(), "example")
+	c := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// processes are those that run a program.
+func processes(t *testing.T, bin string) (found []string) {
+	t.Helper()
 	exes, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range exes {
 		if to, err := os.Readlink(e); err == nil && strings.HasPrefix(to, bin) {
-			t.Errorf("the program left a process: %s is %s", e, to)
+			found = append(found, e)
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			t.Error(err)
 		}
 	}
-	return stdout.String()
+	return found
 }
 
 // alone is this process's environment without a daemon and a session.
