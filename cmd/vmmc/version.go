@@ -52,8 +52,12 @@ func commit() string {
 	if !ok {
 		return ""
 	}
+	return commitIn(b.Settings)
+}
+
+func commitIn(settings []debug.BuildSetting) string {
 	revision, changed := "", ""
-	for _, s := range b.Settings {
+	for _, s := range settings {
 		switch {
 		case s.Key == "vcs.revision":
 			revision = s.Value[:min(12, len(s.Value))]
