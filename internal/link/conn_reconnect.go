@@ -347,8 +347,8 @@ func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, an
 	return nil
 }
 
-// supersede gives up a connection whose loss the importer noticed first. It returns the link's cause
-// if its end is announced.
+// supersede gives up a connection whose loss the importer noticed first. It returns the link's
+// cause if its end is announced.
 func (rs *Responder) supersede() error {
 	rs.stateMu.Lock()
 	defer rs.stateMu.Unlock()

@@ -254,8 +254,8 @@ type Terms struct {
 	// How long the link may be without a connection before it fails. 0: it fails with its
 	// connection.
 	ReconnectLimit time.Duration
-	// Called when the connection is lost (to is [shmlayout.ConnReconnecting]) and when it is made again.
-	// May be called under the link's locks.
+	// Called when the connection is lost (to is [shmlayout.ConnReconnecting]) and when it is made
+	// again. May be called under the link's locks.
 	OnConnChange func(to shmlayout.ConnState, why error)
 	Redial       Redial // Makes another connection. Importing side only.
 

@@ -87,12 +87,13 @@
 // and cancel.
 //
 //   - Messages have numbers, from 1 on, in the order in which they are applied. The Requester keeps
-//     each until it is acknowledged. Of a synchronous one of up to 64 KiB it keeps the frame, in a
-//     segment from a pool that all links of the process share: at most 1 MiB for a link and 32 MiB
-//     for a process. The frame is made there and written from there. Others stay in the caller's
-//     memory: their sends return when they are acknowledged, and a request does not complete
-//     before. Where no more may be kept, asynchronous messages stay in the queue and hold up all
-//     that come after them. Gets and atomics are in the list of unanswered ones already.
+//     each until it is acknowledged. Of a synchronous one of up to 64 KiB it keeps the frame
+//     (package sendbuf), in a segment from a pool that all links of the process share: at most 1
+//     MiB for a link and 32 MiB for a process. The frame is made there and written from there.
+//     Others stay in the caller's memory: their sends return when they are acknowledged, and a
+//     request does not complete before. Where no more may be kept, asynchronous messages stay in
+//     the queue and hold up all that come after them. Gets and atomics are in the list of
+//     unanswered ones already.
 //   - The side that finds the connection unusable disconnects, and nothing is received or sent on
 //     it after that. A wrong checksum is such a finding. A peer that breaks the protocol loses its
 //     link, and one that says Bye has ended it. Waiters wait on, and senders are held up before

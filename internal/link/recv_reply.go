@@ -168,10 +168,11 @@ func (rs *Responder) popReply() {
 	rs.replies = rs.replies[:n]
 }
 
-// sendFaulted keeps what of an answer the kernel could not read while it was sent, since it was looked at. What is in frames
-// of the answer cannot be taken back, so the connection is lost. Between nodes the link is resumed, and
-// the answer is looked at again, and refused. On one node the link ends, or its importer would have an answer that
-// is none; the export whose memory it was ends with it, see blamed. tmu is held.
+// sendFaulted records the memory of an answer that the kernel could not read although it was
+// readable before. What is in frames of the answer cannot be taken back, so the connection is lost.
+// Between nodes the link is resumed, and the answer is checked again and refused. On one node the
+// link ends, because its importer would get an incomplete answer, and blamed ends the export. The
+// caller holds tmu.
 func (rs *Responder) sendFaulted() {
 	for _, p := range rs.tx.parts[rs.tx.firstPart:rs.tx.partCount] {
 		if p.copied {
@@ -184,7 +185,7 @@ func (rs *Responder) sendFaulted() {
 	}
 }
 
-// blamed has the export end whose memory ended the link; rmu is held.
+// blamed ends the export whose memory ended the link. The caller holds rmu.
 func (rs *Responder) blamed() {
 	rs.tmu.Lock()
 	pay, err := rs.unread, rs.unreadErr

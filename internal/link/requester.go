@@ -175,8 +175,8 @@ func (rq *Requester) WaitApplied(ctx context.Context) error {
 	return rq.waitAcked(ctx, rq.lastSeq.Load())
 }
 
-// await waits until ready is true, of which event tells. own is the stream to write on meanwhile, or
-// nil.
+// await waits until ready is true, of which event tells. own is the stream to write on meanwhile,
+// or nil.
 func (rq *Requester) await(ctx context.Context, event *wait.EventCount, own *stream, ready func() bool) error {
 	for {
 		tick := event.Load()

@@ -61,7 +61,8 @@ type Responder struct {
 	ackUnshared bool
 	// Bytes of the unacknowledged messages. Guarded by rmu.
 	unackedBytes uint64
-	// Bytes that share one acknowledgement, for messages as long as the last one. See [pacing.AckStride].
+	// Bytes that share one acknowledgement, for messages as long as the last one. See
+	// [pacing.AckStride].
 	ackStrideBytes uint64
 	// The frames received made something to be sent. Guarded by rmu.
 	replyPending bool
@@ -71,8 +72,9 @@ type Responder struct {
 	// Messages applied and credits returned in the last acknowledgement. Guarded by tmu.
 	lastAckSent [2]uint64
 
-	unread    []byte // of an answer, which the kernel could not read: see blamed; with tmu
-	unreadErr error  // why; with tmu
+	// Memory of an answer that the kernel could not read, and why. See blamed. Guarded by tmu.
+	unread    []byte
+	unreadErr error
 
 	// The latest gets and results, whose answers the importer may not have received. Guarded by
 	// tmu.
