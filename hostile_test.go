@@ -39,16 +39,17 @@ func newOutlaw(t testing.TB, socket string, inc uint64, answer nodeproto.Handler
 			return nil, nil, code.New(code.NotImplemented, "request %d", m)
 		}
 	}
+	page, err := shmlayout.NewProcess()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(page.Retire) // after the connection, whose handler may use it
 	c, err := nodeproto.Dial(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outlaw{Conn: nodeproto.NewConn(c, answer)}
+	o := &outlaw{Conn: nodeproto.NewConn(c, answer), page: page}
 	t.Cleanup(func() { o.Close(); <-o.Done() })
-	if o.page, err = shmlayout.NewProcess(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(o.page.Retire)
 	w, _, err := nodeproto.Ask[nodeproto.Welcome](t.Context(), o.Conn, nodeproto.Register, nodeproto.Hello{Version: nodeproto.Version, Incarnation: inc}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -585,8 +586,9 @@ func newHostileExporter(t testing.TB, socket string, accept func(process, back i
 				return nil, nil, err
 			}
 			y.accepted <- newHostileLink(t, near, shmlayout.Importer{}, back)
-			t.Cleanup(back.Retire)
-			return nodeproto.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(descriptor(t, y.page.Region), descriptor(t, back.Region)), nil
+			process, pages := descriptor(t, y.page.Region), descriptor(t, back.Region)
+			t.Cleanup(back.Retire) // at once if the test has ended
+			return nodeproto.Accepted{Imports: y.direct.Load()}, (*y.accept.Load())(process, pages), nil
 		}
 		_ = unix.Close(near)
 		if f := y.others.Load(); f != nil {
