@@ -89,9 +89,13 @@ const maxPendingReports = 16
 
 // reportToNode reports an event, with its reason, for the node's log, in the background.
 func (m *member) reportToNode(e nodeproto.LinkEvent, why error) {
-	if m.pendingReports.Add(1) > maxPendingReports {
-		m.pendingReports.Add(-1)
-		return
+	for n := m.pendingReports.Load(); ; n = m.pendingReports.Load() {
+		if n >= maxPendingReports {
+			return
+		}
+		if m.pendingReports.CompareAndSwap(n, n+1) {
+			break
+		}
 	}
 	m.begin(func() {
 		defer m.pendingReports.Add(-1)

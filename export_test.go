@@ -33,14 +33,14 @@ func JoinLate(p *Process, id nodeproto.ProcessID, order uint64, fd int) error {
 // Checked says of how many links of the process, out and in, payloads have checksums.
 func Checked(p *Process) (n int) {
 	p.exporters.mu.Lock()
-	defer p.exporters.mu.Unlock()
-	p.memory.mu.Lock()
-	defer p.memory.mu.Unlock()
 	for _, l := range p.exporters.links {
 		if l.requester.Terms().Checked {
 			n++
 		}
 	}
+	p.exporters.mu.Unlock()
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
 	for _, peer := range p.importers.byID {
 		if peer.responder != nil && peer.responder.Terms().Checked {
 			n++
@@ -52,14 +52,14 @@ func Checked(p *Process) (n int) {
 // Encrypted says how many links of the process, out and in, are encrypted.
 func Encrypted(p *Process) (n int) {
 	p.exporters.mu.Lock()
-	defer p.exporters.mu.Unlock()
-	p.memory.mu.Lock()
-	defer p.memory.mu.Unlock()
 	for _, l := range p.exporters.links {
 		if l.requester.Encrypted() {
 			n++
 		}
 	}
+	p.exporters.mu.Unlock()
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
 	for _, peer := range p.importers.byID {
 		if peer.responder != nil && peer.responder.Encrypted() {
 			n++

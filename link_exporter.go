@@ -303,7 +303,7 @@ func (t *exporters) startLink(l *exporterLink, fd int, pages *link.Pages, terms 
 	if pages != nil {
 		pages.Ring.Accept()
 	}
-	// A link made while its epoch ended must end too: either this finds the end or handleSever finds
+	// A link made while its epoch ended must end too: this finds the end, or handleSever finds
 	// the link. handleSever runs a second time when the other side must first learn the reason.
 	why, sever := l.leaveCause, true
 	if l.epoch != 0 && l.epoch <= t.associations.severedEpoch {

@@ -307,7 +307,8 @@ func (t *importers) inboundEnded(id nodeproto.ProcessID, dialled uint64, l *inbo
 	// If the importer never took the link up, because its call or its daemon ended first, the
 	// link's end says nothing about the importer.
 	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || l.responder.Accepted())
-	t.associations.responderEnded(l.assoc, l.responder, gone, err) // in one critical section with dropInbound: no other link can report anything in between
+	// In one critical section with dropInbound: no other link of the importer can end in between.
+	t.associations.responderEnded(l.assoc, l.responder, gone, err)
 	t.memory.mu.Unlock()
 	if next != nil {
 		close(next.oldReported)

@@ -65,7 +65,7 @@ func (d *DestSpace) Add(im *vmmc.Import) (ProxyAddr, error) {
 	return ProxyAddr(begin), nil
 }
 
-// Remove takes all of im's ranges back. Close does not: until Remove, calls on addresses of a closed
+// Remove takes all of im's ranges back (a part of vmmc_UnimportRecvBuf). Close does not: until Remove, calls on addresses of a closed
 // import fail with [vmmc.ErrClosed], afterwards with [vmmc.ErrBadProxyAddr].
 func (d *DestSpace) Remove(im *vmmc.Import) {
 	d.mu.Lock()

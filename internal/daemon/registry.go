@@ -12,12 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmmc-go/vmmc/internal/unix"
-
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/timeout"
-
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // registry is the processes of the node: those that have joined, those that may rejoin, and those
@@ -158,7 +156,7 @@ func (reg *registry) wouldAwait(pid uint32) bool {
 // claim gives a process that joins its logical pid and its parent. The first one
 // with a child's token is that child. Another program with the token has it from
 // the child's environment and was not spawned; the child itself may join several
-// times, and is a process of the same parent each time. With mu.
+// times, and is a process of the same parent each time. reg.mu is held.
 func (reg *registry) claim(
 	p *process, token string,
 ) (pid uint32, parent nodeproto.ProcessID, c *child) {
@@ -179,7 +177,7 @@ func (reg *registry) claim(
 	}
 }
 
-// freePID returns an unused logical pid. mu is held.
+// freePID returns an unused logical pid. reg.mu is held.
 func (reg *registry) freePID() uint32 {
 	index := reg.n.cluster.place()
 	for {
@@ -225,7 +223,7 @@ func (reg *registry) severAll(
 	return links, silent
 }
 
-// acceptProcesses serves local processes.
+// accept serves local processes.
 func (reg *registry) accept() {
 	for {
 		c, err := reg.n.unix.l.AcceptUnix()

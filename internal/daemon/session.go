@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
-
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/state"

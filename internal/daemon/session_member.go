@@ -23,7 +23,7 @@ type member struct {
 }
 
 // join gives a process that joins its place. One that was not started in
-// the session leads a run group of its own. With the node's mu.
+// the session leads a run group of its own. registry.mu is held.
 func (s *session) join(p *process, pid uint32, c *child) *member {
 	m := &member{s: s, group: pid}
 	if c != nil && c.inSession == s {

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
-
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"

@@ -74,7 +74,7 @@ func (cs *children) spawn(ctx context.Context, o order) (uint32, error) {
 	return c.pid, nil
 }
 
-// cancelChild kills a child whose caller has given up, now or when it has started.
+// cancel kills a child whose caller has given up, now or when it has started.
 func (cs *children) cancel(c *child) {
 	cs.n.registry.mu.Lock()
 	defer cs.n.registry.mu.Unlock()

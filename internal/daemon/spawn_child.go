@@ -182,7 +182,7 @@ type children struct {
 	startDone chan struct{} // closed and replaced when one has begun, or never will
 }
 
-// startChild adds a child and runs it, when fewer than maxStarting of the user's are about to
+// start adds a child and runs it, when fewer than maxStarting of the user's are about to
 // begin.
 func (cs *children) start(ctx context.Context, c *child) error {
 	for {
@@ -212,7 +212,8 @@ func (cs *children) start(ctx context.Context, c *child) error {
 	}
 }
 
-// countStarting counts a user's children that have not executed their programs. With mu.
+// countStarting counts a user's children that have not executed their programs. registry.mu is
+// held.
 func (cs *children) countStarting(uid uint32) (n int) {
 	for _, o := range cs.byPID {
 		if o.runAs.uid == uid && o.inSession == nil && !o.executed {
@@ -222,7 +223,7 @@ func (cs *children) countStarting(uid uint32) (n int) {
 	return n
 }
 
-// wakeStarters wakes the waiters in startChild. mu is held.
+// wakeStarters wakes the waiters in start. registry.mu is held.
 func (cs *children) wakeStarters() {
 	if cs.startDone == nil { // none was added yet
 		return
@@ -250,7 +251,7 @@ func (cs *children) add(c *child) error {
 	return nil
 }
 
-// drop is forget of a child that nothing waits for yet. With mu.
+// drop is forget of a child that nothing waits for yet. registry.mu is held.
 func (cs *children) drop(c *child) {
 	delete(cs.byPID, c.pid)
 	delete(cs.byToken, c.token)
@@ -264,7 +265,7 @@ func (cs *children) forget(c *child) {
 	cs.drop(c)
 }
 
-// endChildren ends all programs, with all that they started in their process
+// end ends all programs, with all that they started in their process
 // groups: first they are asked to. The node is closed, so no new ones come.
 func (cs *children) end() {
 	cs.n.registry.mu.Lock()

@@ -151,7 +151,7 @@ func (cs *children) follow(sup *supervise.Client, c *child) {
 	}
 }
 
-// readoptProgram takes on a program that a daemon before this one has started.
+// readopt takes on a program that a daemon before this one has started.
 func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Program) {
 	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
 		cs.n.log.Warn("a session's supervisor has a program that no daemon had it start", "session",

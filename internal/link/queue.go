@@ -62,7 +62,8 @@ func (q *workQueue[T]) takeAll() []T {
 	return all
 }
 
-// stop stops the timer: an expired one would raise another event at once. The caller holds mu.
+// stop stops the timer: an expired one would raise another event at once. open has
+// succeeded. The caller holds mu.
 func (q *workQueue[T]) stop() {
 	if !q.closed {
 		q.timer.Set(0)
@@ -77,7 +78,8 @@ func (q *workQueue[T]) recycle(list []T) {
 	q.mu.Unlock()
 }
 
-// rearm ends the handling of the timer's event: until then no other one comes. The caller holds mu.
+// rearm ends the handling of the timer's event: until then no other one comes. open has
+// succeeded. The caller holds mu.
 func (q *workQueue[T]) rearm() {
 	if !q.closed {
 		_ = q.ep.Arm(q.timer.Descriptor(), q.id, false)

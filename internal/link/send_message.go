@@ -340,10 +340,10 @@ func (rq *Requester) abortMessage(q *outgoing, conn uint32) {
 	rq.pump()
 }
 
-// maxFaults bounds the messages remembered; the oldest are dropped.
+// maxFaults bounds the messages remembered whose memory could not be read; the oldest are dropped.
 const maxFaults = 1024
 
-// sendFault is one of them.
+// sendFault is such a message. It fails alone; the link goes on.
 type sendFault struct {
 	seq uint64
 	err error

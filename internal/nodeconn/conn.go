@@ -137,7 +137,7 @@ func (t *Conn) Connected() bool {
 	return c != nil && c.Err() == nil
 }
 
-// CheckConnected is connected that also asks the kernel whether the peer has hung up.
+// CheckConnected is Connected that also asks the kernel whether the peer has hung up.
 func (t *Conn) CheckConnected() bool {
 	c := t.conn.Load()
 	return c != nil && c.Alive()
