@@ -435,7 +435,7 @@ func TestCallsOnWhatIsClosed(t *testing.T) {
 				{"Export.PostRedir", "of a closed process", func() error { return s.exp.PostRedir(make([]byte, 4), 0) }, vmmc.ErrBadRbufState},
 				{"Export.WaitNotified", "of a closed process", func() error { _, err := other.WaitNotified(ctx, 0); return err }, vmmc.ErrBadRbufState},
 			})
-			if _, err := r.Status(); err == nil || errors.Is(err, vmmc.ErrInProgress) {
+			if _, err := r.Wait(within(t)); !errors.Is(err, vmmc.ErrClosed) {
 				t.Errorf("an import whose process was closed: %v", err)
 			}
 			if err := other.Close(); err != nil {
