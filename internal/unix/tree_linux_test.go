@@ -34,7 +34,7 @@ func removeTreeRole() int {
 // quickDir is a directory where many files are made soon: in memory, if the system has such a one.
 func quickDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "vmmc-tree-")
+	dir, err := os.MkdirTemp("/dev/shm", "removed-tree-")
 	if err != nil {
 		return t.TempDir()
 	}
