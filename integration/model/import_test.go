@@ -112,15 +112,17 @@ func (s *sequence) take(p *process, e *export, how func() (*vmmc.Import, error))
 func (s *sequence) importBadly() {
 	p, q := pick(s, s.open(), "process"), pick(s, s.processes, "exporter")
 	node, pid, id := q.id.Node, q.id.PID, uint32(99)
-	ctx, stop := s.soon()
+	ctx, stop := s.within()
+	defer func() { stop() }()
 	var allowed []result
 	switch s.below(7, "kind") {
 	case 0, 1: // it is not exported, or its process has ended
 		allowed = results(vmmc.ErrTimeout)
 		if q.closed {
 			allowed = results(vmmc.ErrNoSuchProcess)
-			ctx, stop = s.within()
 		} else {
+			stop()
+			ctx, stop = s.soon()
 			reach("states", "an import of what nobody exports")
 		}
 		s.say("%s: import 99 of %s", p.name, q.name)
@@ -145,7 +147,6 @@ func (s *sequence) importBadly() {
 		id = uint32(1 + s.below(ids, "id"))
 		for _, e := range s.exports {
 			if e.owner == q && e.id == id && e.alone() {
-				stop()
 				return // it would be this process's for some time after
 			}
 		}
@@ -157,11 +158,6 @@ func (s *sequence) importBadly() {
 		}
 		ctx = cancelled()
 	}
-	if ctx.Err() == nil && !slices.Contains(allowed, result{code: vmmc.ErrTimeout}) {
-		stop()
-		ctx, stop = s.within()
-	}
-	defer stop()
 	im, err := p.p.Import(ctx, node, pid, id)
 	if s.expect("bad Import", err, allowed...) == ok {
 		s.expect("Import.Close", im.Close(), ok)
