@@ -150,12 +150,12 @@ func (s *sequence) notified() {
 		return
 	}
 	e := im.exp
-	ctx, stop := s.soon()
-	defer stop()
 	if e.closed {
 		if e.owner.closed {
 			return
 		}
+		ctx, stop := s.within()
+		defer stop()
 		s.say("%s: wait for a notification of %d, which is closed", e.owner.name, e.id)
 		_, err := e.e.WaitNotified(ctx, e.e.Notified())
 		s.expect("WaitNotified of a closed export", err, result{code: vmmc.ErrBadRbufState})
@@ -176,6 +176,8 @@ func (s *sequence) notified() {
 		if s.owed(e) {
 			return
 		}
+		ctx, stop := s.soon()
+		defer stop()
 		seen := e.e.Notified()
 		s.say("%s: wait for a notification of %d in vain", e.owner.name, e.id)
 		got, err := e.e.WaitNotified(ctx, seen)

@@ -170,7 +170,11 @@ func (s *sequence) waitAny() {
 		certain = certain && !e.mem.ambiguous(e.off+off, e.off+off+4)
 		ws = append(ws, vmmc.Watch{Word: w, Old: old})
 	}
-	ctx, stop := s.soon()
+	ctx, stop := s.within()
+	if first < 0 && len(ws) > 0 {
+		stop()
+		ctx, stop = s.soon()
+	}
 	defer stop()
 	s.say("%s: wait for any of %d words", p.name, len(ws))
 	i, err := p.p.WaitAny(ctx, ws...)
