@@ -26,9 +26,9 @@ type Child struct {
 	reaped bool // its number may be another's now
 }
 
-// starting has room for as many programs as may be started at once. Each takes a thread to itself
-// until the spawn helper's first instruction: all together take no more than a process keeps idle
-// (see [Threads]).
+// starting has room for as many programs as may be started at once. Without a starter each takes a
+// thread to itself until the spawn helper's first instruction: all together take no more than a
+// process keeps idle (see [Threads]).
 var starting = make(chan struct{}, 8)
 
 // Start returns when the program's first instruction is about to run, or with the reason why it
@@ -77,10 +77,9 @@ func Begin(p Program) (*Child, error) {
 }
 
 func begin(p Program, report *os.File, l *launch) (*Child, error) {
-	pidfd := -1
 	attr := &os.ProcAttr{
 		Env: p.Env, Files: l.files,
-		Sys: &syscall.SysProcAttr{Setpgid: !p.Apart && !p.Seat, Setsid: p.Apart || p.Seat, Setctty: p.Seat, PidFD: &pidfd},
+		Sys: &syscall.SysProcAttr{Setpgid: !p.Apart && !p.Seat, Setsid: p.Apart || p.Seat, Setctty: p.Seat},
 	}
 	var lent []int
 	path, args := p.Path, p.Args
@@ -94,12 +93,7 @@ func begin(p Program, report *os.File, l *launch) (*Child, error) {
 	}
 	starting <- struct{}{}
 	defer func() { <-starting }()
-	giveBack, err := lendRights(lent)
-	if err != nil {
-		return nil, err
-	}
-	defer giveBack()
-	proc, err := os.StartProcess(path, args, attr)
+	proc, pidfd, err := startProcess(path, args, attr, lent)
 	runtime.KeepAlive(l)
 	if err != nil {
 		return nil, err
@@ -112,6 +106,30 @@ func begin(p Program, report *os.File, l *launch) (*Child, error) {
 		c.watch = os.NewFile(uintptr(pidfd), "pidfd")
 	}
 	return c, nil
+}
+
+// startProcess is os.StartProcess, by the starter if there is one, of a program that inherits caps.
+// pidfd is -1 where the kernel has none.
+func startProcess(path string, args []string, attr *os.ProcAttr, caps []int) (p *os.Process, pidfd int, err error) {
+	if s := programStarter.Load(); s != nil && canHelp {
+		sys := *attr.Sys
+		own := &syscall.ProcAttr{Dir: attr.Dir, Env: attr.Env, Sys: &sys}
+		pid, pidfd, err := s.start(path, args, own, attr.Files, caps)
+		if err != nil {
+			return nil, -1, &os.PathError{Op: "fork/exec", Path: path, Err: err}
+		}
+		p, err = os.FindProcess(pid) // it has not been waited for
+		return p, pidfd, err
+	}
+	giveBack, err := lendRights(caps)
+	if err != nil {
+		return nil, -1, err
+	}
+	defer giveBack()
+	pidfd = -1
+	attr.Sys.PidFD = &pidfd
+	p, err = os.StartProcess(path, args, attr)
+	return p, pidfd, err
 }
 
 // Begun waits until the program's first instruction is about to run, or returns why it never will,

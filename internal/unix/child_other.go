@@ -11,6 +11,7 @@ import (
 type Child struct{}
 
 func Start(context.Context, Program) (*Child, error) { return nil, ErrUnsupported }
+func KeepStarter() error                             { return ErrUnsupported }
 func Begin(Program) (*Child, error)                  { return nil, ErrUnsupported }
 func (*Child) Begun(context.Context) error           { return ErrUnsupported }
 func (*Child) PID() int                              { return 0 }

@@ -13,6 +13,12 @@
 // Its number, pidfd and process group are the program's. The node waits on the pipe without a
 // thread, for a bounded time. The user is no owner of the child before the helper runs, and cannot
 // stop it earlier. Architectures other than amd64 and arm64 have no helper.
+//
+// # The starter
+//
+// A child begins with a copy of its parent's table of descriptors, and exec waits for the close of
+// each that it must not keep. A daemon receives descriptors of files whose server may not answer. So
+// it starts programs from a thread with a table of its own ([KeepStarter]).
 package unix
 
 import (

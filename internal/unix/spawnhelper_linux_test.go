@@ -103,9 +103,19 @@ func TestKilledBeforeExec(t *testing.T) {
 	}
 }
 
-// Programs have the descriptors that they are given, also without close_range(2).
+// Programs have the descriptors that they are given, also without close_range(2), and without a
+// starter, whose own are few.
 func TestDescriptorsOfPrograms(t *testing.T) {
 	testutil.Require(t, canHelp, "this architecture has no spawn helper")
+	kept := programStarter.Load()
+	defer programStarter.Store(kept)
+	for _, s := range []*starter{nil, kept} {
+		programStarter.Store(s)
+		t.Run(fmt.Sprintf("starter %t", s != nil), descriptorsOfPrograms)
+	}
+}
+
+func descriptorsOfPrograms(t *testing.T) {
 	open := make([]int, 40) // more than the helper has calls
 	for i := range open {
 		fd, err := sys.Open(os.DevNull, sys.O_RDONLY, 0) // not closed on exec
