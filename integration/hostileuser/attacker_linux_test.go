@@ -2,6 +2,7 @@ package hostileuser
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -231,24 +232,56 @@ func (a *attacker) control(ctx context.Context) (*nodeproto.Conn, error) {
 	}), nil
 }
 
+// stranger dials the daemon and waits until it answers something: before that it takes no
+// descriptors.
+func (a *attacker) stranger(ctx context.Context) (*net.UnixConn, error) {
+	c, err := nodeproto.Dial(ctx, a.socket)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err = c.Write(request(nodeproto.Control, 0)); err == nil {
+		_, err = c.Read(make([]byte, nodeproto.MaxPacket))
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// request is the packet of a request with n descriptors.
+func request(m nodeproto.Method, n int) []byte {
+	b := append([]byte("VML1\x01"), byte(n))
+	b = binary.LittleEndian.AppendUint16(b, uint16(m))
+	return append(binary.LittleEndian.AppendUint64(b, uint64(m)), "{}"...)
+}
+
 // lingeringSockets passes sockets to the daemon with requests that await none, and leaves it the
 // last descriptors of them.
 func (a *attacker) lingeringSockets(ctx context.Context) {
-	c, err := a.control(ctx)
-	if err != nil {
-		return
-	}
-	defer c.Close()
+	var fds []int
 	for range 4 {
 		fd, peer, err := lingering()
 		if err != nil {
-			return
+			break
 		}
 		held.hold(peer)
-		short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
-		_, _ = c.Call(short, nodeproto.Import, nodeproto.ImportRequest{Node: "one", PID: 1, ID: 1}, []int{fd}, nil)
-		stop()
-		go closeAll([]int{fd}) // waits itself where the daemon has not taken the socket
+		fds = append(fds, fd)
+	}
+	c, err := a.stranger(ctx)
+	if err != nil {
+		go closeAll(fds) // waits itself
+		return
+	}
+	defer c.Close()
+	for _, fd := range fds {
+		go func() {
+			_, _, _ = c.WriteMsgUnix(request(nodeproto.Import, 1), syscall.UnixRights(fd), nil)
+			closeAll([]int{fd}) // at once: the daemon's close is the last one, or this one waits
+		}()
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		_, _ = c.Read(make([]byte, nodeproto.MaxPacket))
 	}
 }
 

@@ -24,10 +24,11 @@ import (
 
 // What one user may cost another one.
 const (
-	slowdown   = 10              // of each operation's p99, against the same operation in quiet
-	longest    = 2 * time.Second // of each operation's p99
-	mostThread = 200             // of the daemon
-	mostMemory = 512 << 20       // resident bytes of the daemon
+	slowdown    = 10              // of each operation's p99, against the same operation in quiet
+	longest     = 2 * time.Second // of each operation's p99
+	mostThread  = 200             // of the daemon
+	mostClosing = 16              // of these, in close(2): few for each sender of descriptors
+	mostMemory  = 512 << 20       // resident bytes of the daemon
 )
 
 // floor is the least p99 that the slowdown is asked against. Below it the scheduler of two busy
@@ -195,13 +196,16 @@ func (m *member) measured(t *testing.T, command string) map[string]*latencies {
 }
 
 // usage is what the daemon has at most.
-type usage struct{ threads, files, memory int }
+type usage struct{ threads, closing, files, memory int }
 
 // watch looks at the daemon until done is closed.
 func (s *stage) watch(done <-chan struct{}) (u usage) {
-	for {
+	for i := 0; ; i++ {
 		now := s.usage()
 		u.threads, u.files, u.memory = max(u.threads, now.threads), max(u.files, now.files), max(u.memory, now.memory)
+		if i%10 == 0 { // it takes a look at each thread
+			u.closing = max(u.closing, s.closing())
+		}
 		select {
 		case <-done:
 			return u
@@ -224,6 +228,17 @@ func (s *stage) limit(t *testing.T) int {
 	}
 	t.Fatalf("no limit of open files in %s", b)
 	return 0
+}
+
+// closing is how many threads of the daemon are in close(2).
+func (s *stage) closing() (n int) {
+	calls, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", s.daemon.Process.Pid))
+	for _, f := range calls {
+		if b, _ := os.ReadFile(f); bytes.HasPrefix(b, fmt.Appendf(nil, "%d ", syscall.SYS_CLOSE)) {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *stage) usage() (u usage) {
@@ -359,11 +374,14 @@ func TestHostileUser(t *testing.T) {
 			t.Errorf("attack %q was never made", name)
 		}
 	}
-	t.Logf("the daemon had %d threads, %d descriptors, %d MiB; before: %d, %d, %d",
-		most.threads, most.files, most.memory>>20, before.threads, before.files, before.memory>>20)
+	t.Logf("the daemon had %d threads, %d of them in close, %d descriptors, %d MiB; before: %d, %d, %d",
+		most.threads, most.closing, most.files, most.memory>>20, before.threads, before.files, before.memory>>20)
 	// One user may have half of them, and 1/8 in flight.
 	if mostFiles := s.limit(t) * 3 / 4; most.threads > mostThread || most.files > mostFiles || most.memory > mostMemory {
 		t.Errorf("the daemon had more than %d threads, %d descriptors or %d MiB", mostThread, mostFiles, mostMemory>>20)
+	}
+	if most.closing == 0 || most.closing > mostClosing {
+		t.Errorf("%d threads of the daemon were in close, want 1 to %d: the attacker's descriptors are slow to close", most.closing, mostClosing)
 	}
 	// What the attacker has cost is given back once it is gone.
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
