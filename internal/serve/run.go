@@ -39,11 +39,11 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if n, wanted := keepThreads(nodeThreads); n < wanted {
-		logger.Warn("the node may end when it needs one more thread: raise pids.max of its cgroup (TasksMax= of vmmcd)", "idle threads", n, "wanted", wanted)
-	}
 	if err := unix.KeepStarter(); err != nil { // before the node receives a descriptor
 		logger.Warn("a user whose file server does not answer can keep the node from starting programs", "err", err)
+	}
+	if n, wanted := keepThreads(nodeThreads); n < wanted {
+		logger.Warn("the node may end when it needs one more thread: raise pids.max of its cgroup (TasksMax= of vmmcd)", "idle threads", n, "wanted", wanted)
 	}
 	cfg, err := o.config()
 	defer o.giveRoot()

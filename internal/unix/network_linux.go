@@ -16,7 +16,7 @@ const networks = "/run/netns"
 
 // InNetwork runs f on a thread in a network namespace that "ip netns" knows by name; without a name
 // it runs f where it is. What f dials and listens at on this goroutine is there, and a program that
-// f starts stays there.
+// f starts stays there, except in a process that has called [KeepStarter].
 func InNetwork(name string, f func() error) error {
 	if name == "" {
 		return f()

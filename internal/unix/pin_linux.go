@@ -23,7 +23,7 @@ func CPUs() ([]int, error) {
 }
 
 // OnCPU runs f on a thread that may run on one processor only. A program that f
-// starts stays on it.
+// starts stays on it, except in a process that has called [KeepStarter].
 func OnCPU(cpu int, f func() error) error {
 	runtime.LockOSThread()
 	var was, set sys.CPUSet
