@@ -31,7 +31,7 @@ type attacker struct {
 	socket string // of root's daemon
 	vmmc   string // the command
 	dir    string // the attacker's own
-	files  string // of a file server that stores nothing and flushes nothing: has the file dirty
+	files  string // of a file server that stores nothing and flushes nothing: has the files that dirty opens
 	stuck  string // of a file server that opens nothing: has the program true and the directory base
 	n      int    // attempts so far
 }
@@ -285,9 +285,21 @@ func (a *attacker) lingeringSockets(ctx context.Context) {
 	}
 }
 
+// dirtyEach is how many files each kind of attacker has for dirty. An attacker opens each only once:
+// the second open of a dirty file waits for its server.
+const dirtyEach = 128
+
+var dirtied atomic.Int32
+
+func dirtyFile(of string, n int) string { return fmt.Sprintf("dirty-%s-%d", of, n) }
+
 // dirty returns a file that its server does not flush: the last close of it waits for the server.
-func dirty(files string) (fd int, err error) {
-	fd, err = syscall.Open(filepath.Join(files, "dirty"), syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+func dirty(files, of string) (fd int, err error) {
+	n := int(dirtied.Add(1)) - 1
+	if n >= dirtyEach {
+		return -1, errors.New("all files are dirty")
+	}
+	fd, err = syscall.Open(filepath.Join(files, dirtyFile(of, n)), syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -305,7 +317,7 @@ func (a *attacker) dirtyFiles(ctx context.Context) {
 		return
 	}
 	defer c.Close()
-	fd, err := dirty(a.files)
+	fd, err := dirty(a.files, "attacker")
 	if err != nil {
 		return
 	}

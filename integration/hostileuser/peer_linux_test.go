@@ -22,8 +22,8 @@ import (
 )
 
 func init() {
-	testutil.RegisterRole("hostile exporter", func() int { return runPeer((*peer).exports) })
-	testutil.RegisterRole("hostile importer", func() int { return runPeer((*peer).imports) })
+	testutil.RegisterRole("hostile exporter", func() int { return runPeer("exporter", (*peer).exports) })
+	testutil.RegisterRole("hostile importer", func() int { return runPeer("importer", (*peer).imports) })
 }
 
 // peer speaks the protocols by itself. It passes descriptors that are slow to close wherever the
@@ -38,12 +38,14 @@ type peer struct {
 
 // runPeer joins the daemon as a hostile peer and acts until its input ends. The peer prints its own
 // pid, then the number of gifts now and then.
-func runPeer(act func(*peer, context.Context, []string) error) int {
+func runPeer(as string, act func(*peer, context.Context, []string) error) int {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	p := &peer{slow: func() (int, error) {
 		if rand.IntN(4) == 0 {
-			return dirty(testutil.Args()[1])
+			if fd, err := dirty(testutil.Args()[1], as); err == nil {
+				return fd, nil
+			}
 		}
 		fd, far, err := lingering()
 		if err == nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// holds reports whether the daemon has a file of this name open.
-func (s *stage) holds(name string) bool {
+// holdsDirty reports whether the daemon has a file of dirty open.
+func (s *stage) holdsDirty() bool {
 	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.daemon.Process.Pid))
 	for _, fd := range fds {
-		if target, _ := os.Readlink(fd); strings.HasSuffix(target, "/"+name) {
+		if target, _ := os.Readlink(fd); strings.Contains(target, "/dirty-") {
 			return true
 		}
 	}
@@ -53,7 +53,7 @@ func (s *stage) attackUntil(t *testing.T, effect func() bool, attack string, fil
 func TestStartsBesideAFileThatDoesNotClose(t *testing.T) {
 	s := newStage(t)
 	attackerID, _ := ids(t, s.attacker)
-	files := testutil.NewFUSE(t, true, testutil.FUSEFile{Name: "dirty", Mode: 0o666, UID: attackerID})
+	files := newDirtyFiles(t, attackerID)
 	for d := filepath.Dir(files.Dir); len(d) > len(os.TempDir()); d = filepath.Dir(d) {
 		check(t, os.Chmod(d, 0o755))
 	}
@@ -78,10 +78,10 @@ func TestStartsBesideAFileThatDoesNotClose(t *testing.T) {
 	files.Hang("flush", "write", "release")
 	sockets := s.attackUntil(t, func() bool { return s.closing() >= 2 }, "lingering sockets", files)
 	check(t, sockets.Process.Signal(syscall.SIGSTOP)) // the far ends of the sockets stay
-	s.attackUntil(t, func() bool { return s.holds("dirty") }, "dirty files", files)
+	s.attackUntil(t, s.holdsDirty, "dirty files", files)
 	for _, name := range []string{"first", "second", "third"} {
 		add(name)
-		if !s.holds("dirty") || s.closing() < 2 {
+		if !s.holdsDirty() || s.closing() < 2 {
 			t.Fatal("the attack's effect has ended")
 		}
 	}

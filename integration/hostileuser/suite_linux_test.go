@@ -262,6 +262,18 @@ func (s *stage) usage() (u usage) {
 	return u
 }
 
+// newDirtyFiles makes the file system of dirty.
+func newDirtyFiles(t *testing.T, owner uint32) *testutil.FUSE {
+	t.Helper()
+	var all []testutil.FUSEFile
+	for _, of := range []string{"attacker", "exporter", "importer"} {
+		for n := range dirtyEach {
+			all = append(all, testutil.FUSEFile{Name: dirtyFile(of, n), Mode: 0o666, UID: owner})
+		}
+	}
+	return testutil.NewFUSE(t, true, all...)
+}
+
 // TestHostileUser has one user attack root's daemon in all ways at once while another user works.
 func TestHostileUser(t *testing.T) {
 	total := 15 * time.Second
@@ -280,7 +292,7 @@ func TestHostileUser(t *testing.T) {
 	attackerID, _ := ids(t, s.attacker)
 	program, err := os.ReadFile("/bin/true")
 	check(t, err)
-	files := testutil.NewFUSE(t, true, testutil.FUSEFile{Name: "dirty", Mode: 0o666, UID: attackerID})
+	files := newDirtyFiles(t, attackerID)
 	stuck := testutil.NewFUSE(t, false, testutil.FUSEFile{Name: "true", Data: program, Mode: 0o755, UID: attackerID})
 	for _, f := range []*testutil.FUSE{files, stuck} { // the directories that they are in are root's alone
 		for d := filepath.Dir(f.Dir); len(d) > len(os.TempDir()); d = filepath.Dir(d) {
