@@ -22,7 +22,8 @@ func ExampleOpen() {
 	check(err)
 	defer n.Close()
 
-	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).
+		With("vmmc", vmmc.Release)
 	p, err := vmmc.Open(ctx,
 		vmmc.WithSocket(n.Socket()),
 		vmmc.WithSession("analysis"),         // its processes may import from each other
@@ -101,7 +102,7 @@ func ExampleCode() {
 
 	mem, err := b.Alloc(64)
 	check(err)
-	_, err = b.Export(1, mem.Bytes())
+	exp, err := b.Export(1, mem.Bytes())
 	check(err)
 	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
 	check(err)
@@ -127,6 +128,7 @@ func ExampleCode() {
 		{func() error { _, err := b.Export(3, make([]byte, 8), vmmc.GlobalSpace()); return err }(), vmmc.ErrBadArg},
 		{func() error { _, err := a.Import(ctx, b.Node(), 99, 1); return err }(), vmmc.ErrNoSuchProcess},
 		{mem.Close(), vmmc.ErrBadRbufState},
+		{exp.PostRedir(make([]byte, 8), 0), vmmc.ErrNotRedirectable},
 	} {
 		fmt.Println(errors.Is(c.err, c.code), c.code)
 	}
@@ -143,6 +145,7 @@ func ExampleCode() {
 	// true an argument is outside its domain
 	// true no such process
 	// true the exported buffer cannot be used in its present state
+	// true the buffer is not redirectable
 	// true true
 }
 

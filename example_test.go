@@ -281,6 +281,46 @@ func ExampleExport_PostRedir() {
 	// Output: data1234; buffer "head\x00\x00\x00\x00\x00\x00\x00\x00tail"; last word at 12
 }
 
+// A server receives the next block of any client where it wants it. It clears the end of the data,
+// to know the next message when it arrives.
+func ExampleManySenders() {
+	ctx := context.Background()
+	n, err := node.Start()
+	check(err)
+	defer n.Close()
+	var processes [3]*vmmc.Process
+	for i := range processes {
+		processes[i], err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+		check(err)
+		defer processes[i].Close()
+	}
+	server := processes[0]
+	exp, err := server.Export(1, make([]byte, 64), vmmc.Redirectable(), vmmc.ManySenders())
+	check(err)
+
+	for i, client := range processes[1:] {
+		im, err := client.Import(ctx, server.Node(), server.PID(), 1)
+		check(err)
+		block := make([]byte, 64)
+		check(exp.PostRedir(block, 0))
+		exp.ClearDataEnd()
+		_, arrived := exp.DataEnd()
+		fmt.Println(arrived)
+
+		check(im.Send(ctx, []byte("from a client...")[:12+4*i], 0))
+		check(im.Fence(ctx))
+		n, first, err := exp.EndRedir(ctx)
+		check(err)
+		last, arrived := exp.DataEnd()
+		fmt.Printf("%t: %q, last word at %d\n", arrived, block[first:first+n], last)
+	}
+	// Output:
+	// false
+	// true: "from a clien", last word at 8
+	// false
+	// true: "from a client...", last word at 12
+}
+
 // A word that several processes count in.
 func ExampleImport_FetchAdd64() {
 	ctx := context.Background()
@@ -333,11 +373,11 @@ func ExampleProcess_BlockNotifications() {
 	// delivered: 5 true false
 }
 
-// pair opens two processes on a node of their own.
-func pair(ctx context.Context) (a, b *vmmc.Process, end func()) {
+// pair opens two processes on a node of their own, the first one with options.
+func pair(ctx context.Context, opts ...vmmc.Option) (a, b *vmmc.Process, end func()) {
 	n, err := node.Start()
 	check(err)
-	a, err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+	a, err = vmmc.Open(ctx, append(opts, vmmc.WithSocket(n.Socket()))...)
 	check(err)
 	b, err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
 	check(err)

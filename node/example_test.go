@@ -24,9 +24,8 @@ func ExampleStart() {
 	p, err := vmmc.Open(context.Background(), vmmc.WithSocket(n.Socket()))
 	check(err)
 	defer p.Close()
-	_, err = node.Start(node.WithSocket(socket))
-	var e *vmmc.Error
-	fmt.Println(p.Node(), len(n.Environ()), errors.As(err, &e))
+	_, err = node.Start(node.WithSocket(socket)) // which serves another node already
+	fmt.Println(p.Node(), len(n.Environ()), errors.Is(err, vmmc.ErrBadConfig))
 	// Output: here 1 true
 }
 
