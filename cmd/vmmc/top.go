@@ -32,8 +32,9 @@ func newTop() *cobra.Command {
 		Short: "Show how fast links are, live",
 		Long: `Show the links of all nodes, or of those that --node names, with their rates, until
 q is pressed. The columns are those of "vmmc link ls", a second; what does not fit on
-the terminal is left out, the least important first. PROGRAM is the name of the
-program that the process ran when it joined; a process can choose it.
+the terminal is left out, the least important first. STATE is that of the connection.
+PROGRAM is the name of the program that the process ran when it joined; a process can
+choose it.
 
 Keys: m, b, n, g, a sort by messages, bytes, notifications, gets, atomics; i by the
 time a link is idle; p by node and process; r turns the order around; q ends it.

@@ -14,7 +14,7 @@ import (
 // as a whole.
 func TestTopFits(t *testing.T) {
 	rows := []linkRate{
-		{Link: ask.Link{Node: "n1", PID: 1000001, Role: "imports", PeerNode: "n2", PeerPID: 3, Path: "mapped", User: "ann", Messages: 1 << 40}, MessageRate: 2.5e6, ByteRate: 3e9},
+		{Link: ask.Link{Node: "n1", PID: 1000001, Role: "imports", PeerNode: "n2", PeerPID: 3, Path: "mapped", State: "established", User: "ann", Messages: 1 << 40}, MessageRate: 2.5e6, ByteRate: 3e9},
 		{Link: ask.Link{Node: "n2", PID: 3, Role: "exports", PeerNode: strings.Repeat("é", 60) + "\x1b[2J", PeerPID: 1, Path: "stream", User: "", Idle: time.Hour}},
 		{Link: ask.Link{Node: "n2", PID: 4, Role: "exports", PeerNode: "n1", PeerPID: 1, Path: "stream"}},
 	}
@@ -38,8 +38,8 @@ func TestTopFits(t *testing.T) {
 	for w, want := range map[int]string{
 		20:  "PID PEER MSG/S",
 		40:  "PID PEER MSG/S BYTES/S↑ IDLE",
-		80:  "NODE PID PROGRAM ROLE PEER PATH MSG/S BYTES/S↑ IDLE",
-		200: "NODE PID PROGRAM ROLE PEER PATH MSG/S BYTES/S↑ NOTES/S GETS/S ATOMICS/S IDLE MESSAGES RESUMED USER",
+		80:  "NODE PID ROLE PEER PATH MSG/S BYTES/S↑ STATE IDLE",
+		200: "NODE PID PROGRAM ROLE PEER PATH MSG/S BYTES/S↑ NOTES/S GETS/S ATOMICS/S STATE IDLE MESSAGES RESUMED USER",
 	} {
 		if got := head(w); got != want {
 			t.Errorf("at %d there are %q, want %q", w, got, want)

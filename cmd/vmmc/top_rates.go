@@ -121,19 +121,20 @@ var rateColumns = []struct {
 }{
 	{"NODE", "process", 3, 0, func(l linkRate) string { return l.Node }},
 	{"PID", "", 0, 7, func(l linkRate) string { return strconv.FormatUint(uint64(l.PID), 10) }},
-	{"PROGRAM", "", 6, 0, func(l linkRate) string { return l.Program }},
+	{"PROGRAM", "", 7, 0, func(l linkRate) string { return l.Program }},
 	{"ROLE", "", 5, 0, func(l linkRate) string { return l.Role }},
 	{"PEER", "", 0, 0, func(l linkRate) string { return peerOf(l.Link) }},
-	{"PATH", "", 4, 0, func(l linkRate) string { return l.PathName() }},
+	{"PATH", "", 6, 0, func(l linkRate) string { return l.PathName() }},
 	{"MSG/S", "messages", 0, 7, func(l linkRate) string { return perSecond(l.MessageRate) }},
 	{"BYTES/S", "bytes", 1, 9, func(l linkRate) string { return sized(uint64(l.ByteRate)) }},
-	{"NOTES/S", "notes", 7, 8, func(l linkRate) string { return perSecond(l.NoteRate) }},
-	{"GETS/S", "gets", 8, 7, func(l linkRate) string { return perSecond(l.GetRate) }},
-	{"ATOMICS/S", "atomics", 9, 10, func(l linkRate) string { return perSecond(l.AtomicRate) }},
+	{"NOTES/S", "notes", 8, 8, func(l linkRate) string { return perSecond(l.NoteRate) }},
+	{"GETS/S", "gets", 9, 7, func(l linkRate) string { return perSecond(l.GetRate) }},
+	{"ATOMICS/S", "atomics", 10, 10, func(l linkRate) string { return perSecond(l.AtomicRate) }},
+	{"STATE", "", 4, 0, func(l linkRate) string { return l.State }},
 	{"IDLE", "idle", 2, 5, func(l linkRate) string { return l.Idle.Round(time.Second).String() }},
-	{"MESSAGES", "", 10, 10, func(l linkRate) string { return strconv.FormatUint(l.Messages, 10) }},
-	{"RESUMED", "", 11, 7, func(l linkRate) string { return strconv.FormatUint(l.Resumes, 10) }},
-	{"USER", "", 12, 0, func(l linkRate) string { return l.User }},
+	{"MESSAGES", "", 11, 10, func(l linkRate) string { return strconv.FormatUint(l.Messages, 10) }},
+	{"RESUMED", "", 12, 7, func(l linkRate) string { return strconv.FormatUint(l.Resumes, 10) }},
+	{"USER", "", 13, 0, func(l linkRate) string { return l.User }},
 }
 
 // rateTable has all columns, below their names.

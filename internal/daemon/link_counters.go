@@ -168,16 +168,31 @@ type endedTotals struct {
 type Figures struct {
 	Processes int
 	Links     map[Side]int
-	Totals    pages.Ended       // of all processes since the node began
-	Refused   map[string]uint64 // strangers, by why
+	// Ends of links by the state of their connection, and sessions by theirs; all states are there.
+	LinkStates    map[LinkState]int
+	SessionStates map[string]int
+	Totals        pages.Ended       // of all processes since the node began
+	Refused       map[string]uint64 // strangers, by why
 }
 
 // Side tells kinds of links' ends apart.
 type Side struct{ Imports, Mapped, Encrypted bool }
 
+// LinkState tells links' ends apart by the name of their connection's state.
+type LinkState struct {
+	Imports bool
+	State   string
+}
+
 // Figures looks.
 func (n *Node) Figures() Figures {
-	f := Figures{Links: map[Side]int{}, Refused: n.refusals.sum()}
+	f := Figures{
+		Links: map[Side]int{}, LinkStates: map[LinkState]int{}, SessionStates: n.sessions.countStates(),
+		Refused: n.refusals.sum(),
+	}
+	for s := pages.ConnUnknown; s <= pages.ConnReleased; s++ {
+		f.LinkStates[LinkState{false, s.String()}], f.LinkStates[LinkState{true, s.String()}] = 0, 0
+	}
 	n.registry.endedTotals.mu.Lock() // no process ends meanwhile: each is in one of the two sums
 	defer n.registry.endedTotals.mu.Unlock()
 	f.Totals = n.registry.endedTotals.sum
@@ -186,6 +201,7 @@ func (n *Node) Figures() Figures {
 	for _, p := range all {
 		for _, l := range p.counters.read(time.Now()) {
 			f.Links[Side{l.Importing, l.Mapped, l.Secret && !l.Mapped}]++
+			f.LinkStates[LinkState{l.Importing, l.State.String()}]++
 		}
 		p.counters.mu.Lock()
 		sum := p.counters.totals()

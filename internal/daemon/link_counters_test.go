@@ -71,8 +71,8 @@ func TestCountedOnce(t *testing.T) {
 	counted(0, 5)
 }
 
-// The state that a process tells of a link's connection is listed, and a number that is none is
-// listed as unknown.
+// The state that a process tells of a link's connection is listed and counted, and a number
+// that is none is listed as unknown.
 func TestConnStatesAreListed(t *testing.T) {
 	c, ann := administered(t, "")
 	counters, err := shmlayout.NewCounters()
@@ -94,6 +94,11 @@ func TestConnStatesAreListed(t *testing.T) {
 		if l, err := linksOf(t, c.a, ann, "a", &nodev1.LinksRequest{}); err != nil || len(l) != 1 ||
 			l[0].GetState() != name {
 			t.Errorf("state %d is listed as %v (%v), want %s", state, l, err, name)
+		}
+		for of, n := range c.a.Figures().LinkStates {
+			if want := of.Imports && of.State == name; (n == 1) != want {
+				t.Errorf("state %d: %d links are counted as %+v", state, n, of)
+			}
 		}
 	}
 }

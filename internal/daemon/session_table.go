@@ -124,6 +124,22 @@ func (t *sessions) named(name string) *session {
 	return nil
 }
 
+// countStates returns the number of sessions in each state. A deleted session is in no table.
+func (t *sessions) countStates() map[string]int {
+	counts := map[string]int{}
+	for s := sessionMaking; s < sessionDeleted; s++ {
+		counts[s.String()] = 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.byName {
+		if state := s.currentState(); state < sessionDeleted {
+			counts[state.String()]++
+		}
+	}
+	return counts
+}
+
 // after are those with greater names, in order.
 func (t *sessions) after(name string) []*session {
 	t.mu.Lock()

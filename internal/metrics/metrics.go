@@ -97,6 +97,8 @@ var (
 	uptime    = describe("node_start_time_seconds", "When the daemon began, in seconds since 1970.")
 	processes = describe("processes", "Processes that have joined the node.")
 	ends      = describe("links", "Ends of links, by the side of the node's process and the path.", "role", "path")
+	linkState = describe("links_by_state", "Ends of links, by the side of the node's process and the state of the connection.", "role", "state")
+	sessions  = describe("sessions", "Sessions of the node, by their state.", "state")
 	refused   = describe("strangers_refused_total", "Connections from the network that were refused, by why.", "why")
 
 	counters = []struct {
@@ -128,7 +130,7 @@ func total(name, help string) *prometheus.Desc {
 
 // Describe lists what Collect gives.
 func (c *node) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{info, up, uptime, processes, ends, refused} {
+	for _, d := range []*prometheus.Desc{info, up, uptime, processes, ends, linkState, sessions, refused} {
 		out <- d
 	}
 	for _, d := range counters {
@@ -151,17 +153,20 @@ func (c *node) Collect(out chan<- prometheus.Metric) {
 	f := c.n.Figures()
 	gauge(processes, float64(f.Processes))
 	for _, s := range []daemon.Side{{}, {Imports: true}, {Encrypted: true}, {Imports: true, Encrypted: true}, {Mapped: true}, {Imports: true, Mapped: true}} {
-		role, path := "exports", "stream"
-		if s.Imports {
-			role = "imports"
-		}
+		path := "stream"
 		switch {
 		case s.Mapped:
 			path = "mapped"
 		case s.Encrypted:
 			path = "stream+tls"
 		}
-		gauge(ends, float64(f.Links[s]), role, path)
+		gauge(ends, float64(f.Links[s]), roleOf(s.Imports), path)
+	}
+	for s, v := range f.LinkStates {
+		gauge(linkState, float64(v), roleOf(s.Imports), s.State)
+	}
+	for state, v := range f.SessionStates {
+		gauge(sessions, float64(v), state)
 	}
 	for why, v := range f.Refused {
 		out <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(v), why)
@@ -171,4 +176,11 @@ func (c *node) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d.desc, prometheus.CounterValue, float64(v), role)
 		}
 	}
+}
+
+func roleOf(imports bool) string {
+	if imports {
+		return "imports"
+	}
+	return "exports"
 }
