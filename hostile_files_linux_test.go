@@ -214,9 +214,9 @@ func TestHostileFiles(t *testing.T) {
 				link.sendFiles(link.said.in(frame(wire.Header{Type: wire.Ping}, nil)), r.files(2))
 			}
 		}},
-		"requests of a stranger": {50, func(t *testing.T, r *fileAttack) {
+		"requests before joining": {50, func(t *testing.T, r *fileAttack) {
 			for range 5 {
-				c := r.stranger(t)
+				c := r.unjoined(t)
 				for _, m := range []nodeproto.Method{nodeproto.Export, nodeproto.Control, nodeproto.Register, nodeproto.Import, 12345} {
 					fds := r.files(2)
 					sendAway(fds, func() { _, _, _ = c.WriteMsgUnix(request(m, len(fds)), unix.Rights(fds), nil) })
@@ -226,7 +226,7 @@ func TestHostileFiles(t *testing.T) {
 		}},
 		"what is no request": {136, func(t *testing.T, r *fileAttack) {
 			for _, n := range []int{1, 2, 33, 100} {
-				c := r.stranger(t)
+				c := r.unjoined(t)
 				fds := r.files(n)
 				sendAway(fds, func() { _, _, _ = c.WriteMsgUnix([]byte("garbage"), unix.Rights(fds), nil) })
 				_ = c.Close()
@@ -296,9 +296,9 @@ func (r *fileAttack) files(n int) []int {
 	return fds
 }
 
-// stranger is a connection to the node that has asked for something and was answered. Before that
+// unjoined is a connection to the node that has asked for something and was answered. Before that
 // it takes no descriptors.
-func (r *fileAttack) stranger(t *testing.T) *net.UnixConn {
+func (r *fileAttack) unjoined(t *testing.T) *net.UnixConn {
 	t.Helper()
 	c, err := nodeproto.Dial(t.Context(), r.w.socket)
 	if err != nil {
@@ -308,7 +308,7 @@ func (r *fileAttack) stranger(t *testing.T) *net.UnixConn {
 		t.Fatal(err)
 	}
 	if n, err := c.Read(make([]byte, nodeproto.MaxPacket)); n == 0 || err != nil {
-		t.Fatalf("a stranger's request is not answered: %d bytes, %v", n, err)
+		t.Fatalf("a request before joining is not answered: %d bytes, %v", n, err)
 	}
 	return c
 }

@@ -159,7 +159,7 @@ func (t *importers) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int)
 	}
 	nc, err := unix.Adopt(fd)
 	if err != nil {
-		t.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
+		t.log.Info("a connection could not be accepted", "importer", peer.id, "err", err)
 		return true
 	}
 	if peer.pendingTLS != nil { // an importer that dials again has given up its previous attempt
@@ -183,7 +183,7 @@ func (t *importers) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int)
 		}
 		fd, err := unix.TakeOver(nc)
 		if err != nil {
-			t.log.Info("a connection could not be taken", "importer", peer.id, "err", err)
+			t.log.Info("a connection could not be accepted", "importer", peer.id, "err", err)
 			return
 		}
 		t.acceptDialled(r, h, nil, fd, c)
@@ -276,7 +276,7 @@ func (t *importers) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, ma
 	id := peer.id
 	terms.PeerExited = func(ctx context.Context) (bool, error) { return t.hasDeparted(ctx, id) }
 	if err := t.joinLinkLocked(id, a, order, r.Link, fd, nil, terms); err != nil {
-		t.log.Info("a link from an importer could not be begun", "importer", peer.id, "err", err)
+		t.log.Info("a link from an importer could not be started", "importer", peer.id, "err", err)
 	}
 }
 

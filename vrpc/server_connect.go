@@ -132,7 +132,7 @@ func (h *vmmcListener) meet(l *connectMessage) {
 		return
 	}
 	if err := r.Get(ctx, has[:], proofAt); err != nil || has != want {
-		h.s.logger.Error("vrpc: not the letter's writer's buffer", "peer", name.peer, "err", err)
+		h.s.logger.Error("vrpc: a client's buffer has no proof", "peer", name.peer, "err", err)
 		return
 	}
 	if !out.right(r.Size()) {

@@ -232,9 +232,9 @@ func (a *attacker) control(ctx context.Context) (*nodeproto.Conn, error) {
 	}), nil
 }
 
-// stranger dials the daemon and waits until it answers something: before that it takes no
+// unjoined dials the daemon and waits until it answers something: before that it takes no
 // descriptors.
-func (a *attacker) stranger(ctx context.Context) (*net.UnixConn, error) {
+func (a *attacker) unjoined(ctx context.Context) (*net.UnixConn, error) {
 	c, err := nodeproto.Dial(ctx, a.socket)
 	if err != nil {
 		return nil, err
@@ -269,7 +269,7 @@ func (a *attacker) lingeringSockets(ctx context.Context) {
 		held.hold(peer)
 		fds = append(fds, fd)
 	}
-	c, err := a.stranger(ctx)
+	c, err := a.unjoined(ctx)
 	if err != nil {
 		go closeAll(fds) // waits itself
 		return

@@ -90,7 +90,7 @@ func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
 		return Peer{}, err
 	}
 	if err := leaf.CheckSignatureFrom(id.ca); err != nil {
-		return Peer{}, id.strangerError(leaf, err)
+		return Peer{}, id.verifyError(leaf, err)
 	}
 	return id.member(leaf)
 }
@@ -119,7 +119,7 @@ func (id *Identity) verifyLeaf(leaf *x509.Certificate, use x509.ExtKeyUsage) (Pe
 		KeyUsages:   []x509.ExtKeyUsage{use},
 	})
 	if err != nil {
-		return Peer{}, id.strangerError(leaf, err)
+		return Peer{}, id.verifyError(leaf, err)
 	}
 	return id.member(leaf)
 }
@@ -139,9 +139,9 @@ func (id *Identity) member(leaf *x509.Certificate) (Peer, error) {
 	return p, nil
 }
 
-// strangerError explains why a certificate was not accepted, by the name that the
+// verifyError explains why a certificate was not accepted, by the name that the
 // certificate claims, which is not proven at this point.
-func (id *Identity) strangerError(leaf *x509.Certificate, err error) error {
+func (id *Identity) verifyError(leaf *x509.Certificate, err error) error {
 	who := leaf.Subject.String()
 	if p, err := claimed(leaf); err == nil {
 		who = p.String()

@@ -492,7 +492,7 @@ func (b *broker) takeLinks(p *process, links []nodeproto.LinkAgain) error {
 	defer b.mu.Unlock()
 	for _, l := range links {
 		if d := b.pending[l.Link]; d != nil && d.exporter != p || len(l.Key) != wire.KeySize {
-			b.n.log.Warn("a process came back with a link that is not its own", "realpid", p.cred.PID,
+			b.n.log.Warn("a process rejoined with a link that is not its own", "realpid", p.cred.PID,
 				"user", p.user)
 			continue
 		}

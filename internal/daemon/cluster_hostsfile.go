@@ -58,7 +58,7 @@ func (c *cluster) reloadHosts(settled bool) {
 		f.seen = nil
 		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced
 			f.failed = why
-			c.n.log.Info("the hosts file cannot be looked at, the nodes are those of before", "file",
+			c.n.log.Info("the hosts file cannot be read, the node list stays as it was", "file",
 				c.n.cfg.HostsFile, "err", err)
 		}
 		return
@@ -81,7 +81,7 @@ func (c *cluster) reloadHosts(settled bool) {
 }
 
 func (c *cluster) logHostsKept(err error) {
-	c.n.log.Warn("the hosts file is not taken, the nodes are those of before", "file",
+	c.n.log.Warn("the hosts file is refused, the node list stays as it was", "file",
 		c.n.cfg.HostsFile, "err", err)
 }
 

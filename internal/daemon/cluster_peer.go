@@ -258,9 +258,9 @@ func (t *peerTransport) noteResult(err error) {
 	t.mu.Unlock()
 	switch {
 	case err != nil && changed:
-		t.n.driverLog.Warn("another node is lost", "node", t.host.Name, "address", t.host.Control, "err",
+		t.n.driverLog.Warn("another node is unreachable", "node", t.host.Name, "address", t.host.Control, "err",
 			err)
 	case err == nil && (first || changed):
-		t.n.driverLog.Info("another node is found", "node", t.host.Name, "address", t.host.Control)
+		t.n.driverLog.Info("another node is reachable", "node", t.host.Name, "address", t.host.Control)
 	}
 }

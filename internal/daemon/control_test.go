@@ -50,7 +50,7 @@ func ownCode(err error) error {
 	return err
 }
 
-func TestStrangersOnTheControlPort(t *testing.T) {
+func TestUntrustedPeersOnTheControlPort(t *testing.T) {
 	c := newCluster(t)
 	tr := newTraffic(t, c.a, c.b)
 	other, err := cert.Ephemeral("test", "a", "b") // another authority, all names alike

@@ -18,7 +18,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// dialPort reaches a node's port as a stranger.
+// dialPort makes an unauthenticated connection to a node's port.
 func dialPort(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)

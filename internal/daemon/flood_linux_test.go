@@ -26,7 +26,7 @@ func TestManyAddressesDoNotFloodTheLog(t *testing.T) {
 			_ = c.Close()
 		}
 	}
-	if got := log.count("a stranger was refused"); got > 1000 {
+	if got := log.count("an unauthenticated connection was refused"); got > 1000 {
 		t.Errorf("%d lines within seconds", got)
 	}
 }

@@ -76,7 +76,7 @@ func (id *identity) renew(again bool) *cert.Identity {
 		// One file may be there and the next one not yet: it is looked at again.
 		if why := err.Error(); why != id.failed {
 			id.failed = why
-			id.logs.driver.Warn("the certificate cannot be renewed, the one before goes on", "certs", id.dir,
+			id.logs.driver.Warn("the certificate cannot be renewed, the former one stays in use", "certs", id.dir,
 				"err", err)
 		}
 		return id.now

@@ -15,8 +15,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// crowdRole is the strangers: for each line of its input it comes, or goes if it is there. Args:
-// the address, and how many connections it makes.
+// crowdRole opens unauthenticated connections at a line of its input, and closes them at the next.
+// Args: the address, and how many connections it makes.
 func crowdRole() int {
 	count, err := strconv.Atoi(testutil.Args()[1])
 	if err != nil {
@@ -85,15 +85,15 @@ func (c *crowd) come(i int) {
 // bytes there and back on a link, and an import, which both nodes have a part in. Slices of time
 // with the crowd and without it alternate, and what counts is the median of the ratios of
 // neighbours, so that what else the machine does falls on both. VMMC_CROWD=1 asks for what is
-// promised, with 10,000 strangers: it wants a machine that is not too busy, and goes on until the
-// 95 % interval of the median is narrow, or 40 pairs were compared. Without it the figures are
-// shown and only the service is asked for.
-func TestServiceBesideStrangers(t *testing.T) {
+// promised, with 10,000 unauthenticated connections: it wants a machine that is not too busy, and
+// goes on until the 95 % interval of the median is narrow, or 40 pairs were compared. Without it
+// the figures are shown and only the service is asked for.
+func TestServiceBesideUnauthConns(t *testing.T) {
 	const promised = 1.20
 	strict := os.Getenv("VMMC_CROWD") != ""
-	strangers, least, most, slice := 300, 3, 3, 100*time.Millisecond
+	count, least, most, slice := 300, 3, 3, 100*time.Millisecond
 	if strict {
-		strangers, least, most, slice = 10_000, 12, 40, 300*time.Millisecond
+		count, least, most, slice = 10_000, 12, 40, 300*time.Millisecond
 	}
 	c := newCluster(t)
 	p, q := open(t, c.a), open(t, c.b)
@@ -129,7 +129,7 @@ func TestServiceBesideStrangers(t *testing.T) {
 			return i.Close()
 		}},
 	}
-	cmd := testutil.Command(t, "crowd", c.b.Addr(), strconv.Itoa(strangers))
+	cmd := testutil.Command(t, "crowd", c.b.Addr(), strconv.Itoa(count))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -195,11 +195,11 @@ func TestServiceBesideStrangers(t *testing.T) {
 	}
 	for i, m := range measures {
 		mid, low, high := interval(ratios[i])
-		t.Logf("%s: alone %v, beside %d strangers %.3f times that (%.3f to %.3f with 95 %%, %d pairs)",
+		t.Logf("%s: alone %v, beside %d connections %.3f times that (%.3f to %.3f with 95 %%, %d pairs)",
 			m.name,
-			time.Duration(alone[i]*1e9).Round(100*time.Nanosecond), strangers, mid, low, high, len(ratios[i]))
+			time.Duration(alone[i]*1e9).Round(100*time.Nanosecond), count, mid, low, high, len(ratios[i]))
 		if strict && high > promised {
-			t.Errorf("%s: beside strangers it may take %.2f times as long, at most %.2f was promised",
+			t.Errorf("%s: beside unauthenticated connections it may take %.2f times as long, at most %.2f was promised",
 				m.name, high, promised)
 		}
 	}

@@ -74,7 +74,7 @@ func (r *refusals) count(c net.Conn, why string, err error) {
 	more := s.suppressed
 	s.last, s.suppressed = now, 0
 	r.mu.Unlock()
-	r.logs.driver.Warn("a stranger was refused", "why", why, "from", c.RemoteAddr(), "err", err,
+	r.logs.driver.Warn("an unauthenticated connection was refused", "why", why, "from", c.RemoteAddr(), "err", err,
 		"more", more, "others", left)
 }
 

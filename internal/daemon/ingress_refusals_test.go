@@ -28,7 +28,7 @@ import (
 
 // There are far more connections than may be unauthenticated, each with one byte of a record that
 // it never ends. An honest peer gets through between them, and the oldest of them are closed.
-func TestCrowdOfStrangers(t *testing.T) {
+func TestFloodOfUnauthConns(t *testing.T) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -55,14 +55,14 @@ func TestCrowdOfStrangers(t *testing.T) {
 			newTraffic(t, c.a, c.b).goesOn(t) // a new link, over a new connection
 			if _, err := client(t, c.b.Addr(), c.ids["a"].ClientTLS("b")).Ping(t.Context(),
 				connect.NewRequest(&nodev1.PingRequest{})); err != nil {
-				t.Fatalf("a node is not served beside %d strangers: %v", i+1, err)
+				t.Fatalf("a node is not served beside %d connections: %v", i+1, err)
 			}
 		}
 	}
 	// Those that had to go have heard of it.
 	_ = conns[0].SetReadDeadline(time.Now().Add(bound))
 	if _, err := io.ReadAll(conns[0]); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("the oldest stranger is still there")
+		t.Error("the oldest connection is still there")
 	}
 }
 
@@ -145,8 +145,8 @@ func userOf(t *testing.T, authority string) *cert.Identity {
 	return id
 }
 
-// A stranger is refused as often as it comes, and told of once.
-func TestStrangersAreToldOfOnce(t *testing.T) {
+// Each connection of an unauthenticated peer is refused, and one is logged.
+func TestRefusalsAreLoggedOnce(t *testing.T) {
 	log := &syncBuffer{}
 	n, _ := certified(t, authority(t), log)
 	other := userOf(t, authority(t)) // of a cluster of the same name
@@ -164,15 +164,15 @@ func TestStrangersAreToldOfOnce(t *testing.T) {
 			_ = tc.Close()
 		}
 	}
-	// A stranger may learn that it was refused before that is counted.
+	// A peer may learn that it was refused before that is counted.
 	all := func() bool { r := n.Figures().Refused; return r["speech"] >= 20 && r["certificate"] >= 20 }
 	for end := time.Now().Add(bound); !all() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	log.awaits(t, "why=certificate")
 	log.awaits(t, "why=speech")
-	if got := log.count("a stranger was refused"); got != 2 {
-		t.Errorf("%d lines about two strangers: %s", got, log.b.String())
+	if got := log.count("an unauthenticated connection was refused"); got != 2 {
+		t.Errorf("%d lines about refusals for two reasons: %s", got, log.b.String())
 	}
 	if r := n.Figures().Refused; r["speech"] != 20 || r["certificate"] != 20 {
 		t.Errorf("refused were %v, want 20 each", r)
@@ -241,7 +241,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 }
 
 // A peer that sends a byte now and then has no more time than one that sends none.
-func TestStrangersWhoDripAreRefused(t *testing.T) {
+func TestSlowUnauthConnsAreRefused(t *testing.T) {
 	log := &syncBuffer{}
 	n, _ := certified(t, authority(t), log)
 	begun := time.Now()
@@ -258,7 +258,7 @@ func TestStrangersWhoDripAreRefused(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-			t.Error("one that drips is still there")
+			t.Error("a slow connection is still there")
 		})
 	}
 	all.Wait()

@@ -49,7 +49,7 @@ func (c *linkCounters) open(fds []int) {
 	}
 	r, err := pages.OpenCounters(fd)
 	if err != nil {
-		c.p.n.log.Warn("what a process counts cannot be read", "realpid", c.p.cred.PID, "err", err)
+		c.p.n.log.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
 		return
 	}
 	c.mu.Lock()
@@ -72,7 +72,7 @@ func (c *linkCounters) read(now time.Time) (ends []linkEnd) {
 	links, _, err := c.reader.Read()
 	if err != nil {
 		if !c.failed {
-			c.p.n.log.Warn("what a process counts cannot be read", "realpid", c.p.cred.PID, "err", err)
+			c.p.n.log.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
 		}
 		c.failed = true
 		return nil
@@ -172,7 +172,7 @@ type Figures struct {
 	LinkStates    map[LinkState]int
 	SessionStates map[string]int
 	Totals        pages.Ended       // of all processes since the node began
-	Refused       map[string]uint64 // strangers, by why
+	Refused       map[string]uint64 // unauthenticated connections, by why
 }
 
 // Side tells kinds of links' ends apart.

@@ -123,7 +123,7 @@ func (nw *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDown
 		return out
 	}
 	if err := nw.saveDown(reason); err != nil {
-		nw.n.driver.Warn("that the node is down is not kept for the next daemon", "err", err)
+		nw.n.driver.Warn("the next daemon will not know that the node is down", "err", err)
 	}
 	nw.n.broker.forgetAll() // no importer can dial any more
 	// Whichever side of a link ends it first, the other one knows why. All of it is done even if

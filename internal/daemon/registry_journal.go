@@ -358,7 +358,7 @@ func (j *memberJournal) watch(m *membership, present <-chan struct{}) {
 		if m.dead() {
 			j.n.registry.departed.add(m.Process)
 			j.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
-			j.n.log.Info("a process has ended before it came back", "pid", m.Process.PID, "realpid", m.Real)
+			j.n.log.Info("a process has ended before it rejoined", "pid", m.Process.PID, "realpid", m.Real)
 			return
 		}
 		pause = min(2*pause, maxProbeInterval)

@@ -420,7 +420,7 @@ func (s *session) confine(pid int) {
 		err = cgroup.Enter(s.Cgroup, pid)
 	}
 	if err != nil {
-		s.n.log.Warn("a session goes without its cgroup", "session", s.Name, "err", err)
+		s.n.log.Warn("a session has no cgroup", "session", s.Name, "err", err)
 	}
 }
 

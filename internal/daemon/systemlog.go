@@ -18,7 +18,7 @@ import (
 
 // systemLogs are the node's own logs, as the manual has them. What is said to log
 // goes to Config.Log and to server.log: sessions and processes. What is said to
-// driver goes to Config.Log and to driver.log: other nodes and strangers; and what
+// driver goes to Config.Log and to driver.log: other nodes and unauthenticated connections; and what
 // is said to driverLog to the file alone.
 type systemLogs struct {
 	log       *slog.Logger
@@ -38,7 +38,7 @@ func (s *systemLogs) openLogs(log *slog.Logger, dir string) {
 	driver := logfile.Open(filepath.Join(dir, "driver.log"), logfile.Size)
 	for _, f := range []*logfile.File{server, driver} {
 		if err := f.Opening(); err != nil {
-			log.Warn("the log cannot be written, until that is mended this is all there is", "err",
+			log.Warn("a log file cannot be written, its records go only here until it can", "err",
 				err)
 		}
 	}

@@ -88,14 +88,14 @@ func TestEachSideTakesOneCertificate(t *testing.T) {
 	if near, far := shaken(t, a, b, b.Fingerprint(), a.Fingerprint(), nil); near.err != nil || far.err != nil {
 		t.Error(near.err, far.err)
 	}
-	if near, far := shaken(t, a, b, other.Fingerprint(), a.Fingerprint(), nil); !errors.Is(near.err, ErrStranger) || far.err == nil {
+	if near, far := shaken(t, a, b, other.Fingerprint(), a.Fingerprint(), nil); !errors.Is(near.err, ErrOtherCertificate) || far.err == nil {
 		t.Error(near.err, far.err)
 	}
-	if _, far := shaken(t, a, b, b.Fingerprint(), other.Fingerprint(), nil); !errors.Is(far.err, ErrStranger) {
+	if _, far := shaken(t, a, b, b.Fingerprint(), other.Fingerprint(), nil); !errors.Is(far.err, ErrOtherCertificate) {
 		t.Error(far.err)
 	}
 	for _, print := range [][]byte{nil, {}, make([]byte, PrintSize), a.Fingerprint()[:PrintSize-1]} {
-		if _, far := shaken(t, a, b, b.Fingerprint(), print, nil); !errors.Is(far.err, ErrStranger) {
+		if _, far := shaken(t, a, b, b.Fingerprint(), print, nil); !errors.Is(far.err, ErrOtherCertificate) {
 			t.Errorf("%x: %v", print, far.err)
 		}
 	}

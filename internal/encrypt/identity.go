@@ -19,8 +19,8 @@ import (
 // PrintSize is the length of a fingerprint.
 const PrintSize = sha256.Size
 
-// ErrStranger is of a certificate that is not the one that was told.
-var ErrStranger = errors.New("the peer has another certificate than the link's other process: a third party is between the two")
+// ErrOtherCertificate is returned if the peer shows a certificate without the fingerprint that the handshake named.
+var ErrOtherCertificate = errors.New("the peer has another certificate than the link's other process: a third party is between the two")
 
 // Identity is a process's own certificate and its key. No other process has the key, and both end
 // with the process. No authority has signed the certificate: the peer is told its fingerprint.
@@ -64,11 +64,11 @@ func (i *Identity) config(peer []byte) *tls.Config {
 		InsecureSkipVerify: true, //nolint:gosec // see VerifyConnection
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
-				return ErrStranger
+				return ErrOtherCertificate
 			}
 			print := sha256.Sum256(s.PeerCertificates[0].Raw)
 			if subtle.ConstantTimeCompare(print[:], peer) != 1 {
-				return ErrStranger
+				return ErrOtherCertificate
 			}
 			return nil
 		},

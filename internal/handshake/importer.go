@@ -42,7 +42,7 @@ func (i *Importer) Run(ctx context.Context, nc net.Conn, h wire.Hello) (*encrypt
 	// bound to this connection.
 	conn, err := i.Identity.Client(ctx, &refusableConn{Conn: nc}, i.Fingerprint)
 	switch {
-	case errors.Is(err, encrypt.ErrStranger):
+	case errors.Is(err, encrypt.ErrOtherCertificate):
 		return nil, wire.Answer{}, code.New(code.NoRights, "%v", err)
 	case errors.Is(err, io.EOF):
 		return nil, wire.Answer{}, errExporterClosed

@@ -8,7 +8,7 @@ import (
 )
 
 // How often a line may come: so many at once, and so many a second after that.
-// What strangers can bring about is a warning.
+// What an unauthenticated peer can cause is logged as a warning.
 var (
 	usual   = rate{burst: 1000, second: 20}
 	warning = rate{burst: 100, second: 1}

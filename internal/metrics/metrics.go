@@ -99,7 +99,8 @@ var (
 	ends      = describe("links", "Ends of links, by the side of the node's process and the path.", "role", "path")
 	linkState = describe("links_by_state", "Ends of links, by the side of the node's process and the state of the connection.", "role", "state")
 	sessions  = describe("sessions", "Sessions of the node, by their state.", "state")
-	refused   = describe("strangers_refused_total", "Connections from the network that were refused, by why.", "why")
+	refused   = describe("unauthenticated_refused_total", "Unauthenticated connections that were refused, by why.", "why")
+	strangers = describe("strangers_refused_total", "The former name of vmmc_unauthenticated_refused_total.", "why") // for one release
 
 	counters = []struct {
 		of   int
@@ -130,7 +131,7 @@ func total(name, help string) *prometheus.Desc {
 
 // Describe lists what Collect gives.
 func (c *node) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{info, up, uptime, processes, ends, linkState, sessions, refused} {
+	for _, d := range []*prometheus.Desc{info, up, uptime, processes, ends, linkState, sessions, refused, strangers} {
 		out <- d
 	}
 	for _, d := range counters {
@@ -170,6 +171,7 @@ func (c *node) Collect(out chan<- prometheus.Metric) {
 	}
 	for why, v := range f.Refused {
 		out <- prometheus.MustNewConstMetric(refused, prometheus.CounterValue, float64(v), why)
+		out <- prometheus.MustNewConstMetric(strangers, prometheus.CounterValue, float64(v), why)
 	}
 	for _, d := range counters {
 		for role, v := range map[string]uint64{"imports": f.Totals.Imports[d.of], "exports": f.Totals.Exports[d.of]} {

@@ -61,7 +61,7 @@ func (t *Conn) reconnect() bool {
 	var refusedAt time.Time // why it may not
 	for sleep(t.ctx, minReconnectDelay); t.ctx.Err() == nil; {
 		if t.tryReconnect(lostAt, &refusedAt) {
-			t.log.Info("came back to the node's daemon", "after", time.Since(lostAt))
+			t.log.Info("rejoined the node's daemon", "after", time.Since(lostAt))
 			return true
 		}
 	}
@@ -100,7 +100,7 @@ func (t *Conn) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 		// have not received the reason yet, so both kinds wait. The reason stands for
 		// timeout.Control; the bell then announces the next daemon.
 		if refused {
-			t.log.Debug("the daemon does not take the process back", "err", err)
+			t.log.Debug("the daemon refused the rejoin", "err", err)
 			t.setState(stateRefused, nil, err)
 			*refusedAt = time.Now()
 		} else if time.Since(*refusedAt) > timeout.Control {

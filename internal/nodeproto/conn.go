@@ -599,7 +599,7 @@ func (l *Conn) serve(h header, body []byte, fds []int) {
 	})
 }
 
-// maxText bounds an error's text on its way: it may quote what a stranger chose,
+// maxText bounds an error's text on its way: it may quote what an untrusted peer chose,
 // and must fit into a packet whatever JSON makes of it.
 const maxText = MaxPacket / 16
 

@@ -69,7 +69,7 @@ func (o *options) run(ctx context.Context, log io.Writer) error {
 			return fmt.Errorf("start node %q: %w", cfg.Name, err)
 		}
 		defer m.Close()
-		logger.Info("metrics are told", "node", cfg.Name, "at", m.Addr())
+		logger.Info("metrics are served", "node", cfg.Name, "at", m.Addr())
 	}
 	tell.say("READY=1")
 	untilDone(ctx, n, again)

@@ -117,7 +117,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 		if err := json.Unmarshal(n.log.Bytes(), &line); err != nil {
 			t.Fatalf("log line %q: %v", n.log.Text(), err)
 		}
-		if line.Msg == "the hosts file cannot be looked at, the nodes are those of before" && line.Err == "it is no plain file" {
+		if line.Msg == "the hosts file cannot be read, the node list stays as it was" && line.Err == "it is no plain file" {
 			break // it is up, and has the signal
 		}
 	}

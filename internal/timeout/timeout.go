@@ -16,7 +16,7 @@ const (
 	Exec    = 8 * time.Second  // the directory, the file and the interpreter of a program to open, less than Control
 	Answer  = time.Second      // a process to answer what it can answer at once, before its node is asked
 	Ping    = 2 * time.Second  // reachability of a node
-	Refused = time.Minute      // from telling of a stranger that was refused to telling of it again
+	Refused = time.Minute      // from logging a refused connection to logging the next one of the same address and reason
 	Silence = 10 * time.Second // a process on another node that owes an answer, or its node's kernel
 	Resume  = 30 * time.Second // a link between nodes to go on over another connection
 	Drain   = 2 * time.Second  // anything more of a process that is taken for gone, on the link that has not ended yet
