@@ -42,6 +42,22 @@ func ExampleOpen() {
 	// Output: process 1 on node "local" 1 1
 }
 
+// An export says what its buffer holds, and importers compare.
+func ExampleWithLabel() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(vmmc.PageSize())
+	check(err)
+	_, err = b.Export(1, mem.Bytes(), vmmc.WithLabel([]byte("prices, version 2")))
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	fmt.Printf("%s\n", im.Label())
+	// Output: prices, version 2
+}
+
 // The nodes of a cluster, and of the process's session.
 func ExampleProcess_AllHosts() {
 	a, _, end := pair(context.Background())

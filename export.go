@@ -57,6 +57,7 @@ type Export struct {
 	closed      atomic.Bool // Reports whether state is exportClosing or later.
 
 	permit []nodeproto.Permission
+	label  []byte
 	serial uint64 // unique in the process
 
 	endMu  sync.Mutex        // one endExport at a time; taken before allocation.exportMu
@@ -476,7 +477,7 @@ func (p *Process) newExport(id uint32, mem []byte, o *exportOptions) *Export {
 	e := &Export{
 		p: p, id: id, mem: mem[:len(mem):len(mem)], grants: map[uint32]*grant{},
 		rights: o.rights, handler: o.handler, targets: o.targets, manySenders: o.manySenders,
-		unmapped: o.unmapped, sharePages: o.sharePages, globalSpace: o.globalSpace, permit: o.permit,
+		unmapped: o.unmapped, sharePages: o.sharePages, globalSpace: o.globalSpace, permit: o.permit, label: o.label,
 	}
 	if o.redirectable > 0 {
 		e.redirect = link.NewRedirect(p.engine, len(mem))

@@ -200,7 +200,7 @@ func (t *importers) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr
 // offer returns what importers get: all of a grant but its handle, and a descriptor of the memory if
 // they may map it. memoryTable.mu is held.
 func (e *Export) offer(sameNode bool) (g nodeproto.Grant, fds []int, err error) {
-	g = nodeproto.Grant{Exporter: e.p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.liveState, Place: e.addr(0)}
+	g = nodeproto.Grant{Exporter: e.p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.liveState, Place: e.addr(0), Label: e.label}
 	if e.handler == nil {
 		g.Rights |= nodeproto.Unheard
 	}
@@ -328,8 +328,9 @@ func (t *importers) importHandler(id nodeproto.ProcessID) link.ImportHandler {
 		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants || t.closed.Load() || !t.node.Connected() {
 			return nil, wire.Granted{}, -1
 		}
-		// A redirectable buffer takes more descriptors than go with a frame.
-		if e == nil || e.closed.Load() || e.redirect != nil || !nodeproto.Permits(e.permit, peer.vouched, t.user, t.session) {
+		// A redirectable buffer takes more descriptors than go with a frame, and a label does not fit
+		// into one.
+		if e == nil || e.closed.Load() || e.redirect != nil || len(e.label) > 0 || !nodeproto.Permits(e.permit, peer.vouched, t.user, t.session) {
 			return nil, wire.Granted{}, -1
 		}
 		g, fds, err := e.offer(true)

@@ -151,6 +151,7 @@ func TestHostileGrants(t *testing.T) {
 		"no size":                     {grant: func(g *nodeproto.Grant) { g.Size = 0 }},
 		"less than no size":           {grant: func(g *nodeproto.Grant) { g.Size = math.MinInt }},
 		"more than all memory":        {grant: func(g *nodeproto.Grant) { g.Size, g.Memory = math.MaxInt, math.MaxInt }},
+		"too long a label":            {grant: func(g *nodeproto.Grant) { g.Label = make([]byte, nodeproto.MaxLabel+1) }},
 		"a slot that is not":          {grant: func(g *nodeproto.Grant) { g.Slot = shmlayout.Slots }},
 	} {
 		t.Run(name, func(t *testing.T) {

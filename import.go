@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type Import struct {
 	handle uint32
 	size   int
 	rights nodeproto.Rights // and [nodeproto.Unheard]
+	label  []byte           // of the export
 
 	mapped        *link.Mapped // nil: data goes through the stream
 	claims        uint32       // number of the link's claims entry; 0: not redirectable
@@ -199,7 +201,11 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
-	if err := p.importBudget.reserve(g.Size); err != nil {
+	err := g.CheckLabel()
+	if err == nil {
+		err = p.importBudget.reserve(g.Size)
+	}
+	if err != nil {
 		closeAll(fds)
 		releaseGrant()
 		return nil, err
@@ -211,7 +217,6 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		}
 	}()
 	if !linked {
-		var err error
 		if l, err = p.exporters.acquireLink(ctx, g.Exporter); err != nil {
 			closeAll(fds)
 			releaseGrant()
@@ -223,7 +228,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		l.requester.Detach(g.Handle)
 		return nil, code.New(code.BadRbufState, "the grant went with a link that has ended meanwhile: import again")
 	}
-	im := &Import{p: p, link: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights}
+	im := &Import{p: p, link: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights, label: g.Label}
 	im.lastDelivered.Store(math.MaxUint64)
 	if g.Mapped {
 		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&nodeproto.MayWrite != 0)
@@ -273,6 +278,13 @@ func (im *Import) Exporter() ProcessID { return im.peer }
 
 // ID is the buffer's id at its exporter.
 func (im *Import) ID() uint32 { return im.id }
+
+// Label is a copy of the label that the export was given by [WithLabel], empty if it was given none
+// or if a daemon between the two processes is of a version that knows no labels. After
+// [Import.Rejoin] the new import has the new export's label.
+//
+// Experimental: it may change in any release.
+func (im *Import) Label() []byte { return slices.Clone(im.label) }
 
 // notifiable reports whether the export runs a handler. Without one, a notification takes no
 // credit.

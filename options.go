@@ -193,6 +193,18 @@ func Locked() ExportOption { return func(o *exportOptions) { o.lock = true } }
 // which checks each access, also on one node.
 func Unmapped() ExportOption { return func(o *exportOptions) { o.unmapped = true } }
 
+// WithLabel gives the export a label of at most 256 bytes, which importers get by [Import.Label]: the
+// version or the layout of what the buffer holds, for instance. The library does not look into it.
+// It does not change while the export lives. Importers see the label that the exporter chose, and
+// nothing vouches for what it says. A longer label, or a second one, makes Export fail with
+// [ErrBadArg].
+//
+// Experimental: it may change in any release.
+func WithLabel(label []byte) ExportOption {
+	label = slices.Clone(label) // the caller may use its own again
+	return func(o *exportOptions) { o.label, o.labels = label, o.labels+1 }
+}
+
 // exportOptions are what the options of one export say.
 type exportOptions struct {
 	rights       nodeproto.Rights
@@ -209,6 +221,9 @@ type exportOptions struct {
 	unmapped    bool
 	sharePages  bool
 	globalSpace bool
+
+	label  []byte
+	labels int // how often one was given
 
 	permits bool // Permit was given
 	permit  []nodeproto.Permission
@@ -242,6 +257,10 @@ func (o *exportOptions) check() error {
 		return code.New(code.BadArg, "no message arrives in a ReadOnly buffer, so WithHandler means nothing beside it")
 	case o.manySenders && o.redirectable == 0:
 		return code.New(code.BadArg, "ManySenders means nothing without Redirectable: any number of processes may import other buffers")
+	case o.labels > 1:
+		return code.New(code.BadArg, "WithLabel was given %d times: an export has one label", o.labels)
+	case len(o.label) > nodeproto.MaxLabel:
+		return code.New(code.BadArg, "the label has %d bytes, at most %d fit: put the rest into the buffer", len(o.label), nodeproto.MaxLabel)
 	case o.permits && len(o.permit) == 0:
 		return code.New(code.BadArg, "Permit without a permission lets nobody in: give one")
 	}

@@ -26,11 +26,13 @@ func TestPairsOfExportOptions(t *testing.T) {
 		{"SharePages", vmmc.SharePages()},
 		{"GlobalSpace", vmmc.GlobalSpace()},
 		{"Permit", vmmc.Permit(vmmc.Permission{})},
+		{"WithLabel", vmmc.WithLabel([]byte("label"))},
 	}
 	contradictions := map[[2]string]bool{
 		{"ReadOnly", "WriteOnly"}: true, {"ReadOnly", "ReadWrite"}: true, {"WriteOnly", "ReadWrite"}: true,
 		{"ReadOnly", "WithHandler"}: true, {"ReadOnly", "Redirectable"}: true,
 		{"WithHandler", "WithHandler"}: true, {"Redirectable", "Redirectable"}: true,
+		{"WithLabel", "WithLabel"}: true,
 	}
 	for _, a := range options {
 		contradictions[[2]string{"ManySenders", a.name}] = a.name != "Redirectable"

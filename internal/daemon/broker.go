@@ -169,7 +169,7 @@ func (p *process) offer(
 		return nodeproto.Grant{}, nil, ctxCause(ctx, "import of buffer %d", r.ID)
 	}
 	if err == nil {
-		err = p.checkDescriptors(fds)
+		err = errors.Join(p.checkDescriptors(fds), g.CheckLabel())
 	}
 	if err == nil && g.Link != nil {
 		fds, err = s.add(fds)

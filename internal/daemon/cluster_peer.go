@@ -82,6 +82,7 @@ func (p *peer) importBuffer(
 			Node: p.host.Name, PID: m.GetExporter().GetPid(), Incarnation: m.GetExporter().GetIncarnation(),
 		},
 		Handle: m.GetHandle(), Size: int(m.GetSize()), Rights: nodeproto.Rights(m.GetRights()),
+		Label: m.GetLabel(),
 	}, nil
 }
 

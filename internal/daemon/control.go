@@ -115,6 +115,7 @@ func (s *service) Import(
 	}
 	return connect.NewResponse(&nodev1.ImportResponse{
 		Exporter: processID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size), Rights: uint32(g.Rights),
+		Label: g.Label,
 	}), nil
 }
 

@@ -172,7 +172,7 @@ func (w *victims) answer(m *material, self nodeproto.ProcessID, method nodeproto
 			Rights: nodeproto.Rights(m.next() % 6), Mapped: m.next()&1 == 0,
 			Memory: int(m.number()), Offset: int(m.number()), Slot: uint32(m.number()),
 			State: uint32(m.next()), Place: m.number(), Claims: uint32(m.number()), Targets: make([]int,
-				m.next()%4),
+				m.next()%4), Label: make([]byte, 2*int(m.next())),
 		}
 	case nodeproto.Accept:
 		return nodeproto.Accepted{Imports: m.next()&1 == 0}

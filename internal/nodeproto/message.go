@@ -2,6 +2,8 @@ package nodeproto
 
 import (
 	"fmt"
+
+	"github.com/vmmc-go/vmmc/internal/code"
 )
 
 // Version of this protocol; a daemon refuses a process with another.
@@ -149,6 +151,8 @@ type Grant struct {
 	Claims  uint32
 	Targets []int
 
+	Label []byte `json:",omitempty"` // of the export, at most MaxLabel bytes
+
 	// How often grants of the exporter had gone with a link that ended. On a link with a greater
 	// number this one is good for nothing: its importer asks again.
 	Lost uint64 `json:",omitempty"`
@@ -157,6 +161,18 @@ type Grant struct {
 	// gives those of LinkPages, and its daemon adds the socket. Without it the importer asks for
 	// one.
 	Link *Connected `json:",omitempty"`
+}
+
+// MaxLabel bounds the label of an export, in bytes.
+const MaxLabel = 256
+
+// CheckLabel returns a breach of the protocol if the grant's label is longer than an exporter may
+// give it.
+func (g *Grant) CheckLabel() error {
+	if len(g.Label) > MaxLabel {
+		return code.New(code.Protocol, "a grant with a label of %d bytes, at most %d", len(g.Label), MaxLabel)
+	}
+	return nil
 }
 
 // ReleaseRequest gives a grant back.

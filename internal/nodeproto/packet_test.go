@@ -115,3 +115,27 @@ func stable[T any](t *testing.T, body []byte) {
 		t.Fatalf("%s, decoded and encoded again, became %s (%v)", one, two, err)
 	}
 }
+
+// FuzzGrant decodes any grant: what passes for one has a label that an exporter may give.
+func FuzzGrant(f *testing.F) {
+	f.Add([]byte(`{"Handle":1,"Size":64}`)) // of a version that knows no labels
+	f.Add([]byte(`{"Handle":1,"Size":64,"Label":"bGFiZWw="}`))
+	f.Add([]byte(`{"Label":"` + strings.Repeat("AAAA", (MaxLabel+3)/3) + `"}`))
+	f.Add([]byte(`{"Label":"?"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		g, err := Decode[Grant](body)
+		if err != nil {
+			return
+		}
+		if err := g.CheckLabel(); (err != nil) != (len(g.Label) > MaxLabel) {
+			t.Fatalf("a label of %d bytes: %v", len(g.Label), err)
+		}
+		again, err := json.Marshal(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, err := Decode[Grant](again); err != nil || !bytes.Equal(h.Label, g.Label) {
+			t.Fatalf("the label %q became %q: %v", g.Label, h.Label, err)
+		}
+	})
+}

@@ -452,7 +452,10 @@ type ImportResponse struct {
 	// know counts as not granted.
 	Rights uint32 `protobuf:"varint,4,opt,name=rights,proto3" json:"rights,omitempty"`
 	// Tells this export from others that had or will have the same buffer_id.
-	Serial        uint64 `protobuf:"fixed64,5,opt,name=serial,proto3" json:"serial,omitempty"`
+	Serial uint64 `protobuf:"fixed64,5,opt,name=serial,proto3" json:"serial,omitempty"`
+	// What the exporter says of the buffer to importers, at most 256 bytes. A node that
+	// does not know labels leaves it empty.
+	Label         []byte `protobuf:"bytes,6,opt,name=label,proto3" json:"label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -520,6 +523,13 @@ func (x *ImportResponse) GetSerial() uint64 {
 		return x.Serial
 	}
 	return 0
+}
+
+func (x *ImportResponse) GetLabel() []byte {
+	if x != nil {
+		return x.Label
+	}
+	return nil
 }
 
 type ConnectRequest struct {
@@ -1193,13 +1203,14 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\asession\x18\x03 \x01(\tR\asession\x12\x1d\n" +
 	"\n" +
 	"target_pid\x18\x04 \x01(\rR\ttargetPid\x12\x1b\n" +
-	"\tbuffer_id\x18\x05 \x01(\rR\bbufferId\"\xa1\x01\n" +
+	"\tbuffer_id\x18\x05 \x01(\rR\bbufferId\"\xb7\x01\n" +
 	"\x0eImportResponse\x123\n" +
 	"\bexporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bexporter\x12\x16\n" +
 	"\x06handle\x18\x02 \x01(\rR\x06handle\x12\x12\n" +
 	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06rights\x18\x04 \x01(\rR\x06rights\x12\x16\n" +
-	"\x06serial\x18\x05 \x01(\x06R\x06serial\"\xfd\x01\n" +
+	"\x06serial\x18\x05 \x01(\x06R\x06serial\x12\x14\n" +
+	"\x05label\x18\x06 \x01(\fR\x05label\"\xfd\x01\n" +
 	"\x0eConnectRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
