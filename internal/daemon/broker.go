@@ -362,7 +362,7 @@ func (p *process) logLink(
 	link uint64, im nodeproto.Importer, exporter nodeproto.ProcessID, encrypted bool,
 ) {
 	p.countLink()
-	p.n.driverLog.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer",
+	p.n.logs.DriverFile.Info("a link was introduced", "link", fmt.Sprintf("%#x", link), "importer",
 		im.Process, "exporter", exporter, "user", im.User, "session", im.Session, "encrypted", encrypted)
 }
 
@@ -423,7 +423,7 @@ func (b *broker) prepareLink(
 	}
 	e.logLink(a.Link, im, exporter, accepted.Encrypt)
 	return nodeproto.Connected{
-		Link: a.Link, Key: key, Address: b.n.tcp.dataAddress(), Secrecy: accepted.Secrecy,
+		Link: a.Link, Key: key, Address: b.n.cluster.dataAddress(b.n.tcp.Addr()), Secrecy: accepted.Secrecy,
 	}, nil
 }
 
@@ -492,7 +492,7 @@ func (b *broker) takeLinks(p *process, links []nodeproto.LinkAgain) error {
 	defer b.mu.Unlock()
 	for _, l := range links {
 		if d := b.pending[l.Link]; d != nil && d.exporter != p || len(l.Key) != wire.KeySize {
-			b.n.log.Warn("a process rejoined with a link that is not its own", "realpid", p.cred.PID,
+			b.n.logs.Server.Warn("a process rejoined with a link that is not its own", "realpid", p.cred.PID,
 				"user", p.user)
 			continue
 		}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -150,3 +151,22 @@ func (c *cluster) place() int { return c.roster.Load().place }
 
 // ownPID reports whether this node gives out pid.
 func (c *cluster) ownPID(pid uint32) bool { return pid%block != 0 && int(pid/block) == c.place() }
+
+// listenAddrs returns the addresses that this node listens on.
+func (c *cluster) listenAddrs() []string {
+	addrs := []string{c.n.cfg.Listen}
+	if self := c.roster.Load().self(c.n.cfg.Name); self.Data != "" && self.Data != self.Control {
+		addrs = append(addrs, self.Data)
+	}
+	return addrs
+}
+
+// dataAddress returns the address that importers dial, of a node that listens on addr.
+func (c *cluster) dataAddress(addr string) string {
+	if self := c.roster.Load().self(c.n.cfg.Name); self.Data != "" {
+		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
+			return self.Data
+		}
+	}
+	return addr
+}

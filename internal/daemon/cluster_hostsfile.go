@@ -58,7 +58,7 @@ func (c *cluster) reloadHosts(settled bool) {
 		f.seen = nil
 		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced
 			f.failed = why
-			c.n.log.Info("the hosts file cannot be read, the node list stays as it was", "file",
+			c.n.logs.Server.Info("the hosts file cannot be read, the node list stays as it was", "file",
 				c.n.cfg.HostsFile, "err", err)
 		}
 		return
@@ -81,7 +81,7 @@ func (c *cluster) reloadHosts(settled bool) {
 }
 
 func (c *cluster) logHostsKept(err error) {
-	c.n.log.Warn("the hosts file is refused, the node list stays as it was", "file",
+	c.n.logs.Server.Warn("the hosts file is refused, the node list stays as it was", "file",
 		c.n.cfg.HostsFile, "err", err)
 }
 
@@ -133,7 +133,7 @@ func (c *cluster) applyHosts(list []hosts.Host) error {
 	for _, l := range [][]string{added, removed, moved} {
 		slices.Sort(l)
 	}
-	c.n.log.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added,
+	c.n.logs.Server.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added,
 		", "), "removed", strings.Join(removed, ", "), "moved", strings.Join(moved, ", "))
 	return nil
 }

@@ -25,7 +25,7 @@ func configured(t *testing.T, list []hosts.Host, text string) (*Node, error) {
 		t.Fatal(err)
 	}
 	n := newNode(t.Context(), Config{Name: "a", Identity: ids["a"], Hosts: list, HostsFile: file})
-	n.openLogs(n.cfg.Log, "")
+	n.logs.Open(n.cfg.Log, "")
 	return n, n.configure()
 }
 

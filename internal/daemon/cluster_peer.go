@@ -36,7 +36,7 @@ type peer struct {
 func (c *cluster) newPeer(h hosts.Host) *peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
 	t := &peerTransport{n: c.n, host: h, Transport: &http.Transport{
-		TLSClientConfig: c.n.identity.clientTLS(h.Name), DialContext: d.DialContext,
+		TLSClientConfig: c.n.identity.ClientTLS(h.Name), DialContext: d.DialContext,
 		ForceAttemptHTTP2: true,
 		IdleConnTimeout:   timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
@@ -131,7 +131,7 @@ func (c *cluster) announceLeave(ctx context.Context, why string) (untold []strin
 		all.Go(func() {
 			if _, err := p.client.Leave(ctx,
 				connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
-				c.n.driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
+				c.n.logs.Driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
 				mu.Lock()
 				defer mu.Unlock()
 				untold = append(untold, p.host.Name)
@@ -259,9 +259,9 @@ func (t *peerTransport) noteResult(err error) {
 	t.mu.Unlock()
 	switch {
 	case err != nil && changed:
-		t.n.driverLog.Warn("another node is unreachable", "node", t.host.Name, "address", t.host.Control, "err",
+		t.n.logs.DriverFile.Warn("another node is unreachable", "node", t.host.Name, "address", t.host.Control, "err",
 			err)
 	case err == nil && (first || changed):
-		t.n.driverLog.Info("another node is reachable", "node", t.host.Name, "address", t.host.Control)
+		t.n.logs.DriverFile.Info("another node is reachable", "node", t.host.Name, "address", t.host.Control)
 	}
 }

@@ -152,9 +152,9 @@ func (c *cluster) compareLists(
 	switch {
 	case how == was || how == "" || c.roster.Load() != own:
 	case conflict:
-		c.n.driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why", how)
+		c.n.logs.Driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why", how)
 	default:
-		c.n.driver.Info("a node has another list of nodes", "node", p.host.Name, "why", how)
+		c.n.logs.Driver.Info("a node has another list of nodes", "node", p.host.Name, "why", how)
 	}
 	return how, conflict
 }

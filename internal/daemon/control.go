@@ -52,16 +52,16 @@ func (ctl *control) handler() http.Handler {
 			http.Error(w, "mutual TLS only", http.StatusForbidden)
 			return
 		}
-		p, err := ctl.n.identity.current().PeerOf(*r.TLS)
+		p, err := ctl.n.identity.Current().PeerOf(*r.TLS)
 		if err != nil {
-			ctl.n.driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
+			ctl.n.logs.Driver.Warn("a control connection was refused", "from", r.RemoteAddr, "err", err)
 			// Of the authority before: it may come again with its new one.
 			w.Header().Set("Connection", "close")
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
 		if !ctl.n.cluster.isMember(p) {
-			ctl.n.driverLog.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr,
+			ctl.n.logs.DriverFile.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr,
 				"node", p.Name)
 			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights,
 				"node %q is not in the hosts file of node %q", p.Name, ctl.n.cfg.Name)))
@@ -168,7 +168,7 @@ func (s *service) Leave(
 	links, _ := s.n.registry.severAll(ctx, nodeproto.SeverRequest{
 		Node: p.Name, Why: truncateReason(r.Msg.GetReason()),
 	})
-	s.n.driver.Info("a node was taken down", "node", p.Name, "why", truncateReason(r.Msg.GetReason()),
+	s.n.logs.Driver.Info("a node was taken down", "node", p.Name, "why", truncateReason(r.Msg.GetReason()),
 		"links", links)
 	return connect.NewResponse(&nodev1.LeaveResponse{}), nil
 }

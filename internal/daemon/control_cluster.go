@@ -72,7 +72,7 @@ func (s *clusterService) TakeDown(
 	if err != nil {
 		return nil, coded(err)
 	}
-	s.n.driver.Info("an administrator takes the node down", "user", c.user)
+	s.n.logs.Driver.Info("an administrator takes the node down", "user", c.user)
 	return connect.NewResponse(s.n.network.takeDown(ctx, r.Msg.GetReason())), nil
 }
 
@@ -84,7 +84,7 @@ func (s *clusterService) BringUp(
 	if err != nil {
 		return nil, coded(err)
 	}
-	s.n.driver.Info("an administrator brings the node up", "user", c.user)
+	s.n.logs.Driver.Info("an administrator brings the node up", "user", c.user)
 	if err := s.n.network.bringUp(); err != nil {
 		return nil, coded(err)
 	}

@@ -215,7 +215,7 @@ func (s *sessionService) Kill(
 		err = in.errorOf(ctx, sup, err)
 	}
 	if err == nil {
-		s.n.log.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "group",
+		s.n.logs.Server.Info("session signalled", "session", in.Name, "pid", r.Msg.GetPid(), "group",
 			r.Msg.GetGroup(), "signal", syscall.Signal(r.Msg.GetSignal()), "processes", n)
 	}
 	return reply(&nodev1.KillResponse{Processes: uint32(n)}, err)

@@ -3,8 +3,9 @@
 // Then it has no further part: it maps no memory, no data passes through it, and links live on when
 // it dies.
 //
-// A Node composes parts, whose files have their prefix. Ingress has the connections that have not
-// proved an identity, and the limits on them. The registry has the processes that have joined, may
+// A Node composes parts. They are packages below this one, which know nothing of a Node, or files
+// with a prefix. Ingress has the connections that have not proved an identity, and the limits on
+// them. The system logs are the node's own. The registry has the processes that have joined, may
 // rejoin or have ended. The broker matches imports with exports and introduces links. The cluster
 // is the other nodes, and the network says whether links with them may be made. Sessions have a
 // table; children (spawn_) are the programs that the node or a session has started. Control is the

@@ -49,7 +49,7 @@ func (c *linkCounters) open(fds []int) {
 	}
 	r, err := pages.OpenCounters(fd)
 	if err != nil {
-		c.p.n.log.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
+		c.p.n.logs.Server.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
 		return
 	}
 	c.mu.Lock()
@@ -72,7 +72,7 @@ func (c *linkCounters) read(now time.Time) (ends []linkEnd) {
 	links, _, err := c.reader.Read()
 	if err != nil {
 		if !c.failed {
-			c.p.n.log.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
+			c.p.n.logs.Server.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
 		}
 		c.failed = true
 		return nil
@@ -188,7 +188,7 @@ type LinkState struct {
 func (n *Node) Figures() Figures {
 	f := Figures{
 		Links: map[Side]int{}, LinkStates: map[LinkState]int{}, SessionStates: n.sessions.countStates(),
-		Refused: n.refusals.sum(),
+		Refused: n.refusals.Sum(),
 	}
 	for s := pages.ConnUnknown; s <= pages.ConnReleased; s++ {
 		f.LinkStates[LinkState{false, s.String()}], f.LinkStates[LinkState{true, s.String()}] = 0, 0

@@ -123,7 +123,7 @@ func (nw *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDown
 		return out
 	}
 	if err := nw.saveDown(reason); err != nil {
-		nw.n.driver.Warn("the next daemon will not know that the node is down", "err", err)
+		nw.n.logs.Driver.Warn("the next daemon will not know that the node is down", "err", err)
 	}
 	nw.n.broker.forgetAll() // no importer can dial any more
 	// Whichever side of a link ends it first, the other one knows why. All of it is done even if
@@ -140,7 +140,7 @@ func (nw *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDown
 		}
 	}
 	out.Links, out.Silent = uint32(links), silent
-	nw.n.driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
+	nw.n.logs.Driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
 		"untold", out.Untold)
 	return out
 }
@@ -165,7 +165,7 @@ func (nw *network) bringUp() error {
 		nw.n.setState(nodeUp)
 	}
 	nw.n.mu.Unlock()
-	nw.n.driver.Info("the node was brought up")
+	nw.n.logs.Driver.Info("the node was brought up")
 	return nil
 }
 
@@ -201,8 +201,8 @@ func (nw *network) restore() {
 		return
 	}
 	if err != nil { // it is there: the safe side is down
-		nw.n.driver.Warn("why the node is down cannot be read", "err", err)
+		nw.n.logs.Driver.Warn("why the node is down cannot be read", "err", err)
 	}
 	nw.finishEpoch(downReason(nw.n.cfg.Name, string(b)))
-	nw.n.driver.Warn("the node is down, as it was left", "why", nw.reason())
+	nw.n.logs.Driver.Warn("the node is down, as it was left", "why", nw.reason())
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/state"
@@ -45,16 +47,16 @@ type Config struct {
 
 // Node is a running node. Its parts have files of their names.
 type Node struct {
-	cfg Config
-	systemLogs
+	cfg         Config
+	logs        systemlog.Logs
 	incarnation uint64
 	started     time.Time
 
 	unix        *unixSocket
-	tcp         *ingress // nil when this node is alone
-	identity    identity
-	descriptors descriptorBudget
-	refusals    refusals
+	tcp         *ingress.Ingress // nil when this node is alone
+	identity    *ingress.Identity
+	descriptors *ingress.Descriptors
+	refusals    *ingress.Refusals
 	accounts    accounts
 	cluster     cluster
 	network     network
@@ -134,17 +136,11 @@ func newNode(ctx context.Context, cfg Config) *Node {
 		disk:        stateDisk{dir: cfg.State},
 		stopWaiting: make(chan struct{}),
 	}
-	n.descriptors.node, n.descriptors.logs = cfg.Name, &n.systemLogs
-	n.descriptors.measure()
-	n.refusals.logs = &n.systemLogs
+	n.descriptors = ingress.NewDescriptors(cfg.Name, &n.logs)
+	n.refusals = ingress.NewRefusals(&n.logs)
+	n.identity = ingress.NewIdentity(cfg.Identity, cfg.Certs, &n.logs)
 	n.cluster.n, n.registry.n, n.broker.n, n.sessions.n, n.children.n = n, n, n, n, n
 	n.network.n, n.control.n = n, n
-	n.identity = identity{
-		logs: &n.systemLogs, dir: cfg.Certs, now: cfg.Identity, looked: time.Now(),
-	}
-	if cfg.Certs != "" {
-		n.identity.stamps = stampsOf(cfg.Certs)
-	}
 	n.ctx, n.cancel = context.WithCancel(ctx)
 	return n
 }
@@ -155,10 +151,10 @@ func Start(cfg Config) (*Node, error) {
 	if err := n.configure(); err != nil {
 		return nil, err
 	}
-	n.openLogs(n.cfg.Log, n.cfg.Logs)
+	n.logs.Open(n.cfg.Log, n.cfg.Logs)
 	n.network.restore()
 	if err := n.serve(); err != nil {
-		n.closeLogs()
+		n.logs.Close()
 		return nil, err
 	}
 	return n, nil
@@ -176,7 +172,11 @@ func (n *Node) serve() (err error) {
 		return err
 	}
 	if cfg.Identity != nil && n.cfg.Listen != "" {
-		if n.tcp, err = listenTCP(n); err != nil {
+		if n.tcp, err = ingress.Listen(ingress.Config{
+			Addrs: n.cluster.listenAddrs(), TLS: n.identity.ServerTLS(), Handler: n.control.handler(),
+			Descriptors: n.descriptors, Refusals: n.refusals, ErrorLog: n.logs.HTTPErrors(),
+			DataLink: n.broker.dataLink,
+		}); err != nil {
 			n.cancel()
 			n.wg.Wait()
 			n.unix.hangUp()
@@ -189,7 +189,7 @@ func (n *Node) serve() (err error) {
 	}
 	// Before programs rejoin that an earlier daemon started.
 	if err := n.sessions.restore(); err != nil {
-		n.log.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
+		n.logs.Server.Warn("the sessions cannot be used", "state", cfg.State, "err", err)
 	}
 	n.mu.Lock()
 	n.setState(n.network.state())
@@ -201,12 +201,12 @@ func (n *Node) serve() (err error) {
 	n.cluster.watchHostsFile()
 	n.wg.Go(n.registry.accept)
 	if err := n.unix.ring(); err != nil {
-		n.log.Warn("the processes of the daemon before this one cannot be woken: they come back when "+
+		n.logs.Server.Warn("the processes of the daemon before this one cannot be woken: they come back when "+
 			"they look next", "err", err)
 	}
 	n.wg.Go(n.registry.sampleLinks)
-	n.log.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
-	n.driverLog.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes",
+	n.logs.Server.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
+	n.logs.DriverFile.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes",
 		names(n.cluster.roster.Load().hosts))
 	return nil
 }
@@ -237,7 +237,7 @@ func (n *Node) Addr() string {
 	if n.tcp == nil {
 		return ""
 	}
-	return n.tcp.addr()
+	return n.tcp.Addr()
 }
 
 // Began returns when the node started.
@@ -262,7 +262,7 @@ func (n *Node) Close() {
 	n.registry.closeConns()
 	n.unix.hangUp()
 	if n.tcp != nil {
-		n.tcp.close()
+		n.tcp.Close()
 	}
 	late := time.AfterFunc(timeout.Stop, func() { close(n.stopWaiting) })
 	n.wg.Wait()
@@ -272,9 +272,9 @@ func (n *Node) Close() {
 	}
 	n.sessions.close()
 	n.leaveSocket()
-	n.log.Info("node is down", "node", n.cfg.Name)
-	n.driverLog.Info("node is down", "node", n.cfg.Name)
-	n.closeLogs()
+	n.logs.Server.Info("node is down", "node", n.cfg.Name)
+	n.logs.DriverFile.Info("node is down", "node", n.cfg.Name)
+	n.logs.Close()
 }
 
 // leaveSocket lets the next daemon have the socket, and leaves beside it what that one needs: the
@@ -299,9 +299,9 @@ func ctxCause(ctx context.Context, what string, args ...any) error {
 // Reload reads the hosts file and the certificate again, if there are any, whether
 // they have changed or not. What cannot be taken changes nothing.
 func (n *Node) Reload() {
-	n.identity.renew(true)
+	n.identity.Renew(true)
 	if n.cfg.HostsFile == "" {
-		n.log.Info("there is no hosts file to read again", "node", n.cfg.Name)
+		n.logs.Server.Info("there is no hosts file to read again", "node", n.cfg.Name)
 		return
 	}
 	n.cluster.hostsFile.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -43,7 +44,7 @@ type process struct {
 	counters           linkCounters
 	releaseDescriptors func() // ends the reservations in descriptors
 	refusedFull        bool   // the node is out of descriptors: requests are refused with that error
-	logLimiter         logLimiter
+	logLimiter         systemlog.Limiter
 
 	exports exportTable
 
@@ -85,7 +86,7 @@ func (p *process) disconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.linkCount > 0 {
-		n.driverLog.Info("links ended with their process", "pid", id.PID, "links", p.linkCount, "why",
+		n.logs.DriverFile.Info("links ended with their process", "pid", id.PID, "links", p.linkCount, "why",
 			p.conn.Err())
 	}
 	for e := range p.grantors { // a grant without a link would stay at the exporter
@@ -98,7 +99,7 @@ func (p *process) disconnected() {
 	if m := p.member; m != nil {
 		n.wg.Go(func() { m.leave(id.PID) })
 	}
-	n.log.Info("process left", "pid", id.PID, "realpid", p.cred.PID, "why", p.conn.Err())
+	n.logs.Server.Info("process left", "pid", id.PID, "realpid", p.cred.PID, "why", p.conn.Err())
 }
 
 // handle answers a request of the process.
@@ -115,7 +116,7 @@ func (p *process) handle(
 	if p.refusedFull && (m != nodeproto.Control || !p.n.accounts.administrates(caller{
 		user: p.user, cred: &p.cred,
 	})) {
-		return nil, nil, p.n.descriptors.runOut()
+		return nil, nil, p.n.descriptors.RunOut()
 	}
 	if m == nodeproto.Register {
 		w, err := p.register(body)
@@ -253,7 +254,7 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	}
 	p.id.Store(&id)
 	n.registry.processes[id.PID] = p
-	n.log.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
+	n.logs.Server.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
 		p.session)
 	return nodeproto.Welcome{
 		Process: id, Parent: parent, User: p.user, Hosts: n.cluster.nodeNames(), Introduces: true,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -231,12 +232,12 @@ func (reg *registry) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			reg.n.descriptors.logAcceptError(err)
+			reg.n.descriptors.LogAcceptError(err)
 			time.Sleep(10 * time.Millisecond) // out of descriptors: processes may close some
 			continue
 		}
 		if err := reg.serve(c); err != nil {
-			reg.n.log.Warn("a process was refused", "err", err)
+			reg.n.logs.Server.Warn("a process was refused", "err", err)
 			nodeproto.HangUp(c)
 		}
 	}
@@ -254,31 +255,31 @@ func (reg *registry) serve(c *net.UnixConn) error {
 		return code.New(code.NoRights, "user %d may not use this node, it belongs to user %d", cred.UID,
 			os.Getuid())
 	}
-	leave, ok := n.descriptors.admitUser(cred.UID)
+	leave, ok := n.descriptors.AdmitUser(cred.UID)
 	if !ok {
-		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.descriptors.tooManyConns(cred.UID))
+		nodeproto.Refuse(c, n.descriptors.PerUserReceived(), n.descriptors.TooManyConns(cred.UID))
 		return nil
 	}
-	letGo := n.descriptors.reserveFor(heldByMember)
-	left := n.descriptors.headroomAfter(c)
+	letGo := n.descriptors.ReserveFor(ingress.HeldByMember)
+	left := n.descriptors.HeadroomAfter(c)
 	switch left {
-	case exhausted:
+	case ingress.Exhausted:
 		letGo()
 		leave()
-		nodeproto.Refuse(c, n.descriptors.perUserReceived(), n.descriptors.runOut())
+		nodeproto.Refuse(c, n.descriptors.PerUserReceived(), n.descriptors.RunOut())
 		return nil
-	case reserveOnly:
+	case ingress.ReserveOnly:
 		letGo()
-		letGo = n.descriptors.reserveFor(heldByRefused)
+		letGo = n.descriptors.ReserveFor(ingress.HeldByRefused)
 	}
 	p := &process{
-		releaseDescriptors: func() { letGo(); leave() }, refusedFull: left == reserveOnly,
+		releaseDescriptors: func() { letGo(); leave() }, refusedFull: left == ingress.ReserveOnly,
 		n: n, cred: cred, pendingHandovers: make(chan struct{}, maxHandovers),
 		grantors: map[*process]struct{}{},
 	}
 	p.counters.p, p.exports = p, newExportTable(p)
 	ready := make(chan struct{})
-	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.perUserReceived(), func(ctx context.Context,
+	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.PerUserReceived(), func(ctx context.Context,
 		m nodeproto.Method, body []byte, fds []int,
 	) (any, []int, error) {
 		<-ready
@@ -297,7 +298,7 @@ func (reg *registry) serve(c *net.UnixConn) error {
 		p.user = userName(cred.UID)
 		close(ready)
 		if p.refusedFull {
-			n.descriptors.admitRefused(p.conn, n.accounts.administrates(caller{user: p.user, cred: &p.cred}))
+			n.descriptors.AdmitRefused(p.conn, n.accounts.administrates(caller{user: p.user, cred: &p.cred}))
 		}
 		<-p.conn.Done()
 		reg.untrack(p.conn)

@@ -192,7 +192,7 @@ func (j *memberJournal) read(path string) (ended []departure) {
 		}
 	}
 	if err != nil {
-		j.n.log.Warn("the members of the daemon before this one are not known: those processes cannot "+
+		j.n.logs.Server.Warn("the members of the daemon before this one are not known: those processes cannot "+
 			"rejoin", "file", path, "err", err)
 		return nil
 	}
@@ -216,7 +216,7 @@ func (j *memberJournal) read(path string) (ended []departure) {
 		}
 	}
 	if err := lines.Err(); err != nil || whole.N == 0 {
-		j.n.log.Warn("not all members of the daemon before this one are known: some processes cannot "+
+		j.n.logs.Server.Warn("not all members of the daemon before this one are known: some processes cannot "+
 			"rejoin", "file", path, "err", err)
 	}
 	return ended[max(0, len(ended)-maxEnded):]
@@ -268,7 +268,7 @@ func (j *memberJournal) append(e memberRecord) {
 		err = j.rewrite(j.n.registry.departed.latest(maxEnded))
 	}
 	if err != nil && !j.failed {
-		j.n.log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
+		j.n.logs.Server.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
 			"next daemon", "file", j.path, "err", err)
 	}
 	j.failed = err != nil
@@ -358,7 +358,7 @@ func (j *memberJournal) watch(m *membership, present <-chan struct{}) {
 		if m.dead() {
 			j.n.registry.departed.add(m.Process)
 			j.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
-			j.n.log.Info("a process has ended before it rejoined", "pid", m.Process.PID, "realpid", m.Real)
+			j.n.logs.Server.Info("a process has ended before it rejoined", "pid", m.Process.PID, "realpid", m.Real)
 			return
 		}
 		pause = min(2*pause, maxProbeInterval)

@@ -92,7 +92,7 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 		return notReturning
 	}
 	id := p.id.Load()
-	p.n.log.Info("process rejoined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
+	p.n.logs.Server.Info("process rejoined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
 		p.session)
 	if why := p.n.network.reason(); why != "" { // it may have missed the sever request
 		p.n.wg.Go(func() {

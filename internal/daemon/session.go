@@ -277,7 +277,7 @@ func (s *session) watchSupervisor(c *supervise.Client) {
 	defer stop()
 	if _, err := s.reach(ctx); err != nil && !errors.Is(err, code.NoSuchSession) &&
 		s.n.ctx.Err() == nil {
-		s.n.log.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name, "err",
+		s.n.logs.Server.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name, "err",
 			err)
 	}
 }
@@ -312,13 +312,13 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 		}
 		return code.New(own, "session %q on node %q as user %q: %v", s.Name, n.cfg.Name, s.User, err)
 	}
-	n.log.Info("supervisor started", "session", s.Name, "user", s.User, "realpid", c.PID())
+	n.logs.Server.Info("supervisor started", "session", s.Name, "user", s.User, "realpid", c.PID())
 	n.wg.Go(func() {
 		if !c.AwaitOr(n.ctx.Done()) {
 			c.Release() // it goes on without this daemon
 			return
 		}
-		n.log.Info("supervisor ended", "session", s.Name, "realpid", c.PID(), "how", c.Reap())
+		n.logs.Server.Info("supervisor ended", "session", s.Name, "realpid", c.PID(), "how", c.Reap())
 	})
 	return nil
 }
@@ -339,7 +339,7 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 		}
 		for _, p := range l.Programs {
 			if heard++; heard > maxSupervised {
-				s.n.log.Warn("a session's supervisor lists more programs than there can be", "session", s.Name)
+				s.n.logs.Server.Warn("a session's supervisor lists more programs than there can be", "session", s.Name)
 				return
 			}
 			r.After = p.PID
@@ -420,7 +420,7 @@ func (s *session) confine(pid int) {
 		err = cgroup.Enter(s.Cgroup, pid)
 	}
 	if err != nil {
-		s.n.log.Warn("a session has no cgroup", "session", s.Name, "err", err)
+		s.n.logs.Server.Warn("a session has no cgroup", "session", s.Name, "err", err)
 	}
 }
 

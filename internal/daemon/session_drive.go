@@ -231,7 +231,7 @@ func (s *session) mountShare(ctx context.Context, creds mount.Credentials) error
 	if err := o.Mount(ctx); err != nil {
 		return fmt.Errorf("node %q: %w", s.n.cfg.Name, err)
 	}
-	s.n.log.Info("share mounted", "session", s.Name, "share", share.Source, "at", s.Mount)
+	s.n.logs.Server.Info("share mounted", "session", s.Name, "share", share.Source, "at", s.Mount)
 	return nil
 }
 
@@ -290,7 +290,7 @@ func (s *session) dropShare(ctx context.Context) (notice string, err error) {
 		notice = fmt.Sprintf("share %s of session %q on node %q is in use by processes that are not "+
 			"the session's, or its server does not answer (%v): it was detached from %s, and is unmounted "+
 			"when they let go", s.Share, s.Name, s.n.cfg.Name, busy, s.Mount)
-		s.n.log.Warn("a session's share was busy and is detached", "session", s.Name, "share", s.Share,
+		s.n.logs.Server.Warn("a session's share was busy and is detached", "session", s.Name, "share", s.Share,
 			"at", s.Mount, "err", busy)
 	}
 	if err := os.Remove(s.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -37,7 +37,7 @@ func (s *session) delete(ctx context.Context) (notice string, err error) {
 	r := s.record
 	r.Ending = true
 	if err := t.write(r); err != nil {
-		s.n.log.Warn("a session is deleted all the same", "session", s.Name, "err", err)
+		s.n.logs.Server.Warn("a session is deleted all the same", "session", s.Name, "err", err)
 	}
 	if _, err := os.Lstat(t.dir(s.Name)); err == nil {
 		if err := s.endAll(ctx); err != nil {
@@ -58,7 +58,7 @@ func (s *session) delete(ctx context.Context) (notice string, err error) {
 		return again(code.New(code.BadConfig, "remove the record of session %q: %v", s.Name, err))
 	}
 	t.remove(s)
-	s.n.log.Info("session deleted", "session", s.Name, "user", s.User)
+	s.n.logs.Server.Info("session deleted", "session", s.Name, "user", s.User)
 	return notice, nil
 }
 
@@ -154,7 +154,7 @@ func (s *session) askToEnd(ctx context.Context, c *supervise.Client) (supervise.
 	if bounded.Err() == nil || ctx.Err() != nil {
 		return left, err
 	}
-	s.n.log.Warn("a session's supervisor does not answer and is killed", "session", s.Name, "realpid",
+	s.n.logs.Server.Warn("a session's supervisor does not answer and is killed", "session", s.Name, "realpid",
 		c.Real())
 	supervise.KillAll(c.Real(), s.Marker, timeout.Stop)
 	c.Kill()
@@ -179,7 +179,7 @@ func (s *session) endWithoutSupervisor(ctx context.Context, err error) error {
 // EndSessions ends and removes all sessions of a node that does not run.
 func EndSessions(ctx context.Context, name, state string) error {
 	n := newNode(ctx, Config{Name: name, State: state})
-	n.openLogs(n.cfg.Log, "")
+	n.logs.Open(n.cfg.Log, "")
 	n.cluster.roster.Store(&roster{})
 	defer n.sessions.close()
 	defer n.wg.Wait()

@@ -49,7 +49,7 @@ func (m *member) note(p *process, pid uint32) {
 			err = sup.Note(ctx, note)
 		}
 		if err != nil {
-			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
+			n.logs.Server.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
 				"err", err)
 		}
 	})
@@ -72,7 +72,7 @@ func (s *session) noteAgain(ctx context.Context, c *supervise.Client) {
 		if err := c.Note(ctx, supervise.Program{
 			PID: pid, Group: pid, Real: p.cred.PID, Command: commandOf(p.cred.PID),
 		}); err != nil {
-			n.log.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
+			n.logs.Server.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
 				"err", err)
 		}
 		n.registry.mu.Lock()

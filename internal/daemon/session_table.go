@@ -246,11 +246,11 @@ func (t *sessions) checkPlace() error {
 func (t *sessions) findCgroups() {
 	home, err := cgroup.Home()
 	if err != nil {
-		t.n.log.Info("sessions have no cgroups", "why", err)
+		t.n.logs.Server.Info("sessions have no cgroups", "why", err)
 		return
 	}
 	t.cgroups = home
-	t.n.log.Info("sessions have cgroups", "below", home)
+	t.n.logs.Server.Info("sessions have cgroups", "below", home)
 }
 
 // create makes a session with a supervisor that runs, or nothing.
@@ -318,7 +318,7 @@ func (t *sessions) create(
 		undo()
 		return nil, err
 	}
-	t.n.log.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base,
+	t.n.logs.Server.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base,
 		"output", r.Output)
 	return s, nil
 }
@@ -355,7 +355,7 @@ func (t *sessions) restore() error {
 			err = r.read(b)
 		}
 		if err != nil || t.file(r.Name) != f {
-			t.n.log.Warn("a session's record cannot be read", "file", f, "err", err)
+			t.n.logs.Server.Warn("a session's record cannot be read", "file", f, "err", err)
 			continue
 		}
 		s := t.newSession(r)
@@ -367,7 +367,7 @@ func (t *sessions) restore() error {
 			ctx, stop := context.WithTimeout(t.n.ctx, timeout.Control)
 			defer stop()
 			if _, err := s.reach(ctx); err != nil {
-				t.n.log.Warn("a session's supervisor cannot be reached", "session", r.Name, "err", err)
+				t.n.logs.Server.Warn("a session's supervisor cannot be reached", "session", r.Name, "err", err)
 			}
 		})
 	}
@@ -379,7 +379,7 @@ func (t *sessions) restore() error {
 			}
 			t.n.wg.Go(func() {
 				if _, err := s.delete(t.n.ctx); err != nil {
-					t.n.log.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
+					t.n.logs.Server.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
 				}
 			})
 		}

@@ -81,11 +81,11 @@ func (cs *children) run(c *child) {
 	c.executed = true
 	cs.wakeStarters()
 	cs.n.registry.mu.Unlock()
-	cs.n.log.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name,
+	cs.n.logs.Server.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name,
 		"session", c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
 	if how, ended := cs.reap(c, proc); ended {
-		cs.n.log.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
+		cs.n.logs.Server.Info("program ended", "pid", c.pid, "realpid", proc.PID(), "how", how)
 	}
 }
 
@@ -101,7 +101,7 @@ func (cs *children) awaitExec(proc *unix.Child) error {
 func (cs *children) reap(c *child, proc *unix.Child) (how string, ended bool) {
 	if !proc.AwaitOr(cs.n.stopWaiting) {
 		proc.Release()
-		cs.n.log.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid",
+		cs.n.logs.Server.Warn("a program cannot be killed and is left behind", "pid", c.pid, "realpid",
 			proc.PID(), "path", string(c.Path))
 		return "", false
 	}

@@ -1,4 +1,4 @@
-package daemon
+package ingress
 
 import (
 	"errors"
@@ -9,19 +9,20 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// descriptorBudget reserves the last descriptors for connected processes: for the memory that they
+// Descriptors reserves the last descriptors for connected processes: for the memory that they
 // pass, and for files. The kernel gives out the lowest free number, so a connection's number is a
 // lower bound of the descriptors in use; descriptors that processes hold, or will hold, are
 // counted.
-type descriptorBudget struct {
+type Descriptors struct {
 	node  string
-	logs  *systemLogs
+	logs  *systemlog.Logs
 	limit int // 0: not known
 
 	mu sync.Mutex
@@ -34,44 +35,48 @@ type descriptorBudget struct {
 	refusedConns map[bool][]*nodeproto.Conn
 	users        map[uint32]int // number of connections of each bounded user
 
-	userLog logLimiter // limits log lines about users with too many connections
+	userLog systemlog.Limiter // limits log lines about users with too many connections
 }
 
 // maxRefusedConns bounds the refused connections that stay open to receive the reason, for
 // administrators and for others; the oldest is closed.
 const maxRefusedConns = 8
 
-// headroom says how many descriptors are left after a connection was accepted.
-type headroom int
+// Headroom says how many descriptors are left after a connection was accepted.
+type Headroom int
 
+// What is left.
 const (
-	plenty      headroom = iota
-	reserveOnly          // only the reserve is left: the connection is refused with the reason
-	exhausted            // the reserve is half used: the connection is closed
+	Plenty      Headroom = iota // the connection is served
+	ReserveOnly                 // only the reserve is left: the connection is refused with the reason
+	Exhausted                   // the reserve is half used: the connection is closed
 )
 
-// measure finds out how many descriptors the daemon may have.
-func (d *descriptorBudget) measure() {
+// NewDescriptors returns the budget of a node, by the number of descriptors that the daemon may
+// have.
+func NewDescriptors(node string, logs *systemlog.Logs) *Descriptors {
+	d := &Descriptors{node: node, logs: logs}
 	if l, err := unix.OwnLimits(); err == nil {
 		d.limit = int(min(l.Files, 1<<30))
 		d.lowestOther = d.limit
 	}
+	return d
 }
 
 // reserve is the number of descriptors kept for connected processes.
-func (d *descriptorBudget) reserve() int { return min(512, d.limit/4) }
+func (d *Descriptors) reserve() int { return min(512, d.limit/4) }
 
-// perUserReceived bounds the open descriptors that one user's processes have sent. Honest processes
+// PerUserReceived bounds the open descriptors that one user's processes have sent. Honest processes
 // have a few open, briefly.
-func (d *descriptorBudget) perUserReceived() int { return max(64, d.limit/8) }
+func (d *Descriptors) PerUserReceived() int { return max(64, d.limit/8) }
 
-// perUser bounds the connections of one user. Each holds heldByMember descriptors, so one user has
+// perUser bounds the connections of one user. Each holds HeldByMember descriptors, so one user has
 // at most half of all, including descriptors that the user sent and those that are not closed yet.
-func (d *descriptorBudget) perUser() int { return max(16, d.limit/(2*heldByMember)) }
+func (d *Descriptors) perUser() int { return max(16, d.limit/(2*HeldByMember)) }
 
-// admitUser counts a connection of a user until leave is called, and reports whether the user may
+// AdmitUser counts a connection of a user until leave is called, and reports whether the user may
 // have it. Root and the node's own user may have any number: they can end the node anyway.
-func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
+func (d *Descriptors) AdmitUser(uid uint32) (leave func(), ok bool) {
 	if d.limit == 0 || uid == 0 || int(uid) == os.Getuid() {
 		return func() {}, true
 	}
@@ -80,7 +85,7 @@ func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
 	from.Release()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if heldByMember*d.users[uid]+sent >= heldByMember*d.perUser() {
+	if HeldByMember*d.users[uid]+sent >= HeldByMember*d.perUser() {
 		return nil, false
 	}
 	if d.users == nil {
@@ -96,12 +101,12 @@ func (d *descriptorBudget) admitUser(uid uint32) (leave func(), ok bool) {
 	}), true
 }
 
-// tooManyConns returns the error for a user with too many connections, and logs it within the
+// TooManyConns returns the error for a user with too many connections, and logs it within the
 // limits.
-func (d *descriptorBudget) tooManyConns(uid uint32) error {
+func (d *Descriptors) TooManyConns(uid uint32) error {
 	most := d.perUser()
-	if more, ok := d.userLog.allow(time.Now()); ok {
-		d.logs.driver.Warn("a user has as many connections as one user may have, more are refused", "uid",
+	if more, ok := d.userLog.Allow(time.Now()); ok {
+		d.logs.Driver.Warn("a user has as many connections as one user may have, more are refused", "uid",
 			uid, "most", most, "others", more)
 	}
 	return code.New(code.NoMem, "user %d has as many connections to node %q as one user may have, "+
@@ -109,14 +114,14 @@ func (d *descriptorBudget) tooManyConns(uid uint32) error {
 		"LimitNOFILE= of vmmcd", uid, d.node, most)
 }
 
-// headroomAfter returns the headroom after c was accepted. The number of c alone is not enough.
+// HeadroomAfter returns the headroom after c was accepted. The number of c alone is not enough.
 // Processes accepted in one burst each bring another descriptor later, which would fill the reserve
 // for as long as they stay. And c may get a low number that another connection has just freed,
 // although the reserve is full.
-func (d *descriptorBudget) headroomAfter(c syscall.Conn) headroom {
+func (d *Descriptors) HeadroomAfter(c syscall.Conn) Headroom {
 	raw, err := c.SyscallConn()
 	if err != nil || d.limit == 0 {
-		return plenty
+		return Plenty
 	}
 	left := d.limit
 	if raw.Control(func(fd uintptr) {
@@ -125,25 +130,25 @@ func (d *descriptorBudget) headroomAfter(c syscall.Conn) headroom {
 		d.lowestOther = min(d.lowestOther, int(fd))
 		left -= max(int(fd)+1, d.lowestOther+d.held)
 	}) != nil {
-		return plenty // it is closed, which the next operation reports
+		return Plenty // it is closed, which the next operation reports
 	}
 	switch {
 	case left < d.reserve()/2:
-		return exhausted
+		return Exhausted
 	case left < d.reserve():
-		return reserveOnly
+		return ReserveOnly
 	}
-	return plenty
+	return Plenty
 }
 
 // Descriptors that a process's connection holds.
 const (
-	heldByRefused = 1 // the connection
-	heldByMember  = 2 // and the counters' memory, which comes at registration
+	HeldByRefused = 1 // the connection
+	HeldByMember  = 2 // and the counters' memory, which comes at registration
 )
 
-// reserveFor reserves n descriptors for a process until letGo is called.
-func (d *descriptorBudget) reserveFor(n int) (letGo func()) {
+// ReserveFor reserves n descriptors for a process until letGo is called.
+func (d *Descriptors) ReserveFor(n int) (letGo func()) {
 	add := func(n int) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -153,9 +158,9 @@ func (d *descriptorBudget) reserveFor(n int) (letGo func()) {
 	return sync.OnceFunc(func() { add(-n) })
 }
 
-// admitRefused keeps a refused connection open so that its process receives the reason; it closes
+// AdmitRefused keeps a refused connection open so that its process receives the reason; it closes
 // the oldest one if there are too many.
-func (d *descriptorBudget) admitRefused(c *nodeproto.Conn, administrates bool) {
+func (d *Descriptors) AdmitRefused(c *nodeproto.Conn, administrates bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	told := slices.DeleteFunc(d.refusedConns[administrates], func(o *nodeproto.Conn) bool {
@@ -176,21 +181,21 @@ func (d *descriptorBudget) admitRefused(c *nodeproto.Conn, administrates bool) {
 	d.refusedConns[administrates] = append(told, c)
 }
 
-// logAcceptError logs why accept failed.
-func (d *descriptorBudget) logAcceptError(err error) {
+// LogAcceptError logs why accept failed.
+func (d *Descriptors) LogAcceptError(err error) {
 	if errors.Is(err, syscall.EMFILE) {
-		_ = d.runOut()
+		_ = d.RunOut()
 		return
 	}
-	d.logs.driver.Warn("accept", "err", err)
+	d.logs.Driver.Warn("accept", "err", err)
 }
 
-// runOut returns the error for a refused connection, and logs it once a minute.
-func (d *descriptorBudget) runOut() error {
+// RunOut returns the error for a refused connection, and logs it once a minute.
+func (d *Descriptors) RunOut() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.suppressed++; time.Since(d.loggedAt) >= timeout.Refused {
-		d.logs.driver.Warn("descriptors run out, new connections are refused", "limit", d.limit, "kept",
+		d.logs.Driver.Warn("descriptors run out, new connections are refused", "limit", d.limit, "kept",
 			d.reserve(), "refused", d.suppressed)
 		d.loggedAt, d.suppressed = time.Now(), 0
 	}

@@ -1,4 +1,4 @@
-package daemon
+package ingress
 
 import (
 	"crypto/tls"
@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
-// identity is the node's own, as its files have it: they may be renewed while it runs.
+// Identity is the node's own, as its files have it: they may be renewed while it runs.
 // They are looked at again at a handshake, but not more than once a second. What
 // cannot be used changes nothing; connections that are there go on as they began.
-type identity struct {
-	logs *systemLogs
+type Identity struct {
+	logs *systemlog.Logs
 	dir  string // "": it does not change
 
 	mu     sync.Mutex
@@ -25,6 +26,16 @@ type identity struct {
 	looked time.Time
 	stamps []stamp // of the files that now is from, or that could not be used
 	failed string  // why they could not be; it was said
+}
+
+// NewIdentity returns the identity of a node, with the directory that it is from; "" if it does not
+// change.
+func NewIdentity(now *cert.Identity, dir string, logs *systemlog.Logs) *Identity {
+	id := &Identity{logs: logs, dir: dir, now: now, looked: time.Now()}
+	if dir != "" {
+		id.stamps = stampsOf(dir)
+	}
+	return id
 }
 
 // stamp tells a file from the one that was there before.
@@ -52,11 +63,11 @@ func (s stamp) same(o stamp) bool {
 		(s.file == nil || os.SameFile(s.file, o.file))
 }
 
-// current is the node's identity as it is now.
-func (id *identity) current() *cert.Identity { return id.renew(false) }
+// Current is the node's identity as it is now.
+func (id *Identity) Current() *cert.Identity { return id.Renew(false) }
 
-// renew looks at the files, with again whether or not they have changed.
-func (id *identity) renew(again bool) *cert.Identity {
+// Renew looks at the files, with again whether or not they have changed.
+func (id *Identity) Renew(again bool) *cert.Identity {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.dir == "" || !again && time.Since(id.looked) < timeout.HostsFile {
@@ -76,7 +87,7 @@ func (id *identity) renew(again bool) *cert.Identity {
 		// One file may be there and the next one not yet: it is looked at again.
 		if why := err.Error(); why != id.failed {
 			id.failed = why
-			id.logs.driver.Warn("the certificate cannot be renewed, the former one stays in use", "certs", id.dir,
+			id.logs.Driver.Warn("the certificate cannot be renewed, the former one stays in use", "certs", id.dir,
 				"err", err)
 		}
 		return id.now
@@ -84,32 +95,32 @@ func (id *identity) renew(again bool) *cert.Identity {
 	changed := !slices.EqualFunc(stamps, id.stamps, stamp.same)
 	id.now, id.stamps, id.failed = next, stamps, ""
 	if changed {
-		id.logs.driver.Info("the certificate was renewed", "certs", id.dir, "until", next.Until())
+		id.logs.Driver.Info("the certificate was renewed", "certs", id.dir, "until", next.Until())
 	}
 	return id.now
 }
 
-// serverTLS is for each handshake what the identity is then.
-func (id *identity) serverTLS() *tls.Config {
+// ServerTLS is for each handshake what the identity is then.
+func (id *Identity) ServerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			c := id.current().ServerTLS()
+			c := id.Current().ServerTLS()
 			c.NextProtos = []string{"h2", "http/1.1"}
 			return c, nil
 		},
 	}
 }
 
-// clientTLS is the same for connecting to another node.
-func (id *identity) clientTLS(node string) *tls.Config {
-	c := id.current().ClientTLS(node)
+// ClientTLS is the same for connecting to another node.
+func (id *Identity) ClientTLS(node string) *tls.Config {
+	c := id.Current().ClientTLS(node)
 	c.Certificates = nil
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return &id.current().ClientTLS(node).Certificates[0], nil
+		return &id.Current().ClientTLS(node).Certificates[0], nil
 	}
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
-		return id.current().ClientTLS(node).VerifyConnection(cs)
+		return id.Current().ClientTLS(node).VerifyConnection(cs)
 	}
 	return c
 }

@@ -1,4 +1,4 @@
-package daemon
+package ingress
 
 import (
 	"net"
@@ -24,7 +24,7 @@ func come(addr string) from { return from{addr: netip.MustParseAddrPort(addr), c
 
 // Connections of one address are limited, and of all together: the address with most loses one.
 func TestPreauthLimiter(t *testing.T) {
-	p := newPreauthLimiter(0)
+	p := newLimiter(0)
 	enter := func(c from, want net.Conn) *unauthConn {
 		t.Helper()
 		s, evicted := p.admit(c)
@@ -81,7 +81,7 @@ func TestPreauthLimiter(t *testing.T) {
 
 // All are one each: the newest takes the place of one of them, its own included.
 func TestPreauthLimiterOfManyAddresses(t *testing.T) {
-	p := newPreauthLimiter(0)
+	p := newLimiter(0)
 	for i := range maxUnauthConns {
 		c := come("[2001:db8::1]:1")
 		a := c.addr.Addr().As16()
@@ -95,5 +95,28 @@ func TestPreauthLimiterOfManyAddresses(t *testing.T) {
 	}
 	if p.count > maxUnauthConns || len(p.byAddr) > maxUnauthConns {
 		t.Errorf("%d are unauthenticated, of %d networks", p.count, len(p.byAddr))
+	}
+}
+
+// Where all addresses have as many connections, the latest is not the one that is closed.
+func TestTheOldestOfEqualsMakesRoom(t *testing.T) {
+	p := newLimiter(0)
+	var last []from
+	young := 0
+	for i := range 4 * maxUnauthConns {
+		c := come("10.0.0.2:1")
+		c.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1)
+		_, evicted := p.admit(c)
+		if evicted != nil {
+			for _, l := range last[max(0, len(last)-50):] {
+				if evicted == l {
+					young++
+				}
+			}
+		}
+		last = append(last, c)
+	}
+	if young > 0 {
+		t.Errorf("of %d that had to go %d were among the 50 youngest of 1024", 3*maxUnauthConns, young)
 	}
 }

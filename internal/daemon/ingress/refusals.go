@@ -1,4 +1,4 @@
-package daemon
+package ingress
 
 import (
 	"net"
@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -22,15 +23,15 @@ const (
 // maxRefusalKeys bounds the address and reason pairs that are told apart.
 const maxRefusalKeys = 1024
 
-// refusals counts refused connections. It logs the first for each address and reason, and after a
+// Refusals counts refused connections. It logs the first for each address and reason, and after a
 // minute the next one with the number in between.
-type refusals struct {
-	logs *systemLogs
+type Refusals struct {
+	logs *systemlog.Logs
 
 	mu      sync.Mutex
-	sums    map[string]uint64
-	seen    map[refusalKey]*refusalLog
-	limiter logLimiter // for all addresses: a local user has millions of loopback addresses
+	sums    map[string]uint64          // Guarded by mu.
+	seen    map[refusalKey]*refusalLog // Guarded by mu.
+	limiter systemlog.Limiter          // for all addresses: a local user has millions of loopback addresses
 }
 
 type refusalKey struct {
@@ -43,8 +44,11 @@ type refusalLog struct {
 	suppressed uint64    // since
 }
 
+// NewRefusals returns the count of a node, which is zero.
+func NewRefusals(logs *systemlog.Logs) *Refusals { return &Refusals{logs: logs} }
+
 // count counts a refusal and logs it within the limits.
-func (r *refusals) count(c net.Conn, why string, err error) {
+func (r *Refusals) count(c net.Conn, why string, err error) {
 	k := refusalKey{limitKey(c), why}
 	now := time.Now()
 	r.mu.Lock()
@@ -65,7 +69,7 @@ func (r *refusals) count(c net.Conn, why string, err error) {
 		r.mu.Unlock()
 		return
 	}
-	left, ok := r.limiter.allow(now)
+	left, ok := r.limiter.Allow(now)
 	if !ok {
 		s.suppressed++
 		r.mu.Unlock()
@@ -74,7 +78,7 @@ func (r *refusals) count(c net.Conn, why string, err error) {
 	more := s.suppressed
 	s.last, s.suppressed = now, 0
 	r.mu.Unlock()
-	r.logs.driver.Warn("an unauthenticated connection was refused", "why", why, "from", c.RemoteAddr(), "err", err,
+	r.logs.Driver.Warn("an unauthenticated connection was refused", "why", why, "from", c.RemoteAddr(), "err", err,
 		"more", more, "others", left)
 }
 
@@ -83,8 +87,8 @@ var refusalReasons = []string{
 	refusedSilent, refusedEvicted, refusedProtocol, refusedHello, refusedTLS, refusedFull,
 }
 
-// sum returns the number of refusals for each reason.
-func (r *refusals) sum() map[string]uint64 {
+// Sum returns the number of refusals for each reason.
+func (r *Refusals) Sum() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[string]uint64{}

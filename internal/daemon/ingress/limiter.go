@@ -1,4 +1,4 @@
-package daemon
+package ingress
 
 import (
 	"container/list"
@@ -11,11 +11,11 @@ import (
 // proved their key, and TLS connections whose certificate was not checked.
 const maxUnauthConns = 1024
 
-// preauthLimiter holds the unauthenticated connections. When there are too many, it closes the
+// limiter holds the unauthenticated connections. When there are too many, it closes the
 // oldest one: of the new one's address if that has half of them, else of the address with most. An
 // honest peer authenticates within milliseconds, so a peer that holds connections open loses its
 // own and displaces no other.
-type preauthLimiter struct {
+type limiter struct {
 	max      int // one address may have half as many
 	mu       sync.Mutex
 	byAddr   map[netip.Addr]*list.List // oldest first
@@ -24,10 +24,10 @@ type preauthLimiter struct {
 	closed   bool
 }
 
-// newPreauthLimiter returns a limiter that uses at most a quarter of the process's descriptors; 0:
+// newLimiter returns a limiter that uses at most a quarter of the process's descriptors; 0:
 // their number is not known.
-func newPreauthLimiter(descriptors int) *preauthLimiter {
-	p := &preauthLimiter{max: maxUnauthConns, byAddr: map[netip.Addr]*list.List{}}
+func newLimiter(descriptors int) *limiter {
+	p := &limiter{max: maxUnauthConns, byAddr: map[netip.Addr]*list.List{}}
 	if descriptors > 0 {
 		p.max = max(2, min(p.max, descriptors/4))
 	}
@@ -44,7 +44,7 @@ type unauthConn struct {
 func oldestSeq(l *list.List) uint64 { return l.Front().Value.(*unauthConn).seq }
 
 // admit adds c. It closes and returns the connection that c displaces, if any.
-func (p *preauthLimiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
+func (p *limiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
 	s = &unauthConn{Conn: c, addr: limitKey(c)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,14 +77,14 @@ func (p *preauthLimiter) admit(c net.Conn) (s *unauthConn, evicted net.Conn) {
 }
 
 // evict closes the oldest connection of l. mu is held.
-func (p *preauthLimiter) evict(l *list.List) net.Conn {
+func (p *limiter) evict(l *list.List) net.Conn {
 	s := l.Front().Value.(*unauthConn)
 	p.remove(s)
 	_ = s.Close()
 	return s.Conn
 }
 
-func (p *preauthLimiter) remove(s *unauthConn) {
+func (p *limiter) remove(s *unauthConn) {
 	if s.elem == nil {
 		return
 	}
@@ -98,14 +98,14 @@ func (p *preauthLimiter) remove(s *unauthConn) {
 }
 
 // release removes a connection that has authenticated or ended.
-func (p *preauthLimiter) release(s *unauthConn) {
+func (p *limiter) release(s *unauthConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(s)
 }
 
 // close closes all connections, and later ones at admit.
-func (p *preauthLimiter) close() {
+func (p *limiter) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true

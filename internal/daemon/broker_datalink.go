@@ -14,8 +14,8 @@ import (
 // dataLink checks a dialling importer and hands the connection to the exporter.
 // first is the byte that was read already. The caller closes c: the exporter
 // has a descriptor of its own by then. proved is called when the proof was checked.
-func (in *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
-	n := in.n
+func (b *broker) dataLink(c *net.TCPConn, first byte, proved func()) error {
+	n := b.n
 	r, err := handshake.Receive(c, first)
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func (in *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	number := r.Hello.Link
 	// Read before the lookup: a returning process announces its links before it is joined.
 	later := n.registry.journal.anyAbsent()
-	d := n.broker.find(number)
+	d := b.find(number)
 	// And after it: a process that was cut off is expected before its links are removed.
 	later = later || n.registry.journal.anyAbsent()
 	// An unknown link is challenged like a known one, so that an unauthenticated peer does not learn
@@ -44,7 +44,7 @@ func (in *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	}
 	proved()
 	if r.Hello.Capabilities&wire.Resumes != 0 {
-		n.broker.allowRedial(d)
+		b.allowRedial(d)
 	}
 	if err := d.exporter.handOver(c, nodeproto.HandoverRequest{
 		Link: number, Incarnation: d.exporter.id.Load().Incarnation, Hello: r.Raw, Challenge: r.Challenge,
@@ -56,7 +56,7 @@ func (in *ingress) dataLink(c *net.TCPConn, first byte, proved func()) error {
 		handshake.Refuse(c, wire.RefusedGone)
 		return err
 	}
-	n.driverLog.Info("a link was accepted", "link", fmt.Sprintf("%#x", number), "from", c.RemoteAddr(),
+	n.logs.DriverFile.Info("a link was accepted", "link", fmt.Sprintf("%#x", number), "from", c.RemoteAddr(),
 		"exporter", *d.exporter.id.Load())
 	return nil
 }

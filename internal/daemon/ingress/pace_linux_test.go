@@ -1,12 +1,12 @@
-package daemon
+package ingress
 
 import (
+	"log/slog"
 	"net"
-	"path/filepath"
+	"net/http"
 	"testing"
 
-	"github.com/vmmc-go/vmmc/internal/cert"
-	"github.com/vmmc-go/vmmc/internal/hosts"
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -25,26 +25,16 @@ func congestion(t *testing.T, l net.Listener) (now string) {
 // What a node accepts begins as its listeners have it: without BBR, and with all else that the
 // system has.
 func TestListensUnpaced(t *testing.T) {
-	dir := t.TempDir()
-	authority, certs := filepath.Join(dir, "ca"), filepath.Join(dir, "certs")
-	if err := cert.Init(authority, "lab"); err != nil {
-		t.Fatal(err)
-	}
-	if err := cert.IssueNode(authority, "n1", certs); err != nil {
-		t.Fatal(err)
-	}
-	id, err := cert.Load(certs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := Start(Config{
-		Name: "n1", Socket: filepath.Join(dir, "s"), Listen: "127.0.0.1:0", Identity: id, Certs: certs,
-		Hosts: []hosts.Host{{Name: "n1", Control: "127.0.0.1:0"}},
+	logs := &systemlog.Logs{}
+	logs.Open(slog.New(slog.DiscardHandler), "")
+	in, err := Listen(Config{
+		Addrs: []string{"127.0.0.1:0"}, Handler: http.NotFoundHandler(),
+		Descriptors: NewDescriptors("n1", logs), Refusals: NewRefusals(logs),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.Close()
+	defer in.Close()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +44,7 @@ func TestListensUnpaced(t *testing.T) {
 	if want == "bbr" {
 		want = "reno"
 	}
-	for _, l := range n.tcp.listeners {
+	for _, l := range in.listeners {
 		if now := congestion(t, l); now != want {
 			t.Errorf("it is %q at %v, want %q", now, l.Addr(), want)
 		}

@@ -1,10 +1,11 @@
-package daemon
+package ingress
 
 import (
 	"context"
 	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -17,30 +18,40 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// ingress is the node's TCP side: one port for control connections (TLS) and data links, told apart
+// Config says what an Ingress serves, and by which limits.
+type Config struct {
+	Addrs       []string     // listened on
+	TLS         *tls.Config  // of control connections
+	Handler     http.Handler // of control connections whose certificate was checked
+	Descriptors *Descriptors
+	Refusals    *Refusals
+	ErrorLog    *log.Logger // of the HTTP server
+
+	// DataLink serves a data link, whose first byte was read. It calls proved once the peer has
+	// proved its key. The ingress closes c when it returns.
+	DataLink func(c *net.TCPConn, first byte, proved func()) error
+}
+
+// Ingress is the node's TCP side: one port for control connections (TLS) and data links, told apart
 // by the first byte.
-type ingress struct {
-	n         *Node
+type Ingress struct {
+	cfg       Config
 	listeners []net.Listener
 	server    *http.Server
-	tls       *tls.Config
 	control   chan net.Conn
-	limiter   *preauthLimiter
+	limiter   *limiter
 	stop      chan struct{}
 	wg        sync.WaitGroup
 }
 
-func listenTCP(n *Node) (*ingress, error) {
-	in := &ingress{
-		n: n, tls: n.identity.serverTLS(), control: make(chan net.Conn),
-		limiter: newPreauthLimiter(n.descriptors.limit), stop: make(chan struct{}),
-	}
-	addrs := []string{n.cfg.Listen}
-	if self := n.cluster.roster.Load().self(n.cfg.Name); self.Data != "" && self.Data != self.Control {
-		addrs = append(addrs, self.Data)
+// Listen listens and serves until Close.
+func Listen(cfg Config) (*Ingress, error) {
+	in := &Ingress{
+		cfg: cfg, control: make(chan net.Conn), limiter: newLimiter(cfg.Descriptors.limit),
+		stop: make(chan struct{}),
 	}
 	c := net.ListenConfig{Control: unix.BeginUnpaced}
-	for _, a := range addrs {
+	for _, a := range cfg.Addrs {
 		l, err := c.Listen(context.Background(), "tcp", a)
 		if err != nil {
 			for _, o := range in.listeners {
@@ -51,49 +62,37 @@ func listenTCP(n *Node) (*ingress, error) {
 		in.listeners = append(in.listeners, l)
 	}
 	in.server = &http.Server{
-		Handler:           n.control.handler(),
+		Handler:           cfg.Handler,
 		ReadHeaderTimeout: timeout.Hello,
 		IdleTimeout:       timeout.Idle,
-		ErrorLog:          n.httpErrors(),
+		ErrorLog:          cfg.ErrorLog,
 	}
 	for _, l := range in.listeners {
 		in.wg.Go(func() { in.accept(l) })
 	}
-	in.wg.Go(func() { _ = in.server.Serve(in) })
+	in.wg.Go(func() { _ = in.server.Serve(controlListener{in}) })
 	return in, nil
 }
 
-func (in *ingress) addr() string { return in.listeners[0].Addr().String() }
-
-// dataAddress returns the address that importers dial.
-func (in *ingress) dataAddress() string {
-	if self := in.n.cluster.roster.Load().self(in.n.cfg.Name); self.Data != "" {
-		if _, port, err := net.SplitHostPort(self.Data); err == nil && port != "0" {
-			return self.Data
-		}
-	}
-	return in.addr()
-}
-
-func (in *ingress) accept(l net.Listener) {
+func (in *Ingress) accept(l net.Listener) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			in.n.descriptors.logAcceptError(err)
+			in.cfg.Descriptors.LogAcceptError(err)
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		if t, ok := c.(*net.TCPConn); ok && in.n.descriptors.headroomAfter(t) != plenty {
-			in.n.refusals.count(c, refusedFull, in.n.descriptors.runOut())
+		if t, ok := c.(*net.TCPConn); ok && in.cfg.Descriptors.HeadroomAfter(t) != Plenty {
+			in.cfg.Refusals.count(c, refusedFull, in.cfg.Descriptors.RunOut())
 			_ = c.Close()
 			continue
 		}
 		s, evicted := in.limiter.admit(c)
 		if evicted != nil {
-			in.n.refusals.count(evicted, refusedEvicted, errEvicted)
+			in.cfg.Refusals.count(evicted, refusedEvicted, errEvicted)
 		}
 		in.wg.Go(func() {
 			in.classify(s)
@@ -111,7 +110,7 @@ var (
 // classify reads the first byte: a TLS record is a control connection, our magic a data link;
 // anything else is closed. One deadline covers all that a connection does until it is
 // authenticated.
-func (in *ingress) classify(s *unauthConn) {
+func (in *Ingress) classify(s *unauthConn) {
 	end := time.Now().Add(timeout.Hello)
 	_ = s.SetDeadline(end)
 	var first [1]byte
@@ -128,7 +127,7 @@ func (in *ingress) classify(s *unauthConn) {
 		in.handshakeTLS(s, first[:], end)
 		return
 	case wire.Magic[0]:
-		err := in.dataLink(s.Conn.(*net.TCPConn), first[0], func() { in.limiter.release(s) })
+		err := in.cfg.DataLink(s.Conn.(*net.TCPConn), first[0], func() { in.limiter.release(s) })
 		in.reject(s, refusedHello, err)
 	default:
 		in.reject(s, refusedProtocol, errUnknownProtocol)
@@ -147,22 +146,22 @@ func enablePacing(c net.Conn) {
 }
 
 // reject counts why a connection was closed, unless it was evicted, which was counted then.
-func (in *ingress) reject(s *unauthConn, why string, err error) {
+func (in *Ingress) reject(s *unauthConn, why string, err error) {
 	switch {
 	case err == nil || errors.Is(err, net.ErrClosed):
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		why = refusedSilent
 	}
-	in.n.refusals.count(s, why, err)
+	in.cfg.Refusals.count(s, why, err)
 }
 
 // handshakeTLS runs the TLS handshake on s and passes the connection to the HTTP server when its
 // certificate was checked.
-func (in *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
+func (in *Ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
 	ctx, stop := context.WithDeadline(context.Background(), end)
 	defer stop()
-	t := tls.Server(&prefixedConn{Conn: s.Conn, first: first}, in.tls)
+	t := tls.Server(&prefixedConn{Conn: s.Conn, first: first}, in.cfg.TLS)
 	if err := t.HandshakeContext(ctx); err != nil {
 		in.reject(s, refusedTLS, err)
 		_ = s.Close()
@@ -177,23 +176,29 @@ func (in *ingress) handshakeTLS(s *unauthConn, first []byte, end time.Time) {
 	}
 }
 
-// Accept, Close and Addr make ingress the listener of the HTTP server.
-func (in *ingress) Accept() (net.Conn, error) {
+// Addr is the node's address.
+func (in *Ingress) Addr() string { return in.listeners[0].Addr().String() }
+
+// controlListener makes an Ingress the listener of the HTTP server.
+type controlListener struct{ in *Ingress }
+
+func (l controlListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-in.control:
+	case c := <-l.in.control:
 		return c, nil
-	case <-in.stop:
+	case <-l.in.stop:
 		return nil, net.ErrClosed
 	}
 }
 
-// Close is called by the HTTP server; the listeners are closed by close.
-func (in *ingress) Close() error { return nil }
+// Close does nothing: Ingress.Close closes the listeners.
+func (l controlListener) Close() error { return nil }
 
-// Addr is the first listener's.
-func (in *ingress) Addr() net.Addr { return in.listeners[0].Addr() }
+func (l controlListener) Addr() net.Addr { return l.in.listeners[0].Addr() }
 
-func (in *ingress) close() {
+// Close ends the listening and all connections that have not proved an identity. It waits for the
+// calls of others for a moment.
+func (in *Ingress) Close() {
 	close(in.stop)
 	for _, l := range in.listeners {
 		_ = l.Close()
