@@ -1,5 +1,5 @@
 /* departed.pml - how the end of a process reaches those it had links with, while daemons die and are replaced (internal/daemon
- * registry_departed.go, registry_journal.go, registry_rejoin.go, process.go, broker_datalink.go; awaitImporter in internal/link/conn_reconnect.go; redial in link_handshake.go; Conn.Watch in internal/nodeconn/reconnect.go).
+ * members/departed.go, members/journal.go, registry_rejoin.go, process.go, broker_datalink.go; awaitImporter in internal/link/conn_reconnect.go; redial in link_handshake.go; Conn.Watch in internal/nodeconn/reconnect.go).
  * Models: an importer 0 on node 0 and an exporter 1 on node 1, each with its daemon; their link, whose network breaks at any time.
  * A process ends by its program's end, or leaves (Close) while its program lives, here only when no daemon dies any more.
  * Its daemon sees the connection end, adds the process to the departed and writes that into the member journal, two steps

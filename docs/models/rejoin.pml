@@ -1,5 +1,5 @@
 /* rejoin.pml - a daemon dies and another one takes its place: a process P comes back to it with its exports and links
- * (internal/nodeconn, node.go; memberState in internal/daemon/registry_journal.go, registry_rejoin.go), while an importer R on another node
+ * (internal/nodeconn, node.go; memberState in internal/daemon/members/journal.go, internal/daemon/registry_rejoin.go), while an importer R on another node
  * resumes a link that has broken, and P ends an export and makes another one of the same id.
  * The member journal is a file that lists the processes that have joined; it outlives the daemon. A starting D takes those in
  * it that the kernel says live as expected, and the others as ended. P dials, names itself, announces what it has in two steps

@@ -423,7 +423,8 @@ func (b *broker) prepareLink(
 	}
 	e.logLink(a.Link, im, exporter, accepted.Encrypt)
 	return nodeproto.Connected{
-		Link: a.Link, Key: key, Address: b.n.cluster.dataAddress(b.n.tcp.Addr()), Secrecy: accepted.Secrecy,
+		Link: a.Link, Key: key, Address: b.n.cluster.dataAddress(b.n.tcp.Addr()),
+		Secrecy: accepted.Secrecy,
 	}, nil
 }
 
@@ -492,8 +493,8 @@ func (b *broker) takeLinks(p *process, links []nodeproto.LinkAgain) error {
 	defer b.mu.Unlock()
 	for _, l := range links {
 		if d := b.pending[l.Link]; d != nil && d.exporter != p || len(l.Key) != wire.KeySize {
-			b.n.logs.Server.Warn("a process rejoined with a link that is not its own", "realpid", p.cred.PID,
-				"user", p.user)
+			b.n.logs.Server.Warn("a process rejoined with a link that is not its own", "realpid",
+				p.cred.PID, "user", p.user)
 			continue
 		}
 		b.pending[l.Link] = &pendingLink{exporter: p, key: l.Key, epoch: epoch, redialable: true}

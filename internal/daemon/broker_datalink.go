@@ -22,10 +22,10 @@ func (b *broker) dataLink(c *net.TCPConn, first byte, proved func()) error {
 	}
 	number := r.Hello.Link
 	// Read before the lookup: a returning process announces its links before it is joined.
-	later := n.registry.journal.anyAbsent()
+	later := n.registry.journal.AnyAbsent()
 	d := b.find(number)
 	// And after it: a process that was cut off is expected before its links are removed.
-	later = later || n.registry.journal.anyAbsent()
+	later = later || n.registry.journal.AnyAbsent()
 	// An unknown link is challenged like a known one, so that an unauthenticated peer does not learn
 	// which links exist.
 	if probe, err := r.ReadProof(c); probe || err != nil {
@@ -56,7 +56,7 @@ func (b *broker) dataLink(c *net.TCPConn, first byte, proved func()) error {
 		handshake.Refuse(c, wire.RefusedGone)
 		return err
 	}
-	n.logs.DriverFile.Info("a link was accepted", "link", fmt.Sprintf("%#x", number), "from", c.RemoteAddr(),
-		"exporter", *d.exporter.id.Load())
+	n.logs.DriverFile.Info("a link was accepted", "link", fmt.Sprintf("%#x", number), "from",
+		c.RemoteAddr(), "exporter", *d.exporter.id.Load())
 	return nil
 }

@@ -133,8 +133,9 @@ func (c *cluster) applyHosts(list []hosts.Host) error {
 	for _, l := range [][]string{added, removed, moved} {
 		slices.Sort(l)
 	}
-	c.n.logs.Server.Info("the hosts file was read again", "nodes", names(r.hosts), "added", strings.Join(added,
-		", "), "removed", strings.Join(removed, ", "), "moved", strings.Join(moved, ", "))
+	c.n.logs.Server.Info("the hosts file was read again", "nodes", names(r.hosts), "added",
+		strings.Join(added, ", "), "removed", strings.Join(removed, ", "), "moved",
+		strings.Join(moved, ", "))
 	return nil
 }
 

@@ -131,7 +131,8 @@ func (c *cluster) announceLeave(ctx context.Context, why string) (untold []strin
 		all.Go(func() {
 			if _, err := p.client.Leave(ctx,
 				connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
-				c.n.logs.Driver.Info("a node was not told that this one is down", "node", p.host.Name, "err", err)
+				c.n.logs.Driver.Info("a node was not told that this one is down", "node", p.host.Name, "err",
+					err)
 				mu.Lock()
 				defer mu.Unlock()
 				untold = append(untold, p.host.Name)
@@ -259,8 +260,8 @@ func (t *peerTransport) noteResult(err error) {
 	t.mu.Unlock()
 	switch {
 	case err != nil && changed:
-		t.n.logs.DriverFile.Warn("another node is unreachable", "node", t.host.Name, "address", t.host.Control, "err",
-			err)
+		t.n.logs.DriverFile.Warn("another node is unreachable", "node", t.host.Name, "address", t.host.Control,
+			"err", err)
 	case err == nil && (first || changed):
 		t.n.logs.DriverFile.Info("another node is reachable", "node", t.host.Name, "address", t.host.Control)
 	}

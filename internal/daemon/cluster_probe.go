@@ -152,7 +152,8 @@ func (c *cluster) compareLists(
 	switch {
 	case how == was || how == "" || c.roster.Load() != own:
 	case conflict:
-		c.n.logs.Driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why", how)
+		c.n.logs.Driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why",
+			how)
 	default:
 		c.n.logs.Driver.Info("a node has another list of nodes", "node", p.host.Name, "why", how)
 	}

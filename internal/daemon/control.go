@@ -61,8 +61,8 @@ func (ctl *control) handler() http.Handler {
 			return
 		}
 		if !ctl.n.cluster.isMember(p) {
-			ctl.n.logs.DriverFile.Warn("a node was refused that is not in the hosts file", "from", r.RemoteAddr,
-				"node", p.Name)
+			ctl.n.logs.DriverFile.Warn("a node was refused that is not in the hosts file", "from",
+				r.RemoteAddr, "node", p.Name)
 			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights,
 				"node %q is not in the hosts file of node %q", p.Name, ctl.n.cfg.Name)))
 			return
@@ -168,8 +168,8 @@ func (s *service) Leave(
 	links, _ := s.n.registry.severAll(ctx, nodeproto.SeverRequest{
 		Node: p.Name, Why: truncateReason(r.Msg.GetReason()),
 	})
-	s.n.logs.Driver.Info("a node was taken down", "node", p.Name, "why", truncateReason(r.Msg.GetReason()),
-		"links", links)
+	s.n.logs.Driver.Info("a node was taken down", "node", p.Name, "why",
+		truncateReason(r.Msg.GetReason()), "links", links)
 	return connect.NewResponse(&nodev1.LeaveResponse{}), nil
 }
 
@@ -389,7 +389,7 @@ func (s *service) Departed(
 	m := r.Msg.GetProcess()
 	id := nodeproto.ProcessID{Node: s.n.cfg.Name, PID: m.GetPid(), Incarnation: m.GetIncarnation()}
 	return connect.NewResponse(&nodev1.DepartedResponse{
-		Departed: m.GetNode() == id.Node && s.n.registry.departed.has(id),
+		Departed: m.GetNode() == id.Node && s.n.registry.journal.HasDeparted(id),
 	}), nil
 }
 

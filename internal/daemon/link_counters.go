@@ -49,7 +49,8 @@ func (c *linkCounters) open(fds []int) {
 	}
 	r, err := pages.OpenCounters(fd)
 	if err != nil {
-		c.p.n.logs.Server.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
+		c.p.n.logs.Server.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err",
+			err)
 		return
 	}
 	c.mu.Lock()
@@ -72,7 +73,8 @@ func (c *linkCounters) read(now time.Time) (ends []linkEnd) {
 	links, _, err := c.reader.Read()
 	if err != nil {
 		if !c.failed {
-			c.p.n.logs.Server.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err", err)
+			c.p.n.logs.Server.Warn("a process's counters cannot be read", "realpid", c.p.cred.PID, "err",
+				err)
 		}
 		c.failed = true
 		return nil

@@ -140,8 +140,8 @@ func (nw *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDown
 		}
 	}
 	out.Links, out.Silent = uint32(links), silent
-	nw.n.logs.Driver.Warn("the node was taken down", "reason", reason, "links", links, "silent", silent,
-		"untold", out.Untold)
+	nw.n.logs.Driver.Warn("the node was taken down", "reason", reason, "links", links, "silent",
+		silent, "untold", out.Untold)
 	return out
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
+	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -165,7 +166,9 @@ func (n *Node) serve() (err error) {
 	if n.unix, err = listenUnix(cfg.Socket); err != nil {
 		return err
 	}
-	if err = n.registry.journal.open(n, cfg.Socket); err != nil {
+	if err = n.registry.journal.Open(members.Config{
+		Node: cfg.Name, OwnPID: n.cluster.ownPID, Log: n.logs.Server, Ended: n.ctx.Done(), Go: n.wg.Go,
+	}, cfg.Socket); err != nil {
 		// Before a request can ask for earlier members.
 		n.unix.hangUp()
 		n.unix.unlock()
@@ -201,8 +204,8 @@ func (n *Node) serve() (err error) {
 	n.cluster.watchHostsFile()
 	n.wg.Go(n.registry.accept)
 	if err := n.unix.ring(); err != nil {
-		n.logs.Server.Warn("the processes of the daemon before this one cannot be woken: they come back when "+
-			"they look next", "err", err)
+		n.logs.Server.Warn("the processes of the daemon before this one cannot be woken: they come "+
+			"back when they look next", "err", err)
 	}
 	n.wg.Go(n.registry.sampleLinks)
 	n.logs.Server.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
@@ -280,7 +283,7 @@ func (n *Node) Close() {
 // leaveSocket lets the next daemon have the socket, and leaves beside it what that one needs: the
 // count of logical pids, and what processes come back by if there are any (docs/administration.md).
 func (n *Node) leaveSocket() {
-	if awaited := n.registry.journal.close(); !awaited {
+	if awaited := n.registry.journal.Close(n.tcp != nil); !awaited {
 		n.unix.removeBell()
 	}
 	n.unix.unlock()

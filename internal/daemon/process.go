@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -86,8 +87,8 @@ func (p *process) disconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.linkCount > 0 {
-		n.logs.DriverFile.Info("links ended with their process", "pid", id.PID, "links", p.linkCount, "why",
-			p.conn.Err())
+		n.logs.DriverFile.Info("links ended with their process", "pid", id.PID, "links", p.linkCount,
+			"why", p.conn.Err())
 	}
 	for e := range p.grantors { // a grant without a link would stay at the exporter
 		n.wg.Go(func() {
@@ -121,7 +122,7 @@ func (p *process) handle(
 	if m == nodeproto.Register {
 		w, err := p.register(body)
 		if err == nil {
-			w.Pass = p.n.registry.journal.join(p, w.Parent)
+			w.Pass = p.n.registry.journal.Join(p.record(w.Parent))
 			p.counters.open(fds)
 			p.findProgram()
 		}
@@ -230,9 +231,9 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this "+
 			"daemon %d: build both from one release", h.Version, nodeproto.Version)
 	}
-	if len(h.Session) > maxSession {
+	if len(h.Session) > members.MaxSession {
 		return w, code.New(code.BadArg, "the session's name has %d bytes, at most %d are possible",
-			len(h.Session), maxSession)
+			len(h.Session), members.MaxSession)
 	}
 	n := p.n
 	in := n.sessions.named(h.Session)
@@ -254,12 +255,23 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	}
 	p.id.Store(&id)
 	n.registry.processes[id.PID] = p
-	n.logs.Server.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
-		p.session)
+	n.logs.Server.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user,
+		"session", p.session)
 	return nodeproto.Welcome{
 		Process: id, Parent: parent, User: p.user, Hosts: n.cluster.nodeNames(), Introduces: true,
 		InSession: p.member != nil,
 	}, nil
+}
+
+// record is what the journal of members has of a process that joins.
+func (p *process) record(parent nodeproto.ProcessID) members.Record {
+	r := members.Record{
+		Process: *p.id.Load(), UID: p.cred.UID, Real: p.cred.PID, Parent: parent, Session: p.session,
+	}
+	if m := p.member; m != nil {
+		r.Group, r.Started = m.group, m.noted == nil
+	}
+	return r
 }
 
 // closeAll closes descriptors that processes have sent.

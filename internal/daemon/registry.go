@@ -12,11 +12,15 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
+	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 // registry is the processes of the node: those that have joined, those that may rejoin, and those
@@ -24,14 +28,13 @@ import (
 type registry struct {
 	n *Node
 
-	// After sessions.mu, before memberJournal.mu and Node.mu. It also guards the count of pids in
+	// After sessions.mu, before members.Journal.mu and Node.mu. It also guards the count of pids in
 	// unixSocket, and children.
 	mu        sync.Mutex
 	processes map[uint32]*process
 	conns     map[*nodeproto.Conn]struct{}
 
-	journal     memberJournal
-	departed    departed
+	journal     members.Journal
 	endedTotals endedTotals
 }
 
@@ -98,7 +101,7 @@ func (reg *registry) lookup(pid uint32) (*process, error) {
 
 // lookupExact returns a process and checks its incarnation.
 func (reg *registry) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*process, error) {
-	if err := reg.journal.awaitReturn(ctx, id.PID); err != nil {
+	if err := reg.journal.AwaitReturn(ctx, id.PID); err != nil {
 		return nil, err
 	}
 	p, err := reg.lookup(id.PID)
@@ -115,7 +118,7 @@ func (reg *registry) lookupExact(ctx context.Context, id nodeproto.ProcessID) (*
 
 // awaitJoined is lookup that waits for a program which was started and has not joined.
 func (reg *registry) awaitJoined(ctx context.Context, pid uint32) (*process, error) {
-	if err := reg.journal.awaitReturn(ctx, pid); err != nil {
+	if err := reg.journal.AwaitReturn(ctx, pid); err != nil {
 		return nil, err
 	}
 	reg.mu.Lock()
@@ -140,7 +143,7 @@ func (reg *registry) awaitJoined(ctx context.Context, pid uint32) (*process, err
 
 // wouldAwait reports whether awaitJoined would wait.
 func (reg *registry) wouldAwait(pid uint32) bool {
-	expected := reg.journal.isAbsent(pid)
+	expected := reg.journal.IsAbsent(pid)
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if c := reg.n.children.byPID[pid]; c != nil {
@@ -183,7 +186,7 @@ func (reg *registry) freePID() uint32 {
 	index := reg.n.cluster.place()
 	for {
 		pid := reg.n.unix.pid(index) // a full round of numbers later they begin again
-		if reg.processes[pid] == nil && reg.n.children.byPID[pid] == nil && !reg.journal.isAbsent(pid) {
+		if reg.processes[pid] == nil && reg.n.children.byPID[pid] == nil && !reg.journal.IsAbsent(pid) {
 			return pid
 		}
 	}
@@ -305,4 +308,36 @@ func (reg *registry) serve(c *net.UnixConn) error {
 		p.disconnected()
 	})
 	return nil
+}
+
+// noteDeparture records the end of a process's connection, if this daemon did not end it.
+func (reg *registry) noteDeparture(p *process) {
+	id := p.id.Load()
+	if id == nil || reg.n.isStopping() { // the next daemon asks the kernel
+		return
+	}
+	reg.journal.NoteDeparture(*id, p.conn.Err())
+}
+
+// hasDeparted reports whether a process is known to have ended. The node that is asked may not
+// know.
+func (reg *registry) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
+	if id.Node == reg.n.cfg.Name {
+		return reg.journal.HasDeparted(id), nil
+	}
+	o, err := reg.n.cluster.peer(id.Node)
+	if err != nil {
+		return false, err
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,
+		code.New(code.Unreachable, "node %q at %s has not answered within %v", o.host.Name,
+			o.host.Control, timeout.Ping))
+	defer stop()
+	a, err := o.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{
+		Process: processID(id),
+	}))
+	if err != nil {
+		return false, o.failed(ctx, err)
+	}
+	return a.Msg.GetDeparted(), nil
 }

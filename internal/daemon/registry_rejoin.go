@@ -20,13 +20,14 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 			"local protocol, this daemon %d: start the program again with the vmmc of this daemon",
 			r.Version, nodeproto.Version)
 	}
-	in := n.registry.sessionOf(r.Process)
+	in := n.sessions.named(n.registry.journal.Session(r.Process))
 	n.registry.mu.Lock()
 	defer n.registry.mu.Unlock()
 	if p.id.Load() != nil {
 		return nodeproto.Welcome{}, code.New(code.BadArg, "this connection has registered already")
 	}
-	e, err := n.registry.journal.beginReturn(&r, p, n.registry.processes[r.Process.PID] != nil)
+	e, err := n.registry.journal.BeginReturn(&r, p.cred, p.conn,
+		n.registry.processes[r.Process.PID] != nil)
 	if err != nil {
 		return nodeproto.Welcome{}, err
 	}
@@ -49,17 +50,6 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	}, nil
 }
 
-// sessionOf returns the session of a process that may rejoin, if this node has it.
-func (reg *registry) sessionOf(id nodeproto.ProcessID) *session {
-	reg.journal.mu.Lock()
-	session := ""
-	if m := reg.journal.live[id]; m != nil {
-		session = m.Session
-	}
-	reg.journal.mu.Unlock()
-	return reg.n.sessions.named(session)
-}
-
 // markJoined marks a spawned program as joined, and reports whether this is its first join.
 func (c *child) markJoined() bool {
 	select {
@@ -74,7 +64,8 @@ func (c *child) markJoined() bool {
 // takeBelongings takes one part of what a rejoining process announces.
 func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	notReturning := code.New(code.BadArg, "only a process that comes back says what it had")
-	if !p.n.registry.journal.isReturning(p) {
+	id := p.id.Load()
+	if !p.n.registry.journal.IsReturning(*id, p.conn) {
 		return notReturning
 	}
 	for _, e := range r.Exports {
@@ -88,12 +79,11 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	if !r.Last {
 		return nil
 	}
-	if !p.n.registry.journal.endReturn(p) {
+	if !p.n.registry.journal.EndReturn(*id, p.conn) {
 		return notReturning
 	}
-	id := p.id.Load()
-	p.n.logs.Server.Info("process rejoined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user, "session",
-		p.session)
+	p.n.logs.Server.Info("process rejoined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user,
+		"session", p.session)
 	if why := p.n.network.reason(); why != "" { // it may have missed the sever request
 		p.n.wg.Go(func() {
 			ctx, stop := context.WithTimeout(p.n.ctx, timeout.Control)

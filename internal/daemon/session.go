@@ -277,8 +277,8 @@ func (s *session) watchSupervisor(c *supervise.Client) {
 	defer stop()
 	if _, err := s.reach(ctx); err != nil && !errors.Is(err, code.NoSuchSession) &&
 		s.n.ctx.Err() == nil {
-		s.n.logs.Server.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name, "err",
-			err)
+		s.n.logs.Server.Warn("a session's supervisor has died and cannot be replaced", "session", s.Name,
+			"err", err)
 	}
 }
 
@@ -339,7 +339,8 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 		}
 		for _, p := range l.Programs {
 			if heard++; heard > maxSupervised {
-				s.n.logs.Server.Warn("a session's supervisor lists more programs than there can be", "session", s.Name)
+				s.n.logs.Server.Warn("a session's supervisor lists more programs than there can be", "session",
+					s.Name)
 				return
 			}
 			r.After = p.PID

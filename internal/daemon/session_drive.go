@@ -290,8 +290,8 @@ func (s *session) dropShare(ctx context.Context) (notice string, err error) {
 		notice = fmt.Sprintf("share %s of session %q on node %q is in use by processes that are not "+
 			"the session's, or its server does not answer (%v): it was detached from %s, and is unmounted "+
 			"when they let go", s.Share, s.Name, s.n.cfg.Name, busy, s.Mount)
-		s.n.logs.Server.Warn("a session's share was busy and is detached", "session", s.Name, "share", s.Share,
-			"at", s.Mount, "err", busy)
+		s.n.logs.Server.Warn("a session's share was busy and is detached", "session", s.Name, "share",
+			s.Share, "at", s.Mount, "err", busy)
 	}
 	if err := os.Remove(s.Mount); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return notice, code.New(code.BadConfig, "remove what share %s was mounted at: %v: move away "+

@@ -154,8 +154,8 @@ func (s *session) askToEnd(ctx context.Context, c *supervise.Client) (supervise.
 	if bounded.Err() == nil || ctx.Err() != nil {
 		return left, err
 	}
-	s.n.logs.Server.Warn("a session's supervisor does not answer and is killed", "session", s.Name, "realpid",
-		c.Real())
+	s.n.logs.Server.Warn("a session's supervisor does not answer and is killed", "session", s.Name,
+		"realpid", c.Real())
 	supervise.KillAll(c.Real(), s.Marker, timeout.Stop)
 	c.Kill()
 	return supervise.Leftovers{}, nil

@@ -49,8 +49,8 @@ func (m *member) note(p *process, pid uint32) {
 			err = sup.Note(ctx, note)
 		}
 		if err != nil {
-			n.logs.Server.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
-				"err", err)
+			n.logs.Server.Warn("a process that joined is not listed in its session", "session", s.Name,
+				"pid", pid, "err", err)
 		}
 	})
 }
@@ -72,8 +72,8 @@ func (s *session) noteAgain(ctx context.Context, c *supervise.Client) {
 		if err := c.Note(ctx, supervise.Program{
 			PID: pid, Group: pid, Real: p.cred.PID, Command: commandOf(p.cred.PID),
 		}); err != nil {
-			n.logs.Server.Warn("a process that joined is not listed in its session", "session", s.Name, "pid", pid,
-				"err", err)
+			n.logs.Server.Warn("a process that joined is not listed in its session", "session", s.Name,
+				"pid", pid, "err", err)
 		}
 		n.registry.mu.Lock()
 		here := n.registry.processes[pid] == p

@@ -318,8 +318,8 @@ func (t *sessions) create(
 		undo()
 		return nil, err
 	}
-	t.n.logs.Server.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base", c.Base,
-		"output", r.Output)
+	t.n.logs.Server.Info("session made", "session", r.Name, "user", r.User, "drive", s.Drive, "base",
+		c.Base, "output", r.Output)
 	return s, nil
 }
 
@@ -379,7 +379,8 @@ func (t *sessions) restore() error {
 			}
 			t.n.wg.Go(func() {
 				if _, err := s.delete(t.n.ctx); err != nil {
-					t.n.logs.Server.Warn("a session that was being deleted is there", "session", s.Name, "err", err)
+					t.n.logs.Server.Warn("a session that was being deleted is there", "session", s.Name, "err",
+						err)
 				}
 			})
 		}

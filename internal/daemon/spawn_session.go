@@ -88,8 +88,8 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 		cs.forget(c)
 		return p, cs.killLateStart(sup, c, err, bounded.Err() != nil)
 	}
-	cs.n.logs.Server.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name, "session",
-		s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
+	cs.n.logs.Server.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name,
+		"session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
 	cs.n.wg.Go(func() { cs.follow(sup, c) })
 	return p, nil
 }
@@ -134,13 +134,13 @@ func (cs *children) follow(sup *supervise.Client, c *child) {
 			return // it has forgotten it, or is gone with all its programs, or we are
 		}
 		if p.Missing > missing && (missing == 0 || p.Ended) {
-			cs.n.logs.Server.Warn("output of a program is not kept", "pid", c.pid, "session", c.session, "bytes",
-				p.Missing, "of", p.Output, "why", p.Why)
+			cs.n.logs.Server.Warn("output of a program is not kept", "pid", c.pid, "session", c.session,
+				"bytes", p.Missing, "of", p.Output, "why", p.Why)
 			missing = p.Missing
 		}
 		if p.Ended {
-			cs.n.logs.Server.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session, "status",
-				p.Status, "signal", p.Signal)
+			cs.n.logs.Server.Info("program ended", "pid", c.pid, "realpid", p.Real, "session", c.session,
+				"status", p.Status, "signal", p.Signal)
 			return
 		}
 		select { // a supervisor is its user's, and may answer at once
@@ -154,8 +154,8 @@ func (cs *children) follow(sup *supervise.Client, c *child) {
 // readopt takes on a program that a daemon before this one has started.
 func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Program) {
 	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
-		cs.n.logs.Server.Warn("a session's supervisor has a program that no daemon had it start", "session",
-			s.Name, "pid", p.PID)
+		cs.n.logs.Server.Warn("a session's supervisor has a program that no daemon had it start",
+			"session", s.Name, "pid", p.PID)
 		return
 	}
 	c := newChild(order{
@@ -178,8 +178,8 @@ func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Progr
 	}
 	cs.n.registry.mu.Unlock()
 	if err != nil {
-		cs.n.logs.Server.Warn("a program of a session is not known any more", "session", s.Name, "pid", p.PID,
-			"err", err)
+		cs.n.logs.Server.Warn("a program of a session is not known any more", "session", s.Name, "pid",
+			p.PID, "err", err)
 		return
 	}
 	cs.n.wg.Go(func() { cs.follow(sup, c) })

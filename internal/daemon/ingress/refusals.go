@@ -28,10 +28,11 @@ const maxRefusalKeys = 1024
 type Refusals struct {
 	logs *systemlog.Logs
 
-	mu      sync.Mutex
-	sums    map[string]uint64          // Guarded by mu.
-	seen    map[refusalKey]*refusalLog // Guarded by mu.
-	limiter systemlog.Limiter          // for all addresses: a local user has millions of loopback addresses
+	mu   sync.Mutex
+	sums map[string]uint64          // Guarded by mu.
+	seen map[refusalKey]*refusalLog // Guarded by mu.
+	// For all addresses: a local user has millions of loopback addresses.
+	limiter systemlog.Limiter
 }
 
 type refusalKey struct {

@@ -1,4 +1,4 @@
-package daemon
+package members
 
 import (
 	"runtime"

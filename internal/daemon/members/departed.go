@@ -1,21 +1,12 @@
-package daemon
+package members
 
 import (
-	"context"
-	"errors"
-	"io"
-	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
-	"connectrpc.com/connect"
-
-	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 // maxDeparted bounds the number of ended processes that are remembered. Links of forgotten ones end
@@ -27,9 +18,9 @@ const maxDeparted = 16 << 10
 // only if the kernel says that it has ended.
 type departed struct {
 	mu   sync.Mutex
-	list []departure // oldest first, from next on
-	next int
-	last int64 // when the latest one ended, as departure has it
+	list []departure // oldest first, from next on. Guarded by mu.
+	next int         // Guarded by mu.
+	last int64       // when the latest one ended, as departure has it. Guarded by mu.
 }
 
 // departure is the end of a process.
@@ -82,50 +73,4 @@ func (d *departed) has(id nodeproto.ProcessID) bool {
 	return slices.ContainsFunc(d.list, func(o departure) bool {
 		return o.Incarnation == id.Incarnation && o.ProcessID == id
 	})
-}
-
-// noteDeparture classifies the end of a process's connection. A connection that this daemon ended,
-// or that broke by a malformed packet, says nothing about the process, whose links go on. A process
-// that did not read its connection may rejoin, and so may one that was just rejoining.
-func (reg *registry) noteDeparture(p *process) {
-	err := p.conn.Err()
-	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, syscall.EPIPE)
-	id := p.id.Load()
-	switch {
-	case id == nil || reg.n.isStopping(): // the next daemon asks the kernel
-	case reg.journal.change(*id, memberExpected, memberReturning):
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		reg.journal.change(*id, memberExpected, memberJoined)
-	case ended:
-		if !reg.departed.has(*id) { // unless the journal has seen it first
-			reg.departed.add(*id)
-		}
-		reg.journal.change(*id, memberEnded, memberJoined)
-	default: // it sent a malformed packet: it cannot rejoin, and may live on with its links
-		reg.journal.change(*id, memberDropped, memberJoined)
-	}
-}
-
-// hasDeparted reports whether a process is known to have ended. The node that is asked may not
-// know.
-func (reg *registry) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
-	if id.Node == reg.n.cfg.Name {
-		return reg.departed.has(id), nil
-	}
-	o, err := reg.n.cluster.peer(id.Node)
-	if err != nil {
-		return false, err
-	}
-	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,
-		code.New(code.Unreachable, "node %q at %s has not answered within %v", o.host.Name,
-			o.host.Control, timeout.Ping))
-	defer stop()
-	a, err := o.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{
-		Process: processID(id),
-	}))
-	if err != nil {
-		return false, o.failed(ctx, err)
-	}
-	return a.Msg.GetDeparted(), nil
 }

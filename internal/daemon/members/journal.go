@@ -1,4 +1,4 @@
-package daemon
+package members
 
 import (
 	"bufio"
@@ -13,10 +13,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -26,27 +28,41 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// memberJournal is an append-only file beside the socket that records the processes that joined the
+// Journal is an append-only file beside the socket that records the processes that joined the
 // node. The next daemon reads from it which processes may rejoin, and asks the kernel which of them
 // have ended.
-type memberJournal struct {
-	n    *Node
+//
+// Nothing is in the zero Journal, and no process is absent.
+type Journal struct {
+	cfg  Config
 	path string // "": an abstract socket; the node ends with its program and no process rejoins
 
-	mu     sync.Mutex
+	mu     sync.Mutex // before departed.mu
 	f      *os.File
 	lines  int // number of lines in the file
 	live   map[nodeproto.ProcessID]*membership
 	absent map[uint32]*membership // by pid: those of live that are expected or returning
 	failed bool                   // the last write failed, and that was logged
+
+	departed departed
 }
 
-// membership is a process's place on its node. memberJournal.mu guards it.
+// Config is what a Journal needs of its node.
+type Config struct {
+	Node   string                // its name
+	OwnPID func(pid uint32) bool // reports whether the node gives out pid
+	Log    *slog.Logger
+	Ended  <-chan struct{} // closed when the node ends
+	Go     func(func())    // starts a goroutine, which ends soon after Ended
+}
+
+// membership is a process's place on its node. Guarded by Journal.mu.
 type membership struct {
-	memberRecord
-	state   memberState
-	present chan struct{} // in expected and returning: closed when the process is in neither any more
-	conn    *process      // in returning: the connection by which it returns
+	Record
+	state memberState
+	// In expected and returning: closed when the process is in neither any more.
+	present chan struct{}
+	conn    *nodeproto.Conn // in returning: by which it returns
 }
 
 // memberState is how far a process's membership of its node has come.
@@ -88,7 +104,7 @@ var memberTransitions = state.Table[memberState]{
 
 // setState is the only writer of a membership's state. mu is held, or no other goroutine uses the
 // journal yet.
-func (j *memberJournal) setState(m *membership, to memberState) {
+func (j *Journal) setState(m *membership, to memberState) {
 	memberTransitions.Check(m.state, to)
 	from := m.state
 	m.state, m.conn = to, nil
@@ -96,7 +112,7 @@ func (j *memberJournal) setState(m *membership, to memberState) {
 	case to.absent() && !from.absent():
 		present := make(chan struct{})
 		m.present, j.absent[pid] = present, m
-		j.n.wg.Go(func() { j.watch(m, present) })
+		j.cfg.Go(func() { j.watch(m, present) })
 	case from.absent() && !to.absent():
 		if j.absent[pid] == m {
 			delete(j.absent, pid)
@@ -105,7 +121,7 @@ func (j *memberJournal) setState(m *membership, to memberState) {
 	}
 	if to == memberEnded || to == memberDropped {
 		delete(j.live, m.Process)
-		e := memberRecord{Process: m.Process, Dropped: to == memberDropped}
+		e := Record{Process: m.Process, Dropped: to == memberDropped}
 		if to == memberEnded {
 			e.Ended, e.At = true, time.Now().Unix()
 		}
@@ -113,8 +129,8 @@ func (j *memberJournal) setState(m *membership, to memberState) {
 	}
 }
 
-// memberRecord is a line of the file: a process that joined, or the end of one.
-type memberRecord struct {
+// Record is a line of the file: a process that joined, or the end of one.
+type Record struct {
 	Process nodeproto.ProcessID
 	Ended   bool                `json:",omitempty"`
 	At      int64               `json:",omitempty"` // of an end: see departure
@@ -129,18 +145,19 @@ type memberRecord struct {
 	Started bool                `json:",omitempty"` // started by that session
 }
 
+// MaxSession bounds the name of a session, in bytes. A line may have six for each.
+const MaxSession = 8 << 10
+
 // Limits on what is read from a file that may be damaged, and kept in it.
 const (
 	maxJournal = 64 << 20
-	// A session's name has maxSession bytes at most, each of which may be written as six.
 	maxLine    = 64 << 10
-	maxSession = 8 << 10 // bytes
-	maxEnded   = 1024    // ended processes that the file keeps for the next daemon
+	maxEnded   = 1024 // ended processes that the file keeps for the next daemon
 )
 
-// open reads the file. The socket's lock is held, so it is this daemon's alone.
-func (j *memberJournal) open(n *Node, socket string) error {
-	j.n, j.live, j.absent = n, map[nodeproto.ProcessID]*membership{}, map[uint32]*membership{}
+// Open reads the file beside a socket. The socket's lock is held, so it is this daemon's alone.
+func (j *Journal) Open(cfg Config, socket string) error {
+	j.cfg, j.live, j.absent = cfg, map[nodeproto.ProcessID]*membership{}, map[uint32]*membership{}
 	if strings.HasPrefix(socket, "@") {
 		return nil
 	}
@@ -149,7 +166,7 @@ func (j *memberJournal) open(n *Node, socket string) error {
 	var lost []departure
 	for id, e := range j.live {
 		switch {
-		case id.Node != n.cfg.Name || !n.cluster.ownPID(id.PID):
+		case id.Node != cfg.Node || !cfg.OwnPID(id.PID):
 			delete(j.live, id) // recorded when the node had another name or place
 		case e.dead():
 			delete(j.live, id)
@@ -157,7 +174,7 @@ func (j *memberJournal) open(n *Node, socket string) error {
 		}
 	}
 	for _, e := range append(ended, lost...) {
-		n.registry.departed.addAt(e)
+		j.departed.addAt(e)
 	}
 	j.path = path
 	if err := j.rewrite(append(ended, lost...)); err != nil {
@@ -173,7 +190,7 @@ func (j *memberJournal) open(n *Node, socket string) error {
 }
 
 // read loads the file and returns the processes that have ended, the latest last.
-func (j *memberJournal) read(path string) (ended []departure) {
+func (j *Journal) read(path string) (ended []departure) {
 	info, err := os.Lstat(path) // does not follow a symbolic link
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -192,7 +209,7 @@ func (j *memberJournal) read(path string) (ended []departure) {
 		}
 	}
 	if err != nil {
-		j.n.logs.Server.Warn("the members of the daemon before this one are not known: those processes cannot "+
+		j.cfg.Log.Warn("the members of the daemon before this one are not known: those processes cannot "+
 			"rejoin", "file", path, "err", err)
 		return nil
 	}
@@ -200,7 +217,7 @@ func (j *memberJournal) read(path string) (ended []departure) {
 	lines := bufio.NewScanner(whole)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
-		var e memberRecord
+		var e Record
 		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Process.PID == 0 {
 			// The daemon died while it wrote the line.
 			continue
@@ -212,18 +229,18 @@ func (j *memberJournal) read(path string) (ended []departure) {
 		case e.Dropped:
 			delete(j.live, e.Process)
 		default:
-			j.live[e.Process] = &membership{memberRecord: e}
+			j.live[e.Process] = &membership{Record: e}
 		}
 	}
 	if err := lines.Err(); err != nil || whole.N == 0 {
-		j.n.logs.Server.Warn("not all members of the daemon before this one are known: some processes cannot "+
+		j.cfg.Log.Warn("not all members of the daemon before this one are known: some processes cannot "+
 			"rejoin", "file", path, "err", err)
 	}
 	return ended[max(0, len(ended)-maxEnded):]
 }
 
 // rewrite writes a new file with the live members and the latest ends, and renames it into place.
-func (j *memberJournal) rewrite(ended []departure) error {
+func (j *Journal) rewrite(ended []departure) error {
 	_ = os.Remove(j.path + ".new") // left by a daemon that died while it wrote
 	f, err := os.OpenFile(j.path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
@@ -232,10 +249,10 @@ func (j *memberJournal) rewrite(ended []departure) error {
 	w := bufio.NewWriter(f)
 	enc := json.NewEncoder(w)
 	for _, e := range j.live {
-		_ = enc.Encode(e.memberRecord) // Flush returns the error
+		_ = enc.Encode(e.Record) // Flush returns the error
 	}
 	for _, e := range ended[max(0, len(ended)-maxEnded):] {
-		_ = enc.Encode(memberRecord{Process: e.ProcessID, Ended: true, At: e.at})
+		_ = enc.Encode(Record{Process: e.ProcessID, Ended: true, At: e.at})
 	}
 	if err = w.Flush(); err == nil {
 		err = os.Rename(j.path+".new", j.path)
@@ -254,29 +271,30 @@ func (j *memberJournal) rewrite(ended []departure) error {
 
 // append writes a line. mu is held. The file is not synced: it only has to outlive the daemon,
 // since no process outlives the machine.
-func (j *memberJournal) append(e memberRecord) {
+func (j *Journal) append(e Record) {
 	if j.path == "" {
 		return
 	}
 	b, err := json.Marshal(e)
 	if err == nil && j.failed { // the last line may be torn and others may be missing
-		err = j.rewrite(j.n.registry.departed.latest(maxEnded))
+		err = j.rewrite(j.departed.latest(maxEnded))
 	} else if err == nil {
 		_, err = j.f.Write(append(b, '\n'))
 	}
 	if j.lines++; err == nil && j.lines > 4*len(j.live)+4*maxEnded {
-		err = j.rewrite(j.n.registry.departed.latest(maxEnded))
+		err = j.rewrite(j.departed.latest(maxEnded))
 	}
 	if err != nil && !j.failed {
-		j.n.logs.Server.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
+		j.cfg.Log.Warn("members cannot be recorded: processes that joined since cannot rejoin at the "+
 			"next daemon", "file", j.path, "err", err)
 	}
 	j.failed = err != nil
 }
 
-// join records a process and returns its rejoin token.
-func (j *memberJournal) join(p *process, parent nodeproto.ProcessID) (token string) {
-	born, err := unix.Born(p.cred.PID) // without mu: the process can make the kernel delay this
+// Join records a process, of which r says all but hash and start time, and returns its rejoin
+// token.
+func (j *Journal) Join(r Record) (token string) {
+	born, err := unix.Born(r.Real) // without mu: the process can make the kernel delay this
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.path == "" {
@@ -286,21 +304,38 @@ func (j *memberJournal) join(p *process, parent nodeproto.ProcessID) (token stri
 	if errors.Is(err, fs.ErrNotExist) {
 		return "" // it has ended
 	}
-	e := memberRecord{
-		Process: *p.id.Load(), Hash: tokenHash(token), UID: p.cred.UID, Real: p.cred.PID, Born: born,
-		Parent: parent, Session: p.session,
-	}
-	if m := p.member; m != nil {
-		e.Group, e.Started = m.group, m.noted == nil
-	}
-	j.live[e.Process] = &membership{memberRecord: e}
-	j.append(e)
+	r.Hash, r.Born = tokenHash(token), born
+	j.live[r.Process] = &membership{Record: r}
+	j.append(r)
 	return token
 }
 
+// NoteDeparture classifies the end of a process's connection by its error. A connection that this
+// daemon ended, or that broke by a malformed packet, says nothing about the process, whose links go
+// on. A process that did not read its connection may rejoin, and so may one that was just rejoining.
+func (j *Journal) NoteDeparture(id nodeproto.ProcessID, err error) {
+	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
+	switch {
+	case j.change(id, memberExpected, memberReturning):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		j.change(id, memberExpected, memberJoined)
+	case ended:
+		if !j.departed.has(id) { // unless the journal has seen it first
+			j.departed.add(id)
+		}
+		j.change(id, memberEnded, memberJoined)
+	default: // it sent a malformed packet: it cannot rejoin, and may live on with its links
+		j.change(id, memberDropped, memberJoined)
+	}
+}
+
+// HasDeparted reports whether the process is known to have ended.
+func (j *Journal) HasDeparted(id nodeproto.ProcessID) bool { return j.departed.has(id) }
+
 // change changes the state of a live membership that is in one of the states from. It reports
 // whether it has.
-func (j *memberJournal) change(id nodeproto.ProcessID, to memberState, from ...memberState) bool {
+func (j *Journal) change(id nodeproto.ProcessID, to memberState, from ...memberState) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := j.live[id]
@@ -311,30 +346,41 @@ func (j *memberJournal) change(id nodeproto.ProcessID, to memberState, from ...m
 	return true
 }
 
-// returning returns the membership of a process that returns by p, or nil. mu is held.
-func (j *memberJournal) returning(p *process) *membership {
-	if m := j.live[*p.id.Load()]; m != nil && m.state == memberReturning && m.conn == p {
+// returning returns the membership of a process that returns by c, or nil. mu is held.
+func (j *Journal) returning(id nodeproto.ProcessID, c *nodeproto.Conn) *membership {
+	if m := j.live[id]; m != nil && m.state == memberReturning && m.conn == c {
 		return m
 	}
 	return nil
 }
 
-// isReturning reports whether a process returns by p.
-func (j *memberJournal) isReturning(p *process) bool {
+// IsReturning reports whether a process returns by c.
+func (j *Journal) IsReturning(id nodeproto.ProcessID, c *nodeproto.Conn) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.returning(p) != nil
+	return j.returning(id, c) != nil
 }
 
-// endReturn records that a process has announced everything. It reports whether p was returning.
-func (j *memberJournal) endReturn(p *process) bool {
+// EndReturn records that a process has announced everything. It reports whether the process was
+// returning by c.
+func (j *Journal) EndReturn(id nodeproto.ProcessID, c *nodeproto.Conn) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	m := j.returning(p)
+	m := j.returning(id, c)
 	if m != nil {
 		j.setState(m, memberJoined)
 	}
 	return m != nil
+}
+
+// Session returns the session of a process that may rejoin, or "".
+func (j *Journal) Session(id nodeproto.ProcessID) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if m := j.live[id]; m != nil {
+		return m.Session
+	}
+	return ""
 }
 
 // Intervals between checks whether an expected process has ended.
@@ -344,21 +390,22 @@ const (
 )
 
 // watch polls until an absent process is present or has ended.
-func (j *memberJournal) watch(m *membership, present <-chan struct{}) {
+func (j *Journal) watch(m *membership, present <-chan struct{}) {
 	t := time.NewTimer(minProbeInterval)
 	defer t.Stop()
 	for pause := minProbeInterval; ; {
 		select {
 		case <-present:
 			return
-		case <-j.n.ctx.Done():
+		case <-j.cfg.Ended:
 			return
 		case <-t.C:
 		}
 		if m.dead() {
-			j.n.registry.departed.add(m.Process)
+			j.departed.add(m.Process)
 			j.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
-			j.n.logs.Server.Info("a process has ended before it rejoined", "pid", m.Process.PID, "realpid", m.Real)
+			j.cfg.Log.Info("a process has ended before it rejoined", "pid", m.Process.PID, "realpid",
+				m.Real)
 			return
 		}
 		pause = min(2*pause, maxProbeInterval)
@@ -367,24 +414,24 @@ func (j *memberJournal) watch(m *membership, present <-chan struct{}) {
 }
 
 // dead reports whether the kernel says that the process has ended.
-func (e *memberRecord) dead() bool {
+func (e *Record) dead() bool {
 	born, err := unix.Born(e.Real)
 	return errors.Is(err, fs.ErrNotExist) || err == nil && born != 0 && e.Born != 0 && born != e.Born
 }
 
-// anyAbsent reports whether a process is absent, whose links are not known yet.
-func (j *memberJournal) anyAbsent() bool {
+// AnyAbsent reports whether a process is absent, whose links are not known yet.
+func (j *Journal) AnyAbsent() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.absent) > 0
 }
 
-// isAbsent reports whether pid belongs to a process that may rejoin.
-func (j *memberJournal) isAbsent(pid uint32) bool { return j.presence(pid) != nil }
+// IsAbsent reports whether pid belongs to a process that may rejoin.
+func (j *Journal) IsAbsent(pid uint32) bool { return j.presence(pid) != nil }
 
 // presence returns a channel that is closed when an absent process is present or has ended. It is
 // nil for another one.
-func (j *memberJournal) presence(pid uint32) <-chan struct{} {
+func (j *Journal) presence(pid uint32) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if m := j.absent[pid]; m != nil {
@@ -393,8 +440,8 @@ func (j *memberJournal) presence(pid uint32) <-chan struct{} {
 	return nil
 }
 
-// awaitReturn waits until an absent process is present or has ended.
-func (j *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
+// AwaitReturn waits until an absent process is present or has ended.
+func (j *Journal) AwaitReturn(ctx context.Context, pid uint32) error {
 	present := j.presence(pid)
 	if present == nil {
 		return nil
@@ -405,57 +452,57 @@ func (j *memberJournal) awaitReturn(ctx context.Context, pid uint32) error {
 	case <-present:
 		return nil
 	case <-ctx.Done():
-		return ctxCause(ctx, "process %d has not come back to node %q, whose daemon was restarted", pid,
-			j.n.cfg.Name)
+		return fmt.Errorf("process %d has not come back to node %q, whose daemon was restarted: %w", pid,
+			j.cfg.Node, context.Cause(ctx))
 	case <-late.C:
 		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was "+
-			"restarted, within %v: it may be stopped", pid, j.n.cfg.Name, timeout.Control)
+			"restarted, within %v: it may be stopped", pid, j.cfg.Node, timeout.Control)
 	}
 }
 
-// beginReturn authenticates a process that rejoins: by the kernel's pid and start time of the
+// BeginReturn authenticates a process that rejoins by c: by the kernel's pid and start time of the
 // program, its user, and its rejoin token. From then on the process is returning, unless it has
 // another connection.
-func (j *memberJournal) beginReturn(
-	r *nodeproto.RejoinRequest, p *process, connected bool,
-) (memberRecord, error) {
-	cred := p.cred
-	born, err := unix.Born(cred.PID) // without mu, see join
+func (j *Journal) BeginReturn(
+	r *nodeproto.RejoinRequest, cred unix.Cred, c *nodeproto.Conn, connected bool,
+) (Record, error) {
+	born, err := unix.Born(cred.PID) // without mu, see Join
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	inProgress := code.New(code.InProgress, "process %d has a connection with node %q still",
-		r.Process.PID, j.n.cfg.Name)
+		r.Process.PID, j.cfg.Node)
 	x := j.absent[r.Process.PID]
 	if x == nil {
 		if j.live[r.Process] != nil {
-			return memberRecord{}, inProgress
+			return Record{}, inProgress
 		}
-		return memberRecord{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the "+
+		return Record{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the "+
 			"daemon that it joined has not recorded it, or took it for ended; open another one",
-			j.n.cfg.Name, r.Process.PID)
+			j.cfg.Node, r.Process.PID)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return memberRecord{}, code.New(code.NoMem,
-			"node %q cannot check the process that rejoins as %d: %v", j.n.cfg.Name, r.Process.PID, err)
+		return Record{}, code.New(code.NoMem,
+			"node %q cannot check the process that rejoins as %d: %v", j.cfg.Node, r.Process.PID, err)
 	}
 	if err != nil || r.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real ||
 		x.Born != 0 && born != x.Born ||
 		subtle.ConstantTimeCompare([]byte(tokenHash(r.Pass)), []byte(x.Hash)) != 1 {
-		return memberRecord{}, code.New(code.NoRights,
+		return Record{}, code.New(code.NoRights,
 			"this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, r.Process.PID,
-			j.n.cfg.Name)
+			j.cfg.Node)
 	}
 	if connected || x.state == memberReturning {
-		return memberRecord{}, inProgress
+		return Record{}, inProgress
 	}
 	j.setState(x, memberReturning)
-	x.conn = p
-	return x.memberRecord, nil
+	x.conn = c
+	return x.Record, nil
 }
 
-// close ends the writing, with the socket's lock held. It removes the file if the next daemon has
+// Close ends the writing, with the socket's lock held. It removes the file if the next daemon has
 // no use for it, and reports whether a process that has joined lives, which waits for that daemon.
-func (j *memberJournal) close() (awaited bool) {
+// served says whether other nodes were served, which may ask.
+func (j *Journal) Close(served bool) (awaited bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.f != nil {
@@ -467,7 +514,7 @@ func (j *memberJournal) close() (awaited bool) {
 		}
 	}
 	// A process that the kernel knows to be dead and that is in the list still has ended just now.
-	asked := j.n.tcp != nil && (len(j.live) > 0 || j.n.registry.departed.asked())
+	asked := served && (len(j.live) > 0 || j.departed.asked())
 	if j.path != "" && !awaited && !asked {
 		_ = os.Remove(j.path)
 	}
