@@ -159,11 +159,14 @@ func listen(answer func(context.Context, string) (*line, error), opts ...vrpc.Se
 	check(s.Register(speaker(answer)))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(err)
-	served := make(chan error)
-	go func() { served <- s.Serve(l) }()
+	served := make(chan struct{})
+	go func() {
+		_ = s.Serve(l) // ErrClosed
+		close(served)
+	}()
 	return s, l.Addr().String(), func() {
 		check(s.Close())
-		_ = <-served // ErrClosed
+		<-served
 	}
 }
 
