@@ -11,6 +11,19 @@
 // may be made. Sessions have a table; children (spawn_) are the programs that the node or a session
 // has started. Control is the services for other nodes and for tools.
 //
+// # Locks
+//
+// They are taken in this order:
+//
+//  1. session.connectLock, held while a supervisor is awaited; network.transitionMu, held while
+//     links end and other nodes are told.
+//  2. sessions.mu.
+//  3. session.mu; registry.mu, before which endedTotals.mu may be taken.
+//  4. Under registry.mu: members.Journal.mu, then departed.mu; Node.mu, then network.mu.
+//
+// hostsFile.mu comes before ingress.Identity.mu, endedTotals.mu before linkCounters.mu. Under the
+// other locks none of these is taken.
+//
 // # Starting programs
 //
 // A program that spawns asks its node, which starts the program itself or asks the node that is to.
