@@ -118,7 +118,7 @@ func (e *Export) setState(to exportState) {
 // len(mem) is the buffer's size in bytes: a positive multiple of the word, word-aligned in memory,
 // and not overlapping another export. By default importers may read and write, and may be any
 // process of the same user and session on any node; [Permit] changes that. The pages are made
-// present at once.
+// present at once. Then Export waits for an answer of this process's node, at most ten seconds.
 //
 // mem should be the whole of an allocation of [Process.Alloc]: importers on this node then map it
 // ([SharePages] lets them map a part too). Any other memory works too, a slice of the Go heap
@@ -133,7 +133,7 @@ func (e *Export) setState(to exportState) {
 // It is the manual's vmmc_ExportRecvBuf. Errors: [ErrBadSize], [ErrBadAlignment],
 // [ErrBufAlreadyExists], [ErrOverlappedBufs], [ErrNoMem], [ErrBadArg] for options that cannot be
 // and for memory that this process itself cannot write, or with [ReadOnly] not read; [ErrNoDaemon],
-// [ErrClosed], [ErrNotInHandler].
+// [ErrTimeout] if the node does not answer, [ErrClosed], [ErrNotInHandler].
 func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, error) {
 	op := fmt.Sprintf("export %d bytes as buffer %d", len(mem), id)
 	if err := inHandler(op); err != nil {

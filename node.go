@@ -111,10 +111,13 @@ func (p *Process) NodeToName(n NodeID) (string, error) {
 //
 // Without the variable they are the nodes that have the session (vmmc session add),
 // in the order in which it was made on them. A node that cannot be reached is among
-// them if it was made a part of the session together with one that can. The first
-// call asks the nodes, which takes up to two seconds if one does not answer. If this
+// them if it was made a part of the session together with one that can. If this
 // node has no session of that name, a session is a name only, and the nodes are all,
 // as [Process.AllHosts] has them.
+//
+// The first call asks the nodes, which takes up to two seconds if one does not answer,
+// and at most ten if this node's daemon does not. It ends with [Process.Close]. Calls
+// that are made meanwhile wait for it.
 //
 // The list does not change after the first call that succeeds; it is a copy that the
 // caller may keep.
