@@ -1,9 +1,9 @@
-/* handoff.pml - reader hand-off and sleeping, with links at rest as internal/link/poll_watchdog.go has them:
+/* handoff.pml - reader hand-off and sleeping, with unarmed links as internal/link/poll_watchdog.go has them:
  * a waiter disarms the link it polls, and one that found its word leaves it unarmed if no goroutine sleeps; the background
- * may leave a link unarmed that it has served, too (internal/link/poll_bulk.go). A goroutine that leaves one looks for sleepers
+ * may leave a link unarmed that it has served, too (internal/link/poll_bulk.go). A goroutine that leaves one checks for sleepers
  * after that, and one that goes to sleep arms all when it is known as a sleeper. The re-arm watchdog arms them later: a waiter
  * that passes by, if no wait has taken the link since the last one did, or else the watchdog's timer, which is set as long as
- * the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_GUARD: unarmed links and no watchdog: no sleeper loses a
+ * the list is not empty. -DARM_ALWAYS: arm at every release. -DNO_WATCHDOG: unarmed links and no watchdog: no sleeper loses a
  * wake-up then either.
  * Models: one stream link (token, EPOLLONESHOT descriptor in a private epoll that is itself
  * edge-triggered in the Go netpoller), two waiters, one background goroutine, a resume that
@@ -19,10 +19,10 @@
  *   -DNO_ARM_ON_DONE waiter whose word came releases without arming
  *   -DBOOL_SLEEP    one boolean instead of a count   -DWAKE_FIRST  wake, then drain doorbell
  *   -DPLAIN         sender's last word a plain store (TSO: its load of the count passes it)
- *   -DPLAIN_SLEEP   the waiter's count is a plain store (TSO: its last look passes it)
- *   -DREST_BLIND    a goroutine that leaves a link unarmed does not look for sleepers after that
- *   -DLEAVE_EARLY   a waiter arms unarmed links before it is known as a sleeper
- *   -DKEEP_LISTENING  what the background leaves counts as armed
+ *   -DPLAIN_SLEEP   the waiter's count is a plain store (TSO: its last load of the word passes it)
+ *   -DRELEASE_BLIND    a goroutine that leaves a link unarmed does not check for sleepers after that
+ *   -DARM_EARLY   a waiter arms unarmed links before it is known as a sleeper
+ *   -DCOUNT_AS_ARMED  what the background leaves counts as armed
  *   -DTHIEF_LAZY    waiter that takes an event off the epoll does not serve it
  *   -DNOREPL leave the replacer out; -DSTREAM_ONLY both waiters wait only for stream words;
  *   -DMAPPED_ONLY both wait only for mapped words;
@@ -42,8 +42,8 @@
 #else
 #define ARMDONE true
 #endif
-bool used, guarded, list, timer;  /* the watchdog's: see poll_watchdog.go */
-bool listening = 1;          /* armed, as the token's holder knows */
+bool used, onlist, list, timer;  /* the watchdog's: see poll_watchdog.go */
+bool knownarmed = 1;          /* armed, as the token's holder knows */
 byte tok;                    /* 0 free, 1 held, 2 held and an event was missed */
 byte gen; bool open[2]; byte nread;
 byte sock;                   /* unread messages, bit i = for waiter i */
@@ -71,44 +71,44 @@ inline RELEASE(arm) {
   if :: !(arm) -> atomic { nread--; tok = 0 }
      :: else ->
   do
-  :: listening = 1; ARM();
+  :: knownarmed = 1; ARM();
      atomic { if :: tok == 1 -> tok = 0; nread--; break :: else -> tok = 1 fi };
      READ1()
   od
   fi
 #endif
 }
-/* arm what is at rest */
-inline HEAR() {
+/* arm an unarmed link */
+inline ARM_UNARMED() {
   if
-  :: !listening ->
+  :: !knownarmed ->
      TRY();
      if :: got -> READ1(); RELEASE(true) :: else fi; got = 0
   :: else
   fi }
 inline DISARM() { atomic { armed = 0; ev = 0 } }  /* the kernel drops a queued event that is not armed */
-inline REST() {
+inline RELEASE_UNARMED() {
   used = 1;
   atomic { if :: tok == 1 -> tok = 0; nread--; got = 0 :: else -> tok = 1; got = 1 fi };
   if :: got -> READ1(); RELEASE(true)
      :: else ->
-        atomic { got = !guarded; guarded = 1 };
+        atomic { got = !onlist; onlist = 1 };
         if :: got -> atomic { if :: !list -> timer = 1 :: else fi; list = 1 } :: else fi;
-#ifndef REST_BLIND
-        if :: nsl -> HEAR() :: else fi
+#ifndef RELEASE_BLIND
+        if :: nsl -> ARM_UNARMED() :: else fi
 #endif
   fi; got = 0
 }
-/* what is off the list already: the guard's lock is not held any more */
+/* what is off the list already: the watchdog's lock is not held any more */
 inline ARMIT() {
-  guarded = 0;
-  HEAR()
+  onlist = 0;
+  ARM_UNARMED()
 }
-/* a waiter that goes to sleep arms what others have left */
-inline LEAVE() {
+/* a waiter that goes to sleep arms what others have left unarmed */
+inline ARM_ALL() {
   atomic { if :: list -> list = 0; timer = 0; got = 1 :: else -> got = 0 fi };
   if :: got -> ARMIT() :: else fi; got = 0 }
-/* a waiter that has left links at rest passes by, or not: not where another one does, or did just now */
+/* a waiter that has left links unarmed passes by, or not: not where another one does, or did just now */
 inline PASS() {
   if
   :: atomic { list -> if :: used -> used = 0; timer = 1; got = 0 :: else -> list = 0; got = 1 fi };
@@ -133,10 +133,10 @@ inline SERVE() {
               :: RELEASE(true)
 #ifndef ARM_ALWAYS
               :: nsl == 0 ->               /* leaves it to a waiter */
-#ifndef KEEP_LISTENING
-                 listening = 0;
+#ifndef COUNT_AS_ARMED
+                 knownarmed = 0;
 #endif
-                 REST()
+                 RELEASE_UNARMED()
 #endif
               fi; break
            :: else ->
@@ -182,7 +182,7 @@ again:
   TRY();
   if
   :: got ->
-     if :: listening -> listening = 0; DISARM() :: else fi;
+     if :: knownarmed -> knownarmed = 0; DISARM() :: else fi;
      do
      :: READ1(); c = COND(i,ph);
         if
@@ -190,7 +190,7 @@ again:
 #ifdef ARM_ALWAYS
            RELEASE(ARMDONE);
 #else
-           if :: nsl == 0 -> REST(); PASS() :: else -> RELEASE(ARMDONE) fi;
+           if :: nsl == 0 -> RELEASE_UNARMED(); PASS() :: else -> RELEASE(ARMDONE) fi;
 #endif
            got = 0; goto fin
         :: else -> skip
@@ -216,13 +216,13 @@ again:
 #ifdef BOOL_SLEEP
   nsl = 1;
 #else
-#ifdef LEAVE_EARLY
-  LEAVE();
+#ifdef ARM_EARLY
+  ARM_ALL();
 #endif
   nsl++;
 #endif
-#ifndef LEAVE_EARLY
-  LEAVE();
+#ifndef ARM_EARLY
+  ARM_ALL();
 #endif
   c = COND(i,ph);
 #endif
@@ -247,9 +247,9 @@ end_bg:
      do :: TAKE(); if :: e -> SERVE(); got = 0 :: else -> break fi od
   od
 }
-proctype Guard() {
+proctype Watchdog() {
   byte m = 2, fd = 0; bool got, w = 1;
-end_guard:
+end_watchdog:
   do
   :: atomic { timer -> timer = 0; got = list; list = 0 };  /* its event is served */
      if :: got -> ARMIT() :: else fi; got = 0
@@ -283,8 +283,8 @@ proctype Mapped() {
   :: else -> break od
 }
 init { atomic { open[0] = 1; run Waiter(0); run Waiter(1); run Bg();
-#ifndef NO_GUARD
-  run Guard();
+#ifndef NO_WATCHDOG
+  run Watchdog();
 #endif
 #ifndef MAPPED_ONLY
   run Stream();

@@ -40,7 +40,7 @@ chan ops = [ALL] of { byte, bool };       /* the backlog; does it go to the stre
 chan came = [ALL] of { byte, byte };      /* Responder.notifications: serial, message */
 chan ring = [ALL] of { byte, byte };      /* the importer's page: the same */
 byte seq, acked, applied, begun, over;
-bool turn, mid;
+bool sem, mid;
 byte serial, ran, ser[ALL];
 byte next[NG], told[NG], done;
 bool arriving; byte which;
@@ -113,10 +113,10 @@ proctype User(byte g) {
      :: TAKE1(); POSTPONE(x,0)                                               /* long */
      :: TAKE(); if :: !BUSY -> if :: ADMIT(x) :: POSTPONE(x,1) fi :: BUSY -> POSTPONE(x,1) fi  /* Out.SendAsync */
      :: TAKE(); CATCH();                                                     /* Out.Send */
-        atomic { !turn -> turn = 1 };
+        atomic { !sem -> sem = 1 };
         atomic { CLEAR && nfull(sock) -> NUMBER(x); seq++; mid = 1; sock!x,0 };
         atomic { nfull(sock) -> sock!x,1; mid = 0 };
-        turn = 0
+        sem = 0
      fi;
      atomic { i++; x = 0; upto = 0 }
   od

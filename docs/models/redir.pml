@@ -11,14 +11,14 @@
  *   -DLOOK    a goroutine asks for the end of data all the while
  *   -DSTREAM  any post may be to memory that the importer has not mapped. Its message then goes by the stream from the
  *             piece on that meets the post, and the exporter's receiver (internal/link/redirect.go) claims the post and
- *             stores the words. The importer gives its turn up when the message is acknowledged, or when it gives
+ *             stores the words. The importer releases the semaphore when the message is acknowledged, or when it gives
  *             up waiting; a message begins only when all before it on the stream are acknowledged.
  * All words that are shared are sequentially consistent; a lock of the exporter's (mu) is a lock here too.
  * Default: as built. Flags that break it:
  *   -DNO_RECHECK   State is not looked at again after the claim      -DPLAIN_CLAIM  ... but before it
  *   -DPLAIN_END    Claimed is loaded before Ending is stored         -DNO_UNCLAIM   a claim too late is not taken back
  *   -DNO_FIN       giving up without Finished (End waits for ever)   -DUSE_TWICE    a post is claimed twice
- *   -DTORN         the range is read when the claim is made          -DNO_TURN      (TWO) no turn
+ *   -DTORN         the range is read when the claim is made          -DNO_SEM      (TWO) no semaphore
  *   -DCOUNT_LATE   (LOSS) Done does not count the last word before it is stored: a reader that has seen it is told fewer
  *   -DSEE_ENDING   stop on Ending of this post only (LOSS: the next post hides it)
  *   -DUNSTOP       the last piece forgets that the post has ended: the note says a wrong place
@@ -58,7 +58,7 @@ byte Claimed[2], Finished[2], First[2], Done[2];
 byte Msgs, End[2];
 bool given[2];                 /* back: the exporter reads zeros there */
 /* Claims: 0 the first one, 1 another one's or the one of the second opening */
-byte used[2]; bool turn[2], broken[2], retired[2];
+byte used[2]; bool sem[2], broken[2], retired[2];
 bool lost[2];                  /* Shared.Gone */
 /* Redirect */
 mtype = { unposted, posted, parted, claimed, finished };
@@ -163,14 +163,14 @@ proctype Snd(byte o, k, m, to) {
 next:  do
   :: m > to -> break
   :: else ->
-#ifndef NO_TURN
-     atomic { !turn[o] -> turn[o] = 1 };
+#ifndef NO_SEM
+     atomic { !sem[o] -> sem[o] = 1 };
 #endif
-     if :: broken[o] -> turn[o] = 0; break :: else fi;
+     if :: broken[o] -> sem[o] = 0; break :: else fi;
 #ifdef STREAM
 #ifndef NO_ORDER
      if :: atomic { ack[o] >= seq[o] -> skip } :: atomic { ack[o] < seq[o] -> err = 1 } fi;   /* it waits, or gives up */
-     if :: err -> atomic { err = 0; turn[o] = 0; m++ }; goto next :: else fi;
+     if :: err -> atomic { err = 0; sem[o] = 0; m++ }; goto next :: else fi;
 #endif
      bystr = 0;
 #endif
@@ -247,7 +247,7 @@ next:  do
 #else
      if :: g -> ST(Finished[k], g) :: else fi;
 #endif
-     atomic { turn[o] = 0; m++; g = 0; w = 0; pe = 0; lo = 0; hi = 0; n = 0; stop = 0; err = 0; there = 0 }
+     atomic { sem[o] = 0; m++; g = 0; w = 0; pe = 0; lo = 0; hi = 0; n = 0; stop = 0; err = 0; there = 0 }
   od
 }
 

@@ -14,7 +14,7 @@
  *   -DEARLY       P is expected no more when it has named itself
  *   -DGRACE       a process that has not rejoined after a while is taken for dead
  *   -DNO_PROOF    D does not check a process that claims to be P
- *   -DNO_LOOK     P does not look, after it has published, what has ended since it was offered
+ *   -DNO_RECHECK  P does not check, after it has published, what has ended since it was offered
  *   -DBY_ID       an export's end names its id, and not which one it is
  * Run: spin -a [flags] rejoin.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
@@ -47,7 +47,7 @@ end: do
      atomic { if :: alive && UP(g) -> dlink = true :: else -> goto lost fi };
      atomic { if :: alive && UP(g) -> expected = false :: else -> goto lost fi };
      atomic { if :: alive -> conn = g+1 :: else -> goto lost fi };
-#ifndef NO_LOOK
+#ifndef NO_RECHECK
      atomic { if :: alive && UP(g) && snap && snap != pexp -> if
 #ifdef BY_ID
                  :: dexp != 0 -> dexp = 0

@@ -15,14 +15,14 @@ check() { # WANT MODEL FLAGS...
 }
 check ok handoff -DNOREPL -DSTREAM_ONLY
 check ok handoff -DNOREPL -DONE_EACH -DARM_ALWAYS
-check ok handoff -DNOREPL -DSTREAM_ONLY -DNO_GUARD
-check ok handoff -DNOREPL -DONE_EACH -DNO_GUARD
-for flag in REST_BLIND LEAVE_EARLY; do check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_GUARD -D$flag; done
-for flag in NO_MISSED KEEP_LISTENING; do check broken handoff -DNOREPL -DSTREAM_ONLY -D$flag; done
+check ok handoff -DNOREPL -DSTREAM_ONLY -DNO_WATCHDOG
+check ok handoff -DNOREPL -DONE_EACH -DNO_WATCHDOG
+for flag in RELEASE_BLIND ARM_EARLY; do check broken handoff -DNOREPL -DSTREAM_ONLY -DNO_WATCHDOG -D$flag; done
+for flag in NO_MISSED COUNT_AS_ARMED; do check broken handoff -DNOREPL -DSTREAM_ONLY -D$flag; done
 
 check ok left
 check ok left -DW=1 -DT=3
-for flag in OFFER_UNARMED PART_EARLY KEEP_FLAG TURN_PASSING LIST_EARLY GUARD_LOOKS ENTRUST_MARKED; do check broken left -D$flag; done
+for flag in FLUSH_UNARMED END_EARLY KEEP_FLAG QUANTUM_PASSING LIST_EARLY WATCHDOG_LOOKS SCHEDULE_MARKED; do check broken left -D$flag; done
 
 check ok redir
 check ok redir -DP=2
@@ -36,7 +36,7 @@ check ok redir -DSTREAM
 check ok redir -DSTREAM -DLOSS -DPOSTS=1
 check ok redir -DSTREAM -DLOSS -DANEW -DM=1 -DPOSTS=1 -DN=2
 for flag in NO_RECHECK PLAIN_CLAIM PLAIN_END NO_UNCLAIM NO_FIN USE_TWICE TORN UNSTOP; do check broken redir -D$flag; done
-check broken redir -DTWO -DM=1 -DNO_TURN
+check broken redir -DTWO -DM=1 -DNO_SEM
 for flag in NO_ORDER ACK_EARLY LEAVE_POST PLACE_ENDING SWITCH_TWICE END_NO_LOCK KEEP_COUNT; do check broken redir -DSTREAM -D$flag; done
 for flag in COUNT_LATE SEE_ENDING; do check broken redir -DLOSS -D$flag; done
 for flag in REPUBLISH LEAVE_POSTED END_BLIND; do check broken redir -DLOSS -DANEW -DM=1 -DPOSTS=1 -D$flag; done
@@ -76,15 +76,15 @@ for flag in ABORT_ONCE ABORT_LATE CREDIT_DELTA KEEP_CREDIT; do check broken canc
 
 check ok rejoin
 check ok rejoin -DRST=3
-for flag in NO_EXPECT EARLY GRACE NO_PROOF NO_LOOK BY_ID; do check broken rejoin -D$flag; done
+for flag in NO_EXPECT EARLY GRACE NO_PROOF NO_RECHECK BY_ID; do check broken rejoin -D$flag; done
 
 # LEAVE and HANGUP are of what was built and is found wanting: the headers say what.
 check ok silence
 check ok silence -DCUTS=2 -DSTOPS=2
 check ok silence -DGET
 check ok silence -DH=2
-for flag in NO_EAR EAR_SELF NO_UNSENT NO_KERNEL NO_MARGIN HELLO_ONLY SAY_LATE; do check broken silence -D$flag; done
-check broken silence -DGET -DNO_TEND
+for flag in NO_DETECTOR DETECTOR_SELF NO_UNSENT NO_KERNEL NO_MARGIN HELLO_ONLY SAY_LATE; do check broken silence -D$flag; done
+check broken silence -DGET -DNO_PROBE
 
 check ok departed
 check ok departed -DRST=3

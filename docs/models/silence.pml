@@ -6,24 +6,24 @@
  * one operation of U segments, of which at least one a tick passes. Time goes in ticks; S is the silence, L the limit, H the
  * time of a hello, which an attempt may hang. What can be done at once is done in the tick.
  *   The kernel of each side gives up what was not acknowledged for S; what I sends when the network is gone begins that anew.
- *   I's ear gives up when it is owed something and nothing came for S, nor went out; only ticks in which I runs count.
+ *   I's silence detector gives up when I is owed something and nothing came for S, nor went out; only ticks in which I runs count.
  *   I dials, for L from its loss or from the one before after which nothing came; an attempt after that time is the last. E waits L+H+S,
  *   for I may see the loss up to S later than E.
- * Checked: the silence detector (ear) takes no peer for silent that answers; a link ends by a limit, or by the other side's,
+ * Checked: the silence detector takes no peer for silent that answers; a link ends by a limit, or by the other side's,
  * only if network and processes were not well for H before; an operation waits at most 2S+L+H+U after the last change while E
  * does not run or is not reached; E is rid of an importer that is dead; LinkDown is followed by LinkResumed or the end in L+H,
  * of E in L+H+S.
  * Left out: encryption, several operations, silences that differ or have no end, a part of a message as progress other than by
  * segments, Sever, WithResume(0).
  * Flags that break it:
- *   -DNO_EAR     the kernel alone listens
- *   -DEAR_SELF   time in which I was stopped counts
- *   -DNO_UNSENT  what goes out is not looked at
- *   -DNO_KERNEL  the ear alone listens
+ *   -DNO_DETECTOR    the kernel alone detects silence
+ *   -DDETECTOR_SELF  time in which I was stopped counts
+ *   -DNO_UNSENT  what goes out is not checked
+ *   -DNO_KERNEL  the detector alone detects silence
  *   -DNO_MARGIN  E waits no longer than I
  *   -DHELLO_ONLY E waits L+H: it may end the link before I's limit
  *   -DSAY_LATE   I says LinkResumed when it has let go of its locks: another LinkDown, or the end, may be told before it
- *   -DGET -DNO_TEND  a get (-DGET) that is acknowledged and not answered is listened for no more
+ *   -DGET -DNO_PROBE  a get (-DGET) that is acknowledged and not answered is not probed any more
  * Run: spin -a [flags] silence.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #define S 2
@@ -58,21 +58,21 @@ byte ic = 2, ec = 2;                    /* 2 a connection, 1 the kernel has ende
 bool iend, eend, istopped, estopped;    /* of the links; ghosts: since the loss */
 bool op, acked, chg, moved, late, fresh = true;  /* I: one is owed; acknowledged; heard, or less unsent, in this tick */
 byte fly, kern, has, ans;               /* segments on their way, in E's kernel, taken by E; answers on their way */
-byte mute, ki, ke, il, el;
+byte silentfor, ki, ke, il, el;
 byte unsaid, down;                      /* I: LinkResumed to be told; LinkDowns without one */
 bool edown;
 byte good, peer, bad, iwait, ewait, gone;        /* ghosts: for how many ticks */
 
 #define WELL (net && e == RUN && i == RUN)
 #define PASSES (net && ic == 2 && ec == 2)
-#ifdef NO_TEND
-#define TENDED (op && !acked)
+#ifdef NO_PROBE
+#define PROBED (op && !acked)
 #else
-#define TENDED op
+#define PROBED op
 #endif
 #define TO(x, most) x = (x < most -> x+1 : most)
 
-inline inotice() { ic = 0; fly = 0; kern = 0; ans = 0; mute = 0;
+inline inotice() { ic = 0; fly = 0; kern = 0; ans = 0; silentfor = 0;
   assert(down == 0); down++; if :: fresh || !op -> il = L; fresh = false; late = false :: else -> if :: il == 0 -> il = H; late = true :: else fi fi }
 inline iover() { iend = true; op = false; late = false; if :: ic == 2 -> ic = 0; if :: ec == 2 && net -> ec = 0; eend = true :: else fi :: else ic = 0 fi }
 inline heal() { good = 0; peer = 0; bad = 0 }
@@ -82,7 +82,7 @@ end: do
   :: atomic { cuts && net -> cuts--; net = false; heal() }
   :: atomic { !net && !dark -> net = true; heal() }
   :: atomic { stops && e == RUN -> stops--; e = STOP; estopped = true; heal() }
-  :: atomic { stops && i == RUN && mute < S -> stops--; i = STOP; istopped = true; good = 0; bad = 0 }
+  :: atomic { stops && i == RUN && silentfor < S -> stops--; i = STOP; istopped = true; good = 0; bad = 0 }
   :: atomic { e == STOP -> e = RUN; heal() }
   :: atomic { i == STOP -> i = RUN; good = 0; bad = 0 }
   :: atomic { kills && e != DEAD -> kills = 0; e = DEAD; ec = 0; kern = 0; heal(); if :: dark = true; net = false :: skip fi }
@@ -105,8 +105,8 @@ end: do
   :: atomic { ic == 2 && ki >= S -> ic = 1 }
 #endif
   :: atomic { ic == 2 && net && ec != 2 -> ic = 1 }                             /* is reset */
-#ifndef NO_EAR
-  :: atomic { i == RUN && ic == 2 && TENDED && mute >= S -> assert(peer < S); inotice() }
+#ifndef NO_DETECTOR
+  :: atomic { i == RUN && ic == 2 && PROBED && silentfor >= S -> assert(peer < S); inotice() }
 #endif
   :: atomic { i == RUN && ic == 1 -> inotice() }
   :: atomic { i == RUN && unsaid > 0 -> unsaid--;
@@ -114,7 +114,7 @@ end: do
   :: atomic { i == RUN && ic == 0 && !iend && net && e == DEAD -> iover() }     /* its node says so */
   :: atomic { i == RUN && ic == 0 && !iend && net && e == RUN && eend -> assert(istopped || estopped || il == 0); iover() }
   :: atomic { i == RUN && ic == 0 && !iend && net && e == RUN && !eend -> if :: ec -> assert(!edown); edown = true :: else fi;
-       assert(edown); edown = false; ec = 2; ke = 0; el = 0; iwait = 0; ewait = 0; ic = 2; ki = 0; mute = 0; ans = 0; kern = 0;
+       assert(edown); edown = false; ec = 2; ke = 0; el = 0; iwait = 0; ewait = 0; ic = 2; ki = 0; silentfor = 0; ans = 0; kern = 0;
 #ifdef SAY_LATE
        unsaid++;
 #else
@@ -164,17 +164,17 @@ end: do
 #else
 #define KERNEL (ic == 2 && ki >= S || ec == 2 && ke >= S)
 #endif
-#ifdef NO_EAR
-#define EAR false
+#ifdef NO_DETECTOR
+#define DETECTOR false
 #else
-#define EAR (i == RUN && ic == 2 && TENDED && mute >= S)
+#define DETECTOR (i == RUN && ic == 2 && PROBED && silentfor >= S)
 #endif
 #ifdef NO_UNSENT
 #define HEARD (chg && !moved)
 #else
 #define HEARD chg
 #endif
-#ifdef EAR_SELF
+#ifdef DETECTOR_SELF
 #define LISTENS (i != DEAD)
 #else
 #define LISTENS (i == RUN)
@@ -182,8 +182,8 @@ end: do
 
 active proctype Time() {
 end: do
-  :: atomic { !BUSY && !KERNEL && !EAR ->
-       if :: ic == 2 && TENDED && !HEARD -> if :: LISTENS -> TO(mute, S) :: else fi :: else -> mute = 0 fi;
+  :: atomic { !BUSY && !KERNEL && !DETECTOR ->
+       if :: ic == 2 && PROBED && !HEARD -> if :: LISTENS -> TO(silentfor, S) :: else fi :: else -> silentfor = 0 fi;
        if :: ic == 2 && !net -> TO(ki, S) :: else -> ki = 0 fi;
        if :: ec == 2 && !net -> TO(ke, S) :: else -> ke = 0 fi;
        if :: il && !iend -> il-- :: else fi;
