@@ -114,7 +114,7 @@ await as $VICTIM vmmc node ls >/dev/null
 as $VICTIM vmmc node ls | tail -n 1
 as $VICTIM vmmc node down mine
 grep down.new /tmp/said
-precious`, []string{`^mine .* cannot be written.*/tmp/.room`, `^mine is down`, `not kept for the next daemon.*/tmp/down.new`, `^file: precious 644 file $`},
+precious`, []string{`^mine .* cannot be written.*/tmp/.room`, `^mine is down`, `the next daemon will not know that the node is down.*/tmp/down.new`, `^file: precious 644 file $`},
 		},
 		{
 			"the record of a cluster", `
