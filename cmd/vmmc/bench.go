@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -57,20 +55,8 @@ func runBench(cmd *cobra.Command, what []string, o *benchOptions) error {
 			return serve.Flag("plot", o.plot, err)
 		}
 	}
-	ctx, cancel := context.WithCancelCause(cmd.Context())
-	defer cancel(nil)
-	sigs := make(chan os.Signal, 1)
-	signal.Notify(sigs, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(sigs)
-	go func() {
-		select {
-		case s := <-sigs:
-			if n, ok := s.(syscall.Signal); ok {
-				cancel(interrupted{n})
-			}
-		case <-ctx.Done():
-		}
-	}()
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
 	results := []bench.Result{} // [] in JSON
 	for _, c := range confs {
 		to := bench.Sink{Log: cmd.ErrOrStderr(), Result: func(r bench.Result) { results = append(results, r) }}

@@ -65,21 +65,16 @@ func newDemoChild() *cobra.Command {
 	}
 }
 
-// interrupted is the signal that ended the demo, as the cause of its context.
+// interrupted is the signal that ended a command, as the cause of its context.
 type interrupted struct{ sig syscall.Signal }
 
 func (i interrupted) Error() string { return i.sig.String() }
 
-func runDemo(cmd *cobra.Command, file, amount string, asJSON bool) error {
-	size, err := parseAmount(amount)
-	if err != nil {
-		return serve.Usage("--size: %w", err)
-	}
-	ctx, cancel := context.WithCancelCause(cmd.Context())
-	defer cancel(nil)
+// interruptible returns a context that ends with SIGINT and SIGTERM, until stop is called.
+func interruptible(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
 	sigs := make(chan os.Signal, 1)
 	signal.Notify(sigs, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(sigs)
 	go func() {
 		select {
 		case s := <-sigs:
@@ -89,6 +84,19 @@ func runDemo(cmd *cobra.Command, file, amount string, asJSON bool) error {
 		case <-ctx.Done():
 		}
 	}()
+	return ctx, func() {
+		signal.Stop(sigs)
+		cancel(nil)
+	}
+}
+
+func runDemo(cmd *cobra.Command, file, amount string, asJSON bool) error {
+	size, err := parseAmount(amount)
+	if err != nil {
+		return serve.Usage("--size: %w", err)
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
 	conf := demo.Config{Size: size, Log: cmd.ErrOrStderr(), Open: generated(size)}
 	if file != "" {
 		st, err := os.Stat(file)

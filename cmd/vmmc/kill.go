@@ -45,14 +45,9 @@ stays.
 					return err
 				}
 			}
-			ctx, stop := context.WithTimeout(c.Context(), timeout.Control)
-			defer stop()
-			a, err := where.Open(ctx)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			return a.Kill(ctx, r)
+			return where.Within(c.Context(), timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
+				return a.Kill(ctx, r)
+			})
 		},
 	}
 	c.Flags().StringVarP(&name, "signal", "s", "TERM", "`signal` to send, by name or number")

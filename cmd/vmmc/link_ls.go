@@ -48,18 +48,13 @@ counted as one.
   vmmc link ls --json | jq '.links[] | select(.role == "imports")'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, stop := context.WithTimeout(c.Context(), timeout.Control)
-			defer stop()
-			a, err := where.Open(ctx)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			rows, errs := a.Links(ctx)
-			if err := printLinks(c.OutOrStdout(), columns(c), rows, asJSON); err != nil {
-				return err
-			}
-			return ask.Failure("list links", errs)
+			return where.Within(c.Context(), timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
+				rows, errs := a.Links(ctx)
+				if err := printLinks(c.OutOrStdout(), columns(c), rows, asJSON); err != nil {
+					return err
+				}
+				return ask.Failure("list links", errs)
+			})
 		},
 	}
 	where.Add(c)

@@ -64,43 +64,39 @@ type downInfo struct {
 }
 
 func takeDown(ctx context.Context, where *ask.Flags, reason string, asJSON bool, w io.Writer) error {
-	ctx, stop := context.WithTimeout(ctx, timeout.Control)
-	defer stop()
-	a, err := where.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	done := make([]downInfo, len(a.Chosen))
-	errs := a.Each(func(i int, n *ask.Node) error {
-		done[i].Node = n.Name
-		r, err := n.Cluster.TakeDown(ctx, connect.NewRequest(&nodev1.TakeDownRequest{Reason: reason}))
-		if err != nil {
-			return err
+	return where.Within(ctx, timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
+		done := make([]downInfo, len(a.Chosen))
+		errs := a.Each(func(i int, n *ask.Node) error {
+			done[i].Node = n.Name
+			r, err := n.Cluster.TakeDown(ctx, connect.NewRequest(&nodev1.TakeDownRequest{Reason: reason}))
+			if err != nil {
+				return err
+			}
+			d := r.Msg
+			done[i].Links, done[i].Silent, done[i].Untold = d.GetLinks(), d.GetSilent(), d.GetUntold()
+			return nil
+		})
+		for i := range done {
+			if errs[i] != nil {
+				done[i].Error = errs[i].Error()
+				continue
+			}
+			errs[i] = incomplete(&done[i])
 		}
-		d := r.Msg
-		done[i].Links, done[i].Silent, done[i].Untold = d.GetLinks(), d.GetSilent(), d.GetUntold()
-		return nil
-	})
-	for i := range done {
-		if errs[i] != nil {
-			done[i].Error = errs[i].Error()
-			continue
-		}
-		errs[i] = incomplete(&done[i])
-	}
-	if asJSON {
-		err = printJSON(w, struct {
-			Nodes []downInfo `json:"nodes"`
-		}{done})
-	} else {
-		for _, d := range done {
-			if d.Error == "" {
-				fmt.Fprintf(w, "%s is down, %d links ended\n", d.Node, d.Links)
+		var err error
+		if asJSON {
+			err = printJSON(w, struct {
+				Nodes []downInfo `json:"nodes"`
+			}{done})
+		} else {
+			for _, d := range done {
+				if d.Error == "" {
+					fmt.Fprintf(w, "%s is down, %d links ended\n", d.Node, d.Links)
+				}
 			}
 		}
-	}
-	return errors.Join(err, ask.Failure("take nodes down", errs))
+		return errors.Join(err, ask.Failure("take nodes down", errs))
+	})
 }
 
 // incomplete says what was not reached of a node that is down.
@@ -128,17 +124,12 @@ that have ended do not come back.
 		ValidArgsFunction: where.CompleteNodes,
 		RunE: func(c *cobra.Command, args []string) error {
 			where.Nodes = args
-			ctx, stop := context.WithTimeout(c.Context(), timeout.Control)
-			defer stop()
-			a, err := where.Open(ctx)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			return ask.Failure("bring nodes up", a.Each(func(_ int, n *ask.Node) error {
-				_, err := n.Cluster.BringUp(ctx, connect.NewRequest(&nodev1.BringUpRequest{}))
-				return err
-			}))
+			return where.Within(c.Context(), timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
+				return ask.Failure("bring nodes up", a.Each(func(_ int, n *ask.Node) error {
+					_, err := n.Cluster.BringUp(ctx, connect.NewRequest(&nodev1.BringUpRequest{}))
+					return err
+				}))
+			})
 		},
 	}
 	where.AddConnectFlags(c)

@@ -33,19 +33,14 @@ table, commands are shortened and some columns are left out; --json has everythi
   vmmc ps --json --node n1 test`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, stop := context.WithTimeout(c.Context(), timeout.Control)
-			defer stop()
-			a, err := where.Open(ctx)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			rows, errs := a.Processes(ctx, args, running)
-			slices.SortStableFunc(rows, func(p, q ask.Process) int { return cmp.Compare(over(p), over(q)) })
-			if err := printProcesses(c.OutOrStdout(), columns(c), rows, asJSON); err != nil {
-				return err
-			}
-			return ask.Failure("list processes", errs)
+			return where.Within(c.Context(), timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
+				rows, errs := a.Processes(ctx, args, running)
+				slices.SortStableFunc(rows, func(p, q ask.Process) int { return cmp.Compare(over(p), over(q)) })
+				if err := printProcesses(c.OutOrStdout(), columns(c), rows, asJSON); err != nil {
+					return err
+				}
+				return ask.Failure("list processes", errs)
+			})
 		},
 	}
 	where.Add(c)

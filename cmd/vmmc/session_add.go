@@ -56,14 +56,9 @@ The session's programs run as the user who makes it; root may name another one.
 					return serve.Flag("credentials", credentials, err)
 				}
 			}
-			ctx, stop := context.WithTimeout(c.Context(), 2*timeout.Control+timeout.Mount)
-			defer stop()
-			a, err := where.Open(ctx)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			return blame(c, a.AddSession(ctx, r), "drive", "share", "out", "user")
+			return where.Within(c.Context(), 2*timeout.Control+timeout.Mount, func(ctx context.Context, a *ask.Cluster) error {
+				return blame(c, a.AddSession(ctx, r), "drive", "share", "out", "user")
+			})
 		},
 	}
 	f := c.Flags()

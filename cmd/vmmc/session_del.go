@@ -22,14 +22,9 @@ stays.
   vmmc session del --node n2 test`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, stop := context.WithTimeout(c.Context(), 6*timeout.Stop)
-			defer stop()
-			a, err := where.Open(ctx)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			return a.DeleteSession(ctx, args[0], c.ErrOrStderr())
+			return where.Within(c.Context(), 6*timeout.Stop, func(ctx context.Context, a *ask.Cluster) error {
+				return a.DeleteSession(ctx, args[0], c.ErrOrStderr())
+			})
 		},
 	}
 	where.Add(c)

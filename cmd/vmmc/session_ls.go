@@ -26,18 +26,13 @@ columns are left out, and errors stand below; --json has everything.
   vmmc session ls --node n1 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, stop := context.WithTimeout(c.Context(), timeout.Control)
-			defer stop()
-			a, err := where.Open(ctx)
-			if err != nil {
-				return err
-			}
-			defer a.Close()
-			list, errs := a.Sessions(ctx)
-			if err := printSessions(c.OutOrStdout(), columns(c), list, asJSON); err != nil {
-				return err
-			}
-			return ask.Failure("list sessions", errs)
+			return where.Within(c.Context(), timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
+				list, errs := a.Sessions(ctx)
+				if err := printSessions(c.OutOrStdout(), columns(c), list, asJSON); err != nil {
+					return err
+				}
+				return ask.Failure("list sessions", errs)
+			})
 		},
 	}
 	where.Add(c)

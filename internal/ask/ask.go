@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -107,6 +108,18 @@ type Cluster struct {
 	First  *Node   // this machine's, or the hosts file's first
 	Named  bool    // they were named
 	Close  func()
+}
+
+// Within opens the nodes, has do ask them, and closes them, all within limit.
+func (f *Flags) Within(ctx context.Context, limit time.Duration, do func(context.Context, *Cluster) error) error {
+	ctx, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	a, err := f.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return do(ctx, a)
 }
 
 // Open finds the nodes. None but this machine's has been asked yet.
