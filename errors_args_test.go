@@ -490,6 +490,7 @@ var notBad = map[string]string{
 	"WithImportsDumped": "no argument",
 	"Binding.Close":     "closing twice is no error: TestTheEndOfABinding; TestCallsInAHandler",
 	"Binding.Err":       "no argument; TestTheEndOfABinding",
+	"Import.Err":        "no argument; TestImportDone",
 	"WithHandler":       "nil is no handler",
 	"WithEvents":        "nil is no handler",
 	"WithLogger":        "nil is no logger",

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/nodeconn"
@@ -75,11 +77,66 @@ type Event struct {
 	Err    error     // what calls return from now on, or the cause
 }
 
-// dispatchEvent queues an event for the program's handler. responder is the importer's link whose
+// eventListener is one handler of events.
+type eventListener struct {
+	h         func(Event)
+	cancelled atomic.Bool
+}
+
+// eventListeners are handlers in the order of their subscription. A slice is never changed.
+type eventListeners []*eventListener
+
+// tell runs the handlers that were not cancelled meanwhile.
+func (ls eventListeners) tell(e Event) {
+	for _, l := range ls {
+		if !l.cancelled.Load() {
+			l.h(e)
+		}
+	}
+}
+
+// subscribers returns the present listeners.
+func (m *member) subscribers() eventListeners {
+	m.listenersMu.Lock()
+	defer m.listenersMu.Unlock()
+	return m.listeners
+}
+
+// Subscribe runs h for each external event that comes from now on, until cancel is called. Any
+// number of parts of a program may subscribe, beside the handler of [WithEvents].
+//
+// An event runs the handler of WithEvents first and then the others in the order of their
+// subscription, on the goroutine that runs notification handlers. What [WithEvents] says of its
+// handler holds for each. A handler that takes long delays the other handlers of the event, later
+// events, and the notifications of this process, and with them senders that have 64 notifications
+// under way. It delays no data.
+//
+// Both Subscribe and cancel may be called in a handler. When cancel has returned, no run of h
+// begins. It does not wait for one that has begun, which [Process.BlockNotifications] does. A
+// second call has no effect. A nil h is told nothing.
+//
+// Experimental: it may change in any release.
+func (p *Process) Subscribe(h func(Event)) (cancel func()) {
+	if h == nil {
+		return func() {}
+	}
+	l := &eventListener{h: h}
+	p.listenersMu.Lock()
+	p.listeners = append(slices.Clone(p.listeners), l)
+	p.listenersMu.Unlock()
+	return func() {
+		l.cancelled.Store(true)
+		p.listenersMu.Lock()
+		p.listeners = slices.DeleteFunc(slices.Clone(p.listeners), func(o *eventListener) bool { return o == l })
+		p.listenersMu.Unlock()
+	}
+}
+
+// dispatchEvent queues an event for the program's handlers. responder is the importer's link whose
 // notifications run first, or nil.
 func (m *member) dispatchEvent(e Event, responder *link.Responder) {
-	if m.eventHandler != nil {
-		m.engine.Event(responder, func() { m.eventHandler(e) })
+	if ls := m.subscribers(); len(ls) > 0 {
+		m.engine.Event(responder, func() { ls.tell(e) })
 	}
 }
 
@@ -112,11 +169,12 @@ func (m *member) reportToNode(e nodeproto.LinkEvent, why error) {
 // dispatchPeerGone queues PeerGone after the notifications of the peer's links, unless this process
 // is closed. associations.mu is held.
 func (m *member) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.Responder, err error) {
-	if m.closed.Load() || m.eventHandler == nil {
+	ls := m.subscribers()
+	if m.closed.Load() || len(ls) == 0 {
 		return
 	}
 	e := Event{Kind: PeerGone, Peer: processID(peer), Err: linkError(peer, err)}
-	tell := func() { m.eventHandler(e) }
+	tell := func() { ls.tell(e) }
 	if len(responders) == 0 {
 		m.engine.Event(nil, tell)
 		return
@@ -150,7 +208,8 @@ func (m *member) linkStateChanged(peer nodeproto.ProcessID, imports bool, to shm
 	}
 	m.log.Info(text, "peer", peer, "state", to.String(), "why", why)
 	m.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports, State: to.String()}, why)
-	if m.eventHandler == nil {
+	ls := m.subscribers()
+	if len(ls) == 0 {
 		return
 	}
 	if m.pendingLinkEvents.Add(1) > maxLinkEvents {
@@ -159,7 +218,7 @@ func (m *member) linkStateChanged(peer nodeproto.ProcessID, imports bool, to shm
 	}
 	m.engine.Event(nil, func() {
 		m.pendingLinkEvents.Add(-1)
-		m.eventHandler(e)
+		ls.tell(e)
 	})
 }
 

@@ -26,6 +26,12 @@ type Notification struct {
 	Offset int    // byte offset of the last word in the export
 	Word   uint32 // its value
 	At     []byte // where the last word lies: in the buffer, or where it was redirected to; a later message may change it
+
+	// From is the process that sent it, as this node's daemon names it: no sender can pretend to be
+	// another one. It may have ended.
+	//
+	// Experimental: it may change in any release.
+	From ProcessID
 }
 
 // Export is a buffer that others may import (the manual's receive buffer, and its

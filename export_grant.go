@@ -219,7 +219,9 @@ func (e *Export) offer(sameNode bool) (g nodeproto.Grant, fds []int, err error) 
 func (t *importers) addGrant(peer *importer, e *Export, handle uint32) *grant {
 	target := &link.Target{Handle: handle, Export: e.serial, Mem: e.mem, Write: e.rights&nodeproto.MayWrite != 0, Read: e.rights&nodeproto.MayRead != 0, Redirect: e.redirect, MayFault: e.allocation == nil || e.redirect != nil, Fault: e.handleFault}
 	if e.handler != nil {
-		target.Notify, target.Muted = e.runHandler, &e.discard
+		from := processID(peer.id) // which the daemon has vouched for
+		target.Notify = func(off int, word uint32, at []byte) { e.runHandler(from, off, word, at) }
+		target.Muted = &e.discard
 	}
 	g := &grant{e: e, target: target, peer: peer}
 	if peer.responder != nil {

@@ -95,7 +95,11 @@ func Grants(p *Process) (n int) {
 }
 
 // SetEvents has the process run another handler for its events; before there are any.
-func SetEvents(p *Process, h func(Event)) { p.eventHandler = h }
+func SetEvents(p *Process, h func(Event)) {
+	p.listenersMu.Lock()
+	p.listeners = eventListeners{{h: h}}
+	p.listenersMu.Unlock()
+}
 
 // Importers is how many processes have a link to this one, and order the number of the last link
 // that they asked for.

@@ -42,6 +42,10 @@ type Import struct {
 	cause         atomic.Pointer[error]
 	lastDelivered atomic.Uint64 // the last stream message that can have been delivered before the end
 
+	endCause atomic.Pointer[error] // the first reason of the end; stored before finish
+	done     chan struct{}         // closed by finish
+	finished atomic.Bool           // reports whether finish was called
+
 	state    importState           // Guarded by link.mu.
 	bindings map[*Binding]struct{} // Guarded by link.mu.
 }
@@ -87,13 +91,51 @@ var importTransitions = state.Table[importState]{
 func (im *Import) setState(to importState, cause error, lastDelivered uint64) {
 	importTransitions.Check(im.state, to)
 	im.state = to
+	if cause != nil {
+		im.endCause.CompareAndSwap(nil, &cause)
+	}
 	if to != importRevoked && to != importClosed || im.ended.Load() {
 		return
 	}
 	im.lastDelivered.Store(min(im.lastDelivered.Load(), lastDelivered))
 	im.cause.Store(&cause)
 	im.ended.Store(true)
+	im.finish()
+}
+
+// finish closes Done and wakes waiters. That of a lost import is called when its association is
+// over. It may be called under any lock that setState may be called under.
+func (im *Import) finish() {
+	if !im.finished.Swap(true) {
+		close(im.done)
+	}
 	im.p.engine.Wake()
+}
+
+// Done is closed when the import has ended: it was closed, its export was, or the exporter is gone.
+// [Import.Err] says which. If the exporter is gone ([ErrPeerGone]), every message and atomic of it
+// that arrives at all has arrived: Done is closed before [PeerGone] is run.
+//
+// Experimental: it may change in any release.
+func (im *Import) Done() <-chan struct{} { return im.done }
+
+// Err is nil as long as the import lives, and then why it does not: [ErrRevoked], [ErrPeerGone],
+// [ErrClosed]. What came first stays. It is there as soon as calls fail, which may be a moment
+// before [Import.Done] is closed.
+//
+// Experimental: it may change in any release.
+func (im *Import) Err() error {
+	err := im.link.requester.Err()
+	if im.mapped != nil && err == nil {
+		err = im.mapped.Alive()
+	}
+	if cause := im.endCause.Load(); cause != nil {
+		err = *cause
+	}
+	if err == nil {
+		return nil
+	}
+	return im.opError("import", 0, 0, err)
 }
 
 // Import imports buffer id of process pid on a node (vmmc_ImportRecvBuf). It waits, for as long as
@@ -228,7 +270,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		l.requester.Detach(g.Handle)
 		return nil, code.New(code.BadRbufState, "the grant went with a link that has ended meanwhile: import again")
 	}
-	im := &Import{p: p, link: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights, label: g.Label}
+	im := &Import{p: p, link: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights, label: g.Label, done: make(chan struct{})}
 	im.lastDelivered.Store(math.MaxUint64)
 	if g.Mapped {
 		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&nodeproto.MayWrite != 0)

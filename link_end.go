@@ -74,6 +74,7 @@ type association struct {
 	responders      map[*link.Responder]bool // the peer's link, and replaced ones that have not ended yet
 	endedResponders []*link.Responder        // their queued notifications run before the event
 	seenAlive       bool                     // the peer was alive after an earlier PeerGone
+	lostImports     []*Import                // finished when the association is over
 	cause           error                    // why the first link ended
 	done            chan struct{}            // closed when the state is over or forgotten
 }
@@ -156,12 +157,23 @@ func (t *associations) responderEnded(a *association, responder *link.Responder,
 	t.forget(a)
 }
 
-// requesterEnded records that the link to an exporter has ended.
-func (t *associations) requesterEnded(a *association, err error) {
+// requesterEnded records that the link to an exporter has ended, and which imports went with it.
+func (t *associations) requesterEnded(a *association, err error, lost []*Import) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a.requester, a.seenAlive = nil, true
+	a.requester, a.seenAlive, a.lostImports = nil, true, append(a.lostImports, lost...)
 	t.linkEnded(a, err)
+}
+
+// finishWhenOver finishes an import that was made when its link had ended.
+func (t *associations) finishWhenOver(a *association, im *Import) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a.state == over {
+		im.finish()
+		return
+	}
+	a.lostImports = append(a.lostImports, im)
 }
 
 // linkEnded changes the state to ending when the first link ends, and drains the other links. mu is
@@ -190,6 +202,10 @@ func (t *associations) settle(a *association) {
 	if a.state != ending || a.requester != nil || len(a.responders) > 0 {
 		return
 	}
+	for _, im := range a.lostImports { // before the event
+		im.finish()
+	}
+	a.lostImports = nil
 	// An importer that asked for a link before it died may have its connection handed over after
 	// the event: it is gone already.
 	if twice := !a.seenAlive && slices.Contains(t.gonePeers, a.peer); !twice {

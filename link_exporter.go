@@ -330,7 +330,7 @@ func (t *exporters) requesterEnded(l *exporterLink, err error) {
 	l.claims = nil
 	for _, im := range imports {
 		if im.state == importOpen {
-			im.setState(importLost, nil, 0)
+			im.setState(importLost, err, 0)
 		}
 	}
 	l.mu.Unlock()
@@ -343,7 +343,7 @@ func (t *exporters) requesterEnded(l *exporterLink, err error) {
 	}
 	t.mu.Lock() // once startLink has made it ready
 	t.setLinkState(l, linkEnded)
-	t.associations.requesterEnded(l.assoc, err)
+	t.associations.requesterEnded(l.assoc, err, imports)
 	t.mu.Unlock()
 	t.reportLinkEnd(l.exporter, true, err)
 }
@@ -411,7 +411,7 @@ func (l *exporterLink) addImport(im *Import) error {
 		im.setState(importRevoked, r.err, r.applied)
 		revoked = r.err
 	case l.claims == nil: // the link's end has walked the table before
-		im.setState(importLost, nil, 0)
+		im.setState(importLost, l.requester.Err(), 0)
 	}
 	lost := l.claims == nil
 	l.mu.Unlock()
@@ -420,6 +420,7 @@ func (l *exporterLink) addImport(im *Import) error {
 	}
 	if lost {
 		im.unmap()
+		im.p.associations.finishWhenOver(l.assoc, im)
 	}
 	return nil
 }

@@ -83,12 +83,12 @@ func (e *Export) WaitNotified(ctx context.Context, seen uint64) (uint64, error) 
 
 func (e *Export) waitOp() string { return fmt.Sprintf("wait for a notification of buffer %d", e.id) }
 
-// runHandler runs the export's handler for one notification.
-func (e *Export) runHandler(off int, word uint32, at []byte) {
+// runHandler runs the export's handler for one notification of a process.
+func (e *Export) runHandler(from ProcessID, off int, word uint32, at []byte) {
 	if e.closed.Load() || e.discard.Load() {
 		return
 	}
-	e.handler(Notification{Export: e, Offset: off, Word: word, At: at})
+	e.handler(Notification{Export: e, From: from, Offset: off, Word: word, At: at})
 	e.notified.Add(1)
 	e.p.engine.Wake()
 }

@@ -112,7 +112,7 @@ func WithEmbedded(start func(context.Context) (socket string, stop func(), err e
 // WithEvents runs h for each external event of the process. It is run as
 // notification handlers are: one at a time with them, [PeerGone] after the
 // notifications of that process, held back by [Process.BlockNotifications], and with the same calls
-// allowed.
+// allowed. [Process.Subscribe] adds more handlers.
 func WithEvents(h func(Event)) Option { return func(o *options) { o.eventHandler = h } }
 
 // WithImportLimit bounds the bytes that the process has imported at a time: the

@@ -65,9 +65,10 @@ type member struct {
 	page            shmlayout.Process
 	engine          *link.Engine
 
-	eventHandler      func(Event)
-	pendingReports    atomic.Int32 // see reportToNode
-	pendingLinkEvents atomic.Int32 // see linkStateChanged
+	listenersMu       sync.Mutex
+	listeners         eventListeners // Guarded by listenersMu.
+	pendingReports    atomic.Int32   // see reportToNode
+	pendingLinkEvents atomic.Int32   // see linkStateChanged
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
@@ -137,7 +138,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 // newProcess makes a process that has not joined its node.
 func newProcess(o *options) *Process {
 	p := &Process{
-		member:       member{eventHandler: o.eventHandler, log: cmp.Or(o.log, slog.New(slog.DiscardHandler))},
+		member:       member{log: cmp.Or(o.log, slog.New(slog.DiscardHandler))},
 		terms:        linkTerms{capabilities: o.capabilities, encrypt: o.encrypt, silence: o.silence, resumeLimit: o.resumeLimit, dialer: dialTCP, identity: sync.OnceValues(encrypt.NewIdentity)},
 		memory:       memoryTable{exports: map[uint32]*Export{}, redirectable: map[*Export]bool{}, bindings: map[*Binding]struct{}{}},
 		associations: associations{byPeer: map[nodeproto.ProcessID]*association{}, asked: map[nodeproto.ProcessID]bool{}},
@@ -149,6 +150,7 @@ func newProcess(o *options) *Process {
 	p.importers.terms, p.importers.memory, p.importers.associations = &p.terms, &p.memory, &p.associations
 	p.exporters.terms, p.exporters.associations = &p.terms, &p.associations
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.Subscribe(o.eventHandler)
 	return p
 }
 

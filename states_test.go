@@ -32,7 +32,7 @@ func bareProcess(t *testing.T) *Process {
 func TestImportTransitions(t *testing.T) {
 	p, cause := bareProcess(t), errors.New("because")
 	if err := importTransitions.Walk(importClosed, func(from, to importState) importState {
-		im := &Import{p: p, state: from}
+		im := &Import{p: p, state: from, done: make(chan struct{})}
 		im.setState(to, cause, 0)
 		over := to == importRevoked || to == importClosed
 		if err := im.checkAlive(); (err != nil) != over {

@@ -445,6 +445,13 @@ func experimental(t *testing.T, p *listed) map[string]bool {
 					switch spec := spec.(type) {
 					case *ast.TypeSpec:
 						mark(spec.Name.Name, decl.Doc, spec.Doc)
+						if s, ok := spec.Type.(*ast.StructType); ok {
+							for _, field := range s.Fields.List {
+								for _, n := range field.Names {
+									mark(spec.Name.Name+"."+n.Name, field.Doc)
+								}
+							}
+						}
 					case *ast.ValueSpec:
 						for _, n := range spec.Names {
 							mark(n.Name, decl.Doc, spec.Doc)
