@@ -259,6 +259,7 @@ func badOnce(t *testing.T) []bad {
 		{"Outcome.Wait", "for none", func() error { _, err := (*vmmc.Outcome)(nil).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
 		{"Outcome.Wait", "for an empty one", func() error { _, err := new(vmmc.Outcome).Wait(t.Context()); return err }, vmmc.ErrBadAsyncHandle},
 		{"Request.Wait", "for none", func() error { return vmmc.Request{}.Wait(t.Context()) }, vmmc.ErrBadAsyncHandle},
+		{"Word64.Wait", "of no export", func() error { _, err := vmmc.Word64{}.Wait(t.Context(), 0); return err }, vmmc.ErrBadArg},
 		{"Word.Wait", "of no export", func() error { _, err := vmmc.Word{}.Wait(t.Context(), 0); return err }, vmmc.ErrBadArg},
 	}
 	for _, node := range []vmmc.NodeID{far, {}, p.Node()} {
@@ -315,9 +316,20 @@ func badOfAWay(t *testing.T, way string) []bad {
 			_, err := s.b.WaitAny(t.Context(), vmmc.Watch{Word: w, Old: w.Load()}, vmmc.Watch{})
 			return err
 		}, vmmc.ErrBadArg},
+		{"Process.WaitAny", "another process's import", func() error {
+			_, err := s.b.WaitAny(t.Context(), vmmc.Watch{Word: w, Old: w.Load(), From: s.im})
+			return err
+		}, vmmc.ErrBadArg},
 		{"Process.WaitAny", "a context that has ended", func() error { _, err := s.b.WaitAny(ended(), vmmc.Watch{Word: w, Old: w.Load()}); return err }, vmmc.ErrCanceled},
 		{"Process.WaitUntil", "a context that has ended", func() error { return s.b.WaitUntil(ended(), func() bool { return false }) }, vmmc.ErrCanceled},
 		{"Word.Wait", "a context that has ended", func() error { _, err := w.Wait(ended(), w.Load()); return err }, vmmc.ErrCanceled},
+		{"Word64.Wait", "a context that has ended", func() error {
+			w, err := s.exp.Word64(8)
+			if err == nil {
+				_, err = w.Wait(ended(), w.Load())
+			}
+			return err
+		}, vmmc.ErrCanceled},
 		{"Export.WaitNotified", "a context that has ended", func() error { _, err := s.exp.WaitNotified(ended(), 0); return err }, vmmc.ErrCanceled},
 
 		{"Import.SendV", "nil", func() error { return s.im.SendV(t.Context(), nil, 0) }, vmmc.ErrBadSize},
@@ -522,8 +534,8 @@ func TestEveryCallIsInATable(t *testing.T) {
 		named[name] = true
 	}
 	// TestCallsOnWhatIsClosed, TestRequestInProgress; TestTheEndOfABinding,
-	// TestFlushEndsWithItsContext
-	for _, name := range []string{"Import.Fence", "Binding.Flush"} {
+	// TestFlushEndsWithItsContext; TestProcessFence
+	for _, name := range []string{"Import.Fence", "Process.Fence", "Binding.Flush"} {
 		named[name] = true
 	}
 	there := fallible(t)

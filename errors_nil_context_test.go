@@ -113,6 +113,7 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 	add("Import.SendAsync", func(ctx context.Context) error { _, err := s.im.SendAsync(ctx, w, 0); return err })
 	add("Import.SendNotifyAsync", func(ctx context.Context) error { _, err := s.im.SendNotifyAsync(ctx, w, 0); return err })
 	add("Import.GetAsync", func(ctx context.Context) error { _, err := s.im.GetAsync(ctx, make([]byte, 4), 0); return err })
+	add("Process.Fence", func(ctx context.Context) error { return s.a.Fence(ctx) })
 	add("Import.Fence", func(ctx context.Context) error { return s.im.Fence(ctx) })
 	add("Import.WriteAtContext", func(ctx context.Context) error { _, err := s.im.WriteAtContext(ctx, w, 0); return err })
 	add("Import.ReadAtContext", func(ctx context.Context) error { _, err := s.im.ReadAtContext(ctx, make([]byte, 4), 0); return err })
@@ -128,6 +129,13 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 	add("ImportRequest.Wait", func(ctx context.Context) error { _, err := pending.Wait(ctx); return err })
 	add("Request.Wait", request.Wait)
 	add("Word.Wait", func(ctx context.Context) error { _, err := answer.Wait(ctx, answer.Load()); return err })
+	add("Word64.Wait", func(ctx context.Context) error {
+		w, err := own.Word64(8)
+		if err == nil {
+			_, err = w.Wait(ctx, w.Load())
+		}
+		return err
+	})
 	add("Export.WaitNotified", func(ctx context.Context) error { _, err := own.WaitNotified(ctx, own.Notified()); return err })
 	add("Export.EndRedir", func(ctx context.Context) error { _, _, err := red.EndRedir(ctx); return err })
 	add("Binding.Flush", func(ctx context.Context) error { return b.Flush(ctx) })

@@ -153,3 +153,6 @@ func ExportState(e *Export) string {
 	defer e.p.memory.mu.Unlock()
 	return e.state.String()
 }
+
+// Asleep reports whether a goroutine of p sleeps that messages wake.
+func Asleep(p *Process) bool { return p.page.Board().Count.Load() > 0 }

@@ -322,6 +322,39 @@ func (t *exporters) startLink(l *exporterLink, fd int, pages *link.Pages, terms 
 	return nil
 }
 
+// ready returns the links that are ready.
+func (t *exporters) ready() (links []*exporterLink) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.links {
+		if l.state == linkReady {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// fence waits until the exporter has applied all messages before, those of closed imports included.
+// It fails if an import that is open ends meanwhile.
+func (l *exporterLink) fence(ctx context.Context) error {
+	l.mu.Lock()
+	var imports []*Import
+	for _, im := range l.imports {
+		if im.state == importOpen {
+			imports = append(imports, im)
+		}
+	}
+	l.mu.Unlock()
+	var errs []error
+	if err := l.requester.WaitApplied(ctx); err != nil && (len(imports) > 0 || ctx.Err() != nil) {
+		return linkError(l.exporter, err)
+	}
+	for _, im := range imports {
+		errs = append(errs, im.Fence(ctx))
+	}
+	return errors.Join(errs...)
+}
+
 // requesterEnded ends what used a link to an exporter, which has ended.
 func (t *exporters) requesterEnded(l *exporterLink, err error) {
 	t.log.Info("link to an exporter ended", "exporter", l.exporter, "why", err)

@@ -303,28 +303,68 @@ func (p *Process) WaitUntil(ctx context.Context, cond func() bool) error {
 // soon as there is one: words of several exports may be waited for at once. When
 // there are several, it is the first. Errors as [Word.Wait]; [ErrBadArg] without
 // a watch, or with one of the zero Word.
+//
+// It also returns when an import that a watch has as From has ended ([Import.Done]), with the index
+// of that watch and what [Import.Err] says. A word that changed before is returned first: where the
+// exporter is gone, all that it has sent is there.
 func (p *Process) WaitAny(ctx context.Context, ws ...Watch) (int, error) {
+	const op = "wait for words"
 	if ctx == nil {
-		return 0, fail("wait for words", errNilContext)
+		return 0, fail(op, errNilContext)
 	}
 	if len(ws) == 0 {
-		return 0, failf("wait for words", ErrBadArg, "there is nothing to wait for")
+		return 0, failf(op, ErrBadArg, "there is nothing to wait for")
 	}
 	for i := range ws {
 		if ws[i].Word.w == nil {
-			return 0, failf("wait for words", ErrBadArg, "watch %d is of no export: Export.Word gives words", i)
+			return 0, failf(op, ErrBadArg, "watch %d is of no export: Export.Word gives words", i)
+		}
+		if im := ws[i].From; im != nil && im.p != p {
+			return 0, failf(op, ErrBadArg, "the import of watch %d is another process's", i)
 		}
 	}
-	i := 0
+	i, gone := 0, -1
 	err := p.WaitUntil(ctx, func() bool {
-		for i = range ws {
-			if ws[i].Word.Load() != ws[i].Old {
-				return true
-			}
+		if i = changed(ws); i >= 0 {
+			return true
 		}
-		return false
+		if gone = ended(ws); gone >= 0 {
+			i = changed(ws) // by what came before the end
+		}
+		return gone >= 0
 	})
-	return i, err
+	if i >= 0 || err != nil {
+		return max(i, 0), err
+	}
+	f := fail(op, ws[gone].From.Err())
+	f.Peer = ws[gone].From.peer.String()
+	return gone, f
+}
+
+// Fence returns when every process that this one imports from has taken all that this process sent
+// to it before, as [Import.Fence] of every import does. It waits for all at the same time. Imports
+// that had ended before are left out. The errors of those that end meanwhile, and of exporters that
+// do not answer within the context, are joined; all others are fenced then.
+//
+// Experimental: it may change in any release.
+func (p *Process) Fence(ctx context.Context) error {
+	if ctx == nil {
+		return fail("fence", errNilContext)
+	}
+	if p.closed.Load() {
+		return fail("fence", code.New(code.Closed, "the process is closed"))
+	}
+	links := p.exporters.ready()
+	errs := make([]error, len(links))
+	var wg sync.WaitGroup
+	for i, l := range links {
+		wg.Go(func() { errs[i] = l.fence(ctx) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fail("fence", err)
+	}
+	return nil
 }
 
 // Release is the version of this library.

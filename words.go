@@ -40,7 +40,7 @@ func (w Word) CompareAndSwap(old, v uint32) bool { return w.w.CompareAndSwap(old
 // Wait returns the word's value once it differs from old. The goroutine polls briefly and then
 // sleeps. The error is the context's, [ErrNotInHandler], or [ErrClosed] when the process is closed;
 // [ErrBadArg] is the zero Word's. Nothing tells that a sender has died: bound the wait by its
-// context where that matters, or see [WithEvents].
+// context where that matters, or see [Watch] and [WithEvents].
 func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if err := inHandler("wait for a word"); err != nil {
 		return old, err
@@ -69,11 +69,41 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 type Watch struct {
 	Word Word
 	Old  uint32
+
+	// From is nil, or the import whose end ends the wait too: one from the process that is to
+	// change the word.
+	//
+	// Experimental: it may change in any release.
+	From *Import
+}
+
+// changed returns the first watch whose word has changed, or -1.
+func changed(ws []Watch) int {
+	for i := range ws {
+		if ws[i].Word.Load() != ws[i].Old {
+			return i
+		}
+	}
+	return -1
+}
+
+// ended returns the first watch whose import has ended, or -1.
+func ended(ws []Watch) int {
+	for i := range ws {
+		if im := ws[i].From; im != nil && im.finished.Load() {
+			return i
+		}
+	}
+	return -1
 }
 
 // Word64 is two words of an exported buffer as one, for counters that importers
 // change by their 64-bit atomics. It is used as a [Word] is.
-type Word64 struct{ w *atomic.Uint64 }
+type Word64 struct {
+	p *Process
+	e *Export
+	w *atomic.Uint64
+}
 
 // Load reads the word.
 func (w Word64) Load() uint64 { return w.w.Load() }
@@ -90,6 +120,32 @@ func (w Word64) Swap(v uint64) uint64 { return w.w.Swap(v) }
 // CompareAndSwap stores v if the word is old, and reports whether it was.
 func (w Word64) CompareAndSwap(old, v uint64) bool { return w.w.CompareAndSwap(old, v) }
 
+// Wait returns the word's value once it differs from old. It waits as [Word.Wait] does, with the same
+// errors.
+//
+// Importers' 64-bit atomics and the methods of Word64 change both halves at once. A message does
+// not: only its last 4 bytes are stored as one, so Load and Wait may find the first half of a
+// message's 8 bytes beside the old second half. A word that ends messages is a [Word].
+//
+// Experimental: it may change in any release.
+func (w Word64) Wait(ctx context.Context, old uint64) (uint64, error) {
+	const op = "wait for a 64-bit word"
+	if err := inHandler(op); err != nil {
+		return old, err
+	}
+	if ctx == nil {
+		return old, fail(op, errNilContext)
+	}
+	if w.w == nil {
+		return old, failf(op, ErrBadArg, "it is of no export: Export.Word64 gives words")
+	}
+	// No address: senders tell sleepers' words apart by 4 bytes.
+	if err := w.p.engine.Wait(ctx, wait.Cond{Word64: w.w, Old64: old}); err != nil {
+		return old, fail(fmt.Sprintf("wait for a 64-bit word of buffer %d", w.e.id), err)
+	}
+	return w.w.Load(), nil
+}
+
 // Word is the word at byte offset off, for polling and waiting. The errors are
 // [ErrBadAlignment] and [ErrBadArg].
 func (e *Export) Word(off int) (Word, error) {
@@ -105,7 +161,7 @@ func (e *Export) Word64(off int) (Word64, error) {
 	if err := e.checkWord(off, 8); err != nil {
 		return Word64{}, err
 	}
-	return Word64{w: shm.Word64(e.mem, off)}, nil
+	return Word64{p: e.p, e: e, w: shm.Word64(e.mem, off)}, nil
 }
 
 // addr is the address by which importers know the byte at off while its memory lives. A sleeping

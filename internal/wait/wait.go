@@ -13,14 +13,17 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Cond is what a goroutine waits for: a word that differs from Old, or Until, or Failed or Ended
-// becoming true. It is a value, so that waiting allocates nothing.
+// Cond is what a goroutine waits for: a word that differs from Old or Old64, or Until, or Failed or
+// Ended becoming true. It is a value, so that waiting allocates nothing.
 type Cond struct {
 	Word   *atomic.Uint32
 	Old    uint32
 	Until  func() bool
 	Failed *atomic.Bool
 	Ended  *atomic.Bool
+
+	Word64 *atomic.Uint64
+	Old64  uint64
 
 	// Address of Word as senders know it. 0: they cannot tell what is awaited.
 	Addr uint64
@@ -37,6 +40,9 @@ func (l *Cond) Done() bool {
 		return true
 	}
 	if l.Until != nil && l.Until() {
+		return true
+	}
+	if l.Word64 != nil && l.Word64.Load() != l.Old64 {
 		return true
 	}
 	return l.Failed != nil && l.Failed.Load() || l.Ended != nil && l.Ended.Load()
