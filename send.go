@@ -103,7 +103,8 @@ func (im *Import) sendNotifySlow(ctx context.Context, src []byte, off int) error
 
 // SendV is Send of several pieces as one message: they lie one after another at
 // byte offset off, each a multiple of the word, and the last word of the last
-// piece is stored last. Pieces may be empty, but not all. Of memory that cannot be read, and of
+// piece is stored last. Pieces may be empty, but not all. It allocates nothing, but for a
+// mapped buffer that is redirectable. Of memory that cannot be read, and of
 // errors, what [Import.Send] says holds.
 func (im *Import) SendV(ctx context.Context, srcs [][]byte, off int) error {
 	n, odd, last := 0, 0, -1
@@ -136,7 +137,12 @@ func (im *Import) SendV(ctx context.Context, srcs [][]byte, off int) error {
 		}
 		eagerBuffers.Put(b)
 	default:
-		err = im.sendStream(ctx, link.Message{Off: uint64(off), Src: srcs[0], More: srcs[1 : last+1]})
+		v := vectors.Get().(*[][]byte) // not srcs, which would then be no caller's local variable
+		*v = append(*v, srcs[:last+1]...)
+		err = im.sendStream(ctx, link.Message{Off: uint64(off), Src: (*v)[0], More: (*v)[1:]})
+		clear(*v)
+		*v = (*v)[:0]
+		vectors.Put(v)
 	}
 	if err != nil {
 		return im.opError("send", n, off, err)
@@ -144,7 +150,10 @@ func (im *Import) SendV(ctx context.Context, srcs [][]byte, off int) error {
 	return nil
 }
 
-var eagerBuffers = sync.Pool{New: func() any { return new([link.Eager]byte) }}
+var (
+	eagerBuffers = sync.Pool{New: func() any { return new([link.Eager]byte) }}
+	vectors      = sync.Pool{New: func() any { return new([][]byte) }}
+)
 
 // sendStream sends over the stream. An acknowledged message to an export that was closed meanwhile
 // was discarded; the exporter sends the revocation before that acknowledgement.
