@@ -75,7 +75,8 @@ func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int,
 // GetAsync begins a get and does not wait for it (vmmc_GetDataAsync). When the
 // request is over dst has what the buffer held at some time between the call and
 // then, with all that this process sent before the call; sends of this process to
-// the same words that are made later are not in it. When the request fails, dst
+// the same words that are made later are not in it. Gets that are under way at the
+// same time read in no order. When the request fails, dst
 // holds anything. len(dst) and off are in bytes, multiples of the word. Errors as
 // [Import.Send]; when there is one, there is no request.
 func (im *Import) GetAsync(ctx context.Context, dst []byte, off int) (Request, error) {
