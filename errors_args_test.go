@@ -226,6 +226,7 @@ func badOnce(t *testing.T) []bad {
 		{"Redirectable", "to too many", export(heap, vmmc.Redirectable(make([]*vmmc.Memory, 30)...)), vmmc.ErrBadArg},
 		{"GlobalSpace", "of the heap", export(heap, vmmc.GlobalSpace()), vmmc.ErrBadArg},
 		{"SharePages", "with other rights", export(shared.Bytes()[64:], vmmc.SharePages(), vmmc.ReadOnly()), vmmc.ErrBadArg},
+		{"WithLabel", "too long", export(heap, vmmc.WithLabel(make([]byte, 257))), vmmc.ErrBadArg},
 		{"Permit", "nobody", export(heap, vmmc.Permit()), vmmc.ErrBadArg},
 		{"Permit", "no node", export(heap, vmmc.Permit(vmmc.Permission{Nodes: []vmmc.NodeID{{}}})), vmmc.ErrBadArg},
 
