@@ -111,9 +111,13 @@ func (m *member) subscribers() eventListeners {
 // events, and the notifications of this process, and with them senders that have 64 notifications
 // under way. It delays no data.
 //
-// Both Subscribe and cancel may be called in a handler. When cancel has returned, no run of h
-// begins. It does not wait for one that has begun, which [Process.BlockNotifications] does. A
-// second call has no effect. A nil h is told nothing.
+// Both Subscribe and cancel may be called in a handler. When cancel has returned, h runs at
+// most once more, for an event whose handlers are being run. Blocking notifications after cancel
+// waits for that run ([Process.BlockNotifications], then [Process.UnblockNotifications]). A second
+// call has no effect. A nil h is told nothing.
+//
+// What has happened before is not told: subscribe before importing, or look at [Import.Err]
+// afterwards. A [LinkResumed] may be the first event of its link.
 //
 // Experimental: it may change in any release.
 func (p *Process) Subscribe(h func(Event)) (cancel func()) {

@@ -128,6 +128,13 @@ func CloseExport(t interface{ Error(...any) }, p *Process, id uint32) {
 // WaitsForNotes reports whether a notification of one export is waited for.
 func WaitsForNotes(p *Process) bool { return p.engine.NotifyWaiters() > 0 }
 
+// Lost reports whether the link of an import is known to have ended.
+func Lost(im *Import) bool {
+	im.link.mu.Lock()
+	defer im.link.mu.Unlock()
+	return im.lost
+}
+
 // SeverLinks ends the links of p to exporters, as when they fail for good.
 func SeverLinks(p *Process) {
 	p.exporters.mu.Lock()

@@ -47,6 +47,7 @@ type Import struct {
 	finished atomic.Bool           // reports whether finish was called
 
 	state    importState           // Guarded by link.mu.
+	lost     bool                  // reports whether state has been importLost. Guarded by link.mu.
 	bindings map[*Binding]struct{} // Guarded by link.mu.
 }
 
@@ -94,12 +95,17 @@ func (im *Import) setState(to importState, cause error, lastDelivered uint64) {
 	if cause != nil {
 		im.endCause.CompareAndSwap(nil, &cause)
 	}
+	im.lost = im.lost || to == importLost
 	if to != importRevoked && to != importClosed || im.ended.Load() {
 		return
 	}
 	im.lastDelivered.Store(min(im.lastDelivered.Load(), lastDelivered))
 	im.cause.Store(&cause)
 	im.ended.Store(true)
+	if im.lost { // messages of the exporter may still arrive: the association's end finishes it
+		im.p.engine.Wake()
+		return
+	}
 	im.finish()
 }
 
@@ -112,16 +118,18 @@ func (im *Import) finish() {
 	im.p.engine.Wake()
 }
 
-// Done is closed when the import has ended: it was closed, its export was, or the exporter is gone.
-// [Import.Err] says which. If the exporter is gone ([ErrPeerGone]), every message and atomic of it
-// that arrives at all has arrived: Done is closed before [PeerGone] is run.
+// Done is closed when the import has ended: it was closed, its export was, or the link with the
+// exporter has ended, mostly as the exporter is gone. [Import.Err] says which. In the last case every
+// message and atomic of the exporter that arrives at all has arrived, and Done is closed before
+// [PeerGone] is run. That may be 10 s after calls have begun to fail, also if [Import.Close] is called
+// meanwhile: messages that are under way from the exporter are awaited.
 //
 // Experimental: it may change in any release.
 func (im *Import) Done() <-chan struct{} { return im.done }
 
-// Err is nil as long as the import lives, and then why it does not: [ErrRevoked], [ErrPeerGone],
-// [ErrClosed]. What came first stays. It is there as soon as calls fail, which may be a moment
-// before [Import.Done] is closed.
+// Err is nil as long as the import lives, and then why it does not: [ErrRevoked], [ErrClosed], or
+// why the link has ended, mostly [ErrPeerGone]. It is there as soon as calls fail, which may be
+// before [Import.Done] is closed. It may change until then, and not later.
 //
 // Experimental: it may change in any release.
 func (im *Import) Err() error {

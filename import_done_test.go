@@ -135,6 +135,16 @@ func TestImportDoneAfterTheLastMessage(t *testing.T) {
 				if err := far.Send(t.Context(), w32(7), 0); !errors.Is(err, vmmc.ErrPeerGone) {
 					t.Errorf("Err says that the import has ended, and a send: %v", err)
 				}
+				// That it is closed meanwhile changes nothing.
+				until(t, "the import is lost", func() bool { return vmmc.Lost(far) })
+				if err := far.Close(); err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-far.Done():
+					t.Error("Done is closed while messages of the exporter may arrive")
+				default:
+				}
 			} else {
 				until(t, "the importer is forgotten", func() bool { return vmmc.Grants(a) == 0 })
 			}

@@ -350,7 +350,9 @@ func (l *exporterLink) fence(ctx context.Context) error {
 		return linkError(l.exporter, err)
 	}
 	for _, im := range imports {
-		errs = append(errs, im.Fence(ctx))
+		if err := im.checkApplied(); err != nil {
+			errs = append(errs, im.opError("fence", 0, 0, err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
 
-// InHandler reports whether the caller runs in a notification handler, or in the handler of
-// [WithEvents], of any process of this program. What must not be called there, see [WithHandler],
+// InHandler reports whether the caller runs in a handler of notifications or events ([WithEvents],
+// [Process.Subscribe]), of any process of this program. What must not be called there, see [WithHandler],
 // fails with [ErrNotInHandler]. A library built on this package asks it before it waits by other
 // means.
 func InHandler() bool { return link.InHandler() }
 
-// BlockNotifications keeps notification handlers, and the handler of
-// [WithEvents], from running until [Process.UnblockNotifications] was called as
+// BlockNotifications keeps notification handlers, and those of events ([WithEvents],
+// [Process.Subscribe]), from running until [Process.UnblockNotifications] was called as
 // often (vmmc_BlockNotifications). When it returns, none is running: it waits for
 // one that is, which therefore must not wait for the caller. Notifications that
 // arrive meanwhile are queued and delivered afterwards, each sender's in order. Data

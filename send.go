@@ -238,19 +238,26 @@ func (im *Import) Fence(ctx context.Context) error {
 	err := im.checkAlive()
 	if err == nil {
 		if err = im.link.requester.WaitApplied(ctx); err == nil {
-			err = im.checkAlive() // messages after the export's end were discarded
-		}
-		if err == nil {
-			err = im.link.requester.Err() // all has arrived, but a dead peer must be reported
-		}
-		if err == nil && im.mapped != nil {
-			err = im.mapped.Alive()
+			err = im.checkApplied()
 		}
 	}
 	if err != nil {
 		return im.opError("fence", 0, 0, err)
 	}
 	return nil
+}
+
+// checkApplied returns why messages that the exporter's process has applied went nowhere, or why the
+// exporter is gone.
+func (im *Import) checkApplied() error {
+	err := im.checkAlive() // messages after the export's end were discarded
+	if err == nil {
+		err = im.link.requester.Err() // all has arrived, but a dead peer must be reported
+	}
+	if err == nil && im.mapped != nil {
+		err = im.mapped.Alive()
+	}
+	return err
 }
 
 // WriteAt writes any number of bytes at any offset ([io.WriterAt]). It makes no

@@ -38,7 +38,7 @@ func (w Word) Swap(v uint32) uint32 { return w.w.Swap(v) }
 func (w Word) CompareAndSwap(old, v uint32) bool { return w.w.CompareAndSwap(old, v) }
 
 // Wait returns the word's value once it differs from old. The goroutine polls briefly and then
-// sleeps. The error is the context's, [ErrNotInHandler], or [ErrClosed] when the process is closed;
+// sleeps. What peers send wakes it, and not what this process itself stores in the word. The error is the context's, [ErrNotInHandler], or [ErrClosed] when the process is closed;
 // [ErrBadArg] is the zero Word's. Nothing tells that a sender has died: bound the wait by its
 // context where that matters, or see [Watch] and [WithEvents].
 func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
@@ -59,10 +59,14 @@ func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 			return v, nil
 		}
 	}
-	if err := w.p.engine.WaitPolled(ctx, wait.Cond{Word: w.w, Old: old, Addr: w.addr}); err != nil {
-		return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
+	for {
+		if err := w.p.engine.WaitPolled(ctx, wait.Cond{Word: w.w, Old: old, Addr: w.addr}); err != nil {
+			return old, fail(fmt.Sprintf("wait for a word of buffer %d", w.e.id), err)
+		}
+		if v := w.w.Load(); v != old { // else it has changed and changed back
+			return v, nil
+		}
 	}
-	return w.w.Load(), nil
 }
 
 // Watch is a word and the value that it is to lose.
@@ -125,7 +129,8 @@ func (w Word64) CompareAndSwap(old, v uint64) bool { return w.w.CompareAndSwap(o
 //
 // Importers' 64-bit atomics and the methods of Word64 change both halves at once. A message does
 // not: only its last 4 bytes are stored as one, so Load and Wait may find the first half of a
-// message's 8 bytes beside the old second half. A word that ends messages is a [Word].
+// message's 8 bytes beside the old second half. A word that ends messages is a [Word]. While a
+// goroutine sleeps here, each message to this process pays for a wake-up.
 //
 // Experimental: it may change in any release.
 func (w Word64) Wait(ctx context.Context, old uint64) (uint64, error) {
@@ -139,11 +144,15 @@ func (w Word64) Wait(ctx context.Context, old uint64) (uint64, error) {
 	if w.w == nil {
 		return old, failf(op, ErrBadArg, "it is of no export: Export.Word64 gives words")
 	}
-	// No address: senders tell sleepers' words apart by 4 bytes.
-	if err := w.p.engine.Wait(ctx, wait.Cond{Word64: w.w, Old64: old}); err != nil {
-		return old, fail(fmt.Sprintf("wait for a 64-bit word of buffer %d", w.e.id), err)
+	for {
+		// No address: senders tell sleepers' words apart by 4 bytes. So any message wakes this.
+		if err := w.p.engine.Wait(ctx, wait.Cond{Word64: w.w, Old64: old}); err != nil {
+			return old, fail(fmt.Sprintf("wait for a 64-bit word of buffer %d", w.e.id), err)
+		}
+		if v := w.w.Load(); v != old { // else it has changed and changed back
+			return v, nil
+		}
 	}
-	return w.w.Load(), nil
 }
 
 // Word is the word at byte offset off, for polling and waiting. The errors are
