@@ -51,7 +51,8 @@
 // All that package vmmc promises of messages and gets holds. [Remote.Store] and [Remote.Put] are
 // one message each, whose last word is stored last: an exporter that has seen the last word of an
 // element change ([Local.LastWord]) finds the rest of it in place. [Remote.Load] and [Remote.Get]
-// read the last word first. Nothing but a word of four bytes is stored or loaded at once. For an
+// read the last word first. Elements of one and two bytes are the exception: no order among their
+// bytes is promised to writes and reads. Nothing but a word of four bytes is stored or loaded at once. For an
 // element of eight bytes that others change meanwhile use [Add], [Swap] and [CompareAndSwap], and a
 // [Cell] at the exporter.
 //
@@ -63,7 +64,8 @@
 //
 // A [Remote] is an import and lives as long; calls fail then as those of [vmmc.Import] do. After
 // [vmmc.Import.Rejoin] make a new one by [RemoteOf], which compares the layouts again. A [Local] is
-// an export; its slice must not be touched after [Local.Close]. Loads and stores allocate nothing
+// an export; its slice must not be touched after [Local.Close], and waits for its words and cells must
+// have returned before. Loads and stores allocate nothing
 // once the view is made.
 //
 // Experimental: this package may change in any release.

@@ -14,7 +14,6 @@ import (
 //
 // Experimental: it may change in any release.
 type Local[T any] struct {
-	p   *vmmc.Process
 	e   *vmmc.Export
 	mem *vmmc.Memory // nil: the caller's
 	s   []T
@@ -84,7 +83,7 @@ func export[T any](p *vmmc.Process, id uint32, mem []byte, l *layout, n int, opt
 	if err != nil {
 		return nil, err
 	}
-	return &Local[T]{p: p, e: e, s: s[:n:n], l: l}, nil
+	return &Local[T]{e: e, s: s[:n:n], l: l}, nil
 }
 
 // Len is the number of elements.
@@ -104,11 +103,18 @@ func (l *Local[T]) LastWord(i int) (vmmc.Word, error) {
 	if uint(i) >= uint(len(l.s)) {
 		return vmmc.Word{}, l.outside("last word of", i)
 	}
+	if l.l.Size < wordSize {
+		return vmmc.Word{}, &vmmc.Error{
+			Op: fmt.Sprintf("last word of element %d of buffer %d", i, l.e.ID()), Code: vmmc.ErrBadAlignment,
+			Err: fmt.Errorf("elements of %d bytes have none: wait for a word of another export", l.l.Size),
+		}
+	}
 	return l.e.Word((i+1)*l.l.Size - wordSize)
 }
 
 // Close ends the export, as [vmmc.Export.Close], and gives back the memory that [Export] has
-// allocated. After an error call it again.
+// allocated: then the slice is gone, and so are the words and cells of the view. Waits for these must
+// have returned before. After an error call it again.
 func (l *Local[T]) Close() error {
 	if err := l.e.Close(); err != nil || l.mem == nil {
 		return err

@@ -98,7 +98,8 @@ func (r *Remote[T]) Store(ctx context.Context, i int, v T) error {
 	return nil
 }
 
-// Get reads the elements from i on into dst, the last word first. When it fails, dst holds
+// Get reads the elements from i on into dst, the last word first; elements of one and two bytes come
+// in no order. When it fails, dst holds
 // anything. Errors as [Remote.Load]. No elements are not an error.
 func (r *Remote[T]) Get(ctx context.Context, i int, dst []T) error {
 	if i < 0 || i > r.n || len(dst) > r.n-i {
@@ -110,7 +111,8 @@ func (r *Remote[T]) Get(ctx context.Context, i int, dst []T) error {
 	return r.get(ctx, r.values.Bytes(dst), i*r.size)
 }
 
-// Put writes src to the elements from i on in one message, its last word last. It returns as
+// Put writes src to the elements from i on in one message, its last word last; elements of one and
+// two bytes appear in no order. It returns as
 // [vmmc.Import.Send] does, when src may be reused. Errors as [Remote.Store]. No elements are not an
 // error.
 func (r *Remote[T]) Put(ctx context.Context, i int, src []T) error {

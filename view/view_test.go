@@ -256,6 +256,16 @@ func waits[T view.Word](t *testing.T, way string, step T) {
 }
 
 // The last word of an element comes last.
+// Elements shorter than a word have no last word, whatever their index.
+func TestLastWordOfShortElements(t *testing.T) {
+	_, l := viewed[uint16](t, ways[0], 4)
+	for i := range l.Len() {
+		if _, err := l.LastWord(i); !errors.Is(err, vmmc.ErrBadAlignment) {
+			t.Errorf("last word of element %d: %v", i, err)
+		}
+	}
+}
+
 func TestLastWord(t *testing.T) {
 	type message struct {
 		Data [62]uint32

@@ -78,7 +78,6 @@ func Wait[T Word](ctx context.Context, l *Local[T], i int, old T) (T, error) {
 //
 // Experimental: it may change in any release.
 type Cell[T Word] struct {
-	p    *vmmc.Process
 	word vmmc.Word   // of four bytes
 	wide vmmc.Word64 // of eight
 	is64 bool
@@ -91,7 +90,7 @@ func CellOf[T Word](l *Local[T], i int) (c Cell[T], err error) {
 	if uint(i) >= uint(len(l.s)) {
 		return c, l.outside("cell of", i)
 	}
-	c.p, c.is64 = l.p, l.l.Size == 8
+	c.is64 = l.l.Size == 8
 	if c.is64 {
 		c.wide, err = l.e.Word64(i * 8)
 	} else {
@@ -150,12 +149,6 @@ func (c Cell[T]) Wait(ctx context.Context, old T) (T, error) {
 		v, err := c.word.Wait(ctx, uint32(old))
 		return T(v), err
 	}
-	for {
-		if v := c.Load(); v != old && ctx != nil {
-			return v, nil
-		}
-		if err := c.p.WaitUntil(ctx, func() bool { return c.wide.Load() != uint64(old) }); err != nil {
-			return old, err
-		}
-	}
+	v, err := c.wide.Wait(ctx, uint64(old))
+	return T(v), err
 }
