@@ -1,6 +1,7 @@
 package vmmc_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -104,8 +105,12 @@ func TestHotPathAllocations(t *testing.T) {
 				err = c.Run()
 			}
 		})
-		if err != nil || n > 0 {
-			t.Errorf("%s: %v allocations, at most 0: %v", c.Name, n, err)
+		most := 0.0
+		if strings.Contains(c.Name, "GetAsync") { // its request has memory of its own
+			most = 1
+		}
+		if err != nil || n > most {
+			t.Errorf("%s: %v allocations, at most %v: %v", c.Name, n, most, err)
 		}
 	}
 }

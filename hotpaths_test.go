@@ -85,6 +85,25 @@ func (p *hotPair) hotPaths(ctx context.Context) []instrcount.Path {
 			return l.underWay(ctx)
 		}, func() error { return l.await(ctx, l.n-1) })
 	}
+	l := &p.stream
+	add("stream SendNotify 64, receiving", func() error {
+		if err := p.handled(); err != nil {
+			return err
+		}
+		if err := l.settle(ctx); err != nil {
+			return err
+		}
+		p.posted = true
+		return l.sendNotify(ctx)
+	}, func() error { return l.await(ctx, l.n-1) })
+	add("stream GetAsync 64", func() error { return l.answered(ctx) }, func() error { return l.get(ctx) })
+	add("stream GetAsync 64, answering", func() error { return l.request(ctx) }, func() error { return poll(ctx, l.process) })
+	add("stream GetAsync 64, receiving", func() error {
+		if err := l.request(ctx); err != nil {
+			return err
+		}
+		return poll(ctx, l.process)
+	}, func() error { return l.answered(ctx) })
 	return paths
 }
 
@@ -103,13 +122,17 @@ type hotPair struct {
 
 // lane is a buffer to which messages of 64 bytes go one after another.
 type lane struct {
-	name    string
-	im      *vmmc.Import
-	process *vmmc.Process // which exports the buffer
-	export  *vmmc.Export
-	message [64]byte
-	n       uint32    // messages sent
-	word    vmmc.Word // has the number of the last one that arrived
+	name     string
+	im       *vmmc.Import
+	importer *vmmc.Process
+	process  *vmmc.Process // which exports the buffer
+	export   *vmmc.Export
+	message  [64]byte
+	n        uint32    // messages sent
+	word     vmmc.Word // has the number of the last one that arrived
+	answer   [64]byte
+	asked    vmmc.Request // the last get
+	open     bool         // it was not waited for
 }
 
 func newHotPair(ctx context.Context) (p *hotPair, err error) {
@@ -199,21 +222,61 @@ func (l *lane) join(ctx context.Context, p *hotPair, a, b *vmmc.Process, opts ..
 	if err != nil {
 		return err
 	}
-	l.im, l.process, l.export = im, b, e
+	l.im, l.importer, l.process, l.export = im, a, b, e
 	l.word, err = e.Word(len(l.message) - 4)
 	return err
 }
 
 // send puts the next message on its way, and await is its arrival: the word is not old then.
-func (l *lane) send(ctx context.Context) error {
+func (l *lane) send(ctx context.Context) error { return l.im.Send(ctx, l.next(), 0) }
+
+// sendNotify is send with a notification.
+func (l *lane) sendNotify(ctx context.Context) error { return l.im.SendNotify(ctx, l.next(), 0) }
+
+func (l *lane) next() []byte {
 	l.n++
 	binary.LittleEndian.PutUint32(l.message[60:], l.n)
-	return l.im.Send(ctx, l.message[:], 0)
+	return l.message[:]
 }
 
 func (l *lane) await(ctx context.Context, old uint32) error {
 	_, err := l.word.Wait(ctx, old)
 	return err
+}
+
+// get begins a get, and answered waits for the last one.
+func (l *lane) get(ctx context.Context) (err error) {
+	l.asked, err = l.im.GetAsync(ctx, l.answer[:], 0)
+	l.open = err == nil
+	return err
+}
+
+func (l *lane) answered(ctx context.Context) error {
+	if !l.open {
+		return nil
+	}
+	l.open = false
+	return l.asked.Wait(ctx)
+}
+
+// request has the request of a get be in flight.
+func (l *lane) request(ctx context.Context) error {
+	if err := l.answered(ctx); err != nil {
+		return err
+	}
+	if err := l.settle(ctx); err != nil {
+		return err
+	}
+	if err := l.get(ctx); err != nil {
+		return err
+	}
+	return poll(ctx, l.importer)
+}
+
+// poll has p look at its links once, and write what it has coalesced.
+func poll(ctx context.Context, p *vmmc.Process) error {
+	looks := 0
+	return p.WaitUntil(ctx, func() bool { looks++; return looks > 2 })
 }
 
 // settle waits for all that was sent, twice, looking at the link: that leaves it at rest, and the
