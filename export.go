@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/invariant"
-	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -47,7 +47,7 @@ type Export struct {
 	discard  atomic.Bool
 	notified atomic.Uint64
 
-	redirect    *link.Redirect // nil: not redirectable
+	redirect    *redirect.Exporter // nil: not redirectable
 	targets     []*Memory
 	manySenders bool
 	redirShare  *redirectShare // with memoryTable.mu
@@ -366,7 +366,6 @@ func (e *Export) revokeAll() error {
 	if e.state != exportClosing { // else an earlier call has failed
 		e.setState(exportClosing)
 	}
-	responders := e.responders()
 	grants := e.grants
 	e.grants = nil
 	p.memory.mu.Unlock()
@@ -374,7 +373,7 @@ func (e *Export) revokeAll() error {
 		g.revoke()
 	}
 	p.engine.Wake() // waiters for its notifications
-	if err := errors.Join(e.endRedirection(responders), e.renewPages()); err != nil {
+	if err := errors.Join(e.endRedirection(), e.renewPages()); err != nil {
 		return err
 	}
 	p.memory.mu.Lock()
@@ -486,7 +485,7 @@ func (p *Process) newExport(id uint32, mem []byte, o *exportOptions) *Export {
 		unmapped: o.unmapped, sharePages: o.sharePages, globalSpace: o.globalSpace, permit: o.permit, label: o.label,
 	}
 	if o.redirectable > 0 {
-		e.redirect = link.NewRedirect(p.engine, len(mem))
+		e.redirect = redirect.New(p.engine.Wait, len(mem))
 	}
 	return e
 }

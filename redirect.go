@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
@@ -51,8 +52,11 @@ func (e *Export) PostRedir(to []byte, off int) error {
 		return failf(op, ErrBadRbufState, "the export is closed")
 	case overlap:
 		return failf(op, ErrOverlappedBufs, "the target overlaps an exported buffer")
-	case !e.redirect.Post(uint64(off), to, responders):
+	case !e.redirect.Post(uint64(off), to):
 		return failf(op, ErrBadRbufState, "a redirection is posted already: end it first")
+	}
+	for _, rs := range responders {
+		rs.RecheckRedirect(e.redirect)
 	}
 	return nil
 }
@@ -133,7 +137,7 @@ func (e *Export) ClearDataEnd() {
 type redirectShare struct {
 	peer   nodeproto.ProcessID
 	number uint32
-	pages  *link.Shared
+	pages  *redirect.Shared
 	gone   atomic.Bool
 }
 
@@ -221,7 +225,7 @@ func (e *Export) shareRedirection(id nodeproto.ProcessID, g *nodeproto.Grant) ([
 			post.Retire()
 			return nil, err
 		}
-		s = &redirectShare{peer: id, number: e.p.importers.nextHandle(), pages: &link.Shared{Post: post, Claim: claim}}
+		s = &redirectShare{peer: id, number: e.p.importers.nextHandle(), pages: &redirect.Shared{Post: post, Claim: claim}}
 		s.pages.LinkEnded = s.gone.Load
 		for _, m := range e.targets {
 			s.pages.Targets = append(s.pages.Targets, m.Bytes())
@@ -255,11 +259,11 @@ func (e *Export) importerLost(id nodeproto.ProcessID) {
 }
 
 // endRedirection releases what redirection needs, after the importers' grants were revoked.
-func (e *Export) endRedirection(responders []*link.Responder) error {
+func (e *Export) endRedirection() error {
 	if e.redirect == nil {
 		return nil
 	}
-	e.redirect.Drop(responders)
+	e.redirect.Drop()
 	e.p.memory.mu.Lock()
 	e.unshare()
 	e.p.memory.mu.Unlock()
@@ -272,7 +276,7 @@ func (e *Export) endRedirection(responders []*link.Responder) error {
 
 // takeClaims makes the importer's side of a redirectable export that is mapped,
 // or takes the one that an earlier import of it has made. It owns fds.
-func (l *exporterLink) takeClaims(t *exporters, g *nodeproto.Grant, fds []int) (*link.Claims, error) {
+func (l *exporterLink) takeClaims(t *exporters, g *nodeproto.Grant, fds []int) (*redirect.Claims, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.claims[g.Claims]; c != nil {
@@ -291,7 +295,7 @@ func (l *exporterLink) takeClaims(t *exporters, g *nodeproto.Grant, fds []int) (
 		post.Retire()
 		return nil, err
 	}
-	c := link.NewClaims(post, claim)
+	c := redirect.NewClaims(post, claim)
 	for i, fd := range fds[2:] {
 		r, err := shm.Open(fd, shm.RoundUp(g.Targets[i]), true)
 		if err != nil {
@@ -312,7 +316,7 @@ func (l *exporterLink) takeClaims(t *exporters, g *nodeproto.Grant, fds []int) (
 
 // claims are an importer's side of a redirectable export, with the number of imports that use it.
 type claims struct {
-	*link.Claims
+	*redirect.Claims
 	users int
 }
 

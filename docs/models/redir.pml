@@ -1,5 +1,5 @@
-/* redir.pml - the redirection of an export whose importer has it mapped, as internal/link/redirect_claims.go (the
- * importer, which stores the data) and internal/link/redirect.go (the exporter, which posts and ends) have it.
+/* redir.pml - the redirection of an export whose importer has it mapped, as internal/link/redirect/claims.go (the
+ * importer, which stores the data) and internal/link/redirect/exporter.go (the exporter, which posts and ends) have it.
  * Models: an export of N words; messages of a Claims from word 0 or 1 to the end, in pieces of P words, word by
  * word; an exporter that posts and ends POSTS times, any range of at least two words; giving up between pieces.
  * Options: -DTWO       two imports share a Claims, which sends one message at a time
@@ -10,7 +10,7 @@
  *             Claims gets the old one's pages: the old link is wholly given up by then (retired)
  *   -DLOOK    a goroutine asks for the end of data all the while
  *   -DSTREAM  any post may be to memory that the importer has not mapped. Its message then goes by the stream from the
- *             piece on that meets the post, and the exporter's receiver (internal/link/redirect.go) claims the post and
+ *             piece on that meets the post, and the exporter's receiver (Exporter.Place) claims the post and
  *             stores the words. The importer releases the semaphore when the message is acknowledged, or when it gives
  *             up waiting; a message begins only when all before it on the stream are acknowledged.
  * All words that are shared are sequentially consistent; a lock of the exporter's (mu) is a lock here too.
@@ -60,7 +60,7 @@ bool given[2];                 /* back: the exporter reads zeros there */
 /* Claims: 0 the first one, 1 another one's or the one of the second opening */
 byte used[2]; bool sem[2], broken[2], retired[2];
 bool lost[2];                  /* Shared.Gone */
-/* Redirect */
+/* Exporter */
 mtype = { unposted, posted, parted, claimed, finished };
 mtype st = unposted; byte gen, cur, left = NONE; bool ending, mu;
 /* what happened: of each post its range, what was stored, whose, and whether End has returned */
@@ -260,7 +260,7 @@ inline FORGET() { d_step { st = unposted; ending = 0; if :: left != NONE -> give
 
 #ifdef STREAM
 #define COVERS(x) (x >= glo[gen] && x < ghi[gen])
-/* the exporter's receiver: Redirect.payloadBuffer, Redirect.placeLastWord, Responder.linkClosed */
+/* the exporter's receiver: Exporter.Place, Exporter.MessageStored, Responder.linkClosed */
 proctype Rcv(byte o) {
   byte m, w; bool red, in;
 end_rcv:

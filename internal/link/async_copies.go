@@ -232,7 +232,7 @@ func (m *Mapped) sendNow(ctx context.Context, off int, src []byte, notify bool) 
 		t, err := m.trySendRedirected(ctx, off, src)
 		switch {
 		case err == nil && notify:
-			m.postNotification(off+len(src)-shm.WordSize, t.lastWord, t.lastWordGen)
+			m.postNotification(off+len(src)-shm.WordSize, t.LastWord, t.LastWordGen)
 		case err != errMustWait: //nolint:errorlint // nothing wraps it
 			m.req.untakeCredit(notify && err != nil)
 		}

@@ -104,6 +104,9 @@ func (s *stream) fail(err error) {
 //	free ---tryAcquire---> held ---markMissed---> missed
 //	  ^                    |  ^                      |
 //	  '-----tryRelease-----'  '------tryRelease------'
+//
+// It has no table of transitions: each is one compare-and-swap, or the holder's store, which finds
+// no other state than the one it leaves.
 type tokenState uint32
 
 const (

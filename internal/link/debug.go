@@ -91,18 +91,6 @@ func (rs *Responder) checkPosition(pos uint64) {
 	invariant.Check(!m.active || m.off <= pos && pos <= m.off+m.size, "message %d of %d bytes at %d has arrived up to %d", m.seq, m.size, m.off, pos)
 }
 
-// check checks the states of a redirection. The caller holds mu.
-func (r *Redirect) check() {
-	size := r.post.hi - r.post.lo
-	invariant.Check((r.claim != nil) == (r.state == claimed), "redirection %d is in state %d, with a claim: %v", r.gen, r.state, r.claim != nil)
-	invariant.Check((r.orphan != nil) == (r.state == orphaned), "redirection %d is in state %d, with an importer's that is no more: %v", r.gen, r.state, r.orphan != nil)
-	invariant.Check(r.post.lo <= r.post.hi && size == uint64(len(r.post.to)), "redirection %d of [%d, %d) to %d bytes", r.gen, r.post.lo, r.post.hi, len(r.post.to))
-	invariant.Check(r.state == unposted && size == 0 || r.state != unposted && r.post.gen == r.gen, "redirection %d is in state %d, posted was %d", r.gen, r.state, r.post.gen)
-	if r.state == claimed || r.state == finished {
-		invariant.Check(r.first <= size && r.redirected <= size-r.first, "%d bytes at %d of %d are redirected", r.redirected, r.first, size)
-	}
-}
-
 // check checks that one handler runs at a time, and that no more blocks are undone than were made.
 // The caller holds mu.
 func (q *dispatcher) check(busy bool) {

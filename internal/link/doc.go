@@ -163,35 +163,6 @@
 // Closing an import turns what is queued for it into aborts, which take the place of its numbers.
 // When the link ends, the backlog's operations fail one after the other.
 //
-// # Redirection
-//
-// The side that places the data redirects it.
-//
-//   - Stream: the Responder asks where the next bytes go, piece by piece, with the receive lock
-//     held. A message claims the posted range with its first word in it, and the first link that
-//     does so has it. A new post makes links ask again, so the rest of an arriving message is
-//     redirected. Ending it stops the claimant at a whole word.
-//   - Mapped: the importer copies. Exporter and importer share two more pages for each redirectable
-//     export, each with one writer: the post page has the exporter's state, range and target, the
-//     claim page what the importer takes, how far it has come, and the end of data. Each side
-//     stores its word and then loads the other's, so one of them sees the other. The importer
-//     copies in pieces of 16 KiB and looks at the state between them; ending waits for the piece
-//     that is being copied. Targets are memories that the export named: the importer maps them with
-//     the export. All imports that a process has of one export share one set of claims, because its
-//     messages go one after another.
-//   - A target that the importer has not mapped: the post page says so, and the importer sends the
-//     message that meets the range by the stream, from the next piece on. It keeps the claims'
-//     semaphore until that message is acknowledged, so no two of its messages are in progress
-//     together. The Responder stores the ending state before it claims, so no later message of that
-//     importer claims the same redirection in the page. A mapped send still returns when the
-//     message has arrived; an asynchronous one is deferred.
-//
-// An importer that dies in its piece never says that it has finished. The exporter sees that the
-// link has ended, waits up to 100 ms for a live importer that only lost its link, and then reports
-// what the claim page says. Ring entries carry the generation of the redirection that took the last
-// word, so that the handler is given the place where it lies; the last 64 posts are remembered for
-// that.
-//
 // # Atomics
 //
 // On the mapped path an atomic is the processor's, on the shared pages, with the checks of a send
@@ -260,6 +231,23 @@
 // What a handler may not call asks whether it runs in one: one load while no handler runs anywhere
 // in the program, else a comparison of the goroutine's number, which is read from the head of a
 // stack trace. A goroutine that a handler starts is not a handler.
+//
+// # Packages below
+//
+// What needs neither an Engine nor a stream is in packages of its own: redirection (redirect), copies
+// of unacknowledged frames (sendbuf), and how much shares a call, a frame, an acknowledgement
+// (pacing). The following stay, because they call back into the link under its locks:
+//
+//   - The dispatcher and its ring poller. They take notifications off a Responder, under rmu and
+//     notifyMu, and share the ring's head and three flags with it. Their interface would have some
+//     ten methods that Responder alone implements. The notify poller is a way of polling the
+//     sockets: it holds Engine.polling.
+//   - The re-arm watchdog. At the end of a wait that polled, its sweep reads a flag of each listed
+//     stream, flushes the stream's unwritten data and arms it. An interface would add an indirect
+//     call for each of them to every such wait.
+//   - Deferred copies. A waiter runs them in the backlog of a Requester, in the order of the
+//     messages on its stream, with credits and checks of Mapped. Only the list and its timer stand
+//     apart, and these are workQueue, which the batch and the watchdog have too.
 //
 // # Memory that is taken away
 //

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -30,9 +31,9 @@ type Mapped struct {
 	closed     atomic.Bool
 	answerHint *atomic.Bool // See Prefetch.
 
-	Claims     *Claims      // nil: the export is not redirectable.
-	Ended      *atomic.Bool // The import has ended.
-	FastNotify bool         // The same as Fast, for TrySendNotify.
+	Claims     *redirect.Claims // nil: the export is not redirectable.
+	Ended      *atomic.Bool     // The import has ended.
+	FastNotify bool             // The same as Fast, for TrySendNotify.
 
 	// TrySend may send: the import has the rights, no Claims, and Ended is set.
 	Fast bool

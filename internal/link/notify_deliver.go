@@ -308,7 +308,7 @@ func resolveTarget(p shmlayout.Notification, t *Target) notification {
 	}
 	n.target, n.at = t, t.Mem[p.Off:p.Off+4]
 	if p.Redir != 0 && t.Redirect != nil {
-		if at := t.Redirect.lastWordAt(p.Redir, p.Off); at != nil {
+		if at := t.Redirect.LastWordAt(p.Redir, p.Off); at != nil {
 			n.at = at
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 )
@@ -22,8 +23,8 @@ func (b between) Err() error { b.f(); return b.Context.Err() }
 // redirected. The one posted next is not the message's either.
 func TestEndWhileCopying(t *testing.T) {
 	const (
-		kept = 2 * redirPiece // the look after the second piece finds it
-		size = kept + redirPiece
+		kept = 2 * redirect.Piece // the look after the second piece finds it
+		size = kept + redirect.Piece
 	)
 	for name, next := range map[string]uint32{"ended": shmlayout.Ending(1), "the next is posted": shmlayout.Posted(2)} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestEndWhileCopying(t *testing.T) {
 			far := view(t, r, func(fd int) (*shm.Region, error) { return shm.Open(fd, size, true) })
 			m := NewMapped(p.out, 1, far, 0, size, 0, 0, 0)
 			t.Cleanup(m.Close)
-			c := NewClaims(post, claim)
+			c := redirect.NewClaims(post, claim)
 			t.Cleanup(c.Retire)
 			c.AddTarget(target, size)
 			m.Claims = c
@@ -60,8 +61,8 @@ func TestEndWhileCopying(t *testing.T) {
 			src := bytes.Repeat([]byte{1, 2, 3, 4}, size/4)
 			ctx := between{t.Context(), func() { post.State().Store(next) }}
 			sent, err := m.sendRedirected(ctx, 0, src, nil, false, false)
-			if err != nil || sent.lastWordGen != 0 || sent.byStream {
-				t.Errorf("the last word went to redirection %d, streamed %v: %v", sent.lastWordGen, sent.byStream, err)
+			if err != nil || sent.LastWordGen != 0 || sent.byStream {
+				t.Errorf("the last word went to redirection %d, streamed %v: %v", sent.LastWordGen, sent.byStream, err)
 			}
 			if n := claim.Done().Load(); n != kept || claim.Finished().Load() != 1 {
 				t.Errorf("%d bytes are redirected, finished %d", n, claim.Finished().Load())

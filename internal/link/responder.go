@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link/pacing"
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wait"
@@ -23,7 +24,7 @@ type Target struct {
 	// Set while notifications run no handler. nil: never.
 	Muted *atomic.Bool
 
-	Redirect *Redirect // nil: the export is not redirectable.
+	Redirect *redirect.Exporter // nil: the export is not redirectable.
 
 	// Access may fault: the program may unmap the memory, or has lent some that messages are
 	// redirected to.
@@ -364,7 +365,7 @@ func (rs *Responder) storeLastWord(word uint32) []byte {
 	m := &rs.cur
 	off := m.off + m.size - 4
 	if r := m.target.Redirect; r != nil {
-		return r.placeLastWord(rs, off, word)
+		return rs.placeLastWord(r, off, word)
 	}
 	storeLast(m.target.Mem, off, word)
 	return m.target.Mem[off : off+4]
