@@ -106,7 +106,7 @@ type stream struct {
 	onConnChange func(to shmlayout.ConnState, why error)
 	peerExited   func(context.Context) (bool, error)
 
-	disconnects, resumes, resentBytes atomic.Uint64
+	disconnects, resumes atomic.Uint64
 
 	peerName string
 	// Accounts for descriptors that the peer shares. nil between nodes.

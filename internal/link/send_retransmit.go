@@ -162,7 +162,6 @@ func (rq *Requester) nextRetransmit(h *wire.Header) (payload []byte) {
 			over = q.complete()
 		}
 	}
-	rq.resentBytes.Add(uint64(len(payload)))
 	rq.counters.AddLocked(shmlayout.ResentBytes, uint64(len(payload)))
 	if over {
 		rq.retransmits = rq.retransmits[1:]
