@@ -7,9 +7,9 @@
 // A [Binding] has a copy of the near memory, the twin: the far memory holds, or is on
 // the way to holding, what the twin holds. A pass looks at memory and, for each word
 // that differs from its twin, takes over the value it has just loaded into the twin
-// and sends that. One pass runs at a time (the turn). So a word whose near and far
-// values differ for good would be one that differs from its twin and that no pass
-// compares again. Which words does a pass compare?
+// and sends that. One pass runs at a time, under the binding's lock. So a word whose
+// near and far values differ for good would be one that differs from its twin and that
+// no pass compares again. Which words does a pass compare?
 //
 //   - The edges: pages that are not wholly the binding's, and all of a small region.
 //     Always.
@@ -20,20 +20,21 @@
 //     which makes the kernel note it, or came after another store that did.
 //
 // A page that was compared without being protected is noted as stored to still, so it
-// is compared in the next sweep as well. A page becomes hot without being protected. When it cools it is protected first,
-// then compared once more, and only then left to the scan. A sweep that
-// protects does so in one step with the kernel's note, and compares after it. To
-// compare first and protect then loses the stores between the two; docs/models has
-// both (update.pml).
+// is compared in the next sweep as well. A page becomes hot without being protected.
+// When it cools it is protected first, then compared once more, and only then left to
+// the scan. A sweep that protects does so in one step with the kernel's note, and
+// compares after it. To compare first and protect then loses the stores between the
+// two; docs/models has both (update.pml).
 //
 // A full pass over much memory asks with several threads, without protecting anything
 // and after it has loaded the flags, which pages were stored to, and looks at those
 // alone. What it leaves out a look at that moment would leave out as well.
 //
-// A region without the kernel's help has cold pages too: they are compared in turn.
+// A region without the kernel's help has cold pages too: they are compared one after
+// another.
 //
 // A look at cold pages may end before it is through: for a flush whose context ends,
-// or for a goroutine that waits for the turn. Pages that it has protected are compared
+// or for a goroutine that waits for the lock. Pages that it has protected are compared
 // before that, all of them. A full pass that ends so is none: it sends no flag, and
 // the flush that asked for it is not over.
 //
@@ -42,7 +43,7 @@
 // Passes go through memory in the order of addresses, and stores are made in any
 // other, so data has no order. Flags have: a pass first loads all flags, then, if
 // one of them differs from its twin, compares *all* other memory and sends what
-// changed, and then sends the flags as it loaded them. Whatever was stored before a
+// changed, and then sends the flags as it loaded them. Data that was stored before a
 // flag was in memory when the flag was loaded, so the comparison after that finds
 // it. A flag's later value waits for the next pass. Flags are left out wherever data
 // is compared.
@@ -51,7 +52,7 @@
 //
 // No store ever waits: the writer has no part in any of this but a fault of about a
 // microsecond at the first store to a protected page. A pass may wait for a socket or a
-// credit, with the turn. A goroutine that then wants the turn waits with a context.
+// credit, and holds the lock. A goroutine that then wants it waits with a context.
 //
 // So each binding has a goroutine. One for all bindings of a process would let a
 // reader that does not read the stream, or a handler that gives no credit back, hold

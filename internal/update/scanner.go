@@ -158,14 +158,14 @@ const (
 	dutyFactor = 256                   // 0.4 % of one processor
 	firstPause = 200                   // times its own cost, while the naps grow
 	wakeCost   = 40 * time.Microsecond // of the processor
-	turnCost   = 2 * time.Microsecond  // of a goroutine that is woken with others
+	switchCost = 2 * time.Microsecond  // of a goroutine that is woken with others
 	longestNap = 65536 * firstNap      // comparing 1 GiB takes some 225 ms
 )
 
 // change replaces the caller's share in the cost.
 func (d *Duty) change(mine *time.Duration, to time.Duration) {
 	if to > 0 {
-		if to += turnCost; *mine > 0 {
+		if to += switchCost; *mine > 0 {
 			to = (*mine*3 + to) / 4
 		}
 	}

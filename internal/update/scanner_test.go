@@ -27,7 +27,7 @@ func TestIdleBindingsLookTogether(t *testing.T) {
 		}
 	}
 	all := d.pause()
-	if all < 100*dutyFactor*time.Microsecond || all > one+100*dutyFactor*2*(turnCost+time.Microsecond) {
+	if all < 100*dutyFactor*time.Microsecond || all > one+100*dutyFactor*2*(switchCost+time.Microsecond) {
 		t.Errorf("one binding looks every %v, 100 every %v", one, all)
 	}
 	for i := range mine {

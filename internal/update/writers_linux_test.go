@@ -11,7 +11,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
-const madvCollapse = 25 // MADV_COLLAPSE: make it huge pages, whatever the system's setting
+const madvCollapse = 25 // MADV_COLLAPSE: make it huge pages, with any setting of the system
 
 // A writer that never waits, on huge pages too: nothing of what it stored before a
 // full pass is missing after it.
