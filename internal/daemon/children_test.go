@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestChildrenOfAUser(t *testing.T) {
 	var cs children
 	add := func(pid, uid uint32) error {
-		c := newChild(order{runAs: account{uid: uid, name: "ann"}})
+		c := newChild(order{runAs: users.Account{UID: uid, Name: "ann"}})
 		c.pid = pid
 		return cs.add(c)
 	}
@@ -46,7 +47,7 @@ func TestSpawnGivenUp(t *testing.T) {
 	defer n.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	o := order{runAs: ownAccount(), SpawnRequest: nodeproto.SpawnRequest{
+	o := order{runAs: users.Own(), SpawnRequest: nodeproto.SpawnRequest{
 		Path: []byte("/bin/sleep"), Args: [][]byte{[]byte("1000")}, Directory: []byte("/"),
 	}}
 	for range 8 {

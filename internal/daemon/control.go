@@ -19,6 +19,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -68,7 +69,7 @@ func (ctl *control) handler() http.Handler {
 			return
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, p)
-		h.ServeHTTP(w, r.WithContext(context.WithValue(ctx, userKey{}, vouched(p, r.Header))))
+		h.ServeHTTP(w, r.WithContext(users.WithCaller(ctx, users.Vouched(p, r.Header))))
 	})
 }
 
@@ -277,7 +278,7 @@ func (ctl *control) userServices() []userService {
 // relay passes a call of this machine's user on to a service for users, here or on another node,
 // together with the user's name.
 func (ctl *control) relay(
-	ctx context.Context, c caller, r nodeproto.ControlRequest,
+	ctx context.Context, c users.Caller, r nodeproto.ControlRequest,
 ) (nodeproto.ControlAnswer, error) {
 	services := ctl.userServices()
 	i := slices.IndexFunc(services, func(u userService) bool {
@@ -294,7 +295,7 @@ func (ctl *control) relay(
 		}
 		return p.relay(ctx, c, r)
 	}
-	q, err := controlHTTP(context.WithValue(ctx, userKey{}, c), r, "http://"+ctl.n.cfg.Name)
+	q, err := controlHTTP(users.WithCaller(ctx, c), r, "http://"+ctl.n.cfg.Name)
 	if err != nil {
 		return nodeproto.ControlAnswer{}, err
 	}
@@ -305,7 +306,7 @@ func (ctl *control) relay(
 
 // relay asks another node, once.
 func (p *peer) relay(
-	ctx context.Context, c caller, r nodeproto.ControlRequest,
+	ctx context.Context, c users.Caller, r nodeproto.ControlRequest,
 ) (nodeproto.ControlAnswer, error) {
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -315,7 +316,7 @@ func (p *peer) relay(
 	if err != nil {
 		return nodeproto.ControlAnswer{}, err
 	}
-	q.Header.Set(userHeader, c.user)
+	q.Header.Set(users.Header, c.User)
 	a, err := p.transport.RoundTrip(q)
 	if err == nil {
 		defer a.Body.Close()
@@ -418,7 +419,7 @@ func (s *service) Spawn(
 				"the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
 		}
 		pid, err = s.n.children.spawnInSession(ctx, im, o, m.GetGroup())
-	} else if o.runAs, err = s.n.accounts.named(im.User); err == nil {
+	} else if o.runAs, err = s.n.accounts.Named(im.User); err == nil {
 		pid, err = s.n.children.spawn(ctx, o)
 	}
 	if err != nil {

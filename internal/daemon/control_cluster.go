@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -55,11 +56,11 @@ func (s *clusterService) Nodes(
 }
 
 // administrator refuses all others.
-func (s *clusterService) administrator(ctx context.Context) (caller, error) {
-	c, err := callerOf(ctx)
-	if err == nil && !s.n.accounts.administrates(c) {
+func (s *clusterService) administrator(ctx context.Context) (users.Caller, error) {
+	c, err := users.CallerOf(ctx)
+	if err == nil && !s.n.accounts.Administrates(c) {
 		err = code.New(code.NoRights, "user %q does not administer node %q: root does, its daemon's "+
-			"own user, and those that vmmcd --admin names", c.user, s.n.cfg.Name)
+			"own user, and those that vmmcd --admin names", c.User, s.n.cfg.Name)
 	}
 	return c, err
 }
@@ -72,7 +73,7 @@ func (s *clusterService) TakeDown(
 	if err != nil {
 		return nil, coded(err)
 	}
-	s.n.logs.Driver.Info("an administrator takes the node down", "user", c.user)
+	s.n.logs.Driver.Info("an administrator takes the node down", "user", c.User)
 	return connect.NewResponse(s.n.network.takeDown(ctx, r.Msg.GetReason())), nil
 }
 
@@ -84,7 +85,7 @@ func (s *clusterService) BringUp(
 	if err != nil {
 		return nil, coded(err)
 	}
-	s.n.logs.Driver.Info("an administrator brings the node up", "user", c.user)
+	s.n.logs.Driver.Info("an administrator brings the node up", "user", c.User)
 	if err := s.n.network.bringUp(); err != nil {
 		return nil, coded(err)
 	}

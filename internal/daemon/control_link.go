@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	pages "github.com/vmmc-go/vmmc/internal/shmlayout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -20,15 +21,15 @@ const maxEnds = 64
 func (s *linkService) Links(
 	ctx context.Context, r *connect.Request[nodev1.LinksRequest],
 ) (*connect.Response[nodev1.LinksResponse], error) {
-	c, err := callerOf(ctx)
+	c, err := users.CallerOf(ctx)
 	if err != nil {
 		return nil, coded(err)
 	}
-	all := s.n.accounts.administrates(c)
+	all := s.n.accounts.Administrates(c)
 	pid, place := r.Msg.GetAfterPid(), int(r.Msg.GetAfterPlace())
 	m := &nodev1.LinksResponse{}
 	for l := range s.n.registry.linkEnds(func(p *process) bool {
-		return (all || p.user == c.user) && p.id.Load().PID >= pid
+		return (all || p.user == c.User) && p.id.Load().PID >= pid
 	}) {
 		if l.p.id.Load().PID == pid && l.Slot <= place {
 			continue

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/supervise"
@@ -47,7 +48,7 @@ func reply[T any](m *T, err error) (*connect.Response[T], error) {
 func (s *sessionService) ask(
 	ctx context.Context, name string,
 ) (*session, *supervise.Client, error) {
-	c, err := callerOf(ctx)
+	c, err := users.CallerOf(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,7 +65,7 @@ func (s *sessionService) ask(
 func (s *sessionService) AddSession(
 	ctx context.Context, r *connect.Request[nodev1.AddSessionRequest],
 ) (*connect.Response[nodev1.AddSessionResponse], error) {
-	c, err := callerOf(ctx)
+	c, err := users.CallerOf(ctx)
 	var rec record
 	if err == nil {
 		rec, err = s.n.sessions.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(),
@@ -92,7 +93,7 @@ func (s *sessionService) AddSession(
 func (s *sessionService) DeleteSession(
 	ctx context.Context, r *connect.Request[nodev1.DeleteSessionRequest],
 ) (*connect.Response[nodev1.DeleteSessionResponse], error) {
-	c, err := callerOf(ctx)
+	c, err := users.CallerOf(ctx)
 	var in *session
 	var notice string
 	if err == nil {
@@ -114,7 +115,7 @@ func (s *sessionService) DeleteSession(
 func (s *sessionService) ListSessions(
 	ctx context.Context, r *connect.Request[nodev1.ListSessionsRequest],
 ) (*connect.Response[nodev1.ListSessionsResponse], error) {
-	c, err := callerOf(ctx)
+	c, err := users.CallerOf(ctx)
 	if err != nil {
 		return nil, coded(err)
 	}
@@ -145,7 +146,7 @@ func (s *sessionService) Run(
 	ctx context.Context, r *connect.Request[nodev1.RunRequest],
 ) (*connect.Response[nodev1.RunResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
-	if c, _ := callerOf(ctx); err == nil && in.UID == 0 && c.cred == nil && !s.n.cfg.SpawnRoot {
+	if c, _ := users.CallerOf(ctx); err == nil && in.UID == 0 && c.Cred == nil && !s.n.cfg.SpawnRoot {
 		err = code.New(code.NoRights, "node %q starts no programs as user %q for callers elsewhere: "+
 			"start its daemon with --spawn-root", s.n.cfg.Name, in.User)
 	}
@@ -370,7 +371,7 @@ func (s *sessionService) ResizeTerminal(
 func (s *sessionService) SessionOrigin(
 	ctx context.Context, r *connect.Request[nodev1.SessionOriginRequest],
 ) (*connect.Response[nodev1.SessionOriginResponse], error) {
-	c, err := callerOf(ctx)
+	c, err := users.CallerOf(ctx)
 	var in *session
 	if err == nil {
 		in, err = s.n.sessions.find(c, r.Msg.GetSession())

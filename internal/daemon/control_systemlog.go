@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
@@ -18,10 +19,10 @@ func (s *systemService) ReadSystemLog(
 	ctx context.Context, r *connect.Request[nodev1.ReadSystemLogRequest],
 ) (*connect.Response[nodev1.ReadSystemLogResponse], error) {
 	n := s.n
-	c, err := callerOf(ctx)
-	if err == nil && !n.accounts.administrates(c) {
+	c, err := users.CallerOf(ctx)
+	if err == nil && !n.accounts.Administrates(c) {
 		err = code.New(code.NoRights, "user %q may not read the logs of node %q: root, the daemon's "+
-			"user and those named with --admin may", c.user, n.cfg.Name)
+			"user and those named with --admin may", c.User, n.cfg.Name)
 	}
 	if err != nil {
 		return nil, coded(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/state"
@@ -58,7 +59,7 @@ type Node struct {
 	identity    *ingress.Identity
 	descriptors *ingress.Descriptors
 	refusals    *ingress.Refusals
-	accounts    accounts
+	accounts    users.Accounts
 	cluster     cluster
 	network     network
 	registry    registry
@@ -133,7 +134,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 		cfg: cfg, incarnation: random64(), started: time.Now(),
 		broker:      broker{pending: map[uint64]*pendingLink{}},
 		registry:    registry{processes: map[uint32]*process{}, conns: map[*nodeproto.Conn]struct{}{}},
-		accounts:    accounts{node: cfg.Name, spawnRoot: cfg.SpawnRoot, admins: cfg.Admins},
+		accounts:    users.Accounts{Node: cfg.Name, SpawnRoot: cfg.SpawnRoot, Admins: cfg.Admins},
 		disk:        stateDisk{dir: cfg.State},
 		stopWaiting: make(chan struct{}),
 	}

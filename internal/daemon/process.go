@@ -4,18 +4,17 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -53,17 +52,6 @@ type process struct {
 	grantors      map[*process]struct{} // exporters of this node that granted it imports
 	linkCount     int                   // links introduced to or by it
 	rejoinedLinks int                   // links that it announced on rejoining
-}
-
-// userName returns the name by which rights identify a user: names are the same on all nodes of a
-// cluster, numbers need not be.
-func userName(uid uint32) string {
-	s := strconv.FormatUint(uint64(uid), 10)
-	if u, err := user.LookupId(s); err == nil && utf8.ValidString(u.Username) {
-		// No message carries another one.
-		return u.Username
-	}
-	return s
 }
 
 // disconnected removes the process after its connection has ended. Imports that wait for its
@@ -114,8 +102,8 @@ func (p *process) handle(
 		closeAll(fds)
 		fds = nil
 	}
-	if p.refusedFull && (m != nodeproto.Control || !p.n.accounts.administrates(caller{
-		user: p.user, cred: &p.cred,
+	if p.refusedFull && (m != nodeproto.Control || !p.n.accounts.Administrates(users.Caller{
+		User: p.user, Cred: &p.cred,
 	})) {
 		return nil, nil, p.n.descriptors.RunOut()
 	}
@@ -145,7 +133,7 @@ func (p *process) handle(
 		if err != nil {
 			return nil, nil, err
 		}
-		a, err := p.n.control.relay(ctx, caller{user: p.user, cred: &p.cred}, r)
+		a, err := p.n.control.relay(ctx, users.Caller{User: p.user, Cred: &p.cred}, r)
 		return a, nil, err
 	}
 	id := p.id.Load()

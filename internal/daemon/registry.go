@@ -17,6 +17,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -165,7 +166,7 @@ func (reg *registry) claim(
 	p *process, token string,
 ) (pid uint32, parent nodeproto.ProcessID, c *child) {
 	c = reg.n.children.byToken[token]
-	if c == nil || c.runAs.uid != p.cred.UID {
+	if c == nil || c.runAs.UID != p.cred.UID {
 		return reg.freePID(), nodeproto.ProcessID{}, nil
 	}
 	select {
@@ -289,7 +290,7 @@ func (reg *registry) serve(c *net.UnixConn) error {
 		return p.handle(ctx, m, body, fds)
 	})
 	if !reg.track(p.conn) {
-		p.user = userName(cred.UID)
+		p.user = users.Name(cred.UID)
 		close(ready)
 		p.conn.Close()
 		p.releaseDescriptors()
@@ -298,10 +299,11 @@ func (reg *registry) serve(c *net.UnixConn) error {
 	n.wg.Go(func() {
 		// A user lookup on a directory server may take long: it runs here, so that other
 		// connections are accepted meanwhile.
-		p.user = userName(cred.UID)
+		p.user = users.Name(cred.UID)
 		close(ready)
 		if p.refusedFull {
-			n.descriptors.AdmitRefused(p.conn, n.accounts.administrates(caller{user: p.user, cred: &p.cred}))
+			n.descriptors.AdmitRefused(p.conn, n.accounts.Administrates(users.Caller{User: p.user,
+				Cred: &p.cred}))
 		}
 		<-p.conn.Done()
 		reg.untrack(p.conn)

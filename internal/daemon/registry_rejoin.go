@@ -32,7 +32,7 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 		return nodeproto.Welcome{}, err
 	}
 	c := n.children.byPID[e.Process.PID]
-	if c != nil && c.runAs.uid == p.cred.UID && c.markJoined() {
+	if c != nil && c.runAs.UID == p.cred.UID && c.markJoined() {
 		c.real = p.cred.PID
 	}
 	p.session = e.Session

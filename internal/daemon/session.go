@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/supervise"
@@ -121,10 +122,10 @@ func (t *sessions) newSession(r record) *session {
 }
 
 // account is the account that the session's programs run as.
-func (s *session) account() account {
-	a := account{uid: s.UID, name: s.User, home: s.Home}
+func (s *session) account() users.Account {
+	a := users.Account{UID: s.UID, Name: s.User, Home: s.Home}
 	if int(s.UID) != os.Getuid() {
-		a.as = &unix.Identity{UID: s.UID, GID: s.GID, Groups: s.Groups}
+		a.As = &unix.Identity{UID: s.UID, GID: s.GID, Groups: s.Groups}
 	}
 	return a
 }
@@ -295,13 +296,13 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 	}
 	as := s.account()
 	e := environment{}
-	if as.as == nil {
+	if as.As == nil {
 		e = env.All()
 	} else { // the daemon's environment is private
 		e.set("PATH", usualPath)
-		e.set("HOME", as.home)
+		e.set("HOME", as.Home)
 	}
-	c, err := supervise.Launch(ctx, n.cfg.Supervisor, e, as.as, dir, s.spec(), s.confine)
+	c, err := supervise.Launch(ctx, n.cfg.Supervisor, e, as.As, dir, s.spec(), s.confine)
 	if err != nil {
 		if c != nil {
 			n.sessions.reapStuck(c, s.UID)
@@ -376,12 +377,12 @@ func (s *session) hangUp() {
 }
 
 // authorize returns an error unless c may use the session.
-func (s *session) authorize(c caller) error {
-	if c.user == s.User || c.admin() {
+func (s *session) authorize(c users.Caller) error {
+	if c.User == s.User || c.Admin() {
 		return nil
 	}
 	return code.New(code.NoRights, "session %q on node %q is of another user than %q", s.Name,
-		s.n.cfg.Name, c.user)
+		s.n.cfg.Name, c.User)
 }
 
 // makeRun makes the directory that is the user's.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/sessionnodes"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -106,7 +107,7 @@ func (s *session) askNodes() []string {
 // sessionOrigin asks another node, for a user of this one.
 func (p *peer) sessionOrigin(ctx context.Context, user, session string, a *sessionnodes.Answer) {
 	r := connect.NewRequest(&nodev1.SessionOriginRequest{Session: session})
-	r.Header().Set(userHeader, user)
+	r.Header().Set(users.Header, user)
 	m, err := p.sessions.SessionOrigin(ctx, r)
 	if err == nil {
 		if m.Msg.GetUser() == user { // root may ask for another user's session of that name too

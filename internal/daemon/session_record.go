@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/trust"
 )
@@ -109,7 +110,7 @@ func escapeGlob(s string) string {
 
 // newRecord checks what a session is to be.
 func (t *sessions) newRecord(
-	c caller, name, user, drive, share, output string,
+	c users.Caller, name, user, drive, share, output string,
 ) (r record, err error) {
 	if err := supervise.CheckSession(name); err != nil {
 		return r, err
@@ -124,16 +125,16 @@ func (t *sessions) newRecord(
 	if drive, err = checkDrive(drive, share); err != nil {
 		return r, err
 	}
-	a, err := t.n.accounts.owner(c, user)
+	a, err := t.n.accounts.Owner(c, user)
 	if err != nil {
 		return r, err
 	}
 	r = record{
-		Name: name, User: a.name, As: user, UID: a.uid, Home: a.home, Drive: drive, Share: share,
+		Name: name, User: a.Name, As: user, UID: a.UID, Home: a.Home, Drive: drive, Share: share,
 		Output: output,
 	}
-	if a.as != nil {
-		r.GID, r.Groups = a.as.GID, a.as.Groups
+	if a.As != nil {
+		r.GID, r.Groups = a.As.GID, a.As.Groups
 	}
 	return r, nil
 }

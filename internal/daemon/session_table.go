@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -106,7 +107,7 @@ func (t *sessions) close() {
 }
 
 // find returns the session of that name, with an error unless c may use it.
-func (t *sessions) find(c caller, name string) (*session, error) {
+func (t *sessions) find(c users.Caller, name string) (*session, error) {
 	if s := t.named(name); s != nil {
 		return s, s.authorize(c)
 	}

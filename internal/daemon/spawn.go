@@ -43,7 +43,7 @@ func (cs *children) spawnFor(
 		return q.PID, err
 	}
 	var err error
-	if o.runAs, err = cs.n.accounts.of(p.cred, p.user); err != nil {
+	if o.runAs, err = cs.n.accounts.Of(p.cred, p.user); err != nil {
 		return 0, err
 	}
 	return cs.spawn(ctx, o)

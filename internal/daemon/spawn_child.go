@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -19,7 +20,7 @@ import (
 type order struct {
 	parent    nodeproto.ProcessID
 	session   string
-	runAs     account
+	runAs     users.Account
 	inSession *session // nil: the session is a name that programs share, and no more
 	group     uint32   // run group, in a session; 0: a new one
 	search    bool     // see supervise.Order, as the next two
@@ -81,7 +82,7 @@ func (cs *children) run(c *child) {
 	c.executed = true
 	cs.wakeStarters()
 	cs.n.registry.mu.Unlock()
-	cs.n.logs.Server.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.name,
+	cs.n.logs.Server.Info("program started", "pid", c.pid, "realpid", proc.PID(), "user", c.runAs.Name,
 		"session", c.session, "path", string(c.Path), "parent", c.parent.String())
 	c.started <- nil
 	if how, ended := cs.reap(c, proc); ended {
@@ -127,7 +128,7 @@ func (cs *children) exec(c *child) (*unix.Child, error) {
 	}
 	return unix.Begin(unix.Program{
 		Path: string(c.Path), Args: args, Env: env, Dir: string(c.Directory),
-		As: c.runAs.as, Files: [3]*os.File{null, null, null},
+		As: c.runAs.As, Files: [3]*os.File{null, null, null},
 	})
 }
 
@@ -161,7 +162,7 @@ func (cs *children) explain(c *child, err error) error {
 		err = why
 	}
 	return code.New(k, "start %s in %s on node %q as user %q: %v%s", c.Path, c.Directory,
-		cs.n.cfg.Name, c.runAs.name, err, hint)
+		cs.n.cfg.Name, c.runAs.Name, err, hint)
 }
 
 // maxChildren bounds the programs of one user that a node has started and that
@@ -191,7 +192,7 @@ func (cs *children) start(ctx context.Context, c *child) error {
 			cs.n.registry.mu.Unlock()
 			return code.New(code.Unreachable, "node %q is stopping", cs.n.cfg.Name)
 		}
-		if cs.countStarting(c.runAs.uid) < maxStarting {
+		if cs.countStarting(c.runAs.UID) < maxStarting {
 			c.pid = cs.n.registry.freePID()
 			err := cs.add(c)
 			if err == nil {
@@ -207,7 +208,7 @@ func (cs *children) start(ctx context.Context, c *child) error {
 		case <-ctx.Done():
 			return code.New(code.Timeout, "start %s on node %q: %d programs of user %q are about to "+
 				"begin, and their files or directories do not answer (%v)", c.Path, cs.n.cfg.Name, maxStarting,
-				c.runAs.name, context.Cause(ctx))
+				c.runAs.Name, context.Cause(ctx))
 		}
 	}
 }
@@ -216,7 +217,7 @@ func (cs *children) start(ctx context.Context, c *child) error {
 // held.
 func (cs *children) countStarting(uid uint32) (n int) {
 	for _, o := range cs.byPID {
-		if o.runAs.uid == uid && o.inSession == nil && !o.executed {
+		if o.runAs.UID == uid && o.inSession == nil && !o.executed {
 			n++
 		}
 	}
@@ -238,13 +239,13 @@ func (cs *children) add(c *child) error {
 	}
 	same := 0
 	for _, o := range cs.byPID {
-		if o.runAs.uid == c.runAs.uid {
+		if o.runAs.UID == c.runAs.UID {
 			same++
 		}
 	}
 	if same >= maxChildren {
 		return code.New(code.NoMem,
-			"user %q runs %d spawned programs on this node, which is the most: let some end", c.runAs.name,
+			"user %q runs %d spawned programs on this node, which is the most: let some end", c.runAs.Name,
 			same)
 	}
 	cs.byPID[c.pid], cs.byToken[c.token] = c, c

@@ -26,15 +26,15 @@ func (cs *children) environ(c *child) ([]string, error) {
 		}
 	}
 	path, shell := usualPath, ""
-	if c.runAs.as == nil { // the daemon's own user has chosen these
+	if c.runAs.As == nil { // the daemon's own user has chosen these
 		path, shell = cmp.Or(env.Get("PATH"), path), env.Get("SHELL")
 	}
 	e := environment{}
 	e.set("PATH", path)
 	e.set("SHELL", shell)
-	e.set("HOME", c.runAs.home)
-	e.set("USER", c.runAs.name)
-	e.set("LOGNAME", c.runAs.name)
+	e.set("HOME", c.runAs.Home)
+	e.set("USER", c.runAs.Name)
+	e.set("LOGNAME", c.runAs.Name)
 	e.set("LANG", env.Get("LANG"))
 	if c.inSession == nil { // else its supervisor knows where that is
 		e.set("PWD", string(c.Directory))

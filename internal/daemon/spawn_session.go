@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -17,7 +18,7 @@ import (
 func (cs *children) spawnInSession(
 	ctx context.Context, im nodeproto.Importer, o order, group uint32,
 ) (uint32, error) {
-	s, err := cs.n.sessions.find(caller{user: im.User}, im.Session)
+	s, err := cs.n.sessions.find(users.Caller{User: im.User}, im.Session)
 	if err != nil {
 		return 0, err
 	}
@@ -38,11 +39,11 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 	defer stop()
 	s := o.inSession
 	o.runAs = s.account()
-	if o.runAs.uid == 0 && o.parent.Node != "" && o.parent.Node != cs.n.cfg.Name &&
+	if o.runAs.UID == 0 && o.parent.Node != "" && o.parent.Node != cs.n.cfg.Name &&
 		!cs.n.cfg.SpawnRoot {
 		return supervise.Program{}, code.New(code.NoRights,
 			"node %q starts no programs as user %q for other nodes: start its daemon with --spawn-root",
-			cs.n.cfg.Name, o.runAs.name)
+			cs.n.cfg.Name, o.runAs.Name)
 	}
 	sup, err := s.reach(bounded)
 	if err != nil {
@@ -88,7 +89,7 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 		cs.forget(c)
 		return p, cs.killLateStart(sup, c, err, bounded.Err() != nil)
 	}
-	cs.n.logs.Server.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.name,
+	cs.n.logs.Server.Info("program started", "pid", c.pid, "realpid", p.Real, "user", o.runAs.Name,
 		"session", s.Name, "path", string(o.Path), "parent", o.parent.String(), "group", c.group)
 	cs.n.wg.Go(func() { cs.follow(sup, c) })
 	return p, nil

@@ -1,6 +1,10 @@
 package daemon
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
+)
 
 func TestNodeStates(t *testing.T) {
 	if err := nodeTransitions.Walk(nodeStopping, func(from, to nodeState) nodeState {
@@ -30,5 +34,13 @@ func TestSessionStates(t *testing.T) {
 		return s.state
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAdministratorsMayNotUseSessionsOfOthers(t *testing.T) {
+	n := newNode(t.Context(), Config{Name: "n1", Admins: []string{"ops"}})
+	s := &session{n: n, record: record{Name: "s", User: "guest"}}
+	if s.authorize(users.Caller{User: "ops"}) == nil {
+		t.Error("an administrator may use another user's session")
 	}
 }
