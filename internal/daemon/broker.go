@@ -54,7 +54,7 @@ func (p *process) importBuffer(
 		}
 		return g, fds, err
 	}
-	o, err := p.n.cluster.peer(r.Node)
+	o, err := p.n.cluster.Peer(r.Node)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,8 +63,8 @@ func (p *process) importBuffer(
 		return nil, nil, err
 	}
 	defer leave()
-	g, err := o.importBuffer(ctx, im, r)
-	p.n.cluster.compareFirst(o)
+	g, err := o.Import(ctx, im, r)
+	p.n.cluster.CompareFirst(o)
 	return g, nil, err
 }
 
@@ -272,11 +272,11 @@ func (p *process) release(ctx context.Context, r nodeproto.ReleaseRequest) error
 	if r.Exporter.Node == p.n.cfg.Name {
 		return p.n.broker.releaseHere(ctx, r)
 	}
-	o, err := p.n.cluster.peer(r.Exporter.Node)
+	o, err := p.n.cluster.Peer(r.Exporter.Node)
 	if err != nil {
 		return err
 	}
-	return o.release(ctx, r)
+	return o.Release(ctx, r)
 }
 
 func (b *broker) releaseHere(ctx context.Context, r nodeproto.ReleaseRequest) error {
@@ -296,7 +296,7 @@ func (p *process) connect(
 	defer stop()
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
 	if r.Exporter.Node != p.n.cfg.Name {
-		o, err := p.n.cluster.peer(r.Exporter.Node)
+		o, err := p.n.cluster.Peer(r.Exporter.Node)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -307,7 +307,7 @@ func (p *process) connect(
 		defer leave()
 		s := r.Secrecy
 		s.Encrypt = s.Encrypt || p.n.cfg.Encrypt
-		c, err := o.connect(ctx, im, r.Exporter, s)
+		c, err := o.Connect(ctx, im, r.Exporter, s)
 		c.Epoch = epoch
 		if err == nil {
 			p.logLink(c.Link, im, r.Exporter, c.Encrypt)
@@ -423,7 +423,7 @@ func (b *broker) prepareLink(
 	}
 	e.logLink(a.Link, im, exporter, accepted.Encrypt)
 	return nodeproto.Connected{
-		Link: a.Link, Key: key, Address: b.n.cluster.dataAddress(b.n.tcp.Addr()),
+		Link: a.Link, Key: key, Address: b.n.cluster.DataAddress(b.n.tcp.Addr()),
 		Secrecy: accepted.Secrecy,
 	}, nil
 }

@@ -3,24 +3,20 @@ package daemon
 import (
 	"bytes"
 	"context"
-	"errors"
-	"io"
 	"math"
 	"net/http"
-	"net/http/httptrace"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
-	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
@@ -61,10 +57,10 @@ func (ctl *control) handler() http.Handler {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		if !ctl.n.cluster.isMember(p) {
+		if !ctl.n.cluster.IsMember(p) {
 			ctl.n.logs.DriverFile.Warn("a node was refused that is not in the hosts file", "from",
 				r.RemoteAddr, "node", p.Name)
-			_ = connect.NewErrorWriter().Write(w, r, coded(code.New(code.NoRights,
+			_ = connect.NewErrorWriter().Write(w, r, peers.Coded(code.New(code.NoRights,
 				"node %q is not in the hosts file of node %q", p.Name, ctl.n.cfg.Name)))
 			return
 		}
@@ -101,22 +97,22 @@ func (s *service) Import(
 ) (*connect.Response[nodev1.ImportResponse], error) {
 	im, err := importer(ctx, r.Msg.GetImporter(), r.Msg.GetUser(), r.Msg.GetSession())
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	ctx, _, leave, err := s.n.network.use(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	defer leave()
 	g, fds, err := s.n.broker.awaitGrant(ctx, r.Msg.GetTargetPid(),
 		importQuery{im: im, id: r.Msg.GetBufferId()})
 	closeAll(fds)
 	if err != nil {
-		return nil, coded(s.orEnding(err))
+		return nil, peers.Coded(s.orEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ImportResponse{
-		Exporter: processID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size), Rights: uint32(g.Rights),
-		Label: g.Label,
+		Exporter: peers.ProcessID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size),
+		Rights: uint32(g.Rights), Label: g.Label,
 	}), nil
 }
 
@@ -125,14 +121,14 @@ func (s *service) Connect(
 ) (*connect.Response[nodev1.ConnectResponse], error) {
 	im, err := importer(ctx, r.Msg.GetImporter(), r.Msg.GetUser(), r.Msg.GetSession())
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	c, err := s.n.broker.prepareLink(ctx, im, nodeproto.ProcessID{
 		Node: s.n.cfg.Name, PID: r.Msg.GetTargetPid(), Incarnation: r.Msg.GetTargetIncarnation(),
 	},
 		nodeproto.Secrecy{Encrypt: r.Msg.GetEncrypt(), Fingerprint: r.Msg.GetFingerprint()})
 	if err != nil {
-		return nil, coded(s.orEnding(err))
+		return nil, peers.Coded(s.orEnding(err))
 	}
 	return connect.NewResponse(&nodev1.ConnectResponse{
 		Link: c.Link, Key: c.Key, DataAddress: c.Address, Encrypt: c.Encrypt, Fingerprint: c.Fingerprint,
@@ -153,7 +149,7 @@ func (s *service) Release(
 		})
 	}
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	return connect.NewResponse(&nodev1.ReleaseResponse{}), nil
 }
@@ -164,7 +160,7 @@ func (s *service) Leave(
 ) (*connect.Response[nodev1.LeaveResponse], error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node {
-		return nil, coded(code.New(code.NoRights, "%v is no node that could leave", p))
+		return nil, peers.Coded(code.New(code.NoRights, "%v is no node that could leave", p))
 	}
 	links, _ := s.n.registry.severAll(ctx, nodeproto.SeverRequest{
 		Node: p.Name, Why: truncateReason(r.Msg.GetReason()),
@@ -174,40 +170,6 @@ func (s *service) Leave(
 	return connect.NewResponse(&nodev1.LeaveResponse{}), nil
 }
 
-// codeHeader carries our code beside connect's own, which is coarser.
-const codeHeader = "Vmmc-Code"
-
-// coded gives an error the nearest of connect's codes, and ours.
-func coded(err error) error {
-	c, k := code.Unknown, connect.CodeInternal
-	var own code.Code
-	if errors.Is(err, context.DeadlineExceeded) {
-		c = code.Timeout
-	}
-	if errors.As(err, &own) {
-		c = own
-		switch own {
-		case code.NoSuchNode, code.NoSuchProcess, code.NoSuchSession:
-			k = connect.CodeNotFound
-		case code.NoRights:
-			k = connect.CodePermissionDenied
-		case code.StaleImport, code.BadRbufState:
-			k = connect.CodeFailedPrecondition
-		case code.BadArg:
-			k = connect.CodeInvalidArgument
-		case code.BufAlreadyExists:
-			k = connect.CodeAlreadyExists
-		}
-	}
-	e := connect.NewError(k, err)
-	e.Meta().Set(codeHeader, strconv.Itoa(int(c)))
-	return e
-}
-
-func processID(p nodeproto.ProcessID) *nodev1.ProcessID {
-	return &nodev1.ProcessID{Node: p.Node, Pid: p.PID, Incarnation: p.Incarnation}
-}
-
 // ping is what the node says of itself.
 func (ctl *control) ping() *nodev1.PingResponse {
 	a := &nodev1.PingResponse{
@@ -215,8 +177,8 @@ func (ctl *control) ping() *nodev1.PingResponse {
 		ProtocolVersion: nodeproto.Version,
 		UptimeNs:        int64(time.Since(ctl.n.started)), ClockUnixNs: time.Now().UnixNano(),
 		Load_1MMillis: loadAverage(),
-		HostsDigest:   ctl.n.cluster.roster.Load().digest,
-		StateFault:    faultText(ctl.n.disk.fault()),
+		HostsDigest:   ctl.n.cluster.Roster().Digest(),
+		StateFault:    peers.ErrorText(ctl.n.disk.fault()),
 	}
 	ctl.n.mu.Lock()
 	a.State, a.Reason = ctl.n.state.proto(), ctl.n.network.reason()
@@ -253,9 +215,6 @@ func loadAverage() uint32 {
 	return uint32(v * 1000)
 }
 
-// relayed are the headers that say what a body is.
-var relayed = []string{"Content-Type", "Connect-Protocol-Version"}
-
 // userService is one that users call: with a certificate, or through the node of
 // their machine.
 type userService struct {
@@ -289,81 +248,19 @@ func (ctl *control) relay(
 			r.Path)
 	}
 	if r.Node != "" && r.Node != ctl.n.cfg.Name {
-		p, err := ctl.n.cluster.peer(r.Node)
+		p, err := ctl.n.cluster.Peer(r.Node)
 		if err != nil {
 			return nodeproto.ControlAnswer{}, err
 		}
-		return p.relay(ctx, c, r)
+		return p.Relay(ctx, c.User, r)
 	}
-	q, err := controlHTTP(users.WithCaller(ctx, c), r, "http://"+ctl.n.cfg.Name)
+	q, err := peers.NewRequest(users.WithCaller(ctx, c), r, "http://"+ctl.n.cfg.Name)
 	if err != nil {
 		return nodeproto.ControlAnswer{}, err
 	}
 	w := &recorder{header: http.Header{}, status: http.StatusOK}
 	services[i].handler.ServeHTTP(w, q)
-	return answered(w.status, w.header, w.body.Bytes())
-}
-
-// relay asks another node, once.
-func (p *peer) relay(
-	ctx context.Context, c users.Caller, r nodeproto.ControlRequest,
-) (nodeproto.ControlAnswer, error) {
-	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteRequest: func(httptrace.WroteRequestInfo) { sent.Store(true) },
-	})
-	q, err := controlHTTP(ctx, r, hosts.URL(p.host.Control))
-	if err != nil {
-		return nodeproto.ControlAnswer{}, err
-	}
-	q.Header.Set(users.Header, c.User)
-	a, err := p.transport.RoundTrip(q)
-	if err == nil {
-		defer a.Body.Close()
-		var b []byte
-		if b, err = io.ReadAll(io.LimitReader(a.Body, nodeproto.MaxControl+1)); err == nil {
-			return answered(a.StatusCode, a.Header, b)
-		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		return nodeproto.ControlAnswer{}, context.Cause(ctx)
-	case sent.Load() && !idempotent[r.Path]:
-		return nodeproto.ControlAnswer{}, code.New(code.OutcomeUnknown,
-			"node %q at %s was lost while it was asked; whether it has done it is not known: %v",
-			p.host.Name, p.host.Control, err)
-	}
-	return nodeproto.ControlAnswer{}, code.New(code.Unreachable, "node %q at %s cannot be reached: %v",
-		p.host.Name, p.host.Control, err)
-}
-
-func controlHTTP(
-	ctx context.Context, r nodeproto.ControlRequest, base string,
-) (*http.Request, error) {
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, base+r.Path, bytes.NewReader(r.Body))
-	if err != nil {
-		return nil, code.New(code.BadArg, "%q is no call of a service for users: %v", r.Path, err)
-	}
-	for _, h := range relayed {
-		if v := r.Headers[h]; v != "" {
-			q.Header.Set(h, v)
-		}
-	}
-	return q, nil
-}
-
-func answered(status int, h http.Header, body []byte) (nodeproto.ControlAnswer, error) {
-	if len(body) > nodeproto.MaxControl {
-		return nodeproto.ControlAnswer{}, code.New(code.Protocol, "an answer has more than %d bytes",
-			nodeproto.MaxControl)
-	}
-	a := nodeproto.ControlAnswer{Status: status, Body: body, Headers: map[string]string{}}
-	for _, k := range append([]string{codeHeader}, relayed...) {
-		if v := h.Get(k); v != "" {
-			a.Headers[k] = v
-		}
-	}
-	return a, nil
+	return peers.Answer(w.status, w.header, w.body.Bytes())
 }
 
 // recorder is an answer in memory.
@@ -385,7 +282,7 @@ func (s *service) Departed(
 ) (*connect.Response[nodev1.DepartedResponse], error) {
 	p, _ := ctx.Value(callerKey{}).(cert.Peer)
 	if p.Kind != cert.Node {
-		return nil, coded(code.New(code.NoRights, "%v is no node", p))
+		return nil, peers.Coded(code.New(code.NoRights, "%v is no node", p))
 	}
 	m := r.Msg.GetProcess()
 	id := nodeproto.ProcessID{Node: s.n.cfg.Name, PID: m.GetPid(), Incarnation: m.GetIncarnation()}
@@ -401,7 +298,7 @@ func (s *service) Spawn(
 	m := r.Msg
 	im, err := importer(ctx, m.GetParent(), m.GetUser(), m.GetSession())
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	o := order{
 		parent: im.Process, session: im.Session,
@@ -410,12 +307,12 @@ func (s *service) Spawn(
 		},
 	}
 	if err := o.Check(o.session); err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	var pid uint32
 	if m.GetInSession() {
 		if o.name = m.GetName(); len(o.name) > 4096 || bytes.IndexByte(o.name, 0) >= 0 {
-			return nil, coded(code.New(code.BadArg,
+			return nil, peers.Coded(code.New(code.BadArg,
 				"the program's argument 0 has a zero byte, or %d bytes, at most 4096", len(o.name)))
 		}
 		pid, err = s.n.children.spawnInSession(ctx, im, o, m.GetGroup())
@@ -423,7 +320,7 @@ func (s *service) Spawn(
 		pid, err = s.n.children.spawn(ctx, o)
 	}
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	return connect.NewResponse(&nodev1.SpawnResponse{Pid: pid}), nil
 }

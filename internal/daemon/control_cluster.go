@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -45,13 +46,13 @@ func page(all []hosts.Host, after string) (out []hosts.Host, more bool, err erro
 func (s *clusterService) Nodes(
 	ctx context.Context, r *connect.Request[nodev1.NodesRequest],
 ) (*connect.Response[nodev1.NodesResponse], error) {
-	nodes := s.n.cluster.roster.Load()
-	hs, more, err := page(nodes.hosts, r.Msg.GetAfter())
+	nodes := s.n.cluster.Roster()
+	hs, more, err := page(nodes.Hosts(), r.Msg.GetAfter())
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	return connect.NewResponse(&nodev1.NodesResponse{
-		Hosts: s.n.cluster.probe(ctx, nodes, hs, r.Msg.GetLook()), More: more,
+		Hosts: s.n.cluster.Probe(ctx, nodes, hs, r.Msg.GetLook()), More: more,
 	}), nil
 }
 
@@ -71,7 +72,7 @@ func (s *clusterService) TakeDown(
 ) (*connect.Response[nodev1.TakeDownResponse], error) {
 	c, err := s.administrator(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	s.n.logs.Driver.Info("an administrator takes the node down", "user", c.User)
 	return connect.NewResponse(s.n.network.takeDown(ctx, r.Msg.GetReason())), nil
@@ -83,11 +84,11 @@ func (s *clusterService) BringUp(
 ) (*connect.Response[nodev1.BringUpResponse], error) {
 	c, err := s.administrator(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	s.n.logs.Driver.Info("an administrator brings the node up", "user", c.User)
 	if err := s.n.network.bringUp(); err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	return connect.NewResponse(&nodev1.BringUpResponse{}), nil
 }

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	pages "github.com/vmmc-go/vmmc/internal/shmlayout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -23,7 +24,7 @@ func (s *linkService) Links(
 ) (*connect.Response[nodev1.LinksResponse], error) {
 	c, err := users.CallerOf(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	all := s.n.accounts.Administrates(c)
 	pid, place := r.Msg.GetAfterPid(), int(r.Msg.GetAfterPlace())

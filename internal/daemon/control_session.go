@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -39,7 +40,7 @@ const maxAttempt = 64
 // reply makes an answer of what a call came to.
 func reply[T any](m *T, err error) (*connect.Response[T], error) {
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	return connect.NewResponse(m), nil
 }
@@ -85,7 +86,7 @@ func (s *sessionService) AddSession(
 		})
 	}
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	return reply(&nodev1.AddSessionResponse{Session: s.describe(ctx, in)}, nil)
 }
@@ -117,7 +118,7 @@ func (s *sessionService) ListSessions(
 ) (*connect.Response[nodev1.ListSessionsResponse], error) {
 	c, err := users.CallerOf(ctx)
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	m := &nodev1.ListSessionsResponse{}
 	var page []*session
@@ -151,7 +152,7 @@ func (s *sessionService) Run(
 			"start its daemon with --spawn-root", s.n.cfg.Name, in.User)
 	}
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	o := order{
 		session: in.Name, inSession: in, group: r.Msg.GetGroup(), search: true,
@@ -163,7 +164,7 @@ func (s *sessionService) Run(
 	}
 	o.follow, o.env = r.Msg.GetFollow(), r.Msg.GetEnv()
 	if err := errors.Join(o.Check(o.session), checkVariables(o.env)); err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	p, err := s.n.children.runInSession(ctx, o)
 	return reply(&nodev1.RunResponse{
@@ -339,7 +340,7 @@ func (s *sessionService) WriteInput(
 ) (*connect.Response[nodev1.WriteInputResponse], error) {
 	m := r.Msg
 	if len(m.GetData()) > supervise.MaxChunk {
-		return nil, coded(code.New(code.BadArg, "write %d bytes of input: at most %d at a time",
+		return nil, peers.Coded(code.New(code.BadArg, "write %d bytes of input: at most %d at a time",
 			len(m.GetData()), supervise.MaxChunk))
 	}
 	in, sup, err := s.ask(ctx, m.GetSession())
@@ -377,7 +378,7 @@ func (s *sessionService) SessionOrigin(
 		in, err = s.n.sessions.find(c, r.Msg.GetSession())
 	}
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	return reply(in.origin(), nil)
 }

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -25,16 +26,16 @@ func (s *systemService) ReadSystemLog(
 			"user and those named with --admin may", c.User, n.cfg.Name)
 	}
 	if err != nil {
-		return nil, coded(err)
+		return nil, peers.Coded(err)
 	}
 	f, kept := n.logs.File(r.Msg.GetLog())
 	switch {
 	case !kept:
-		return nil, coded(code.New(code.BadConfig, "node %q keeps no logs: start its daemon with --root",
-			n.cfg.Name))
+		return nil, peers.Coded(code.New(code.BadConfig,
+			"node %q keeps no logs: start its daemon with --root", n.cfg.Name))
 	case f == nil:
-		return nil, coded(code.New(code.BadArg, "node %q has no log %v: there are server and driver",
-			n.cfg.Name, r.Msg.GetLog()))
+		return nil, peers.Coded(code.New(code.BadArg,
+			"node %q has no log %v: there are server and driver", n.cfg.Name, r.Msg.GetLog()))
 	}
 	at := r.Msg.GetPosition()
 	switch last := r.Msg.GetLines(); {

@@ -7,7 +7,7 @@
 // with a prefix. Ingress has the connections that have not proved an identity, and the limits on
 // them. The system logs are the node's own, and users say what they may. The registry has the
 // processes that have joined, and members those that may rejoin or have ended. The broker matches
-// imports with exports and introduces links. The cluster is the other nodes, and the network says
+// imports with exports and introduces links. Peers are the other nodes, and the network says
 // whether links with them may be made. Sessions have a table; children (spawn_) are the programs
 // that the node or a session has started. Control is the services for other nodes and for tools.
 //

@@ -131,7 +131,7 @@ func (nw *network) takeDown(ctx context.Context, reason string) *nodev1.TakeDown
 	ctx = context.WithoutCancel(ctx)
 	r := nodeproto.SeverRequest{Epoch: epoch, Why: why, Soon: true}
 	links, silent := nw.n.registry.severAll(ctx, r)
-	out.Untold = nw.n.cluster.announceLeave(ctx, why)
+	out.Untold = nw.n.cluster.AnnounceLeave(ctx, why)
 	r.Soon = false
 	_, again := nw.n.registry.severAll(ctx, r)
 	for _, pid := range again {

@@ -14,6 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
@@ -60,7 +61,7 @@ type Node struct {
 	descriptors *ingress.Descriptors
 	refusals    *ingress.Refusals
 	accounts    users.Accounts
-	cluster     cluster
+	cluster     *peers.Cluster
 	network     network
 	registry    registry
 	children    children
@@ -141,10 +142,23 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.descriptors = ingress.NewDescriptors(cfg.Name, &n.logs)
 	n.refusals = ingress.NewRefusals(&n.logs)
 	n.identity = ingress.NewIdentity(cfg.Identity, cfg.Certs, &n.logs)
-	n.cluster.n, n.registry.n, n.broker.n, n.sessions.n, n.children.n = n, n, n, n, n
+	n.registry.n, n.broker.n, n.sessions.n, n.children.n = n, n, n, n
 	n.network.n, n.control.n = n, n
 	n.ctx, n.cancel = context.WithCancel(ctx)
+	n.cluster = peers.New(peers.Config{
+		Node: cfg.Name, Listen: cfg.Listen, HostsFile: cfg.HostsFile, Certified: cfg.Identity != nil,
+		ClientTLS: n.identity.ClientTLS, Logs: &n.logs, Ping: n.control.ping, Ctx: n.ctx, Go: n.begin,
+	})
 	return n
+}
+
+// begin starts a goroutine, unless Close has begun, which may not wait any more.
+func (n *Node) begin(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state != nodeStopping {
+		n.wg.Go(f)
+	}
 }
 
 // Start brings a node up. It serves until Close.
@@ -168,7 +182,7 @@ func (n *Node) serve() (err error) {
 		return err
 	}
 	if err = n.registry.journal.Open(members.Config{
-		Node: cfg.Name, OwnPID: n.cluster.ownPID, Log: n.logs.Server, Ended: n.ctx.Done(), Go: n.wg.Go,
+		Node: cfg.Name, OwnPID: n.cluster.OwnPID, Log: n.logs.Server, Ended: n.ctx.Done(), Go: n.wg.Go,
 	}, cfg.Socket); err != nil {
 		// Before a request can ask for earlier members.
 		n.unix.hangUp()
@@ -177,7 +191,8 @@ func (n *Node) serve() (err error) {
 	}
 	if cfg.Identity != nil && n.cfg.Listen != "" {
 		if n.tcp, err = ingress.Listen(ingress.Config{
-			Addrs: n.cluster.listenAddrs(), TLS: n.identity.ServerTLS(), Handler: n.control.handler(),
+			Addrs: n.cluster.ListenAddrs(cfg.Listen), TLS: n.identity.ServerTLS(),
+			Handler:     n.control.handler(),
 			Descriptors: n.descriptors, Refusals: n.refusals, ErrorLog: n.logs.HTTPErrors(),
 			DataLink: n.broker.dataLink,
 		}); err != nil {
@@ -202,7 +217,7 @@ func (n *Node) serve() (err error) {
 		n.Close()
 		return err
 	}
-	n.cluster.watchHostsFile()
+	n.cluster.Watch()
 	n.wg.Go(n.registry.accept)
 	if err := n.unix.ring(); err != nil {
 		n.logs.Server.Warn("the processes of the daemon before this one cannot be woken: they come "+
@@ -211,7 +226,7 @@ func (n *Node) serve() (err error) {
 	n.wg.Go(n.registry.sampleLinks)
 	n.logs.Server.Info("node is up", "node", cfg.Name, "socket", cfg.Socket, "listen", n.Addr())
 	n.logs.DriverFile.Info("node is up", "node", cfg.Name, "listen", n.Addr(), "nodes",
-		names(n.cluster.roster.Load().hosts))
+		n.cluster.Roster().String())
 	return nil
 }
 
@@ -223,15 +238,11 @@ func (n *Node) configure() error {
 		return code.New(code.BadConfig, "the certificate is for %s %q, this node is %q", id.Kind, id.Name,
 			n.cfg.Name)
 	}
-	r, err := n.cluster.newRoster(n.cfg.Hosts, nil)
-	if err != nil {
+	if err := n.cluster.Begin(n.cfg.Hosts, n.cfg.HostsRead); err != nil {
 		return err
 	}
-	n.cluster.roster.Store(r)
-	// Before the node listens: a connection from an unlisted node rereads the file.
-	n.cluster.hostsFile.placed, n.cluster.hostsFile.taken = r.places(), n.cfg.HostsRead
 	if n.cfg.Listen == "" {
-		n.cfg.Listen = r.self(n.cfg.Name).Control
+		n.cfg.Listen = n.cluster.Self().Control
 	}
 	return nil
 }
@@ -271,9 +282,7 @@ func (n *Node) Close() {
 	late := time.AfterFunc(timeout.Stop, func() { close(n.stopWaiting) })
 	n.wg.Wait()
 	late.Stop()
-	for _, p := range n.cluster.roster.Load().peers {
-		p.close()
-	}
+	n.cluster.Close()
 	n.sessions.close()
 	n.leaveSocket()
 	n.logs.Server.Info("node is down", "node", n.cfg.Name)
@@ -308,10 +317,7 @@ func (n *Node) Reload() {
 		n.logs.Server.Info("there is no hosts file to read again", "node", n.cfg.Name)
 		return
 	}
-	n.cluster.hostsFile.mu.Lock()
-	n.cluster.hostsFile.taken = nil
-	n.cluster.hostsFile.mu.Unlock()
-	n.cluster.reloadHosts(false)
+	n.cluster.Reload()
 }
 
 // Health is why the node does not serve all that it is for, or nil.

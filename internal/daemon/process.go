@@ -246,7 +246,7 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	n.logs.Server.Info("process joined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user,
 		"session", p.session)
 	return nodeproto.Welcome{
-		Process: id, Parent: parent, User: p.user, Hosts: n.cluster.nodeNames(), Introduces: true,
+		Process: id, Parent: parent, User: p.user, Hosts: n.cluster.NodeNames(), Introduces: true,
 		InSession: p.member != nil,
 	}, nil
 }

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
@@ -21,7 +19,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
-	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 // registry is the processes of the node: those that have joined, those that may rejoin, and those
@@ -184,7 +181,7 @@ func (reg *registry) claim(
 
 // freePID returns an unused logical pid. reg.mu is held.
 func (reg *registry) freePID() uint32 {
-	index := reg.n.cluster.place()
+	index := reg.n.cluster.Place()
 	for {
 		pid := reg.n.unix.pid(index) // a full round of numbers later they begin again
 		if reg.processes[pid] == nil && reg.n.children.byPID[pid] == nil && !reg.journal.IsAbsent(pid) {
@@ -302,8 +299,10 @@ func (reg *registry) serve(c *net.UnixConn) error {
 		p.user = users.Name(cred.UID)
 		close(ready)
 		if p.refusedFull {
-			n.descriptors.AdmitRefused(p.conn, n.accounts.Administrates(users.Caller{User: p.user,
-				Cred: &p.cred}))
+			n.descriptors.AdmitRefused(p.conn, n.accounts.Administrates(users.Caller{
+				User: p.user,
+				Cred: &p.cred,
+			}))
 		}
 		<-p.conn.Done()
 		reg.untrack(p.conn)
@@ -327,19 +326,9 @@ func (reg *registry) hasDeparted(ctx context.Context, id nodeproto.ProcessID) (b
 	if id.Node == reg.n.cfg.Name {
 		return reg.journal.HasDeparted(id), nil
 	}
-	o, err := reg.n.cluster.peer(id.Node)
+	o, err := reg.n.cluster.Peer(id.Node)
 	if err != nil {
 		return false, err
 	}
-	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,
-		code.New(code.Unreachable, "node %q at %s has not answered within %v", o.host.Name,
-			o.host.Control, timeout.Ping))
-	defer stop()
-	a, err := o.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{
-		Process: processID(id),
-	}))
-	if err != nil {
-		return false, o.failed(ctx, err)
-	}
-	return a.Msg.GetDeparted(), nil
+	return o.Departed(ctx, id)
 }

@@ -45,7 +45,7 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 	p.id.Store(&e.Process)
 	n.registry.processes[e.Process.PID] = p
 	return nodeproto.Welcome{
-		Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.cluster.nodeNames(), Pass: r.Pass,
+		Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.cluster.NodeNames(), Pass: r.Pass,
 		Introduces: true, InSession: p.member != nil,
 	}, nil
 }

@@ -352,7 +352,7 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			switch {
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
-			case !p.Joined && !s.n.cluster.ownPID(p.PID):
+			case !p.Joined && !s.n.cluster.OwnPID(p.PID):
 				s.n.sessions.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
 			case !p.Joined && !known:
 				s.n.children.readopt(s, c, p)

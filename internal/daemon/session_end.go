@@ -180,7 +180,6 @@ func (s *session) endWithoutSupervisor(ctx context.Context, err error) error {
 func EndSessions(ctx context.Context, name, state string) error {
 	n := newNode(ctx, Config{Name: name, State: state})
 	n.logs.Open(n.cfg.Log, "")
-	n.cluster.roster.Store(&roster{})
 	defer n.sessions.close()
 	defer n.wg.Wait()
 	defer n.cancel()

@@ -4,11 +4,9 @@ import (
 	"context"
 	"sync"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/sessionnodes"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -90,31 +88,16 @@ func (s *session) nodes(ctx context.Context) ([]string, error) {
 func (s *session) askNodes() []string {
 	ctx, stop := context.WithTimeout(s.n.ctx, timeout.Ping)
 	defer stop()
-	roster := s.n.cluster.roster.Load()
-	answers := make([]sessionnodes.Answer, len(roster.hosts))
+	roster := s.n.cluster.Roster()
+	answers := make([]sessionnodes.Answer, len(roster.Hosts()))
 	var all sync.WaitGroup
-	for i, h := range roster.hosts {
+	for i, h := range roster.Hosts() {
 		if answers[i].Node = h.Name; h.Name == s.n.cfg.Name {
 			answers[i].Origin = s.origin()
 			continue
 		}
-		all.Go(func() { roster.peers[h.Name].sessionOrigin(ctx, s.User, s.Name, &answers[i]) })
+		all.Go(func() { roster.Peer(h.Name).SessionOrigin(ctx, s.User, s.Name, &answers[i]) })
 	}
 	all.Wait()
 	return sessionnodes.Order(answers)
-}
-
-// sessionOrigin asks another node, for a user of this one.
-func (p *peer) sessionOrigin(ctx context.Context, user, session string, a *sessionnodes.Answer) {
-	r := connect.NewRequest(&nodev1.SessionOriginRequest{Session: session})
-	r.Header().Set(users.Header, user)
-	m, err := p.sessions.SessionOrigin(ctx, r)
-	if err == nil {
-		if m.Msg.GetUser() == user { // root may ask for another user's session of that name too
-			a.Origin = m.Msg
-		}
-		return
-	}
-	e, answered := answeredError(err)
-	a.Silent = !answered || e.Code != code.NoSuchSession && e.Code != code.NoRights
 }

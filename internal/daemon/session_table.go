@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
@@ -240,7 +241,7 @@ func (t *sessions) checkPlace() error {
 	return code.New(code.BadConfig, "node %q is in place %d of the hosts file, and process %d of "+
 		"its session %q has run since it was in place %d: put it there again, with lines \"-\" before "+
 		"it where others were removed, until the session is deleted",
-		t.n.cfg.Name, t.n.cluster.place()+1, f.pid, f.session, f.pid/block+1)
+		t.n.cfg.Name, t.n.cluster.Place()+1, f.pid, f.session, f.pid/peers.PIDBlock+1)
 }
 
 // findCgroups looks whether sessions can have cgroups, and says so.

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/trust"
@@ -135,14 +136,10 @@ func (s *unixSocket) keepIn(f *os.File) {
 	s.state, s.next, s.kept = f, max(s.next, countIn(f)), 0
 }
 
-// block is how many logical pids a node has; each node's begin at its place in
-// the hosts file, so they are unique in the cluster.
-const block = 1_000_000
-
 // pid gives out the next logical pid of the node at place index. The files
 // are written ahead, 256 at a time.
 func (s *unixSocket) pid(index int) uint32 {
-	s.next = s.next%(block-1) + 1
+	s.next = s.next%(peers.PIDBlock-1) + 1
 	if s.next > s.kept || s.kept-s.next > 256 {
 		s.kept = s.next + 255
 		for _, f := range []*os.File{s.lock, s.state} {
@@ -151,7 +148,7 @@ func (s *unixSocket) pid(index int) uint32 {
 			}
 		}
 	}
-	return uint32(index)*block + s.next
+	return uint32(index)*peers.PIDBlock + s.next
 }
 
 // hangUp ends the listening, and the connections that were not accepted, in which descriptors may

@@ -2,15 +2,10 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"net/http/httptrace"
-	"strconv"
-	"sync/atomic"
 	"syscall"
 
-	"connectrpc.com/connect"
-
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -30,12 +25,16 @@ func (cs *children) spawnFor(
 		}
 	}
 	if r.Node != cs.n.cfg.Name {
-		far, err := cs.n.cluster.peer(r.Node)
+		far, err := cs.n.cluster.Peer(r.Node)
 		if err != nil {
 			return 0, err
 		}
-		pid, err := far.spawn(ctx, o, p.user)
-		cs.n.cluster.compareFirst(far)
+		pid, err := far.Spawn(ctx, &nodev1.SpawnRequest{
+			Parent: peers.ProcessID(o.parent), User: p.user, Session: o.session,
+			Path: o.Path, Args: o.Args, Directory: o.Directory, Hosts: o.Hosts,
+			InSession: o.inSession != nil, Group: o.group, Name: o.name,
+		})
+		cs.n.cluster.CompareFirst(far)
 		return pid, err
 	}
 	if o.inSession != nil {
@@ -82,49 +81,4 @@ func (cs *children) cancel(c *child) {
 	if c.proc != nil {
 		c.proc.Signal(syscall.SIGKILL)
 	}
-}
-
-// spawn asks another node. The request goes out once: an answer that got lost
-// leaves a program that no caller knows of, and a second request would start another one.
-func (p *peer) spawn(ctx context.Context, o order, user string) (uint32, error) {
-	ctx, stop := context.WithTimeout(ctx, timeout.Control)
-	defer stop()
-	var sent atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
-	})
-	a, err := p.client.Spawn(ctx, connect.NewRequest(&nodev1.SpawnRequest{
-		Parent: processID(o.parent), User: user, Session: o.session,
-		Path: o.Path, Args: o.Args, Directory: o.Directory, Hosts: o.Hosts,
-		InSession: o.inSession != nil, Group: o.group, Name: o.name,
-	}))
-	if err == nil {
-		return a.Msg.GetPid(), nil
-	}
-	if refusedSpawn(err) {
-		return 0, p.failed(context.WithoutCancel(ctx), err)
-	}
-	if !sent.Load() {
-		return 0, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name,
-			p.host.Control, err)
-	}
-	return 0, code.New(code.OutcomeUnknown,
-		"node %q at %s was lost while it was asked; whether it has started %s is not known: %v",
-		p.host.Name, p.host.Control, o.Path, err)
-}
-
-// refusedSpawn says whether the other node has answered that it does not.
-func refusedSpawn(err error) bool {
-	var ce *connect.Error
-	if !errors.As(err, &ce) {
-		return false
-	}
-	if _, err := strconv.Atoi(ce.Meta().Get(codeHeader)); err == nil {
-		return true
-	}
-	switch ce.Code() { // without our code: it never got to the service
-	case connect.CodePermissionDenied, connect.CodeUnimplemented, connect.CodeResourceExhausted:
-		return true
-	}
-	return false
 }

@@ -84,11 +84,3 @@ func tryWrite(dir string) error {
 	_, err = f.Write(make([]byte, diskCheckBytes))
 	return errors.Join(err, f.Close(), os.Remove(path))
 }
-
-// faultText is an error as an answer has it; brief, as it goes into lists.
-func faultText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return truncateError(err.Error())
-}

@@ -1,8 +1,9 @@
 //go:build linux
 
-package daemon
+package peers
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,11 +11,12 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 )
 
-// configured is a node before it serves, whose hosts file has the text.
-func configured(t *testing.T, list []hosts.Host, text string) (*Node, error) {
+// configured is the view of a node before it serves, whose hosts file has the text.
+func configured(t *testing.T, list []hosts.Host, text string) (*Cluster, error) {
 	t.Helper()
 	ids, err := cert.Ephemeral("test", "a")
 	if err != nil {
@@ -24,31 +26,34 @@ func configured(t *testing.T, list []hosts.Host, text string) (*Node, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := newNode(t.Context(), Config{Name: "a", Identity: ids["a"], Hosts: list, HostsFile: file})
-	n.logs.Open(n.cfg.Log, "")
-	return n, n.configure()
+	logs := &systemlog.Logs{}
+	logs.Open(slog.New(slog.DiscardHandler), "")
+	c := New(Config{
+		Node: "a", HostsFile: file, Certified: true, ClientTLS: ids["a"].ClientTLS, Logs: logs,
+	})
+	return c, c.Begin(list, nil)
 }
 
 // A node that is not in the list may ask while this one still starts, and has the
 // file looked at.
 func TestANodeIsWelcomeWhileThisOneStarts(t *testing.T) {
 	list := []hosts.Host{{Name: "a", Control: "h:1", Data: "h:1"}}
-	n, err := configured(t, list, "a h:1\nb h:2\n")
+	c, err := configured(t, list, "a h:1\nb h:2\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := (cert.Peer{Kind: cert.Node, Name: "b"}); !n.cluster.isMember(b) {
+	if b := (cert.Peer{Kind: cert.Node, Name: "b"}); !c.IsMember(b) {
 		t.Error("b is in the file, and was refused")
 	}
-	if c := (cert.Peer{Kind: cert.Node, Name: "c"}); n.cluster.isMember(c) {
+	if o := (cert.Peer{Kind: cert.Node, Name: "c"}); c.IsMember(o) {
 		t.Error("c is not in the file, and was let in")
 	}
 	// The places were this node's from the start, not only from that look on.
-	if err := os.WriteFile(n.cfg.HostsFile, []byte("-\na h:1\nb h:2\n"), 0o600); err != nil {
+	if err := os.WriteFile(c.cfg.HostsFile, []byte("-\na h:1\nb h:2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.Reload()
-	if got := n.cluster.roster.Load(); got.place != 0 || len(got.peers) != 1 {
+	c.Reload()
+	if got := c.roster.Load(); got.place != 0 || len(got.peers) != 1 {
 		t.Errorf("a moved to place %d", got.place)
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package peers
 
 import (
 	"errors"
@@ -25,32 +25,40 @@ type hostsFile struct {
 	failed string         // why it could not be looked at
 }
 
-// watchHostsFile looks at the hosts file from now on.
-func (c *cluster) watchHostsFile() {
-	if c.n.cfg.HostsFile == "" {
+// Watch looks at the hosts file from now on.
+func (c *Cluster) Watch() {
+	if c.cfg.HostsFile == "" {
 		return
 	}
-	c.n.wg.Go(func() {
+	c.cfg.Go(func() {
 		t := time.NewTicker(timeout.HostsFile)
 		defer t.Stop()
 		for {
 			select {
 			case <-t.C:
 				c.reloadHosts(true)
-			case <-c.n.ctx.Done():
+			case <-c.cfg.Ctx.Done():
 				return
 			}
 		}
 	})
 }
 
+// Reload reads the file again, whether it has changed or not.
+func (c *Cluster) Reload() {
+	c.hostsFile.mu.Lock()
+	c.hostsFile.taken = nil
+	c.hostsFile.mu.Unlock()
+	c.reloadHosts(false)
+}
+
 // reloadHosts takes the file up when it has changed; when settled is set, only if it
 // is as it was at the look before: else it may still be being written.
-func (c *cluster) reloadHosts(settled bool) {
+func (c *Cluster) reloadHosts(settled bool) {
 	f := &c.hostsFile
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, err := os.Stat(c.n.cfg.HostsFile)
+	now, err := os.Stat(c.cfg.HostsFile)
 	if err == nil && !now.Mode().IsRegular() { // a pipe may never have anything again
 		err = errors.New("it is no plain file")
 	}
@@ -58,8 +66,8 @@ func (c *cluster) reloadHosts(settled bool) {
 		f.seen = nil
 		if why := err.Error(); f.failed != why { // said once; it may be about to be replaced
 			f.failed = why
-			c.n.logs.Server.Info("the hosts file cannot be read, the node list stays as it was", "file",
-				c.n.cfg.HostsFile, "err", err)
+			c.cfg.Logs.Server.Info("the hosts file cannot be read, the node list stays as it was",
+				"file", c.cfg.HostsFile, "err", err)
 		}
 		return
 	}
@@ -71,7 +79,7 @@ func (c *cluster) reloadHosts(settled bool) {
 		return
 	}
 	f.taken = now
-	list, err := hosts.ReadFile(c.n.cfg.HostsFile)
+	list, err := hosts.ReadFile(c.cfg.HostsFile)
 	if err == nil {
 		err = c.applyHosts(list)
 	}
@@ -80,9 +88,9 @@ func (c *cluster) reloadHosts(settled bool) {
 	}
 }
 
-func (c *cluster) logHostsKept(err error) {
-	c.n.logs.Server.Warn("the hosts file is refused, the node list stays as it was", "file",
-		c.n.cfg.HostsFile, "err", err)
+func (c *Cluster) logHostsKept(err error) {
+	c.cfg.Logs.Server.Warn("the hosts file is refused, the node list stays as it was", "file",
+		c.cfg.HostsFile, "err", err)
 }
 
 func sameFile(a, b os.FileInfo) bool {
@@ -91,13 +99,13 @@ func sameFile(a, b os.FileInfo) bool {
 
 // applyHosts makes a list of nodes that of this node, or says why not. With the
 // hosts file's mu.
-func (c *cluster) applyHosts(list []hosts.Host) error {
+func (c *Cluster) applyHosts(list []hosts.Host) error {
 	if len(list) == 0 {
 		return code.New(code.BadConfig, "it names no node")
 	}
 	old := c.roster.Load()
-	was := old.self(c.n.cfg.Name)
-	is, _ := hosts.Lookup(list, c.n.cfg.Name)
+	was := old.self(c.cfg.Node)
+	is, _ := hosts.Lookup(list, c.cfg.Node)
 	if is.Name != "" && (is.Control != was.Control || is.Data != was.Data) {
 		return code.New(code.BadConfig,
 			"the address of this node has changed from %s to %s: stop it and start it again", addresses(was),
@@ -133,7 +141,7 @@ func (c *cluster) applyHosts(list []hosts.Host) error {
 	for _, l := range [][]string{added, removed, moved} {
 		slices.Sort(l)
 	}
-	c.n.logs.Server.Info("the hosts file was read again", "nodes", names(r.hosts), "added",
+	c.cfg.Logs.Server.Info("the hosts file was read again", "nodes", names(r.hosts), "added",
 		strings.Join(added, ", "), "removed", strings.Join(removed, ", "), "moved",
 		strings.Join(moved, ", "))
 	return nil
@@ -148,7 +156,7 @@ func addresses(h hosts.Host) string {
 
 // checkPlaces refuses what would give two nodes one block of logical pids while
 // processes of both may run: a place is a node's for as long as this daemon runs.
-func (f *hostsFile) checkPlaces(r *roster) error {
+func (f *hostsFile) checkPlaces(r *Roster) error {
 	places := r.places()
 	for place, name := range f.placed {
 		if now, there := places[place]; there && now != name {
@@ -174,9 +182,9 @@ func (f *hostsFile) checkPlaces(r *roster) error {
 	return nil
 }
 
-// isMember reports whether p belongs to the cluster. It rereads the file for an unknown node, which
+// IsMember reports whether p belongs to the cluster. It rereads the file for an unknown node, which
 // may just have been added.
-func (c *cluster) isMember(p cert.Peer) bool {
+func (c *Cluster) IsMember(p cert.Peer) bool {
 	if c.roster.Load().isMember(p) {
 		return true
 	}

@@ -1,4 +1,4 @@
-package daemon
+package peers
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// probe pings the given nodes concurrently.
-func (c *cluster) probe(
-	ctx context.Context, nodes *roster, hs []hosts.Host, what nodev1.Look,
+// Probe pings the given nodes concurrently.
+func (c *Cluster) Probe(
+	ctx context.Context, nodes *Roster, hs []hosts.Host, what nodev1.Look,
 ) []*nodev1.Host {
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
@@ -31,8 +31,8 @@ func (c *cluster) probe(
 		s := &nodev1.Host{
 			Name: h.Name, ControlAddress: h.Control, DataAddress: h.Data, Place: nodes.placeOf(h.Name),
 		}
-		if out[i] = s; h.Name == c.n.cfg.Name {
-			s.Self, s.Reachable, s.Ping = true, true, c.n.control.ping()
+		if out[i] = s; h.Name == c.cfg.Node {
+			s.Self, s.Reachable, s.Ping = true, true, c.cfg.Ping()
 			continue
 		}
 		if what == nodev1.Look_LOOK_UNSPECIFIED {
@@ -49,7 +49,7 @@ func (c *cluster) probe(
 			all.Go(func() {
 				rtt, err := probeDataPort(ctx, h.Data)
 				if err != nil {
-					s.DataError = truncateError(err.Error())
+					s.DataError = ErrorText(err)
 					return
 				}
 				s.DataRttNs = int64(rtt)
@@ -70,8 +70,16 @@ func truncateError(s string) string {
 	return s
 }
 
+// ErrorText is an error as an answer has it; brief, as it goes into lists. It is "" for nil.
+func ErrorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return truncateError(err.Error())
+}
+
 // probe measures a round trip on an established connection and records the answer in s.
-func (p *peer) probe(ctx context.Context, s *nodev1.Host) {
+func (p *Peer) probe(ctx context.Context, s *nodev1.Host) {
 	var from atomic.Pointer[string]
 	ctx = httptrace.WithClientTrace(ctx,
 		&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
@@ -88,7 +96,7 @@ func (p *peer) probe(ctx context.Context, s *nodev1.Host) {
 			} else {
 				err = p.failed(ctx, err)
 			}
-			s.Reachable, s.RttNs, s.Ping, s.Error = false, 0, nil, truncateError(err.Error())
+			s.Reachable, s.RttNs, s.Ping, s.Error = false, 0, nil, ErrorText(err)
 			return
 		}
 		rtt := time.Since(start)
@@ -129,7 +137,7 @@ type listComparison struct {
 }
 
 // placeOf is a node's place, from 1 on.
-func (r *roster) placeOf(name string) uint32 {
+func (r *Roster) placeOf(name string) uint32 {
 	for i, h := range r.hosts {
 		if h.Name == name {
 			return uint32(hosts.Place(r.hosts, i) + 1)
@@ -140,8 +148,8 @@ func (r *roster) placeOf(name string) uint32 {
 
 // compareLists says how another node's list differs, which has the digest, and has the
 // log say it once.
-func (c *cluster) compareLists(
-	ctx context.Context, p *peer, own *roster, digest uint64,
+func (c *Cluster) compareLists(
+	ctx context.Context, p *Peer, own *Roster, digest uint64,
 ) (how string, conflict bool) {
 	how, conflict = agree.With(ctx, p.cluster, own.hosts, digest)
 	how = truncateError(how)
@@ -152,27 +160,22 @@ func (c *cluster) compareLists(
 	switch {
 	case how == was || how == "" || c.roster.Load() != own:
 	case conflict:
-		c.n.logs.Driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why",
+		c.cfg.Logs.Driver.Warn("a node gives out logical pids of other nodes", "node", p.host.Name, "why",
 			how)
 	default:
-		c.n.logs.Driver.Info("a node has another list of nodes", "node", p.host.Name, "why", how)
+		c.cfg.Logs.Driver.Info("a node has another list of nodes", "node", p.host.Name, "why", how)
 	}
 	return how, conflict
 }
 
-// compareFirst compares the lists after the first call to a node, and not again before
+// CompareFirst compares the lists after the first call to a node, and not again before
 // this node's list changes. The caller does not wait for it.
-func (c *cluster) compareFirst(p *peer) {
+func (c *Cluster) CompareFirst(p *Peer) {
 	if p.lists.done.Swap(true) {
 		return
 	}
-	c.n.mu.Lock()
-	defer c.n.mu.Unlock()
-	if c.n.state == nodeStopping { // and Close may not wait any more
-		return
-	}
-	c.n.wg.Go(func() {
-		ctx, stop := context.WithTimeout(c.n.ctx, timeout.Control)
+	c.cfg.Go(func() {
+		ctx, stop := context.WithTimeout(c.cfg.Ctx, timeout.Control)
 		defer stop()
 		a, err := p.client.Ping(ctx, connect.NewRequest(&nodev1.PingRequest{}))
 		if err != nil {

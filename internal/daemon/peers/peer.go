@@ -1,4 +1,4 @@
-package daemon
+package peers
 
 import (
 	"context"
@@ -16,15 +16,18 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/sessionnodes"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 	"github.com/vmmc-go/vmmc/proto/vmmc/node/v1/nodev1connect"
 )
 
-// peer is another node as this one reaches it.
-type peer struct {
+// Peer is another node as this one reaches it.
+type Peer struct {
 	host      hosts.Host
 	transport *peerTransport
 	client    nodev1connect.NodeServiceClient
@@ -33,10 +36,10 @@ type peer struct {
 	sessions  nodev1connect.SessionServiceClient
 }
 
-func (c *cluster) newPeer(h hosts.Host) *peer {
+func (c *Cluster) newPeer(h hosts.Host) *Peer {
 	d := &net.Dialer{Timeout: timeout.Connect}
-	t := &peerTransport{n: c.n, host: h, Transport: &http.Transport{
-		TLSClientConfig: c.n.identity.ClientTLS(h.Name), DialContext: d.DialContext,
+	t := &peerTransport{logs: c.cfg.Logs, host: h, Transport: &http.Transport{
+		TLSClientConfig: c.cfg.ClientTLS(h.Name), DialContext: d.DialContext,
 		ForceAttemptHTTP2: true,
 		IdleConnTimeout:   timeout.Idle, TLSHandshakeTimeout: timeout.Hello,
 		// A node whose machine has died says nothing, and there are calls that wait.
@@ -44,7 +47,7 @@ func (c *cluster) newPeer(h hosts.Host) *peer {
 	}}
 	client, base := &http.Client{Transport: t}, hosts.URL(h.Control)
 	limit := connect.WithReadMaxBytes(nodeproto.MaxPacket)
-	return &peer{
+	return &Peer{
 		host: h, transport: t,
 		client:   nodev1connect.NewNodeServiceClient(client, base, limit),
 		cluster:  nodev1connect.NewClusterServiceClient(client, base, limit),
@@ -52,10 +55,10 @@ func (c *cluster) newPeer(h hosts.Host) *peer {
 	}
 }
 
-func (p *peer) close() { p.transport.CloseIdleConnections() }
+func (p *Peer) close() { p.transport.CloseIdleConnections() }
 
 // failed turns what came back into our own error.
-func (p *peer) failed(ctx context.Context, err error) error {
+func (p *Peer) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -66,11 +69,17 @@ func (p *peer) failed(ctx context.Context, err error) error {
 		p.host.Control, err)
 }
 
-func (p *peer) importBuffer(
+// ProcessID is a process in messages to other nodes.
+func ProcessID(p nodeproto.ProcessID) *nodev1.ProcessID {
+	return &nodev1.ProcessID{Node: p.Node, Pid: p.PID, Incarnation: p.Incarnation}
+}
+
+// Import requests a grant for an importer of this node.
+func (p *Peer) Import(
 	ctx context.Context, im nodeproto.Importer, r nodeproto.ImportRequest,
 ) (nodeproto.Grant, error) {
 	a, err := retryInterrupted(ctx, p.client.Import, &nodev1.ImportRequest{
-		Importer: processID(im.Process), User: im.User, Session: im.Session, TargetPid: r.PID,
+		Importer: ProcessID(im.Process), User: im.User, Session: im.Session, TargetPid: r.PID,
 		BufferId: r.ID,
 	})
 	if err != nil {
@@ -86,11 +95,12 @@ func (p *peer) importBuffer(
 	}, nil
 }
 
-func (p *peer) connect(
+// Connect requests a link for an importer of this node.
+func (p *Peer) Connect(
 	ctx context.Context, im nodeproto.Importer, exporter nodeproto.ProcessID, s nodeproto.Secrecy,
 ) (nodeproto.Connected, error) {
 	a, err := retryInterrupted(ctx, p.client.Connect, &nodev1.ConnectRequest{
-		Importer: processID(im.Process), User: im.User, Session: im.Session,
+		Importer: ProcessID(im.Process), User: im.User, Session: im.Session,
 		TargetPid: exporter.PID, TargetIncarnation: exporter.Incarnation,
 		Encrypt: s.Encrypt, Fingerprint: s.Fingerprint,
 	})
@@ -109,9 +119,10 @@ func (p *peer) connect(
 	}, nil
 }
 
-func (p *peer) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
+// Release returns a grant.
+func (p *Peer) Release(ctx context.Context, r nodeproto.ReleaseRequest) error {
 	_, err := p.client.Release(ctx, connect.NewRequest(&nodev1.ReleaseRequest{
-		Importer: processID(r.Importer), TargetPid: r.Exporter.PID,
+		Importer: ProcessID(r.Importer), TargetPid: r.Exporter.PID,
 		TargetIncarnation: r.Exporter.Incarnation, Handle: r.Handle,
 	}))
 	if err != nil {
@@ -120,8 +131,81 @@ func (p *peer) release(ctx context.Context, r nodeproto.ReleaseRequest) error {
 	return nil
 }
 
-// announceLeave tells all other nodes concurrently, and returns those that did not answer.
-func (c *cluster) announceLeave(ctx context.Context, why string) (untold []string) {
+// Departed reports whether a process of that node is known to have ended.
+func (p *Peer) Departed(ctx context.Context, id nodeproto.ProcessID) (bool, error) {
+	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,
+		code.New(code.Unreachable, "node %q at %s has not answered within %v", p.host.Name,
+			p.host.Control, timeout.Ping))
+	defer stop()
+	a, err := p.client.Departed(ctx, connect.NewRequest(&nodev1.DepartedRequest{
+		Process: ProcessID(id),
+	}))
+	if err != nil {
+		return false, p.failed(ctx, err)
+	}
+	return a.Msg.GetDeparted(), nil
+}
+
+// SessionOrigin asks how a session there was made, for a user of this node.
+func (p *Peer) SessionOrigin(
+	ctx context.Context, user, session string, a *sessionnodes.Answer,
+) {
+	r := connect.NewRequest(&nodev1.SessionOriginRequest{Session: session})
+	r.Header().Set(users.Header, user)
+	m, err := p.sessions.SessionOrigin(ctx, r)
+	if err == nil {
+		if m.Msg.GetUser() == user { // root may ask for another user's session of that name too
+			a.Origin = m.Msg
+		}
+		return
+	}
+	e, answered := answeredError(err)
+	a.Silent = !answered || e.Code != code.NoSuchSession && e.Code != code.NoRights
+}
+
+// Spawn starts a program there. The request goes out once: an answer that got lost
+// leaves a program that no caller knows of, and a second request would start another one.
+func (p *Peer) Spawn(ctx context.Context, r *nodev1.SpawnRequest) (pid uint32, err error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
+	})
+	a, err := p.client.Spawn(ctx, connect.NewRequest(r))
+	if err == nil {
+		return a.Msg.GetPid(), nil
+	}
+	if refusedSpawn(err) {
+		return 0, p.failed(context.WithoutCancel(ctx), err)
+	}
+	if !sent.Load() {
+		return 0, code.New(code.Unreachable, "node %q at %s cannot be reached: %v", p.host.Name,
+			p.host.Control, err)
+	}
+	return 0, code.New(code.OutcomeUnknown,
+		"node %q at %s was lost while it was asked; whether it has started %s is not known: %v",
+		p.host.Name, p.host.Control, r.GetPath(), err)
+}
+
+// refusedSpawn says whether the other node has answered that it does not.
+func refusedSpawn(err error) bool {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return false
+	}
+	if _, err := strconv.Atoi(ce.Meta().Get(codeHeader)); err == nil {
+		return true
+	}
+	switch ce.Code() { // without our code: it never got to the service
+	case connect.CodePermissionDenied, connect.CodeUnimplemented, connect.CodeResourceExhausted:
+		return true
+	}
+	return false
+}
+
+// AnnounceLeave tells all other nodes concurrently, and returns those that did not answer.
+func (c *Cluster) AnnounceLeave(ctx context.Context, why string) (untold []string) {
 	// Each gives its own processes half of that, in severAll.
 	ctx, stop := context.WithTimeout(ctx, 2*timeout.Ping)
 	defer stop()
@@ -131,7 +215,7 @@ func (c *cluster) announceLeave(ctx context.Context, why string) (untold []strin
 		all.Go(func() {
 			if _, err := p.client.Leave(ctx,
 				connect.NewRequest(&nodev1.LeaveRequest{Reason: why})); err != nil {
-				c.n.logs.Driver.Info("a node was not told that this one is down", "node", p.host.Name, "err",
+				c.cfg.Logs.Driver.Info("a node was not told that this one is down", "node", p.host.Name, "err",
 					err)
 				mu.Lock()
 				defer mu.Unlock()
@@ -189,16 +273,6 @@ func retryInterrupted[Q, A any](
 	}
 }
 
-// answeredError returns the error that the daemon sent; ok is false if the call failed otherwise.
-func answeredError(err error) (e *code.Error, ok bool) {
-	var ce *connect.Error
-	if !errors.As(err, &ce) {
-		return nil, false
-	}
-	n, err := strconv.Atoi(ce.Meta().Get(codeHeader))
-	return &code.Error{Code: code.Code(n), Text: ce.Message()}, err == nil
-}
-
 // connectionLost reports whether an established connection ended.
 func connectionLost(err error) bool {
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
@@ -213,7 +287,7 @@ func connectionLost(err error) bool {
 // the node becomes unreachable and reachable again, and logs that.
 type peerTransport struct {
 	*http.Transport
-	n    *Node
+	logs *systemlog.Logs
 	host hosts.Host
 
 	mu          sync.Mutex
@@ -260,9 +334,9 @@ func (t *peerTransport) noteResult(err error) {
 	t.mu.Unlock()
 	switch {
 	case err != nil && changed:
-		t.n.logs.DriverFile.Warn("another node is unreachable", "node", t.host.Name, "address", t.host.Control,
+		t.logs.DriverFile.Warn("another node is unreachable", "node", t.host.Name, "address", t.host.Control,
 			"err", err)
 	case err == nil && (first || changed):
-		t.n.logs.DriverFile.Info("another node is reachable", "node", t.host.Name, "address", t.host.Control)
+		t.logs.DriverFile.Info("another node is reachable", "node", t.host.Name, "address", t.host.Control)
 	}
 }
