@@ -178,7 +178,7 @@ func (ctl *control) ping() *nodev1.PingResponse {
 		UptimeNs:        int64(time.Since(ctl.n.started)), ClockUnixNs: time.Now().UnixNano(),
 		Load_1MMillis: loadAverage(),
 		HostsDigest:   ctl.n.cluster.Roster().Digest(),
-		StateFault:    peers.ErrorText(ctl.n.disk.fault()),
+		StateFault:    peers.ErrorText(ctl.n.disk.Fault()),
 	}
 	ctl.n.mu.Lock()
 	a.State, a.Reason = ctl.n.state.proto(), ctl.n.network.reason()

@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/peers"
+	"github.com/vmmc-go/vmmc/internal/daemon/statedir"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -67,7 +68,7 @@ func (s *sessionService) AddSession(
 	ctx context.Context, r *connect.Request[nodev1.AddSessionRequest],
 ) (*connect.Response[nodev1.AddSessionResponse], error) {
 	c, err := users.CallerOf(ctx)
-	var rec record
+	var rec statedir.Record
 	if err == nil {
 		rec, err = s.n.sessions.newRecord(c, r.Msg.GetName(), r.Msg.GetUser(), r.Msg.GetDrive(),
 			r.Msg.GetShare(), r.Msg.GetOutputDirectory())
@@ -78,7 +79,7 @@ func (s *sessionService) AddSession(
 			maxAttempt)
 	}
 	if err == nil {
-		err = rec.setOrigin(r.Msg)
+		err = rec.SetOrigin(r.Msg)
 	}
 	if err == nil {
 		in, err = s.n.sessions.create(ctx, rec, mount.Credentials{
@@ -380,5 +381,5 @@ func (s *sessionService) SessionOrigin(
 	if err != nil {
 		return nil, peers.Coded(err)
 	}
-	return reply(in.origin(), nil)
+	return reply(in.Origin(), nil)
 }

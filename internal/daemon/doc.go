@@ -8,8 +8,9 @@
 // them. The system logs are the node's own, and users say what they may. The registry has the
 // processes that have joined, and members those that may rejoin or have ended. The broker matches
 // imports with exports and introduces links. Peers are the other nodes, and the network says
-// whether links with them may be made. Sessions have a table; children (spawn_) are the programs
-// that the node or a session has started. Control is the services for other nodes and for tools.
+// whether links with them may be made. Sessions have a table, records in the state directory, and
+// drives; children (spawn_) are the programs that the node or a session has started. Control is the
+// services for other nodes and for tools.
 //
 // # Locks
 //
@@ -22,7 +23,8 @@
 //  4. Under registry.mu: members.Journal.mu, then departed.mu; Node.mu, then network.mu.
 //
 // hostsFile.mu comes before ingress.Identity.mu, endedTotals.mu before linkCounters.mu. Under the
-// other locks none of these is taken.
+// other locks of the daemon and of its parts, whose package comments name theirs, none of these is
+// taken.
 //
 // # Starting programs
 //

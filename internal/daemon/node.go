@@ -12,9 +12,11 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cert"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/drives"
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/peers"
+	"github.com/vmmc-go/vmmc/internal/daemon/statedir"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
@@ -68,7 +70,7 @@ type Node struct {
 	broker      broker
 	sessions    sessions
 	control     control
-	disk        stateDisk
+	disk        *statedir.Disk
 
 	mu    sync.Mutex
 	state nodeState // guarded by mu
@@ -136,7 +138,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 		broker:      broker{pending: map[uint64]*pendingLink{}},
 		registry:    registry{processes: map[uint32]*process{}, conns: map[*nodeproto.Conn]struct{}{}},
 		accounts:    users.Accounts{Node: cfg.Name, SpawnRoot: cfg.SpawnRoot, Admins: cfg.Admins},
-		disk:        stateDisk{dir: cfg.State},
+		disk:        statedir.NewDisk(cfg.State),
 		stopWaiting: make(chan struct{}),
 	}
 	n.descriptors = ingress.NewDescriptors(cfg.Name, &n.logs)
@@ -144,6 +146,10 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.identity = ingress.NewIdentity(cfg.Identity, cfg.Certs, &n.logs)
 	n.registry.n, n.broker.n, n.sessions.n, n.children.n = n, n, n, n
 	n.network.n, n.control.n = n, n
+	n.sessions.dir = statedir.New("")
+	n.sessions.drives = drives.New(drives.Config{
+		Node: cfg.Name, Dir: cfg.Drives, State: cfg.State, Logs: &n.logs,
+	})
 	n.ctx, n.cancel = context.WithCancel(ctx)
 	n.cluster = peers.New(peers.Config{
 		Node: cfg.Name, Listen: cfg.Listen, HostsFile: cfg.HostsFile, Certified: cfg.Identity != nil,
@@ -331,5 +337,5 @@ func (n *Node) Health() error {
 	if why := n.network.reason(); why != "" {
 		return code.New(code.Unreachable, "%s", why)
 	}
-	return n.disk.fault()
+	return n.disk.Fault()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/statedir"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/state"
@@ -28,7 +29,7 @@ import (
 // its programs.
 type session struct {
 	n *Node
-	record
+	statedir.Record
 
 	connectLock chan struct{} // a lock: held to reach the supervisor or to end it
 	deletedCh   chan struct{} // closed in state deleted
@@ -115,9 +116,9 @@ func (s *session) followConnection() {
 	}
 }
 
-func (t *sessions) newSession(r record) *session {
+func (t *sessions) newSession(r statedir.Record) *session {
 	return &session{
-		n: t.n, record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{}),
+		n: t.n, Record: r, connectLock: make(chan struct{}, 1), deletedCh: make(chan struct{}),
 	}
 }
 
@@ -216,7 +217,7 @@ func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) e
 
 // connect connects to the supervisor, and starts one if there is none. connectLock is held.
 func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
-	dir, err := unix.OpenPath(s.n.sessions.dir(s.Name))
+	dir, err := unix.OpenPath(s.n.sessions.dir.Run(s.Name))
 	if err != nil {
 		return nil, code.New(code.NoSuchSession,
 			"session %q on node %q has lost its state: %v; delete it", s.Name, s.n.cfg.Name, err)
@@ -291,7 +292,7 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 			"node %q runs in a program that cannot supervise sessions: make them on a node of vmmcd",
 			n.cfg.Name)
 	}
-	if err := s.mountAgain(ctx); err != nil {
+	if err := s.n.sessions.drives.MountAgain(ctx, &s.Record); err != nil {
 		return err
 	}
 	as := s.account()
@@ -387,7 +388,7 @@ func (s *session) authorize(c users.Caller) error {
 
 // makeRun makes the directory that is the user's.
 func (s *session) makeRun(ctx context.Context) error {
-	dir := s.n.sessions.dir(s.Name)
+	dir := s.n.sessions.dir.Run(s.Name)
 	if err := unix.RemoveTree(ctx, dir); err != nil { // of a session that a crash left half made
 		return code.New(code.BadConfig, "remove what is left of a session %q: %v", s.Name, err)
 	}

@@ -34,27 +34,27 @@ func (s *session) delete(ctx context.Context) (notice string, err error) {
 		<-s.connectLock
 		return "", err
 	}
-	r := s.record
+	r := s.Record
 	r.Ending = true
-	if err := t.write(r); err != nil {
+	if err := t.dir.Write(r); err != nil {
 		s.n.logs.Server.Warn("a session is deleted all the same", "session", s.Name, "err", err)
 	}
-	if _, err := os.Lstat(t.dir(s.Name)); err == nil {
+	if _, err := os.Lstat(t.dir.Run(s.Name)); err == nil {
 		if err := s.endAll(ctx); err != nil {
 			return again(err)
 		}
 	} else if err := s.dropCgroup(); err != nil {
 		return again(code.New(code.Timeout, "end session %q on node %q: %v", s.Name, s.n.cfg.Name, err))
 	}
-	if err := unix.RemoveTree(ctx, t.dir(s.Name)); err != nil {
+	if err := unix.RemoveTree(ctx, t.dir.Run(s.Name)); err != nil {
 		return again(code.New(code.BadConfig,
 			"remove the directory of session %q: %v; delete the session again", s.Name, err))
 	}
-	if notice, err = s.dropShare(ctx); err != nil {
+	if notice, err = t.drives.DropShare(ctx, &s.Record); err != nil {
 		return again(err)
 	}
-	s.removeDrive()
-	if err := os.Remove(t.file(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	t.drives.Remove(&s.Record)
+	if err := t.dir.Remove(s.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return again(code.New(code.BadConfig, "remove the record of session %q: %v", s.Name, err))
 	}
 	t.remove(s)

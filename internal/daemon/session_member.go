@@ -145,7 +145,7 @@ func (m *member) order(ctx context.Context, o *order) error {
 // which a shell enters it.
 func (m *member) inDrive(real, p string) (string, bool) {
 	p = path.Clean(p)
-	for _, base := range []string{real, path.Clean(m.s.Base), m.s.n.sessions.driveEntry(m.s.Drive)} {
+	for _, base := range []string{real, path.Clean(m.s.Base), m.s.n.sessions.drives.Entry(m.s.Drive)} {
 		if p == base || base == "/" {
 			return "/" + strings.TrimLeft(p[len(base):], "/"), true
 		}

@@ -4,40 +4,11 @@ import (
 	"context"
 	"sync"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/sessionnodes"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
-
-// setOrigin notes in a record how the session was made.
-func (r *record) setOrigin(m *nodev1.AddSessionRequest) error {
-	if at := m.GetMade(); at != nil {
-		if !at.IsValid() {
-			return code.New(code.BadArg, "the time at which the session is made is none: %v", at)
-		}
-		r.Made = at.AsTime()
-	}
-	if n := sessionnodes.Size(m.GetNodes()); n > sessionnodes.MaxNames || len(m.GetNodes()) > n {
-		return code.New(code.BadArg,
-			"the names of the session's nodes have %d bytes: at most %d, and none is empty", n,
-			sessionnodes.MaxNames)
-	}
-	r.Nodes = m.GetNodes()
-	return nil
-}
-
-// origin is what the record says of that.
-func (r *record) origin() *nodev1.SessionOriginResponse {
-	o := &nodev1.SessionOriginResponse{Nodes: r.Nodes, User: r.User}
-	if !r.Made.IsZero() {
-		o.Made = timestamppb.New(r.Made)
-	}
-	return o
-}
 
 // sessionNodes gives a process the nodes of its session, in the order of making.
 func (p *process) sessionNodes(ctx context.Context) (nodeproto.SessionNodesAnswer, error) {
@@ -93,7 +64,7 @@ func (s *session) askNodes() []string {
 	var all sync.WaitGroup
 	for i, h := range roster.Hosts() {
 		if answers[i].Node = h.Name; h.Name == s.n.cfg.Name {
-			answers[i].Origin = s.origin()
+			answers[i].Origin = s.Origin()
 			continue
 		}
 		all.Go(func() { roster.Peer(h.Name).SessionOrigin(ctx, s.User, s.Name, &answers[i]) })

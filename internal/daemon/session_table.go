@@ -4,23 +4,20 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/drives"
 	"github.com/vmmc-go/vmmc/internal/daemon/peers"
+	"github.com/vmmc-go/vmmc/internal/daemon/statedir"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/mount"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
-	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -33,67 +30,26 @@ const (
 // sessions is the table of a node's sessions. The state directory has a record of each, owned by
 // the daemon, and a directory, owned by its user.
 type sessions struct {
-	n         *Node
-	state     string         // "": the node has no sessions
-	cgroups   string         // the cgroup below which they get theirs; "": they get none
-	lockTaken func(*os.File) // is told of the lock
+	n       *Node
+	drives  *drives.Drives
+	cgroups string // the cgroup below which they get theirs; "": they get none
 
-	mu     sync.Mutex // before a session's and registry.mu
-	lock   *os.File   // held while this daemon uses the state directory
+	mu     sync.Mutex    // before a session's and registry.mu
+	dir    *statedir.Dir // none before restore
 	byName map[string]*session
-	drives map[string]string // which session each is made for
 	// Supervisors of sessions that are not made, which cannot be killed, of which user.
 	stuck map[uint32]int
 
 	misplaced atomic.Pointer[misplacedProgram] // keeps the node from starting; nil: none
 }
 
-func (t *sessions) file(name string) string {
-	return filepath.Join(t.state, "sessions", supervise.FileName(name)+".json")
-}
-
-func (t *sessions) dir(name string) string {
-	return filepath.Join(t.state, "run", supervise.FileName(name))
-}
-
-// open takes the state directory, and makes it when make is set.
+// open takes the state directory, and makes it when make is set. mu is held.
 func (t *sessions) open(make bool) error {
-	if t.lock != nil {
-		return nil
+	taken, err := t.dir.Take(make)
+	if taken != nil {
+		t.n.registry.keepPIDs(taken)
 	}
-	if t.state == "" {
-		return code.New(code.BadConfig,
-			"this node keeps no state, and so no sessions: use a node of vmmcd")
-	}
-	if _, err := os.Stat(filepath.Join(t.state, "sessions")); errors.Is(err, fs.ErrNotExist) && !make {
-		return nil
-	}
-	// Users get through, to what is theirs, and see nothing else.
-	for _, d := range []struct {
-		name string
-		mode os.FileMode
-	}{{"", 0o711}, {"sessions", 0o700}, {"run", 0o711}} {
-		if _, err := trust.Own().Make(filepath.Join(t.state, d.name), d.mode); err != nil {
-			return code.New(code.BadConfig, "take the state directory: %v: name another one with --state",
-				err)
-		}
-	}
-	f, err := unix.LockFile(filepath.Join(t.state, "lock"))
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return code.New(code.BadConfig,
-			"another vmmcd has the state directory %s: give this one another with --state", t.state)
-	}
-	if err != nil {
-		return code.New(code.BadConfig, "take the state directory: %v", err)
-	}
-	if left, _ := t.files(); make && len(left) > 0 {
-		_ = f.Close()
-		return code.New(code.BadConfig, "the state directory %s has sessions of another vmmcd, which "+
-			"had it when this one started: start this one again to have them", t.state)
-	}
-	t.lock = f
-	t.lockTaken(f)
-	return nil
+	return err
 }
 
 func (t *sessions) close() {
@@ -102,9 +58,7 @@ func (t *sessions) close() {
 	for _, s := range t.byName {
 		s.hangUp()
 	}
-	if t.lock != nil {
-		_ = t.lock.Close()
-	}
+	t.dir.Close()
 }
 
 // find returns the session of that name, with an error unless c may use it.
@@ -255,9 +209,40 @@ func (t *sessions) findCgroups() {
 	t.n.logs.Server.Info("sessions have cgroups", "below", home)
 }
 
+// newRecord checks what a session is to be.
+func (t *sessions) newRecord(
+	c users.Caller, name, user, drive, share, output string,
+) (r statedir.Record, err error) {
+	if err := supervise.CheckSession(name); err != nil {
+		return r, err
+	}
+	if output == "" {
+		return r, code.New(code.BadArg,
+			"the output directory is empty: name one, absolute within the session's drive")
+	}
+	if err := supervise.CheckDirectory("output directory", output); err != nil {
+		return r, err
+	}
+	if drive, err = drives.Check(drive, share); err != nil {
+		return r, err
+	}
+	a, err := t.n.accounts.Owner(c, user)
+	if err != nil {
+		return r, err
+	}
+	r = statedir.Record{
+		Name: name, User: a.Name, As: user, UID: a.UID, Home: a.Home, Drive: drive, Share: share,
+		Output: output,
+	}
+	if a.As != nil {
+		r.GID, r.Groups = a.As.GID, a.As.Groups
+	}
+	return r, nil
+}
+
 // create makes a session with a supervisor that runs, or nothing.
 func (t *sessions) create(
-	ctx context.Context, r record, creds mount.Credentials,
+	ctx context.Context, r statedir.Record, creds mount.Credentials,
 ) (_ *session, err error) {
 	r.Marker, r.Key, r.Account = rand.Text(), rand.Text(), creds != mount.Credentials{}
 	s := t.newSession(r)
@@ -273,7 +258,7 @@ func (t *sessions) create(
 		}
 	}()
 	s.placeCgroup()
-	if err := s.placeMount(); err != nil {
+	if err := t.drives.PlaceMount(&s.Record); err != nil {
 		kept = false
 		return nil, err
 	}
@@ -282,26 +267,26 @@ func (t *sessions) create(
 		_ = s.dropCgroup()
 		late, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Stop)
 		defer stop()
-		_ = unix.RemoveTree(late, t.dir(r.Name))
-		if derr := s.undoShare(ctx); derr != nil {
+		_ = unix.RemoveTree(late, t.dir.Run(r.Name))
+		if derr := t.drives.UndoShare(ctx, &s.Record); derr != nil {
 			err = errors.Join(err, derr)
 			return
 		}
-		s.removeDrive()
-		_ = os.Remove(t.file(r.Name))
+		t.drives.Remove(&s.Record)
+		_ = t.dir.Remove(r.Name)
 		kept = false
 	}
 	// A daemon that dies meanwhile leaves a session that the next one deletes.
-	err = s.takeDrive(func() error {
-		half := s.record
+	err = t.drives.Take(&s.Record, func() error {
+		half := s.Record
 		half.Ending = true
-		return t.write(half)
+		return t.dir.Write(half)
 	})
 	if err == nil {
 		err = s.makeRun(ctx)
 	}
 	if err == nil {
-		err = s.mountShare(ctx, creds)
+		err = t.drives.Mount(ctx, &s.Record, creds)
 	}
 	if err != nil {
 		undo()
@@ -309,7 +294,7 @@ func (t *sessions) create(
 	}
 	c, err := s.reach(ctx)
 	if err == nil {
-		if err = t.write(s.record); err == nil && ctx.Err() != nil {
+		if err = t.dir.Write(s.Record); err == nil && ctx.Err() != nil {
 			err = ctxCause(ctx, "make session %q on node %q", r.Name, t.n.cfg.Name)
 		}
 		if err != nil {
@@ -329,41 +314,29 @@ func (t *sessions) create(
 // programs.
 func (t *sessions) restore() error {
 	t.mu.Lock() // other nodes ask already
-	t.state, t.byName, t.lockTaken = t.n.cfg.State, map[string]*session{}, t.n.registry.keepPIDs
-	t.drives = map[string]string{}
-	if t.state == "" {
+	t.dir, t.byName = statedir.New(t.n.cfg.State), map[string]*session{}
+	if t.n.cfg.State == "" {
 		t.mu.Unlock()
 		return nil
 	}
 	err := t.open(false)
-	none := t.lock == nil
+	none := !t.dir.Taken()
 	t.mu.Unlock()
 	if err != nil || none {
 		return err
 	}
-	torn, _ := filepath.Glob(filepath.Join(escapeGlob(t.state), "sessions", "*.json"+newRecord))
-	for _, f := range torn { // of a daemon that died while it wrote
-		_ = os.Remove(f)
-	}
-	files, err := t.files()
+	records, err := t.dir.Records(func(file string, err error) {
+		t.n.logs.Server.Warn("a session's record cannot be read", "file", file, "err", err)
+	})
 	if err != nil {
 		return err
 	}
 	var all sync.WaitGroup
-	for _, f := range files {
-		var r record
-		b, err := os.ReadFile(f)
-		if err == nil {
-			err = r.read(b)
-		}
-		if err != nil || t.file(r.Name) != f {
-			t.n.logs.Server.Warn("a session's record cannot be read", "file", f, "err", err)
-			continue
-		}
+	for _, r := range records {
 		s := t.newSession(r)
 		t.add(s)
 		if r.Share != "" && !r.Ending {
-			t.claimDrive(r.Drive, r.Name)
+			t.drives.Claim(r.Drive, r.Name)
 		}
 		all.Go(func() {
 			ctx, stop := context.WithTimeout(t.n.ctx, timeout.Control)
@@ -377,7 +350,7 @@ func (t *sessions) restore() error {
 	for _, s := range t.after("") {
 		if s.Ending {
 			if s.Share != "" {
-				t.claimDrive(s.Drive, s.Name)
+				t.drives.Claim(s.Drive, s.Name)
 			}
 			t.n.wg.Go(func() {
 				if _, err := s.delete(t.n.ctx); err != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"testing"
 
+	"github.com/vmmc-go/vmmc/internal/daemon/statedir"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 )
 
@@ -18,7 +19,7 @@ func TestNodeStates(t *testing.T) {
 
 func TestSessionStates(t *testing.T) {
 	if err := sessionTransitions.Walk(sessionDeleted, func(from, to sessionState) sessionState {
-		s := newNode(t.Context(), Config{}).sessions.newSession(record{})
+		s := newNode(t.Context(), Config{}).sessions.newSession(statedir.Record{})
 		s.state = from
 		s.setState(to)
 		select {
@@ -39,7 +40,7 @@ func TestSessionStates(t *testing.T) {
 
 func TestAdministratorsMayNotUseSessionsOfOthers(t *testing.T) {
 	n := newNode(t.Context(), Config{Name: "n1", Admins: []string{"ops"}})
-	s := &session{n: n, record: record{Name: "s", User: "guest"}}
+	s := &session{n: n, Record: statedir.Record{Name: "s", User: "guest"}}
 	if s.authorize(users.Caller{User: "ops"}) == nil {
 		t.Error("an administrator may use another user's session")
 	}

@@ -1,4 +1,4 @@
-package daemon
+package statedir
 
 import (
 	"os"
@@ -15,15 +15,15 @@ func TestHomeOfARecordedSession(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(state, "sessions"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		ts := &sessions{state: state}
-		if err := ts.write(record{Name: "s", User: "ann", Home: home}); err != nil {
+		d := New(state)
+		if err := d.Write(Record{Name: "s", User: "ann", Home: home}); err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(ts.file("s"))
+		b, err := os.ReadFile(d.file("s"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var r record
+		var r Record
 		if err := r.read(b); err != nil || r.Home != home || r.Name != "s" {
 			t.Errorf("home %q is recorded as %q (%v)", home, r.Home, err)
 		}

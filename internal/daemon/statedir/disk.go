@@ -1,4 +1,4 @@
-package daemon
+package statedir
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/trust"
 )
 
-// stateDisk caches whether the state directory can be written.
-type stateDisk struct {
+// Disk caches whether the state directory can be written.
+type Disk struct {
 	dir string // "": the node keeps no state
 
 	mu        sync.Mutex
@@ -24,14 +24,17 @@ type stateDisk struct {
 	since     time.Time     // when the check in progress began
 }
 
+// NewDisk checks the disk of a state directory, which may be "".
+func NewDisk(dir string) *Disk { return &Disk{dir: dir} }
+
 const (
 	diskCheckAge   = time.Second // maximum age of the cached result
 	diskCheckBytes = 4096        // bytes that the check writes
 )
 
-// fault says why the state cannot be written, or nil. A disk may take its time, or
+// Fault says why the state cannot be written, or nil. A disk may take its time, or
 // not answer at all, so the caller does not wait for it for long.
-func (d *stateDisk) fault() error {
+func (d *Disk) Fault() error {
 	if d.dir == "" {
 		return nil
 	}
