@@ -18,7 +18,7 @@ import (
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
-// network says whether processes here may be linked with those of other nodes:
+// network knows whether processes here may be linked with those of other nodes:
 // the manual's MCPStart and MCPStop.
 type network struct {
 	n *Node

@@ -34,8 +34,10 @@ type sessions struct {
 	drives  *drives.Drives
 	cgroups string // the cgroup below which they get theirs; "": they get none
 
-	mu     sync.Mutex    // before a session's and registry.mu
-	dir    *statedir.Dir // none before restore
+	// Set by restore, before there is a session, and not changed then. mu guards Take, Taken and Close.
+	dir *statedir.Dir
+
+	mu     sync.Mutex // before a session's and registry.mu
 	byName map[string]*session
 	// Supervisors of sessions that are not made, which cannot be killed, of which user.
 	stuck map[uint32]int

@@ -72,7 +72,7 @@ func listenUnix(path string) (*unixSocket, error) {
 	return s, nil
 }
 
-// forAll says whether this is the system's daemon, and not a user's own.
+// forAll reports whether this is the system's daemon, and not a user's own.
 func forAll() bool { return os.Getuid() == 0 || unix.MaySwitchUsers() }
 
 func (s *unixSocket) takeOver(path string) error {

@@ -65,7 +65,7 @@ func checkVariables(vars [][]byte) error {
 	return nil
 }
 
-// sameVariable says whether two variables have one name.
+// sameVariable reports whether two variables have one name.
 func sameVariable(a, b string) bool {
 	a, _, _ = strings.Cut(a, "=")
 	b, _, _ = strings.Cut(b, "=")

@@ -40,6 +40,9 @@ func TestSessionStates(t *testing.T) {
 
 func TestAdministratorsMayNotUseSessionsOfOthers(t *testing.T) {
 	n := newNode(t.Context(), Config{Name: "n1", Admins: []string{"ops"}})
+	if !n.accounts.Administrates(users.Caller{User: "ops"}) {
+		t.Fatal("ops is no administrator")
+	}
 	s := &session{n: n, Record: statedir.Record{Name: "s", User: "guest"}}
 	if s.authorize(users.Caller{User: "ops"}) == nil {
 		t.Error("an administrator may use another user's session")

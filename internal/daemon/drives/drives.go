@@ -176,7 +176,7 @@ func (d *Drives) Remove(r *statedir.Record) {
 	d.release(r.Drive, r.Name)
 }
 
-// Claim keeps a drive for one session; it says whether that has it.
+// Claim keeps a drive for one session; it reports whether that session has it.
 func (d *Drives) Claim(drive, name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -100,7 +100,8 @@ func (id *Identity) Renew(again bool) *cert.Identity {
 	return id.now
 }
 
-// ServerTLS is for each handshake what the identity is then.
+// ServerTLS returns a configuration that uses, in each handshake, the certificate and the
+// authorities of that moment.
 func (id *Identity) ServerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,

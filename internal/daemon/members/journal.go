@@ -32,7 +32,7 @@ import (
 // node. The next daemon reads from it which processes may rejoin, and asks the kernel which of them
 // have ended.
 //
-// Nothing is in the zero Journal, and no process is absent.
+// The zero Journal has no members, and no process is absent.
 type Journal struct {
 	cfg  Config
 	path string // "": an abstract socket; the node ends with its program and no process rejoins
@@ -501,7 +501,7 @@ func (j *Journal) BeginReturn(
 
 // Close ends the writing, with the socket's lock held. It removes the file if the next daemon has
 // no use for it, and reports whether a process that has joined lives, which waits for that daemon.
-// served says whether other nodes were served, which may ask.
+// served reports whether the node listened for other nodes, which may ask about ended processes.
 func (j *Journal) Close(served bool) (awaited bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

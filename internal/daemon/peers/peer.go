@@ -188,7 +188,7 @@ func (p *Peer) Spawn(ctx context.Context, r *nodev1.SpawnRequest) (pid uint32, e
 		p.host.Name, p.host.Control, r.GetPath(), err)
 }
 
-// refusedSpawn says whether the other node has answered that it does not.
+// refusedSpawn reports whether the other node has answered that it does not.
 func refusedSpawn(err error) bool {
 	var ce *connect.Error
 	if !errors.As(err, &ce) {

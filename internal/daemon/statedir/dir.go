@@ -36,7 +36,7 @@ func (d *Dir) Run(name string) string {
 }
 
 // Take takes the directory, and makes it when make is set. It returns the lock if that was taken
-// now.
+// now: the caller may keep its count of pids in the file, and must not close it.
 func (d *Dir) Take(make bool) (taken *os.File, err error) {
 	if d.lock != nil {
 		return nil, nil

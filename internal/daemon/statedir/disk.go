@@ -24,7 +24,7 @@ type Disk struct {
 	since     time.Time     // when the check in progress began
 }
 
-// NewDisk checks the disk of a state directory, which may be "".
+// NewDisk returns the check of the disk of a state directory, which may be "".
 func NewDisk(dir string) *Disk { return &Disk{dir: dir} }
 
 const (
