@@ -70,7 +70,7 @@ func (rs *Responder) placeLastWord(r *redirect.Exporter, off uint64, word uint32
 func (rs *Responder) StopRedirect(r *redirect.Exporter) {
 	rs.rmu.Lock()
 	defer rs.rmu.Unlock()
-	if r.ClaimedBy(rs) {
+	if t := rs.cur.target; t != nil && t.Redirect == r {
 		rs.abortRedirect()
 	}
 }
@@ -78,9 +78,7 @@ func (rs *Responder) StopRedirect(r *redirect.Exporter) {
 // abortRedirect ends the redirection of a message that ends in its middle. The caller holds rmu.
 func (rs *Responder) abortRedirect() {
 	t := rs.cur.target
-	if t == nil || t.Redirect == nil || !t.Redirect.ClaimedBy(rs) {
-		return
+	if t != nil && t.Redirect != nil && t.Redirect.Stop(rs, rs.position(), t.Mem) {
+		rs.rx.dropBuffer()
 	}
-	t.Redirect.Stop(rs.position(), t.Mem)
-	rs.rx.dropBuffer()
 }

@@ -1,6 +1,6 @@
 // Package redirect is the transfer redirection of an export (docs/models: redir): which memory the
 // data of a message goes to. The side that places the data redirects it. The package moves no frame
-// and knows no link.
+// and knows a link by one method.
 //
 //   - Stream ([Exporter]): the link that receives a message asks where the next bytes go, piece by
 //     piece, with its receive lock held. A message claims the posted range with its first word in

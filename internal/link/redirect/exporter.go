@@ -406,26 +406,22 @@ func (r *Exporter) Place(l Link, m Message, pos, end uint64) (to []byte, claims 
 	return m.Mem[pos:end], claims
 }
 
-// ClaimedBy reports whether the message that l receives is being redirected. The caller holds l's
-// receive lock, so that this does not change.
-func (r *Exporter) ClaimedBy(l Link) bool {
+// Stop ends the redirection of the message that l receives, which has arrived up to pos, and reports
+// whether there was one. The rest goes to mem, the export. A word of which part has arrived goes
+// there whole. The caller holds l's receive lock.
+func (r *Exporter) Stop(l Link, pos uint64, mem []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.claim == l
-}
-
-// Stop ends the redirection of the claiming message, which has arrived up to pos. The rest goes to
-// mem, the export. A word of which part has arrived goes there whole. The caller holds the receive
-// lock of the link that has claimed it.
-func (r *Exporter) Stop(pos uint64, mem []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if r.claim != l {
+		return false
+	}
 	r.finish(pos)
 	if part := pos % shm.WordSize; part > 0 && r.post.has(pos) {
 		// The redirection may end because its memory cannot be accessed; then the partial word is
 		// lost.
 		_ = shm.TryCopyUnchecked(mem[pos-part:pos], r.post.at(pos - part)[:part])
 	}
+	return true
 }
 
 // finish fixes how much was redirected: all up to pos.

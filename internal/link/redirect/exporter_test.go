@@ -25,13 +25,14 @@ func TestRedirectionStates(t *testing.T) {
 
 // arriving is a link on which a message has arrived up to pos.
 type arriving struct {
-	mem []byte
-	pos uint64
+	mem   []byte
+	pos   uint64
+	stops int
 }
 
 func (l *arriving) StopRedirect(r *Exporter) {
-	if r.ClaimedBy(l) {
-		r.Stop(l.pos, l.mem)
+	if r.Stop(l, l.pos, l.mem) {
+		l.stops++
 	}
 }
 
@@ -43,7 +44,7 @@ func TestStreamClaim(t *testing.T) {
 	if !r.Post(16, to) || r.Post(32, make([]byte, 4)) {
 		t.Fatal("one redirection can be posted at a time")
 	}
-	l, other := &arriving{mem, 22}, &arriving{mem: mem}
+	l, other := &arriving{mem: mem, pos: 22}, &arriving{mem: mem}
 	m := Message{Mem: mem, Size: 64}
 	place := func(l *arriving, pos uint64, want []byte, claims bool) {
 		t.Helper()
@@ -66,4 +67,34 @@ func TestStreamClaim(t *testing.T) {
 		t.Errorf("%d bytes at %d were redirected, posted %v: %v; the export has %q", n, first, ok, err, mem[20:22])
 	}
 	place(l, 24, mem[24:], false)
+}
+
+// Drop stops the message that has claimed the range, and what arrives later goes to the export. So
+// does what arrives when nothing had claimed it.
+func TestDrop(t *testing.T) {
+	for _, claims := range []bool{false, true} {
+		r := New(func(context.Context, wait.Cond) error { panic("nothing is waited for") }, 64)
+		mem := make([]byte, 64)
+		if !r.Post(16, make([]byte, 16)) {
+			t.Fatal("no redirection can be posted")
+		}
+		l, other := &arriving{mem: mem, pos: 24}, &arriving{mem: mem}
+		m := Message{Mem: mem, Size: 64}
+		stops := 0
+		if claims {
+			if _, m.Claimed = r.Place(l, m, 16, 64); !m.Claimed {
+				t.Fatal("the message does not claim the range")
+			}
+			stops = 1
+		}
+		r.Drop()
+		if l.stops != stops || other.stops != 0 {
+			t.Errorf("claimed %v: the claimant is stopped %d times, another link %d times", claims, l.stops, other.stops)
+		}
+		for _, to := range []*arriving{l, other} {
+			if got, claimed := r.Place(to, Message{Mem: mem, Size: 64}, 16, 64); &got[0] != &mem[16] || claimed {
+				t.Errorf("claimed %v: after Drop data is redirected", claims)
+			}
+		}
+	}
 }
