@@ -102,37 +102,17 @@ func (m *member) subscribers() eventListeners {
 	return m.listeners
 }
 
-// Subscribe runs h for each external event that comes from now on, until cancel is called. Any
-// number of parts of a program may subscribe, beside the handler of [WithEvents].
-//
-// An event runs the handler of WithEvents first and then the others in the order of their
-// subscription, on the goroutine that runs notification handlers. What [WithEvents] says of its
-// handler holds for each. A handler that takes long delays the other handlers of the event, later
-// events, and the notifications of this process, and with them senders that have 64 notifications
-// under way. It delays no data.
-//
-// Both Subscribe and cancel may be called in a handler. When cancel has returned, h runs at
-// most once more, for an event whose handlers are being run. Blocking notifications after cancel
-// waits for that run ([Process.BlockNotifications], then [Process.UnblockNotifications]). A second
-// call has no effect. A nil h is told nothing.
-//
-// What has happened before is not told: subscribe before importing, or look at [Import.Err]
-// afterwards. A [LinkResumed] may be the first event of its link.
-//
-// Experimental: it may change in any release.
-func (p *Process) Subscribe(h func(Event)) (cancel func()) {
-	if h == nil {
-		return func() {}
-	}
+// subscribe adds a listener until cancel is called.
+func (m *member) subscribe(h func(Event)) (cancel func()) {
 	l := &eventListener{h: h}
-	p.listenersMu.Lock()
-	p.listeners = append(slices.Clone(p.listeners), l)
-	p.listenersMu.Unlock()
+	m.listenersMu.Lock()
+	m.listeners = append(slices.Clone(m.listeners), l)
+	m.listenersMu.Unlock()
 	return func() {
 		l.cancelled.Store(true)
-		p.listenersMu.Lock()
-		p.listeners = slices.DeleteFunc(slices.Clone(p.listeners), func(o *eventListener) bool { return o == l })
-		p.listenersMu.Unlock()
+		m.listenersMu.Lock()
+		m.listeners = slices.DeleteFunc(slices.Clone(m.listeners), func(o *eventListener) bool { return o == l })
+		m.listenersMu.Unlock()
 	}
 }
 

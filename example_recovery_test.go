@@ -21,6 +21,7 @@ func ExampleImport_recovery() {
 	check(err)
 
 	check(exp.Close())
+	<-im.Done() // the client has been told
 	word := []byte("word")
 	fmt.Println(remedy(im.Send(ctx, word, 0)))
 	exp, err = server.Export(1, mem.Bytes())

@@ -475,6 +475,31 @@ func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []st
 	return s.PID, err
 }
 
+// Subscribe runs h for each external event that comes from now on, until cancel is called. Any
+// number of parts of a program may subscribe, beside the handler of [WithEvents].
+//
+// An event runs the handler of WithEvents first and then the others in the order of their
+// subscription, on the goroutine that runs notification handlers. What [WithEvents] says of its
+// handler holds for each. A handler that takes long delays the other handlers of the event, later
+// events, and the notifications of this process, and with them senders that have 64 notifications
+// under way. It delays no data.
+//
+// Both Subscribe and cancel may be called in a handler. When cancel has returned, h runs at
+// most once more, for an event whose handlers are being run. Blocking notifications after cancel
+// waits for that run ([Process.BlockNotifications], then [Process.UnblockNotifications]). A second
+// call has no effect. A nil h is told nothing.
+//
+// What has happened before is not told: subscribe before importing, or look at [Import.Err]
+// afterwards. A [LinkResumed] may be the first event of its link.
+//
+// Experimental: it may change in any release.
+func (p *Process) Subscribe(h func(Event)) (cancel func()) {
+	if h == nil {
+		return func() {}
+	}
+	return p.subscribe(h)
+}
+
 // Parent is the process that spawned this one (vmmc_Parent); it may have ended.
 // The error is [ErrNoParent] for a process that was not started by
 // [Process.Spawn]. Programs that a spawned one starts in other ways are not

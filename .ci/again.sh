@@ -35,13 +35,20 @@ if [ "$(wc -l <"$log.names")" -gt $most ] || grep -q ' -$' "$log.names"; then
 	cat "$log.names"
 	exit 1
 fi
+# alone runs a test by itself, several times: -count would run an example once.
+alone() {
+	for _ in $(seq $times); do
+		go test -v -count=1 -timeout 900s "${@:3}" -run "^$2\$" "$1" </dev/null || return 1
+	done
+}
+
 while read -r package name; do
 	echo "again, alone: $name of $package"
-	go test -v -count=$times -timeout 900s "$@" -run "^$name\$" "$package" >"$log.again" 2>&1 || { cat "$log.again"; exit 1; }
+	alone "$package" "$name" "$@" >"$log.again" 2>&1 || { cat "$log.again"; exit 1; }
 	[ "$(grep -cE "^--- PASS: $name( |\$)" "$log.again")" -eq $times ] || { echo "it did not run $times times"; exit 1; }
 done <"$log.names"
 cut -d' ' -f1 "$log.names" | sort -u | while read -r package; do
 	echo "again, whole: $package"
-	go test -v -count=1 -timeout 900s "$@" "$package" >"$log.again" 2>&1 || { cat "$log.again"; exit 1; }
+	go test -v -count=1 -timeout 900s "$@" "$package" </dev/null >"$log.again" 2>&1 || { cat "$log.again"; exit 1; }
 done
 sed "s/^\([^ ]*\) \(.*\)/UNSTEADY: \2 of \1 failed among all tests, and passed $times times alone and with its package/" "$log.names" | tee "$log.unsteady"
