@@ -52,6 +52,8 @@ const (
 	NoSuchSession   Code = -77
 	Canceled        Code = -78
 	Unknown         Code = -79
+	NameTaken       Code = -80
+	BadName         Code = -81
 )
 
 var texts = map[Code]string{
@@ -95,6 +97,8 @@ var texts = map[Code]string{
 	NoSuchSession:   "no such session",
 	Canceled:        "the call was cancelled",
 	Unknown:         "an error that has no code",
+	NameTaken:       "another process has the name",
+	BadName:         "not a name that an export can have",
 	NoCredit:        "all notification credits of the link are taken, and a handler may not wait for one",
 }
 

@@ -56,6 +56,8 @@ var numbers = []struct {
 	{code.NoSuchSession, -77},
 	{code.Canceled, -78},
 	{code.Unknown, -79},
+	{code.NameTaken, -80},
+	{code.BadName, -81},
 }
 
 const unknown = "unknown error code"

@@ -29,9 +29,9 @@ func Coded(err error) error {
 			k = connect.CodePermissionDenied
 		case code.StaleImport, code.BadRbufState:
 			k = connect.CodeFailedPrecondition
-		case code.BadArg:
+		case code.BadArg, code.BadName:
 			k = connect.CodeInvalidArgument
-		case code.BufAlreadyExists:
+		case code.BufAlreadyExists, code.NameTaken:
 			k = connect.CodeAlreadyExists
 		}
 	}

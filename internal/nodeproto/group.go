@@ -1,0 +1,131 @@
+package nodeproto
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/hosts"
+)
+
+// What a program of a group finds in its environment.
+const (
+	GroupEnv = "VMMC_GROUP" // the group, see [ParseGroup]
+	RankEnv  = "VMMC_RANK"  // the program's number in it, from 0 on
+	SizeEnv  = "VMMC_SIZE"  // how many there are
+)
+
+// MaxGroup bounds a group's text, in bytes.
+const MaxGroup = 16 << 10
+
+const (
+	groupVersion = "1"
+	groupIDBytes = 16
+)
+
+// Group says on which nodes the programs of a group run.
+type Group struct {
+	ID    string // 32 hexadecimal digits
+	Parts []Part // in the order of ranks; each node once
+}
+
+// Part is the programs of a group on one node.
+type Part struct {
+	Node  string
+	Count int
+}
+
+// ParseGroup reads a group: "1:ID:n1*4,n2*3", where "*1" may be left out.
+func ParseGroup(s string) (g Group, err error) {
+	bad := func(format string, args ...any) (Group, error) {
+		return Group{}, code.New(code.BadConfig, "%s: %s", GroupEnv, fmt.Sprintf(format, args...))
+	}
+	if len(s) > MaxGroup {
+		return bad("it has %d bytes, at most %d are possible", len(s), MaxGroup)
+	}
+	version, rest, _ := strings.Cut(s, ":")
+	id, parts, found := strings.Cut(rest, ":")
+	switch b, err := hex.DecodeString(id); {
+	case version != groupVersion:
+		return bad("it has version %.16q, want %q", version, groupVersion)
+	case !found || err != nil || len(b) != groupIDBytes || strings.ToLower(id) != id:
+		return bad("its ID %.40q is not %d hexadecimal digits", id, 2*groupIDBytes)
+	}
+	g.ID = id
+	seen, size := map[string]bool{}, 0
+	for part := range strings.SplitSeq(parts, ",") {
+		node, count, counted := strings.Cut(part, "*")
+		p := Part{Node: hosts.Canonical(node), Count: 1}
+		if err := hosts.CheckName(node); err != nil {
+			return bad("%v is no node", err)
+		}
+		if counted {
+			n, err := strconv.ParseUint(count, 10, 31)
+			if err != nil || n == 0 {
+				return bad("%.16q is not a number of programs on node %q", count, p.Node)
+			}
+			p.Count = int(n)
+		}
+		if size > math.MaxInt32-p.Count {
+			return bad("it has more than %d programs", math.MaxInt32)
+		}
+		if seen[p.Node] {
+			return bad("node %q is named twice", p.Node)
+		}
+		size += p.Count
+		seen[p.Node] = true
+		g.Parts = append(g.Parts, p)
+	}
+	return g, nil
+}
+
+// String is the group as ParseGroup reads it.
+func (g Group) String() string {
+	parts := make([]string, len(g.Parts))
+	for i, p := range g.Parts {
+		if parts[i] = p.Node; p.Count > 1 {
+			parts[i] += "*" + strconv.Itoa(p.Count)
+		}
+	}
+	return strings.Join([]string{groupVersion, g.ID, strings.Join(parts, ",")}, ":")
+}
+
+// Size is the number of programs.
+func (g Group) Size() (n int) {
+	for _, p := range g.Parts {
+		n += p.Count
+	}
+	return n
+}
+
+// NodeOf is the node of a rank, and "" of a rank out of range.
+func (g Group) NodeOf(rank int) string {
+	if rank < 0 {
+		return ""
+	}
+	for _, p := range g.Parts {
+		if rank < p.Count {
+			return p.Node
+		}
+		rank -= p.Count
+	}
+	return ""
+}
+
+// First is the lowest rank on a node, and -1 if the group has none there.
+func (g Group) First(node string) int {
+	rank := 0
+	for _, p := range g.Parts {
+		if p.Node == node {
+			return rank
+		}
+		rank += p.Count
+	}
+	return -1
+}
+
+// MemberName is the name under which the program of a rank publishes its part of the group.
+func (g Group) MemberName(rank int) string { return fmt.Sprintf(".group.%s.%d", g.ID, rank) }
