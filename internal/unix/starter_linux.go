@@ -24,24 +24,27 @@ import (
 // that receives descriptors of other users starts programs from a thread in whose table these never
 // are.
 //
-// The descriptors of a program come to the thread as rights over a socket. The thread is locked to
-// a goroutine that does nothing else, and both last as long as the process.
+// The thread takes the descriptors of a program out of the process's table (pidfd_getfd). Where a
+// filter or an old kernel refuses that, they come to it as rights over a socket, which fails while
+// the process has too many descriptors under way to peers that do not receive them.
+//
+// The thread is locked to a goroutine that does nothing else, and both last as long as the process.
 type starter struct {
 	mu   sync.Mutex // one start at a time
-	sock int        // of the whole process; its far end is the thread's
+	sock int        // of the whole process; its far end is the thread's. -1: the thread takes
 	jobs chan *startJob
 }
 
-// startJob is a start of a program. The thread sets pid, pidfd and err, and closes done.
+// startJob is a start of a program. The thread sets pid and err, and closes done.
 type startJob struct {
-	path  string
-	args  []string
-	attr  *syscall.ProcAttr // Files are the thread's
-	caps  []int             // what the program inherits
-	pid   int
-	pidfd bool // reports whether the child's pidfd is on its way over the socket
-	err   error
-	done  chan struct{}
+	path string
+	args []string
+	attr *syscall.ProcAttr // Files are the thread's
+	take []int             // the descriptors' numbers in the process's table, unless they are rights
+	caps []int             // what the program inherits
+	pid  int
+	err  error
+	done chan struct{}
 }
 
 // programStarter is nil until KeepStarter has succeeded.
@@ -71,37 +74,74 @@ func KeepStarter() (err error) {
 		return os.NewSyscallError("socketpair", err)
 	}
 	s := &starter{sock: p[0], jobs: make(chan *startJob)}
-	ready := make(chan error)
+	ready := make(chan readiness)
 	go s.run(p[1], ready)
-	err = <-ready
+	is := <-ready
 	_ = sys.Close(p[1]) // the thread has a copy of it
-	if err != nil {
+	if is.err != nil || is.takes {
 		_ = sys.Close(p[0])
-		return err
+		s.sock = -1
+	}
+	if is.err != nil {
+		return is.err
 	}
 	programStarter.Store(s)
 	return nil
 }
 
+// readiness is what has become of the thread, and whether it takes descriptors by itself.
+type readiness struct {
+	err   error
+	takes bool
+}
+
 // run is the thread.
-func (s *starter) run(sock int, ready chan<- error) {
+func (s *starter) run(sock int, ready chan<- readiness) {
 	runtime.LockOSThread()
-	if sys.Gettid() == sys.Getpid() { // /proc/self/fd shows this thread's table: it stays the process's
-		other := make(chan error)
+	if sys.Gettid() == sys.Getpid() { // its table stays the process's: /proc/self and pidfd_getfd(2) look there
+		other := make(chan readiness)
 		go s.run(sock, other)
 		ready <- <-other // until then the other goroutine cannot have this thread
 		runtime.UnlockOSThread()
 		return
 	}
-	err := keepOwn(sock)
-	ready <- err
-	if err != nil {
+	from := source{sock: sock, self: -1}
+	if err := keepOwn(sock); err != nil {
+		ready <- readiness{err: err}
 		return // and the thread ends, as it is locked
 	}
+	if self, err := sys.PidfdOpen(sys.Getpid(), 0); err == nil {
+		if fd, err := sys.PidfdGetfd(self, s.sock, 0); err == nil { // it is allowed
+			_ = sys.Close(fd)
+			_ = sys.Close(sock)
+			from = source{sock: -1, self: self}
+		} else {
+			_ = sys.Close(self)
+		}
+	}
+	ready <- readiness{takes: from.self >= 0}
 	for job := range s.jobs {
-		job.start(sock)
+		job.start(from)
 		close(job.done)
 	}
+}
+
+// source is where the thread has programs' descriptors from: a pidfd of the process, or a socket.
+// One of them is -1.
+type source struct{ sock, self int }
+
+func (from source) descriptors(take []int) (fds []int, err error) {
+	if from.self < 0 {
+		return receiveAll(from.sock)
+	}
+	for _, n := range take {
+		fd, err := sys.PidfdGetfd(from.self, n, 0)
+		if err != nil {
+			return fds, os.NewSyscallError("pidfd_getfd", err)
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
 }
 
 // keepOwn gives this thread a table of descriptors of its own, with sock, the standard ones, and
@@ -149,9 +189,9 @@ func keepOwn(sock int) error {
 	return nil
 }
 
-// start starts the program, of which the descriptors come over sock.
-func (j *startJob) start(sock int) {
-	fds, err := receiveAll(sock, 0)
+// start starts the program.
+func (j *startJob) start(from source) {
+	fds, err := from.descriptors(j.take)
 	defer func() {
 		for _, fd := range fds {
 			_ = sys.Close(fd)
@@ -167,23 +207,18 @@ func (j *startJob) start(sock int) {
 	if j.err = inheritable(j.caps); j.err != nil {
 		return
 	}
-	pidfd := -1
-	j.attr.Sys.PidFD = &pidfd
-	if j.pid, j.err = syscall.ForkExec(j.path, j.args, j.attr); pidfd >= 0 {
-		fds = append(fds, pidfd)
-		j.pidfd = j.err == nil && SendRights(sock, []byte{0}, []int{pidfd}) == nil
-	}
+	j.pid, j.err = syscall.ForkExec(j.path, j.args, j.attr)
 	if len(j.caps) > 0 {
 		_ = inheritable(nil) // the next job's are set before it forks, or it does not
 	}
 }
 
 // receiveAll takes the descriptors of one message.
-func receiveAll(sock, flags int) (fds []int, err error) {
+func receiveAll(sock int) (fds []int, err error) {
 	var b [1]byte
 	control := make([]byte, sys.CmsgSpace(4*MaxRights))
 	for {
-		_, n, got, _, err := sys.Recvmsg(sock, b[:], control, sys.MSG_CMSG_CLOEXEC|flags)
+		_, n, got, _, err := sys.Recvmsg(sock, b[:], control, sys.MSG_CMSG_CLOEXEC)
 		if err == sys.EINTR {
 			continue
 		}
@@ -200,31 +235,37 @@ func (s *starter) start(
 ) (pid, pidfd int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fds := make([]int, len(files))
-	for i, f := range files {
-		fds[i] = int(f.Fd())
-	}
-	err = SendRights(s.sock, []byte{0}, fds)
-	runtime.KeepAlive(files)
-	if errors.Is(err, sys.ETOOMANYREFS) || errors.Is(err, sys.ENOBUFS) {
-		err = fmt.Errorf("%w (%w)", sys.ENOMEM, err)
-	}
-	if err != nil {
-		return 0, -1, fmt.Errorf("give a program its descriptors: %w", err)
-	}
+	defer runtime.KeepAlive(files)
 	j := &startJob{path: path, args: args, attr: attr, caps: caps, done: make(chan struct{})}
+	for _, f := range files {
+		j.take = append(j.take, int(f.Fd()))
+	}
+	if s.sock >= 0 {
+		err = SendRights(s.sock, []byte{0}, j.take)
+		if errors.Is(err, sys.ETOOMANYREFS) || errors.Is(err, sys.ENOBUFS) {
+			err = fmt.Errorf("%w (%w)", sys.ENOMEM, err)
+		}
+		if err != nil {
+			return 0, -1, fmt.Errorf("give a program its descriptors: %w", err)
+		}
+	}
 	s.jobs <- j
 	<-j.done
 	if j.err != nil {
 		return 0, -1, j.err
 	}
-	if j.pidfd {
-		if got, err := receiveAll(s.sock, sys.MSG_DONTWAIT); err == nil && len(got) == 1 {
-			return j.pid, got[0], nil
+	switch pidfd, err = sys.PidfdOpen(j.pid, 0); { // no one has waited for the child
+	case err == nil:
+		return j.pid, pidfd, nil
+	case errors.Is(err, sys.ENOSYS), errors.Is(err, sys.EPERM):
+		return j.pid, -1, nil
+	}
+	// Without descriptors left the child would cost a thread as long as it lives.
+	_ = sys.Kill(j.pid, sys.SIGKILL)
+	for {
+		if _, e := sys.Wait4(j.pid, nil, 0, nil); e != sys.EINTR {
+			break
 		}
 	}
-	if pidfd, err = sys.PidfdOpen(j.pid, 0); err != nil { // no one has waited for the child
-		pidfd = -1
-	}
-	return j.pid, pidfd, nil
+	return 0, -1, os.NewSyscallError("pidfd_open", err)
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -151,7 +152,7 @@ func TestStarterStartsForMany(t *testing.T) {
 	}
 	before := own()
 	if len(before) != 3 {
-		t.Errorf("the starter has %q, want the poller's two and a socket", before)
+		t.Errorf("the starter has %q, want the poller's two, and a pidfd or a socket", before)
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -210,6 +211,8 @@ func TestStarterInAContainer(t *testing.T) {
 		want    string
 	}{
 		{[]uintptr{sys.SYS_UNSHARE}, "kept"},
+		{[]uintptr{sys.SYS_PIDFD_GETFD}, "kept"},
+		{[]uintptr{sys.SYS_PIDFD_OPEN}, "kept"},
 		{[]uintptr{sys.SYS_UNSHARE, sys.SYS_CLOSE_RANGE}, "keep a thread that starts programs: unshare: operation not permitted"},
 	} {
 		cmd := testutil.Command(t, keepsStarter)
@@ -239,4 +242,51 @@ func init() {
 		c.Reap()
 		return 0
 	})
+}
+
+const besideRights = "start programs beside rights that are not received"
+
+func init() {
+	testutil.RegisterRole(besideRights, func() int {
+		if err := KeepStarter(); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		few := sys.Rlimit{Cur: 64, Max: 64}
+		if err := sys.Setrlimit(sys.RLIMIT_NOFILE, &few); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		p, err := sys.Socketpair(sys.AF_UNIX, sys.SOCK_SEQPACKET|sys.SOCK_CLOEXEC|sys.SOCK_NONBLOCK, 0)
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		for err == nil {
+			err = SendRights(p[0], []byte{0}, []int{1})
+		}
+		fmt.Println(err)
+		c, err := Begin(Program{Path: "/bin/echo", Args: []string{"echo", "there"}, Files: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}})
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		_ = c.report.Close()
+		c.Reap()
+		return 0
+	})
+}
+
+// A process that has as many descriptors under way to peers as the kernel allows its user starts
+// programs.
+func TestStartBesideRightsThatAreNotReceived(t *testing.T) {
+	testutil.Require(t, os.Getuid() == 0, "becoming a user whose descriptors under way are counted needs root; run the tests as root")
+	testutil.Require(t, programStarter.Load() != nil && programStarter.Load().sock < 0, "the kernel, or a filter, has no pidfd_getfd")
+	cmd := testutil.Command(t, besideRights)
+	cmd.Path, cmd.Dir = "/proc/self/exe", "/"
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+	out, err := cmd.CombinedOutput()
+	if got := string(out); err != nil || !strings.HasSuffix(got, "too many references: cannot splice\nthere\n") {
+		t.Errorf("%q (%v)", got, err)
+	}
 }
