@@ -6,5 +6,5 @@
 //	go test -v ./integration/hostileuser                       15 seconds of attack
 //	VMMC_HOSTILE_USER=2m go test -v -timeout 20m ./integration/hostileuser      as .ci/run does
 //
-// The tests need root, to start a daemon of root and become the two users, and Linux.
+// The tests need root, to start a daemon of root and become the other users, and Linux.
 package hostileuser

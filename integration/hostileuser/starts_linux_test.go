@@ -29,7 +29,7 @@ func (s *stage) holdsDirty() bool {
 // goes on.
 func (s *stage) attackUntil(t *testing.T, effect func() bool, attack string, files *testutil.FUSE) *exec.Cmd {
 	t.Helper()
-	c := s.attacking(t, "attacker", attack, s.socket, s.vmmc, s.home(s.attacker), files.Dir, files.Dir)
+	c := s.attacking(t, s.attacker, "attacker", attack, s.socket, s.vmmc, s.home(s.attacker), files.Dir, files.Dir)
 	if _, err := c.StdinPipe(); err != nil { // its end would end the attack
 		t.Fatal(err)
 	}

@@ -35,19 +35,20 @@ const (
 // processors decides, and not the daemon.
 const floor = 5 * time.Millisecond
 
-// stage is root's daemon on a socket that all may use, the commands, and the two users.
+// stage is root's daemon on a socket that all may use, the commands, and the users.
 type stage struct {
 	dir, socket      string
 	vmmc, vmmcd      string
 	self, nice       string // this test binary, where all may execute it, and nice(1)
 	attacker, victim *user.User
+	peer             *user.User // of the hostile exporter and importer: the attacker's flood of rights is not theirs
 	daemon           *exec.Cmd
 	log              bytes.Buffer
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	testutil.Require(t, os.Getuid() == 0, "becoming two other users needs root; run the tests as root")
+	testutil.Require(t, os.Getuid() == 0, "becoming three other users needs root; run the tests as root")
 	s := &stage{}
 	for _, id := range []string{"1", "2", "5", "65534"} {
 		u, err := user.LookupId(id)
@@ -57,9 +58,11 @@ func newStage(t *testing.T) *stage {
 			s.attacker = u
 		case s.victim == nil:
 			s.victim = u
+		case s.peer == nil:
+			s.peer = u
 		}
 	}
-	testutil.Require(t, s.victim != nil, "needs two accounts among the users 1, 2, 5 and 65534")
+	testutil.Require(t, s.peer != nil, "needs three accounts among the users 1, 2, 5 and 65534")
 	var err error
 	if s.dir, err = os.MkdirTemp("", "vmmc-hostile"); err != nil { // t.TempDir lets no other user in
 		t.Fatal(err)
@@ -79,7 +82,7 @@ func newStage(t *testing.T) *stage {
 	if out, err := exec.Command("go", "build", "-o", s.dir, "../../cmd/vmmc", "../../cmd/vmmcd").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, u := range []*user.User{s.attacker, s.victim} {
+	for _, u := range []*user.User{s.attacker, s.victim, s.peer} {
 		home := s.home(u)
 		check(t, os.Mkdir(home, 0o700))
 		uid, gid := ids(t, u)
@@ -120,12 +123,12 @@ func (s *stage) end(t *testing.T) {
 
 func (s *stage) home(u *user.User) string { return filepath.Join(s.dir, "home-"+u.Uid) }
 
-// attacking runs this test binary in a role as the attacker, at the lowest priority. How the kernel
+// attacking runs this test binary in a role as u, at the lowest priority. How the kernel
 // divides processors among users is its administrator's affair, and not what is measured here. What
 // the attacker has the daemon do is done at the daemon's priority.
-func (s *stage) attacking(t *testing.T, role string, args ...string) *exec.Cmd {
+func (s *stage) attacking(t *testing.T, u *user.User, role string, args ...string) *exec.Cmd {
 	t.Helper()
-	c := s.as(t, s.attacker, role, args...)
+	c := s.as(t, u, role, args...)
 	c.Args = append([]string{"nice", "-n", "19", s.self}, c.Args[1:]...)
 	c.Path = s.nice
 	return c
@@ -316,7 +319,7 @@ func TestHostileUser(t *testing.T) {
 	var attackers []*exec.Cmd
 	var inputs []io.Closer
 	for _, name := range slices.Sorted(maps.Keys(attacks)) {
-		c := s.attacking(t, "attacker", name, s.socket, s.vmmc, s.home(s.attacker), files.Dir, stuck.Dir)
+		c := s.attacking(t, s.attacker, "attacker", name, s.socket, s.vmmc, s.home(s.attacker), files.Dir, stuck.Dir)
 		counts[name] = &counter{}
 		c.Stdout, c.Stderr = counts[name], io.Discard
 		in, err := c.StdinPipe()
@@ -324,9 +327,9 @@ func TestHostileUser(t *testing.T) {
 		check(t, c.Start())
 		attackers, inputs = append(attackers, c), append(inputs, in)
 	}
-	exporter := start(t, s.attacking(t, "hostile exporter", s.socket, files.Dir))
+	exporter := start(t, s.attacking(t, s.peer, "hostile exporter", s.socket, files.Dir))
 	victim.measured(t, exporter.line(t)) // what is measured from here on is under attack
-	importer := start(t, s.attacking(t, "hostile importer", s.socket, files.Dir, prey))
+	importer := start(t, s.attacking(t, s.peer, "hostile importer", s.socket, files.Dir, prey))
 	importer.line(t)
 	for name, m := range map[string]*member{"exporter": exporter, "importer": importer} {
 		count := &counter{}
