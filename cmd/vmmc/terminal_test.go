@@ -75,8 +75,9 @@ func terminal(ts *testscript.TestScript, _ bool, args []string) {
 			hung = hung || line == "hangup"
 		}
 	}
-	late := time.AfterFunc(patience, func() { p.child.Signal(syscall.SIGKILL) })
-	how := p.child.Reap()
+	child := p.child
+	late := time.AfterFunc(patience, func() { child.Signal(syscall.SIGKILL) })
+	how := child.Reap()
 	p.child = nil
 	late.Stop()
 	killed := args[1] == "killed"

@@ -105,7 +105,8 @@ func (s *sequence) step() {
 	start := time.Now()
 	actions[i].do(s)
 	if took := time.Since(start); took > s.w.slowest {
-		s.w.slowest, s.w.slow = took, s.snapshot()[max(0, len(s.log)-8):]
+		did := s.snapshot()
+		s.w.slowest, s.w.slow = took, did[max(0, len(did)-8):]
 	}
 	s.absorb()
 }

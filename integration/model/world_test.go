@@ -109,7 +109,7 @@ func (w *world) run(rt *rapid.T) {
 	w.broken, w.failed = true, false
 	defer func() {
 		if w.failed && w.first == nil {
-			w.first = s.log
+			w.first = s.snapshot()
 		}
 	}()
 	rt.Repeat(map[string]func(*rapid.T){"step": func(*rapid.T) { s.step() }})

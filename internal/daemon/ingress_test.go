@@ -94,7 +94,7 @@ func (s *syncBuffer) awaits(t *testing.T, what string) {
 	t.Helper()
 	for end := time.Now().Add(bound); s.count(what) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the log does not say %q: %s", what, s.b.String())
+			t.Fatalf("the log does not say %q: %s", what, s.text())
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 	log.awaits(t, "why=certificate")
 	log.awaits(t, "why=speech")
 	if got := log.count("an unauthenticated connection was refused"); got != 2 {
-		t.Errorf("%d lines about refusals for two reasons: %s", got, log.b.String())
+		t.Errorf("%d lines about refusals for two reasons: %s", got, log.text())
 	}
 	if r := n.Figures().Refused; r["speech"] != 20 || r["certificate"] != 20 {
 		t.Errorf("refused were %v, want 20 each", r)
@@ -233,7 +233,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	for end := time.Now().Add(bound); leaf(t, n.Addr(),
 		ann).PeerCertificates[0].Equal(first); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) { // looked at again at a handshake, without being told
-			t.Fatalf("the old certificate is still shown: %s", log.b.String())
+			t.Fatalf("the old certificate is still shown: %s", log.text())
 		}
 	}
 	log.awaits(t, "the certificate was renewed")

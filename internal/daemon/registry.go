@@ -279,15 +279,19 @@ func (reg *registry) serve(c *net.UnixConn) error {
 		grantors: map[*process]struct{}{},
 	}
 	p.counters.p, p.exports = p, newExportTable(p)
-	ready := make(chan struct{})
+	ready, refused := make(chan struct{}), false // refused is set before ready is closed
 	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.PerUserReceived(), func(ctx context.Context,
 		m nodeproto.Method, body []byte, fds []int,
 	) (any, []int, error) {
-		<-ready
+		if <-ready; refused { // it came while the node closes, which does not wait for it
+			closeAll(fds)
+			return nil, nil, code.New(code.Closed, "node %q is closing", n.cfg.Name)
+		}
 		return p.handle(ctx, m, body, fds)
 	})
 	if !reg.track(p.conn) {
 		p.user = users.Name(cred.UID)
+		refused = true
 		close(ready)
 		p.conn.Close()
 		p.releaseDescriptors()

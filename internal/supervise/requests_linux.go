@@ -174,15 +174,15 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 		s.mu.Unlock()
 		return Chunk{}, err
 	}
-	t := p.snapshot()
+	t, out := p.snapshot(), p.out
 	s.mu.Unlock()
 	if t.Joined {
 		return Chunk{}, code.New(code.BadArg, "process %d has joined session %q by itself: its output is not redirected", r.PID, s.spec.Session)
 	}
 	// Asked for before the file is read, so that nothing comes between.
-	done := t.Ended && (p.out == nil || p.out.idle())
+	done := t.Ended && (out == nil || out.idle())
 	if r.Apart {
-		c, is, err := s.readIndexed(ctx, p.out, t, r)
+		c, is, err := s.readIndexed(ctx, out, t, r)
 		if err != nil && ctx.Err() != nil {
 			return Chunk{}, context.Cause(ctx)
 		}

@@ -16,8 +16,8 @@ type FUSE struct {
 
 	t    testing.TB
 	in   io.Writer
-	said *bufio.Scanner
-	hung []string // that Hung has not told of
+	said chan string // by the server, until it ends
+	hung []string    // that Hung has not told of
 }
 
 // FUSEFile is a file in the root of a [FUSE].
@@ -58,7 +58,13 @@ func NewFUSE(t testing.TB, writeback bool, files ...FUSEFile) *FUSE {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	f.in, f.said = in, bufio.NewScanner(out)
+	f.in, f.said = in, make(chan string, 4096)
+	go func() {
+		defer close(f.said)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			f.said <- lines.Text()
+		}
+	}()
 	t.Cleanup(func() { unmountFUSE(t, f.Dir) })
 	if got := f.hear(); got != "mounted" {
 		t.Fatalf("testutil: the FUSE server: %s", got)
@@ -105,16 +111,11 @@ func (f *FUSE) tell(what string) {
 }
 
 func (f *FUSE) hear() string {
-	said := make(chan string, 1)
-	go func() {
-		if f.said.Scan() {
-			said <- f.said.Text()
-			return
-		}
-		said <- "it has ended"
-	}()
 	select {
-	case s := <-said:
+	case s, is := <-f.said:
+		if !is {
+			return "it has ended"
+		}
 		return s
 	case <-time.After(fuseBound):
 		return "nothing"

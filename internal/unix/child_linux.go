@@ -16,6 +16,7 @@ import (
 // Child is a started program, which leads a process group of its own.
 type Child struct {
 	p     *os.Process
+	pid   int      // p's, which Release forgets
 	watch *os.File // its pidfd, closed by Reap; nil where the kernel has none
 
 	program Program
@@ -98,7 +99,7 @@ func begin(p Program, report *os.File, l *launch) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{p: proc, program: p, report: report, steps: l.steps}
+	c := &Child{p: proc, pid: proc.Pid, program: p, report: report, steps: l.steps}
 	if pidfd >= 0 {
 		// Non-blocking, so that the runtime's poller takes it and a child that is
 		// waited for costs no thread.
@@ -153,7 +154,7 @@ func (c *Child) Begun(ctx context.Context) error {
 }
 
 // PID is the kernel's number of the program.
-func (c *Child) PID() int { return c.p.Pid }
+func (c *Child) PID() int { return c.pid }
 
 // Await returns when the program has ended. Until Reap the kernel gives its number, and with
 // it its group's, to no other process.
@@ -163,7 +164,7 @@ func (c *Child) Await() {
 			return
 		}
 	}
-	for sys.Waitid(sys.P_PID, c.p.Pid, nil, sys.WEXITED|sys.WNOWAIT, nil) == sys.EINTR {
+	for sys.Waitid(sys.P_PID, c.pid, nil, sys.WEXITED|sys.WNOWAIT, nil) == sys.EINTR {
 		continue
 	}
 }
@@ -181,7 +182,7 @@ func (c *Child) Signal(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.reaped {
-		_ = sys.Kill(-c.p.Pid, s)
+		_ = sys.Kill(-c.pid, s)
 	}
 }
 

@@ -401,6 +401,11 @@ func (j *Journal) watch(m *membership, present <-chan struct{}) {
 			return
 		case <-t.C:
 		}
+		select {
+		case <-j.cfg.Ended: // both were, and what follows is for a daemon that goes on
+			return
+		default:
+		}
 		if m.dead() {
 			j.departed.add(m.Process)
 			j.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
