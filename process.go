@@ -129,6 +129,7 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	}
 	p := newProcess(&o)
 	if err := p.open(ctx, &o); err != nil {
+		p.beginClose()
 		p.release()
 		return nil, fail("open", contextEnded(ctx, err))
 	}

@@ -80,7 +80,7 @@ type Node struct {
 
 	stopWaiting chan struct{} // closed when Close no longer waits for killed children
 
-	wg sync.WaitGroup
+	wg tasks
 }
 
 // nodeState is how far a node has come.
@@ -195,6 +195,9 @@ func (n *Node) serve() (err error) {
 		n.unix.unlock()
 		return err
 	}
+	if cfg.State != "" {
+		n.sessions.findCgroups() // before another node can ask for a session
+	}
 	if cfg.Identity != nil && n.cfg.Listen != "" {
 		if n.tcp, err = ingress.Listen(ingress.Config{
 			Addrs: n.cluster.ListenAddrs(cfg.Listen), TLS: n.identity.ServerTLS(),
@@ -208,9 +211,6 @@ func (n *Node) serve() (err error) {
 			n.leaveSocket()
 			return err
 		}
-	}
-	if cfg.State != "" {
-		n.sessions.findCgroups()
 	}
 	// Before programs rejoin that an earlier daemon started.
 	if err := n.sessions.restore(); err != nil {
