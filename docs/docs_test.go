@@ -56,7 +56,7 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// What the README shows is a piece of a program that is compiled and run.
+// What the README shows first is a piece of a program that is compiled and run.
 func TestReadmeShowsTheExample(t *testing.T) {
 	_, rest, ok := strings.Cut(read(t, "../README.md"), "```go\n")
 	shown, _, ended := strings.Cut(rest, "```\n")
@@ -66,6 +66,32 @@ func TestReadmeShowsTheExample(t *testing.T) {
 	if !strings.Contains(read(t, "../examples/hello/main.go"), shown) {
 		t.Errorf("the README shows other code than examples/hello/main.go has:\n%s", shown)
 	}
+}
+
+var goPiece = regexp.MustCompile("(?s)(?:<!-- (\\S+) -->\n)?```go\n(.*?)```\n")
+
+// Pieces of Go on these pages are compiled and run: the file that each names has it.
+func TestPagesShowPiecesOfTests(t *testing.T) {
+	for _, page := range []string{"concepts.md"} {
+		pieces := goPiece.FindAllStringSubmatch(read(t, page), -1)
+		if len(pieces) == 0 {
+			t.Errorf("%s shows no Go", page)
+		}
+		for _, p := range pieces {
+			if p[1] == "" || !strings.Contains(flush(read(t, p[1])), flush(p[2])) {
+				t.Errorf("%s: the file %q does not have what the page shows of it:\n%s", page, p[1], p[2])
+			}
+		}
+	}
+}
+
+// flush takes the tabs away that lines begin with.
+func flush(code string) string {
+	var b strings.Builder
+	for line := range strings.Lines(code) {
+		b.WriteString(strings.TrimLeft(line, "\t"))
+	}
+	return b.String()
 }
 
 var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
