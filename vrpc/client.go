@@ -183,8 +183,14 @@ func (c *Client) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection, and waits for no server. Calls that wait fail with ErrClosed.
-func (c *Client) Close() error { return c.transport.close() }
+// Close ends the connection, and waits for no server. Calls that wait fail with ErrClosed. It is no
+// error that the connection has ended before, or that Close was called.
+func (c *Client) Close() error {
+	if err := c.transport.close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
 
 func (c *Client) header(prog, vers, proc uint32) rpcmsg.Call {
 	return rpcmsg.Call{XID: c.xid.Add(1), Program: prog, Version: vers, Procedure: proc, Cred: c.cred}

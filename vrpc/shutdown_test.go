@@ -59,6 +59,27 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
+// A client whose server has gone closes without an error, as often as it likes.
+func TestCloseAfterTheServer(t *testing.T) {
+	everywhere(t, func(t *testing.T, network string) {
+		s := serve(t, func(_ context.Context, b []byte) ([]byte, error) { return b, nil })
+		c := s.dial(t, network)
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for idle := everyxdr.NewEveryversClient(c); network != "udp"; {
+			if err := idle.Null(t.Context()); err != nil {
+				break
+			}
+		}
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // Where the time is over, the procedures are told to end.
 func TestShutdownInTime(t *testing.T) {
 	everywhere(t, func(t *testing.T, network string) {
