@@ -59,6 +59,8 @@ const (
 	ErrNoCredit        = Code(code.NoCredit)       // a handler's notification would have to wait
 	ErrNoSuchSession   = Code(code.NoSuchSession)  // the node has no session of this name
 	ErrCanceled        = Code(code.Canceled)       // the context was cancelled
+	ErrNameTaken       = Code(code.NameTaken)      // another process has published something under the name
+	ErrBadName         = Code(code.BadName)        // no name that can be published
 	ErrUnknown         = Code(code.Unknown)        // an error without a code, mostly the system's: errors.Is and errors.As find it
 )
 

@@ -93,6 +93,21 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 		_, err := manual.ImportAsync(ctx, s.a, exporter.Node, exporter.PID, 1).Status()
 		return err
 	})
+	add("Process.Publish", func(ctx context.Context) error {
+		e, err := s.a.Publish(ctx, "published", make([]byte, size))
+		if err == nil {
+			err = e.Close()
+		}
+		return err
+	})
+	add("Process.ImportName", func(ctx context.Context) error { _, err := s.a.ImportName(ctx, "never published"); return err })
+	add("Process.Names", func(ctx context.Context) (err error) {
+		for _, err = range s.a.Names(ctx, "*") {
+		}
+		return err
+	})
+	add("Export.PublishAs", func(ctx context.Context) error { return own.PublishAs(ctx, "own") })
+	add("Export.Unpublish", func(ctx context.Context) error { return own.Unpublish(ctx, "own") })
 	add("Process.Spawn", func(ctx context.Context) error { _, err := s.a.Spawn(ctx, s.a.Node(), "/bin/true"); return err })
 	add("Process.WaitUntil", func(ctx context.Context) error { return s.a.WaitUntil(ctx, func() bool { return false }) })
 	add("Process.WaitAny", func(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/nodeconn"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/state"
@@ -65,6 +66,9 @@ type Export struct {
 	permit []nodeproto.Permission
 	label  []byte
 	serial uint64 // unique in the process
+
+	naming *semaphore.Semaphore       // the right to change the names; a holder asks the daemon
+	names  []nodeproto.PublishRequest // what the daemon has agreed to. Guarded by memoryTable.mu.
 
 	endMu  sync.Mutex        // one endExport at a time; taken before allocation.exportMu
 	state  exportState       // Guarded by memoryTable.mu.
@@ -175,6 +179,11 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	if _, _, err := nodeconn.Ask[nodeproto.Empty](ctx, &p.node, nodeproto.Export, e.announcement(), nil); err != nil {
 		_ = e.endExport(false)
 		return nil, fail(op, err)
+	}
+	for _, n := range o.names {
+		if err := e.PublishAs(ctx, n.name, n.opts...); err != nil {
+			return nil, errors.Join(err, e.endExport(true))
+		}
 	}
 	return e, nil
 }
@@ -483,6 +492,7 @@ func (p *Process) newExport(id uint32, mem []byte, o *exportOptions) *Export {
 		p: p, id: id, mem: mem[:len(mem):len(mem)], grants: map[uint32]*grant{},
 		rights: o.rights, handler: o.handler, targets: o.targets, manySenders: o.manySenders,
 		unmapped: o.unmapped, sharePages: o.sharePages, globalSpace: o.globalSpace, permit: o.permit, label: o.label,
+		naming: semaphore.New(1),
 	}
 	if o.redirectable > 0 {
 		e.redirect = redirect.New(p.engine.Wait, len(mem))

@@ -24,6 +24,13 @@ func SetImportWaits(d time.Duration) (restore func()) {
 	return func() { importLogDelay = was }
 }
 
+// SetNameFound has f called between the look-up of a name and the import, until the function that
+// it returns is called. No import may be under way.
+func SetNameFound(f func()) (restore func()) {
+	nameFound = f
+	return func() { nameFound = nil }
+}
+
 // JoinLate begins the link of an importer that was introduced as the order-th one,
 // as where its process did not get to run between the answer and this.
 func JoinLate(p *Process, id nodeproto.ProcessID, order uint64, fd int) error {

@@ -46,6 +46,7 @@ type Import struct {
 	done     chan struct{}         // closed by finish
 	finished atomic.Bool           // reports whether finish was called
 
+	named    *importName           // nil: imported by id
 	state    importState           // Guarded by link.mu.
 	lost     bool                  // reports whether state has been importLost. Guarded by link.mu.
 	bindings map[*Binding]struct{} // Guarded by link.mu.
@@ -170,7 +171,7 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(p.ctx, stop)() // Close ends a dial, too
-	im, err := p.importRetrying(ctx, peer, id)
+	im, err := p.importRetrying(ctx, importTarget{peer: peer, id: id})
 	if err != nil {
 		err = p.interrupted(ctx, err)
 		f := fail(op, err)
@@ -183,24 +184,41 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	return im, nil
 }
 
+// importTarget is the export that is to be imported. If it was found by its name, no other one that
+// has its address by now will do.
+type importTarget struct {
+	peer  ProcessID
+	id    uint32
+	found *nodeproto.Found // nil: not by a name
+	named *importName      // likewise
+}
+
+// check refuses a grant of another export than was found.
+func (t *importTarget) check(g *nodeproto.Grant) error {
+	if f := t.found; f != nil && (g.Exporter.Incarnation != f.Incarnation || g.Slot != f.Slot || g.State != f.State) {
+		return code.New(code.BadRbufState, "another export has taken the place of the one that had the name")
+	}
+	return nil
+}
+
 // maxImportPause bounds the pause before an import is repeated.
 const maxImportPause = 250 * time.Millisecond
 
 // importRetrying repeats an import that failed for a temporary reason: the grant ended with an
 // older link, or a daemon died during the import. It retries for timeout.Control, the time that a
 // restarted daemon may need.
-func (p *Process) importRetrying(ctx context.Context, peer ProcessID, id uint32) (im *Import, err error) {
+func (p *Process) importRetrying(ctx context.Context, target importTarget) (im *Import, err error) {
 	var since time.Time
 	broken := 0
 	for pause := time.Millisecond; ; pause = min(2*pause, maxImportPause) {
-		im, err = p.importBuffer(ctx, peer, id)
+		im, err = p.importBuffer(ctx, target)
 		lost := errors.As(err, new(interruptedError))
 		if lost {
 			broken++
 		}
 		switch {
 		case lost && broken < 4: // more often is not a dying daemon
-		case errors.Is(err, code.BadRbufState), !lost && broken > 0 && errors.Is(err, code.Unreachable):
+		case errors.Is(err, code.BadRbufState) && target.found == nil, !lost && broken > 0 && errors.Is(err, code.Unreachable):
 		default:
 			return im, err
 		}
@@ -220,14 +238,15 @@ func (p *Process) importRetrying(ctx context.Context, peer ProcessID, id uint32)
 	}
 }
 
-func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (*Import, error) {
+func (p *Process) importBuffer(ctx context.Context, target importTarget) (*Import, error) {
+	peer, id := target.peer, target.id
 	if err := p.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	l, g, fds, direct := p.exporters.importOnLink(ctx, peer, id)
 	if !direct {
 		var err error
-		if l, g, fds, err = p.exporters.importFromNode(ctx, peer, id); err != nil {
+		if l, g, fds, err = p.exporters.importFromNode(ctx, target); err != nil {
 			return nil, err
 		}
 	}
@@ -251,7 +270,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		closeAll(fds)
 		return nil, code.New(code.Protocol, "a grant of %d bytes with %d descriptors", g.Size, len(fds))
 	}
-	err := g.CheckLabel()
+	err := errors.Join(g.CheckLabel(), target.check(&g))
 	if err == nil {
 		err = p.importBudget.reserve(g.Size)
 	}
@@ -278,7 +297,7 @@ func (p *Process) importBuffer(ctx context.Context, peer ProcessID, id uint32) (
 		l.requester.Detach(g.Handle)
 		return nil, code.New(code.BadRbufState, "the grant went with a link that has ended meanwhile: import again")
 	}
-	im := &Import{p: p, link: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights, label: g.Label, done: make(chan struct{})}
+	im := &Import{p: p, link: l, peer: peer, id: id, handle: g.Handle, size: g.Size, rights: g.Rights, label: g.Label, named: target.named, done: make(chan struct{})}
 	im.lastDelivered.Store(math.MaxUint64)
 	if g.Mapped {
 		reg, at, err := shm.OpenPart(fds[0], g.Memory, g.Offset, g.Size, g.Rights&nodeproto.MayWrite != 0)
@@ -459,7 +478,9 @@ func (im *Import) reportRevocation(err error) {
 // Rejoin is the way back after an import has ended that its own process has not closed: its
 // exporter has closed the export and made it again, or the link has failed. It imports the buffer
 // of the same id from the same process again, waits for it as [Process.Import] does, and closes the
-// old import. A process that was started again has another number, which [Import.RejoinAt] takes.
+// old import. A process that was started again has another number, which [Import.RejoinAt] takes. An
+// import by a name ([Process.ImportName]) is made by that name again, and so finds a process that was
+// started again; of several that have the name ([InSet]) it may find another one.
 //
 // The new import has the length of the old one and all of its rights, or the error is
 // [ErrStaleImport]: then it is another buffer, which the program may import if it knows what to do
@@ -471,13 +492,20 @@ func (im *Import) reportRevocation(err error) {
 // [ErrClosed] for an import that its own process has closed.
 //
 // Experimental: it may change in any release.
-func (im *Import) Rejoin(ctx context.Context) (*Import, error) { return im.RejoinAt(ctx, im.peer) }
+func (im *Import) Rejoin(ctx context.Context) (*Import, error) {
+	return im.rejoin(ctx, im.peer, im.named)
+}
 
 // RejoinAt is [Import.Rejoin] from another process, which has taken the place of the exporter. It
 // is for the program to know which that is.
 //
 // Experimental: it may change in any release.
 func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error) {
+	return im.rejoin(ctx, peer, nil)
+}
+
+// rejoin imports by a name, or from a peer if there is none.
+func (im *Import) rejoin(ctx context.Context, peer ProcessID, named *importName) (again *Import, err error) {
 	op := fmt.Sprintf("rejoin buffer %d (%d bytes)", im.id, im.size)
 	if err := inHandler(op); err != nil {
 		return nil, err
@@ -494,7 +522,11 @@ func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error)
 	case s == importOpen && peer == im.peer && im.alive():
 		return im, nil
 	}
-	again, err := im.p.Import(ctx, peer.Node, peer.PID, im.id)
+	if named != nil {
+		again, err = im.p.importName(ctx, named)
+	} else {
+		again, err = im.p.Import(ctx, peer.Node, peer.PID, im.id)
+	}
 	if err != nil {
 		return nil, im.rejoinError(op, peer, err)
 	}

@@ -3,6 +3,7 @@ package vmmc
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,8 +56,11 @@ func (t *exporters) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
 // request: four packets of eight, each of which wakes a process.
 
 // importFromNode requests an import from the node. l is non-nil if the link was made along with it.
-func (t *exporters) importFromNode(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
-	r := nodeproto.ImportRequest{Node: peer.Node.name, PID: uint32(peer.PID), ID: id}
+func (t *exporters) importFromNode(ctx context.Context, target importTarget) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
+	r := nodeproto.ImportRequest{Node: target.peer.Node.name, PID: uint32(target.peer.PID), ID: target.id}
+	if target.found != nil {
+		r.Serial = target.found.Serial
+	}
 	if r.Node == t.id.Node && t.linksWithImport.Load() {
 		if over := t.claimFirst(r.PID); over != nil {
 			defer over()
@@ -64,14 +68,16 @@ func (t *exporters) importFromNode(ctx context.Context, peer ProcessID, id uint3
 			switch {
 			// Waiting for an export, or for another daemon, is done by the request below: it leaves
 			// no descriptors with the daemon.
-			case errors.Is(err, code.InProgress), errors.Is(err, code.BadRbufState), errors.Is(err, code.NoDaemon):
+			case errors.Is(err, code.InProgress), errors.Is(err, code.BadRbufState) && r.Serial == 0, errors.Is(err, code.NoDaemon):
 				over()
 			default:
 				return l, g, fds, err
 			}
 		}
 	}
-	defer t.logWaiting(peer, id)()
+	defer t.logWaiting("an import waits for its export: the process has not exported a buffer of this id, "+
+		"or its node does not answer; compare the ids, and bound the wait by the context",
+		"buffer", target.id, "exporter", target.peer.String())()
 	g, fds, err = nodeconn.Ask[nodeproto.Grant](ctx, &t.node, nodeproto.Import, r, nil)
 	return nil, g, fds, err
 }
@@ -80,9 +86,9 @@ func (t *exporters) importFromNode(ctx context.Context, peer ProcessID, id uint3
 // comes after ten times the delay of the one before.
 var importLogDelay = 5 * time.Second
 
-// logWaiting logs that an import waits for its export, until the caller calls stop. With a wrong
-// buffer id and no deadline an import would wait for ever, silently.
-func (t *exporters) logWaiting(peer ProcessID, id uint32) (stop func()) {
+// logWaiting logs that an import waits, until the caller calls stop. With a wrong buffer id, or a
+// wrong name, and no deadline an import would wait for ever, silently.
+func (t *exporters) logWaiting(text string, attrs ...any) (stop func()) {
 	var mu sync.Mutex
 	var timer *time.Timer
 	begun, wait, stopped := time.Now(), importLogDelay, false
@@ -94,9 +100,7 @@ func (t *exporters) logWaiting(peer ProcessID, id uint32) (stop func()) {
 		if stopped {
 			return
 		}
-		t.log.Warn("an import waits for its export: the process has not exported a buffer of this id, "+
-			"or its node does not answer; compare the ids, and bound the wait by the context",
-			"buffer", id, "exporter", peer.String(), "waited", time.Since(begun).Round(time.Millisecond))
+		t.log.Warn(text, append(slices.Clip(attrs), "waited", time.Since(begun).Round(time.Millisecond))...)
 		wait *= 10
 		timer.Reset(wait)
 	})

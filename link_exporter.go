@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
@@ -26,7 +27,8 @@ type exporters struct {
 	*member
 	terms        *linkTerms
 	associations *associations
-	dumpImports  bool // core dumps include imported memory
+	dumpImports  bool          // core dumps include imported memory
+	turn         atomic.Uint64 // counts look-ups of names: of a set each takes the next member
 
 	mu    sync.Mutex
 	links map[nodeproto.ProcessID]*exporterLink

@@ -3,6 +3,7 @@ package vmmc
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
 )
@@ -92,6 +93,9 @@ type memoryTable struct {
 	slotsUsed    uint32             // slots from this one on were never used
 	lastSerial   uint64             // the last serial given to an export
 	bindings     map[*Binding]struct{}
+	announced    uint64 // how often names were announced to another daemon. Guarded by mu.
+
+	lastPublished atomic.Uint32 // counts the ids that Publish has given
 }
 
 // allocationOf returns the allocation that contains b, and b's offset in it, or nil. mu is held.

@@ -322,7 +322,12 @@ func (p *Process) rejoin(ctx context.Context, c *nodeproto.Conn) (rejoined func(
 		return nil, p.node.Refused(code.New(code.Protocol, "it takes process %v for %v", p.id, w.Process))
 	}
 	p.linksWithImport.Store(w.Introduces)
+	p.daemonNames.Store(w.Names)
 	exports, a := p.announcements()
+	if n := len(a.Names); n > 0 && !w.Names {
+		p.log.Warn("the daemon is older than names: those of this process are not known until the next one", "names", n)
+		a.Names = nil
+	}
 	for _, e := range exports {
 		if len(e.permit) > 0 { // its permissions may fill a packet by themselves
 			if fds, err = c.Call(ctx, nodeproto.Export, e.announcement(), nil, nil); err != nil {
@@ -333,9 +338,12 @@ func (p *Process) rejoin(ctx context.Context, c *nodeproto.Conn) (rejoined func(
 	}
 	for !a.Last {
 		part := nodeproto.AgainRequest{}
-		part.Exports, a.Exports = takeBatch(a.Exports)
-		part.Links, a.Links = takeBatch(a.Links)
-		a.Last = len(a.Exports)+len(a.Links) == 0
+		part.Exports, a.Exports = takeBatch(a.Exports, nodeproto.AgainEntries/2)
+		part.Links, a.Links = takeBatch(a.Links, nodeproto.AgainEntries/2)
+		if len(part.Exports)+len(part.Links) == 0 { // names may fill a packet by themselves
+			part.Names, a.Names = takeBatch(a.Names, nodeproto.AgainNames)
+		}
+		a.Last = len(a.Exports)+len(a.Links)+len(a.Names) == 0
 		part.Last = a.Last
 		wait := ctx
 		if part.Last { // from here on the daemon takes a closed connection for this process's end
@@ -358,21 +366,24 @@ func (p *Process) rejoin(ctx context.Context, c *nodeproto.Conn) (rejoined func(
 	}, nil
 }
 
-// takeBatch splits off as many entries as fit into half a packet.
-func takeBatch[T any](all []T) (part, rest []T) {
-	n := min(len(all), nodeproto.AgainEntries/2)
+// takeBatch splits off n entries, or all if there are fewer.
+func takeBatch[T any](all []T, n int) (part, rest []T) {
+	n = min(len(all), n)
 	return all[:n], all[n:]
 }
 
-// announcements returns the exports and the resumable links that a new daemon must know. The list
-// includes exports that are still being made; Process.Export announces these once more.
+// announcements returns the exports, their names and the resumable links that a new daemon must know.
+// The list includes exports that are still being made; Process.Export announces these once more. It
+// has no name that is still being claimed: see Export.publish.
 func (p *Process) announcements() (offered []*Export, a nodeproto.AgainRequest) {
 	p.memory.mu.Lock()
 	defer p.memory.mu.Unlock()
+	p.memory.announced++
 	for _, e := range p.memory.exports {
 		if e.closed.Load() {
 			continue
 		}
+		a.Names = append(a.Names, e.names...)
 		offered = append(offered, e)
 		if len(e.permit) == 0 {
 			a.Exports = append(a.Exports, e.announcement())

@@ -225,6 +225,8 @@ type exportOptions struct {
 	label  []byte
 	labels int // how often one was given
 
+	names []exportName
+
 	permits bool // Permit was given
 	permit  []nodeproto.Permission
 }

@@ -62,6 +62,7 @@ type member struct {
 	node            nodeconn.Conn
 	rejoinToken     string      // proves to a later daemon which process this is
 	linksWithImport atomic.Bool // the daemon makes the link along with the first import
+	daemonNames     atomic.Bool // the daemon knows names
 	page            shmlayout.Process
 	engine          *link.Engine
 
@@ -212,6 +213,7 @@ func (p *Process) open(ctx context.Context, o *options) (err error) {
 	p.id, p.parent, p.user, p.hosts, p.session = w.Process, w.Parent, w.User, w.Hosts, o.session
 	p.rejoinToken = w.Pass
 	p.linksWithImport.Store(w.Introduces)
+	p.daemonNames.Store(w.Names)
 	p.chooseHosts(env.Get(nodeproto.HostsEnv), w.InSession)
 	p.log = p.log.With("node", p.id.Node, "pid", p.id.PID) // a program may have several processes
 	p.log.Debug("joined", "user", p.user, "session", o.session, "socket", p.node.Socket)

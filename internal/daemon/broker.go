@@ -31,9 +31,13 @@ type broker struct {
 func (p *process) importBuffer(
 	ctx context.Context, r nodeproto.ImportRequest, pages []int,
 ) (any, []int, error) {
+	if r.Name != nil {
+		g, err := p.importNamed(ctx, *r.Name, r.Turn)
+		return g, nil, err
+	}
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
 	if r.Node == p.n.cfg.Name {
-		a := importQuery{im: im, id: r.ID, sameNode: true}
+		a := importQuery{im: im, id: r.ID, serial: r.Serial, sameNode: true}
 		if r.Link {
 			if err := p.checkDescriptors(pages); err != nil {
 				return nil, nil, err
@@ -69,10 +73,11 @@ func (p *process) importBuffer(
 }
 
 // importQuery is an import request. On one node a non-zero link also asks for a link; its pages
-// stay the caller's.
+// stay the caller's. A non-zero serial is of the export that is meant, and no other one is awaited.
 type importQuery struct {
 	im       nodeproto.Importer
 	id       uint32
+	serial   uint64
 	sameNode bool
 	link     uint64
 	pages    []int
@@ -102,12 +107,16 @@ func (b *broker) awaitGrant(
 		if err != nil {
 			return nodeproto.Grant{}, nil, err
 		}
-		if there {
+		if there && (a.serial == 0 || a.serial == e.Serial) {
 			g, fds, err := p.offer(ctx, a, e.Serial)
 			if !errors.Is(err, code.BadRbufState) {
 				// Else the export was closed meanwhile: wait for the next one.
 				return g, fds, err
 			}
+		}
+		if a.serial != 0 {
+			return nodeproto.Grant{}, nil, code.New(code.BadRbufState,
+				"process %d on node %q has ended the export of buffer %d that was meant", pid, b.n.cfg.Name, a.id)
 		}
 		if a.link != 0 {
 			return nodeproto.Grant{}, nil, code.New(code.InProgress,
@@ -153,6 +162,7 @@ func (p *process) offer(
 	g, fds, err = nodeproto.Ask[nodeproto.Grant](octx, p.conn, nodeproto.Offer, r, s.with(pages))
 	// Not what it claims: the importer would send its data to another process.
 	g.Exporter = *p.id.Load()
+	g.Found, g.Buffer = nil, 0
 	switch { // nor its other claims
 	case a.link == 0:
 		g.Link = nil

@@ -133,28 +133,32 @@ func describePermissions(ps []nodeproto.Permission) string {
 	return strings.Join(out, ", ")
 }
 
-// update adds or removes an export within the limits of a process. mu is held.
-func (t *exportTable) update(r nodeproto.ExportRequest, begin bool) error {
+// update adds or removes an export within the limits of a process. It returns the serial of the
+// export that has ended by that, or 0. mu is held.
+func (t *exportTable) update(r nodeproto.ExportRequest, begin bool) (ended uint64, err error) {
 	old, again := t.byID[r.ID]
 	weight := t.permissionBytes - permissionSize(old)
 	if !begin && r.Serial != 0 && r.Serial != old.Serial { // that export has ended already
-		return nil
+		return 0, nil
 	}
 	if !begin {
 		delete(t.byID, r.ID)
 		t.permissionBytes = weight
-		return nil
+		return old.Serial, nil
 	}
 	weight += permissionSize(r)
 	if !again && len(t.byID) >= maxExports {
-		return code.New(code.NoMem, "the process exports %d buffers already: close some", maxExports)
+		return 0, code.New(code.NoMem, "the process exports %d buffers already: close some", maxExports)
 	}
 	if weight > maxPermissionBytes {
-		return code.New(code.NoMem, "the permissions of the process's exports would take %d bytes in "+
+		return 0, code.New(code.NoMem, "the permissions of the process's exports would take %d bytes in "+
 			"its daemon, at most %d: permit whole sessions, users or nodes", weight, maxPermissionBytes)
 	}
 	t.byID[r.ID], t.permissionBytes = r, weight
-	return nil
+	if old.Serial == r.Serial {
+		return 0, nil
+	}
+	return old.Serial, nil
 }
 
 // permissionSize estimates the memory of an export's permissions, in bytes.
@@ -173,21 +177,30 @@ func (t *exportTable) bytes() (sum uint64) {
 	return sum
 }
 
-// announce records a buffer, or its end, and wakes waiting imports.
-func (t *exportTable) announce(r nodeproto.ExportRequest, begin bool) error {
+// announce records a buffer, or its end, and wakes waiting imports. It returns the serial of the
+// export that has ended by that, or 0.
+func (t *exportTable) announce(r nodeproto.ExportRequest, begin bool) (ended uint64, err error) {
 	if begin && (r.Size <= 0 || r.Rights == 0 ||
 		r.Rights&^(nodeproto.MayRead|nodeproto.MayWrite) != 0) {
-		return code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
+		return 0, code.New(code.BadArg, "export of %d bytes with rights %#x", r.Size, r.Rights)
 	}
 	if err := nodeproto.CheckPermissions(r.Permit); err != nil {
-		return err
+		return 0, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.update(r, begin); err != nil {
-		return err
+	if ended, err = t.update(r, begin); err != nil {
+		return 0, err
 	}
 	close(t.changed)
 	t.changed = make(chan struct{})
-	return nil
+	return ended, nil
+}
+
+// of returns the export of an id with a serial.
+func (t *exportTable) of(id uint32, serial uint64) (e nodeproto.ExportRequest, there bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, there = t.byID[id]
+	return e, there && e.Serial == serial
 }

@@ -7,10 +7,10 @@
 // with a prefix. Ingress has the connections that have not proved an identity, and the limits on
 // them. The system logs are the node's own, and users say what they may. The registry has the
 // processes that have joined, and members those that may rejoin or have ended. The broker matches
-// imports with exports and introduces links. Peers are the other nodes, and the network says
-// whether links with them may be made. Sessions have a table, records in the state directory, and
-// drives; children (spawn_) are the programs that the node or a session has started. Control is the
-// services for other nodes and for tools.
+// imports with exports and introduces links; names has those under which exports are published.
+// Peers are the other nodes, and the network says whether links with them may be made. Sessions
+// have a table, records in the state directory, and drives; children (spawn_) are the programs that
+// the node or a session has started. Control is the services for other nodes and for tools.
 //
 // # Locks
 //
@@ -22,9 +22,9 @@
 //  3. session.mu; registry.mu, before which endedTotals.mu may be taken.
 //  4. Under registry.mu: members.Journal.mu, then departed.mu; Node.mu, then network.mu.
 //
-// hostsFile.mu comes before ingress.Identity.mu, endedTotals.mu before linkCounters.mu. Under the
-// other locks of the daemon and of its parts, whose package comments name theirs, none of these is
-// taken.
+// names.Table.mu is last: no lock is taken under it. hostsFile.mu comes before ingress.Identity.mu,
+// endedTotals.mu before linkCounters.mu. Under the other locks of the daemon and of its parts,
+// whose package comments name theirs, none of these is taken.
 //
 // # Starting programs
 //
@@ -76,11 +76,14 @@
 //   - A process dials until there is a daemon, of the same user as before or root. Between attempts
 //     it sleeps on a word in SOCKET.bell, which a daemon changes when it serves; without that file
 //     it tries every few milliseconds. It names itself and is checked against the journal and the
-//     kernel. Then it announces what it has: exports with their serials, and numbers and keys of
-//     links that may be resumed. With the last of it the process is joined again, and begins to use
+//     kernel. Then it announces what it has: exports with their serials, their names, and numbers and keys
+//     of links that may be resumed. With the last of it the process is joined again, and begins to use
 //     the connection. It repeats requests that were not answered, except a spawn. An export that
 //     ended meanwhile is taken back by its serial. Grants whose links were not there yet are
 //     dropped; importers ask again.
+//   - A claim of a name waits for the absent processes of its user and session, 10 s at most, because
+//     one of them may have the name. A process only announces names that an earlier daemon has agreed
+//     to.
 //   - Epochs of the network begin at the machine's clock, so those of the next daemon are greater.
 //
 // A socket without a file is that of a node in a program, and no process waits for it to return.

@@ -116,7 +116,7 @@ func (w *victims) about(m *material, self nodeproto.ProcessID) nodeproto.Process
 
 // request makes one of a process's requests to its node.
 func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Method, any) {
-	method := nodeproto.Method(m.next() % 18)
+	method := nodeproto.Method(m.next() % 19)
 	if m.next()%8 == 0 {
 		return method, json.RawMessage(pick(m, "{}", "[]", "null", `""`, "1e999", `{"ID":-1}`,
 			`{"Size":1e300}`, `{"Permit":[null]}`))
@@ -134,8 +134,28 @@ func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Meth
 		}
 	case nodeproto.Import:
 		id := w.about(m, self)
-		return method, nodeproto.ImportRequest{
+		r := nodeproto.ImportRequest{
 			Node: id.Node, PID: id.PID, ID: uint32(pick(m, 9, 0, 1, 2, 3)),
+		}
+		if m.next()%2 == 1 {
+			r.Name = &nodeproto.NameRef{
+				Name: pick(m, "x", "y", "", m.text()), Node: id.Node, Cluster: m.next()&1 == 0,
+			}
+			if m.next()%4 == 0 {
+				r.Name.User, r.Name.Session = &w.user, new(m.text())
+			}
+			r.Serial, r.Turn = m.number(), m.number()
+		}
+		return method, r
+	case nodeproto.Publish, nodeproto.Unpublish:
+		return method, nodeproto.PublishRequest{
+			Name: pick(m, "x", "y", "", m.text()), Cluster: m.next()&1 == 0, Set: m.next()&1 == 0,
+			ID: uint32(m.next() % 4), Serial: uint64(m.next() % 3),
+		}
+	case nodeproto.ListNames:
+		return method, nodeproto.ListNamesRequest{
+			Node: pick(m, "", "a", "b", m.text()), Cluster: m.next()&1 == 0, Pattern: m.text(), After: m.text(),
+			AfterPID: uint32(m.number()), AfterBuffer: uint32(m.number()),
 		}
 	case nodeproto.Connect, nodeproto.Departed:
 		id := w.about(m, self)
@@ -173,6 +193,7 @@ func (w *victims) answer(m *material, self nodeproto.ProcessID, method nodeproto
 			Memory: int(m.number()), Offset: int(m.number()), Slot: uint32(m.number()),
 			State: uint32(m.next()), Place: m.number(), Claims: uint32(m.number()), Targets: make([]int,
 				m.next()%4), Label: make([]byte, 2*int(m.next())),
+			Found: &nodeproto.Found{PID: uint32(w.p.PID())},
 		}
 	case nodeproto.Accept:
 		return nodeproto.Accepted{Imports: m.next()&1 == 0}

@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/drives"
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/statedir"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
@@ -68,6 +69,7 @@ type Node struct {
 	registry    registry
 	children    children
 	broker      broker
+	names       names.Table
 	sessions    sessions
 	control     control
 	disk        *statedir.Disk

@@ -13,10 +13,12 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -37,6 +39,7 @@ type process struct {
 
 	id      atomic.Pointer[nodeproto.ProcessID] // nil before it has registered
 	session string                              // set before id
+	names   *names.Owner                        // its part in the node's table; set before id
 	// Its place in a session of this node; nil: none; set before id.
 	member  *member
 	program atomic.Pointer[string] // nil: not known yet
@@ -47,6 +50,7 @@ type process struct {
 	logLimiter         systemlog.Limiter
 
 	exports exportTable
+	listing *semaphore.Semaphore // see listNames
 
 	mu            sync.Mutex
 	grantors      map[*process]struct{} // exporters of this node that granted it imports
@@ -65,6 +69,9 @@ func (p *process) disconnected() {
 	}
 	n := p.n
 	n.registry.noteDeparture(p) // before an importer that dials it is refused
+	if !n.isStopping() {        // else the process lives on and has its names at the next daemon
+		n.names.Drop(p.names) // after noteDeparture: a claim awaits a process that may return
+	}
 	// Before the process can rejoin: it would find that its links are another one's.
 	n.broker.forgetExporter(p)
 	for _, q := range n.registry.remove(p, id.PID) { // processes that may have imported from it
@@ -144,9 +151,27 @@ func (p *process) handle(
 	case nodeproto.Export, nodeproto.Unexport:
 		r, err := nodeproto.Decode[nodeproto.ExportRequest](body)
 		if err == nil {
-			err = p.exports.announce(r, m == nodeproto.Export)
+			err = p.announce(r, m == nodeproto.Export)
 		}
 		return nodeproto.Empty{}, nil, err
+	case nodeproto.Publish, nodeproto.Unpublish:
+		r, err := nodeproto.Decode[nodeproto.PublishRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		if m == nodeproto.Unpublish {
+			p.n.names.Withdraw(p.names, p.nameKey(r.Name, r.Cluster), r.Serial)
+			return nodeproto.Empty{}, nil, nil
+		}
+		a, err := p.publish(ctx, r)
+		return a, nil, err
+	case nodeproto.ListNames:
+		r, err := nodeproto.Decode[nodeproto.ListNamesRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		a, err := p.listNames(ctx, r)
+		return a, nil, err
 	case nodeproto.Again:
 		r, err := nodeproto.Decode[nodeproto.AgainRequest](body)
 		if err == nil {
@@ -158,7 +183,7 @@ func (p *process) handle(
 		if err != nil {
 			return nil, nil, err
 		}
-		if !r.Link || r.Node != p.n.cfg.Name { // which may wait for ever
+		if !r.Link || r.Name != nil || r.Node != p.n.cfg.Name { // which may wait for ever
 			closeAll(fds)
 			fds = nil
 		}
@@ -238,6 +263,7 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	pid, parent, c := n.registry.claim(p, h.Token)
 	id := nodeproto.ProcessID{Node: n.cfg.Name, PID: pid, Incarnation: h.Incarnation}
 	p.session = h.Session
+	p.names = &names.Owner{ID: id, Alive: p.conn.Alive}
 	if in != nil {
 		p.member = in.join(p, pid, c)
 	}
@@ -247,7 +273,7 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 		"session", p.session)
 	return nodeproto.Welcome{
 		Process: id, Parent: parent, User: p.user, Hosts: n.cluster.NodeNames(), Introduces: true,
-		InSession: p.member != nil,
+		InSession: p.member != nil, Names: true,
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -41,12 +42,13 @@ func (p *process) rejoin(r nodeproto.RejoinRequest) (nodeproto.Welcome, error) {
 			p.member.note(p, e.Process.PID)
 		}
 	}
+	p.names = &names.Owner{ID: e.Process, Alive: p.conn.Alive}
 	p.linkOrder.Store(r.Order)
 	p.id.Store(&e.Process)
 	n.registry.processes[e.Process.PID] = p
 	return nodeproto.Welcome{
 		Process: e.Process, Parent: e.Parent, User: p.user, Hosts: n.cluster.NodeNames(), Pass: r.Pass,
-		Introduces: true, InSession: p.member != nil,
+		Introduces: true, InSession: p.member != nil, Names: true,
 	}, nil
 }
 
@@ -69,10 +71,11 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 		return notReturning
 	}
 	for _, e := range r.Exports {
-		if err := p.exports.announce(e, true); err != nil {
+		if err := p.announce(e, true); err != nil {
 			return err
 		}
 	}
+	p.restoreNames(r.Names)
 	if err := p.n.broker.takeLinks(p, r.Links); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestRequestsOutOfPlace(t *testing.T) {
 	}
 	for _, m := range []nodeproto.Method{
 		nodeproto.Export, nodeproto.Unexport, nodeproto.Import, nodeproto.Connect, nodeproto.Release, 0,
-		999,
+		nodeproto.Publish, nodeproto.Unpublish, nodeproto.ListNames, 999,
 	} {
 		check(t, fmt.Sprintf("request %d", m), call(m, nodeproto.Empty{}, 2), code.BadArg,
 			"before registration")

@@ -37,6 +37,10 @@ const (
 	Departed    // ProcessID -> Departure: whether a process is known to have ended
 
 	SessionNodes // Empty -> SessionNodesAnswer: the nodes of the process's session
+
+	Publish   // PublishRequest -> Published, when the name is the process's or another one's
+	Unpublish // PublishRequest -> Empty: by Name, Cluster and Serial
+	ListNames // ListNamesRequest -> NameList
 )
 
 // ForgetRequest names a link.
@@ -78,6 +82,7 @@ type Welcome struct {
 
 	Introduces bool `json:",omitempty"` // imports may bring the pages of a link, see ImportRequest
 	InSession  bool `json:",omitempty"` // the node has the process's session, and answers SessionNodes
+	Names      bool `json:",omitempty"` // the node knows names: Publish, and imports by name
 }
 
 // SessionNodesAnswer names the nodes that have the process's session, in the order of making.
@@ -114,7 +119,77 @@ type ImportRequest struct {
 	PID  uint32
 	ID   uint32
 	Link bool `json:",omitempty"`
+
+	// Not 0: the export that is meant. Another one, or none, is BadRbufState at once.
+	Serial uint64 `json:",omitempty"`
+
+	// Not nil: instead of an address. Of a set the member number Turn is taken, and around. The grant
+	// has Found alone if the export is on this node, and is then asked for by its address.
+	Name *NameRef `json:",omitempty"`
+	Turn uint64   `json:",omitempty"`
 }
+
+// PublishRequest gives an export a name. Slot and State are of the export's state word, see Grant.
+type PublishRequest struct {
+	Name        string
+	Cluster     bool `json:",omitempty"`
+	Set         bool `json:",omitempty"` // several processes may have it
+	ID          uint32
+	Serial      uint64
+	Slot, State uint32
+}
+
+// SameName reports whether two are about one name of one export.
+func (r PublishRequest) SameName(o PublishRequest) bool {
+	return r.Name == o.Name && r.Cluster == o.Cluster && r.Serial == o.Serial
+}
+
+// Published answers it.
+type Published struct {
+	Taken *ProcessID `json:",omitempty"` // by which process; nil: the export has the name
+}
+
+// Found says which export has a name. An import of it must get the same Slot and State.
+type Found struct {
+	PID         uint32
+	Incarnation uint64
+	Buffer      uint32
+	Serial      uint64
+	Slot, State uint32
+}
+
+// MaxPattern bounds a pattern of names, in bytes.
+const MaxPattern = 512
+
+// ListNamesRequest asks for the names of the process's user and session that match a pattern of
+// package path, after a position.
+type ListNamesRequest struct {
+	Node    string `json:",omitempty"` // empty: this node
+	Cluster bool   `json:",omitempty"`
+	Pattern string
+
+	After       string `json:",omitempty"`
+	AfterPID    uint32 `json:",omitempty"`
+	AfterBuffer uint32 `json:",omitempty"`
+}
+
+// NameList is a part of them, by name, process and buffer. More reports whether others follow.
+type NameList struct {
+	Rows []NameRow
+	More bool `json:",omitempty"`
+}
+
+// NameRow is one name of an export.
+type NameRow struct {
+	Name   string
+	PID    uint32
+	Buffer uint32
+	Size   int
+	Set    bool `json:",omitempty"`
+}
+
+// ListedNames is how many rows a NameList has at most, so that it fits into a packet.
+const ListedNames = 48
 
 // Importer identifies an importing process; its daemon vouches for it.
 type Importer struct {
@@ -161,6 +236,11 @@ type Grant struct {
 	// gives those of LinkPages, and its daemon adds the socket. Without it the importer asks for
 	// one.
 	Link *Connected `json:",omitempty"`
+
+	// Of an import by name. Found: the export is on this node, and nothing is granted yet. Else Buffer:
+	// the export's id.
+	Found  *Found `json:",omitempty"`
+	Buffer uint32 `json:",omitempty"`
 }
 
 // MaxLabel bounds the label of an export, in bytes.
@@ -333,12 +413,16 @@ type RejoinRequest struct {
 type AgainRequest struct {
 	Exports []ExportRequest
 	Links   []LinkAgain
+	Names   []PublishRequest `json:",omitempty"` // after the exports that have them
 	Last    bool
 }
 
 // AgainEntries is how many exports or links go into one AgainRequest, so that it fits into a
 // packet.
 const AgainEntries = 256
+
+// AgainNames is how many names go into one.
+const AgainNames = 48
 
 // LinkAgain is a link that an importer on another node has dialled, and may dial again.
 type LinkAgain struct {

@@ -22,8 +22,8 @@ type NameRef struct {
 	User, Session *string `json:",omitempty"`
 }
 
-// ParseName reads a name as programs write it: "queue" on this node, "n2/queue" on node n2, "/queue"
-// in the whole cluster.
+// ParseName reads a name as programs write it: "queue" on this node, "n2/queue" on node n2,
+// "/queue" in the whole cluster.
 func ParseName(s string) (r NameRef, err error) {
 	node, name, found := strings.Cut(s, "/")
 	switch {

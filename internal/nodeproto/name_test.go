@@ -92,3 +92,38 @@ func FuzzParseName(f *testing.F) {
 		}
 	})
 }
+
+// The numbers of requests are said to daemons and programs of other releases.
+func TestMethodNumbers(t *testing.T) {
+	for want, m := range []Method{
+		0, Register, Export, Unexport, Import, Connect, Release, Forget, Offer, Accept, Handover, Withdraw,
+		Sever, ReportEvent, Departed, SessionNodes, Publish, Unpublish, ListNames,
+	} {
+		if int(m) != want {
+			t.Errorf("a request has number %d, want %d", m, want)
+		}
+	}
+	if Control != 33 || Rejoin != 48 || Again != 49 {
+		t.Errorf("Control is %d, Rejoin %d, Again %d", Control, Rejoin, Again)
+	}
+}
+
+// A batch of the longest names fits into a packet, whatever JSON makes of them.
+func TestNamesFitIntoAPacket(t *testing.T) {
+	name := strings.Repeat("<", MaxName)
+	var r AgainRequest
+	for range AgainNames {
+		r.Names = append(r.Names, PublishRequest{
+			Name: name, Cluster: true, Set: true, ID: 1<<32 - 1, Serial: 1<<64 - 1, Slot: 1<<32 - 1, State: 1<<32 - 1,
+		})
+	}
+	var l NameList
+	for range ListedNames {
+		l.Rows = append(l.Rows, NameRow{Name: name, PID: 1<<32 - 1, Buffer: 1<<32 - 1, Size: 1<<63 - 1, Set: true})
+	}
+	for what, body := range map[string]any{"names announced": r, "names listed": l} {
+		if _, err := encode(header{kind: request}, body); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -453,16 +453,53 @@ func (j *Journal) AwaitReturn(ctx context.Context, pid uint32) error {
 	}
 	late := time.NewTimer(timeout.Control)
 	defer late.Stop()
+	return j.await(ctx, pid, present, late.C)
+}
+
+// await waits for one of them.
+func (j *Journal) await(
+	ctx context.Context, pid uint32, present <-chan struct{}, late <-chan time.Time,
+) error {
 	select {
 	case <-present:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("process %d has not come back to node %q, whose daemon was restarted: %w", pid,
 			j.cfg.Node, context.Cause(ctx))
-	case <-late.C:
+	case <-late:
 		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was "+
 			"restarted, within %v: it may be stopped", pid, j.cfg.Node, timeout.Control)
 	}
+}
+
+// AwaitReturnOf waits until each process of a user and session that is absent now is present or has
+// ended.
+func (j *Journal) AwaitReturnOf(ctx context.Context, uid uint32, session string) error {
+	var late <-chan time.Time
+	for pid, present := range j.absentOf(uid, session) {
+		if late == nil {
+			t := time.NewTimer(timeout.Control)
+			defer t.Stop()
+			late = t.C
+		}
+		if err := j.await(ctx, pid, present, late); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// absentOf returns the channels of the absent processes of a user and session, see presence.
+func (j *Journal) absentOf(uid uint32, session string) map[uint32]<-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	of := map[uint32]<-chan struct{}{}
+	for pid, m := range j.absent {
+		if m.UID == uid && m.Session == session {
+			of[pid] = m.present
+		}
+	}
+	return of
 }
 
 // BeginReturn authenticates a process that rejoins by c: by the kernel's pid and start time of the

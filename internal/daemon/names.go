@@ -1,0 +1,251 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+)
+
+// nameKey is a name of the process's own scope.
+func (p *process) nameKey(name string, cluster bool) names.Key {
+	return names.Key{
+		Scope: names.Scope{User: p.user, Session: p.session}, Name: name, Cluster: cluster,
+	}
+}
+
+// announce records an export, or its end. Names end with their export.
+func (p *process) announce(r nodeproto.ExportRequest, begin bool) error {
+	ended, err := p.exports.announce(r, begin)
+	if ended != 0 {
+		p.n.names.EndExport(p.names, ended)
+	}
+	return err
+}
+
+// checkName refuses a name that this node cannot know.
+func (n *Node) checkName(name string, cluster bool) error {
+	if err := nodeproto.CheckName(name); err != nil {
+		return err
+	}
+	if all := n.cluster.NodeNames(); cluster && len(all) > 1 {
+		return code.New(code.NotImplemented,
+			"the name \"/%s\" would be known on %d nodes, which is not possible yet: give one of a node", name, len(all))
+	}
+	return nil
+}
+
+// publish gives an export of the process a name.
+func (p *process) publish(
+	ctx context.Context, r nodeproto.PublishRequest,
+) (nodeproto.Published, error) {
+	err := p.claimName(ctx, r)
+	var taken *names.TakenError
+	if errors.As(err, &taken) {
+		return nodeproto.Published{Taken: &taken.Owner}, nil
+	}
+	return nodeproto.Published{}, err
+}
+
+func (p *process) claimName(ctx context.Context, r nodeproto.PublishRequest) error {
+	err := p.n.checkName(r.Name, r.Cluster)
+	if err == nil {
+		err = p.checkExported(r)
+	}
+	if err != nil {
+		return err
+	}
+	e, held, err := p.n.names.Claim(ctx, p.nameKey(r.Name, r.Cluster), p.names, r)
+	if held || err != nil {
+		return err
+	}
+	// A process that is absent may have the name. It returns it before it is present. The claim is
+	// in the table by now: so a process that becomes absent later has not had the name, or was
+	// dropped after its departure was noted, which this waits for.
+	err = p.n.registry.journal.AwaitReturnOf(ctx, p.cred.UID, p.session)
+	if err == nil { // an export that ended before the claim was there has not ended it
+		err = p.checkExported(r)
+	}
+	return p.n.names.Settle(e, err)
+}
+
+// checkExported refuses a name of an export that is not there. A serial of 0 is none.
+func (p *process) checkExported(r nodeproto.PublishRequest) error {
+	if _, there := p.exports.of(r.ID, r.Serial); !there || r.Serial == 0 {
+		return code.New(code.BadRbufState, "process %d on node %q has ended the export of buffer %d",
+			p.id.Load().PID, p.n.cfg.Name, r.ID)
+	}
+	return nil
+}
+
+// restoreNames takes the names of a process that rejoins. It was told that it has them, so no
+// other process has.
+func (p *process) restoreNames(rs []nodeproto.PublishRequest) {
+	var first error
+	for _, r := range rs {
+		err := p.n.checkName(r.Name, r.Cluster)
+		if err == nil {
+			err = p.checkExported(r)
+		}
+		if err == nil {
+			err = p.n.names.Restore(p.nameKey(r.Name, r.Cluster), p.names, r)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first != nil {
+		p.n.logs.Server.Warn("a process rejoined with names that it cannot have", "pid", p.id.Load().PID,
+			"user", p.user, "the first", first)
+	}
+}
+
+// importNamed finds what is published under a name.
+func (p *process) importNamed(
+	ctx context.Context, r nodeproto.NameRef, turn uint64,
+) (nodeproto.Grant, error) {
+	if err := p.n.checkName(r.Name, r.Cluster); err != nil {
+		return nodeproto.Grant{}, err
+	}
+	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
+	k := p.nameKey(r.Name, r.Cluster)
+	if r.User != nil {
+		k.User, k.Session = *r.User, ""
+	}
+	if r.Session != nil {
+		k.Session = *r.Session
+	}
+	if r.Node != "" && r.Node != p.n.cfg.Name {
+		return nodeproto.Grant{}, p.n.otherNode(r.Node)
+	}
+	e, err := p.n.findNamed(ctx, p.names, im, k, turn)
+	if err != nil {
+		return nodeproto.Grant{}, err
+	}
+	return nodeproto.Grant{Found: &nodeproto.Found{
+		PID: e.Owner.ID.PID, Incarnation: e.Owner.ID.Incarnation, Buffer: e.ID, Serial: e.Serial,
+		Slot: e.Slot, State: e.State,
+	}}, nil
+}
+
+// otherNode is the error of a request for names of another node.
+func (n *Node) otherNode(name string) error {
+	if _, err := n.cluster.Peer(name); err != nil {
+		return err
+	}
+	return code.New(code.NotImplemented, "names of other nodes, as node %q is, cannot be found yet", name)
+}
+
+// findNamed returns the export that a name is for. An importer of the name's own user and session
+// waits for it; o is its part in the table. Another one is refused at once, with one text where the
+// name is not there and where it is not for the importer.
+func (n *Node) findNamed(
+	ctx context.Context, o *names.Owner, im nodeproto.Importer, k names.Key, turn uint64,
+) (*names.Entry, error) {
+	admit := func(e *names.Entry) error { return n.admitNamed(e, im) }
+	if k.User == im.User && k.Session == im.Session {
+		return n.names.Wait(ctx, o, k, turn, admit)
+	}
+	if e, _ := names.Choose(n.names.Find(k), turn, admit); e != nil {
+		return e, nil
+	}
+	return nil, code.New(code.NoRights,
+		"the %v is not there, or not for process %d on node %q (%v)", k, im.Process.PID, im.Process.Node,
+		names.Scope{User: im.User, Session: im.Session})
+}
+
+// admitNamed refuses an importer that may not import the export of an entry.
+func (n *Node) admitNamed(e *names.Entry, im nodeproto.Importer) error {
+	p, err := n.registry.lookup(e.Owner.ID.PID)
+	if err != nil || p.names != e.Owner {
+		return names.ErrAbsent
+	}
+	x, there, _, err := p.exports.admit(im, e.ID)
+	switch {
+	case !there || x.Serial != e.Serial:
+		return names.ErrAbsent
+	case err != nil:
+		return fmt.Errorf("the %v: %w", e.Key, err)
+	}
+	return nil
+}
+
+// listNames lists names of the process's user and session, one request of the process at a time: a
+// list looks at all names of the session.
+func (p *process) listNames(
+	ctx context.Context, r nodeproto.ListNamesRequest,
+) (out nodeproto.NameList, err error) {
+	if _, err := path.Match(r.Pattern, ""); err != nil || len(r.Pattern) > nodeproto.MaxPattern {
+		return out, code.New(code.BadArg, "%.64q is no pattern of at most %d bytes", r.Pattern,
+			nodeproto.MaxPattern)
+	}
+	if r.Node != "" && r.Node != p.n.cfg.Name {
+		return out, p.n.otherNode(r.Node)
+	}
+	if err := p.listing.Acquire(ctx); err != nil {
+		return out, err
+	}
+	defer p.listing.Release()
+	after := names.Position{
+		Key: p.nameKey(r.After, r.Cluster), PID: r.AfterPID, Buffer: r.AfterBuffer,
+	}
+	rows, more := p.n.namesAfter(names.Filter{User: &p.user, Session: &p.session}, after,
+		func(k names.Key) bool { return k.Cluster == r.Cluster && matchName(r.Pattern, k.Name) })
+	for _, e := range rows {
+		out.Rows = append(out.Rows, nodeproto.NameRow{
+			Name: e.Key.Name, PID: e.Owner.ID.PID, Buffer: e.ID, Size: e.size, Set: e.Set,
+		})
+	}
+	out.More = more
+	return out, nil
+}
+
+// matchName reports whether a name matches a pattern of package path. Names that begin with a dot
+// are those of packages, and only a pattern that begins with one matches them.
+func matchName(pattern, name string) bool {
+	if name[0] == '.' && !strings.HasPrefix(pattern, ".") {
+		return false
+	}
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+// listedName is an entry whose owner lives and has the export.
+type listedName struct {
+	*names.Entry
+	owner *process
+	size  int
+}
+
+// namesAfter returns names after a position, and whether others follow. There is at least one if
+// others follow.
+func (n *Node) namesAfter(
+	f names.Filter, after names.Position, match func(names.Key) bool,
+) (rows []listedName, more bool) {
+	for {
+		page := n.names.Page(f, after, nodeproto.ListedNames+1, func(e *names.Entry) bool {
+			return match(e.Key)
+		})
+		if more = len(page) > nodeproto.ListedNames; more {
+			page = page[:nodeproto.ListedNames]
+		}
+		for _, e := range page {
+			p, err := n.registry.lookup(e.Owner.ID.PID)
+			if err != nil || p.names != e.Owner || !e.Owner.Alive() {
+				continue
+			}
+			if x, there := p.exports.of(e.ID, e.Serial); there {
+				rows = append(rows, listedName{e, p, x.Size})
+			}
+		}
+		if len(rows) > 0 || !more {
+			return rows, more
+		}
+		after = page[len(page)-1].Position()
+	}
+}

@@ -1,0 +1,12 @@
+// Package names is a node's table of the names under which its processes publish exports.
+//
+// A name belongs to a user and a session, see [Key]. A process takes part by an [Owner], and each
+// name of an export is an [Entry]: claiming, then held, then ended (entryState has the diagram).
+// Only held entries are found. An entry ends by [Table.Withdraw], with its export by
+// [Table.EndExport], with its process by [Table.Drop], and a claim also if a returning process has
+// the name ([Table.Restore]).
+//
+// Table.mu guards all of it. It is the last of a daemon's locks: no other one is taken and no
+// function of a caller is called under it. Each name has a channel of its own for its waiters, so a
+// change wakes only those that wait for that name.
+package names

@@ -1,0 +1,691 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m) }
+
+func TestEntryStates(t *testing.T) {
+	if err := entryTransitions.Walk(entryEnded, func(from, to entryState) entryState {
+		e := &Entry{state: from}
+		e.setState(to)
+		return e.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func key(name string) Key { return Key{Scope: Scope{"u", "s"}, Name: name} }
+
+func owner(pid uint32) *Owner {
+	return &Owner{ID: nodeproto.ProcessID{Node: "n", PID: pid}, Alive: func() bool { return true }}
+}
+
+func of(serial uint64) nodeproto.PublishRequest {
+	return nodeproto.PublishRequest{ID: uint32(serial), Serial: serial}
+}
+
+func inSet(serial uint64) nodeproto.PublishRequest {
+	r := of(serial)
+	r.Set = true
+	return r
+}
+
+func hold(t *testing.T, tab *Table, k Key, o *Owner, r nodeproto.PublishRequest) *Entry {
+	t.Helper()
+	e, held, err := tab.Claim(t.Context(), k, o, r)
+	if err == nil && !held {
+		err = tab.Settle(e, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func admitAll(*Entry) error { return nil }
+
+// A name has one owner, whom an error names, and goes with its export and its process.
+func TestClaim(t *testing.T) {
+	var tab Table
+	a, b := owner(1), owner(2)
+	e := hold(t, &tab, key("x"), a, of(1))
+	if again := hold(t, &tab, key("x"), a, of(1)); again != e {
+		t.Error("the second claim of an export is another entry")
+	}
+	taken := func(o *Owner, r nodeproto.PublishRequest, by uint32) {
+		t.Helper()
+		var err *TakenError
+		if _, _, got := tab.Claim(t.Context(), key("x"), o, r); !errors.As(got, &err) ||
+			err.Owner.PID != by || !errors.Is(got, code.NameTaken) {
+			t.Errorf("a claim of process %d: %v", o.ID.PID, got)
+		}
+	}
+	taken(b, of(1), 1)
+	taken(b, inSet(1), 1)
+	taken(a, of(2), 1)
+	taken(a, inSet(1), 1)
+	other := key("x")
+	other.Session = "other"
+	hold(t, &tab, other, b, of(1))
+	tab.EndExport(a, 1)
+	hold(t, &tab, key("x"), b, of(2))
+	taken(a, of(2), 2)
+	tab.Drop(b)
+	hold(t, &tab, key("x"), a, of(2))
+	tab.Withdraw(a, key("x"), 1)
+	if len(tab.Find(key("x"))) != 1 {
+		t.Error("another export's name was taken away")
+	}
+	if _, _, err := tab.Claim(t.Context(), key("y"), b, of(1)); !errors.Is(err, code.NoDaemon) {
+		t.Errorf("a claim of a process that has left: %v", err)
+	}
+	tab.Withdraw(a, key("x"), 2)
+	if len(tab.users) != 0 {
+		t.Errorf("%d users are left", len(tab.users))
+	}
+}
+
+// A claim waits for another one that is under way, and for the removal of an owner that has ended.
+func TestClaimWaits(t *testing.T) {
+	var tab Table
+	a, b := owner(1), owner(2)
+	first, _, err := tab.Claim(t.Context(), key("x"), a, of(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, o := range []*Owner{a, b} {
+		if _, _, err := tab.Claim(ended, key("x"), o, of(1)); !errors.Is(err, context.Canceled) {
+			t.Errorf("a second claim by process %d: %v", o.ID.PID, err)
+		}
+	}
+	claims := make(chan error)
+	claim := func() {
+		e, _, err := tab.Claim(t.Context(), key("x"), b, of(1))
+		if err == nil {
+			err = tab.Settle(e, nil)
+		}
+		claims <- err
+	}
+	go claim()
+	if err := tab.Settle(first, code.New(code.Timeout, "late")); !errors.Is(err, code.Timeout) {
+		t.Errorf("the end of a claim: %v", err)
+	}
+	if err := <-claims; err != nil {
+		t.Error(err)
+	}
+	alive := make(chan bool, 1)
+	b.Alive = func() bool { return <-alive }
+	again := make(chan error)
+	go func() {
+		e, _, err := tab.Claim(t.Context(), key("x"), a, of(1))
+		if err == nil {
+			err = tab.Settle(e, nil)
+		}
+		again <- err
+	}()
+	alive <- false
+	tab.Drop(b)
+	if err := <-again; err != nil {
+		t.Errorf("the claim of a name whose owner has just ended: %v", err)
+	}
+}
+
+// A process that returns has its names, and a claim of one that is under way fails.
+func TestRestore(t *testing.T) {
+	var tab Table
+	a, b := owner(1), owner(2)
+	claim, _, err := tab.Claim(t.Context(), key("x"), b, of(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := tab.Restore(key("x"), a, of(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var taken *TakenError
+	if err := tab.Settle(claim, nil); !errors.As(err, &taken) || taken.Owner.PID != 1 {
+		t.Errorf("the claim: %v", err)
+	}
+	if err := tab.Restore(key("x"), b, of(1)); !errors.Is(err, code.NameTaken) {
+		t.Errorf("a second process with the name: %v", err)
+	}
+	if es := tab.Find(key("x")); len(es) != 1 || es[0].Owner != a {
+		t.Errorf("found: %v", es)
+	}
+	for i, o := range []*Owner{a, b} {
+		if err := tab.Restore(key("set"), o, inSet(uint64(i)+1)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(tab.Find(key("set"))); n != 2 {
+		t.Errorf("a set of %d", n)
+	}
+	tab.Drop(a)
+	if err := tab.Restore(key("y"), a, of(1)); !errors.Is(err, code.NoDaemon) {
+		t.Errorf("a process that has left: %v", err)
+	}
+}
+
+// A claim ends with its process and with its export, and then is not settled.
+func TestClaimEnds(t *testing.T) {
+	for what, c := range map[string]struct {
+		end  func(*Table, *Owner)
+		want code.Code
+	}{
+		"process left": {func(tab *Table, o *Owner) { tab.Drop(o) }, code.NoDaemon},
+		"export ended": {func(tab *Table, o *Owner) { tab.EndExport(o, 1) }, code.BadRbufState},
+		"withdrawn":    {func(tab *Table, o *Owner) { tab.Withdraw(o, key("x"), 1) }, code.BadRbufState},
+	} {
+		var tab Table
+		a := owner(1)
+		e, _, err := tab.Claim(t.Context(), key("x"), a, of(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.end(&tab, a)
+		if err := tab.Settle(e, nil); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if len(tab.users) != 0 {
+			t.Errorf("%s: %d users are left", what, len(tab.users))
+		}
+	}
+}
+
+func TestWait(t *testing.T) {
+	var tab Table
+	a, b := owner(1), owner(2)
+	refused := code.New(code.NoRights, "no")
+	held := hold(t, &tab, key("refused"), a, of(9))
+	if _, err := tab.Wait(t.Context(), b, key("refused"), 0, func(e *Entry) error {
+		if e != held {
+			t.Error("another entry")
+		}
+		return refused
+	}); !errors.Is(err, refused) {
+		t.Errorf("an importer that is not permitted: %v", err)
+	}
+	// One that waits is served by the next entry that is there, and no other name wakes it.
+	got, tries := make(chan *Entry), make(chan *Entry, 9)
+	go func() {
+		e, err := tab.Wait(t.Context(), b, key("x"), 0, func(e *Entry) error {
+			tries <- e
+			if e.Serial == 1 {
+				return ErrAbsent
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- e
+	}()
+	first := hold(t, &tab, key("x"), a, of(1))
+	if e := <-tries; e != first {
+		t.Error("another entry was tried")
+	}
+	_, changed := tab.look(key("x"))
+	hold(t, &tab, key("y"), a, of(3))
+	select {
+	case <-changed:
+		t.Error("another name has woken the waiter")
+	default:
+	}
+	tab.EndExport(a, 1)
+	second := hold(t, &tab, key("x"), a, of(2))
+	if e := <-got; e != second {
+		t.Error("another entry")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := tab.Wait(ctx, b, key("z"), 0, admitAll); !errors.Is(err, context.Canceled) {
+		t.Errorf("a wait that was cancelled: %v", err)
+	}
+	tab.Drop(a)
+	if b.waits != 0 || len(tab.users) != 0 {
+		t.Errorf("%d waits and %d users are left", b.waits, len(tab.users))
+	}
+}
+
+// Of a set each member has its turn, but for those that have ended.
+func TestTurns(t *testing.T) {
+	var tab Table
+	a, b, c := owner(1), owner(2), owner(3)
+	for _, o := range []*Owner{a, b, c} {
+		hold(t, &tab, key("x"), o, inSet(1))
+	}
+	turns := func() (pids []uint32) {
+		for turn := range uint64(6) {
+			e, err := tab.Wait(t.Context(), a, key("x"), turn, admitAll)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, e.Owner.ID.PID)
+		}
+		return pids
+	}
+	if diff := cmp.Diff([]uint32{1, 2, 3, 1, 2, 3}, turns()); diff != "" {
+		t.Error(diff)
+	}
+	b.Alive = func() bool { return false }
+	if diff := cmp.Diff([]uint32{1, 3, 3, 1, 3, 3}, turns()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	full := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, code.NoMem) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	claim := func(tab *Table, k Key, o *Owner, r nodeproto.PublishRequest) error {
+		_, _, err := tab.Claim(t.Context(), k, o, r)
+		return err
+	}
+	name := func(i int) Key { return key(fmt.Sprint(i)) }
+	var tab Table
+	a := owner(1)
+	for i := range maxOfExport {
+		hold(t, &tab, name(i), a, of(1))
+	}
+	full("an export", claim(&tab, key("x"), a, of(1)))
+	for i := maxOfExport; i < maxOfProcess; i++ {
+		hold(t, &tab, name(i), a, of(uint64(i)))
+	}
+	full("a process", claim(&tab, key("x"), a, of(1<<40)))
+	full("a process that returns", tab.Restore(key("x"), a, of(1<<40)))
+	for pid := uint32(2); pid <= maxOfUser/maxOfProcess; pid++ {
+		o := owner(pid)
+		for i := range maxOfProcess {
+			hold(t, &tab, name(int(pid)*maxOfProcess+i), o, of(uint64(i)))
+		}
+	}
+	b := owner(99)
+	full("a user", claim(&tab, key("x"), b, of(1)))
+	others := key("x")
+	others.User = "other"
+	hold(t, &tab, others, b, of(1))
+	tab.EndExport(a, 1)
+	hold(t, &tab, key("x"), b, of(2))
+
+	tab = Table{}
+	a = owner(1)
+	for i := range maxClusterOfUser {
+		k := name(i)
+		k.Cluster = true
+		hold(t, &tab, k, a, of(uint64(i)))
+	}
+	k := key("x")
+	k.Cluster = true
+	full("names of the cluster", claim(&tab, k, a, of(1<<40)))
+	hold(t, &tab, key("x"), a, of(1<<40))
+
+	tab = Table{}
+	for pid := range uint32(maxSet) {
+		hold(t, &tab, key("set"), owner(pid+1), inSet(1))
+	}
+	full("a set", claim(&tab, key("set"), b, inSet(3)))
+	full("a set of one that returns", tab.Restore(key("set"), b, inSet(3)))
+
+	tab = Table{}
+	for pid := range maxWaitsOfUser / maxWaitsOfProcess {
+		o := owner(uint32(pid) + 1)
+		for range maxWaitsOfProcess {
+			if err := tab.enter(o, key("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		full("waits of a process", tab.enter(o, key("y")))
+	}
+	full("waits of a user", tab.enter(b, key("y")))
+	if err := tab.enter(b, others); err != nil {
+		t.Errorf("another user's wait: %v", err)
+	}
+}
+
+func TestPage(t *testing.T) {
+	var tab Table
+	a, b := owner(1), owner(2)
+	const n = 100
+	for i := range n {
+		hold(t, &tab, key(fmt.Sprintf("%02d", i)), a, inSet(uint64(i)+1))
+		hold(t, &tab, key(fmt.Sprintf("%02d", i)), b, inSet(uint64(i)+1))
+	}
+	if _, _, err := tab.Claim(t.Context(), key("00"), a, inSet(1<<20)); err != nil { // is not listed
+		t.Fatal(err)
+	}
+	other := key("00")
+	other.Session = "other"
+	hold(t, &tab, other, a, of(1<<21))
+	session := "s"
+	odd := func(e *Entry) bool { return e.Key.Name[1]%2 == 1 }
+	var at Position
+	var got []string
+	for {
+		page := tab.Page(Filter{Session: &session}, at, 7, odd)
+		for _, e := range page {
+			got = append(got, fmt.Sprint(e.Key.Name, e.Owner.ID.PID))
+			at = e.Position()
+		}
+		if len(page) < 7 {
+			break
+		}
+	}
+	var want []string
+	for i := 1; i < n; i += 2 {
+		want = append(want, fmt.Sprintf("%02d1", i), fmt.Sprintf("%02d2", i))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	nobody := "nobody"
+	if page := tab.Page(Filter{User: &nobody}, Position{}, 7, odd); len(page) > 0 {
+		t.Errorf("another user's: %v", page)
+	}
+	if n := len(tab.Page(Filter{}, Position{}, 3*n, func(*Entry) bool { return true })); n != 201 {
+		t.Errorf("%d of all, want 201", n)
+	}
+}
+
+// modelEntry is an entry in a model of the table that keeps one list.
+type modelEntry struct {
+	k      Key
+	o      *Owner
+	serial uint64
+	set    bool
+	state  entryState
+}
+
+// model compares the table with lists, step by step.
+func model(t *rapid.T) {
+	var tab Table
+	owners := []*Owner{owner(1), owner(2), owner(3)}
+	keys := []Key{key("x"), key("y"), {Scope: Scope{"u", ""}, Name: "x"}, {Scope: Scope{"v", "s"}, Name: "x", Cluster: true}}
+	var all []*modelEntry
+	claims := map[*Entry]*modelEntry{}
+	gone := map[*Owner]bool{}
+	anOwner, aKey := rapid.SampledFrom(owners), rapid.SampledFrom(keys)
+	aSerial := rapid.Uint64Range(1, 3)
+	drop := func(which func(*modelEntry) bool) {
+		for _, m := range all {
+			if which(m) {
+				m.state = entryEnded
+			}
+		}
+		all = slices.DeleteFunc(all, which)
+	}
+	under := func(k Key) (ms []*modelEntry) {
+		for _, m := range all {
+			if m.k == k {
+				ms = append(ms, m)
+			}
+		}
+		return ms
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"claim": func(t *rapid.T) {
+			k, o, r := aKey.Draw(t, "key"), anOwner.Draw(t, "owner"), of(aSerial.Draw(t, "serial"))
+			r.Set = rapid.Bool().Draw(t, "set")
+			e, holder, changed, err := tab.tryClaim(k, o, r)
+			there := under(k)
+			own := slices.IndexFunc(there, func(m *modelEntry) bool {
+				return m.o == o && m.serial == r.Serial
+			})
+			switch {
+			case gone[o]:
+				if !errors.Is(err, code.NoDaemon) {
+					t.Fatalf("a process that has left: %v", err)
+				}
+			case own >= 0 && there[own].set == r.Set:
+				if held := there[own].state == entryHeld; held != (e != nil && holder == o) || held == (changed != nil) {
+					t.Fatalf("a second claim: %v, %v", e, holder)
+				}
+			case len(there) > 0 && (!there[0].set || !r.Set):
+				if e != nil || changed == nil || (holder != nil) != (there[0].state == entryHeld) {
+					t.Fatalf("a claim of a name that is there: %v, %v", e, holder)
+				}
+			case e == nil || holder != nil || err != nil:
+				t.Fatalf("a claim of a free name: %v, %v", holder, err)
+			default:
+				m := &modelEntry{k, o, r.Serial, r.Set, entryClaiming}
+				all = append(all, m)
+				claims[e] = m
+			}
+		},
+		"settle": func(t *rapid.T) {
+			if len(claims) == 0 {
+				t.Skip("nothing is claimed")
+			}
+			var es []*Entry
+			for e := range claims {
+				es = append(es, e)
+			}
+			slices.SortFunc(es, func(a, b *Entry) int { return a.Position().Compare(b.Position()) })
+			e := es[rapid.IntRange(0, len(es)-1).Draw(t, "claim")]
+			var give error
+			if rapid.Bool().Draw(t, "fails") {
+				give = code.New(code.Timeout, "late")
+			}
+			m := claims[e]
+			delete(claims, e)
+			err := tab.Settle(e, give)
+			if (err == nil) != (m.state == entryClaiming && give == nil) {
+				t.Fatalf("settled: %v", err)
+			}
+			switch {
+			case m.state != entryClaiming:
+			case give == nil:
+				m.state = entryHeld
+			default:
+				drop(func(o *modelEntry) bool { return o == m })
+			}
+		},
+		"restore": func(t *rapid.T) {
+			k, o, r := aKey.Draw(t, "key"), anOwner.Draw(t, "owner"), of(aSerial.Draw(t, "serial"))
+			r.Set = rapid.Bool().Draw(t, "set")
+			err := tab.Restore(k, o, r)
+			there := under(k)
+			mine := slices.ContainsFunc(there, func(m *modelEntry) bool { return m.o == o && m.serial == r.Serial })
+			taken := slices.ContainsFunc(there, func(m *modelEntry) bool {
+				return m.state == entryHeld && (!m.set || !r.Set)
+			})
+			if (err == nil) != (!gone[o] && (mine || !taken)) {
+				t.Fatalf("restored: %v", err)
+			}
+			if err == nil && !mine {
+				drop(func(m *modelEntry) bool { return m.k == k && (!m.set || !r.Set) })
+				all = append(all, &modelEntry{k, o, r.Serial, r.Set, entryHeld})
+			}
+		},
+		"withdraw": func(t *rapid.T) {
+			k, o, serial := aKey.Draw(t, "key"), anOwner.Draw(t, "owner"), aSerial.Draw(t, "serial")
+			tab.Withdraw(o, k, serial)
+			drop(func(m *modelEntry) bool { return m.k == k && m.o == o && m.serial == serial })
+		},
+		"end export": func(t *rapid.T) {
+			o, serial := anOwner.Draw(t, "owner"), aSerial.Draw(t, "serial")
+			tab.EndExport(o, serial)
+			drop(func(m *modelEntry) bool { return m.o == o && m.serial == serial })
+		},
+		"drop": func(t *rapid.T) {
+			i := rapid.IntRange(0, len(owners)-1).Draw(t, "owner")
+			o := owners[i]
+			tab.Drop(o)
+			gone[o] = true
+			drop(func(m *modelEntry) bool { return m.o == o })
+			if rapid.Bool().Draw(t, "another process comes") {
+				owners[i] = owner(o.ID.PID)
+			}
+		},
+		"": func(t *rapid.T) { check(t, &tab, keys, under, owners, len(all)) },
+	})
+}
+
+func check(
+	t *rapid.T, tab *Table, keys []Key, under func(Key) []*modelEntry, owners []*Owner, entries int,
+) {
+	for _, k := range keys {
+		var want []*modelEntry
+		for _, m := range under(k) {
+			if m.state == entryHeld {
+				want = append(want, m)
+			}
+		}
+		got := tab.Find(k)
+		if !slices.EqualFunc(got, want, func(e *Entry, m *modelEntry) bool {
+			return e.Owner == m.o && e.Serial == m.serial && e.Set == m.set && e.Key == k
+		}) {
+			t.Fatalf("%v: found %v, want %v", k, got, want)
+		}
+	}
+	n := 0
+	for user, u := range tab.users {
+		of, cluster := 0, 0
+		for _, s := range u.scopes {
+			for at, name := range s {
+				if of += len(name.entries); at.cluster {
+					cluster += len(name.entries)
+				}
+				if len(name.entries) == 0 {
+					t.Fatalf("name %q of user %q is left", at.name, user)
+				}
+			}
+		}
+		if u.entries != of || u.cluster != cluster || len(u.scopes) == 0 {
+			t.Fatalf("user %q has %d names, %d of the cluster, counted %d, %d", user, of, cluster, u.entries, u.cluster)
+		}
+		n += of
+	}
+	if n != entries {
+		t.Fatalf("%d entries, want %d", n, entries)
+	}
+	for _, o := range owners {
+		of := 0
+		for _, es := range o.held {
+			of += len(es)
+		}
+		if of != o.count || o.gone && of > 0 {
+			t.Fatalf("process %d has %d names, counted %d", o.ID.PID, of, o.count)
+		}
+	}
+}
+
+func TestModel(t *testing.T) { rapid.Check(t, model) }
+
+func FuzzTable(f *testing.F) { f.Fuzz(rapid.MakeFuzz(model)) }
+
+// Many goroutines claim, wait, withdraw and leave: a name never has two owners, and each wait ends.
+func TestManyAtOnce(t *testing.T) {
+	var tab Table
+	var all sync.WaitGroup
+	var owned [4]sync.Mutex // by name: locked while a process has it
+	for pid := range uint32(8) {
+		all.Go(func() {
+			for i := range 300 {
+				n := (int(pid) + i) % len(owned)
+				o, k := owner(pid+1), key(fmt.Sprint(n))
+				e, _, err := tab.Claim(t.Context(), k, o, of(1))
+				if errors.Is(err, code.NameTaken) {
+					continue
+				}
+				if err == nil {
+					err = tab.Settle(e, nil)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !owned[n].TryLock() {
+					t.Errorf("name %d has two owners", n)
+					return
+				}
+				runtime.Gosched()
+				owned[n].Unlock() // no other process has it before the next call
+				switch i % 3 {
+				case 0:
+					tab.Withdraw(o, k, 1)
+				case 1:
+					tab.EndExport(o, 1)
+				}
+				tab.Drop(o)
+			}
+		})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var waits sync.WaitGroup
+	for pid := range uint32(8) {
+		waits.Go(func() {
+			o := owner(pid + 100)
+			for i := 0; ; i++ {
+				_, err := tab.Wait(ctx, o, key(fmt.Sprint(i%len(owned))), uint64(i), admitAll)
+				if errors.Is(err, context.Canceled) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	stop()
+	waits.Wait()
+	if len(tab.users) != 0 {
+		t.Errorf("%d users are left", len(tab.users))
+	}
+}
+
+// What a claim and a look-up cost does not depend on how many names and waiters there are.
+func BenchmarkTable(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var tab Table
+			a := owner(1)
+			for i := range n {
+				e, _, err := tab.Claim(b.Context(), key(fmt.Sprint(i)), a, of(uint64(i)+1))
+				if err == nil {
+					err = tab.Settle(e, nil)
+				}
+				if err == nil && i%10 == 0 {
+					k := key(fmt.Sprint("none", i))
+					if err = tab.enter(a, k); err == nil {
+						tab.look(k)
+					}
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			for b.Loop() {
+				e, _, _ := tab.Claim(b.Context(), key("x"), a, of(1<<40))
+				_ = tab.Settle(e, nil)
+				if es := tab.Find(key("x")); len(es) != 1 {
+					b.Fatal("not found")
+				}
+				tab.Withdraw(a, key("x"), 1<<40)
+			}
+		})
+	}
+}

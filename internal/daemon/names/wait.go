@@ -1,0 +1,114 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+)
+
+// ErrAbsent is what an admission says of an entry whose export is not there: it ends soon.
+var ErrAbsent = errors.New("the export is not there")
+
+// Find returns the held entries of a name, the oldest first.
+func (t *Table) Find(k Key) []*Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.find(k).held()
+}
+
+// held returns the entries that are held. Table.mu is held.
+func (n *name) held() []*Entry {
+	if n == nil {
+		return nil
+	}
+	out := make([]*Entry, 0, len(n.entries))
+	for _, e := range n.entries {
+		if e.state == entryHeld {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Choose returns the first entry that admit lets have, from number turn on, and around. admit
+// returns [ErrAbsent] for one that is to be passed over. Without such an entry, err is the first
+// other error of admit, or nil.
+func Choose(es []*Entry, turn uint64, admit func(*Entry) error) (e *Entry, err error) {
+	for i := range es {
+		e := es[(turn+uint64(i))%uint64(len(es))]
+		if !e.Owner.Alive() { // the kernel knows it before the connection's reader
+			continue
+		}
+		switch refused := admit(e); {
+		case refused == nil:
+			return e, nil
+		case err == nil && !errors.Is(refused, ErrAbsent):
+			err = refused
+		}
+	}
+	return nil, err
+}
+
+// Wait is Find and Choose, and waits for an entry. It ends with an error of admit. o is the process
+// that waits.
+func (t *Table) Wait(
+	ctx context.Context, o *Owner, k Key, turn uint64, admit func(*Entry) error,
+) (*Entry, error) {
+	if e, err := Choose(t.Find(k), turn, admit); e != nil || err != nil {
+		return e, err
+	}
+	if err := t.enter(o, k); err != nil {
+		return nil, err
+	}
+	defer t.leave(o, k)
+	for {
+		es, changed := t.look(k)
+		if e, err := Choose(es, turn, admit); e != nil || err != nil {
+			return e, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the %v is not published: %w", k, context.Cause(ctx))
+		}
+	}
+}
+
+// look returns the held entries of a name that has a waiter, and the channel that is closed when
+// its entries change.
+func (t *Table) look(k Key) ([]*Entry, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.find(k)
+	return n.held(), n.wait()
+}
+
+// enter counts a waiter, and leave no longer.
+func (t *Table) enter(o *Owner, k Key) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := t.users[k.User]
+	switch {
+	case o.waits >= maxWaitsOfProcess:
+		return code.New(code.NoMem, "%d imports of the process wait for names already", maxWaitsOfProcess)
+	case u != nil && u.waits >= maxWaitsOfUser:
+		return code.New(code.NoMem, "%d imports of user %q wait for names on the node already", maxWaitsOfUser,
+			k.User)
+	}
+	n, u := t.make(k)
+	n.waiters++
+	u.waits++
+	o.waits++
+	return nil
+}
+
+func (t *Table) leave(o *Owner, k Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.find(k).waiters--
+	t.users[k.User].waits--
+	o.waits--
+	t.trim(k)
+}
