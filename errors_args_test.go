@@ -189,7 +189,26 @@ func badOnce(t *testing.T) []bad {
 	if err != nil {
 		t.Fatal(err)
 	}
+	onExport := func(f func(*vmmc.Export) error) func() error {
+		return func() error {
+			e, err := p.Export(9001, make([]byte, 8))
+			if err == nil {
+				err = errors.Join(f(e), e.Close())
+			}
+			return err
+		}
+	}
 	all := []bad{
+		{"Process.Publish", "a bad name", func() error { _, err := p.Publish(t.Context(), "", heap); return err }, vmmc.ErrBadName},
+		{"Process.Publish", "no size", func() error { _, err := p.Publish(t.Context(), "x", nil); return err }, vmmc.ErrBadSize},
+		{"Export.PublishAs", "a bad name", onExport(func(e *vmmc.Export) error { return e.PublishAs(t.Context(), "//") }), vmmc.ErrBadName},
+		{"Export.PublishAs", "an option that is nil", onExport(func(e *vmmc.Export) error { return e.PublishAs(t.Context(), "x", nil) }), vmmc.ErrBadArg},
+		{"Export.PublishAs", "a context that has ended", onExport(func(e *vmmc.Export) error { return e.PublishAs(ended(), "x") }), vmmc.ErrCanceled},
+		{"Export.Unpublish", "a bad name", onExport(func(e *vmmc.Export) error { return e.Unpublish(t.Context(), " x") }), vmmc.ErrBadName},
+		{"WithName", "a bad one", export(heap, vmmc.WithName("a/b/c")), vmmc.ErrBadName},
+		{"Process.ImportName", "a bad name", func() error { _, err := p.ImportName(t.Context(), "\xff"); return err }, vmmc.ErrBadName},
+		{"Process.ImportName", "a context that has ended", func() error { _, err := p.ImportName(ended(), "x"); return err }, vmmc.ErrCanceled},
+
 		{"Import.Rejoin", "closed by its own process", func() error { _, err := left.Rejoin(within(t)); return err }, vmmc.ErrClosed},
 		{"Import.RejoinAt", "the same", func() error { _, err := left.RejoinAt(within(t), p.ID()); return err }, vmmc.ErrClosed},
 		{"Import.RejoinAt", "no such node", func() error { _, err := lost.RejoinAt(within(t), vmmc.ProcessID{Node: far, PID: 1}); return err }, vmmc.ErrNoSuchNode},
