@@ -55,13 +55,16 @@ func TestAllocations(t *testing.T) {
 					}
 					return err
 				}, 1},
-				"Send to an address": {func() error { return space.Send(ctx, small, addr) }, 0},
-				"FetchAdd64":         {func() error { _, err := s.im.FetchAdd64(ctx, 0, 1); return err }, 0},
-				"SendV":              {func() error { return s.im.SendV(ctx, [][]byte{small, small}, 0) }, 0},
-				"a SendV of 48 KiB":  {func() error { return s.im.SendV(ctx, [][]byte{small, large[:48<<10], small}, 0) }, 0},
-				"a long SendV":       {func() error { return s.im.SendV(ctx, [][]byte{small, large, small}, 0) }, 0},
-				"SendNotify":         {func() error { return s.im.SendNotify(ctx, small, 0) }, 0},
-				"Fence":              {func() error { return s.im.Fence(ctx) }, 0},
+				"Send to an address":     {func() error { return space.Send(ctx, small, addr) }, 0},
+				"FetchAdd64":             {func() error { _, err := s.im.FetchAdd64(ctx, 0, 1); return err }, 0},
+				"SendV":                  {func() error { return s.im.SendV(ctx, [][]byte{small, small}, 0) }, 0},
+				"a SendV of 48 KiB":      {func() error { return s.im.SendV(ctx, [][]byte{small, large[:48<<10], small}, 0) }, 0},
+				"a long SendV":           {func() error { return s.im.SendV(ctx, [][]byte{small, large, small}, 0) }, 0},
+				"SendSignal":             {func() error { return s.im.SendSignal(ctx, small, 0, 1, 64) }, 0},
+				"a SendSignal of 48 KiB": {func() error { return s.im.SendSignal(ctx, large[:48<<10], 0, 1, 48<<10) }, 0},
+				"a long SendSignal":      {func() error { return s.im.SendSignal(ctx, large, 0, 1, 200<<10) }, 0},
+				"SendNotify":             {func() error { return s.im.SendNotify(ctx, small, 0) }, 0},
+				"Fence":                  {func() error { return s.im.Fence(ctx) }, 0},
 			} {
 				var err error
 				for range 10 {

@@ -57,6 +57,7 @@ func atomics(t testing.TB, im *vmmc.Import) (narrow, wide map[string]func(off in
 func calls(t testing.TB, im *vmmc.Import) map[string]func() error {
 	all := map[string]func() error{
 		"Import.Send, a long one": func() error { return im.Send(t.Context(), make([]byte, size), 0) },
+		"Import.SendSignal":       func() error { return im.SendSignal(t.Context(), word, 0, 1, 8) },
 		"Import.WriteAt":          func() error { _, err := im.WriteAt(word[:3], 1); return err },
 		"Import.WriteAtContext":   func() error { _, err := im.WriteAtContext(t.Context(), word[:3], 1); return err },
 		"Import.ReadAt":           func() error { _, err := im.ReadAt(make([]byte, 3), 1); return err },

@@ -124,6 +124,7 @@ func contextCalls(t *testing.T, s *buffers, red *vmmc.Export, socket string) (al
 	add("Import.Send", func(ctx context.Context) error { return s.im.Send(ctx, make([]byte, size), 0) })
 	add("Import.SendNotify", func(ctx context.Context) error { return s.im.SendNotify(ctx, w, 0) })
 	add("Import.SendV", func(ctx context.Context) error { return s.im.SendV(ctx, [][]byte{w}, 0) })
+	add("Import.SendSignal", func(ctx context.Context) error { return s.im.SendSignal(ctx, w, 0, 1, 8) })
 	add("Import.Get", func(ctx context.Context) error { return s.im.Get(ctx, make([]byte, 4), 0) })
 	add("Import.SendAsync", func(ctx context.Context) error { _, err := s.im.SendAsync(ctx, w, 0); return err })
 	add("Import.SendNotifyAsync", func(ctx context.Context) error { _, err := s.im.SendNotifyAsync(ctx, w, 0); return err })

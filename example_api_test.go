@@ -267,6 +267,30 @@ func ExampleImport_SendV() {
 	// true 3 true
 }
 
+// A slot of a ring and its number, which lie apart: one call, the number last.
+func ExampleImport_SendSignal() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(1 << 12)
+	check(err)
+	exp, err := b.Export(1, mem.Bytes())
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	const numbers, slots = 0, 1024
+	check(im.SendSignal(ctx, []byte("the first record"), slots, 1, numbers))
+
+	w, err := exp.Word(numbers)
+	check(err)
+	n, err := w.Wait(ctx, 0)
+	check(err)
+	fmt.Printf("%d: %s\n", n, mem.Bytes()[slots:slots+16])
+	// Output: 1: the first record
+}
+
 // Waits for one of several words, and for anything else that changes.
 func ExampleProcess_WaitAny() {
 	ctx := context.Background()

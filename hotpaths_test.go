@@ -34,6 +34,7 @@ func (p *hotPair) hotPaths(ctx context.Context) []instrcount.Path {
 		buf := make([]byte, n)
 		add(fmt.Sprintf("mapped Send %d", n), nil, func() error { return p.mapped.Send(ctx, buf, 0) })
 	}
+	add("mapped SendSignal 64", nil, func() error { return p.mapped.SendSignal(ctx, p.far.message[:], 0, 1, 64) })
 	dst, src := make([]byte, copied), make([]byte, copied)
 	add(copying, nil, func() error { copy(dst, src); return nil })
 	for _, n := range []int{8, 64} {
@@ -84,6 +85,7 @@ func (p *hotPair) hotPaths(ctx context.Context) []instrcount.Path {
 			}
 			return l.underWay(ctx)
 		}, func() error { return l.await(ctx, l.n-1) })
+		add(l.name+" SendSignal 60, sending", func() error { return l.await(ctx, l.n-1) }, func() error { return l.sendSignal(ctx) })
 	}
 	l := &p.stream
 	add("stream SendNotify 64, receiving", func() error {
@@ -229,6 +231,12 @@ func (l *lane) join(ctx context.Context, p *hotPair, a, b *vmmc.Process, opts ..
 
 // send puts the next message on its way, and await is its arrival: the word is not old then.
 func (l *lane) send(ctx context.Context) error { return l.im.Send(ctx, l.next(), 0) }
+
+// sendSignal is send of the number as a signal of what precedes it.
+func (l *lane) sendSignal(ctx context.Context) error {
+	l.next()
+	return l.im.SendSignal(ctx, l.message[:60], 0, l.n, 60)
+}
 
 // sendNotify is send with a notification.
 func (l *lane) sendNotify(ctx context.Context) error { return l.im.SendNotify(ctx, l.next(), 0) }

@@ -83,11 +83,12 @@ func TestMemoryThatCannotBeAccessed(t *testing.T) {
 				good := bytes.Repeat([]byte{7}, 4096)
 				ctx := within(t)
 				forbid(t, bad, syscall.PROT_NONE)
-				before := word(size)
+				before, signal := word(size), word(size+4)
 				for name, f := range map[string]func() error{
 					"Send":            func() error { return s.im.Send(ctx, src, 0) },
 					"SendNotify":      func() error { return s.im.SendNotify(ctx, src, 0) },
 					"SendV":           func() error { return s.im.SendV(ctx, [][]byte{good[:64], src[:size-64]}, 0) },
+					"SendSignal":      func() error { return s.im.SendSignal(ctx, src, 0, signal+1, size) },
 					"SendAsync":       func() error { return over(s.im.SendAsync(ctx, src, 0)) },
 					"SendNotifyAsync": func() error { return over(s.im.SendNotifyAsync(ctx, src, 0)) },
 					"WriteAt":         func() error { _, err := s.im.WriteAtContext(ctx, src, 0); return err },
@@ -98,7 +99,7 @@ func TestMemoryThatCannotBeAccessed(t *testing.T) {
 					if err := f(); !errors.Is(err, vmmc.ErrBadArg) {
 						t.Errorf("%s of %d bytes: %v", name, size, err)
 					}
-					if name[0] == 'S' && word(size) != before {
+					if name[0] == 'S' && (word(size) != before || word(size+4) != signal) {
 						t.Errorf("%s of %d bytes: the last word has arrived", name, size)
 					}
 				}

@@ -155,6 +155,57 @@ var (
 	vectors      = sync.Pool{New: func() any { return new([][]byte) }}
 )
 
+// SendSignal is Send of src to byte offset off, and then of word to byte offset wordOff of the same
+// buffer, outside of src's range. A goroutine of the exporter that finds word there finds all of src
+// in place: one flag, or one number, can stand for data of any place and length. If the call fails,
+// the word is there only if all of src is. In counters, and for redirection, the data and the word
+// are two messages. A short signal is one write to a socket; one over 64 KiB on the stream takes a
+// round trip before its word is sent. SendSignal allocates nothing. Errors as [Import.Send], and
+// [ErrBadArg] if the word lies within the data's range.
+//
+// Experimental: it may change in any release.
+func (im *Import) SendSignal(ctx context.Context, src []byte, off int, word uint32, wordOff int) error {
+	if ctx == nil {
+		return im.opError("send signal", len(src), off, errNilContext)
+	}
+	if im.mapped != nil {
+		if err := im.mapped.TrySignal(off, src, wordOff, word); err == nil {
+			return nil
+		} else if err != link.ErrSlowPath { //nolint:errorlint // nothing wraps it
+			return im.opError("send signal", len(src), off, err)
+		}
+	}
+	return im.sendSignalSlow(ctx, src, off, word, wordOff)
+}
+
+// sendSignalSlow is SendSignal without the fast path.
+func (im *Import) sendSignalSlow(ctx context.Context, src []byte, off int, word uint32, wordOff int) error {
+	err := im.check(len(src), off, nodeproto.MayWrite)
+	if err == nil {
+		err = im.check(shm.WordSize, wordOff, nodeproto.MayWrite)
+	}
+	switch {
+	case err != nil:
+	case wordOff >= off && wordOff < off+len(src):
+		err = code.BadArg
+	case im.mapped != nil:
+		err = im.mapped.SendSignal(ctx, off, src, wordOff, word)
+	default:
+		m := link.Message{Off: uint64(off), Src: src}
+		im.setTarget(&m)
+		var seq uint64
+		if seq, err = im.link.requester.SendSignal(ctx, m, uint64(wordOff), word); err != nil {
+			err = im.attributeError(err)
+		} else if len(src) > link.Eager {
+			err = im.checkDelivered(seq)
+		}
+	}
+	if err != nil {
+		return im.opError("send signal", len(src), off, err)
+	}
+	return nil
+}
+
 // sendStream sends over the stream. An acknowledged message to an export that was closed meanwhile
 // was discarded; the exporter sends the revocation before that acknowledgement.
 func (im *Import) sendStream(ctx context.Context, m link.Message) error {

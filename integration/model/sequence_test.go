@@ -72,6 +72,7 @@ var actions = []action{
 	{"snatch", 3, (*sequence).snatch},
 	{"change", 8, (*sequence).change},
 	{"send pieces", 4, (*sequence).sendPieces},
+	{"send signal", 4, (*sequence).sendSignal},
 	{"own atomics", 2, (*sequence).ownAtomics},
 	{"import async", 4, (*sequence).importAsync},
 	{"wait any", 2, (*sequence).waitAny},

@@ -34,7 +34,8 @@
 //     call on this path.
 //
 // A get is the same with the last word read first. A send with a notification takes a credit before
-// step 2, and after step 6 puts an entry into the importer's ring page.
+// step 2, and after step 6 puts an entry into the importer's ring page. A signal copies all of its
+// data in step 4, and then exchanges its word.
 //
 // # A send on the stream
 //
@@ -53,6 +54,10 @@
 //     a message over 64 KiB, whose send returns when it is acknowledged, or a fence. The ACK covers
 //     what has begun to arrive. Where a message says that many are in flight, the ACK waits for
 //     what arrives within a few polls, also if a fence follows.
+//
+// A signal, data and a word elsewhere, is two messages: the word's is a header alone. Where both are
+// short they are built in one place and written at once. A longer one's data is acknowledged before
+// the word is sent.
 //
 // A get is a numbered request. The answer's chunks go straight into the caller's memory. The
 // answering side reads the last word first. The Responder remembers its last 64 gets and results of

@@ -123,6 +123,17 @@ func PutBefore(dst, src []byte) (last uint32) {
 	return last
 }
 
+// PutSignal is [Put] of data whose last word, also called a signal, lies elsewhere: all of src into
+// mem at off in any order, then word at at.
+func PutSignal(mem []byte, off int, src []byte, at int, word uint32) {
+	if dst := mem[off : off+len(src)]; len(src) < Bulk {
+		copy(dst, src)
+	} else {
+		Copy(dst, src)
+	}
+	Word(mem, at).Swap(word)
+}
+
 // Take reads a message: the last word first, so a reader that finds a flag there finds the data
 // that was stored before it.
 func Take(dst, src []byte) {
