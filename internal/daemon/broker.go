@@ -432,10 +432,11 @@ func (b *broker) prepareLink(
 		return nodeproto.Connected{}, e.answerError(err)
 	}
 	e.logLink(a.Link, im, exporter, accepted.Encrypt)
-	return nodeproto.Connected{
-		Link: a.Link, Key: key, Address: b.n.cluster.DataAddress(b.n.tcp.Addr()),
-		Secrecy: accepted.Secrecy,
-	}, nil
+	addr := b.n.cluster.DataAddress(b.n.tcp.Addr())
+	if f := b.n.cfg.DataFor; f != nil {
+		addr = f(im.Process.Node)
+	}
+	return nodeproto.Connected{Link: a.Link, Key: key, Address: addr, Secrecy: accepted.Secrecy}, nil
 }
 
 // forgetLink removes a link of an exporter: no importer can dial it any more.

@@ -42,6 +42,9 @@ type Config struct {
 	HostsFile string      // that Hosts are from, and that is looked at again; may be empty
 	HostsRead os.FileInfo // the file as Hosts were read from it; nil: that is not known
 
+	// The address at which importers of another node dial this one; nil: the one in Hosts.
+	DataFor func(node string) string
+
 	Encrypt   bool     // all links of this node with others are encrypted
 	SpawnRoot bool     // let other nodes start programs as root here
 	Admins    []string // users who may administer the node, beside root and the daemon's own
