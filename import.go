@@ -171,7 +171,9 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(p.ctx, stop)() // Close ends a dial, too
-	im, err := p.importRetrying(ctx, importTarget{peer: peer, id: id})
+	im, err := p.importRetrying(ctx, func() (*Import, error) {
+		return p.importBuffer(ctx, importTarget{peer: peer, id: id})
+	})
 	if err != nil {
 		err = p.interrupted(ctx, err)
 		f := fail(op, err)
@@ -189,8 +191,9 @@ func (p *Process) Import(ctx context.Context, node NodeID, pid PID, id uint32) (
 type importTarget struct {
 	peer  ProcessID
 	id    uint32
-	found *nodeproto.Found // nil: not by a name
-	named *importName      // likewise
+	named *importName      // nil: not by a name
+	found *nodeproto.Found // of a name of this node
+	grant *nodeproto.Grant // of one of another node, which has granted it already
 }
 
 // check refuses a grant of another export than was found.
@@ -207,18 +210,18 @@ const maxImportPause = 250 * time.Millisecond
 // importRetrying repeats an import that failed for a temporary reason: the grant ended with an
 // older link, or a daemon died during the import. It retries for timeout.Control, the time that a
 // restarted daemon may need.
-func (p *Process) importRetrying(ctx context.Context, target importTarget) (im *Import, err error) {
+func (p *Process) importRetrying(ctx context.Context, attempt func() (*Import, error)) (im *Import, err error) {
 	var since time.Time
 	broken := 0
 	for pause := time.Millisecond; ; pause = min(2*pause, maxImportPause) {
-		im, err = p.importBuffer(ctx, target)
+		im, err = attempt()
 		lost := errors.As(err, new(interruptedError))
 		if lost {
 			broken++
 		}
 		switch {
 		case lost && broken < 4: // more often is not a dying daemon
-		case errors.Is(err, code.BadRbufState) && target.found == nil, !lost && broken > 0 && errors.Is(err, code.Unreachable):
+		case errors.Is(err, code.BadRbufState), !lost && broken > 0 && errors.Is(err, code.Unreachable):
 		default:
 			return im, err
 		}
@@ -243,8 +246,13 @@ func (p *Process) importBuffer(ctx context.Context, target importTarget) (*Impor
 	if err := p.checkOpen(ctx); err != nil {
 		return nil, err
 	}
-	l, g, fds, direct := p.exporters.importOnLink(ctx, peer, id)
-	if !direct {
+	var l *exporterLink
+	var g nodeproto.Grant
+	var fds []int
+	direct := false
+	if target.grant != nil {
+		g = *target.grant
+	} else if l, g, fds, direct = p.exporters.importOnLink(ctx, peer, id); !direct {
 		var err error
 		if l, g, fds, err = p.exporters.importFromNode(ctx, target); err != nil {
 			return nil, err

@@ -53,9 +53,10 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 	return e, nil
 }
 
-// PublishAs gives the export a name, by which [Process.ImportName] finds it. "queue" is known on
-// this node. "/queue" is known in the whole cluster, which must consist of this node alone as yet.
-// Write a name as importers do: a look-up never tries another scope.
+// PublishAs gives the export a name, by which [Process.ImportName] finds it. "queue" is known on this
+// node; "n2/queue" is the same on node n2, and [ErrBadName] on another one. "/queue" is known in the
+// whole cluster, which must consist of this node alone as yet. Write a name as importers do: a look-up
+// never tries another scope.
 //
 // A name has 1 to 128 bytes of UTF-8 without "/" and without control and format characters, and
 // neither begins nor ends with a space. Names that begin with a dot are for packages. A name
@@ -268,7 +269,8 @@ type importName struct {
 // at once if the name is not there or not for this process, which are not told apart.
 //
 // Errors: as Import; [ErrBadName]; [ErrNoMem] when 1,024 imports of this process wait for names
-// already; [ErrNotImplemented] for names of other nodes, and if the daemon is older than names.
+// already; [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if a daemon
+// is older than names.
 //
 // Experimental: it may change in any release.
 func (p *Process) ImportName(ctx context.Context, name string, opts ...FindOption) (*Import, error) {
@@ -319,15 +321,15 @@ func (p *Process) importNamed(ctx context.Context, n *importName) (*Import, erro
 	defer p.exporters.logWaiting("an import waits for a name: no process publishes it, or its owner does not answer; "+
 		"compare the names, and bound the wait by the context", "name", n.text)()
 	for pause := time.Millisecond; ; pause = min(2*pause, maxImportPause) {
-		found, err := p.findName(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		if nameFound != nil {
-			nameFound()
-		}
-		im, err := p.importRetrying(ctx, importTarget{
-			peer: ProcessID{p.Node(), PID(found.PID)}, id: found.Buffer, found: found, named: n,
+		im, err := p.importRetrying(ctx, func() (*Import, error) {
+			target, err := p.findName(ctx, n)
+			if err != nil {
+				return nil, err
+			}
+			if nameFound != nil {
+				nameFound()
+			}
+			return p.importBuffer(ctx, target)
 		})
 		switch {
 		case errors.Is(err, code.BadRbufState), errors.Is(err, code.NoSuchProcess), errors.Is(err, code.StaleImport),
@@ -349,17 +351,22 @@ func (p *Process) importNamed(ctx context.Context, n *importName) (*Import, erro
 var nameFound func()
 
 // findName asks the node which export has a name.
-func (p *Process) findName(ctx context.Context, n *importName) (*nodeproto.Found, error) {
+func (p *Process) findName(ctx context.Context, n *importName) (importTarget, error) {
 	if err := p.checkNames(ctx); err != nil {
-		return nil, err
+		return importTarget{}, err
 	}
 	r := nodeproto.ImportRequest{Name: &n.ref, Turn: p.exporters.turn.Add(1)}
 	g, fds, err := nodeconn.Ask[nodeproto.Grant](ctx, &p.node, nodeproto.Import, r, nil)
 	closeAll(fds)
-	if err == nil && g.Found == nil {
-		err = code.New(code.Protocol, "the daemon has answered no export for a name")
+	if err != nil {
+		return importTarget{}, err
 	}
-	return g.Found, err
+	if f := g.Found; f != nil {
+		return importTarget{peer: ProcessID{p.Node(), PID(f.PID)}, id: f.Buffer, found: f, named: n}, nil
+	}
+	return importTarget{
+		peer: ProcessID{NodeID{g.Exporter.Node}, PID(g.Exporter.PID)}, id: g.Buffer, grant: &g, named: n,
+	}, nil
 }
 
 // Name is the name that [Process.ImportName] was given, and "" for another import.
@@ -384,11 +391,12 @@ type NameInfo struct {
 }
 
 // Names lists the names of this process's user and session that match a pattern, as [path.Match]
-// does: "*" on this node, "/*" in the cluster. They are in the order of names, and those of one
+// does: "*" on this node, "n2/*" on node n2, "/*" in the cluster. They are in the order of names, and those of one
 // name by process. Names that begin with a dot match only a pattern that does. The list is not a
 // snapshot: names that come and go meanwhile may be in it or not. It ends with the first error.
 //
-// Errors: [ErrBadArg] for a pattern that cannot be; those of [Export.Unpublish].
+// Errors: [ErrBadArg] for a pattern that cannot be; [ErrNoSuchNode] and [ErrUnreachable] of another
+// node; those of [Export.Unpublish].
 //
 // Experimental: it may change in any release.
 func (p *Process) Names(ctx context.Context, pattern string) iter.Seq2[NameInfo, error] {

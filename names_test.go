@@ -545,3 +545,109 @@ func TestNamesAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// Names of another node are found and listed there.
+func TestNamesOfAnotherNode(t *testing.T) {
+	near, far := nodes(t, "between nodes")
+	a, b, c := join(t, near), join(t, far), join(t, far)
+	of := func(name string) string { return b.Node().String() + "/" + name }
+	mine := publish(t, a, "x")
+	imports := make(chan *vmmc.Import)
+	wait := func(name string) {
+		go func() {
+			im, err := a.ImportName(within(t), name)
+			if err != nil {
+				t.Error(err)
+			}
+			imports <- im
+		}()
+	}
+	wait(of("x"))
+	e := publish(t, b, "x", vmmc.WithLabel([]byte("l")))
+	im := <-imports
+	reaches(t, im, e)
+	if im.Name() != of("x") || im.Exporter() != b.ID() || im.ID() != e.ID() || string(im.Label()) != "l" {
+		t.Errorf("%q of %v, buffer %#x, label %q", im.Name(), im.Exporter(), im.ID(), im.Label())
+	}
+	reaches(t, importName(t, a, of("x")), e)
+	reaches(t, importName(t, a, "x"), mine)
+
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the import has ended", func() bool { return im.Err() != nil })
+	e = publish(t, c, of("x"))
+	im, err := im.Rejoin(within(t))
+	if err != nil || im.Exporter() != c.ID() {
+		t.Fatal(err)
+	}
+	reaches(t, im, e)
+
+	if _, err := b.Export(7, alloc(t, b, 64), vmmc.WithName("set", vmmc.InSet())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Export(7, alloc(t, c, 64), vmmc.WithName("set", vmmc.InSet())); err != nil {
+		t.Fatal(err)
+	}
+	got := map[vmmc.ProcessID]int{}
+	for range 4 {
+		got[importName(t, a, of("set")).Exporter()]++
+	}
+	if got[b.ID()] != 2 || got[c.ID()] != 2 {
+		t.Errorf("turns: %v", got)
+	}
+	want := []string{of("set"), of("set"), of("x")}
+	if diff := cmp.Diff(want, listed(t, a, of("*"))); diff != "" {
+		t.Error(diff)
+	}
+	for i := range 60 {
+		publish(t, b, fmt.Sprintf("page%02d", i))
+	}
+	if n := len(listed(t, a, of("page*"))); n != 60 {
+		t.Errorf("%d names are listed, want 60", n)
+	}
+
+	// Another session's names are refused at once.
+	d := join(t, near, vmmc.WithSession("d"))
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, "open", vmmc.Permit(vmmc.Permission{Sessions: []string{"d"}}))
+	importName(t, d, of("open"), vmmc.OwnedBy(u.Username, ""))
+	for _, name := range []string{"x", "none"} {
+		if _, err := d.ImportName(within(t), of(name), vmmc.OwnedBy(u.Username, "")); !errors.Is(err, vmmc.ErrNoRights) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if all := listed(t, d, of("*")); len(all) > 0 {
+		t.Errorf("another session lists %q", all)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, stop)
+	if _, err := a.ImportName(ctx, of("none")); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("a cancelled import: %v", err)
+	}
+	for _, err := range a.Names(within(t), "/*") {
+		if !errors.Is(err, vmmc.ErrNotImplemented) {
+			t.Errorf("names of a cluster of two nodes: %v", err)
+		}
+	}
+	for _, err := range a.Names(within(t), "nowhere/*") {
+		if !errors.Is(err, vmmc.ErrNoSuchNode) {
+			t.Errorf("names of no node: %v", err)
+		}
+	}
+	for _, err := range []error{e.PublishAs(within(t), "/x"), func() error { _, err := a.ImportName(within(t), "/x"); return err }()} {
+		if !errors.Is(err, vmmc.ErrNotImplemented) {
+			t.Errorf("a name of a cluster of two nodes: %v", err)
+		}
+	}
+	wait(of("gone"))
+	publish(t, b, "gone")
+	<-imports
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the names of a process that left are gone", func() bool { return len(listed(t, a, of("*"))) == 2 })
+}

@@ -93,8 +93,8 @@ func TestNameOfAKilledProcess(t *testing.T) {
 // Daemons are killed while processes have names, wait for names and want others' names: none is
 // lost, none is taken, and each wait ends as if nothing had been.
 func TestNamesOutliveTheDaemon(t *testing.T) {
-	cl := up(t, 1, nil, nil)
-	p, q, rival := join(t, cl, 0), join(t, cl, 0), join(t, cl, 0)
+	cl := up(t, 2, nil, nil)
+	p, q, rival, far := join(t, cl, 0), join(t, cl, 0), join(t, cl, 0), join(t, cl, 1)
 	m, err := p.Alloc(4 * 200)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,14 @@ func TestNamesOutliveTheDaemon(t *testing.T) {
 	imports := make(chan error, waits)
 	for i := range waits {
 		go func() {
-			im, err := q.ImportName(late, fmt.Sprint("late", i%3))
+			who, name := q, fmt.Sprint("late", i%3)
+			if i%4 == 0 {
+				who, name = far, "n0/"+name
+			}
+			im, err := who.ImportName(late, name)
+			for errors.Is(err, vmmc.ErrUnreachable) { // first asked while the node's daemon was away
+				im, err = who.ImportName(late, name)
+			}
 			if err == nil {
 				err = im.Close()
 			}
@@ -151,9 +158,11 @@ func TestNamesOutliveTheDaemon(t *testing.T) {
 				t.Fatalf("%d names after a restart, want %d", n, names)
 			}
 		}
-		im, err := q.ImportName(patience(t), "n31.4")
-		if err != nil || im.ID() != 31 {
-			t.Fatalf("after a restart: %v", err)
+		for who, name := range map[*vmmc.Process]string{q: "n31.4", far: "n0/n31.4"} {
+			im, err := who.ImportName(patience(t), name)
+			if err != nil || im.ID() != 31 {
+				t.Fatalf("%q after a restart: %v", name, err)
+			}
 		}
 	}
 	for i := range 3 {

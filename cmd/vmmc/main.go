@@ -30,7 +30,7 @@ cluster is not reachable. "vmmc run" ends with that of the program.`
   vmmc session del test
   vmmc cluster down`
 	root.Version = vmmc.Release
-	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLink(), newLogs(), newNet(), newNode(), newPs(), newRPC(), newRun(), newSession(), newTop(), newVersion())
+	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLink(), newLogs(), newName(), newNet(), newNode(), newPs(), newRPC(), newRun(), newSession(), newTop(), newVersion())
 	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
 	daemon := serve.Command("vmmcd")
 	daemon.Hidden = true

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -18,7 +19,7 @@ import (
 // is ended. With NODE PID, another talker, it also sends that one ten messages of 64 bytes, two
 // of them with a notification, gets 128 bytes three times, and adds to a word. With one more
 // argument it then sends a message every millisecond. With SECRET in the environment its links
-// are encrypted.
+// are encrypted. PUBLISH has names for the buffer.
 func talker() int {
 	fmt.Println(talk(context.Background()))
 	return 1
@@ -38,7 +39,11 @@ func talk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.Export(1, mem.Bytes(), vmmc.WithHandler(func(vmmc.Notification) {})); err != nil {
+	how := []vmmc.ExportOption{vmmc.WithHandler(func(vmmc.Notification) {})}
+	for _, name := range strings.Fields(os.Getenv("PUBLISH")) {
+		how = append(how, vmmc.WithName(name))
+	}
+	if _, err := p.Export(1, mem.Bytes(), how...); err != nil {
 		return err
 	}
 	if len(os.Args) > 2 {

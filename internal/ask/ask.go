@@ -77,6 +77,7 @@ type Node struct {
 	Cluster nodev1connect.ClusterServiceClient
 	System  nodev1connect.SystemServiceClient
 	Link    nodev1connect.LinkServiceClient
+	Names   nodev1connect.NameServiceClient
 }
 
 // newNode makes the clients of one way to a node.
@@ -88,6 +89,7 @@ func newNode(name string, way connect.HTTPClient, base string) *Node {
 		Cluster: nodev1connect.NewClusterServiceClient(way, base, limit),
 		System:  nodev1connect.NewSystemServiceClient(way, base, limit),
 		Link:    nodev1connect.NewLinkServiceClient(way, base, limit),
+		Names:   nodev1connect.NewNameServiceClient(way, base, limit),
 	}
 }
 

@@ -94,3 +94,17 @@ func (f *Flags) PIDs(running bool) Completion {
 		})
 	}
 }
+
+// Names offers published names.
+func (f *Flags) Names(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return cobra.NoFileCompletions(c, args, typed)
+	}
+	return f.complete(c, func(ctx context.Context, a *Cluster) (out []cobra.Completion) {
+		rows, _ := a.PublishedNames(ctx, "")
+		for _, n := range rows {
+			out = append(out, n.Name)
+		}
+		return out
+	})
+}

@@ -110,10 +110,7 @@ func (s *service) Import(
 	if err != nil {
 		return nil, peers.Coded(s.orEnding(err))
 	}
-	return connect.NewResponse(&nodev1.ImportResponse{
-		Exporter: peers.ProcessID(g.Exporter), Handle: g.Handle, Size: uint64(g.Size),
-		Rights: uint32(g.Rights), Label: g.Label,
-	}), nil
+	return connect.NewResponse(grantMessage(g)), nil
 }
 
 func (s *service) Connect(
@@ -231,6 +228,7 @@ func (ctl *control) userServices() []userService {
 		of(nodev1connect.NewClusterServiceHandler(&clusterService{ctl.n}, asItIs)),
 		of(nodev1connect.NewSystemServiceHandler(&systemService{ctl.n}, asItIs)),
 		of(nodev1connect.NewLinkServiceHandler(&linkService{ctl.n}, asItIs)),
+		of(nodev1connect.NewNameServiceHandler(&nameService{ctl.n}, asItIs)),
 	}
 }
 

@@ -104,6 +104,11 @@ func TestWhoMaySpeakForWhom(t *testing.T) {
 		}))
 		check(t, name+" imports", ownCode(err), code.NoRights,
 			"may not speak for a process of node \"a\"")
+		_, err = cl.ImportName(t.Context(), connect.NewRequest(&nodev1.ImportNameRequest{
+			Importer: me, Name: "x",
+		}))
+		check(t, name+" imports by name", ownCode(err), code.NoRights,
+			"may not speak for a process of node \"a\"")
 		_, err = cl.Connect(t.Context(), connect.NewRequest(&nodev1.ConnectRequest{
 			Importer: me, TargetPid: uint32(q.PID()),
 		}))

@@ -281,7 +281,7 @@ func (w *victims) ask(m *material) (string, proto.Message) {
 	target := pick(m, uint32(w.q.PID()), uint32(w.q.PID()), uint32(w.p.PID()), uint32(m.number()))
 	user := pick(m, w.user, w.user, "", "root", m.text())
 	const node = "/vmmc.node.v1.NodeService/"
-	switch m.next() % 16 {
+	switch m.next() % 17 {
 	case 0, 1, 2:
 		return node + "Import", &nodev1.ImportRequest{
 			Importer: of, User: user, Session: m.text(), TargetPid: target,
@@ -316,6 +316,17 @@ func (w *victims) ask(m *material) (string, proto.Message) {
 	case 13:
 		return "/vmmc.node.v1.ClusterService/" + pick(m, "TakeDown", "BringUp",
 			"Nodes"), &nodev1.PingRequest{}
+	case 15:
+		owner := pick(m, w.user, "root", m.text())
+		return node + "ImportName", &nodev1.ImportNameRequest{
+			Importer: of, User: user, Session: m.text(), Name: pick(m, "x", "published", m.text()),
+			OwnerUser: owner, OwnerSession: pick(m, "", m.text()), Turn: m.number(),
+		}
+	case 16:
+		return "/vmmc.node.v1.NameService/ListNames", &nodev1.ListNamesRequest{
+			Pattern: m.text(), Cluster: m.next()&1 == 0, OwnScope: m.next()&1 == 0, Session: m.text(),
+			After: &nodev1.Name{Name: m.text(), Pid: uint32(m.number())},
+		}
 	case 14:
 		return "/vmmc.node.v1.SystemService/ReadSystemLog", &nodev1.PingRequest{}
 	}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
 // nameKey is a name of the process's own scope.
@@ -33,9 +35,18 @@ func (n *Node) checkName(name string, cluster bool) error {
 	if err := nodeproto.CheckName(name); err != nil {
 		return err
 	}
-	if all := n.cluster.NodeNames(); cluster && len(all) > 1 {
+	if cluster {
+		return n.checkCluster()
+	}
+	return nil
+}
+
+// checkCluster refuses names of a cluster of several nodes.
+func (n *Node) checkCluster() error {
+	if all := n.cluster.NodeNames(); len(all) > 1 {
 		return code.New(code.NotImplemented,
-			"the name \"/%s\" would be known on %d nodes, which is not possible yet: give one of a node", name, len(all))
+			"a name of the cluster would be known on %d nodes, which is not possible yet: use one of a node",
+			len(all))
 	}
 	return nil
 }
@@ -121,7 +132,7 @@ func (p *process) importNamed(
 		k.Session = *r.Session
 	}
 	if r.Node != "" && r.Node != p.n.cfg.Name {
-		return nodeproto.Grant{}, p.n.otherNode(r.Node)
+		return p.importNamedElsewhere(ctx, im, r.Node, k, turn)
 	}
 	e, err := p.n.findNamed(ctx, p.names, im, k, turn)
 	if err != nil {
@@ -133,13 +144,67 @@ func (p *process) importNamed(
 	}}, nil
 }
 
-// otherNode is the error of a request for names of another node.
-func (n *Node) otherNode(name string) error {
-	if _, err := n.cluster.Peer(name); err != nil {
-		return err
+// importNamedElsewhere imports what is published under a name on another node.
+func (p *process) importNamedElsewhere(
+	ctx context.Context, im nodeproto.Importer, node string, k names.Key, turn uint64,
+) (nodeproto.Grant, error) {
+	o, err := p.n.cluster.Peer(node)
+	if err != nil {
+		return nodeproto.Grant{}, err
 	}
-	return code.New(code.NotImplemented, "names of other nodes, as node %q is, cannot be found yet", name)
+	ctx, _, leave, err := p.n.network.use(ctx)
+	if err != nil {
+		return nodeproto.Grant{}, err
+	}
+	defer leave()
+	g, err := o.ImportName(ctx, im, &nodev1.ImportNameRequest{
+		Name: k.Name, OwnerUser: k.User, OwnerSession: k.Session, Turn: turn,
+	})
+	p.n.cluster.CompareFirst(o)
+	return g, err
 }
+
+// maxWaitsOfNode bounds the imports of one other node that wait here for names.
+const maxWaitsOfNode = 4096
+
+// grantNamed grants an importer of another node what is published under a name here.
+func (n *Node) grantNamed(
+	ctx context.Context, im nodeproto.Importer, k names.Key, turn uint64,
+) (g nodeproto.Grant, buffer uint32, err error) {
+	if err := n.checkName(k.Name, k.Cluster); err != nil {
+		return g, 0, err
+	}
+	o, _ := n.guests.LoadOrStore(im.Process.Node, &names.Owner{MostWaits: maxWaitsOfNode})
+	for pause := minNamePause; ; pause = min(2*pause, maxNamePause) {
+		e, err := n.findNamed(ctx, o.(*names.Owner), im, k, turn)
+		if err != nil {
+			return g, 0, err
+		}
+		p, err := n.registry.lookupExact(ctx, e.Owner.ID)
+		if err == nil {
+			var fds []int
+			g, fds, err = p.offer(ctx, importQuery{im: im, id: e.ID}, e.Serial)
+			closeAll(fds)
+		}
+		if !errors.Is(err, code.BadRbufState) && !errors.Is(err, code.NoSuchProcess) {
+			return g, e.ID, err
+		}
+		// The export or its process has just ended, and the name with it.
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return g, 0, ctxCause(ctx, "the %v", k)
+		}
+	}
+}
+
+// Pauses between attempts to get a grant of an export that has a name and is just ending.
+const (
+	minNamePause = time.Millisecond
+	maxNamePause = 250 * time.Millisecond
+)
 
 // findNamed returns the export that a name is for. An importer of the name's own user and session
 // waits for it; o is its part in the table. Another one is refused at once, with one text where the
@@ -184,15 +249,24 @@ func (p *process) listNames(
 		return out, code.New(code.BadArg, "%.64q is no pattern of at most %d bytes", r.Pattern,
 			nodeproto.MaxPattern)
 	}
+	if r.Cluster {
+		if err := p.n.checkCluster(); err != nil {
+			return out, err
+		}
+	}
 	if r.Node != "" && r.Node != p.n.cfg.Name {
-		return out, p.n.otherNode(r.Node)
+		o, err := p.n.cluster.Peer(r.Node)
+		if err != nil {
+			return out, err
+		}
+		return o.ListNames(ctx, p.user, p.session, r)
 	}
 	if err := p.listing.Acquire(ctx); err != nil {
 		return out, err
 	}
 	defer p.listing.Release()
 	after := names.Position{
-		Key: p.nameKey(r.After, r.Cluster), PID: r.AfterPID, Buffer: r.AfterBuffer,
+		Name: r.After, Cluster: r.Cluster, PID: r.AfterPID, Buffer: r.AfterBuffer,
 	}
 	rows, more := p.n.namesAfter(names.Filter{User: &p.user, Session: &p.session}, after,
 		func(k names.Key) bool { return k.Cluster == r.Cluster && matchName(r.Pattern, k.Name) })

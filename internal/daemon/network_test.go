@@ -65,6 +65,7 @@ func TestNothingIsCompressed(t *testing.T) {
 		nodev1connect.NodeServicePingProcedure, nodev1connect.SessionServiceListSessionsProcedure,
 		nodev1connect.ClusterServiceNodesProcedure,
 		nodev1connect.SystemServiceReadSystemLogProcedure, nodev1connect.LinkServiceLinksProcedure,
+		nodev1connect.NameServiceListNamesProcedure, nodev1connect.NodeServiceImportNameProcedure,
 	} {
 		if status, by := call(procedure, "gzip"); status != http.StatusNotImplemented || by != "" {
 			t.Errorf("%s: a call that is compressed was answered %d, by %q", procedure, status, by)

@@ -22,6 +22,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -73,6 +74,8 @@ type Node struct {
 	children    children
 	broker      broker
 	names       names.Table
+	listing     *semaphore.Semaphore // of nameService
+	guests      sync.Map             // other nodes' parts in names: node name -> *names.Owner
 	sessions    sessions
 	control     control
 	disk        *statedir.Disk
@@ -139,7 +142,8 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	}
 	cfg.Name = hosts.Canonical(cfg.Name)
 	n := &Node{
-		cfg: cfg, incarnation: random64(), started: time.Now(),
+		listing: semaphore.New(1),
+		cfg:     cfg, incarnation: random64(), started: time.Now(),
 		broker:      broker{pending: map[uint64]*pendingLink{}},
 		registry:    registry{processes: map[uint32]*process{}, conns: map[*nodeproto.Conn]struct{}{}},
 		accounts:    users.Accounts{Node: cfg.Name, SpawnRoot: cfg.SpawnRoot, Admins: cfg.Admins},

@@ -10,25 +10,25 @@ type Filter struct{ User, Session *string }
 
 // Position is where a list goes on: after this one. The zero one is before all.
 type Position struct {
-	Key    Key
-	PID    uint32
-	Buffer uint32
+	Name    string
+	Cluster bool
+	PID     uint32 // whose user and session no other position can have
+	Buffer  uint32
 }
 
 // Position is that of an entry.
-func (e *Entry) Position() Position { return Position{e.Key, e.Owner.ID.PID, e.ID} }
+func (e *Entry) Position() Position { return Position{e.Key.Name, e.Key.Cluster, e.Owner.ID.PID, e.ID} }
 
-// Compare orders positions by name, scope, process and buffer.
+// Compare orders positions by name, process and buffer.
 func (a Position) Compare(b Position) int {
 	return cmp.Or(
-		cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.cluster(), b.cluster()),
-		cmp.Compare(a.Key.User, b.Key.User), cmp.Compare(a.Key.Session, b.Key.Session),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.cluster(), b.cluster()),
 		cmp.Compare(a.PID, b.PID), cmp.Compare(a.Buffer, b.Buffer),
 	)
 }
 
 func (a Position) cluster() int {
-	if a.Key.Cluster {
+	if a.Cluster {
 		return 1
 	}
 	return 0

@@ -55,6 +55,8 @@ type Owner struct {
 	ID    nodeproto.ProcessID
 	Alive func() bool // reports whether the process lives, as the kernel says
 
+	MostWaits int // 0: maxWaitsOfProcess
+
 	held  map[uint64][]*Entry // by the export's serial; claiming or held. Guarded by Table.mu.
 	count int                 // number of entries in held. Guarded by Table.mu.
 	waits int                 // Guarded by Table.mu.

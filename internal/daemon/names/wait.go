@@ -1,6 +1,7 @@
 package names
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,9 +91,10 @@ func (t *Table) enter(o *Owner, k Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.users[k.User]
+	most := cmp.Or(o.MostWaits, maxWaitsOfProcess)
 	switch {
-	case o.waits >= maxWaitsOfProcess:
-		return code.New(code.NoMem, "%d imports of the process wait for names already", maxWaitsOfProcess)
+	case o.waits >= most:
+		return code.New(code.NoMem, "%d imports wait for names already", most)
 	case u != nil && u.waits >= maxWaitsOfUser:
 		return code.New(code.NoMem, "%d imports of user %q wait for names on the node already", maxWaitsOfUser,
 			k.User)

@@ -34,6 +34,7 @@ type Peer struct {
 	cluster   nodev1connect.ClusterServiceClient
 	lists     listComparison
 	sessions  nodev1connect.SessionServiceClient
+	names     nodev1connect.NameServiceClient
 }
 
 func (c *Cluster) newPeer(h hosts.Host) *Peer {
@@ -52,6 +53,7 @@ func (c *Cluster) newPeer(h hosts.Host) *Peer {
 		client:   nodev1connect.NewNodeServiceClient(client, base, limit),
 		cluster:  nodev1connect.NewClusterServiceClient(client, base, limit),
 		sessions: nodev1connect.NewSessionServiceClient(client, base, limit),
+		names:    nodev1connect.NewNameServiceClient(client, base, limit),
 	}
 }
 
@@ -85,14 +87,70 @@ func (p *Peer) Import(
 	if err != nil {
 		return nodeproto.Grant{}, p.failed(ctx, err)
 	}
-	m := a.Msg
+	return p.grant(a.Msg), nil
+}
+
+// grant reads what the node has granted.
+func (p *Peer) grant(m *nodev1.ImportResponse) nodeproto.Grant {
 	return nodeproto.Grant{
 		Exporter: nodeproto.ProcessID{
 			Node: p.host.Name, PID: m.GetExporter().GetPid(), Incarnation: m.GetExporter().GetIncarnation(),
 		},
 		Handle: m.GetHandle(), Size: int(m.GetSize()), Rights: nodeproto.Rights(m.GetRights()),
 		Label: m.GetLabel(),
-	}, nil
+	}
+}
+
+// ImportName requests a grant of what is published under a name there, for an importer of this node.
+func (p *Peer) ImportName(
+	ctx context.Context, im nodeproto.Importer, r *nodev1.ImportNameRequest,
+) (nodeproto.Grant, error) {
+	r.Importer, r.User, r.Session = ProcessID(im.Process), im.User, im.Session
+	a, err := retryInterrupted(ctx, p.client.ImportName, r)
+	if err != nil {
+		return nodeproto.Grant{}, p.olderThanNames(ctx, err)
+	}
+	g := p.grant(a.Msg.GetGrant())
+	g.Buffer = a.Msg.GetBufferId()
+	return g, nil
+}
+
+// ListNames lists names of a user and session there.
+func (p *Peer) ListNames(
+	ctx context.Context, user, session string, r nodeproto.ListNamesRequest,
+) (out nodeproto.NameList, err error) {
+	q := connect.NewRequest(&nodev1.ListNamesRequest{
+		Pattern: r.Pattern, Session: session, OwnScope: true, After: &nodev1.Name{
+			Name: r.After, Pid: r.AfterPID, BufferId: r.AfterBuffer,
+		},
+	})
+	q.Header().Set(users.Header, user)
+	a, err := p.names.ListNames(ctx, q)
+	if err != nil {
+		return out, p.olderThanNames(ctx, err)
+	}
+	for _, n := range a.Msg.GetNames() {
+		out.Rows = append(out.Rows, nodeproto.NameRow{
+			Name: n.GetName(), PID: n.GetPid(), Buffer: n.GetBufferId(), Size: int(n.GetSize()),
+			Set: n.GetSet(),
+		})
+	}
+	if len(out.Rows) > nodeproto.ListedNames {
+		return out, code.New(code.Protocol, "node %q lists %d names at once, at most %d", p.host.Name,
+			len(out.Rows), nodeproto.ListedNames)
+	}
+	out.More = a.Msg.GetMore()
+	return out, nil
+}
+
+// olderThanNames is failed of a call that older nodes do not know.
+func (p *Peer) olderThanNames(ctx context.Context, err error) error {
+	if _, answered := answeredError(err); !answered &&
+		connect.CodeOf(err) == connect.CodeUnimplemented {
+		return code.New(code.NotImplemented, "node %q runs an older version, which knows no names",
+			p.host.Name)
+	}
+	return p.failed(ctx, err)
 }
 
 // Connect requests a link for an importer of this node.
@@ -305,6 +363,7 @@ var idempotent = map[string]bool{
 	nodev1connect.SessionServiceReadLogProcedure:       true,
 	nodev1connect.SystemServiceReadSystemLogProcedure:  true,
 	nodev1connect.LinkServiceLinksProcedure:            true,
+	nodev1connect.NameServiceListNamesProcedure:        true,
 }
 
 // RoundTrip sends a request to the node. A reused connection may break because the node was

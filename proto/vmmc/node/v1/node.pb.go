@@ -532,6 +532,156 @@ func (x *ImportResponse) GetLabel() []byte {
 	return nil
 }
 
+type ImportNameRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ImportRequest.
+	Importer *ProcessID `protobuf:"bytes,1,opt,name=importer,proto3" json:"importer,omitempty"`
+	// As in ImportRequest.
+	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// As in ImportRequest.
+	Session string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	Name    string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	// The user and the session of the processes among whose names this one is.
+	OwnerUser    string `protobuf:"bytes,5,opt,name=owner_user,json=ownerUser,proto3" json:"owner_user,omitempty"`
+	OwnerSession string `protobuf:"bytes,6,opt,name=owner_session,json=ownerSession,proto3" json:"owner_session,omitempty"`
+	// Of several exports that share the name the one of this number is taken, and around.
+	Turn          uint64 `protobuf:"fixed64,7,opt,name=turn,proto3" json:"turn,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportNameRequest) Reset() {
+	*x = ImportNameRequest{}
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportNameRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportNameRequest) ProtoMessage() {}
+
+func (x *ImportNameRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportNameRequest.ProtoReflect.Descriptor instead.
+func (*ImportNameRequest) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ImportNameRequest) GetImporter() *ProcessID {
+	if x != nil {
+		return x.Importer
+	}
+	return nil
+}
+
+func (x *ImportNameRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ImportNameRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *ImportNameRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ImportNameRequest) GetOwnerUser() string {
+	if x != nil {
+		return x.OwnerUser
+	}
+	return ""
+}
+
+func (x *ImportNameRequest) GetOwnerSession() string {
+	if x != nil {
+		return x.OwnerSession
+	}
+	return ""
+}
+
+func (x *ImportNameRequest) GetTurn() uint64 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+type ImportNameResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Grant *ImportResponse        `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	// The number under which the exporter offers the buffer.
+	BufferId      uint32 `protobuf:"varint,2,opt,name=buffer_id,json=bufferId,proto3" json:"buffer_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportNameResponse) Reset() {
+	*x = ImportNameResponse{}
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportNameResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportNameResponse) ProtoMessage() {}
+
+func (x *ImportNameResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportNameResponse.ProtoReflect.Descriptor instead.
+func (*ImportNameResponse) Descriptor() ([]byte, []int) {
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ImportNameResponse) GetGrant() *ImportResponse {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+func (x *ImportNameResponse) GetBufferId() uint32 {
+	if x != nil {
+		return x.BufferId
+	}
+	return 0
+}
+
 type ConnectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The process that will dial. Its node must be the caller.
@@ -556,7 +706,7 @@ type ConnectRequest struct {
 
 func (x *ConnectRequest) Reset() {
 	*x = ConnectRequest{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[5]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +718,7 @@ func (x *ConnectRequest) String() string {
 func (*ConnectRequest) ProtoMessage() {}
 
 func (x *ConnectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[5]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +731,7 @@ func (x *ConnectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectRequest.ProtoReflect.Descriptor instead.
 func (*ConnectRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ConnectRequest) GetImporter() *ProcessID {
@@ -653,7 +803,7 @@ type ConnectResponse struct {
 
 func (x *ConnectResponse) Reset() {
 	*x = ConnectResponse{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[6]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +815,7 @@ func (x *ConnectResponse) String() string {
 func (*ConnectResponse) ProtoMessage() {}
 
 func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[6]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +828,7 @@ func (x *ConnectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectResponse.ProtoReflect.Descriptor instead.
 func (*ConnectResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ConnectResponse) GetLink() uint64 {
@@ -732,7 +882,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +894,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +907,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReleaseRequest) GetImporter() *ProcessID {
@@ -796,7 +946,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +958,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +971,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 // Paths and arguments are bytes, which need not be text.
@@ -856,7 +1006,7 @@ type SpawnRequest struct {
 
 func (x *SpawnRequest) Reset() {
 	*x = SpawnRequest{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1018,7 @@ func (x *SpawnRequest) String() string {
 func (*SpawnRequest) ProtoMessage() {}
 
 func (x *SpawnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1031,7 @@ func (x *SpawnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpawnRequest.ProtoReflect.Descriptor instead.
 func (*SpawnRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SpawnRequest) GetParent() *ProcessID {
@@ -964,7 +1114,7 @@ type SpawnResponse struct {
 
 func (x *SpawnResponse) Reset() {
 	*x = SpawnResponse{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1126,7 @@ func (x *SpawnResponse) String() string {
 func (*SpawnResponse) ProtoMessage() {}
 
 func (x *SpawnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1139,7 @@ func (x *SpawnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpawnResponse.ProtoReflect.Descriptor instead.
 func (*SpawnResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SpawnResponse) GetPid() uint32 {
@@ -1009,7 +1159,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1171,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1184,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaveRequest) GetReason() string {
@@ -1052,7 +1202,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1214,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1227,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 type DepartedRequest struct {
@@ -1089,7 +1239,7 @@ type DepartedRequest struct {
 
 func (x *DepartedRequest) Reset() {
 	*x = DepartedRequest{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1251,7 @@ func (x *DepartedRequest) String() string {
 func (*DepartedRequest) ProtoMessage() {}
 
 func (x *DepartedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1264,7 @@ func (x *DepartedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartedRequest.ProtoReflect.Descriptor instead.
 func (*DepartedRequest) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DepartedRequest) GetProcess() *ProcessID {
@@ -1135,7 +1285,7 @@ type DepartedResponse struct {
 
 func (x *DepartedResponse) Reset() {
 	*x = DepartedResponse{}
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1297,7 @@ func (x *DepartedResponse) String() string {
 func (*DepartedResponse) ProtoMessage() {}
 
 func (x *DepartedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmmc_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmmc_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1310,7 @@ func (x *DepartedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DepartedResponse.ProtoReflect.Descriptor instead.
 func (*DepartedResponse) Descriptor() ([]byte, []int) {
-	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_vmmc_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DepartedResponse) GetDeparted() bool {
@@ -1210,7 +1360,19 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06rights\x18\x04 \x01(\rR\x06rights\x12\x16\n" +
 	"\x06serial\x18\x05 \x01(\x06R\x06serial\x12\x14\n" +
-	"\x05label\x18\x06 \x01(\fR\x05label\"\xfd\x01\n" +
+	"\x05label\x18\x06 \x01(\fR\x05label\"\xe2\x01\n" +
+	"\x11ImportNameRequest\x123\n" +
+	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"owner_user\x18\x05 \x01(\tR\townerUser\x12#\n" +
+	"\rowner_session\x18\x06 \x01(\tR\fownerSession\x12\x12\n" +
+	"\x04turn\x18\a \x01(\x06R\x04turn\"e\n" +
+	"\x12ImportNameResponse\x122\n" +
+	"\x05grant\x18\x01 \x01(\v2\x1c.vmmc.node.v1.ImportResponseR\x05grant\x12\x1b\n" +
+	"\tbuffer_id\x18\x02 \x01(\rR\bbufferId\"\xfd\x01\n" +
 	"\x0eConnectRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
@@ -1260,10 +1422,12 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\rNODE_STATE_UP\x10\x01\x12\x13\n" +
 	"\x0fNODE_STATE_DOWN\x10\x02\x12\x17\n" +
 	"\x13NODE_STATE_STARTING\x10\x03\x12\x17\n" +
-	"\x13NODE_STATE_STOPPING\x10\x042\xf0\x03\n" +
+	"\x13NODE_STATE_STOPPING\x10\x042\xc1\x04\n" +
 	"\vNodeService\x12=\n" +
 	"\x04Ping\x12\x19.vmmc.node.v1.PingRequest\x1a\x1a.vmmc.node.v1.PingResponse\x12C\n" +
-	"\x06Import\x12\x1b.vmmc.node.v1.ImportRequest\x1a\x1c.vmmc.node.v1.ImportResponse\x12F\n" +
+	"\x06Import\x12\x1b.vmmc.node.v1.ImportRequest\x1a\x1c.vmmc.node.v1.ImportResponse\x12O\n" +
+	"\n" +
+	"ImportName\x12\x1f.vmmc.node.v1.ImportNameRequest\x1a .vmmc.node.v1.ImportNameResponse\x12F\n" +
 	"\aConnect\x12\x1c.vmmc.node.v1.ConnectRequest\x1a\x1d.vmmc.node.v1.ConnectResponse\x12F\n" +
 	"\aRelease\x12\x1c.vmmc.node.v1.ReleaseRequest\x1a\x1d.vmmc.node.v1.ReleaseResponse\x12@\n" +
 	"\x05Spawn\x12\x1a.vmmc.node.v1.SpawnRequest\x1a\x1b.vmmc.node.v1.SpawnResponse\x12@\n" +
@@ -1283,52 +1447,58 @@ func file_vmmc_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_vmmc_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_vmmc_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_vmmc_node_v1_node_proto_goTypes = []any{
-	(NodeState)(0),           // 0: vmmc.node.v1.NodeState
-	(*ProcessID)(nil),        // 1: vmmc.node.v1.ProcessID
-	(*PingRequest)(nil),      // 2: vmmc.node.v1.PingRequest
-	(*PingResponse)(nil),     // 3: vmmc.node.v1.PingResponse
-	(*ImportRequest)(nil),    // 4: vmmc.node.v1.ImportRequest
-	(*ImportResponse)(nil),   // 5: vmmc.node.v1.ImportResponse
-	(*ConnectRequest)(nil),   // 6: vmmc.node.v1.ConnectRequest
-	(*ConnectResponse)(nil),  // 7: vmmc.node.v1.ConnectResponse
-	(*ReleaseRequest)(nil),   // 8: vmmc.node.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),  // 9: vmmc.node.v1.ReleaseResponse
-	(*SpawnRequest)(nil),     // 10: vmmc.node.v1.SpawnRequest
-	(*SpawnResponse)(nil),    // 11: vmmc.node.v1.SpawnResponse
-	(*LeaveRequest)(nil),     // 12: vmmc.node.v1.LeaveRequest
-	(*LeaveResponse)(nil),    // 13: vmmc.node.v1.LeaveResponse
-	(*DepartedRequest)(nil),  // 14: vmmc.node.v1.DepartedRequest
-	(*DepartedResponse)(nil), // 15: vmmc.node.v1.DepartedResponse
+	(NodeState)(0),             // 0: vmmc.node.v1.NodeState
+	(*ProcessID)(nil),          // 1: vmmc.node.v1.ProcessID
+	(*PingRequest)(nil),        // 2: vmmc.node.v1.PingRequest
+	(*PingResponse)(nil),       // 3: vmmc.node.v1.PingResponse
+	(*ImportRequest)(nil),      // 4: vmmc.node.v1.ImportRequest
+	(*ImportResponse)(nil),     // 5: vmmc.node.v1.ImportResponse
+	(*ImportNameRequest)(nil),  // 6: vmmc.node.v1.ImportNameRequest
+	(*ImportNameResponse)(nil), // 7: vmmc.node.v1.ImportNameResponse
+	(*ConnectRequest)(nil),     // 8: vmmc.node.v1.ConnectRequest
+	(*ConnectResponse)(nil),    // 9: vmmc.node.v1.ConnectResponse
+	(*ReleaseRequest)(nil),     // 10: vmmc.node.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),    // 11: vmmc.node.v1.ReleaseResponse
+	(*SpawnRequest)(nil),       // 12: vmmc.node.v1.SpawnRequest
+	(*SpawnResponse)(nil),      // 13: vmmc.node.v1.SpawnResponse
+	(*LeaveRequest)(nil),       // 14: vmmc.node.v1.LeaveRequest
+	(*LeaveResponse)(nil),      // 15: vmmc.node.v1.LeaveResponse
+	(*DepartedRequest)(nil),    // 16: vmmc.node.v1.DepartedRequest
+	(*DepartedResponse)(nil),   // 17: vmmc.node.v1.DepartedResponse
 }
 var file_vmmc_node_v1_node_proto_depIdxs = []int32{
 	0,  // 0: vmmc.node.v1.PingResponse.state:type_name -> vmmc.node.v1.NodeState
 	1,  // 1: vmmc.node.v1.ImportRequest.importer:type_name -> vmmc.node.v1.ProcessID
 	1,  // 2: vmmc.node.v1.ImportResponse.exporter:type_name -> vmmc.node.v1.ProcessID
-	1,  // 3: vmmc.node.v1.ConnectRequest.importer:type_name -> vmmc.node.v1.ProcessID
-	1,  // 4: vmmc.node.v1.ReleaseRequest.importer:type_name -> vmmc.node.v1.ProcessID
-	1,  // 5: vmmc.node.v1.SpawnRequest.parent:type_name -> vmmc.node.v1.ProcessID
-	1,  // 6: vmmc.node.v1.DepartedRequest.process:type_name -> vmmc.node.v1.ProcessID
-	2,  // 7: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
-	4,  // 8: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
-	6,  // 9: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
-	8,  // 10: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
-	10, // 11: vmmc.node.v1.NodeService.Spawn:input_type -> vmmc.node.v1.SpawnRequest
-	12, // 12: vmmc.node.v1.NodeService.Leave:input_type -> vmmc.node.v1.LeaveRequest
-	14, // 13: vmmc.node.v1.NodeService.Departed:input_type -> vmmc.node.v1.DepartedRequest
-	3,  // 14: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
-	5,  // 15: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
-	7,  // 16: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
-	9,  // 17: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
-	11, // 18: vmmc.node.v1.NodeService.Spawn:output_type -> vmmc.node.v1.SpawnResponse
-	13, // 19: vmmc.node.v1.NodeService.Leave:output_type -> vmmc.node.v1.LeaveResponse
-	15, // 20: vmmc.node.v1.NodeService.Departed:output_type -> vmmc.node.v1.DepartedResponse
-	14, // [14:21] is the sub-list for method output_type
-	7,  // [7:14] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	1,  // 3: vmmc.node.v1.ImportNameRequest.importer:type_name -> vmmc.node.v1.ProcessID
+	5,  // 4: vmmc.node.v1.ImportNameResponse.grant:type_name -> vmmc.node.v1.ImportResponse
+	1,  // 5: vmmc.node.v1.ConnectRequest.importer:type_name -> vmmc.node.v1.ProcessID
+	1,  // 6: vmmc.node.v1.ReleaseRequest.importer:type_name -> vmmc.node.v1.ProcessID
+	1,  // 7: vmmc.node.v1.SpawnRequest.parent:type_name -> vmmc.node.v1.ProcessID
+	1,  // 8: vmmc.node.v1.DepartedRequest.process:type_name -> vmmc.node.v1.ProcessID
+	2,  // 9: vmmc.node.v1.NodeService.Ping:input_type -> vmmc.node.v1.PingRequest
+	4,  // 10: vmmc.node.v1.NodeService.Import:input_type -> vmmc.node.v1.ImportRequest
+	6,  // 11: vmmc.node.v1.NodeService.ImportName:input_type -> vmmc.node.v1.ImportNameRequest
+	8,  // 12: vmmc.node.v1.NodeService.Connect:input_type -> vmmc.node.v1.ConnectRequest
+	10, // 13: vmmc.node.v1.NodeService.Release:input_type -> vmmc.node.v1.ReleaseRequest
+	12, // 14: vmmc.node.v1.NodeService.Spawn:input_type -> vmmc.node.v1.SpawnRequest
+	14, // 15: vmmc.node.v1.NodeService.Leave:input_type -> vmmc.node.v1.LeaveRequest
+	16, // 16: vmmc.node.v1.NodeService.Departed:input_type -> vmmc.node.v1.DepartedRequest
+	3,  // 17: vmmc.node.v1.NodeService.Ping:output_type -> vmmc.node.v1.PingResponse
+	5,  // 18: vmmc.node.v1.NodeService.Import:output_type -> vmmc.node.v1.ImportResponse
+	7,  // 19: vmmc.node.v1.NodeService.ImportName:output_type -> vmmc.node.v1.ImportNameResponse
+	9,  // 20: vmmc.node.v1.NodeService.Connect:output_type -> vmmc.node.v1.ConnectResponse
+	11, // 21: vmmc.node.v1.NodeService.Release:output_type -> vmmc.node.v1.ReleaseResponse
+	13, // 22: vmmc.node.v1.NodeService.Spawn:output_type -> vmmc.node.v1.SpawnResponse
+	15, // 23: vmmc.node.v1.NodeService.Leave:output_type -> vmmc.node.v1.LeaveResponse
+	17, // 24: vmmc.node.v1.NodeService.Departed:output_type -> vmmc.node.v1.DepartedResponse
+	17, // [17:25] is the sub-list for method output_type
+	9,  // [9:17] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_vmmc_node_v1_node_proto_init() }
@@ -1342,7 +1512,7 @@ func file_vmmc_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmmc_node_v1_node_proto_rawDesc), len(file_vmmc_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -49,6 +49,8 @@ const (
 	NodeServicePingProcedure = "/vmmc.node.v1.NodeService/Ping"
 	// NodeServiceImportProcedure is the fully-qualified name of the NodeService's Import RPC.
 	NodeServiceImportProcedure = "/vmmc.node.v1.NodeService/Import"
+	// NodeServiceImportNameProcedure is the fully-qualified name of the NodeService's ImportName RPC.
+	NodeServiceImportNameProcedure = "/vmmc.node.v1.NodeService/ImportName"
 	// NodeServiceConnectProcedure is the fully-qualified name of the NodeService's Connect RPC.
 	NodeServiceConnectProcedure = "/vmmc.node.v1.NodeService/Connect"
 	// NodeServiceReleaseProcedure is the fully-qualified name of the NodeService's Release RPC.
@@ -71,6 +73,12 @@ type NodeServiceClient interface {
 	// process that is not there fails at once with NOT_FOUND. Only the importer's own node may call it, for a user it vouches
 	// for. What it returns lasts until Release, or until either process is dead.
 	Import(context.Context, *connect.Request[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error)
+	// ImportName asks for what is published under a name on this node. It waits as
+	// Import does, until a process has published it. An importer of another user or
+	// session than the owner's is refused at once, with one error where the name is
+	// not there and where it is not for the importer. Only the importer's own node
+	// may call it.
+	ImportName(context.Context, *connect.Request[v1.ImportNameRequest]) (*connect.Response[v1.ImportNameResponse], error)
 	// Connect prepares a link: it agrees on a key with which the importing process
 	// proves itself to the exporting one when it dials the data address. Only the
 	// importer's own node may call it. The link and its key last as long as both
@@ -119,6 +127,12 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(nodeServiceMethods.ByName("Import")),
 			connect.WithClientOptions(opts...),
 		),
+		importName: connect.NewClient[v1.ImportNameRequest, v1.ImportNameResponse](
+			httpClient,
+			baseURL+NodeServiceImportNameProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("ImportName")),
+			connect.WithClientOptions(opts...),
+		),
 		connect: connect.NewClient[v1.ConnectRequest, v1.ConnectResponse](
 			httpClient,
 			baseURL+NodeServiceConnectProcedure,
@@ -154,13 +168,14 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // nodeServiceClient implements NodeServiceClient.
 type nodeServiceClient struct {
-	ping     *connect.Client[v1.PingRequest, v1.PingResponse]
-	_import  *connect.Client[v1.ImportRequest, v1.ImportResponse]
-	connect  *connect.Client[v1.ConnectRequest, v1.ConnectResponse]
-	release  *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
-	spawn    *connect.Client[v1.SpawnRequest, v1.SpawnResponse]
-	leave    *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
-	departed *connect.Client[v1.DepartedRequest, v1.DepartedResponse]
+	ping       *connect.Client[v1.PingRequest, v1.PingResponse]
+	_import    *connect.Client[v1.ImportRequest, v1.ImportResponse]
+	importName *connect.Client[v1.ImportNameRequest, v1.ImportNameResponse]
+	connect    *connect.Client[v1.ConnectRequest, v1.ConnectResponse]
+	release    *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
+	spawn      *connect.Client[v1.SpawnRequest, v1.SpawnResponse]
+	leave      *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
+	departed   *connect.Client[v1.DepartedRequest, v1.DepartedResponse]
 }
 
 // Ping calls vmmc.node.v1.NodeService.Ping.
@@ -171,6 +186,11 @@ func (c *nodeServiceClient) Ping(ctx context.Context, req *connect.Request[v1.Pi
 // Import calls vmmc.node.v1.NodeService.Import.
 func (c *nodeServiceClient) Import(ctx context.Context, req *connect.Request[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error) {
 	return c._import.CallUnary(ctx, req)
+}
+
+// ImportName calls vmmc.node.v1.NodeService.ImportName.
+func (c *nodeServiceClient) ImportName(ctx context.Context, req *connect.Request[v1.ImportNameRequest]) (*connect.Response[v1.ImportNameResponse], error) {
+	return c.importName.CallUnary(ctx, req)
 }
 
 // Connect calls vmmc.node.v1.NodeService.Connect.
@@ -208,6 +228,12 @@ type NodeServiceHandler interface {
 	// process that is not there fails at once with NOT_FOUND. Only the importer's own node may call it, for a user it vouches
 	// for. What it returns lasts until Release, or until either process is dead.
 	Import(context.Context, *connect.Request[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error)
+	// ImportName asks for what is published under a name on this node. It waits as
+	// Import does, until a process has published it. An importer of another user or
+	// session than the owner's is refused at once, with one error where the name is
+	// not there and where it is not for the importer. Only the importer's own node
+	// may call it.
+	ImportName(context.Context, *connect.Request[v1.ImportNameRequest]) (*connect.Response[v1.ImportNameResponse], error)
 	// Connect prepares a link: it agrees on a key with which the importing process
 	// proves itself to the exporting one when it dials the data address. Only the
 	// importer's own node may call it. The link and its key last as long as both
@@ -252,6 +278,12 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(nodeServiceMethods.ByName("Import")),
 		connect.WithHandlerOptions(opts...),
 	)
+	nodeServiceImportNameHandler := connect.NewUnaryHandler(
+		NodeServiceImportNameProcedure,
+		svc.ImportName,
+		connect.WithSchema(nodeServiceMethods.ByName("ImportName")),
+		connect.WithHandlerOptions(opts...),
+	)
 	nodeServiceConnectHandler := connect.NewUnaryHandler(
 		NodeServiceConnectProcedure,
 		svc.Connect,
@@ -288,6 +320,8 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 			nodeServicePingHandler.ServeHTTP(w, r)
 		case NodeServiceImportProcedure:
 			nodeServiceImportHandler.ServeHTTP(w, r)
+		case NodeServiceImportNameProcedure:
+			nodeServiceImportNameHandler.ServeHTTP(w, r)
 		case NodeServiceConnectProcedure:
 			nodeServiceConnectHandler.ServeHTTP(w, r)
 		case NodeServiceReleaseProcedure:
@@ -313,6 +347,10 @@ func (UnimplementedNodeServiceHandler) Ping(context.Context, *connect.Request[v1
 
 func (UnimplementedNodeServiceHandler) Import(context.Context, *connect.Request[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.Import is not implemented"))
+}
+
+func (UnimplementedNodeServiceHandler) ImportName(context.Context, *connect.Request[v1.ImportNameRequest]) (*connect.Response[v1.ImportNameResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("vmmc.node.v1.NodeService.ImportName is not implemented"))
 }
 
 func (UnimplementedNodeServiceHandler) Connect(context.Context, *connect.Request[v1.ConnectRequest]) (*connect.Response[v1.ConnectResponse], error) {
