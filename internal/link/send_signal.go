@@ -170,7 +170,8 @@ func (rq *Requester) sendTwoFrames(ctx context.Context, m *Message, size int, at
 	rq.messageFramed(first, false)
 	rq.messageFramed(seq, false)
 	n += wire.HeaderSize
-	if rq.writeFrame(b[:n:n], first) {
+	// the data can have arrived, and be acknowledged, while a part of the word is unwritten
+	if rq.writeFrame(b[:n:n], seq) {
 		if !rq.nothingQueued() { // more was queued meanwhile
 			rq.pump()
 		}
