@@ -75,7 +75,7 @@ type Requester struct {
 	creditsSeen atomic.Uint32
 
 	hasFaults atomic.Bool // faults is not empty. Stored under tmu.
-	// The most recent messages whose memory could not be read. Guarded by tmu.
+	// The most recent messages that were aborted by a fault. Guarded by tmu.
 	faults []sendFault
 
 	imports   importRequests

@@ -230,7 +230,7 @@ func (rq *Requester) abortUnreadableQueued() {
 			}
 		})
 		if err != nil {
-			rq.abortUnreadable(rq.queue.at(i), err)
+			rq.abortFaulted(rq.queue.at(i), err)
 		}
 	}
 }

@@ -340,17 +340,18 @@ func (rq *Requester) abortMessage(q *outgoing, conn uint32) {
 	rq.pump()
 }
 
-// maxFaults bounds the messages remembered whose memory could not be read; the oldest are dropped.
+// maxFaults bounds the faults remembered; the oldest are dropped.
 const maxFaults = 1024
 
-// sendFault is such a message. It fails alone; the link goes on.
+// sendFault is a message that was aborted: its memory could not be read, or its import was closed.
+// It fails alone; the link goes on.
 type sendFault struct {
 	seq uint64
 	err error
 }
 
-// abortUnreadable makes q an abort. Its sender learns of that by its number. The caller holds tmu.
-func (rq *Requester) abortUnreadable(q *outgoing, err error) {
+// abortFaulted makes q an abort. Its sender learns of that by its number. The caller holds tmu.
+func (rq *Requester) abortFaulted(q *outgoing, err error) {
 	q.makeAbort()
 	if len(rq.faults) >= maxFaults {
 		rq.faults = append(rq.faults[:0], rq.faults[1:]...)
@@ -359,7 +360,7 @@ func (rq *Requester) abortUnreadable(q *outgoing, err error) {
 	rq.hasFaults.Store(true)
 }
 
-// faultOf returns why message seq, which is complete, has not arrived if its memory is the reason.
+// faultOf returns why message seq, which is acknowledged, was aborted, or nil.
 func (rq *Requester) faultOf(seq uint64) error {
 	if !rq.hasFaults.Load() {
 		return nil
@@ -383,7 +384,7 @@ func (rq *Requester) sendFaulted() {
 		}
 		if err := shm.Readable(p.payload); err != nil {
 			if q := rq.unacked.find(p.seq); q != nil {
-				rq.abortUnreadable(q, err)
+				rq.abortFaulted(q, err)
 			}
 		}
 	}

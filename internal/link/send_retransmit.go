@@ -157,6 +157,9 @@ func (rq *Requester) nextRetransmit(h *wire.Header) (payload []byte) {
 		q := rq.unacked.find(r.seq)
 		if q.abort {
 			*h = q.abortHeader()
+			if q.importClosed { // its sender waits, and may have more to send
+				rq.abortFaulted(q, unknown(ErrEnded))
+			}
 		} else {
 			payload = q.chunk(h, rq.tx.maxPayload())
 			over = q.complete()

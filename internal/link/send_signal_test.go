@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"runtime"
 	"sync/atomic"
@@ -80,5 +81,48 @@ func TestSignalAcknowledgedInPart(t *testing.T) {
 				t.Errorf("in the place of the word is %+v", h)
 			}
 		})
+	}
+}
+
+// The import of a long signal is closed while its connection is lost: the data does not arrive, and
+// the word does not either.
+func TestSignalOfAClosedImport(t *testing.T) {
+	const size = 1 << 20
+	mem := memory(t, size+4)
+	dial := make(chan struct{})
+	var b *bridge
+	b = bridged(t, t, Terms{Redial: func(ctx context.Context, n, replied uint64, notices uint32) (int, Cipher, wire.Answer, error) {
+		select {
+		case <-dial:
+		case <-ctx.Done():
+		}
+		return b.redial(ctx, n, replied, notices)
+	}}, []*Target{{Handle: 1, Mem: mem, Write: true}})
+	defer b.close()
+	b.first().Part()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := b.out.SendSignal(t.Context(), Message{Handle: 1, Src: bytes.Repeat([]byte{1}, size)}, size, 7)
+		sent <- err
+	}()
+	for b.out.lastSeq.Load() == 0 {
+		runtime.Gosched()
+	}
+	b.first().Reset()
+	for lost := uint64(0); lost == 0; lost, _ = b.out.ConnStats() {
+		runtime.Gosched()
+	}
+	b.out.Cancel(1)
+	close(dial)
+	if err := <-sent; !errors.Is(err, ErrEnded) || !errors.Is(err, ErrUnknown) {
+		t.Errorf("the signal: %v", err)
+	}
+	if err := b.out.WaitApplied(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.in.rmu.Lock() // the race detector does not know that what is acknowledged is stored
+	defer b.in.rmu.Unlock()
+	if w := loadLast(mem, size); w != 0 {
+		t.Errorf("the word is %d", w)
 	}
 }
