@@ -55,7 +55,7 @@ func begin(t *testing.T) (io.Writer, *output) {
 	if os.Getuid() == 0 {
 		args = slices.Concat([]string{"unshare", "--net", "bash", "-c", `ip link set lo up; exec "$@"`, "bash"}, args)
 	}
-	c := exec.Command(args[0], args[1:]...) //nolint:noctx // end bounds it
+	c := exec.Command(args[0], args[1:]...)
 	out := &output{ended: make(chan struct{})}
 	c.Dir, c.Stdout, c.Stderr = dir, out, out
 	c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "VMMC_") })
@@ -78,7 +78,7 @@ func begin(t *testing.T) (io.Writer, *output) {
 		}
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 		<-out.ended
-		down := exec.Command(filepath.Join(dir, "bin/vmmc"), "cluster", "down") //nolint:noctx // it has a limit of its own
+		down := exec.Command(filepath.Join(dir, "bin/vmmc"), "cluster", "down")
 		down.Env, down.Dir = c.Env, dir
 		_ = down.Run()
 	})
@@ -88,7 +88,7 @@ func begin(t *testing.T) (io.Writer, *output) {
 // copyTree copies what git knows of, as a clone has it.
 func copyTree(t *testing.T, to string) {
 	t.Helper()
-	list := exec.Command("git", "ls-files", "-z") //nolint:noctx // it ends by itself
+	list := exec.Command("git", "ls-files", "-z")
 	list.Dir = "../.."
 	names, err := list.Output()
 	testutil.Require(t, err == nil, "needs git, and a checkout of its")
