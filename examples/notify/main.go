@@ -1,6 +1,5 @@
-// Notify is a work queue. The first process puts jobs into a worker's memory,
-// each with a notification; the worker's handler does the job and puts the
-// result into the first process's memory.
+// Notify has a second process square numbers. A job is a message with a notification: the worker's
+// handler does it, and sends the result into the first process's memory.
 package main
 
 import (
@@ -11,126 +10,73 @@ import (
 	"log"
 	"os"
 	"os/exec"
-	"strconv"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/node"
 )
 
-// A job and its result have the same number, and each a slot by it: a value,
-// then the number, which is never 0.
 const (
-	jobsID    = 1
-	resultsID = 2
-	slot      = 16
-	slots     = 8
+	jobs  = 20
+	slots = 8  // jobs under way
+	slot  = 16 // bytes: a value, and at the end the job's number, which is never 0
 )
 
 func main() {
-	if err := run(); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run() error {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
 	p, err := vmmc.Open(ctx, node.Embed())
-	if err != nil {
-		return err
-	}
+	check(err)
 	defer p.Close()
 	if len(os.Args) > 1 {
-		return work(ctx, p, os.Args[1])
+		work(ctx, p)
+		return
 	}
-	return give(ctx, p, 20)
+	worker, input := start(p)
+	give(ctx, p)
+	check(input.Close())
+	check(worker.Wait())
 }
 
-// work does the jobs of process boss until its input ends.
-func work(ctx context.Context, p *vmmc.Process, boss string) error {
-	pid, err := strconv.ParseUint(boss, 10, 32)
-	if err != nil {
-		return err
-	}
-	results, err := p.Import(ctx, p.Node(), vmmc.PID(pid), resultsID)
-	if err != nil {
-		return err
-	}
+// give gives the jobs, each when the one that had its slot before is done.
+func give(ctx context.Context, p *vmmc.Process) {
 	mem, err := p.Alloc(slots * slot)
-	if err != nil {
-		return err
+	check(err)
+	results, err := p.Publish(ctx, "results", mem.Bytes())
+	check(err)
+	worker, err := p.ImportName(ctx, "jobs") // waits until the worker has published it
+	check(err)
+	for n := 1; n <= jobs+slots; n++ {
+		at := n % slots * slot
+		if n > slots {
+			number, err := results.Word(at + slot - 4)
+			check(err)
+			done, err := number.Wait(ctx, uint32(max(n-2*slots, 0))) // the one before in this slot
+			check(err)
+			fmt.Printf("job %d: %d\n", done, binary.LittleEndian.Uint64(mem.Bytes()[at:]))
+		}
+		if n <= jobs {
+			check(worker.SendNotify(ctx, message(uint64(n), uint32(n)), at))
+		}
 	}
+}
+
+// work does jobs until its input ends.
+func work(ctx context.Context, p *vmmc.Process) {
+	results, err := p.ImportName(ctx, "results")
+	check(err)
+	mem, err := p.Alloc(slots * slot)
+	check(err)
 	square := func(n vmmc.Notification) {
-		at := n.Offset + 4 - slot // the notification names the message's last word
+		at := n.Offset + 4 - slot // it names the message's last word
 		x := binary.LittleEndian.Uint64(mem.Bytes()[at:])
-		if err := results.Send(ctx, message(x*x, n.Word), at); err != nil {
-			log.Println(err)
-		}
+		check(results.Send(ctx, message(x*x, n.Word), at))
 	}
-	if _, err := p.Export(jobsID, mem.Bytes(), vmmc.WithHandler(square)); err != nil {
-		return err
-	}
-	// This process's pid goes into the word after the slots.
-	b := binary.LittleEndian.AppendUint32(nil, uint32(p.PID()))
-	if err := results.Send(ctx, b, slots*slot); err != nil {
-		return err
-	}
+	_, err = p.Publish(ctx, "jobs", mem.Bytes(), vmmc.WithHandler(square))
+	check(err)
 	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	check(err)
 }
-
-// give has n jobs done, up to slots of them at a time.
-func give(ctx context.Context, p *vmmc.Process, n uint32) error {
-	mem, err := p.Alloc(slots*slot + 4)
-	if err != nil {
-		return err
-	}
-	exp, err := p.Export(resultsID, mem.Bytes())
-	if err != nil {
-		return err
-	}
-	end, err := start(ctx, p)
-	if err != nil {
-		return err
-	}
-	defer end()
-	w, err := exp.Word(slots * slot)
-	if err != nil {
-		return err
-	}
-	worker, err := w.Wait(ctx, 0)
-	if err != nil {
-		return err
-	}
-	jobs, err := p.Import(ctx, p.Node(), vmmc.PID(worker), jobsID)
-	if err != nil {
-		return err
-	}
-	given := uint32(0)
-	for done := uint32(1); done <= n; done++ {
-		for ; given < n && given < done-1+slots; given++ {
-			job := given + 1
-			if err := jobs.SendNotify(ctx, message(uint64(job), job), at(job)); err != nil {
-				return err
-			}
-		}
-		number, err := exp.Word(at(done) + slot - 4)
-		if err != nil {
-			return err
-		}
-		for v := number.Load(); v != done; {
-			if v, err = number.Wait(ctx, v); err != nil {
-				return err
-			}
-		}
-		fmt.Printf("job %d: %d\n", done, binary.LittleEndian.Uint64(mem.Bytes()[at(done):]))
-	}
-	return nil
-}
-
-// at is the offset of a job's slot.
-func at(job uint32) int { return int(job%slots) * slot }
 
 // message fills a slot.
 func message(value uint64, number uint32) []byte {
@@ -140,27 +86,21 @@ func message(value uint64, number uint32) []byte {
 	return b
 }
 
-// start runs this program again as the worker, which ends with end, or when
-// this process dies.
-func start(ctx context.Context, p *vmmc.Process) (end func(), err error) {
+// start runs this program again as the worker, on the same node.
+func start(p *vmmc.Process) (worker *exec.Cmd, input io.Closer) {
 	self, err := os.Executable()
+	check(err)
+	worker = exec.Command(self, "work") //nolint:noctx // it ends with its input
+	worker.Env = append(os.Environ(), p.Environ()...)
+	worker.Stderr = os.Stderr
+	input, err = worker.StdinPipe()
+	check(err)
+	check(worker.Start())
+	return worker, input
+}
+
+func check(err error) {
 	if err != nil {
-		return nil, err
+		log.Fatal(err)
 	}
-	c := exec.CommandContext(ctx, self, strconv.FormatUint(uint64(p.PID()), 10))
-	c.Env = append(os.Environ(), p.Environ()...)
-	c.Stderr = os.Stderr
-	in, err := c.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.Start(); err != nil {
-		return nil, err
-	}
-	return func() {
-		_ = in.Close()
-		if err := c.Wait(); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-		}
-	}, nil
 }
