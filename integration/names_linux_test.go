@@ -122,7 +122,8 @@ func TestNamesOutliveTheDaemon(t *testing.T) {
 			if err == nil {
 				t.Errorf("a rival got the name n%d", i%(names/6))
 				_ = e.Close()
-			} else if !errors.Is(err, vmmc.ErrNameTaken) && late.Err() == nil && !errors.Is(err, vmmc.ErrNoDaemon) {
+			} else if !errors.Is(err, vmmc.ErrNameTaken) && late.Err() == nil && !errors.Is(err, vmmc.ErrNoDaemon) &&
+				!errors.Is(err, vmmc.ErrTimeout) { // an owner may be late to come back
 				t.Errorf("a rival's claim: %v", err)
 			}
 		}
@@ -215,6 +216,21 @@ func TestClaimWhileAMemberIsStopped(t *testing.T) {
 	claims.Wait()
 	kill(t, cmd)
 	if _, err := p.Publish(patience(t), "server", m.Bytes()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that has had no name and was closed while no daemon was there keeps none from a claim:
+// its program goes on, and it never comes back.
+func TestClaimAfterAMemberWasClosed(t *testing.T) {
+	cl := up(t, 1, nil, nil)
+	p, closed := join(t, cl, 0), join(t, cl, 0)
+	kill(t, cl.nodes[0])
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cl.start(t, 0, nil)
+	if _, err := p.Publish(patience(t), "server", make([]byte, 4)); err != nil {
 		t.Error(err)
 	}
 }

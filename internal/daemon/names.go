@@ -82,6 +82,9 @@ func (p *process) claimName(ctx context.Context, r nodeproto.PublishRequest) err
 	if err == nil { // an export that ended before the claim was there has not ended it
 		err = p.checkExported(r)
 	}
+	if err == nil {
+		err = p.n.registry.journal.NoteName(*p.id.Load())
+	}
 	return p.n.names.Settle(e, err)
 }
 

@@ -143,6 +143,8 @@ type Record struct {
 	Session string              `json:",omitempty"`
 	Group   uint32              `json:",omitempty"` // its run group, in a session of this node
 	Started bool                `json:",omitempty"` // started by that session
+	// Nameless: the process has claimed no name. A journal of an older daemon does not say.
+	Nameless bool `json:",omitempty"`
 }
 
 // MaxSession bounds the name of a session, in bytes. A line may have six for each.
@@ -304,10 +306,27 @@ func (j *Journal) Join(r Record) (token string) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "" // it has ended
 	}
-	r.Hash, r.Born = tokenHash(token), born
+	r.Hash, r.Born, r.Nameless = tokenHash(token), born, true
 	j.live[r.Process] = &membership{Record: r}
 	j.append(r)
 	return token
+}
+
+// NoteName records that a process has a name, before it has the first one.
+func (j *Journal) NoteName(id nodeproto.ProcessID) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := j.live[id]
+	if m == nil || !m.Nameless {
+		return nil
+	}
+	m.Nameless = false
+	if j.append(m.Record); j.failed {
+		m.Nameless = true
+		return code.New(code.NoMem, "node %q cannot record that the process has a name, see its log",
+			j.cfg.Node)
+	}
+	return nil
 }
 
 // NoteDeparture classifies the end of a process's connection by its error. A connection that this
@@ -472,8 +491,8 @@ func (j *Journal) await(
 	}
 }
 
-// AwaitReturnOf waits until each process of a user and session that is absent now is present or has
-// ended.
+// AwaitReturnOf waits until each process of a user and session that is absent now and may have
+// names is present or has ended.
 func (j *Journal) AwaitReturnOf(ctx context.Context, uid uint32, session string) error {
 	var late <-chan time.Time
 	for pid, present := range j.absentOf(uid, session) {
@@ -489,13 +508,14 @@ func (j *Journal) AwaitReturnOf(ctx context.Context, uid uint32, session string)
 	return nil
 }
 
-// absentOf returns the channels of the absent processes of a user and session, see presence.
+// absentOf returns the channels of the absent processes of a user and session that may have names,
+// see presence.
 func (j *Journal) absentOf(uid uint32, session string) map[uint32]<-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	of := map[uint32]<-chan struct{}{}
 	for pid, m := range j.absent {
-		if m.UID == uid && m.Session == session {
+		if m.UID == uid && m.Session == session && !m.Nameless {
 			of[pid] = m.present
 		}
 	}
