@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -160,6 +161,13 @@ func (p *process) importNamedElsewhere(
 		return nodeproto.Grant{}, err
 	}
 	defer leave()
+	// A wait there counts here as one for this process's own name, whose user it has. No name of a
+	// node has a "/".
+	here := p.nameKey(node+"/"+k.Name, false)
+	if err := p.n.names.Enter(p.names, here); err != nil {
+		return nodeproto.Grant{}, err
+	}
+	defer p.n.names.Leave(p.names, here)
 	g, err := o.ImportName(ctx, im, &nodev1.ImportNameRequest{
 		Name: k.Name, OwnerUser: k.User, OwnerSession: k.Session, Turn: turn,
 	})
@@ -167,8 +175,64 @@ func (p *process) importNamedElsewhere(
 	return g, err
 }
 
-// maxWaitsOfNode bounds the imports of one other node that wait here for names.
-const maxWaitsOfNode = 4096
+// Limits on the imports of one other node that look for names here at a time, so that its users do
+// not fill the node for each other.
+const (
+	maxLooksOfGuest = 4_096  // of one user
+	maxLooksOfNode  = 16_384 // of all its users
+)
+
+// guests counts the imports of other nodes that look for names here.
+type guests struct {
+	mu    sync.Mutex
+	nodes map[string]*guestNode // present while it has looks. Guarded by mu.
+}
+
+// guestNode is another node. Guarded by guests.mu.
+type guestNode struct {
+	looks int
+	users map[string]*guestUser // present while it has looks
+}
+
+// guestUser is a user of another node.
+type guestUser struct {
+	looks int // Guarded by guests.mu.
+	part  names.Owner
+}
+
+// enter begins a look, which leave ends. o is the part of the importer's user in the table of names.
+func (t *guests) enter(node, user string) (o *names.Owner, leave func(), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.nodes[node]
+	if n == nil {
+		n = &guestNode{users: map[string]*guestUser{}}
+	}
+	u := n.users[user]
+	if u == nil {
+		u = &guestUser{part: names.Owner{MostWaits: maxLooksOfGuest}}
+	}
+	if n.looks >= maxLooksOfNode || u.looks >= maxLooksOfGuest {
+		return nil, nil, code.New(code.NoMem,
+			"%d imports of node %q look for names already, %d of them of user %q", n.looks, node, u.looks, user)
+	}
+	if t.nodes == nil {
+		t.nodes = map[string]*guestNode{}
+	}
+	t.nodes[node], n.users[user] = n, u
+	n.looks++
+	u.looks++
+	return &u.part, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if u.looks--; u.looks == 0 {
+			delete(n.users, user)
+		}
+		if n.looks--; n.looks == 0 {
+			delete(t.nodes, node)
+		}
+	}, nil
+}
 
 // grantNamed grants an importer of another node what is published under a name here.
 func (n *Node) grantNamed(
@@ -177,9 +241,13 @@ func (n *Node) grantNamed(
 	if err := n.checkName(k.Name, k.Cluster); err != nil {
 		return g, 0, err
 	}
-	o, _ := n.guests.LoadOrStore(im.Process.Node, &names.Owner{MostWaits: maxWaitsOfNode})
+	o, leave, err := n.guests.enter(im.Process.Node, im.User)
+	if err != nil {
+		return g, 0, err
+	}
+	defer leave()
 	for pause := minNamePause; ; pause = min(2*pause, maxNamePause) {
-		e, err := n.findNamed(ctx, o.(*names.Owner), im, k, turn)
+		e, err := n.findNamed(ctx, o, im, k, turn)
 		if err != nil {
 			return g, 0, err
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
@@ -34,8 +35,13 @@ func (r *raw) publish(ctx context.Context, q nodeproto.PublishRequest) error {
 }
 
 func (r *raw) find(ctx context.Context, name string) (nodeproto.Grant, error) {
+	return r.findAt(ctx, "", name)
+}
+
+// findAt finds a name of a node; "": its own.
+func (r *raw) findAt(ctx context.Context, node, name string) (nodeproto.Grant, error) {
 	g, fds, err := nodeproto.Ask[nodeproto.Grant](ctx, r.Conn, nodeproto.Import,
-		nodeproto.ImportRequest{Name: &nodeproto.NameRef{Name: name}}, nil)
+		nodeproto.ImportRequest{Name: &nodeproto.NameRef{Node: node, Name: name}}, nil)
 	closeAll(fds)
 	return g, err
 }
@@ -118,7 +124,12 @@ func TestNameRequests(t *testing.T) {
 
 // One process can have so many imports wait for names, and then its other requests are served.
 func TestWaitsForNames(t *testing.T) {
-	n := alone(t)
+	t.Run("this node", func(t *testing.T) { waitsForNames(t, alone(t), "") })
+	t.Run("another node", func(t *testing.T) { waitsForNames(t, newCluster(t).a, "b") })
+}
+
+// waitsForNames has a process of n wait for names of a node.
+func waitsForNames(t *testing.T, n *daemon.Node, node string) {
 	r := newRaw(t, n, 1, nil)
 	const most = 1024
 	ctx, stop := context.WithCancel(t.Context())
@@ -126,7 +137,7 @@ func TestWaitsForNames(t *testing.T) {
 	full := make(chan error, 1)
 	for i := range most + 100 {
 		all.Go(func() {
-			if _, err := r.find(ctx, fmt.Sprint("x", i)); !errors.Is(err, context.Canceled) {
+			if _, err := r.findAt(ctx, node, fmt.Sprint("x", i)); !errors.Is(err, context.Canceled) {
 				select {
 				case full <- err:
 				default:
@@ -134,7 +145,7 @@ func TestWaitsForNames(t *testing.T) {
 			}
 		})
 	}
-	check(t, "one import too many", <-full, code.NoMem, "wait for names")
+	check(t, "one import too many", <-full, code.NoMem, "1024 imports wait for names")
 	r.export(t, 1, 1)
 	if err := r.publish(t.Context(), nodeproto.PublishRequest{Name: "y", ID: 1, Serial: 1}); err != nil {
 		t.Error(err)
@@ -147,10 +158,48 @@ func TestWaitsForNames(t *testing.T) {
 	all.Wait()
 	// What was cancelled waits no longer, when its node has seen it.
 	for {
-		_, err := r.find(expired(t), "z")
+		_, err := r.findAt(expired(t), node, "z")
 		if !errors.Is(err, code.NoMem) {
 			break
 		}
+	}
+}
+
+// The names of a process that has ended are free at once, also while a request of it waits for
+// another process.
+func TestNameOfAProcessThatWaits(t *testing.T) {
+	n := alone(t)
+	asked := make(chan context.Context, 1)
+	silent := newRaw(t, n, 1, func(
+		ctx context.Context, m nodeproto.Method, _ []byte, fds []int,
+	) (any, []int, error) {
+		closeAll(fds)
+		asked <- ctx
+		<-ctx.Done() // its node gives up, after ten seconds
+		return nil, nil, ctx.Err()
+	})
+	silent.export(t, 1, 1)
+	p, q := newRaw(t, n, 2, nil), newRaw(t, n, 3, nil)
+	x := nodeproto.PublishRequest{Name: "x", ID: 1, Serial: 1}
+	for _, r := range []*raw{p, q} {
+		r.export(t, 1, 1)
+	}
+	if err := p.publish(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = p.Call(t.Context(), nodeproto.Import, nodeproto.ImportRequest{
+			Node: silent.id.Node, PID: silent.id.PID, ID: 1,
+		}, nil, nil)
+	}()
+	request := <-asked
+	p.Close()
+	if err := q.publish(t.Context(), x); err != nil {
+		t.Error(err)
+	}
+	silent.export(t, 2, 2) // so it has read what its node has sent before
+	if request.Err() != nil {
+		t.Error("the name was free only when the request had ended")
 	}
 }
 

@@ -75,7 +75,7 @@ type Node struct {
 	broker      broker
 	names       names.Table
 	listing     *semaphore.Semaphore // of nameService
-	guests      sync.Map             // other nodes' parts in names: node name -> *names.Owner
+	guests      guests
 	sessions    sessions
 	control     control
 	disk        *statedir.Disk

@@ -42,6 +42,8 @@ type process struct {
 	names   *names.Owner                        // its part in the node's table; set before id
 	// Its place in a session of this node; nil: none; set before id.
 	member  *member
+	joined  atomic.Bool            // reports whether the journal knows this connection
+	noted   bool                   // reports whether depart has run; of the connection's goroutine
 	program atomic.Pointer[string] // nil: not known yet
 
 	counters           linkCounters
@@ -58,6 +60,26 @@ type process struct {
 	rejoinedLinks int                   // links that it announced on rejoining
 }
 
+// lost takes the names of a process whose connection is lost, unless it is just joining.
+func (p *process) lost() {
+	if p.joined.Load() {
+		p.depart()
+	}
+}
+
+// depart notes the end of the process's connection, and ends its names. Only the first call does
+// something: the process may have another connection by the second one.
+func (p *process) depart() {
+	if p.noted {
+		return
+	}
+	p.noted = true
+	p.n.registry.noteDeparture(p)
+	if !p.n.isStopping() { // else the process lives on and has its names at the next daemon
+		p.n.names.Drop(p.names) // after noteDeparture: a claim awaits a process that may return
+	}
+}
+
 // disconnected removes the process after its connection has ended. Imports that wait for its
 // buffers end.
 func (p *process) disconnected() {
@@ -68,10 +90,7 @@ func (p *process) disconnected() {
 		return
 	}
 	n := p.n
-	n.registry.noteDeparture(p) // before an importer that dials it is refused
-	if !n.isStopping() {        // else the process lives on and has its names at the next daemon
-		n.names.Drop(p.names) // after noteDeparture: a claim awaits a process that may return
-	}
+	p.depart() // before an importer that dials it is refused
 	// Before the process can rejoin: it would find that its links are another one's.
 	n.broker.forgetExporter(p)
 	for _, q := range n.registry.remove(p, id.PID) { // processes that may have imported from it
@@ -118,6 +137,7 @@ func (p *process) handle(
 		w, err := p.register(body)
 		if err == nil {
 			w.Pass = p.n.registry.journal.Join(p.record(w.Parent))
+			p.joined.Store(true)
 			p.counters.open(fds)
 			p.findProgram()
 		}
@@ -130,6 +150,7 @@ func (p *process) handle(
 		}
 		w, err := p.rejoin(r)
 		if err == nil {
+			p.joined.Store(true)
 			p.counters.open(fds)
 			p.findProgram()
 		}

@@ -309,6 +309,8 @@ func (reg *registry) serve(c *net.UnixConn) error {
 				Cred: &p.cred,
 			}))
 		}
+		<-p.conn.Lost()
+		p.lost() // its requests may wait for other processes still
 		<-p.conn.Done()
 		reg.untrack(p.conn)
 		p.disconnected()

@@ -152,6 +152,10 @@ func (l *Conn) Reached(sockets ...int) { l.source.Took(sockets...) }
 // returned.
 func (l *Conn) Done() <-chan struct{} { return l.done }
 
+// Lost returns a channel that is closed when the connection has ended. Err is set by then, and its
+// goroutines may still run.
+func (l *Conn) Lost() <-chan struct{} { return l.ctx.Done() }
+
 // Err returns why the connection has ended, or nil.
 func (l *Conn) Err() error {
 	l.mu.Lock()

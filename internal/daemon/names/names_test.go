@@ -351,14 +351,14 @@ func TestLimits(t *testing.T) {
 	for pid := range maxWaitsOfUser / maxWaitsOfProcess {
 		o := owner(uint32(pid) + 1)
 		for range maxWaitsOfProcess {
-			if err := tab.enter(o, key("x")); err != nil {
+			if err := tab.Enter(o, key("x")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		full("waits of a process", tab.enter(o, key("y")))
+		full("waits of a process", tab.Enter(o, key("y")))
 	}
-	full("waits of a user", tab.enter(b, key("y")))
-	if err := tab.enter(b, others); err != nil {
+	full("waits of a user", tab.Enter(b, key("y")))
+	if err := tab.Enter(b, others); err != nil {
 		t.Errorf("another user's wait: %v", err)
 	}
 }
@@ -670,7 +670,7 @@ func BenchmarkTable(b *testing.B) {
 				}
 				if err == nil && i%10 == 0 {
 					k := key(fmt.Sprint("none", i))
-					if err = tab.enter(a, k); err == nil {
+					if err = tab.Enter(a, k); err == nil {
 						tab.look(k)
 					}
 				}

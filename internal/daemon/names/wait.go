@@ -60,10 +60,10 @@ func (t *Table) Wait(
 	if e, err := Choose(t.Find(k), turn, admit); e != nil || err != nil {
 		return e, err
 	}
-	if err := t.enter(o, k); err != nil {
+	if err := t.Enter(o, k); err != nil {
 		return nil, err
 	}
-	defer t.leave(o, k)
+	defer t.Leave(o, k)
 	for {
 		es, changed := t.look(k)
 		if e, err := Choose(es, turn, admit); e != nil || err != nil {
@@ -86,8 +86,9 @@ func (t *Table) look(k Key) ([]*Entry, <-chan struct{}) {
 	return n.held(), n.wait()
 }
 
-// enter counts a waiter, and leave no longer.
-func (t *Table) enter(o *Owner, k Key) error {
+// Enter counts a waiter for a name, and [Table.Leave] ends that. Wait does both. The user is that of
+// the key.
+func (t *Table) Enter(o *Owner, k Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.users[k.User]
@@ -106,7 +107,8 @@ func (t *Table) enter(o *Owner, k Key) error {
 	return nil
 }
 
-func (t *Table) leave(o *Owner, k Key) {
+// Leave ends what Enter has begun.
+func (t *Table) Leave(o *Owner, k Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.find(k).waiters--
