@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/internal/simnet"
 )
 
 // signalSizes are lengths of data on either side of each change of the path.
@@ -214,6 +215,44 @@ func TestCancelledSendSignal(t *testing.T) {
 			}
 			if shm.Word(mem, 0).Load() != 0 && !bytes.Equal(mem[4096:4096+n], pattern(n, 1)) {
 				t.Error("the word has arrived, the data has not")
+			}
+		})
+	}
+}
+
+// When its sender gives up while the data of a signal is under way on a connection that is lost, the
+// word does not arrive.
+func TestSignalGivenUpInItsData(t *testing.T) {
+	for _, n := range []int{64<<10 + 4, 1 << 20} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			a, b, s, events := surviving(t, 20*bound)
+			s.faults = []simnet.Fault{{At: 32 << 10, Kind: simnet.Reset}}
+			mem := alloc(t, b, 2<<20)
+			if _, err := b.Export(7, mem); err != nil {
+				t.Fatal(err)
+			}
+			im, err := a.Import(within(t), b.Node(), b.PID(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.mu.Lock()
+			s.down, s.faults = true, nil
+			s.mu.Unlock()
+			ctx, stop := context.WithCancel(within(t))
+			defer stop()
+			sent := make(chan error, 1)
+			go func() { sent <- im.SendSignal(ctx, pattern(n, 1), 4096, 1, 0) }()
+			awaitEvent(t, events, vmmc.LinkDown)
+			stop()
+			if err := <-sent; !errors.Is(err, vmmc.ErrCanceled) || !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+				t.Errorf("the signal: %v", err)
+			}
+			s.cut(true)
+			if err := im.Fence(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			if w := shm.Word(mem, 0).Load(); w != 0 {
+				t.Errorf("the word is %d", w)
 			}
 		})
 	}

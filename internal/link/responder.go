@@ -33,6 +33,9 @@ type Target struct {
 	Fault func(error)
 
 	revoked bool // Guarded by rmu and tmu together.
+	// A message was lost because the memory cannot be accessed: no later one is stored. Guarded by
+	// rmu.
+	faulted bool
 }
 
 // Clone returns a copy of t for another link. The previous link has removed t, or is about to.
@@ -265,7 +268,9 @@ func (rs *Responder) checkData(h *wire.Header) error {
 			if h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off {
 				return protocol("a send of %d bytes at %d, the export has %d", h.Size, h.Off, len(t.Mem))
 			}
-			rs.rx.mayFault = t.MayFault
+			if rs.rx.mayFault = t.MayFault; t.faulted {
+				t = nil
+			}
 		}
 		*m = message{target: t, active: true, seq: h.Seq, off: h.Off, size: h.Size, serial: h.Serial, handle: h.Handle, bytes: h.Flags&wire.Bytes != 0}
 	}
@@ -375,7 +380,7 @@ func (rs *Responder) storeLastWord(word uint32) []byte {
 func (rs *Responder) storeFaulted(err error) {
 	if t := rs.cur.target; t != nil {
 		rs.abortRedirect()
-		rs.cur.target = nil
+		rs.cur.target, t.faulted = nil, true
 		rs.targetFaulted(t, err)
 	}
 }
