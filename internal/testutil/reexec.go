@@ -30,9 +30,13 @@ func RegisterRole(name string, f func() int) {
 	roles[name] = f
 }
 
+// rolesRun is set once RunRole was called.
+var rolesRun bool
+
 // RunRole runs the role that Command gave this process and exits with its result. In a process
 // without a role it returns.
 func RunRole() {
+	rolesRun = true
 	name := os.Getenv(roleEnv)
 	if name == "" {
 		return
@@ -58,6 +62,9 @@ func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	if _, ok := roles[role]; !ok {
 		t.Fatalf("testutil: no role %q; register it before Main", role)
+	}
+	if !rolesRun { // the child would run the tests, each of which starts children
+		t.Fatalf("testutil: role %q cannot run: call Main in TestMain", role)
 	}
 	exe, err := os.Executable()
 	if err != nil {

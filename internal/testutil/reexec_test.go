@@ -52,6 +52,33 @@ func TestUnknownRoleIsAnError(t *testing.T) {
 	}
 }
 
+// fatal is a test that may fail.
+type fatal struct {
+	testing.TB
+	said string
+}
+
+func (f *fatal) Fatalf(format string, args ...any) {
+	f.said = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// In a test binary without Main a child would run the tests, which start children.
+func TestCommandWithoutMain(t *testing.T) {
+	rolesRun = false
+	defer func() { rolesRun = true }()
+	f := &fatal{TB: t}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		Command(f, "echo-args")
+	}()
+	<-over
+	if !strings.Contains(f.said, "call Main in TestMain") {
+		t.Errorf("it says %q", f.said)
+	}
+}
+
 func TestRegisterRoleTwicePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
