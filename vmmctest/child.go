@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,10 +47,14 @@ type Proc struct {
 	what  string
 	id    vmmc.ProcessID
 	cmd   *exec.Cmd
-	lines chan string
 	done  chan struct{} // Closed when it has ended and err is set.
 	err   error
 	known bool // The test has ended it, or knows how it ended.
+
+	read  chan struct{} // Closed when all lines are in lines.
+	mu    sync.Mutex
+	lines []string      // Printed, and not taken by Line. Guarded by mu.
+	more  chan struct{} // Closed and replaced when there is another line. Guarded by mu.
 }
 
 // Child starts a process that runs a role on a node, and returns when it has joined the node. It is
@@ -58,7 +65,7 @@ func Child(t testing.TB, on *Node, role string, args ...string) *Proc {
 	t.Helper()
 	p := &Proc{
 		t: t, what: fmt.Sprintf("child %q on node %s", role, on.name), cmd: testutil.Command(t, role, args...),
-		lines: make(chan string), done: make(chan struct{}),
+		done: make(chan struct{}), read: make(chan struct{}), more: make(chan struct{}),
 	}
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -72,28 +79,15 @@ func Child(t testing.TB, on *Node, role string, args ...string) *Proc {
 		_ = out.Close()
 		t.Fatalf("vmmctest: start %s: %v", p.what, err)
 	}
-	ended := make(chan struct{})
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		defer out.Close()
-		defer close(p.lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			select {
-			case p.lines <- s.Text():
-			case <-ended:
-				return
-			}
-		}
-	}()
+	go p.collect(out)
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.done)
 	}()
 	t.Cleanup(func() {
-		p.end()
-		close(ended)
-		<-read
+		p.Kill()
+		_ = out.Close() // a program that the child started may have the other end
+		<-p.read
 	})
 	var pid vmmc.PID
 	if _, err := fmt.Sscan(p.Line(), &pid); err != nil {
@@ -103,17 +97,33 @@ func Child(t testing.TB, on *Node, role string, args ...string) *Proc {
 	return p
 }
 
-// end ends the child at the test's end, and fails the test if the child had failed and nobody knew.
-func (p *Proc) end() {
-	p.t.Helper()
-	select {
-	case <-p.done:
-		if p.err != nil && !p.known {
-			p.t.Errorf("vmmctest: %s ended before the test: %v", p.what, p.err)
+// collect reads what the child prints.
+func (p *Proc) collect(out io.Reader) {
+	defer close(p.read)
+	for r := bufio.NewReader(out); ; {
+		s, err := r.ReadString('\n')
+		if s != "" {
+			p.mu.Lock()
+			p.lines = append(p.lines, strings.TrimSuffix(strings.TrimSuffix(s, "\n"), "\r"))
+			close(p.more)
+			p.more = make(chan struct{})
+			p.mu.Unlock()
 		}
-	default:
+		if err != nil {
+			return
+		}
 	}
-	p.Kill()
+}
+
+// next takes the next line. Without one it returns the channel that tells of it.
+func (p *Proc) next() (s string, ok bool, more <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.lines) == 0 {
+		return "", false, p.more
+	}
+	s, p.lines = p.lines[0], p.lines[1:]
+	return s, true, nil
 }
 
 // ID is the child's process.
@@ -126,18 +136,28 @@ func (p *Proc) ID() vmmc.ProcessID { return p.id }
 // Experimental: it may change in any release.
 func (p *Proc) Line() string {
 	p.t.Helper()
-	select {
-	case s, ok := <-p.lines:
+	late := time.After(bound)
+	for all := false; ; {
+		s, ok, more := p.next()
 		if ok {
 			return s
 		}
-		<-p.done
-		p.known = true
-		p.t.Fatalf("vmmctest: %s printed no further line and ended: %v", p.what, status(p.err))
-	case <-time.After(bound):
-		p.t.Fatalf("vmmctest: %s printed no further line within %v", p.what, bound)
+		over := p.read
+		if all {
+			over = p.done
+		}
+		select {
+		case <-more:
+		case <-over:
+			if all {
+				p.known = true
+				p.t.Fatalf("vmmctest: %s printed no further line and ended: %v", p.what, status(p.err))
+			}
+			all = true
+		case <-late:
+			p.t.Fatalf("vmmctest: %s printed no further line within %v", p.what, bound)
+		}
 	}
-	return ""
 }
 
 // status is how a process ended.
@@ -162,13 +182,18 @@ func (p *Proc) Wait() error {
 	return p.err
 }
 
-// Kill ends the child at once, as kill -9 does, and returns when it has ended.
+// Kill ends the child at once, as kill -9 does, and returns when it has ended. The test fails if the
+// child had ended by itself with an error, unless the test has waited for it.
 //
 // Experimental: it may change in any release.
 func (p *Proc) Kill() {
 	p.t.Helper()
 	_ = p.cmd.Process.Kill() // fails if it has ended
 	<-p.done
+	ws, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if killed := ws.Signaled() && ws.Signal() == syscall.SIGKILL; p.err != nil && !p.known && !killed {
+		p.t.Errorf("vmmctest: %s ended by itself: %v", p.what, p.err)
+	}
 	p.known = true
 }
 
@@ -179,10 +204,13 @@ func (p *Proc) Kill() {
 func (p *Proc) Stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
+	late := time.After(bound)
 	for !stopped(p.cmd.Process.Pid) {
 		select {
 		case <-p.done:
 			p.t.Fatalf("vmmctest: stop %s: it has ended: %s", p.what, status(p.err))
+		case <-late:
+			p.t.Fatalf("vmmctest: stop %s: a thread of it has not stopped within %v", p.what, bound)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -180,7 +180,7 @@ func (n *Node) Cut(others ...*Node) {
 }
 
 // Delay delays all that the node and the others, or those that are named, send each other from now
-// on: by d in each direction.
+// on: by d in each direction at least. Where much is under way, or the machine is busy, it is more.
 //
 // Experimental: it may change in any release.
 func (n *Node) Delay(d time.Duration, others ...*Node) {

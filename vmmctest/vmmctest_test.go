@@ -15,6 +15,12 @@ import (
 )
 
 func init() {
+	vmmctest.Role("prints", func(context.Context, *vmmc.Process, ...string) error {
+		for i := range 4 {
+			fmt.Println(strings.Repeat(fmt.Sprint(i), 1<<20))
+		}
+		return nil
+	})
 	vmmctest.Role("fails", func(context.Context, *vmmc.Process, ...string) error { return errors.New("on purpose") })
 }
 
@@ -198,6 +204,19 @@ func TestStopAndContinue(t *testing.T) {
 	}
 }
 
+// A child that prints more than its test reads does not stop, and a line may have any length.
+func TestLinesOfAnyLength(t *testing.T) {
+	p := vmmctest.Child(t, vmmctest.Nodes(t, 1)[0], "prints")
+	if err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if s := p.Line(); s != strings.Repeat(fmt.Sprint(i), 1<<20) {
+			t.Fatalf("line %d has %d bytes", i, len(s))
+		}
+	}
+}
+
 // recorder is a test that may fail.
 type recorder struct {
 	testing.TB
@@ -257,7 +276,12 @@ func TestFailures(t *testing.T) {
 		"a role that fails, unseen": {func(t testing.TB) {
 			p := vmmctest.Child(t, vmmctest.Nodes(t, 1)[0], "fails")
 			<-vmmctest.Ended(p)
-		}, `child "fails" on node n1 ended before the test: exit status 1`},
+		}, `child "fails" on node n1 ended by itself: exit status 1`},
+		"a role that fails, killed": {func(t testing.TB) {
+			p := vmmctest.Child(t, vmmctest.Nodes(t, 1)[0], "fails")
+			<-vmmctest.Ended(p)
+			p.Kill()
+		}, `child "fails" on node n1 ended by itself: exit status 1`},
 		"a role that says nothing": {func(t testing.TB) {
 			vmmctest.Child(t, vmmctest.Nodes(t, 1)[0], "fails").Line()
 		}, `child "fails" on node n1 printed no further line and ended: exit status 1`},

@@ -107,7 +107,7 @@ type piece struct {
 }
 
 // pass reads what comes on one end. Another goroutine writes it to the other end when it is due, so
-// that pieces are late by the same time however many are under way.
+// that pieces are late by the same time while at most 256 are under way.
 func (w *wire) pass(c *carried, n int) {
 	late := make(chan piece, 256)
 	var writer sync.WaitGroup
