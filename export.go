@@ -159,6 +159,12 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	if err != nil {
 		return nil, fail(op, err)
 	}
+	names := make([]nodeproto.PublishRequest, len(o.names))
+	for i, n := range o.names {
+		if names[i], err = p.ownClaim(n.name, n.opts); err != nil {
+			return nil, fail(op, err)
+		}
+	}
 	e := p.newExport(id, mem, o)
 	switch err := shm.Present(mem, e.rights&nodeproto.MayWrite != 0); {
 	case errors.Is(err, shm.ErrForbidden):
@@ -180,12 +186,20 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 		_ = e.endExport(false)
 		return nil, fail(op, err)
 	}
-	for _, n := range o.names {
-		if err := e.PublishAs(ctx, n.name, n.opts...); err != nil {
-			return nil, errors.Join(err, e.endExport(true))
+	for i, n := range o.names {
+		if err := e.publishAs(ctx, n.name, names[i]); err != nil {
+			e.abandon()
+			return nil, err
 		}
 	}
 	return e, nil
+}
+
+// abandon ends an export that its caller never gets, also if the daemon does not drop it.
+func (e *Export) abandon() {
+	if e.endExport(true) != nil {
+		_ = e.endExport(false)
+	}
 }
 
 // addExportLocked checks e against the other exports, bindings and targets, and enters it into the

@@ -243,8 +243,10 @@ func (p *Process) importRetrying(ctx context.Context, attempt func() (*Import, e
 
 func (p *Process) importBuffer(ctx context.Context, target importTarget) (*Import, error) {
 	peer, id := target.peer, target.id
-	if err := p.checkOpen(ctx); err != nil {
-		return nil, err
+	if target.grant == nil { // else one more error would have to give it back
+		if err := p.checkOpen(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var l *exporterLink
 	var g nodeproto.Grant

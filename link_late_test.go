@@ -52,10 +52,14 @@ func newFakeDaemon(t *testing.T, opts ...vmmc.Option) *fakeDaemon {
 		w.Conn = nodeproto.NewConn(c, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
 			closeAll(fds)
 			if f := w.answer.Load(); f != nil {
-				return (*f)(m), nil, nil
+				a := (*f)(m)
+				if err, ok := a.(error); ok {
+					return nil, nil, err
+				}
+				return a, nil, nil
 			}
 			if m == nodeproto.Register {
-				return nodeproto.Welcome{Process: nodeproto.ProcessID{Node: "a", PID: 1, Incarnation: 5}}, nil, nil
+				return nodeproto.Welcome{Process: nodeproto.ProcessID{Node: "a", PID: 1, Incarnation: 5}, Names: true}, nil, nil
 			}
 			return nodeproto.Empty{}, nil, nil
 		})

@@ -48,7 +48,8 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 		return nil, err
 	}
 	if err := e.PublishAs(ctx, name); err != nil {
-		return nil, errors.Join(err, e.endExport(true))
+		e.abandon()
+		return nil, err
 	}
 	return e, nil
 }
@@ -75,30 +76,32 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 //
 // Experimental: it may change in any release.
 func (e *Export) PublishAs(ctx context.Context, name string, opts ...NameOption) error {
-	op := fmt.Sprintf("publish buffer %d as %q", e.id, name)
+	op := e.publishOp(name)
 	if err := inHandler(op); err != nil {
 		return err
 	}
 	if ctx == nil {
 		return e.opError(op, errNilContext)
 	}
-	var o nameOptions
-	for _, f := range opts {
-		if f == nil {
-			return e.opError(op, code.New(code.BadArg, "an option is nil"))
-		}
-		f(&o)
-	}
-	r, err := e.p.ownName(name)
+	r, err := e.p.ownClaim(name, opts)
 	if err != nil {
 		return e.opError(op, err)
 	}
+	return e.publishAs(ctx, name, r)
+}
+
+func (e *Export) publishOp(name string) string {
+	return fmt.Sprintf("publish buffer %d as %q", e.id, name)
+}
+
+// publishAs is PublishAs of a name that ownClaim has read.
+func (e *Export) publishAs(ctx context.Context, name string, r nodeproto.PublishRequest) error {
+	op := e.publishOp(name)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(e.p.ctx, stop)()
-	taken, err := e.publish(ctx, nodeproto.PublishRequest{
-		Name: r.Name, Cluster: r.Cluster, Set: o.set, ID: e.id, Serial: e.serial, Slot: e.slot, State: e.liveState,
-	})
+	r.ID, r.Serial, r.Slot, r.State = e.id, e.serial, e.slot, e.liveState
+	taken, err := e.publish(ctx, r)
 	if err != nil {
 		return e.opError(op, e.p.interrupted(ctx, err))
 	}
@@ -197,6 +200,19 @@ func (p *Process) ownName(name string) (nodeproto.NameRef, error) {
 		err = code.New(code.BadName, "node %q knows the names of its own processes: this one is on node %q", r.Node, p.id.Node)
 	}
 	return r, err
+}
+
+// ownClaim reads a name that this process is to publish, and its options.
+func (p *Process) ownClaim(name string, opts []NameOption) (nodeproto.PublishRequest, error) {
+	var o nameOptions
+	for _, f := range opts {
+		if f == nil {
+			return nodeproto.PublishRequest{}, code.New(code.BadArg, "an option is nil")
+		}
+		f(&o)
+	}
+	r, err := p.ownName(name)
+	return nodeproto.PublishRequest{Name: r.Name, Cluster: r.Cluster, Set: o.set}, err
 }
 
 // checkNames refuses a request that the daemon does not know.

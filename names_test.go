@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 func publish(t *testing.T, p *vmmc.Process, name string, opts ...vmmc.ExportOption) *vmmc.Export {
@@ -650,4 +652,61 @@ func TestNamesOfAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the names of a process that left are gone", func() bool { return len(listed(t, a, of("*"))) == 2 })
+}
+
+// An import whose context ends when the other node has granted it gives the grant back.
+func TestGrantOfANameIsGivenBack(t *testing.T) {
+	near, far := nodes(t, "between nodes")
+	a, b := join(t, near), join(t, far)
+	publish(t, b, "x")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	defer vmmc.SetNameFound(stop)()
+	if _, err := a.ImportName(ctx, b.Node().String()+"/x"); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("a cancelled import: %v", err)
+	}
+	until(t, "the grant is back", func() bool { return vmmc.Grants(b) == 0 })
+}
+
+// WithName is checked before anything is exported.
+func TestWithNameIsCheckedFirst(t *testing.T) {
+	w := newFakeDaemon(t)
+	w.answers(func(m nodeproto.Method) any {
+		if m == nodeproto.Export {
+			t.Error("the daemon was told of an export")
+		}
+		return nodeproto.Empty{}
+	})
+	for want, o := range map[vmmc.Code]vmmc.ExportOption{
+		vmmc.ErrBadName: vmmc.WithName("a/b/c"), vmmc.ErrBadArg: vmmc.WithName("x", nil),
+	} {
+		if _, err := w.p.Export(8, alloc(t, w.p, 64), o); !errors.Is(err, want) {
+			t.Errorf("want %v: %v", want, err)
+		}
+	}
+}
+
+// An export whose name cannot be had ends, also if the daemon does not drop it.
+func TestExportEndsWithoutItsName(t *testing.T) {
+	w := newFakeDaemon(t)
+	w.answers(func(m nodeproto.Method) any {
+		switch m {
+		case nodeproto.Publish:
+			return nodeproto.Published{Taken: &nodeproto.ProcessID{Node: "n", PID: 3}}
+		case nodeproto.Unexport:
+			return code.New(code.NoMem, "not now")
+		}
+		return nodeproto.Empty{}
+	})
+	mem := alloc(t, w.p, 64)
+	for range 2 { // the first one has left neither the id nor the memory taken
+		_, err := w.p.Export(8, mem, vmmc.WithName("x"))
+		var f *vmmc.Error
+		if !errors.As(err, &f) || f.Code != vmmc.ErrNameTaken {
+			t.Errorf("WithName: %v", err)
+		}
+		if _, err := w.p.Publish(within(t), "x", mem); !errors.Is(err, vmmc.ErrNameTaken) {
+			t.Errorf("Publish: %v", err)
+		}
+	}
 }
