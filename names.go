@@ -72,7 +72,8 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 // not come back ten seconds after a restart of the daemon; [ErrNoMem] beyond 16 names of an export,
 // 16,384 of a process, 65,536 of a user; [ErrRevoked] if the export ends meanwhile;
 // [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if the daemon is older than
-// names; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler].
+// names; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler]. After ErrTimeout and ErrCanceled the export
+// may have the name all the same, until Unpublish or the daemon's restart.
 //
 // Experimental: it may change in any release.
 func (e *Export) PublishAs(ctx context.Context, name string, opts ...NameOption) error {

@@ -86,7 +86,7 @@ func (p *process) claimName(ctx context.Context, r nodeproto.PublishRequest) err
 	if err == nil {
 		err = p.n.registry.journal.NoteName(*p.id.Load())
 	}
-	return p.n.names.Settle(e, err)
+	return p.n.names.Settle(ctx, e, err)
 }
 
 // checkExported refuses a name of an export that is not there. A serial of 0 is none.

@@ -181,8 +181,8 @@ func (p *process) handle(
 			return nil, nil, err
 		}
 		if m == nodeproto.Unpublish {
-			p.n.names.Withdraw(p.names, p.nameKey(r.Name, r.Cluster), r.Serial)
-			return nodeproto.Empty{}, nil, nil
+			err = p.n.names.Withdraw(ctx, p.names, p.nameKey(r.Name, r.Cluster), r.Serial)
+			return nodeproto.Empty{}, nil, err
 		}
 		a, err := p.publish(ctx, r)
 		return a, nil, err

@@ -49,7 +49,7 @@ func hold(t *testing.T, tab *Table, k Key, o *Owner, r nodeproto.PublishRequest)
 	t.Helper()
 	e, held, err := tab.Claim(t.Context(), k, o, r)
 	if err == nil && !held {
-		err = tab.Settle(e, nil)
+		err = tab.Settle(t.Context(), e, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -87,14 +87,14 @@ func TestClaim(t *testing.T) {
 	taken(a, of(2), 2)
 	tab.Drop(b)
 	hold(t, &tab, key("x"), a, of(2))
-	tab.Withdraw(a, key("x"), 1)
+	_ = tab.Withdraw(t.Context(), a, key("x"), 1)
 	if len(tab.Find(key("x"))) != 1 {
 		t.Error("another export's name was taken away")
 	}
 	if _, _, err := tab.Claim(t.Context(), key("y"), b, of(1)); !errors.Is(err, code.NoDaemon) {
 		t.Errorf("a claim of a process that has left: %v", err)
 	}
-	tab.Withdraw(a, key("x"), 2)
+	_ = tab.Withdraw(t.Context(), a, key("x"), 2)
 	if len(tab.users) != 0 {
 		t.Errorf("%d users are left", len(tab.users))
 	}
@@ -119,24 +119,24 @@ func TestClaimWaits(t *testing.T) {
 	claim := func() {
 		e, _, err := tab.Claim(t.Context(), key("x"), b, of(1))
 		if err == nil {
-			err = tab.Settle(e, nil)
+			err = tab.Settle(t.Context(), e, nil)
 		}
 		claims <- err
 	}
 	go claim()
-	if err := tab.Settle(first, code.New(code.Timeout, "late")); !errors.Is(err, code.Timeout) {
+	if err := tab.Settle(t.Context(), first, code.New(code.Timeout, "late")); !errors.Is(err, code.Timeout) {
 		t.Errorf("the end of a claim: %v", err)
 	}
 	if err := <-claims; err != nil {
 		t.Error(err)
 	}
-	alive := make(chan bool, 1)
+	alive := make(chan bool)
 	b.Alive = func() bool { return <-alive }
 	again := make(chan error)
 	go func() {
 		e, _, err := tab.Claim(t.Context(), key("x"), a, of(1))
 		if err == nil {
-			err = tab.Settle(e, nil)
+			err = tab.Settle(t.Context(), e, nil)
 		}
 		again <- err
 	}()
@@ -161,7 +161,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	var taken *TakenError
-	if err := tab.Settle(claim, nil); !errors.As(err, &taken) || taken.Owner.PID != 1 {
+	if err := tab.Settle(t.Context(), claim, nil); !errors.As(err, &taken) || taken.Owner.PID != 1 {
 		t.Errorf("the claim: %v", err)
 	}
 	if err := tab.Restore(key("x"), b, of(1)); !errors.Is(err, code.NameTaken) {
@@ -192,7 +192,7 @@ func TestClaimEnds(t *testing.T) {
 	}{
 		"process left": {func(tab *Table, o *Owner) { tab.Drop(o) }, code.NoDaemon},
 		"export ended": {func(tab *Table, o *Owner) { tab.EndExport(o, 1) }, code.BadRbufState},
-		"withdrawn":    {func(tab *Table, o *Owner) { tab.Withdraw(o, key("x"), 1) }, code.BadRbufState},
+		"withdrawn":    {func(tab *Table, o *Owner) { _ = tab.Withdraw(t.Context(), o, key("x"), 1) }, code.BadRbufState},
 	} {
 		var tab Table
 		a := owner(1)
@@ -201,12 +201,84 @@ func TestClaimEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.end(&tab, a)
-		if err := tab.Settle(e, nil); !errors.Is(err, c.want) {
+		if err := tab.Settle(t.Context(), e, nil); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if len(tab.users) != 0 {
 			t.Errorf("%s: %d users are left", what, len(tab.users))
 		}
+	}
+}
+
+// A request that was cancelled does nothing after the next one of its process.
+func TestCancelled(t *testing.T) {
+	var tab Table
+	a := owner(1)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	e, _, err := tab.Claim(t.Context(), key("x"), a, of(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Settle(ended, e, nil); !errors.Is(err, context.Canceled) || len(tab.Find(key("x"))) > 0 {
+		t.Errorf("a claim that was cancelled: %v", err)
+	}
+	hold(t, &tab, key("x"), a, of(1))
+	if err := tab.Withdraw(ended, a, key("x"), 1); !errors.Is(err, context.Canceled) || len(tab.Find(key("x"))) == 0 {
+		t.Errorf("a withdrawal that was cancelled: %v", err)
+	}
+}
+
+// Among 10,000 names and 1,000 imports that wait, a claim wakes nothing, and a name only the
+// imports that wait for it.
+func TestWakes(t *testing.T) {
+	var tab Table
+	a, b := owner(1), owner(2)
+	for i := range 10_000 {
+		hold(t, &tab, key(fmt.Sprint(i)), a, of(uint64(i)+1))
+	}
+	var waits []<-chan struct{}
+	for i := range 1_000 {
+		k := key(fmt.Sprint("none", i))
+		if err := tab.Enter(b, k); err != nil {
+			t.Fatal(err)
+		}
+		_, found := tab.look(k)
+		waits = append(waits, found)
+	}
+	woken := func() (n int) {
+		for _, w := range waits {
+			select {
+			case <-w:
+				n++
+			default:
+			}
+		}
+		return n
+	}
+	late := code.New(code.Timeout, "late")
+	for i := range waits {
+		e, _, err := tab.Claim(t.Context(), key(fmt.Sprint("none", i)), a, of(1<<40))
+		if err == nil {
+			err = tab.Settle(t.Context(), e, late)
+		}
+		if !errors.Is(err, late) {
+			t.Fatal(err)
+		}
+	}
+	if n := woken(); n != 0 {
+		t.Errorf("claims that failed have woken %d imports", n)
+	}
+	hold(t, &tab, key("none7"), a, of(1<<40))
+	if n := woken(); n != 1 {
+		t.Errorf("a name has woken %d imports, want 1", n)
+	}
+	_, again := tab.look(key("none7"))
+	tab.EndExport(a, 1<<40)
+	select {
+	case <-again:
+		t.Error("the end of a name has woken an import that waits for it")
+	default:
 	}
 }
 
@@ -488,7 +560,7 @@ func model(t *rapid.T) {
 			}
 			m := claims[e]
 			delete(claims, e)
-			err := tab.Settle(e, give)
+			err := tab.Settle(context.Background(), e, give)
 			if (err == nil) != (m.state == entryClaiming && give == nil) {
 				t.Fatalf("settled: %v", err)
 			}
@@ -519,7 +591,7 @@ func model(t *rapid.T) {
 		},
 		"withdraw": func(t *rapid.T) {
 			k, o, serial := aKey.Draw(t, "key"), anOwner.Draw(t, "owner"), aSerial.Draw(t, "serial")
-			tab.Withdraw(o, k, serial)
+			_ = tab.Withdraw(context.Background(), o, k, serial)
 			drop(func(m *modelEntry) bool { return m.k == k && m.o == o && m.serial == serial })
 		},
 		"end export": func(t *rapid.T) {
@@ -609,7 +681,7 @@ func TestManyAtOnce(t *testing.T) {
 					continue
 				}
 				if err == nil {
-					err = tab.Settle(e, nil)
+					err = tab.Settle(t.Context(), e, nil)
 				}
 				if err != nil {
 					t.Error(err)
@@ -623,7 +695,7 @@ func TestManyAtOnce(t *testing.T) {
 				owned[n].Unlock() // no other process has it before the next call
 				switch i % 3 {
 				case 0:
-					tab.Withdraw(o, k, 1)
+					_ = tab.Withdraw(t.Context(), o, k, 1)
 				case 1:
 					tab.EndExport(o, 1)
 				}
@@ -666,7 +738,7 @@ func BenchmarkTable(b *testing.B) {
 			for i := range n {
 				e, _, err := tab.Claim(b.Context(), key(fmt.Sprint(i)), a, of(uint64(i)+1))
 				if err == nil {
-					err = tab.Settle(e, nil)
+					err = tab.Settle(b.Context(), e, nil)
 				}
 				if err == nil && i%10 == 0 {
 					k := key(fmt.Sprint("none", i))
@@ -680,11 +752,11 @@ func BenchmarkTable(b *testing.B) {
 			}
 			for b.Loop() {
 				e, _, _ := tab.Claim(b.Context(), key("x"), a, of(1<<40))
-				_ = tab.Settle(e, nil)
+				_ = tab.Settle(b.Context(), e, nil)
 				if es := tab.Find(key("x")); len(es) != 1 {
 					b.Fatal("not found")
 				}
-				tab.Withdraw(a, key("x"), 1<<40)
+				_ = tab.Withdraw(b.Context(), a, key("x"), 1<<40)
 			}
 		})
 	}

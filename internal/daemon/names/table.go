@@ -45,9 +45,10 @@ type place struct {
 
 // name is present while it has entries or waiters. Guarded by Table.mu.
 type name struct {
-	entries []*Entry      // claiming or held, the oldest first; several only if all are of a set
-	changed chan struct{} // closed when the entries change; nil: nothing waits for that
-	waiters int           // calls of Wait
+	entries []*Entry  // claiming or held, the oldest first; several only if all are of a set
+	found   broadcast // for importers: another entry is held
+	settled broadcast // for claims: an entry was settled or has ended
+	waiters int       // calls of Wait
 }
 
 // Owner is one process's part in the table. A process that rejoins has another one.
@@ -149,19 +150,21 @@ func (t *Table) trim(k Key) {
 	}
 }
 
-// wait returns the channel that is closed when the name's entries change. mu is held.
-func (n *name) wait() <-chan struct{} {
-	if n.changed == nil {
-		n.changed = make(chan struct{})
+// A broadcast wakes waiters. Guarded by Table.mu.
+type broadcast struct{ c chan struct{} } // nil: nothing waits
+
+// wait returns the channel that the next wake closes.
+func (b *broadcast) wait() <-chan struct{} {
+	if b.c == nil {
+		b.c = make(chan struct{})
 	}
-	return n.changed
+	return b.c
 }
 
-// wake ends the waits of the name. mu is held.
-func (n *name) wake() {
-	if n.changed != nil {
-		close(n.changed)
-		n.changed = nil
+func (b *broadcast) wake() {
+	if b.c != nil {
+		close(b.c)
+		b.c = nil
 	}
 }
 
@@ -195,7 +198,9 @@ func (t *Table) add(k Key, o *Owner, r nodeproto.PublishRequest, s entryState) *
 	if u.entries++; k.Cluster {
 		u.cluster++
 	}
-	n.wake()
+	if s == entryHeld {
+		n.found.wake()
+	}
 	return e
 }
 
@@ -213,7 +218,7 @@ func (t *Table) end(e *Entry, cause error) {
 	if u.entries--; e.Key.Cluster {
 		u.cluster--
 	}
-	n.wake()
+	n.settled.wake()
 	t.trim(e.Key)
 }
 
@@ -267,7 +272,7 @@ func (t *Table) tryClaim(
 		if e.state == entryHeld {
 			return e, o, nil, nil
 		}
-		return nil, nil, n.wait(), nil
+		return nil, nil, n.settled.wait(), nil
 	}
 	if n != nil && len(n.entries) > 0 {
 		switch first := n.entries[0]; {
@@ -275,7 +280,7 @@ func (t *Table) tryClaim(
 			if first.state == entryHeld {
 				owner = first.Owner
 			}
-			return nil, owner, n.wait(), nil
+			return nil, owner, n.settled.wait(), nil
 		case len(n.entries) >= maxSet:
 			return nil, nil, nil, fullSet(k)
 		}
@@ -297,10 +302,14 @@ var (
 )
 
 // Settle ends a claim: the name is held, or with an error given up. The error that it returns says
-// why the claim has failed.
-func (t *Table) Settle(e *Entry, err error) error {
+// why the claim has failed. The context is the request's: one that was cancelled before the next
+// request of its process came does nothing after that one.
+func (t *Table) Settle(ctx context.Context, e *Entry, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
 	switch {
 	case e.state == entryEnded:
 		return errors.Join(e.cause, err)
@@ -309,7 +318,9 @@ func (t *Table) Settle(e *Entry, err error) error {
 		return err
 	}
 	e.setState(entryHeld)
-	t.find(e.Key).wake()
+	n := t.find(e.Key)
+	n.found.wake()
+	n.settled.wake()
 	return nil
 }
 
@@ -349,13 +360,17 @@ func (t *Table) Restore(k Key, o *Owner, r nodeproto.PublishRequest) error {
 	return nil
 }
 
-// Withdraw takes a name away from an export, if the export has it.
-func (t *Table) Withdraw(o *Owner, k Key, serial uint64) {
+// Withdraw takes a name away from an export, if the export has it. For the context see Settle.
+func (t *Table) Withdraw(ctx context.Context, o *Owner, k Key, serial uint64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	if e := o.own(k, serial); e != nil {
 		t.end(e, errWithdrawn)
 	}
+	return nil
 }
 
 // EndExport takes all names away from an export that has ended.

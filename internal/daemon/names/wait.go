@@ -78,12 +78,12 @@ func (t *Table) Wait(
 }
 
 // look returns the held entries of a name that has a waiter, and the channel that is closed when
-// its entries change.
+// another entry is held.
 func (t *Table) look(k Key) ([]*Entry, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.find(k)
-	return n.held(), n.wait()
+	return n.held(), n.found.wait()
 }
 
 // Enter counts a waiter for a name, and [Table.Leave] ends that. Wait does both. The user is that of
