@@ -68,12 +68,13 @@ func (s *nameService) ListNames(
 	case s.n.accounts.Administrates(c):
 		f.User = nil
 	}
-	// A list looks at all names of its users: one at a time, so that it is no way to keep the node
-	// busy.
-	if err := s.n.listing.Acquire(ctx); err != nil {
+	// A list looks at all names of its users: one of a caller at a time, so that it is no way to keep
+	// the node busy.
+	leave, err := s.n.listing.enter(ctx, c.User)
+	if err != nil {
 		return nil, peers.Coded(err)
 	}
-	defer s.n.listing.Release()
+	defer leave()
 	at := m.GetAfter()
 	rows, more := s.n.namesAfter(f, names.Position{
 		Name: at.GetName(), Cluster: at.GetCluster(), PID: at.GetPid(), Buffer: at.GetBufferId(),

@@ -311,7 +311,7 @@ func (n *Node) admitNamed(e *names.Entry, im nodeproto.Importer) error {
 	return nil
 }
 
-// listNames lists names of the process's user and session, one request of the process at a time: a
+// listNames lists names of the process's user and session, one request of a user at a time: a
 // list looks at all names of the session.
 func (p *process) listNames(
 	ctx context.Context, r nodeproto.ListNamesRequest,
@@ -332,10 +332,11 @@ func (p *process) listNames(
 		}
 		return o.ListNames(ctx, p.user, p.session, r)
 	}
-	if err := p.listing.Acquire(ctx); err != nil {
+	leave, err := p.n.listing.enter(ctx, p.user)
+	if err != nil {
 		return out, err
 	}
-	defer p.listing.Release()
+	defer leave()
 	after := names.Position{
 		Name: r.After, Cluster: r.Cluster, PID: r.AfterPID, Buffer: r.AfterBuffer,
 	}

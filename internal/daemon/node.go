@@ -22,7 +22,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
-	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -74,7 +73,7 @@ type Node struct {
 	children    children
 	broker      broker
 	names       names.Table
-	listing     *semaphore.Semaphore // of nameService
+	listing     perUser // lists of names
 	guests      guests
 	sessions    sessions
 	control     control
@@ -142,8 +141,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	}
 	cfg.Name = hosts.Canonical(cfg.Name)
 	n := &Node{
-		listing: semaphore.New(1),
-		cfg:     cfg, incarnation: random64(), started: time.Now(),
+		cfg: cfg, incarnation: random64(), started: time.Now(),
 		broker:      broker{pending: map[uint64]*pendingLink{}},
 		registry:    registry{processes: map[uint32]*process{}, conns: map[*nodeproto.Conn]struct{}{}},
 		accounts:    users.Accounts{Node: cfg.Name, SpawnRoot: cfg.SpawnRoot, Admins: cfg.Admins},

@@ -18,7 +18,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
-	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -52,7 +51,6 @@ type process struct {
 	logLimiter         systemlog.Limiter
 
 	exports exportTable
-	listing *semaphore.Semaphore // see listNames
 
 	mu            sync.Mutex
 	grantors      map[*process]struct{} // exporters of this node that granted it imports

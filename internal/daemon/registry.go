@@ -17,7 +17,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
-	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -277,7 +276,7 @@ func (reg *registry) serve(c *net.UnixConn) error {
 	p := &process{
 		releaseDescriptors: func() { letGo(); leave() }, refusedFull: left == ingress.ReserveOnly,
 		n: n, cred: cred, pendingHandovers: make(chan struct{}, maxHandovers),
-		grantors: map[*process]struct{}{}, listing: semaphore.New(1),
+		grantors: map[*process]struct{}{},
 	}
 	p.counters.p, p.exports = p, newExportTable(p)
 	ready, refused := make(chan struct{}), false // refused is set before ready is closed
