@@ -203,7 +203,7 @@ func (p *Proc) Kill() {
 // Experimental: it may change in any release.
 func (p *Proc) Stop() {
 	p.t.Helper()
-	p.signal(syscall.SIGSTOP)
+	p.signal(stopSignal)
 	late := time.After(bound)
 	for !stopped(p.cmd.Process.Pid) {
 		select {
@@ -221,7 +221,7 @@ func (p *Proc) Stop() {
 // Experimental: it may change in any release.
 func (p *Proc) Continue() {
 	p.t.Helper()
-	p.signal(syscall.SIGCONT)
+	p.signal(continueSignal)
 }
 
 func (p *Proc) signal(s syscall.Signal) {

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 )
+
+const stopSignal, continueSignal = syscall.SIGSTOP, syscall.SIGCONT
 
 // stopped reports whether all threads of a process have stopped.
 func stopped(pid int) bool {
