@@ -70,7 +70,7 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 // Errors: [ErrBadName]; [ErrNameTaken], whose Peer and text name the owner; [ErrTimeout] or
 // [ErrCanceled] when the context ends, and ErrTimeout also if processes that may have the name have
 // not come back ten seconds after a restart of the daemon; [ErrNoMem] beyond 16 names of an export,
-// 16,384 of a process, 65,536 of a user; [ErrRevoked] if the export ends meanwhile;
+// 16,384 of a process, 65,536 of a user, and if the daemon's disk is full; [ErrRevoked] if the export ends meanwhile;
 // [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if the daemon is older than
 // names; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler]. After ErrTimeout and ErrCanceled the export
 // may have the name all the same, until Unpublish or the daemon's restart.

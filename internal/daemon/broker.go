@@ -124,7 +124,7 @@ func (b *broker) awaitGrant(
 		}
 		select {
 		case <-changed:
-		case <-p.conn.Done():
+		case <-p.conn.Lost():
 			return nodeproto.Grant{}, nil, code.New(code.NoSuchProcess,
 				"process %d on node %q ended before it exported buffer %d", pid, b.n.cfg.Name, a.id)
 		case <-ctx.Done():

@@ -148,7 +148,6 @@ func (p *process) handle(
 		}
 		w, err := p.rejoin(r)
 		if err == nil {
-			p.joined.Store(true)
 			p.counters.open(fds)
 			p.findProgram()
 		}

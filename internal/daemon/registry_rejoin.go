@@ -85,6 +85,7 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 	if !p.n.registry.journal.EndReturn(*id, p.conn) {
 		return notReturning
 	}
+	p.joined.Store(true) // not before: an early departure would have it awaited again
 	p.n.logs.Server.Info("process rejoined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user,
 		"session", p.session)
 	if why := p.n.network.reason(); why != "" { // it may have missed the sever request

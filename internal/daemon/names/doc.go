@@ -7,6 +7,6 @@
 // the name ([Table.Restore]).
 //
 // Table.mu guards all of it. It is the last of a daemon's locks: no other one is taken and no
-// function of a caller is called under it. Each name has a channel of its own for its waiters, so a
-// change wakes only those that wait for that name.
+// function of a caller is called under it. Each name has a channel for the
+// imports and one for the claims that wait for it, so a change wakes only those that it serves.
 package names

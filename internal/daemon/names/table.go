@@ -26,7 +26,7 @@ const (
 // Table is the names of a node.
 type Table struct {
 	mu    sync.Mutex
-	users map[string]*user // present while there are names. Guarded by mu.
+	users map[string]*user // present while there are names or waits. Guarded by mu.
 }
 
 // user is the names of one user. Guarded by Table.mu.
