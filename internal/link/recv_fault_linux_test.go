@@ -24,18 +24,22 @@ func TestNothingIsStoredBehindAFault(t *testing.T) {
 	}
 	e, fd, far := halfLink(t)
 	faults := make(chan error, 2)
-	target := &Target{Handle: 1, Mem: mem, Write: true, MayFault: true, Fault: func(err error) { faults <- err }}
+	target := &Target{Handle: 1, Mem: mem, Read: true, Write: true, MayFault: true, Fault: func(err error) { faults <- err }}
 	rs, err := NewResponder(e, fd, nil, Terms{}, []*Target{target}, nil, func(uint32) {}, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sendRaw(t, far, wire.Header{Type: wire.Data, Flags: wire.Last, Handle: 1, Seq: 1, Size: 64, Chunk: 60}, bytes.Repeat([]byte{1}, 60))
-	sendRaw(t, far, wire.Header{Type: wire.Data, Flags: wire.Last | wire.AckNow, Handle: 1, Seq: 2, Off: page, Size: 4, Word: 7}, nil)
+	sendRaw(t, far, wire.Header{Type: wire.Data, Flags: wire.Last, Handle: 1, Seq: 2, Off: page, Size: 4, Word: 7}, nil)
+	count := wire.Header{Type: wire.Atomic, Handle: 1, Seq: 3, Off: page + 4, Size: 4}
+	count.SetOperands(wire.FetchAdd, 5, 0)
+	sendRaw(t, far, count, nil)
+	sendRaw(t, far, wire.Header{Type: wire.Data, Flags: wire.Last | wire.AckNow, Handle: 1, Seq: 4, Off: page, Size: 4, Word: 7}, nil)
 	if h := recvRaw(t, far); h.Type != wire.Revoke || h.Ack != 0 {
 		t.Fatalf("in the place of the notice is %+v", h)
 	}
-	for h := recvRaw(t, far); h.Type != wire.Ack || h.Ack != 2; h = recvRaw(t, far) {
-		if h.Type != wire.Revoke { // the notice is repeated unless it was still queued
+	for h := recvRaw(t, far); h.Type != wire.Ack || h.Ack != 4; h = recvRaw(t, far) {
+		if h.Type != wire.Revoke && h.Type != wire.Result { // the notice is repeated unless it was still queued
 			t.Fatalf("in the place of the acknowledgement is %+v", h)
 		}
 	}
@@ -44,7 +48,7 @@ func TestNothingIsStoredBehindAFault(t *testing.T) {
 	}
 	rs.rmu.Lock()
 	defer rs.rmu.Unlock()
-	if w := loadLast(mem, page); w != 0 || len(faults) > 0 {
-		t.Errorf("the word is %d, and %d more faults are told", w, len(faults))
+	if w, n := loadLast(mem, page), loadLast(mem, page+4); w != 0 || n != 0 || len(faults) > 0 {
+		t.Errorf("the word is %d, the counter %d, and %d more faults are told", w, n, len(faults))
 	}
 }

@@ -66,10 +66,12 @@ func (rs *Responder) handleAtomic(h *wire.Header) error {
 		return protocol("an atomic on import %d, which does not allow reading and writing", h.Handle)
 	case h.Off > uint64(len(t.Mem)) || h.Size > uint64(len(t.Mem))-h.Off:
 		return protocol("an atomic at %d, the export has %d bytes", h.Off, len(t.Mem))
+	case t.faulted: // an earlier message was lost: refused as after the export's end
 	case c.Wide && !shm.Aligned64(t.Mem[h.Off:]):
 		r.target, r.refused = t, wire.CodeAlignment
 	case t.MayFault:
 		if err := shm.Guard(func() { r.off = applyAtomic(t.Mem, &c) }); err != nil {
+			t.faulted = true
 			rs.targetFaulted(t, err)
 		} else {
 			r.target, r.result = t, true

@@ -65,8 +65,8 @@ type part struct {
 	head []byte // A copy.
 	// The sender's or exporter's memory, if it is long.
 	payload []byte
-	// The message it belongs to, the word of a signal's two, which cannot have arrived yet. 0: the
-	// part holds copies only, and more may be appended.
+	// The message it belongs to, which cannot have arrived yet; of a signal, the word's message. 0:
+	// the part holds copies only, and more may be appended.
 	seq    uint64
 	copied bool // payload is a copy.
 }
