@@ -262,10 +262,12 @@ func (s *starter) start(
 	}
 	// Without descriptors left the child would cost a thread as long as it lives.
 	_ = sys.Kill(j.pid, sys.SIGKILL)
-	for {
-		if _, e := sys.Wait4(j.pid, nil, 0, nil); e != sys.EINTR {
-			break
+	go func() { // it may wait for a file server, which no signal ends
+		for {
+			if _, err := sys.Wait4(j.pid, nil, 0, nil); err != sys.EINTR {
+				return
+			}
 		}
-	}
+	}()
 	return 0, -1, os.NewSyscallError("pidfd_open", err)
 }
