@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ type Proc struct {
 	cmd   *exec.Cmd
 	done  chan struct{} // Closed when it has ended and err is set.
 	err   error
-	known bool // The test has ended it, or knows how it ended.
+	known atomic.Bool // The test has ended it, or knows how it ended.
 
 	read  chan struct{} // Closed when all lines are in lines.
 	mu    sync.Mutex
@@ -150,7 +151,7 @@ func (p *Proc) Line() string {
 		case <-more:
 		case <-over:
 			if all {
-				p.known = true
+				p.known.Store(true)
 				p.t.Fatalf("vmmctest: %s printed no further line and ended: %v", p.what, status(p.err))
 			}
 			all = true
@@ -175,7 +176,7 @@ func (p *Proc) Wait() error {
 	p.t.Helper()
 	select {
 	case <-p.done:
-		p.known = true
+		p.known.Store(true)
 	case <-time.After(bound):
 		p.t.Fatalf("vmmctest: %s has not ended within %v", p.what, bound)
 	}
@@ -191,10 +192,10 @@ func (p *Proc) Kill() {
 	_ = p.cmd.Process.Kill() // fails if it has ended
 	<-p.done
 	ws, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if killed := ws.Signaled() && ws.Signal() == syscall.SIGKILL; p.err != nil && !p.known && !killed {
+	if killed := ws.Signaled() && ws.Signal() == syscall.SIGKILL; p.err != nil && !p.known.Load() && !killed {
 		p.t.Errorf("vmmctest: %s ended by itself: %v", p.what, p.err)
 	}
-	p.known = true
+	p.known.Store(true)
 }
 
 // Stop stops the child where it is, as a debugger does, until [Proc.Continue]. It returns when none
