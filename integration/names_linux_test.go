@@ -138,6 +138,7 @@ func TestNamesOutliveTheDaemon(t *testing.T) {
 			}
 			im, err := who.ImportName(late, name)
 			for errors.Is(err, vmmc.ErrUnreachable) { // first asked while the node's daemon was away
+				time.Sleep(10 * time.Millisecond)
 				im, err = who.ImportName(late, name)
 			}
 			if err == nil {
