@@ -39,7 +39,7 @@ func published(t *testing.T, p *vmmc.Process, pattern string) (n int) {
 }
 
 // The names of a process that is killed are gone as soon as it is. Its successor has them at once,
-// and whoever waits finds that.
+// and an importer or a claimer that waits finds that.
 func TestNameOfAKilledProcess(t *testing.T) {
 	cl := up(t, 1, nil, nil)
 	p := join(t, cl, 0)
