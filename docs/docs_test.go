@@ -149,3 +149,26 @@ func TestNamedFilesExist(t *testing.T) {
 		}
 	}
 }
+
+var nodeAddress = regexp.MustCompile(`(?m)(?:^\w+ +|--remote |as in "\w+ )(?:\d+\.){3}\d+:(\d+)`)
+
+// Pages, manual pages, and the error of a wrong hosts file show nodes at one port: there is no
+// default.
+func TestNodesAreAtOnePort(t *testing.T) {
+	manual, err := filepath.Glob("../man/*.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual = append(manual, "../internal/hosts/hosts.go")
+	shown := 0
+	for _, page := range append(manual, pages...) {
+		for _, m := range nodeAddress.FindAllStringSubmatch(read(t, page), -1) {
+			if shown++; m[1] != "7411" {
+				t.Errorf("%s: a node is at port %s: %q", page, m[1], m[0])
+			}
+		}
+	}
+	if shown < 5 {
+		t.Errorf("%d addresses of nodes were found", shown)
+	}
+}

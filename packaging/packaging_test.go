@@ -82,3 +82,61 @@ func TestAccountAndDirectories(t *testing.T) {
 		}
 	}
 }
+
+// The commands of README.md, with all that they install below an empty root, put the programs, their
+// manual pages and the shell's completion where the table says.
+func TestInstallByHand(t *testing.T) {
+	testutil.Require(t, os.Getuid() == 0, "making accounts and owners, below an empty directory, needs root")
+	b, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, commands, _ := strings.Cut(string(b), "\n```\n")
+	commands, _, ok := strings.Cut(commands, "\n```\n")
+	if !ok {
+		t.Fatal("README.md has no commands")
+	}
+	root := t.TempDir()
+	for _, dir := range []string{"usr/bin", "etc"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commands = strings.NewReplacer(
+		" /usr/", " "+root+"/usr/", ">/usr/", ">"+root+"/usr/", " /etc/", " "+root+"/etc/",
+		"systemd-sysusers", "systemd-sysusers --root="+root,
+		"systemd-tmpfiles", "systemd-tmpfiles --root="+root,
+		"\nsystemctl daemon-reload", "", // the machine's own
+	).Replace(commands)
+	c := exec.CommandContext(t.Context(), "sh", "-ec", commands)
+	c.Dir = ".."
+	c.Env = append(os.Environ(), "PATH="+filepath.Join(root, "usr/bin")+":"+os.Getenv("PATH"))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, commands, out)
+	}
+	manual, err := filepath.Glob("../man/*.1")
+	if err != nil || len(manual) == 0 {
+		t.Fatalf("%d manual pages, %v", len(manual), err)
+	}
+	for _, page := range manual {
+		want, _ := os.ReadFile(page)
+		installed := filepath.Join(root, "usr/share/man/man1", filepath.Base(page))
+		if got, err := os.ReadFile(installed); err != nil || string(got) != string(want) {
+			t.Errorf("%s: %v, or it is another page", installed, err)
+		}
+	}
+	for _, program := range []string{"vmmc", "vmmcd", "cfgvmmc"} {
+		installed := filepath.Join(root, "usr/share/bash-completion/completions", program)
+		if b, err := os.ReadFile(installed); err != nil || !strings.Contains(string(b), "complete ") {
+			t.Errorf("%s: %q, %v", installed, b, err)
+		}
+		if s, err := os.Stat(filepath.Join(root, "usr/bin", program)); err != nil || s.Mode()&0o111 == 0 {
+			t.Errorf("%s: %v, %v", program, s, err)
+		}
+	}
+	for _, file := range []string{"usr/lib/systemd/system/vmmcd.service", "etc/vmmc/vmmcd.env", "var/lib/vmmc"} {
+		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			t.Error(err)
+		}
+	}
+}
