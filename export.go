@@ -509,7 +509,7 @@ func (p *Process) newExport(id uint32, mem []byte, o *exportOptions) *Export {
 		naming: semaphore.New(1),
 	}
 	if o.redirectable > 0 {
-		e.redirect = redirect.New(p.engine.Wait, len(mem))
+		e.redirect = redirect.NewExporter(p.engine.Wait, len(mem))
 	}
 	return e
 }

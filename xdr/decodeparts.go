@@ -72,7 +72,9 @@ func Extend[S ~[]T, T any](d *Decoder, s *S) bool {
 }
 
 // Next returns s with one element more, to decode into, also after an error. It is for code that an
-// earlier vrpcgen wrote: see [Extend].
+// earlier vrpcgen wrote.
+//
+// Deprecated: use [Extend].
 func Next[T any](d *Decoder, s []T) []T {
 	if !Extend(d, &s) && len(s) == 0 {
 		s = make([]T, 1)

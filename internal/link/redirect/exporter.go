@@ -117,9 +117,9 @@ type Shared struct {
 	LinkEnded func() bool // Reports whether the importer's link has ended.
 }
 
-// New makes one for an export of size bytes. wait returns when its condition holds, or with an
+// NewExporter makes one for an export of size bytes. wait returns when its condition holds, or with an
 // error.
-func New(wait func(context.Context, wait.Cond) error, size int) *Exporter {
+func NewExporter(wait func(context.Context, wait.Cond) error, size int) *Exporter {
 	return &Exporter{wait: wait, size: uint64(size)}
 }
 

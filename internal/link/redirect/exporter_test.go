@@ -39,7 +39,7 @@ func (l *arriving) StopRedirect(r *Exporter) {
 // The first message on the stream that meets the range claims it, until End stops it at a whole
 // word: what has arrived of the next one goes to the export.
 func TestStreamClaim(t *testing.T) {
-	r := New(func(context.Context, wait.Cond) error { panic("nothing is waited for") }, 64)
+	r := NewExporter(func(context.Context, wait.Cond) error { panic("nothing is waited for") }, 64)
 	to, mem := make([]byte, 16), make([]byte, 64)
 	if !r.Post(16, to) || r.Post(32, make([]byte, 4)) {
 		t.Fatal("one redirection can be posted at a time")
@@ -73,7 +73,7 @@ func TestStreamClaim(t *testing.T) {
 // does what arrives when nothing had claimed it.
 func TestDrop(t *testing.T) {
 	for _, claims := range []bool{false, true} {
-		r := New(func(context.Context, wait.Cond) error { panic("nothing is waited for") }, 64)
+		r := NewExporter(func(context.Context, wait.Cond) error { panic("nothing is waited for") }, 64)
 		mem := make([]byte, 64)
 		if !r.Post(16, make([]byte, 16)) {
 			t.Fatal("no redirection can be posted")
