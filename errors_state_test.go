@@ -15,12 +15,14 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/manual"
 	"github.com/vmmc-go/vmmc/node"
 )
 
-// bound is how long a test waits for what must happen.
-const bound = 30 * time.Second
+// bound is how long a test waits for what must happen, and how long all of its work may take. It is a
+// guard against hanging: beside other tests some take twenty seconds under the race detector.
+const bound = testutil.Slow * time.Minute
 
 // guard fills memory around and in exports; tests fail where it has changed.
 const guard = 0xa5

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -188,6 +189,18 @@ func nodes(t testing.TB, way string) (importer, exporter string) {
 // twoNodes starts them, with their sockets in dir. clean ends them, also those that were started
 // when there is an error.
 func twoNodes(dir string, encrypt bool) (sockets []string, clean func(), err error) {
+	for range 5 {
+		sockets, clean, err = tryTwoNodes(dir, encrypt)
+		// Another test binary may take a port before the daemon does.
+		if err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+			break
+		}
+		clean()
+	}
+	return sockets, clean, err
+}
+
+func tryTwoNodes(dir string, encrypt bool) (sockets []string, clean func(), err error) {
 	var nodes []*daemon.Node
 	clean = func() {
 		for _, n := range nodes {

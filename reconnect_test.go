@@ -184,9 +184,11 @@ func redirectedOverCuts(t *testing.T, more ...vmmc.Option) {
 			t.Fatalf("message %d went to the buffer, too", i)
 		}
 	}
-	if losses, resumptions := vmmc.Resumed(a); losses == 0 || losses != resumptions {
-		t.Errorf("%d connections were lost, %d links resumed", losses, resumptions)
-	}
+	// The last cut may come after the last message: nothing waits for that resumption.
+	until(t, "all are resumed", func() bool {
+		losses, resumptions := vmmc.Resumed(a)
+		return losses > 0 && losses == resumptions
+	})
 	awaitEvent(t, events, vmmc.LinkResumed)
 }
 

@@ -66,7 +66,7 @@ func pair(t testing.TB, way string) (importer, exporter *vmmc.Process, opts []vm
 // within bounds what a test waits for.
 func within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), testutil.Slow*time.Minute)
 	t.Cleanup(stop)
 	return ctx
 }

@@ -24,7 +24,7 @@ import (
 // are served all the while.
 func TestBadClients(t *testing.T) {
 	s := serve(t, func(context.Context, []byte) ([]byte, error) { return make([]byte, 1<<20), nil },
-		vrpc.WithServerTimes(100*time.Millisecond, 100*time.Millisecond, 0), vrpc.WithConcurrency(2, 2))
+		vrpc.WithServerTimes(100*time.Millisecond, time.Second, 0), vrpc.WithConcurrency(2, 2))
 	call, err := xdr.Append(make([]byte, rpcrecord.MarkLen), &rpcmsg.Call{Program: everyxdr.EVERYPROG, Version: bytesVers, Procedure: 1})
 	if err != nil {
 		t.Fatal(err)

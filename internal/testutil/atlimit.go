@@ -24,6 +24,11 @@ func CombinedOutputAtLimit(t testing.TB, role string, args ...string) (out []byt
 func starved(out []byte) bool {
 	for _, why := range []string{
 		"fatal error: runtime: cannot allocate memory",
+		"fatal error: runtime: cannot map pages",
+		"fatal error: runtime: out of memory",
+		"fatal error: out of memory",
+		"runtime: out of memory: cannot allocate ",
+		"runtime: mmap: too much locked memory",
 		"runtime/cgo: pthread_create failed",
 		"runtime: failed to create new OS thread",
 	} {

@@ -12,7 +12,7 @@ import (
 
 // settleTime bounds how long Main waits for goroutines and descriptors to go. What is closed in
 // time costs nothing; the bound is only for a loaded machine under the race detector.
-const settleTime = Slow * 5 * time.Second
+const settleTime = 30 * time.Second
 
 // Runner is what a *testing.M is to its caller.
 type Runner interface{ Run() int }

@@ -202,7 +202,11 @@ func TestNotArrivals(t *testing.T) {
 	var word, looks, count atomic.Uint32
 	s := &Sleepers{Board: board(&count)}
 	over := make(chan bool)
-	l := Cond{Until: func() bool { looks.Add(1); return word.Load() != 0 }, NotArrivals: true}
+	l := Cond{Until: func() bool {
+		found := word.Load() != 0 // before the look is counted
+		looks.Add(1)
+		return found
+	}, NotArrivals: true}
 	go func() {
 		found, err := s.Sleep(context.Background(), &l, nil, time.Hour)
 		over <- found && err == nil
