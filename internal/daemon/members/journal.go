@@ -451,11 +451,11 @@ func (j *Journal) AnyAbsent() bool {
 }
 
 // IsAbsent reports whether pid belongs to a process that may rejoin.
-func (j *Journal) IsAbsent(pid uint32) bool { return j.presence(pid) != nil }
+func (j *Journal) IsAbsent(pid uint32) bool { return j.Presence(pid) != nil }
 
-// presence returns a channel that is closed when an absent process is present or has ended. It is
+// Presence returns a channel that is closed when an absent process is present or has ended. It is
 // nil for another one.
-func (j *Journal) presence(pid uint32) <-chan struct{} {
+func (j *Journal) Presence(pid uint32) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if m := j.absent[pid]; m != nil {
@@ -466,7 +466,7 @@ func (j *Journal) presence(pid uint32) <-chan struct{} {
 
 // AwaitReturn waits until an absent process is present or has ended.
 func (j *Journal) AwaitReturn(ctx context.Context, pid uint32) error {
-	present := j.presence(pid)
+	present := j.Presence(pid)
 	if present == nil {
 		return nil
 	}
@@ -509,7 +509,7 @@ func (j *Journal) AwaitReturnOf(ctx context.Context, uid uint32, session string)
 }
 
 // absentOf returns the channels of the absent processes of a user and session that may have names,
-// see presence.
+// see Presence.
 func (j *Journal) absentOf(uid uint32, session string) map[uint32]<-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()

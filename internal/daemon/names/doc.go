@@ -6,6 +6,10 @@
 // [Table.EndExport], with its process by [Table.Drop], and a claim also if a returning process has
 // the name ([Table.Restore]).
 //
+// A name can be kept for a program that is started ([Table.Reserve]; reservationState has the
+// diagram). No other process can have it, and a wait for it fails when that program has ended, also
+// before it has joined.
+//
 // Table.mu guards all of it. It is the last of a daemon's locks: no other one is taken and no
 // function of a caller is called under it. Each name has a channel for the
 // imports and one for the claims that wait for it, so a change wakes only those that it serves.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -489,6 +490,12 @@ type modelEntry struct {
 	state  entryState
 }
 
+// modelReservation is a reservation in the model.
+type modelReservation struct {
+	pid   uint32
+	ended bool
+}
+
 // model compares the table with lists, step by step.
 func model(t *rapid.T) {
 	var tab Table
@@ -497,6 +504,13 @@ func model(t *rapid.T) {
 	var all []*modelEntry
 	claims := map[*Entry]*modelEntry{}
 	gone := map[*Owner]bool{}
+	reserved := map[Key]*modelReservation{}
+	refuses := func(k Key, pid uint32) bool { return reserved[k] != nil && reserved[k].pid != pid }
+	endReserved := func(pid uint32) {
+		for _, r := range reserved {
+			r.ended = r.ended || r.pid == pid
+		}
+	}
 	anOwner, aKey := rapid.SampledFrom(owners), rapid.SampledFrom(keys)
 	aSerial := rapid.Uint64Range(1, 3)
 	drop := func(which func(*modelEntry) bool) {
@@ -528,6 +542,10 @@ func model(t *rapid.T) {
 			case gone[o]:
 				if !errors.Is(err, code.NoDaemon) {
 					t.Fatalf("a process that has left: %v", err)
+				}
+			case refuses(k, o.ID.PID):
+				if !errors.Is(err, code.NameTaken) {
+					t.Fatalf("a name that is kept for another process: %v", err)
 				}
 			case own >= 0 && there[own].set == r.Set:
 				if held := there[own].state == entryHeld; held != (e != nil && holder == o) || held == (changed != nil) {
@@ -582,7 +600,7 @@ func model(t *rapid.T) {
 			taken := slices.ContainsFunc(there, func(m *modelEntry) bool {
 				return m.state == entryHeld && (!m.set || !r.Set)
 			})
-			if (err == nil) != (!gone[o] && (mine || !taken)) {
+			if (err == nil) != (!gone[o] && (mine || !taken && !refuses(k, o.ID.PID))) {
 				t.Fatalf("restored: %v", err)
 			}
 			if err == nil && !mine {
@@ -610,7 +628,32 @@ func model(t *rapid.T) {
 				owners[i] = owner(o.ID.PID)
 			}
 		},
-		"": func(t *rapid.T) { check(t, &tab, keys, under, owners, len(all)) },
+		"reserve": func(t *rapid.T) {
+			k, pid := aKey.Draw(t, "key"), rapid.Uint32Range(1, 3).Draw(t, "pid")
+			others := slices.ContainsFunc(under(k), func(m *modelEntry) bool { return m.o.ID.PID != pid })
+			err := tab.Reserve(k, nodeproto.ProcessID{Node: "n", PID: pid})
+			if (err == nil) == (refuses(k, pid) || others) {
+				t.Fatalf("reserved for process %d: %v", pid, err)
+			}
+			if err == nil {
+				endReserved(pid)
+				reserved[k] = &modelReservation{pid: pid}
+			}
+		},
+		"end reserved": func(t *rapid.T) {
+			pid := rapid.Uint32Range(1, 3).Draw(t, "pid")
+			tab.EndReserved(pid)
+			endReserved(pid)
+		},
+		"drop reservations": func(t *rapid.T) {
+			s := aKey.Draw(t, "key").Scope
+			tab.DropReservations(s)
+			maps.DeleteFunc(reserved, func(k Key, _ *modelReservation) bool { return k.Scope == s })
+		},
+		"": func(t *rapid.T) {
+			check(t, &tab, keys, under, owners, len(all))
+			checkReserved(t, &tab, keys, reserved)
+		},
 	})
 }
 
@@ -639,7 +682,7 @@ func check(
 				if of += len(name.entries); at.cluster {
 					cluster += len(name.entries)
 				}
-				if len(name.entries) == 0 {
+				if len(name.entries) == 0 && name.reserved == nil {
 					t.Fatalf("name %q of user %q is left", at.name, user)
 				}
 			}
@@ -660,6 +703,31 @@ func check(
 		if of != o.count || o.gone && of > 0 {
 			t.Fatalf("process %d has %d names, counted %d", o.ID.PID, of, o.count)
 		}
+	}
+}
+
+func checkReserved(t *rapid.T, tab *Table, keys []Key, reserved map[Key]*modelReservation) {
+	kept := map[uint32]bool{}
+	for _, k := range keys {
+		r := reserved[k]
+		if ended := tab.ReservationEnded(k) != nil; ended != (r != nil && r.ended) {
+			t.Fatalf("%v: reserved %+v, ended: %v", k, r, ended)
+		}
+		if r != nil && !r.ended {
+			kept[r.pid] = true
+		}
+	}
+	for pid := range uint32(4) {
+		if tab.IsReserved(pid) != kept[pid] {
+			t.Fatalf("process %d has a reservation: %v", pid, !kept[pid])
+		}
+	}
+	ended := 0
+	for _, u := range tab.users {
+		ended += len(u.ended)
+	}
+	if len(tab.reserved) != len(kept) || ended != len(reserved)-len(kept) {
+		t.Fatalf("%d reservations are kept and %d ended, of %d", len(tab.reserved), ended, len(reserved))
 	}
 }
 

@@ -25,8 +25,9 @@ const (
 
 // Table is the names of a node.
 type Table struct {
-	mu    sync.Mutex
-	users map[string]*user // present while there are names or waits. Guarded by mu.
+	mu       sync.Mutex
+	users    map[string]*user        // present while there are names or waits. Guarded by mu.
+	reserved map[uint32]*reservation // those that are kept, by pid. Guarded by mu.
 }
 
 // user is the names of one user. Guarded by Table.mu.
@@ -35,6 +36,7 @@ type user struct {
 	entries int
 	cluster int // entries that are names of the cluster
 	waits   int
+	ended   []*reservation // the oldest first
 }
 
 // place is a name within its scope.
@@ -43,12 +45,13 @@ type place struct {
 	cluster bool
 }
 
-// name is present while it has entries or waiters. Guarded by Table.mu.
+// name is present while it has entries, waiters or a reservation. Guarded by Table.mu.
 type name struct {
-	entries []*Entry  // claiming or held, the oldest first; several only if all are of a set
-	found   broadcast // for importers: another entry is held
-	settled broadcast // for claims: an entry was settled or has ended
-	waiters int       // calls of Wait
+	entries  []*Entry     // claiming or held, the oldest first; several only if all are of a set
+	found    broadcast    // for importers: another entry is held, or the reservation has ended
+	settled  broadcast    // for claims: an entry was settled or has ended
+	waiters  int          // calls of Wait
+	reserved *reservation // nil: none
 }
 
 // Owner is one process's part in the table. A process that rejoins has another one.
@@ -112,7 +115,7 @@ func (t *Table) find(k Key) *name {
 	return u.scopes[k.Session][place{k.Name, k.Cluster}]
 }
 
-// make returns a name, and its user. mu is held. The caller adds an entry or a waiter.
+// make returns a name, and its user. mu is held. The caller adds an entry, a waiter or a reservation.
 func (t *Table) make(k Key) (*name, *user) {
 	u := t.users[k.User]
 	if u == nil {
@@ -134,12 +137,12 @@ func (t *Table) make(k Key) (*name, *user) {
 	return s[at], u
 }
 
-// trim removes a name that has neither entries nor waiters. mu is held.
+// trim removes a name that has neither entries nor waiters nor a reservation. mu is held.
 func (t *Table) trim(k Key) {
 	u := t.users[k.User]
 	s := u.scopes[k.Session]
 	at := place{k.Name, k.Cluster}
-	if n := s[at]; len(n.entries) > 0 || n.waiters > 0 {
+	if n := s[at]; len(n.entries) > 0 || n.waiters > 0 || n.reserved != nil {
 		return
 	}
 	if delete(s, at); len(s) > 0 {
@@ -268,6 +271,9 @@ func (t *Table) tryClaim(
 		return nil, nil, nil, errGone
 	}
 	n := t.find(k)
+	if err := n.reservedFrom(o.ID.PID); err != nil {
+		return nil, nil, nil, err
+	}
 	if e := o.own(k, r.Serial); e != nil && e.Set == r.Set {
 		if e.state == entryHeld {
 			return e, o, nil, nil
@@ -337,6 +343,9 @@ func (t *Table) Restore(k Key, o *Owner, r nodeproto.PublishRequest) error {
 	}
 	var claims []*Entry
 	if n := t.find(k); n != nil {
+		if err := n.reservedFrom(o.ID.PID); err != nil {
+			return err
+		}
 		for _, e := range n.entries {
 			switch {
 			case e.Set && r.Set:

@@ -52,8 +52,8 @@ func Choose(es []*Entry, turn uint64, admit func(*Entry) error) (e *Entry, err e
 	return nil, err
 }
 
-// Wait is Find and Choose, and waits for an entry. It ends with an error of admit. o is the process
-// that waits.
+// Wait is Find and Choose, and waits for an entry. It ends with an error of admit, and if the process
+// has ended for which the name was reserved. o is the process that waits.
 func (t *Table) Wait(
 	ctx context.Context, o *Owner, k Key, turn uint64, admit func(*Entry) error,
 ) (*Entry, error) {
@@ -69,6 +69,9 @@ func (t *Table) Wait(
 		if e, err := Choose(es, turn, admit); e != nil || err != nil {
 			return e, err
 		}
+		if err := t.ReservationEnded(k); err != nil {
+			return nil, err
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -78,7 +81,7 @@ func (t *Table) Wait(
 }
 
 // look returns the held entries of a name that has a waiter, and the channel that is closed when
-// another entry is held.
+// another entry is held or its reservation has ended.
 func (t *Table) look(k Key) ([]*Entry, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
