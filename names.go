@@ -286,8 +286,8 @@ type importName struct {
 // at once if the name is not there or not for this process, which are not told apart.
 //
 // Errors: as Import; [ErrBadName]; [ErrNoMem] when 1,024 imports of this process wait for names
-// already; [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if a daemon
-// is older than names.
+// already; [ErrNoSuchProcess] if the name was kept for a program of a group, which has ended;
+// [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if a daemon is older than names.
 //
 // Experimental: it may change in any release.
 func (p *Process) ImportName(ctx context.Context, name string, opts ...FindOption) (*Import, error) {
@@ -333,14 +333,15 @@ func (p *Process) importName(ctx context.Context, n *importName) (*Import, error
 }
 
 // importNamed looks the name up and imports what it is for, and does so again if that has ended
-// meanwhile.
+// meanwhile. A look-up fails with NoSuchProcess if the process has ended that the name is kept for.
 func (p *Process) importNamed(ctx context.Context, n *importName) (*Import, error) {
 	defer p.exporters.logWaiting("an import waits for a name: no process publishes it, or its owner does not answer; "+
 		"compare the names, and bound the wait by the context", "name", n.text)()
 	for pause := time.Millisecond; ; pause = min(2*pause, maxImportPause) {
+		found := false
 		im, err := p.importRetrying(ctx, func() (*Import, error) {
 			target, err := p.findName(ctx, n)
-			if err != nil {
+			if found = err == nil; !found {
 				return nil, err
 			}
 			if nameFound != nil {
@@ -349,6 +350,8 @@ func (p *Process) importNamed(ctx context.Context, n *importName) (*Import, erro
 			return p.importBuffer(ctx, target)
 		})
 		switch {
+		case errors.Is(err, code.NoSuchProcess) && !found:
+			return nil, err
 		case errors.Is(err, code.BadRbufState), errors.Is(err, code.NoSuchProcess), errors.Is(err, code.StaleImport),
 			errors.Is(err, code.PeerGone):
 		default:

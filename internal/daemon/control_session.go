@@ -163,13 +163,18 @@ func (s *sessionService) Run(
 			Directory: r.Msg.GetDirectory(), Hosts: r.Msg.GetHosts(),
 		},
 	}
-	o.follow, o.env = r.Msg.GetFollow(), r.Msg.GetEnv()
-	if err := errors.Join(o.Check(o.session), checkVariables(o.env)); err != nil {
+	o.follow, o.env, o.reserve = r.Msg.GetFollow(), r.Msg.GetEnv(), r.Msg.GetReserve()
+	err = errors.Join(o.Check(o.session), checkVariables(o.env))
+	if o.reserve != "" {
+		err = errors.Join(err, nodeproto.CheckName(o.reserve))
+	}
+	if err != nil {
 		return nil, peers.Coded(err)
 	}
 	p, err := s.n.children.runInSession(ctx, o)
 	return reply(&nodev1.RunResponse{
 		Process: processInfo(p), Followed: o.follow && sup.Streams, EnvSet: true,
+		Reserved: o.reserve != "",
 	}, err)
 }
 

@@ -75,6 +75,7 @@ func (p *process) depart() {
 	p.n.registry.noteDeparture(p)
 	if !p.n.isStopping() { // else the process lives on and has its names at the next daemon
 		p.n.names.Drop(p.names) // after noteDeparture: a claim awaits a process that may return
+		p.n.endReservation(p.id.Load().PID, p)
 	}
 }
 

@@ -334,7 +334,7 @@ const maxSupervised = 1 << 16
 func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 	// The supervisor is the user's, and may go on for ever: it is heard as long as an honest one
 	// may have to say.
-	for r, heard := (supervise.ListRequest{Running: true}), 0; ; {
+	for r, heard := (supervise.ListRequest{Running: true, Reserve: true}), 0; ; {
 		l, err := c.List(ctx, r)
 		if err != nil {
 			return
@@ -351,6 +351,8 @@ func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 			known := s.n.children.byPID[p.PID] != nil
 			s.n.registry.mu.Unlock()
 			switch {
+			case p.Ended && p.Reserve != "":
+				s.restoreEnded(p)
 			case p.Joined && !here:
 				_ = c.Leave(ctx, p.PID)
 			case !p.Joined && !s.n.cluster.OwnPID(p.PID):

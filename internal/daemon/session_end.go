@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/cgroup"
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/supervise"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -58,6 +59,7 @@ func (s *session) delete(ctx context.Context) (notice string, err error) {
 		return again(code.New(code.BadConfig, "remove the record of session %q: %v", s.Name, err))
 	}
 	t.remove(s)
+	s.n.names.DropReservations(names.Scope{User: s.User, Session: s.Name})
 	s.n.logs.Server.Info("session deleted", "session", s.Name, "user", s.User)
 	return notice, nil
 }

@@ -29,6 +29,7 @@ type order struct {
 	name      []byte // argument 0, in a session; empty: the path
 	follow    bool
 	env       [][]byte // beside what the node sets
+	reserve   string   // a name that is kept for it, in a session; empty: none
 	nodeproto.SpawnRequest
 }
 
@@ -259,11 +260,12 @@ func (cs *children) drop(c *child) {
 	cs.wakeStarters()
 }
 
-// forget ends a child's claim to its logical pid.
+// forget ends a child's claim to its logical pid, and to the name that is kept for it.
 func (cs *children) forget(c *child) {
 	cs.n.registry.mu.Lock()
-	defer cs.n.registry.mu.Unlock()
 	cs.drop(c)
+	cs.n.registry.mu.Unlock()
+	cs.n.endReservation(c.pid, nil)
 }
 
 // end ends all programs, with all that they started in their process

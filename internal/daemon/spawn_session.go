@@ -60,6 +60,11 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 			c.group = c.pid
 		}
 		err = cs.add(c)
+		if err == nil && c.reserve != "" {
+			if err = s.reserve(c.reserve, c.pid); err != nil {
+				cs.drop(c)
+			}
+		}
 	}
 	cs.n.registry.mu.Unlock()
 	if err != nil {
@@ -74,7 +79,7 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 	order := supervise.Order{
 		PID: c.pid, Group: c.group, Parent: o.parent, Token: c.token,
 		Path: o.Path, Name: o.name, Search: o.search, Args: o.Args, Directory: o.Directory,
-		Input: o.input, Terminal: o.terminal,
+		Input: o.input, Terminal: o.terminal, Reserve: o.reserve,
 	}
 	order.Follow = o.follow && sup.Streams
 	for _, e := range env {
@@ -152,9 +157,14 @@ func (cs *children) follow(sup *supervise.Client, c *child) {
 	}
 }
 
+// started reports whether a daemon of this node has had the supervisor start a program.
+func (s *session) started(p supervise.Program) bool {
+	return s.Key != "" && hmac.Equal([]byte(p.Token), []byte(s.token(p.PID)))
+}
+
 // readopt takes on a program that a daemon before this one has started.
 func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Program) {
-	if s.Key == "" || !hmac.Equal([]byte(p.Token), []byte(s.token(p.PID))) {
+	if !s.started(p) {
 		cs.n.logs.Server.Warn("a session's supervisor has a program that no daemon had it start",
 			"session", s.Name, "pid", p.PID)
 		return
@@ -183,5 +193,6 @@ func (cs *children) readopt(s *session, sup *supervise.Client, p supervise.Progr
 			p.PID, "err", err)
 		return
 	}
+	s.reserveAgain(p)
 	cs.n.wg.Go(func() { cs.follow(sup, c) })
 }

@@ -86,7 +86,8 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 		return Program{}, err
 	}
 	p := &program{Program: Program{
-		PID: o.PID, Group: o.Group, Parent: o.Parent, Token: o.Token, Command: command(o), Begun: time.Now(),
+		PID: o.PID, Group: o.Group, Parent: o.Parent, Token: o.Token, Reserve: o.Reserve,
+		Command: command(o), Begun: time.Now(),
 	}}
 	if err := s.admit(p); err != nil {
 		e.close()

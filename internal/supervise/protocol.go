@@ -43,6 +43,7 @@ type State struct {
 type ListRequest struct {
 	After   uint32
 	Running bool // only those that have not ended
+	Reserve bool `json:",omitempty"` // and those for which a name was kept
 }
 
 // Listing is as much of them as fits.

@@ -75,7 +75,7 @@ func (s *supervisor) list(r ListRequest) (Listing, error) {
 	s.mu.Lock()
 	var all []*program
 	for _, p := range s.programs {
-		if p.PID > r.After && (!r.Running || !p.Ended) {
+		if p.PID > r.After && (!r.Running || !p.Ended || r.Reserve && p.Reserve != "") {
 			all = append(all, p)
 		}
 	}

@@ -43,6 +43,7 @@ type Order struct {
 	Input     bool      // it reads what is written for it; else its input is empty
 	Terminal  *Terminal // it gets one, which is its input too; may be nil
 	Follow    bool      `json:",omitempty"` // its output is read as it comes, with ReadRequest.Attended
+	Reserve   string    `json:",omitempty"` // the name that its node keeps for it
 }
 
 // Terminal is what a program is to know of its user's terminal.
@@ -58,6 +59,7 @@ type Program struct {
 	Group   uint32
 	Parent  nodeproto.ProcessID
 	Token   string `json:",omitempty"`
+	Reserve string `json:",omitempty"`
 	Command string // for people to read
 	Begun   time.Time
 	Joined  bool // was started elsewhere and has joined: its output goes elsewhere too

@@ -704,7 +704,10 @@ type RunRequest struct {
 	Follow bool `protobuf:"varint,9,opt,name=follow,proto3" json:"follow,omitempty"`
 	// Variables of the program's environment beside those that the node sets, as
 	// NAME=VALUE.
-	Env           [][]byte `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty"`
+	Env [][]byte `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty"`
+	// A name of the session on the node that is kept for the program; empty: none. No other process
+	// can publish under it, and a wait for it fails when the program has ended.
+	Reserve       string `protobuf:"bytes,11,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -809,6 +812,13 @@ func (x *RunRequest) GetEnv() [][]byte {
 	return nil
 }
 
+func (x *RunRequest) GetReserve() string {
+	if x != nil {
+		return x.Reserve
+	}
+	return ""
+}
+
 // Terminal is what a program is to know of its user's terminal.
 type Terminal struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -878,7 +888,9 @@ type RunResponse struct {
 	// that is older than that.
 	Followed bool `protobuf:"varint,2,opt,name=followed,proto3" json:"followed,omitempty"`
 	// The variables of env were set. Unset by a node that is older than them.
-	EnvSet        bool `protobuf:"varint,3,opt,name=env_set,json=envSet,proto3" json:"env_set,omitempty"`
+	EnvSet bool `protobuf:"varint,3,opt,name=env_set,json=envSet,proto3" json:"env_set,omitempty"`
+	// The name of reserve is kept. Unset by a node that is older than that.
+	Reserved      bool `protobuf:"varint,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -930,6 +942,13 @@ func (x *RunResponse) GetFollowed() bool {
 func (x *RunResponse) GetEnvSet() bool {
 	if x != nil {
 		return x.EnvSet
+	}
+	return false
+}
+
+func (x *RunResponse) GetReserved() bool {
+	if x != nil {
+		return x.Reserved
 	}
 	return false
 }
@@ -2064,7 +2083,7 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x15SessionOriginResponse\x12.\n" +
 	"\x04made\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04made\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\"\x8c\x02\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"\xa6\x02\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x12\n" +
@@ -2077,15 +2096,17 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\bterminal\x18\b \x01(\v2\x16.vmmc.node.v1.TerminalR\bterminal\x12\x16\n" +
 	"\x06follow\x18\t \x01(\bR\x06follow\x12\x10\n" +
 	"\x03env\x18\n" +
-	" \x03(\fR\x03env\"L\n" +
+	" \x03(\fR\x03env\x12\x18\n" +
+	"\areserve\x18\v \x01(\tR\areserve\"L\n" +
 	"\bTerminal\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x02 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\tR\x04term\"s\n" +
+	"\x04term\x18\x03 \x01(\tR\x04term\"\x8f\x01\n" +
 	"\vRunResponse\x12/\n" +
 	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\x12\x1a\n" +
 	"\bfollowed\x18\x02 \x01(\bR\bfollowed\x12\x17\n" +
-	"\aenv_set\x18\x03 \x01(\bR\x06envSet\"\xb3\x03\n" +
+	"\aenv_set\x18\x03 \x01(\bR\x06envSet\x12\x1a\n" +
+	"\breserved\x18\x04 \x01(\bR\breserved\"\xb3\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x19\n" +
 	"\breal_pid\x18\x02 \x01(\rR\arealPid\x12\x14\n" +
