@@ -61,7 +61,9 @@ It runs on this machine's node; with --node on the first one named. With -n it
 runs several times, on one node after the other: on those that --node names, or
 VMMCHOSTS, or on those of the session in the order in which it was made on them,
 from this machine's on; with [NODE.PID] before each line of output. All are one run
-group. If one cannot be started, those that were are ended again.
+group. If one cannot be started, those that were are ended again. Each finds its number,
+from 0 on, in VMMC_RANK, the number of all in VMMC_SIZE, and what package group needs
+in VMMC_GROUP. The ranks of one node follow each other, and rank 0 is started first.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all that is in
 the run group on all nodes. A second SIGINT, a second or more after the first, is
@@ -105,6 +107,9 @@ failed, 2 if it was called wrongly.`,
 						return serve.Usage("--env %s: there is no such variable here; wanted NAME=VALUE, or the NAME of one to pass on", v)
 					}
 					v += "=" + value
+				}
+				if name, _, _ := strings.Cut(v, "="); slices.Contains(groupVariables, name) {
+					return serve.Usage("--env %s: this tool sets %s, for each process another: use -n", v, name)
 				}
 				o.request.Env = append(o.request.Env, []byte(v))
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ type runOptions struct {
 	tty     bool
 	screen  *screen // with tty
 	env     []string
+	group   runGroup // with a count above 1
 	request *nodev1.RunRequest
 }
 
@@ -50,6 +52,11 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 	at, err := o.targetNodes(ctx, a)
 	if err != nil {
 		return 0, err
+	}
+	if o.count > 1 {
+		if o.group, err = newRunGroup(at, o.count); err != nil {
+			return 0, err
+		}
 	}
 	all, err := o.start(ctx, at)
 	if err != nil {
@@ -123,7 +130,7 @@ func (o *runOptions) unread(ctx context.Context, p *signalForwarder, over <-chan
 func (o *runOptions) start(ctx context.Context, at []*ask.Node) ([]started, error) {
 	ctx, stop := context.WithTimeout(ctx, 2*timeout.Control+time.Duration(o.count)*timeout.Ping)
 	defer stop()
-	first, err := o.one(ctx, at[0], 0)
+	first, err := o.one(ctx, at[0], 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +142,7 @@ func (o *runOptions) start(ctx context.Context, at []*ask.Node) ([]started, erro
 	for i := 1; i < o.count; i++ {
 		turns <- struct{}{}
 		starting.Go(func() {
-			all[i], errs[i] = o.one(ctx, at[i%len(at)], first.p.GetGroup())
+			all[i], errs[i] = o.one(ctx, at[i%len(at)], i, first.p.GetGroup())
 			<-turns
 		})
 	}
@@ -158,13 +165,15 @@ func (o *runOptions) start(ctx context.Context, at []*ask.Node) ([]started, erro
 	return some, fmt.Errorf("%d of %d processes cannot be started, the others are ended: %w", bad, o.count, errors.Join(compact(errs)...))
 }
 
-// one starts one process.
-func (o *runOptions) one(ctx context.Context, n *ask.Node, group uint32) (started, error) {
+// one starts process i, in a run group; 0: a new one.
+func (o *runOptions) one(ctx context.Context, n *ask.Node, i int, group uint32) (started, error) {
+	env, reserve := o.group.member(i)
+	env = slices.Concat(o.request.GetEnv(), env)
 	a, err := n.Client.Run(ctx, connect.NewRequest(&nodev1.RunRequest{
 		Session: o.request.GetSession(), Path: o.request.GetPath(), Args: o.request.GetArgs(),
 		Directory: o.request.GetDirectory(), Hosts: o.request.GetHosts(), Group: group,
 		Input: o.request.GetInput(), Terminal: o.request.GetTerminal(),
-		Follow: !o.detach && !o.input, Env: o.request.GetEnv(),
+		Follow: !o.detach && !o.input, Env: env, Reserve: reserve,
 	}))
 	if err = ask.ErrorOf(n, err); err != nil {
 		if unknown(err) {
@@ -173,11 +182,15 @@ func (o *runOptions) one(ctx context.Context, n *ask.Node, group uint32) (starte
 		return started{}, err
 	}
 	s := started{n: n, p: a.Msg.GetProcess(), followed: a.Msg.GetFollowed()}
-	if len(o.request.GetEnv()) > 0 && !a.Msg.GetEnvSet() {
+	switch {
+	case len(o.request.GetEnv()) > 0 && !a.Msg.GetEnvSet():
 		err = code.New(code.BadConfig, "node %q is older than --env, and has not set the variables: upgrade its vmmcd", n.Name)
-		return started{}, errors.Join(err, o.undo(ctx, []started{s}))
+	case reserve != "" && !a.Msg.GetReserved():
+		err = code.New(code.BadConfig, "node %q is older than groups, and does not keep a member's name: upgrade its vmmcd", n.Name)
+	default:
+		return s, nil
 	}
-	return s, nil
+	return started{}, errors.Join(err, o.undo(ctx, []started{s}))
 }
 
 // undo ends what was started.
