@@ -14,8 +14,14 @@ func TestSubscribe(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {
 			near, far := nodes(t, way)
-			var told []string // by the goroutine that runs handlers, and read when it has
-			a := join(t, near, vmmc.WithEvents(func(e vmmc.Event) { told = append(told, "option "+e.Kind.String()) }))
+			var mu sync.Mutex
+			var told []string // Guarded by mu.
+			tell := func(name string, e vmmc.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, name+" "+e.Kind.String())
+			}
+			a := join(t, near, vmmc.WithEvents(func(e vmmc.Event) { tell("option", e) }))
 			b := join(t, far)
 			var exports []*vmmc.Export
 			var last *vmmc.Import
@@ -39,10 +45,12 @@ func TestSubscribe(t *testing.T) {
 				<-ran
 			}
 			listener := func(name string) func(vmmc.Event) {
-				return func(e vmmc.Event) { told = append(told, name+" "+e.Kind.String()) }
+				return func(e vmmc.Event) { tell(name, e) }
 			}
 			want := func(s ...string) {
 				t.Helper()
+				mu.Lock()
+				defer mu.Unlock()
 				for i := range s {
 					s[i] += " import revoked"
 				}
@@ -62,7 +70,7 @@ func TestSubscribe(t *testing.T) {
 
 			var once func()
 			once = a.Subscribe(func(e vmmc.Event) { // which cancels itself and the next, and subscribes
-				told = append(told, "once "+e.Kind.String())
+				tell("once", e)
 				once()
 				cancel[1]()
 				cancel = append(cancel, a.Subscribe(listener("third")))
@@ -88,9 +96,11 @@ func TestSubscribe(t *testing.T) {
 			}
 			for <-ran != vmmc.PeerGone { // the last one
 			}
+			mu.Lock()
 			if slices.Contains(told, "third import revoked") {
 				t.Errorf("%q was told after cancel", told)
 			}
+			mu.Unlock()
 			if err := a.Close(); err != nil {
 				t.Fatal(err)
 			}
