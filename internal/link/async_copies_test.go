@@ -42,8 +42,20 @@ func newCopier(t *testing.T) *copier {
 	far := view(t, r, func(fd int) (*shm.Region, error) { return shm.Open(fd, len(c.mem), true) })
 	c.m = NewMapped(c.out, 1, far, 0, len(c.mem), 0, 0, 0)
 	t.Cleanup(c.m.Close)
-	c.a.deferredCopies.timerAt = unix.Monotonic() + int64(time.Hour)
+	c.setTimerAt(unix.Monotonic() + int64(time.Hour))
 	return c
+}
+
+func (c *copier) setTimerAt(at int64) {
+	c.a.deferredCopies.mu.Lock()
+	defer c.a.deferredCopies.mu.Unlock()
+	c.a.deferredCopies.timerAt = at
+}
+
+func (c *copier) idleSince() int64 {
+	c.out.backlog.mu.Lock()
+	defer c.out.backlog.mu.Unlock()
+	return c.out.backlog.idleSince
 }
 
 // send begins the nth long copy, of bytes that are n+1.
@@ -124,11 +136,11 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 	ctx := t.Context()
 	for name, f := range map[string]func(*testing.T, *copier){
 		"a moment": func(t *testing.T, c *copier) {
-			c.a.deferredCopies.timerAt = 0
+			c.setTimerAt(0)
 			c.send(t, 0, false)
 		},
 		"a moment, again": func(t *testing.T, c *copier) {
-			c.a.deferredCopies.timerAt = 0
+			c.setTimerAt(0)
 			c.send(t, 0, false)
 			eventually(t, "the first is not there", func() bool { return c.sent(t, 1) == 1 })
 			eventually(t, "the timer is set for ever", func() bool {
@@ -149,9 +161,9 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 		},
 		"a moment, and more come": func(t *testing.T, c *copier) { // which do not put the first one off
 			c.send(t, 0, false)
-			since := c.out.backlog.idleSince
+			since := c.idleSince()
 			c.send(t, 1, false)
-			if c.out.backlog.idleSince != since {
+			if c.idleSince() != since {
 				t.Error("the first one has been put off")
 			}
 			c.a.deferredCopies.mu.Lock()
@@ -217,7 +229,9 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 			}
 		},
 		"there is no timer": func(t *testing.T, c *copier) {
+			c.a.deferredCopies.mu.Lock()
 			c.a.deferredCopies.closed = true
+			c.a.deferredCopies.mu.Unlock()
 			c.send(t, 0, false)
 		},
 	} {

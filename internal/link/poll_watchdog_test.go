@@ -48,6 +48,10 @@ func TestWatchdogSweeps(t *testing.T) {
 	releasedUnarmed(t, rq)
 	g := onlyOnWatchdog(t, rq)
 	visit := func() {
+		for !rq.e.polling.CompareAndSwap(false, true) {
+			time.Sleep(time.Millisecond)
+		}
+		defer rq.e.polling.Store(false)
 		g.lastWaitEnd = unix.Monotonic()
 		g.lastSweep.Store(0)
 		g.sweep()
@@ -81,15 +85,20 @@ func TestWatchdogPostpones(t *testing.T) {
 			t.Errorf("it is put off by %v, want %v", g.interval, want)
 		}
 	}
-	if g.interval != rearmTick {
-		t.Errorf("it goes off after %v at first, want %v", g.interval, rearmTick)
+	interval := func() time.Duration {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.interval
+	}
+	if d := interval(); d != rearmTick {
+		t.Errorf("it goes off after %v at first, want %v", d, rearmTick)
 	}
 	putOff(2 * rearmTick)
 	putOff(maxRearmTick)
 	putOff(maxRearmTick)
 	g.expedite()
-	if g.interval != rearmTick {
-		t.Errorf("something is gathered, and it goes off after %v, want %v", g.interval, rearmTick)
+	if d := interval(); d != rearmTick {
+		t.Errorf("something is gathered, and it goes off after %v, want %v", d, rearmTick)
 	}
 	putOff(rearmTick)
 	putOff(2 * rearmTick)

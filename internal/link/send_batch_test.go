@@ -20,14 +20,22 @@ func TestBatch(t *testing.T) {
 	}{
 		{"no waiter", func(*testing.T, *Engine) {}, false},
 		{"no timer", func(t *testing.T, e *Engine) {
-			e.batch.closed = true
-			t.Cleanup(func() { e.batch.closed = false })
+			closed := func(is bool) {
+				e.batch.mu.Lock()
+				defer e.batch.mu.Unlock()
+				e.batch.closed = is
+			}
+			closed(true)
+			t.Cleanup(func() { closed(false) })
 		}, false},
 		{"the background does not come", func(t *testing.T, e *Engine) {
-			var err error
-			if e.batch.timer, err = unix.NewTimer(); err != nil { // which is in no set
+			timer, err := unix.NewTimer() // which is in no set
+			if err != nil {
 				t.Fatal(err)
 			}
+			e.batch.mu.Lock()
+			defer e.batch.mu.Unlock()
+			e.batch.timer = timer
 		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
