@@ -32,21 +32,30 @@ func TestWatchdogArms(t *testing.T) {
 	}
 }
 
-// onlyOnWatchdog takes the guard's timer away, so that the test alone has it act, and the list.
+// onlyOnWatchdog gives the guard a timer that is in no set, so that the test alone has it act. It
+// comes before a link is on the guard's list: the timer of before was never set then.
 func onlyOnWatchdog(t *testing.T, rq *Requester) *rearmWatchdog {
 	t.Helper()
+	deaf, err := unix.NewTimer()
+	if err != nil {
+		t.Fatal(err)
+	}
 	g := &rq.e.watchdog
 	g.mu.Lock()
-	g.timer.Set(0)
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	if len(g.list) > 0 {
+		t.Fatal("a link is on the list")
+	}
+	g.timer.Close()
+	g.timer = deaf // the engine closes it
 	return g
 }
 
 // A waiter that passes by arms links that no wait has taken since another one did, and leaves others alone.
 func TestWatchdogSweeps(t *testing.T) {
 	rq, _ := requesterTo(t)
-	releasedUnarmed(t, rq)
 	g := onlyOnWatchdog(t, rq)
+	releasedUnarmed(t, rq)
 	visit := func() {
 		for !rq.e.polling.CompareAndSwap(false, true) {
 			time.Sleep(time.Millisecond)
@@ -74,8 +83,8 @@ func TestWatchdogSweeps(t *testing.T) {
 // The timer is set for twice as long each time that it is put off, up to a bound, and for a short time at first, and while anything is gathered.
 func TestWatchdogPostpones(t *testing.T) {
 	rq, _ := requesterTo(t)
+	g := onlyOnWatchdog(t, rq)
 	releasedUnarmed(t, rq)
-	g := &rq.e.watchdog
 	putOff := func(want time.Duration) {
 		t.Helper()
 		g.mu.Lock()
@@ -108,7 +117,7 @@ func TestWatchdogPostpones(t *testing.T) {
 // goroutine has waited lately, or one sleeps.
 func TestDisarmRead(t *testing.T) {
 	rq, _ := requesterTo(t)
-	g := &rq.e.watchdog
+	g := onlyOnWatchdog(t, rq)
 	rq.e.markHot(&rq.stream)
 	rq.disarmRead()
 	if _, armed := unarmed(rq); !armed {
@@ -121,7 +130,6 @@ func TestDisarmRead(t *testing.T) {
 		t.Errorf("the link is on the guard's list: %v, armed: %v", listed, armed)
 	}
 	startSleeper(t, rq)
-	onlyOnWatchdog(t, rq)
 	g.timerExpired()
 	rq.disarmRead()
 	if _, armed := unarmed(rq); !armed {
@@ -133,8 +141,8 @@ func TestDisarmRead(t *testing.T) {
 // waiter has left so.
 func TestSleeperArmsAll(t *testing.T) {
 	rq, _ := requesterTo(t)
-	releasedUnarmed(t, rq)
 	onlyOnWatchdog(t, rq)
+	releasedUnarmed(t, rq)
 	startSleeper(t, rq)
 	eventually(t, "a goroutine sleeps, and an unpolled link is unarmed", func() bool {
 		listed, armed := unarmed(rq)
