@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/foreign"
@@ -27,8 +26,7 @@ type exporters struct {
 	*member
 	terms        *linkTerms
 	associations *associations
-	dumpImports  bool          // core dumps include imported memory
-	turn         atomic.Uint64 // counts look-ups of names: of a set each takes the next member
+	dumpImports  bool // core dumps include imported memory
 
 	mu    sync.Mutex
 	links map[nodeproto.ProcessID]*exporterLink

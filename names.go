@@ -280,7 +280,8 @@ type importName struct {
 // ImportName imports what is published under a name, see [Export.PublishAs]. It waits for the name
 // as [Process.Import] waits for an export, bounded by the context and told in the log. So it finds
 // a server that starts later, or is started again. Of a name that several exports have ([InSet]) it
-// takes the next one in turn; with [Process.Names] and Import each of them can be had.
+// takes the next one in turn, counted over all importers; with [Process.Names] and Import each of
+// them can be had.
 //
 // For the names of another user or session ([OwnedBy]) it does not wait: the error is [ErrNoRights]
 // at once if the name is not there or not for this process, which are not told apart.
@@ -375,7 +376,7 @@ func (p *Process) findName(ctx context.Context, n *importName) (importTarget, er
 	if err := p.checkNames(ctx); err != nil {
 		return importTarget{}, err
 	}
-	r := nodeproto.ImportRequest{Name: &n.ref, Turn: p.exporters.turn.Add(1)}
+	r := nodeproto.ImportRequest{Name: &n.ref}
 	g, fds, err := nodeconn.Ask[nodeproto.Grant](ctx, &p.node, nodeproto.Import, r, nil)
 	closeAll(fds)
 	if err != nil {

@@ -195,7 +195,18 @@ func TestNameInSet(t *testing.T) {
 	if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); diff != "" {
 		t.Error(diff)
 	}
-	for n, err := range a.Names(within(t), "*") {
+	// Processes that import once have turns, too, whatever else they look up.
+	publish(t, a, "y")
+	clear(got)
+	for range 6 {
+		once := join(t, socket)
+		importName(t, once, "y")
+		got[importName(t, once, "x").Exporter()]++
+	}
+	if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); diff != "" {
+		t.Error(diff)
+	}
+	for n, err := range a.Names(within(t), "x") {
 		if err != nil || !n.Set || n.Name != "x" || n.Buffer != 7 || n.Size != 64 || want[n.Process] == 0 {
 			t.Errorf("%+v, %v", n, err)
 		}

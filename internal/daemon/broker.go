@@ -32,7 +32,7 @@ func (p *process) importBuffer(
 	ctx context.Context, r nodeproto.ImportRequest, pages []int,
 ) (any, []int, error) {
 	if r.Name != nil {
-		g, err := p.importNamed(ctx, *r.Name, r.Turn)
+		g, err := p.importNamed(ctx, *r.Name)
 		return g, nil, err
 	}
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}

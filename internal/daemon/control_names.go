@@ -30,7 +30,7 @@ func (s *service) ImportName(
 	defer leave()
 	g, buffer, err := s.n.grantNamed(ctx, im, names.Key{
 		Scope: names.Scope{User: m.GetOwnerUser(), Session: m.GetOwnerSession()}, Name: m.GetName(),
-	}, m.GetTurn())
+	})
 	if err != nil {
 		return nil, peers.Coded(s.orEnding(err))
 	}

@@ -144,7 +144,7 @@ func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Meth
 			if m.next()%4 == 0 {
 				r.Name.User, r.Name.Session = &w.user, new(m.text())
 			}
-			r.Serial, r.Turn = m.number(), m.number()
+			r.Serial = m.number()
 		}
 		return method, r
 	case nodeproto.Publish, nodeproto.Unpublish:
@@ -320,7 +320,7 @@ func (w *victims) ask(m *material) (string, proto.Message) {
 		owner := pick(m, w.user, "root", m.text())
 		return node + "ImportName", &nodev1.ImportNameRequest{
 			Importer: of, User: user, Session: m.text(), Name: pick(m, "x", "published", m.text()),
-			OwnerUser: owner, OwnerSession: pick(m, "", m.text()), Turn: m.number(),
+			OwnerUser: owner, OwnerSession: pick(m, "", m.text()),
 		}
 	case 16:
 		return "/vmmc.node.v1.NameService/ListNames", &nodev1.ListNamesRequest{

@@ -122,7 +122,7 @@ func (p *process) restoreNames(rs []nodeproto.PublishRequest) {
 
 // importNamed finds what is published under a name.
 func (p *process) importNamed(
-	ctx context.Context, r nodeproto.NameRef, turn uint64,
+	ctx context.Context, r nodeproto.NameRef,
 ) (nodeproto.Grant, error) {
 	if err := p.n.checkName(r.Name, r.Cluster); err != nil {
 		return nodeproto.Grant{}, err
@@ -136,9 +136,9 @@ func (p *process) importNamed(
 		k.Session = *r.Session
 	}
 	if r.Node != "" && r.Node != p.n.cfg.Name {
-		return p.importNamedElsewhere(ctx, im, r.Node, k, turn)
+		return p.importNamedElsewhere(ctx, im, r.Node, k)
 	}
-	e, err := p.n.findNamed(ctx, p.names, im, k, turn)
+	e, err := p.n.findNamed(ctx, p.names, im, k)
 	if err != nil {
 		return nodeproto.Grant{}, err
 	}
@@ -150,7 +150,7 @@ func (p *process) importNamed(
 
 // importNamedElsewhere imports what is published under a name on another node.
 func (p *process) importNamedElsewhere(
-	ctx context.Context, im nodeproto.Importer, node string, k names.Key, turn uint64,
+	ctx context.Context, im nodeproto.Importer, node string, k names.Key,
 ) (nodeproto.Grant, error) {
 	o, err := p.n.cluster.Peer(node)
 	if err != nil {
@@ -169,7 +169,7 @@ func (p *process) importNamedElsewhere(
 	}
 	defer p.n.names.Leave(p.names, here)
 	g, err := o.ImportName(ctx, im, &nodev1.ImportNameRequest{
-		Name: k.Name, OwnerUser: k.User, OwnerSession: k.Session, Turn: turn,
+		Name: k.Name, OwnerUser: k.User, OwnerSession: k.Session,
 	})
 	p.n.cluster.CompareFirst(o)
 	return g, err
@@ -236,7 +236,7 @@ func (t *guests) enter(node, user string) (o *names.Owner, leave func(), err err
 
 // grantNamed grants an importer of another node what is published under a name here.
 func (n *Node) grantNamed(
-	ctx context.Context, im nodeproto.Importer, k names.Key, turn uint64,
+	ctx context.Context, im nodeproto.Importer, k names.Key,
 ) (g nodeproto.Grant, buffer uint32, err error) {
 	if err := n.checkName(k.Name, k.Cluster); err != nil {
 		return g, 0, err
@@ -247,7 +247,7 @@ func (n *Node) grantNamed(
 	}
 	defer leave()
 	for pause := minNamePause; ; pause = min(2*pause, maxNamePause) {
-		e, err := n.findNamed(ctx, o, im, k, turn)
+		e, err := n.findNamed(ctx, o, im, k)
 		if err != nil {
 			return g, 0, err
 		}
@@ -281,13 +281,13 @@ const (
 // waits for it; o is its part in the table. Another one is refused at once, with one text where the
 // name is not there and where it is not for the importer.
 func (n *Node) findNamed(
-	ctx context.Context, o *names.Owner, im nodeproto.Importer, k names.Key, turn uint64,
+	ctx context.Context, o *names.Owner, im nodeproto.Importer, k names.Key,
 ) (*names.Entry, error) {
 	admit := func(e *names.Entry) error { return n.admitNamed(e, im) }
 	if k.User == im.User && k.Session == im.Session {
-		return n.names.Wait(ctx, o, k, turn, admit)
+		return n.names.Wait(ctx, o, k, admit)
 	}
-	if e, _ := names.Choose(n.names.Find(k), turn, admit); e != nil {
+	if e, _ := names.Choose(n.names.Find(k), admit); e != nil {
 		return e, nil
 	}
 	return nil, code.New(code.NoRights,

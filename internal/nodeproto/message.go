@@ -123,10 +123,9 @@ type ImportRequest struct {
 	// Not 0: the export that is meant. Another one, or none, is BadRbufState at once.
 	Serial uint64 `json:",omitempty"`
 
-	// Not nil: instead of an address. Of a set the member number Turn is taken, and around. The grant
-	// has Found alone if the export is on this node, and is then asked for by its address.
+	// Not nil: instead of an address. Of a set the next member in turn is taken. The grant has Found
+	// alone if the export is on this node, and is then asked for by its address.
 	Name *NameRef `json:",omitempty"`
-	Turn uint64   `json:",omitempty"`
 }
 
 // PublishRequest gives an export a name. Slot and State are of the export's state word, see Grant.

@@ -289,7 +289,7 @@ func TestWait(t *testing.T) {
 	a, b := owner(1), owner(2)
 	refused := code.New(code.NoRights, "no")
 	held := hold(t, &tab, key("refused"), a, of(9))
-	if _, err := tab.Wait(t.Context(), b, key("refused"), 0, func(e *Entry) error {
+	if _, err := tab.Wait(t.Context(), b, key("refused"), func(e *Entry) error {
 		if e != held {
 			t.Error("another entry")
 		}
@@ -300,7 +300,7 @@ func TestWait(t *testing.T) {
 	// One that waits is served by the next entry that is there, and no other name wakes it.
 	got, tries := make(chan *Entry), make(chan *Entry, 9)
 	go func() {
-		e, err := tab.Wait(t.Context(), b, key("x"), 0, func(e *Entry) error {
+		e, err := tab.Wait(t.Context(), b, key("x"), func(e *Entry) error {
 			tries <- e
 			if e.Serial == 1 {
 				return ErrAbsent
@@ -330,7 +330,7 @@ func TestWait(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := tab.Wait(ctx, b, key("z"), 0, admitAll); !errors.Is(err, context.Canceled) {
+	if _, err := tab.Wait(ctx, b, key("z"), admitAll); !errors.Is(err, context.Canceled) {
 		t.Errorf("a wait that was cancelled: %v", err)
 	}
 	tab.Drop(a)
@@ -347,8 +347,8 @@ func TestTurns(t *testing.T) {
 		hold(t, &tab, key("x"), o, inSet(1))
 	}
 	turns := func() (pids []uint32) {
-		for turn := range uint64(6) {
-			e, err := tab.Wait(t.Context(), a, key("x"), turn, admitAll)
+		for range 6 {
+			e, err := tab.Wait(t.Context(), a, key("x"), admitAll)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -667,7 +667,7 @@ func check(
 				want = append(want, m)
 			}
 		}
-		got := tab.Find(k)
+		got := tab.find(k).held()
 		if !slices.EqualFunc(got, want, func(e *Entry, m *modelEntry) bool {
 			return e.Owner == m.o && e.Serial == m.serial && e.Set == m.set && e.Key == k
 		}) {
@@ -782,7 +782,7 @@ func TestManyAtOnce(t *testing.T) {
 		waits.Go(func() {
 			o := owner(pid + 100)
 			for i := 0; ; i++ {
-				_, err := tab.Wait(ctx, o, key(fmt.Sprint(i%len(owned))), uint64(i), admitAll)
+				_, err := tab.Wait(ctx, o, key(fmt.Sprint(i%len(owned))), admitAll)
 				if errors.Is(err, context.Canceled) {
 					return
 				}

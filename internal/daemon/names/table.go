@@ -52,6 +52,7 @@ type name struct {
 	settled  broadcast    // for claims: an entry was settled or has ended
 	waiters  int          // calls of Wait
 	reserved *reservation // nil: none
+	turn     uint64       // the entry of a set that Find begins with, and around
 }
 
 // Owner is one process's part in the table. A process that rejoins has another one.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 )
@@ -12,14 +13,26 @@ import (
 // ErrAbsent is what an admission says of an entry whose export is not there: it ends soon.
 var ErrAbsent = errors.New("the export is not there")
 
-// Find returns the held entries of a name, the oldest first.
+// Find returns the held entries of a name, from the one whose turn it is, and around. The next call
+// begins with the next one.
 func (t *Table) Find(k Key) []*Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.find(k).held()
+	return t.find(k).inTurn()
 }
 
-// held returns the entries that are held. Table.mu is held.
+// inTurn is Find. Table.mu is held.
+func (n *name) inTurn() []*Entry {
+	es := n.held()
+	if len(es) < 2 {
+		return es
+	}
+	at := n.turn % uint64(len(es))
+	n.turn++
+	return slices.Concat(es[at:], es[:at])
+}
+
+// held returns the entries that are held, the oldest first. Table.mu is held.
 func (n *name) held() []*Entry {
 	if n == nil {
 		return nil
@@ -33,12 +46,10 @@ func (n *name) held() []*Entry {
 	return out
 }
 
-// Choose returns the first entry that admit lets have, from number turn on, and around. admit
-// returns [ErrAbsent] for one that is to be passed over. Without such an entry, err is the first
-// other error of admit, or nil.
-func Choose(es []*Entry, turn uint64, admit func(*Entry) error) (e *Entry, err error) {
-	for i := range es {
-		e := es[(turn+uint64(i))%uint64(len(es))]
+// Choose returns the first entry that admit lets have. admit returns [ErrAbsent] for one that is to
+// be passed over. Without such an entry, err is the first other error of admit, or nil.
+func Choose(es []*Entry, admit func(*Entry) error) (e *Entry, err error) {
+	for _, e := range es {
 		if !e.Owner.Alive() { // the kernel knows it before the connection's reader
 			continue
 		}
@@ -55,9 +66,9 @@ func Choose(es []*Entry, turn uint64, admit func(*Entry) error) (e *Entry, err e
 // Wait is Find and Choose, and waits for an entry. It ends with an error of admit, and if the process
 // has ended for which the name was reserved. o is the process that waits.
 func (t *Table) Wait(
-	ctx context.Context, o *Owner, k Key, turn uint64, admit func(*Entry) error,
+	ctx context.Context, o *Owner, k Key, admit func(*Entry) error,
 ) (*Entry, error) {
-	if e, err := Choose(t.Find(k), turn, admit); e != nil || err != nil {
+	if e, err := Choose(t.Find(k), admit); e != nil || err != nil {
 		return e, err
 	}
 	if err := t.Enter(o, k); err != nil {
@@ -66,7 +77,7 @@ func (t *Table) Wait(
 	defer t.Leave(o, k)
 	for {
 		es, changed := t.look(k)
-		if e, err := Choose(es, turn, admit); e != nil || err != nil {
+		if e, err := Choose(es, admit); e != nil || err != nil {
 			return e, err
 		}
 		if err := t.ReservationEnded(k); err != nil {
@@ -80,13 +91,13 @@ func (t *Table) Wait(
 	}
 }
 
-// look returns the held entries of a name that has a waiter, and the channel that is closed when
-// another entry is held or its reservation has ended.
+// look is Find of a name that has a waiter, and the channel that is closed when another entry is
+// held or the name's reservation has ended.
 func (t *Table) look(k Key) ([]*Entry, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.find(k)
-	return n.held(), n.found.wait()
+	return n.inTurn(), n.found.wait()
 }
 
 // Enter counts a waiter for a name, and [Table.Leave] ends that. Wait does both. The user is that of

@@ -542,10 +542,8 @@ type ImportNameRequest struct {
 	Session string `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
 	Name    string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// The user and the session of the processes among whose names this one is.
-	OwnerUser    string `protobuf:"bytes,5,opt,name=owner_user,json=ownerUser,proto3" json:"owner_user,omitempty"`
-	OwnerSession string `protobuf:"bytes,6,opt,name=owner_session,json=ownerSession,proto3" json:"owner_session,omitempty"`
-	// Of several exports that share the name the one of this number is taken, and around.
-	Turn          uint64 `protobuf:"fixed64,7,opt,name=turn,proto3" json:"turn,omitempty"`
+	OwnerUser     string `protobuf:"bytes,5,opt,name=owner_user,json=ownerUser,proto3" json:"owner_user,omitempty"`
+	OwnerSession  string `protobuf:"bytes,6,opt,name=owner_session,json=ownerSession,proto3" json:"owner_session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,13 +618,6 @@ func (x *ImportNameRequest) GetOwnerSession() string {
 		return x.OwnerSession
 	}
 	return ""
-}
-
-func (x *ImportNameRequest) GetTurn() uint64 {
-	if x != nil {
-		return x.Turn
-	}
-	return 0
 }
 
 type ImportNameResponse struct {
@@ -1360,7 +1351,7 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06rights\x18\x04 \x01(\rR\x06rights\x12\x16\n" +
 	"\x06serial\x18\x05 \x01(\x06R\x06serial\x12\x14\n" +
-	"\x05label\x18\x06 \x01(\fR\x05label\"\xe2\x01\n" +
+	"\x05label\x18\x06 \x01(\fR\x05label\"\xce\x01\n" +
 	"\x11ImportNameRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
@@ -1368,8 +1359,7 @@ const file_vmmc_node_v1_node_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"owner_user\x18\x05 \x01(\tR\townerUser\x12#\n" +
-	"\rowner_session\x18\x06 \x01(\tR\fownerSession\x12\x12\n" +
-	"\x04turn\x18\a \x01(\x06R\x04turn\"e\n" +
+	"\rowner_session\x18\x06 \x01(\tR\fownerSession\"e\n" +
 	"\x12ImportNameResponse\x122\n" +
 	"\x05grant\x18\x01 \x01(\v2\x1c.vmmc.node.v1.ImportResponseR\x05grant\x12\x1b\n" +
 	"\tbuffer_id\x18\x02 \x01(\rR\bbufferId\"\xfd\x01\n" +

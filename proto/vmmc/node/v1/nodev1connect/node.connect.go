@@ -76,8 +76,8 @@ type NodeServiceClient interface {
 	// ImportName asks for what is published under a name on this node. It waits as
 	// Import does, until a process has published it. An importer of another user or
 	// session than the owner's is refused at once, with one error where the name is
-	// not there and where it is not for the importer. Only the importer's own node
-	// may call it.
+	// not there and where it is not for the importer. Of several exports that share
+	// the name each has its turn. Only the importer's own node may call it.
 	ImportName(context.Context, *connect.Request[v1.ImportNameRequest]) (*connect.Response[v1.ImportNameResponse], error)
 	// Connect prepares a link: it agrees on a key with which the importing process
 	// proves itself to the exporting one when it dials the data address. Only the
@@ -231,8 +231,8 @@ type NodeServiceHandler interface {
 	// ImportName asks for what is published under a name on this node. It waits as
 	// Import does, until a process has published it. An importer of another user or
 	// session than the owner's is refused at once, with one error where the name is
-	// not there and where it is not for the importer. Only the importer's own node
-	// may call it.
+	// not there and where it is not for the importer. Of several exports that share
+	// the name each has its turn. Only the importer's own node may call it.
 	ImportName(context.Context, *connect.Request[v1.ImportNameRequest]) (*connect.Response[v1.ImportNameResponse], error)
 	// Connect prepares a link: it agrees on a key with which the importing process
 	// proves itself to the exporting one when it dials the data address. Only the
