@@ -280,8 +280,8 @@ type importName struct {
 // ImportName imports what is published under a name, see [Export.PublishAs]. It waits for the name
 // as [Process.Import] waits for an export, bounded by the context and told in the log. So it finds
 // a server that starts later, or is started again. Of a name that several exports have ([InSet]) it
-// takes the next one in turn, counted over all importers; with [Process.Names] and Import each of
-// them can be had.
+// takes the next one in turn, counted over all importers, and passes over one that does not answer
+// for ten seconds; with [Process.Names] and Import each of them can be had.
 //
 // For the names of another user or session ([OwnedBy]) it does not wait: the error is [ErrNoRights]
 // at once if the name is not there or not for this process, which are not told apart.
@@ -339,12 +339,13 @@ func (p *Process) importNamed(ctx context.Context, n *importName) (*Import, erro
 	defer p.exporters.logWaiting("an import waits for a name: no process publishes it, or its owner does not answer; "+
 		"compare the names, and bound the wait by the context", "name", n.text)()
 	for pause := time.Millisecond; ; pause = min(2*pause, maxImportPause) {
-		found := false
+		found, set := false, false
 		im, err := p.importRetrying(ctx, func() (*Import, error) {
 			target, err := p.findName(ctx, n)
 			if found = err == nil; !found {
 				return nil, err
 			}
+			set = target.found != nil && target.found.Set
 			if nameFound != nil {
 				nameFound()
 			}
@@ -355,6 +356,7 @@ func (p *Process) importNamed(ctx context.Context, n *importName) (*Import, erro
 			return nil, err
 		case errors.Is(err, code.BadRbufState), errors.Is(err, code.NoSuchProcess), errors.Is(err, code.StaleImport),
 			errors.Is(err, code.PeerGone):
+		case set && errors.Is(err, code.Timeout): // the member may be stopped: the next one in turn
 		default:
 			return im, err
 		}

@@ -225,6 +225,59 @@ func TestNameInSet(t *testing.T) {
 	}
 }
 
+// A member of a set that does not answer its node makes no import fail: the next one has its turn.
+func TestSilentMemberOfSet(t *testing.T) {
+	for _, way := range []string{"mapped", "between nodes"} {
+		t.Run(way, func(t *testing.T) {
+			near, far := nodes(t, way)
+			a, b := join(t, near), join(t, far)
+			asked := make(chan struct{}, 64)
+			o := newOutlaw(t, far, 1, func(_ context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
+				closeAll(fds)
+				if m == nodeproto.Offer {
+					asked <- struct{}{}
+				}
+				return nil, nil, code.New(code.Timeout, "as if stopped")
+			})
+			_, _, err := nodeproto.Ask[nodeproto.Empty](t.Context(), o.Conn, nodeproto.Export, nodeproto.ExportRequest{ID: 1, Serial: 1, Size: 64, Rights: 3}, nil)
+			if err == nil {
+				_, _, err = nodeproto.Ask[nodeproto.Published](t.Context(), o.Conn, nodeproto.Publish, nodeproto.PublishRequest{Name: "x", Set: true, ID: 1, Serial: 1}, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := b.Export(7, alloc(t, b, 64), vmmc.WithName("x", vmmc.InSet()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := b.Node().String() + "/x"
+			for range 4 {
+				reaches(t, importName(t, a, name), e)
+			}
+			if len(asked) == 0 {
+				t.Error("the silent one had no turn")
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(within(t))
+			defer stop()
+			for len(asked) > 0 {
+				<-asked
+			}
+			go func() {
+				for range 3 {
+					<-asked
+				}
+				stop()
+			}()
+			if _, err := a.ImportName(ctx, name); !errors.Is(err, vmmc.ErrCanceled) {
+				t.Errorf("a set without another member: %v", err)
+			}
+		})
+	}
+}
+
 // An import waits for its name, and finds the export that has it next.
 func TestImportWaitsForName(t *testing.T) {
 	socket, _ := nodes(t, "mapped")

@@ -144,7 +144,7 @@ func (p *process) importNamed(
 	}
 	return nodeproto.Grant{Found: &nodeproto.Found{
 		PID: e.Owner.ID.PID, Incarnation: e.Owner.ID.Incarnation, Buffer: e.ID, Serial: e.Serial,
-		Slot: e.Slot, State: e.State,
+		Slot: e.Slot, State: e.State, Set: e.Set,
 	}}, nil
 }
 
@@ -257,10 +257,13 @@ func (n *Node) grantNamed(
 			g, fds, err = p.offer(ctx, importQuery{im: im, id: e.ID}, e.Serial)
 			closeAll(fds)
 		}
-		if !errors.Is(err, code.BadRbufState) && !errors.Is(err, code.NoSuchProcess) {
+		switch {
+		case errors.Is(err, code.BadRbufState), errors.Is(err, code.NoSuchProcess):
+			// The export or its process has just ended, and the name with it.
+		case e.Set && errors.Is(err, code.Timeout): // it may be stopped: the next one in turn
+		default:
 			return g, e.ID, err
 		}
-		// The export or its process has just ended, and the name with it.
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:

@@ -155,6 +155,7 @@ type Found struct {
 	Buffer      uint32
 	Serial      uint64
 	Slot, State uint32
+	Set         bool `json:",omitempty"` // others may have the name, too
 }
 
 // MaxPattern bounds a pattern of names, in bytes.
