@@ -44,6 +44,12 @@ const (
 	// written any more: the program has unmapped or protected it, or the file behind it is shorter
 	// now. The export is closed, as by [Export.Close].
 	ExportFault
+	// NameLost: after a restart of the daemon an export could not keep a name: another process has
+	// it, which is then Peer, or it is "/queue" and the cluster has several nodes now. The export
+	// stays, with its other names. It comes before [NodeBack].
+	//
+	// Experimental: it may change in any release.
+	NameLost
 )
 
 // String is the event's name.
@@ -63,6 +69,8 @@ func (k EventKind) String() string {
 		return "node back"
 	case ExportFault:
 		return "export fault"
+	case NameLost:
+		return "name lost"
 	}
 	return fmt.Sprintf("event %d", uint8(k))
 }
@@ -73,8 +81,13 @@ type Event struct {
 	Kind   EventKind
 	Peer   ProcessID // the other process, if one is concerned
 	Import *Import   // of ImportRevoked
-	Export *Export   // of ExportFault
+	Export *Export   // of ExportFault and NameLost
 	Err    error     // what calls return from now on, or the cause
+
+	// Name is that of NameLost, as [Process.ImportName] takes it.
+	//
+	// Experimental: it may change in any release.
+	Name string
 }
 
 // eventListener is one handler of events.

@@ -197,6 +197,8 @@ func ExampleEvent() {
 		case vmmc.NodeGone, vmmc.NodeBack: // the daemon was restarted
 		case vmmc.ExportFault:
 			fmt.Println("the program has unmapped exported memory:", e.Export.ID())
+		case vmmc.NameLost: // after that
+			fmt.Println("another process is found by the name:", e.Name, e.Peer)
 		}
 	}
 	// Output:

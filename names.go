@@ -65,7 +65,7 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 // Which processes may import is a matter of the export ([Permit]).
 //
 // The name ends with the export, with the process, or by [Export.Unpublish]. It outlives the
-// daemon. To publish again what this export has is no error.
+// daemon, or else the event [NameLost] tells. To publish again what this export has is no error.
 //
 // Errors: [ErrBadName]; [ErrNameTaken], whose Peer and text name the owner; [ErrTimeout] or
 // [ErrCanceled] when the context ends, and ErrTimeout also if processes that may have the name have
@@ -192,6 +192,37 @@ func (e *Export) unpublish(ctx context.Context, r nodeproto.PublishRequest) erro
 	_, fds, err := nodeconn.Ask[nodeproto.Empty](ctx, &p.node, nodeproto.Unpublish, r, nil)
 	closeAll(fds)
 	return err
+}
+
+// loseNames drops those of some names that the next daemon could not restore, and tells the program.
+func (p *Process) loseNames(of []nodeproto.PublishRequest, lost []nodeproto.LostName) {
+	for _, l := range lost {
+		if l.At < 0 || l.At >= len(of) { // the daemon errs
+			continue
+		}
+		r := of[l.At]
+		p.memory.mu.Lock()
+		e := p.memory.exports[r.ID]
+		had := e != nil && e.state == exportExported && slices.ContainsFunc(e.names, r.SameName)
+		if had { // else the program has ended it meanwhile
+			e.names = slices.DeleteFunc(slices.Clone(e.names), r.SameName)
+		}
+		p.memory.mu.Unlock()
+		if !had {
+			continue
+		}
+		ev := Event{Kind: NameLost, Export: e, Name: nodeproto.NameRef{Name: r.Name, Cluster: r.Cluster}.String()}
+		op := fmt.Sprintf("keep the name %q of buffer %d over a restart of the daemon", ev.Name, e.id)
+		f := fail(op, code.New(l.Code, "%s", l.Why))
+		if l.Taken != nil {
+			ev.Peer = processID(*l.Taken)
+			f = failf(op, ErrNameTaken, "%v has it now", ev.Peer)
+			f.Peer = ev.Peer.String()
+		}
+		ev.Err = f
+		p.log.Warn("a name is lost", "name", ev.Name, "buffer", e.id, "why", f)
+		p.dispatchEvent(ev, nil)
+	}
 }
 
 // ownName reads a name that this process is to publish.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -222,6 +224,114 @@ func TestNameInSet(t *testing.T) {
 		if im := importName(t, a, "x"); im.Exporter() == first.ID() {
 			t.Error("a process that has left is found")
 		}
+	}
+}
+
+// A process whose names the next daemon cannot restore is told which, and why, before it is told
+// that there is a daemon. It announces them no more.
+func TestNameLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, other := nodeproto.ProcessID{Node: "a", PID: 1, Incarnation: 5}, nodeproto.ProcessID{Node: "a", PID: 2}
+	announced := make(chan string, 9)
+	answer := func(_ context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+		closeAll(fds)
+		switch m {
+		case nodeproto.Register, nodeproto.Rejoin:
+			return nodeproto.Welcome{Process: self, Pass: "p", Names: true}, nil, nil
+		case nodeproto.Again:
+			r, err := nodeproto.Decode[nodeproto.AgainRequest](body)
+			if err != nil {
+				return nil, nil, err
+			}
+			a := nodeproto.AgainAnswer{Lost: []nodeproto.LostName{{At: -1}, {At: len(r.Names)}}}
+			for i, n := range r.Names {
+				announced <- n.Name
+				switch n.Name {
+				case "taken":
+					a.Lost = append(a.Lost, nodeproto.LostName{At: i, Taken: &other})
+				case "cluster":
+					a.Lost = append(a.Lost, nodeproto.LostName{At: i, Code: code.NotImplemented, Why: "several nodes"})
+				}
+			}
+			return a, nil, nil
+		}
+		return nodeproto.Empty{}, nil, nil
+	}
+	daemons := make(chan *nodeproto.Conn)
+	go func() {
+		defer close(daemons)
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			daemons <- nodeproto.NewConn(c, answer)
+		}
+	}()
+	events := make(chan vmmc.Event, 9)
+	opened := make(chan error, 1)
+	var p *vmmc.Process
+	go func() {
+		var err error
+		p, err = vmmc.Open(t.Context(), vmmc.WithSocket(path), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+		opened <- err
+	}()
+	d := <-daemons
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		d.Close()
+		<-d.Done()
+		_ = l.Close()
+		for range daemons {
+			t.Error("one more connection")
+		}
+	})
+	e, err := p.Export(7, make([]byte, 64), vmmc.WithName("taken"), vmmc.WithName("kept"), vmmc.WithName("/cluster"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	restart := func(names ...string) {
+		t.Helper()
+		d.Close()
+		<-d.Done()
+		d = <-daemons
+		for _, want := range names {
+			if got := <-announced; got != want {
+				t.Errorf("%q is announced, want %q", got, want)
+			}
+		}
+		awaitEvent(t, events, vmmc.NodeGone)
+	}
+	restart("taken", "kept", "cluster")
+	lost := awaitEvent(t, events, vmmc.NameLost)
+	if lost.Name != "taken" || lost.Export != e || lost.Peer.PID != 2 || !errors.Is(lost.Err, vmmc.ErrNameTaken) ||
+		!strings.Contains(lost.Err.Error(), lost.Peer.String()) {
+		t.Errorf("%+v", lost)
+	}
+	lost = awaitEvent(t, events, vmmc.NameLost)
+	if lost.Name != "/cluster" || lost.Export != e || lost.Peer != (vmmc.ProcessID{}) || !errors.Is(lost.Err, vmmc.ErrNotImplemented) {
+		t.Errorf("%+v", lost)
+	}
+	awaitEvent(t, events, vmmc.NodeBack)
+	restart("kept")
+	awaitEvent(t, events, vmmc.NodeBack)
+	if err := e.PublishAs(within(t), "taken"); err != nil {
+		t.Error(err)
+	}
+	restart("kept", "taken")
+	awaitEvent(t, events, vmmc.NameLost)
+	awaitEvent(t, events, vmmc.NodeBack)
+	if len(events)+len(announced) > 0 {
+		t.Errorf("%d more events, %d more names", len(events), len(announced))
 	}
 }
 

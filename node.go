@@ -349,10 +349,12 @@ func (p *Process) rejoin(ctx context.Context, c *nodeproto.Conn) (rejoined func(
 		if part.Last { // from here on the daemon takes a closed connection for this process's end
 			wait = p.ctx
 		}
-		if fds, err = c.Call(wait, nodeproto.Again, part, nil, nil); err != nil {
+		answer, fds, err := nodeproto.Ask[nodeproto.AgainAnswer](wait, c, nodeproto.Again, part, nil)
+		closeAll(fds)
+		if err != nil {
 			return nil, err
 		}
-		closeAll(fds)
+		p.loseNames(part.Names, answer.Lost)
 	}
 	return func() {
 		// An export that was closed during the absence could not be withdrawn from the daemon.

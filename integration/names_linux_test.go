@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
@@ -179,6 +182,47 @@ func TestNamesOutliveTheDaemon(t *testing.T) {
 	}
 	stop()
 	all.Wait()
+}
+
+// A name of a cluster that has grown meanwhile is lost, and its process is told.
+func TestNameIsLostWithARestart(t *testing.T) {
+	cl := up(t, 1, nil, nil)
+	events := make(chan vmmc.Event, 9)
+	p, q := join(t, cl, 0, vmmc.WithEvents(func(e vmmc.Event) { events <- e })), join(t, cl, 0)
+	e, err := p.Export(7, make([]byte, 4), vmmc.WithName("/x"), vmmc.WithName("y"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, cl.nodes[0])
+	list := filepath.Join(cl.dir, "vmmc-hosts.txt")
+	hs, err := hosts.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := freePort(t)
+	hs = append(hs, hosts.Host{Name: "n1", Control: addr, Data: addr})
+	if err := os.WriteFile(list, []byte(hosts.Format(hs)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cl.start(t, 0, nil)
+	for _, want := range []vmmc.EventKind{vmmc.NodeGone, vmmc.NameLost, vmmc.NodeBack} {
+		select {
+		case got := <-events:
+			if got.Kind != want || want == vmmc.NameLost &&
+				(got.Name != "/x" || got.Export != e || !errors.Is(got.Err, vmmc.ErrNotImplemented)) {
+				t.Errorf("%v: %v %q", want, got, got.Name)
+			}
+		case <-patience(t).Done():
+			t.Fatalf("no event %v", want)
+		}
+	}
+	im, err := q.ImportName(patience(t), "y")
+	if err != nil || im.ID() != e.ID() {
+		t.Errorf("a name that is not lost: %v", err)
+	}
+	if err := e.PublishAs(patience(t), "/x"); !errors.Is(err, vmmc.ErrNotImplemented) {
+		t.Errorf("the name that is lost: %v", err)
+	}
 }
 
 // After a restart a process that is stopped may have any name of its session: a claim waits for it.

@@ -46,7 +46,7 @@ func TestLostBehindTheLastAnnouncement(t *testing.T) {
 	p := n.registry.processes[w.Process.PID]
 	n.registry.mu.Unlock()
 	p.lost()
-	if err := p.takeBelongings(nodeproto.AgainRequest{Last: true}); err != nil {
+	if _, err := p.takeBelongings(nodeproto.AgainRequest{Last: true}); err != nil {
 		t.Error(err)
 	}
 	if n.registry.journal.IsAbsent(w.Process.PID) {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,11 +99,11 @@ func (p *process) checkExported(r nodeproto.PublishRequest) error {
 	return nil
 }
 
-// restoreNames takes the names of a process that rejoins. It was told that it has them, so no
-// other process has.
-func (p *process) restoreNames(rs []nodeproto.PublishRequest) {
+// restoreNames takes the names of a process that rejoins, and returns those that it cannot have any
+// more.
+func (p *process) restoreNames(rs []nodeproto.PublishRequest) (lost []nodeproto.LostName) {
 	var first error
-	for _, r := range rs {
+	for i, r := range rs {
 		err := p.n.checkName(r.Name, r.Cluster)
 		if err == nil {
 			err = p.checkExported(r)
@@ -110,14 +111,28 @@ func (p *process) restoreNames(rs []nodeproto.PublishRequest) {
 		if err == nil {
 			err = p.n.names.Restore(p.nameKey(r.Name, r.Cluster), p.names, r)
 		}
-		if first == nil {
-			first = err
+		if err != nil {
+			lost = append(lost, lostName(i, err))
+			first = cmp.Or(first, err)
 		}
 	}
 	if first != nil {
-		p.n.logs.Server.Warn("a process rejoined with names that it cannot have", "pid", p.id.Load().PID,
-			"user", p.user, "the first", first)
+		if more, ok := p.logLimiter.Allow(time.Now()); ok {
+			p.n.logs.Server.Warn("a process rejoined with names that it cannot have", "pid", p.id.Load().PID,
+				"user", p.user, "names", len(lost), "the first", first, "more", more)
+		}
 	}
+	return lost
+}
+
+// lostName says why the name at i of an AgainRequest is lost.
+func lostName(i int, err error) nodeproto.LostName {
+	if taken := (*names.TakenError)(nil); errors.As(err, &taken) {
+		return nodeproto.LostName{At: i, Taken: &taken.Owner}
+	}
+	l := nodeproto.LostName{At: i, Code: code.Unknown, Why: err.Error()}
+	errors.As(err, &l.Code)
+	return l
 }
 
 // importNamed finds what is published under a name.

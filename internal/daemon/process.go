@@ -193,10 +193,11 @@ func (p *process) handle(
 		return a, nil, err
 	case nodeproto.Again:
 		r, err := nodeproto.Decode[nodeproto.AgainRequest](body)
-		if err == nil {
-			err = p.takeBelongings(r)
+		if err != nil {
+			return nil, nil, err
 		}
-		return nodeproto.Empty{}, nil, err
+		lost, err := p.takeBelongings(r)
+		return nodeproto.AgainAnswer{Lost: lost}, nil, err
 	case nodeproto.Import:
 		r, err := nodeproto.Decode[nodeproto.ImportRequest](body)
 		if err != nil {

@@ -63,27 +63,28 @@ func (c *child) markJoined() bool {
 	}
 }
 
-// takeBelongings takes one part of what a rejoining process announces.
-func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
+// takeBelongings takes one part of what a rejoining process announces, and returns the names that it
+// cannot have any more.
+func (p *process) takeBelongings(r nodeproto.AgainRequest) (lost []nodeproto.LostName, err error) {
 	notReturning := code.New(code.BadArg, "only a process that comes back says what it had")
 	id := p.id.Load()
 	if !p.n.registry.journal.IsReturning(*id, p.conn) {
-		return notReturning
+		return nil, notReturning
 	}
 	for _, e := range r.Exports {
 		if err := p.announce(e, true); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	p.restoreNames(r.Names)
+	lost = p.restoreNames(r.Names)
 	if err := p.n.broker.takeLinks(p, r.Links); err != nil {
-		return err
+		return nil, err
 	}
 	if !r.Last {
-		return nil
+		return lost, nil
 	}
 	if !p.n.registry.journal.EndReturn(*id, p.conn) {
-		return notReturning
+		return nil, notReturning
 	}
 	p.joined.Store(true) // not before: an early departure would have it awaited again
 	p.n.logs.Server.Info("process rejoined", "pid", id.PID, "realpid", p.cred.PID, "user", p.user,
@@ -98,5 +99,5 @@ func (p *process) takeBelongings(r nodeproto.AgainRequest) error {
 			closeAll(fds)
 		})
 	}
-	return nil
+	return lost, nil
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -163,6 +165,45 @@ func TestImpostorsDoNotRejoin(t *testing.T) {
 	})
 	again(nodeproto.AgainRequest{Last: true})
 	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that rejoins is told which of its names it cannot have any more, and why.
+func TestNamesThatAreNotRestored(t *testing.T) {
+	cfg := daemon.Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
+	n := startNode(t, cfg)
+	_, r := joined(t, n)
+	n.Close()
+	n = startNode(t, cfg)
+	rival := newRaw(t, n, 6, nil)
+	rival.export(t, 1, 1)
+	// The first daemon knew of no name of the process: it is not awaited.
+	if err := rival.publish(t.Context(), nodeproto.PublishRequest{Name: "taken", ID: 1, Serial: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := rejoin(t, n, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := nodeproto.Ask[nodeproto.AgainAnswer](t.Context(), c, nodeproto.Again, nodeproto.AgainRequest{
+		Exports: []nodeproto.ExportRequest{{ID: 1, Size: 64, Rights: nodeproto.MayRead, Serial: 1}},
+		Names: []nodeproto.PublishRequest{
+			{Name: "free", ID: 1, Serial: 1}, {Name: "taken", ID: 1, Serial: 1}, {Name: "ended", ID: 2, Serial: 2},
+		},
+		Last: true,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []nodeproto.LostName{
+		{At: 1, Taken: &rival.id},
+		{At: 2, Code: code.BadRbufState, Why: fmt.Sprintf(`process %d on node "one" has ended the export of buffer 2`, r.Process.PID)},
+	}
+	if diff := cmp.Diff(want, got.Lost); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := rival.find(t.Context(), "free"); err != nil {
 		t.Error(err)
 	}
 }

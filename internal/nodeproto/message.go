@@ -417,6 +417,19 @@ type AgainRequest struct {
 	Last    bool
 }
 
+// AgainAnswer answers it.
+type AgainAnswer struct {
+	Lost []LostName `json:",omitempty"`
+}
+
+// LostName is a name of an AgainRequest that the process cannot have any more.
+type LostName struct {
+	At    int        // which one of Names
+	Taken *ProcessID `json:",omitempty"` // by which process; nil: Code and Why
+	Code  code.Code  `json:",omitempty"`
+	Why   string     `json:",omitempty"`
+}
+
 // AgainEntries is how many exports or links go into one AgainRequest, so that it fits into a
 // packet.
 const AgainEntries = 256
