@@ -1,6 +1,7 @@
 package vmmc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,14 +125,10 @@ func (e *Export) publish(ctx context.Context, r nodeproto.PublishRequest) (taken
 	}
 	defer e.naming.Release()
 	for {
-		if err := p.checkNames(ctx); err != nil {
-			return nil, err
-		}
 		p.memory.mu.Lock()
 		announced := p.memory.announced
 		p.memory.mu.Unlock()
-		a, fds, err := nodeconn.Ask[nodeproto.Published](ctx, &p.node, nodeproto.Publish, r, nil)
-		closeAll(fds)
+		a, err := askNames[nodeproto.Published](ctx, p, nodeproto.Publish, r)
 		p.memory.mu.Lock()
 		live := e.state == exportExported
 		noted := live && announced == p.memory.announced && err == nil && a.Taken == nil
@@ -189,8 +186,7 @@ func (e *Export) unpublish(ctx context.Context, r nodeproto.PublishRequest) erro
 	p.memory.mu.Lock() // first, so that the next daemon is not told of it
 	e.names = slices.DeleteFunc(slices.Clone(e.names), r.SameName)
 	p.memory.mu.Unlock()
-	_, fds, err := nodeconn.Ask[nodeproto.Empty](ctx, &p.node, nodeproto.Unpublish, r, nil)
-	closeAll(fds)
+	_, err := askNames[nodeproto.Empty](ctx, p, nodeproto.Unpublish, r)
 	return err
 }
 
@@ -252,10 +248,29 @@ func (p *Process) checkNames(ctx context.Context) error {
 	if err := p.checkOpen(ctx); err != nil {
 		return err
 	}
-	if !p.daemonNames.Load() {
-		return code.New(code.NotImplemented, "the daemon at %s is older than names: install this release's vmmcd", p.node.Socket)
+	return p.olderThanNames()
+}
+
+// olderThanNames is the error of a daemon that does not know names, or nil.
+func (p *Process) olderThanNames() error {
+	if p.daemonNames.Load() {
+		return nil
 	}
-	return nil
+	return code.New(code.NotImplemented, "the daemon at %s is older than names: install this release's vmmcd", p.node.Socket)
+}
+
+// askNames makes a request that is about names. An older daemon that came meanwhile does not know
+// it, or takes it for another one, and fails it.
+func askNames[T any](ctx context.Context, p *Process, m nodeproto.Method, r any) (a T, err error) {
+	if err := p.checkNames(ctx); err != nil {
+		return a, err
+	}
+	a, fds, err := nodeconn.Ask[T](ctx, &p.node, m, r, nil)
+	closeAll(fds)
+	if err != nil {
+		err = cmp.Or(p.olderThanNames(), err)
+	}
+	return a, err
 }
 
 // WithName makes [Process.Export] publish the export too, as by [Export.PublishAs] within the ten
@@ -406,12 +421,7 @@ var nameFound func()
 
 // findName asks the node which export has a name.
 func (p *Process) findName(ctx context.Context, n *importName) (importTarget, error) {
-	if err := p.checkNames(ctx); err != nil {
-		return importTarget{}, err
-	}
-	r := nodeproto.ImportRequest{Name: &n.ref}
-	g, fds, err := nodeconn.Ask[nodeproto.Grant](ctx, &p.node, nodeproto.Import, r, nil)
-	closeAll(fds)
+	g, err := askNames[nodeproto.Grant](ctx, p, nodeproto.Import, nodeproto.ImportRequest{Name: &n.ref})
 	if err != nil {
 		return importTarget{}, err
 	}
@@ -485,11 +495,7 @@ func (p *Process) listNames(ctx context.Context, pattern string, yield func(Name
 	}
 	at := nodeproto.NameRef{Node: r.Node, Cluster: r.Cluster}
 	for {
-		if err := p.checkNames(ctx); err != nil {
-			return err
-		}
-		a, fds, err := nodeconn.Ask[nodeproto.NameList](ctx, &p.node, nodeproto.ListNames, r, nil)
-		closeAll(fds)
+		a, err := askNames[nodeproto.NameList](ctx, p, nodeproto.ListNames, r)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,14 +228,57 @@ func TestNameInSet(t *testing.T) {
 	}
 }
 
-// A process whose names the next daemon cannot restore is told which, and why, before it is told
-// that there is a daemon. It announces them no more.
-func TestNameLost(t *testing.T) {
+// restartable is a process whose daemon answers as the test has it. restart ends that daemon and
+// returns when the process has dialled the next one.
+func restartable(t *testing.T, answer nodeproto.Handler, opts ...vmmc.Option) (p *vmmc.Process, restart func()) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	daemons := make(chan *nodeproto.Conn)
+	go func() {
+		defer close(daemons)
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			daemons <- nodeproto.NewConn(c, answer)
+		}
+	}()
+	opened := make(chan error, 1)
+	go func() {
+		var err error
+		p, err = vmmc.Open(t.Context(), append(opts, vmmc.WithSocket(path))...)
+		opened <- err
+	}()
+	d := <-daemons
+	if err := <-opened; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		d.Close()
+		<-d.Done()
+		_ = l.Close()
+		for range daemons {
+			t.Error("one more connection")
+		}
+	})
+	return p, func() {
+		d.Close()
+		<-d.Done()
+		d = <-daemons
+	}
+}
+
+// A process whose names the next daemon cannot restore is told which, and why, before it is told
+// that there is a daemon. It announces them no more.
+func TestNameLost(t *testing.T) {
 	self, other := nodeproto.ProcessID{Node: "a", PID: 1, Incarnation: 5}, nodeproto.ProcessID{Node: "a", PID: 2}
 	announced := make(chan string, 9)
 	answer := func(_ context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
@@ -261,49 +305,15 @@ func TestNameLost(t *testing.T) {
 		}
 		return nodeproto.Empty{}, nil, nil
 	}
-	daemons := make(chan *nodeproto.Conn)
-	go func() {
-		defer close(daemons)
-		for {
-			c, err := l.AcceptUnix()
-			if err != nil {
-				return
-			}
-			daemons <- nodeproto.NewConn(c, answer)
-		}
-	}()
 	events := make(chan vmmc.Event, 9)
-	opened := make(chan error, 1)
-	var p *vmmc.Process
-	go func() {
-		var err error
-		p, err = vmmc.Open(t.Context(), vmmc.WithSocket(path), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
-		opened <- err
-	}()
-	d := <-daemons
-	if err := <-opened; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-		d.Close()
-		<-d.Done()
-		_ = l.Close()
-		for range daemons {
-			t.Error("one more connection")
-		}
-	})
+	p, again := restartable(t, answer, vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
 	e, err := p.Export(7, make([]byte, 64), vmmc.WithName("taken"), vmmc.WithName("kept"), vmmc.WithName("/cluster"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	restart := func(names ...string) {
 		t.Helper()
-		d.Close()
-		<-d.Done()
-		d = <-daemons
+		again()
 		for _, want := range names {
 			if got := <-announced; got != want {
 				t.Errorf("%q is announced, want %q", got, want)
@@ -332,6 +342,53 @@ func TestNameLost(t *testing.T) {
 	awaitEvent(t, events, vmmc.NodeBack)
 	if len(events)+len(announced) > 0 {
 		t.Errorf("%d more events, %d more names", len(events), len(announced))
+	}
+}
+
+// Calls that wait while a daemon comes that is older than names say so.
+func TestDaemonBecomesOlderThanNames(t *testing.T) {
+	asked := make(chan struct{}, 9)
+	var older atomic.Bool
+	p, restart := restartable(t, func(ctx context.Context, m nodeproto.Method, _ []byte, fds []int) (any, []int, error) {
+		closeAll(fds)
+		switch m {
+		case nodeproto.Register, nodeproto.Rejoin:
+			return nodeproto.Welcome{Process: nodeproto.ProcessID{Node: "a", PID: 1, Incarnation: 5}, Pass: "p", Names: !older.Load()}, nil, nil
+		case nodeproto.Import, nodeproto.Publish, nodeproto.ListNames:
+			if older.Load() { // to it that is an import from node "", or unknown
+				return nil, nil, code.New(code.BadArg, "request %d", m)
+			}
+			asked <- struct{}{}
+			<-ctx.Done()
+		}
+		return nodeproto.Empty{}, nil, ctx.Err()
+	})
+	e, err := p.Export(1, make([]byte, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := []func() error{
+		func() error { _, err := p.ImportName(within(t), "x"); return err },
+		func() error { return e.PublishAs(within(t), "x") },
+		func() (err error) {
+			for _, err = range p.Names(within(t), "*") {
+			}
+			return err
+		},
+	}
+	failed := make(chan error)
+	for _, call := range calls {
+		go func() { failed <- call() }()
+	}
+	for range calls {
+		<-asked
+	}
+	older.Store(true)
+	restart()
+	for range calls {
+		if err := <-failed; !errors.Is(err, vmmc.ErrNotImplemented) {
+			t.Error(err)
+		}
 	}
 }
 
