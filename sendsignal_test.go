@@ -187,39 +187,6 @@ func sendSignalOverCuts(t *testing.T, more ...vmmc.Option) {
 	}
 }
 
-// When a sender gives up, the word does not arrive without the data.
-func TestCancelledSendSignal(t *testing.T) {
-	for _, n := range []int{64, 64 << 10, 1 << 20} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			a, b, s, events := surviving(t, 20*bound)
-			mem := alloc(t, b, 2<<20)
-			if _, err := b.Export(7, mem); err != nil {
-				t.Fatal(err)
-			}
-			im, err := a.Import(within(t), b.Node(), b.PID(), 7)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.cut(false)
-			awaitEvent(t, events, vmmc.LinkDown)
-			ctx, stop := context.WithCancel(within(t))
-			sent := make(chan error, 1)
-			go func() { sent <- im.SendSignal(ctx, pattern(n, 1), 4096, 1, 0) }()
-			stop()
-			if err := <-sent; !errors.Is(err, vmmc.ErrCanceled) {
-				t.Fatalf("a signal on a link that is down: %v", err)
-			}
-			s.cut(true)
-			if err := im.Fence(within(t)); err != nil {
-				t.Fatal(err)
-			}
-			if shm.Word(mem, 0).Load() != 0 && !bytes.Equal(mem[4096:4096+n], pattern(n, 1)) {
-				t.Error("the word has arrived, the data has not")
-			}
-		})
-	}
-}
-
 // When its sender gives up while the data of a signal is under way on a connection that is lost, the
 // word does not arrive.
 func TestSignalGivenUpInItsData(t *testing.T) {
