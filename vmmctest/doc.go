@@ -5,7 +5,7 @@
 //
 //	func TestBothNodes(t *testing.T) {
 //		nodes := vmmctest.Nodes(t, 2)
-//		a, b := nodes[0].Open(), nodes[1].Open()
+//		a, b := nodes[0].Open(t), nodes[1].Open(t)
 //		...
 //		nodes[0].Cut()
 //		...

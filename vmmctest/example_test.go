@@ -29,8 +29,8 @@ func add(ctx context.Context, im *vmmc.Import) (uint64, error) { return im.Fetch
 func countOverACut(t *testing.T) {
 	ctx := t.Context()
 	nodes := vmmctest.Nodes(t, 2)
-	client := nodes[0].Open(vmmc.WithResume(time.Minute))
-	server := nodes[1].Open(vmmc.WithResume(time.Minute))
+	client := nodes[0].Open(t, vmmc.WithResume(time.Minute))
+	server := nodes[1].Open(t, vmmc.WithResume(time.Minute))
 	if _, err := serve(server); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func countWithoutServer(t *testing.T) {
 	ctx := t.Context()
 	node := vmmctest.Nodes(t, 1)[0]
 	server := vmmctest.Child(t, node, "server")
-	client := node.Open()
+	client := node.Open(t)
 	im, err := client.Import(ctx, server.ID().Node, server.ID().PID, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,8 @@ const bound = time.Minute
 // variable for tests.
 var settle = 10 * time.Second
 
+func init() { testutil.Name = "vmmctest" }
+
 // Main is the body of a package's TestMain. In a child of [Child] it runs the role; otherwise it
 // runs the tests, and fails if they leave a goroutine or a descriptor behind. It does not return.
 //
@@ -78,7 +80,7 @@ func Nodes(t testing.TB, n int) []*Node {
 		node.start(ids[node.name], nodes, addrs[i])
 	}
 	for _, node := range nodes {
-		p := node.Open()
+		p := node.Open(t)
 		node.id = p.Node()
 		if err := p.Close(); err != nil {
 			t.Fatalf("vmmctest: close the first process of node %s: %v", node.name, err)
@@ -152,18 +154,19 @@ func (n *Node) Socket() string { return n.socket }
 // Experimental: it may change in any release.
 func (n *Node) Environ() []string { return []string{nodeproto.Env + "=" + n.socket} }
 
-// Open opens a Process that has joined the node, and closes it when the test ends.
+// Open opens a Process that has joined the node, and closes it when the test t ends, which may be a
+// subtest of the node's.
 //
 // Experimental: it may change in any release.
-func (n *Node) Open(opts ...vmmc.Option) *vmmc.Process {
-	n.t.Helper()
+func (n *Node) Open(t testing.TB, opts ...vmmc.Option) *vmmc.Process {
+	t.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), bound)
 	defer stop()
 	p, err := vmmc.Open(ctx, append(slices.Clone(opts), vmmc.WithSocket(n.socket))...)
 	if err != nil {
-		n.t.Fatalf("vmmctest: open a process on node %s: %v", n.name, err)
+		t.Fatalf("vmmctest: open a process on node %s: %v", n.name, err)
 	}
-	n.t.Cleanup(func() { _ = p.Close() })
+	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 

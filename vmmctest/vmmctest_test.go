@@ -68,11 +68,11 @@ func TestCutBetweenTwoOfThree(t *testing.T) {
 	for i, from := range nodes {
 		for j, to := range nodes {
 			if i != j {
-				b := to.Open(vmmc.WithResume(0))
+				b := to.Open(t, vmmc.WithResume(0))
 				if b.Node() != to.ID() || b.Node().String() != to.Name() {
 					t.Fatalf("node %s is %s", to.Name(), b.Node())
 				}
-				ims[i][j], _ = joined(ctx, t, from.Open(vmmc.WithResume(0)), b)
+				ims[i][j], _ = joined(ctx, t, from.Open(t, vmmc.WithResume(0)), b)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func TestCutBetweenTwoOfThree(t *testing.T) {
 			}
 		}
 	}
-	a, b := nodes[0].Open(), nodes[1].Open()
+	a, b := nodes[0].Open(t), nodes[1].Open(t)
 	if _, err := b.Export(7, make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +124,8 @@ func TestCutAndHeal(t *testing.T) {
 	ctx := within(t)
 	nodes := vmmctest.Nodes(t, 2)
 	events := make(chan vmmc.Event, 64)
-	a := nodes[0].Open(vmmc.WithResume(bound), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
-	im, mem := joined(ctx, t, a, nodes[1].Open(vmmc.WithResume(bound)))
+	a := nodes[0].Open(t, vmmc.WithResume(bound), vmmc.WithEvents(func(e vmmc.Event) { events <- e }))
+	im, mem := joined(ctx, t, a, nodes[1].Open(t, vmmc.WithResume(bound)))
 	await := func(kind vmmc.EventKind) {
 		t.Helper()
 		select {
@@ -162,7 +162,7 @@ func TestDelay(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	ctx := within(t)
 	nodes := vmmctest.Nodes(t, 2)
-	im, mem := joined(ctx, t, nodes[0].Open(), nodes[1].Open())
+	im, mem := joined(ctx, t, nodes[0].Open(t), nodes[1].Open(t))
 	nodes[0].Delay(delay)
 	began := time.Now()
 	if err := im.Get(ctx, make([]byte, 8), 0); err != nil {
@@ -188,7 +188,7 @@ func TestStopAndContinue(t *testing.T) {
 	ctx := within(t)
 	nodes := vmmctest.Nodes(t, 2)
 	server := vmmctest.Child(t, nodes[1], "server")
-	im, err := nodes[0].Open().Import(ctx, server.ID().Node, server.ID().PID, 1)
+	im, err := nodes[0].Open(t).Import(ctx, server.ID().Node, server.ID().PID, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,6 +214,16 @@ func TestLinesOfAnyLength(t *testing.T) {
 		if s := p.Line(); s != strings.Repeat(fmt.Sprint(i), 1<<20) {
 			t.Fatalf("line %d has %d bytes", i, len(s))
 		}
+	}
+}
+
+// A process ends with the test that it was opened for.
+func TestOpenForASubtest(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	var p *vmmc.Process
+	t.Run("subtest", func(t *testing.T) { p = node.Open(t) })
+	if _, err := p.Alloc(4); !errors.Is(err, vmmc.ErrClosed) {
+		t.Errorf("the subtest is over: %v", err)
 	}
 }
 
@@ -272,7 +282,7 @@ func TestFailures(t *testing.T) {
 			}
 			left = p
 		}, "1 processes of node n1 are open at the test's end: close each Process that the test opens with vmmc.Open, or open it with Node.Open"},
-		"no such role": {func(t testing.TB) { vmmctest.Child(t, vmmctest.Nodes(t, 1)[0], "none") }, `no role "none"; register it before Main`},
+		"no such role": {func(t testing.TB) { vmmctest.Child(t, vmmctest.Nodes(t, 1)[0], "none") }, `vmmctest: no role "none"; register it before Main`},
 		"a role that fails, unseen": {func(t testing.TB) {
 			p := vmmctest.Child(t, vmmctest.Nodes(t, 1)[0], "fails")
 			<-vmmctest.Ended(p)

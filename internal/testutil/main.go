@@ -48,7 +48,7 @@ func (c checked) Run() int {
 	}
 	if left := waitSettled(c.bound, func() string { return takeSnapshot().diff(before) }); left != "" {
 		fmt.Fprintf(os.Stderr,
-			"testutil: the tests passed but left something behind; close it or wait for its end:\n%s", left)
+			"%s: the tests passed but left something behind; close it or wait for its end:\n%s", Name, left)
 		return 1
 	}
 	return 0

@@ -17,6 +17,9 @@ const roleEnv = "VMMC_TEST_ROLE"
 // pipe open.
 const pipeGrace = 5 * time.Second
 
+// Name stands before what users of roles and of Main are told. Package vmmctest sets its own.
+var Name = "testutil"
+
 // roles is written before RunRole and only read afterwards, so it needs no lock.
 var roles = map[string]func() int{}
 
@@ -24,8 +27,8 @@ var roles = map[string]func() int{}
 // it from init or at the top of TestMain, before Main or RunRole.
 func RegisterRole(name string, f func() int) {
 	if _, twice := roles[name]; twice || name == "" {
-		panic(fmt.Sprintf("testutil: role %q is empty or registered twice; give each role a name of "+
-			"its own", name))
+		panic(fmt.Sprintf("%s: role %q is empty or registered twice; give each role a name of "+
+			"its own", Name, name))
 	}
 	roles[name] = f
 }
@@ -45,7 +48,7 @@ func RunRole() {
 	_ = os.Unsetenv(roleEnv)
 	f, ok := roles[name]
 	if !ok {
-		fmt.Fprintf(os.Stderr, "testutil: no role %q in %s; register it before Main\n", name, os.Args[0])
+		fmt.Fprintf(os.Stderr, "%s: no role %q in %s; register it before Main\n", Name, name, os.Args[0])
 		os.Exit(2)
 	}
 	os.Exit(f())
@@ -61,14 +64,14 @@ func Args() []string { return os.Args[slices.Index(os.Args, "--")+1:] }
 func Command(t testing.TB, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	if _, ok := roles[role]; !ok {
-		t.Fatalf("testutil: no role %q; register it before Main", role)
+		t.Fatalf("%s: no role %q; register it before Main", Name, role)
 	}
 	if !rolesRun { // the child would run the tests, each of which starts children
-		t.Fatalf("testutil: role %q cannot run: call Main in TestMain", role)
+		t.Fatalf("%s: role %q cannot run: call Main in TestMain", Name, role)
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		t.Fatalf("testutil: finding the test binary to run it as %q: %v", role, err)
+		t.Fatalf("%s: finding the test binary to run it as %q: %v", Name, role, err)
 	}
 	cmd := exec.Command(exe, append([]string{"--"}, args...)...)
 	cmd.Env = append(os.Environ(), roleEnv+"="+role)
