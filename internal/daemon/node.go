@@ -142,8 +142,10 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	cfg.Name = hosts.Canonical(cfg.Name)
 	n := &Node{
 		cfg: cfg, incarnation: random64(), started: time.Now(),
-		broker:      broker{pending: map[uint64]*pendingLink{}},
-		registry:    registry{processes: map[uint32]*process{}, conns: map[*nodeproto.Conn]struct{}{}},
+		broker: broker{pending: map[uint64]*pendingLink{}},
+		registry: registry{
+			processes: map[uint32]*process{}, conns: map[*nodeproto.Conn]struct{}{}, awaitedEnds: map[uint32]*process{},
+		},
 		accounts:    users.Accounts{Node: cfg.Name, SpawnRoot: cfg.SpawnRoot, Admins: cfg.Admins},
 		disk:        statedir.NewDisk(cfg.State),
 		stopWaiting: make(chan struct{}),

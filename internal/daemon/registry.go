@@ -32,6 +32,10 @@ type registry struct {
 	processes map[uint32]*process
 	conns     map[*nodeproto.Conn]struct{}
 
+	// awaitedEnds has the absent processes whose end awaitEnd awaits, one goroutine for each pid
+	// however often its process comes and goes; nil for one that never joined. Guarded by mu.
+	awaitedEnds map[uint32]*process
+
 	journal     members.Journal
 	endedTotals endedTotals
 }

@@ -33,9 +33,9 @@ func (s *session) reserveAgain(p supervise.Program) {
 
 // restoreEnded restores the reservation of a program that has ended, perhaps while no daemon ran.
 func (s *session) restoreEnded(p supervise.Program) {
-	if s.started(p) && s.n.names.ReservationEnded(s.reservedKey(p.Reserve)) == nil {
-		s.reserveAgain(p)
-		s.n.endReservation(p.PID, nil)
+	if s.started(p) && nodeproto.CheckName(p.Reserve) == nil {
+		s.n.names.RestoreEnded(s.reservedKey(p.Reserve),
+			nodeproto.ProcessID{Node: s.n.cfg.Name, PID: p.PID})
 	}
 }
 
@@ -45,21 +45,37 @@ func (n *Node) endReservation(pid uint32, p *process) {
 	if !n.names.IsReserved(pid) {
 		return
 	}
-	if present := n.registry.journal.Presence(pid); present != nil {
-		n.wg.Go(func() {
-			select {
-			case <-present:
-				n.endReservation(pid, p)
-			case <-n.ctx.Done():
-			}
-		})
+	reg := &n.registry
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if present := reg.journal.Presence(pid); present != nil {
+		_, waits := reg.awaitedEnds[pid]
+		if p != nil || !waits {
+			reg.awaitedEnds[pid] = p
+		}
+		if !waits {
+			n.wg.Go(func() { n.awaitEnd(pid, present) })
+		}
 		return
 	}
-	n.registry.mu.Lock()
-	defer n.registry.mu.Unlock()
-	q := n.registry.processes[pid]
+	q := reg.processes[pid]
 	if n.isStopping() || q != nil && q != p { // the next daemon keeps it; the process ends later
 		return
 	}
 	n.names.EndReserved(pid)
+}
+
+// awaitEnd waits until the process of a logical pid is present or has ended, and ends what is kept
+// for it if it has.
+func (n *Node) awaitEnd(pid uint32, present <-chan struct{}) {
+	select {
+	case <-present:
+	case <-n.ctx.Done():
+		return
+	}
+	n.registry.mu.Lock()
+	p := n.registry.awaitedEnds[pid]
+	delete(n.registry.awaitedEnds, pid)
+	n.registry.mu.Unlock()
+	n.endReservation(pid, p)
 }

@@ -330,40 +330,51 @@ func (s *session) launch(ctx context.Context, dir *os.File) error {
 const maxSupervised = 1 << 16
 
 // adopt learns of the programs that run already: those that have not joined are
-// known by their tokens again, and those that had joined must do so again.
+// known by their tokens again, and those that had joined must do so again. Then it learns of those
+// that have ended and had a name kept for them.
 func (s *session) adopt(ctx context.Context, c *supervise.Client) {
 	// The supervisor is the user's, and may go on for ever: it is heard as long as an honest one
 	// may have to say.
-	for r, heard := (supervise.ListRequest{Running: true, Reserve: true}), 0; ; {
-		l, err := c.List(ctx, r)
-		if err != nil {
-			return
-		}
-		for _, p := range l.Programs {
-			if heard++; heard > maxSupervised {
-				s.n.logs.Server.Warn("a session's supervisor lists more programs than there can be", "session",
-					s.Name)
+	heard := 0
+	for _, ended := range []bool{false, true} {
+		for r := (supervise.ListRequest{Running: true, Reserve: ended}); ; {
+			l, err := c.List(ctx, r)
+			if err != nil {
 				return
 			}
-			r.After = p.PID
-			s.n.registry.mu.Lock()
-			_, here := s.n.registry.processes[p.PID]
-			known := s.n.children.byPID[p.PID] != nil
-			s.n.registry.mu.Unlock()
-			switch {
-			case p.Ended && p.Reserve != "":
-				s.restoreEnded(p)
-			case p.Joined && !here:
-				_ = c.Leave(ctx, p.PID)
-			case !p.Joined && !s.n.cluster.OwnPID(p.PID):
-				s.n.sessions.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
-			case !p.Joined && !known:
-				s.n.children.readopt(s, c, p)
+			for _, p := range l.Programs {
+				if heard++; heard > maxSupervised {
+					s.n.logs.Server.Warn("a session's supervisor lists more programs than there can be", "session",
+						s.Name)
+					return
+				}
+				r.After = p.PID
+				if p.Ended == ended {
+					s.adoptListed(ctx, c, p)
+				}
+			}
+			if !l.More || len(l.Programs) == 0 {
+				break
 			}
 		}
-		if !l.More || len(l.Programs) == 0 {
-			return
-		}
+	}
+}
+
+// adoptListed is adopt of one program.
+func (s *session) adoptListed(ctx context.Context, c *supervise.Client, p supervise.Program) {
+	s.n.registry.mu.Lock()
+	_, here := s.n.registry.processes[p.PID]
+	known := s.n.children.byPID[p.PID] != nil
+	s.n.registry.mu.Unlock()
+	switch {
+	case p.Ended && p.Reserve != "":
+		s.restoreEnded(p)
+	case p.Joined && !here:
+		_ = c.Leave(ctx, p.PID)
+	case !p.Joined && !s.n.cluster.OwnPID(p.PID):
+		s.n.sessions.misplaced.CompareAndSwap(nil, &misplacedProgram{session: s.Name, pid: p.PID})
+	case !p.Joined && !known:
+		s.n.children.readopt(s, c, p)
 	}
 }
 

@@ -58,8 +58,9 @@ func (s *session) delete(ctx context.Context) (notice string, err error) {
 	if err := t.dir.Remove(s.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return again(code.New(code.BadConfig, "remove the record of session %q: %v", s.Name, err))
 	}
-	t.remove(s)
+	// Before another session can have its name.
 	s.n.names.DropReservations(names.Scope{User: s.User, Session: s.Name})
+	t.remove(s)
 	s.n.logs.Server.Info("session deleted", "session", s.Name, "user", s.User)
 	return notice, nil
 }

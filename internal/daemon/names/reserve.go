@@ -113,7 +113,11 @@ func (t *Table) endReservation(r *reservation) {
 	delete(t.reserved, r.id.PID)
 	r.setState(reservationEnded)
 	t.find(r.key).found.wake()
-	u := t.users[r.key.User]
+	t.remember(t.users[r.key.User], r)
+}
+
+// remember adds an ended reservation, and forgets the oldest beyond the bound. mu is held.
+func (t *Table) remember(u *user, r *reservation) {
 	u.ended = append(u.ended, r)
 	if len(u.ended) > maxEndedOfUser {
 		oldest := u.ended[0]
@@ -123,23 +127,49 @@ func (t *Table) endReservation(r *reservation) {
 	}
 }
 
+// RestoreEnded notes that a process has ended that a name was kept for, before this table was there.
+// It changes nothing if the name is there, or is or was kept for a process since.
+func (t *Table) RestoreEnded(k Key, id nodeproto.ProcessID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.find(k); n != nil && (n.reserved != nil || len(n.entries) > 0) {
+		return
+	}
+	n, u := t.make(k)
+	n.reserved = &reservation{key: k, id: id, state: reservationEnded}
+	n.found.wake()
+	t.remember(u, n.reserved)
+}
+
 // ReservationEnded returns an error if the process has ended that a name was kept for.
 func (t *Table) ReservationEnded(k Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.find(k)
-	if n == nil || n.reserved == nil || n.reserved.state != reservationEnded {
-		return nil
+	if n := t.find(k); n != nil {
+		return n.reserved.ended()
 	}
-	id := n.reserved.id
-	return code.New(code.NoSuchProcess, "process %d on node %q, for which the %v was kept, has ended",
-		id.PID, id.Node, k)
+	return nil
 }
 
-// DropReservations forgets what was reserved in a scope.
+// ended returns an error if the process has ended. Table.mu is held.
+func (r *reservation) ended() error {
+	if r == nil || r.state != reservationEnded {
+		return nil
+	}
+	return code.New(code.NoSuchProcess, "process %d on node %q, for which the %v was kept, has ended",
+		r.id.PID, r.id.Node, r.key)
+}
+
+// DropReservations forgets what was reserved in a scope, all of whose processes have ended. Waits for
+// it fail.
 func (t *Table) DropReservations(s Scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.drop(s)
+}
+
+// drop is DropReservations. mu is held.
+func (t *Table) drop(s Scope) {
 	u := t.users[s.User]
 	if u == nil {
 		return
@@ -149,6 +179,8 @@ func (t *Table) DropReservations(s Scope) {
 		if r := n.reserved; r != nil {
 			if r.state == reservationKept {
 				delete(t.reserved, r.id.PID)
+				r.setState(reservationEnded)
+				n.found.wake()
 			}
 			n.reserved = nil
 			t.trim(Key{s, at.name, at.cluster})

@@ -90,7 +90,7 @@ func TestWaitForReserved(t *testing.T) {
 	reserve()
 	tried, waited := make(chan struct{}, 9), make(chan error)
 	wait := func() {
-		_, err := tab.Wait(t.Context(), b, key("x"), 0, func(*Entry) error {
+		_, err := tab.Wait(t.Context(), b, key("x"), func(*Entry) error {
 			tried <- struct{}{}
 			return ErrAbsent
 		})
@@ -102,16 +102,16 @@ func TestWaitForReserved(t *testing.T) {
 	<-tried // the second time it is counted as a waiter
 	tab.EndReserved(1)
 	gone("a wait that has begun", <-waited)
-	_, err := tab.Wait(t.Context(), b, key("x"), 0, func(*Entry) error { return ErrAbsent })
+	_, err := tab.Wait(t.Context(), b, key("x"), func(*Entry) error { return ErrAbsent })
 	gone("a wait that begins later", err)
 	// What is published is found, also if its reservation has ended.
-	if e, err := tab.Wait(t.Context(), b, key("x"), 0, admitAll); err != nil || e.Owner.ID.PID != 1 {
+	if e, err := tab.Wait(t.Context(), b, key("x"), admitAll); err != nil || e.Owner.ID.PID != 1 {
 		t.Errorf("a name that is published: %v", err)
 	}
 	reserve() // its supervisor was not reached for a while
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := tab.Wait(ended, b, key("x"), 0, func(*Entry) error { return ErrAbsent }); !errors.Is(err, context.Canceled) {
+	if _, err := tab.Wait(ended, b, key("x"), func(*Entry) error { return ErrAbsent }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a wait for a process that lives: %v", err)
 	}
 	// Another name for the pid is another process's.
@@ -122,8 +122,56 @@ func TestWaitForReserved(t *testing.T) {
 	if err := tab.ReservationEnded(key("y")); err != nil {
 		t.Error(err)
 	}
+	// The end is not lost where the session is deleted before the wait looks again.
+	for _, deleted := range []string{"after the end", "before it"} {
+		reserve()
+		for len(tried) > 0 { // of the wait before
+			<-tried
+		}
+		go wait()
+		for range 2 {
+			<-tried
+		}
+		if deleted == "after the end" {
+			tab.mu.Lock() // the wait sees both at once
+			tab.endReservation(tab.reserved[1])
+			tab.drop(key("x").Scope)
+			tab.mu.Unlock()
+		} else {
+			tab.DropReservations(key("x").Scope)
+		}
+		gone("the session is deleted "+deleted, <-waited)
+	}
 	if b.waits != 0 {
 		t.Errorf("%d waits are left", b.waits)
+	}
+}
+
+// What a supervisor says of the past changes nothing that is there.
+func TestRestoreEnded(t *testing.T) {
+	var tab Table
+	tab.RestoreEnded(key("x"), process(1))
+	if tab.ReservationEnded(key("x")) == nil {
+		t.Error("it has not ended")
+	}
+	if err := tab.Reserve(key("y"), process(1)); err != nil { // the pid has come round
+		t.Fatal(err)
+	}
+	tab.RestoreEnded(key("z"), process(1))
+	tab.RestoreEnded(key("y"), process(1))
+	if err := tab.ReservationEnded(key("y")); err != nil || !tab.IsReserved(1) {
+		t.Errorf("another program's: %v", err)
+	}
+	hold(t, &tab, key("held"), owner(2), of(1))
+	tab.RestoreEnded(key("held"), process(2))
+	if err := tab.ReservationEnded(key("held")); err != nil {
+		t.Error(err)
+	}
+	for i := range maxEndedOfUser {
+		tab.RestoreEnded(key(fmt.Sprint(i)), process(3))
+	}
+	if n := len(tab.users[key("").User].ended); n != maxEndedOfUser || tab.ReservationEnded(key("x")) != nil {
+		t.Errorf("%d are remembered", n)
 	}
 }
 

@@ -75,12 +75,14 @@ func (t *Table) Wait(
 		return nil, err
 	}
 	defer t.Leave(o, k)
+	// It is kept: a reservation that has ended may be forgotten before this call looks again.
+	var reserved *reservation
 	for {
-		es, changed := t.look(k)
-		if e, err := Choose(es, admit); e != nil || err != nil {
-			return e, err
+		es, changed, err := t.look(k, &reserved)
+		if e, refused := Choose(es, admit); e != nil || refused != nil {
+			return e, refused
 		}
-		if err := t.ReservationEnded(k); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		select {
@@ -92,12 +94,14 @@ func (t *Table) Wait(
 }
 
 // look is Find of a name that has a waiter, and the channel that is closed when another entry is
-// held or the name's reservation has ended.
-func (t *Table) look(k Key) ([]*Entry, <-chan struct{}) {
+// held or the name's reservation has ended. last is the reservation that the waiter has seen last; err
+// says that its process has ended.
+func (t *Table) look(k Key, last **reservation) (es []*Entry, changed <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.find(k)
-	return n.inTurn(), n.found.wait()
+	*last = cmp.Or(n.reserved, *last)
+	return n.inTurn(), n.found.wait(), (*last).ended()
 }
 
 // Enter counts a waiter for a name, and [Table.Leave] ends that. Wait does both. The user is that of
