@@ -17,7 +17,7 @@ import (
 // grant is the exporter's record of one import.
 type grant struct {
 	e         *Export
-	target    *link.Target
+	target    *link.Target // another one, with the same handle, for another link. Guarded by memoryTable.mu.
 	peer      *importer
 	state     grantState      // Guarded by memoryTable.mu.
 	responder *link.Responder // in grantLinked the link, and later the last one. Guarded by memoryTable.mu.
@@ -63,9 +63,9 @@ func (g *grant) setState(to grantState, responder *link.Responder) {
 // revoke ends the grant, also on its link. A link that is about to start announces it later
 // (missedRevokes).
 func (g *grant) revoke() {
-	t, handle := &g.e.p.importers, g.target.Handle
+	t := &g.e.p.importers
 	t.memory.mu.Lock()
-	responder := g.responder
+	responder, handle := g.responder, g.target.Handle
 	if g.state < grantRevoked { // else it has ended since the caller took it from the table
 		g.setState(grantRevoked, nil)
 		if g.peer.pendingJoins > 0 {
