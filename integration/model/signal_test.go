@@ -15,7 +15,10 @@ func (s *sequence) sendSignal() {
 	c := sending{im: im, call: "SendSignal"}
 	c.off, c.n = s.near(im.exp)
 	w := sending{im: im, off: 4 * s.below(im.exp.n/4, "word"), n: 4}
-	if s.rarely(10, "bad word") {
+	// Only a context that ends between the pieces of a long one cuts a signal short.
+	if im.exp.n > 256<<10+4 && s.below(4, "long") > 0 {
+		c.off, c.n, w.off = 0, im.exp.n-4, im.exp.n-4
+	} else if s.rarely(10, "bad word") {
 		w.off = pick(s, []int{2, -4, im.exp.n, im.exp.n - 2}, "word")
 	}
 	c.faults = append(im.faults(c.off, c.n, mayWrite), im.faults(w.off, 4, mayWrite)...)
