@@ -734,7 +734,9 @@ func checkReserved(t *rapid.T, tab *Table, keys []Key, reserved map[Key]*modelRe
 func TestModel(t *testing.T) { rapid.Check(t, model) }
 
 func FuzzTable(f *testing.F) {
-	f.Add(bytes.Repeat([]byte{12}, 4096)) // draws "settle" alone
+	for b := range byte(16) { // each draws one action alone, and then ends
+		f.Add(append(bytes.Repeat([]byte{b}, 4096), make([]byte, 8192)...))
+	}
 	f.Fuzz(rapid.MakeFuzz(model))
 }
 
