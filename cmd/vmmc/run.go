@@ -62,8 +62,8 @@ runs several times, on one node after the other: on those that --node names, or
 VMMCHOSTS, or on those of the session in the order in which it was made on them,
 from this machine's on; with [NODE.PID] before each line of output. All are one run
 group. If one cannot be started, those that were are ended again. Each finds its number,
-from 0 on, in VMMC_RANK, the number of all in VMMC_SIZE, and what package group needs
-in VMMC_GROUP. The ranks of one node follow each other, and rank 0 is started first.
+from 0 on, in VMMC_RANK, the number of all in VMMC_SIZE, and the group in VMMC_GROUP, as
+1:ID:n1*4,n2*3. The ranks of one node follow each other, and rank 0 is started first.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all that is in
 the run group on all nodes. A second SIGINT, a second or more after the first, is
