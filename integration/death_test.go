@@ -10,7 +10,6 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/ask"
-	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
 // hold exports a mapped buffer 1 and a heap slice as buffer 2, and stays.
@@ -92,9 +91,9 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 				}
 			}
 			kill(t, peer)
-			goneWithin(t, testutil.Slack, func() error { return im.Send(t.Context(), b, 0) })
-			goneWithin(t, testutil.Slack, func() error { return im.Get(t.Context(), b, 0) })
-			goneWithin(t, testutil.Slack, func() error { return im.SendNotify(t.Context(), b, 0) })
+			goneWithin(t, time.Second, func() error { return im.Send(t.Context(), b, 0) })
+			goneWithin(t, time.Second, func() error { return im.Get(t.Context(), b, 0) })
+			goneWithin(t, time.Second, func() error { return im.SendNotify(t.Context(), b, 0) })
 		})
 	}
 }

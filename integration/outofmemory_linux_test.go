@@ -113,7 +113,7 @@ func TestKilledForMemory(t *testing.T) {
 				t.Fatalf("it ended with %v; %s", err, f.get(t, killed))
 			}
 			for _, im := range ims { // told, and not found out by waiting for it as long as may be
-				goneWithin(t, testutil.Slack, func() error { return im.Send(t.Context(), []byte{1, 0, 0, 0}, 4) })
+				goneWithin(t, time.Second, func() error { return im.Send(t.Context(), []byte{1, 0, 0, 0}, 4) })
 				if err := im.Close(); err != nil {
 					t.Error(err)
 				}

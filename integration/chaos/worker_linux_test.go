@@ -20,7 +20,7 @@ import (
 // far longer than anything is cut off or stopped, and the silence longer than a busy machine lets a
 // process wait for a processor.
 const (
-	silence = 4 * time.Second
+	silence = 2 * time.Second
 	limit   = 20 * time.Second
 	hang    = limit + 40*time.Second // no call may take longer
 )

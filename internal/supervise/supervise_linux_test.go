@@ -511,7 +511,7 @@ func TestSignalToAnotherGroup(t *testing.T) {
 }
 
 func TestFloodIsBounded(t *testing.T) {
-	size := 1 << 30 / testutil.Slow // by far more than the supervisor may hold
+	size := 1 << 30
 	if testing.Short() {
 		size = 32 << 20
 	}
