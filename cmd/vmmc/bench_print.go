@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync/atomic"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -40,14 +41,14 @@ the median over the rounds. For a time (ns, us) a RATIO above 1 is slower, for a
 // benchBar shows how far a path's run is.
 func benchBar(path string) (progress func(what string, done, of int), end func()) {
 	p := mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(60))
-	now := ""
+	var now atomic.Pointer[string] // what is measured; other goroutines draw the bar
 	var b *mpb.Bar
 	progress = func(what string, done, of int) {
-		now = what
+		now.Store(&what)
 		if b == nil {
 			b = p.AddBar(int64(of),
 				mpb.PrependDecorators(decor.Name(path, decor.WC{W: 7, C: decor.DindentRight}),
-					decor.Any(func(decor.Statistics) string { return now }, decor.WC{W: 10, C: decor.DindentRight})),
+					decor.Any(func(decor.Statistics) string { return *now.Load() }, decor.WC{W: 10, C: decor.DindentRight})),
 				mpb.AppendDecorators(decor.CountersNoUnit("%d / %d")))
 		}
 		b.SetCurrent(int64(done))

@@ -251,12 +251,16 @@ func (t *sessions) create(
 	if err := t.reserve(s); err != nil {
 		return nil, err
 	}
-	kept := true // reports whether a session is left, which can be deleted
+	kept := true    // reports whether a session is left, which can be deleted
+	locked := false // reports whether connectLock is held
 	defer func() {
-		if kept {
-			s.keep()
-		} else {
-			t.remove(s)
+		if !kept {
+			t.remove(s) // as in delete, the lock is kept if it was taken
+			return
+		}
+		s.keep()
+		if locked {
+			<-s.connectLock
 		}
 	}()
 	s.placeCgroup()
@@ -294,13 +298,17 @@ func (t *sessions) create(
 		undo()
 		return nil, err
 	}
-	c, err := s.reach(ctx)
+	c, err := s.reach(ctx) // from here on watchSupervisor replaces it, too
 	if err == nil {
 		if err = t.dir.Write(s.Record); err == nil && ctx.Err() != nil {
 			err = ctxCause(ctx, "make session %q on node %q", r.Name, t.n.cfg.Name)
 		}
 		if err != nil {
-			_, _ = c.End(context.WithoutCancel(ctx))
+			s.connectLock <- struct{}{} // no supervisor is needed after this
+			locked = true
+			if c := s.connected(); c != nil { // or the one that has taken its place meanwhile
+				_, _ = c.End(context.WithoutCancel(ctx))
+			}
 		}
 	}
 	if err != nil {

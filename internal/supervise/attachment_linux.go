@@ -21,18 +21,18 @@ const maxUnseenPlain = 64 << 10
 // attachment connects a program with the client that reads its output and gives it input. It lasts
 // from the program's start until no client is attached, or the program and its output have ended.
 type attachment struct {
-	tty         *os.File      // the output's end, which is the input's too; nil: the program has no terminal
-	in          *os.File      // where input goes; nil: no input, and reading the output keeps it attached
-	released    chan struct{} // closed when the attachment has ended
-	detachTimer *time.Timer   // ends the attachment when no client attaches in time
+	tty      *os.File      // the output's end, which is the input's too; nil: the program has no terminal
+	in       *os.File      // where input goes; nil: no input, and reading the output keeps it attached
+	released chan struct{} // closed when the attachment has ended
 
 	inputLock chan struct{} // a lock: held to write to in
 	taken     int64         // input bytes that the program received. Guarded by inputLock.
 	closed    bool          // the program reads no more input. Guarded by inputLock.
 
-	mu            sync.Mutex // taken after output.mu; a leaf lock
-	attachedCalls int        // number of attached calls
-	seen          int64      // offset up to which the client has seen the output
+	mu            sync.Mutex  // taken after output.mu; a leaf lock
+	detachTimer   *time.Timer // ends the attachment when no client attaches in time
+	attachedCalls int         // number of attached calls
+	seen          int64       // offset up to which the client has seen the output
 	unseenBytes   bytes.Buffer
 	unseenPieces  []Piece       // of fresh
 	changed       chan struct{} // closed and replaced when any of this changes
@@ -40,6 +40,8 @@ type attachment struct {
 
 func newAttachment(in, tty *os.File) *attachment {
 	a := &attachment{tty: tty, in: in, released: make(chan struct{}), inputLock: make(chan struct{}, 1), changed: make(chan struct{})}
+	a.mu.Lock() // which hangUp takes
+	defer a.mu.Unlock()
 	a.detachTimer = time.AfterFunc(timeout.Control, a.hangUp)
 	return a
 }
