@@ -45,7 +45,6 @@ func (e *Export) PostRedir(to []byte, off int) error {
 	e.p.memory.mu.Lock()
 	closed := e.closed.Load()
 	overlap := e.p.memory.exportSpans.First(to) != nil
-	responders := e.responders()
 	e.p.memory.mu.Unlock()
 	switch {
 	case closed:
@@ -55,6 +54,9 @@ func (e *Export) PostRedir(to []byte, off int) error {
 	case !e.redirect.Post(uint64(off), to):
 		return failf(op, ErrBadRbufState, "a redirection is posted already: end it first")
 	}
+	e.p.memory.mu.Lock()
+	responders := e.responders() // once it is posted: a link that comes later finds it
+	e.p.memory.mu.Unlock()
 	for _, rs := range responders {
 		rs.RecheckRedirect(e.redirect)
 	}

@@ -53,8 +53,8 @@ func (c *copier) setTimerAt(at int64) {
 }
 
 func (c *copier) idleSince() int64 {
-	c.out.backlog.mu.Lock()
-	defer c.out.backlog.mu.Unlock()
+	c.a.deferredCopies.mu.Lock()
+	defer c.a.deferredCopies.mu.Unlock()
 	return c.out.backlog.idleSince
 }
 

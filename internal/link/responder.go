@@ -155,11 +155,12 @@ func NewResponder(e *Engine, fd int, pages *Pages, terms Terms, targets []*Targe
 // this node says in its page. It is called when the link is lost.
 func (rs *Responder) Accepted() bool { return rs.pages == nil || rs.pages.Ring.Accepted() }
 
-// Attach gives the importer access to t unless its export is closed. closed is set before Revoke is
-// called, so either Attach finds it set or Revoke finds the target.
+// Attach gives the importer access to t unless its export is closed or the link has ended. closed is
+// set before Revoke is called, so either Attach finds it set or Revoke finds the target. So it is with
+// the link's end and Sever: the grant may have another link, and another target, by now.
 func (rs *Responder) Attach(t *Target, closed *atomic.Bool) {
 	rs.rmu.Lock()
-	if !closed.Load() {
+	if !closed.Load() && !rs.failed.Load() {
 		rs.targets[t.Handle], rs.lastTarget = t, nil
 	}
 	rs.rmu.Unlock()
