@@ -1,0 +1,408 @@
+package queue
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
+	"github.com/vmmc-go/vmmc/view"
+)
+
+// Consumer takes values out of a queue.
+//
+// Experimental: it may change in any release.
+type Consumer[T any] struct {
+	typed[T]
+	ring
+	p        *vmmc.Process
+	name     string
+	opts     options
+	box      *view.Local[T]
+	boxMem   *vmmc.Memory
+	listener *pair.Listener
+
+	sem   *semaphore.Semaphore // One: the right to take. It guards all that follows up to mu.
+	one   []T                  // one value, which must not lie on a stack
+	turn  int                  // the lane that is looked at first
+	word  [wordSize]byte
+	ready func() bool // reports whether there is anything to look at
+
+	mu     sync.Mutex
+	lanes  atomic.Pointer[[]*lane] // Replaced as a whole, under mu.
+	closed atomic.Bool             // Set under mu.
+	// The last wait's context, and one that ends with it and with Close. Guarded by mu.
+	from, waiting context.Context //nolint:containedctx // see above
+	stop          context.CancelFunc
+	ctx           context.Context //nolint:containedctx // ends with Close
+	end           context.CancelFunc
+	wg            sync.WaitGroup // lanes that are being closed
+}
+
+// lane is what the consumer has of one producer.
+type lane struct {
+	im   *vmmc.Import // the producer's
+	own  buffer
+	last vmmc.Word // not 0 once the producer has put its last value
+
+	next, told uint64    // the next value's number, and what the producer knows of it
+	number     vmmc.Word // of the next value's slot
+}
+
+// Listen makes the queue and publishes it under a name, see [vmmc.Export.PublishAs]. This process
+// is its consumer. Errors: a [*view.TypeError]; [vmmc.ErrBadArg] for an option that cannot be; those
+// of [vmmc.Process.Export] and PublishAs.
+//
+// Experimental: it may change in any release.
+func Listen[T any](ctx context.Context, p *vmmc.Process, name string, opts ...Option) (*Consumer[T], error) {
+	op := fmt.Sprintf("listen as queue %q", name)
+	if err := checkCall(ctx, op); err != nil {
+		return nil, err
+	}
+	t, err := typeOf[T]()
+	if err != nil {
+		return nil, err
+	}
+	c := &Consumer[T]{typed: t, p: p, name: name, opts: options{slots: defaultSlots}, sem: semaphore.New(1), one: make([]T, 1)}
+	for _, o := range opts {
+		if o == nil {
+			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: errors.New("an option is nil")}
+		}
+		o(&c.opts)
+	}
+	if c.ring, err = c.opts.geometry(t.layout.Size); err != nil {
+		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
+	}
+	c.lanes.Store(new([]*lane))
+	c.ready = c.look
+	c.ctx, c.end = context.WithCancel(context.Background())
+	c.listener = pair.NewListener(p, c.accept)
+	if err := c.export(); err != nil {
+		c.end()
+		return nil, err
+	}
+	if err := c.box.Export().PublishAs(ctx, name); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// export exports the letterbox.
+func (c *Consumer[T]) export() (err error) {
+	n := (boxHeader + c.layout.Size - 1) / c.layout.Size * c.layout.Size
+	if c.boxMem, err = c.p.Alloc(n); err != nil {
+		return err
+	}
+	box(c.boxMem.Bytes(), &c.ring, c.opts.start)
+	opts := slices.Concat(c.opts.export, c.opts.permit, []vmmc.ExportOption{vmmc.WithHandler(c.listener.Handle)})
+	c.box, err = pair.Export(func(id uint32) (*view.Local[T], error) {
+		return view.ExportBytes[T](c.p, id, c.boxMem.Bytes(), opts...)
+	})
+	if err != nil {
+		return errors.Join(err, c.boxMem.Close())
+	}
+	return nil
+}
+
+// accept makes the lane of a producer.
+func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
+	if theirs.Size() < producerSize {
+		return 0, errors.New("the producer's buffer is too small")
+	}
+	l := &lane{im: theirs, next: c.opts.start, told: c.opts.start}
+	if l.own, err = newBuffer(c.p, c.size(), nil, append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))...); err != nil {
+		return 0, err
+	}
+	if l.last, err = l.own.Word(laneClosed); err == nil {
+		err = c.advance(l, 0)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		err = closed("accept a producer")
+	}
+	if err != nil {
+		return 0, errors.Join(err, l.own.Close())
+	}
+	lanes := append(slices.Clip(*c.lanes.Load()), l)
+	c.lanes.Store(&lanes)
+	return l.own.ID(), nil
+}
+
+// over reports whether the producer has put its last value, or has ended. What it has put before is
+// there then.
+func (l *lane) over() bool {
+	if l.last.Load() != 0 {
+		return true
+	}
+	select {
+	case <-l.im.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// advance goes on by n values.
+func (c *Consumer[T]) advance(l *lane, n uint64) (err error) {
+	l.next += n
+	l.number, err = l.own.Word(c.offset(l.next) + c.slot - wordSize)
+	return err
+}
+
+// there reports whether the lane's next value is there.
+func (c *Consumer[T]) there(l *lane) bool {
+	return l.number.Load() == c.number(l.next)
+}
+
+// look reports whether a lane has a value or is over. It only reads.
+func (c *Consumer[T]) look() bool {
+	for _, l := range *c.lanes.Load() {
+		if c.there(l) || l.over() {
+			return true
+		}
+	}
+	return c.closed.Load()
+}
+
+// acquire takes the right to take.
+func (c *Consumer[T]) acquire(ctx context.Context) error {
+	if ctx == nil || vmmc.InHandler() {
+		return checkCall(ctx, c.op())
+	}
+	if c.sem.Acquire(ctx) != nil {
+		return ended(ctx, c.op())
+	}
+	if c.closed.Load() {
+		c.sem.Release()
+		return closed(c.op())
+	}
+	return nil
+}
+
+func (c *Consumer[T]) op() string { return fmt.Sprintf("get from queue %q", c.name) }
+
+// Get takes a value, and waits while there is none, also while there is no producer. Errors:
+// [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends, [vmmc.ErrClosed],
+// [vmmc.ErrNotInHandler]. After an error no value was taken.
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) Get(ctx context.Context) (v T, err error) {
+	if err := c.acquire(ctx); err != nil {
+		return v, err
+	}
+	defer c.sem.Release()
+	if err = c.fill(ctx); err == nil {
+		v = c.one[0]
+	}
+	return v, err
+}
+
+// fill waits for one value.
+func (c *Consumer[T]) fill(ctx context.Context) error {
+	for c.takeSome(c.one) == 0 {
+		if err := c.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GetSome takes as many values as are there and dst has room for, and waits while there is none. It
+// returns how many it has taken: of each producer in turn, each one's in their order. Errors as
+// [Consumer.Get].
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
+	if err := c.acquire(ctx); err != nil {
+		return 0, err
+	}
+	defer c.sem.Release()
+	for len(dst) > 0 {
+		if n := c.takeSome(dst); n > 0 {
+			return n, nil
+		}
+		if err := c.wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// TryGet takes a value if there is one, and no other call of this consumer is under way; otherwise
+// it returns false. The error is [vmmc.ErrClosed] or [vmmc.ErrNotInHandler].
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
+	if err := checkCall(context.Background(), c.op()); err != nil {
+		return v, false, err
+	}
+	if !c.sem.TryAcquire() {
+		return v, false, nil
+	}
+	defer c.sem.Release()
+	if c.closed.Load() {
+		return v, false, closed(c.op())
+	}
+	if c.takeSome(c.one) == 0 {
+		return v, false, nil
+	}
+	return c.one[0], true, nil
+}
+
+// All takes all values, until the context ends, the queue is closed, or the loop is left. Its last
+// pair is the error, as of [Consumer.Get].
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) All(ctx context.Context) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			v, err := c.Get(ctx)
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// takeSome takes values of all lanes, the first one of which is another one each time.
+func (c *Consumer[T]) takeSome(dst []T) (n int) {
+	lanes := *c.lanes.Load()
+	for k := range lanes {
+		l := lanes[(c.turn+k)%len(lanes)]
+		got := c.take(l, dst[n:])
+		if got == 0 && l.over() {
+			if got = c.take(l, dst[n:]); got == 0 { // it was not there before the end either
+				c.drop(l)
+			}
+		}
+		if n += got; n == len(dst) {
+			break
+		}
+	}
+	c.turn++
+	return n
+}
+
+// take takes values of one lane.
+func (c *Consumer[T]) take(l *lane, dst []T) (n int) {
+	for n < len(dst) && c.there(l) {
+		pair.At("get.seen")
+		at := c.offset(l.next)
+		copy(c.values.Bytes(dst[n:n+1]), l.own.Bytes()[at:at+c.value])
+		pair.At("get.copied")
+		n++
+		_ = c.advance(l, 1) // each slot has its word
+		if l.next-l.told >= c.quarter() {
+			c.tell(l)
+		}
+	}
+	if l.next != l.told && !c.there(l) {
+		c.tell(l)
+	}
+	return n
+}
+
+// tell says how many values were taken. Had it to wait, that would be for a count that the producer
+// has not taken, of which there are few: it puts no more values before. What cannot be told is told
+// with the next value, or the producer has ended.
+func (c *Consumer[T]) tell(l *lane) {
+	pair.At("get.counted")
+	binary.NativeEndian.PutUint32(c.word[:], uint32(l.next))
+	if err := l.im.Send(c.ctx, c.word[:], takenOff); err == nil {
+		l.told = l.next
+	}
+}
+
+// drop takes a lane out that is over. A producer that lives needs its memory until it has seen that all
+// values are taken.
+func (c *Consumer[T]) drop(l *lane) {
+	pair.At("lane.dropped")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lanes := slices.DeleteFunc(slices.Clone(*c.lanes.Load()), func(o *lane) bool { return o == l })
+	c.lanes.Store(&lanes)
+	c.wg.Go(func() {
+		select {
+		case <-l.im.Done():
+		case <-c.ctx.Done():
+		}
+		_ = l.close()
+	})
+}
+
+func (l *lane) close() error { return errors.Join(l.im.Close(), l.own.Close()) }
+
+// wait waits until there is anything to look at.
+func (c *Consumer[T]) wait(ctx context.Context) error {
+	pair.At("get.sleeps")
+	err := c.p.WaitUntil(c.orClosed(ctx), c.ready)
+	switch {
+	case c.closed.Load():
+		return closed(c.op())
+	case err != nil:
+		return fmt.Errorf("%s: %w", c.op(), err)
+	}
+	return nil
+}
+
+// orClosed returns a context that ends with ctx and with Close: mostly the same one for the same
+// ctx, so that a wait allocates nothing.
+func (c *Consumer[T]) orClosed(ctx context.Context) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.from != nil && reflect.TypeOf(ctx).Comparable() && c.from == ctx {
+		return c.waiting
+	}
+	if c.stop != nil {
+		c.stop()
+	}
+	c.from = ctx
+	c.waiting, c.stop = context.WithCancel(ctx)
+	if c.closed.Load() {
+		c.stop()
+	}
+	return c.waiting
+}
+
+// Close ends the queue. Values that were not taken are lost, and calls of the producers fail with
+// [vmmc.ErrRevoked]. Errors: those of [vmmc.Export.Close], [vmmc.ErrNotInHandler]. A second call does
+// nothing.
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) Close() error {
+	if err := checkCall(context.Background(), "close queue "+c.name); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if c.closed.Swap(true) {
+		c.mu.Unlock()
+		return nil
+	}
+	c.end()
+	if c.stop != nil {
+		c.stop()
+	}
+	c.mu.Unlock()
+	c.listener.Close()
+	_ = c.sem.Acquire(context.Background()) // a call that is under way ends
+	defer c.sem.Release()
+	c.wg.Wait()
+	err := c.box.Close()
+	if err == nil {
+		err = c.boxMem.Close()
+	}
+	for _, l := range *c.lanes.Load() {
+		err = errors.Join(err, l.close())
+	}
+	c.lanes.Store(new([]*lane))
+	return err
+}

@@ -1,0 +1,46 @@
+// Package queue has bounded queues of values between processes: one consumer, and any number of
+// producers on any node that its name reaches.
+//
+//	q, err := queue.Listen[Job](ctx, p, "jobs") // the consumer
+//	for job, err := range q.All(ctx) {
+//		...
+//	}
+//
+//	q, err := queue.Dial[Job](ctx, p, "jobs") // a producer
+//	err = q.Put(ctx, Job{ID: 7})
+//	err = q.Close(ctx) // returns when all values are taken
+//
+// # Values
+//
+// The values are of a type that package view accepts: fixed sizes, no pointers, no unnamed padding
+// ([view.TypeError]). A producer whose program has another definition of the type is refused by
+// Dial with a [view.LayoutError], which names the field.
+//
+// # Guarantees
+//
+// The consumer gets the values of each producer in the order in which they were put, each whole,
+// none twice. Among producers there is no order. No producer starves: the consumer takes from them
+// in turn.
+//
+// The queue is bounded. Each producer has room for a number of values of its own ([Slots]). When
+// that is used up, Put waits until the consumer has taken some: a quarter of the slots, or all that
+// are there.
+//
+// No call waits longer than its context, nor for a process that has ended. If a producer dies, the
+// consumer gets the values that had arrived, from the first one on without a gap, and then the
+// others' alone. If the consumer dies, calls of the producers return [vmmc.ErrPeerGone], and if it
+// is closed [vmmc.ErrRevoked]. What was not taken is lost: [Producer.Pending] says how many values
+// are not known to be taken, and the last of those that were put are among them. A process that is
+// stopped holds up its own queue alone; when it goes on, nothing is lost or repeated.
+//
+// A link between nodes that is lost ends the queue for that producer as death does, unless the
+// processes were opened with [vmmc.WithResume].
+//
+// # Use
+//
+// All methods may be called concurrently; puts of one producer, and gets, happen one at a time.
+// None may be called in a notification handler. Put, PutAll, Get and GetSome allocate nothing. A
+// program that blocks its notifications ([vmmc.Process.BlockNotifications]) holds up new producers.
+//
+// Experimental: this package may change in any release.
+package queue

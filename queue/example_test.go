@@ -1,0 +1,150 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/node"
+	"github.com/vmmc-go/vmmc/queue"
+)
+
+// Job is what the examples put into queues.
+type Job struct {
+	ID   uint64
+	Size uint32
+	Kind uint32
+}
+
+// A consumer works on the jobs of a producer, which waits until all are taken.
+func Example() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+
+	jobs, err := queue.Listen[Job](ctx, a, "jobs")
+	check(err)
+	defer jobs.Close()
+
+	done := make(chan error)
+	go func() { // mostly another program
+		q, err := queue.Dial[Job](ctx, b, "jobs")
+		check(err)
+		for i := range 3 {
+			check(q.Put(ctx, Job{ID: uint64(i), Size: 10}))
+		}
+		done <- q.Close(ctx)
+	}()
+
+	n := 0
+	for job, err := range jobs.All(ctx) {
+		check(err)
+		fmt.Println(job.ID, job.Size)
+		if n++; n == 3 {
+			break
+		}
+	}
+	check(<-done)
+	// Output:
+	// 0 10
+	// 1 10
+	// 2 10
+}
+
+// Values go in batches, as many as there is room for.
+func ExampleProducer() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	jobs, err := queue.Listen[Job](ctx, a, "jobs", queue.Slots(4))
+	check(err)
+	defer jobs.Close()
+	q, err := queue.Dial[Job](ctx, b, "jobs")
+	check(err)
+
+	n, err := q.PutAll(ctx, []Job{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}})
+	check(err)
+	ok, err := q.TryPut(Job{ID: 5})
+	check(err)
+	fmt.Println(n, ok, q.Pending())
+
+	got := make([]Job, 10)
+	n, err = jobs.GetSome(ctx, got)
+	check(err)
+	fmt.Println(n, got[:n], q.Pending())
+	check(q.Close(ctx))
+	// Output:
+	// 4 false 4
+	// 4 [{1 0 0} {2 0 0} {3 0 0} {4 0 0}] 0
+}
+
+// A consumer that polls, and one that is closed.
+func ExampleConsumer() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	jobs, err := queue.Listen[Job](ctx, a, "jobs")
+	check(err)
+	q, err := queue.Dial[Job](ctx, b, "jobs")
+	check(err)
+
+	_, ok, err := jobs.TryGet()
+	check(err)
+	fmt.Println(ok)
+	check(q.Put(ctx, Job{ID: 1}))
+	job, err := jobs.Get(ctx)
+	check(err)
+	fmt.Println(job.ID)
+
+	check(jobs.Close())
+	fmt.Println(errors.Is(q.Put(ctx, Job{ID: 2}), vmmc.ErrRevoked))
+	fmt.Println(q.Close(ctx) != nil, q.Pending())
+	// Output:
+	// false
+	// 1
+	// true
+	// true 0
+}
+
+// Options of a queue for one producer.
+func ExampleOption() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	opts := []queue.Option{
+		queue.Slots(64),
+		queue.Permit(vmmc.Permission{Processes: []vmmc.ProcessID{b.ID()}}),
+	}
+	jobs, err := queue.Listen[Job](ctx, a, "jobs", opts...)
+	check(err)
+	defer jobs.Close()
+
+	_, err = queue.Dial[Job](ctx, a, "jobs")
+	fmt.Println(errors.Is(err, vmmc.ErrNoRights))
+	q, err := queue.Dial[Job](ctx, b, "jobs")
+	check(err)
+	check(q.Close(ctx))
+	// Output: true
+}
+
+// processes are two of a node of their own.
+func processes(ctx context.Context) (a, b *vmmc.Process, end func()) {
+	n, err := node.Start()
+	check(err)
+	a, err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+	check(err)
+	b, err = vmmc.Open(ctx, vmmc.WithSocket(n.Socket()))
+	check(err)
+	return a, b, func() {
+		a.Close()
+		b.Close()
+		n.Close()
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

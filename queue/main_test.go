@@ -1,0 +1,217 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/queue"
+	"github.com/vmmc-go/vmmc/vmmctest"
+)
+
+func TestMain(m *testing.M) {
+	vmmctest.Role("producer", produce)
+	vmmctest.Role("consumer", consume)
+	vmmctest.Role("checker", checkAll)
+	vmmctest.Main(m)
+}
+
+// bound is a guard against hanging.
+const bound = time.Minute
+
+func within(t testing.TB) context.Context {
+	ctx, stop := context.WithTimeout(context.Background(), bound)
+	t.Cleanup(stop)
+	return ctx
+}
+
+// item is a value that can be told from a torn one.
+type item struct {
+	From, N uint32
+	Fill    [12]uint32
+	_       uint32
+	Sum     uint32
+}
+
+func newItem(from, n uint32) item {
+	v := item{From: from, N: n}
+	for i := range v.Fill {
+		v.Fill[i] = n*31 + uint32(i) + from<<16
+	}
+	v.Sum = sum(v)
+	return v
+}
+
+func items(from, first, n int) (vs []item) {
+	for i := range n {
+		vs = append(vs, newItem(uint32(from), uint32(first+i)))
+	}
+	return vs
+}
+
+func sum(v item) uint32 { return crc32.ChecksumIEEE(fmt.Append(nil, v.From, v.N, v.Fill)) }
+
+// tally checks that each producer's values are a prefix, and whole.
+type tally map[uint32]uint32
+
+func (s tally) add(t testing.TB, vs ...item) {
+	t.Helper()
+	for _, v := range vs {
+		if v.Sum != sum(v) {
+			t.Fatalf("value %d of producer %d is torn: %+v", v.N, v.From, v)
+		}
+		if v.N != s[v.From] {
+			t.Fatalf("value %d of producer %d, want %d", v.N, v.From, s[v.From])
+		}
+		s[v.From]++
+	}
+}
+
+// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
+// file exists.
+func pauseAt(step, nth, file string) {
+	n, err := strconv.Atoi(nth)
+	if err != nil {
+		panic(err)
+	}
+	var met atomic.Int32
+	pair.Step = func(s string) {
+		if s == step && met.Add(1) == int32(n) {
+			fmt.Println(step)
+			for {
+				if _, err := os.Stat(file); err == nil {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+// produce is a child: name, number, values, step, how often, file. It puts values, by one, by twos and so on, and
+// closes.
+func produce(ctx context.Context, p *vmmc.Process, args ...string) error {
+	pauseAt(args[3], args[4], args[5])
+	q, err := queue.Dial[item](ctx, p, args[0])
+	if err != nil {
+		return err
+	}
+	from, err1 := strconv.Atoi(args[1])
+	n, err2 := strconv.Atoi(args[2])
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	for first, run := 0, 1; first < n; first, run = first+run, run%7+1 {
+		if _, err := q.PutAll(ctx, items(from, first, min(run, n-first))); err != nil {
+			return err
+		}
+	}
+	return q.Close(ctx)
+}
+
+// consume is a child: name, step, how often, file. It takes values and drops them.
+func consume(ctx context.Context, p *vmmc.Process, args ...string) error {
+	pauseAt(args[1], args[2], args[3])
+	q, err := queue.Listen[item](ctx, p, args[0], queue.Slots(8))
+	if err != nil {
+		return err
+	}
+	for _, err := range q.All(ctx) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkAll is a child: name, values. It takes the values of producer 1, and checks them.
+func checkAll(ctx context.Context, p *vmmc.Process, args ...string) error {
+	q, err := queue.Listen[item](ctx, p, args[0], queue.Slots(1<<18))
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		v, err := q.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if v != newItem(1, uint32(i)) {
+			return fmt.Errorf("value %d is %+v", i, v)
+		}
+	}
+	fmt.Println("all")
+	<-ctx.Done() // never: the test kills it
+	return nil
+}
+
+// way is how values travel.
+type way struct {
+	name     string
+	nodes    int
+	unmapped bool
+}
+
+var ways = []way{{"mapped", 1, false}, {"stream", 1, true}, {"between nodes", 2, false}}
+
+// start starts nodes, and a consumer on the first one. Producers are on the last one.
+func (w way) start(t testing.TB, opts ...queue.Option) (nodes []*vmmctest.Node, c *queue.Consumer[item]) {
+	t.Helper()
+	if w.unmapped {
+		opts = append(opts, queue.Unmapped())
+	}
+	nodes = vmmctest.Nodes(t, w.nodes)
+	return nodes, listen(t, nodes[0].Open(t), opts...)
+}
+
+const name = "n1/queue"
+
+func listen(t testing.TB, p *vmmc.Process, opts ...queue.Option) *queue.Consumer[item] {
+	t.Helper()
+	c, err := queue.Listen[item](within(t), p, name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func dial(t testing.TB, p *vmmc.Process) *queue.Producer[item] {
+	t.Helper()
+	q, err := queue.Dial[item](within(t), p, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func put(t testing.TB, q *queue.Producer[item], vs ...item) {
+	t.Helper()
+	if n, err := q.PutAll(within(t), vs); err != nil || n != len(vs) {
+		t.Fatalf("%d of %d values: %v", n, len(vs), err)
+	}
+}
+
+func get(t testing.TB, c *queue.Consumer[item]) item {
+	t.Helper()
+	v, err := c.Get(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

@@ -1,0 +1,348 @@
+package queue
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
+	"github.com/vmmc-go/vmmc/view"
+)
+
+// maxBatch is how many bytes of slots one message has at most, if they are more than one.
+const maxBatch = 64 << 10
+
+// Producer puts values into a queue.
+//
+// Experimental: it may change in any release.
+type Producer[T any] struct {
+	typed[T]
+	ring
+	name  string
+	lane  *vmmc.Import
+	own   buffer
+	taken vmmc.Word // of own
+
+	sem   *semaphore.Semaphore // One: the right to put. It guards all that follows.
+	one   []T                  // one value, which must not lie on a stack
+	batch []byte               // slots
+	// Values that are in batch, and of which the consumer may have got a part: the last message's
+	// outcome is unknown. They are sent again before others are.
+	unsure int
+
+	put atomic.Uint64 // the number of the next value
+
+	mu     sync.Mutex
+	closed bool // Guarded by mu. The words of own must not be used any more.
+	left   int  // Guarded by mu: what Pending returns then.
+}
+
+// Dial makes a producer of the queue that is published under a name, see
+// [vmmc.Process.ImportName]: it waits for the name as long as the context allows. Errors: a
+// [*view.TypeError]; [view.ErrLayout], with a [*view.LayoutError], if the consumer's values are of
+// another layout; [vmmc.ErrBadArg] if the name is not a queue's; [vmmc.ErrNoMem] if the consumer has
+// no memory for another producer; those of ImportName and [vmmc.Process.Export].
+//
+// Experimental: it may change in any release.
+func Dial[T any](ctx context.Context, p *vmmc.Process, name string) (*Producer[T], error) {
+	op := fmt.Sprintf("dial queue %q", name)
+	if err := checkCall(ctx, op); err != nil {
+		return nil, err
+	}
+	t, err := typeOf[T]()
+	if err != nil {
+		return nil, err
+	}
+	im, err := p.ImportName(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	pair.At("dial.found")
+	q, err := dial(ctx, p, im, t)
+	err = errors.Join(err, im.Close())
+	if err != nil {
+		if q != nil {
+			err = errors.Join(err, q.release())
+		}
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	q.name = name
+	return q, nil
+}
+
+// dial makes a producer by a letterbox.
+func dial[T any](ctx context.Context, p *vmmc.Process, im *vmmc.Import, t typed[T]) (*Producer[T], error) {
+	if _, err := view.RemoteOf[T](im); err != nil {
+		return nil, err
+	}
+	var header [boxHeader]byte
+	if im.Size() < boxHeader {
+		return nil, &vmmc.Error{Op: "read its header", Code: vmmc.ErrBadArg, Err: errors.New("it is no queue: it is too small")}
+	}
+	if err := im.Get(ctx, header[:], 0); err != nil {
+		return nil, err
+	}
+	r, start, err := readBox(header[:], t.layout.Size)
+	if err != nil {
+		return nil, &vmmc.Error{Op: "read its header", Code: vmmc.ErrBadArg, Err: err}
+	}
+	q := &Producer[T]{typed: t, ring: r, sem: semaphore.New(1), one: make([]T, 1)}
+	q.put.Store(start)
+	most := min(uint64(max(maxBatch/r.slot, 1)), r.quarter())
+	q.batch = make([]byte, int(most)*r.slot)
+	// A resumed count must not begin at 0.
+	begin := func(b []byte) { binary.NativeEndian.PutUint32(b[takenOff:], uint32(start)) }
+	if q.own, err = newBuffer(p, producerSize, begin, pair.For(im.Exporter())); err != nil {
+		return nil, err
+	}
+	if q.taken, err = q.own.Word(takenOff); err == nil {
+		q.lane, err = pair.Dial(ctx, p, im, bellOff, q.own.Export)
+	}
+	if err == nil && q.lane.Size() < r.size() {
+		err = errors.Join(errors.New("the consumer's buffer is too small"), q.lane.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(err, q.own.Close())
+	}
+	pair.At("dial.joined")
+	return q, nil
+}
+
+func (q *Producer[T]) op(what string) string { return fmt.Sprintf("%s queue %q", what, q.name) }
+
+// acquire takes the right to put.
+func (q *Producer[T]) acquire(ctx context.Context, what string) error {
+	if ctx == nil || vmmc.InHandler() {
+		return checkCall(ctx, q.op(what))
+	}
+	if q.sem.Acquire(ctx) != nil {
+		return ended(ctx, q.op(what))
+	}
+	if q.isClosed() {
+		q.sem.Release()
+		return closed(q.op(what))
+	}
+	return nil
+}
+
+func (q *Producer[T]) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+// Put puts v, and waits while there is no room. It returns when v has left, not when it was taken.
+// Errors: [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends; [vmmc.ErrPeerGone] when the
+// consumer is gone, and [vmmc.ErrRevoked] when it was closed; [vmmc.ErrClosed],
+// [vmmc.ErrNotInHandler]. After an error v is not in the queue, unless that is also
+// [vmmc.ErrOutcomeUnknown]: then the consumer gets it if it lives, at the latest by the next call
+// (Put, PutAll, TryPut or Close), so v must not be put again.
+//
+// Experimental: it may change in any release.
+func (q *Producer[T]) Put(ctx context.Context, v T) error {
+	if err := q.acquire(ctx, "put into"); err != nil {
+		return err
+	}
+	defer q.sem.Release()
+	q.one[0] = v
+	_, err := q.putAll(ctx, q.one)
+	return err
+}
+
+// PutAll puts all of vs, in as few messages as there is room for. It returns how many it has put,
+// which are all unless it fails. Errors as [Producer.Put]; with ErrOutcomeUnknown the values in doubt are
+// counted as put.
+//
+// Experimental: it may change in any release.
+func (q *Producer[T]) PutAll(ctx context.Context, vs []T) (int, error) {
+	if err := q.acquire(ctx, "put into"); err != nil {
+		return 0, err
+	}
+	defer q.sem.Release()
+	return q.putAll(ctx, vs)
+}
+
+// TryPut puts v if there is room, and no other call of this producer is under way; otherwise it
+// returns false. Errors as [Producer.Put], with v put if it returns true.
+//
+// Experimental: it may change in any release.
+func (q *Producer[T]) TryPut(v T) (bool, error) {
+	ctx := context.Background()
+	if err := checkCall(ctx, q.op("put into")); err != nil {
+		return false, err
+	}
+	if !q.sem.TryAcquire() {
+		return false, nil
+	}
+	defer q.sem.Release()
+	if q.isClosed() {
+		return false, closed(q.op("put into"))
+	}
+	room, err := q.room()
+	if err == nil && room == 0 {
+		err = q.lane.Err() // nobody will make room
+	}
+	if err != nil || room == 0 {
+		return false, err
+	}
+	q.one[0] = v
+	n, err := q.putAll(ctx, q.one)
+	return n == 1, err
+}
+
+// room is for how many values there is room.
+func (q *Producer[T]) room() (uint64, error) {
+	pending := uint64(uint32(q.put.Load()) - q.taken.Load())
+	if pending > q.slots {
+		return 0, &vmmc.Error{
+			Op: q.op("put into"), Peer: q.lane.Exporter().String(), Code: vmmc.ErrBadArg,
+			Err: errors.New("the consumer says that it has taken values that were not put"),
+		}
+	}
+	return q.slots - pending, nil
+}
+
+// putAll waits for room and sends, until all are put.
+func (q *Producer[T]) putAll(ctx context.Context, vs []T) (n int, err error) {
+	if err := q.resend(ctx); err != nil {
+		return 0, err
+	}
+	for n < len(vs) {
+		seen := q.taken.Load()
+		room, err := q.room()
+		if err != nil {
+			return n, err
+		}
+		if room == 0 {
+			pair.At("put.wait")
+			if _, err := q.lane.WaitWord(ctx, q.taken, seen); err != nil {
+				return n, fmt.Errorf("%s: there is no room: %w", q.op("put into"), err)
+			}
+			continue
+		}
+		pair.At("put.room")
+		first := q.put.Load()
+		run := min(uint64(len(vs)-n), room, uint64(len(q.batch)/q.slot), q.slots-first&(q.slots-1))
+		q.encode(first, vs[n:n+int(run)])
+		pair.At("put.encoded")
+		err = q.lane.Send(ctx, q.batch[:int(run)*q.slot], q.offset(first+run-1))
+		if err != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+			return n, fmt.Errorf("%s: %w", q.op("put into"), err)
+		}
+		n += int(run)
+		q.put.Store(first + run)
+		if err != nil {
+			q.unsure = int(run)
+			return n, fmt.Errorf("%s: %w", q.op("put into"), err)
+		}
+		pair.At("put.sent")
+	}
+	return n, nil
+}
+
+// encode fills batch with the slots of vs, the first of which has a number: the last one first.
+func (q *Producer[T]) encode(first uint64, vs []T) {
+	number := q.number(first) // of all: the run ends where the slots do
+	for i := range vs {
+		slot := q.batch[(len(vs)-1-i)*q.slot:][:q.slot]
+		copy(slot, q.values.Bytes(vs[i:i+1]))
+		binary.NativeEndian.PutUint32(slot[q.slot-wordSize:], number)
+	}
+}
+
+// resend sends the message of which it is unknown whether it has arrived. A consumer that has taken
+// its values does not look at these slots before their next ones are sent.
+func (q *Producer[T]) resend(ctx context.Context) error {
+	if q.unsure == 0 {
+		return nil
+	}
+	if err := q.lane.Send(ctx, q.batch[:q.unsure*q.slot], q.offset(q.put.Load()-1)); err != nil {
+		e := &vmmc.Error{Op: q.op("put into"), Peer: q.lane.Exporter().String(), Code: vmmc.ErrUnreachable}
+		errors.As(err, &e.Code)
+		e.Err = fmt.Errorf("send earlier values: %v", err) //nolint:errorlint // the outcome of new values is known
+		return e
+	}
+	q.unsure = 0
+	return nil
+}
+
+// Pending is how many values are not known to be taken. It may be called at any time, also after
+// Close and when the consumer is gone.
+//
+// Experimental: it may change in any release.
+func (q *Producer[T]) Pending() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return q.left
+	}
+	return q.pending()
+}
+
+func (q *Producer[T]) pending() int {
+	taken := q.taken.Load() // before put, which it never exceeds
+	return int(uint32(q.put.Load()) - taken)
+}
+
+// Close waits until all values are taken, and then gives back the producer's memory. It gives that
+// back in any case: if the context ends before, or the consumer does, values that are not taken may
+// be lost, see [Producer.Pending]. Errors as [Producer.Put]. A second call does nothing.
+//
+// Experimental: it may change in any release.
+func (q *Producer[T]) Close(ctx context.Context) error {
+	if err := checkCall(ctx, q.op("close")); err != nil {
+		return err
+	}
+	if q.sem.Acquire(ctx) != nil {
+		_ = q.lane.Close() // ends a call that waits for room
+		_ = q.sem.Acquire(context.Background())
+	}
+	defer q.sem.Release()
+	if q.isClosed() {
+		return nil
+	}
+	err := q.finish(ctx)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", q.op("close"), err)
+	}
+	return errors.Join(err, q.release())
+}
+
+// finish says that there is no further value, and waits until all are taken.
+func (q *Producer[T]) finish(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ended(ctx, "wait for the consumer")
+	}
+	if err := q.resend(ctx); err != nil {
+		return err
+	}
+	var word [wordSize]byte
+	binary.NativeEndian.PutUint32(word[:], 1)
+	if err := q.lane.Send(ctx, word[:], laneClosed); err != nil {
+		return err
+	}
+	pair.At("close.sent")
+	for last := uint32(q.put.Load()); ; {
+		seen := q.taken.Load()
+		if seen == last {
+			return nil
+		}
+		pair.At("close.wait")
+		if _, err := q.lane.WaitWord(ctx, q.taken, seen); err != nil {
+			return err
+		}
+	}
+}
+
+// release gives back what the producer has.
+func (q *Producer[T]) release() error {
+	q.mu.Lock()
+	q.left, q.closed = q.pending(), true
+	q.mu.Unlock()
+	return errors.Join(q.lane.Close(), q.own.Close())
+}

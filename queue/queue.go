@@ -1,0 +1,210 @@
+package queue
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/shm"
+	"github.com/vmmc-go/vmmc/view"
+)
+
+// The letterbox is exported under the name. It has T's layout as its label, and:
+const (
+	magicOff  = 0  // 8 bytes: magic
+	slotsOff  = 8  // a word: the slots of a lane, a power of two
+	startOff  = 16 // 8 bytes: the number of each lane's first value
+	bellOff   = 60 // a word: producers ring here
+	boxHeader = 64
+
+	magic = "vmmcqu\x00\x01"
+)
+
+// A lane is the consumer's export for one producer: a word that is not 0 when the producer has put
+// its last value, and behind the header the slots. Value i has slot i modulo their number, counted
+// downwards from the end. A slot is a value, padded to words, and the word number(i). So the last
+// word of a message with any number of values is that of the value which the consumer expects first:
+// once it is there, all of the message is. The consumer looks at no number before it has seen the
+// one before.
+const (
+	laneClosed = 0
+	laneHeader = 64
+)
+
+// A producer's export is the answer to its ring, and the number of the next value that the consumer
+// will take, modulo 2^32.
+const (
+	takenOff     = 64
+	producerSize = 68
+)
+
+const wordSize = 4
+
+// ring is the geometry of a lane.
+type ring struct {
+	slots uint64 // a power of two
+	shift uint   // its logarithm
+	value int    // bytes of a value
+	slot  int    // bytes of a slot
+}
+
+func newRing(slots uint64, value int) ring {
+	r := ring{slots: slots, value: value, slot: (value+wordSize-1)/wordSize*wordSize + wordSize}
+	for 1<<r.shift < slots {
+		r.shift++
+	}
+	return r
+}
+
+// size is that of a lane.
+func (r *ring) size() int { return laneHeader + int(r.slots)*r.slot }
+
+// offset is where value i's slot lies in its lane.
+func (r *ring) offset(i uint64) int { return laneHeader + int(r.slots-1-i&(r.slots-1))*r.slot }
+
+// number is the last word of value i's slot. It differs from that of the value before in the slot,
+// and is never 0, which the slot has at first.
+func (r *ring) number(i uint64) uint32 { return uint32(i>>r.shift)<<1 | 1 }
+
+// quarter is how many values the consumer takes at most before it says so.
+func (r *ring) quarter() uint64 { return max(r.slots/4, 1) }
+
+// Option changes what [Listen] does.
+//
+// Experimental: it may change in any release.
+type Option func(*options)
+
+type options struct {
+	slots  int
+	export []vmmc.ExportOption // of letterbox and lanes
+	permit []vmmc.ExportOption // of the letterbox
+	start  uint64
+}
+
+// The bounds of Slots, and how much memory a producer may have.
+const (
+	defaultSlots = 1024
+	maxSlots     = 1 << 24
+	maxLane      = 1 << 30
+)
+
+// Slots is for how many values each producer has room; without it that is 1,024. It is rounded up to a
+// power of two, and at most 2^24. The memory is the consumer's, at most 1 GiB a producer.
+//
+// Experimental: it may change in any release.
+func Slots(n int) Option { return func(o *options) { o.slots = n } }
+
+// Permit lets exactly the processes dial that match one of perms, as [vmmc.Permit] does.
+//
+// Experimental: it may change in any release.
+func Permit(perms ...vmmc.Permission) Option {
+	return func(o *options) { o.permit = append(o.permit, vmmc.Permit(perms...)) }
+}
+
+// typed is what producers and consumers have of T.
+type typed[T any] struct {
+	layout view.Layout
+	values shm.Values[T]
+}
+
+func typeOf[T any]() (t typed[T], err error) {
+	if t.layout, err = view.LayoutOf[T](); err != nil {
+		return t, err
+	}
+	t.values, err = shm.ValuesOf[T]()
+	return t, err
+}
+
+// geometry returns the lanes' ring, by the options.
+func (o *options) geometry(size int) (ring, error) {
+	if o.slots < 1 || o.slots > maxSlots {
+		return ring{}, fmt.Errorf("%d slots: at least 1, and at most %d", o.slots, maxSlots)
+	}
+	slots := uint64(1)
+	for slots < uint64(o.slots) {
+		slots *= 2
+	}
+	r := newRing(slots, size)
+	if r.size() > maxLane {
+		return ring{}, fmt.Errorf("%d slots of %d bytes: at most %d bytes for a producer", slots, r.slot, maxLane)
+	}
+	return r, nil
+}
+
+// box is what a letterbox says.
+func box(b []byte, r *ring, start uint64) {
+	copy(b[magicOff:], magic)
+	binary.NativeEndian.PutUint32(b[slotsOff:], uint32(r.slots))
+	binary.NativeEndian.PutUint64(b[startOff:], start)
+}
+
+// readBox reads what any process may have published.
+func readBox(b []byte, size int) (r ring, start uint64, err error) {
+	slots := uint64(binary.NativeEndian.Uint32(b[slotsOff:]))
+	if string(b[magicOff:magicOff+len(magic)]) != magic {
+		return r, 0, errors.New("it is no queue of this version, though it has values of this type")
+	}
+	if slots == 0 || slots > maxSlots || slots&(slots-1) != 0 {
+		return r, 0, fmt.Errorf("its lanes have %d slots", slots)
+	}
+	if slots > uint64(maxLane/size) {
+		return r, 0, fmt.Errorf("its lanes have %d slots of more than %d bytes", slots, size)
+	}
+	return newRing(slots, size), binary.NativeEndian.Uint64(b[startOff:]), nil
+}
+
+// checkCall refuses calls that could hang.
+func checkCall(ctx context.Context, op string) error {
+	switch {
+	case vmmc.InHandler():
+		return &vmmc.Error{Op: op, Code: vmmc.ErrNotInHandler, Err: vmmc.ErrNotInHandler}
+	case ctx == nil:
+		return &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: errors.New("the context is nil")}
+	}
+	return nil
+}
+
+// ended is the error of a context that has ended.
+func ended(ctx context.Context, op string) error {
+	code := vmmc.ErrTimeout
+	if errors.Is(ctx.Err(), context.Canceled) {
+		code = vmmc.ErrCanceled
+	}
+	return &vmmc.Error{Op: op, Code: code, Err: context.Cause(ctx)}
+}
+
+func closed(op string) error {
+	return &vmmc.Error{Op: op, Code: vmmc.ErrClosed, Err: errors.New("the queue is closed")}
+}
+
+// buffer is memory that is exported.
+type buffer struct {
+	*vmmc.Export
+	mem *vmmc.Memory
+}
+
+// newBuffer exports n bytes that init has filled.
+func newBuffer(p *vmmc.Process, n int, init func([]byte), opts ...vmmc.ExportOption) (buffer, error) {
+	mem, err := p.Alloc(n)
+	if err != nil {
+		return buffer{}, err
+	}
+	if init != nil {
+		init(mem.Bytes())
+	}
+	e, err := pair.Export(func(id uint32) (*vmmc.Export, error) { return p.Export(id, mem.Bytes(), opts...) })
+	if err != nil {
+		return buffer{}, errors.Join(err, mem.Close())
+	}
+	return buffer{e, mem}, nil
+}
+
+func (b buffer) Close() error {
+	if err := b.Export.Close(); err != nil {
+		return err
+	}
+	return b.mem.Close()
+}

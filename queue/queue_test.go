@@ -1,0 +1,418 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/queue"
+	"github.com/vmmc-go/vmmc/view"
+	"github.com/vmmc-go/vmmc/vmmctest"
+)
+
+// All values arrive, whole and in order, over many rounds of the ring, and also where its counters
+// begin anew.
+func TestOneToOne(t *testing.T) {
+	const n = 1000
+	for _, w := range ways {
+		for about, opts := range map[string][]queue.Option{
+			"1 slot":            {queue.Slots(1)},
+			"6 slots":           {queue.Slots(6)},
+			"1024 slots":        nil,
+			"the lap wraps":     {queue.Slots(8), queue.StartAt(8 * (1<<31 - 40))},
+			"the counter wraps": {queue.Slots(8), queue.StartAt(1<<32 - 300)},
+			"all wraps":         {queue.Slots(2), queue.StartAt(1<<64 - 500)},
+		} {
+			t.Run(w.name+"/"+about, func(t *testing.T) {
+				nodes, c := w.start(t, opts...)
+				q := dial(t, nodes[len(nodes)-1].Open(t))
+				done := make(chan error, 1)
+				ctx := within(t)
+				go func() {
+					done <- func() error {
+						for first, run := 0, 1; first < n; first, run = first+run, run%13+1 {
+							vs := items(1, first, min(run, n-first))
+							if run == 1 {
+								if err := q.Put(ctx, vs[0]); err != nil {
+									return err
+								}
+							} else if _, err := q.PutAll(ctx, vs); err != nil {
+								return err
+							}
+						}
+						return q.Close(ctx)
+					}()
+				}()
+				got, dst := tally{}, make([]item, 5)
+				for i := 0; got[1] < n; i++ {
+					if i%3 == 0 {
+						got.add(t, get(t, c))
+						continue
+					}
+					k, err := c.GetSome(ctx, dst)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got.add(t, dst[:k]...)
+				}
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				if _, ok, err := c.TryGet(); ok || err != nil {
+					t.Errorf("a value more, %v", err)
+				}
+				if k := q.Pending(); k != 0 {
+					t.Errorf("%d values are pending", k)
+				}
+				if err := q.Close(ctx); err != nil {
+					t.Error(err)
+				}
+				if err := q.Put(ctx, item{}); !errors.Is(err, vmmc.ErrClosed) {
+					t.Errorf("a put after the close: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestManyToOne(t *testing.T) {
+	const n, producers = 300, 8
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.start(t, queue.Slots(16))
+			var wg sync.WaitGroup
+			ctx := within(t)
+			for i := range producers {
+				q := dial(t, nodes[len(nodes)-1].Open(t))
+				wg.Go(func() {
+					for k := range n {
+						if err := q.Put(ctx, newItem(uint32(i), uint32(k))); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+					if err := q.Close(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			got := tally{}
+			for k := 0; k < n*producers; k++ {
+				got.add(t, get(t, c))
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// A queue goes on over lost connections.
+func TestOverCuts(t *testing.T) {
+	const n = 2000
+	nodes := vmmctest.Nodes(t, 2)
+	c := listen(t, nodes[0].Open(t, vmmc.WithResume(bound)), queue.Slots(64))
+	q := dial(t, nodes[1].Open(t, vmmc.WithResume(bound)))
+	done := make(chan error, 1)
+	ctx := within(t)
+	go func() {
+		_, err := q.PutAll(ctx, items(1, 0, n))
+		done <- errors.Join(err, q.Close(ctx))
+	}()
+	got := tally{}
+	for i := range n {
+		if i%400 == 200 {
+			nodes[0].Cut()
+			nodes[0].Heal()
+		}
+		got.add(t, get(t, c))
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A full queue makes producers wait, and takes nothing that is given up.
+func TestBackpressure(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.start(t, queue.Slots(8))
+			q := dial(t, nodes[len(nodes)-1].Open(t))
+			ctx, cancel := context.WithCancel(within(t))
+			for i := range 6 {
+				if ok, err := q.TryPut(newItem(1, uint32(i))); !ok || err != nil {
+					t.Fatalf("value %d: %t, %v", i, ok, err)
+				}
+			}
+			other := make(chan error, 1)
+			go func() {
+				n, err := q.PutAll(ctx, items(1, 6, 5))
+				if n != 2 {
+					t.Errorf("%d values were put, want 2", n)
+				}
+				other <- err
+			}()
+			for q.Pending() < 8 {
+				if runtime.Gosched(); ctx.Err() != nil {
+					t.Fatal(ctx.Err())
+				}
+			}
+			cancel()
+			if err := <-other; !errors.Is(err, vmmc.ErrCanceled) {
+				t.Errorf("a put that was given up: %v", err)
+			}
+			if err := q.Put(ctx, newItem(1, 8)); !errors.Is(err, vmmc.ErrCanceled) {
+				t.Errorf("a put without a chance: %v", err)
+			}
+			if ok, err := q.TryPut(newItem(1, 8)); ok || err != nil {
+				t.Errorf("a try at a full queue: %t, %v", ok, err)
+			}
+			if k := q.Pending(); k != 8 {
+				t.Errorf("%d values are pending, want 8", k)
+			}
+			got := tally{}
+			got.add(t, get(t, c), get(t, c))
+			put(t, q, newItem(1, 8), newItem(1, 9))
+			for range 8 {
+				got.add(t, get(t, c))
+			}
+			if err := q.Close(within(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A close whose context ends gives back everything, and says what is pending.
+func TestCloseGivenUp(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	q := dial(t, nodes[0].Open(t))
+	put(t, q, items(1, 0, 3)...)
+	ctx, cancel := context.WithCancel(within(t))
+	cancel()
+	if err := q.Close(ctx); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("%v", err)
+	}
+	if k := q.Pending(); k != 3 {
+		t.Errorf("%d values are pending, want 3", k)
+	}
+	got := tally{}
+	got.add(t, get(t, c), get(t, c), get(t, c))
+}
+
+// What waits ends when the consumer is closed.
+func TestConsumerClosed(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.start(t, queue.Slots(1))
+			p := nodes[len(nodes)-1].Open(t)
+			q := dial(t, p)
+			put(t, q, newItem(1, 0))
+			get(t, c)
+			puts, gets := make(chan error, 1), make(chan error, 1)
+			ctx := within(t)
+			go func() {
+				_, err := c.Get(ctx)
+				_, err2 := c.Get(ctx) // as often as the producer can put
+				for err == nil && err2 == nil {
+					_, err2 = c.Get(ctx)
+				}
+				gets <- errors.Join(err, err2)
+			}()
+			go func() {
+				for k := uint32(1); ; k++ {
+					if err := q.Put(ctx, newItem(1, k)); err != nil {
+						puts <- err
+						return
+					}
+				}
+			}()
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-gets; !errors.Is(err, vmmc.ErrClosed) {
+				t.Errorf("a get: %v", err)
+			}
+			if err := <-puts; !errors.Is(err, vmmc.ErrRevoked) {
+				t.Errorf("a put: %v", err)
+			}
+			if ok, err := q.TryPut(item{}); ok || !errors.Is(err, vmmc.ErrRevoked) {
+				t.Errorf("a try: %t, %v", ok, err)
+			}
+			if err := q.Close(ctx); err != nil && !errors.Is(err, vmmc.ErrRevoked) {
+				t.Errorf("the close: %v", err)
+			}
+			if _, err := c.Get(ctx); !errors.Is(err, vmmc.ErrClosed) {
+				t.Errorf("a get afterwards: %v", err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			// The name is free again.
+			d := listen(t, nodes[0].Open(t))
+			q = dial(t, p)
+			put(t, q, newItem(2, 0))
+			if v := get(t, d); v.From != 2 {
+				t.Errorf("%+v", v)
+			}
+			if err := q.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A get sleeps for a producer that comes later, and its context ends it.
+func TestGetWithoutProducers(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	ctx, cancel := context.WithCancel(within(t))
+	cancel()
+	if _, err := c.Get(ctx); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("%v", err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		v, err := c.Get(within(t))
+		if err == nil && v != newItem(1, 0) {
+			err = errors.New("another value")
+		}
+		got <- err
+	}()
+	q := dial(t, nodes[0].Open(t))
+	put(t, q, newItem(1, 0))
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	ctx := within(t)
+	nodes, c := ways[0].start(t)
+	p := nodes[0].Open(t)
+	type other struct {
+		From uint32
+		N    int32
+	}
+	_, err := queue.Dial[other](ctx, p, name)
+	var layout *view.LayoutError
+	if !errors.As(err, &layout) || layout.Field != "N" {
+		t.Errorf("another type: %v", err)
+	}
+	var refused *view.TypeError
+	if _, err := queue.Listen[string](ctx, p, "strings"); !errors.As(err, &refused) {
+		t.Errorf("strings: %v", err)
+	}
+	if _, err := queue.Dial[string](ctx, p, name); !errors.As(err, &refused) {
+		t.Errorf("strings: %v", err)
+	}
+	for _, n := range []int{-1, 0, 1<<24 + 1, 1 << 24} { // the last has too much memory
+		if _, err := queue.Listen[item](ctx, p, "slots", queue.Slots(n)); !errors.Is(err, vmmc.ErrBadArg) {
+			t.Errorf("%d slots: %v", n, err)
+		}
+	}
+	if _, err := queue.Listen[item](ctx, p, name); !errors.Is(err, vmmc.ErrNameTaken) {
+		t.Errorf("a second consumer: %v", err)
+	}
+	values, err := view.Export[item](p, 1, 3, vmmc.WithName("values"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queue.Dial[item](ctx, nodes[0].Open(t), "values"); !errors.Is(err, vmmc.ErrBadArg) {
+		t.Errorf("no queue: %v", err)
+	}
+	for _, v := range values.Slice() {
+		if v != (item{}) {
+			t.Errorf("a dialler has changed what is no queue: %+v", v)
+		}
+	}
+	var none context.Context
+	if _, err := c.Get(none); !errors.Is(err, vmmc.ErrBadArg) {
+		t.Errorf("a nil context: %v", err)
+	}
+	if _, err := queue.Dial[item](none, p, name); !errors.Is(err, vmmc.ErrBadArg) {
+		t.Errorf("a nil context: %v", err)
+	}
+	soon, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := queue.Dial[item](soon, p, name); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("a dial that was given up: %v", err)
+	}
+}
+
+// Only those that are permitted put.
+func TestPermit(t *testing.T) {
+	ctx := within(t)
+	node := vmmctest.Nodes(t, 1)[0]
+	p := node.Open(t)
+	c, err := queue.Listen[uint16](ctx, node.Open(t), "small", queue.Permit(vmmc.Permission{Processes: []vmmc.ProcessID{p.ID()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := queue.Dial[uint16](ctx, node.Open(t), "small"); !errors.Is(err, vmmc.ErrNoRights) {
+		t.Errorf("%v", err)
+	}
+	q, err := queue.Dial[uint16](ctx, p, "small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint16(100) {
+		if err := q.Put(ctx, i); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := c.Get(ctx); v != i || err != nil {
+			t.Fatalf("%d, %v", v, err)
+		}
+	}
+	if err := q.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, w := range ways[:2] { // the wire between nodes allocates
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.start(t)
+			q := dial(t, nodes[len(nodes)-1].Open(t))
+			ctx := within(t)
+			vs, dst := items(1, 0, 64), make([]item, 64)
+			for name, f := range map[string]func() error{
+				"Put and Get": func() error {
+					err := q.Put(ctx, vs[0])
+					_, err2 := c.Get(ctx)
+					return errors.Join(err, err2)
+				},
+				"PutAll and GetSome": func() error {
+					_, err := q.PutAll(ctx, vs)
+					for n := 0; n < len(vs) && err == nil; {
+						var k int
+						k, err = c.GetSome(ctx, dst)
+						n += k
+					}
+					return err
+				},
+			} {
+				if n := testing.AllocsPerRun(200, func() {
+					if err := f(); err != nil {
+						t.Fatal(err)
+					}
+				}); n != 0 {
+					t.Errorf("%s: %v allocations", name, n)
+				}
+			}
+			if err := q.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
