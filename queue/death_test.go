@@ -214,7 +214,7 @@ func TestConsumerStopped(t *testing.T) {
 // Puts that are given up while the consumer is stopped, in the middle of messages too, leave nothing
 // out and repeat nothing.
 func TestPutGivenUp(t *testing.T) {
-	const n, run = 200_000, 50_000
+	const n, run = 40_000, 20_000
 	for _, w := range deathWays {
 		t.Run(w.name, func(t *testing.T) {
 			nodes := vmmctest.Nodes(t, w.nodes)
@@ -222,7 +222,7 @@ func TestPutGivenUp(t *testing.T) {
 			q := dial(t, nodes[len(nodes)-1].Open(t))
 			child.Stop()
 			first := 0
-			for k := range 20 {
+			for k := range 5 {
 				soon, stop := context.WithTimeout(within(t), 10*time.Millisecond)
 				put, err := q.PutAll(soon, items(1, first, min(run, n-first)))
 				stop()
