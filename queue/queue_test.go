@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/queue"
 	"github.com/vmmc-go/vmmc/view"
 	"github.com/vmmc-go/vmmc/vmmctest"
@@ -290,6 +292,31 @@ func TestGetWithoutProducers(t *testing.T) {
 	}
 }
 
+// A get that sleeps ends when the consumer is closed.
+func TestCloseWhileAGetSleeps(t *testing.T) {
+	sleeps := make(chan struct{}, 1)
+	pair.Step = func(s string) {
+		if s == "get.sleeps" {
+			sleeps <- struct{}{}
+		}
+	}
+	t.Cleanup(func() { pair.Step = nil })
+	_, c := ways[0].start(t)
+	got := make(chan error, 1)
+	ctx := within(t)
+	go func() {
+		_, err := c.Get(ctx)
+		got <- err
+	}()
+	<-sleeps
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; !errors.Is(err, vmmc.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	ctx := within(t)
 	nodes, c := ways[0].start(t)
@@ -375,8 +402,8 @@ func TestPermit(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
+	if raceEnabled || invariant.Enabled {
+		t.Skip("the race detector and the library's own checks allocate")
 	}
 	for _, w := range ways[:2] { // the wire between nodes allocates
 		t.Run(w.name, func(t *testing.T) {
