@@ -44,7 +44,7 @@ type Consumer[T any] struct {
 	stop          context.CancelFunc
 	ctx           context.Context //nolint:containedctx // ends with Close
 	end           context.CancelFunc
-	wg            sync.WaitGroup // lanes that are being closed
+	wg            sync.WaitGroup // goroutines that close lanes and send counts
 }
 
 // lane is what the consumer has of one producer.
@@ -53,8 +53,11 @@ type lane struct {
 	own  buffer
 	last vmmc.Word // not 0 once the producer has put its last value
 
-	next, told uint64    // the next value's number, and what the producer knows of it
+	next, told uint64    // the next value's number, and the last one that was given to sendCount
 	number     vmmc.Word // of the next value's slot
+
+	count   atomic.Uint32 // told
+	sending atomic.Bool   // reports whether a goroutine sends count, or has found that the lane ended
 }
 
 // Listen makes the queue and publishes it under a name, see [vmmc.Export.PublishAs]. This process
@@ -302,23 +305,46 @@ func (c *Consumer[T]) take(l *lane, dst []T) (n int) {
 		n++
 		_ = c.advance(l, 1) // each slot has its word
 		if l.next-l.told >= c.quarter() {
-			c.tell(l)
+			c.sendCount(l)
 		}
 	}
 	if l.next != l.told && !c.there(l) {
-		c.tell(l)
+		c.sendCount(l)
 	}
 	return n
 }
 
-// tell says how many values were taken. Had it to wait, that would be for a count that the producer
-// has not taken, of which there are few: it puts no more values before. What cannot be told is told
-// with the next value, or the producer has ended.
-func (c *Consumer[T]) tell(l *lane) {
+// sendCount sends the producer the number of the next value. It never waits: if the link is away, or
+// busy with other messages, a goroutine sends it later, or a newer one in its place.
+func (c *Consumer[T]) sendCount(l *lane) {
 	pair.At("get.counted")
+	l.told = l.next
+	l.count.Store(uint32(l.next))
+	if !l.sending.CompareAndSwap(false, true) {
+		return // that goroutine loads it after it has stored false
+	}
 	binary.NativeEndian.PutUint32(c.word[:], uint32(l.next))
-	if err := l.im.Send(c.ctx, c.word[:], takenOff); err == nil {
-		l.told = l.next
+	if l.im.Send(noWait, c.word[:], takenOff) == nil {
+		l.sending.Store(false)
+		return
+	}
+	c.wg.Go(func() { c.sendCountLater(l) })
+}
+
+// sendCountLater sends counts until the newest one is sent. If it cannot send any more, the lane or
+// the consumer has ended.
+func (c *Consumer[T]) sendCountLater(l *lane) {
+	for {
+		var word [wordSize]byte
+		n := l.count.Load()
+		binary.NativeEndian.PutUint32(word[:], n)
+		if l.im.Send(c.ctx, word[:], takenOff) != nil {
+			return
+		}
+		l.sending.Store(false)
+		if l.count.Load() == n || !l.sending.CompareAndSwap(false, true) {
+			return
+		}
 	}
 }
 

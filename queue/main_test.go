@@ -32,6 +32,16 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
+// eventually waits for what happens by itself.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for ctx := within(t); !cond(); time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("it does not happen that %s", what)
+		}
+	}
+}
+
 // item is a value that can be told from a torn one.
 type item struct {
 	From, N uint32

@@ -43,6 +43,13 @@ const (
 
 const wordSize = 4
 
+// noWait is a context that has ended. A send looks at it only before it has to wait.
+var noWait = func() context.Context {
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	return ctx
+}()
+
 // ring is the geometry of a lane.
 type ring struct {
 	slots uint64 // a power of two

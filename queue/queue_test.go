@@ -136,6 +136,45 @@ func TestOverCuts(t *testing.T) {
 	}
 }
 
+// Gets of other producers' values go on while the link with one producer is away.
+func TestGetsBesideALostLink(t *testing.T) {
+	const slots, rounds = 16, 3
+	nodes := vmmctest.Nodes(t, 2)
+	down := make(chan struct{}, 64)
+	p := nodes[0].Open(t, vmmc.WithResume(10*bound), vmmc.WithEvents(func(e vmmc.Event) {
+		if e.Kind == vmmc.LinkDown {
+			down <- struct{}{}
+		}
+	}))
+	c := listen(t, p, queue.Slots(slots))
+	far, near := dial(t, nodes[1].Open(t, vmmc.WithResume(10*bound))), dial(t, nodes[0].Open(t))
+	got := tally{}
+	put(t, far, items(1, 0, slots)...)
+	eventually(t, "the values arrive", func() bool { return c.Values() == slots })
+	nodes[0].Cut()
+	<-down
+	<-down // its link with the consumer, and the consumer's with it
+	for k := range rounds {
+		put(t, near, items(2, k*slots, slots)...)
+		for int(got[2]) < (k+1)*slots {
+			got.add(t, get(t, c))
+		}
+	}
+	for got[1] < slots {
+		got.add(t, get(t, c))
+	}
+	nodes[0].Heal()
+	put(t, far, items(1, slots, slots)...) // it was told that all are taken
+	for got[1] < 2*slots {
+		got.add(t, get(t, c))
+	}
+	for _, q := range []*queue.Producer[item]{far, near} {
+		if err := q.Close(within(t)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A full queue makes producers wait, and takes nothing that is given up.
 func TestBackpressure(t *testing.T) {
 	for _, w := range ways {
