@@ -100,11 +100,11 @@ func Listen[T any](ctx context.Context, p *vmmc.Process, name string, opts ...Op
 
 // export exports the letterbox.
 func (c *Consumer[T]) export() (err error) {
-	n := (boxHeader + c.layout.Size - 1) / c.layout.Size * c.layout.Size
+	n := (boxSize + c.layout.Size - 1) / c.layout.Size * c.layout.Size
 	if c.boxMem, err = c.p.Alloc(n); err != nil {
 		return err
 	}
-	box(c.boxMem.Bytes(), &c.ring, c.opts.start)
+	copy(c.boxMem.Bytes()[magicOff:], magic)
 	opts := slices.Concat(c.opts.export, c.opts.permit, []vmmc.ExportOption{vmmc.WithHandler(c.listener.Handle)})
 	c.box, err = pair.Export(func(id uint32) (*view.Local[T], error) {
 		return view.ExportBytes[T](c.p, id, c.boxMem.Bytes(), opts...)
@@ -121,7 +121,9 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 		return 0, errors.New("the producer's buffer is too small")
 	}
 	l := &lane{im: theirs, next: c.opts.start, told: c.opts.start}
-	if l.own, err = newBuffer(c.p, c.size(), nil, append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))...); err != nil {
+	header := func(b []byte) { c.writeHeader(b, c.opts.start) }
+	opts := append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))
+	if l.own, err = newBuffer(c.p, c.size(), header, opts...); err != nil {
 		return 0, err
 	}
 	if l.last, err = l.own.Word(laneClosed); err == nil {

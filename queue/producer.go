@@ -77,40 +77,70 @@ func Dial[T any](ctx context.Context, p *vmmc.Process, name string) (*Producer[T
 
 // dial makes a producer by a letterbox.
 func dial[T any](ctx context.Context, p *vmmc.Process, im *vmmc.Import, t typed[T]) (*Producer[T], error) {
-	if _, err := view.RemoteOf[T](im); err != nil {
+	if err := checkBox[T](ctx, im); err != nil {
 		return nil, err
 	}
-	var header [boxHeader]byte
-	if im.Size() < boxHeader {
-		return nil, &vmmc.Error{Op: "read its header", Code: vmmc.ErrBadArg, Err: errors.New("it is no queue: it is too small")}
-	}
-	if err := im.Get(ctx, header[:], 0); err != nil {
-		return nil, err
-	}
-	r, start, err := readBox(header[:], t.layout.Size)
-	if err != nil {
-		return nil, &vmmc.Error{Op: "read its header", Code: vmmc.ErrBadArg, Err: err}
-	}
-	q := &Producer[T]{typed: t, ring: r, sem: semaphore.New(1), one: make([]T, 1)}
-	q.put.Store(start)
-	most := min(uint64(max(maxBatch/r.slot, 1)), r.quarter())
-	q.batch = make([]byte, int(most)*r.slot)
-	// A resumed count must not begin at 0.
-	begin := func(b []byte) { binary.NativeEndian.PutUint32(b[takenOff:], uint32(start)) }
-	if q.own, err = newBuffer(p, producerSize, begin, pair.For(im.Exporter())); err != nil {
+	q := &Producer[T]{typed: t, sem: semaphore.New(1), one: make([]T, 1)}
+	var err error
+	if q.own, err = newBuffer(p, producerSize, nil, pair.For(im.Exporter())); err != nil {
 		return nil, err
 	}
 	if q.taken, err = q.own.Word(takenOff); err == nil {
 		q.lane, err = pair.Dial(ctx, p, im, bellOff, q.own.Export)
 	}
-	if err == nil && q.lane.Size() < r.size() {
-		err = errors.Join(errors.New("the consumer's buffer is too small"), q.lane.Close())
+	if err == nil {
+		if err = q.useHeader(ctx); err != nil {
+			err = errors.Join(err, q.lane.Close())
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, q.own.Close())
 	}
 	pair.At("dial.joined")
 	return q, nil
+}
+
+// checkBox reports an error if an export is no letterbox of values of type T.
+func checkBox[T any](ctx context.Context, im *vmmc.Import) error {
+	if _, err := view.RemoteOf[T](im); err != nil {
+		return err
+	}
+	var b [boxSize]byte
+	if im.Size() < len(b) {
+		return badHeader(errors.New("it is no queue: it is too small"))
+	}
+	if err := im.Get(ctx, b[:], 0); err != nil {
+		return err
+	}
+	if string(b[magicOff:magicOff+len(magic)]) != magic {
+		return badHeader(errors.New("it is no queue of this version, though it has values of this type"))
+	}
+	return nil
+}
+
+// useHeader sets up q by the header of its lane.
+func (q *Producer[T]) useHeader(ctx context.Context) error {
+	var b [laneHeader]byte
+	if q.lane.Size() < len(b) {
+		return badHeader(errors.New("the lane is too small"))
+	}
+	if err := q.lane.Get(ctx, b[:], 0); err != nil {
+		return err
+	}
+	r, start, err := readHeader(b[:], q.lane.Size(), q.layout.Size)
+	if err != nil {
+		return badHeader(err)
+	}
+	q.ring = r
+	q.put.Store(start)
+	q.taken.Store(uint32(start)) // the consumer stores here when it has taken a value
+	most := min(uint64(max(maxBatch/r.slot, 1)), r.quarter())
+	q.batch = make([]byte, int(most)*r.slot)
+	return nil
+}
+
+func badHeader(err error) error {
+	return &vmmc.Error{Op: "read its header", Code: vmmc.ErrBadArg, Err: err}
 }
 
 func (q *Producer[T]) op(what string) string { return fmt.Sprintf("%s queue %q", what, q.name) }

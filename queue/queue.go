@@ -12,25 +12,26 @@ import (
 	"github.com/vmmc-go/vmmc/view"
 )
 
-// The letterbox is exported under the name. It has T's layout as its label, and:
+// The letterbox is exported under the name. It has T's layout as its label, and the magic. Any
+// process that may dial can write to it, so nothing else is read there.
 const (
-	magicOff  = 0  // 8 bytes: magic
-	slotsOff  = 8  // a word: the slots of a lane, a power of two
-	startOff  = 16 // 8 bytes: the number of each lane's first value
-	bellOff   = 60 // a word: producers ring here
-	boxHeader = 64
+	magicOff = 0  // 8 bytes
+	bellOff  = 60 // a word: producers ring here
+	boxSize  = 64
 
-	magic = "vmmcqu\x00\x01"
+	magic = "vmmcqu\x00\x02"
 )
 
-// A lane is the consumer's export for one producer: a word that is not 0 when the producer has put
-// its last value, and behind the header the slots. Value i has slot i modulo their number, counted
+// A lane is the consumer's export for one producer: a header that the producer reads when it dials,
+// and the slots. Value i has slot i modulo their number, counted
 // downwards from the end. A slot is a value, padded to words, and the word number(i). So the last
 // word of a message with any number of values is that of the value which the consumer expects first:
 // once it is there, all of the message is. The consumer looks at no number before it has seen the
 // one before.
 const (
-	laneClosed = 0
+	laneClosed = 0  // a word: not 0 when the producer has put its last value
+	slotsOff   = 8  // a word: the number of slots, a power of two
+	startOff   = 16 // 8 bytes: the number of the first value
 	laneHeader = 64
 )
 
@@ -141,26 +142,23 @@ func (o *options) geometry(size int) (ring, error) {
 	return r, nil
 }
 
-// box is what a letterbox says.
-func box(b []byte, r *ring, start uint64) {
-	copy(b[magicOff:], magic)
+// writeHeader writes a lane's header.
+func (r *ring) writeHeader(b []byte, start uint64) {
 	binary.NativeEndian.PutUint32(b[slotsOff:], uint32(r.slots))
 	binary.NativeEndian.PutUint64(b[startOff:], start)
 }
 
-// readBox reads what any process may have published.
-func readBox(b []byte, size int) (r ring, start uint64, err error) {
+// readHeader reads a lane's header, whose exporter may not be a consumer of this package. The lane
+// has size bytes, a value has value bytes.
+func readHeader(b []byte, size, value int) (r ring, start uint64, err error) {
 	slots := uint64(binary.NativeEndian.Uint32(b[slotsOff:]))
-	if string(b[magicOff:magicOff+len(magic)]) != magic {
-		return r, 0, errors.New("it is no queue of this version, though it has values of this type")
+	if slots == 0 || slots > maxSlots || slots&(slots-1) != 0 || slots > uint64(maxLane/value) {
+		return r, 0, fmt.Errorf("the lane has %d slots of more than %d bytes", slots, value)
 	}
-	if slots == 0 || slots > maxSlots || slots&(slots-1) != 0 {
-		return r, 0, fmt.Errorf("its lanes have %d slots", slots)
+	if r = newRing(slots, value); size < r.size() {
+		return r, 0, fmt.Errorf("the lane has %d bytes for %d slots of %d", size, slots, r.slot)
 	}
-	if slots > uint64(maxLane/size) {
-		return r, 0, fmt.Errorf("its lanes have %d slots of more than %d bytes", slots, size)
-	}
-	return newRing(slots, size), binary.NativeEndian.Uint64(b[startOff:]), nil
+	return r, binary.NativeEndian.Uint64(b[startOff:]), nil
 }
 
 // checkCall refuses calls that could hang.

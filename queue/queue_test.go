@@ -410,6 +410,35 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A process that writes to the letterbox changes no lane.
+func TestLetterboxOverwritten(t *testing.T) {
+	const n = 40
+	nodes, c := ways[0].start(t, queue.Slots(8))
+	box, err := nodes[0].Open(t).ImportName(within(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 8; at < 60; at += 4 {
+		if err := box.Send(within(t), []byte{1, 0, 0, 0}, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q, got := dial(t, nodes[0].Open(t)), tally{}
+	for i := range n {
+		put(t, q, newItem(1, uint32(i)))
+		got.add(t, get(t, c))
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+	if err := box.Send(within(t), make([]byte, 8), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queue.Dial[item](within(t), nodes[0].Open(t), name); !errors.Is(err, vmmc.ErrBadArg) {
+		t.Errorf("a letterbox without its magic: %v", err)
+	}
+}
+
 // Only those that are permitted put.
 func TestPermit(t *testing.T) {
 	ctx := within(t)
