@@ -1,16 +1,18 @@
-// Package pair has two processes meet, each with an export that only the other one may import, so
-// that every wait of either can end with the other one's death.
+// Package pair connects two processes by two exports, one of each, which only the other process may
+// import. So every wait of either process can end with the other one's death.
 //
 // The listener has a public export, the letterbox. The dialler makes an export for the listener
-// alone, and sends its id as the word of a notification to the letterbox; the notification says
-// which process it is from, which no process can pretend. The listener imports that export, makes
-// one for this dialler alone, and sends the id of that as the answer. The dialler imports it.
+// alone, and requests another one: it sends the id of its own as the word of a notification to the
+// letterbox. The notification says which process it is from, which no process can pretend. The
+// listener imports that export, makes one for this dialler alone, and sends the id of that as the
+// answer. The dialler imports it.
 //
 //	dialler                          listener
-//	export, rings the letterbox  ->  imports the dialler's export
+//	exports a buffer, requests   ->  imports the dialler's export
 //	imports the answered export  <-  exports a buffer for the dialler, answers
 //
-// A dialler whose context ends takes its ring back, as its export would be waited for.
+// A dialler whose context ends cancels its request. Otherwise the listener would wait for an export
+// that is gone.
 package pair
 
 import (
@@ -19,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,10 +41,25 @@ const (
 
 // Exports for a peer have ids of this range. Process.Publish has the other half of the library's.
 const (
-	firstID  = 0xE0000000
-	idBits   = 0x0FFFFFFF
-	maxRings = 1024 // diallers that are being answered; the rings of more are lost
+	firstID = 0xE0000000
+	idBits  = 0x0FFFFFFF
 )
+
+// What a word sent to the letterbox says of the dialler's export, in the bits beside idBits.
+const (
+	cancels = 0
+	dials   = firstID
+)
+
+const (
+	maxWorkers  = 16               // goroutines that answer one dialling process
+	maxRequests = 1 << 16          // requests of one process: no process has more exports
+	requestAge  = 10 * time.Minute // how long a request is tried again
+)
+
+// importTime is how long an import of a dialler's export may take before other requests of that
+// process are answered. A variable for tests.
+var importTime = 5 * time.Second
 
 // ErrRefused says that the listener has no room for another dialler.
 var ErrRefused = errors.New("the listener refuses: it cannot make another buffer")
@@ -77,120 +95,200 @@ type Listener struct {
 	p      *vmmc.Process
 	accept func(theirs *vmmc.Import) (id uint32, err error)
 
-	mu    sync.Mutex
-	rings map[ring]context.CancelFunc // Guarded by mu; nil: the listener is closed.
-	ctx   context.Context             //nolint:containedctx // ends with Close
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	mu       sync.Mutex
+	diallers map[vmmc.ProcessID]*dialler // Guarded by mu; nil: the listener is closed.
+	ctx      context.Context             //nolint:containedctx // ends with Close
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
 }
 
-// ring is a dialler and its export.
-type ring struct {
-	from vmmc.ProcessID
-	id   uint32
+// dialler is a process with requests. So one that requests what cannot be had, or does not go on,
+// delays no other process. Guarded by Listener.mu.
+type dialler struct {
+	id       vmmc.ProcessID
+	requests map[uint32]*request // by the ids of the dialler's exports
+	queue    []*request          // those that no worker has, in the order in which they are tried
+	workers  int
+}
+
+// request is what a dialler waits for the answer to.
+type request struct {
+	id     uint32
+	since  time.Time
+	cancel context.CancelFunc // Set while a worker has it. Guarded by Listener.mu.
 }
 
 // NewListener returns a Listener whose accept makes the export for a dialler whose export it is
 // given, and returns its id. accept owns the import, unless it returns an error. It may run several
 // times at once.
 func NewListener(p *vmmc.Process, accept func(theirs *vmmc.Import) (id uint32, err error)) *Listener {
-	l := &Listener{p: p, accept: accept, rings: map[ring]context.CancelFunc{}}
+	l := &Listener{p: p, accept: accept, diallers: map[vmmc.ProcessID]*dialler{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
 // Handle is the handler of the letterbox.
 func (l *Listener) Handle(n vmmc.Notification) {
-	r := ring{n.From, firstID | n.Word&idBits}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stop, known := l.rings[r]
+	if l.diallers == nil {
+		return
+	}
+	d, id := l.diallers[n.From], firstID|n.Word&idBits
 	switch n.Word &^ idBits {
-	case 0:
-		if known {
-			stop()
+	case cancels:
+		if d != nil {
+			d.cancel(id)
 		}
-	case firstID:
-		if l.rings == nil || known || len(l.rings) >= maxRings {
-			return
+	case dials:
+		if d == nil {
+			d = &dialler{id: n.From, requests: map[uint32]*request{}}
+			l.diallers[n.From] = d
 		}
-		ctx, stop := context.WithCancel(l.ctx)
-		l.rings[r] = stop
-		l.wg.Go(func() {
-			l.answer(ctx, r)
-			stop()
-			l.mu.Lock()
-			delete(l.rings, r)
-			l.mu.Unlock()
-		})
+		if d.add(id) && d.workers < maxWorkers {
+			d.workers++
+			l.wg.Go(func() { l.work(d) })
+		}
 	}
 }
 
-// answer answers a dialler. All errors are the dialler's end, or the listener's.
-func (l *Listener) answer(ctx context.Context, r ring) {
-	theirs, err := l.p.Import(ctx, r.from.Node, r.from.PID, r.id)
-	if err != nil {
+// add queues a request, and reports whether it did.
+func (d *dialler) add(id uint32) bool {
+	if d.requests[id] != nil || len(d.requests) >= maxRequests {
+		return false
+	}
+	r := &request{id: id, since: time.Now()}
+	d.requests[id] = r
+	d.queue = append(d.queue, r)
+	return true
+}
+
+// cancel drops a request, and ends its worker's wait.
+func (d *dialler) cancel(id uint32) {
+	r := d.requests[id]
+	if r == nil {
 		return
+	}
+	delete(d.requests, id)
+	if r.cancel != nil {
+		r.cancel()
+		return
+	}
+	d.queue = slices.DeleteFunc(d.queue, func(o *request) bool { return o == r })
+}
+
+// work answers requests of a dialler until none is queued.
+func (l *Listener) work(d *dialler) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(d.queue) > 0 && l.diallers != nil {
+		r := d.queue[0]
+		d.queue = d.queue[1:]
+		ctx, stop := context.WithCancel(l.ctx)
+		r.cancel = stop
+		l.mu.Unlock()
+		again := l.answer(ctx, d.id, r.id)
+		stop()
+		l.mu.Lock()
+		r.cancel = nil
+		switch {
+		case d.requests[r.id] != r: // cancelled
+		case again && time.Since(r.since) < requestAge:
+			d.queue = append(d.queue, r)
+		default:
+			delete(d.requests, r.id)
+		}
+	}
+	if d.workers--; d.workers == 0 {
+		delete(l.diallers, d.id)
+	}
+}
+
+// answer answers a request. It reports whether the request is to be tried again: the dialler's export
+// could not be imported in time, though the dialler may live. All other errors are the dialler's end,
+// or the listener's.
+func (l *Listener) answer(ctx context.Context, from vmmc.ProcessID, id uint32) (again bool) {
+	soon, stop := context.WithTimeout(ctx, importTime)
+	defer stop()
+	theirs, err := l.p.Import(soon, from.Node, from.PID, id)
+	switch {
+	case err == nil:
+	case errors.Is(err, vmmc.ErrTimeout), errors.Is(err, vmmc.ErrUnreachable), errors.Is(err, vmmc.ErrNoDaemon):
+		<-soon.Done() // not at once again
+		return true
+	default:
+		return false
 	}
 	At("accept.imported")
 	if theirs.Size() < AnswerSize {
 		_ = theirs.Close()
-		return
+		return false
 	}
 	var answer [AnswerSize]byte
-	id, err := l.accept(theirs)
-	binary.NativeEndian.PutUint32(answer[:], id)
+	export, err := l.accept(theirs)
+	binary.NativeEndian.PutUint32(answer[:], export)
 	binary.NativeEndian.PutUint32(answer[stateOff:], answered)
 	At("accept.exported")
 	if err == nil {
 		_ = theirs.Send(ctx, answer[:], 0)
 		At("accept.answered")
-		return
+		return false
 	}
 	binary.NativeEndian.PutUint32(answer[stateOff:], refused)
 	_ = theirs.Send(ctx, answer[:], 0)
 	_ = theirs.Fence(ctx) // the import's end would overtake it
 	_ = theirs.Close()
+	return false
 }
 
-// Close ends all that is being answered, and waits for it. The letterbox must be closed before.
+// Close ends all requests, and waits until no goroutine answers one. Those that arrive later have no
+// effect.
 func (l *Listener) Close() {
 	l.mu.Lock()
-	l.rings = nil
+	l.diallers = nil
 	l.mu.Unlock()
 	l.stop()
 	l.wg.Wait()
 }
 
-// takeBackTime bounds how long a dialler whose context has ended waits for room in the link.
-const takeBackTime = time.Second
+// cancelTime bounds how long a dialler whose context has ended waits until it can cancel its request.
+const cancelTime = time.Second
 
-// Dial rings at bell, the offset of a word of the letterbox, and returns the import of the export
-// that the listener answers with. ours is the dialler's export for the listener alone.
-func Dial(ctx context.Context, p *vmmc.Process, letterbox *vmmc.Import, bell int, ours *vmmc.Export) (*vmmc.Import, error) {
+// Dial requests an export of the exporter of a letterbox, which has a word for that at offset bell,
+// and returns the import of the export that it answers with. ours is the dialler's export for that
+// process alone. Dial may return up to a second after its context has ended.
+func Dial(
+	ctx context.Context, p *vmmc.Process, letterbox *vmmc.Import, bell int, ours *vmmc.Export,
+) (*vmmc.Import, error) {
 	state, err := ours.Word(stateOff)
 	if err != nil {
 		return nil, err
 	}
 	At("dial.exported")
 	var word [4]byte
-	binary.NativeEndian.PutUint32(word[:], ours.ID())
-	if err := letterbox.SendNotify(ctx, word[:], bell); err != nil {
+	binary.NativeEndian.PutUint32(word[:], dials|ours.ID()&idBits)
+	err = letterbox.SendNotify(ctx, word[:], bell)
+	if err != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
 		return nil, err
 	}
-	At("dial.rung")
-	im, err := join(ctx, p, letterbox, state, ours)
+	var im *vmmc.Import
+	if err == nil {
+		At("dial.rung")
+		im, err = join(ctx, p, letterbox, state, ours)
+	}
 	if err != nil && ctx.Err() != nil {
-		binary.NativeEndian.PutUint32(word[:], ours.ID()&idBits)
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
+		binary.NativeEndian.PutUint32(word[:], cancels|ours.ID()&idBits)
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 		defer stop()
-		_ = letterbox.SendNotify(ctx, word[:], bell)
+		_ = letterbox.SendNotify(ctx, word[:], bell) // otherwise the listener finds out in time
 	}
 	return im, err
 }
 
 // join waits for the answer and imports what it names.
-func join(ctx context.Context, p *vmmc.Process, letterbox *vmmc.Import, state vmmc.Word, ours *vmmc.Export) (*vmmc.Import, error) {
+func join(
+	ctx context.Context, p *vmmc.Process, letterbox *vmmc.Import, state vmmc.Word, ours *vmmc.Export,
+) (*vmmc.Import, error) {
 	v, err := letterbox.WaitWord(ctx, state, 0)
 	if err != nil {
 		return nil, err
@@ -198,13 +296,13 @@ func join(ctx context.Context, p *vmmc.Process, letterbox *vmmc.Import, state vm
 	At("dial.answered")
 	if v != answered {
 		return nil, &vmmc.Error{
-			Op: fmt.Sprintf("meet the exporter of buffer %d", letterbox.ID()), Peer: letterbox.Exporter().String(),
-			Code: vmmc.ErrNoMem, Err: ErrRefused,
+			Op:   fmt.Sprintf("connect to the exporter of buffer %d", letterbox.ID()),
+			Peer: letterbox.Exporter().String(), Code: vmmc.ErrNoMem, Err: ErrRefused,
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
-	go func() { // a listener that has closed its exports would be waited for
+	go func() { // otherwise the import would wait for a listener that has closed its exports
 		defer close(ended)
 		select {
 		case <-letterbox.Done():

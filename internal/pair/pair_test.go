@@ -2,6 +2,7 @@ package pair
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"testing"
 	"time"
@@ -15,70 +16,121 @@ func TestMain(m *testing.M) { vmmctest.Main(m) }
 // bound is a guard against hanging.
 const bound = time.Minute
 
-// world is a listener with a letterbox of one word, and a dialler's import of it.
+// world is a listener with a letterbox of one word, and a dialler.
 type world struct {
-	listens, dials, third *vmmc.Process
-	l                     *Listener
-	letterbox             *vmmc.Import
-	accepted              chan *vmmc.Import
-	refuse                error
+	listens  *vmmc.Process
+	l        *Listener
+	box      uint32
+	accepted chan *vmmc.Import
+	dials    dialling
 }
 
-func meet(t *testing.T) (context.Context, *world) {
+// dialling is a process with an import of the letterbox.
+type dialling struct {
+	p         *vmmc.Process
+	letterbox *vmmc.Import
+}
+
+// meet starts them on the first node and on the last one. A listener with refuse accepts none.
+func meet(
+	t *testing.T, nodes []*vmmctest.Node, refuse error, opts ...vmmc.Option,
+) (context.Context, *world) {
 	ctx, stop := context.WithTimeout(context.Background(), bound)
 	t.Cleanup(stop)
-	node := vmmctest.Nodes(t, 1)[0]
-	w := &world{listens: node.Open(t), dials: node.Open(t), third: node.Open(t), accepted: make(chan *vmmc.Import, 1)}
+	w := &world{listens: nodes[0].Open(t, opts...), accepted: make(chan *vmmc.Import, 64)}
 	w.l = NewListener(w.listens, func(theirs *vmmc.Import) (uint32, error) {
-		if w.refuse != nil {
-			return 0, w.refuse
+		if refuse != nil {
+			return 0, refuse
 		}
 		w.accepted <- theirs
 		e, err := export(t, w.listens, 64, For(theirs.Exporter()))
-		return e.ID(), err
+		if err != nil {
+			return 0, err
+		}
+		return e.ID(), nil
 	})
 	t.Cleanup(w.l.Close)
 	box, err := export(t, w.listens, 4, vmmc.WithHandler(w.l.Handle))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.letterbox, err = w.dials.Import(ctx, w.listens.Node(), w.listens.PID(), box.ID())
+	w.box = box.ID()
+	w.dials = w.find(ctx, t, nodes[len(nodes)-1].Open(t, opts...))
+	return ctx, w
+}
+
+// find imports the letterbox.
+func (w *world) find(ctx context.Context, t *testing.T, p *vmmc.Process) dialling {
+	im, err := p.Import(ctx, w.listens.Node(), w.listens.PID(), w.box)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ctx, w
+	return dialling{p, im}
 }
 
 func export(t *testing.T, p *vmmc.Process, n int, opts ...vmmc.ExportOption) (*vmmc.Export, error) {
 	mem, err := p.Alloc(n)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return nil, err
 	}
 	return Export(func(id uint32) (*vmmc.Export, error) { return p.Export(id, mem.Bytes(), opts...) })
 }
 
-func (w *world) dial(ctx context.Context, t *testing.T) (*vmmc.Import, *vmmc.Export, error) {
-	ours, err := export(t, w.dials, 64, For(w.letterbox.Exporter()))
+func (d *dialling) dial(ctx context.Context, t *testing.T) (*vmmc.Import, *vmmc.Export, error) {
+	ours, err := export(t, d.p, 64, For(d.letterbox.Exporter()))
 	if err != nil {
+		return nil, nil, err
+	}
+	im, err := Dial(ctx, d.p, d.letterbox, 0, ours)
+	return im, ours, err
+}
+
+// request sends a word to the letterbox.
+func (d *dialling) request(ctx context.Context, t *testing.T, word uint32) {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], word)
+	if err := d.letterbox.SendNotify(ctx, b[:], 0); err != nil {
 		t.Fatal(err)
 	}
-	im, err := Dial(ctx, w.dials, w.letterbox, 0, ours)
-	return im, ours, err
+}
+
+// settled waits until the listener has no requests.
+func (w *world) settled(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for n := 1; n > 0; time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("the listener still has the requests of %d processes", n)
+		}
+		w.l.mu.Lock()
+		n = len(w.l.diallers)
+		w.l.mu.Unlock()
+	}
+}
+
+// shortImports makes the listener go on with other requests soon.
+func shortImports(t *testing.T) {
+	was := importTime
+	t.Cleanup(func() { importTime = was })
+	importTime = 100 * time.Millisecond
 }
 
 // Each side has an import from the other, which no third process can have.
 func TestMeeting(t *testing.T) {
-	ctx, w := meet(t)
-	im, ours, err := w.dial(ctx, t)
+	nodes := vmmctest.Nodes(t, 1)
+	ctx, w := meet(t, nodes, nil)
+	im, ours, err := w.dials.dial(ctx, t)
 	if err != nil {
 		t.Fatal(err)
 	}
 	theirs := <-w.accepted
-	if im.Exporter() != w.listens.ID() || theirs.Exporter() != w.dials.ID() || theirs.ID() != ours.ID() {
+	if im.Exporter() != w.listens.ID() || theirs.Exporter() != w.dials.p.ID() || theirs.ID() != ours.ID() {
 		t.Errorf("%v, %v", im.Exporter(), theirs.Exporter())
 	}
+	third := nodes[0].Open(t)
 	for _, e := range []*vmmc.Import{im, theirs} {
-		if _, err := w.third.Import(ctx, e.Exporter().Node, e.Exporter().PID, e.ID()); !errors.Is(err, vmmc.ErrNoRights) {
+		_, err := third.Import(ctx, e.Exporter().Node, e.Exporter().PID, e.ID())
+		if !errors.Is(err, vmmc.ErrNoRights) {
 			t.Errorf("a third process: %v", err)
 		}
 	}
@@ -88,23 +140,23 @@ func TestMeeting(t *testing.T) {
 	if err := theirs.Send(ctx, make([]byte, 8), 0); err != nil {
 		t.Error(err)
 	}
+	w.settled(ctx, t)
 }
 
 func TestListenerRefuses(t *testing.T) {
-	ctx, w := meet(t)
-	w.refuse = errors.New("no room")
-	if _, _, err := w.dial(ctx, t); !errors.Is(err, ErrRefused) || !errors.Is(err, vmmc.ErrNoMem) {
+	ctx, w := meet(t, vmmctest.Nodes(t, 1), errors.New("no room"))
+	if _, _, err := w.dials.dial(ctx, t); !errors.Is(err, ErrRefused) || !errors.Is(err, vmmc.ErrNoMem) {
 		t.Errorf("%v", err)
 	}
 }
 
 // A dialler that gives up is not waited for.
 func TestDialGivenUp(t *testing.T) {
-	ctx, w := meet(t)
+	ctx, w := meet(t, vmmctest.Nodes(t, 1), nil)
 	w.listens.BlockNotifications()
 	soon, stop := context.WithTimeout(ctx, 10*time.Millisecond)
 	defer stop()
-	_, ours, err := w.dial(soon, t)
+	_, ours, err := w.dials.dial(soon, t)
 	if !errors.Is(err, vmmc.ErrTimeout) {
 		t.Errorf("%v", err)
 	}
@@ -114,27 +166,97 @@ func TestDialGivenUp(t *testing.T) {
 	if _, err := w.listens.UnblockNotifications(); err != nil {
 		t.Fatal(err)
 	}
-	// The next one's ring is heard after both of the first.
-	if _, _, err := w.dial(ctx, t); err != nil {
+	// The handler gets the next request after the first one and its cancellation.
+	if _, _, err := w.dials.dial(ctx, t); err != nil {
 		t.Fatal(err)
 	}
-	for left := 1; left > 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		w.l.mu.Lock()
-		left = len(w.l.rings)
-		w.l.mu.Unlock()
+	w.settled(ctx, t)
+}
+
+// A dialler that gives up while its link is away does not hold up the next one, though its request may
+// arrive without its cancellation. That request ends with the process.
+func TestDialGivenUpWithoutALink(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	ctx, w := meet(t, nodes, nil, vmmc.WithResume(bound))
+	nodes[0].Cut()
+	soon, stop := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer stop()
+	_, ours, err := w.dials.dial(soon, t)
+	if err == nil {
+		t.Error("a dial without a link")
 	}
-	if ctx.Err() != nil {
-		t.Error("the listener still waits for it")
+	nodes[0].Heal()
+	if err := ours.Close(); err != nil {
+		t.Fatal(err)
 	}
+	for err := errors.New("none"); err != nil; { // the nodes may not have found each other yet
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		_, _, err = w.dials.dial(ctx, t)
+	}
+	if err := w.dials.p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(ctx, t)
+}
+
+// A process that requests what cannot be had delays no other one, nor its own next requests for long.
+// Its requests end with it.
+func TestFalseRequests(t *testing.T) {
+	shortImports(t)
+	nodes := vmmctest.Nodes(t, 1)
+	ctx, w := meet(t, nodes, nil)
+	lies := w.find(ctx, t, nodes[0].Open(t))
+	for id := range uint32(4 * maxWorkers) {
+		lies.request(ctx, t, dials|id)
+	}
+	for _, d := range []*dialling{&w.dials, &lies} {
+		if _, _, err := d.dial(ctx, t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.l.mu.Lock()
+	n := len(w.l.diallers)
+	w.l.mu.Unlock()
+	if n == 0 {
+		t.Error("the listener has dropped requests of a process that lives")
+	}
+	if err := lies.p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(ctx, t)
+}
+
+// What a process may send to the letterbox besides requests has no effect.
+func TestOddRequests(t *testing.T) {
+	shortImports(t)
+	nodes := vmmctest.Nodes(t, 1)
+	ctx, w := meet(t, nodes, nil)
+	small, err := export(t, w.dials.p, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readOnly, err := export(t, w.dials.p, 64, vmmc.ReadOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []uint32{0, 1, 0x12345678, 0xF0000000, small.ID(), readOnly.ID()} {
+		w.dials.request(ctx, t, word)
+	}
+	if _, _, err := w.dials.dial(ctx, t); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(ctx, t)
 }
 
 // A dialler's wait ends with the letterbox.
 func TestListenerCloses(t *testing.T) {
-	ctx, w := meet(t)
-	w.l.Close() // the ring has no effect
+	ctx, w := meet(t, vmmctest.Nodes(t, 1), nil)
+	w.l.Close() // the request has no effect
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := w.dial(ctx, t)
+		_, _, err := w.dials.dial(ctx, t)
 		done <- err
 	}()
 	go w.listens.Close()
