@@ -16,7 +16,21 @@ import (
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
+// step is what happens at the protocol's steps.
+var step atomic.Pointer[func(string)]
+
+// onStep sets it for a test.
+func onStep(t testing.TB, f func(string)) {
+	step.Store(&f)
+	t.Cleanup(func() { step.Store(nil) })
+}
+
 func TestMain(m *testing.M) {
+	pair.Step = func(s string) {
+		if f := step.Load(); f != nil {
+			(*f)(s)
+		}
+	}
 	vmmctest.Role("producer", produce)
 	vmmctest.Role("consumer", consume)
 	vmmctest.Role("checker", checkAll)
@@ -92,15 +106,15 @@ func (s tally) add(t testing.TB, vs ...item) {
 
 // pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
 // file exists.
-func pauseAt(step, nth, file string) {
+func pauseAt(at, nth, file string) {
 	n, err := strconv.Atoi(nth)
 	if err != nil {
 		panic(err)
 	}
 	var met atomic.Int32
-	pair.Step = func(s string) {
-		if s == step && met.Add(1) == int32(n) {
-			fmt.Println(step)
+	pause := func(s string) {
+		if s == at && met.Add(1) == int32(n) {
+			fmt.Println(s)
 			for {
 				if _, err := os.Stat(file); err == nil {
 					return
@@ -109,6 +123,7 @@ func pauseAt(step, nth, file string) {
 			}
 		}
 	}
+	step.Store(&pause)
 }
 
 // produce is a child: name, number, values, step, how often, file. It puts values, by one, by twos and so on, and

@@ -264,6 +264,7 @@ func (q *Producer[T]) putAll(ctx context.Context, vs []T) (n int, err error) {
 		if err != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
 			return n, fmt.Errorf("%s: %w", q.op("put into"), err)
 		}
+		pair.At("put.arrived")
 		n += int(run)
 		q.put.Store(first + run)
 		if err != nil {
@@ -314,9 +315,10 @@ func (q *Producer[T]) Pending() int {
 	return q.pending()
 }
 
+// pending is for any goroutine. The consumer may have counted values whose put is about to return.
 func (q *Producer[T]) pending() int {
-	taken := q.taken.Load() // before put, which it never exceeds
-	return int(uint32(q.put.Load()) - taken)
+	n := int32(uint32(q.put.Load()) - q.taken.Load())
+	return min(max(int(n), 0), int(q.slots))
 }
 
 // Close waits until all values are taken, and then gives back the producer's memory. It gives that

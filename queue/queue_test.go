@@ -10,7 +10,6 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/invariant"
-	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/queue"
 	"github.com/vmmc-go/vmmc/view"
 	"github.com/vmmc-go/vmmc/vmmctest"
@@ -226,6 +225,30 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
+// A value that is taken and counted before its put returns is not pending, nor is any other number
+// of values.
+func TestPendingBesideAPut(t *testing.T) {
+	nodes, c := ways[0].start(t, queue.Slots(1))
+	q, got := dial(t, nodes[0].Open(t)), tally{}
+	onStep(t, func(s string) {
+		if s == "put.arrived" {
+			got.add(t, get(t, c))
+			if n := q.Pending(); n != 0 {
+				t.Errorf("%d values are pending", n)
+			}
+		}
+	})
+	for i := range 3 {
+		put(t, q, newItem(1, uint32(i)))
+	}
+	if n := q.Pending(); n != 0 || got[1] != 3 {
+		t.Errorf("%d values are pending, %d were taken", n, got[1])
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A close whose context ends gives back everything, and says what is pending.
 func TestCloseGivenUp(t *testing.T) {
 	nodes, c := ways[0].start(t)
@@ -334,12 +357,11 @@ func TestGetWithoutProducers(t *testing.T) {
 // A get that sleeps ends when the consumer is closed.
 func TestCloseWhileAGetSleeps(t *testing.T) {
 	sleeps := make(chan struct{}, 1)
-	pair.Step = func(s string) {
+	onStep(t, func(s string) {
 		if s == "get.sleeps" {
 			sleeps <- struct{}{}
 		}
-	}
-	t.Cleanup(func() { pair.Step = nil })
+	})
 	_, c := ways[0].start(t)
 	got := make(chan error, 1)
 	ctx := within(t)
