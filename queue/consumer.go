@@ -39,6 +39,8 @@ type Consumer[T any] struct {
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // Replaced as a whole, under mu.
 	closed atomic.Bool             // Set under mu.
+	// Dropped lanes that Close is to close again. Guarded by mu.
+	unclosed []*lane
 	// The last wait's context, and one that ends with it and with Close. Guarded by mu.
 	from, waiting context.Context //nolint:containedctx // see above
 	stop          context.CancelFunc
@@ -49,9 +51,8 @@ type Consumer[T any] struct {
 
 // lane is what the consumer has of one producer.
 type lane struct {
-	im   *vmmc.Import // the producer's
-	own  buffer
-	last vmmc.Word // not 0 once the producer has put its last value
+	im  *vmmc.Import // the producer's
+	own buffer
 
 	next, told uint64    // the next value's number, and the last one that was given to sendCount
 	number     vmmc.Word // of the next value's slot
@@ -74,7 +75,7 @@ func Listen[T any](ctx context.Context, p *vmmc.Process, name string, opts ...Op
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer[T]{typed: t, p: p, name: name, opts: options{slots: defaultSlots}, sem: semaphore.New(1), one: make([]T, 1)}
+	c := &Consumer[T]{typed: t, p: p, name: name, opts: defaults, sem: semaphore.New(1), one: make([]T, 1)}
 	for _, o := range opts {
 		if o == nil {
 			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: errors.New("an option is nil")}
@@ -120,34 +121,43 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 	if theirs.Size() < producerSize {
 		return 0, errors.New("the producer's buffer is too small")
 	}
+	if err := c.addLane(nil); err != nil {
+		return 0, err
+	}
 	l := &lane{im: theirs, next: c.opts.start, told: c.opts.start}
 	header := func(b []byte) { c.writeHeader(b, c.opts.start) }
 	opts := append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))
 	if l.own, err = newBuffer(c.p, c.size(), header, opts...); err != nil {
 		return 0, err
 	}
-	if l.last, err = l.own.Word(laneClosed); err == nil {
-		err = c.advance(l, 0)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed.Load() {
-		err = closed("accept a producer")
+	if err = c.advance(l, 0); err == nil {
+		err = c.addLane(l)
 	}
 	if err != nil {
 		return 0, errors.Join(err, l.own.Close())
 	}
-	lanes := append(slices.Clip(*c.lanes.Load()), l)
-	c.lanes.Store(&lanes)
 	return l.own.ID(), nil
 }
 
-// over reports whether the producer has put its last value, or has ended. What it has put before is
-// there then.
-func (l *lane) over() bool {
-	if l.last.Load() != 0 {
-		return true
+// addLane adds a lane, or with nil only reports why none can be added.
+func (c *Consumer[T]) addLane(l *lane) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lanes := *c.lanes.Load()
+	switch {
+	case c.closed.Load():
+		return closed("accept a producer")
+	case len(lanes) >= c.opts.producers:
+		return fmt.Errorf("there are %d producers", len(lanes))
+	case l != nil:
+		lanes = append(slices.Clip(lanes), l)
+		c.lanes.Store(&lanes)
 	}
+	return nil
+}
+
+// over reports whether the producer has ended. What it has put before is there then.
+func (l *lane) over() bool {
 	select {
 	case <-l.im.Done():
 		return true
@@ -350,8 +360,7 @@ func (c *Consumer[T]) sendCountLater(l *lane) {
 	}
 }
 
-// drop takes a lane out that is over. A producer that lives needs its memory until it has seen that all
-// values are taken.
+// drop takes a lane out that is over and has no values.
 func (c *Consumer[T]) drop(l *lane) {
 	pair.At("lane.dropped")
 	c.mu.Lock()
@@ -359,11 +368,11 @@ func (c *Consumer[T]) drop(l *lane) {
 	lanes := slices.DeleteFunc(slices.Clone(*c.lanes.Load()), func(o *lane) bool { return o == l })
 	c.lanes.Store(&lanes)
 	c.wg.Go(func() {
-		select {
-		case <-l.im.Done():
-		case <-c.ctx.Done():
+		if l.close() != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.unclosed = append(c.unclosed, l)
 		}
-		_ = l.close()
 	})
 }
 
@@ -428,7 +437,7 @@ func (c *Consumer[T]) Close() error {
 	if err == nil {
 		err = c.boxMem.Close()
 	}
-	for _, l := range *c.lanes.Load() {
+	for _, l := range append(slices.Clip(*c.lanes.Load()), c.unclosed...) {
 		err = errors.Join(err, l.close())
 	}
 	c.lanes.Store(new([]*lane))

@@ -28,7 +28,6 @@ var producerSteps = []struct {
 	{"put.encoded", 2, 5, 1},
 	{"put.sent", 2, 5, 3},
 	{"put.wait", 1, 20, 8},
-	{"close.sent", 1, 5, 5},
 	{"close.wait", 1, 5, 5},
 }
 

@@ -36,6 +36,13 @@
 // A link between nodes that is lost ends the queue for that producer as death does, unless the
 // processes were opened with [vmmc.WithResume].
 //
+// # Memory
+//
+// Values lie in the consumer's memory. Each producer costs it as many slots as [Slots] says, each of
+// the size of a value and 4 bytes, from the beginning; a get frees them when the producer has ended
+// and its values are taken. [MaxProducers] bounds how many there are, and [Permit] which processes
+// may be producers at all: without it, all that may import from the consumer.
+//
 // # Use
 //
 // All methods may be called concurrently; puts of one producer, and gets, happen one at a time.

@@ -114,6 +114,7 @@ func ExampleOption() {
 	defer end()
 	opts := []queue.Option{
 		queue.Slots(64),
+		queue.MaxProducers(8),
 		queue.Permit(vmmc.Permission{Processes: []vmmc.ProcessID{b.ID()}}),
 	}
 	jobs, err := queue.Listen[Job](ctx, a, "jobs", opts...)

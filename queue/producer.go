@@ -46,7 +46,7 @@ type Producer[T any] struct {
 // [vmmc.Process.ImportName]: it waits for the name as long as the context allows. Errors: a
 // [*view.TypeError]; [view.ErrLayout], with a [*view.LayoutError], if the consumer's values are of
 // another layout; [vmmc.ErrBadArg] if the name is not a queue's; [vmmc.ErrNoMem] if the consumer has
-// no memory for another producer; those of ImportName and [vmmc.Process.Export].
+// no memory for another producer, or has as many as it may; those of ImportName and [vmmc.Process.Export].
 //
 // Experimental: it may change in any release.
 func Dial[T any](ctx context.Context, p *vmmc.Process, name string) (*Producer[T], error) {
@@ -345,7 +345,7 @@ func (q *Producer[T]) Close(ctx context.Context) error {
 	return errors.Join(err, q.release())
 }
 
-// finish says that there is no further value, and waits until all are taken.
+// finish waits until all values are taken.
 func (q *Producer[T]) finish(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx, "wait for the consumer")
@@ -353,12 +353,6 @@ func (q *Producer[T]) finish(ctx context.Context) error {
 	if err := q.resend(ctx); err != nil {
 		return err
 	}
-	var word [wordSize]byte
-	binary.NativeEndian.PutUint32(word[:], 1)
-	if err := q.lane.Send(ctx, word[:], laneClosed); err != nil {
-		return err
-	}
-	pair.At("close.sent")
 	for last := uint32(q.put.Load()); ; {
 		seen := q.taken.Load()
 		if seen == last {

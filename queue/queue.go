@@ -29,9 +29,8 @@ const (
 // once it is there, all of the message is. The consumer looks at no number before it has seen the
 // one before.
 const (
-	laneClosed = 0  // a word: not 0 when the producer has put its last value
-	slotsOff   = 8  // a word: the number of slots, a power of two
-	startOff   = 16 // 8 bytes: the number of the first value
+	slotsOff   = 0 // a word: the number of slots, a power of two
+	startOff   = 8 // 8 bytes: the number of the first value
 	laneHeader = 64
 )
 
@@ -90,13 +89,16 @@ type options struct {
 	export []vmmc.ExportOption // of letterbox and lanes
 	permit []vmmc.ExportOption // of the letterbox
 	start  uint64
+
+	producers int
 }
+
+var defaults = options{slots: 1024, producers: 1024}
 
 // The bounds of Slots, and how much memory a producer may have.
 const (
-	defaultSlots = 1024
-	maxSlots     = 1 << 24
-	maxLane      = 1 << 30
+	maxSlots = 1 << 24
+	maxLane  = 1 << 30
 )
 
 // Slots is for how many values each producer has room; without it that is 1,024. It is rounded up to a
@@ -104,6 +106,12 @@ const (
 //
 // Experimental: it may change in any release.
 func Slots(n int) Option { return func(o *options) { o.slots = n } }
+
+// MaxProducers is how many producers there may be at a time; without it that is 1,024. [Dial] of the
+// next one fails with [vmmc.ErrNoMem]. One that has ended counts until gets have taken its values.
+//
+// Experimental: it may change in any release.
+func MaxProducers(n int) Option { return func(o *options) { o.producers = n } }
 
 // Permit lets exactly the processes dial that match one of perms, as [vmmc.Permit] does.
 //
@@ -130,6 +138,9 @@ func typeOf[T any]() (t typed[T], err error) {
 func (o *options) geometry(size int) (ring, error) {
 	if o.slots < 1 || o.slots > maxSlots {
 		return ring{}, fmt.Errorf("%d slots: at least 1, and at most %d", o.slots, maxSlots)
+	}
+	if o.producers < 1 {
+		return ring{}, fmt.Errorf("%d producers: at least 1", o.producers)
 	}
 	slots := uint64(1)
 	for slots < uint64(o.slots) {

@@ -461,6 +461,34 @@ func TestLetterboxOverwritten(t *testing.T) {
 	}
 }
 
+// A consumer has no more producers than it may have. One that has ended makes room for another one.
+func TestMaxProducers(t *testing.T) {
+	nodes, c := ways[0].start(t, queue.MaxProducers(2))
+	p, qs := nodes[0].Open(t), []*queue.Producer[item]{}
+	for range 2 {
+		qs = append(qs, dial(t, p))
+	}
+	if _, err := queue.Dial[item](within(t), p, name); !errors.Is(err, vmmc.ErrNoMem) {
+		t.Errorf("a third producer: %v", err)
+	}
+	if err := qs[0].Close(within(t)); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the first producer's lane is dropped", func() bool {
+		if _, ok, err := c.TryGet(); ok || err != nil {
+			t.Errorf("a value, or %v", err)
+		}
+		return c.Lanes() == 1
+	})
+	put(t, dial(t, p), newItem(1, 0))
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("%+v", v)
+	}
+	if _, err := queue.Listen[item](within(t), p, "none", queue.MaxProducers(0)); !errors.Is(err, vmmc.ErrBadArg) {
+		t.Errorf("no producers: %v", err)
+	}
+}
+
 // Only those that are permitted put.
 func TestPermit(t *testing.T) {
 	ctx := within(t)
