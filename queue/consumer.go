@@ -8,6 +8,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -35,6 +36,8 @@ type Consumer[T any] struct {
 	turn  int                  // the lane that is looked at first
 	word  [wordSize]byte
 	ready func() bool // reports whether there is anything to look at
+
+	closeMu sync.Mutex // One Close at a time.
 
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // Replaced as a whole, under mu.
@@ -411,19 +414,24 @@ func (c *Consumer[T]) orClosed(ctx context.Context) context.Context {
 }
 
 // Close ends the queue. Values that were not taken are lost, and calls of the producers fail with
-// [vmmc.ErrRevoked]. Errors: those of [vmmc.Export.Close], [vmmc.ErrNotInHandler]. A second call does
-// nothing.
+// [vmmc.ErrRevoked]. Errors: those of [vmmc.Export.Close], [vmmc.ErrNotInHandler]. It is
+// [vmmc.ErrBlockedNotifications], and nothing has happened, if a producer dials while the program
+// blocks its notifications. After an error call Close again; otherwise a second call does nothing.
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) Close() error {
-	if err := checkCall(context.Background(), "close queue "+c.name); err != nil {
+	op := "close queue " + strconv.Quote(c.name)
+	if err := checkCall(context.Background(), op); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	if c.closed.Swap(true) {
-		c.mu.Unlock()
-		return nil
+	c.closeMu.Lock()
+	defer c.closeMu.Unlock()
+	err := c.box.Close()
+	if errors.Is(err, vmmc.ErrBlockedNotifications) {
+		return fmt.Errorf("%s: %w", op, err)
 	}
+	c.mu.Lock()
+	c.closed.Store(true)
 	c.end()
 	if c.stop != nil {
 		c.stop()
@@ -433,13 +441,24 @@ func (c *Consumer[T]) Close() error {
 	_ = c.sem.Acquire(context.Background()) // a call that is under way ends
 	defer c.sem.Release()
 	c.wg.Wait()
-	err := c.box.Close()
+	c.mu.Lock()
+	lanes := append(slices.Clip(*c.lanes.Load()), c.unclosed...)
+	c.lanes.Store(new([]*lane))
+	c.unclosed = nil
+	c.mu.Unlock()
 	if err == nil {
 		err = c.boxMem.Close()
 	}
-	for _, l := range append(slices.Clip(*c.lanes.Load()), c.unclosed...) {
-		err = errors.Join(err, l.close())
+	for _, l := range lanes {
+		if e := l.close(); e != nil {
+			err = errors.Join(err, e)
+			c.mu.Lock()
+			c.unclosed = append(c.unclosed, l)
+			c.mu.Unlock()
+		}
 	}
-	c.lanes.Store(new([]*lane))
-	return err
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
 }

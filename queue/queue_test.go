@@ -328,6 +328,38 @@ func TestConsumerClosed(t *testing.T) {
 	}
 }
 
+// A consumer that is closed while notifications are blocked goes on, and is closed later.
+func TestCloseWhileNotificationsAreBlocked(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 1)
+	p := nodes[0].Open(t)
+	c := listen(t, p)
+	q := dial(t, nodes[0].Open(t))
+	ctx, cancel := context.WithCancel(within(t))
+	onStep(t, func(s string) {
+		if s == "dial.rung" {
+			cancel()
+		}
+	})
+	p.BlockNotifications()
+	if _, err := queue.Dial[item](ctx, nodes[0].Open(t), name); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("a dial that was given up: %v", err)
+	}
+	if err := c.Close(); !errors.Is(err, vmmc.ErrBlockedNotifications) {
+		t.Errorf("%v", err)
+	}
+	put(t, q, newItem(1, 0))
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("%+v", v)
+	}
+	if _, err := p.UnblockNotifications(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("the second close: %v", err)
+	}
+	listen(t, p) // the name is free
+}
+
 // A get sleeps for a producer that comes later, and its context ends it.
 func TestGetWithoutProducers(t *testing.T) {
 	nodes, c := ways[0].start(t)
