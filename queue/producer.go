@@ -197,12 +197,16 @@ func (q *Producer[T]) PutAll(ctx context.Context, vs []T) (int, error) {
 	return q.putAll(ctx, vs)
 }
 
-// TryPut puts v if there is room, and no other call of this producer is under way; otherwise it
-// returns false. Errors as [Producer.Put], with v put if it returns true.
+// TryPut puts v if there is room, if the connection takes it at once, and if no other call of this
+// producer is under way; otherwise it returns false. It waits for nothing, but for the transfer of a
+// value of 64 KiB or more. Errors as [Producer.Put], with v put if it returns true.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) TryPut(v T) (bool, error) {
-	ctx := context.Background()
+	ctx := noWait
+	if q.slot > maxBatch {
+		ctx = context.Background() // its transfer would be given up after the first piece
+	}
 	if err := checkCall(ctx, q.op("put into")); err != nil {
 		return false, err
 	}
@@ -222,6 +226,9 @@ func (q *Producer[T]) TryPut(v T) (bool, error) {
 	}
 	q.one[0] = v
 	n, err := q.putAll(ctx, q.one)
+	if n == 0 && errors.Is(err, vmmc.ErrCanceled) {
+		return false, nil // it would have had to wait
+	}
 	return n == 1, err
 }
 

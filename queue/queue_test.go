@@ -174,6 +174,43 @@ func TestGetsBesideALostLink(t *testing.T) {
 	}
 }
 
+// A try does not wait for a link that is away.
+func TestTryPutOnALostLink(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	down := make(chan struct{}, 64)
+	c := listen(t, nodes[0].Open(t, vmmc.WithResume(10*bound)))
+	q := dial(t, nodes[1].Open(t, vmmc.WithResume(10*bound), vmmc.WithEvents(func(e vmmc.Event) {
+		if e.Kind == vmmc.LinkDown {
+			down <- struct{}{}
+		}
+	})))
+	nodes[0].Cut()
+	<-down
+	<-down // its link with the consumer, and the consumer's with it
+	for range 3 {
+		if ok, err := q.TryPut(newItem(1, 0)); ok || err != nil {
+			t.Errorf("%t, %v", ok, err)
+		}
+	}
+	if n := q.Pending(); n != 0 {
+		t.Errorf("%d values are pending", n)
+	}
+	nodes[0].Heal()
+	eventually(t, "the link takes a value", func() bool {
+		ok, err := q.TryPut(newItem(1, 0))
+		if err != nil {
+			t.Error(err)
+		}
+		return ok
+	})
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("%+v", v)
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A full queue makes producers wait, and takes nothing that is given up.
 func TestBackpressure(t *testing.T) {
 	for _, w := range ways {
