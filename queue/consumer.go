@@ -11,12 +11,16 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/view"
 )
+
+// closeTime is how long Close waits until producers know what was taken. A variable for tests.
+var closeTime = 5 * time.Second
 
 // Consumer takes values out of a queue.
 //
@@ -370,16 +374,8 @@ func (c *Consumer[T]) drop(l *lane) {
 	defer c.mu.Unlock()
 	lanes := slices.DeleteFunc(slices.Clone(*c.lanes.Load()), func(o *lane) bool { return o == l })
 	c.lanes.Store(&lanes)
-	c.wg.Go(func() {
-		if l.close() != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.unclosed = append(c.unclosed, l)
-		}
-	})
+	c.wg.Go(func() { _ = c.closeLane(l) })
 }
-
-func (l *lane) close() error { return errors.Join(l.im.Close(), l.own.Close()) }
 
 // wait waits until there is anything to look at.
 func (c *Consumer[T]) wait(ctx context.Context) error {
@@ -416,7 +412,8 @@ func (c *Consumer[T]) orClosed(ctx context.Context) context.Context {
 // Close ends the queue. Values that were not taken are lost, and calls of the producers fail with
 // [vmmc.ErrRevoked]. Errors: those of [vmmc.Export.Close], [vmmc.ErrNotInHandler]. It is
 // [vmmc.ErrBlockedNotifications], and nothing has happened, if a producer dials while the program
-// blocks its notifications. After an error call Close again; otherwise a second call does nothing.
+// blocks its notifications. A producer that is stopped, or whose link is away, delays it a few
+// seconds at most. After an error call Close again; otherwise a second call does nothing.
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) Close() error {
@@ -449,16 +446,36 @@ func (c *Consumer[T]) Close() error {
 	if err == nil {
 		err = c.boxMem.Close()
 	}
-	for _, l := range lanes {
-		if e := l.close(); e != nil {
-			err = errors.Join(err, e)
-			c.mu.Lock()
-			c.unclosed = append(c.unclosed, l)
-			c.mu.Unlock()
-		}
+	ctx, stop := context.WithTimeout(context.Background(), closeTime)
+	defer stop()
+	errs := make([]error, len(lanes))
+	for i, l := range lanes {
+		c.wg.Go(func() { errs[i] = c.endLane(ctx, l) })
 	}
+	c.wg.Wait()
+	err = errors.Join(err, errors.Join(errs...))
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return nil
+}
+
+// endLane says what was taken of a lane, and closes it.
+func (c *Consumer[T]) endLane(ctx context.Context, l *lane) error {
+	var word [wordSize]byte
+	binary.NativeEndian.PutUint32(word[:], uint32(l.next))
+	_ = l.im.Send(ctx, word[:], takenOff)
+	_ = l.im.Fence(ctx) // the end of the lane would overtake it
+	return c.closeLane(l)
+}
+
+// closeLane closes a lane, now or in a later Close.
+func (c *Consumer[T]) closeLane(l *lane) error {
+	err := errors.Join(l.im.Close(), l.own.Close())
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.unclosed = append(c.unclosed, l)
+	}
+	return err
 }

@@ -99,12 +99,12 @@ func ExampleConsumer() {
 
 	check(jobs.Close())
 	fmt.Println(errors.Is(q.Put(ctx, Job{ID: 2}), vmmc.ErrRevoked))
-	fmt.Println(q.Close(ctx) != nil, q.Pending())
+	fmt.Println(q.Close(ctx), q.Pending())
 	// Output:
 	// false
 	// 1
 	// true
-	// true 0
+	// <nil> 0
 }
 
 // Options of a queue for one producer.

@@ -1,6 +1,12 @@
 package queue
 
-import "github.com/vmmc-go/vmmc"
+import (
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+func init() { closeTime = time.Minute } // only a guard against hanging
 
 // StartAt numbers the values of each producer from n on.
 func StartAt(n uint64) Option { return func(o *options) { o.start = n } }

@@ -23,6 +23,7 @@ const maxBatch = 64 << 10
 type Producer[T any] struct {
 	typed[T]
 	ring
+	p     *vmmc.Process
 	name  string
 	lane  *vmmc.Import
 	own   buffer
@@ -80,7 +81,7 @@ func dial[T any](ctx context.Context, p *vmmc.Process, im *vmmc.Import, t typed[
 	if err := checkBox[T](ctx, im); err != nil {
 		return nil, err
 	}
-	q := &Producer[T]{typed: t, sem: semaphore.New(1), one: make([]T, 1)}
+	q := &Producer[T]{typed: t, p: p, sem: semaphore.New(1), one: make([]T, 1)}
 	var err error
 	if q.own, err = newBuffer(p, producerSize, nil, pair.For(im.Exporter())); err != nil {
 		return nil, err
@@ -330,7 +331,8 @@ func (q *Producer[T]) pending() int {
 
 // Close waits until all values are taken, and then gives back the producer's memory. It gives that
 // back in any case: if the context ends before, or the consumer does, values that are not taken may
-// be lost, see [Producer.Pending]. Errors as [Producer.Put]. A second call does nothing.
+// be lost, see [Producer.Pending]. If all were taken it returns nil, also if the consumer was closed
+// or died afterwards. Errors as [Producer.Put]. A second call does nothing.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) Close(ctx context.Context) error {
@@ -365,8 +367,13 @@ func (q *Producer[T]) finish(ctx context.Context) error {
 		if seen == last {
 			return nil
 		}
+		if _, err := q.room(); err != nil {
+			return err
+		}
 		pair.At("close.wait")
-		if _, err := q.lane.WaitWord(ctx, q.taken, seen); err != nil {
+		// Unlike WaitWord it awaits counts that arrive behind the first signs of the consumer's end.
+		w := vmmc.Watch{Word: q.taken, Old: seen, From: q.lane}
+		if _, err := q.p.WaitAny(ctx, w); err != nil {
 			return err
 		}
 	}

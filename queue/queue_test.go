@@ -558,6 +558,38 @@ func TestMaxProducers(t *testing.T) {
 	}
 }
 
+// A producer whose values were all taken learns that, though the consumer is closed at once.
+func TestCloseAfterTheLastValue(t *testing.T) {
+	const rounds = 50
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes := vmmctest.Nodes(t, w.nodes)
+			p, far := nodes[0].Open(t), nodes[len(nodes)-1].Open(t)
+			var opts []queue.Option
+			if w.unmapped {
+				opts = append(opts, queue.Unmapped())
+			}
+			for k := range rounds {
+				c := listen(t, p, opts...)
+				q := dial(t, far)
+				put(t, q, items(1, 0, 3)...)
+				closed := make(chan error, 1)
+				ctx := within(t)
+				go func() { closed <- q.Close(ctx) }()
+				for range 3 {
+					get(t, c)
+				}
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-closed; err != nil {
+					t.Fatalf("round %d: %v, %d values are pending", k, err, q.Pending())
+				}
+			}
+		})
+	}
+}
+
 // Only those that are permitted put.
 func TestPermit(t *testing.T) {
 	ctx := within(t)
