@@ -163,7 +163,9 @@ func (c *Consumer[T]) addLane(l *lane) error {
 	return nil
 }
 
-// over reports whether the producer has ended. What it has put before is there then.
+// over reports whether the producer has ended. If it has died, or has closed its side after all was
+// taken, what arrives at all is there then. Of one that gave up its Close, or closed its process
+// without, the last values may still be on their way, and are lost.
 func (l *lane) over() bool {
 	select {
 	case <-l.im.Done():

@@ -28,7 +28,8 @@
 //
 // No call waits longer than its context, nor for a process that has ended. If a producer dies, the
 // consumer gets the values that had arrived, from the first one on without a gap, and then the
-// others' alone. If the consumer dies, calls of the producers return [vmmc.ErrPeerGone], and if it
+// others' alone. A producer that leaves without a [Producer.Close] that succeeds may lose the last
+// values that it has put. If the consumer dies, calls of the producers return [vmmc.ErrPeerGone], and if it
 // is closed [vmmc.ErrRevoked]. What was not taken is lost: [Producer.Pending] says how many values
 // are not known to be taken, and the last of those that were put are among them. A process that is
 // stopped holds up its own queue alone; when it goes on, nothing is lost or repeated.
