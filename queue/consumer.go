@@ -35,11 +35,11 @@ type Consumer[T any] struct {
 	boxMem   *vmmc.Memory
 	listener *pair.Listener
 
-	sem   *semaphore.Semaphore // One: the right to take. It guards all that follows up to mu.
-	one   []T                  // one value, which must not lie on a stack
-	turn  int                  // the lane that is looked at first
-	word  [wordSize]byte
-	ready func() bool // reports whether there is anything to look at
+	sem       *semaphore.Semaphore // One: the right to take. It guards all that follows up to mu.
+	one       []T                  // one value, which must not lie on a stack
+	firstLane int                  // the lane where the next get begins
+	word      [wordSize]byte
+	ready     func() bool // reports whether there is anything to look at
 
 	closeMu sync.Mutex // One Close at a time.
 
@@ -125,8 +125,8 @@ func (c *Consumer[T]) export() (err error) {
 
 // accept makes the lane of a producer.
 func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
-	if theirs.Size() < producerSize {
-		return 0, errors.New("the producer's buffer is too small")
+	if n := theirs.Size(); n != producerSize {
+		return 0, fmt.Errorf("the producer's buffer has %d bytes", n)
 	}
 	if err := c.addLane(nil); err != nil {
 		return 0, err
@@ -266,8 +266,8 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
-	if err := checkCall(context.Background(), c.op()); err != nil {
-		return v, false, err
+	if vmmc.InHandler() {
+		return v, false, checkCall(context.Background(), c.op())
 	}
 	if !c.sem.TryAcquire() {
 		return v, false, nil
@@ -297,22 +297,25 @@ func (c *Consumer[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	}
 }
 
-// takeSome takes values of all lanes, the first one of which is another one each time.
+// takeSome takes values of all lanes, beginning behind the lane that gave the last one.
 func (c *Consumer[T]) takeSome(dst []T) (n int) {
-	lanes := *c.lanes.Load()
+	lanes, first := *c.lanes.Load(), c.firstLane
 	for k := range lanes {
-		l := lanes[(c.turn+k)%len(lanes)]
+		at := (first + k) % len(lanes)
+		l := lanes[at]
 		got := c.take(l, dst[n:])
 		if got == 0 && l.over() {
 			if got = c.take(l, dst[n:]); got == 0 { // it was not there before the end either
 				c.drop(l)
 			}
 		}
+		if got > 0 {
+			c.firstLane = at + 1
+		}
 		if n += got; n == len(dst) {
 			break
 		}
 	}
-	c.turn++
 	return n
 }
 
@@ -392,12 +395,12 @@ func (c *Consumer[T]) wait(ctx context.Context) error {
 	return nil
 }
 
-// orClosed returns a context that ends with ctx and with Close: mostly the same one for the same
-// ctx, so that a wait allocates nothing.
+// orClosed returns a context that ends with ctx and with Close: the same one for the same ctx, so
+// that a wait allocates nothing. It stays until the next wait with another one, or Close.
 func (c *Consumer[T]) orClosed(ctx context.Context) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.from != nil && reflect.TypeOf(ctx).Comparable() && c.from == ctx {
+	if c.from != nil && reflect.ValueOf(ctx).Comparable() && c.from == ctx {
 		return c.waiting
 	}
 	if c.stop != nil {

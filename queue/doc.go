@@ -47,8 +47,9 @@
 // # Use
 //
 // All methods may be called concurrently; puts of one producer, and gets, happen one at a time.
-// None may be called in a notification handler. Put, PutAll, Get and GetSome allocate nothing. A
-// program that blocks its notifications ([vmmc.Process.BlockNotifications]) holds up new producers.
+// None but Pending may be called in a notification handler. On one node Put, PutAll, Get and GetSome
+// allocate nothing, except for a get that waits with another context than the last one that waited.
+// A program that blocks its notifications ([vmmc.Process.BlockNotifications]) holds up new producers.
 //
 // Experimental: this package may change in any release.
 package queue

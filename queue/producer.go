@@ -169,10 +169,10 @@ func (q *Producer[T]) isClosed() bool {
 
 // Put puts v, and waits while there is no room. It returns when v has left, not when it was taken.
 // Errors: [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends; [vmmc.ErrPeerGone] when the
-// consumer is gone, and [vmmc.ErrRevoked] when it was closed; [vmmc.ErrClosed],
-// [vmmc.ErrNotInHandler]. After an error v is not in the queue, unless that is also
+// consumer is gone, and [vmmc.ErrRevoked] when it was closed; [vmmc.ErrProtocol] when it counts what
+// was not put; [vmmc.ErrClosed], [vmmc.ErrNotInHandler]. After an error v is not in the queue, unless that is also
 // [vmmc.ErrOutcomeUnknown]: then the consumer gets it if it lives, at the latest by the next call
-// (Put, PutAll, TryPut or Close), so v must not be put again.
+// that succeeds (Put, PutAll, TryPut or Close), so v must not be put again.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) Put(ctx context.Context, v T) error {
@@ -208,8 +208,8 @@ func (q *Producer[T]) TryPut(v T) (bool, error) {
 	if q.slot > maxBatch {
 		ctx = context.Background() // its transfer would be given up after the first piece
 	}
-	if err := checkCall(ctx, q.op("put into")); err != nil {
-		return false, err
+	if vmmc.InHandler() {
+		return false, checkCall(ctx, q.op("put into"))
 	}
 	if !q.sem.TryAcquire() {
 		return false, nil
@@ -218,12 +218,14 @@ func (q *Producer[T]) TryPut(v T) (bool, error) {
 	if q.isClosed() {
 		return false, closed(q.op("put into"))
 	}
-	room, err := q.room()
-	if err == nil && room == 0 {
-		err = q.lane.Err() // nobody will make room
-	}
-	if err != nil || room == 0 {
-		return false, err
+	switch room, err := q.room(); {
+	case err != nil:
+		return false, fmt.Errorf("%s: %w", q.op("put into"), err)
+	case room == 0:
+		if err := q.lane.Err(); err != nil { // there will be none
+			return false, fmt.Errorf("%s: %w", q.op("put into"), err)
+		}
+		return false, nil
 	}
 	q.one[0] = v
 	n, err := q.putAll(ctx, q.one)
@@ -238,7 +240,7 @@ func (q *Producer[T]) room() (uint64, error) {
 	pending := uint64(uint32(q.put.Load()) - q.taken.Load())
 	if pending > q.slots {
 		return 0, &vmmc.Error{
-			Op: q.op("put into"), Peer: q.lane.Exporter().String(), Code: vmmc.ErrBadArg,
+			Op: "count taken values", Peer: q.lane.Exporter().String(), Code: vmmc.ErrProtocol,
 			Err: errors.New("the consumer says that it has taken values that were not put"),
 		}
 	}
@@ -247,9 +249,17 @@ func (q *Producer[T]) room() (uint64, error) {
 
 // putAll waits for room and sends, until all are put.
 func (q *Producer[T]) putAll(ctx context.Context, vs []T) (n int, err error) {
-	if err := q.resend(ctx); err != nil {
-		return 0, err
+	if err = q.resend(ctx); err == nil {
+		n, err = q.sendAll(ctx, vs)
 	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", q.op("put into"), err)
+	}
+	return n, err
+}
+
+// sendAll is putAll when no earlier value is in doubt.
+func (q *Producer[T]) sendAll(ctx context.Context, vs []T) (n int, err error) {
 	for n < len(vs) {
 		seen := q.taken.Load()
 		room, err := q.room()
@@ -259,7 +269,7 @@ func (q *Producer[T]) putAll(ctx context.Context, vs []T) (n int, err error) {
 		if room == 0 {
 			pair.At("put.wait")
 			if _, err := q.lane.WaitWord(ctx, q.taken, seen); err != nil {
-				return n, fmt.Errorf("%s: there is no room: %w", q.op("put into"), err)
+				return n, fmt.Errorf("there is no room: %w", err)
 			}
 			continue
 		}
@@ -270,14 +280,14 @@ func (q *Producer[T]) putAll(ctx context.Context, vs []T) (n int, err error) {
 		pair.At("put.encoded")
 		err = q.lane.Send(ctx, q.batch[:int(run)*q.slot], q.offset(first+run-1))
 		if err != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
-			return n, fmt.Errorf("%s: %w", q.op("put into"), err)
+			return n, err
 		}
 		pair.At("put.arrived")
 		n += int(run)
 		q.put.Store(first + run)
 		if err != nil {
 			q.unsure = int(run)
-			return n, fmt.Errorf("%s: %w", q.op("put into"), err)
+			return n, err
 		}
 		pair.At("put.sent")
 	}
@@ -301,9 +311,10 @@ func (q *Producer[T]) resend(ctx context.Context) error {
 		return nil
 	}
 	if err := q.lane.Send(ctx, q.batch[:q.unsure*q.slot], q.offset(q.put.Load()-1)); err != nil {
-		e := &vmmc.Error{Op: q.op("put into"), Peer: q.lane.Exporter().String(), Code: vmmc.ErrUnreachable}
+		peer := q.lane.Exporter().String()
+		e := &vmmc.Error{Op: "send earlier values", Peer: peer, Code: vmmc.ErrUnreachable}
 		errors.As(err, &e.Code)
-		e.Err = fmt.Errorf("send earlier values: %v", err) //nolint:errorlint // the outcome of new values is known
+		e.Err = errors.New(err.Error()) // without OutcomeUnknown: the new values were not put
 		return e
 	}
 	q.unsure = 0

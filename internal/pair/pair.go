@@ -65,7 +65,7 @@ var importTime = 5 * time.Second
 var ErrRefused = errors.New("the listener refuses: it cannot make another buffer")
 
 // Step is called at each step of the protocols of this package and of those above it, if a test has
-// set it.
+// set it before it has opened a process.
 var Step func(step string)
 
 // At calls Step.
