@@ -194,7 +194,7 @@ func (c *Consumer[T]) look() bool {
 			return true
 		}
 	}
-	return c.closed.Load()
+	return false // orClosed's context ends with Close
 }
 
 // acquire takes the right to take.
@@ -304,9 +304,13 @@ func (c *Consumer[T]) takeSome(dst []T) (n int) {
 		at := (first + k) % len(lanes)
 		l := lanes[at]
 		got := c.take(l, dst[n:])
-		if got == 0 && l.over() {
-			if got = c.take(l, dst[n:]); got == 0 { // it was not there before the end either
-				c.drop(l)
+		if got == 0 {
+			pair.At("lane.empty")
+			if l.over() {
+				// A value may have arrived before the end and after the first look.
+				if got = c.take(l, dst[n:]); got == 0 {
+					c.drop(l)
+				}
 			}
 		}
 		if got > 0 {
@@ -384,8 +388,9 @@ func (c *Consumer[T]) drop(l *lane) {
 
 // wait waits until there is anything to look at.
 func (c *Consumer[T]) wait(ctx context.Context) error {
+	ctx = c.orClosed(ctx)
 	pair.At("get.sleeps")
-	err := c.p.WaitUntil(c.orClosed(ctx), c.ready)
+	err := c.p.WaitUntil(ctx, c.ready)
 	switch {
 	case c.closed.Load():
 		return closed(c.op())

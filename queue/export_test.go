@@ -1,6 +1,9 @@
 package queue
 
 import (
+	"context"
+	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
@@ -28,6 +31,37 @@ func (c *Consumer[T]) Values() (n int) {
 		}
 	}
 	return n
+}
+
+// LanesOver reports whether all producers have ended, and the consumer knows that.
+func (c *Consumer[T]) LanesOver() bool {
+	return !slices.ContainsFunc(*c.lanes.Load(), func(l *lane) bool { return !l.over() })
+}
+
+// Requests is how many processes dial.
+func (c *Consumer[T]) Requests() int { return c.listener.Diallers() }
+
+// Count sends producers a count that is n more than were taken.
+func (c *Consumer[T]) Count(ctx context.Context, n uint32) error {
+	var word [wordSize]byte
+	for _, l := range *c.lanes.Load() {
+		binary.NativeEndian.PutUint32(word[:], uint32(l.next)+n)
+		if err := l.im.Send(ctx, word[:], takenOff); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Lane is what the producer can write to.
+func (q *Producer[T]) Lane() *vmmc.Import { return q.lane }
+
+// ReadHeader reads the header of a lane with so many slots and bytes.
+func ReadHeader(slots uint32, size, value int) error {
+	var b [laneHeader]byte
+	binary.NativeEndian.PutUint32(b[slotsOff:], slots)
+	_, _, err := readHeader(b[:], size, value)
+	return err
 }
 
 // Lanes is how many producers the consumer has.

@@ -50,6 +50,7 @@ type model struct {
 	slots int
 	got   tally
 	lanes []*lane
+	first int // where the next get begins
 }
 
 func (m *model) draw(t *rapid.T) (uint32, *lane) {
@@ -109,8 +110,25 @@ func (m *model) there() (n int) {
 	return n
 }
 
+// order is which producers' values the next gets take: each time all of one producer, as far as there
+// is room, beginning behind the one that gave last.
+func (m *model) order(n int) (from []uint32) {
+	for k, first := 0, m.first; len(from) < n; k++ {
+		i := (first + k) % len(m.lanes)
+		for range min(m.lanes[i].put-m.lanes[i].taken, n-len(from)) {
+			from, m.first = append(from, uint32(i)), i+1
+		}
+	}
+	return from
+}
+
 // take notes what was taken: producers are told after each quarter of the slots, and when all is.
 func (m *model) take(t *rapid.T, vs ...item) {
+	for i, from := range m.order(len(vs)) {
+		if vs[i].From != from {
+			t.Fatalf("a value of producer %d, want producer %d", vs[i].From, from)
+		}
+	}
 	for _, v := range vs {
 		if v.N != m.got[v.From] || v.Sum != sum(v) {
 			t.Fatalf("value %d of producer %d, want %d", v.N, v.From, m.got[v.From])

@@ -1,7 +1,9 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"runtime"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/invariant"
+	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/queue"
 	"github.com/vmmc-go/vmmc/view"
 	"github.com/vmmc-go/vmmc/vmmctest"
@@ -439,11 +442,176 @@ func TestCloseWhileAGetSleeps(t *testing.T) {
 		got <- err
 	}()
 	<-sleeps
-	if err := c.Close(); err != nil {
-		t.Error(err)
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-ctx.Done():
+		t.Error("the close waits for the get")
 	}
 	if err := <-got; !errors.Is(err, vmmc.ErrClosed) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A value that arrives between a get's look at its lane and the producer's end is taken.
+func TestValueBeforeTheEnd(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	q := dial(t, nodes[0].Open(t))
+	var once sync.Once
+	onStep(t, func(s string) {
+		if s != "lane.empty" {
+			return
+		}
+		once.Do(func() {
+			put(t, q, newItem(1, 0))
+			ended, stop := context.WithCancel(within(t))
+			stop()
+			if err := q.Close(ended); !errors.Is(err, vmmc.ErrCanceled) {
+				t.Errorf("a close that is given up: %v", err)
+			}
+			eventually(t, "the consumer learns of the end", c.LanesOver)
+		})
+	})
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Gets take from the producers by turns.
+func TestProducersByTurns(t *testing.T) {
+	const n, producers = 8, 3
+	nodes, c := ways[0].start(t, queue.Slots(n))
+	qs, got := []*queue.Producer[item]{}, tally{}
+	for i := range producers {
+		q := dial(t, nodes[0].Open(t))
+		put(t, q, items(i, 0, n)...)
+		qs = append(qs, q)
+	}
+	for k := range n * producers {
+		v, some := item{}, make([]item, 1)
+		switch k % 2 {
+		case 0:
+			v = get(t, c)
+		case 1:
+			if n, err := c.GetSome(within(t), some); n != 1 || err != nil {
+				t.Fatalf("%d values, %v", n, err)
+			}
+			v = some[0]
+		}
+		got.add(t, v)
+		if int(v.From) != k%producers {
+			t.Fatalf("get %d: a value of producer %d", k, v.From)
+		}
+	}
+	for _, q := range qs {
+		if err := q.Close(within(t)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A consumer that counts values that were not put breaks the protocol.
+func TestFalseCount(t *testing.T) {
+	for _, n := range []uint32{1, 1 << 31, 1<<32 - 9} {
+		nodes, c := ways[0].start(t, queue.Slots(8))
+		q := dial(t, nodes[0].Open(t))
+		if err := c.Count(within(t), n); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Put(within(t), newItem(1, 0)); !errors.Is(err, vmmc.ErrProtocol) {
+			t.Errorf("put, count %d: %v", n, err)
+		}
+		if ok, err := q.TryPut(newItem(1, 0)); ok || !errors.Is(err, vmmc.ErrProtocol) {
+			t.Errorf("try, count %d: %t, %v", n, ok, err)
+		}
+		if k := q.Pending(); k < 0 || k > 8 {
+			t.Errorf("%d values are pending, count %d", k, n)
+		}
+		if err := q.Close(within(t)); !errors.Is(err, vmmc.ErrProtocol) {
+			t.Errorf("close, count %d: %v", n, err)
+		}
+	}
+}
+
+// A producer that writes into its lane what it likes gets no value taken out of its order.
+func TestFalseLane(t *testing.T) {
+	const slots = 4
+	nodes, c := ways[0].start(t, queue.Slots(slots))
+	q := dial(t, nodes[0].Open(t))
+	lane := q.Lane()
+	slot := (lane.Size() - 64) / slots
+	ones := bytes.Repeat([]byte{0xFF}, 64)
+	for at := 0; at < lane.Size(); at += 4 { // also each slot's number
+		if err := lane.Send(within(t), ones[:4], at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	number := binary.NativeEndian.AppendUint32(nil, 1)
+	for i := 1; i < slots; i++ { // the later values of the first lap have their numbers
+		if err := lane.Send(within(t), number, lane.Size()-i*slot-4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v, ok, err := c.TryGet(); ok || err != nil {
+		t.Errorf("%+v, %t, %v", v, ok, err)
+	}
+	put(t, q, newItem(1, 0))
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("%+v", v)
+	}
+	ended, stop := context.WithCancel(within(t))
+	stop()
+	if err := q.Close(ended); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Error(err)
+	}
+}
+
+// A lane that is none of this package's is refused.
+func TestFalseHeader(t *testing.T) {
+	for _, h := range []struct {
+		slots       uint32
+		size, value int
+	}{
+		{0, 1 << 20, 4},
+		{3, 1 << 20, 4},
+		{1 << 25, 1 << 30, 4},
+		{1 << 31, 1 << 30, 4},
+		{4, 64 + 4*8 - 1, 4},
+		{4, 64, 4},
+		{1 << 20, 1 << 30, 4096},
+	} {
+		if err := queue.ReadHeader(h.slots, h.size, h.value); err == nil {
+			t.Errorf("%+v: no error", h)
+		}
+	}
+	if err := queue.ReadHeader(4, 64+4*8, 4); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that dials with another buffer than a producer's is refused.
+func TestFalseProducer(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	p := nodes[0].Open(t)
+	box, err := p.ImportName(within(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{64, 72, 1 << 20} {
+		e, err := pair.Export(func(id uint32) (*vmmc.Export, error) { return p.Export(id, make([]byte, n)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pair.Dial(within(t), p, box, 60, e); !errors.Is(err, pair.ErrRefused) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+	if n := c.Lanes(); n != 0 {
+		t.Errorf("%d lanes", n)
 	}
 }
 

@@ -241,6 +241,13 @@ func (l *Listener) answer(ctx context.Context, from vmmc.ProcessID, id uint32) (
 	return false
 }
 
+// Diallers is how many processes have requests.
+func (l *Listener) Diallers() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.diallers)
+}
+
 // Close ends all requests, and waits until no goroutine answers one. Those that arrive later have no
 // effect.
 func (l *Listener) Close() {

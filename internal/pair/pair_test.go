@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +12,17 @@ import (
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-func TestMain(m *testing.M) { vmmctest.Main(m) }
+// step is what happens at the protocol's steps.
+var step atomic.Pointer[func(string)]
+
+func TestMain(m *testing.M) {
+	Step = func(s string) {
+		if f := step.Load(); f != nil {
+			(*f)(s)
+		}
+	}
+	vmmctest.Main(m)
+}
 
 // bound is a guard against hanging.
 const bound = time.Minute
@@ -31,24 +42,27 @@ type dialling struct {
 	letterbox *vmmc.Import
 }
 
-// meet starts them on the first node and on the last one. A listener with refuse accepts none.
+// accepting is what a listener does with a dialler.
+type accepting func(*vmmc.Import) (uint32, error)
+
+// meet starts them on the first node and on the last one. Without accept the listener makes exports.
 func meet(
-	t *testing.T, nodes []*vmmctest.Node, refuse error, opts ...vmmc.Option,
+	t *testing.T, nodes []*vmmctest.Node, accept accepting, opts ...vmmc.Option,
 ) (context.Context, *world) {
 	ctx, stop := context.WithTimeout(context.Background(), bound)
 	t.Cleanup(stop)
 	w := &world{listens: nodes[0].Open(t, opts...), accepted: make(chan *vmmc.Import, 64)}
-	w.l = NewListener(w.listens, func(theirs *vmmc.Import) (uint32, error) {
-		if refuse != nil {
-			return 0, refuse
+	if accept == nil {
+		accept = func(theirs *vmmc.Import) (uint32, error) {
+			w.accepted <- theirs
+			e, err := export(t, w.listens, 64, For(theirs.Exporter()))
+			if err != nil {
+				return 0, err
+			}
+			return e.ID(), nil
 		}
-		w.accepted <- theirs
-		e, err := export(t, w.listens, 64, For(theirs.Exporter()))
-		if err != nil {
-			return 0, err
-		}
-		return e.ID(), nil
-	})
+	}
+	w.l = NewListener(w.listens, accept)
 	t.Cleanup(w.l.Close)
 	box, err := export(t, w.listens, 4, vmmc.WithHandler(w.l.Handle))
 	if err != nil {
@@ -102,9 +116,7 @@ func (w *world) settled(ctx context.Context, t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatalf("the listener still has the requests of %d processes", n)
 		}
-		w.l.mu.Lock()
-		n = len(w.l.diallers)
-		w.l.mu.Unlock()
+		n = w.l.Diallers()
 	}
 }
 
@@ -144,7 +156,8 @@ func TestMeeting(t *testing.T) {
 }
 
 func TestListenerRefuses(t *testing.T) {
-	ctx, w := meet(t, vmmctest.Nodes(t, 1), errors.New("no room"))
+	refuse := func(*vmmc.Import) (uint32, error) { return 0, errors.New("no room") }
+	ctx, w := meet(t, vmmctest.Nodes(t, 1), refuse)
 	if _, _, err := w.dials.dial(ctx, t); !errors.Is(err, ErrRefused) || !errors.Is(err, vmmc.ErrNoMem) {
 		t.Errorf("%v", err)
 	}
@@ -216,10 +229,7 @@ func TestFalseRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.l.mu.Lock()
-	n := len(w.l.diallers)
-	w.l.mu.Unlock()
-	if n == 0 {
+	if w.l.Diallers() == 0 {
 		t.Error("the listener has dropped requests of a process that lives")
 	}
 	if err := lies.p.Close(); err != nil {
@@ -259,6 +269,30 @@ func TestListenerCloses(t *testing.T) {
 		_, _, err := w.dials.dial(ctx, t)
 		done <- err
 	}()
+	go w.listens.Close()
+	if err := <-done; err == nil || errors.Is(err, vmmc.ErrTimeout) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A listener that answers with what it does not export holds up the dialler as long as it lives.
+func TestFalseAnswer(t *testing.T) {
+	lie := func(*vmmc.Import) (uint32, error) { return firstID, nil }
+	ctx, w := meet(t, vmmctest.Nodes(t, 1), lie)
+	answered := make(chan struct{})
+	atAnswer := func(s string) {
+		if s == "dial.answered" {
+			close(answered)
+		}
+	}
+	step.Store(&atAnswer)
+	t.Cleanup(func() { step.Store(nil) })
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := w.dials.dial(ctx, t)
+		done <- err
+	}()
+	<-answered
 	go w.listens.Close()
 	if err := <-done; err == nil || errors.Is(err, vmmc.ErrTimeout) {
 		t.Errorf("%v", err)
