@@ -27,21 +27,21 @@ var closeTime = 5 * time.Second
 // Experimental: it may change in any release.
 type Consumer[T any] struct {
 	typed[T]
-	ring
-	p        *vmmc.Process
-	name     string
-	opts     options
-	box      *view.Local[T]
-	boxMem   *vmmc.Memory
-	listener *pair.Listener
+	geometry
+	p            *vmmc.Process
+	name         string
+	opts         options
+	letterbox    *view.Local[T]
+	letterboxMem *vmmc.Memory
+	listener     *pair.Listener
 
-	sem       *semaphore.Semaphore // One: the right to take. It guards all that follows up to mu.
+	sem       *semaphore.Semaphore // The consumer's lock. It guards the lanes, and what follows.
 	one       []T                  // one value, which must not lie on a stack
 	firstLane int                  // the lane where the next get begins
-	word      [wordSize]byte
-	ready     func() bool // reports whether there is anything to look at
+	word      [wordSize]byte       // a count that is sent
+	ready     func() bool          // anyReady
 
-	closeMu sync.Mutex // One Close at a time.
+	closeMu sync.Mutex // Held by Close.
 
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // Replaced as a whole, under mu.
@@ -61,19 +61,22 @@ type lane struct {
 	im  *vmmc.Import // the producer's
 	own buffer
 
-	next, told uint64    // the next value's number, and the last one that was given to sendCount
-	number     vmmc.Word // of the next value's slot
+	next   uint64    // the next value's number
+	sent   uint64    // next when sendCount was called last
+	number vmmc.Word // of the next value's slot
 
-	count   atomic.Uint32 // told
-	sending atomic.Bool   // reports whether a goroutine sends count, or has found that the lane ended
+	count   atomic.Uint32 // sent modulo 2^32
+	sending atomic.Bool   // reports whether a goroutine sends count, or has found that it cannot
 }
 
 // Listen makes the queue and publishes it under a name, see [vmmc.Export.PublishAs]. This process
-// is its consumer. Errors: a [*view.TypeError]; [vmmc.ErrBadArg] for an option that cannot be; those
-// of [vmmc.Process.Export] and PublishAs.
+// is its consumer. Errors: a [*view.TypeError]; [vmmc.ErrBadArg] for an option that cannot be;
+// those of [vmmc.Process.Export] and PublishAs.
 //
 // Experimental: it may change in any release.
-func Listen[T any](ctx context.Context, p *vmmc.Process, name string, opts ...Option) (*Consumer[T], error) {
+func Listen[T any](
+	ctx context.Context, p *vmmc.Process, name string, opts ...Option,
+) (*Consumer[T], error) {
 	op := fmt.Sprintf("listen as queue %q", name)
 	if err := checkCall(ctx, op); err != nil {
 		return nil, err
@@ -82,25 +85,26 @@ func Listen[T any](ctx context.Context, p *vmmc.Process, name string, opts ...Op
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer[T]{typed: t, p: p, name: name, opts: defaults, sem: semaphore.New(1), one: make([]T, 1)}
+	c := &Consumer[T]{typed: t, p: p, name: name, opts: defaults}
+	c.sem, c.one = semaphore.New(1), make([]T, 1)
 	for _, o := range opts {
 		if o == nil {
 			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: errors.New("an option is nil")}
 		}
 		o(&c.opts)
 	}
-	if c.ring, err = c.opts.geometry(t.layout.Size); err != nil {
+	if c.geometry, err = c.opts.laneGeometry(t.layout.Size); err != nil {
 		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
 	}
 	c.lanes.Store(new([]*lane))
-	c.ready = c.look
+	c.ready = c.anyReady
 	c.ctx, c.end = context.WithCancel(context.Background())
 	c.listener = pair.NewListener(p, c.accept)
 	if err := c.export(); err != nil {
 		c.end()
 		return nil, err
 	}
-	if err := c.box.Export().PublishAs(ctx, name); err != nil {
+	if err := c.letterbox.Export().PublishAs(ctx, name); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -108,17 +112,18 @@ func Listen[T any](ctx context.Context, p *vmmc.Process, name string, opts ...Op
 
 // export exports the letterbox.
 func (c *Consumer[T]) export() (err error) {
-	n := (boxSize + c.layout.Size - 1) / c.layout.Size * c.layout.Size
-	if c.boxMem, err = c.p.Alloc(n); err != nil {
+	n := (letterboxSize + c.layout.Size - 1) / c.layout.Size * c.layout.Size
+	if c.letterboxMem, err = c.p.Alloc(n); err != nil {
 		return err
 	}
-	copy(c.boxMem.Bytes()[magicOff:], magic)
-	opts := slices.Concat(c.opts.export, c.opts.permit, []vmmc.ExportOption{vmmc.WithHandler(c.listener.Handle)})
-	c.box, err = pair.Export(func(id uint32) (*view.Local[T], error) {
-		return view.ExportBytes[T](c.p, id, c.boxMem.Bytes(), opts...)
+	copy(c.letterboxMem.Bytes()[magicOff:], magic)
+	opts := slices.Concat(c.opts.export, c.opts.permit)
+	opts = append(opts, vmmc.WithHandler(c.listener.Handle))
+	c.letterbox, err = pair.Export(func(id uint32) (*view.Local[T], error) {
+		return view.ExportBytes[T](c.p, id, c.letterboxMem.Bytes(), opts...)
 	})
 	if err != nil {
-		return errors.Join(err, c.boxMem.Close())
+		return errors.Join(err, c.letterboxMem.Close())
 	}
 	return nil
 }
@@ -131,7 +136,7 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 	if err := c.addLane(nil); err != nil {
 		return 0, err
 	}
-	l := &lane{im: theirs, next: c.opts.start, told: c.opts.start}
+	l := &lane{im: theirs, next: c.opts.start, sent: c.opts.start}
 	header := func(b []byte) { c.writeHeader(b, c.opts.start) }
 	opts := append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))
 	if l.own, err = newBuffer(c.p, c.size(), header, opts...); err != nil {
@@ -153,7 +158,7 @@ func (c *Consumer[T]) addLane(l *lane) error {
 	lanes := *c.lanes.Load()
 	switch {
 	case c.closed.Load():
-		return closed("accept a producer")
+		return closedError("accept a producer")
 	case len(lanes) >= c.opts.producers:
 		return fmt.Errorf("there are %d producers", len(lanes))
 	case l != nil:
@@ -163,10 +168,10 @@ func (c *Consumer[T]) addLane(l *lane) error {
 	return nil
 }
 
-// over reports whether the producer has ended. If it has died, or has closed its side after all was
-// taken, what arrives at all is there then. Of one that gave up its Close, or closed its process
-// without, the last values may still be on their way, and are lost.
-func (l *lane) over() bool {
+// isOver reports whether the producer has ended. If it has died, or was closed after all values
+// were taken, all that arrives has arrived then. If its Close was given up, or its process was
+// closed without, its last values may still be in flight. They are lost.
+func (l *lane) isOver() bool {
 	select {
 	case <-l.im.Done():
 		return true
@@ -182,32 +187,32 @@ func (c *Consumer[T]) advance(l *lane, n uint64) (err error) {
 	return err
 }
 
-// there reports whether the lane's next value is there.
-func (c *Consumer[T]) there(l *lane) bool {
+// hasValue reports whether the lane's next value is there.
+func (c *Consumer[T]) hasValue(l *lane) bool {
 	return l.number.Load() == c.number(l.next)
 }
 
-// look reports whether a lane has a value or is over. It only reads.
-func (c *Consumer[T]) look() bool {
+// anyReady reports whether a lane has a value or is over. It only reads.
+func (c *Consumer[T]) anyReady() bool {
 	for _, l := range *c.lanes.Load() {
-		if c.there(l) || l.over() {
+		if c.hasValue(l) || l.isOver() {
 			return true
 		}
 	}
 	return false // orClosed's context ends with Close
 }
 
-// acquire takes the right to take.
+// acquire takes the consumer's lock.
 func (c *Consumer[T]) acquire(ctx context.Context) error {
 	if ctx == nil || vmmc.InHandler() {
 		return checkCall(ctx, c.op())
 	}
 	if c.sem.Acquire(ctx) != nil {
-		return ended(ctx, c.op())
+		return contextError(ctx, c.op())
 	}
 	if c.closed.Load() {
 		c.sem.Release()
-		return closed(c.op())
+		return closedError(c.op())
 	}
 	return nil
 }
@@ -274,7 +279,7 @@ func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
 	}
 	defer c.sem.Release()
 	if c.closed.Load() {
-		return v, false, closed(c.op())
+		return v, false, closedError(c.op())
 	}
 	if c.takeSome(c.one) == 0 {
 		return v, false, nil
@@ -306,8 +311,8 @@ func (c *Consumer[T]) takeSome(dst []T) (n int) {
 		got := c.take(l, dst[n:])
 		if got == 0 {
 			pair.At("lane.empty")
-			if l.over() {
-				// A value may have arrived before the end and after the first look.
+			if l.isOver() {
+				// a value may have arrived before the end and after the first look
 				if got = c.take(l, dst[n:]); got == 0 {
 					c.drop(l)
 				}
@@ -325,28 +330,28 @@ func (c *Consumer[T]) takeSome(dst []T) (n int) {
 
 // take takes values of one lane.
 func (c *Consumer[T]) take(l *lane, dst []T) (n int) {
-	for n < len(dst) && c.there(l) {
+	for n < len(dst) && c.hasValue(l) {
 		pair.At("get.seen")
 		at := c.offset(l.next)
 		copy(c.values.Bytes(dst[n:n+1]), l.own.Bytes()[at:at+c.value])
 		pair.At("get.copied")
 		n++
 		_ = c.advance(l, 1) // each slot has its word
-		if l.next-l.told >= c.quarter() {
+		if l.next-l.sent >= c.quarter() {
 			c.sendCount(l)
 		}
 	}
-	if l.next != l.told && !c.there(l) {
+	if l.next != l.sent && !c.hasValue(l) {
 		c.sendCount(l)
 	}
 	return n
 }
 
-// sendCount sends the producer the number of the next value. It never waits: if the link is away, or
-// busy with other messages, a goroutine sends it later, or a newer one in its place.
+// sendCount acknowledges all values before the next one. It never waits: if the link is
+// disconnected, or busy with other messages, a goroutine sends the count later, or a newer one.
 func (c *Consumer[T]) sendCount(l *lane) {
 	pair.At("get.counted")
-	l.told = l.next
+	l.sent = l.next
 	l.count.Store(uint32(l.next))
 	if !l.sending.CompareAndSwap(false, true) {
 		return // that goroutine loads it after it has stored false
@@ -359,8 +364,7 @@ func (c *Consumer[T]) sendCount(l *lane) {
 	c.wg.Go(func() { c.sendCountLater(l) })
 }
 
-// sendCountLater sends counts until the newest one is sent. If it cannot send any more, the lane or
-// the consumer has ended.
+// sendCountLater sends the newest count. A send fails only when the lane or the consumer has ended.
 func (c *Consumer[T]) sendCountLater(l *lane) {
 	for {
 		var word [wordSize]byte
@@ -376,7 +380,7 @@ func (c *Consumer[T]) sendCountLater(l *lane) {
 	}
 }
 
-// drop takes a lane out that is over and has no values.
+// drop removes a lane that is over and has no values.
 func (c *Consumer[T]) drop(l *lane) {
 	pair.At("lane.dropped")
 	c.mu.Lock()
@@ -386,14 +390,14 @@ func (c *Consumer[T]) drop(l *lane) {
 	c.wg.Go(func() { _ = c.closeLane(l) })
 }
 
-// wait waits until there is anything to look at.
+// wait waits until a lane has a value or is over.
 func (c *Consumer[T]) wait(ctx context.Context) error {
 	ctx = c.orClosed(ctx)
 	pair.At("get.sleeps")
 	err := c.p.WaitUntil(ctx, c.ready)
 	switch {
 	case c.closed.Load():
-		return closed(c.op())
+		return closedError(c.op())
 	case err != nil:
 		return fmt.Errorf("%s: %w", c.op(), err)
 	}
@@ -433,7 +437,7 @@ func (c *Consumer[T]) Close() error {
 	}
 	c.closeMu.Lock()
 	defer c.closeMu.Unlock()
-	err := c.box.Close()
+	err := c.letterbox.Close()
 	if errors.Is(err, vmmc.ErrBlockedNotifications) {
 		return fmt.Errorf("%s: %w", op, err)
 	}
@@ -454,7 +458,7 @@ func (c *Consumer[T]) Close() error {
 	c.unclosed = nil
 	c.mu.Unlock()
 	if err == nil {
-		err = c.boxMem.Close()
+		err = c.letterboxMem.Close()
 	}
 	ctx, stop := context.WithTimeout(context.Background(), closeTime)
 	defer stop()
@@ -470,7 +474,7 @@ func (c *Consumer[T]) Close() error {
 	return nil
 }
 
-// endLane says what was taken of a lane, and closes it.
+// endLane acknowledges what was taken of a lane, and closes it.
 func (c *Consumer[T]) endLane(ctx context.Context, l *lane) error {
 	var word [wordSize]byte
 	binary.NativeEndian.PutUint32(word[:], uint32(l.next))
@@ -479,7 +483,7 @@ func (c *Consumer[T]) endLane(ctx context.Context, l *lane) error {
 	return c.closeLane(l)
 }
 
-// closeLane closes a lane, now or in a later Close.
+// closeLane closes a lane. If it fails, the next Close tries again.
 func (c *Consumer[T]) closeLane(l *lane) error {
 	err := errors.Join(l.im.Close(), l.own.Close())
 	if err != nil {

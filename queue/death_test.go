@@ -21,7 +21,7 @@ var producerSteps = []struct {
 }{
 	{"dial.found", 1, 5, 0},
 	{"dial.exported", 1, 5, 0},
-	{"dial.rung", 1, 5, 0},
+	{"dial.requested", 1, 5, 0},
 	{"dial.answered", 1, 5, 0},
 	{"dial.joined", 1, 5, 0},
 	{"put.room", 2, 5, 1},
@@ -41,7 +41,8 @@ func TestProducerKilled(t *testing.T) {
 				nodes, c := w.start(t, queue.Slots(8))
 				last := nodes[len(nodes)-1]
 				q := dial(t, last.Open(t))
-				killed := vmmctest.Child(t, last, "producer", name, "7", itoa(s.n), s.step, itoa(s.nth), "/nonexistent/file")
+				args := []string{name, "7", itoa(s.n), s.step, itoa(s.nth), "/nonexistent/file"}
+				killed := vmmctest.Child(t, last, "producer", args...)
 				if got := killed.Line(); got != s.step {
 					t.Fatal(got)
 				}
@@ -94,7 +95,7 @@ func TestProducerKilled(t *testing.T) {
 	}
 }
 
-// A producer that is stopped at any step holds up nobody, and goes on where it was.
+// A producer that is stopped at any step holds up no other process, and goes on where it was.
 func TestProducerStopped(t *testing.T) {
 	for _, w := range deathWays {
 		for _, s := range producerSteps {
@@ -235,8 +236,8 @@ func TestConsumerStopped(t *testing.T) {
 	}
 }
 
-// Puts that are given up while the consumer is stopped, in the middle of messages too, leave nothing
-// out and repeat nothing.
+// Puts that are given up while the consumer is stopped, in the middle of messages too, leave
+// nothing out and repeat nothing.
 func TestPutGivenUp(t *testing.T) {
 	const n, run = 40_000, 20_000
 	for _, w := range deathWays {
@@ -281,7 +282,8 @@ func TestProducersKilledAndReplaced(t *testing.T) {
 			number := uint32(0)
 			begin := func() {
 				number++
-				alive[number] = vmmctest.Child(t, last, "producer", name, itoa(int(number)), "100000000", "none", "1", "")
+				args := []string{name, itoa(int(number)), "100000000", "none", "1", ""}
+				alive[number] = vmmctest.Child(t, last, "producer", args...)
 			}
 			for range producers {
 				begin()

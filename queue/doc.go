@@ -29,27 +29,29 @@
 // No call waits longer than its context, nor for a process that has ended. If a producer dies, the
 // consumer gets the values that had arrived, from the first one on without a gap, and then the
 // others' alone. A producer that leaves without a [Producer.Close] that succeeds may lose the last
-// values that it has put. If the consumer dies, calls of the producers return [vmmc.ErrPeerGone], and if it
-// is closed [vmmc.ErrRevoked]. What was not taken is lost: [Producer.Pending] says how many values
-// are not known to be taken, and the last of those that were put are among them. A process that is
-// stopped holds up its own queue alone; when it goes on, nothing is lost or repeated.
+// values that it has put. If the consumer dies, calls of the producers return [vmmc.ErrPeerGone],
+// and if it is closed [vmmc.ErrRevoked]. What was not taken is lost: [Producer.Pending] says how
+// many values are not known to be taken, and the last of those that were put are among them. A
+// process that is stopped holds up its own queue alone; when it goes on, nothing is lost or
+// repeated.
 //
 // A link between nodes that is lost ends the queue for that producer as death does, unless the
 // processes were opened with [vmmc.WithResume].
 //
 // # Memory
 //
-// Values lie in the consumer's memory. Each producer costs it as many slots as [Slots] says, each of
-// the size of a value and 4 bytes, from the beginning; a get frees them when the producer has ended
-// and its values are taken. [MaxProducers] bounds how many there are, and [Permit] which processes
-// may be producers at all: without it, all that may import from the consumer.
+// Values lie in the consumer's memory. Each producer costs it as many slots as [Slots] says, each
+// of the size of a value and 4 bytes, from the beginning; a get frees them when the producer has
+// ended and its values are taken. [MaxProducers] bounds how many there are, and [Permit] which
+// processes may be producers at all: without it, all that may import from the consumer.
 //
 // # Use
 //
 // All methods may be called concurrently; puts of one producer, and gets, happen one at a time.
-// None but Pending may be called in a notification handler. On one node Put, PutAll, Get and GetSome
-// allocate nothing, except for a get that waits with another context than the last one that waited.
-// A program that blocks its notifications ([vmmc.Process.BlockNotifications]) holds up new producers.
+// None but Pending may be called in a notification handler. On one node Put, PutAll, Get and
+// GetSome allocate nothing, except for a get that waits with another context than the last one that
+// waited. A program that blocks its notifications ([vmmc.Process.BlockNotifications]) holds up new
+// producers.
 //
 // Experimental: this package may change in any release.
 package queue

@@ -35,7 +35,7 @@ func (c *Consumer[T]) Values() (n int) {
 
 // LanesOver reports whether all producers have ended, and the consumer knows that.
 func (c *Consumer[T]) LanesOver() bool {
-	return !slices.ContainsFunc(*c.lanes.Load(), func(l *lane) bool { return !l.over() })
+	return !slices.ContainsFunc(*c.lanes.Load(), func(l *lane) bool { return !l.isOver() })
 }
 
 // Requests is how many processes dial.

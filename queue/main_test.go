@@ -126,8 +126,8 @@ func pauseAt(at, nth, file string) {
 	step.Store(&pause)
 }
 
-// produce is a child: name, number, values, step, how often, file. It puts values, by one, by twos and so on, and
-// closes.
+// produce is a child: name, number, values, step, how often, file. It puts values, by one, by twos
+// and so on, and closes.
 func produce(ctx context.Context, p *vmmc.Process, args ...string) error {
 	pauseAt(args[3], args[4], args[5])
 	q, err := queue.Dial[item](ctx, p, args[0])
@@ -196,7 +196,9 @@ type way struct {
 var ways = []way{{"mapped", 1, false}, {"stream", 1, true}, {"between nodes", 2, false}}
 
 // start starts nodes, and a consumer on the first one. Producers are on the last one.
-func (w way) start(t testing.TB, opts ...queue.Option) (nodes []*vmmctest.Node, c *queue.Consumer[item]) {
+func (w way) start(
+	t testing.TB, opts ...queue.Option,
+) (nodes []*vmmctest.Node, c *queue.Consumer[item]) {
 	t.Helper()
 	if w.unmapped {
 		opts = append(opts, queue.Unmapped())

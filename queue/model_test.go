@@ -17,8 +17,11 @@ func TestModel(t *testing.T) {
 	consumer, producers := node.Open(t), []*vmmc.Process{node.Open(t), node.Open(t), node.Open(t)}
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.SampledFrom([]int{1, 2, 4, 8, 32}).Draw(t, "slots")
-		start := rapid.SampledFrom([]uint64{0, 1<<32 - 5, uint64(slots)<<31 - 3, 1<<64 - 6}).Draw(t, "start")
-		c, err := queue.Listen[item](t.Context(), consumer, "model", queue.Slots(slots), queue.StartAt(start))
+		starts := []uint64{0, 1<<32 - 5, uint64(slots)<<31 - 3, 1<<64 - 6}
+		opts := []queue.Option{
+			queue.Slots(slots), queue.StartAt(rapid.SampledFrom(starts).Draw(t, "start")),
+		}
+		c, err := queue.Listen[item](t.Context(), consumer, "model", opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,8 +113,8 @@ func (m *model) there() (n int) {
 	return n
 }
 
-// order is which producers' values the next gets take: each time all of one producer, as far as there
-// is room, beginning behind the one that gave last.
+// order is which producers' values the next gets take: each time all of one producer, as far as
+// there is room, beginning behind the one that gave last.
 func (m *model) order(n int) (from []uint32) {
 	for k, first := 0, m.first; len(from) < n; k++ {
 		i := (first + k) % len(m.lanes)

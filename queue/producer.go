@@ -22,32 +22,33 @@ const maxBatch = 64 << 10
 // Experimental: it may change in any release.
 type Producer[T any] struct {
 	typed[T]
-	ring
+	geometry
 	p     *vmmc.Process
 	name  string
 	lane  *vmmc.Import
 	own   buffer
-	taken vmmc.Word // of own
+	taken vmmc.Word // the consumer's acknowledgement, in own
 
-	sem   *semaphore.Semaphore // One: the right to put. It guards all that follows.
+	sem   *semaphore.Semaphore // The producer's lock. It guards one, batch and inDoubt.
 	one   []T                  // one value, which must not lie on a stack
-	batch []byte               // slots
-	// Values that are in batch, and of which the consumer may have got a part: the last message's
-	// outcome is unknown. They are sent again before others are.
-	unsure int
+	batch []byte               // the last message's slots
+	// inDoubt is how many values batch has if the last message's outcome is unknown: the consumer may
+	// have got some. They are sent again before others are.
+	inDoubt int
 
-	put atomic.Uint64 // the number of the next value
+	put atomic.Uint64 // the number of the next value; stored by the lock's holder
 
-	mu     sync.Mutex
-	closed bool // Guarded by mu. The words of own must not be used any more.
-	left   int  // Guarded by mu: what Pending returns then.
+	mu             sync.Mutex
+	closed         bool // Guarded by mu. The words of own must not be used any more.
+	pendingAtClose int  // Guarded by mu. What Pending returns once closed is set.
 }
 
-// Dial makes a producer of the queue that is published under a name, see
-// [vmmc.Process.ImportName]: it waits for the name as long as the context allows. Errors: a
-// [*view.TypeError]; [view.ErrLayout], with a [*view.LayoutError], if the consumer's values are of
-// another layout; [vmmc.ErrBadArg] if the name is not a queue's; [vmmc.ErrNoMem] if the consumer has
-// no memory for another producer, or has as many as it may; those of ImportName and [vmmc.Process.Export].
+// Dial makes a producer of the queue that is published under a name, see [vmmc.Process.ImportName]:
+// it waits for the name as long as the context allows. Errors: a [*view.TypeError];
+// [view.ErrLayout], with a [*view.LayoutError], if the consumer's values are of another layout;
+// [vmmc.ErrBadArg] if the name is not a queue's; [vmmc.ErrNoMem] if the consumer has no memory for
+// another producer, or has as many as it may; those of ImportName and [vmmc.Process.Export]. It may
+// return up to a second after its context has ended.
 //
 // Experimental: it may change in any release.
 func Dial[T any](ctx context.Context, p *vmmc.Process, name string) (*Producer[T], error) {
@@ -77,8 +78,10 @@ func Dial[T any](ctx context.Context, p *vmmc.Process, name string) (*Producer[T
 }
 
 // dial makes a producer by a letterbox.
-func dial[T any](ctx context.Context, p *vmmc.Process, im *vmmc.Import, t typed[T]) (*Producer[T], error) {
-	if err := checkBox[T](ctx, im); err != nil {
+func dial[T any](
+	ctx context.Context, p *vmmc.Process, im *vmmc.Import, t typed[T],
+) (*Producer[T], error) {
+	if err := checkLetterbox[T](ctx, im); err != nil {
 		return nil, err
 	}
 	q := &Producer[T]{typed: t, p: p, sem: semaphore.New(1), one: make([]T, 1)}
@@ -101,12 +104,12 @@ func dial[T any](ctx context.Context, p *vmmc.Process, im *vmmc.Import, t typed[
 	return q, nil
 }
 
-// checkBox reports an error if an export is no letterbox of values of type T.
-func checkBox[T any](ctx context.Context, im *vmmc.Import) error {
+// checkLetterbox reports an error if an export is no letterbox of values of type T.
+func checkLetterbox[T any](ctx context.Context, im *vmmc.Import) error {
 	if _, err := view.RemoteOf[T](im); err != nil {
 		return err
 	}
-	var b [boxSize]byte
+	var b [letterboxSize]byte
 	if im.Size() < len(b) {
 		return badHeader(errors.New("it is no queue: it is too small"))
 	}
@@ -132,7 +135,7 @@ func (q *Producer[T]) useHeader(ctx context.Context) error {
 	if err != nil {
 		return badHeader(err)
 	}
-	q.ring = r
+	q.geometry = r
 	q.put.Store(start)
 	q.taken.Store(uint32(start)) // the consumer stores here when it has taken a value
 	most := min(uint64(max(maxBatch/r.slot, 1)), r.quarter())
@@ -146,17 +149,17 @@ func badHeader(err error) error {
 
 func (q *Producer[T]) op(what string) string { return fmt.Sprintf("%s queue %q", what, q.name) }
 
-// acquire takes the right to put.
+// acquire takes the producer's lock.
 func (q *Producer[T]) acquire(ctx context.Context, what string) error {
 	if ctx == nil || vmmc.InHandler() {
 		return checkCall(ctx, q.op(what))
 	}
 	if q.sem.Acquire(ctx) != nil {
-		return ended(ctx, q.op(what))
+		return contextError(ctx, q.op(what))
 	}
 	if q.isClosed() {
 		q.sem.Release()
-		return closed(q.op(what))
+		return closedError(q.op(what))
 	}
 	return nil
 }
@@ -168,11 +171,11 @@ func (q *Producer[T]) isClosed() bool {
 }
 
 // Put puts v, and waits while there is no room. It returns when v has left, not when it was taken.
-// Errors: [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends; [vmmc.ErrPeerGone] when the
-// consumer is gone, and [vmmc.ErrRevoked] when it was closed; [vmmc.ErrProtocol] when it counts what
-// was not put; [vmmc.ErrClosed], [vmmc.ErrNotInHandler]. After an error v is not in the queue, unless that is also
-// [vmmc.ErrOutcomeUnknown]: then the consumer gets it if it lives, at the latest by the next call
-// that succeeds (Put, PutAll, TryPut or Close), so v must not be put again.
+// Errors: [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends; [vmmc.ErrPeerGone] when
+// the consumer is gone, and [vmmc.ErrRevoked] when it was closed; [vmmc.ErrProtocol] when it counts
+// what was not put; [vmmc.ErrClosed], [vmmc.ErrNotInHandler]. After an error v is not in the queue,
+// unless that is also [vmmc.ErrOutcomeUnknown]: then the consumer gets it if it lives, at the
+// latest by the next call that succeeds (Put, PutAll, TryPut or Close), so v must not be put again.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) Put(ctx context.Context, v T) error {
@@ -186,8 +189,8 @@ func (q *Producer[T]) Put(ctx context.Context, v T) error {
 }
 
 // PutAll puts all of vs, in as few messages as there is room for. It returns how many it has put,
-// which are all unless it fails. Errors as [Producer.Put]; with ErrOutcomeUnknown the values in doubt are
-// counted as put.
+// which are all unless it fails. Errors as [Producer.Put]; with ErrOutcomeUnknown the values in
+// doubt are counted as put.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) PutAll(ctx context.Context, vs []T) (int, error) {
@@ -199,7 +202,7 @@ func (q *Producer[T]) PutAll(ctx context.Context, vs []T) (int, error) {
 }
 
 // TryPut puts v if there is room, if the connection takes it at once, and if no other call of this
-// producer is under way; otherwise it returns false. It waits for nothing, but for the transfer of a
+// producer is under way; otherwise it returns false. It does not wait, except for the transfer of a
 // value of 64 KiB or more. Errors as [Producer.Put], with v put if it returns true.
 //
 // Experimental: it may change in any release.
@@ -216,7 +219,7 @@ func (q *Producer[T]) TryPut(v T) (bool, error) {
 	}
 	defer q.sem.Release()
 	if q.isClosed() {
-		return false, closed(q.op("put into"))
+		return false, closedError(q.op("put into"))
 	}
 	switch room, err := q.room(); {
 	case err != nil:
@@ -235,7 +238,7 @@ func (q *Producer[T]) TryPut(v T) (bool, error) {
 	return n == 1, err
 }
 
-// room is for how many values there is room.
+// room is how many more values the lane can take.
 func (q *Producer[T]) room() (uint64, error) {
 	pending := uint64(uint32(q.put.Load()) - q.taken.Load())
 	if pending > q.slots {
@@ -286,7 +289,7 @@ func (q *Producer[T]) sendAll(ctx context.Context, vs []T) (n int, err error) {
 		n += int(run)
 		q.put.Store(first + run)
 		if err != nil {
-			q.unsure = int(run)
+			q.inDoubt = int(run)
 			return n, err
 		}
 		pair.At("put.sent")
@@ -304,37 +307,39 @@ func (q *Producer[T]) encode(first uint64, vs []T) {
 	}
 }
 
-// resend sends the message of which it is unknown whether it has arrived. A consumer that has taken
-// its values does not look at these slots before their next ones are sent.
+// resend repeats the message whose outcome is unknown. A consumer that has taken its values does
+// not read these slots before their next values are sent.
 func (q *Producer[T]) resend(ctx context.Context) error {
-	if q.unsure == 0 {
+	if q.inDoubt == 0 || q.taken.Load() == uint32(q.put.Load()) { // there is none, or all were taken
+		q.inDoubt = 0
 		return nil
 	}
-	if err := q.lane.Send(ctx, q.batch[:q.unsure*q.slot], q.offset(q.put.Load()-1)); err != nil {
+	if err := q.lane.Send(ctx, q.batch[:q.inDoubt*q.slot], q.offset(q.put.Load()-1)); err != nil {
 		peer := q.lane.Exporter().String()
 		e := &vmmc.Error{Op: "send earlier values", Peer: peer, Code: vmmc.ErrUnreachable}
 		errors.As(err, &e.Code)
 		e.Err = errors.New(err.Error()) // without OutcomeUnknown: the new values were not put
 		return e
 	}
-	q.unsure = 0
+	q.inDoubt = 0
 	return nil
 }
 
-// Pending is how many values are not known to be taken. It may be called at any time, also after
-// Close and when the consumer is gone.
+// Pending is how many values are not known to be taken. It may be called at any time, also in a
+// handler, after Close, and when the consumer is gone.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) Pending() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return q.left
+		return q.pendingAtClose
 	}
 	return q.pending()
 }
 
-// pending is for any goroutine. The consumer may have counted values whose put is about to return.
+// pending may be called without the lock. The consumer may have counted values whose put is about
+// to return.
 func (q *Producer[T]) pending() int {
 	n := int32(uint32(q.put.Load()) - q.taken.Load())
 	return min(max(int(n), 0), int(q.slots))
@@ -342,8 +347,8 @@ func (q *Producer[T]) pending() int {
 
 // Close waits until all values are taken, and then gives back the producer's memory. It gives that
 // back in any case: if the context ends before, or the consumer does, values that are not taken may
-// be lost, see [Producer.Pending]. If all were taken it returns nil, also if the consumer was closed
-// or died afterwards. Errors as [Producer.Put]. A second call does nothing.
+// be lost, see [Producer.Pending]. If all were taken it returns nil, also if the consumer was
+// closed or died afterwards. Errors as [Producer.Put]. A second call does nothing.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) Close(ctx context.Context) error {
@@ -367,9 +372,6 @@ func (q *Producer[T]) Close(ctx context.Context) error {
 
 // finish waits until all values are taken.
 func (q *Producer[T]) finish(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ended(ctx, "wait for the consumer")
-	}
 	if err := q.resend(ctx); err != nil {
 		return err
 	}
@@ -393,7 +395,7 @@ func (q *Producer[T]) finish(ctx context.Context) error {
 // release gives back what the producer has.
 func (q *Producer[T]) release() error {
 	q.mu.Lock()
-	q.left, q.closed = q.pending(), true
+	q.pendingAtClose, q.closed = q.pending(), true
 	q.mu.Unlock()
 	return errors.Join(q.lane.Close(), q.own.Close())
 }

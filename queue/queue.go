@@ -15,27 +15,32 @@ import (
 // The letterbox is exported under the name. It has T's layout as its label, and the magic. Any
 // process that may dial can write to it, so nothing else is read there.
 const (
-	magicOff = 0  // 8 bytes
-	bellOff  = 60 // a word: producers ring here
-	boxSize  = 64
+	magicOff      = 0  // 8 bytes
+	bellOff       = 60 // a word: that of diallers' notifications
+	letterboxSize = 64
 
 	magic = "vmmcqu\x00\x02"
 )
 
-// A lane is the consumer's export for one producer: a header that the producer reads when it dials,
-// and the slots. Value i has slot i modulo their number, counted
-// downwards from the end. A slot is a value, padded to words, and the word number(i). So the last
-// word of a message with any number of values is that of the value which the consumer expects first:
-// once it is there, all of the message is. The consumer looks at no number before it has seen the
-// one before.
+// A lane is the consumer's export for one producer: a header, which the producer reads when it
+// dials, and a ring of slots. Value i has slot i modulo their number, counted downwards from the
+// end. A slot is a value, padded to words, and the word number(i). With 4 slots:
+//
+//	header | value 3, number | value 2, number | value 1, number | value 0, number
+//	                          \______ a message with values 1 and 2 ______/
+//
+// The last word of a message, which arrives last, is the number of its first value: that which the
+// consumer expects next. Once the consumer sees it, all of the message is there. It looks at no
+// number before it has seen the one before.
 const (
 	slotsOff   = 0 // a word: the number of slots, a power of two
 	startOff   = 8 // 8 bytes: the number of the first value
 	laneHeader = 64
 )
 
-// A producer's export is the answer to its ring, and the number of the next value that the consumer
-// will take, modulo 2^32.
+// A producer's export has the listener's answer, and a cumulative acknowledgement: the number of
+// the next value that the consumer will take, modulo 2^32. It is the flow control, too: a producer
+// has at most as many values that are not acknowledged as its lane has slots.
 const (
 	takenOff     = 64
 	producerSize = 68
@@ -50,16 +55,16 @@ var noWait = func() context.Context {
 	return ctx
 }()
 
-// ring is the geometry of a lane.
-type ring struct {
+// geometry is how the slots lie in a lane.
+type geometry struct {
 	slots uint64 // a power of two
 	shift uint   // its logarithm
 	value int    // bytes of a value
 	slot  int    // bytes of a slot
 }
 
-func newRing(slots uint64, value int) ring {
-	r := ring{slots: slots, value: value, slot: (value+wordSize-1)/wordSize*wordSize + wordSize}
+func newGeometry(slots uint64, value int) geometry {
+	r := geometry{slots: slots, value: value, slot: (value+wordSize-1)/wordSize*wordSize + wordSize}
 	for 1<<r.shift < slots {
 		r.shift++
 	}
@@ -67,17 +72,17 @@ func newRing(slots uint64, value int) ring {
 }
 
 // size is that of a lane.
-func (r *ring) size() int { return laneHeader + int(r.slots)*r.slot }
+func (r *geometry) size() int { return laneHeader + int(r.slots)*r.slot }
 
 // offset is where value i's slot lies in its lane.
-func (r *ring) offset(i uint64) int { return laneHeader + int(r.slots-1-i&(r.slots-1))*r.slot }
+func (r *geometry) offset(i uint64) int { return laneHeader + int(r.slots-1-i&(r.slots-1))*r.slot }
 
 // number is the last word of value i's slot. It differs from that of the value before in the slot,
 // and is never 0, which the slot has at first.
-func (r *ring) number(i uint64) uint32 { return uint32(i>>r.shift)<<1 | 1 }
+func (r *geometry) number(i uint64) uint32 { return uint32(i>>r.shift)<<1 | 1 }
 
-// quarter is how many values the consumer takes at most before it says so.
-func (r *ring) quarter() uint64 { return max(r.slots/4, 1) }
+// quarter is how many values the consumer takes at most before it acknowledges them.
+func (r *geometry) quarter() uint64 { return max(r.slots/4, 1) }
 
 // Option changes what [Listen] does.
 //
@@ -101,14 +106,15 @@ const (
 	maxLane  = 1 << 30
 )
 
-// Slots is for how many values each producer has room; without it that is 1,024. It is rounded up to a
-// power of two, and at most 2^24. The memory is the consumer's, at most 1 GiB a producer.
+// Slots is for how many values each producer has room; without it that is 1,024. It is rounded up
+// to a power of two, and at most 2^24. The memory is the consumer's, at most 1 GiB a producer.
 //
 // Experimental: it may change in any release.
 func Slots(n int) Option { return func(o *options) { o.slots = n } }
 
-// MaxProducers is how many producers there may be at a time; without it that is 1,024. [Dial] of the
-// next one fails with [vmmc.ErrNoMem]. One that has ended counts until gets have taken its values.
+// MaxProducers is how many producers there may be at a time; without it that is 1,024. [Dial] of
+// the next one fails with [vmmc.ErrNoMem]. One that has ended counts until gets have taken its
+// values.
 //
 // Experimental: it may change in any release.
 func MaxProducers(n int) Option { return func(o *options) { o.producers = n } }
@@ -134,39 +140,39 @@ func typeOf[T any]() (t typed[T], err error) {
 	return t, err
 }
 
-// geometry returns the lanes' ring, by the options.
-func (o *options) geometry(size int) (ring, error) {
+// laneGeometry returns that of the lanes by the options.
+func (o *options) laneGeometry(size int) (geometry, error) {
 	if o.slots < 1 || o.slots > maxSlots {
-		return ring{}, fmt.Errorf("%d slots: at least 1, and at most %d", o.slots, maxSlots)
+		return geometry{}, fmt.Errorf("%d slots: at least 1, and at most %d", o.slots, maxSlots)
 	}
 	if o.producers < 1 {
-		return ring{}, fmt.Errorf("%d producers: at least 1", o.producers)
+		return geometry{}, fmt.Errorf("%d producers: at least 1", o.producers)
 	}
 	slots := uint64(1)
 	for slots < uint64(o.slots) {
 		slots *= 2
 	}
-	r := newRing(slots, size)
+	r := newGeometry(slots, size)
 	if r.size() > maxLane {
-		return ring{}, fmt.Errorf("%d slots of %d bytes: at most %d bytes for a producer", slots, r.slot, maxLane)
+		return geometry{}, fmt.Errorf("%d slots of %d bytes: at most %d bytes", slots, r.slot, maxLane)
 	}
 	return r, nil
 }
 
 // writeHeader writes a lane's header.
-func (r *ring) writeHeader(b []byte, start uint64) {
+func (r *geometry) writeHeader(b []byte, start uint64) {
 	binary.NativeEndian.PutUint32(b[slotsOff:], uint32(r.slots))
 	binary.NativeEndian.PutUint64(b[startOff:], start)
 }
 
 // readHeader reads a lane's header, whose exporter may not be a consumer of this package. The lane
 // has size bytes, a value has value bytes.
-func readHeader(b []byte, size, value int) (r ring, start uint64, err error) {
+func readHeader(b []byte, size, value int) (r geometry, start uint64, err error) {
 	slots := uint64(binary.NativeEndian.Uint32(b[slotsOff:]))
 	if slots == 0 || slots > maxSlots || slots&(slots-1) != 0 || slots > uint64(maxLane/value) {
 		return r, 0, fmt.Errorf("the lane has %d slots of more than %d bytes", slots, value)
 	}
-	if r = newRing(slots, value); size < r.size() {
+	if r = newGeometry(slots, value); size < r.size() {
 		return r, 0, fmt.Errorf("the lane has %d bytes for %d slots of %d", size, slots, r.slot)
 	}
 	return r, binary.NativeEndian.Uint64(b[startOff:]), nil
@@ -183,8 +189,8 @@ func checkCall(ctx context.Context, op string) error {
 	return nil
 }
 
-// ended is the error of a context that has ended.
-func ended(ctx context.Context, op string) error {
+// contextError is the error of a context that has ended.
+func contextError(ctx context.Context, op string) error {
 	code := vmmc.ErrTimeout
 	if errors.Is(ctx.Err(), context.Canceled) {
 		code = vmmc.ErrCanceled
@@ -192,7 +198,7 @@ func ended(ctx context.Context, op string) error {
 	return &vmmc.Error{Op: op, Code: code, Err: context.Cause(ctx)}
 }
 
-func closed(op string) error {
+func closedError(op string) error {
 	return &vmmc.Error{Op: op, Code: vmmc.ErrClosed, Err: errors.New("the queue is closed")}
 }
 
@@ -203,7 +209,9 @@ type buffer struct {
 }
 
 // newBuffer exports n bytes that init has filled.
-func newBuffer(p *vmmc.Process, n int, init func([]byte), opts ...vmmc.ExportOption) (buffer, error) {
+func newBuffer(
+	p *vmmc.Process, n int, init func([]byte), opts ...vmmc.ExportOption,
+) (buffer, error) {
 	mem, err := p.Alloc(n)
 	if err != nil {
 		return buffer{}, err
@@ -211,7 +219,9 @@ func newBuffer(p *vmmc.Process, n int, init func([]byte), opts ...vmmc.ExportOpt
 	if init != nil {
 		init(mem.Bytes())
 	}
-	e, err := pair.Export(func(id uint32) (*vmmc.Export, error) { return p.Export(id, mem.Bytes(), opts...) })
+	e, err := pair.Export(func(id uint32) (*vmmc.Export, error) {
+		return p.Export(id, mem.Bytes(), opts...)
+	})
 	if err != nil {
 		return buffer{}, errors.Join(err, mem.Close())
 	}

@@ -90,10 +90,14 @@ func For(peer vmmc.ProcessID) vmmc.ExportOption {
 	return vmmc.Permit(vmmc.Permission{Processes: []vmmc.ProcessID{peer}})
 }
 
+// Accept makes the export for a dialler, whose export it is given, and returns its id. It owns the
+// import, unless it returns an error. It may run several times at once.
+type Accept func(theirs *vmmc.Import) (id uint32, err error)
+
 // Listener answers diallers.
 type Listener struct {
 	p      *vmmc.Process
-	accept func(theirs *vmmc.Import) (id uint32, err error)
+	accept Accept
 
 	mu       sync.Mutex
 	diallers map[vmmc.ProcessID]*dialler // Guarded by mu; nil: the listener is closed.
@@ -118,10 +122,8 @@ type request struct {
 	cancel context.CancelFunc // Set while a worker has it. Guarded by Listener.mu.
 }
 
-// NewListener returns a Listener whose accept makes the export for a dialler whose export it is
-// given, and returns its id. accept owns the import, unless it returns an error. It may run several
-// times at once.
-func NewListener(p *vmmc.Process, accept func(theirs *vmmc.Import) (id uint32, err error)) *Listener {
+// NewListener returns a Listener for diallers that accept makes exports for.
+func NewListener(p *vmmc.Process, accept Accept) *Listener {
 	l := &Listener{p: p, accept: accept, diallers: map[vmmc.ProcessID]*dialler{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
@@ -204,16 +206,17 @@ func (l *Listener) work(d *dialler) {
 	}
 }
 
-// answer answers a request. It reports whether the request is to be tried again: the dialler's export
-// could not be imported in time, though the dialler may live. All other errors are the dialler's end,
-// or the listener's.
+// answer answers a request. It reports whether the request is to be tried again: the dialler's
+// export could not be imported in time, though the dialler may live. All other errors are the
+// dialler's end, or the listener's.
 func (l *Listener) answer(ctx context.Context, from vmmc.ProcessID, id uint32) (again bool) {
 	soon, stop := context.WithTimeout(ctx, importTime)
 	defer stop()
 	theirs, err := l.p.Import(soon, from.Node, from.PID, id)
 	switch {
 	case err == nil:
-	case errors.Is(err, vmmc.ErrTimeout), errors.Is(err, vmmc.ErrUnreachable), errors.Is(err, vmmc.ErrNoDaemon):
+	case errors.Is(err, vmmc.ErrTimeout), errors.Is(err, vmmc.ErrUnreachable),
+		errors.Is(err, vmmc.ErrNoDaemon):
 		<-soon.Done() // not at once again
 		return true
 	default:
@@ -248,8 +251,8 @@ func (l *Listener) Diallers() int {
 	return len(l.diallers)
 }
 
-// Close ends all requests, and waits until no goroutine answers one. Those that arrive later have no
-// effect.
+// Close ends all requests, and waits until no goroutine answers one. Those that arrive later have
+// no effect.
 func (l *Listener) Close() {
 	l.mu.Lock()
 	l.diallers = nil
@@ -258,7 +261,8 @@ func (l *Listener) Close() {
 	l.wg.Wait()
 }
 
-// cancelTime bounds how long a dialler whose context has ended waits until it can cancel its request.
+// cancelTime bounds how long a dialler whose context has ended waits until it can cancel its
+// request.
 const cancelTime = time.Second
 
 // Dial requests an export of the exporter of a letterbox, which has a word for that at offset bell,
@@ -280,7 +284,7 @@ func Dial(
 	}
 	var im *vmmc.Import
 	if err == nil {
-		At("dial.rung")
+		At("dial.requested")
 		im, err = join(ctx, p, letterbox, state, ours)
 	}
 	if err != nil && ctx.Err() != nil {

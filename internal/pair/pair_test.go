@@ -42,12 +42,10 @@ type dialling struct {
 	letterbox *vmmc.Import
 }
 
-// accepting is what a listener does with a dialler.
-type accepting func(*vmmc.Import) (uint32, error)
-
-// meet starts them on the first node and on the last one. Without accept the listener makes exports.
+// meet starts them on the first node and on the last one. Without accept the listener makes
+// exports.
 func meet(
-	t *testing.T, nodes []*vmmctest.Node, accept accepting, opts ...vmmc.Option,
+	t *testing.T, nodes []*vmmctest.Node, accept Accept, opts ...vmmc.Option,
 ) (context.Context, *world) {
 	ctx, stop := context.WithTimeout(context.Background(), bound)
 	t.Cleanup(stop)
@@ -136,8 +134,11 @@ func TestMeeting(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs := <-w.accepted
-	if im.Exporter() != w.listens.ID() || theirs.Exporter() != w.dials.p.ID() || theirs.ID() != ours.ID() {
+	if im.Exporter() != w.listens.ID() || theirs.Exporter() != w.dials.p.ID() {
 		t.Errorf("%v, %v", im.Exporter(), theirs.Exporter())
+	}
+	if theirs.ID() != ours.ID() {
+		t.Errorf("buffer %d, want %d", theirs.ID(), ours.ID())
 	}
 	third := nodes[0].Open(t)
 	for _, e := range []*vmmc.Import{im, theirs} {
@@ -158,7 +159,8 @@ func TestMeeting(t *testing.T) {
 func TestListenerRefuses(t *testing.T) {
 	refuse := func(*vmmc.Import) (uint32, error) { return 0, errors.New("no room") }
 	ctx, w := meet(t, vmmctest.Nodes(t, 1), refuse)
-	if _, _, err := w.dials.dial(ctx, t); !errors.Is(err, ErrRefused) || !errors.Is(err, vmmc.ErrNoMem) {
+	_, _, err := w.dials.dial(ctx, t)
+	if !errors.Is(err, ErrRefused) || !errors.Is(err, vmmc.ErrNoMem) {
 		t.Errorf("%v", err)
 	}
 }
@@ -186,8 +188,8 @@ func TestDialGivenUp(t *testing.T) {
 	w.settled(ctx, t)
 }
 
-// A dialler that gives up while its link is away does not hold up the next one, though its request may
-// arrive without its cancellation. That request ends with the process.
+// A dialler that gives up while its link is away does not hold up the next one, though its request
+// may arrive without its cancellation. That request ends with the process.
 func TestDialGivenUpWithoutALink(t *testing.T) {
 	nodes := vmmctest.Nodes(t, 2)
 	ctx, w := meet(t, nodes, nil, vmmc.WithResume(bound))
@@ -214,8 +216,8 @@ func TestDialGivenUpWithoutALink(t *testing.T) {
 	w.settled(ctx, t)
 }
 
-// A process that requests what cannot be had delays no other one, nor its own next requests for long.
-// Its requests end with it.
+// A process that requests what cannot be had delays no other one, nor its own next requests for
+// long. Its requests end with it.
 func TestFalseRequests(t *testing.T) {
 	shortImports(t)
 	nodes := vmmctest.Nodes(t, 1)
