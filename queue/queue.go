@@ -31,7 +31,7 @@ const (
 //
 // The last word of a message, which arrives last, is the number of its first value: that which the
 // consumer expects next. Once the consumer sees it, all of the message is there. It looks at no
-// number before it has seen the one before.
+// number before it has seen the one before (docs/models: queue).
 const (
 	slotsOff   = 0 // a word: the number of slots, a power of two
 	startOff   = 8 // 8 bytes: the number of the first value

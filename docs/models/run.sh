@@ -93,3 +93,12 @@ for flag in ALL_ENDED NO_WATCH EOF_BACK NO_LATER EARLY END_FIRST LEAVE HANGUP; d
 check ok gone
 check ok gone -DN=2 -DLINKS=3
 for flag in FIRST EACH NO_FENCE ANSWER_LAST NO_DRAIN; do check broken gone -D$flag; done
+
+check ok queue
+check ok queue -DN=5 -DD=2
+check ok queue -DKILLP
+check ok queue -DKILLC
+check ok queue -DCLOSE
+for flag in LOOK_AHEAD UPWARDS NO_LAP QUARTER_ONLY COUNT_BEFORE_COPY NO_RESEND NO_RELOAD NO_FROM; do check broken queue -D$flag; done
+check broken queue -DKILLP -DNO_SECOND_LOOK
+check broken queue -DCLOSE -DNO_FENCE

@@ -1,0 +1,237 @@
+/* queue.pml - one lane of package queue, as queue/queue.go has it: a producer P puts values into a ring of slots in the
+ * consumer's memory, the consumer C takes them and acknowledges them by the number of the next one.
+ * Models: N values, S slots, messages of 1 or 2 values. A message's words arrive in any order, but for its last word, which
+ * is the number of its first value. Up to D messages are in doubt: they arrive not at all, in part, or whole, and P repeats
+ * them before it sends others. C acknowledges after Q values, and when it finds the lane empty; if the link is busy, a
+ * goroutine (Later) sends the newest count. P closes when all is taken. With KILLP or KILLC that process is killed at any
+ * step: of P's messages a prefix arrives. With CLOSE C is closed when it has taken all values.
+ * Checked: C takes values whole and in order; no value overwrites one that is not copied; C leaves nothing that has
+ * arrived; a P whose values were all taken learns that, though C is closed at once; neither process waits for ever.
+ * Flags that break it:
+ *   -DLOOK_AHEAD        C takes a value when it sees the number of the next one
+ *   -DUPWARDS           the last word of a message is the number of its last value
+ *   -DNO_LAP            a slot's number is the same in each lap
+ *   -DQUARTER_ONLY      C acknowledges nothing when it finds the lane empty
+ *   -DCOUNT_BEFORE_COPY C acknowledges a value before it has copied it
+ *   -DNO_RESEND         P does not repeat a message that is in doubt
+ *   -DNO_RELOAD         Later does not look for a newer count
+ *   -DNO_FROM           a wait does not end with the other process
+ *   -DNO_SECOND_LOOK    (KILLP) C drops the lane of a P that is gone without another look
+ *   -DNO_FENCE          (CLOSE) C ends the lane while its last count is in flight
+ * Run: spin -a [flags] queue.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
+ */
+#ifndef N
+#define N 7
+#endif
+#ifndef D
+#define D 1
+#endif
+#define S 4
+#define Q 2
+
+#ifdef NO_LAP
+#define NUM(i) 1
+#else
+#define NUM(i) (((i)/S)*2+1)
+#endif
+#ifdef LOOK_AHEAD
+#define SEES(i) (num[(i)%S] == NUM(i) || num[((i)+1)%S] == NUM((i)+1))
+#else
+#define SEES(i) (num[(i)%S] == NUM(i))
+#endif
+#ifdef UPWARDS
+#define OTHER first
+#define LAST (first+run-1)
+#else
+#define OTHER (first+1)
+#define LAST first
+#endif
+#ifdef NO_FROM
+#define PGONE false
+#define CGONE false
+#else
+#define PGONE pgone
+#define CGONE cgone
+#endif
+
+byte num[S], val[S];   /* C's memory: value i has slot i%S, its val is i+1 */
+byte copied;           /* values that C has copied out of their slots */
+byte taken;            /* P's memory: the last count that has arrived */
+byte count;            /* the newest count */
+bool sending, later;   /* a goroutine sends counts; Later is to do so */
+bool pdead, pdone, pgone, cdead, cgone;
+chan net = [2] of { byte, byte, bool };  /* from P: the first value, how many, and whether all of it arrives */
+chan acks = [1] of { byte };             /* from C */
+
+active proctype P() { byte put, run, doubt, doubts;
+  {
+  do
+  :: doubt > 0 && taken != put ->
+#ifndef NO_RESEND
+     net!put-doubt,doubt,true;
+#endif
+     doubt = 0
+  :: doubt > 0 && taken == put -> doubt = 0
+  :: doubt == 0 && put == N -> break
+  :: doubt == 0 && put < N && put-taken == S ->
+     (put-taken < S || CGONE);
+     if
+     :: put-taken == S -> goto over
+     :: else
+     fi
+  :: doubt == 0 && put < N && put-taken < S ->
+     if
+     :: run = 1
+     :: put+2 <= N && put-taken+2 <= S && put%S+2 <= S -> run = 2
+     fi;
+     if
+     :: net!put,run,true
+     :: doubts < D ->
+        doubts++; doubt = run;
+        if
+        :: net!put,run,true
+        :: net!put,run,false
+        :: skip
+        fi
+     fi;
+     put = put+run
+  od;
+  do
+  :: taken == put -> break
+  :: taken != put && CGONE -> assert(cdead || copied < put); break
+  od;
+over:
+  pdone = true
+  } unless { pdead }
+}
+
+inline STORE(i) { atomic { assert(i < copied+S && val[(i)%S] <= i+1); val[(i)%S] = i+1 } }
+
+/* Net applies P's messages, and then says that P is gone. */
+active proctype Net() { byte first, run, left; bool whole;
+end:
+  do
+  :: net?first,run,whole ->
+     left = (run == 2 -> 7 : 1);
+     do
+     :: left & 1 -> STORE(first); left = left-1
+     :: left & 2 -> STORE(first+1); left = left-2
+     :: left & 4 -> num[OTHER%S] = NUM(OTHER); left = left-4
+     :: left == 0 || !whole || pdead -> break
+     od;
+     if
+     :: whole && left == 0 -> num[LAST%S] = NUM(LAST)
+     :: whole && pdead -> goto gone
+     :: !whole
+     fi
+  :: pdead -> goto gone
+  :: pdone && empty(net) -> goto gone
+  od;
+gone:
+  pgone = true
+}
+
+inline SENDCOUNT() {
+  sent = next; count = next;
+  atomic { if :: sending -> mine = false :: else -> sending = true; mine = true fi };
+  if
+  :: mine && nfull(acks) -> acks!next; sending = false
+  :: mine && full(acks) -> later = true
+  :: !mine
+  fi }
+
+active proctype C() { byte next, sent; bool mine;
+  {
+  do
+  :: SEES(next) ->
+#ifdef COUNT_BEFORE_COPY
+     next++;
+     if
+     :: next-sent >= Q -> SENDCOUNT()
+     :: else
+     fi;
+     assert(val[(next-1)%S] == next); copied = next
+#else
+     assert(val[next%S] == next+1); /* the copy */
+     next++; copied = next;
+     if
+     :: next-sent >= Q -> SENDCOUNT()
+     :: else
+     fi
+#endif
+  :: else ->
+#ifndef QUARTER_ONLY
+     if
+     :: next != sent -> SENDCOUNT()
+     :: else
+     fi;
+#endif
+#ifdef CLOSE
+     if
+     :: next == N -> goto close
+     :: else
+     fi;
+#endif
+     if
+     :: pgone ->
+#ifdef NO_SECOND_LOOK
+        break
+#else
+        if
+        :: SEES(next)
+        :: else -> break
+        fi
+#endif
+     :: !pgone -> (SEES(next) || PGONE)
+     fi
+  od;
+  assert(!SEES(next));
+  goto over;
+close:
+  !sending;
+  acks!next;
+#ifndef NO_FENCE
+  empty(acks);
+#endif
+  cgone = true;
+over:
+  skip
+  } unless { cdead }
+}
+
+/* Later is the goroutine that sends counts when the link was busy. */
+active proctype Later() { byte n; bool again;
+  {
+end:
+  do
+  :: later ->
+     later = false; again = true;
+     do
+     :: again ->
+        n = count; acks!n; sending = false;
+#ifdef NO_RELOAD
+        again = false
+#else
+        atomic { if :: count != n && !sending -> sending = true :: else -> again = false fi }
+#endif
+     :: !again -> break
+     od
+  od
+  } unless { cdead }
+}
+
+/* Back applies C's counts, and says that a C that was killed is gone. */
+active proctype Back() { byte a;
+end:
+  do
+  :: atomic { acks?a -> taken = a }
+  :: cdead && !cgone -> cgone = true
+  od
+}
+
+#ifdef KILLP
+active proctype Kill() { pdead = true }
+#endif
+#ifdef KILLC
+active proctype Kill() { cdead = true }
+#endif
