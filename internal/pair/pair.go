@@ -62,7 +62,7 @@ const (
 var importTime = 5 * time.Second
 
 // ErrRefused says that the listener has no room for another dialler.
-var ErrRefused = errors.New("the listener refuses: it cannot make another buffer")
+var ErrRefused = errors.New("the listener refuses: it has no room for another dialler")
 
 // Step is called at each step of the protocols of this package and of those above it, if a test has
 // set it before it has opened a process.
