@@ -119,7 +119,8 @@ func Slots(n int) Option { return func(o *options) { o.slots = n } }
 // Experimental: it may change in any release.
 func MaxProducers(n int) Option { return func(o *options) { o.producers = n } }
 
-// Permit lets exactly the processes dial that match one of perms, as [vmmc.Permit] does.
+// Permit lets exactly the processes dial that match one of perms, as [vmmc.Permit] does. A process
+// that may dial can also keep others from dialling later.
 //
 // Experimental: it may change in any release.
 func Permit(perms ...vmmc.Permission) Option {
