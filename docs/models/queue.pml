@@ -41,7 +41,7 @@
 #endif
 #ifdef UPWARDS
 #define OTHER first
-#define LAST (first+run-1)
+#define LAST (first+many-1)
 #else
 #define OTHER (first+1)
 #define LAST first
@@ -63,7 +63,7 @@ bool pdead, pdone, pgone, cdead, cgone;
 chan net = [2] of { byte, byte, bool };  /* from P: the first value, how many, and whether all of it arrives */
 chan acks = [1] of { byte };             /* from C */
 
-active proctype P() { byte put, run, doubt, doubts;
+active proctype P() { byte put, many, doubt, doubts;
   {
   do
   :: doubt > 0 && taken != put ->
@@ -81,20 +81,20 @@ active proctype P() { byte put, run, doubt, doubts;
      fi
   :: doubt == 0 && put < N && put-taken < S ->
      if
-     :: run = 1
-     :: put+2 <= N && put-taken+2 <= S && put%S+2 <= S -> run = 2
+     :: many = 1
+     :: put+2 <= N && put-taken+2 <= S && put%S+2 <= S -> many = 2
      fi;
      if
-     :: net!put,run,true
+     :: net!put,many,true
      :: doubts < D ->
-        doubts++; doubt = run;
+        doubts++; doubt = many;
         if
-        :: net!put,run,true
-        :: net!put,run,false
+        :: net!put,many,true
+        :: net!put,many,false
         :: skip
         fi
      fi;
-     put = put+run
+     put = put+many
   od;
   do
   :: taken == put -> break
@@ -108,11 +108,11 @@ over:
 inline STORE(i) { atomic { assert(i < copied+S && val[(i)%S] <= i+1); val[(i)%S] = i+1 } }
 
 /* Net applies P's messages, and then says that P is gone. */
-active proctype Net() { byte first, run, left; bool whole;
+active proctype Net() { byte first, many, left; bool whole;
 end:
   do
-  :: net?first,run,whole ->
-     left = (run == 2 -> 7 : 1);
+  :: net?first,many,whole ->
+     left = (many == 2 -> 7 : 1);
      do
      :: left & 1 -> STORE(first); left = left-1
      :: left & 2 -> STORE(first+1); left = left-2
