@@ -424,6 +424,26 @@ func TestGetWithoutProducers(t *testing.T) {
 	}
 }
 
+// A get sleeps with any context, also with one that cannot be compared.
+func TestGetWithAnyContext(t *testing.T) {
+	type other struct {
+		context.Context //nolint:containedctx // as programs have them
+		values          any
+	}
+	_, c := ways[0].start(t)
+	for range 2 {
+		ctx, cancel := context.WithCancel(within(t))
+		onStep(t, func(s string) {
+			if s == "get.sleeps" {
+				cancel()
+			}
+		})
+		if _, err := c.Get(other{ctx, []int{1}}); !errors.Is(err, vmmc.ErrCanceled) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 // A get that sleeps ends when the consumer is closed.
 func TestCloseWhileAGetSleeps(t *testing.T) {
 	sleeps := make(chan struct{}, 1)
@@ -797,33 +817,34 @@ func TestAllocations(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			nodes, c := w.start(t)
 			q := dial(t, nodes[len(nodes)-1].Open(t))
-			ctx := within(t)
 			vs, dst := items(1, 0, 64), make([]item, 64)
-			for name, f := range map[string]func() error{
-				"Put and Get": func() error {
-					err := q.Put(ctx, vs[0])
-					_, err2 := c.Get(ctx)
-					return errors.Join(err, err2)
-				},
-				"PutAll and GetSome": func() error {
-					_, err := q.PutAll(ctx, vs)
-					for n := 0; n < len(vs) && err == nil; {
-						var k int
-						k, err = c.GetSome(ctx, dst)
-						n += k
+			for _, ctx := range []context.Context{within(t), context.Background()} {
+				for name, f := range map[string]func() error{
+					"Put and Get": func() error {
+						err := q.Put(ctx, vs[0])
+						_, err2 := c.Get(ctx)
+						return errors.Join(err, err2)
+					},
+					"PutAll and GetSome": func() error {
+						_, err := q.PutAll(ctx, vs)
+						for n := 0; n < len(vs) && err == nil; {
+							var k int
+							k, err = c.GetSome(ctx, dst)
+							n += k
+						}
+						return err
+					},
+				} {
+					if n := testing.AllocsPerRun(200, func() {
+						if err := f(); err != nil {
+							t.Fatal(err)
+						}
+					}); n != 0 {
+						t.Errorf("%s, %T: %v allocations", name, ctx, n)
 					}
-					return err
-				},
-			} {
-				if n := testing.AllocsPerRun(200, func() {
-					if err := f(); err != nil {
-						t.Fatal(err)
-					}
-				}); n != 0 {
-					t.Errorf("%s: %v allocations", name, n)
 				}
 			}
-			if err := q.Close(ctx); err != nil {
+			if err := q.Close(within(t)); err != nil {
 				t.Error(err)
 			}
 		})
