@@ -36,7 +36,9 @@ const (
 )
 
 // frozen are the packages whose API is in v1.txt.
-var frozen = []string{"", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc", "/vrpc/portmap", "/xdr"}
+var frozen = []string{
+	"", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc", "/vrpc/portmap", "/xdr",
+}
 
 // free are the trees whose packages users do not import: they have no promise.
 var free = []string{"/examples/", "/integration/", "/proto/", "/samples/"}

@@ -56,6 +56,15 @@ func (c *Consumer[T]) Count(ctx context.Context, n uint32) error {
 // Lane is what the producer can write to.
 func (q *Producer[T]) Lane() *vmmc.Import { return q.lane }
 
+// Own is what the consumer can write to.
+func (q *Producer[T]) Own() *vmmc.Export { return q.own.Export }
+
+// Process is the producer's.
+func (q *Producer[T]) Process() *vmmc.Process { return q.p }
+
+// Closed reports whether a close has begun.
+func (c *Consumer[T]) Closed() bool { return c.closed.Load() }
+
 // ReadHeader reads the header of a lane with so many slots and bytes.
 func ReadHeader(slots uint32, size, value int) error {
 	var b [laneHeader]byte

@@ -166,7 +166,8 @@ func TestGetsBesideALostLink(t *testing.T) {
 		got.add(t, get(t, c))
 	}
 	nodes[0].Heal()
-	put(t, far, items(1, slots, slots)...) // it was told that all are taken
+	eventually(t, "the far producer learns that all are taken", func() bool { return far.Pending() == 0 })
+	put(t, far, items(1, slots, slots)...)
 	for got[1] < 2*slots {
 		got.add(t, get(t, c))
 	}
@@ -475,6 +476,31 @@ func TestCloseWhileAGetSleeps(t *testing.T) {
 	}
 }
 
+// A get that was about to sleep when the consumer was closed does not.
+func TestCloseBeforeAGetSleeps(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	q := dial(t, nodes[0].Open(t))
+	closed := make(chan error, 1)
+	var once sync.Once
+	onStep(t, func(s string) {
+		if s == "lane.empty" {
+			once.Do(func() {
+				go func() { closed <- c.Close() }()
+				eventually(t, "the close has begun", c.Closed)
+			})
+		}
+	})
+	if _, err := c.Get(within(t)); !errors.Is(err, vmmc.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A value that arrives between a get's look at its lane and the producer's end is taken.
 func TestValueBeforeTheEnd(t *testing.T) {
 	nodes, c := ways[0].start(t)
@@ -582,6 +608,74 @@ func TestFalseLane(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// No third process can write to a lane, nor acknowledge values.
+func TestThirdProcess(t *testing.T) {
+	nodes, _ := ways[0].start(t)
+	q, third := dial(t, nodes[0].Open(t)), nodes[0].Open(t)
+	lane, own := q.Lane(), q.Own()
+	_, err := third.Import(within(t), lane.Exporter().Node, lane.Exporter().PID, lane.ID())
+	if !errors.Is(err, vmmc.ErrNoRights) {
+		t.Errorf("the lane: %v", err)
+	}
+	_, err = third.Import(within(t), q.Process().Node(), q.Process().PID(), own.ID())
+	if !errors.Is(err, vmmc.ErrNoRights) {
+		t.Errorf("the producer's export: %v", err)
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// In a handler calls fail, as they could wait for what a later handler does.
+func TestInHandler(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	p := nodes[0].Open(t)
+	q, ctx := dial(t, p), within(t)
+	put(t, q, newItem(1, 0))
+	done := make(chan struct{})
+	_, err := p.Export(1, make([]byte, 4), vmmc.WithHandler(func(vmmc.Notification) {
+		defer close(done)
+		for name, call := range map[string]func() error{
+			"Listen":  func() error { _, err := queue.Listen[item](ctx, p, "other"); return err },
+			"Dial":    func() error { _, err := queue.Dial[item](ctx, p, name); return err },
+			"Put":     func() error { return q.Put(ctx, item{}) },
+			"PutAll":  func() error { _, err := q.PutAll(ctx, make([]item, 1)); return err },
+			"TryPut":  func() error { _, err := q.TryPut(item{}); return err },
+			"Close":   func() error { return q.Close(ctx) },
+			"Get":     func() error { _, err := c.Get(ctx); return err },
+			"GetSome": func() error { _, err := c.GetSome(ctx, make([]item, 1)); return err },
+			"TryGet":  func() error { _, _, err := c.TryGet(); return err },
+			"close":   c.Close,
+		} {
+			if err := call(); !errors.Is(err, vmmc.ErrNotInHandler) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n := q.Pending(); n != 1 {
+			t.Errorf("%d values are pending", n)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := nodes[0].Open(t).Import(ctx, p.Node(), p.PID(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := im.SendNotify(ctx, make([]byte, 4), 0); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		t.Error(ctx.Err())
+	}
+	get(t, c)
+	if err := q.Close(ctx); err != nil {
 		t.Error(err)
 	}
 }

@@ -96,8 +96,8 @@ for flag in FIRST EACH NO_FENCE ANSWER_LAST NO_DRAIN; do check broken gone -D$fl
 
 check ok queue
 check ok queue -DN=5 -DD=2
-check ok queue -DKILLP
-check ok queue -DKILLC
+check ok queue -DN=5 -DKILLP
+check ok queue -DN=5 -DKILLC
 check ok queue -DCLOSE
 for flag in LOOK_AHEAD UPWARDS NO_LAP QUARTER_ONLY COUNT_BEFORE_COPY NO_RESEND NO_RELOAD NO_FROM; do check broken queue -D$flag; done
 check broken queue -DKILLP -DNO_SECOND_LOOK

@@ -262,6 +262,45 @@ func TestOddRequests(t *testing.T) {
 	w.settled(ctx, t)
 }
 
+// A request that comes twice is answered once.
+func TestSameRequest(t *testing.T) {
+	accepted, goOn := make(chan uint32, 64), make(chan struct{})
+	accept := func(theirs *vmmc.Import) (uint32, error) {
+		accepted <- theirs.ID()
+		<-goOn
+		return 0, errors.New("no room")
+	}
+	ctx, w := meet(t, vmmctest.Nodes(t, 1), accept)
+	ours, err := export(t, w.dials.p, 64, For(w.listens.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := export(t, w.dials.p, 64, For(w.listens.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint32{ours.ID(), ours.ID(), other.ID()} {
+		w.dials.request(ctx, t, dials|id&idBits)
+	}
+	got := map[uint32]int{}
+	for got[other.ID()] == 0 { // all requests were handled then
+		select {
+		case id := <-accepted:
+			got[id]++
+		case <-ctx.Done():
+			t.Fatal(ctx.Err())
+		}
+	}
+	close(goOn)
+	w.settled(ctx, t)
+	for len(accepted) > 0 {
+		got[<-accepted]++
+	}
+	if n := got[ours.ID()]; n != 1 {
+		t.Errorf("accepted %d times", n)
+	}
+}
+
 // A dialler's wait ends with the letterbox.
 func TestListenerCloses(t *testing.T) {
 	ctx, w := meet(t, vmmctest.Nodes(t, 1), nil)
