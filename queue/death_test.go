@@ -270,6 +270,62 @@ func TestPutGivenUp(t *testing.T) {
 	}
 }
 
+// A value of several frames whose transfer is given up in the middle is repeated.
+func TestLargePutGivenUp(t *testing.T) {
+	type large struct {
+		N    uint32
+		Fill [1 << 18]uint32
+	}
+	for _, w := range ways[1:] {
+		t.Run(w.name, func(t *testing.T) {
+			nodes := vmmctest.Nodes(t, w.nodes)
+			opts := []queue.Option{queue.Slots(4)}
+			if w.unmapped {
+				opts = append(opts, queue.Unmapped())
+			}
+			c, err := queue.Listen[large](within(t), nodes[0].Open(t), name, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			q, err := queue.Dial[large](within(t), nodes[len(nodes)-1].Open(t), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(within(t))
+			onStep(t, func(s string) {
+				if s == "put.encoded" {
+					cancel()
+				}
+			})
+			v, put := &large{}, []uint32{}
+			for n := range uint32(3) {
+				v.N, v.Fill[0], v.Fill[len(v.Fill)-1] = n, n, n
+				err := q.Put(ctx, *v)
+				if err == nil || errors.Is(err, vmmc.ErrOutcomeUnknown) {
+					put = append(put, n)
+				}
+				if err != nil && (n > 0 || !errors.Is(err, vmmc.ErrCanceled)) {
+					t.Fatal(err)
+				}
+				ctx = within(t)
+			}
+			for _, n := range put {
+				v, err := c.Get(within(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if v.N != n || v.Fill[0] != n || v.Fill[len(v.Fill)-1] != n {
+					t.Errorf("value %d is %d, %d ... %d", n, v.N, v.Fill[0], v.Fill[len(v.Fill)-1])
+				}
+			}
+			if err := q.Close(within(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Producers that are killed while they put, and replaced, lose and repeat nothing of what came
 // before.
 func TestProducersKilledAndReplaced(t *testing.T) {

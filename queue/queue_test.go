@@ -431,17 +431,20 @@ func TestGetWithAnyContext(t *testing.T) {
 		context.Context //nolint:containedctx // as programs have them
 		values          any
 	}
-	_, c := ways[0].start(t)
-	for range 2 {
-		ctx, cancel := context.WithCancel(within(t))
-		onStep(t, func(s string) {
-			if s == "get.sleeps" {
-				cancel()
-			}
-		})
-		if _, err := c.Get(other{ctx, []int{1}}); !errors.Is(err, vmmc.ErrCanceled) {
-			t.Errorf("%v", err)
+	nodes, c := ways[0].start(t)
+	q, n := dial(t, nodes[0].Open(t)), uint32(0)
+	onStep(t, func(s string) {
+		if s == "get.sleeps" {
+			put(t, q, newItem(1, n))
 		}
+	})
+	for ctx := (other{within(t), []int{1}}); n < 2; n++ {
+		if v, err := c.Get(ctx); v != newItem(1, n) || err != nil {
+			t.Errorf("%+v, %v", v, err)
+		}
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -490,8 +493,9 @@ func TestCloseBeforeAGetSleeps(t *testing.T) {
 			})
 		}
 	})
-	if _, err := c.Get(within(t)); !errors.Is(err, vmmc.ErrClosed) {
-		t.Errorf("%v", err)
+	ctx := within(t)
+	if _, err := c.Get(ctx); !errors.Is(err, vmmc.ErrClosed) || ctx.Err() != nil {
+		t.Errorf("%v; the context: %v", err, ctx.Err())
 	}
 	if err := <-closed; err != nil {
 		t.Error(err)
