@@ -1,0 +1,33 @@
+// Package group makes one group of the programs that vmmc run -n has started: each has a rank, finds
+// the others by theirs, and meets them in barriers.
+//
+//	p, err := vmmc.Open(ctx)
+//	g, err := group.Join(ctx, p)                                  // rank g.Rank() of g.Size()
+//	sums, err := group.Exchange(ctx, g, mySum)                    // one value of each member
+//	s, err := group.Share[float64](ctx, g, 1000)                  // memory of each member
+//	right, err := s.Of(ctx, (g.Rank()+1)%g.Size())
+//	err = right.Put(ctx, 0, values)
+//	err = g.Barrier(ctx)                                          // all values are in place
+//
+// A program that was started alone is a group of size 1.
+//
+// # Collectives
+//
+// [Group.Barrier], [Exchange] and [Share] are collectives: all members call the same ones in the same
+// order, each from one goroutine at a time. A call returns nil when all members have made it. A
+// member that waits for another one is bounded by its context alone. When the context ends, the
+// others wait on: make the same call again, and it goes on where it was. The value of an Exchange is
+// that of the first of these calls.
+//
+// A member that takes no part any more, because it has died, left or cannot be reached, makes the
+// collective fail that it has not entered, and all later ones, at every member: with [MemberGone].
+// Where it dies within a collective, that one may return nil at some members and MemberGone at others;
+// the next one fails at all. A stopped process is not gone: the others wait for it.
+//
+// # Cost
+//
+// A member has links with 2⌈log2 n⌉ others, which its first collective makes. A barrier takes
+// ⌈log2 n⌉ rounds of one word. A group has at most 4,096 members.
+//
+// Experimental: this package may change in any release.
+package group

@@ -1,0 +1,317 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// MemberGone is the error of a collective in which a member takes no part any more: it has died, left
+// or cannot be reached. It is also [vmmc.ErrPeerGone].
+//
+// Experimental: it may change in any release.
+type MemberGone struct{ Rank int }
+
+// Error says which member it is.
+func (m MemberGone) Error() string {
+	return fmt.Sprintf("group: member %d takes no part any more", m.Rank)
+}
+
+// Is reports whether target is [vmmc.ErrPeerGone].
+func (m MemberGone) Is(target error) bool { return target == vmmc.ErrPeerGone }
+
+// failure says that a member takes no part in collectives from seq on.
+type failure struct {
+	rank int
+	seq  uint32
+}
+
+// before reports whether it fails a collective before one that fails from s on.
+func (f *failure) before(s uint32) bool { return int32(f.seq-s) < 0 }
+
+// partner is a member that this one exchanges words with.
+type partner struct {
+	rank   int
+	edge   int   // of this member there, where it writes
+	edges  []int // of the partner here
+	rounds []int // in which the partner sends here
+
+	alarming sync.Mutex // Held while alarms are sent.
+	alarmed  uint32     // the latest; guarded by alarming
+
+	// Guarded by Group.mu.
+	ready   chan struct{} // nil before a link is tried, closed when that has ended
+	err     error         // why it has failed
+	im      *vmmc.Import  // of its block; nil before the link, or if it was gone before
+	over    chan struct{} // closed when its process has ended
+	news    []int         // dead ranks that it is to hear of
+	telling bool          // reports whether a task tells it
+}
+
+// addPartner notes that a member is a partner: edge here, and this member's edge there.
+func (g *Group) addPartner(rank, edge, there int) *partner {
+	for _, pt := range g.all {
+		if pt.rank == rank {
+			pt.edges = append(pt.edges, edge)
+			return pt
+		}
+	}
+	pt := &partner{rank: rank, edge: there, edges: []int{edge}, over: make(chan struct{})}
+	g.all = append(g.all, pt)
+	return pt
+}
+
+func (g *Group) importOf(pt *partner) *vmmc.Import {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return pt.im
+}
+
+// startLinks starts a link with each partner that has none, and returns what is closed as they end.
+func (g *Group) startLinks() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, pt := range g.all {
+		if pt.ready == nil {
+			ready := make(chan struct{})
+			pt.ready = ready
+			g.begin(func() { g.link(pt, ready) })
+		}
+	}
+}
+
+// awaitLinks waits until all links are made. A link that has failed is tried again by the next
+// collective.
+func (g *Group) awaitLinks(ctx context.Context) error {
+	for _, pt := range g.all {
+		g.mu.Lock()
+		ready := pt.ready
+		g.mu.Unlock()
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return fmt.Errorf("member %d has not joined: %w", pt.rank, ctx.Err())
+		}
+		g.mu.Lock()
+		err := pt.err
+		if err != nil {
+			pt.ready, pt.err = nil, nil
+		}
+		g.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link imports the block of a partner, tells it what happened before, and awaits its end.
+func (g *Group) link(pt *partner, ready chan struct{}) {
+	im, err := g.importBlock(g.ctx, pt.rank)
+	if codeOf(err) == vmmc.ErrNoSuchProcess { // it has ended before it joined
+		g.fail(pt.rank, 1)
+		g.noteGone(pt.rank)
+		err = nil
+	}
+	g.mu.Lock()
+	pt.im, pt.err = im, err
+	if im != nil {
+		g.ids[pt.rank] = im.Exporter()
+		if g.ended[im.Exporter()] {
+			close(pt.over)
+		}
+		g.tellNews(pt)
+	}
+	g.mu.Unlock()
+	close(ready)
+	if im == nil {
+		return
+	}
+	step("linked")
+	g.sendAlarm(pt)
+	select {
+	case <-im.Done():
+		g.partnerEnded(pt, im)
+	case <-g.ctx.Done():
+	}
+}
+
+// partnerEnded is called when a partner's block is gone.
+func (g *Group) partnerEnded(pt *partner, im *vmmc.Import) {
+	left := g.hasLeft(pt)
+	switch err := im.Err(); {
+	case errors.Is(err, vmmc.ErrClosed): // this process is closed
+		return
+	case errors.Is(err, vmmc.ErrRevoked) && !left:
+		// It closes its process, and its last words may be under way.
+		select {
+		case <-pt.over:
+		case <-g.ctx.Done():
+			return
+		}
+		left = g.hasLeft(pt)
+	}
+	for _, r := range pt.rounds { // all its words have arrived
+		g.fail(pt.rank, g.slots[r].Load()+1)
+	}
+	if !left {
+		g.noteGone(pt.rank)
+	}
+}
+
+// hasLeft reports whether a partner has said that it leaves.
+func (g *Group) hasLeft(pt *partner) bool {
+	for _, edge := range pt.edges {
+		if g.left[edge].Load() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// peerGone handles events.
+func (g *Group) peerGone(e vmmc.Event) {
+	if e.Kind != vmmc.PeerGone {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	linked := true
+	for _, pt := range g.all {
+		switch {
+		case pt.im == nil:
+			linked = false
+		case pt.im.Exporter() == e.Peer:
+			select {
+			case <-pt.over:
+			default:
+				close(pt.over)
+			}
+		}
+	}
+	if !linked {
+		g.ended[e.Peer] = true
+	}
+}
+
+// fail notes that a member takes no part in collectives from seq on, and tells the partners if that
+// is less than was known.
+func (g *Group) fail(rank int, seq uint32) {
+	g.mu.Lock()
+	f := &failure{rank, seq}
+	less := g.failed == nil || f.before(g.failed.seq)
+	if less {
+		g.failed = f
+		if g.wake != nil {
+			g.wake()
+		}
+	}
+	g.mu.Unlock()
+	if less {
+		g.flood()
+	}
+}
+
+// flood sends the least failure to all partners that do not have it. The result is closed when all
+// sends have returned.
+func (g *Group) flood() <-chan struct{} {
+	done := make(chan struct{})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	begun := g.begin(func() {
+		defer close(done)
+		var wg sync.WaitGroup
+		for _, pt := range g.all {
+			wg.Go(func() { g.sendAlarm(pt) })
+		}
+		wg.Wait()
+	})
+	if !begun {
+		close(done)
+	}
+	return done
+}
+
+// sendAlarm sends the least failure to a partner. Alarms only fall: a later death does not replace
+// the one that fails this collective.
+func (g *Group) sendAlarm(pt *partner) {
+	pt.alarming.Lock()
+	defer pt.alarming.Unlock()
+	g.mu.Lock()
+	im, f := pt.im, g.failed
+	g.mu.Unlock()
+	if im == nil || f == nil || pt.alarmed == f.alarmWord() { // link sends it
+		return
+	}
+	step("alarm")
+	if im.Send(g.ctx, wordBytes(f.alarmWord()), alarmAt(pt.edge)) == nil {
+		pt.alarmed = f.alarmWord()
+	}
+}
+
+// readAlarms takes over the failures that partners have sent. busy is held.
+func (g *Group) readAlarms() {
+	for i := 1; i < len(g.watches); i++ {
+		w := &g.watches[i]
+		v := w.Word.Load()
+		if v == w.Old {
+			continue
+		}
+		w.Old = v
+		if f := alarmOf(v, g.seq+1); f.rank >= 0 && f.rank < g.size {
+			g.fail(f.rank, f.seq)
+		}
+	}
+}
+
+// Gone gives the rank of each member that is known to have died, once: not of those that have left
+// by [Group.Leave]. It tells of deaths from this member's first collective on, and is never closed.
+func (g *Group) Gone() <-chan int { return g.gone }
+
+// noteGone tells the program, and the partners, that a member has died.
+func (g *Group) noteGone(rank int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if rank == g.rank || g.told[rank] {
+		return
+	}
+	g.told[rank] = true
+	g.gone <- rank
+	for _, pt := range g.all {
+		pt.news = append(pt.news, rank)
+		g.tellNews(pt)
+	}
+}
+
+// tellNews starts a task that tells a linked partner what it is to hear. mu is held.
+func (g *Group) tellNews(pt *partner) {
+	if pt.im != nil && len(pt.news) > 0 && !pt.telling {
+		pt.telling = g.begin(func() { g.sendNews(pt) })
+	}
+}
+
+// sendNews waits where a partner's notifications are blocked.
+func (g *Group) sendNews(pt *partner) {
+	for {
+		g.mu.Lock()
+		if len(pt.news) == 0 || g.closed {
+			pt.telling = false
+			g.mu.Unlock()
+			return
+		}
+		rank := pt.news[0]
+		pt.news = pt.news[1:]
+		g.mu.Unlock()
+		_ = pt.im.SendNotify(g.ctx, wordBytes(uint32(rank+1)), newAt(pt.edge)) // fails if the partner is gone, too
+	}
+}
+
+// hear handles notifications. The word in memory may be a later one's.
+func (g *Group) hear(n vmmc.Notification) {
+	if rank := int(n.Word) - 1; rank >= 0 && rank < g.size {
+		g.noteGone(rank)
+	}
+}
