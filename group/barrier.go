@@ -11,7 +11,7 @@ import (
 // Barrier waits until every member has entered it. Then all that any member has sent before is in
 // place. It is a collective.
 //
-// Errors: [MemberGone]; [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends;
+// Errors: [MemberGoneError]; [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends;
 // [vmmc.ErrInProgress] while another collective is under way, or if another one was interrupted and
 // is not over; [vmmc.ErrProtocol] if a program of another group has a member's name; those of
 // [vmmc.Process.ImportName], of the first collective; [vmmc.ErrClosed], [vmmc.ErrNotInHandler].
@@ -50,7 +50,7 @@ func (g *Group) barrier(ctx context.Context, op string) error {
 
 // collective runs the rounds of dissemination: in round r a member sends a word to the member 2^r
 // ranks after it, when it has that of the member 2^r ranks before it in all earlier rounds. So after
-// the last round it has heard, through others, of all. value is what is exchanged, nil for a barrier.
+// the last round every member has entered. value is what is exchanged, nil for a barrier.
 //
 // A send that fails never fails the collective: that a partner is gone shows where its word is
 // awaited. What was sent is not sent again by a repeated call, because partners may be reading it.
@@ -59,7 +59,7 @@ func (g *Group) collective(ctx context.Context, op string, kind uint64, value []
 		return nil
 	}
 	s := g.seq + 1
-	g.readAlarms()
+	g.readFailures()
 	if err := g.checkFailed(ctx, s); err != nil {
 		return err
 	}
@@ -94,8 +94,8 @@ func (g *Group) collective(ctx context.Context, op string, kind uint64, value []
 	return nil
 }
 
-// checkFailed returns an error if a member is missing in sequence s. All linked partners are told
-// before, as this member may end next.
+// checkFailed returns an error if a member is missing in sequence s. The failure is sent to
+// all linked partners before, as this member may end next.
 func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 	g.mu.Lock()
 	f := g.failed
@@ -107,7 +107,7 @@ func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 	case <-g.flood():
 	case <-ctx.Done():
 	}
-	return MemberGone{f.rank}
+	return MemberGoneError{f.rank}
 }
 
 // untilWoken is ctx until stop is called or another failure becomes known. It fails if a member is
@@ -124,7 +124,7 @@ func (g *Group) untilWoken(ctx context.Context, s uint32) (context.Context, cont
 	return ctx, stop, nil
 }
 
-// connect links this member with its partners, and is told meanwhile of failures.
+// connect links this member with its partners, and reads failures meanwhile.
 func (g *Group) connect(ctx context.Context, op string, s uint32) error {
 	for !g.linked {
 		g.startLinks()
@@ -135,12 +135,12 @@ func (g *Group) connect(ctx context.Context, op string, s uint32) error {
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
-			g.readAlarms()
+			g.readFailures()
 			for {
 				if _, err := g.p.WaitAny(until, g.watches[1:]...); err != nil {
 					return
 				}
-				g.readAlarms()
+				g.readFailures()
 			}
 		}()
 		err = g.awaitLinks(until)
@@ -186,7 +186,7 @@ func (g *Group) await(ctx context.Context, op string, s uint32) error {
 		if w.Old = w.Word.Load(); int32(w.Old-s) >= 0 {
 			return nil
 		}
-		g.readAlarms()
+		g.readFailures()
 		until, stop, err := g.untilWoken(ctx, s)
 		if err != nil {
 			return err

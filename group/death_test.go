@@ -80,7 +80,7 @@ func withChild(t *testing.T, nodes []*vmmctest.Node, n int, role string, args ..
 	return gs, vmmctest.Child(t, nodes[len(nodes)-1], role, append([]string{text, strconv.Itoa(n - 1), size}, args...)...)
 }
 
-// A member that is killed at any step ends the collectives of all others, and each hears of it once.
+// A member that is killed at any step ends the collectives of all others, and Gone gives it once.
 func TestKilled(t *testing.T) {
 	for _, n := range []int{2, 3, 8} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestKilled(t *testing.T) {
 					}
 					for _, g := range gs {
 						if at != "left" {
-							hears(ctx, t, g, n-1)
+							reportsGone(ctx, t, g, n-1)
 						}
 						if err := without(g.Barrier(ctx), n-1); err != nil {
 							t.Errorf("%s %d: member %d again: %v", at, nth, g.Rank(), err)
@@ -121,20 +121,20 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// hears fails if a member does not hear of a death.
-func hears(ctx context.Context, t *testing.T, g *Group, rank int) {
+// reportsGone fails if Gone of a member does not give the rank.
+func reportsGone(ctx context.Context, t *testing.T, g *Group, rank int) {
 	t.Helper()
 	select {
 	case r := <-g.Gone():
 		if r != rank {
-			t.Errorf("member %d hears of %d, want %d", g.Rank(), r, rank)
+			t.Errorf("Gone of member %d gives %d, want %d", g.Rank(), r, rank)
 		}
 	case <-ctx.Done():
-		t.Errorf("member %d hears nothing", g.Rank())
+		t.Errorf("Gone of member %d gives nothing", g.Rank())
 	}
 }
 
-// A member that dies before its partners have linked with it: they hear of it, or wait within their
+// A member that dies before its partners have linked with it: they notice it, or wait within their
 // contexts.
 func TestKilledEarly(t *testing.T) {
 	nodes := vmmctest.Nodes(t, 1)
@@ -179,7 +179,7 @@ func TestEnds(t *testing.T) {
 				t.Error(err)
 			}
 			for _, g := range gs {
-				hears(ctx, t, g, 3)
+				reportsGone(ctx, t, g, 3)
 			}
 			leave(t, gs)
 		}
@@ -229,7 +229,7 @@ func TestCut(t *testing.T) {
 	barriers(t, gs, 2)
 	nodes[0].Cut()
 	each(t, gs, func(g *Group) error {
-		if err := g.Barrier(ctx); !errors.As(err, new(MemberGone)) {
+		if err := g.Barrier(ctx); !errors.As(err, new(MemberGoneError)) {
 			return fmt.Errorf("over a cut: %w", err)
 		}
 		return nil
@@ -244,7 +244,7 @@ func TestHostileWords(t *testing.T) {
 	im := gs[0].importOf(gs[0].all[0])
 	for _, w := range []uint32{1, 3 << 19, 1<<32 - 1, 1 << 19} {
 		for edge := range 2 * maxRounds {
-			if err := errors.Join(im.SendNotify(ctx, wordBytes(w), newAt(edge)), im.Send(ctx, wordBytes(w), alarmAt(edge))); err != nil {
+			if err := errors.Join(im.SendNotify(ctx, wordBytes(w), noticeAt(edge)), im.Send(ctx, wordBytes(w), failureAt(edge))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -252,8 +252,8 @@ func TestHostileWords(t *testing.T) {
 	if err := gs[0].p.Fence(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := without(gs[1].Barrier(ctx), 0); err != nil { // 1<<19 is an alarm of member 0
+	if err := without(gs[1].Barrier(ctx), 0); err != nil { // 1<<19 is a failure of member 0
 		t.Error(err)
 	}
-	hears(ctx, t, gs[1], 0)
+	reportsGone(ctx, t, gs[1], 0)
 }

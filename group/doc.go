@@ -20,8 +20,8 @@
 // that of the first of these calls.
 //
 // A member that takes no part any more, because it has died, left or cannot be reached, makes the
-// collective fail that it has not entered, and all later ones, at every member: with [MemberGone].
-// Where it dies within a collective, that one may return nil at some members and MemberGone at others;
+// collective fail that it has not entered, and all later ones, at every member: with [MemberGoneError].
+// Where it dies within a collective, that one may return nil at some members and MemberGoneError at others;
 // the next one fails at all. A stopped process is not gone: the others wait for it.
 //
 // # Cost

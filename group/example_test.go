@@ -66,7 +66,7 @@ func ExampleGroup_ImportAll() {
 	// 0 of 2 on n1
 }
 
-// A member that dies ends the collectives of the others, which are told who it was.
+// A member that dies ends the collectives of the others. They learn its rank.
 func ExampleGroup_Gone() {
 	run(2, func(ctx context.Context, g *group.Group) {
 		check(g.Barrier(ctx))
@@ -75,7 +75,7 @@ func ExampleGroup_Gone() {
 			return
 		}
 		err := g.Barrier(ctx)
-		if gone := (group.MemberGone{}); errors.As(err, &gone) {
+		if gone := (group.MemberGoneError{}); errors.As(err, &gone) {
 			fmt.Println(gone.Rank, errors.Is(err, vmmc.ErrPeerGone))
 		}
 		fmt.Println(<-g.Gone())

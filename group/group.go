@@ -46,19 +46,19 @@ type Group struct {
 	round   int          // of the one that has begun
 	sent    bool         // reports whether its word of this round is sent
 	linked  bool         // reports whether all partners are linked, or known to be gone
-	watches []vmmc.Watch // a slot, and all alarms
+	watches []vmmc.Watch // a slot, and all failure words
 	shares  uint32       // ended calls of Share
 	sharing any          // *view.Local of a Share that was interrupted
 
 	mu sync.Mutex // The last lock: no call is made under it but on channels.
 	// Guarded by mu.
-	failed *failure                // the least that is known
-	wake   context.CancelFunc      // ends the wait of a collective
-	told   map[int]bool            // ranks that Gone has
-	ids    map[int]vmmc.ProcessID  // of members
-	ended  map[vmmc.ProcessID]bool // processes that have ended before all partners were linked
-	closed bool                    // reports whether the member has left
-	tasks  sync.WaitGroup          // Add is guarded by mu.
+	failed   *failure                // the least that is known
+	wake     context.CancelFunc      // ends the wait of a collective
+	reported map[int]bool            // ranks that Gone has
+	ids      map[int]vmmc.ProcessID  // of members
+	ended    map[vmmc.ProcessID]bool // processes that have ended before all partners were linked
+	closed   bool                    // reports whether the member has left
+	tasks    sync.WaitGroup          // Add is guarded by mu.
 }
 
 // Join returns the group that this program was started in, and one of size 1 if it was started in
@@ -79,7 +79,7 @@ func joinAs(ctx context.Context, p *vmmc.Process, group, rank, size string) (*Gr
 	if err := check(ctx, op); err != nil {
 		return nil, err
 	}
-	g := &Group{p: p, size: 1, told: map[int]bool{}, ids: map[int]vmmc.ProcessID{}, ended: map[vmmc.ProcessID]bool{}}
+	g := &Group{p: p, size: 1, reported: map[int]bool{}, ids: map[int]vmmc.ProcessID{}, ended: map[vmmc.ProcessID]bool{}}
 	if group+rank+size != "" {
 		if err := g.configure(group, rank, size); err != nil {
 			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadConfig, Err: err}
@@ -134,7 +134,7 @@ func (g *Group) publish(ctx context.Context) (err error) {
 	}
 	step("join")
 	name := g.group.MemberName(g.rank)
-	g.block, err = g.p.Publish(ctx, name, g.mem.Bytes(), vmmc.WithLabel(label(g.size, g.rank)), vmmc.WithHandler(g.hear))
+	g.block, err = g.p.Publish(ctx, name, g.mem.Bytes(), vmmc.WithLabel(label(g.size, g.rank)), vmmc.WithHandler(g.handleDeathNotice))
 	if err != nil {
 		return errors.Join(err, g.mem.Close())
 	}
@@ -192,7 +192,7 @@ func (g *Group) Node(rank int) vmmc.NodeID {
 // Member returns the process that is a member, and waits until it has joined. It is the process that
 // was the member, if that has ended since.
 //
-// Errors: [vmmc.ErrBadArg] for a rank out of range; [MemberGone] if the program has ended before it
+// Errors: [vmmc.ErrBadArg] for a rank out of range; [MemberGoneError] if the program has ended before it
 // joined; those of [vmmc.Process.ImportName].
 func (g *Group) Member(ctx context.Context, rank int) (vmmc.ProcessID, error) {
 	op := fmt.Sprintf("find member %d", rank)
@@ -239,13 +239,13 @@ func (g *Group) importBlock(ctx context.Context, rank int) (*vmmc.Import, error)
 // asGone says of an error that it is the end of a member, if it is.
 func asGone(rank int, err error) error {
 	if c := codeOf(err); c == vmmc.ErrNoSuchProcess || c == vmmc.ErrPeerGone {
-		return fmt.Errorf("%w: %w", MemberGone{rank}, err)
+		return fmt.Errorf("%w: %w", MemberGoneError{rank}, err)
 	}
 	return err
 }
 
 // Import imports a buffer of a member, as [vmmc.Process.Import] does. Errors: those, and those of
-// [Group.Member]; [MemberGone] also if the member has ended.
+// [Group.Member]; [MemberGoneError] also if the member has ended.
 func (g *Group) Import(ctx context.Context, rank int, id uint32) (*vmmc.Import, error) {
 	pid, err := g.Member(ctx, rank)
 	if err != nil {
@@ -299,7 +299,7 @@ func (g *Group) ImportAll(ctx context.Context, id uint32) ([]*vmmc.Import, error
 	return nil, err
 }
 
-// Leave ends the membership in order: the others are not told of a death ([Group.Gone]). It is no
+// Leave ends the membership in order: [Group.Gone] of the others does not give it. It is no
 // collective, and returns when all that this process has sent is in place. What [Share] gave stays
 // until it is closed. Call Leave before the program ends, when no collective is to follow. When the
 // context ends first, call it again. After Leave collectives fail with [vmmc.ErrClosed].

@@ -134,7 +134,7 @@ func leave(t *testing.T, gs []*Group) {
 	}
 }
 
-// shares lets each member write to one that hears of it over others. What was sent before a barrier
+// shares lets each member write to one whose barrier word comes over others. What was sent before a barrier
 // is in place after.
 func shares(t *testing.T, gs []*Group, rounds int) {
 	t.Helper()
@@ -359,7 +359,7 @@ func TestRefused(t *testing.T) {
 	barriers(t, gs, 1) // none of it was a collective
 }
 
-// Members that do not agree are told, and go on.
+// Members that do not agree get an error, and go on.
 func TestDisagreement(t *testing.T) {
 	ctx := within(t)
 	gs := local(t, 2)
@@ -474,13 +474,13 @@ func TestInProgress(t *testing.T) {
 	barriers(t, gs, 1)
 }
 
-// Alarms are read as they were written, near any sequence.
-func TestAlarmWord(t *testing.T) {
+// Failure words are read as they were written, near any sequence.
+func TestFailureWord(t *testing.T) {
 	for _, s := range []uint32{0, 1, 1<<19 - 1, 1 << 19, 1<<32 - 1} {
 		for _, d := range []uint32{0, 1, 2, 1<<32 - 1, 1<<18 - 1} {
 			for _, rank := range []int{0, 1, maxSize - 1} {
 				f := failure{rank, s + d}
-				if got := alarmOf(f.alarmWord(), s); got != f || f.alarmWord() == 0 {
+				if got := failureOf(f.word(), s); got != f || f.word() == 0 {
 					t.Errorf("%v near %d is %v", f, s, got)
 				}
 			}

@@ -9,10 +9,10 @@ import (
 // The block is what a member exports for the others, with words that lie apart so that two writers
 // share no cache line:
 //
-//	  64  slot[r]   the sequence that the in-partner of round r has reached
-//	 832  alarm[i]  the least failure that partner i knows
-//	2368  news[i]   rank+1 of a dead member, with a notification
-//	3904  left[i]   1: partner i leaves in order
+//	  64  slot[r]    the sequence that the in-partner of round r has reached
+//	 832  failure[i] the least failure that partner i knows
+//	2368  notice[i]  rank+1 of a dead member, with a notification
+//	3904  left[i]    1: partner i leaves in order
 //	4096  cell[parity][j], of Exchange: the value of the member j ranks before this one
 //
 // Edge r is the in-partner of round r, and maxRounds+r the out-partner. Each word and cell has one
@@ -23,11 +23,11 @@ const (
 	maxRounds = 12
 	line      = 64
 
-	slotsAt  = 64
-	alarmsAt = slotsAt + maxRounds*line
-	newsAt   = alarmsAt + 2*maxRounds*line
-	leftAt   = newsAt + 2*maxRounds*line
-	cellsAt  = 4096
+	slotsAt    = 64
+	failuresAt = slotsAt + maxRounds*line
+	noticesAt  = failuresAt + 2*maxRounds*line
+	leftAt     = noticesAt + 2*maxRounds*line
+	cellsAt    = 4096
 
 	valueSize = 240 // then the fingerprint of its type and the sequence
 	cellSize  = 256
@@ -35,10 +35,10 @@ const (
 	wordSize = 4
 )
 
-func slotAt(round int) int { return slotsAt + round*line }
-func alarmAt(edge int) int { return alarmsAt + edge*line }
-func newAt(edge int) int   { return newsAt + edge*line }
-func leaveAt(edge int) int { return leftAt + edge*wordSize }
+func slotAt(round int) int   { return slotsAt + round*line }
+func failureAt(edge int) int { return failuresAt + edge*line }
+func noticeAt(edge int) int  { return noticesAt + edge*line }
+func leaveAt(edge int) int   { return leftAt + edge*wordSize }
 
 // cellAt is where cell j of sequence s lies. Two parities suffice: a member that writes for s+2 has
 // ended s+1, so that all have entered it and have read what was sent for s.
@@ -70,7 +70,7 @@ func (g *Group) takeWords() (err error) {
 	for r := range g.rounds {
 		g.slots = append(g.slots, word(slotAt(r)))
 		for _, edge := range []int{r, maxRounds + r} {
-			g.watches = append(g.watches, vmmc.Watch{Word: word(alarmAt(edge))})
+			g.watches = append(g.watches, vmmc.Watch{Word: word(failureAt(edge))})
 		}
 	}
 	for edge := range g.left {
@@ -83,13 +83,13 @@ func wordBytes(w uint32) []byte { return binary.NativeEndian.AppendUint32(nil, w
 
 const sequenceBits = 19
 
-// alarmWord is a failure as a word, which is not 0.
-func (f *failure) alarmWord() uint32 {
+// word is a failure as a word, which is not 0.
+func (f *failure) word() uint32 {
 	return uint32(f.rank+1)<<sequenceBits | f.seq&(1<<sequenceBits-1)
 }
 
-// alarmOf reads an alarm word near sequence s.
-func alarmOf(w, s uint32) failure {
+// failureOf reads a failure word near sequence s.
+func failureOf(w, s uint32) failure {
 	const up = 32 - sequenceBits
 	return failure{rank: int(w>>sequenceBits) - 1, seq: s + uint32(int32(w<<up-s<<up)>>up)}
 }

@@ -100,7 +100,7 @@ func all(gs []*Group, f func(g *Group) error) []error {
 
 // without fails unless err says that a member is gone.
 func without(err error, rank int) error {
-	var gone MemberGone
+	var gone MemberGoneError
 	if !errors.As(err, &gone) || gone.Rank != rank || !errors.Is(err, vmmc.ErrPeerGone) {
 		return fmt.Errorf("%w, and member %d is gone", errors.Join(errors.New("it is"), err), rank)
 	}

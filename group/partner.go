@@ -9,19 +9,19 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// MemberGone is the error of a collective in which a member takes no part any more: it has died, left
+// MemberGoneError is the error of a collective in which a member takes no part any more: it has died, left
 // or cannot be reached. It is also [vmmc.ErrPeerGone].
 //
 // Experimental: it may change in any release.
-type MemberGone struct{ Rank int }
+type MemberGoneError struct{ Rank int }
 
 // Error says which member it is.
-func (m MemberGone) Error() string {
+func (m MemberGoneError) Error() string {
 	return fmt.Sprintf("group: member %d takes no part any more", m.Rank)
 }
 
 // Is reports whether target is [vmmc.ErrPeerGone].
-func (m MemberGone) Is(target error) bool { return target == vmmc.ErrPeerGone }
+func (m MemberGoneError) Is(target error) bool { return target == vmmc.ErrPeerGone }
 
 // failure says that a member takes no part in collectives from seq on.
 type failure struct {
@@ -39,16 +39,16 @@ type partner struct {
 	edges  []int // of the partner here
 	rounds []int // in which the partner sends here
 
-	alarming sync.Mutex // Held while alarms are sent.
-	alarmed  uint32     // the latest; guarded by alarming
+	flooding sync.Mutex // Held while failures are sent.
+	flooded  uint32     // the last one that was sent. Guarded by flooding.
 
 	// Guarded by Group.mu.
-	ready   chan struct{} // nil before a link is tried, closed when that has ended
-	err     error         // why it has failed
-	im      *vmmc.Import  // of its block; nil before the link, or if it was gone before
-	over    chan struct{} // closed when its process has ended
-	news    []int         // dead ranks that it is to hear of
-	telling bool          // reports whether a task tells it
+	ready    chan struct{} // nil before a link is tried, closed when that has ended
+	err      error         // why it has failed
+	im       *vmmc.Import  // of its block; nil before the link, or if it was gone before
+	over     chan struct{} // closed when its process has ended
+	notices  []int         // dead ranks that are to be sent to it
+	noticing bool          // reports whether a task sends them
 }
 
 // addPartner notes that a member is a partner: edge here, and this member's edge there.
@@ -108,7 +108,7 @@ func (g *Group) awaitLinks(ctx context.Context) error {
 	return nil
 }
 
-// link imports the block of a partner, tells it what happened before, and awaits its end.
+// link imports the block of a partner, sends it what is known already, and awaits its end.
 func (g *Group) link(pt *partner, ready chan struct{}) {
 	im, err := g.importBlock(g.ctx, pt.rank)
 	if codeOf(err) == vmmc.ErrNoSuchProcess { // it has ended before it joined
@@ -123,7 +123,7 @@ func (g *Group) link(pt *partner, ready chan struct{}) {
 		if g.ended[im.Exporter()] {
 			close(pt.over)
 		}
-		g.tellNews(pt)
+		g.scheduleNotices(pt)
 	}
 	g.mu.Unlock()
 	close(ready)
@@ -131,7 +131,7 @@ func (g *Group) link(pt *partner, ready chan struct{}) {
 		return
 	}
 	step("linked")
-	g.sendAlarm(pt)
+	g.sendFailure(pt)
 	select {
 	case <-im.Done():
 		g.partnerEnded(pt, im)
@@ -197,8 +197,8 @@ func (g *Group) peerGone(e vmmc.Event) {
 	}
 }
 
-// fail notes that a member takes no part in collectives from seq on, and tells the partners if that
-// is less than was known.
+// fail notes that a member takes no part in collectives from seq on, and starts a flood if that is
+// less than was known.
 func (g *Group) fail(rank int, seq uint32) {
 	g.mu.Lock()
 	f := &failure{rank, seq}
@@ -225,7 +225,7 @@ func (g *Group) flood() <-chan struct{} {
 		defer close(done)
 		var wg sync.WaitGroup
 		for _, pt := range g.all {
-			wg.Go(func() { g.sendAlarm(pt) })
+			wg.Go(func() { g.sendFailure(pt) })
 		}
 		wg.Wait()
 	})
@@ -235,25 +235,25 @@ func (g *Group) flood() <-chan struct{} {
 	return done
 }
 
-// sendAlarm sends the least failure to a partner. Alarms only fall: a later death does not replace
+// sendFailure sends the least failure to a partner. Sequences only fall: a later death does not replace
 // the one that fails this collective.
-func (g *Group) sendAlarm(pt *partner) {
-	pt.alarming.Lock()
-	defer pt.alarming.Unlock()
+func (g *Group) sendFailure(pt *partner) {
+	pt.flooding.Lock()
+	defer pt.flooding.Unlock()
 	g.mu.Lock()
 	im, f := pt.im, g.failed
 	g.mu.Unlock()
-	if im == nil || f == nil || pt.alarmed == f.alarmWord() { // link sends it
+	if im == nil || f == nil || pt.flooded == f.word() { // link sends it
 		return
 	}
-	step("alarm")
-	if im.Send(g.ctx, wordBytes(f.alarmWord()), alarmAt(pt.edge)) == nil {
-		pt.alarmed = f.alarmWord()
+	step("failure")
+	if im.Send(g.ctx, wordBytes(f.word()), failureAt(pt.edge)) == nil {
+		pt.flooded = f.word()
 	}
 }
 
-// readAlarms takes over the failures that partners have sent. busy is held.
-func (g *Group) readAlarms() {
+// readFailures takes over the failures that partners have sent. busy is held.
+func (g *Group) readFailures() {
 	for i := 1; i < len(g.watches); i++ {
 		w := &g.watches[i]
 		v := w.Word.Load()
@@ -261,56 +261,56 @@ func (g *Group) readAlarms() {
 			continue
 		}
 		w.Old = v
-		if f := alarmOf(v, g.seq+1); f.rank >= 0 && f.rank < g.size {
+		if f := failureOf(v, g.seq+1); f.rank >= 0 && f.rank < g.size {
 			g.fail(f.rank, f.seq)
 		}
 	}
 }
 
 // Gone gives the rank of each member that is known to have died, once: not of those that have left
-// by [Group.Leave]. It tells of deaths from this member's first collective on, and is never closed.
+// by [Group.Leave]. It gives deaths from this member's first collective on, and is never closed.
 func (g *Group) Gone() <-chan int { return g.gone }
 
-// noteGone tells the program, and the partners, that a member has died.
+// noteGone reports to the program, and to the partners, that a member has died.
 func (g *Group) noteGone(rank int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if rank == g.rank || g.told[rank] {
+	if rank == g.rank || g.reported[rank] {
 		return
 	}
-	g.told[rank] = true
+	g.reported[rank] = true
 	g.gone <- rank
 	for _, pt := range g.all {
-		pt.news = append(pt.news, rank)
-		g.tellNews(pt)
+		pt.notices = append(pt.notices, rank)
+		g.scheduleNotices(pt)
 	}
 }
 
-// tellNews starts a task that tells a linked partner what it is to hear. mu is held.
-func (g *Group) tellNews(pt *partner) {
-	if pt.im != nil && len(pt.news) > 0 && !pt.telling {
-		pt.telling = g.begin(func() { g.sendNews(pt) })
+// scheduleNotices starts a task that sends a linked partner its notices, unless one runs. mu is held.
+func (g *Group) scheduleNotices(pt *partner) {
+	if pt.im != nil && len(pt.notices) > 0 && !pt.noticing {
+		pt.noticing = g.begin(func() { g.sendNotices(pt) })
 	}
 }
 
-// sendNews waits where a partner's notifications are blocked.
-func (g *Group) sendNews(pt *partner) {
+// sendNotices waits where a partner's notifications are blocked.
+func (g *Group) sendNotices(pt *partner) {
 	for {
 		g.mu.Lock()
-		if len(pt.news) == 0 || g.closed {
-			pt.telling = false
+		if len(pt.notices) == 0 || g.closed {
+			pt.noticing = false
 			g.mu.Unlock()
 			return
 		}
-		rank := pt.news[0]
-		pt.news = pt.news[1:]
+		rank := pt.notices[0]
+		pt.notices = pt.notices[1:]
 		g.mu.Unlock()
-		_ = pt.im.SendNotify(g.ctx, wordBytes(uint32(rank+1)), newAt(pt.edge)) // fails if the partner is gone, too
+		_ = pt.im.SendNotify(g.ctx, wordBytes(uint32(rank+1)), noticeAt(pt.edge)) // fails if the partner is gone, too
 	}
 }
 
-// hear handles notifications. The word in memory may be a later one's.
-func (g *Group) hear(n vmmc.Notification) {
+// handleDeathNotice handles notifications. The word in memory may be a later one's.
+func (g *Group) handleDeathNotice(n vmmc.Notification) {
 	if rank := int(n.Word) - 1; rank >= 0 && rank < g.size {
 		g.noteGone(rank)
 	}

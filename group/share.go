@@ -51,7 +51,7 @@ func Share[T any](ctx context.Context, g *Group, n int, opts ...vmmc.ExportOptio
 		return nil, fail(op, vmmc.ErrInProgress, "another Share was interrupted: call that again first")
 	}
 	if err := g.barrier(ctx, op); err != nil {
-		if errors.As(err, new(MemberGone)) {
+		if errors.As(err, new(MemberGoneError)) {
 			g.sharing = nil
 			err = errors.Join(err, local.Close())
 		}
