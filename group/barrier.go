@@ -59,6 +59,7 @@ func (g *Group) collective(ctx context.Context, op string, kind uint64, value []
 		return nil
 	}
 	s := g.seq + 1
+	g.startLinks() // a failure that is known already goes over each link when it is made
 	g.readFailures()
 	if err := g.checkFailed(ctx, s); err != nil {
 		return err

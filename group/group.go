@@ -50,6 +50,8 @@ type Group struct {
 	shares  uint32       // ended calls of Share
 	sharing any          // *view.Local of a Share that was interrupted
 
+	linkEnded chan struct{} // Has room for one: an attempt to link has ended.
+
 	mu sync.Mutex // The last lock: no call is made under it but on channels.
 	// Guarded by mu.
 	failed   *failure                // the least that is known
@@ -85,7 +87,7 @@ func joinAs(ctx context.Context, p *vmmc.Process, group, rank, size string) (*Gr
 			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadConfig, Err: err}
 		}
 	}
-	g.gone = make(chan int, g.size)
+	g.gone, g.linkEnded = make(chan int, g.size), make(chan struct{}, 1)
 	g.ids[g.rank] = p.ID()
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.unsubscribe = func() {}

@@ -43,8 +43,9 @@ type partner struct {
 	flooded  uint32     // the last one that was sent. Guarded by flooding.
 
 	// Guarded by Group.mu.
-	ready    chan struct{} // nil before a link is tried, closed when that has ended
-	err      error         // why it has failed
+	linking  bool          // reports whether a task makes the link
+	settled  bool          // reports whether it is linked, or was gone before
+	err      error         // why the last attempt has failed, until awaitLinks has returned it
 	im       *vmmc.Import  // of its block; nil before the link, or if it was gone before
 	over     chan struct{} // closed when its process has ended
 	notices  []int         // dead ranks that are to be sent to it
@@ -70,46 +71,56 @@ func (g *Group) importOf(pt *partner) *vmmc.Import {
 	return pt.im
 }
 
-// startLinks starts a link with each partner that has none, and returns what is closed as they end.
+// startLinks starts a link with each partner that has none. They go on when the collective is over.
+// busy is held.
 func (g *Group) startLinks() {
+	if g.linked {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, pt := range g.all {
-		if pt.ready == nil {
-			ready := make(chan struct{})
-			pt.ready = ready
-			g.begin(func() { g.link(pt, ready) })
+		if !pt.linking && !pt.settled {
+			pt.err = nil
+			pt.linking = g.begin(func() { g.link(pt) })
 		}
 	}
 }
 
-// awaitLinks waits until all links are made. A link that has failed is tried again by the next
-// collective.
+// awaitLinks waits until no link is being made. It fails as soon as one fails, once for each. busy
+// is held.
 func (g *Group) awaitLinks(ctx context.Context) error {
-	for _, pt := range g.all {
-		g.mu.Lock()
-		ready := pt.ready
-		g.mu.Unlock()
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return fmt.Errorf("member %d has not joined: %w", pt.rank, ctx.Err())
-		}
-		g.mu.Lock()
-		err := pt.err
-		if err != nil {
-			pt.ready, pt.err = nil, nil
-		}
-		g.mu.Unlock()
-		if err != nil {
+	for {
+		linking, err := g.takeLinks()
+		if linking == nil || err != nil {
 			return err
 		}
+		select {
+		case <-g.linkEnded:
+		case <-ctx.Done():
+			return fmt.Errorf("member %d has not joined: %w", linking.rank, ctx.Err())
+		}
 	}
-	return nil
+}
+
+// takeLinks returns a partner whose link is being made, and the error of one that has failed.
+func (g *Group) takeLinks() (linking *partner, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, pt := range g.all {
+		if pt.err != nil {
+			err, pt.err = pt.err, nil
+			return nil, err
+		}
+		if pt.linking {
+			linking = pt
+		}
+	}
+	return linking, nil
 }
 
 // link imports the block of a partner, sends it what is known already, and awaits its end.
-func (g *Group) link(pt *partner, ready chan struct{}) {
+func (g *Group) link(pt *partner) {
 	im, err := g.importBlock(g.ctx, pt.rank)
 	if codeOf(err) == vmmc.ErrNoSuchProcess { // it has ended before it joined
 		g.fail(pt.rank, 1)
@@ -117,7 +128,7 @@ func (g *Group) link(pt *partner, ready chan struct{}) {
 		err = nil
 	}
 	g.mu.Lock()
-	pt.im, pt.err = im, err
+	pt.im, pt.err, pt.linking, pt.settled = im, err, false, err == nil
 	if im != nil {
 		g.ids[pt.rank] = im.Exporter()
 		if g.ended[im.Exporter()] {
@@ -126,7 +137,10 @@ func (g *Group) link(pt *partner, ready chan struct{}) {
 		g.scheduleNotices(pt)
 	}
 	g.mu.Unlock()
-	close(ready)
+	select {
+	case g.linkEnded <- struct{}{}:
+	default:
+	}
 	if im == nil {
 		return
 	}
