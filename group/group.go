@@ -306,7 +306,8 @@ func (g *Group) ImportAll(ctx context.Context, id uint32) ([]*vmmc.Import, error
 // until it is closed. Call Leave before the program ends, when no collective is to follow. When the
 // context ends first, call it again. After Leave collectives fail with [vmmc.ErrClosed].
 //
-// A member that leaves before its first collective is not known to the others, and counts as dead.
+// Before its first collective a member waits in Leave until the 2⌈log2 n⌉ others that it has links with
+// have joined or ended.
 func (g *Group) Leave(ctx context.Context) error {
 	const op = "leave the group"
 	if err := check(ctx, op); err != nil {
@@ -321,6 +322,12 @@ func (g *Group) Leave(ctx context.Context) error {
 	}
 	if err := g.p.Fence(ctx); err != nil && ctx.Err() != nil {
 		return err
+	}
+	g.startLinks() // a partner learns only over a link that this member has left
+	for err := g.awaitLinks(ctx); err != nil; err = g.awaitLinks(ctx) {
+		if ctx.Err() != nil {
+			return &vmmc.Error{Op: op, Code: contextCode(ctx), Err: err}
+		}
 	}
 	step("leave")
 	for _, pt := range g.all {

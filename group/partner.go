@@ -121,10 +121,12 @@ func (g *Group) takeLinks() (linking *partner, err error) {
 
 // link imports the block of a partner, sends it what is known already, and awaits its end.
 func (g *Group) link(pt *partner) {
-	im, err := g.importBlock(g.ctx, pt.rank)
-	if codeOf(err) == vmmc.ErrNoSuchProcess { // it has ended before it joined
+	im, err := g.importPartner(pt)
+	if left := g.hasLeft(pt); err != nil && (left || codeOf(err) == vmmc.ErrNoSuchProcess) {
 		g.fail(pt.rank, 1)
-		g.noteGone(pt.rank)
+		if !left { // it has ended before it joined
+			g.noteGone(pt.rank)
+		}
 		err = nil
 	}
 	g.mu.Lock()
@@ -151,6 +153,23 @@ func (g *Group) link(pt *partner) {
 		g.partnerEnded(pt, im)
 	case <-g.ctx.Done():
 	}
+}
+
+// importPartner imports the block of a partner. It fails when the partner leaves, which takes the
+// block away.
+func (g *Group) importPartner(pt *partner) (*vmmc.Import, error) {
+	ctx, stop := context.WithCancel(g.ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if g.p.WaitUntil(ctx, func() bool { return g.hasLeft(pt) }) == nil {
+			stop()
+		}
+	}()
+	im, err := g.importBlock(ctx, pt.rank)
+	stop()
+	<-watched
+	return im, err
 }
 
 // partnerEnded is called when a partner's block is gone.
