@@ -33,6 +33,35 @@ func ExampleImport_Done() {
 	// true false
 }
 
+// What a process has sent before its end is in place, though it closed its exports before.
+func ExampleImport_PeerDone() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(64)
+	check(err)
+	exp, err := b.Export(1, mem.Bytes())
+	check(err)
+	im, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+
+	check(exp.Close())
+	<-im.Done()
+	select {
+	case <-im.PeerDone():
+		fmt.Println("gone")
+	default:
+		fmt.Println("the exporter lives")
+	}
+	check(b.Close())
+	<-im.PeerDone()
+	fmt.Println("gone")
+	// Output:
+	// the exporter lives
+	// gone
+}
+
 // Two parts of a program hear of events, and one of them stops listening.
 func ExampleProcess_Subscribe() {
 	ctx := context.Background()

@@ -128,6 +128,14 @@ func (im *Import) finish() {
 // Experimental: it may change in any release.
 func (im *Import) Done() <-chan struct{} { return im.done }
 
+// PeerDone is closed when the exporter has ended or cannot be reached any more, and every message and
+// atomic of it that arrives at all has arrived. Unlike [Import.Done] it stays open when only the
+// import or the export has ended. Unlike [PeerGone] it waits for no handler, and not for
+// [Process.UnblockNotifications]. The end of this process closes it, too.
+//
+// Experimental: it may change in any release.
+func (im *Import) PeerDone() <-chan struct{} { return im.link.assoc.done }
+
 // Err is nil as long as the import lives, and then why it does not: [ErrRevoked], [ErrClosed], or
 // why the link has ended, mostly [ErrPeerGone]. It is there as soon as calls fail, which may be
 // before [Import.Done] is closed. It may change until then, and not later.

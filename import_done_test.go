@@ -75,6 +75,69 @@ func TestImportDone(t *testing.T) {
 	}
 }
 
+// peerDone fails the test unless PeerDone of the import is closed.
+func peerDone(t *testing.T, im *vmmc.Import) {
+	t.Helper()
+	select {
+	case <-im.PeerDone():
+	case <-time.After(bound):
+		t.Fatal("PeerDone is not closed")
+	}
+}
+
+// PeerDone is closed by the end of the exporter alone, and held back by no handler.
+func TestPeerDone(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := exported(t, way)
+			var opts []vmmc.ExportOption
+			if way != "mapped" {
+				opts = append(opts, vmmc.Unmapped())
+			}
+			exp, revoked := s.another(t, 20, opts...)
+			_, closed := s.another(t, 21, opts...)
+			if err := exp.Close(); err != nil {
+				t.Fatal(err)
+			}
+			done(t, revoked, vmmc.ErrRevoked)
+			if err := closed.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, im := range []*vmmc.Import{s.im, revoked, closed} {
+				select {
+				case <-im.PeerDone():
+					t.Error("PeerDone is closed, and the exporter lives")
+				default:
+				}
+			}
+			gone := make(chan vmmc.Event, 1)
+			s.a.Subscribe(func(e vmmc.Event) {
+				if e.Kind == vmmc.PeerGone {
+					gone <- e
+				}
+			})
+			s.a.BlockNotifications()
+			if err := s.b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, im := range []*vmmc.Import{s.im, revoked, closed} {
+				peerDone(t, im)
+			}
+			if len(gone) != 0 {
+				t.Error("PeerGone is run while notifications are blocked")
+			}
+			if _, err := s.a.UnblockNotifications(); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-gone:
+			case <-time.After(bound):
+				t.Error("PeerGone is not run")
+			}
+		})
+	}
+}
+
 // Imports end with their own process.
 func TestImportDoneOfItsProcess(t *testing.T) {
 	for _, way := range ways {
@@ -84,6 +147,7 @@ func TestImportDoneOfItsProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			done(t, s.im, vmmc.ErrClosed)
+			peerDone(t, s.im)
 		})
 	}
 }
@@ -143,6 +207,8 @@ func TestImportDoneAfterTheLastMessage(t *testing.T) {
 				select {
 				case <-far.Done():
 					t.Error("Done is closed while messages of the exporter may arrive")
+				case <-far.PeerDone():
+					t.Error("PeerDone is closed while messages of the exporter may arrive")
 				default:
 				}
 			} else {
@@ -150,6 +216,7 @@ func TestImportDoneAfterTheLastMessage(t *testing.T) {
 			}
 			g.open()
 			done(t, far, vmmc.ErrPeerGone)
+			peerDone(t, far)
 			if w := <-word; w != last {
 				t.Errorf("%d of %d messages had arrived", w, last)
 			}
