@@ -34,9 +34,8 @@ type Group struct {
 	in    []*partner               // by round: each sends to this member
 	out   []*partner               // by round: this member sends to each
 
-	ctx         context.Context // ends when the member leaves
-	cancel      context.CancelFunc
-	unsubscribe func()
+	ctx    context.Context // ends when the member leaves
+	cancel context.CancelFunc
 
 	busy sync.Mutex // Held during a collective, and while the member leaves.
 	// Guarded by busy.
@@ -54,13 +53,12 @@ type Group struct {
 
 	mu sync.Mutex // The last lock: no call is made under it but on channels.
 	// Guarded by mu.
-	failed   *failure                // the least that is known
-	wake     context.CancelFunc      // ends the wait of a collective
-	reported map[int]bool            // ranks that Gone has
-	ids      map[int]vmmc.ProcessID  // of members
-	ended    map[vmmc.ProcessID]bool // processes that have ended before all partners were linked
-	closed   bool                    // reports whether the member has left
-	tasks    sync.WaitGroup          // Add is guarded by mu.
+	failed   *failure               // the least that is known
+	wake     context.CancelFunc     // ends the wait of a collective
+	reported map[int]bool           // ranks that Gone has
+	ids      map[int]vmmc.ProcessID // of members
+	closed   bool                   // reports whether the member has left
+	tasks    sync.WaitGroup         // Add is guarded by mu.
 }
 
 // Join returns the group that this program was started in, and one of size 1 if it was started in
@@ -81,7 +79,7 @@ func joinAs(ctx context.Context, p *vmmc.Process, group, rank, size string) (*Gr
 	if err := check(ctx, op); err != nil {
 		return nil, err
 	}
-	g := &Group{p: p, size: 1, reported: map[int]bool{}, ids: map[int]vmmc.ProcessID{}, ended: map[vmmc.ProcessID]bool{}}
+	g := &Group{p: p, size: 1, reported: map[int]bool{}, ids: map[int]vmmc.ProcessID{}}
 	if group+rank+size != "" {
 		if err := g.configure(group, rank, size); err != nil {
 			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadConfig, Err: err}
@@ -90,7 +88,6 @@ func joinAs(ctx context.Context, p *vmmc.Process, group, rank, size string) (*Gr
 	g.gone, g.linkEnded = make(chan int, g.size), make(chan struct{}, 1)
 	g.ids[g.rank] = p.ID()
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.unsubscribe = func() {}
 	if g.group.Parts == nil {
 		return g, nil
 	}
@@ -143,7 +140,6 @@ func (g *Group) publish(ctx context.Context) (err error) {
 	if err := g.takeWords(); err != nil {
 		return errors.Join(err, g.block.Close(), g.mem.Close())
 	}
-	g.unsubscribe = g.p.Subscribe(g.peerGone)
 	step("joined")
 	return nil
 }
@@ -347,7 +343,6 @@ func (g *Group) Leave(ctx context.Context) error {
 
 // stop ends all tasks.
 func (g *Group) stop() {
-	g.unsubscribe()
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()

@@ -43,13 +43,12 @@ type partner struct {
 	flooded  uint32     // the last one that was sent. Guarded by flooding.
 
 	// Guarded by Group.mu.
-	linking  bool          // reports whether a task makes the link
-	settled  bool          // reports whether it is linked, or was gone before
-	err      error         // why the last attempt has failed, until awaitLinks has returned it
-	im       *vmmc.Import  // of its block; nil before the link, or if it was gone before
-	over     chan struct{} // closed when its process has ended
-	notices  []int         // dead ranks that are to be sent to it
-	noticing bool          // reports whether a task sends them
+	linking  bool         // reports whether a task makes the link
+	settled  bool         // reports whether it is linked, or was gone before
+	err      error        // why the last attempt has failed, until awaitLinks has returned it
+	im       *vmmc.Import // of its block; nil before the link, or if it was gone before
+	notices  []int        // dead ranks that are to be sent to it
+	noticing bool         // reports whether a task sends them
 }
 
 // addPartner notes that a member is a partner: edge here, and this member's edge there.
@@ -60,7 +59,7 @@ func (g *Group) addPartner(rank, edge, there int) *partner {
 			return pt
 		}
 	}
-	pt := &partner{rank: rank, edge: there, edges: []int{edge}, over: make(chan struct{})}
+	pt := &partner{rank: rank, edge: there, edges: []int{edge}}
 	g.all = append(g.all, pt)
 	return pt
 }
@@ -133,9 +132,6 @@ func (g *Group) link(pt *partner) {
 	pt.im, pt.err, pt.linking, pt.settled = im, err, false, err == nil
 	if im != nil {
 		g.ids[pt.rank] = im.Exporter()
-		if g.ended[im.Exporter()] {
-			close(pt.over)
-		}
 		g.scheduleNotices(pt)
 	}
 	g.mu.Unlock()
@@ -181,8 +177,11 @@ func (g *Group) partnerEnded(pt *partner, im *vmmc.Import) {
 	case errors.Is(err, vmmc.ErrRevoked) && !left:
 		// It closes its process, and its last words may be under way.
 		select {
-		case <-pt.over:
+		case <-im.PeerDone():
 		case <-g.ctx.Done():
+			return
+		}
+		if g.processClosed() {
 			return
 		}
 		left = g.hasLeft(pt)
@@ -195,6 +194,13 @@ func (g *Group) partnerEnded(pt *partner, im *vmmc.Import) {
 	}
 }
 
+// processClosed reports whether this member's process is closed.
+func (g *Group) processClosed() bool {
+	ended, stop := context.WithCancel(g.ctx)
+	stop()
+	return errors.Is(g.p.Fence(ended), vmmc.ErrClosed)
+}
+
 // hasLeft reports whether a partner has said that it leaves.
 func (g *Group) hasLeft(pt *partner) bool {
 	for _, edge := range pt.edges {
@@ -203,31 +209,6 @@ func (g *Group) hasLeft(pt *partner) bool {
 		}
 	}
 	return false
-}
-
-// peerGone handles events.
-func (g *Group) peerGone(e vmmc.Event) {
-	if e.Kind != vmmc.PeerGone {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	linked := true
-	for _, pt := range g.all {
-		switch {
-		case pt.im == nil:
-			linked = false
-		case pt.im.Exporter() == e.Peer:
-			select {
-			case <-pt.over:
-			default:
-				close(pt.over)
-			}
-		}
-	}
-	if !linked {
-		g.ended[e.Peer] = true
-	}
 }
 
 // fail notes that a member takes no part in collectives from seq on, and starts a flood if that is
