@@ -21,7 +21,7 @@ func (g *Group) Barrier(ctx context.Context) error {
 		return err
 	}
 	defer g.busy.Unlock()
-	return g.barrier(ctx, op)
+	return g.barrier(ctx, op, barrierKind)
 }
 
 // enter begins a call of a collective. Without an error busy is held.
@@ -39,13 +39,22 @@ func (g *Group) enter(ctx context.Context, op string) error {
 	return nil
 }
 
-func (g *Group) barrier(ctx context.Context, op string) error {
+// The kinds of collectives. That of an Exchange is at least exchangeKind.
+const (
+	barrierKind = iota
+	shareKind
+	exchangeKind
+)
+
+var errInterrupted = errors.New("another collective was interrupted: call that again first")
+
+func (g *Group) barrier(ctx context.Context, op string, kind uint64) error {
 	step("fence")
 	// An error of a link that has ended is no reason: its member does not come, or has sent its words.
 	if err := g.p.Fence(ctx); err != nil && (ctx.Err() != nil || errors.Is(err, vmmc.ErrClosed)) {
 		return err
 	}
-	return g.collective(ctx, op, 0, nil)
+	return g.collective(ctx, op, kind, nil)
 }
 
 // collective runs the rounds of dissemination: in round r a member sends a word to the member 2^r
@@ -71,7 +80,7 @@ func (g *Group) collective(ctx context.Context, op string, kind uint64, value []
 			g.storeCell(s, kind, value)
 		}
 	case g.kind != kind:
-		return fail(op, vmmc.ErrInProgress, "another collective was interrupted: call that again first")
+		return fail(op, vmmc.ErrInProgress, "%w", errInterrupted)
 	}
 	if err := g.connect(ctx, op, s); err != nil {
 		return err

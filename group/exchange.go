@@ -39,7 +39,7 @@ func Exchange[T any](ctx context.Context, g *Group, v T) ([]T, error) {
 	if g.size == 1 {
 		return []T{v}, nil
 	}
-	kind := max(l.Fingerprint(), 1)
+	kind := max(l.Fingerprint(), exchangeKind)
 	if err := g.collective(ctx, op, kind, values.Of(&v)); err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ type Group struct {
 	// Guarded by busy.
 	seq     uint32       // of the last collective that has ended
 	begun   bool         // reports whether the next one has begun
-	kind    uint64       // of the one that has begun: 0, or the fingerprint of what is exchanged
+	kind    uint64       // of the one that has begun: that of an Exchange has the fingerprint of its type
 	round   int          // of the one that has begun
 	sent    bool         // reports whether its word of this round is sent
 	linked  bool         // reports whether all partners are linked, or known to be gone

@@ -40,6 +40,8 @@ func Share[T any](ctx context.Context, g *Group, n int, opts ...vmmc.ExportOptio
 	defer g.busy.Unlock()
 	local, ok := g.sharing.(*view.Local[T])
 	switch {
+	case g.begun && g.kind != shareKind:
+		return nil, fail(op, vmmc.ErrInProgress, "%w", errInterrupted)
 	case g.sharing == nil:
 		var err error
 		if local, err = view.Export[T](g.p, firstShare+g.shares, n, opts...); err != nil {
@@ -48,9 +50,9 @@ func Share[T any](ctx context.Context, g *Group, n int, opts ...vmmc.ExportOptio
 		g.sharing = local
 		step("shared")
 	case !ok || local.Len() != n:
-		return nil, fail(op, vmmc.ErrInProgress, "another Share was interrupted: call that again first")
+		return nil, fail(op, vmmc.ErrInProgress, "%w", errInterrupted)
 	}
-	if err := g.barrier(ctx, op); err != nil {
+	if err := g.barrier(ctx, op, shareKind); err != nil {
 		if errors.As(err, new(MemberGoneError)) {
 			g.sharing = nil
 			err = errors.Join(err, local.Close())
