@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 )
@@ -17,26 +18,11 @@ import (
 // [vmmc.Process.ImportName], of the first collective; [vmmc.ErrClosed], [vmmc.ErrNotInHandler].
 func (g *Group) Barrier(ctx context.Context) error {
 	const op = "barrier"
-	if err := g.enter(ctx, op); err != nil {
+	if err := g.enter(ctx, op, barrierKind); err != nil {
 		return err
 	}
 	defer g.busy.Unlock()
-	return g.barrier(ctx, op, barrierKind)
-}
-
-// enter begins a call of a collective. Without an error busy is held.
-func (g *Group) enter(ctx context.Context, op string) error {
-	if err := check(ctx, op); err != nil {
-		return err
-	}
-	if !g.busy.TryLock() {
-		return fail(op, vmmc.ErrInProgress, "another collective is under way")
-	}
-	if g.isClosed() {
-		g.busy.Unlock()
-		return fail(op, vmmc.ErrClosed, "the member has left the group")
-	}
-	return nil
+	return g.collective(ctx, op, barrierKind, nil)
 }
 
 // The kinds of collectives. That of an Exchange is at least exchangeKind.
@@ -46,55 +32,76 @@ const (
 	exchangeKind
 )
 
-var errInterrupted = errors.New("another collective was interrupted: call that again first")
-
-func (g *Group) barrier(ctx context.Context, op string, kind uint64) error {
-	step("fence")
-	// An error of a link that has ended is no reason: its member does not come, or has sent its words.
-	if err := g.p.Fence(ctx); err != nil && (ctx.Err() != nil || errors.Is(err, vmmc.ErrClosed)) {
+// enter begins a call of a collective. Without an error busy is held.
+func (g *Group) enter(ctx context.Context, op string, kind uint64) error {
+	if err := check(ctx, op); err != nil {
 		return err
 	}
-	return g.collective(ctx, op, kind, nil)
+	if !g.busy.TryLock() {
+		return fail(op, vmmc.ErrInProgress, "another collective is under way")
+	}
+	err := g.checkEntry(ctx, op, kind)
+	if err != nil {
+		g.busy.Unlock()
+	}
+	return err
 }
 
-// collective runs the rounds of dissemination: in round r a member sends a word to the member 2^r
-// ranks after it, when it has that of the member 2^r ranks before it in all earlier rounds. So after
-// the last round every member has entered. value is what is exchanged, nil for a barrier.
-//
-// A send that fails never fails the collective: that a partner is gone shows where its word is
-// awaited. What was sent is not sent again by a repeated call, because partners may be reading it.
-func (g *Group) collective(ctx context.Context, op string, kind uint64, value []byte) error {
-	if g.size == 1 {
-		return nil
+func (g *Group) checkEntry(ctx context.Context, op string, kind uint64) error {
+	if g.isClosed() {
+		return fail(op, vmmc.ErrClosed, "the member has left the group")
 	}
-	s := g.seq + 1
 	g.startLinks() // a failure that is known already goes over each link when it is made
-	g.readFailures()
-	if err := g.checkFailed(ctx, s); err != nil {
+	g.readFailures(g.seq + 1)
+	if err := g.checkFailed(ctx, g.seq+1); err != nil {
 		return err
 	}
-	switch {
-	case !g.begun:
+	if g.begun && g.kind != kind {
+		return fail(op, vmmc.ErrInProgress, "another collective was interrupted: call that again first")
+	}
+	return nil
+}
+
+// collective is a call of a collective that has been entered. value is what is exchanged, nil for a
+// barrier.
+func (g *Group) collective(ctx context.Context, op string, kind uint64, value []byte) error {
+	s := g.seq + 1
+	if !g.begun {
 		g.begun, g.kind, g.round, g.sent = true, kind, 0, false
 		if value != nil {
 			g.storeCell(s, kind, value)
 		}
-	case g.kind != kind:
-		return fail(op, vmmc.ErrInProgress, "%w", errInterrupted)
 	}
-	if err := g.connect(ctx, op, s); err != nil {
+	return g.untilFailed(ctx, op, s, func(ctx context.Context) error { return g.disseminate(ctx, s, value != nil) })
+}
+
+// disseminate runs the rounds: in round r a member sends a word to the member 2^r ranks after it,
+// when it has that of the member 2^r ranks before it in all earlier rounds. So after the last round
+// every member has entered. A barrier begins with a fence.
+//
+// An error of the fence or of a send is none of the collective's, unless it has a cause at this
+// member: that a partner is gone shows where its word is awaited. What was sent is not sent again by
+// a repeated call, because partners may be reading it.
+func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
+	if !cells {
+		step("fence")
+		if err := g.p.Fence(ctx); err != nil && (ctx.Err() != nil || errors.Is(err, vmmc.ErrClosed)) {
+			return err
+		}
+	}
+	if err := g.connect(ctx); err != nil {
 		return err
 	}
 	for ; g.round < g.rounds; g.round++ {
 		if !g.sent {
 			step("send")
-			if err := g.send(ctx, s, value != nil); ctx.Err() != nil && codeOf(err) == contextCode(ctx) {
+			if err := g.send(ctx, s, cells); err != nil && ctx.Err() != nil {
 				return err
 			}
 			g.sent = true
 		}
 		step("await")
-		if err := g.await(ctx, op, s); err != nil {
+		if err := g.await(ctx, s); err != nil {
 			return err
 		}
 		g.sent = false
@@ -120,53 +127,62 @@ func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 	return MemberGoneError{f.rank}
 }
 
-// untilWoken is ctx until stop is called or another failure becomes known. It fails if a member is
-// missing in sequence s.
-func (g *Group) untilWoken(ctx context.Context, s uint32) (context.Context, context.CancelFunc, error) {
-	ctx, stop := context.WithCancel(ctx)
-	g.mu.Lock()
-	g.wake = stop
-	g.mu.Unlock()
-	if err := g.checkFailed(ctx, s); err != nil { // it may have become known before
-		stop()
-		return nil, nil, err
-	}
-	return ctx, stop, nil
-}
+// watchAfter is how long a collective runs before a goroutine reads the failures meanwhile. Most are
+// over by then.
+const watchAfter = time.Millisecond
 
-// connect links this member with its partners, and reads failures meanwhile.
-func (g *Group) connect(ctx context.Context, op string, s uint32) error {
-	for !g.linked {
-		g.startLinks()
-		until, stop, err := g.untilWoken(ctx, s)
-		if err != nil {
+// untilFailed runs f under a context that ends when another failure becomes known, and again if that
+// does not concern sequence s.
+func (g *Group) untilFailed(ctx context.Context, op string, s uint32, f func(ctx context.Context) error) error {
+	for {
+		until, stop := context.WithCancel(ctx)
+		g.mu.Lock()
+		g.wake = stop
+		g.mu.Unlock()
+		if err := g.checkFailed(ctx, s); err != nil { // it may have become known before
+			stop()
 			return err
 		}
 		watched := make(chan struct{})
-		go func() {
+		watch := time.AfterFunc(watchAfter, func() {
 			defer close(watched)
-			g.readFailures()
-			for {
-				if _, err := g.p.WaitAny(until, g.watches[1:]...); err != nil {
-					return
-				}
-				g.readFailures()
-			}
-		}()
-		err = g.awaitLinks(until)
+			g.watchFailures(until, s)
+		})
+		err := f(until)
 		woken := until.Err() != nil
 		stop()
-		<-watched
+		if !watch.Stop() {
+			<-watched
+		}
 		switch {
 		case err == nil:
-			g.linked = true
+			return nil
 		case ctx.Err() != nil:
 			return &vmmc.Error{Op: op, Code: contextCode(ctx), Err: err}
 		case !woken:
-			return err
+			return &vmmc.Error{Op: op, Code: codeOf(err), Err: err}
 		}
 	}
-	return g.checkFailed(ctx, s)
+}
+
+// watchFailures takes over failures until ctx ends.
+func (g *Group) watchFailures(ctx context.Context, s uint32) {
+	for {
+		g.readFailures(s)
+		if _, err := g.p.WaitAny(ctx, g.watches...); err != nil {
+			return
+		}
+	}
+}
+
+// connect links this member with its partners.
+func (g *Group) connect(ctx context.Context) error {
+	g.startLinks()
+	err := g.awaitLinks(ctx)
+	if g.linked = err == nil; g.linked {
+		err = ctx.Err() // it has ended if a partner was gone before
+	}
+	return err
 }
 
 func contextCode(ctx context.Context) vmmc.Code {
@@ -188,32 +204,15 @@ func (g *Group) send(ctx context.Context, s uint32, cells bool) error {
 	return im.SendSignal(ctx, src, g.cellAt(s, n), s, slotAt(g.round))
 }
 
-// await waits for the word of this round. It looks at the word first: what a dead member has sent
-// counts.
-func (g *Group) await(ctx context.Context, op string, s uint32) error {
-	w := &g.watches[0]
-	for w.Word = g.slots[g.round]; ; {
-		if w.Old = w.Word.Load(); int32(w.Old-s) >= 0 {
+// await waits for the word of this round.
+func (g *Group) await(ctx context.Context, s uint32) error {
+	for w := g.slots[g.round]; ; {
+		v := w.Load()
+		if int32(v-s) >= 0 {
 			return nil
 		}
-		g.readFailures()
-		until, stop, err := g.untilWoken(ctx, s)
-		if err != nil {
-			return err
+		if _, err := w.Wait(ctx, v); err != nil {
+			return fmt.Errorf("member %d has not sent its word: %w", g.in[g.round].rank, err)
 		}
-		_, err = g.p.WaitAny(until, g.watches...)
-		woken := until.Err() != nil
-		stop()
-		if err == nil || woken && ctx.Err() == nil {
-			continue
-		}
-		if failed := g.checkFailed(ctx, s); failed != nil {
-			return failed
-		}
-		code := codeOf(err)
-		if ctx.Err() != nil {
-			code, err = contextCode(ctx), ctx.Err()
-		}
-		return &vmmc.Error{Op: op, Code: code, Err: fmt.Errorf("member %d has not sent its word: %w", g.in[g.round].rank, err)}
 	}
 }

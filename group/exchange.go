@@ -32,14 +32,14 @@ func Exchange[T any](ctx context.Context, g *Group, v T) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.enter(ctx, op); err != nil {
+	kind := max(l.Fingerprint(), exchangeKind)
+	if err := g.enter(ctx, op, kind); err != nil {
 		return nil, err
 	}
 	defer g.busy.Unlock()
 	if g.size == 1 {
 		return []T{v}, nil
 	}
-	kind := max(l.Fingerprint(), exchangeKind)
 	if err := g.collective(ctx, op, kind, values.Of(&v)); err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ type Group struct {
 	round   int          // of the one that has begun
 	sent    bool         // reports whether its word of this round is sent
 	linked  bool         // reports whether all partners are linked, or known to be gone
-	watches []vmmc.Watch // a slot, and all failure words
+	watches []vmmc.Watch // all failure words
 	shares  uint32       // ended calls of Share
 	sharing any          // *view.Local of a Share that was interrupted
 
@@ -54,7 +54,7 @@ type Group struct {
 	mu sync.Mutex // The last lock: no call is made under it but on channels.
 	// Guarded by mu.
 	failed   *failure               // the least that is known
-	wake     context.CancelFunc     // ends the wait of a collective
+	wake     context.CancelFunc     // ends the waits of a collective
 	reported map[int]bool           // ranks that Gone has
 	ids      map[int]vmmc.ProcessID // of members
 	closed   bool                   // reports whether the member has left

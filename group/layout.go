@@ -66,7 +66,6 @@ func (g *Group) takeWords() (err error) {
 		}
 		return w
 	}
-	g.watches = make([]vmmc.Watch, 1, 1+2*g.rounds) // the first is a slot
 	for r := range g.rounds {
 		g.slots = append(g.slots, word(slotAt(r)))
 		for _, edge := range []int{r, maxRounds + r} {

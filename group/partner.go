@@ -266,16 +266,16 @@ func (g *Group) sendFailure(pt *partner) {
 	}
 }
 
-// readFailures takes over the failures that partners have sent. busy is held.
-func (g *Group) readFailures() {
-	for i := 1; i < len(g.watches); i++ {
+// readFailures takes over the failures that partners have sent, near sequence s. busy is held.
+func (g *Group) readFailures(s uint32) {
+	for i := range g.watches {
 		w := &g.watches[i]
 		v := w.Word.Load()
 		if v == w.Old {
 			continue
 		}
 		w.Old = v
-		if f := failureOf(v, g.seq+1); f.rank >= 0 && f.rank < g.size {
+		if f := failureOf(v, s); f.rank >= 0 && f.rank < g.size {
 			g.fail(f.rank, f.seq)
 		}
 	}

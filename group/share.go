@@ -34,14 +34,12 @@ type Shared[T any] struct {
 // Experimental: it may change in any release.
 func Share[T any](ctx context.Context, g *Group, n int, opts ...vmmc.ExportOption) (*Shared[T], error) {
 	const op = "share"
-	if err := g.enter(ctx, op); err != nil {
+	if err := g.enter(ctx, op, shareKind); err != nil {
 		return nil, err
 	}
 	defer g.busy.Unlock()
 	local, ok := g.sharing.(*view.Local[T])
 	switch {
-	case g.begun && g.kind != shareKind:
-		return nil, fail(op, vmmc.ErrInProgress, "%w", errInterrupted)
 	case g.sharing == nil:
 		var err error
 		if local, err = view.Export[T](g.p, firstShare+g.shares, n, opts...); err != nil {
@@ -50,9 +48,9 @@ func Share[T any](ctx context.Context, g *Group, n int, opts ...vmmc.ExportOptio
 		g.sharing = local
 		step("shared")
 	case !ok || local.Len() != n:
-		return nil, fail(op, vmmc.ErrInProgress, "%w", errInterrupted)
+		return nil, fail(op, vmmc.ErrInProgress, "another Share was interrupted: call that again first")
 	}
-	if err := g.barrier(ctx, op, shareKind); err != nil {
+	if err := g.collective(ctx, op, shareKind, nil); err != nil {
 		if errors.As(err, new(MemberGoneError)) {
 			g.sharing = nil
 			err = errors.Join(err, local.Close())
