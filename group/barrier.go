@@ -111,8 +111,12 @@ func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
 	return nil
 }
 
-// checkFailed returns an error if a member is missing in sequence s. The failure is sent to
-// all linked partners before, as this member may end next.
+// floodWait bounds how long a collective that fails waits for partners that do not take the failure:
+// they are stopped or cut off.
+const floodWait = time.Second
+
+// checkFailed returns an error if a member is missing in sequence s. The failure is sent to all linked
+// partners before, as this member may end next.
 func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 	g.mu.Lock()
 	f := g.failed
@@ -120,9 +124,13 @@ func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 	if f == nil || !f.before(s+1) {
 		return nil
 	}
-	select {
-	case <-g.flood():
-	case <-ctx.Done():
+	ctx, stop := context.WithTimeout(ctx, floodWait)
+	defer stop()
+	for _, end := range g.flood() {
+		select {
+		case <-end:
+		case <-ctx.Done():
+		}
 	}
 	return MemberGoneError{f.rank}
 }

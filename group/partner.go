@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/vmmc-go/vmmc"
 )
@@ -39,16 +38,15 @@ type partner struct {
 	edges  []int // of the partner here
 	rounds []int // in which the partner sends here
 
-	flooding sync.Mutex // Held while failures are sent.
-	flooded  uint32     // the last one that was sent. Guarded by flooding.
-
 	// Guarded by Group.mu.
-	linking  bool         // reports whether a task makes the link
-	settled  bool         // reports whether it is linked, or was gone before
-	err      error        // why the last attempt has failed, until awaitLinks has returned it
-	im       *vmmc.Import // of its block; nil before the link, or if it was gone before
-	notices  []int        // dead ranks that are to be sent to it
-	noticing bool         // reports whether a task sends them
+	linking  bool          // reports whether a task makes the link
+	settled  bool          // reports whether it is linked, or was gone before
+	err      error         // why the last attempt has failed, until awaitLinks has returned it
+	im       *vmmc.Import  // of its block; nil before the link, or if it was gone before
+	flooding chan struct{} // closed when the task that sends failures ends; nil if there is none
+	flooded  uint32        // the last failure that was sent
+	notices  []int         // dead ranks that are to be sent to it
+	noticing bool          // reports whether a task sends them
 }
 
 // addPartner notes that a member is a partner: edge here, and this member's edge there.
@@ -143,7 +141,7 @@ func (g *Group) link(pt *partner) {
 		return
 	}
 	step("linked")
-	g.sendFailure(pt)
+	g.flood()
 	select {
 	case <-im.Done():
 		g.partnerEnded(pt, im)
@@ -229,40 +227,42 @@ func (g *Group) fail(rank int, seq uint32) {
 	}
 }
 
-// flood sends the least failure to all partners that do not have it. The result is closed when all
-// sends have returned.
-func (g *Group) flood() <-chan struct{} {
-	done := make(chan struct{})
+// flood starts to send the least failure to the linked partners that do not have it. It returns what
+// is closed when these sends are over. link calls it for partners that are linked later.
+func (g *Group) flood() (ends []<-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	begun := g.begin(func() {
-		defer close(done)
-		var wg sync.WaitGroup
-		for _, pt := range g.all {
-			wg.Go(func() { g.sendFailure(pt) })
+	for _, pt := range g.all {
+		if pt.im == nil || g.failed == nil {
+			continue
 		}
-		wg.Wait()
-	})
-	if !begun {
-		close(done)
+		if end := make(chan struct{}); pt.flooding == nil && pt.flooded != g.failed.word() &&
+			g.begin(func() { g.sendFailures(pt) }) {
+			pt.flooding = end
+		}
+		if pt.flooding != nil {
+			ends = append(ends, pt.flooding)
+		}
 	}
-	return done
+	return ends
 }
 
-// sendFailure sends the least failure to a partner. Sequences only fall: a later death does not replace
-// the one that fails this collective.
-func (g *Group) sendFailure(pt *partner) {
-	pt.flooding.Lock()
-	defer pt.flooding.Unlock()
-	g.mu.Lock()
-	im, f := pt.im, g.failed
-	g.mu.Unlock()
-	if im == nil || f == nil || pt.flooded == f.word() { // link sends it
-		return
-	}
-	step("failure")
-	if im.Send(g.ctx, wordBytes(f.word()), failureAt(pt.edge)) == nil {
-		pt.flooded = f.word()
+// sendFailures sends a partner the least failure, and again if a lesser one becomes known meanwhile.
+// Sequences only fall: a later death does not replace the one that fails this collective.
+func (g *Group) sendFailures(pt *partner) {
+	for {
+		g.mu.Lock()
+		w := g.failed.word()
+		if w == pt.flooded || g.closed {
+			close(pt.flooding)
+			pt.flooding = nil
+			g.mu.Unlock()
+			return
+		}
+		pt.flooded = w
+		g.mu.Unlock()
+		step("failure")
+		_ = pt.im.Send(g.ctx, wordBytes(w), failureAt(pt.edge)) // fails if the partner is gone, too
 	}
 }
 
