@@ -51,6 +51,9 @@ func (g *Group) checkEntry(ctx context.Context, op string, kind uint64) error {
 	if g.isClosed() {
 		return fail(op, vmmc.ErrClosed, "the member has left the group")
 	}
+	if g.leaving {
+		return fail(op, vmmc.ErrClosed, "the member is leaving the group: call Leave again")
+	}
 	g.startLinks() // a failure that is known already goes over each link when it is made
 	g.readFailures(g.seq + 1)
 	if err := g.checkFailed(ctx, g.seq+1); err != nil {
@@ -106,7 +109,10 @@ func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
 		}
 		g.sent = false
 	}
-	g.seq, g.begun = s, false
+	g.mu.Lock()
+	g.seq = s
+	g.mu.Unlock()
+	g.begun = false
 	step("end")
 	return nil
 }
@@ -124,6 +130,12 @@ func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 	if f == nil || !f.before(s+1) {
 		return nil
 	}
+	g.awaitFlood(ctx)
+	return MemberGoneError{f.rank}
+}
+
+// awaitFlood sends the least failure to all linked partners.
+func (g *Group) awaitFlood(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, floodWait)
 	defer stop()
 	for _, end := range g.flood() {
@@ -132,7 +144,6 @@ func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 		case <-ctx.Done():
 		}
 	}
-	return MemberGoneError{f.rank}
 }
 
 // watchAfter is how long a collective runs before a goroutine reads the failures meanwhile. Most are
@@ -166,7 +177,7 @@ func (g *Group) untilFailed(ctx context.Context, op string, s uint32, f func(ctx
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return &vmmc.Error{Op: op, Code: contextCode(ctx), Err: err}
+			return interrupted(ctx, op, err)
 		case !woken:
 			return &vmmc.Error{Op: op, Code: codeOf(err), Err: err}
 		}
@@ -193,11 +204,13 @@ func (g *Group) connect(ctx context.Context) error {
 	return err
 }
 
-func contextCode(ctx context.Context) vmmc.Code {
+// interrupted is the error of a call whose context has ended, whatever it was waiting for.
+func interrupted(ctx context.Context, op string, err error) error {
+	code := vmmc.ErrCanceled
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return vmmc.ErrTimeout
+		code = vmmc.ErrTimeout
 	}
-	return vmmc.ErrCanceled
+	return &vmmc.Error{Op: op, Code: code, Err: err}
 }
 
 // send sends the word of this round, and before it the cells that the partner lacks.

@@ -39,7 +39,7 @@ type Group struct {
 
 	busy sync.Mutex // Held during a collective, and while the member leaves.
 	// Guarded by busy.
-	seq     uint32       // of the last collective that has ended
+	seq     uint32       // of the last collective that has ended; written under mu, too
 	begun   bool         // reports whether the next one has begun
 	kind    uint64       // of the one that has begun: that of an Exchange has the fingerprint of its type
 	round   int          // of the one that has begun
@@ -48,6 +48,8 @@ type Group struct {
 	watches []vmmc.Watch // all failure words
 	shares  uint32       // ended calls of Share
 	sharing any          // *view.Local of a Share that was interrupted
+	unshare func() error // closes sharing; nil without one
+	leaving bool         // reports whether Leave has begun to tell the partners
 
 	linkEnded chan struct{} // Has room for one: an attempt to link has ended.
 
@@ -317,24 +319,26 @@ func (g *Group) Leave(ctx context.Context) error {
 		return g.release()
 	}
 	if err := g.p.Fence(ctx); err != nil && ctx.Err() != nil {
-		return err
+		return interrupted(ctx, op, err)
 	}
 	g.startLinks() // a partner learns only over a link that this member has left
 	for err := g.awaitLinks(ctx); err != nil; err = g.awaitLinks(ctx) {
 		if ctx.Err() != nil {
-			return &vmmc.Error{Op: op, Code: contextCode(ctx), Err: err}
+			return interrupted(ctx, op, err)
 		}
 	}
+	g.awaitFlood(ctx)
 	step("leave")
+	g.leaving = true
 	for _, pt := range g.all {
 		if im := g.importOf(pt); im != nil {
 			if err := im.Send(ctx, wordBytes(1), leaveAt(pt.edge)); err != nil && ctx.Err() != nil {
-				return err
+				return interrupted(ctx, op, err)
 			}
 		}
 	}
 	if err := g.p.Fence(ctx); err != nil && ctx.Err() != nil { // the words come before the block's end
-		return err
+		return interrupted(ctx, op, err)
 	}
 	step("left")
 	g.stop()
@@ -352,6 +356,9 @@ func (g *Group) stop() {
 
 // release gives back what a member has that has left. It may be called again.
 func (g *Group) release() (err error) {
+	if g.unshare != nil {
+		err = g.unshare() // which may be repeated
+	}
 	for _, pt := range g.all {
 		if im := g.importOf(pt); im != nil {
 			err = errors.Join(err, im.Close())

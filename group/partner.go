@@ -185,11 +185,19 @@ func (g *Group) partnerEnded(pt *partner, im *vmmc.Import) {
 		left = g.hasLeft(pt)
 	}
 	for _, r := range pt.rounds { // all its words have arrived
-		g.fail(pt.rank, g.slots[r].Load()+1)
+		g.fail(pt.rank, g.next(g.slots[r].Load()))
 	}
 	if !left {
 		g.noteGone(pt.rank)
 	}
+}
+
+// next is the sequence after one that a partner has reached, which is two ahead of the last one here
+// at most, whatever it has stored.
+func (g *Group) next(reached uint32) uint32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seq + uint32(min(int32(reached-g.seq), 2)) + 1
 }
 
 // processClosed reports whether this member's process is closed.

@@ -45,19 +45,19 @@ func Share[T any](ctx context.Context, g *Group, n int, opts ...vmmc.ExportOptio
 		if local, err = view.Export[T](g.p, firstShare+g.shares, n, opts...); err != nil {
 			return nil, err
 		}
-		g.sharing = local
+		g.sharing, g.unshare = local, local.Close
 		step("shared")
 	case !ok || local.Len() != n:
 		return nil, fail(op, vmmc.ErrInProgress, "another Share was interrupted: call that again first")
 	}
 	if err := g.collective(ctx, op, shareKind, nil); err != nil {
 		if errors.As(err, new(MemberGoneError)) {
-			g.sharing = nil
+			g.sharing, g.unshare = nil, nil
 			err = errors.Join(err, local.Close())
 		}
 		return nil, err
 	}
-	g.sharing = nil
+	g.sharing, g.unshare = nil, nil
 	g.shares++
 	return &Shared[T]{g: g, local: local, of: map[int]*view.Remote[T]{}}, nil
 }
