@@ -87,7 +87,7 @@ func (g *Group) collective(ctx context.Context, op string, kind uint64, value []
 // a repeated call, because partners may be reading it.
 func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
 	if !cells {
-		step("fence")
+		g.step("fence")
 		if err := g.p.Fence(ctx); err != nil && (ctx.Err() != nil || errors.Is(err, vmmc.ErrClosed)) {
 			return err
 		}
@@ -97,13 +97,13 @@ func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
 	}
 	for ; g.round < g.rounds; g.round++ {
 		if !g.sent {
-			step("send")
+			g.step("send")
 			if err := g.send(ctx, s, cells); err != nil && ctx.Err() != nil {
 				return err
 			}
 			g.sent = true
 		}
-		step("await")
+		g.step("await")
 		if err := g.await(ctx, s); err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
 	g.seq = s
 	g.mu.Unlock()
 	g.begun = false
-	step("end")
+	g.step("end")
 	return nil
 }
 

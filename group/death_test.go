@@ -41,12 +41,12 @@ func init() {
 		if err != nil {
 			return err
 		}
-		step = func(name string) {
+		onStep.Store(new(func(_ *Group, name string) {
 			if name == at && int(n.Add(1)) == last {
 				fmt.Println("stopped")
 				select {}
 			}
-		}
+		}))
 		g, err := joinAs(ctx, p, args[0], args[1], args[2])
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/env"
@@ -22,7 +23,8 @@ type Group struct {
 	p          *vmmc.Process
 	group      nodeproto.Group // without parts: the process is in none
 	rank, size int
-	rounds     int // of a barrier
+	importName func(ctx context.Context, name string, opts ...vmmc.FindOption) (*vmmc.Import, error) // of p
+	rounds     int                                                                                   // of a barrier
 
 	// The block, nil in no group.
 	mem   *vmmc.Memory
@@ -81,7 +83,7 @@ func joinAs(ctx context.Context, p *vmmc.Process, group, rank, size string) (*Gr
 	if err := check(ctx, op); err != nil {
 		return nil, err
 	}
-	g := &Group{p: p, size: 1, reported: map[int]bool{}, ids: map[int]vmmc.ProcessID{}}
+	g := &Group{p: p, importName: p.ImportName, size: 1, reported: map[int]bool{}, ids: map[int]vmmc.ProcessID{}}
 	if group+rank+size != "" {
 		if err := g.configure(group, rank, size); err != nil {
 			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadConfig, Err: err}
@@ -133,7 +135,7 @@ func (g *Group) publish(ctx context.Context) (err error) {
 	if g.mem, err = g.p.Alloc(g.blockSize()); err != nil {
 		return err
 	}
-	step("join")
+	g.step("join")
 	name := g.group.MemberName(g.rank)
 	g.block, err = g.p.Publish(ctx, name, g.mem.Bytes(), vmmc.WithLabel(label(g.size, g.rank)), vmmc.WithHandler(g.handleDeathNotice))
 	if err != nil {
@@ -142,12 +144,18 @@ func (g *Group) publish(ctx context.Context) (err error) {
 	if err := g.takeWords(); err != nil {
 		return errors.Join(err, g.block.Close(), g.mem.Close())
 	}
-	step("joined")
+	g.step("joined")
 	return nil
 }
 
-// step is called at each step of the protocols. Tests set it, to stop a member there.
-var step = func(string) {}
+// onStep is called at each step of the protocols, if a test has set it to stop a member there.
+var onStep atomic.Pointer[func(g *Group, name string)]
+
+func (g *Group) step(name string) {
+	if f := onStep.Load(); f != nil {
+		(*f)(g, name)
+	}
+}
 
 // Rank is this member's number, from 0 on. The ranks of a node follow each other.
 func (g *Group) Rank() int { return g.rank }
@@ -225,7 +233,7 @@ func (g *Group) noteID(rank int, id vmmc.ProcessID) {
 // importBlock imports a member's block, and waits until the member has joined.
 func (g *Group) importBlock(ctx context.Context, rank int) (*vmmc.Import, error) {
 	name := nodeproto.NameRef{Node: g.group.NodeOf(rank), Name: g.group.MemberName(rank)}
-	im, err := g.p.ImportName(ctx, name.String())
+	im, err := g.importName(ctx, name.String())
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +336,7 @@ func (g *Group) Leave(ctx context.Context) error {
 		}
 	}
 	g.awaitFlood(ctx)
-	step("leave")
+	g.step("leave")
 	g.leaving = true
 	for _, pt := range g.all {
 		if im := g.importOf(pt); im != nil {
@@ -340,7 +348,7 @@ func (g *Group) Leave(ctx context.Context) error {
 	if err := g.p.Fence(ctx); err != nil && ctx.Err() != nil { // the words come before the block's end
 		return interrupted(ctx, op, err)
 	}
-	step("left")
+	g.step("left")
 	g.stop()
 	return g.release()
 }

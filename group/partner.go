@@ -140,7 +140,7 @@ func (g *Group) link(pt *partner) {
 	if im == nil {
 		return
 	}
-	step("linked")
+	g.step("linked")
 	g.flood()
 	select {
 	case <-im.Done():
@@ -269,7 +269,7 @@ func (g *Group) sendFailures(pt *partner) {
 		}
 		pt.flooded = w
 		g.mu.Unlock()
-		step("failure")
+		g.step("failure")
 		_ = pt.im.Send(g.ctx, wordBytes(w), failureAt(pt.edge)) // fails if the partner is gone, too
 	}
 }

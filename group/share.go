@@ -46,7 +46,7 @@ func Share[T any](ctx context.Context, g *Group, n int, opts ...vmmc.ExportOptio
 			return nil, err
 		}
 		g.sharing, g.unshare = local, local.Close
-		step("shared")
+		g.step("shared")
 	case !ok || local.Len() != n:
 		return nil, fail(op, vmmc.ErrInProgress, "another Share was interrupted: call that again first")
 	}
