@@ -16,22 +16,21 @@ import (
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-var sizes = []int{1, 2, 3, 4, 5, 7, 8, 16}
+var sizes = []int{1, 2, 3, 4, 5, 7, 8, 16, 33}
 
 // No member passes a barrier that another one has not entered.
 func TestBarrier(t *testing.T) {
 	for _, n := range sizes {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			barriers(t, local(t, n), 100/n)
+			barriers(t, local(t, n), 2000/n)
 		})
 	}
 }
 
 func barriers(t *testing.T, gs []*Group, rounds int) {
 	t.Helper()
-	ctx := within(t)
 	entered := make([]atomic.Int64, rounds)
-	each(t, gs, func(g *Group) error {
+	each(t, gs, func(ctx context.Context, g *Group) error {
 		for i := range entered {
 			entered[i].Add(1)
 			if err := g.Barrier(ctx); err != nil {
@@ -52,7 +51,7 @@ func TestExchange(t *testing.T) {
 	for _, n := range sizes {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			gs := local(t, n)
-			exchanges(t, gs, 100/n)
+			exchanges(t, gs, 500/n)
 			if t.Failed() {
 				return
 			}
@@ -65,8 +64,7 @@ func TestExchange(t *testing.T) {
 
 func exchanges(t *testing.T, gs []*Group, rounds int) {
 	t.Helper()
-	ctx := within(t)
-	each(t, gs, func(g *Group) error {
+	each(t, gs, func(ctx context.Context, g *Group) error {
 		for i := range rounds {
 			vs, err := Exchange(ctx, g, pair{uint32(g.Rank()), uint32(i)})
 			if err != nil {
@@ -84,8 +82,7 @@ func exchanges(t *testing.T, gs []*Group, rounds int) {
 
 func exchangeOf[T comparable](t *testing.T, gs []*Group, value func(rank int) T) {
 	t.Helper()
-	ctx := within(t)
-	each(t, gs, func(g *Group) error {
+	each(t, gs, func(ctx context.Context, g *Group) error {
 		vs, err := Exchange(ctx, g, value(g.Rank()))
 		for rank, v := range vs {
 			if v != value(rank) {
@@ -112,6 +109,34 @@ func TestBetweenNodes(t *testing.T) {
 	leave(t, gs)
 }
 
+// Members of three nodes with unequal delays: some are ahead of others by as much as can be.
+func TestDelays(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 3)
+	gs := joined(t, nodes, newGroup(nodes, 2, 2, 1), 5, 0)
+	nodes[0].Delay(time.Millisecond, nodes[1])
+	nodes[1].Delay(4*time.Millisecond, nodes[2])
+	each(t, gs, func(ctx context.Context, g *Group) error {
+		for i := range uint32(40) {
+			if i%4 == 3 {
+				if err := g.Barrier(ctx); err != nil {
+					return err
+				}
+			}
+			vs, err := Exchange(ctx, g, pair{uint32(g.Rank()), i})
+			if err != nil {
+				return err
+			}
+			for rank, v := range vs {
+				if v != (pair{uint32(rank), i}) {
+					return fmt.Errorf("exchange %d: member %d has %v", i, rank, v)
+				}
+			}
+		}
+		return nil
+	})
+	leave(t, gs)
+}
+
 func TestShare(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
@@ -125,8 +150,7 @@ func TestShare(t *testing.T) {
 
 func leave(t *testing.T, gs []*Group) {
 	t.Helper()
-	ctx := within(t)
-	each(t, gs, func(g *Group) error { return g.Leave(ctx) })
+	each(t, gs, func(ctx context.Context, g *Group) error { return g.Leave(ctx) })
 	for _, g := range gs {
 		if n := len(g.Gone()); n != 0 {
 			t.Errorf("member %d knows %d as dead", g.Rank(), n)
@@ -139,8 +163,7 @@ func leave(t *testing.T, gs []*Group) {
 func shares(t *testing.T, gs []*Group, rounds int) {
 	t.Helper()
 	const size = 300
-	ctx := within(t)
-	each(t, gs, func(g *Group) error {
+	each(t, gs, func(ctx context.Context, g *Group) error {
 		s, err := Share[uint64](ctx, g, size)
 		if err != nil {
 			return err
@@ -187,7 +210,7 @@ func shares(t *testing.T, gs []*Group, rounds int) {
 func TestImportAll(t *testing.T) {
 	ctx := within(t)
 	gs := local(t, 4)
-	each(t, gs, func(g *Group) error {
+	each(t, gs, func(ctx context.Context, g *Group) error {
 		mem, err := g.p.Alloc(64)
 		if err != nil {
 			return err
@@ -391,7 +414,7 @@ func TestDisagreement(t *testing.T) {
 	if !errors.Is(errs[0], vmmc.ErrProtocol) || errs[1] != nil {
 		t.Error(errs)
 	}
-	each(t, gs, func(g *Group) error {
+	each(t, gs, func(ctx context.Context, g *Group) error {
 		var err error
 		if g.Rank() == 0 {
 			var s *Shared[int32]
@@ -419,7 +442,7 @@ func TestInterrupted(t *testing.T) {
 	interrupted := func(call func(ctx context.Context, g *Group) error) {
 		t.Helper()
 		for range 3 {
-			each(t, gs[:3], func(g *Group) error {
+			each(t, gs[:3], func(ctx context.Context, g *Group) error {
 				soon, stop := context.WithTimeout(ctx, time.Millisecond)
 				defer stop()
 				if err := call(soon, g); !errors.Is(err, vmmc.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
@@ -428,16 +451,50 @@ func TestInterrupted(t *testing.T) {
 				return nil
 			})
 		}
-		each(t, gs, func(g *Group) error { return call(ctx, g) })
+		each(t, gs, func(ctx context.Context, g *Group) error { return call(ctx, g) })
+	}
+	// begins fails unless no collective of another kind begins, because one was interrupted.
+	begins := func(kind string, g *Group) error {
+		shared, exports := g.shares, g.sharing
+		var errs [3]error
+		if kind != "barrier" {
+			errs[0] = g.Barrier(ctx)
+		}
+		if kind != "exchange" {
+			_, errs[1] = Exchange(ctx, g, int32(1))
+		}
+		if kind != "share" {
+			_, errs[2] = Share[int32](ctx, g, 1)
+		}
+		refused := 0
+		for _, err := range errs {
+			if errors.Is(err, vmmc.ErrInProgress) {
+				refused++
+			}
+		}
+		if refused != 2 || g.shares != shared || g.sharing != exports {
+			return fmt.Errorf("another collective than the %s begins: %v", kind, errs)
+		}
+		return nil
 	}
 	for range 3 {
-		interrupted(func(ctx context.Context, g *Group) error { return g.Barrier(ctx) })
+		interrupted(func(ctx context.Context, g *Group) error {
+			err := g.Barrier(ctx)
+			if err != nil {
+				if err := begins("barrier", g); err != nil {
+					return err
+				}
+			}
+			return err
+		})
 		calls := [4]uint32{3: 1}
 		interrupted(func(ctx context.Context, g *Group) error {
 			calls[g.Rank()]++
 			vs, err := Exchange(ctx, g, calls[g.Rank()])
-			if err != nil && calls[g.Rank()] == 1 && !errors.Is(g.Barrier(context.WithoutCancel(ctx)), vmmc.ErrInProgress) {
-				return errors.New("another collective begins meanwhile")
+			if err != nil {
+				if err := begins("exchange", g); err != nil {
+					return err
+				}
 			}
 			if err == nil && !slices.Equal(vs, []uint32{1, 1, 1, 2}) {
 				return fmt.Errorf("the values are %v", vs)
@@ -447,6 +504,9 @@ func TestInterrupted(t *testing.T) {
 		interrupted(func(ctx context.Context, g *Group) error {
 			s, err := Share[int32](ctx, g, 1)
 			if err != nil {
+				if err := begins("share", g); err != nil {
+					return err
+				}
 				return err
 			}
 			if _, err := s.Of(ctx, 0); err != nil {
@@ -460,7 +520,7 @@ func TestInterrupted(t *testing.T) {
 	if err := gs[0].Barrier(cancelled); !errors.Is(err, vmmc.ErrCanceled) {
 		t.Error(err)
 	}
-	each(t, gs, func(g *Group) error { return g.Barrier(ctx) })
+	each(t, gs, func(ctx context.Context, g *Group) error { return g.Barrier(ctx) })
 }
 
 // One collective at a time.

@@ -60,7 +60,6 @@ func joined(t testing.TB, nodes []*vmmctest.Node, text string, size, without int
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(g.stop) // of what a test has not left in order
 			gs = append(gs, g)
 		}
 	}
@@ -74,17 +73,65 @@ func local(t testing.TB, n int) []*Group {
 	return joined(t, nodes, newGroup(nodes, n), n, 0)
 }
 
-// each runs f for all members at the same time, and fails the test where it fails.
-func each(t testing.TB, gs []*Group, f func(g *Group) error) {
+// each runs f for all members at the same time, and fails the test where it fails. The context of the
+// others ends then.
+func each(t testing.TB, gs []*Group, f func(ctx context.Context, g *Group) error) {
 	t.Helper()
-	for rank, err := range all(gs, f) {
+	ctx, stop := context.WithCancel(within(t))
+	defer stop()
+	for i, err := range all(gs, func(g *Group) error {
+		err := f(ctx, g)
 		if err != nil {
-			t.Errorf("member %d: %v", rank, err)
+			stop()
+		}
+		return err
+	}) {
+		if err != nil {
+			t.Errorf("member %d: %v", gs[i].Rank(), err)
 		}
 	}
 	if t.Failed() {
 		t.FailNow()
 	}
+}
+
+// awaits waits until a condition holds that other goroutines bring about.
+func awaits(ctx context.Context, t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for !is() {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("never: ", what)
+		}
+	}
+}
+
+// partnerOf is a partner of a member.
+func partnerOf(t testing.TB, g *Group, rank int) *partner {
+	t.Helper()
+	for _, pt := range g.all {
+		if pt.rank == rank {
+			return pt
+		}
+	}
+	t.Fatalf("member %d is no partner of member %d", rank, g.Rank())
+	return nil
+}
+
+// awaitLinked waits until members have linked with one.
+func awaitLinked(ctx context.Context, t testing.TB, gs []*Group, rank int) {
+	t.Helper()
+	for _, g := range gs {
+		pt := partnerOf(t, g, rank)
+		awaits(ctx, t, "the link with a partner", func() bool { return g.importOf(pt) != nil })
+	}
+}
+
+// atStep calls f at each step of the members of the test, until the test ends.
+func atStep(t testing.TB, f func(g *Group, name string)) {
+	onStep.Store(&f)
+	t.Cleanup(func() { onStep.Store(nil) })
 }
 
 // all is what f returned for each member.
