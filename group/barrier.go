@@ -9,13 +9,15 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// Barrier waits until every member has entered it. Then all that any member has sent before is in
-// place. It is a collective.
+// Barrier waits until every member has entered it. Then all that any member has sent before its first
+// call of this barrier is in place. It is a collective. What was sent over a link that has failed
+// ([vmmc.Import.Err]) may be lost, and stores into bound memory need a [vmmc.Binding.Flush] before.
 //
 // Errors: [MemberGoneError]; [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends;
 // [vmmc.ErrInProgress] while another collective is under way, or if another one was interrupted and
 // is not over; [vmmc.ErrProtocol] if a program of another group has a member's name; those of
-// [vmmc.Process.ImportName], of the first collective; [vmmc.ErrClosed], [vmmc.ErrNotInHandler].
+// [vmmc.Process.ImportName], of the first collective; [vmmc.ErrClosed] also when Leave has begun;
+// [vmmc.ErrNotInHandler].
 func (g *Group) Barrier(ctx context.Context) error {
 	const op = "barrier"
 	if err := g.enter(ctx, op, barrierKind); err != nil {

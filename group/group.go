@@ -198,7 +198,8 @@ func (g *Group) Node(rank int) vmmc.NodeID {
 }
 
 // Member returns the process that is a member, and waits until it has joined. It is the process that
-// was the member, if that has ended since.
+// was the member, if that has ended since. Of a member that has left before this one knew it, it finds
+// nothing and waits.
 //
 // Errors: [vmmc.ErrBadArg] for a rank out of range; [MemberGoneError] if the program has ended before it
 // joined; those of [vmmc.Process.ImportName].
@@ -309,8 +310,10 @@ func (g *Group) ImportAll(ctx context.Context, id uint32) ([]*vmmc.Import, error
 
 // Leave ends the membership in order: [Group.Gone] of the others does not give it. It is no
 // collective, and returns when all that this process has sent is in place. What [Share] gave stays
-// until it is closed. Call Leave before the program ends, when no collective is to follow. When the
-// context ends first, call it again. After Leave collectives fail with [vmmc.ErrClosed].
+// until it is closed, but for a Share that was interrupted. Call Leave before the program ends, when no
+// collective is to follow. After an error, of the context or [vmmc.ErrBlockedNotifications], call it
+// again: until it succeeds, or the process ends, others may wait for this member. After Leave
+// collectives fail with [vmmc.ErrClosed].
 //
 // Before its first collective a member waits in Leave until the 2⌈log2 n⌉ others that it has links with
 // have joined or ended.
