@@ -102,3 +102,8 @@ check ok queue -DCLOSE
 for flag in LOOK_AHEAD UPWARDS NO_LAP QUARTER_ONLY COUNT_BEFORE_COPY NO_RESEND NO_RELOAD NO_FROM; do check broken queue -D$flag; done
 check broken queue -DKILLP -DNO_SECOND_LOOK
 check broken queue -DCLOSE -DNO_FENCE
+
+check ok group
+check ok group -DN=4 -DS=1 -DDIRECT
+for flag in NO_SEQ EARLY; do check broken group -D$flag; done
+check broken group -DN=4 -DS=1 -DNO_FLOOD
