@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(crowd())
 		},
 		"vrpcgen": func() { os.Exit(serve.Execute(vrpcgen.Command())) },
+		"gather":  func() { os.Exit(gather()) },
 		"member":  func() { os.Exit(member()) },
 		"nester":  func() { os.Exit(nester()) },
 		"lister":  func() { os.Exit(lister()) },
