@@ -9,9 +9,10 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// Barrier waits until every member has entered it. Then all that any member has sent before its first
-// call of this barrier is in place. It is a collective. What was sent over a link that has failed
-// ([vmmc.Import.Err]) may be lost, and stores into bound memory need a [vmmc.Binding.Flush] before.
+// Barrier waits until every member has entered it. Then all that any member has sent before its
+// first call of this barrier is in place. It is a collective. What was sent over a link that has
+// failed ([vmmc.Import.Err]) may be lost, and stores into bound memory need a [vmmc.Binding.Flush]
+// before.
 //
 // Errors: [MemberGoneError]; [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends;
 // [vmmc.ErrInProgress] while another collective is under way, or if another one was interrupted and
@@ -85,8 +86,8 @@ func (g *Group) collective(ctx context.Context, op string, kind uint64, value []
 // every member has entered. A barrier begins with a fence.
 //
 // An error of the fence or of a send is none of the collective's, unless it has a cause at this
-// member: that a partner is gone shows where its word is awaited. What was sent is not sent again by
-// a repeated call, because partners may be reading it.
+// member: that a partner is gone shows where its word is awaited. What was sent is not sent again
+// by a repeated call, because partners may be reading it.
 func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
 	if !cells {
 		g.step("fence")
@@ -119,12 +120,12 @@ func (g *Group) disseminate(ctx context.Context, s uint32, cells bool) error {
 	return nil
 }
 
-// floodWait bounds how long a collective that fails waits for partners that do not take the failure:
-// they are stopped or cut off.
+// floodWait bounds how long a collective that fails waits for partners that do not take the
+// failure: they are stopped or cut off.
 const floodWait = time.Second
 
-// checkFailed returns an error if a member is missing in sequence s. The failure is sent to all linked
-// partners before, as this member may end next.
+// checkFailed returns an error if a member is missing in sequence s. The failure is sent to all
+// linked partners before, as this member may end next.
 func (g *Group) checkFailed(ctx context.Context, s uint32) error {
 	g.mu.Lock()
 	f := g.failed
@@ -148,12 +149,12 @@ func (g *Group) awaitFlood(ctx context.Context) {
 	}
 }
 
-// watchAfter is how long a collective runs before a goroutine reads the failures meanwhile. Most are
-// over by then.
+// watchAfter is how long a collective runs before a goroutine reads the failures meanwhile. Most
+// are over by then.
 const watchAfter = time.Millisecond
 
-// untilFailed runs f under a context that ends when another failure becomes known, and again if that
-// does not concern sequence s.
+// untilFailed runs f under a context that ends when another failure becomes known, and again if
+// that does not concern sequence s.
 func (g *Group) untilFailed(ctx context.Context, op string, s uint32, f func(ctx context.Context) error) error {
 	for {
 		until, stop := context.WithCancel(ctx)

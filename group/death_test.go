@@ -175,8 +175,8 @@ func TestKilledEarly(t *testing.T) {
 	}
 }
 
-// Nothing tells of a member that dies before it joins where no name was kept for it: the others wait
-// within their contexts, and so does Leave.
+// Nothing tells of a member that dies before it joins where no name was kept for it: the others
+// wait within their contexts, and so does Leave.
 func TestKilledBeforeItJoins(t *testing.T) {
 	gs, child := withChild(t, vmmctest.Nodes(t, 1), 4, "stops", "join", "1")
 	if child.Line() != "stopped" {
@@ -219,12 +219,12 @@ func TestEndsBeforeItJoins(t *testing.T) {
 	leave(t, gs)
 }
 
-// A member that knows a failure before its first collective passes it on over the links that it makes
-// then, though its collectives fail.
+// A member that knows a failure before its first collective passes it on over the links that it
+// makes then, though its collectives fail.
 func TestFailureBeforeTheLinks(t *testing.T) {
 	nodes := vmmctest.Nodes(t, 1)
 	gs := joined(t, nodes, newGroup(nodes, 3), 3, 1)
-	gs[1].fail(2, 1) // as others have told it
+	gs[1].fail(2, 1) // as a partner's word says
 	if err := without(gs[1].Barrier(within(t)), 2); err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +233,8 @@ func TestFailureBeforeTheLinks(t *testing.T) {
 	}
 }
 
-// A member that ends in order fails no barrier that it has entered, and is gone for the next one, also
-// where notifications are blocked meanwhile.
+// A member that ends in order fails no barrier that it has entered, and is gone for the next one,
+// also where notifications are blocked meanwhile.
 func TestEnds(t *testing.T) {
 	for _, nodes := range [][]*vmmctest.Node{vmmctest.Nodes(t, 1), vmmctest.Nodes(t, 2)} {
 		for i := range 4 {
@@ -298,8 +298,8 @@ func TestLeaves(t *testing.T) {
 	leave(t, gs)
 }
 
-// A member that leaves before its first collective, when its partner waits for it, and before that has
-// linked with it.
+// A member that leaves before its first collective, when its partner waits for it, and before that
+// has linked with it.
 func TestLeavesFirst(t *testing.T) {
 	for _, linked := range []bool{true, false} {
 		ctx := within(t)

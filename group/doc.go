@@ -1,5 +1,5 @@
-// Package group makes one group of the programs that vmmc run -n has started: each has a rank, finds
-// the others by theirs, and meets them in barriers.
+// Package group makes one group of the programs that vmmc run -n has started: each has a rank,
+// finds the others by theirs, and meets them in barriers.
 //
 //	p, err := vmmc.Open(ctx)
 //	g, err := group.Join(ctx, p)                                  // rank g.Rank() of g.Size()
@@ -13,24 +13,25 @@
 //
 // # Collectives
 //
-// [Group.Barrier], [Exchange] and [Share] are collectives: all members call the same ones in the same
-// order, each from one goroutine at a time. A call returns nil when all members have made it. A
-// member that waits for another one is bounded by its context alone. When the context ends, the
-// others wait on: make the same call again, and it goes on where it was. The value of an Exchange is
-// that of the first of these calls. After any other error than [MemberGoneError] the others wait on, too.
+// [Group.Barrier], [Exchange] and [Share] are collectives: all members call the same ones in the
+// same order, each from one goroutine at a time. A call returns nil when all members have made it.
+// A member that waits for another one is bounded by its context alone. When the context ends, the
+// others wait on: make the same call again, and it goes on where it was. The value of an Exchange
+// is that of the first of these calls. After any other error than [MemberGoneError] the others wait
+// on, too.
 //
-// A member that takes no part any more, because it has died, left or cannot be reached, makes the
-// collective fail that it has not entered, and all later ones, at every member: with [MemberGoneError].
-// Where it dies within a collective, that one may return nil at some members and MemberGoneError at others;
-// the next one fails at all. A stopped process is not gone for the members of its node, which wait for
-// it. Those of other nodes give it up as one that cannot be reached, after [vmmc.WithSilence] and
+// When a member has died, has left or cannot be reached, the collective that it has not entered
+// fails at every member with [MemberGoneError], and so do all later ones. If it dies within a
+// collective, that one may return nil at some members and MemberGoneError at others; the next one
+// fails at all. A stopped process is not gone for the members of its node, which wait for it. Those
+// of other nodes give it up as one that cannot be reached, after [vmmc.WithSilence] and
 // [vmmc.WithResume].
 //
 // # Cost
 //
 // A member has links with 2⌈log2 n⌉ others, which its first collective makes. A barrier takes a
-// [vmmc.Process.Fence], which is a round trip on each link between nodes that has been sent over since,
-// and ⌈log2 n⌉ rounds of one word. A group has at most 4,096 members.
+// [vmmc.Process.Fence], which is a round trip on each link between nodes that has been sent over
+// since, and ⌈log2 n⌉ rounds of one word. A group has at most 4,096 members.
 //
 // Experimental: this package may change in any release.
 package group

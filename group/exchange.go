@@ -11,11 +11,11 @@ import (
 )
 
 // Exchange gives each member the values of all, by their ranks. It is a collective, and no barrier
-// for data: what members have sent before need not be in place. T is a type as package view takes, of
-// at most 240 bytes, and has the same layout at all members.
+// for data: what members have sent before need not be in place. T is a type as package view takes,
+// of at most 240 bytes, and has the same layout at all members.
 //
-// Errors: a [*view.TypeError], and [vmmc.ErrBadSize], before anything is sent; [view.ErrLayout] if a
-// member exchanges values of another layout; [vmmc.ErrProtocol] if members have called different
+// Errors: a [*view.TypeError], and [vmmc.ErrBadSize], before anything is sent; [view.ErrLayout] if
+// a member exchanges values of another layout; [vmmc.ErrProtocol] if members have called different
 // collectives; those of [Group.Barrier].
 //
 // Experimental: it may change in any release.

@@ -23,8 +23,8 @@ type Group struct {
 	p          *vmmc.Process
 	group      nodeproto.Group // without parts: the process is in none
 	rank, size int
-	importName func(ctx context.Context, name string, opts ...vmmc.FindOption) (*vmmc.Import, error) // of p
-	rounds     int                                                                                   // of a barrier
+	importName func(context.Context, string, ...vmmc.FindOption) (*vmmc.Import, error) // of p
+	rounds     int                                                                     // of a barrier
 
 	// The block, nil in no group.
 	mem   *vmmc.Memory
@@ -181,8 +181,8 @@ func (g *Group) LocalSize() int {
 	return 1
 }
 
-// Node is the node of a member, and the zero NodeID for a rank out of range or a node that is not in
-// the hosts file.
+// Node is the node of a member, and the zero NodeID for a rank out of range or a node that is not
+// in the hosts file.
 func (g *Group) Node(rank int) vmmc.NodeID {
 	switch {
 	case rank == g.rank:
@@ -197,12 +197,12 @@ func (g *Group) Node(rank int) vmmc.NodeID {
 	return node
 }
 
-// Member returns the process that is a member, and waits until it has joined. It is the process that
-// was the member, if that has ended since. Of a member that has left before this one knew it, it finds
-// nothing and waits.
+// Member returns the process that is a member, and waits until it has joined. It is the process
+// that was the member, if that has ended since. Of a member that has left before this one knew it,
+// it finds nothing and waits.
 //
-// Errors: [vmmc.ErrBadArg] for a rank out of range; [MemberGoneError] if the program has ended before it
-// joined; those of [vmmc.Process.ImportName].
+// Errors: [vmmc.ErrBadArg] for a rank out of range; [MemberGoneError] if the program has ended
+// before it joined; those of [vmmc.Process.ImportName].
 func (g *Group) Member(ctx context.Context, rank int) (vmmc.ProcessID, error) {
 	op := fmt.Sprintf("find member %d", rank)
 	if err := check(ctx, op); err != nil {
@@ -310,13 +310,13 @@ func (g *Group) ImportAll(ctx context.Context, id uint32) ([]*vmmc.Import, error
 
 // Leave ends the membership in order: [Group.Gone] of the others does not give it. It is no
 // collective, and returns when all that this process has sent is in place. What [Share] gave stays
-// until it is closed, but for a Share that was interrupted. Call Leave before the program ends, when no
-// collective is to follow. After an error, of the context or [vmmc.ErrBlockedNotifications], call it
-// again: until it succeeds, or the process ends, others may wait for this member. After Leave
-// collectives fail with [vmmc.ErrClosed].
+// until it is closed, but for a Share that was interrupted. Call Leave before the program ends,
+// when no collective is to follow. After an error, of the context or
+// [vmmc.ErrBlockedNotifications], call it again: until it succeeds, or the process ends, others may
+// wait for this member. After Leave collectives fail with [vmmc.ErrClosed].
 //
-// Before its first collective a member waits in Leave until the 2⌈log2 n⌉ others that it has links with
-// have joined or ended.
+// Before its first collective a member waits in Leave until the 2⌈log2 n⌉ others that it has links
+// with have joined or ended.
 func (g *Group) Leave(ctx context.Context) error {
 	const op = "leave the group"
 	if err := check(ctx, op); err != nil {

@@ -158,8 +158,8 @@ func leave(t *testing.T, gs []*Group) {
 	}
 }
 
-// shares lets each member write to one whose barrier word comes over others. What was sent before a barrier
-// is in place after.
+// shares lets each member write to one whose barrier word comes over others. What was sent before a
+// barrier is in place after.
 func shares(t *testing.T, gs []*Group, rounds int) {
 	t.Helper()
 	const size = 300

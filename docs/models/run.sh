@@ -104,6 +104,5 @@ check broken queue -DKILLP -DNO_SECOND_LOOK
 check broken queue -DCLOSE -DNO_FENCE
 
 check ok group
-check ok group -DN=4 -DS=1 -DDIRECT
 for flag in NO_SEQ EARLY; do check broken group -D$flag; done
 check broken group -DN=4 -DS=1 -DNO_FLOOD
