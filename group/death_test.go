@@ -233,6 +233,43 @@ func TestFailureBeforeTheLinks(t *testing.T) {
 	}
 }
 
+// A member that is still making the link with one that has sent its words and died gives that up when
+// another member says so.
+func TestFailureWhileLinking(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 1)
+	gs := joined(t, nodes, newGroup(nodes, 3), 3, 0)
+	find := gs[1].importName
+	gs[1].importName = func(ctx context.Context, name string, opts ...vmmc.FindOption) (*vmmc.Import, error) {
+		if strings.HasSuffix(name, ".2") {
+			<-ctx.Done() // as if it came too late to find the name
+			return nil, ctx.Err()
+		}
+		return find(ctx, name, opts...)
+	}
+	ctx := within(t)
+	dead := make(chan struct{})
+	go func() {
+		defer close(dead)
+		_ = gs[2].Barrier(ctx)
+	}()
+	result := make(chan []error, 1)
+	go func() { result <- all(gs[:2], func(g *Group) error { return g.Barrier(ctx) }) }()
+	awaits(ctx, t, "the word of member 2", func() bool { return gs[0].slots[0].Load() == 1 })
+	awaitLinked(ctx, t, gs[:1], 2)
+	if err := gs[2].p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for rank, err := range <-result {
+		if err := without(err, 2); err != nil {
+			t.Errorf("member %d: %v", rank, err)
+		}
+	}
+	<-dead
+	for _, g := range gs[:2] {
+		reportsGone(ctx, t, g, 2)
+	}
+}
+
 // A member that ends in order fails no barrier that it has entered, and is gone for the next one,
 // also where notifications are blocked meanwhile.
 func TestEnds(t *testing.T) {

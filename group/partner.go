@@ -41,6 +41,8 @@ type partner struct {
 	// Guarded by Group.mu.
 	linking  bool          // reports whether a task makes the link
 	settled  bool          // reports whether it is linked, or was gone before
+	ended    bool          // reports whether another member says that it has ended
+	stopLink func()        // ends the attempt to link; nil before the first
 	err      error         // why the last attempt has failed, until awaitLinks has returned it
 	im       *vmmc.Import  // of its block; nil before the link, or if it was gone before
 	flooding chan struct{} // closed when the task that sends failures ends; nil if there is none
@@ -119,7 +121,7 @@ func (g *Group) takeLinks() (linking *partner, err error) {
 // link imports the block of a partner, sends it what is known already, and awaits its end.
 func (g *Group) link(pt *partner) {
 	im, err := g.importPartner(pt)
-	if left := g.hasLeft(pt); err != nil && (left || codeOf(err) == vmmc.ErrNoSuchProcess) {
+	if left := g.hasLeft(pt); err != nil && (left || g.saidEnded(pt) || codeOf(err) == vmmc.ErrNoSuchProcess) {
 		g.fail(pt.rank, 1)
 		if !left { // it has ended before it joined
 			g.noteGone(pt.rank)
@@ -150,9 +152,14 @@ func (g *Group) link(pt *partner) {
 }
 
 // importPartner imports the block of a partner. It fails when the partner leaves, which takes the
-// block away.
+// block away, and when another member says that the partner has ended.
 func (g *Group) importPartner(pt *partner) (*vmmc.Import, error) {
 	ctx, stop := context.WithCancel(g.ctx)
+	g.mu.Lock()
+	if pt.stopLink = stop; pt.ended {
+		stop()
+	}
+	g.mu.Unlock()
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -164,6 +171,26 @@ func (g *Group) importPartner(pt *partner) (*vmmc.Import, error) {
 	stop()
 	<-watched
 	return im, err
+}
+
+// noteEnded ends the attempt to link with a member that another one says has ended: it does not
+// join any more. mu is held.
+func (g *Group) noteEnded(rank int) {
+	for _, pt := range g.all {
+		if pt.rank == rank {
+			pt.ended = true
+			if pt.stopLink != nil {
+				pt.stopLink()
+			}
+		}
+	}
+}
+
+// saidEnded reports whether another member says that a partner has ended.
+func (g *Group) saidEnded(pt *partner) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return pt.ended
 }
 
 // partnerEnded is called when a partner's block is gone.
@@ -221,6 +248,7 @@ func (g *Group) hasLeft(pt *partner) bool {
 // less than was known.
 func (g *Group) fail(rank int, seq uint32) {
 	g.mu.Lock()
+	g.noteEnded(rank)
 	f := &failure{rank, seq}
 	less := g.failed == nil || f.before(g.failed.seq)
 	if less {
@@ -302,6 +330,7 @@ func (g *Group) noteGone(rank int) {
 		return
 	}
 	g.reported[rank] = true
+	g.noteEnded(rank)
 	g.gone <- rank
 	for _, pt := range g.all {
 		pt.notices = append(pt.notices, rank)
