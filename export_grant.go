@@ -97,8 +97,8 @@ type importers struct {
 	lost           uint64               // counts the times that a link's end took grants with it
 }
 
-// importer is a process that holds grants of this process's exports. All fields are guarded by
-// memoryTable.mu.
+// importer is a process that holds grants of this process's exports. All fields but id and vouched,
+// which do not change, are guarded by memoryTable.mu.
 type importer struct {
 	id         nodeproto.ProcessID
 	vouched    nodeproto.Importer // its identity, as the daemon vouches for it

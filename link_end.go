@@ -65,7 +65,8 @@ type associations struct {
 // association joins the links between this process and one peer: the link that this process imports
 // over, and the link that the peer imports over. Both end together (docs/models/gone.pml): once one
 // has ended, the other one drains its incoming data and is closed. [PeerGone] is reported when both
-// have ended, so nothing of the peer arrives after it. All fields are guarded by associations.mu.
+// have ended, so nothing of the peer arrives after it. All fields but peer and done, which do not
+// change, are guarded by associations.mu.
 type association struct {
 	peer            nodeproto.ProcessID
 	state           associationState

@@ -260,8 +260,10 @@ type inboundLink struct {
 	assoc     *association    // Guarded like responder.
 	// LinkDown was the last event. It is final once Sever has returned: Sever takes the lock under
 	// which it is stored.
-	down      atomic.Bool
-	successor *successor // the link that replaces this one. Guarded by memory.mu.
+	down atomic.Bool
+	// The link that replaces this one. Set once, under importers.joinMu and memory.mu; guarded by
+	// either of them.
+	successor *successor
 }
 
 // successor is the link that replaces an importer's link.

@@ -169,7 +169,7 @@ type sessionHostList struct {
 	err error  // what is wrong in env
 
 	mu    sync.Mutex
-	hosts []NodeID // nil: the node is to be asked. Guarded by mu.
+	hosts []NodeID // nil: the node is to be asked. Guarded by mu once Open has set it.
 }
 
 // chooseHosts reads VMMCHOSTS. What is wrong in it is an error for a caller that asks

@@ -114,8 +114,8 @@ func (s *stream) attach(fd int, c Cipher, to connState) error {
 // redialer makes another connection for a link that has lost its own.
 type redialer struct {
 	rq       *Requester
-	redial   Redial // Guarded by rmu, as all fields that follow.
-	attempts uint64
+	redial   Redial
+	attempts uint64        // Guarded by rmu, as all fields that follow.
 	pause    time.Duration // Before the next attempt.
 
 	progress  progress  // At the last loss of the connection.

@@ -17,8 +17,9 @@ import (
 // more.
 const maxFetches = 64
 
-// fetch is an unanswered get or atomic. Its fields but done are guarded by the table's mu once
-// it is sent. The receiver writes to dst under rmu.
+// fetch is an unanswered get or atomic. Once it is in the table, the table's mu guards dst,
+// received, old, storeErr and err until done advances; the other fields do not change. The receiver
+// writes to dst under rmu.
 type fetch struct {
 	dst      []byte
 	handle   uint32

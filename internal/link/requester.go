@@ -34,7 +34,7 @@ type Requester struct {
 	// once, so enqueuing a message never waits for a write. Taken after tmu.
 	inboxMu sync.Mutex
 	inbox   fifo[outgoing]
-	// The next holder of tmu, or the background goroutine, empties inbox. Guarded by inboxMu.
+	// The next holder of tmu, or the background goroutine, empties inbox. Stored under inboxMu.
 	inboxReady atomic.Bool
 	queuedOps  atomic.Int32 // Length of inbox and queue. Grows under inboxMu.
 
