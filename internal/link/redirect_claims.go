@@ -151,7 +151,7 @@ func (m *Mapped) copyPieces(
 		if at == end {
 			return len(src), nil
 		}
-		if c.Ends(&t.Claim) {
+		if c.FinishEnded(&t.Claim) {
 			m.ringIfSleepers()
 		}
 		err := m.check()

@@ -82,8 +82,8 @@ type Result uint8
 
 // Results of Try.
 const (
-	None     Result = iota // Nothing is posted for the piece.
-	Claimed                // This message has claimed it.
+	noClaim  Result = iota // Nothing is posted for the piece.
+	newClaim               // This message has claimed it.
 	Late                   // The receiver has ended it, and may have seen the claim.
 	ByStream               // The piece must be sent on the stream.
 )
@@ -91,25 +91,25 @@ const (
 // Try claims for a message what is posted for [at, to), if anything is and it has claimed nothing.
 func (c *Claims) Try(t *Claim, at, to int) Result {
 	if t.gen != 0 {
-		return None
+		return noClaim
 	}
 	s := c.post.State().Load()
 	gen := s / 2
 	if s == 0 || s != shmlayout.Posted(gen) || gen == c.lastGen {
-		return None
+		return noClaim
 	}
 	// load once: the receiver may lie and change the values
 	lo, hi := c.post.Low().Load(), c.post.High().Load()
 	i, from := c.post.Target().Load(), c.post.Offset().Load()
 	if lo >= hi || hi > maxOffset || (lo|hi)%shm.WordSize != 0 || int(lo) >= to || int(hi) <= at {
-		return None
+		return noClaim
 	}
 	if i == shmlayout.ByStream { // the receiver determines the range itself
 		return ByStream
 	}
 	if int(i) >= len(c.targets) || from%shm.WordSize != 0 ||
 		from > uint64(c.sizes[i]) || hi-lo > uint64(c.sizes[i])-from {
-		return None
+		return noClaim
 	}
 	c.claim.First().Store(uint64(max(at, int(lo))) - lo)
 	c.claim.Done().Store(0)
@@ -120,7 +120,7 @@ func (c *Claims) Try(t *Claim, at, to int) Result {
 	}
 	c.lastGen = gen
 	t.gen, t.lo, t.hi, t.to = gen, int(lo), int(hi), c.targets[i].Bytes()[from:from+hi-lo]
-	return Claimed
+	return newClaim
 }
 
 // maxOffset bounds offsets that a peer gives, so that they fit this machine's int.
@@ -164,10 +164,10 @@ func (c *Claims) Copy(mem []byte, t *Claim, at int, src []byte, last bool) {
 	shm.Word(dst, 0).Swap(t.LastWord)
 }
 
-// Ends reports whether the receiver has ended the redirection between two pieces. The rest goes to
-// the export then. The next redirection may already be posted, to an importer that has lost its
-// link and does not know yet.
-func (c *Claims) Ends(t *Claim) bool {
+// FinishEnded finishes the claim if the receiver has ended the redirection between two pieces, and
+// reports whether it has. The rest goes to the export then. The next redirection may already be
+// posted, to an importer that has lost its link and does not know yet.
+func (c *Claims) FinishEnded(t *Claim) bool {
 	if t.gen == 0 || t.ending || c.post.State().Load() == shmlayout.Posted(t.gen) {
 		return false
 	}
