@@ -97,7 +97,7 @@ func (b *broker) awaitGrant(
 	if err != nil {
 		return nodeproto.Grant{}, nil, err
 	}
-	leave, err := p.exports.enterGuest(a.im)
+	leave, err := p.exports.countForeignWait(a.im)
 	if err != nil {
 		return nodeproto.Grant{}, nil, err
 	}

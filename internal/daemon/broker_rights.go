@@ -14,9 +14,9 @@ import (
 // that no export permits is refused at once with the same text whether the buffer exists or not: it
 // learns nothing about exports and holds nothing here.
 
-// maxGuests bounds the imports of one process that wait here for an exporter of
+// maxForeignWaits bounds the imports of one process that wait here for an exporter of
 // another user or session. Its own node bounds what it has waiting in all.
-const maxGuests = 64
+const maxForeignWaits = 64
 
 // Limits on what the daemon keeps for one process.
 const (
@@ -32,7 +32,7 @@ type exportTable struct {
 	byID    map[uint32]nodeproto.ExportRequest
 	changed chan struct{} // closed and replaced when exports change
 	// Pending imports by processes of other users or sessions.
-	guests map[nodeproto.ProcessID]int
+	foreignWaits map[nodeproto.ProcessID]int
 	// Memory that the permissions of exports take in this daemon.
 	permissionBytes int
 }
@@ -40,7 +40,7 @@ type exportTable struct {
 func newExportTable(p *process) exportTable {
 	return exportTable{
 		p: p, byID: map[uint32]nodeproto.ExportRequest{}, changed: make(chan struct{}),
-		guests: map[nodeproto.ProcessID]int{},
+		foreignWaits: map[nodeproto.ProcessID]int{},
 	}
 }
 
@@ -76,24 +76,24 @@ func (t *exportTable) admit(
 	return e, there, t.changed, err
 }
 
-// enterGuest counts a waiting import of another user or session, until leave is called.
-func (t *exportTable) enterGuest(im nodeproto.Importer) (leave func(), err error) {
+// countForeignWait counts a waiting import of another user or session, until leave is called.
+func (t *exportTable) countForeignWait(im nodeproto.Importer) (leave func(), err error) {
 	if t.sameUserAndSession(im) {
 		return func() {}, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.guests[im.Process] >= maxGuests {
+	if t.foreignWaits[im.Process] >= maxForeignWaits {
 		return nil, code.New(code.NoMem, "%d imports of process %d on node %q wait for process %d on "+
 			"node %q already, which is of another user or session",
-			maxGuests, im.Process.PID, im.Process.Node, t.p.id.Load().PID, t.p.n.cfg.Name)
+			maxForeignWaits, im.Process.PID, im.Process.Node, t.p.id.Load().PID, t.p.n.cfg.Name)
 	}
-	t.guests[im.Process]++
+	t.foreignWaits[im.Process]++
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.guests[im.Process]--; t.guests[im.Process] == 0 {
-			delete(t.guests, im.Process)
+		if t.foreignWaits[im.Process]--; t.foreignWaits[im.Process] == 0 {
+			delete(t.foreignWaits, im.Process)
 		}
 	}, nil
 }

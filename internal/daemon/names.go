@@ -190,60 +190,60 @@ func (p *process) importNamedElsewhere(
 	return g, err
 }
 
-// Limits on the imports of one other node that look for names here at a time, so that its users do
+// Limits on the imports of one other node that look up names here at a time, so that its users do
 // not fill the node for each other.
 const (
-	maxLooksOfGuest = 4_096  // of one user
-	maxLooksOfNode  = 16_384 // of all its users
+	maxUserLookups = 4_096  // of one user
+	maxNodeLookups = 16_384 // of all its users
 )
 
-// guests counts the imports of other nodes that look for names here.
-type guests struct {
+// remoteLookups counts the imports of other nodes that look up names here.
+type remoteLookups struct {
 	mu    sync.Mutex
-	nodes map[string]*guestNode // present while it has looks. Guarded by mu.
+	nodes map[string]*remoteNode // present while it has lookups. Guarded by mu.
 }
 
-// guestNode is another node. Guarded by guests.mu.
-type guestNode struct {
-	looks int
-	users map[string]*guestUser // present while it has looks
+// remoteNode is another node. Guarded by remoteLookups.mu.
+type remoteNode struct {
+	lookups int
+	users   map[string]*remoteUser // present while it has lookups
 }
 
-// guestUser is a user of another node.
-type guestUser struct {
-	looks int // Guarded by guests.mu.
-	part  names.Owner
+// remoteUser is a user of another node.
+type remoteUser struct {
+	lookups int // Guarded by remoteLookups.mu.
+	owner   names.Owner
 }
 
-// enter begins a look, which leave ends. o is the part of the importer's user in the table of names.
-func (t *guests) enter(node, user string) (o *names.Owner, leave func(), err error) {
+// begin counts a lookup until end is called. o is the importer's user in the table of names.
+func (t *remoteLookups) begin(node, user string) (o *names.Owner, end func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.nodes[node]
 	if n == nil {
-		n = &guestNode{users: map[string]*guestUser{}}
+		n = &remoteNode{users: map[string]*remoteUser{}}
 	}
 	u := n.users[user]
 	if u == nil {
-		u = &guestUser{part: names.Owner{MostWaits: maxLooksOfGuest}}
+		u = &remoteUser{owner: names.Owner{MostWaits: maxUserLookups}}
 	}
-	if n.looks >= maxLooksOfNode || u.looks >= maxLooksOfGuest {
+	if n.lookups >= maxNodeLookups || u.lookups >= maxUserLookups {
 		return nil, nil, code.New(code.NoMem,
-			"%d imports of node %q look for names already, %d of them of user %q", n.looks, node, u.looks, user)
+			"%d imports of node %q look for names already, %d of them of user %q", n.lookups, node, u.lookups, user)
 	}
 	if t.nodes == nil {
-		t.nodes = map[string]*guestNode{}
+		t.nodes = map[string]*remoteNode{}
 	}
 	t.nodes[node], n.users[user] = n, u
-	n.looks++
-	u.looks++
-	return &u.part, func() {
+	n.lookups++
+	u.lookups++
+	return &u.owner, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if u.looks--; u.looks == 0 {
+		if u.lookups--; u.lookups == 0 {
 			delete(n.users, user)
 		}
-		if n.looks--; n.looks == 0 {
+		if n.lookups--; n.lookups == 0 {
 			delete(t.nodes, node)
 		}
 	}, nil
@@ -256,11 +256,11 @@ func (n *Node) grantNamed(
 	if err := n.checkName(k.Name, k.Cluster); err != nil {
 		return g, 0, err
 	}
-	o, leave, err := n.guests.enter(im.Process.Node, im.User)
+	o, end, err := n.lookups.begin(im.Process.Node, im.User)
 	if err != nil {
 		return g, 0, err
 	}
-	defer leave()
+	defer end()
 	for pause := minNamePause; ; pause = min(2*pause, maxNamePause) {
 		e, err := n.findNamed(ctx, o, im, k)
 		if err != nil {
@@ -296,7 +296,7 @@ const (
 )
 
 // findNamed returns the export that a name is for. An importer of the name's own user and session
-// waits for it; o is its part in the table. Another one is refused at once, with one text where the
+// waits for it as o. Another one is refused at once, with one text where the
 // name is not there and where it is not for the importer.
 func (n *Node) findNamed(
 	ctx context.Context, o *names.Owner, im nodeproto.Importer, k names.Key,

@@ -11,11 +11,11 @@ import (
 // A user of another node has room for its imports however many others of the node make, and what
 // has ended is not counted.
 func TestGuests(t *testing.T) {
-	var g guests
+	var g remoteLookups
 	var leaves []func()
 	enter := func(node, user string, n int) (err error) {
 		for range n {
-			_, leave, err := g.enter(node, user)
+			_, leave, err := g.begin(node, user)
 			if err != nil {
 				return err
 			}
@@ -23,14 +23,14 @@ func TestGuests(t *testing.T) {
 		}
 		return nil
 	}
-	if err := enter("a", "u", maxLooksOfGuest); err != nil {
+	if err := enter("a", "u", maxUserLookups); err != nil {
 		t.Fatal(err)
 	}
 	if err := enter("a", "u", 1); !errors.Is(err, code.NoMem) {
 		t.Errorf("one too many of a user: %v", err)
 	}
-	for i := 1; i < maxLooksOfNode/maxLooksOfGuest; i++ {
-		if err := enter("a", fmt.Sprint(i), maxLooksOfGuest); err != nil {
+	for i := 1; i < maxNodeLookups/maxUserLookups; i++ {
+		if err := enter("a", fmt.Sprint(i), maxUserLookups); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -74,7 +74,7 @@ type Node struct {
 	broker      broker
 	names       names.Table
 	listing     perUser // lists of names
-	guests      guests
+	lookups     remoteLookups
 	sessions    sessions
 	control     control
 	disk        *statedir.Disk

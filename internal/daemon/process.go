@@ -38,7 +38,7 @@ type process struct {
 
 	id      atomic.Pointer[nodeproto.ProcessID] // nil before it has registered
 	session string                              // set before id
-	names   *names.Owner                        // its part in the node's table; set before id
+	names   *names.Owner                        // in the node's table of names; set before id
 	// Its place in a session of this node; nil: none; set before id.
 	member  *member
 	joined  atomic.Bool            // reports whether the journal knows this connection

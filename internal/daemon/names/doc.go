@@ -1,7 +1,7 @@
 // Package names is a node's table of the names under which its processes publish exports.
 //
-// A name belongs to a user and a session, see [Key]. A process takes part by an [Owner], and each
-// name of an export is an [Entry]: claiming, then held, then ended (entryState has the diagram).
+// A name belongs to a user and a session, see [Key]. Each process is an [Owner], and each name of an
+// export is an [Entry]: claiming, then held, then ended (entryState has the diagram).
 // Only held entries are found. An entry ends by [Table.Withdraw], with its export by
 // [Table.EndExport], with its process by [Table.Drop], and a claim also if a returning process has
 // the name ([Table.Restore]).

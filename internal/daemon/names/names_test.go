@@ -245,7 +245,7 @@ func TestWakes(t *testing.T) {
 		if err := tab.Enter(b, k); err != nil {
 			t.Fatal(err)
 		}
-		_, found, _ := tab.look(k, new(*reservation))
+		_, found, _ := tab.findWaited(k, new(*reservation))
 		waits = append(waits, found)
 	}
 	woken := func() (n int) {
@@ -275,7 +275,7 @@ func TestWakes(t *testing.T) {
 	if n := woken(); n != 1 {
 		t.Errorf("a name has woken %d imports, want 1", n)
 	}
-	_, again, _ := tab.look(key("none7"), new(*reservation))
+	_, again, _ := tab.findWaited(key("none7"), new(*reservation))
 	tab.EndExport(a, 1<<40)
 	select {
 	case <-again:
@@ -316,7 +316,7 @@ func TestWait(t *testing.T) {
 	if e := <-tries; e != first {
 		t.Error("another entry was tried")
 	}
-	_, changed, _ := tab.look(key("x"), new(*reservation))
+	_, changed, _ := tab.findWaited(key("x"), new(*reservation))
 	hold(t, &tab, key("y"), a, of(3))
 	select {
 	case <-changed:
@@ -817,7 +817,7 @@ func BenchmarkTable(b *testing.B) {
 				if err == nil && i%10 == 0 {
 					k := key(fmt.Sprint("none", i))
 					if err = tab.Enter(a, k); err == nil {
-						_, _, _ = tab.look(k, new(*reservation))
+						_, _, _ = tab.findWaited(k, new(*reservation))
 					}
 				}
 				if err != nil {

@@ -55,7 +55,7 @@ type name struct {
 	turn     uint64       // the entry of a set that Find begins with, and around
 }
 
-// Owner is one process's part in the table. A process that rejoins has another one.
+// Owner is a process that has names or waits for them. A process that rejoins is another Owner.
 type Owner struct {
 	ID    nodeproto.ProcessID
 	Alive func() bool // reports whether the process lives, as the kernel says

@@ -75,10 +75,10 @@ func (t *Table) Wait(
 		return nil, err
 	}
 	defer t.Leave(o, k)
-	// It is kept: a reservation that has ended may be forgotten before this call looks again.
+	// It is kept: a reservation that has ended may be forgotten before this call looks it up again.
 	var reserved *reservation
 	for {
-		es, changed, err := t.look(k, &reserved)
+		es, changed, err := t.findWaited(k, &reserved)
 		if e, refused := Choose(es, admit); e != nil || refused != nil {
 			return e, refused
 		}
@@ -93,10 +93,12 @@ func (t *Table) Wait(
 	}
 }
 
-// look is Find of a name that has a waiter, and the channel that is closed when another entry is
-// held or the name's reservation has ended. last is the reservation that the waiter has seen last; err
-// says that its process has ended.
-func (t *Table) look(k Key, last **reservation) (es []*Entry, changed <-chan struct{}, err error) {
+// findWaited is Find of a name that has a waiter, and the channel that is closed when another entry
+// is held or the name's reservation has ended. last is the reservation that the waiter has seen
+// last; err says that its process has ended.
+func (t *Table) findWaited(
+	k Key, last **reservation,
+) (es []*Entry, changed <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.find(k)
