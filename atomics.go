@@ -91,7 +91,7 @@ func (im *Import) atomic(ctx context.Context, op string, c link.AtomicOp, off in
 	return old, nil
 }
 
-// Outcome is an atomic that was on its way to the exporter when its call returned, because the
+// Outcome is an atomic that was in flight to the exporter when its call returned, because the
 // call's context or the import had ended. It is done once, or not at all, whether or not the
 // program waits for it.
 type Outcome struct {

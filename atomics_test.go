@@ -221,7 +221,7 @@ func TestOutcomeOfACancelledAtomic(t *testing.T) {
 			return err
 		}, 7, 7},
 	}
-	// begun is an atomic that is on its way, or whose answer is, when its call ends.
+	// begun is an atomic that is in flight, or whose answer is, when its call ends.
 	type begun struct {
 		a, b *vmmc.Process
 		g    *gate

@@ -71,19 +71,19 @@ func (w *wiretap) dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	for i, c := range [][2]net.Conn{{near, far}, {far, near}} {
 		w.wg.Go(func() {
-			_, _ = io.Copy(io.MultiWriter(c[1], &ear{w, i}), c[0])
+			_, _ = io.Copy(io.MultiWriter(c[1], &recorder{w, i}), c[0])
 			_, _ = near.Close(), far.Close()
 		})
 	}
 	return mine, nil
 }
 
-type ear struct {
+type recorder struct {
 	w   *wiretap
 	way int
 }
 
-func (e *ear) Write(b []byte) (int, error) {
+func (e *recorder) Write(b []byte) (int, error) {
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()
 	return e.w.heard[e.way].Write(b)

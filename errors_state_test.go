@@ -191,7 +191,7 @@ func TestRevokedImport(t *testing.T) {
 				t.Errorf("closed twice: %v", err)
 			}
 			for name, f := range calls(t, s.im) {
-				// On the stream a send that is on its way may still be reported as sent.
+				// On the stream a send that is in flight may still be reported as sent.
 				s.wrong(t, name, eventually(t, f), vmmc.ErrRevoked, vmmc.ErrBadIbufState)
 			}
 			s.untouched(t)

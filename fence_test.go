@@ -121,7 +121,7 @@ func (c *telling) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// A fence fails for an exporter that ends while its data is on its way, and fences the others.
+// A fence fails for an exporter that ends while its data is in flight, and fences the others.
 func TestProcessFenceOfOneThatEnds(t *testing.T) {
 	near, far := nodes(t, "between nodes")
 	a, b, c := join(t, near), join(t, far), join(t, near)

@@ -40,14 +40,14 @@ var hostileFiles = map[string]func(t testing.TB, n int) (fds []int, answer func(
 		f.Hang("flush", "statfs", "getattr", "read", "write", "release")
 		return fds, f.Answer
 	},
-	"unix sockets with a TCP socket on its way that lingers": func(t testing.TB, n int) (fds []int, answer func()) {
+	"unix sockets with a TCP socket in flight that lingers": func(t testing.TB, n int) (fds []int, answer func()) {
 		sockets, let := testutil.LingeringSockets(t, n)
 		for _, fd := range sockets {
 			fds = append(fds, onItsWay(t, fd))
 		}
 		return fds, let
 	},
-	"unix sockets with a file on its way that is to be written": func(t testing.TB, n int) (fds []int, answer func()) {
+	"unix sockets with a file in flight that is to be written": func(t testing.TB, n int) (fds []int, answer func()) {
 		f := testutil.NewFUSE(t, true, testutil.FUSEFile{Name: "file", Data: make([]byte, 4096), Mode: 0o600})
 		other := os.NewFile(uintptr(openFile(t, filepath.Join(f.Dir, "file"))), "file")
 		t.Cleanup(func() { _ = other.Close() })

@@ -268,7 +268,7 @@ func socketOf(p *vmmc.Process) string {
 }
 
 // The memory of an export is taken back while the kernel has a part of an answer of it, and no room
-// for the rest. The link ends on one node, as half of the answer is on its way, and the export ends
+// for the rest. The link ends on one node, as half of the answer is in flight, and the export ends
 // too, with an event: other importers are told.
 func TestExportWhoseMemoryIsTakenBackInAnAnswer(t *testing.T) {
 	const size = 4 << 20

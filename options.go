@@ -45,7 +45,7 @@ func WithSession(name string) Option { return func(o *options) { o.session = nam
 // also joining and leaving, exports, imports, links that are made and lost, and spawns, and at
 // slog.LevelDebug-4 each request to the daemon and from it.
 //
-// Data on its way is not logged, so a logger costs sends nothing: except in a program built with
+// Data in flight is not logged, so a logger costs sends nothing: except in a program built with
 // the tag vmmcdebug (the manual's vmmcd.lib), which also checks itself. There each message, get,
 // atomic and notification is logged at slog.LevelDebug-4, at both ends: its import's handle,
 // number, offset and size.

@@ -19,7 +19,7 @@ func broken(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errBroken}, args...)...)
 }
 
-// pendingMost bounds the asynchronous messages of a conversation that are on their way.
+// pendingMost bounds the asynchronous messages of a conversation that are in flight.
 const pendingMost = 8
 
 // sender is the sender's side of a conversation.
@@ -231,7 +231,7 @@ func (s *sender) refused(n uint32, err error) error {
 	return fmt.Errorf("message %d: %w", n, err)
 }
 
-// settle waits until at most so many asynchronous messages are on their way.
+// settle waits until at most so many asynchronous messages are in flight.
 func (s *sender) settle(most int) error {
 	for len(s.pending) > most {
 		q := s.pending[0]

@@ -119,7 +119,7 @@ func (s *sequence) closeBlocked(e *export) {
 }
 
 // discard changes whether an export's notifications have an effect. It is
-// decided when their turn comes, which for those on their way may be either time.
+// decided when their turn comes, which for those in flight may be either time.
 func (s *sequence) discard() {
 	exports := slices.DeleteFunc(slices.Clone(s.exports), func(e *export) bool { return !e.handler })
 	if len(exports) == 0 {

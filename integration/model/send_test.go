@@ -192,7 +192,7 @@ func (s *sequence) sendOutcomes(c *sending) []result {
 	}
 	if !im.mapped {
 		out = append(out, either(ends)...)
-		// What is on its way when the export ends may be reported as sent.
+		// What is in flight when the export ends may be reported as sent.
 		if !im.known && !im.closed && !im.p.closed && (c.n <= eager || c.async) {
 			out = append(out, ok)
 		}

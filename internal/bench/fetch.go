@@ -85,7 +85,7 @@ func provide(ctx context.Context, e *end, j job) ([]float64, error) {
 	for ctx.Err() == nil && over.Load() != j.First {
 		switch j.Mode {
 		case "waiting":
-			if err := e.glance(ctx, func() bool { return over.Load() == j.First }); err != nil {
+			if err := e.waitBriefly(ctx, func() bool { return over.Load() == j.First }); err != nil {
 				return nil, err
 			}
 		case "computing":

@@ -112,7 +112,7 @@ func arrivals(ctx context.Context, e *end, j job) ([]float64, error) {
 			have, err = e.raw.Moved(ctx, j.Size, have)
 		default:
 			old := have
-			err = e.glance(ctx, func() bool { have = w.Load(); return have != old })
+			err = e.waitBriefly(ctx, func() bool { have = w.Load(); return have != old })
 		}
 		if err != nil {
 			return nil, err

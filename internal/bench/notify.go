@@ -134,7 +134,7 @@ func signalled(ctx context.Context, e *end, j job) ([]float64, error) {
 			if j.Mode == "asleep" {
 				seen, err = e.handled.WaitNotified(ctx, seen)
 			} else {
-				err = e.glance(ctx, func() bool { return e.handled.Notified() != seen })
+				err = e.waitBriefly(ctx, func() bool { return e.handled.Notified() != seen })
 				seen = e.handled.Notified()
 			}
 			if err != nil {

@@ -93,16 +93,16 @@ func (e *end) lookAt(ctx context.Context, off int, v uint32) error {
 		return err
 	}
 	for w.Load() != v {
-		if err := e.glance(ctx, func() bool { return w.Load() == v }); err != nil {
+		if err := e.waitBriefly(ctx, func() bool { return w.Load() == v }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// glance waits until found, or for some microseconds: less than the time after
+// waitBriefly waits until found, or for some microseconds: less than the time after
 // which a wait sleeps.
-func (e *end) glance(ctx context.Context, found func() bool) error {
+func (e *end) waitBriefly(ctx context.Context, found func() bool) error {
 	looks, most := 0, e.often(1024, 64)
 	return e.p.WaitUntil(ctx, func() bool {
 		looks++

@@ -26,7 +26,7 @@ func FromPeer(c *net.UnixConn) *Source {
 // User gives a user of this machine. Its user calls Release.
 func User(uid uint32) *Source { return From("user " + strconv.FormatUint(uint64(uid), 10)) }
 
-// HangUp closes a connection or a listener, and does not wait: descriptors may be on their way in
+// HangUp closes a connection or a listener, and does not wait: descriptors may be in flight in
 // it, which are closed with it. Its far end reads the end at once.
 func HangUp(c interface {
 	io.Closer

@@ -51,7 +51,7 @@ func pipe(t *testing.T) (fd int, closed func()) {
 func TestSlowToClose(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T, n int) (fds []int, free func()){
 		"a TCP socket that lingers": func(t *testing.T, n int) ([]int, func()) { return testutil.LingeringSockets(t, n) },
-		"such a socket on its way, in a socket of its sender": func(t *testing.T, n int) (fds []int, free func()) {
+		"such a socket in flight, in a socket of its sender": func(t *testing.T, n int) (fds []int, free func()) {
 			sockets, free := testutil.LingeringSockets(t, n)
 			for _, fd := range sockets {
 				a, b, err := unix.StreamPair()

@@ -244,7 +244,7 @@ func (m *Mapped) sendNow(ctx context.Context, off int, src []byte, notify bool) 
 }
 
 // sendRedirectedAsync sends a message to a redirectable export in its turn, from memory that was
-// lent for it.
+// borrowed for it.
 func (m *Mapped) sendRedirectedAsync(ctx context.Context, off int, src []byte, notify bool) error {
 	if notify {
 		return m.sendNotifyRedirected(ctx, off, src, nil, true)
@@ -312,7 +312,7 @@ func (c *copyOp) step() (over bool, err error) {
 			err = unknown(err)
 		}
 	default:
-		// The memory is lent, and this is not the goroutine of its owner.
+		// The memory is borrowed, and this is not the goroutine of its owner.
 		if gerr := shm.Guard(func() {
 			if c.get {
 				err = c.load(n, over)

@@ -26,9 +26,9 @@ type frameFault struct {
 
 // frameNet is a network that knows where frames begin and end, which to a checksum of bytes alone are all in order.
 type frameNet struct {
-	ends []*net.TCPConn
-	wg   sync.WaitGroup
-	mute atomic.Bool // nothing comes back
+	ends   []*net.TCPConn
+	wg     sync.WaitGroup
+	silent atomic.Bool // nothing comes back
 }
 
 // framewise puts one before y, and gives the end that takes its place.
@@ -42,7 +42,7 @@ func (b *bridge) framewise(y *net.TCPConn, faults *[2][]frameFault) (near *net.T
 	b.conns, b.nets = append(b.conns, c), append(b.nets, n)
 	b.mu.Unlock()
 	n.wg.Go(func() { n.pass(y, x, faults[0], new(atomic.Bool)) })
-	n.wg.Go(func() { n.pass(x, y, faults[1], &n.mute) })
+	n.wg.Go(func() { n.pass(x, y, faults[1], &n.silent) })
 	return near, nil
 }
 
@@ -54,7 +54,7 @@ func (n *frameNet) close() {
 }
 
 // pass is one way.
-func (n *frameNet) pass(from, to *net.TCPConn, faults []frameFault, mute *atomic.Bool) {
+func (n *frameNet) pass(from, to *net.TCPConn, faults []frameFault, silent *atomic.Bool) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	var kept []byte // goes behind the next frame
 	for i := 0; ; i++ {
@@ -83,7 +83,7 @@ func (n *frameNet) pass(from, to *net.TCPConn, faults []frameFault, mute *atomic
 			}
 			faults = faults[1:]
 		}
-		if mute.Load() {
+		if silent.Load() {
 			continue
 		}
 		if _, err := to.Write(out); err != nil {
@@ -169,7 +169,7 @@ func TestLostCreditsAreAskedFor(t *testing.T) {
 	if err := b.out.WaitApplied(ctx); err != nil { // nothing else is owed
 		t.Fatal(err)
 	}
-	b.nets[0].mute.Store(true)
+	b.nets[0].silent.Store(true)
 	close(open)
 	for range shmlayout.Credits {
 		<-ran

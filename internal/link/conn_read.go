@@ -209,7 +209,7 @@ func (s *stream) releaseUnarmed() {
 		s.flushDeferredAck(false)
 	}
 	s.touched.Store(true)      // before the token is free; see sweep
-	if !s.token.tryRelease() { // an event was on its way when the descriptor was disarmed
+	if !s.token.tryRelease() { // an event was in flight when the descriptor was disarmed
 		s.receive(maxRecvCalls)
 		s.releaseArmed()
 		return

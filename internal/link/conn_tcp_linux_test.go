@@ -20,7 +20,7 @@ func socketSendBuffer(t *testing.T, fd int) int {
 	return n
 }
 
-// hasLowRTTBuffer says whether what is on its way on a connection is bounded.
+// hasLowRTTBuffer says whether what is in flight on a connection is bounded.
 func (s *stream) hasLowRTTBuffer(t *testing.T) bool {
 	t.Helper()
 	fd, far, err := unix.StreamPair()
@@ -34,7 +34,7 @@ func (s *stream) hasLowRTTBuffer(t *testing.T) bool {
 	return socketSendBuffer(t, s.fd) == socketSendBuffer(t, fd)
 }
 
-// What is on its way to a near end is bounded at both ends, on the first connection of a link and on the next one.
+// What is in flight to a near end is bounded at both ends, on the first connection of a link and on the next one.
 func TestSendBufferAtLowRTT(t *testing.T) {
 	first, next := false, false
 	for range 20 { // a handshake that was interrupted looks like one with an end that is far

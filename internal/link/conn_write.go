@@ -393,7 +393,7 @@ func (s *stream) flushDue() (more bool) {
 	return false
 }
 
-// disarmWrite undoes armWrite. The caller holds tmu. An event may still be on its way.
+// disarmWrite undoes armWrite. The caller holds tmu. An event may still be in flight.
 func (s *stream) disarmWrite() {
 	if s.tx.writeArmed && s.wfd >= 0 {
 		s.tx.writeArmed = false

@@ -7,7 +7,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// unarmed says whether o is on the guard's list, and armed for reading.
+// unarmed says whether o is on the watchdog's list, and armed for reading.
 func unarmed(rq *Requester) (listed, armed bool) {
 	g := &rq.e.watchdog
 	g.mu.Lock()
@@ -32,8 +32,8 @@ func TestWatchdogArms(t *testing.T) {
 	}
 }
 
-// onlyOnWatchdog gives the guard a timer that is in no set, so that the test alone has it act. It
-// comes before a link is on the guard's list: the timer of before was never set then.
+// onlyOnWatchdog gives the watchdog a timer that is in no set, so that the test alone has it act. It
+// comes before a link is on the watchdog's list: the timer of before was never set then.
 func onlyOnWatchdog(t *testing.T, rq *Requester) *rearmWatchdog {
 	t.Helper()
 	deaf, err := unix.NewTimer()
@@ -127,7 +127,7 @@ func TestDisarmRead(t *testing.T) {
 	g.lastSweep.Store(unix.Monotonic() + int64(time.Hour))
 	rq.disarmRead()
 	if listed, armed := unarmed(rq); !listed || armed {
-		t.Errorf("the link is on the guard's list: %v, armed: %v", listed, armed)
+		t.Errorf("the link is on the watchdog's list: %v, armed: %v", listed, armed)
 	}
 	startSleeper(t, rq)
 	g.timerExpired()

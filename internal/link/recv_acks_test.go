@@ -213,7 +213,7 @@ func TestAcknowledgedAtTheEnd(t *testing.T) {
 	}
 }
 
-// A message says that others are on their way only where so many are that a sender with fewer in flight never waits for it.
+// A message says that others are in flight only where so many are that a sender with fewer in flight never waits for it.
 func TestCanShareAck(t *testing.T) {
 	for _, c := range []struct {
 		size, before int
@@ -232,7 +232,7 @@ func TestCanShareAck(t *testing.T) {
 			rq.inFlight.Add(rq.inFlight.Len()+1, c.size)
 		}
 		if got := rq.canShareAck(c.size); got != c.want {
-			t.Errorf("with %d messages of %d bytes on their way: %v, want %v", c.before, c.size, got, c.want)
+			t.Errorf("with %d messages of %d bytes in flight: %v, want %v", c.before, c.size, got, c.want)
 		}
 		rq.tmu.Unlock()
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// An export can end while an answer to a get of one importer is on its way, and another importer's message has just come: what is
+// An export can end while an answer to a get of one importer is in flight, and another importer's message has just come: what is
 // left of the answer is copied, and the race detector has nothing to say of it.
 func TestWithdrawnBesideAStore(t *testing.T) {
 	const size = 1 << 20

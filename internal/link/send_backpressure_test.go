@@ -27,7 +27,7 @@ func TestUnwrittenDataIsWritten(t *testing.T) {
 	const size = 4 << 20
 	for name, prepare := range map[string]func(*testing.T, *Requester){
 		"armed":   func(*testing.T, *Requester) {},
-		"at rest": releasedUnarmed,
+		"unarmed": releasedUnarmed,
 		"a sleeper": func(t *testing.T, rq *Requester) {
 			startSleeper(t, rq)
 			releasedUnarmed(t, rq)

@@ -77,7 +77,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// A link at rest hears the answer to what the background has written, without the guard.
+// An unarmed link receives the answer to what the background has written, without the watchdog.
 func TestAnswerToAnUnarmedLink(t *testing.T) {
 	mem := memory(t, 64)
 	mem[7] = 7
@@ -85,7 +85,7 @@ func TestAnswerToAnUnarmedLink(t *testing.T) {
 	for !p.out.tryTokenDisarmed() {
 		time.Sleep(time.Millisecond)
 	}
-	p.out.onWatchdog.Store(true) // the guard takes it for its own
+	p.out.onWatchdog.Store(true) // the watchdog takes it for its own
 	p.out.releaseUnarmed()
 	dst := make([]byte, 8)
 	r, err := p.out.GetAsync(t.Context(), Read{Handle: 1, Dst: dst})

@@ -25,28 +25,28 @@ func sendAsync(t *testing.T, rq *Requester, size int) (r Request, gathered bool)
 	return r, rq.inBulkBatch.Load() && rq.inboxReady.Load()
 }
 
-// offWatchdog leaves o at rest as a waiter does, but for the guard, which does not know of it: what happens then others do.
+// offWatchdog leaves o unarmed as a waiter does, but for the watchdog, which does not know of it: what happens then others do.
 func offWatchdog(t *testing.T, rq *Requester) {
 	t.Helper()
 	rq.onWatchdog.Store(true)
 	releasedUnarmed(t, rq)
 }
 
-// onWatchdog gives it to the guard after all.
+// onWatchdog gives it to the watchdog after all.
 func onWatchdog(t *testing.T, rq *Requester) {
 	t.Helper()
 	rq.onWatchdog.Store(false)
 	releasedUnarmed(t, rq)
 }
 
-// coalescing has two messages on their way and a third one that waits for more.
+// coalescing has two messages in flight and a third one that waits for more.
 func coalescing(t *testing.T) (rq *Requester, far int, third Request) {
 	t.Helper()
 	rq, far = requesterTo(t)
 	offWatchdog(t, rq)
 	for range 2 {
 		if _, gathered := sendAsync(t, rq, gatherable); gathered {
-			t.Fatal("a message is gathered, and little is on its way")
+			t.Fatal("a message is gathered, and little is in flight")
 		}
 	}
 	if stuck, _ := blockedAndArmed(rq); stuck {
@@ -110,7 +110,7 @@ func TestCoalescedIsWritten(t *testing.T) {
 	}
 }
 
-// And in any case by the guard, also where waiters come again and again.
+// And in any case by the watchdog, also where waiters come again and again.
 func TestWatchdogWritesCoalesced(t *testing.T) {
 	gathered := 0
 	for range 20 { // it may come in between
@@ -185,7 +185,7 @@ func TestCoalescedInOneCall(t *testing.T) {
 		rq, far := requesterTo(t)
 		offWatchdog(t, rq)
 		rq.tmu.Lock()
-		for range coalesceInFlight/c.size + 2 { // as if they were on their way
+		for range coalesceInFlight/c.size + 2 { // as if they were in flight
 			rq.inFlight.Add(rq.inFlight.Len()+1, c.size)
 		}
 		rq.tmu.Unlock()
@@ -205,7 +205,7 @@ func TestCoalescedInOneCall(t *testing.T) {
 	}
 }
 
-// Where a waiter has just looked for what comes the other way, messages are gathered though nothing is on its way, up to coalesceBidirectional.
+// Where a waiter has just looked for what comes the other way, messages are gathered though nothing is in flight, up to coalesceBidirectional.
 func TestCoalescedBidirectional(t *testing.T) {
 	for _, c := range []struct{ size, messages int }{{gatherable, coalesceMessages}, {chunk / 2, coalesceMessages}, {chunk, pacing.MinParts}, {2 * chunk, 2}, {4 * chunk, 1}} {
 		rq, far := requesterTo(t)

@@ -53,7 +53,7 @@ type transmitter struct {
 	writeBlocked atomic.Bool
 	// Goroutines that write between their polls. Stored under tmu.
 	activeWriters atomic.Int32
-	writeArmed    bool // A write event will come or is on its way.
+	writeArmed    bool // A write event will come or is in flight.
 	// tryFlush is writing: markWriteBlocked must not arm.
 	flushing bool
 	// Bytes left of the write quantum; see pumpQuantum. 0: no bound; negative: used up.

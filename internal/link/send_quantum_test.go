@@ -23,12 +23,12 @@ func TestUnwrittenDataBidirectional(t *testing.T) {
 		armed          bool
 	}{
 		"armed":   {armed: true},
-		"at rest": {prepare: releasedUnarmed},
+		"unarmed": {prepare: releasedUnarmed},
 		"a sleeper": {prepare: func(t *testing.T, rq *Requester) {
 			startSleeper(t, rq)
 			releasedUnarmed(t, rq)
 		}, armed: true},
-		"at rest, then a sleeper": {prepare: releasedUnarmed, after: startSleeper, armed: true},
+		"unarmed, then a sleeper": {prepare: releasedUnarmed, after: startSleeper, armed: true},
 		"after a wait": {after: func(t *testing.T, rq *Requester) {
 			rq.beginWrite()
 			releasedUnarmed(t, rq)
@@ -63,7 +63,7 @@ func TestUnwrittenDataBidirectional(t *testing.T) {
 					stuck, armed := blockedAndArmed(rq)
 					return stuck && armed
 				})
-			} else if stuck, armed := blockedAndArmed(rq); !stuck || armed && rq.onWatchdog.Load() { // the guard may have come meanwhile, which arms
+			} else if stuck, armed := blockedAndArmed(rq); !stuck || armed && rq.onWatchdog.Load() { // the watchdog may have come meanwhile, which arms
 				t.Errorf("anything left: %v, an event to come for it: %v", stuck, armed)
 			}
 			discardFrom(t, far, 2*framed(size))

@@ -27,9 +27,9 @@ func awake(t testing.TB) {
 	}
 }
 
-// lookout is a connection without a reader: only the poller takes packets from it. read
+// unreadConn is a connection without a reader: only the poller takes packets from it. read
 // gives it one, to end as others do.
-func lookout(t testing.TB, near, far Handler) (l, o *Conn, read func()) {
+func unreadConn(t testing.TB, near, far Handler) (l, o *Conn, read func()) {
 	t.Helper()
 	awake(t)
 	a, b := sockets(t)
@@ -134,7 +134,7 @@ func TestLookingServes(t *testing.T) {
 	var l, o *Conn
 	fd, w := pipe(t)
 	begun := make(chan struct{})
-	l, o, _ = lookout(t, func(_ context.Context, m Method, _ []byte, fds []int) (any, []int, error) {
+	l, o, _ = unreadConn(t, func(_ context.Context, m Method, _ []byte, fds []int) (any, []int, error) {
 		if m != Offer || len(fds) != 1 {
 			closeAll(fds)
 			return nil, nil, code.New(code.BadArg, "method %d, %d descriptors", m, len(fds))
@@ -161,7 +161,7 @@ func TestLookingServes(t *testing.T) {
 func TestLookingTakesWhatOthersWaitFor(t *testing.T) {
 	const others = 20
 	had := make(chan struct{}, others)
-	l, _, _ := lookout(t, none, func(ctx context.Context, m Method, body []byte, _ []int) (any, []int,
+	l, _, _ := unreadConn(t, none, func(ctx context.Context, m Method, body []byte, _ []int) (any, []int,
 		error,
 	) {
 		if m == Import { // comes last
@@ -203,7 +203,7 @@ func TestLookingEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// Else the end by the other would leave the question unread, which is a reset.
 			begun := make(chan struct{})
-			l, o, read := lookout(t, none, func(ctx context.Context, _ Method, _ []byte, _ []int) (any,
+			l, o, read := unreadConn(t, none, func(ctx context.Context, _ Method, _ []byte, _ []int) (any,
 				[]int, error,
 			) {
 				close(begun)
@@ -234,7 +234,7 @@ func TestDoneWaitsForWhatWasTakenByLooking(t *testing.T) {
 	for range 20 {
 		var over atomic.Bool
 		taken := make(chan struct{})
-		l, o, read := lookout(t, func(ctx context.Context, _ Method, _ []byte, _ []int) (any, []int,
+		l, o, read := unreadConn(t, func(ctx context.Context, _ Method, _ []byte, _ []int) (any, []int,
 			error,
 		) {
 			close(taken)

@@ -17,7 +17,7 @@ import (
 // to wait.
 type Semaphore struct {
 	limit int32
-	// Admissions on their way from a holder to a waiter.
+	// Admissions in flight from a holder to a waiter.
 	handoff chan struct{}
 
 	// count is the number of holders and waiters together. Beyond limit, all admissions are held or

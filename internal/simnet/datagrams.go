@@ -145,7 +145,7 @@ func (p *Port) writable(n int) error {
 	return nil
 }
 
-// leaving is a datagram on its way.
+// leaving is a datagram in flight.
 type leaving struct {
 	b     []byte
 	after time.Duration

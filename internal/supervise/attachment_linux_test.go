@@ -119,8 +119,8 @@ func TestTerminal(t *testing.T) {
 
 func TestTerminalIsHungUp(t *testing.T) {
 	s := newSession(t, t.TempDir())
-	seat := &Terminal{Size: unix.Size{Rows: 24, Columns: 80}}
-	v := s.attended(Order{Args: script(`echo there; while :; do sleep 0.01; done`), Terminal: seat})
+	term := &Terminal{Size: unix.Size{Rows: 24, Columns: 80}}
+	v := s.attended(Order{Args: script(`echo there; while :; do sleep 0.01; done`), Terminal: term})
 	v.see("there")
 	v.leave()
 	if p := s.wait(v.pid); p.Signal != int(syscall.SIGHUP) {
@@ -128,7 +128,7 @@ func TestTerminalIsHungUp(t *testing.T) {
 	}
 	// Another one hears of it, and goes on without a terminal: from then on its input has
 	// an end.
-	v = s.attended(Order{Args: script(`trap 'heard=1' HUP; echo there; while read -r x; do :; done; while [ -z "$heard" ]; do sleep 0.01; done; exit 5`), Terminal: seat})
+	v = s.attended(Order{Args: script(`trap 'heard=1' HUP; echo there; while read -r x; do :; done; while [ -z "$heard" ]; do sleep 0.01; done; exit 5`), Terminal: term})
 	v.see("there")
 	v.leave()
 	if p := s.wait(v.pid); p.Status != 5 {

@@ -250,9 +250,9 @@ func (s *supervisor) accept(l *net.UnixListener) {
 			nodeproto.HangUp(c)
 			continue
 		}
-		gate := make(chan struct{})
+		start := make(chan struct{})
 		conn := nodeproto.NewConn(c, func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
-			<-gate
+			<-start
 			foreign.Close(fds...)
 			a, err := s.answer(ctx, m, body)
 			return a, nil, err
@@ -260,7 +260,7 @@ func (s *supervisor) accept(l *net.UnixListener) {
 		s.mu.Lock()
 		s.conns[conn] = struct{}{}
 		s.mu.Unlock()
-		close(gate)
+		close(start)
 		go func() {
 			<-conn.Done()
 			s.mu.Lock()

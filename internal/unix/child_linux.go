@@ -82,19 +82,19 @@ func begin(p Program, report *os.File, l *launch) (*Child, error) {
 		Env: p.Env, Files: l.files,
 		Sys: &syscall.SysProcAttr{Setpgid: !p.Apart && !p.Seat, Setsid: p.Apart || p.Seat, Setctty: p.Seat},
 	}
-	var lent []int
+	var raised []int
 	path, args := p.Path, p.Args
 	if l.image != nil {
 		path = l.path()
 		if p.As != nil && os.Geteuid() != 0 {
-			lent = []int{sys.CAP_SETUID, sys.CAP_SETGID} // until it is that user
+			raised = []int{sys.CAP_SETUID, sys.CAP_SETGID} // until it is that user
 		}
 	} else if err := p.direct(attr); err != nil {
 		return nil, err
 	}
 	starting <- struct{}{}
 	defer func() { <-starting }()
-	proc, pidfd, err := startProcess(path, args, attr, lent)
+	proc, pidfd, err := startProcess(path, args, attr, raised)
 	runtime.KeepAlive(l)
 	if err != nil {
 		return nil, err
