@@ -572,8 +572,8 @@ func TestEveryCallIsInATable(t *testing.T) {
 	}
 }
 
-// fallible are the exported functions and methods of the package, and of package manual, that return an
-// error, a request or an option.
+// fallible are the exported functions and methods of the package, and of package manual, that
+// return an error, a request or an option.
 func fallible(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

@@ -14,7 +14,8 @@ import (
 )
 
 // A call that is given no context fails with [vmmc.ErrBadArg], also where it would not have looked
-// at its context. The table has every exported call of the package, and of package manual, with a context.
+// at its context. The table has every exported call of the package, and of package manual, with a
+// context.
 func TestNilContext(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"github.com/vmmc-go/vmmc/node"
 )
 
-// bound is how long a test waits for what must happen, and how long all of its work may take. It is a
-// guard against hanging: beside other tests some take twenty seconds under the race detector.
+// bound is how long a test waits for what must happen, and how long all of its work may take. It is
+// a guard against hanging: beside other tests some take twenty seconds under the race detector.
 const bound = testutil.Slow * time.Minute
 
 // guard fills memory around and in exports; tests fail where it has changed.

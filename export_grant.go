@@ -197,8 +197,8 @@ func (t *importers) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr
 	return g, *t.addGrant(peer, e, g.Handle), fds, nil
 }
 
-// offer returns what importers get: all of a grant but its handle, and a descriptor of the memory if
-// they may map it. memoryTable.mu is held.
+// offer returns what importers get: all of a grant but its handle, and a descriptor of the memory
+// if they may map it. memoryTable.mu is held.
 func (e *Export) offer(sameNode bool) (g nodeproto.Grant, fds []int, err error) {
 	g = nodeproto.Grant{Exporter: e.p.id, Size: len(e.mem), Rights: e.rights, Slot: e.slot, State: e.liveState, Place: e.addr(0), Label: e.label}
 	if e.handler == nil {

@@ -120,10 +120,10 @@ func (im *Import) finish() {
 }
 
 // Done is closed when the import has ended: it was closed, its export was, or the link with the
-// exporter has ended, mostly as the exporter is gone. [Import.Err] says which. In the last case every
-// message and atomic of the exporter that arrives at all has arrived, and Done is closed before
-// [PeerGone] is run. That may be 10 s after calls have begun to fail, also if [Import.Close] is called
-// meanwhile: messages that are under way from the exporter are awaited.
+// exporter has ended, mostly as the exporter is gone. [Import.Err] says which. In the last case
+// every message and atomic of the exporter that arrives at all has arrived, and Done is closed
+// before [PeerGone] is run. That may be 10 s after calls have begun to fail, also if [Import.Close]
+// is called meanwhile: messages that are under way from the exporter are awaited.
 //
 // Experimental: it may change in any release.
 func (im *Import) Done() <-chan struct{} { return im.done }
@@ -496,15 +496,15 @@ func (im *Import) reportRevocation(err error) {
 // Rejoin is the way back after an import has ended that its own process has not closed: its
 // exporter has closed the export and made it again, or the link has failed. It imports the buffer
 // of the same id from the same process again, waits for it as [Process.Import] does, and closes the
-// old import. A process that was started again has another number, which [Import.RejoinAt] takes. An
-// import by a name ([Process.ImportName]) is made by that name again, and so finds a process that was
-// started again; of several that have the name ([InSet]) it may find another one.
+// old import. A process that was started again has another number, which [Import.RejoinAt] takes.
+// An import by a name ([Process.ImportName]) is made by that name again, and so finds a process
+// that was started again; of several that have the name ([InSet]) it may find another one.
 //
 // The new import has the length of the old one and all of its rights, or the error is
 // [ErrStaleImport]: then it is another buffer, which the program may import if it knows what to do
 // with it. Permissions are checked as for any import. Nothing that was sent on the old import is
-// sent again: what its calls returned holds. The new one has no bindings: bind again, which sends the
-// whole of the bound memory. Handlers are the exporter's and need nothing.
+// sent again: what its calls returned holds. The new one has no bindings: bind again, which sends
+// the whole of the bound memory. Handlers are the exporter's and need nothing.
 //
 // An import that has not ended is returned as it is. The errors are those of [Process.Import], and
 // [ErrClosed] for an import that its own process has closed.

@@ -194,8 +194,8 @@ func TestFirstImportCutOff(t *testing.T) {
 	m.empty(t)
 }
 
-// stall has the exporter be one that answers with a grant and a link at once: goods come with the grant, and
-// link says what with the link.
+// stall has the exporter be one that answers with a grant and a link at once: goods come with the
+// grant, and link says what with the link.
 func (y *hostileExporter) stall(t testing.TB, goods func() []int, link func(process, back int) []int) {
 	y.links(func(socket int) (nodeproto.Grant, []int) {
 		g := nodeproto.Grant{Handle: 1, Size: size, Rights: nodeproto.MayRead | nodeproto.MayWrite, Link: &nodeproto.Connected{Imports: y.direct.Load()}}

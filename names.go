@@ -55,10 +55,10 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 	return e, nil
 }
 
-// PublishAs gives the export a name, by which [Process.ImportName] finds it. "queue" is known on this
-// node; "n2/queue" is the same on node n2, and [ErrBadName] on another one. "/queue" is known in the
-// whole cluster, which must consist of this node alone as yet. Write a name as importers do: a look-up
-// never tries another scope.
+// PublishAs gives the export a name, by which [Process.ImportName] finds it. "queue" is known on
+// this node; "n2/queue" is the same on node n2, and [ErrBadName] on another one. "/queue" is known
+// in the whole cluster, which must consist of this node alone as yet. Write a name as importers do:
+// a look-up never tries another scope.
 //
 // A name has 1 to 128 bytes of UTF-8 without "/" and without control and format characters, and
 // neither begins nor ends with a space. Names that begin with a dot are for packages. A name
@@ -71,10 +71,10 @@ func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...
 // Errors: [ErrBadName]; [ErrNameTaken], whose Peer and text name the owner; [ErrTimeout] or
 // [ErrCanceled] when the context ends, and ErrTimeout also if processes that may have the name have
 // not come back ten seconds after a restart of the daemon; [ErrNoMem] beyond 16 names of an export,
-// 16,384 of a process, 65,536 of a user, and if the daemon's disk is full; [ErrRevoked] if the export ends meanwhile;
-// [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if the daemon is older than
-// names; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler]. After ErrTimeout and ErrCanceled the export
-// may have the name all the same, until Unpublish or the daemon's restart.
+// 16,384 of a process, 65,536 of a user, and if the daemon's disk is full; [ErrRevoked] if the
+// export ends meanwhile; [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if the
+// daemon is older than names; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler]. After ErrTimeout and
+// ErrCanceled the export may have the name all the same, until Unpublish or the daemon's restart.
 //
 // Experimental: it may change in any release.
 func (e *Export) PublishAs(ctx context.Context, name string, opts ...NameOption) error {
@@ -190,7 +190,8 @@ func (e *Export) unpublish(ctx context.Context, r nodeproto.PublishRequest) erro
 	return err
 }
 
-// loseNames drops those of some names that the next daemon could not restore, and tells the program.
+// loseNames drops those of some names that the next daemon could not restore, and tells the
+// program.
 func (p *Process) loseNames(of []nodeproto.PublishRequest, lost []nodeproto.LostName) {
 	for _, l := range lost {
 		if l.At < 0 || l.At >= len(of) { // the daemon errs
@@ -334,7 +335,8 @@ type importName struct {
 //
 // Errors: as Import; [ErrBadName]; [ErrNoMem] when 1,024 imports of this process wait for names
 // already; [ErrNoSuchProcess] if the name was kept for a program of a group, which has ended;
-// [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if a daemon is older than names.
+// [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if a daemon is older than
+// names.
 //
 // Experimental: it may change in any release.
 func (p *Process) ImportName(ctx context.Context, name string, opts ...FindOption) (*Import, error) {
@@ -455,9 +457,10 @@ type NameInfo struct {
 }
 
 // Names lists the names of this process's user and session that match a pattern, as [path.Match]
-// does: "*" on this node, "n2/*" on node n2, "/*" in the cluster. They are in the order of names, and those of one
-// name by process. Names that begin with a dot match only a pattern that does. The list is not a
-// snapshot: names that come and go meanwhile may be in it or not. It ends with the first error.
+// does: "*" on this node, "n2/*" on node n2, "/*" in the cluster. They are in the order of names,
+// and those of one name by process. Names that begin with a dot match only a pattern that does. The
+// list is not a snapshot: names that come and go meanwhile may be in it or not. It ends with the
+// first error.
 //
 // Errors: [ErrBadArg] for a pattern that cannot be; [ErrNoSuchNode] and [ErrUnreachable] of another
 // node; those of [Export.Unpublish].

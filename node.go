@@ -374,9 +374,9 @@ func takeBatch[T any](all []T, n int) (part, rest []T) {
 	return all[:n], all[n:]
 }
 
-// announcements returns the exports, their names and the resumable links that a new daemon must know.
-// The list includes exports that are still being made; Process.Export announces these once more. It
-// has no name that is still being claimed: see Export.publish.
+// announcements returns the exports, their names and the resumable links that a new daemon must
+// know. The list includes exports that are still being made; Process.Export announces these once
+// more. It has no name that is still being claimed: see Export.publish.
 func (p *Process) announcements() (offered []*Export, a nodeproto.AgainRequest) {
 	p.memory.mu.Lock()
 	defer p.memory.mu.Unlock()

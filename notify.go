@@ -9,9 +9,9 @@ import (
 )
 
 // InHandler reports whether the caller runs in a handler of notifications or events ([WithEvents],
-// [Process.Subscribe]), of any process of this program. What must not be called there, see [WithHandler],
-// fails with [ErrNotInHandler]. A library built on this package asks it before it waits by other
-// means.
+// [Process.Subscribe]), of any process of this program. What must not be called there, see
+// [WithHandler], fails with [ErrNotInHandler]. A library built on this package asks it before it
+// waits by other means.
 func InHandler() bool { return link.InHandler() }
 
 // BlockNotifications keeps notification handlers, and those of events ([WithEvents],

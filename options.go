@@ -193,10 +193,10 @@ func Locked() ExportOption { return func(o *exportOptions) { o.lock = true } }
 // which checks each access, also on one node.
 func Unmapped() ExportOption { return func(o *exportOptions) { o.unmapped = true } }
 
-// WithLabel gives the export a label of at most 256 bytes, which importers get by [Import.Label]: the
-// version or the layout of what the buffer holds, for instance. The library does not look into it.
-// It does not change while the export lives. Importers see the label that the exporter chose, and
-// nothing vouches for what it says. A longer label, or a second one, makes Export fail with
+// WithLabel gives the export a label of at most 256 bytes, which importers get by [Import.Label]:
+// the version or the layout of what the buffer holds, for instance. The library does not look into
+// it. It does not change while the export lives. Importers see the label that the exporter chose,
+// and nothing vouches for what it says. A longer label, or a second one, makes Export fail with
 // [ErrBadArg].
 //
 // Experimental: it may change in any release.

@@ -156,12 +156,12 @@ var (
 )
 
 // SendSignal is Send of src to byte offset off, and then of word to byte offset wordOff of the same
-// buffer, outside of src's range. A goroutine of the exporter that finds word there finds all of src
-// in place: one flag, or one number, can stand for data of any place and length. If the call fails,
-// the word is there only if all of src is. In counters, and for redirection, the data and the word
-// are two messages. A short signal is one write to a socket; one over 64 KiB on the stream takes a
-// round trip before its word is sent. SendSignal allocates nothing. Errors as [Import.Send], and
-// [ErrBadArg] if the word lies within the data's range.
+// buffer, outside of src's range. A goroutine of the exporter that finds word there finds all of
+// src in place: one flag, or one number, can stand for data of any place and length. If the call
+// fails, the word is there only if all of src is. In counters, and for redirection, the data and
+// the word are two messages. A short signal is one write to a socket; one over 64 KiB on the stream
+// takes a round trip before its word is sent. SendSignal allocates nothing. Errors as
+// [Import.Send], and [ErrBadArg] if the word lies within the data's range.
 //
 // Experimental: it may change in any release.
 func (im *Import) SendSignal(ctx context.Context, src []byte, off int, word uint32, wordOff int) error {
@@ -298,8 +298,8 @@ func (im *Import) Fence(ctx context.Context) error {
 	return nil
 }
 
-// checkApplied returns why messages that the exporter's process has applied went nowhere, or why the
-// exporter is gone.
+// checkApplied returns why messages that the exporter's process has applied went nowhere, or why
+// the exporter is gone.
 func (im *Import) checkApplied() error {
 	err := im.checkAlive() // messages after the export's end were discarded
 	if err == nil {

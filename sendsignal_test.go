@@ -187,8 +187,8 @@ func sendSignalOverCuts(t *testing.T, more ...vmmc.Option) {
 	}
 }
 
-// When its sender gives up while the data of a signal is under way on a connection that is lost, the
-// word does not arrive.
+// When its sender gives up while the data of a signal is under way on a connection that is lost,
+// the word does not arrive.
 func TestSignalGivenUpInItsData(t *testing.T) {
 	for _, n := range []int{64<<10 + 4, 1 << 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

@@ -38,9 +38,10 @@ func (w Word) Swap(v uint32) uint32 { return w.w.Swap(v) }
 func (w Word) CompareAndSwap(old, v uint32) bool { return w.w.CompareAndSwap(old, v) }
 
 // Wait returns the word's value once it differs from old. The goroutine polls briefly and then
-// sleeps. What peers send wakes it, and not what this process itself stores in the word. The error is the context's, [ErrNotInHandler], or [ErrClosed] when the process is closed;
-// [ErrBadArg] is the zero Word's. Nothing tells that a sender has died: bound the wait by its
-// context where that matters, or see [Watch] and [WithEvents].
+// sleeps. What peers send wakes it, and not what this process itself stores in the word. The error
+// is the context's, [ErrNotInHandler], or [ErrClosed] when the process is closed; [ErrBadArg] is
+// the zero Word's. Nothing tells that a sender has died: bound the wait by its context where that
+// matters, or see [Watch] and [WithEvents].
 func (w Word) Wait(ctx context.Context, old uint32) (uint32, error) {
 	if err := inHandler("wait for a word"); err != nil {
 		return old, err
@@ -124,8 +125,8 @@ func (w Word64) Swap(v uint64) uint64 { return w.w.Swap(v) }
 // CompareAndSwap stores v if the word is old, and reports whether it was.
 func (w Word64) CompareAndSwap(old, v uint64) bool { return w.w.CompareAndSwap(old, v) }
 
-// Wait returns the word's value once it differs from old. It waits as [Word.Wait] does, with the same
-// errors.
+// Wait returns the word's value once it differs from old. It waits as [Word.Wait] does, with the
+// same errors.
 //
 // Importers' 64-bit atomics and the methods of Word64 change both halves at once. A message does
 // not: only its last 4 bytes are stored as one, so Load and Wait may find the first half of a

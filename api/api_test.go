@@ -80,7 +80,8 @@ func list(args ...string) (map[string]*listed, error) {
 	}
 }
 
-// load gives the frozen packages with all that they import, and an importer that reads what the compiler exported of them.
+// load gives the frozen packages with all that they import, and an importer that reads what the
+// compiler exported of them.
 func load(t *testing.T) (map[string]*listed, types.Importer) {
 	t.Helper()
 	requireGo(t)

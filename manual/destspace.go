@@ -25,9 +25,9 @@ func (a ProxyAddr) String() string { return fmt.Sprintf("%#x", uint64(a)) }
 // goes. A range that was removed is never given out again, so an address kept too long is an error
 // and never another buffer.
 //
-// The zero value is an empty space. All methods may be called concurrently. Finding an address takes
-// no lock and allocates nothing. A space keeps its imports until they are removed: call Remove when
-// an import is closed.
+// The zero value is an empty space. All methods may be called concurrently. Finding an address
+// takes no lock and allocates nothing. A space keeps its imports until they are removed: call
+// Remove when an import is closed.
 type DestSpace struct {
 	mu     sync.Mutex
 	next   uint64 // where the next range begins, less firstAddr. Guarded by mu.
@@ -46,8 +46,8 @@ const (
 )
 
 // Add gives im a range and returns the range's first address. An import that is added twice has two
-// ranges. It fails with [ErrNoVirtDestSpace] when the addresses are used up, and for a nil import with
-// [vmmc.ErrBadArg].
+// ranges. It fails with [ErrNoVirtDestSpace] when the addresses are used up, and for a nil import
+// with [vmmc.ErrBadArg].
 func (d *DestSpace) Add(im *vmmc.Import) (ProxyAddr, error) {
 	const op = "add an import to DestSpace"
 	if im == nil {
@@ -65,8 +65,9 @@ func (d *DestSpace) Add(im *vmmc.Import) (ProxyAddr, error) {
 	return ProxyAddr(begin), nil
 }
 
-// Remove takes all of im's ranges back (a part of vmmc_UnimportRecvBuf). Close does not: until Remove, calls on addresses of a closed
-// import fail with [vmmc.ErrClosed], afterwards with [vmmc.ErrBadProxyAddr].
+// Remove takes all of im's ranges back (a part of vmmc_UnimportRecvBuf). Close does not: until
+// Remove, calls on addresses of a closed import fail with [vmmc.ErrClosed], afterwards with
+// [vmmc.ErrBadProxyAddr].
 func (d *DestSpace) Remove(im *vmmc.Import) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

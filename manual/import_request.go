@@ -9,8 +9,8 @@ import (
 	"github.com/vmmc-go/vmmc"
 )
 
-// ImportRequest is an import that is being made (vmmc_ImportRecvBufAsync). Its methods may be called
-// concurrently.
+// ImportRequest is an import that is being made (vmmc_ImportRecvBufAsync). Its methods may be
+// called concurrently.
 type ImportRequest struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -23,8 +23,8 @@ type ImportRequest struct {
 
 // ImportAsync begins an import by p and does not wait for it (vmmc_ImportRecvBufAsync). The context
 // is the whole request's: when it ends before the import is made, the request fails. An import that
-// was made and never asked for is closed with the process, and one that is being made fails then. In a notification handler the request
-// fails with [vmmc.ErrNotInHandler].
+// was made and never asked for is closed with the process, and one that is being made fails then.
+// In a notification handler the request fails with [vmmc.ErrNotInHandler].
 func ImportAsync(ctx context.Context, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID, id uint32) *ImportRequest {
 	r := &ImportRequest{cancel: func() {}, done: make(chan struct{})}
 	switch {
@@ -73,8 +73,8 @@ func (r *ImportRequest) Status() (*vmmc.Import, error) {
 	return r.im, nil
 }
 
-// Wait is Status once the request is over, or the context's error; then the request goes on. It must
-// not be called in a notification handler.
+// Wait is Status once the request is over, or the context's error; then the request goes on. It
+// must not be called in a notification handler.
 func (r *ImportRequest) Wait(ctx context.Context) (*vmmc.Import, error) {
 	const op = "wait for an import"
 	switch {

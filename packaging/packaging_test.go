@@ -83,8 +83,8 @@ func TestAccountAndDirectories(t *testing.T) {
 	}
 }
 
-// The commands of README.md, with all that they install below an empty root, put the programs, their
-// manual pages and the shell's completion where the table says.
+// The commands of README.md, with all that they install below an empty root, put the programs,
+// their manual pages and the shell's completion where the table says.
 func TestInstallByHand(t *testing.T) {
 	testutil.Require(t, os.Getuid() == 0, "making accounts and owners, below an empty directory, needs root")
 	b, err := os.ReadFile("README.md")

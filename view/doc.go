@@ -43,8 +43,8 @@
 //
 // The label is the four letters "view", a byte of value 1, the length of the text (16 bits), the
 // number of elements and the [Layout.Fingerprint] (64 bits each, all little-endian), and then the
-// text, cut off where the label is full. Nothing vouches for a label: it protects from mistakes, not
-// from an exporter that lies.
+// text, cut off where the label is full. Nothing vouches for a label: it protects from mistakes,
+// not from an exporter that lies.
 //
 // # Order and concurrency
 //
@@ -52,9 +52,9 @@
 // one message each, whose last word is stored last: an exporter that has seen the last word of an
 // element change ([Local.LastWord]) finds the rest of it in place. [Remote.Load] and [Remote.Get]
 // read the last word first. Elements of one and two bytes are the exception: no order among their
-// bytes is promised to writes and reads. Nothing but a word of four bytes is stored or loaded at once. For an
-// element of eight bytes that others change meanwhile use [Add], [Swap] and [CompareAndSwap], and a
-// [Cell] at the exporter.
+// bytes is promised to writes and reads. Nothing but a word of four bytes is stored or loaded at
+// once. For an element of eight bytes that others change meanwhile use [Add], [Swap] and
+// [CompareAndSwap], and a [Cell] at the exporter.
 //
 // All methods may be called concurrently. [Local.Slice] is plain memory: what orders the exporter's
 // accesses to it with those of importers is a word that is waited for, or what the program takes
@@ -64,9 +64,8 @@
 //
 // A [Remote] is an import and lives as long; calls fail then as those of [vmmc.Import] do. After
 // [vmmc.Import.Rejoin] make a new one by [RemoteOf], which compares the layouts again. A [Local] is
-// an export; its slice must not be touched after [Local.Close], and waits for its words and cells must
-// have returned before. Loads and stores allocate nothing
-// once the view is made.
+// an export; its slice must not be touched after [Local.Close], and waits for its words and cells
+// must have returned before. Loads and stores allocate nothing once the view is made.
 //
 // Experimental: this package may change in any release.
 package view

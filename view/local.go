@@ -113,8 +113,8 @@ func (l *Local[T]) LastWord(i int) (vmmc.Word, error) {
 }
 
 // Close ends the export, as [vmmc.Export.Close], and gives back the memory that [Export] has
-// allocated: then the slice is gone, and so are the words and cells of the view. Waits for these must
-// have returned before. After an error call it again.
+// allocated: then the slice is gone, and so are the words and cells of the view. Waits for these
+// must have returned before. After an error call it again.
 func (l *Local[T]) Close() error {
 	if err := l.e.Close(); err != nil || l.mem == nil {
 		return err

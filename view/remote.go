@@ -98,9 +98,9 @@ func (r *Remote[T]) Store(ctx context.Context, i int, v T) error {
 	return nil
 }
 
-// Get reads the elements from i on into dst, the last word first; elements of one and two bytes come
-// in no order. When it fails, dst holds
-// anything. Errors as [Remote.Load]. No elements are not an error.
+// Get reads the elements from i on into dst, the last word first; elements of one and two bytes
+// come in no order. When it fails, dst holds anything. Errors as [Remote.Load]. No elements are not
+// an error.
 func (r *Remote[T]) Get(ctx context.Context, i int, dst []T) error {
 	if i < 0 || i > r.n || len(dst) > r.n-i {
 		return r.outside("get", i, len(dst))

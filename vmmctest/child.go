@@ -183,8 +183,8 @@ func (p *Proc) Wait() error {
 	return p.err
 }
 
-// Kill ends the child at once, as kill -9 does, and returns when it has ended. The test fails if the
-// child had ended by itself with an error, unless the test has waited for it.
+// Kill ends the child at once, as kill -9 does, and returns when it has ended. The test fails if
+// the child had ended by itself with an error, unless the test has waited for it.
 //
 // Experimental: it may change in any release.
 func (p *Proc) Kill() {

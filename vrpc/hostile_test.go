@@ -146,8 +146,8 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// lossy is a relay between a client and a server that loses each datagram's first copies and doubles
-// others.
+// lossy is a relay between a client and a server that loses each datagram's first copies and
+// doubles others.
 func lossy(t *testing.T, server string, lose int) string {
 	t.Helper()
 	front, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -12,9 +12,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// member SILENT: a program of a group. The one of rank SILENT never joins. Another one publishes its
-// name, and when there is a file "look" it prints what becomes of an import of each other member. It
-// runs until it is ended.
+// member SILENT: a program of a group. The one of rank SILENT never joins. Another one publishes
+// its name, and when there is a file "look" it prints what becomes of an import of each other
+// member. It runs until it is ended.
 func member() int {
 	rank, err := strconv.Atoi(os.Getenv(nodeproto.RankEnv))
 	if err == nil {

@@ -285,8 +285,8 @@ func (a *attacker) lingeringSockets(ctx context.Context) {
 	}
 }
 
-// dirtyEach is how many files each kind of attacker has for dirty. An attacker opens each only once:
-// the second open of a dirty file waits for its server.
+// dirtyEach is how many files each kind of attacker has for dirty. An attacker opens each only
+// once: the second open of a dirty file waits for its server.
 const dirtyEach = 128
 
 var dirtied atomic.Int32

@@ -25,8 +25,8 @@ func (s *stage) holdsDirty() bool {
 	return false
 }
 
-// attackUntil runs one attack until it has had its effect, which takes it no more than 20 s. It then
-// goes on.
+// attackUntil runs one attack until it has had its effect, which takes it no more than 20 s. It
+// then goes on.
 func (s *stage) attackUntil(t *testing.T, effect func() bool, attack string, files *testutil.FUSE) *exec.Cmd {
 	t.Helper()
 	c := s.attacking(t, s.attacker, "attacker", attack, s.socket, s.vmmc, s.home(s.attacker), files.Dir, files.Dir)

@@ -24,7 +24,8 @@ func taken(t *testing.T, a, b *TCP) {
 	}
 }
 
-// What counts begins when what warms up has been read, and not before, and ends when the last of it was: the test says what comes when.
+// What counts begins when what warms up has been read, and not before, and ends when the last of it
+// was: the test says what comes when.
 func TestSpan(t *testing.T) {
 	const size, warm, n = 64, 3, 2
 	for name, c := range map[string]struct {

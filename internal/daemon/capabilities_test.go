@@ -40,8 +40,8 @@ func capableRole() int {
 	return 0
 }
 
-// The capabilities of packaging/vmmcd.service: chown, dac_override, fowner, kill, setgid, setuid and
-// sys_ptrace.
+// The capabilities of packaging/vmmcd.service: chown, dac_override, fowner, kill, setgid, setuid
+// and sys_ptrace.
 var capabilities = []uintptr{0, 1, 3, 5, 6, 7, 19}
 
 // A daemon that is not root's but has capabilities runs sessions and programs as their users,

@@ -65,9 +65,10 @@
 //   - The member journal is a file beside the socket, SOCKET.roll, of mode 0600. It has a line for
 //     each process that joins, with its ids, the kernel's number and start time of the program, its
 //     user, session and parent, and the hash of a token that it was given; a line
-//     when it has its first name; and a line for each that ends, with the time. It is not synced, for no process outlives the machine. An orderly stop
-//     removes it when no process that has joined lives and no other node may still ask about one
-//     that has ended; then it removes SOCKET.bell, and gives the lock back last.
+//     when it has its first name; and a line for each that ends, with the time. It is not synced,
+//     for no process outlives the machine. An orderly stop removes it when no process that has
+//     joined lives and no other node may still ask about one that has ended; then it removes
+//     SOCKET.bell, and gives the lock back last.
 //   - A daemon that starts reads it before it listens. A process that is dead by what the kernel
 //     says is remembered as departed. Others are expected, and watched until they have rejoined or
 //     are dead.
@@ -76,14 +77,14 @@
 //   - A process dials until there is a daemon, of the same user as before or root. Between attempts
 //     it sleeps on a word in SOCKET.bell, which a daemon changes when it serves; without that file
 //     it tries every few milliseconds. It names itself and is checked against the journal and the
-//     kernel. Then it announces what it has: exports with their serials, their names, and numbers and keys
-//     of links that may be resumed. With the last of it the process is joined again, and begins to use
-//     the connection. It repeats requests that were not answered, except a spawn. An export that
-//     ended meanwhile is taken back by its serial. Grants whose links were not there yet are
-//     dropped; importers ask again.
-//   - A claim of a name waits for the absent processes of its user and session that have had a name,
-//     10 s at most, because one of them may have this one. A process only announces names that an earlier daemon has agreed
-//     to.
+//     kernel. Then it announces what it has: exports with their serials, their names, and numbers
+//     and keys of links that may be resumed. With the last of it the process is joined again, and
+//     begins to use the connection. It repeats requests that were not answered, except a spawn. An
+//     export that ended meanwhile is taken back by its serial. Grants whose links were not there
+//     yet are dropped; importers ask again.
+//   - A claim of a name waits for the absent processes of its user and session that have had a
+//     name, 10 s at most, because one of them may have this one. A process only announces names
+//     that an earlier daemon has agreed to.
 //   - Epochs of the network begin at the machine's clock, so those of the next daemon are greater.
 //
 // A socket without a file is that of a node in a program, and no process waits for it to return.

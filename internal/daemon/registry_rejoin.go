@@ -63,8 +63,8 @@ func (c *child) markJoined() bool {
 	}
 }
 
-// takeBelongings takes one part of what a rejoining process announces, and returns the names that it
-// cannot have any more.
+// takeBelongings takes one part of what a rejoining process announces, and returns the names that
+// it cannot have any more.
 func (p *process) takeBelongings(r nodeproto.AgainRequest) (lost []nodeproto.LostName, err error) {
 	notReturning := code.New(code.BadArg, "only a process that comes back says what it had")
 	id := p.id.Load()

@@ -39,8 +39,8 @@ func (s *session) restoreEnded(p supervise.Program) {
 	}
 }
 
-// endReservation ends what is kept for a logical pid, because its process p has ended; p is nil if a
-// program has ended that may not have joined. Of a process that may rejoin it waits for the end.
+// endReservation ends what is kept for a logical pid, because its process p has ended; p is nil if
+// a program has ended that may not have joined. Of a process that may rejoin it waits for the end.
 func (n *Node) endReservation(pid uint32, p *process) {
 	if !n.names.IsReserved(pid) {
 		return

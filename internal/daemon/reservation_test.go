@@ -13,8 +13,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// However often a process that a name is kept for begins to come back and goes, the daemon awaits its
-// end once.
+// However often a process that a name is kept for begins to come back and goes, the daemon awaits
+// its end once.
 func TestReservationOfOneThatComesAndGoes(t *testing.T) {
 	cfg := Config{Name: "one", Socket: filepath.Join(t.TempDir(), "s")}
 	n, err := Start(cfg)

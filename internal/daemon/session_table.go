@@ -34,7 +34,8 @@ type sessions struct {
 	drives  *drives.Drives
 	cgroups string // the cgroup below which they get theirs; "": they get none
 
-	// Set by restore, before there is a session, and not changed then. mu guards Take, Taken and Close.
+	// Set by restore, before there is a session, and not changed then. mu guards Take, Taken and
+	// Close.
 	dir *statedir.Dir
 
 	mu     sync.Mutex // before a session's and registry.mu

@@ -2,8 +2,8 @@ package daemon
 
 import "sync"
 
-// tasks are the goroutines of a node. Unlike those of a [sync.WaitGroup] they may begin beside Wait,
-// when none runs: a call of another node's may outlive the listener that it came by.
+// tasks are the goroutines of a node. Unlike those of a [sync.WaitGroup] they may begin beside
+// Wait, when none runs: a call of another node's may outlive the listener that it came by.
 type tasks struct {
 	mu   sync.Mutex
 	n    int

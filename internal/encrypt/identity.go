@@ -19,7 +19,8 @@ import (
 // PrintSize is the length of a fingerprint.
 const PrintSize = sha256.Size
 
-// ErrOtherCertificate is returned if the peer shows a certificate without the fingerprint that the handshake named.
+// ErrOtherCertificate is returned if the peer shows a certificate without the fingerprint that the
+// handshake named.
 var ErrOtherCertificate = errors.New("the peer has another certificate than the link's other process: a third party is between the two")
 
 // Identity is a process's own certificate and its key. No other process has the key, and both end

@@ -24,8 +24,8 @@ func allocated(f func()) uint64 {
 	return least
 }
 
-// A tree each of whose nodes announces as many children as the message could have, and has one: what
-// is announced is not allocated.
+// A tree each of whose nodes announces as many children as the message could have, and has one:
+// what is announced is not allocated.
 func TestAnnouncedElements(t *testing.T) {
 	var in []byte
 	const levels = 500

@@ -74,8 +74,8 @@ func frames(t *testing.T, out []byte) (list [][]byte) {
 
 const count = 300
 
-// What C encodes, Go decodes and encodes to the same bytes, and C decodes what Go encodes and encodes
-// it to the same bytes.
+// What C encodes, Go decodes and encodes to the same bytes, and C decodes what Go encodes and
+// encodes it to the same bytes.
 func TestSameBytesAsC(t *testing.T) {
 	c := peer(t)
 	seed := rand.Uint32()
@@ -184,8 +184,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEvery: what decodes is encoded to something that decodes to the same, and takes memory in
-// proportion to the input.
+// FuzzDecodeEvery: what decodes is encoded to something that decodes to the same, and takes memory
+// in proportion to the input.
 func FuzzDecodeEvery(f *testing.F) {
 	m := maker{rand.New(rand.NewPCG(5, 6))}
 	for range 10 {

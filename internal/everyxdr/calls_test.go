@@ -17,8 +17,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// Clients that rpcgen and libtirpc make call servers that vrpcgen makes, and the other way round, over
-// UDP and TCP, with every type.
+// Clients that rpcgen and libtirpc make call servers that vrpcgen makes, and the other way round,
+// over UDP and TCP, with every type.
 func TestCallsOfC(t *testing.T) {
 	c := build(t, "calls", "-l", "-m")
 	t.Run("client", func(t *testing.T) { clientOfC(t, c) })

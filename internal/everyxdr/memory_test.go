@@ -18,9 +18,9 @@ func words(w ...uint32) (b []byte) {
 	return b
 }
 
-// What values take in memory is bounded, in each way in which a decoder allocates: a message of 4 MiB
-// whose values would take gigabytes ends at the limit. The same message is decoded where the limit is
-// higher than what its values take.
+// What values take in memory is bounded, in each way in which a decoder allocates: a message of 4
+// MiB whose values would take gigabytes ends at the limit. The same message is decoded where the
+// limit is higher than what its values take.
 func TestDecodedMemoryIsBounded(t *testing.T) {
 	const long = 1 << 20
 	text := append(words(50000), bytes.Repeat(append(words(4), "abcd"...), 50000)...)

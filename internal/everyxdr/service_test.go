@@ -13,8 +13,8 @@ import (
 	"github.com/vmmc-go/vmmc/xdr"
 )
 
-// loop is a caller that runs the procedures of services itself, by their bytes, as a server does that
-// decodes in place and uses each Call again.
+// loop is a caller that runs the procedures of services itself, by their bytes, as a server does
+// that decodes in place and uses each Call again.
 type loop struct {
 	calls   map[[3]uint32]vrpc.Call
 	request []byte

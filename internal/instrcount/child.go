@@ -14,8 +14,8 @@ import (
 const Rounds = 11
 
 // Run is the child's side: it runs each path in turn on a thread of its own. in and out are
-// joined to the parent, which began this process by [Measure]. No other goroutine runs meanwhile: there
-// is one processor for all of them, and no collection.
+// joined to the parent, which began this process by [Measure]. No other goroutine runs meanwhile:
+// there is one processor for all of them, and no collection.
 func Run(in io.Reader, out io.Writer, paths []Path) error {
 	runtime.LockOSThread() // so that the next goroutine gets another thread than the process's first
 	defer runtime.UnlockOSThread()

@@ -1,7 +1,8 @@
-// Package instrcount counts the instructions that a path through the code takes: those of user mode,
-// of one thread, exactly. Times differ from run to run and from machine to machine, and many
+// Package instrcount counts the instructions that a path through the code takes: those of user
+// mode, of one thread, exactly. Times differ from run to run and from machine to machine, and many
 // machines have no hardware counters; this needs ptrace alone. A child process runs the paths
-// ([Run]), and its parent takes the child's thread through them one instruction at a time ([Measure]).
+// ([Run]), and its parent takes the child's thread through them one instruction at a time
+// ([Measure]).
 //
 // Counted are paths that a single thread takes without waiting. A round in which it had to wait or
 // took a signal has more, and one in which another thread did its work has less; the median of

@@ -189,8 +189,9 @@ func TestEncryptedLinkIsNotResumedInClear(t *testing.T) {
 	}
 }
 
-// However much there is of an encrypted link, one turn takes out of the socket what one call brings, and of the
-// rest an event tells: a peer whose records are all full is else read for as long as it sends, and others not at all.
+// However much there is of an encrypted link, one turn takes out of the socket what one call
+// brings, and of the rest an event tells: a peer whose records are all full is else read for as
+// long as it sends, and others not at all.
 func TestRecvQuantumOfAnEncryptedLink(t *testing.T) {
 	const record, records = 16 << 10, 12
 	mem := memory(t, 64)

@@ -18,13 +18,15 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// frameFault happens to a whole frame: simnet.Lose, simnet.Repeat, or simnet.Swap with the next one.
+// frameFault happens to a whole frame: simnet.Lose, simnet.Repeat, or simnet.Swap with the next
+// one.
 type frameFault struct {
 	at   int // the frame, from 0
 	kind simnet.Kind
 }
 
-// frameNet is a network that knows where frames begin and end, which to a checksum of bytes alone are all in order.
+// frameNet is a network that knows where frames begin and end, which to a checksum of bytes alone
+// are all in order.
 type frameNet struct {
 	ends   []*net.TCPConn
 	wg     sync.WaitGroup
@@ -92,7 +94,8 @@ func (n *frameNet) pass(from, to *net.TCPConn, faults []frameFault, silent *atom
 	}
 }
 
-// The same holds where the network loses, repeats or exchanges whole frames, of which each by itself is undamaged.
+// The same holds where the network loses, repeats or exchanges whole frames, of which each by
+// itself is undamaged.
 func TestFramesLostRepeatedExchanged(t *testing.T) {
 	way := rapid.Custom(func(rt *rapid.T) (f []frameFault) {
 		at := 0
@@ -112,7 +115,8 @@ func TestFramesLostRepeatedExchanged(t *testing.T) {
 	}
 }
 
-// A frame that is another one's is counted as damaged, and its link goes on; whatever it is and whichever way it goes.
+// A frame that is another one's is counted as damaged, and its link goes on; whatever it is and
+// whichever way it goes.
 func TestFrameThatIsNotTheNext(t *testing.T) {
 	for _, kind := range []simnet.Kind{simnet.Lose, simnet.Repeat, simnet.Swap} {
 		for at := range 6 {
@@ -187,8 +191,8 @@ func TestLostCreditsAreAskedFor(t *testing.T) {
 	<-ran
 }
 
-// An exporter that owes nothing but credits, and says nothing, is noticed too, also one that is waited for longer than it
-// takes until they would be asked for again.
+// An exporter that owes nothing but credits, and says nothing, is noticed too, also one that is
+// waited for longer than it takes until they would be asked for again.
 func TestSilenceBeforeCredits(t *testing.T) {
 	for _, silence := range []time.Duration{100 * time.Millisecond, 2500 * time.Millisecond} {
 		t.Run(silence.String(), func(t *testing.T) { silenceBeforeCredits(t, silence) })

@@ -29,8 +29,8 @@ func TestActiveWriterIsNotProbed(t *testing.T) {
 	}
 }
 
-// An exporter that acknowledges a get, as it does when it begins to answer, and then says nothing more is
-// noticed like one that says nothing at all.
+// An exporter that acknowledges a get, as it does when it begins to answer, and then says nothing
+// more is noticed like one that says nothing at all.
 func TestSilenceBeforeAnAnswer(t *testing.T) {
 	for _, limit := range []time.Duration{0, 100 * time.Millisecond} {
 		e, fd, far := halfLink(t)

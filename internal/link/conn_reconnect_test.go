@@ -541,8 +541,8 @@ func TestResumeOfAnEndedLink(t *testing.T) {
 	}
 }
 
-// The memory for copies is shared by all links. Where it is used up, or a link's part of it, senders
-// wait until their messages have arrived, and with them what they may keep.
+// The memory for copies is shared by all links. Where it is used up, or a link's part of it,
+// senders wait until their messages have arrived, and with them what they may keep.
 func TestSendBufferPoolIsShared(t *testing.T) {
 	mem := memory(t, 64<<10)
 	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})
@@ -565,7 +565,8 @@ func TestSendBufferPoolIsShared(t *testing.T) {
 	b.a.segmentPool.Allocated.Add(-sendbuf.MaxPerPool)
 }
 
-// Where nothing is acknowledged, nothing more is accepted than may be kept, whichever way it is sent.
+// Where nothing is acknowledged, nothing more is accepted than may be kept, whichever way it is
+// sent.
 func TestBackPressure(t *testing.T) {
 	mem := memory(t, 64<<10)
 	b := bridged(t, t, Terms{}, []*Target{{Handle: 1, Mem: mem, Write: true}})

@@ -34,7 +34,8 @@ func (s *stream) hasLowRTTBuffer(t *testing.T) bool {
 	return socketSendBuffer(t, s.fd) == socketSendBuffer(t, fd)
 }
 
-// What is in flight to a near end is bounded at both ends, on the first connection of a link and on the next one.
+// What is in flight to a near end is bounded at both ends, on the first connection of a link and on
+// the next one.
 func TestSendBufferAtLowRTT(t *testing.T) {
 	first, next := false, false
 	for range 20 { // a handshake that was interrupted looks like one with an end that is far
@@ -72,7 +73,8 @@ func TestSendBufferWithoutRTT(t *testing.T) {
 	}
 }
 
-// What is sent to a near end is not held back by timers; whatever else a congestion control does, it goes on doing.
+// What is sent to a near end is not held back by timers; whatever else a congestion control does,
+// it goes on doing.
 func TestUnpacedAtLowRTT(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

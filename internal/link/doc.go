@@ -55,9 +55,9 @@
 //     what has begun to arrive. Where a message says that many are in flight, the ACK waits for
 //     what arrives within a few polls, also if a fence follows.
 //
-// A signal, data and a word elsewhere, is two messages: the word's is a header alone. Where both are
-// short they are built in one place and written at once. A longer one's data is acknowledged before
-// the word is sent.
+// A signal, data and a word elsewhere, is two messages: the word's is a header alone. Where both
+// are short they are built in one place and written at once. A longer one's data is acknowledged
+// before the word is sent.
 //
 // A get is a numbered request. The answer's chunks go straight into the caller's memory. The
 // answering side reads the last word first. The Responder remembers its last 64 gets and results of
@@ -239,9 +239,10 @@
 //
 // # Packages below
 //
-// What needs neither an Engine nor a stream is in packages of its own: redirection (redirect), copies
-// of unacknowledged frames (sendbuf), and how much shares a call, a frame, an acknowledgement
-// (pacing). The following stay, because they call back into the link under its locks:
+// What needs neither an Engine nor a stream is in packages of its own: redirection (redirect),
+// copies of unacknowledged frames (sendbuf), and how much shares a call, a frame, an
+// acknowledgement (pacing). The following stay, because they call back into the link under its
+// locks:
 //
 //   - The dispatcher and its ring poller. They take notifications off a Responder, under rmu and
 //     notifyMu, and share the ring's head and three flags with it. Their interface would have some

@@ -32,8 +32,8 @@ func TestWatchdogArms(t *testing.T) {
 	}
 }
 
-// onlyOnWatchdog gives the watchdog a timer that is in no set, so that the test alone has it act. It
-// comes before a link is on the watchdog's list: the timer of before was never set then.
+// onlyOnWatchdog gives the watchdog a timer that is in no set, so that the test alone has it act.
+// It comes before a link is on the watchdog's list: the timer of before was never set then.
 func onlyOnWatchdog(t *testing.T, rq *Requester) *rearmWatchdog {
 	t.Helper()
 	deaf, err := unix.NewTimer()
@@ -51,7 +51,8 @@ func onlyOnWatchdog(t *testing.T, rq *Requester) *rearmWatchdog {
 	return g
 }
 
-// A waiter that passes by arms links that no wait has taken since another one did, and leaves others alone.
+// A waiter that passes by arms links that no wait has taken since another one did, and leaves
+// others alone.
 func TestWatchdogSweeps(t *testing.T) {
 	rq, _ := requesterTo(t)
 	g := onlyOnWatchdog(t, rq)
@@ -80,7 +81,8 @@ func TestWatchdogSweeps(t *testing.T) {
 	}
 }
 
-// The timer is set for twice as long each time that it is put off, up to a bound, and for a short time at first, and while anything is gathered.
+// The timer is set for twice as long each time that it is put off, up to a bound, and for a short
+// time at first, and while anything is gathered.
 func TestWatchdogPostpones(t *testing.T) {
 	rq, _ := requesterTo(t)
 	g := onlyOnWatchdog(t, rq)

@@ -10,7 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// sharer is an exporter whose token a test holds, which looks as a waiter does, and what its far end has said.
+// sharer is an exporter whose token a test holds, which looks as a waiter does, and what its far
+// end has said.
 type sharer struct {
 	*Responder
 	t   *testing.T
@@ -213,7 +214,8 @@ func TestAcknowledgedAtTheEnd(t *testing.T) {
 	}
 }
 
-// A message says that others are in flight only where so many are that a sender with fewer in flight never waits for it.
+// A message says that others are in flight only where so many are that a sender with fewer in
+// flight never waits for it.
 func TestCanShareAck(t *testing.T) {
 	for _, c := range []struct {
 		size, before int

@@ -8,8 +8,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// An export can end while an answer to a get of one importer is in flight, and another importer's message has just come: what is
-// left of the answer is copied, and the race detector has nothing to say of it.
+// An export can end while an answer to a get of one importer is in flight, and another importer's
+// message has just come: what is left of the answer is copied, and the race detector has nothing to
+// say of it.
 func TestWithdrawnBesideAStore(t *testing.T) {
 	const size = 1 << 20
 	mem := make([]byte, size) // of the heap, which the detector knows
@@ -51,7 +52,8 @@ func TestWithdrawnBesideAStore(t *testing.T) {
 	}
 }
 
-// Each import of a link that ends asks for copies of what is left, which is long: it is copied once.
+// Each import of a link that ends asks for copies of what is left, which is long: it is copied
+// once.
 func TestPayloadDetachedOnce(t *testing.T) {
 	rq, far := requesterTo(t)
 	const size = 2 * pacing.MaxParts * chunk

@@ -22,7 +22,8 @@ func releasedUnarmed(t *testing.T, rq *Requester) {
 	rq.releaseUnarmed()
 }
 
-// What a socket has no room for is written without another call, wherever the link is: the background is to come at once.
+// What a socket has no room for is written without another call, wherever the link is: the
+// background is to come at once.
 func TestUnwrittenDataIsWritten(t *testing.T) {
 	const size = 4 << 20
 	for name, prepare := range map[string]func(*testing.T, *Requester){

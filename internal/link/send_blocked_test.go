@@ -11,7 +11,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// fill writes bells until the socket has no room, of which the link knows nothing but, later, their number.
+// fill writes bells until the socket has no room, of which the link knows nothing but, later, their
+// number.
 func fill(t *testing.T, fd int) (bells int) {
 	t.Helper()
 	b := make([]byte, wire.HeaderSize)
@@ -80,8 +81,8 @@ func TestGetWhileWriteBlocked(t *testing.T) {
 	}
 }
 
-// Answers come in the order of their gets: a short one at once, or in its turn where it is not alone, the socket has no
-// room, or a long one is before it.
+// Answers come in the order of their gets: a short one at once, or in its turn where it is not
+// alone, the socket has no room, or a long one is before it.
 func TestReplyWhileWriteBlocked(t *testing.T) {
 	mem := memory(t, 1<<20)
 	for i := range mem {
@@ -161,7 +162,8 @@ func (d *dribble) Recv(fd int, b []byte) (int, error) {
 func (d *dribble) HasData() bool { return false }
 func (d *dribble) Drop()         {}
 
-// Questions and answers of which the socket takes a part come whole and in order, beside all else that is sent.
+// Questions and answers of which the socket takes a part come whole and in order, beside all else
+// that is sent.
 func TestShortFrameInParts(t *testing.T) {
 	const n, words = 4, 100
 	mem := memory(t, 1<<16)

@@ -9,8 +9,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// The time of a load is taken from when all of it was begun until it is written: by a link whose loads took no time, and then long, as
-// the test says when they began.
+// The time of a load is taken from when all of it was begun until it is written: by a link whose
+// loads took no time, and then long, as the test says when they began.
 func TestBurstIsTimed(t *testing.T) {
 	rq, far := requesterTo(t)
 	rq.tmu.Lock()
@@ -68,7 +68,8 @@ func (rq *Requester) begunBeyond(n uint64) bool {
 	return rq.tx.framesQueued > n
 }
 
-// However much one call writes, one turn of a link writes no more than it did with the smallest loads.
+// However much one call writes, one turn of a link writes no more than it did with the smallest
+// loads.
 func TestPumpIsBounded(t *testing.T) {
 	for _, begin := range []pacing.Burst{{}, {LowRTT: true, ExtraParts: pacing.MinParts}, pacing.Full()} {
 		rq, far := requesterTo(t)

@@ -25,7 +25,8 @@ func sendAsync(t *testing.T, rq *Requester, size int) (r Request, gathered bool)
 	return r, rq.inBulkBatch.Load() && rq.inboxReady.Load()
 }
 
-// offWatchdog leaves o unarmed as a waiter does, but for the watchdog, which does not know of it: what happens then others do.
+// offWatchdog leaves o unarmed as a waiter does, but for the watchdog, which does not know of it:
+// what happens then others do.
 func offWatchdog(t *testing.T, rq *Requester) {
 	t.Helper()
 	rq.onWatchdog.Store(true)
@@ -205,7 +206,8 @@ func TestCoalescedInOneCall(t *testing.T) {
 	}
 }
 
-// Where a waiter has just looked for what comes the other way, messages are gathered though nothing is in flight, up to coalesceBidirectional.
+// Where a waiter has just looked for what comes the other way, messages are gathered though nothing
+// is in flight, up to coalesceBidirectional.
 func TestCoalescedBidirectional(t *testing.T) {
 	for _, c := range []struct{ size, messages int }{{gatherable, coalesceMessages}, {chunk / 2, coalesceMessages}, {chunk, pacing.MinParts}, {2 * chunk, 2}, {4 * chunk, 1}} {
 		rq, far := requesterTo(t)

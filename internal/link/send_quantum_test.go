@@ -174,7 +174,8 @@ func TestNoUnwrittenDataIsForgotten(t *testing.T) {
 	}
 }
 
-// A synchronous message for which its sender cannot look arrives, though an event for one before it was passed over.
+// A synchronous message for which its sender cannot look arrives, though an event for one before it
+// was passed over.
 func TestSkipPoll(t *testing.T) {
 	const size = 4 << 20
 	rq, far := requesterTo(t)

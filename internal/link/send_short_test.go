@@ -37,8 +37,8 @@ func catch(t *testing.T, fd int) (h wire.Header, payload []byte) {
 	return h, payload
 }
 
-// A message whose sender gives up when the socket has taken a part of its one frame, or nothing, goes
-// whole all the same, and what follows comes behind it.
+// A message whose sender gives up when the socket has taken a part of its one frame, or nothing,
+// goes whole all the same, and what follows comes behind it.
 func TestShortMessageGivenUp(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -93,8 +93,8 @@ func TestShortMessageGivenUp(t *testing.T) {
 	}
 }
 
-// A bell that is rung while a part of a short message is not written comes behind it, though nothing else
-// is ever sent.
+// A bell that is rung while a part of a short message is not written comes behind it, though
+// nothing else is ever sent.
 func TestBellBehindAShortMessage(t *testing.T) {
 	rq, far := requesterTo(t)
 	m := Message{Handle: 1, Src: make([]byte, maxInline)}

@@ -15,8 +15,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/wire"
 )
 
-// Many long messages in flight, whose acknowledgements are shared and put off, over links of each kind, and while
-// connections end beneath them: each is complete and whole.
+// Many long messages in flight, whose acknowledgements are shared and put off, over links of each
+// kind, and while connections end beneath them: each is complete and whole.
 func TestManyInFlight(t *testing.T) {
 	const (
 		window = 8
@@ -47,8 +47,9 @@ func TestManyInFlight(t *testing.T) {
 	}
 }
 
-// manyInFlight sends count messages, of which window are in flight. Each connection begins with the load that begin is, and where that
-// is more than the first one of all has, with as much to write as fills it.
+// manyInFlight sends count messages, of which window are in flight. Each connection begins with the
+// load that begin is, and where that is more than the first one of all has, with as much to write
+// as fills it.
 func manyInFlight(t *testing.T, name string, by *secrets, terms Terms, begin pacing.Burst, size, window, count int, all []faults) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

@@ -1,6 +1,6 @@
-// Package nodeconn keeps a process connected to its node: it dials the daemon, and the next one after
-// a daemon has ended. The model is docs/models/rejoin.pml: the process first identifies itself, then
-// announces its exports and links, and only then sends requests.
+// Package nodeconn keeps a process connected to its node: it dials the daemon, and the next one
+// after a daemon has ended. The model is docs/models/rejoin.pml: the process first identifies
+// itself, then announces its exports and links, and only then sends requests.
 package nodeconn
 
 import (

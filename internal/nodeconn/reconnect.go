@@ -30,8 +30,8 @@ func reconnectDelay(away time.Duration) time.Duration {
 	return min(max(away/8, minReconnectDelay), max(min(away/1200, maxReconnectDelay), shortReconnectDelay))
 }
 
-// Watch waits for the daemon's end, reports it, and reconnects to the next daemon, until the process
-// is closed: ctx ends.
+// Watch waits for the daemon's end, reports it, and reconnects to the next daemon, until the
+// process is closed: ctx ends.
 func (t *Conn) Watch(ctx context.Context, log *slog.Logger) {
 	t.ctx, t.log = ctx, log
 	for {

@@ -237,8 +237,8 @@ type Grant struct {
 	// one.
 	Link *Connected `json:",omitempty"`
 
-	// Of an import by name. Found: the export is on this node, and nothing is granted yet. Else Buffer:
-	// the export's id.
+	// Of an import by name. Found: the export is on this node, and nothing is granted yet. Else
+	// Buffer: the export's id.
 	Found  *Found `json:",omitempty"`
 	Buffer uint32 `json:",omitempty"`
 }

@@ -395,8 +395,8 @@ func randomFiles(t *testing.T, few int) (n int, seed uint64) {
 	return n, seed
 }
 
-// Files at random are taken, as rpcgen takes them, the Go of each compiles, and values at random of all of their types
-// are the same bytes as in C.
+// Files at random are taken, as rpcgen takes them, the Go of each compiles, and values at random of
+// all of their types are the same bytes as in C.
 func TestRandomFilesAsC(t *testing.T) {
 	n, seed := randomFiles(t, 8)
 	dir := t.TempDir()
@@ -478,8 +478,9 @@ func takenByUs(t *testing.T, path string) error {
 	return nil
 }
 
-// A file at random one word of which is missing, there twice, or another is taken if rpcgen and C's compiler take it,
-// and refused if rpcgen refuses it, unless it has what vrpcgen takes beyond rpcgen.
+// A file at random one word of which is missing, there twice, or another is taken if rpcgen and C's
+// compiler take it, and refused if rpcgen refuses it, unless it has what vrpcgen takes beyond
+// rpcgen.
 func TestDamagedFilesAsC(t *testing.T) {
 	rpcgen, gcc := tools(t)
 	n, seed := randomFiles(t, 30)

@@ -9,7 +9,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
 
-// Copies of all lengths around the bounds, with sides that begin anywhere and that overlap, are those of copy, and touch nothing beside.
+// Copies of all lengths around the bounds, with sides that begin anywhere and that overlap, are
+// those of copy, and touch nothing beside.
 func TestCopy(t *testing.T) {
 	const edge = 256
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -104,7 +104,8 @@ func fillMappings() error {
 	return errors.New("no end of mappings")
 }
 
-// Regions that are retired faster than any collection of the program comes do not pile up, but what is in use stays.
+// Regions that are retired faster than any collection of the program comes do not pile up, but what
+// is in use stays.
 func TestRetiredRegionsAreCollected(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var used []*Region

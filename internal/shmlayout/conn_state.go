@@ -8,7 +8,8 @@ const (
 	// ConnUnknown: the link has not started, or its process does not tell.
 	ConnUnknown ConnState = iota
 	ConnEstablished
-	// ConnRetransmitting: there is a connection again, and messages of earlier ones are sent once more.
+	// ConnRetransmitting: there is a connection again, and messages of earlier ones are sent once
+	// more.
 	ConnRetransmitting
 	// ConnDraining: the peer's end is announced, and a lost connection is not made again.
 	ConnDraining

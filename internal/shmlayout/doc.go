@@ -1,6 +1,6 @@
-// Package shmlayout lays out the small pages that processes share: each has one writer and is mapped
-// read-only by the other side. A hostile writer spoils what it says itself, never what others say;
-// each value read from a peer's page is checked before use.
+// Package shmlayout lays out the small pages that processes share: each has one writer and is
+// mapped read-only by the other side. A hostile writer spoils what it says itself, never what
+// others say; each value read from a peer's page is checked before use.
 //
 // Two processes on one node share four pages: each process's own page (count of sleepers with their
 // words, and the state words of all its exports), the importer's ring of notifications, and the

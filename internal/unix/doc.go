@@ -17,8 +17,8 @@
 // # The starter
 //
 // A child begins with a copy of its parent's table of descriptors, and exec waits for the close of
-// each that it must not keep. A daemon receives descriptors of files whose server may not answer. So
-// it starts programs from a thread with a table of its own ([KeepStarter]).
+// each that it must not keep. A daemon receives descriptors of files whose server may not answer.
+// So it starts programs from a thread with a table of its own ([KeepStarter]).
 package unix
 
 import (

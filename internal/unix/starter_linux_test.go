@@ -50,8 +50,8 @@ func startBesideSlowFile() int {
 	return 0
 }
 
-// A descriptor of which closing takes long, in this process's table, delays no program, not even the
-// first one.
+// A descriptor of which closing takes long, in this process's table, delays no program, not even
+// the first one.
 func TestStartBesideAFileThatDoesNotClose(t *testing.T) {
 	testutil.Require(t, canHelp, "this architecture has no spawn helper")
 	files := testutil.NewFUSE(t, false, testutil.FUSEFile{Name: "slow", Mode: 0o666})

@@ -42,7 +42,8 @@ func TestMigratorNeedsSharedYieldsInARow(t *testing.T) {
 	}
 }
 
-// Late yields after each of which there is what was waited for are a reason to leave, those in vain are none.
+// Late yields after each of which there is what was waited for are a reason to leave, those in vain
+// are none.
 func TestMigratorWhereLateYieldsHelp(t *testing.T) {
 	if singleProc.Load() {
 		t.Skip("a process that runs one goroutine at a time stays where it is")

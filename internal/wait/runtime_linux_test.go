@@ -28,7 +28,8 @@ func plain(t *testing.T, b *Budget) (looks int) {
 	return looks
 }
 
-// eachKind runs a test with waits that end before their first yield, and with such as end before they begin to look for long.
+// eachKind runs a test with waits that end before their first yield, and with such as end before
+// they begin to look for long.
 func eachKind(t *testing.T, test func(t *testing.T, look func() int)) {
 	var b Budget
 	for name, look := range map[string]func() int{"short": func() int { return short(&b) }, "plain": func() int { return plain(t, &b) }} {
@@ -36,8 +37,8 @@ func eachKind(t *testing.T, test func(t *testing.T, look func() int)) {
 	}
 }
 
-// With one processor a process whose waits are all short lets its other goroutines run, also where it
-// has that one processor since a moment ago.
+// With one processor a process whose waits are all short lets its other goroutines run, also where
+// it has that one processor since a moment ago.
 func TestShortWaitsLetOthersRun(t *testing.T) { eachKind(t, letsOthersRun) }
 
 func letsOthersRun(t *testing.T, look func() int) {

@@ -36,7 +36,8 @@ func find(program string) (string, error) {
 	return exec.LookPath(program)
 }
 
-// A real NFS server that others wrote, with the system's rpcbind: NFS-Ganesha, in a network of its own.
+// A real NFS server that others wrote, with the system's rpcbind: NFS-Ganesha, in a network of its
+// own.
 func TestGanesha(t *testing.T) {
 	for program, pack := range map[string]string{"rpcbind": "rpcbind", "ganesha.nfsd": "nfs-ganesha-mem"} {
 		_, err := find(program)

@@ -331,7 +331,8 @@ func (j *Journal) NoteName(id nodeproto.ProcessID) error {
 
 // NoteDeparture classifies the end of a process's connection by its error. A connection that this
 // daemon ended, or that broke by a malformed packet, says nothing about the process, whose links go
-// on. A process that did not read its connection may rejoin, and so may one that was just rejoining.
+// on. A process that did not read its connection may rejoin, and so may one that was just
+// rejoining.
 func (j *Journal) NoteDeparture(id nodeproto.ProcessID, err error) {
 	ended := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE)

@@ -1,10 +1,10 @@
 // Package names is a node's table of the names under which its processes publish exports.
 //
-// A name belongs to a user and a session, see [Key]. Each process is an [Owner], and each name of an
-// export is an [Entry]: claiming, then held, then ended (entryState has the diagram).
-// Only held entries are found. An entry ends by [Table.Withdraw], with its export by
-// [Table.EndExport], with its process by [Table.Drop], and a claim also if a returning process has
-// the name ([Table.Restore]).
+// A name belongs to a user and a session, see [Key]. Each process is an [Owner], and each name of
+// an export is an [Entry]: claiming, then held, then ended (entryState has the diagram). Only held
+// entries are found. An entry ends by [Table.Withdraw], with its export by [Table.EndExport], with
+// its process by [Table.Drop], and a claim also if a returning process has the name
+// ([Table.Restore]).
 //
 // A name can be kept for a program that is started ([Table.Reserve]; reservationState has the
 // diagram). No other process can have it, and a wait for it fails when that program has ended, also

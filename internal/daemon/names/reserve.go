@@ -98,8 +98,8 @@ func (t *Table) IsReserved(pid uint32) bool {
 	return t.reserved[pid] != nil
 }
 
-// EndReserved says that the process of a logical pid has ended. Waits for the name that was kept for
-// it fail.
+// EndReserved says that the process of a logical pid has ended. Waits for the name that was kept
+// for it fail.
 func (t *Table) EndReserved(pid uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,8 +127,8 @@ func (t *Table) remember(u *user, r *reservation) {
 	}
 }
 
-// RestoreEnded notes that a process has ended that a name was kept for, before this table was there.
-// It changes nothing if the name is there, or is or was kept for a process since.
+// RestoreEnded notes that a process has ended that a name was kept for, before this table was
+// there. It changes nothing if the name is there, or is or was kept for a process since.
 func (t *Table) RestoreEnded(k Key, id nodeproto.ProcessID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,8 +160,8 @@ func (r *reservation) ended() error {
 		r.id.PID, r.id.Node, r.key)
 }
 
-// DropReservations forgets what was reserved in a scope, all of whose processes have ended. Waits for
-// it fail.
+// DropReservations forgets what was reserved in a scope, all of whose processes have ended. Waits
+// for it fail.
 func (t *Table) DropReservations(s Scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -116,7 +116,8 @@ func (t *Table) find(k Key) *name {
 	return u.scopes[k.Session][place{k.Name, k.Cluster}]
 }
 
-// make returns a name, and its user. mu is held. The caller adds an entry, a waiter or a reservation.
+// make returns a name, and its user. mu is held. The caller adds an entry, a waiter or a
+// reservation.
 func (t *Table) make(k Key) (*name, *user) {
 	u := t.users[k.User]
 	if u == nil {

@@ -63,8 +63,8 @@ func Choose(es []*Entry, admit func(*Entry) error) (e *Entry, err error) {
 	return nil, err
 }
 
-// Wait is Find and Choose, and waits for an entry. It ends with an error of admit, and if the process
-// has ended for which the name was reserved. o is the process that waits.
+// Wait is Find and Choose, and waits for an entry. It ends with an error of admit, and if the
+// process has ended for which the name was reserved. o is the process that waits.
 func (t *Table) Wait(
 	ctx context.Context, o *Owner, k Key, admit func(*Entry) error,
 ) (*Entry, error) {
@@ -106,8 +106,8 @@ func (t *Table) findWaited(
 	return n.inTurn(), n.found.wait(), (*last).ended()
 }
 
-// Enter counts a waiter for a name, and [Table.Leave] ends that. Wait does both. The user is that of
-// the key.
+// Enter counts a waiter for a name, and [Table.Leave] ends that. Wait does both. The user is that
+// of the key.
 func (t *Table) Enter(o *Owner, k Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -96,8 +96,8 @@ func (r *Roster) String() string { return names(r.hosts) }
 // all of them in one packet, which other things are in too.
 const maxNames = 32 << 10
 
-// PIDBlock is how many logical pids a node has; each node's begin at its place in the hosts file, so
-// they are unique in the cluster.
+// PIDBlock is how many logical pids a node has; each node's begin at its place in the hosts file,
+// so they are unique in the cluster.
 const PIDBlock = 1_000_000
 
 // blocks is how many nodes can have a block of logical pids.

@@ -101,7 +101,8 @@ func (p *Peer) grant(m *nodev1.ImportResponse) nodeproto.Grant {
 	}
 }
 
-// ImportName requests a grant of what is published under a name there, for an importer of this node.
+// ImportName requests a grant of what is published under a name there, for an importer of this
+// node.
 func (p *Peer) ImportName(
 	ctx context.Context, im nodeproto.Importer, r *nodev1.ImportNameRequest,
 ) (nodeproto.Grant, error) {

@@ -17,7 +17,8 @@ import (
 // relayed are the headers that say what a body is.
 var relayed = []string{"Content-Type", "Connect-Protocol-Version"}
 
-// Relay passes a call of a user of this machine on to the node, once, together with the user's name.
+// Relay passes a call of a user of this machine on to the node, once, together with the user's
+// name.
 func (p *Peer) Relay(
 	ctx context.Context, user string, r nodeproto.ControlRequest,
 ) (nodeproto.ControlAnswer, error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// Dir is a state directory, which one daemon at a time has. The caller makes one call of Take, Taken
-// and Close at a time.
+// Dir is a state directory, which one daemon at a time has. The caller makes one call of Take,
+// Taken and Close at a time.
 type Dir struct {
 	path string   // "": there is none
 	lock *os.File // held while this daemon uses the directory; nil: it does not
@@ -111,8 +111,8 @@ func (d *Dir) Write(r Record) error {
 // Remove removes a session's record.
 func (d *Dir) Remove(session string) error { return os.Remove(d.file(session)) }
 
-// Records returns the records of all sessions. It passes over those that cannot be read, of which it
-// tells failed, and removes what a daemon left that died while it wrote.
+// Records returns the records of all sessions. It passes over those that cannot be read, of which
+// it tells failed, and removes what a daemon left that died while it wrote.
 func (d *Dir) Records(failed func(file string, err error)) (all []Record, err error) {
 	torn, _ := filepath.Glob(filepath.Join(escapeGlob(d.path), "sessions", "*.json"+newFile))
 	for _, f := range torn {

@@ -117,8 +117,8 @@ type Shared struct {
 	LinkEnded func() bool // Reports whether the importer's link has ended.
 }
 
-// NewExporter makes one for an export of size bytes. wait returns when its condition holds, or with an
-// error.
+// NewExporter makes one for an export of size bytes. wait returns when its condition holds, or with
+// an error.
 func NewExporter(wait func(context.Context, wait.Cond) error, size int) *Exporter {
 	return &Exporter{wait: wait, size: uint64(size)}
 }
@@ -406,9 +406,9 @@ func (r *Exporter) Place(l Link, m Message, pos, end uint64) (to []byte, claims 
 	return m.Mem[pos:end], claims
 }
 
-// Stop ends the redirection of the message that l receives, which has arrived up to pos, and reports
-// whether there was one. The rest goes to mem, the export. A word of which part has arrived goes
-// there whole. The caller holds l's receive lock.
+// Stop ends the redirection of the message that l receives, which has arrived up to pos, and
+// reports whether there was one. The rest goes to mem, the export. A word of which part has arrived
+// goes there whole. The caller holds l's receive lock.
 func (r *Exporter) Stop(l Link, pos uint64, mem []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

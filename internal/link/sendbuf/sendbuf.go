@@ -1,6 +1,6 @@
-// Package sendbuf holds copies of frames until their messages are acknowledged, on links that survive
-// their connection. A frame is built in the buffer and written to the socket from there, so it is
-// copied once, as without the buffer.
+// Package sendbuf holds copies of frames until their messages are acknowledged, on links that
+// survive their connection. A frame is built in the buffer and written to the socket from there, so
+// it is copied once, as without the buffer.
 package sendbuf
 
 import (
@@ -84,8 +84,8 @@ func sizeClass(n int) int {
 	return 0
 }
 
-// Reserve returns the segment being filled if it has memory for a frame of n bytes, or nil. Messages
-// up to acked need not be retained any more.
+// Reserve returns the segment being filled if it has memory for a frame of n bytes, or nil.
+// Messages up to acked need not be retained any more.
 func (b *Buffer) Reserve(n int, acked uint64) *Segment {
 	g := b.filling[sizeClass(n)]
 	if g == nil || g.end+n > len(g.buf) && !g.reuse(acked) {
