@@ -359,7 +359,7 @@ type BindMode uint8
 const (
 	BindWatch   BindMode = iota + 1 // the kernel tells which pages were stored to
 	BindCompare                     // all of the memory is compared with a copy
-	BindAlias                       // nothing is to be found: the memory is the exporter's ([AliasPages])
+	BindAlias                       // nothing to find: the memory is the exporter's ([AliasPages])
 )
 
 // String is "watch", "compare" or "alias".

@@ -26,7 +26,9 @@ type Notification struct {
 	Export *Export
 	Offset int    // byte offset of the last word in the export
 	Word   uint32 // its value
-	At     []byte // where the last word lies: in the buffer, or where it was redirected to. It is that memory and no copy: a later message may change it
+	// Where the last word lies: in the buffer, or where it was redirected to. It is that memory and no
+	// copy: a later message may change it.
+	At []byte
 
 	// From is the process that sent it, as this node's daemon names it: no sender can pretend to be
 	// another one. It may have ended.

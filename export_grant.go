@@ -16,11 +16,13 @@ import (
 
 // grant is the exporter's record of one import.
 type grant struct {
-	e         *Export
-	target    *link.Target // another one, with the same handle, for another link. Guarded by memoryTable.mu.
-	peer      *importer
-	state     grantState      // Guarded by memoryTable.mu.
-	responder *link.Responder // in grantLinked the link, and later the last one. Guarded by memoryTable.mu.
+	e *Export
+	// Another one, with the same handle, for another link. Guarded by memoryTable.mu.
+	target *link.Target
+	peer   *importer
+	state  grantState // Guarded by memoryTable.mu.
+	// In grantLinked the link, and later the last one. Guarded by memoryTable.mu.
+	responder *link.Responder
 }
 
 // grantState is how far a grant has come. Its importer's link may be replaced.

@@ -52,10 +52,11 @@ func (t *associations) setState(a *association, to associationState) {
 type associations struct {
 	*member
 
-	mu        sync.Mutex
-	byPeer    map[nodeproto.ProcessID]*association
-	asked     map[nodeproto.ProcessID]bool // importers that have asked for a link since an association with them last began to end
-	gonePeers []nodeproto.ProcessID        // recent peers that PeerGone was reported for
+	mu     sync.Mutex
+	byPeer map[nodeproto.ProcessID]*association
+	// Importers that have asked for a link since an association with them last began to end.
+	asked     map[nodeproto.ProcessID]bool
+	gonePeers []nodeproto.ProcessID // recent peers that PeerGone was reported for
 
 	severedEpoch uint64 // the node's last epoch whose links were severed
 	refusedEpoch uint64 // up to this epoch, links of importers are refused
@@ -68,16 +69,17 @@ type associations struct {
 // have ended, so nothing of the peer arrives after it. All fields but peer and done, which do not
 // change, are guarded by associations.mu.
 type association struct {
-	peer            nodeproto.ProcessID
-	state           associationState
-	pendingLinks    int // links being made; they may start only in state associated
-	requester       *link.Requester
-	responders      map[*link.Responder]bool // the peer's link, and replaced ones that have not ended yet
-	endedResponders []*link.Responder        // their queued notifications run before the event
-	seenAlive       bool                     // the peer was alive after an earlier PeerGone
-	lostImports     []*Import                // finished when the association is over
-	cause           error                    // why the first link ended
-	done            chan struct{}            // closed when the state is over or forgotten
+	peer         nodeproto.ProcessID
+	state        associationState
+	pendingLinks int // links being made; they may start only in state associated
+	requester    *link.Requester
+	// The peer's link, and replaced ones that have not ended yet.
+	responders      map[*link.Responder]bool
+	endedResponders []*link.Responder // their queued notifications run before the event
+	seenAlive       bool              // the peer was alive after an earlier PeerGone
+	lostImports     []*Import         // finished when the association is over
+	cause           error             // why the first link ended
+	done            chan struct{}     // closed when the state is over or forgotten
 }
 
 // errAssociationOver ends an attempt to make a link whose association ended meanwhile.
@@ -278,7 +280,8 @@ func (t *exporters) severed(r nodeproto.SeverRequest, why error) (links []*expor
 		switch {
 		case l.state == linkReady && l.requester.Err() == nil && t.severs(r, id, l.epoch):
 			links = append(links, l)
-		case l.state == linkMaking && r.Node != "" && r.Node == id.Node: // startLink reads it, and severedEpoch
+		case l.state == linkMaking && r.Node != "" && r.Node == id.Node:
+			// startLink reads it, and severedEpoch
 			l.leaveCause = why
 		}
 	}

@@ -40,22 +40,26 @@ type exporters struct {
 type exporterLink struct {
 	exporter     nodeproto.ProcessID
 	id           uint64
-	epoch        uint64       // this node's epoch, for an exporter on another node; set before ready
-	takesImports bool         // the exporter accepts import requests on it; set before ready
-	grantsLost   uint64       // grants with a smaller count are void, see nodeproto.Grant; set before ready
-	assoc        *association // the association that the link belongs to
+	epoch        uint64 // this node's epoch, for an exporter on another node; set before ready
+	takesImports bool   // the exporter accepts import requests on it; set before ready
+	// Grants with a smaller count are void, see nodeproto.Grant; set before ready.
+	grantsLost uint64
+	assoc      *association // the association that the link belongs to
 
-	state      exporterLinkState // Guarded by exporters.mu.
-	made       chan struct{}     // closed when state is linkReady or linkFailed
-	ended      chan struct{}     // closed when state is linkEnded
-	requester  *link.Requester   // set before linkReady
-	err        error             // why the link could not be made; set before linkFailed
-	leaveCause error             // the exporter's node left while the link was made. Guarded by exporters.mu.
+	state     exporterLinkState // Guarded by exporters.mu.
+	made      chan struct{}     // closed when state is linkReady or linkFailed
+	ended     chan struct{}     // closed when state is linkEnded
+	requester *link.Requester   // set before linkReady
+	err       error             // why the link could not be made; set before linkFailed
+	// The exporter's node left while the link was made. Guarded by exporters.mu.
+	leaveCause error
 
-	mu               sync.Mutex
-	imports          map[uint32]*Import
-	claims           map[uint32]*claims // of redirectable exports, by grant's number; nil: the link has ended
-	earlyRevocations []revocation       // for imports that are not added yet or were closed; oldest first
+	mu      sync.Mutex
+	imports map[uint32]*Import
+	// Of redirectable exports, by grant's number; nil: the link has ended.
+	claims map[uint32]*claims
+	// For imports that are not added yet or were closed; oldest first.
+	earlyRevocations []revocation
 	closedImports    map[uint32]*Import // closed imports with unacknowledged messages
 }
 
@@ -213,7 +217,8 @@ func (t *exporters) connectLink(ctx context.Context, l *exporterLink) error {
 		}
 		l.id, l.epoch = c.Link, c.Epoch
 		fd, cipher, a, err := t.terms.dial(ctx, c, wire.Hello{Attempt: 1})
-		if l := (handshake.RetryLaterError{}); errors.As(err, &l) { // the exporter's daemon was restarted since: ask it again
+		// the exporter's daemon was restarted since: ask it again
+		if l := (handshake.RetryLaterError{}); errors.As(err, &l) {
 			return code.New(code.BadRbufState, "%v", err)
 		}
 		if handshake.Broke(err) {
@@ -395,7 +400,8 @@ func (l *exporterLink) handleRevocation(handle uint32, applied uint64, err error
 			applied = 0
 		}
 		im.setState(importRevoked, err, applied)
-	case applied == link.AppliedUnknown: // the import was closed, and its last get comes after the revocation
+	case applied == link.AppliedUnknown:
+		// the import was closed, and its last get comes after the revocation
 	case closed != nil:
 		closed.lastDelivered.Store(min(closed.lastDelivered.Load(), applied))
 	default:

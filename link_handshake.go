@@ -121,7 +121,8 @@ func (t *linkTerms) redial(exporter nodeproto.ProcessID, c nodeproto.Connected) 
 			default:
 				err = link.Gone("%w", err)
 			}
-		case errors.Is(err, link.ErrGone): // the connection has ended; that says nothing about the process
+		case errors.Is(err, link.ErrGone):
+			// the connection has ended; that says nothing about the process
 			err = code.New(code.Unreachable, "%v", err)
 		}
 		return fd, cipher, a, err
@@ -194,7 +195,8 @@ func (t *importers) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int)
 // acceptDialled starts or resumes the link on a dialled connection. conn is its TLS state, nil in
 // clear.
 func (t *importers) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malformed error, fd int, conn *encrypt.Conn) {
-	t.joinMu.Lock() // of two attempts, the first has its link, or has failed, before the second is looked at
+	// of two attempts, the first has its link, or has failed, before the second is looked at
+	t.joinMu.Lock()
 	defer t.joinMu.Unlock()
 	t.memory.mu.Lock()
 	peer := t.pendingDials[r.Link]

@@ -113,7 +113,8 @@ func (t *importers) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages
 	t.joinMu.Lock()
 	defer t.joinMu.Unlock()
 	t.memory.mu.Lock()
-	if peer := t.byID[id]; peer != nil { // which has neither a link nor, it may be, a grant for a moment
+	// it has no link, and perhaps no grant, for a moment
+	if peer := t.byID[id]; peer != nil {
 		peer.pendingJoins++
 		defer t.endJoin(peer)
 	}
@@ -150,7 +151,8 @@ func (t *importers) joinLinkLocked(id nodeproto.ProcessID, a *association, order
 		}
 	} else {
 		reportResumed()
-		for _, h := range missedRevokes { // not under memory.mu, which the engine takes while it holds a link
+		// not under memory.mu, which the engine takes while it holds a link
+		for _, h := range missedRevokes {
 			responder.SendRevoke(h)
 		}
 	}
@@ -178,7 +180,8 @@ func (t *importers) installLink(id nodeproto.ProcessID, a *association, dialled 
 		retirePages(pages)
 		return nil, nil, as.severCause
 	}
-	if a.state != associated { // PeerGone may have been reported: nothing of that process may arrive any more
+	// PeerGone may have been reported: nothing of that process may arrive any more
+	if a.state != associated {
 		_ = unix.Close(fd)
 		retirePages(pages)
 		return nil, nil, errAssociationOver

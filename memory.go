@@ -11,10 +11,11 @@ import (
 // Memory is memory that can be exported and mapped by importers. It is a
 // memfd: no file, no name, and it goes with its last user.
 type Memory struct {
-	p          *Process
-	region     *shm.Region
-	size       int
-	redirectOf *Export // the export that this memory is a redirection target of. Guarded by memoryTable.mu.
+	p      *Process
+	region *shm.Region
+	size   int
+	// The export that this memory is a redirection target of. Guarded by memoryTable.mu.
+	redirectOf *Export
 
 	exportMu sync.Mutex // held while an export of it begins or ends; taken before memoryTable.mu
 }

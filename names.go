@@ -358,7 +358,8 @@ func (p *Process) ImportName(ctx context.Context, name string, opts ...FindOptio
 		}
 		f(&o)
 	}
-	if o.user != nil && (!utf8.ValidString(*o.user) || !utf8.ValidString(*o.session)) { // JSON would make other names of them
+	// JSON would make other names of them
+	if o.user != nil && (!utf8.ValidString(*o.user) || !utf8.ValidString(*o.session)) {
 		return nil, failf(op, ErrBadArg, "the user %q or the session %q is not valid UTF-8", *o.user, *o.session)
 	}
 	r.User, r.Session = o.user, o.session

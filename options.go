@@ -281,10 +281,11 @@ func (o *exportOptions) check() error {
 //
 // Experimental: it may change in any release.
 type Permission struct {
-	Users     []string    // user names on the importer's node (the number of a user without a name)
-	Sessions  []string    // as in [WithSession]
-	Nodes     []NodeID    // that the importer is on
-	Processes []ProcessID // of any user and session; the number of an ended process stays unused for long
+	Users    []string // user names on the importer's node (the number of a user without a name)
+	Sessions []string // as in [WithSession]
+	Nodes    []NodeID // that the importer is on
+	// Of any user and session; the number of an ended process stays unused for long.
+	Processes []ProcessID
 }
 
 // Permit lets exactly the processes import that match one of perms: not the exporter's own session,

@@ -71,10 +71,11 @@ type member struct {
 	pendingReports    atomic.Int32   // see reportToNode
 	pendingLinkEvents atomic.Int32   // see linkStateChanged
 
-	ctx        context.Context // ends with Close
-	cancel     context.CancelFunc
-	closeMu    sync.Mutex     // held while closed is set, and while a background goroutine starts
-	closed     atomic.Bool    // reports whether Close has begun; set under memoryTable.mu and associations.mu too
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	closeMu sync.Mutex // held while closed is set, and while a background goroutine starts
+	// Reports whether Close has begun; set under memoryTable.mu and associations.mu too.
+	closed     atomic.Bool
 	background sync.WaitGroup // background goroutines; Close waits for them
 }
 
@@ -124,7 +125,8 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 	if o.silence < 0 {
 		return nil, failf("open", ErrBadArg, "nothing may be heard for %v, want at least 0", o.silence)
 	}
-	if !utf8.ValidString(o.session) || strings.ContainsRune(o.session, 0) { // which would be another session's name on its way
+	// it would reach the daemon as another session's name
+	if !utf8.ValidString(o.session) || strings.ContainsRune(o.session, 0) {
 		return nil, failf("open", ErrBadArg, "the session's name %q (WithSession, or %s) is not valid UTF-8, or has a zero byte: name one as \"vmmc session ls\" shows it",
 			o.session, nodeproto.SessionEnv)
 	}

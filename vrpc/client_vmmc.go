@@ -134,7 +134,8 @@ func (w *vmmcTransport) lost(ctx context.Context, err error) error {
 
 // acquireSlot waits for a slot.
 func (w *vmmcTransport) acquireSlot(ctx context.Context) (*slot, error) {
-	if err := w.places.AcquireUntil(ctx, w.ended); err != nil { // else it could wait as long as close does
+	// else it could wait as long as close does
+	if err := w.places.AcquireUntil(ctx, w.ended); err != nil {
 		if errors.Is(err, semaphore.ErrStopped) {
 			return nil, w.why
 		}

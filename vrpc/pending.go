@@ -9,8 +9,9 @@ import (
 type pending struct {
 	mu    sync.Mutex
 	calls map[uint32]*waiter
-	idle  []*waiter // to wait again, of this client alone: a channel is its bubble's, in testing/synctest
-	err   error     // why there are no more
+	// To wait again, of this client alone: a channel is its bubble's, in testing/synctest.
+	idle []*waiter
+	err  error // why there are no more
 }
 
 // waiter is one. It gets one reply, or nil when err says why not.

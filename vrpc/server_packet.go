@@ -30,7 +30,8 @@ func (s *Server) ServePacket(c net.PacketConn) error {
 	for pause := time.Duration(0); ; {
 		n, from, err := p.conn.read(b)
 		switch {
-		case err == nil && n >= rpcmsg.LeastCall && from.addr != nil: // a unix socket without a name gets no answer
+		case err == nil && n >= rpcmsg.LeastCall && from.addr != nil:
+			// a unix socket without a name gets no answer
 			pause = 0
 			if !p.take(b[:n], from) {
 				return ErrClosed

@@ -50,10 +50,12 @@ func printTable(w io.Writer, rows [][]string) error {
 // fit is how a table is made to fit a terminal that is narrower: remarks stand below it, columns
 // are left out, cells are shortened.
 type fit struct {
-	remarks int      // how many leading cells name the row of a remark, which is the last column; 0: there are none
+	// How many leading cells name the row of a remark, which is the last column; 0: there are none.
+	remarks int
 	spare   []string // columns that may be left out, the first ones first
-	shorten []string // columns whose cells may be shortened; of paths both ends stay, of others the beginning
-	least   int      // how much of a shortened cell stays; 0: 12
+	// Columns whose cells may be shortened; of paths both ends stay, of others the beginning.
+	shorten []string
+	least   int // how much of a shortened cell stays; 0: 12
 }
 
 // printFitting is printTable on a terminal of so many columns; 0 is no terminal, which gets

@@ -247,7 +247,8 @@ func (a *inputSession) resized(ctx context.Context) {
 	_ = a.screen.raw()
 	r := &nodev1.ResizeTerminalRequest{Session: a.session, Pid: a.p.GetPid()}
 	r.Rows, r.Columns = a.screen.size()
-	_, _ = answered(ctx, a.n, r, a.n.Client.ResizeTerminal) // the other calls fail too if the node is gone
+	// the other calls fail too if the node is gone
+	_, _ = answered(ctx, a.n, r, a.n.Client.ResizeTerminal)
 }
 
 // failedBy is the exit status of a tool that err has ended.

@@ -222,7 +222,8 @@ func (o *runOptions) wait(ctx context.Context, all []started, out *streams) (sta
 			_ = flush() // which has said it
 			var p *nodev1.Process
 			var werr error
-			if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.NoSuchSession) { // it would say the same
+			// it would say the same
+			if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.NoSuchSession) {
 				p, werr = s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
 			}
 			mu.Lock()

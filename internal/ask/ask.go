@@ -338,7 +338,8 @@ func Failure(what string, errs []error) error {
 			continue
 		}
 		bad = append(bad, err)
-		if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.OutcomeUnknown) { // a node that was lost just now
+		// else the node was lost just now
+		if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.OutcomeUnknown) {
 			status = serve.Failed
 		}
 	}

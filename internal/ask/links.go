@@ -22,7 +22,8 @@ type Link struct {
 	PeerNode string `json:"peer_node"`
 	PeerPID  uint32 `json:"peer_pid"`
 
-	PeerProgram string `json:"peer_program,omitempty"` // if the peer's end is among those that were listed
+	// If the peer's end is among those that were listed.
+	PeerProgram string `json:"peer_program,omitempty"`
 
 	Path   string        `json:"path"` // mapped or stream
 	Secret bool          `json:"encrypted"`

@@ -136,7 +136,8 @@ func (t *TCP) Measure(ctx context.Context, size, n, total, piece int, each func(
 	if err := t.Ping(ctx, size, size, n, func(d time.Duration) { each(d / 2) }); err != nil {
 		return 0, err
 	}
-	src := bytes.Repeat([]byte{1}, piece) // pages that were never written are all one page, and in the cache
+	// pages that were never written are all one page, and in the cache
+	src := bytes.Repeat([]byte{1}, piece)
 	start := time.Now()
 	for left := total; left > 0; left -= piece {
 		if err := t.write(ctx, src[:min(piece, left)]); err != nil {

@@ -25,7 +25,8 @@ type Sight struct {
 	HotPages int     `json:"hot_pages"`
 	P50NS    float64 `json:"p50_ns"`
 	P99NS    float64 `json:"p99_ns"`
-	SendNS   float64 `json:"send_p50_ns"` // of a goroutine that waits for that word by looking, and sends it
+	// Of a goroutine that waits for that word by looking, and sends it.
+	SendNS float64 `json:"send_p50_ns"`
 }
 
 // Flag is half the round trip between two goroutines by a flag, in an alias and in

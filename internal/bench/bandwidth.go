@@ -24,7 +24,8 @@ const inFlight = 8
 // changes. So a round is short, and what is compared comes in turn.
 func bandwidth(ctx context.Context, e *end, size int) (err error) {
 	n := e.count(size, 1<<14, e.often(512<<20, 256<<20))
-	src := bytes.Repeat([]byte{1}, size) // pages that were never written are all one page, and in the cache
+	// pages that were never written are all one page, and in the cache
+	src := bytes.Repeat([]byte{1}, size)
 	var rs []Result
 	var ours []probe
 	for _, variant := range []string{"sync", "async"} {

@@ -40,7 +40,8 @@ type Config struct {
 	Quick  bool     `json:"quick"`
 	Curve  bool     `json:"curve"` // of what is drawn, without Sizes: 4 bytes to 4 MiB
 	Pin    string   `json:"pin"`   // "", Same or Apart
-	Peers  []Peer   `json:"peers"` // whose calls are measured beside ours; C's are added where they can be
+	// Whose calls are measured beside ours; C's are added where they can be.
+	Peers []Peer `json:"peers"`
 
 	Pings   []Peer `json:"pings"`   // whose latency is
 	Streams []Peer `json:"streams"` // whose bandwidth is

@@ -14,7 +14,8 @@ import (
 // end has sends in flight, and at last waits for all of the other's.
 func bidir(ctx context.Context, e *end, size int) error {
 	n := e.count(size, 1<<13, e.often(256<<20, 128<<20))
-	src, dst := bytes.Repeat([]byte{1}, size), bytes.Repeat([]byte{1}, size) // not while anything is timed
+	// not while anything is timed
+	src, dst := bytes.Repeat([]byte{1}, size), bytes.Repeat([]byte{1}, size)
 	for _, variant := range []string{"exchange", "stream"} {
 		both := func(raw bool) probe {
 			return func(ctx context.Context, _ *hist) (float64, error) {

@@ -164,7 +164,8 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	}
 	me := introduction{Node: e.p.Node().String(), PID: e.p.PID()}
 	if e.Path == Remote && near {
-		lc := net.ListenConfig{Control: unix.BeginUnpaced} // the limit is what TCP can do, and what BBR paces is a draw of two speeds
+		// the limit is what TCP can do, and what BBR paces is a draw of two speeds
+		lc := net.ListenConfig{Control: unix.BeginUnpaced}
 		if e.ln, err = lc.Listen(ctx, "tcp", net.JoinHostPort(cmp.Or(e.Near.Host, "127.0.0.1"), "0")); err != nil {
 			return err
 		}

@@ -40,7 +40,8 @@ func fetch(ctx context.Context, e *end, size int) error {
 					}
 					each(clock.Since(start) / group)
 				}
-				return e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, j.First), e.inbox()-4) // it is over
+				// it is over
+				return e.out.Send(ctx, binary.LittleEndian.AppendUint32(nil, j.First), e.inbox()-4)
 			})
 			return 0, err
 		}

@@ -17,7 +17,9 @@ import (
 func load(ctx context.Context, e *end, size int) error {
 	most := e.count(size, e.often(1<<20, 64<<10), 1<<30)
 	full := 0.0
-	for range 3 { // the best of them: all the times follow from it, and a moment without a processor is not the sender's rate
+	// the best of them: all the times follow from it, and a moment without a processor is not the
+	// sender's rate
+	for range 3 {
 		r, err := e.rate(ctx, job{Do: "count", Mode: "polled", Size: size, N: most, First: e.next(2)}, 1, func(j job) error {
 			return e.puts(ctx, j, size)
 		})
@@ -29,7 +31,8 @@ func load(ctx context.Context, e *end, size int) error {
 	for _, share := range []float64{0.01, 0.1, 0.5} {
 		every := time.Duration(math.Round(1e3 / (full * share))) // full is in millions a second
 		n := e.count(size, 20000, 1<<30)
-		n = min(max(100, n), max(10, int(2*time.Second/every))) // a slow machine gives fewer, not a round of minutes
+		// a slow machine gives fewer, not a round of minutes
+		n = min(max(100, n), max(10, int(2*time.Second/every)))
 		at := func(raw bool) probe {
 			return func(ctx context.Context, h *hist) (float64, error) {
 				j := job{Do: "arrivals", Raw: raw, Size: size, N: n, First: e.next(n)}

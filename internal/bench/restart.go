@@ -26,10 +26,12 @@ type RestartConfig struct {
 
 // Restart is what one took, from the start of the next daemon on.
 type Restart struct {
-	UpNS   int64 `json:"up_ns"`   // until it takes connections
-	FullNS int64 `json:"full_ns"` // until a process that is new has imported from each of those of before
+	UpNS int64 `json:"up_ns"` // until it takes connections
+	// Until a process that is new has imported from each of those of before.
+	FullNS int64 `json:"full_ns"`
 
-	AgainNS int64 `json:"again_ns"` // what the same imports take another process then, from its beginning on
+	// What the same imports take another process then, from its beginning on.
+	AgainNS int64 `json:"again_ns"`
 }
 
 // Restarts is what all took. Traffic goes on all the while between two of the processes.
@@ -39,7 +41,8 @@ type Restarts struct {
 	AwayNS    int64     `json:"away_ns"`
 	Restarts  []Restart `json:"restarts"`
 	Messages  uint64    `json:"messages"`
-	StillNS   int64     `json:"still_ns"` // the longest time between two looks in which no message came
+	// The longest time between two looks in which no message came.
+	StillNS int64 `json:"still_ns"`
 }
 
 // What the command's own process exports: the pids of the others, and where the traffic goes.

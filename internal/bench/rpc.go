@@ -28,7 +28,8 @@ const atOnce = 4
 // rpc is the time of a call that does nothing, and how fast arguments of size bytes go, by each
 // transport of one server in the far process. All take turns.
 func rpc(ctx context.Context, e *end, size int) (err error) {
-	j := job{Do: "rpcserve", Mode: fmt.Sprintf("@vmmc-bench-%d", os.Getpid()), Size: size} // a name, not a file, which may be too long
+	// a name, not a file, which may be too long
+	j := job{Do: "rpcserve", Mode: fmt.Sprintf("@vmmc-bench-%d", os.Getpid()), Size: size}
 	at, err := e.with(ctx, j, func() error { return nil })
 	if err != nil {
 		return err

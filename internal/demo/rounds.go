@@ -129,7 +129,8 @@ func (s *sender) ping(ctx context.Context, t target, clock baseline.Clock, size 
 
 // pump sends a round's pieces and returns bytes a second until all have arrived.
 func (s *sender) pump(ctx context.Context, t target) (float64, error) {
-	src := bytes.Repeat([]byte{1}, piece) // pages that were never written are all one page, and in the cache
+	// pages that were never written are all one page, and in the cache
+	src := bytes.Repeat([]byte{1}, piece)
 	start := time.Now()
 	for range pieces {
 		if err := t.data.Send(ctx, src, 0); err != nil {

@@ -100,7 +100,8 @@ func (a accounts) ask(ctx context.Context, fields int, args ...string) [][]strin
 	}
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()
-	out, _ := exec.CommandContext(ctx, a.getent, args...).Output() // what came counts, whatever the status
+	// what came counts, whatever the status
+	out, _ := exec.CommandContext(ctx, a.getent, args...).Output()
 	return split(bytes.NewReader(out), fields)
 }
 

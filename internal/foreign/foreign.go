@@ -46,7 +46,8 @@ var pool = struct {
 	owner   map[int]*Source
 	sources map[string]*Source
 	closing int
-	waiting []*Source // that have something to close, and no goroutine for lack of them in all; the oldest first
+	// That have something to close, and no goroutine for lack of them in all; the oldest first.
+	waiting []*Source
 	idle    chan struct{}
 }{owner: map[int]*Source{}, sources: map[string]*Source{}}
 

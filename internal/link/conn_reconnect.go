@@ -362,7 +362,8 @@ func (rs *Responder) supersede() error {
 // connection was lost, last why the last attempt failed.
 func (d *redialer) unresumed(why, last error) error {
 	text := "%w; the link was not resumed within %v: %w; import again when the exporter's node answers"
-	if errors.Is(last, context.DeadlineExceeded) || errors.Is(last, context.Canceled) { // the limit's, not a call's
+	// the limit's, not a call's
+	if errors.Is(last, context.DeadlineExceeded) || errors.Is(last, context.Canceled) {
 		text = "%w; the link was not resumed within %v: %v; import again when the exporter's node answers"
 	}
 	return Gone(text, why, d.rq.reconnectLimit, last)

@@ -373,7 +373,8 @@ func (s *stream) drainLoop(why error, bye func()) {
 			bye()
 			bye = nil
 		}
-		silent := now.Sub(last) > timeout.Drain && looks > int(timeout.Drain/drainInterval)/4 // the process may have been stopped
+		// the process may have been stopped
+		silent := now.Sub(last) > timeout.Drain && looks > int(timeout.Drain/drainInterval)/4
 		if silent || now.Sub(begun) > timeout.Drained {
 			s.fail(why)
 			return

@@ -232,8 +232,9 @@ func (w *ringPoller) release(q *dispatcher, at int) {
 	rs := w.slots[at].responder
 	rs.inRingPoller.Store(false)
 	rs.notifyMu.Lock()
-	rs.pages.Back.Head().Store(rs.ringHead)      // before it matters,
-	rs.pages.Back.Awake().Store(shmlayout.Rings) // and both before the look, see shmlayout.Exporter.Awake
+	rs.pages.Back.Head().Store(rs.ringHead) // before it matters,
+	// and both before the look, see shmlayout.Exporter.Awake
+	rs.pages.Back.Awake().Store(shmlayout.Rings)
 	_, there, err := rs.pages.Ring.Peek(rs.ringHead)
 	there = there || len(rs.notifications) > 0 // taken out of the ring for a closed import
 	rs.notifyMu.Unlock()

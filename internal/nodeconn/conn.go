@@ -44,7 +44,8 @@ type Conn struct {
 	ctx context.Context // Watch's
 	log *slog.Logger    // Watch's
 
-	conn atomic.Pointer[nodeproto.Conn] // the latest connection, which may have ended; nil before the first one
+	// The latest connection, which may have ended; nil before the first one.
+	conn atomic.Pointer[nodeproto.Conn]
 
 	mu      sync.Mutex
 	state   connState     // Guarded by mu.

@@ -23,7 +23,8 @@ const (
 	minReconnectDelay   = time.Millisecond
 	shortReconnectDelay = 25 * time.Millisecond
 	maxReconnectDelay   = 500 * time.Millisecond // after ten minutes, or while listening to the bell
-	bellPollInterval    = 100 * time.Millisecond // how late a goroutine that waits for the bell notices Process.Close
+	// how late a goroutine that waits for the bell notices Process.Close
+	bellPollInterval = 100 * time.Millisecond
 )
 
 func reconnectDelay(away time.Duration) time.Duration {

@@ -106,8 +106,9 @@ type ExportRequest struct {
 	ID     uint32
 	Size   int
 	Rights Rights
-	Serial uint64       // of this export in its process: another one may get the id later
-	Permit []Permission `json:",omitempty"` // importers that are permitted; none: its own user and session
+	Serial uint64 // of this export in its process: another one may get the id later
+	// Importers that are permitted; none: its own user and session.
+	Permit []Permission `json:",omitempty"`
 }
 
 // ImportRequest asks for a buffer; it is answered once the buffer is exported. One with Link comes
@@ -204,7 +205,9 @@ type OfferRequest struct {
 	ID       uint32
 	Serial   uint64 // of the export whose permissions were checked
 	SameNode bool
-	Order    uint64 `json:",omitempty"` // not 0: the importer's pages and a socket come along, and the link is to be made, too; see AcceptRequest
+	// Not 0: the importer's pages and a socket come along, and the link is to be made, too; see
+	// AcceptRequest.
+	Order uint64 `json:",omitempty"`
 }
 
 // Grant is an import as the exporter numbered it.
@@ -312,8 +315,10 @@ type AcceptRequest struct {
 
 // Accepted is an exporter's answer to that.
 type Accepted struct {
-	Imports bool   // it takes imports on the link
-	Lost    uint64 `json:",omitempty"` // on one node: how often grants had gone with a link when some of this importer last did, see Grant
+	Imports bool // it takes imports on the link
+	// On one node: how often grants had gone with a link when some of this importer last did, see
+	// Grant.
+	Lost uint64 `json:",omitempty"`
 	Secrecy
 }
 

@@ -10,8 +10,9 @@ import (
 // Permission says which processes may import, as the exporter's daemon checks it: those that every
 // list names that is not empty.
 type Permission struct {
-	Users     []string  `json:",omitempty"` // AnyName: every one
-	Sessions  []string  `json:",omitempty"` // AnyName: every one; without Users, of the exporter's user
+	Users []string `json:",omitempty"` // AnyName: every one
+	// AnyName: every one; without Users, of the exporter's user.
+	Sessions  []string  `json:",omitempty"`
 	Nodes     []string  `json:",omitempty"`
 	Processes []Address `json:",omitempty"`
 }

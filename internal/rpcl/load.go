@@ -8,7 +8,8 @@ import "maps"
 
 // Options say how a file is read.
 type Options struct {
-	Dirs    []string          // where files are looked for that are not beside the one that includes them
+	// Where files are looked for that are not beside the one that includes them.
+	Dirs    []string
 	Defines map[string]string // macros
 	Undef   []string          // macros that are not to be defined
 	Extern  []string          // types that other code of the Go package defines

@@ -167,7 +167,8 @@ func caseOf(v *Var, n *big.Int) int64 {
 	if v != nil {
 		kind = v.Kind
 	}
-	low := new(big.Int).And(n, new(big.Int).SetUint64(math.MaxUint64)).Uint64() // of a negative one: two's complement
+	// of a negative one: two's complement
+	low := new(big.Int).And(n, new(big.Int).SetUint64(math.MaxUint64)).Uint64()
 	switch kind {
 	case Int64, Uint64:
 		return int64(low)

@@ -99,9 +99,10 @@ type Def struct {
 
 // Arm is one arm of a union.
 type Arm struct {
-	At      Position
-	Cases   []*Expr
-	Numbers []int64  // the cases that the discriminant can be, by Check; of a Uint64 those of the same bits
+	At    Position
+	Cases []*Expr
+	// The cases that the discriminant can be, by Check; of a Uint64 those of the same bits.
+	Numbers []int64
 	Names   []string // their names, "" for numbers
 	Default bool
 	Var     *Var // Void: nothing

@@ -29,7 +29,8 @@ func newSupervise() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0))) // it does little, and each more may want a thread
+			// it does little, and each more may want a thread
+			runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
 			kept, _ := keepThreads(supervise.Threads)
 			return supervise.Main(kept-runtime.GOMAXPROCS(0), cgroup.ThreadsLeft)
 		},

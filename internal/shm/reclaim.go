@@ -129,7 +129,8 @@ func makeRoom() bool {
 	retired.collecting.Lock()
 	defer retired.collecting.Unlock()
 	retired.mu.Lock()
-	done := retired.begun > begun // another goroutine's collection began after the failure, and has ended
+	// another goroutine's collection began after the failure, and has ended
+	done := retired.begun > begun
 	retired.mu.Unlock()
 	if !done {
 		unix.WithRoom(collect)

@@ -74,7 +74,8 @@ func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.
 		c.Signal(9)
 		late, stop := context.WithTimeout(context.WithoutCancel(ctx), timeout.Stop)
 		defer stop()
-		if !c.AwaitOr(late.Done()) { // it is in a file of its user's: the kernel waits for the file's server
+		// it is in a file of its user's: the kernel waits for the file's server
+		if !c.AwaitOr(late.Done()) {
 			return c, fmt.Errorf("%w; it cannot be killed, because the kernel waits for a file server", err)
 		}
 		c.Reap()

@@ -66,7 +66,8 @@ func (s *supervisor) removeJoined(r ListRequest) (nodeproto.Empty, error) {
 // killJoined ends a process that has joined, with all that it has started, which
 // nothing but that marks as the session's.
 func (p *program) killJoined() {
-	if p.proc.Signal(syscall.SIGSTOP) == nil { // its number cannot become another's while it is stopped
+	// its number cannot become another's while it is stopped
+	if p.proc.Signal(syscall.SIGSTOP) == nil {
 		KillAll(p.Real, "", timeout.Stop)
 		_ = p.proc.Kill()
 	}

@@ -28,10 +28,11 @@ const retryOpen = 200 * time.Millisecond
 // never holds the program up: what does not go in is counted, and the file says
 // so when it can be written again.
 type output struct {
-	s          *supervisor
-	pid        uint32
-	name       string
-	pipes      [2]*os.File   // of standard output and of standard error; with a terminal the second is nil
+	s    *supervisor
+	pid  uint32
+	name string
+	// Of standard output and of standard error; with a terminal the second is nil.
+	pipes      [2]*os.File
 	done       chan struct{} // closed when all that had the pipes are gone
 	attachment *attachment   // nil: the file has it all
 
@@ -178,7 +179,8 @@ func (o *output) write(stream int, b []byte) {
 		return
 	}
 	now := time.Now()
-	defer o.attachment.append(b, Piece{Error: stream == 1, Bytes: len(b), Time: now}) // and it is in the file when it is seen
+	// and it is in the file when it is seen
+	defer o.attachment.append(b, Piece{Error: stream == 1, Bytes: len(b), Time: now})
 	_ = o.s.fileSlots.logs.Acquire(context.Background())
 	defer o.s.fileSlots.logs.Release()
 	if !o.current() && !o.reopen() {

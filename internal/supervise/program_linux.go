@@ -186,7 +186,8 @@ func (s *supervisor) awaitExec(ctx context.Context, o Order, p *program, c *unix
 	p.executed = true
 	s.journal.note(&p.Program, s.each)
 	t := p.snapshot()
-	t.Ended, t.Status, t.Signal, t.End, t.Swept = false, 0, 0, time.Time{}, false // it had begun, which is what is asked
+	// it had begun, which is what is asked
+	t.Ended, t.Status, t.Signal, t.End, t.Swept = false, 0, 0, time.Time{}, false
 	return t, nil
 }
 

@@ -21,8 +21,10 @@ type Spec struct {
 	Base    string // the directory that the session's drive stands for
 	Output  string // the directory for output, absolute within the base
 	Daemon  uint32 // the user whose daemons may reach the supervisor, beside root's and its own
-	Marker  string // in the environment of all programs: the next supervisor knows by it what this one left
-	New     bool   `json:",omitempty"` // the session is being made: no supervisor before this one has left anything
+	// In the environment of all programs: the next supervisor knows by it what this one left.
+	Marker string
+	// The session is being made: no supervisor before this one has left anything.
+	New bool `json:",omitempty"`
 }
 
 // MarkerEnv is the variable that has the marker.
@@ -42,8 +44,9 @@ type Order struct {
 	Env       [][]byte
 	Input     bool      // it reads what is written for it; else its input is empty
 	Terminal  *Terminal // it gets one, which is its input too; may be nil
-	Follow    bool      `json:",omitempty"` // its output is read as it comes, with ReadRequest.Attended
-	Reserve   string    `json:",omitempty"` // the name that its node keeps for it
+	// Its output is read as it comes, with ReadRequest.Attended.
+	Follow  bool   `json:",omitempty"`
+	Reserve string `json:",omitempty"` // the name that its node keeps for it
 }
 
 // Terminal is what a program is to know of its user's terminal.

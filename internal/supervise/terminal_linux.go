@@ -16,8 +16,9 @@ const maxTerm = 64
 
 // ends are what a program and its supervisor have of its input and output.
 type ends struct {
-	program    [3]*os.File
-	output     [2]*os.File // of standard output and of standard error; the second is nil with a terminal
+	program [3]*os.File
+	// Of standard output and of standard error; the second is nil with a terminal.
+	output     [2]*os.File
 	attachment *attachment // nil: no input, and no client attaches
 }
 

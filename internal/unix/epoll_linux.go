@@ -22,7 +22,8 @@ func NewEpoll() (*Epoll, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	if err := sys.SetNonblock(fd, true); err != nil { // os.NewFile registers only such ones with the poller
+	// os.NewFile registers only such ones with the poller
+	if err := sys.SetNonblock(fd, true); err != nil {
 		_ = sys.Close(fd)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}

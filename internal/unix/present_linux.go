@@ -36,7 +36,9 @@ func Present(b []byte, write bool) error {
 	case e == sys.ENOMEM && mapped(b): // it is there, and no memory is to be had
 		return fmt.Errorf("make %d bytes present: %w", len(b), e)
 	}
-	return probe(b, write) // memory that is special, or forbidden; or a kernel before 5.14, which lets pages come when they are used
+	// memory that is special, or forbidden; or a kernel before 5.14, which lets pages come when they
+	// are used
+	return probe(b, write)
 }
 
 // mapped reports whether there is memory at all of b's pages.

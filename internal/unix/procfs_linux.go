@@ -132,7 +132,8 @@ func Status(pid int) (s ProcessStatus, err error) {
 			continue
 		}
 		n, _ := strconv.ParseUint(string(f[1]), 10, 32)
-		switch string(f[0]) { // Name is the only one that has anything of the process's in it, and is escaped
+		// Name is the only one that has anything of the process's in it, and is escaped
+		switch string(f[0]) {
 		case "State:":
 			s.State = f[1][0]
 		case "PPid:":

@@ -41,7 +41,8 @@ type Ending struct {
 // resource. hint says what to do about it.
 func Scarce(err error) (hint string, is bool) {
 	switch {
-	case errors.Is(err, syscall.EAGAIN): // of all calls on the way only those that bound processes say so
+	case errors.Is(err, syscall.EAGAIN):
+		// of all calls on the way only those that bound processes say so
 		return ": the system lets the node have no more processes: let some end, or raise pids.max of its cgroup (TasksMax= of vmmcd), or ulimit -u of the user", true
 	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "", true

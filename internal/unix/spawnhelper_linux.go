@@ -179,7 +179,8 @@ func (h *helperImage) plainFile() (*os.File, error) {
 	// kernel would not execute it.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	w, err := os.CreateTemp("/tmp", "vmmc-spawn-*") // not TMPDIR, which a setuid program must not believe
+	// not TMPDIR, which a setuid program must not believe
+	w, err := os.CreateTemp("/tmp", "vmmc-spawn-*")
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,8 @@ type readiness struct {
 // run is the thread.
 func (s *starter) run(sock int, ready chan<- readiness) {
 	runtime.LockOSThread()
-	if sys.Gettid() == sys.Getpid() { // its table stays the process's: /proc/self and pidfd_getfd(2) look there
+	// its table stays the process's: /proc/self and pidfd_getfd(2) look there
+	if sys.Gettid() == sys.Getpid() {
 		other := make(chan readiness)
 		go s.run(sock, other)
 		ready <- <-other // until then the other goroutine cannot have this thread

@@ -50,7 +50,8 @@ const (
 	Last   uint8 = 1 << iota // the message's last chunk: Word is its last word (unless Bytes)
 	Notify                   // run the handler; Serial
 	Bytes                    // any length and alignment, no last word
-	AckNow                   // acknowledge as soon as this is applied, or with what is arriving already
+	// Acknowledge as soon as this is applied, or with what is arriving already.
+	AckNow
 	// A receiver that does not know this type skips it.
 	Skip
 	// With AckNow: unacknowledged data is worth two acknowledgements, so this one may wait a moment

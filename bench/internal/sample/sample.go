@@ -53,7 +53,8 @@ type Sample struct {
 	P99   float64 `json:"p99,omitempty"`
 	P999  float64 `json:"p999,omitempty"`
 	Batch float64 `json:"batch,omitempty"` // without the clock's own cost
-	Ratio float64 `json:"ratio,omitempty"` // of ours to the limit beside it; of C, of ours to it, by turns
+	// Of ours to the limit beside it; of C, of ours to it, by turns.
+	Ratio float64 `json:"ratio,omitempty"`
 }
 
 // Failure is a contender that did not run to its end in a round.
